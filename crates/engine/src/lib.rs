@@ -1,0 +1,11 @@
+//! The rules of Watchbell, and nothing else.
+//!
+//! Every rule is a pure function of (state, input, now, randomness). Nothing in this crate reads a
+//! clock, opens a file or a socket, or awaits: what happens at three in the morning can be replayed
+//! at noon in a test. The store remembers, the server moves bytes; the engine decides.
+//!
+//! - [`limits`]: every bound of the system, in one place
+//! - [`record`]: what a stored value looks like: JSON with a format number
+
+pub mod limits;
+pub mod record;

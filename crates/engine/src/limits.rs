@@ -1,0 +1,20 @@
+//! Every bound of the system, in one place.
+//!
+//! A limit is part of the surface: it is checked before anything happens, the refusal names it, and
+//! a test stands at it and one past it. Limits that depend on the engine behind a store are facts
+//! that the adapter tells (`store::Limits`); these are the ones that hold everywhere.
+
+/// Longest key of a store, in bytes. Postgres indexes keys of up to about 2,700 bytes and etcd is
+/// happiest well below a kilobyte.
+pub const KEY_BYTES_MAX: usize = 512;
+
+/// Most entries in one page of a scan.
+pub const PAGE_ENTRIES_MAX: usize = 1_000;
+
+/// A page ends early once its keys and values pass this many bytes, so that a page of large values
+/// fits in memory and in one message.
+pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The least number of writes that every store takes in one commit. What must be atomic, and the
+/// pieces into which longer work is cut, are planned for this number.
+pub const COMMIT_WRITES_MIN: usize = 8;

@@ -1,0 +1,53 @@
+//! Hints: after the change, never in the way.
+
+use super::{Outcome, Scratch, Violation, ensure};
+use crate::{Commit, Hints};
+
+const ROUNDS: usize = 50;
+const WATCHERS: usize = 100;
+
+pub(super) async fn after_change(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+    let mut hints = scratch.other().watch(&scratch.prefix);
+    for round in 0..ROUNDS {
+        let key = scratch.key("k");
+        let commit = if round % 5 == 4 {
+            Commit::new().delete(key.clone())
+        } else {
+            Commit::new().put(key.clone(), round.to_string())
+        };
+        let before = scratch.get("k").await?;
+        // The hint is taken as soon as it comes, perhaps before the acknowledgement.
+        let (acknowledged, seen) = tokio::join!(scratch.store().commit(commit), async {
+            hints.changed().await;
+            scratch.other().get(&key).await
+        });
+        acknowledged?;
+        ensure(seen? != before, || "a hint came, and the change could not be read yet".into())?;
+    }
+    Ok(Outcome::Held)
+}
+
+pub(super) async fn reconnect(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+    let Some(reconnect) = &scratch.subject.reconnect else {
+        return Ok(Outcome::NotApplicable("its watches stand on no connection"));
+    };
+    let mut hints = scratch.other().watch(&scratch.prefix);
+    for round in 0..3 {
+        reconnect();
+        scratch.put("k", round.to_string()).await?;
+        hints.changed().await;
+    }
+    Ok(Outcome::Held)
+}
+
+pub(super) async fn slow_watcher(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+    let deaf: Vec<Hints> = (0..WATCHERS).map(|_| scratch.other().watch(&scratch.prefix)).collect();
+    for round in 0..ROUNDS {
+        scratch.put("k", round.to_string()).await?;
+    }
+    // They lost nothing that was promised: one hint for all of it.
+    for mut hints in deaf {
+        hints.changed().await;
+    }
+    Ok(Outcome::Held)
+}

@@ -1,0 +1,35 @@
+//! Versions: they only grow.
+
+use super::{Outcome, Scratch, Violation, ensure};
+use crate::Version;
+
+pub(super) async fn later_is_greater(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+    let mut last = Version(0);
+    for round in 0..50 {
+        let version = if round % 3 == 2 {
+            scratch.delete(round - 1).await?
+        } else {
+            scratch.put(round, "").await?
+        };
+        ensure(version > last, || format!("{version:?} was given after {last:?}"))?;
+        last = version;
+    }
+    Ok(Outcome::Held)
+}
+
+pub(super) async fn survives_deletion(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+    let mut last = Version(0);
+    for round in 0..20 {
+        let written = scratch.put("k", format!("{round}")).await?;
+        let read = scratch.get("k").await?.map(|entry| entry.version);
+        ensure(read == Some(written), || {
+            format!("a scan shows {read:?} for a key written by {written:?}")
+        })?;
+        let deleted = scratch.delete("k").await?;
+        ensure(written > last && deleted > written, || {
+            format!("{last:?}, then {written:?} by a put, then {deleted:?} by a delete")
+        })?;
+        last = deleted;
+    }
+    Ok(Outcome::Held)
+}

@@ -1,0 +1,110 @@
+//! Errors that say what to do next: one enum per operation, one variant per next step.
+
+use std::path::PathBuf;
+
+use engine::limits::{KEY_BYTES_MAX, PAGE_ENTRIES_MAX};
+use engine::record::RecordError;
+
+use crate::{Condition, Key, Version};
+
+/// Why a commit was not acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// A condition does not hold: read again and decide anew. Nothing was changed.
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
+    /// The commit itself is at fault, or there is no room for it: change it, or make room. Nothing
+    /// was changed.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The request never left this process: nothing was changed; try again later.
+    #[error("the store cannot be reached: {0}")]
+    Unavailable(String),
+    /// It may be done, and it may still land: send the same again, unchanged, until it is
+    /// acknowledged or found done. Not finding it done proves nothing.
+    #[error("the outcome is unknown: {0}")]
+    Unknown(String),
+    /// What the store holds is damaged: stop, and have a person look.
+    #[error("the store is damaged: {0}")]
+    Corrupt(String),
+}
+
+/// The condition that did not hold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("conflict: {condition:?} does not hold, found {found:?}")]
+pub struct Conflict {
+    /// The first one that failed, in the order of the commit.
+    pub condition: Condition,
+    /// What was there instead.
+    pub found: Option<Version>,
+}
+
+/// Why a scan gave no page. Reading changes nothing, so it may always be tried again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScanError {
+    /// The call is at fault: change it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// No answer this time: try again later.
+    #[error("the store cannot be reached: {0}")]
+    Unavailable(String),
+    /// What the store holds is damaged: stop, and have a person look.
+    #[error("the store is damaged: {0}")]
+    Corrupt(String),
+}
+
+/// What is wrong with a request, found before anything was done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the sentences below are the documentation of each field")]
+pub enum Refusal {
+    #[error("a key has 1 to {KEY_BYTES_MAX} bytes, and this one has {len}")]
+    KeyLength { len: usize },
+    #[error(
+        "a key is printable ASCII without spaces, and {key:?} has another character at byte {position}"
+    )]
+    KeyCharacter { key: String, position: usize },
+    #[error("a value has at most {max} bytes in this store, and the one for {key} has {len}")]
+    ValueBytes { key: Key, len: usize, max: usize },
+    #[error("a commit has at most {max} writes in this store, and this one has {len}")]
+    Writes { len: usize, max: usize },
+    #[error("a commit has at most {max} conditions in this store, and this one has {len}")]
+    Conditions { len: usize, max: usize },
+    #[error("a commit has at most {max} bytes in this store, and this one has {len}")]
+    CommitBytes { len: usize, max: usize },
+    #[error("a commit writes a key once, and this one writes {key} twice")]
+    WrittenTwice { key: Key },
+    #[error("a commit writes something, and this one does not")]
+    Empty,
+    #[error("a page has 1 to {PAGE_ENTRIES_MAX} entries, and {limit} were asked for")]
+    PageLimit { limit: usize },
+    #[error(
+        "there is no room left in {place}: free some space, nothing is lost and commits go on by themselves"
+    )]
+    Full { place: String },
+}
+
+/// Why a store was not opened. Each sentence says what is wrong and what to do.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the sentences below are the documentation of each field")]
+pub enum OpenError {
+    #[error("{url:?} is not a store URL: {why}; try file:./watchbell-data")]
+    Url { url: String, why: String },
+    #[error("there is no store in {dir}: check the path, or start Watchbell with it once to make one", dir = dir.display())]
+    Missing { dir: PathBuf },
+    #[error("{dir} is in use by {holder}: stop that one first, or give this one a directory of its own", dir = dir.display())]
+    InUse { dir: PathBuf, holder: String },
+    #[error("no permission for {path}: {why}; run as its owner, or change its owner or mode", path = path.display())]
+    Permission { path: PathBuf, why: String },
+    #[error("{dir} is on a network file system ({kind}), where neither locks nor syncs can be trusted: use a local disk, or a store made for the network (raft, etcd, redis, postgres)", dir = dir.display())]
+    Network { dir: PathBuf, kind: &'static str },
+    #[error("{path}: {why}", path = path.display())]
+    Format { path: PathBuf, why: RecordError },
+    #[error("{path} is not empty and holds no Watchbell store: give an empty or a new directory", path = path.display())]
+    Foreign { path: PathBuf },
+    #[error("the store is damaged: {0}")]
+    Corrupt(String),
+    #[error("there is no room left in {place}: free some space and start again, nothing is lost")]
+    Full { place: PathBuf },
+    #[error("cannot open {path}: {why}", path = path.display())]
+    Io { path: PathBuf, why: std::io::Error },
+}

@@ -1,0 +1,299 @@
+//! `file:DIR`: the embedded store, on one machine, for one process at a time.
+//!
+//! The [`crate::log`] gives order and durability; the index behind it finds keys and may lag behind
+//! on disk, because the log brings it up at open. One thread, the writer, decides and writes; three
+//! keepers tidy up behind it; scans run beside them on the state of the last durable group.
+//!
+//! - `directory`: the lock, the format, what kind of file system it is
+//! - `batch`: the writes of a commit as a record of the log
+//! - `index`: finds keys, in `layer`s in memory and `table`s on disk
+//! - `writer`: group commit
+//! - `keeper`: what commits must not wait for
+
+mod batch;
+mod directory;
+mod index;
+mod keeper;
+mod layer;
+mod table;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::{fs, io};
+
+use tokio::sync::mpsc;
+
+use crate::log::{self, Log, LogError, Recovered};
+use crate::{
+    Adapter, Class, Commit, CommitError, Epoch, Hints, Limits, OpenError, Page, Pending, Range,
+    ScanError, Version, Watchers,
+};
+use directory::{Directory, Medium, Missing};
+use index::Index;
+use keeper::{Keeper, Trouble};
+use table::IndexError;
+use writer::{Request, Writer};
+
+/// Commits that may wait for the writer; further ones wait for their place.
+const WAITING_MAX: usize = 1_024;
+
+/// Merges in one round of that keeper; when none is due they cost nothing.
+const MERGES_PER_ROUND: usize = 4;
+
+/// Tables that may wait to be merged before layers wait for them.
+const UNMERGED_TABLES_MAX: usize = 32;
+
+/// Sizes that a store is made with. The defaults are right for people; tests use small ones to see
+/// many segments and tables go by.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    /// Of a segment of the log. Fixed when the store is made.
+    pub segment_bytes: u64,
+    /// Of the index's newest layer, in memory, before it goes to disk.
+    pub layer_bytes: u64,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { segment_bytes: 16 * 1024 * 1024, layer_bytes: 16 * 1024 * 1024 }
+    }
+}
+
+/// The embedded store. Dropping it stops it cleanly, and waits for that.
+pub struct File {
+    directory: Directory,
+    index: Arc<Index>,
+    watchers: Arc<Watchers>,
+    requests: Option<mpsc::Sender<Request>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl File {
+    /// Opens the store in `dir`, and makes one if the directory is empty or not there.
+    pub fn open_or_create(dir: &Path, sizes: Sizes) -> Result<Self, OpenError> {
+        let missing = Missing::Make { segment_bytes: sizes.segment_bytes };
+        Self::open(Directory::open(dir, missing)?, sizes.layer_bytes)
+    }
+
+    /// Opens the store in `dir`, which must be there.
+    pub fn open_existing(dir: &Path, sizes: Sizes) -> Result<Self, OpenError> {
+        Self::open(Directory::open(dir, Missing::Refuse)?, sizes.layer_bytes)
+    }
+
+    fn open(directory: Directory, layer_bytes: u64) -> Result<Self, OpenError> {
+        let (log, index) = open_parts(&directory, layer_bytes)?;
+        let index = Arc::new(index);
+        let watchers = Arc::new(Watchers::default());
+        let started = |why| OpenError::Io { path: directory.path().to_owned(), why };
+        let shelf = log.shelf();
+        let log_keeper = Keeper::start("store-log", {
+            let index = Arc::clone(&index);
+            move || Ok(shelf.tidy(index.held())?)
+        });
+        let log_keeper = log_keeper.map_err(started)?;
+        log_keeper.call();
+        let merge_keeper = Keeper::start("store-merge", {
+            let index = Arc::clone(&index);
+            move || merge_tables(&index)
+        });
+        let merge_keeper = merge_keeper.map_err(started)?;
+        let index_keeper = Keeper::start("store-index", {
+            let index = Arc::clone(&index);
+            move || write_layers(&index, &merge_keeper)
+        });
+        let index_keeper = index_keeper.map_err(started)?;
+        index_keeper.call();
+        let (requests, waiting) = mpsc::channel(WAITING_MAX);
+        let writer = Writer {
+            place: directory.path().to_owned(),
+            log,
+            index: Arc::clone(&index),
+            index_keeper,
+            log_keeper,
+            watchers: Arc::clone(&watchers),
+            layer_bytes,
+            poison: None,
+        };
+        let writer = thread::Builder::new()
+            .name("store-writer".into())
+            .spawn(move || writer.run(waiting))
+            .map_err(started)?;
+        Ok(Self { directory, index, watchers, requests: Some(requests), writer: Some(writer) })
+    }
+}
+
+/// Brings closed layers to disk; waits for the merges when they fall far behind.
+fn write_layers(index: &Index, merge_keeper: &Keeper) -> Result<(), Trouble> {
+    while index.write_layer()? {
+        merge_keeper.call();
+        while index.unmerged_tables() > UNMERGED_TABLES_MAX {
+            if let Some(trouble) = merge_keeper.trouble() {
+                return Err(trouble);
+            }
+            merge_keeper.call();
+            merge_keeper.wait_for_round();
+        }
+    }
+    merge_keeper.trouble().map_or(Ok(()), Err)
+}
+
+fn merge_tables(index: &Index) -> Result<(), Trouble> {
+    for _ in 0..MERGES_PER_ROUND {
+        index.merge()?;
+    }
+    Ok(())
+}
+
+/// Opens the index and brings it up from the log. An index that cannot be used is made anew if the
+/// log still has everything.
+fn open_parts(directory: &Directory, layer_bytes: u64) -> Result<(Log, Index), OpenError> {
+    let dir = directory.index();
+    let damage = match Index::open(&dir) {
+        Ok(index) => return bring_up(directory, index, layer_bytes),
+        Err(IndexError::Io(why)) => return Err(directory::at(&dir)(why)),
+        Err(IndexError::Damaged(damage)) => damage,
+    };
+    let aside = directory.path().join("index.damaged");
+    remove_dir_if_there(&aside)
+        .and_then(|()| fs::rename(&dir, &aside))
+        .map_err(directory::at(&dir))?;
+    let index = Index::open(&dir).map_err(|error| index_error(&dir, error))?;
+    match bring_up(directory, index, layer_bytes) {
+        Ok(parts) => {
+            tracing::warn!(%damage, "the index was damaged and has been made anew from the log: check the disk");
+            Ok(parts)
+        }
+        Err(OpenError::Corrupt(_)) => {
+            remove_dir_if_there(&dir)
+                .and_then(|()| fs::rename(&aside, &dir))
+                .map_err(directory::at(&dir))?;
+            Err(OpenError::Corrupt(format!(
+                "{damage}, in {}, and the log no longer reaches back to the beginning to make it anew: \
+                 restore the directory from a backup, and check the disk",
+                dir.display()
+            )))
+        }
+        Err(other) => Err(other),
+    }
+}
+
+fn remove_dir_if_there(dir: &Path) -> io::Result<()> {
+    fs::remove_dir_all(dir)
+        .or_else(|why| if why.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(why) })
+}
+
+fn bring_up(
+    directory: &Directory,
+    index: Index,
+    layer_bytes: u64,
+) -> Result<(Log, Index), OpenError> {
+    let mut take_in = |number: u64, payload: &[u8]| {
+        let writes = batch::decode(payload)?;
+        index.apply([(Version(number), writes.as_slice())].into_iter());
+        if index.open_bytes() >= layer_bytes {
+            index.close_layer();
+        }
+        Ok(())
+    };
+    let identity = directory.identity;
+    let recovered = log::recover(
+        &directory.log(),
+        identity.log_id(),
+        identity.segment_bytes,
+        index.held(),
+        &mut take_in,
+    );
+    let (log, recovered) = recovered.map_err(|error| match error {
+        LogError::Io { path, why } => directory::at(&path)(why),
+        LogError::Damaged(why) => OpenError::Corrupt(why),
+    })?;
+    report(&recovered);
+    Ok((log, index))
+}
+
+fn report(recovered: &Recovered) {
+    if recovered.torn {
+        let last = recovered.last;
+        tracing::info!(last, "a group of commits that nobody was told about was cut off");
+    }
+    for (first, last) in &recovered.damaged {
+        tracing::warn!(
+            first,
+            last,
+            "records of the log are damaged, and held by the index: check the disk"
+        );
+    }
+}
+
+fn index_error(dir: &Path, error: IndexError) -> OpenError {
+    match error {
+        IndexError::Io(why) => directory::at(dir)(why),
+        IndexError::Damaged(why) => OpenError::Corrupt(format!("{why}, in {}", dir.display())),
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        if let Some(writer) = self.writer.take() {
+            // It ends when nobody can send any more; a panic in it has been reported by itself.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Adapter for File {
+    fn scan(&self, range: Range, limit: usize) -> Pending<'_, Result<Page, ScanError>> {
+        let index = Arc::clone(&self.index);
+        Box::pin(async move {
+            let page = tokio::task::spawn_blocking(move || index.scan(&range, limit)).await;
+            match page {
+                Ok(Ok(page)) => Ok(page),
+                Ok(Err(IndexError::Io(why))) => Err(ScanError::Unavailable(why.to_string())),
+                Ok(Err(IndexError::Damaged(why))) => Err(ScanError::Corrupt(format!(
+                    "{why}, in {}: stop, check the disk, and restore the directory from a backup",
+                    self.directory.path().display()
+                ))),
+                Err(stopped) => Err(ScanError::Unavailable(stopped.to_string())),
+            }
+        })
+    }
+
+    fn commit(&self, commit: Commit) -> Pending<'_, Result<Version, CommitError>> {
+        Box::pin(async move {
+            let (request, answer) = Request::new(commit);
+            let requests = self.requests.as_ref().expect("present until drop");
+            if requests.send(request).await.is_err() {
+                return Err(CommitError::Unavailable("the store has stopped".into()));
+            }
+            answer.await.unwrap_or_else(|_| {
+                Err(CommitError::Unknown("the store stopped before it answered".into()))
+            })
+        })
+    }
+
+    fn watch(&self, prefix: &str) -> Hints {
+        self.watchers.watch(prefix)
+    }
+
+    fn limits(&self) -> Limits {
+        let quarter =
+            usize::try_from(self.directory.identity.segment_bytes / 4).unwrap_or(usize::MAX);
+        let commit_bytes = quarter.min(4 * 1024 * 1024);
+        Limits { writes: 1_024, commit_bytes, value_bytes: (commit_bytes / 2).min(1024 * 1024) }
+    }
+
+    fn class(&self) -> Class {
+        match self.directory.medium {
+            Medium::Disk => Class::S,
+            // A restart of the machine is enough to lose everything.
+            Medium::Ram | Medium::Network(_) => Class::B,
+        }
+    }
+
+    fn epoch(&self) -> Epoch {
+        Epoch(format!("{:016x}", self.directory.identity.id))
+    }
+}

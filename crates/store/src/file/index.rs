@@ -1,0 +1,181 @@
+//! The index: finds keys. It holds nothing that the log has not made durable before.
+//!
+//! New entries go into a layer in memory. A layer that has grown large is closed and a new one put
+//! on top; the keeper brings closed ones to the tables on disk. A lookup asks the layers from the
+//! top, then the tables; a scan merges them, the upper ones winning. The writer never waits for the
+//! disk here, unless it asks for a key that no layer knows.
+//!
+//! **What a reader sees** is fixed in this order: the layers, the tables' view, the last commit
+//! shown. Layers leave only after the tables show them, so nothing is missed in between; tables show
+//! whole layers only; and of the layers a reader takes what is not newer than the last commit shown,
+//! which the writer moves when a whole group is in. So no page shows half a commit.
+
+use std::cmp::Ordering as Compared;
+use std::iter::Peekable;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::layer::Layer;
+use super::table::{IndexError, Result, Tables, guarded};
+use crate::{Entry, Key, Page, Range, Version, Write};
+
+pub(super) struct Index {
+    layers: RwLock<Arc<Layers>>,
+    /// The last commit that readers see.
+    shown: AtomicU64,
+    tables: Tables,
+    /// The last record that is in the tables on disk.
+    held: AtomicU64,
+}
+
+#[derive(Clone, Default)]
+struct Layers {
+    open: Arc<Layer>,
+    /// With the last record of each, the newest first.
+    closed: Vec<(u64, Arc<Layer>)>,
+}
+
+impl Layers {
+    fn from_the_top(&self) -> impl Iterator<Item = &Layer> {
+        std::iter::once(&*self.open).chain(self.closed.iter().map(|(_, layer)| &**layer))
+    }
+}
+
+impl Index {
+    pub(super) fn open(dir: &Path) -> Result<Self> {
+        let tables = Tables::open(dir)?;
+        let held = tables.mark()?;
+        Ok(Self {
+            layers: RwLock::default(),
+            shown: AtomicU64::new(held),
+            tables,
+            held: AtomicU64::new(held),
+        })
+    }
+
+    /// The last record of the log that is on disk here.
+    pub(super) fn held(&self) -> u64 {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    /// The version of a key, as of the last group that went in.
+    pub(super) fn version(&self, key: &Key) -> Result<Option<Version>> {
+        let layers = self.layers();
+        let known = layers.from_the_top().find_map(|layer| layer.version(key.as_str()));
+        known.map_or_else(|| self.tables.version(key.as_str()), Ok)
+    }
+
+    /// A page, as of the last group that was shown.
+    pub(super) fn scan(&self, range: &Range, limit: usize) -> Result<Page> {
+        guarded("reading the index", || {
+            let layers = self.layers();
+            let mut tables = self.tables.range(range).peekable();
+            let view = Version(self.shown.load(Ordering::SeqCst));
+            let mut upper: Vec<_> = layers
+                .from_the_top()
+                .map(|layer| layer.range(range, view).peekable())
+                .filter_map(|mut layer| layer.peek().is_some().then_some(layer))
+                .collect();
+            Page::collect(range, limit, std::iter::from_fn(|| next_entry(&mut upper, &mut tables)))
+        })
+    }
+
+    /// Takes in commits that the log has made durable, and shows them to readers all at once.
+    pub(super) fn apply<'a>(&self, commits: impl Iterator<Item = (Version, &'a [Write])>) {
+        let layers = self.layers();
+        let mut last = self.shown.load(Ordering::SeqCst);
+        for (version, writes) in commits {
+            writes.iter().for_each(|write| layers.open.insert(version, write));
+            last = version.0;
+        }
+        self.shown.store(last, Ordering::SeqCst);
+    }
+
+    /// Memory that the open layer takes.
+    pub(super) fn open_bytes(&self) -> u64 {
+        self.layers().open.bytes()
+    }
+
+    /// Layers that wait for the keeper.
+    pub(super) fn closed_layers(&self) -> usize {
+        self.layers().closed.len()
+    }
+
+    /// Closes the open layer. Only the writer calls this, between groups.
+    pub(super) fn close_layer(&self) {
+        let last = self.shown.load(Ordering::SeqCst);
+        self.change_layers(|layers| {
+            if !layers.open.is_empty() {
+                layers.closed.insert(0, (last, std::mem::take(&mut layers.open)));
+            }
+        });
+    }
+
+    /// Brings the oldest closed layer to disk. Returns whether there was one.
+    pub(super) fn write_layer(&self) -> Result<bool> {
+        let Some((last, layer)) = self.layers().closed.last().cloned() else {
+            return Ok(false);
+        };
+        self.tables.write(&layer, last)?;
+        self.held.store(last, Ordering::SeqCst);
+        self.change_layers(|layers| {
+            layers.closed.pop();
+        });
+        Ok(true)
+    }
+
+    /// Tables on disk that wait to be merged.
+    pub(super) fn unmerged_tables(&self) -> usize {
+        self.tables.unmerged()
+    }
+
+    /// Merges tables on disk, if there is reason to.
+    pub(super) fn merge(&self) -> Result<()> {
+        self.tables.merge()
+    }
+
+    fn layers(&self) -> Arc<Layers> {
+        Arc::clone(&self.layers.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change_layers(&self, change: impl FnOnce(&mut Layers)) {
+        change(Arc::make_mut(&mut self.layers.write().unwrap_or_else(PoisonError::into_inner)));
+    }
+}
+
+/// The next entry of layers and tables merged: of several with the same key the uppermost wins, and
+/// a key that it knows to be deleted is passed over.
+fn next_entry<L, T>(upper: &mut [Peekable<L>], tables: &mut Peekable<T>) -> Option<Result<Entry>>
+where
+    L: Iterator<Item = (Box<str>, Version, super::layer::Held)>,
+    T: Iterator<Item = Result<Entry>>,
+{
+    loop {
+        let lowest = upper.iter_mut().filter_map(|layer| layer.peek()).map(|(text, ..)| text).min();
+        let Some(lowest) = lowest.cloned() else {
+            return tables.next();
+        };
+        match tables.peek() {
+            Some(Err(_)) => return tables.next(),
+            Some(Ok(entry)) => match entry.key.as_str().cmp(&lowest) {
+                Compared::Less => return tables.next(),
+                Compared::Equal => drop(tables.next()),
+                Compared::Greater => {}
+            },
+            None => {}
+        }
+        let mut winner = None;
+        for layer in upper.iter_mut() {
+            if let Some(found) = layer.next_if(|(text, ..)| *text == lowest) {
+                winner = winner.or(Some(found));
+            }
+        }
+        if let Some((text, version, Some(value))) = winner {
+            return Some(match Key::new(text) {
+                Ok(key) => Ok(Entry { key, value, version }),
+                Err(why) => Err(IndexError::Damaged(why.to_string())),
+            });
+        }
+    }
+}

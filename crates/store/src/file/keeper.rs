@@ -1,0 +1,131 @@
+//! A keeper: a thread that does what commits must not wait for.
+//!
+//! There are three. One brings closed layers of the index to disk; one merges tables of the index; one
+//! puts segments of the log that are no longer needed back on the shelf and keeps the next one ready.
+//! When the disk is full they try again every second; when they find damage they say so, and the
+//! writer takes no more commits.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::table::IndexError;
+use crate::log::is_full;
+
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What keeps a keeper from its work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// Passes when there is room again.
+    Full,
+    /// May pass.
+    Disk(String),
+    /// Does not pass.
+    Damaged(String),
+}
+
+impl From<std::io::Error> for Trouble {
+    fn from(why: std::io::Error) -> Self {
+        if is_full(&why) { Self::Full } else { Self::Disk(why.to_string()) }
+    }
+}
+
+impl From<IndexError> for Trouble {
+    fn from(error: IndexError) -> Self {
+        match error {
+            IndexError::Io(why) => why.into(),
+            IndexError::Damaged(why) => Self::Damaged(why),
+        }
+    }
+}
+
+/// A handle to the thread. Dropping it lets the thread do one last round, and waits for it.
+pub(super) struct Keeper {
+    calls: Option<SyncSender<()>>,
+    state: Arc<State>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    trouble: Mutex<Option<Trouble>>,
+    round_done: Condvar,
+}
+
+impl State {
+    fn lock(&self) -> MutexGuard<'_, Option<Trouble>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Keeper {
+    /// Starts a thread that does a `round` of all there is to do whenever it is called.
+    pub(super) fn start(
+        name: &str,
+        round: impl FnMut() -> Result<(), Trouble> + Send + 'static,
+    ) -> std::io::Result<Self> {
+        // One call waiting is enough: a round does everything.
+        let (calls, called) = sync_channel(1);
+        let state = Arc::new(State::default());
+        let thread = thread::Builder::new().name(name.into()).spawn({
+            let state = Arc::clone(&state);
+            move || run(round, &called, &state)
+        })?;
+        Ok(Self { calls: Some(calls), state, thread: Some(thread) })
+    }
+
+    /// There is something to do.
+    pub(super) fn call(&self) {
+        let calls = self.calls.as_ref().expect("present until drop");
+        match calls.try_send(()) {
+            Ok(()) | Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
+        }
+    }
+
+    /// What kept the last round from its work, if anything did.
+    pub(super) fn trouble(&self) -> Option<Trouble> {
+        self.state.lock().clone()
+    }
+
+    /// Waits until a round has ended, for a moment at the most.
+    pub(super) fn wait_for_round(&self) {
+        let trouble = self.state.lock();
+        let waited = self.state.round_done.wait_timeout(trouble, RETRY_AFTER);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.call();
+        drop(self.calls.take());
+        if let Some(thread) = self.thread.take() {
+            // It ends by itself; a panic in it has been reported by the panic itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(mut round: impl FnMut() -> Result<(), Trouble>, called: &Receiver<()>, state: &State) {
+    let mut retry = false;
+    loop {
+        let call = if retry {
+            called.recv_timeout(RETRY_AFTER)
+        } else {
+            called.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        };
+        if call == Err(RecvTimeoutError::Disconnected) {
+            return;
+        }
+        let trouble = round().err();
+        if let Some(trouble) = &trouble {
+            let thread = thread::current();
+            tracing::warn!(?trouble, keeper = thread.name(), "the store is not kept up");
+        }
+        retry = matches!(trouble, Some(Trouble::Full | Trouble::Disk(_)));
+        *state.lock() = trouble;
+        state.round_done.notify_all();
+    }
+}

@@ -1,0 +1,225 @@
+//! The tables on disk: a log-structured merge tree without a journal of its own.
+//!
+//! A layer goes in as a whole, together with a mark, the last record of the log that it holds: so at
+//! open exactly the records behind the mark are brought in from the log. Tables are checksummed
+//! block by block, and every entry is checksummed once more with its key and version, from the
+//! commit to the reader.
+//!
+//! The tree may panic on bytes that it did not expect. A panic inside it is damage like any other
+//! and becomes [`IndexError::Damaged`].
+
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use lsm_tree::compaction::Leveled;
+use lsm_tree::{AbstractTree, AnyTree, Cache, Config, Guard, SeqNo, SequenceNumberCounter};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::layer::Layer;
+use crate::{Entry, Key, Range, Value, Version};
+
+const CACHE_BYTES: u64 = 32 * 1024 * 1024;
+
+/// Tables are synced one by one. Small ones keep the disk free for the log in between.
+const TABLE_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Where the mark lives. No key of the store begins with a zero byte.
+const MARK_KEY: &str = "\0mark";
+
+const VERSION_BYTES: usize = 8;
+const CHECKSUM_BYTES: usize = 4;
+
+/// Why the index could not answer.
+#[derive(Debug)]
+pub(super) enum IndexError {
+    /// The operating system would not let us; it may be over soon.
+    Io(io::Error),
+    /// What is on disk is not what was written.
+    Damaged(String),
+}
+
+pub(super) type Result<T> = std::result::Result<T, IndexError>;
+
+pub(super) struct Tables {
+    tree: AnyTree,
+    /// The tree numbers its own changes, entries and reorganisations alike.
+    numbers: SequenceNumberCounter,
+    /// Readers see what is numbered below this: whole layers. Held for reading while a reader fixes
+    /// its view, so that nothing is dropped that it is about to look at.
+    view: RwLock<SeqNo>,
+}
+
+impl Tables {
+    pub(super) fn open(dir: &Path) -> Result<Self> {
+        let numbers = SequenceNumberCounter::default();
+        let config = Config::new(dir, numbers.clone(), SequenceNumberCounter::default())
+            .use_cache(Arc::new(Cache::with_capacity_bytes(CACHE_BYTES)));
+        let tree = guarded("opening the index", || config.open().map_err(tree_error))?;
+        numbers.fetch_max(tree.get_highest_seqno().map_or(1, |highest| highest + 1));
+        let view = RwLock::new(numbers.get());
+        Ok(Self { tree, numbers, view })
+    }
+
+    /// The last record that is in the tables; 0 if there are none.
+    pub(super) fn mark(&self) -> Result<u64> {
+        match self.get(MARK_KEY)? {
+            Some(mark) => Ok(unwrap_value(MARK_KEY, &mark)?.0.0),
+            None if self.tree.table_count() == 0 => Ok(0),
+            None => Err(IndexError::Damaged("the index has tables, but no mark".into())),
+        }
+    }
+
+    /// The version of a key, as far as the tables know.
+    pub(super) fn version(&self, key: &str) -> Result<Option<Version>> {
+        self.get(key)?.map(|stored| Ok(unwrap_value(key, &stored)?.0)).transpose()
+    }
+
+    /// The entries of a range, as of the last whole layer.
+    pub(super) fn range(&self, range: &Range) -> impl Iterator<Item = Result<Entry>> {
+        // The mark sorts before every key.
+        let start = match range.start_bound() {
+            Bound::Unbounded => Bound::Included(b"!".as_slice()),
+            bound => bound.map(str::as_bytes),
+        };
+        let bounds = (start, range.end_bound().map(str::as_bytes));
+        let view = self.view.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.tree.range::<&[u8], _>(bounds, *view, None);
+        drop(view);
+        entries.map(|entry| {
+            let (key, stored) = entry.into_inner().map_err(tree_error)?;
+            read_entry(&key, &stored)
+        })
+    }
+
+    /// Writes a layer to disk as a table, with its mark, and shows it to readers. If it fails,
+    /// nothing has happened; the next open sweeps what is left.
+    pub(super) fn write(&self, layer: &Layer, mark: u64) -> Result<()> {
+        guarded("writing the index", || {
+            let mut table = self.tree.ingestion().map_err(tree_error)?;
+            let stored = wrap_value(MARK_KEY, Version(mark), &Value::default());
+            table.write(MARK_KEY.as_bytes(), stored).map_err(tree_error)?;
+            for (text, version, held) in layer.range(&Range::all(), Version(u64::MAX)) {
+                let written = match held {
+                    Some(value) => table.write(text.as_bytes(), wrap_value(&text, version, &value)),
+                    None => table.write_tombstone(text.as_bytes()),
+                };
+                written.map_err(tree_error)?;
+            }
+            table.finish().map_err(tree_error)
+        })?;
+        self.fix_view();
+        Ok(())
+    }
+
+    /// Tables that wait to be merged. Each of them makes lookups slower.
+    pub(super) fn unmerged(&self) -> usize {
+        self.tree.l0_run_count()
+    }
+
+    /// Merges tables, if there is reason to.
+    pub(super) fn merge(&self) -> Result<()> {
+        let strategy = Leveled::default().with_table_target_size(TABLE_BYTES);
+        let oldest_view = self.fix_view();
+        guarded("merging the index", || {
+            self.tree.compact(Arc::new(strategy), oldest_view).map_err(tree_error)
+        })
+    }
+
+    /// Moves the readers' view up to now: what only older views need may go. Views in use keep what
+    /// they need; the lock makes sure that none is just being fixed. Only whole layers are in.
+    fn fix_view(&self) -> SeqNo {
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        *view = self.numbers.get();
+        *view
+    }
+
+    fn get(&self, key: &str) -> Result<Option<lsm_tree::Slice>> {
+        guarded("reading the index", || {
+            self.tree.get(key.as_bytes(), SeqNo::MAX).map_err(tree_error)
+        })
+    }
+}
+
+/// Calls into the tree; a panic in it comes back as an error.
+pub(super) fn guarded<T>(doing: &str, call: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(call))
+        .unwrap_or_else(|_| Err(IndexError::Damaged(format!("{doing} failed on unexpected bytes"))))
+}
+
+fn read_entry(key: &[u8], stored: &[u8]) -> Result<Entry> {
+    let bad_key = || IndexError::Damaged(format!("an entry of the index has the key {key:?}"));
+    let text = std::str::from_utf8(key).map_err(|_| bad_key())?;
+    let (version, value) = unwrap_value(text, stored)?;
+    let key = Key::new(text).map_err(|_| bad_key())?;
+    Ok(Entry { key, value: Value::from(Bytes::copy_from_slice(value)), version })
+}
+
+/// A value as the tables store it: version, checksum, bytes.
+fn wrap_value(key: &str, version: Version, value: &Value) -> Vec<u8> {
+    let mut stored = Vec::with_capacity(VERSION_BYTES + CHECKSUM_BYTES + value.len());
+    stored.extend_from_slice(&version.0.to_le_bytes());
+    stored.extend_from_slice(&entry_checksum(key, version, value.as_bytes()));
+    stored.extend_from_slice(value.as_bytes());
+    stored
+}
+
+fn unwrap_value<'a>(key: &str, stored: &'a [u8]) -> Result<(Version, &'a [u8])> {
+    let damaged =
+        || IndexError::Damaged(format!("the index's entry for {key:?} is not what was written"));
+    let (version, rest) = stored.split_first_chunk::<VERSION_BYTES>().ok_or_else(damaged)?;
+    let (checksum, value) = rest.split_first_chunk::<CHECKSUM_BYTES>().ok_or_else(damaged)?;
+    let version = Version(u64::from_le_bytes(*version));
+    if *checksum == entry_checksum(key, version, value) {
+        Ok((version, value))
+    } else {
+        Err(damaged())
+    }
+}
+
+fn entry_checksum(key: &str, version: Version, value: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    let checksum = xxh3_64_with_seed(value, xxh3_64_with_seed(key.as_bytes(), version.0));
+    *checksum.to_le_bytes().first_chunk().expect("eight bytes have a first half")
+}
+
+fn tree_error(error: lsm_tree::Error) -> IndexError {
+    // Files that end early or lack a part are damaged; everything else the system says may pass.
+    const DAMAGE: [io::ErrorKind; 3] =
+        [io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData, io::ErrorKind::NotFound];
+    match error {
+        lsm_tree::Error::Io(why) if !DAMAGE.contains(&why.kind()) => IndexError::Io(why),
+        other => {
+            IndexError::Damaged(format!("a table of the index is not what was written ({other:?})"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_give_an_entry_or_an_error(
+            key in prop::collection::vec(any::<u8>(), 0..20), stored in prop::collection::vec(any::<u8>(), 0..40)
+        ) {
+            let _ = read_entry(&key, &stored);
+        }
+
+        #[test]
+        fn an_entry_with_any_bit_changed_is_noticed(
+            value in prop::collection::vec(any::<u8>(), 0..40), at in any::<prop::sample::Index>()
+        ) {
+            let mut stored = wrap_value("bell", Version(5), &Value::from(value.clone()));
+            prop_assert_eq!(unwrap_value("bell", &stored).unwrap(), (Version(5), value.as_slice()));
+            prop_assert!(unwrap_value("ball", &stored).is_err());
+            let bit = at.index(stored.len() * 8);
+            stored[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(unwrap_value("bell", &stored).is_err());
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The writer: the one thread that decides and writes commits.
+//!
+//! It takes whatever waits, judges each commit against the index and the commits before it in the
+//! same group, writes the group to the log, syncs once, lets the index take it in, and only then
+//! answers anybody, those with a conflict too: their answer tells of commits that must be durable
+//! first.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::batch;
+use super::index::Index;
+use super::keeper::{Keeper, Trouble};
+use super::table::IndexError;
+use crate::log::{AppendError, Log};
+use crate::{Commit, CommitError, Key, Refusal, Version, Watchers, Write};
+
+/// Most commits in a group: bounds how long the first one waits for the last.
+const GROUP_COMMITS_MAX: usize = 1_024;
+
+/// Layers in memory that may wait for the keeper before commits do.
+const CLOSED_LAYERS_MAX: usize = 8;
+
+/// A commit on its way, encoded by the task that sent it.
+pub(super) struct Request {
+    commit: Commit,
+    payload: Vec<u8>,
+    reply: oneshot::Sender<Reply>,
+}
+
+type Reply = Result<Version, CommitError>;
+
+impl Request {
+    pub(super) fn new(commit: Commit) -> (Self, oneshot::Receiver<Reply>) {
+        let (reply, answer) = oneshot::channel();
+        let payload = batch::encode(&commit.then);
+        (Self { commit, payload, reply }, answer)
+    }
+}
+
+pub(super) struct Writer {
+    pub(super) place: PathBuf,
+    pub(super) log: Log,
+    pub(super) index: Arc<Index>,
+    pub(super) index_keeper: Keeper,
+    pub(super) log_keeper: Keeper,
+    pub(super) watchers: Arc<Watchers>,
+    /// When a layer in memory is large enough to go to disk.
+    pub(super) layer_bytes: u64,
+    /// Set by the first failure of the disk, for good.
+    pub(super) poison: Option<String>,
+}
+
+/// The commits of a group that go ahead, and the replies that wait for the sync.
+#[derive(Default)]
+struct Group {
+    accepted: Vec<(Request, Version)>,
+    declined: Vec<(Request, CommitError)>,
+    /// What the accepted ones leave behind at each key that they write.
+    overlay: HashMap<Key, Option<Version>>,
+}
+
+impl Writer {
+    /// Works until nobody can send any more, then leaves everything tidy.
+    pub(super) fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+        let mut waiting = Vec::new();
+        // A group must fit in a segment: `limits()` lets a commit have a quarter of one at the most.
+        let group_bytes_max = self.log.shelf().segment_bytes() / 2;
+        while let Some(request) = requests.blocking_recv() {
+            let mut bytes = Log::record_bytes(request.payload.len());
+            waiting.push(request);
+            while waiting.len() < GROUP_COMMITS_MAX
+                && bytes < group_bytes_max
+                && let Ok(request) = requests.try_recv()
+            {
+                bytes += Log::record_bytes(request.payload.len());
+                waiting.push(request);
+            }
+            self.serve(&mut waiting);
+        }
+        self.finish();
+    }
+
+    fn serve(&mut self, waiting: &mut Vec<Request>) {
+        if let Err(why) = self.ready() {
+            for request in waiting.drain(..) {
+                answer(request, Err(why.clone()));
+            }
+            return;
+        }
+        let group = self.judge(waiting);
+        let written = self.write(&group);
+        for (request, version) in group.accepted {
+            answer(request, written.clone().map(|()| version));
+        }
+        for (request, why) in group.declined {
+            let reply = if written.is_ok() { why } else { retry_later() };
+            answer(request, Err(reply));
+        }
+        if self.index.open_bytes() >= self.layer_bytes {
+            self.index.close_layer();
+            self.index_keeper.call();
+        }
+    }
+
+    /// Whether commits can be taken at all; waits while the keeper is behind.
+    fn ready(&self) -> Result<(), CommitError> {
+        loop {
+            if let Some(poison) = &self.poison {
+                return Err(CommitError::Unavailable(poison.clone()));
+            }
+            let behind = self.index.closed_layers() >= CLOSED_LAYERS_MAX;
+            match self.index_keeper.trouble() {
+                Some(Trouble::Damaged(why)) => return Err(CommitError::Corrupt(why)),
+                Some(Trouble::Full) if behind => return Err(self.full().into()),
+                Some(Trouble::Disk(why)) if behind => return Err(CommitError::Unavailable(why)),
+                None | Some(Trouble::Full | Trouble::Disk(_)) => {}
+            }
+            if !behind {
+                return Ok(());
+            }
+            self.index_keeper.call();
+            self.index_keeper.wait_for_round();
+        }
+    }
+
+    fn judge(&self, waiting: &mut Vec<Request>) -> Group {
+        let mut group = Group::default();
+        let mut next = self.log.next();
+        for request in waiting.drain(..) {
+            let verdict = request.commit.judge(|key| match group.overlay.get(key) {
+                Some(version) => Ok(*version),
+                None => self.index.version(key).map_err(commit_error),
+            });
+            if let Err(why) = verdict {
+                group.declined.push((request, why));
+                continue;
+            }
+            let version = Version(next);
+            next += 1;
+            for write in &request.commit.then {
+                let left = matches!(write, Write::Put(..)).then_some(version);
+                group.overlay.insert(write.key().clone(), left);
+            }
+            group.accepted.push((request, version));
+        }
+        group
+    }
+
+    /// Makes the group durable, then visible, then heard of.
+    fn write(&mut self, group: &Group) -> Result<(), CommitError> {
+        if group.accepted.is_empty() {
+            return Ok(());
+        }
+        let segment = self.log.ordinal();
+        let payloads = group.accepted.iter().map(|(request, _)| request.payload.as_slice());
+        match self.log.append(payloads) {
+            Ok(()) => {}
+            Err(AppendError::Full) => {
+                self.log_keeper.call();
+                return Err(self.full().into());
+            }
+            Err(AppendError::Failed(why)) => return Err(self.fail(&why)),
+        }
+        if self.log.ordinal() != segment {
+            self.log_keeper.call();
+        }
+        let commits = group
+            .accepted
+            .iter()
+            .map(|(request, version)| (*version, request.commit.then.as_slice()));
+        self.index.apply(commits);
+        let writes = group.accepted.iter().flat_map(|(request, _)| &request.commit.then);
+        self.watchers.ring(writes.map(Write::key));
+        Ok(())
+    }
+
+    fn full(&self) -> Refusal {
+        Refusal::Full { place: self.place.display().to_string() }
+    }
+
+    /// The disk failed under a group: nobody knows what became of it, and nothing may follow it.
+    fn fail(&mut self, why: &std::io::Error) -> CommitError {
+        tracing::error!(%why, place = %self.place.display(), "the log cannot be written, no more commits are taken");
+        self.poison = Some(format!(
+            "writing to {} failed ({why}), and what it holds since is uncertain: check the disk, then start again",
+            self.place.display()
+        ));
+        CommitError::Unknown(format!("writing to {} failed: {why}", self.place.display()))
+    }
+
+    /// A clean stop: the index holds everything, and the last seal is durable. What fails here is
+    /// made good from the log at the next start.
+    fn finish(self) {
+        self.index.close_layer();
+        drop(self.index_keeper);
+        drop(self.log_keeper);
+        if let Err(why) = self.log.close() {
+            tracing::warn!(%why, "the log was not closed cleanly");
+        }
+    }
+}
+
+/// A conflict that was judged against commits which then failed is none: nothing is decided.
+fn retry_later() -> CommitError {
+    CommitError::Unavailable("the commits before it were not written: try again".into())
+}
+
+fn answer(request: Request, reply: Reply) {
+    // Whoever no longer listens has given up waiting, and treats the outcome as unknown.
+    let _ = request.reply.send(reply);
+}
+
+fn commit_error(error: IndexError) -> CommitError {
+    match error {
+        IndexError::Io(why) => CommitError::Unavailable(why.to_string()),
+        IndexError::Damaged(why) => CommitError::Corrupt(why),
+    }
+}

@@ -1,0 +1,189 @@
+//! Keys are readable text, and ranges of them.
+//!
+//! Printable ASCII without spaces: every engine sorts it the same way, byte by byte, and every
+//! engine's own tool shows it as it is.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+
+use engine::limits::KEY_BYTES_MAX;
+
+use crate::Refusal;
+
+/// A valid key: 1 to 512 bytes of printable ASCII without spaces.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Box<str>);
+
+impl Key {
+    /// Checks the text; a bad key cannot be made.
+    pub fn new(text: impl Into<String>) -> Result<Self, Refusal> {
+        let text = text.into();
+        if text.is_empty() || text.len() > KEY_BYTES_MAX {
+            return Err(Refusal::KeyLength { len: text.len() });
+        }
+        match text.char_indices().find(|(_, char)| !char.is_ascii_graphic()) {
+            Some((position, _)) => Err(Refusal::KeyCharacter { key: text, position }),
+            None => Ok(Self(text.into())),
+        }
+    }
+
+    /// The key's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for Key {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Key({})", self.0)
+    }
+}
+
+/// A stretch of the key space. Its bounds are text, not keys: the end of a prefix is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Range {
+    start: Bound<String>,
+    end: Bound<String>,
+}
+
+impl Range {
+    /// Every key.
+    pub fn all() -> Self {
+        Self { start: Bound::Unbounded, end: Bound::Unbounded }
+    }
+
+    /// The one key.
+    pub fn only(key: &Key) -> Self {
+        let text = key.as_str().to_owned();
+        Self { start: Bound::Included(text.clone()), end: Bound::Included(text) }
+    }
+
+    /// Every key that begins with `prefix`; every key when it is empty.
+    pub fn prefix(prefix: &str) -> Self {
+        if prefix.is_empty() {
+            return Self::all();
+        }
+        Self { start: Bound::Included(prefix.to_owned()), end: end_of_prefix(prefix) }
+    }
+
+    /// From `start`, and up to but without `end`.
+    pub fn between(start: &Key, end: &Key) -> Self {
+        Self {
+            start: Bound::Included(start.as_str().to_owned()),
+            end: Bound::Excluded(end.as_str().to_owned()),
+        }
+    }
+
+    /// What is left of this range behind `key`: how a scan goes on after a page.
+    #[must_use]
+    pub fn after(&self, key: &Key) -> Self {
+        let start = match &self.start {
+            Bound::Included(start) | Bound::Excluded(start) if start.as_str() > key.as_str() => {
+                self.start.clone()
+            }
+            _ => Bound::Excluded(key.as_str().to_owned()),
+        };
+        Self { start, end: self.end.clone() }
+    }
+
+    /// Whether no key can lie in it. `BTreeMap` and the like panic on such ranges.
+    pub fn is_empty(&self) -> bool {
+        match (&self.start, &self.end) {
+            (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+            (Bound::Included(start), Bound::Included(end)) => start > end,
+            (Bound::Included(start) | Bound::Excluded(start), Bound::Excluded(end))
+            | (Bound::Excluded(start), Bound::Included(end)) => start >= end,
+        }
+    }
+}
+
+impl RangeBounds<str> for Range {
+    fn start_bound(&self) -> Bound<&str> {
+        self.start.as_ref().map(String::as_str)
+    }
+
+    fn end_bound(&self) -> Bound<&str> {
+        self.end.as_ref().map(String::as_str)
+    }
+}
+
+/// The first text behind everything that begins with `prefix`.
+fn end_of_prefix(prefix: &str) -> Bound<String> {
+    let mut text = prefix.to_owned();
+    while let Some(last) = text.pop() {
+        if let Some(next) = char::from_u32(last as u32 + 1) {
+            text.push(next);
+            return Bound::Excluded(text);
+        }
+    }
+    Bound::Unbounded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn key(text: &str) -> Key {
+        Key::new(text).unwrap()
+    }
+
+    #[test]
+    fn a_key_of_the_longest_length_is_taken_and_one_longer_is_refused() {
+        assert!(Key::new("k".repeat(KEY_BYTES_MAX)).is_ok());
+        let refusal = Key::new("k".repeat(KEY_BYTES_MAX + 1));
+        assert_eq!(refusal, Err(Refusal::KeyLength { len: KEY_BYTES_MAX + 1 }));
+        assert_eq!(Key::new(""), Err(Refusal::KeyLength { len: 0 }));
+    }
+
+    #[test]
+    fn a_key_with_a_character_that_is_not_printable_ascii_is_refused_at_its_place() {
+        for bad in ["a b", "a\0", "a\n", "aä", "a\u{7f}"] {
+            let refusal = Refusal::KeyCharacter { key: bad.into(), position: 1 };
+            assert_eq!(Key::new(bad), Err(refusal));
+        }
+        assert_eq!(
+            Key::new("shard/1/a b"),
+            Err(Refusal::KeyCharacter { key: "shard/1/a b".into(), position: 9 })
+        );
+    }
+
+    #[test]
+    fn a_range_that_can_hold_nothing_says_so() {
+        let (a, b) = (key("a"), key("b"));
+        assert!(Range::between(&b, &a).is_empty());
+        assert!(Range::between(&a, &a).is_empty());
+        assert!(Range::only(&a).after(&a).is_empty());
+        assert!(!Range::only(&a).is_empty());
+        assert!(!Range::prefix("a").after(&a).is_empty());
+        assert!(!Range::all().is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn a_prefix_holds_exactly_what_begins_with_it(prefix in "[!-~]{0,3}", text in "[!-~]{1,5}") {
+            let range = Range::prefix(&prefix);
+            prop_assert_eq!(range.contains(text.as_str()), text.starts_with(&prefix));
+        }
+
+        #[test]
+        fn after_leaves_what_sorts_behind(prefix in "[!-~]{0,2}", last in "[!-~]{1,4}", text in "[!-~]{1,4}") {
+            let range = Range::prefix(&prefix).after(&key(&last));
+            let expected = text.starts_with(&prefix) && text.as_str() > last.as_str();
+            prop_assert_eq!(!range.is_empty() && range.contains(text.as_str()), expected);
+        }
+    }
+}

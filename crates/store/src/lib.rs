@@ -1,0 +1,37 @@
+//! The store: the one durable memory of a cluster, behind three verbs.
+//!
+//! A store is an ordered map from [`Key`] to ([`Value`], [`Version`]). [`Store`] offers
+//!
+//! - **scan**: a page of a range, which sees every commit acknowledged before it was asked for;
+//! - **commit**: conditions and writes as one atomic step;
+//! - **watch**: hints that something below a prefix changed.
+//!
+//! That is all an [`Adapter`] writes. Whatever an engine cannot promise is said by its [`Class`],
+//! its [`Limits`] and its [`Epoch`], never papered over. One suite, [`conformance`], states the
+//! contract clause by clause and is run against every adapter, here and on the user's own server by
+//! `watchbell store check`.
+//!
+//! Adapters: [`memory`], the reference, with [`fault`]s on order; and [`file`], the embedded one: a
+//! [`log`] for order and durability, and an index behind it.
+
+pub mod clock;
+mod commit;
+pub mod conformance;
+mod contract;
+mod entropy;
+mod error;
+pub mod fault;
+pub mod file;
+mod hint;
+mod key;
+pub mod log;
+pub mod measure;
+pub mod memory;
+mod url;
+
+pub use commit::{Commit, Condition, Write};
+pub use contract::{Adapter, Class, Entry, Epoch, Limits, Page, Pending, Store, Value, Version};
+pub use error::{CommitError, Conflict, OpenError, Refusal, ScanError};
+pub use hint::{Hints, Watchers};
+pub use key::{Key, Range};
+pub use url::{StoreUrl, open_existing, open_or_create};

@@ -1,0 +1,344 @@
+//! Reading the log back after any stop: what is whole, what was cut short, what is damaged.
+//!
+//! Records are expected in order. Where the expected one cannot be read, the rest of the segment is
+//! searched for whole frames. If one of them vouches for the missing record, that record was
+//! acknowledged and its bytes have changed since: damage. If none does, the group was never
+//! acknowledged, and the log ends there. Damage to records that the index holds anyway is passed
+//! over with a word; anything else stops the opening.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Log;
+use super::frame::{self, Frame, Kind, LogId, STEP, Seed};
+use super::shelf::{Shelf, parse_segment_name, segment_name};
+
+/// Why a log cannot be read back.
+#[derive(Debug)]
+pub enum LogError {
+    /// The operating system would not let us.
+    Io {
+        /// With which file.
+        path: PathBuf,
+        /// What it said.
+        why: io::Error,
+    },
+    /// Records that were acknowledged are gone or changed. The sentence says which, and what to do.
+    Damaged(String),
+}
+
+/// What reading back found beside the records.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Number of the last record.
+    pub last: u64,
+    /// Whether a group that was cut short by a stop was cut off; nobody was told that it was done.
+    pub torn: bool,
+    /// Ranges of records that are damaged but held elsewhere.
+    pub damaged: Vec<(u64, u64)>,
+}
+
+/// What is done with a record: its number and payload, or a reason why it makes no sense.
+pub(crate) type Visit<'a> = dyn FnMut(u64, &[u8]) -> Result<(), String> + 'a;
+
+/// Opens the log in `dir`, gives `visit` every record after `held` in order, and returns the log
+/// ready to be written. `held` is the last record that is held elsewhere, 0 for none.
+pub fn recover(
+    dir: &Path,
+    id: LogId,
+    segment_bytes: u64,
+    held: u64,
+    visit: &mut Visit<'_>,
+) -> Result<(Log, Recovered), LogError> {
+    let shelf = Arc::new(Shelf::new(dir.to_owned(), segment_bytes));
+    let (ordinals, mut free) = list(dir).map_err(io_at(dir))?;
+    check_ordinals(dir, &ordinals, held)?;
+
+    let mut reader = Reader { held, expected: held + 1, begun: false, damaged: Vec::new() };
+    let mut end = End::default();
+    for &ordinal in &ordinals {
+        let path = dir.join(segment_name(ordinal));
+        let bytes = fs::read(&path).map_err(io_at(&path))?;
+        check_len(&path, bytes.len(), segment_bytes)?;
+        let segment = Segment { path: &path, bytes: &bytes, seed: Seed::new(id, ordinal) };
+        let read = reader.read(&segment, visit)?;
+        if read.is_blank() {
+            // Behind the segment being written stands the next one; nothing has been written to it.
+            free.push(path);
+            continue;
+        }
+        if end.ordinal > 0 {
+            shelf.put_full(end.ordinal, read.first - 1);
+        }
+        end = End { ordinal, bytes, read };
+    }
+    if reader.expected <= held {
+        return Err(LogError::Damaged(format!(
+            "the log in {} ends at record {}, and the index already holds record {held}: segments are \
+             missing; put them back, or restore the directory from a backup",
+            dir.display(),
+            reader.expected - 1,
+        )));
+    }
+    // Blank segments give their ordinals back: no frame of theirs exists anywhere.
+    let highest = match (end.ordinal, ordinals.first()) {
+        (0, Some(first)) => first - 1,
+        (ordinal, _) => ordinal,
+    };
+    shelf.stock(highest, &free).map_err(io_at(dir))?;
+    let found =
+        Recovered { last: reader.expected - 1, torn: end.read.torn, damaged: reader.damaged };
+    let log = resume(dir, id, shelf, end, found.last + 1).map_err(io_at(dir))?;
+    Ok((log, found))
+}
+
+/// Where the log ended.
+#[derive(Default)]
+struct End {
+    /// Of the last segment with anything in it, 0 if there is none.
+    ordinal: u64,
+    bytes: Vec<u8>,
+    read: Read,
+}
+
+/// The log, to be written on where it ended.
+fn resume(dir: &Path, id: LogId, shelf: Arc<Shelf>, end: End, next: u64) -> io::Result<Log> {
+    let End { ordinal, mut bytes, read: Read { end, sealed_at, torn, .. } } = end;
+    if ordinal == 0 {
+        let (ordinal, file) = shelf.take_next()?;
+        return Ok(Log { id, shelf, file, ordinal, position: 0, next, group: Vec::new() });
+    }
+    let file = OpenOptions::new().read(true).write(true).open(dir.join(segment_name(ordinal)))?;
+    if torn {
+        bytes[end..].fill(0);
+        write_again(&file, &bytes, end)?;
+    }
+    let mut log = Log { id, shelf, file, ordinal, position: end as u64, next, group: Vec::new() };
+    if sealed_at < end {
+        write_again(&log.file, &bytes[..end], sealed_at)?;
+        // There is room: a group is never written where its seal does not fit.
+        log.seal();
+    }
+    Ok(log)
+}
+
+/// Writes what was read once more, from `begin`, and syncs it.
+///
+/// For a torn group, zeros: so that none of its records comes to life behind a new one. For records
+/// without a seal, the same bytes: they were read from the kernel's memory, and if the sync behind
+/// them failed before the stop they are perhaps nowhere else. Nothing is served before it is durable.
+fn write_again(file: &File, bytes: &[u8], begin: usize) -> io::Result<()> {
+    file.write_all_at(&bytes[begin..], begin as u64)?;
+    file.sync_data()
+}
+
+/// The ordinals of the segments, in order, and the files that are free. Unfinished ones are removed.
+fn list(dir: &Path) -> io::Result<(Vec<u64>, Vec<PathBuf>)> {
+    let mut ordinals = Vec::new();
+    let mut free = Vec::new();
+    for file in fs::read_dir(dir)? {
+        let file = file?;
+        let name = file.file_name();
+        let name = name.to_string_lossy();
+        if let Some(ordinal) = parse_segment_name(&name) {
+            ordinals.push(ordinal);
+        } else if name.ends_with(".tmp") {
+            fs::remove_file(file.path())?;
+        } else if name.starts_with("spare-") {
+            free.push(file.path());
+        }
+    }
+    ordinals.sort_unstable();
+    Ok((ordinals, free))
+}
+
+fn check_ordinals(dir: &Path, ordinals: &[u64], held: u64) -> Result<(), LogError> {
+    if ordinals.is_empty() && held > 0 {
+        return Err(LogError::Damaged(format!(
+            "there is no log in {}, and the index holds {held} records: put the log back, or restore \
+             the directory from a backup",
+            dir.display(),
+        )));
+    }
+    match ordinals.windows(2).find(|pair| pair[1] != pair[0] + 1) {
+        None => Ok(()),
+        Some(pair) => Err(LogError::Damaged(format!(
+            "{} is missing: put it back, or restore the directory from a backup",
+            dir.join(segment_name(pair[0] + 1)).display(),
+        ))),
+    }
+}
+
+fn check_len(path: &Path, len: usize, segment_bytes: u64) -> Result<(), LogError> {
+    if len as u64 == segment_bytes {
+        return Ok(());
+    }
+    Err(LogError::Damaged(format!(
+        "{} has {len} bytes, and a segment has {segment_bytes}: restore the directory from a backup",
+        path.display(),
+    )))
+}
+
+struct Segment<'a> {
+    path: &'a Path,
+    bytes: &'a [u8],
+    seed: Seed,
+}
+
+/// What was read of one segment.
+#[derive(Default)]
+struct Read {
+    /// The number expected at its beginning.
+    first: u64,
+    /// Where its records end.
+    end: usize,
+    /// Where its last seal ends.
+    sealed_at: usize,
+    /// Whether frames follow that nobody was told about.
+    torn: bool,
+}
+
+impl Read {
+    /// Whether nothing was ever written to it in this use.
+    fn is_blank(&self) -> bool {
+        self.end == 0 && !self.torn
+    }
+}
+
+/// What follows an unreadable place.
+enum Rest {
+    /// No frame of ours: the log ends here.
+    Nothing,
+    /// Frames of a group that nobody was told about: the log ends here, and they must go.
+    Torn,
+    /// The frame at `offset` may be read next; records up to `last` are damaged or missing.
+    Gap { offset: usize, last: u64 },
+}
+
+struct Reader {
+    held: u64,
+    /// Number of the next record.
+    expected: u64,
+    /// Whether any frame was read: the first one says where the log begins.
+    begun: bool,
+    /// Ranges that are damaged but held elsewhere.
+    damaged: Vec<(u64, u64)>,
+}
+
+impl Reader {
+    /// Reads a segment up to where its records end.
+    fn read(&mut self, segment: &Segment<'_>, visit: &mut Visit<'_>) -> Result<Read, LogError> {
+        let first = self.expected;
+        let (mut at, mut sealed_at, mut torn) = (0, 0, false);
+        loop {
+            let frame = frame::decode(&segment.bytes[at..], segment.seed);
+            if let Some(frame) = frame.filter(|frame| self.is_next(frame)) {
+                self.begun = true;
+                at += frame.encoded_len();
+                match frame.kind {
+                    Kind::Record => self.take(segment, &frame, visit)?,
+                    Kind::Seal => sealed_at = at,
+                }
+                continue;
+            }
+            match self.search(segment, at) {
+                Rest::Nothing => break,
+                Rest::Torn => {
+                    torn = true;
+                    break;
+                }
+                Rest::Gap { offset, last } => {
+                    self.pass_over(last, segment, at)?;
+                    at += offset;
+                }
+            }
+        }
+        Ok(Read { first, end: at, sealed_at, torn })
+    }
+
+    fn is_next(&self, frame: &Frame<'_>) -> bool {
+        match frame.kind {
+            Kind::Record => frame.number == self.expected,
+            Kind::Seal => frame.number + 1 == self.expected,
+        }
+    }
+
+    fn take(
+        &mut self,
+        segment: &Segment<'_>,
+        frame: &Frame<'_>,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), LogError> {
+        if frame.number > self.held {
+            visit(frame.number, frame.payload).map_err(|why| {
+                LogError::Damaged(format!(
+                    "record {} in {} is whole and makes no sense ({why}): it was written by another \
+                     program; restore the directory from a backup",
+                    frame.number,
+                    segment.path.display(),
+                ))
+            })?;
+        }
+        self.expected += 1;
+        Ok(())
+    }
+
+    /// The expected record does not stand at `begin`. What does the rest of the segment say?
+    fn search(&mut self, segment: &Segment<'_>, begin: usize) -> Rest {
+        let bytes = &segment.bytes[begin..];
+        let mut first: Option<(usize, u64)> = None;
+        let mut vouched = 0;
+        let mut at = 0;
+        while at < bytes.len() {
+            let Some(frame) = frame::decode(&bytes[at..], segment.seed) else {
+                at += STEP;
+                continue;
+            };
+            // Behind a seal comes the record after the one that it names.
+            let next = frame.number + u64::from(frame.kind == Kind::Seal);
+            if next >= self.expected || !self.begun {
+                first = first.or(Some((at, next)));
+            }
+            vouched = vouched.max(frame.durable);
+            at += frame.encoded_len();
+        }
+        let Some((offset, next)) = first else {
+            return Rest::Nothing;
+        };
+        if !self.begun && next <= self.expected {
+            // The oldest segment begins with what the index holds already.
+            self.expected = next;
+        }
+        if next <= self.expected || vouched >= self.expected {
+            Rest::Gap { offset, last: next - 1 }
+        } else {
+            Rest::Torn
+        }
+    }
+
+    /// Goes on behind damaged or missing records up to `last`, if they are held elsewhere.
+    fn pass_over(&mut self, last: u64, segment: &Segment<'_>, at: usize) -> Result<(), LogError> {
+        if last < self.expected {
+            return Ok(());
+        }
+        if last > self.held {
+            return Err(LogError::Damaged(format!(
+                "records {} to {last} of the log cannot be read, though they were acknowledged (in {} at \
+                 byte {at}): restore the directory from a backup, and check the disk",
+                self.expected,
+                segment.path.display(),
+            )));
+        }
+        self.damaged.push((self.expected, last));
+        self.expected = last + 1;
+        Ok(())
+    }
+}
+
+fn io_at(path: &Path) -> impl Fn(io::Error) -> LogError {
+    let path = path.to_owned();
+    move |why| LogError::Io { path: path.clone(), why }
+}
