@@ -57,7 +57,7 @@ pub struct Sizes {
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { segment_bytes: 16 * 1024 * 1024, layer_bytes: 16 * 1024 * 1024 }
+        Self { segment_bytes: 16 * 1024 * 1024, layer_bytes: 8 * 1024 * 1024 }
     }
 }
 

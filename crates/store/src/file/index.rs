@@ -14,7 +14,7 @@ use std::cmp::Ordering as Compared;
 use std::iter::Peekable;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::layer::Layer;
 use super::table::{IndexError, Result, Tables, guarded};
@@ -27,6 +27,9 @@ pub(super) struct Index {
     tables: Tables,
     /// The last record that is in the tables on disk.
     held: AtomicU64,
+    /// Layers that are on disk and perhaps still being read. Whoever lets go of a layer last pays
+    /// for freeing it: that should be the keeper, not the writer.
+    spent: Mutex<Vec<Arc<Layer>>>,
 }
 
 #[derive(Clone, Default)]
@@ -51,6 +54,7 @@ impl Index {
             shown: AtomicU64::new(held),
             tables,
             held: AtomicU64::new(held),
+            spent: Mutex::default(),
         })
     }
 
@@ -122,6 +126,9 @@ impl Index {
         self.change_layers(|layers| {
             layers.closed.pop();
         });
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        spent.retain(|layer| Arc::strong_count(layer) > 1);
+        spent.push(layer);
         Ok(true)
     }
 

@@ -24,8 +24,15 @@ use crate::{Entry, Key, Range, Value, Version};
 
 const CACHE_BYTES: u64 = 32 * 1024 * 1024;
 
-/// Tables are synced one by one. Small ones keep the disk free for the log in between.
-const TABLE_BYTES: u64 = 8 * 1024 * 1024;
+/// Tables are synced one by one. Small ones keep the disk free for the log in between: with tables
+/// of 8 MiB one commit in a thousand took 16 to 25 ms, with these 6 to 7 (docs/benchmarks.md).
+const TABLE_BYTES: u64 = 2 * 1024 * 1024;
+
+/// Layers that are merged at a time. More of them are less work for the disk, and a slower lookup.
+const LAYERS_PER_MERGE: u8 = 8;
+
+/// How much larger each level of tables is than the one above: wide at first, since tables are small.
+const LEVEL_RATIOS: [f32; 2] = [30.0, 10.0];
 
 /// Where the mark lives. No key of the store begins with a zero byte.
 const MARK_KEY: &str = "\0mark";
@@ -122,7 +129,10 @@ impl Tables {
 
     /// Merges tables, if there is reason to.
     pub(super) fn merge(&self) -> Result<()> {
-        let strategy = Leveled::default().with_table_target_size(TABLE_BYTES);
+        let strategy = Leveled::default()
+            .with_table_target_size(TABLE_BYTES)
+            .with_level_ratio_policy(LEVEL_RATIOS.to_vec())
+            .with_l0_threshold(LAYERS_PER_MERGE);
         let oldest_view = self.fix_view();
         guarded("merging the index", || {
             self.tree.compact(Arc::new(strategy), oldest_view).map_err(tree_error)
