@@ -1,1 +1,49 @@
-fn main() {}
+//! `watchbell`: the one binary.
+//!
+//! What was typed is read in [`args`]; each verb is a function in a file of its own; how it ends is
+//! told by [`exit`] and nowhere else.
+//!
+//! - [`check`]: `watchbell store check`, shown by [`report`]
+//! - [`dump`]: `watchbell store dump`, whose values [`value`] makes readable
+//! - [`progress`], [`table`]: what people see meanwhile, and afterwards
+
+mod args;
+mod check;
+mod dump;
+mod exit;
+mod progress;
+mod report;
+mod table;
+mod value;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use args::{Args, StoreVerb, Verb};
+use clap::Parser;
+use exit::{Ending, Exit};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse();
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::from(args.log))
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .init();
+    match run(args.verb).await {
+        Ok(()) => Exit::Fine.into(),
+        Err(ending) => ending.tell().into(),
+    }
+}
+
+async fn run(verb: Verb) -> Result<(), Ending> {
+    match verb {
+        Verb::Store { verb: StoreVerb::Check(typed) } => {
+            check::check(&typed.url, typed.measure_for(), typed.output).await
+        }
+        Verb::Store { verb: StoreVerb::Dump(typed) } => {
+            dump::dump(&typed.url, &typed.prefix, typed.output).await
+        }
+    }
+}

@@ -5,6 +5,8 @@
 //! rises when an older reader would misunderstand the fields, and never for a field that an older
 //! reader may ignore.
 
+use std::fmt;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -13,11 +15,17 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Format(pub u32);
 
+impl fmt::Display for Format {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", self.0)
+    }
+}
+
 /// Why bytes are not a record that this reader can use.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// Written by a newer Watchbell: upgrade this one; do not touch the record.
-    #[error("it has format {found:?}, and this version reads up to {reads:?}: upgrade Watchbell")]
+    #[error("it has format {found}, and this version reads up to {reads}: upgrade Watchbell")]
     Newer {
         /// What the record says.
         found: Format,

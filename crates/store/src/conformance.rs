@@ -223,6 +223,11 @@ impl Scratch<'_> {
             ensure(page.entries.len() <= limit, || {
                 format!("a page of {limit} has {} entries", page.entries.len())
             })?;
+            // A scan that does not go forward would never end.
+            if let (Some(last), Some(first)) = (entries.last(), page.entries.first()) {
+                let last: &Entry = last;
+                ensure(first.key > last.key, || format!("{first:?} came after {last:?}"))?;
+            }
             entries.extend(page.entries);
             rest = page.next;
         }

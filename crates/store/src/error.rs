@@ -18,7 +18,7 @@ pub enum CommitError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The request never left this process: nothing was changed; try again later.
-    #[error("the store cannot be reached: {0}")]
+    #[error("the store takes no commits now: {0}")]
     Unavailable(String),
     /// It may be done, and it may still land: send the same again, unchanged, until it is
     /// acknowledged or found done. Not finding it done proves nothing.
@@ -46,7 +46,7 @@ pub enum ScanError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// No answer this time: try again later.
-    #[error("the store cannot be reached: {0}")]
+    #[error("the store cannot be read now, try again: {0}")]
     Unavailable(String),
     /// What the store holds is damaged: stop, and have a person look.
     #[error("the store is damaged: {0}")]
@@ -105,6 +105,8 @@ pub enum OpenError {
     Corrupt(String),
     #[error("there is no room left in {place}: free some space and start again, nothing is lost")]
     Full { place: PathBuf },
-    #[error("cannot open {path}: {why}", path = path.display())]
+    #[error("{path} is not a directory: give a directory, or a path where one can be made", path = path.display())]
+    NotADirectory { path: PathBuf },
+    #[error("cannot open {path}: {why}; check the disk, then start again", path = path.display())]
     Io { path: PathBuf, why: std::io::Error },
 }

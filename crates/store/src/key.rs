@@ -22,8 +22,8 @@ impl Key {
         if text.is_empty() || text.len() > KEY_BYTES_MAX {
             return Err(Refusal::KeyLength { len: text.len() });
         }
-        match text.char_indices().find(|(_, char)| !char.is_ascii_graphic()) {
-            Some((position, _)) => Err(Refusal::KeyCharacter { key: text, position }),
+        match text.bytes().position(|byte| !byte.is_ascii_graphic()) {
+            Some(position) => Err(Refusal::KeyCharacter { key: text, position }),
             None => Ok(Self(text.into())),
         }
     }

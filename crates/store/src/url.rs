@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::file::{File, Sizes};
 use crate::memory::Memory;
-use crate::{OpenError, Store};
+use crate::{Class, OpenError, Store};
 
 /// Where a store is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +51,8 @@ fn open(
 ) -> Result<Store, OpenError> {
     match url {
         StoreUrl::File(dir) => Ok(Store::new(open_file(dir)?)),
-        StoreUrl::Memory => Ok(Store::new(Memory::new())),
+        // To a person, a store that is gone with its process has lost what it acknowledged.
+        StoreUrl::Memory => Ok(Store::new(Memory::of_class(Class::B))),
     }
 }
 

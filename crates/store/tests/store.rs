@@ -3,5 +3,14 @@
 //! One binary, so that it links once; one module per idea.
 
 mod store {
+    mod child;
+    mod crash;
+    mod damage;
+    mod disk;
+    mod fault;
+    mod mutant;
+    mod open;
+    mod random;
     mod suite;
+    mod torn;
 }

@@ -21,6 +21,10 @@ pub(super) async fn all_or_nothing(scratch: &Scratch<'_>) -> Result<Outcome, Vio
     let there = scratch.get("there").await?.map(|entry| entry.value);
     ensure_eq(&there, &Some(Value::from("before")), "a key that a refused commit would write")?;
 
+    let vain = Commit::new().delete(scratch.key("missing")).put(scratch.key("new"), "");
+    scratch.store().commit(vain).await?;
+    ensure(scratch.get("new").await?.is_some(), || "half a commit is missing".into())?;
+
     let mut tasks = JoinSet::new();
     tasks.spawn(write_all_alike(scratch.store().clone(), scratch.prefix.clone()));
     tasks.spawn(read_all_alike(scratch.other().clone(), scratch.prefix.clone()));
@@ -42,6 +46,8 @@ async fn write_all_alike(store: Store, prefix: String) -> Result<(), Violation> 
             commit = commit.put(key.expect("short and printable"), round.to_string());
         }
         store.commit(commit).await?;
+        // A store that answers at once would otherwise be written in one go, with nobody reading.
+        tokio::task::yield_now().await;
     }
     Ok(())
 }
@@ -105,20 +111,30 @@ pub(super) async fn at(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
 }
 
 pub(super) async fn conflict_names_condition(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+    let earlier = scratch.put("k", "").await?;
     let version = scratch.put("k", "").await?;
-    let stale = Condition::At(scratch.key("k"), Version(version.0 - 1));
-    let commit = Commit::new()
-        .when(Condition::At(scratch.key("k"), version))
-        .when(Condition::Absent(scratch.key("other")))
-        .when(stale.clone())
-        .when(Condition::Absent(scratch.key("k")))
-        .put(scratch.key("k"), "");
-    match scratch.store().commit(commit).await {
-        Err(CommitError::Conflict(conflict)) => {
-            ensure_eq(&conflict.condition, &stale, "the first condition that failed")?;
-            ensure_eq(&conflict.found, &Some(version), "what was found there")?;
-            Ok(Outcome::Held)
+    let holds = [Condition::At(scratch.key("k"), version), Condition::Absent(scratch.key("other"))];
+    let fails = [
+        (Condition::At(scratch.key("k"), earlier), Some(version)),
+        (Condition::Absent(scratch.key("k")), Some(version)),
+        (Condition::Present(scratch.key("other")), None),
+        (Condition::At(scratch.key("other"), version), None),
+    ];
+    // Each of them is the first to fail once, before all that come after it.
+    for (first, (condition, found)) in fails.iter().enumerate() {
+        let rest = fails[first..].iter().map(|(condition, _)| condition);
+        let commit = holds
+            .iter()
+            .chain(rest)
+            .fold(Commit::new(), |commit, condition| commit.when(condition.clone()))
+            .put(scratch.key("k"), "");
+        match scratch.store().commit(commit).await {
+            Err(CommitError::Conflict(conflict)) => {
+                ensure_eq(&conflict.condition, condition, "the first condition that failed")?;
+                ensure_eq(&conflict.found, found, "what was found there")?;
+            }
+            other => return Err(Violation(format!("expected a conflict, found {other:?}"))),
         }
-        other => Err(Violation(format!("expected a conflict, found {other:?}"))),
     }
+    Ok(Outcome::Held)
 }

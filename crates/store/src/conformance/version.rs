@@ -1,16 +1,19 @@
 //! Versions: they only grow.
 
 use super::{Outcome, Scratch, Violation, ensure};
-use crate::Version;
+use crate::{Commit, Version};
 
 pub(super) async fn later_is_greater(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
     let mut last = Version(0);
     for round in 0..50 {
-        let version = if round % 3 == 2 {
-            scratch.delete(round - 1).await?
+        let commit = if round % 3 == 2 {
+            Commit::new().delete(scratch.key(round - 1))
         } else {
-            scratch.put(round, "").await?
+            Commit::new().put(scratch.key(round), "")
         };
+        // Whoever sends it.
+        let store = if round % 2 == 0 { scratch.store() } else { scratch.other() };
+        let version = store.commit(commit).await?;
         ensure(version > last, || format!("{version:?} was given after {last:?}"))?;
         last = version;
     }

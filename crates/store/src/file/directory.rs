@@ -112,6 +112,9 @@ pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> OpenError {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             OpenError::Full { place: path.clone() }
         }
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            OpenError::NotADirectory { path: path.clone() }
+        }
         _ => OpenError::Io { path: path.clone(), why },
     }
 }

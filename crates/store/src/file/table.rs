@@ -8,16 +8,19 @@
 //! The tree may panic on bytes that it did not expect. A panic inside it is damage like any other
 //! and becomes [`IndexError::Damaged`].
 
-use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::{fs, io};
 
 use bytes::Bytes;
 use lsm_tree::compaction::Leveled;
-use lsm_tree::{AbstractTree, AnyTree, Cache, Config, Guard, SeqNo, SequenceNumberCounter};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use lsm_tree::config::CompressionPolicy;
+use lsm_tree::{
+    AbstractTree, AnyTree, Cache, CompressionType, Config, Guard, SeqNo, SequenceNumberCounter,
+};
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
 use super::layer::Layer;
 use crate::{Entry, Key, Range, Value, Version};
@@ -64,7 +67,9 @@ impl Tables {
     pub(super) fn open(dir: &Path) -> Result<Self> {
         let numbers = SequenceNumberCounter::default();
         let config = Config::new(dir, numbers.clone(), SequenceNumberCounter::default())
-            .use_cache(Arc::new(Cache::with_capacity_bytes(CACHE_BYTES)));
+            .use_cache(Arc::new(Cache::with_capacity_bytes(CACHE_BYTES)))
+            .data_block_compression_policy(CompressionPolicy::all(CompressionType::None));
+        check_table_list(dir)?;
         let tree = guarded("opening the index", || config.open().map_err(tree_error))?;
         numbers.fetch_max(tree.get_highest_seqno().map_or(1, |highest| highest + 1));
         let view = RwLock::new(numbers.get());
@@ -160,6 +165,33 @@ pub(super) fn guarded<T>(doing: &str, call: impl FnOnce() -> Result<T>) -> Resul
         .unwrap_or_else(|_| Err(IndexError::Damaged(format!("{doing} failed on unexpected bytes"))))
 }
 
+/// Checks the list of tables against the checksum that the tree keeps of it, because the tree itself
+/// does not: a flipped bit there changes which of two entries is the newer one.
+///
+/// `current` names the list: its number (u64), the checksum of the file `v<number>` (u128), and the
+/// kind of checksum (0). This is the layout of the exact version of the tree that we depend on.
+fn check_table_list(dir: &Path) -> Result<()> {
+    let damaged = |what: &str| IndexError::Damaged(format!("the index's list of tables {what}"));
+    let current = match fs::read(dir.join("current")) {
+        Ok(current) => current,
+        // A new index; with tables but without a list the tree itself refuses to open.
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(why) => return Err(IndexError::Io(why)),
+    };
+    let (number, rest) = current.split_first_chunk::<8>().ok_or_else(|| damaged("is cut short"))?;
+    let (checksum, rest) = rest.split_first_chunk::<16>().ok_or_else(|| damaged("is cut short"))?;
+    let list = match fs::read(dir.join(format!("v{}", u64::from_le_bytes(*number)))) {
+        Ok(list) => list,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Err(damaged("is missing")),
+        Err(why) => return Err(IndexError::Io(why)),
+    };
+    if rest == [0] && xxh3_128(&list) == u128::from_le_bytes(*checksum) {
+        Ok(())
+    } else {
+        Err(damaged("is not what was written"))
+    }
+}
+
 fn read_entry(key: &[u8], stored: &[u8]) -> Result<Entry> {
     let bad_key = || IndexError::Damaged(format!("an entry of the index has the key {key:?}"));
     let text = std::str::from_utf8(key).map_err(|_| bad_key())?;
@@ -196,15 +228,21 @@ fn entry_checksum(key: &str, version: Version, value: &[u8]) -> [u8; CHECKSUM_BY
 }
 
 fn tree_error(error: lsm_tree::Error) -> IndexError {
-    // Files that end early or lack a part are damaged; everything else the system says may pass.
-    const DAMAGE: [io::ErrorKind; 3] =
-        [io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData, io::ErrorKind::NotFound];
-    match error {
-        lsm_tree::Error::Io(why) if !DAMAGE.contains(&why.kind()) => IndexError::Io(why),
-        other => {
-            IndexError::Damaged(format!("a table of the index is not what was written ({other:?})"))
-        }
-    }
+    // Places that do not exist, or that a damaged file points to; anything else the system says may
+    // pass.
+    const DAMAGE: [io::ErrorKind; 4] = [
+        io::ErrorKind::UnexpectedEof,
+        io::ErrorKind::InvalidData,
+        io::ErrorKind::InvalidInput,
+        io::ErrorKind::NotFound,
+    ];
+    let what = match error {
+        lsm_tree::Error::Io(why) if !DAMAGE.contains(&why.kind()) => return IndexError::Io(why),
+        lsm_tree::Error::Io(why) => why.to_string(),
+        lsm_tree::Error::ChecksumMismatch { .. } => "its checksum does not match".into(),
+        other => format!("{other:?}"),
+    };
+    IndexError::Damaged(format!("a table of the index is not what was written: {what}"))
 }
 
 #[cfg(test)]

@@ -1,0 +1,184 @@
+//! How it ends: one sentence for people, one number for programs.
+//!
+//! The numbers are part of the surface and documented in docs/exit-codes.md. Every error of the
+//! store is given its number here and nowhere else.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use engine::record::RecordError;
+use store::{CommitError, OpenError, Refusal, ScanError};
+
+/// What the number says: what the caller can do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    Fine = 0,
+    Failed = 1,
+    WrongInput = 2,
+    Unreachable = 3,
+    Refused = 4,
+    Damaged = 5,
+}
+
+impl Exit {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Fine,
+        Self::Failed,
+        Self::WrongInput,
+        Self::Unreachable,
+        Self::Refused,
+        Self::Damaged,
+    ];
+
+    pub(crate) const fn code(self) -> u8 {
+        self as u8
+    }
+
+    pub(crate) const fn meaning(self) -> &'static str {
+        match self {
+            Self::Fine => "fine",
+            Self::Failed => "a check found a violation, or an operation failed",
+            Self::WrongInput => "the command line or a URL is wrong",
+            Self::Unreachable => "the store is in use or cannot be reached",
+            Self::Refused => {
+                "refused: no permission, a newer format, a network file system,\n     \
+                 a foreign directory, a missing store, no room"
+            }
+            Self::Damaged => "the store is damaged",
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+/// Why a verb ended before it was done, or what it has to say about what it found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ending {
+    exit: Exit,
+    /// What is wrong and what to do; nothing where there is nobody left to read it.
+    sentence: Option<String>,
+}
+
+impl Ending {
+    fn new(exit: Exit, sentence: impl Into<String>) -> Self {
+        Self { exit, sentence: Some(sentence.into()) }
+    }
+
+    /// A check found something, or an operation did not succeed.
+    pub(crate) fn failed(sentence: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, sentence)
+    }
+
+    /// Says it on stderr, and returns the number to exit with.
+    pub(crate) fn tell(self) -> Exit {
+        if let Some(sentence) = self.sentence {
+            say(&sentence);
+        }
+        self.exit
+    }
+}
+
+/// Says a sentence on stderr. Without a stderr there is nobody to be told about that.
+pub(crate) fn say(sentence: &str) {
+    let _ = writeln!(io::stderr(), "watchbell: {sentence}");
+}
+
+impl From<OpenError> for Ending {
+    fn from(error: OpenError) -> Self {
+        let exit = match &error {
+            OpenError::Url { .. } => Exit::WrongInput,
+            OpenError::InUse { .. } | OpenError::Io { .. } => Exit::Unreachable,
+            OpenError::Format { why: RecordError::Newer { .. }, .. }
+            | OpenError::Missing { .. }
+            | OpenError::Permission { .. }
+            | OpenError::Network { .. }
+            | OpenError::Foreign { .. }
+            | OpenError::Full { .. } => Exit::Refused,
+            OpenError::Format { why: RecordError::Malformed(_), .. } | OpenError::Corrupt(_) => {
+                Exit::Damaged
+            }
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+impl From<ScanError> for Ending {
+    fn from(error: ScanError) -> Self {
+        let exit = match &error {
+            ScanError::Refused(refusal) => exit_of_refusal(refusal),
+            ScanError::Unavailable(_) => Exit::Unreachable,
+            ScanError::Corrupt(_) => Exit::Damaged,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+impl From<CommitError> for Ending {
+    fn from(error: CommitError) -> Self {
+        let exit = match &error {
+            CommitError::Conflict(_) => Exit::Failed,
+            CommitError::Refused(refusal) => exit_of_refusal(refusal),
+            CommitError::Unavailable(_) | CommitError::Unknown(_) => Exit::Unreachable,
+            CommitError::Corrupt(_) => Exit::Damaged,
+        };
+        Self::new(exit, error.to_string())
+    }
+}
+
+fn exit_of_refusal(refusal: &Refusal) -> Exit {
+    match refusal {
+        Refusal::Full { .. } => Exit::Refused,
+        Refusal::KeyLength { .. } | Refusal::KeyCharacter { .. } => Exit::WrongInput,
+        Refusal::ValueBytes { .. }
+        | Refusal::Writes { .. }
+        | Refusal::Conditions { .. }
+        | Refusal::CommitBytes { .. }
+        | Refusal::WrittenTwice { .. }
+        | Refusal::Empty
+        | Refusal::PageLimit { .. } => Exit::Failed,
+    }
+}
+
+/// Our own output could not be written: no other `io::Error` comes this far.
+impl From<io::Error> for Ending {
+    fn from(why: io::Error) -> Self {
+        if why.kind() == io::ErrorKind::BrokenPipe {
+            // Whoever reads (`| head`) has had enough, and that is fine.
+            return Self { exit: Exit::Fine, sentence: None };
+        }
+        Self::failed(format!("cannot write the output: {why}; check where stdout leads"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_exit_code_is_documented_with_its_meaning() {
+        let document = include_str!("../../../docs/exit-codes.md");
+        for exit in Exit::ALL {
+            let meaning: Vec<_> = exit.meaning().split_whitespace().collect();
+            let row = format!("| {} | {} |", exit.code(), meaning.join(" "));
+            assert!(document.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_had_enough_is_no_failure() {
+        let ending = Ending::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(ending, Ending { exit: Exit::Fine, sentence: None });
+        assert_eq!(Ending::from(io::Error::from(io::ErrorKind::StorageFull)).exit, Exit::Failed);
+    }
+
+    #[test]
+    fn damage_and_absence_are_told_apart_while_reading() {
+        assert_eq!(Ending::from(ScanError::Corrupt("x".into())).exit, Exit::Damaged);
+        assert_eq!(Ending::from(ScanError::Unavailable("x".into())).exit, Exit::Unreachable);
+    }
+}

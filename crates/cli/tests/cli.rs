@@ -1,0 +1,349 @@
+//! The real binary, as a person or a script meets it.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use store::file::{File, Sizes};
+use store::{Commit, Key, Range, Store};
+use tempfile::TempDir;
+use xxhash_rust::xxh3::xxh3_64;
+
+const WATCHBELL: &str = env!("CARGO_BIN_EXE_watchbell");
+
+/// A directory for a store, not made yet, and what keeps it until the test is over.
+fn place() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    (dir, data)
+}
+
+fn url(dir: &Path) -> String {
+    format!("file:{}", dir.display())
+}
+
+fn watchbell(args: &[&str]) -> Output {
+    Command::new(WATCHBELL).args(args).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// It ended with this code and one sentence, which says this.
+#[track_caller]
+fn check_refused(output: &Output, code: i32, said: &str) {
+    let sentence = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{sentence}");
+    assert!(sentence.starts_with("watchbell: ") && sentence.lines().count() == 1, "{sentence}");
+    assert!(sentence.contains(said), "{sentence}");
+    assert_eq!(stdout(output), "");
+}
+
+#[track_caller]
+fn check_fine(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+    stdout(output)
+}
+
+/// Puts values into the store in `dir`, and closes it.
+fn put(dir: &Path, entries: &[(&str, &[u8])]) {
+    put_with(dir, Sizes::default(), entries);
+}
+
+fn put_with(dir: &Path, sizes: Sizes, entries: &[(&str, &[u8])]) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let store = Store::new(File::open_or_create(dir, sizes).unwrap());
+    for (key, value) in entries {
+        let commit = Commit::new().put(Key::new(*key).unwrap(), value.to_vec());
+        runtime.block_on(store.commit(commit)).unwrap();
+    }
+}
+
+/// The keys that are left in the store in `dir`, at most a page of them.
+fn keys(dir: &Path) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let store = Store::new(File::open_existing(dir, Sizes::default()).unwrap());
+    let page = runtime.block_on(store.scan(Range::all(), 1_000)).unwrap();
+    page.entries.into_iter().map(|entry| entry.key.to_string()).collect()
+}
+
+#[test]
+fn a_check_of_a_new_store_finds_all_well_and_leaves_nothing() {
+    let (_keep, dir) = place();
+    let output = watchbell(&["store", "check", &url(&dir), "--seconds", "1", "--output", "json"]);
+    let report: Value = serde_json::from_str(&check_fine(&output)).unwrap();
+    assert_eq!(stderr(&output), "", "nobody watches, so nothing moves");
+    assert_eq!((&report["fine"], &report["entries"]), (&json!(true), &json!(0)));
+    let clauses = report["clauses"].as_array().unwrap();
+    assert_eq!(clauses.len(), store::conformance::CLAUSES.len());
+    for clause in clauses {
+        let well = ["held", "not applicable"].map(|result| json!(result));
+        assert!(well.contains(&clause["result"]), "{clause}");
+    }
+    let speeds = report["speeds"].as_array().unwrap();
+    assert_eq!(speeds.len(), 3);
+    for speed in speeds {
+        assert!(speed["per_second"].as_f64().unwrap() > 0.0, "{speed}");
+        assert!(speed["p50_ms"].as_f64() <= speed["max_ms"].as_f64(), "{speed}");
+    }
+    assert_eq!(keys(&dir), Vec::<String>::new());
+}
+
+#[test]
+fn a_check_counts_what_is_there_leaves_it_and_fits_eighty_columns() {
+    let (_keep, dir) = place();
+    put(&dir, &[("bell/noon", b"8"), ("bell/night", b"4")]);
+    let output = watchbell(&["store", "check", &url(&dir), "--seconds", "1"]);
+    let table = check_fine(&output);
+    assert!(table.contains("2, all readable (21 bytes of keys and values)"), "{table}");
+    for part in ["clause", "all_or_nothing", "held", "not applicable (", "p99.9 ms", "64 writers"] {
+        assert!(table.contains(part), "{part} is missing in {table}");
+    }
+    // The sentences above the tables are folded on a terminal only.
+    for line in table.lines().skip_while(|line| !line.is_empty()) {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    assert_eq!(keys(&dir), ["bell/night", "bell/noon"]);
+}
+
+#[test]
+fn a_directory_in_use_names_the_process_that_holds_it() {
+    let (_keep, dir) = place();
+    let _held = File::open_or_create(&dir, Sizes::default()).unwrap();
+    let holder = format!("process {}", std::process::id());
+    for verb in ["check", "dump"] {
+        check_refused(&watchbell(&["store", verb, &url(&dir)]), 3, &holder);
+    }
+}
+
+#[test]
+fn a_directory_without_permission_is_refused() {
+    let (keep, dir) = place();
+    fs::set_permissions(keep.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    put(&dir, &[("k", b"v")]);
+    let mut command = if is_root() {
+        // Permissions do not hold for root: ask as nobody, with a binary that nobody can reach.
+        let binary = keep.path().join("watchbell");
+        fs::copy(WATCHBELL, &binary).unwrap();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--clear-groups"]).arg(binary);
+        command
+    } else {
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o500)).unwrap();
+        fs::set_permissions(dir.join("lock"), fs::Permissions::from_mode(0o400)).unwrap();
+        Command::new(WATCHBELL)
+    };
+    let output = command.args(["store", "check", &url(&dir)]).output().unwrap();
+    check_refused(&output, 4, "no permission for");
+}
+
+fn is_root() -> bool {
+    let user = Command::new("id").arg("-u").output().unwrap();
+    user.stdout.trim_ascii() == b"0"
+}
+
+#[test]
+fn a_bad_url_is_named_without_its_password() {
+    check_refused(&watchbell(&["store", "check", "nowhere"]), 2, "\"nowhere\" is not a store URL");
+    let output = watchbell(&["store", "dump", "mongodb://me:hunter2@db/x"]);
+    check_refused(&output, 2, "mongodb://me:***@db/x");
+    assert!(!stderr(&output).contains("hunter2"));
+}
+
+#[test]
+fn a_wrong_command_line_says_so() {
+    for args in [
+        &["store", "check"][..],
+        &["store", "chekc", "memory:"],
+        &["store", "check", "memory:", "--seconds", "soon"],
+        &["--log", "loud", "store", "check", "memory:"],
+        &[],
+    ] {
+        let output = watchbell(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&output).contains("--help"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_newer_format_is_refused() {
+    let (_keep, dir) = place();
+    put(&dir, &[("k", b"v")]);
+    let json = r#"{"format":2,"id":7,"shape":"new"}"#;
+    let text = format!("{json}\n{:016x}\n", xxh3_64(json.as_bytes()));
+    fs::write(dir.join("format"), text).unwrap();
+    for verb in ["check", "dump"] {
+        check_refused(&watchbell(&["store", verb, &url(&dir)]), 4, "upgrade Watchbell");
+    }
+}
+
+#[test]
+fn a_foreign_directory_is_refused_and_left_as_it_is() {
+    let (_keep, dir) = place();
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("letter.txt"), "dear").unwrap();
+    check_refused(&watchbell(&["store", "check", &url(&dir)]), 4, "holds no Watchbell store");
+}
+
+#[test]
+fn a_damaged_log_is_told_from_everything_else() {
+    let (_keep, dir) = place();
+    put(&dir, &[("k1", b"a telling value"), ("k2", b"2"), ("k3", b"3")]);
+    fs::remove_dir_all(dir.join("index")).unwrap();
+    flip_a_bit(&dir.join("log"), b"a telling value");
+    for verb in ["check", "dump"] {
+        check_refused(&watchbell(&["store", verb, &url(&dir)]), 5, "the store is damaged");
+    }
+}
+
+#[test]
+fn damage_deep_in_a_table_shows_once_everything_is_read() {
+    let (_keep, dir) = place();
+    let tables_soon = Sizes { segment_bytes: 256 * 1024, layer_bytes: 16 * 1024 };
+    let names: Vec<String> = (0..200).map(|number| format!("k{number:03}")).collect();
+    let value = [b'v'; 1_000];
+    let entries: Vec<(&str, &[u8])> =
+        names.iter().map(|name| (name.as_str(), value.as_slice())).collect();
+    put_with(&dir, tables_soon, &entries);
+    flip_a_bit(&dir.join("index/tables"), &value[..8]);
+    for verb in ["check", "dump"] {
+        check_refused(&watchbell(&["store", verb, &url(&dir)]), 5, "the store is damaged");
+    }
+}
+
+/// Damages this value where it stands in a file of the directory.
+fn flip_a_bit(dir: &Path, value: &[u8]) {
+    for file in fs::read_dir(dir).unwrap() {
+        let path = file.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(value.len()).position(|window| window == value) {
+            bytes[at] ^= 1;
+            fs::write(&path, bytes).unwrap();
+            return;
+        }
+    }
+    panic!("the value is nowhere in {}", dir.display());
+}
+
+const DUMPED: [(&str, &[u8]); 4] = [
+    ("a/binary", &[0xff, 0x00, 0x10]),
+    ("a/json", b"{\n  \"format\": 1, \"bells\": [1.50] }"),
+    ("a/text", "acht\nGläser".as_bytes()),
+    ("b/other", b""),
+];
+
+#[test]
+fn a_dump_shows_json_text_and_bytes_for_people() {
+    let (_keep, dir) = place();
+    put(&dir, &DUMPED);
+    let table = check_fine(&watchbell(&["store", "dump", &url(&dir)]));
+    let expected = "\
+key       version  value
+a/binary        1  ff0010 (3 bytes in hexadecimal)
+a/json          2  {\"format\":1,\"bells\":[1.50]}
+a/text          3  acht\\nGläser
+b/other         4  (empty)
+";
+    assert_eq!(table, expected);
+}
+
+#[test]
+fn a_dump_is_one_json_object_per_line_for_programs() {
+    let (_keep, dir) = place();
+    put(&dir, &DUMPED);
+    let lines = check_fine(&watchbell(&["store", "dump", &url(&dir), "a/", "--output", "json"]));
+    let entries: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let expected = [
+        json!({ "key": "a/binary", "version": 1, "value": { "base16": "ff0010" } }),
+        json!({ "key": "a/json", "version": 2, "value": { "format": 1, "bells": [1.5] } }),
+        json!({ "key": "a/text", "version": 3, "value": { "text": "acht\nGläser" } }),
+    ];
+    assert_eq!(entries, expected);
+}
+
+#[test]
+fn a_dump_into_a_pipe_cuts_nothing() {
+    let (_keep, dir) = place();
+    let long = "bell".repeat(1_000);
+    put(&dir, &[("k", long.as_bytes())]);
+    assert!(check_fine(&watchbell(&["store", "dump", &url(&dir)])).contains(&long));
+}
+
+#[test]
+fn a_dump_of_nothing_says_so() {
+    let (_keep, dir) = place();
+    put(&dir, &[("k", b"v")]);
+    let output = watchbell(&["store", "dump", &url(&dir), "other/"]);
+    assert_eq!(check_fine(&output), "");
+    assert_eq!(stderr(&output), "watchbell: no key in the store begins with \"other/\"\n");
+}
+
+#[test]
+fn a_dump_of_a_missing_store_is_refused_and_makes_none() {
+    let (_keep, dir) = place();
+    check_refused(&watchbell(&["store", "dump", &url(&dir)]), 4, "there is no store in");
+    assert!(!dir.exists());
+}
+
+#[test]
+fn a_dump_whose_reader_has_had_enough_ends_quietly() {
+    let (_keep, dir) = place();
+    // More than any pipe holds, so that the dump must notice.
+    let large = vec![b'x'; 512 * 1024];
+    let names: Vec<String> = (0..8).map(|number| format!("k{number}")).collect();
+    let entries: Vec<(&str, &[u8])> =
+        names.iter().map(|name| (name.as_str(), large.as_slice())).collect();
+    put(&dir, &entries);
+    let mut dump = Command::new(WATCHBELL)
+        .args(["store", "dump", &url(&dir)])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(dump.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("key"), "{first}");
+    let output = dump.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn help_has_examples_and_exit_codes() {
+    for verb in [&[][..], &["store", "check"], &["store", "dump"]] {
+        let help = check_fine(&watchbell(&[verb, &["--help"]].concat()));
+        for part in ["Examples:\n  watchbell store ", "Exit codes:\n  0  fine", "  5  the store is"]
+        {
+            assert!(help.contains(part), "{help}");
+        }
+    }
+    let help = check_fine(&watchbell(&["--help"]));
+    let said = "Watchbell: rings on time, takes turns, and lets exactly one hold the watch\n";
+    assert!(help.starts_with(said), "{help}");
+    assert!(check_fine(&watchbell(&["--version"])).starts_with("watchbell "));
+}
+
+#[test]
+fn the_log_goes_to_stderr_as_much_of_it_as_was_asked_for() {
+    let (_keep, dir) = place();
+    put(&dir, &[("k", b"v")]);
+    let dump_with_damaged_index = |level: &str| {
+        fs::write(dir.join("index/current"), "no index").unwrap();
+        let mut command = Command::new(WATCHBELL);
+        command.args(["store", "dump", &url(&dir)]).env("WATCHBELL_LOG", level);
+        let output = command.output().unwrap();
+        assert_eq!(check_fine(&output), "key  version  value\nk          1  v\n");
+        stderr(&output)
+    };
+    let told = dump_with_damaged_index("warn");
+    assert!(told.contains("WARN") && !told.contains('\x1b'), "{told}");
+    assert_eq!(dump_with_damaged_index("error"), "");
+}
