@@ -21,7 +21,8 @@ const ENTRIES: usize = 1_000_000;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["fill", dir] => runtime.block_on(fill_and_be_killed(Path::new(dir))),
@@ -70,14 +71,19 @@ fn print(name: &str, count: usize, elapsed: Duration, samples: Vec<Duration>) {
     println!(
         "  {name:<22} {:>9.0}/s   p50 {:>7.2}  p99 {:>7.2}  p99.9 {:>7.2}  max {:>7.2} ms",
         count as f64 / elapsed.as_secs_f64(),
-        ms(found.p50), ms(found.p99), ms(found.p999), ms(found.max),
+        ms(found.p50),
+        ms(found.p99),
+        ms(found.p999),
+        ms(found.max),
     );
 }
 
 /// Durable commits per second, 1 and 64 writers.
 async fn commits(duration: Duration) {
     for writers in [1, 64] {
-        println!("commits of {RECORDS_PER_COMMIT} records of {VALUE_BYTES} bytes, {writers} writers");
+        println!(
+            "commits of {RECORDS_PER_COMMIT} records of {VALUE_BYTES} bytes, {writers} writers"
+        );
         let dir = tempfile::tempdir().unwrap();
         let ours = open(dir.path());
         drive("file", writers, duration, move |batch| {
@@ -193,7 +199,11 @@ async fn opens() {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+        std::io::BufRead::read_line(
+            &mut std::io::BufReader::new(child.stdout.take().unwrap()),
+            &mut line,
+        )
+        .unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         let clock = Instant::now();
@@ -214,7 +224,10 @@ async fn fill_and_be_killed(dir: &Path) {
 async fn longest(duration: Duration) {
     const RECORDS: usize = 100;
     const PER_SECOND: u32 = 200;
-    println!("{} records/s in commits of {RECORDS}, over {ENTRIES} keys, for {duration:?}", PER_SECOND as usize * RECORDS);
+    println!(
+        "{} records/s in commits of {RECORDS}, over {ENTRIES} keys, for {duration:?}",
+        PER_SECOND as usize * RECORDS
+    );
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     fill(&store, ENTRIES).await;
@@ -228,7 +241,9 @@ async fn longest(duration: Duration) {
         tick.tick().await;
         let mut chosen = std::collections::BTreeSet::new();
         while chosen.len() < RECORDS {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             chosen.insert((random >> 33) as usize % ENTRIES);
         }
         let commit = chosen.into_iter().fold(Commit::new(), |commit, number| {

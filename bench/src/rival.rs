@@ -71,7 +71,10 @@ impl Drop for Grouped {
     }
 }
 
-fn serve(mut waiting: mpsc::Receiver<Request>, mut write: impl FnMut(&mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>)) {
+fn serve(
+    mut waiting: mpsc::Receiver<Request>,
+    mut write: impl FnMut(&mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>),
+) {
     while let Some(first) = waiting.blocking_recv() {
         let mut group = vec![first];
         while group.len() < 1_024
@@ -141,10 +144,14 @@ fn sqlite_open(dir: &Path) -> rusqlite::Connection {
     connection
 }
 
-fn sqlite_write(connection: &mut rusqlite::Connection, records: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) {
+fn sqlite_write(
+    connection: &mut rusqlite::Connection,
+    records: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
+) {
     let transaction = connection.transaction().unwrap();
     {
-        let mut insert = transaction.prepare_cached("insert or replace into bench values (?, ?)").unwrap();
+        let mut insert =
+            transaction.prepare_cached("insert or replace into bench values (?, ?)").unwrap();
         for (key, value) in records {
             insert.execute((key, value)).unwrap();
         }

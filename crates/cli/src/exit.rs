@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use engine::record::RecordError;
+use store::conformance::Violation;
 use store::{CommitError, OpenError, Refusal, ScanError};
 
 /// What the number says: what the caller can do next.
@@ -74,6 +75,16 @@ impl Ending {
         Self::new(Exit::Failed, sentence)
     }
 
+    /// The damage or the lack of room behind a violation, if that is its cause.
+    pub(crate) fn of_cause(violation: &Violation) -> Option<Self> {
+        let ending = match violation {
+            Violation::Broken(_) => return None,
+            Violation::Commit(why) => Self::from(why.clone()),
+            Violation::Scan(why) => Self::from(why.clone()),
+        };
+        matches!(ending.exit, Exit::Damaged | Exit::Refused).then_some(ending)
+    }
+
     /// Says it on stderr, and returns the number to exit with.
     pub(crate) fn tell(self) -> Exit {
         if let Some(sentence) = self.sentence {
@@ -98,6 +109,7 @@ impl From<OpenError> for Ending {
             | OpenError::Permission { .. }
             | OpenError::Network { .. }
             | OpenError::Foreign { .. }
+            | OpenError::NotADirectory { .. }
             | OpenError::Full { .. } => Exit::Refused,
             OpenError::Format { why: RecordError::Malformed(_), .. } | OpenError::Corrupt(_) => {
                 Exit::Damaged
@@ -174,6 +186,13 @@ mod tests {
         let ending = Ending::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!(ending, Ending { exit: Exit::Fine, sentence: None });
         assert_eq!(Ending::from(io::Error::from(io::ErrorKind::StorageFull)).exit, Exit::Failed);
+    }
+
+    #[test]
+    fn damage_behind_a_violation_is_told_as_damage() {
+        let damage = Violation::Scan(ScanError::Corrupt("x".into()));
+        assert_eq!(Ending::of_cause(&damage).map(|ending| ending.exit), Some(Exit::Damaged));
+        assert_eq!(Ending::of_cause(&Violation::Broken("x".into())), None);
     }
 
     #[test]

@@ -70,11 +70,23 @@ pub(crate) struct Measured {
 impl Report {
     /// Fine, or what is not.
     pub(crate) fn verdict(&self) -> Result<(), Ending> {
+        // Damage and a full disk say more than the promises that they broke.
+        if let Some(cause) = self.violations().find_map(Ending::of_cause) {
+            return Err(cause);
+        }
         let sentences: Vec<_> = [self.broken_clauses(), self.failed_work(), self.left.clone()]
             .into_iter()
             .flatten()
             .collect();
         if sentences.is_empty() { Ok(()) } else { Err(Ending::failed(sentences.join("; "))) }
+    }
+
+    fn violations(&self) -> impl Iterator<Item = &Violation> {
+        let clauses = self.clauses.iter().filter_map(|examined| match &examined.outcome {
+            Outcome::Violated(violation) => Some(violation),
+            Outcome::Held | Outcome::NotApplicable(_) => None,
+        });
+        clauses.chain(self.speeds.iter().filter_map(|measured| measured.speed.as_ref().err()))
     }
 
     fn broken_clauses(&self) -> Option<String> {
@@ -186,8 +198,8 @@ impl Report {
 fn clause_json(examined: &Examined) -> Value {
     let (result, why) = match &examined.outcome {
         Outcome::Held => ("held", None),
-        Outcome::NotApplicable(why) => ("not applicable", Some(*why)),
-        Outcome::Violated(why) => ("violated", Some(why.0.as_str())),
+        Outcome::NotApplicable(why) => ("not applicable", Some((*why).to_owned())),
+        Outcome::Violated(why) => ("violated", Some(why.to_string())),
     };
     let Clause { name, promise, .. } = examined.clause;
     json!({ "clause": name, "promise": promise, "result": result, "why": why })
@@ -207,7 +219,7 @@ fn speed_json(measured: &Measured) -> Value {
                 "max_ms": millis(speed.latencies.max),
             })
         }
-        Err(why) => json!({ "work": work, "failed": why.0 }),
+        Err(why) => json!({ "work": work, "failed": why.to_string() }),
     }
 }
 

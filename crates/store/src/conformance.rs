@@ -61,26 +61,18 @@ impl Subject {
     }
 }
 
-/// A promise that was not kept: what was expected, and what came.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation(pub String);
-
-impl fmt::Display for Violation {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-impl From<CommitError> for Violation {
-    fn from(error: CommitError) -> Self {
-        Self(format!("a commit that should succeed failed: {error}"))
-    }
-}
-
-impl From<ScanError> for Violation {
-    fn from(error: ScanError) -> Self {
-        Self(format!("a scan that should succeed failed: {error}"))
-    }
+/// A promise that was not kept, or could not be examined.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// What was expected, and what came.
+    #[error("{0}")]
+    Broken(String),
+    /// A commit that should succeed did not.
+    #[error("a commit that should succeed failed: {0}")]
+    Commit(#[from] CommitError),
+    /// A scan that should succeed did not.
+    #[error("a scan that should succeed failed: {0}")]
+    Scan(#[from] ScanError),
 }
 
 /// What came of a clause.
@@ -151,7 +143,7 @@ impl Clause {
             Ok(Err(violation)) => Outcome::Violated(violation),
             Err(_) => {
                 let seconds = CLAUSE_TIMEOUT.as_secs();
-                Outcome::Violated(Violation(format!(
+                Outcome::Violated(Violation::Broken(format!(
                     "it was still not done after {seconds} seconds"
                 )))
             }
@@ -238,13 +230,13 @@ impl Scratch<'_> {
     async fn names(&self, range: Range, limit: usize) -> Result<Vec<String>, Violation> {
         let entries = self.collect(range, limit).await?;
         let name = |entry: &Entry| entry.key.as_str().strip_prefix(&self.prefix).map(str::to_owned);
-        let outside = || Violation("a scan gave a key outside of its range".into());
+        let outside = || Violation::Broken("a scan gave a key outside of its range".into());
         entries.iter().map(|entry| name(entry).ok_or_else(outside)).collect()
     }
 }
 
 fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), Violation> {
-    if holds { Ok(()) } else { Err(Violation(otherwise())) }
+    if holds { Ok(()) } else { Err(Violation::Broken(otherwise())) }
 }
 
 fn ensure_eq<T: PartialEq + fmt::Debug>(
@@ -264,6 +256,8 @@ fn ensure_conflict(
         Err(CommitError::Conflict(conflict)) => {
             ensure_eq(&conflict.condition, condition, "the condition named by the conflict")
         }
-        other => Err(Violation(format!("expected a conflict on {condition:?}, found {other:?}"))),
+        other => {
+            Err(Violation::Broken(format!("expected a conflict on {condition:?}, found {other:?}")))
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! - `directory`: the lock, the format, what kind of file system it is
 //! - `batch`: the writes of a commit as a record of the log
 //! - `index`: finds keys, in `layer`s in memory and `table`s on disk
+//! - `trust`: what of the tables is checked before they are opened
 //! - `writer`: group commit
 //! - `keeper`: what commits must not wait for
 
@@ -16,6 +17,7 @@ mod index;
 mod keeper;
 mod layer;
 mod table;
+mod trust;
 mod writer;
 
 use std::path::Path;

@@ -36,7 +36,7 @@ impl Watchers {
     }
 
     /// Rings for everyone who watches one of these keys. Never waits for a watcher.
-    pub fn ring<'a>(&self, changed: impl Iterator<Item = &'a Key> + Clone) {
+    pub fn ring<'a>(&self, changed: &(impl Iterator<Item = &'a Key> + Clone)) {
         let watchers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (prefix, bell) in watchers.iter() {
             if changed.clone().any(|key| key.as_str().starts_with(prefix.as_str()))

@@ -124,7 +124,7 @@ async fn gather(
     let mut count = 0;
     let mut samples = Vec::new();
     while let Some(task) = tasks.join_next().await {
-        let (more, latencies) = task.map_err(|why| Violation(why.to_string()))??;
+        let (more, latencies) = task.map_err(|why| Violation::Broken(why.to_string()))??;
         count += more;
         samples.extend(latencies);
     }

@@ -29,13 +29,16 @@ pub struct Memory {
     hints_are_lost: AtomicBool,
 }
 
+/// A key and what it held before.
+type Undo = (Key, Option<(Value, Version)>);
+
 #[derive(Debug, Default)]
 struct State {
     entries: BTreeMap<Key, (Value, Version)>,
     last: u64,
     epoch: u64,
     /// What the last commits replaced, the latest last.
-    tail: VecDeque<Vec<(Key, Option<(Value, Version)>)>>,
+    tail: VecDeque<Vec<Undo>>,
 }
 
 impl Default for Memory {
@@ -137,7 +140,7 @@ impl Adapter for Memory {
         Box::pin(async move {
             let version = self.lock().commit(&commit)?;
             if !self.hints_are_lost.load(Ordering::SeqCst) {
-                self.watchers.ring(commit.then.iter().map(Write::key));
+                self.watchers.ring(&commit.then.iter().map(Write::key));
             }
             Ok(version)
         })

@@ -34,7 +34,7 @@ pub(super) async fn limits(scratch: &Scratch<'_>) -> Result<Outcome, Violation> 
     }
 
     let long = |len: usize| Key::new(format!("{:k<len$}", scratch.prefix));
-    let longest = long(KEY_BYTES_MAX).map_err(|why| Violation(why.to_string()))?;
+    let longest = long(KEY_BYTES_MAX).map_err(|why| Violation::Broken(why.to_string()))?;
     taken(scratch, "a key at the limit", Commit::new().put(longest.clone(), "")).await?;
     let found = scratch.store().get(&longest).await?;
     ensure(found.is_some(), || "the longest key is not found".into())?;
@@ -82,13 +82,13 @@ pub(super) async fn bad_commits(scratch: &Scratch<'_>) -> Result<Outcome, Violat
 async fn taken(scratch: &Scratch<'_>, what: &str, commit: Commit) -> Result<(), Violation> {
     match scratch.store().commit(commit).await {
         Ok(_) => Ok(()),
-        Err(why) => Err(Violation(format!("{what} was not taken: {why}"))),
+        Err(why) => Err(Violation::Broken(format!("{what} was not taken: {why}"))),
     }
 }
 
 async fn refused(scratch: &Scratch<'_>, what: &str, commit: Commit) -> Result<(), Violation> {
     match scratch.store().commit(commit).await {
         Err(CommitError::Refused(_)) => Ok(()),
-        other => Err(Violation(format!("{what} was not refused: {other:?}"))),
+        other => Err(Violation::Broken(format!("{what} was not refused: {other:?}"))),
     }
 }

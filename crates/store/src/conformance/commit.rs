@@ -29,7 +29,7 @@ pub(super) async fn all_or_nothing(scratch: &Scratch<'_>) -> Result<Outcome, Vio
     tasks.spawn(write_all_alike(scratch.store().clone(), scratch.prefix.clone()));
     tasks.spawn(read_all_alike(scratch.other().clone(), scratch.prefix.clone()));
     while let Some(task) = tasks.join_next().await {
-        task.map_err(|why| Violation(why.to_string()))??;
+        task.map_err(|why| Violation::Broken(why.to_string()))??;
     }
     Ok(Outcome::Held)
 }
@@ -133,7 +133,9 @@ pub(super) async fn conflict_names_condition(scratch: &Scratch<'_>) -> Result<Ou
                 ensure_eq(&conflict.condition, condition, "the first condition that failed")?;
                 ensure_eq(&conflict.found, found, "what was found there")?;
             }
-            other => return Err(Violation(format!("expected a conflict, found {other:?}"))),
+            other => {
+                return Err(Violation::Broken(format!("expected a conflict, found {other:?}")));
+            }
         }
     }
     Ok(Outcome::Held)

@@ -68,14 +68,16 @@ pub(super) async fn unknown_lands_late(scratch: &Scratch<'_>) -> Result<Outcome,
 
     // Not found is not refused: it lands afterwards, and is there.
     let (commit, _) = held("quiet");
-    unknown(road.store().commit(commit).await)?;
+    unknown(&road.store().commit(commit).await)?;
     ensure(scratch.get("quiet").await?.is_none(), || "it landed before it arrived".into())?;
-    land(&road).await?.map_err(|why| Violation(format!("nothing stood in its way: {why}")))?;
+    land(&road)
+        .await?
+        .map_err(|why| Violation::Broken(format!("nothing stood in its way: {why}")))?;
     ensure(scratch.get("quiet").await?.is_some(), || "a late commit left nothing behind".into())?;
 
     // Sent again and acknowledged; then the first copy arrives, and must do nothing.
     let (commit, absent) = held("twice");
-    unknown(road.store().commit(commit.clone()).await)?;
+    unknown(&road.store().commit(commit.clone()).await)?;
     let version = road.store().commit(commit).await?;
     ensure_conflict(land(&road).await?, &absent)?;
     let found = scratch.get("twice").await?.map(|entry| entry.version);
@@ -83,7 +85,7 @@ pub(super) async fn unknown_lands_late(scratch: &Scratch<'_>) -> Result<Outcome,
 
     // Its condition fails by the time that it arrives.
     let (commit, absent) = held("guarded");
-    unknown(road.store().commit(commit).await)?;
+    unknown(&road.store().commit(commit).await)?;
     scratch.put("guarded", "meanwhile").await?;
     ensure_conflict(land(&road).await?, &absent)?;
     let found = scratch.get("guarded").await?.map(|entry| entry.value);
@@ -101,7 +103,7 @@ pub(super) async fn counters(scratch: &Scratch<'_>) -> Result<Outcome, Violation
         tasks.spawn(count_up(store.clone(), scratch.key(writer % COUNTERS)));
     }
     while let Some(task) = tasks.join_next().await {
-        task.map_err(|why| Violation(why.to_string()))??;
+        task.map_err(|why| Violation::Broken(why.to_string()))??;
     }
     for counter in 0..COUNTERS {
         let found = scratch.get(counter).await?.and_then(|entry| number(&entry.value));
@@ -111,7 +113,7 @@ pub(super) async fn counters(scratch: &Scratch<'_>) -> Result<Outcome, Violation
 }
 
 async fn count_up(store: Store, key: Key) -> Result<(), Violation> {
-    let gone = || Violation("a counter is gone".into());
+    let gone = || Violation::Broken("a counter is gone".into());
     for _ in 0..STEPS {
         loop {
             let entry = store.get(&key).await?.ok_or_else(gone)?;
@@ -140,11 +142,11 @@ fn won(outcome: Result<Version, CommitError>) -> Result<Option<Version>, Violati
     }
 }
 
-fn unknown(outcome: Result<Version, CommitError>) -> Result<(), Violation> {
+fn unknown(outcome: &Result<Version, CommitError>) -> Result<(), Violation> {
     let unknown = matches!(outcome, Err(CommitError::Unknown(_)));
     ensure(unknown, || format!("expected an unknown outcome, found {outcome:?}"))
 }
 
 async fn land(road: &Faulty) -> Result<Result<Version, CommitError>, Violation> {
-    road.land().await.ok_or_else(|| Violation("no commit is under way".into()))
+    road.land().await.ok_or_else(|| Violation::Broken("no commit is under way".into()))
 }

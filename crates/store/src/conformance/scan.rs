@@ -53,7 +53,7 @@ pub(super) async fn pages_across_deletes(scratch: &Scratch<'_>) -> Result<Outcom
     }
     let page = scratch.store().scan(scratch.range(), 2).await?;
     let Some(rest) = page.next else {
-        return Err(Violation("a page of 2 out of 5 says that it is the last".into()));
+        return Err(Violation::Broken("a page of 2 out of 5 says that it is the last".into()));
     };
     // The keys of the page go, the next one too, one comes behind the page, one before it: fewer come
     // than go, so that who counts entries loses its place.

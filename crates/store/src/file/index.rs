@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use super::layer::Layer;
+use super::layer::{Held, Layer, Newest};
 use super::table::{IndexError, Result, Tables, guarded};
 use crate::{Entry, Key, Page, Range, Version, Write};
 
@@ -40,7 +40,7 @@ struct Layers {
 }
 
 impl Layers {
-    fn from_the_top(&self) -> impl Iterator<Item = &Layer> {
+    fn top_down(&self) -> impl Iterator<Item = &Layer> {
         std::iter::once(&*self.open).chain(self.closed.iter().map(|(_, layer)| &**layer))
     }
 }
@@ -66,8 +66,11 @@ impl Index {
     /// The version of a key, as of the last group that went in.
     pub(super) fn version(&self, key: &Key) -> Result<Option<Version>> {
         let layers = self.layers();
-        let known = layers.from_the_top().find_map(|layer| layer.version(key.as_str()));
-        known.map_or_else(|| self.tables.version(key.as_str()), Ok)
+        match layers.top_down().find_map(|layer| layer.newest(key.as_str())) {
+            Some(Newest::At(version)) => Ok(Some(version)),
+            Some(Newest::Deleted) => Ok(None),
+            None => self.tables.version(key.as_str()),
+        }
     }
 
     /// A page, as of the last group that was shown.
@@ -77,7 +80,7 @@ impl Index {
             let mut tables = self.tables.range(range).peekable();
             let view = Version(self.shown.load(Ordering::SeqCst));
             let mut upper: Vec<_> = layers
-                .from_the_top()
+                .top_down()
                 .map(|layer| layer.range(range, view).peekable())
                 .filter_map(|mut layer| layer.peek().is_some().then_some(layer))
                 .collect();
@@ -90,7 +93,9 @@ impl Index {
         let layers = self.layers();
         let mut last = self.shown.load(Ordering::SeqCst);
         for (version, writes) in commits {
-            writes.iter().for_each(|write| layers.open.insert(version, write));
+            for write in writes {
+                layers.open.insert(version, write);
+            }
             last = version.0;
         }
         self.shown.store(last, Ordering::SeqCst);
@@ -155,7 +160,7 @@ impl Index {
 /// a key that it knows to be deleted is passed over.
 fn next_entry<L, T>(upper: &mut [Peekable<L>], tables: &mut Peekable<T>) -> Option<Result<Entry>>
 where
-    L: Iterator<Item = (Box<str>, Version, super::layer::Held)>,
+    L: Iterator<Item = (Box<str>, Version, Held)>,
     T: Iterator<Item = Result<Entry>>,
 {
     loop {

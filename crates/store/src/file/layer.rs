@@ -20,6 +20,13 @@ type Place = (Box<str>, Reverse<Version>);
 /// What a key holds: nothing, if it was deleted.
 pub(super) type Held = Option<Value>;
 
+/// What became of a key last.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Newest {
+    At(Version),
+    Deleted,
+}
+
 #[derive(Default)]
 pub(super) struct Layer {
     entries: SkipMap<Place, Held>,
@@ -45,11 +52,14 @@ impl Layer {
         self.entries.is_empty()
     }
 
-    /// The newest version of a key and whether it still exists; `None` if this layer does not know.
-    pub(super) fn version(&self, key: &str) -> Option<Option<Version>> {
+    /// What became of a key last; `None` if this layer knows nothing of it.
+    pub(super) fn newest(&self, key: &str) -> Option<Newest> {
         let entry = self.entries.lower_bound(Bound::Included(&(key.into(), Reverse(NEWEST))))?;
         let (text, Reverse(version)) = entry.key();
-        (**text == *key).then(|| entry.value().as_ref().map(|_| *version))
+        (**text == *key).then(|| match entry.value() {
+            Some(_) => Newest::At(*version),
+            None => Newest::Deleted,
+        })
     }
 
     /// The keys of a range with what they held as of `view`, in order.
@@ -135,9 +145,9 @@ mod tests {
     #[test]
     fn the_newest_version_is_told_and_a_deleted_key_is_known_to_be_gone() {
         let layer = layer();
-        assert_eq!(layer.version("a"), Some(Some(Version(4))));
-        assert_eq!(layer.version("c"), None);
+        assert_eq!(layer.newest("a"), Some(Newest::At(Version(4))));
+        assert_eq!(layer.newest("c"), None);
         layer.insert(Version(5), &Write::Delete(key("a")));
-        assert_eq!(layer.version("a"), Some(None));
+        assert_eq!(layer.newest("a"), Some(Newest::Deleted));
     }
 }

@@ -8,11 +8,11 @@
 //! The tree may panic on bytes that it did not expect. A panic inside it is damage like any other
 //! and becomes [`IndexError::Damaged`].
 
+use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::{fs, io};
 
 use bytes::Bytes;
 use lsm_tree::compaction::Leveled;
@@ -20,9 +20,10 @@ use lsm_tree::config::CompressionPolicy;
 use lsm_tree::{
     AbstractTree, AnyTree, Cache, CompressionType, Config, Guard, SeqNo, SequenceNumberCounter,
 };
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layer::Layer;
+use super::trust;
 use crate::{Entry, Key, Range, Value, Version};
 
 const CACHE_BYTES: u64 = 32 * 1024 * 1024;
@@ -69,7 +70,7 @@ impl Tables {
         let config = Config::new(dir, numbers.clone(), SequenceNumberCounter::default())
             .use_cache(Arc::new(Cache::with_capacity_bytes(CACHE_BYTES)))
             .data_block_compression_policy(CompressionPolicy::all(CompressionType::None));
-        check_table_list(dir)?;
+        trust::check(dir)?;
         let tree = guarded("opening the index", || config.open().map_err(tree_error))?;
         numbers.fetch_max(tree.get_highest_seqno().map_or(1, |highest| highest + 1));
         let view = RwLock::new(numbers.get());
@@ -163,33 +164,6 @@ impl Tables {
 pub(super) fn guarded<T>(doing: &str, call: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(call))
         .unwrap_or_else(|_| Err(IndexError::Damaged(format!("{doing} failed on unexpected bytes"))))
-}
-
-/// Checks the list of tables against the checksum that the tree keeps of it, because the tree itself
-/// does not: a flipped bit there changes which of two entries is the newer one.
-///
-/// `current` names the list: its number (u64), the checksum of the file `v<number>` (u128), and the
-/// kind of checksum (0). This is the layout of the exact version of the tree that we depend on.
-fn check_table_list(dir: &Path) -> Result<()> {
-    let damaged = |what: &str| IndexError::Damaged(format!("the index's list of tables {what}"));
-    let current = match fs::read(dir.join("current")) {
-        Ok(current) => current,
-        // A new index; with tables but without a list the tree itself refuses to open.
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(why) => return Err(IndexError::Io(why)),
-    };
-    let (number, rest) = current.split_first_chunk::<8>().ok_or_else(|| damaged("is cut short"))?;
-    let (checksum, rest) = rest.split_first_chunk::<16>().ok_or_else(|| damaged("is cut short"))?;
-    let list = match fs::read(dir.join(format!("v{}", u64::from_le_bytes(*number)))) {
-        Ok(list) => list,
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Err(damaged("is missing")),
-        Err(why) => return Err(IndexError::Io(why)),
-    };
-    if rest == [0] && xxh3_128(&list) == u128::from_le_bytes(*checksum) {
-        Ok(())
-    } else {
-        Err(damaged("is not what was written"))
-    }
 }
 
 fn read_entry(key: &[u8], stored: &[u8]) -> Result<Entry> {

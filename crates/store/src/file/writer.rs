@@ -174,7 +174,7 @@ impl Writer {
             .map(|(request, version)| (*version, request.commit.then.as_slice()));
         self.index.apply(commits);
         let writes = group.accepted.iter().flat_map(|(request, _)| &request.commit.then);
-        self.watchers.ring(writes.map(Write::key));
+        self.watchers.ring(&writes.map(Write::key));
         Ok(())
     }
 

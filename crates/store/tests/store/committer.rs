@@ -42,6 +42,18 @@ enum Lie {
     OldVersion,
 }
 
+impl Lie {
+    fn named(name: &str) -> Self {
+        match name {
+            "briefly" => Self::Briefly,
+            "early-ack" => Self::EarlyAck,
+            "two-halves" => Self::TwoHalves,
+            "old-version" => Self::OldVersion,
+            other => panic!("{other} is no lie that we know"),
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -50,16 +62,7 @@ fn main() -> ExitCode {
     let runtime = runtime.expect("a runtime can be made");
     match words.as_slice() {
         ["commit", dir, writers] => runtime.block_on(commit(dir, writers, Lie::None)),
-        ["commit", dir, writers, "early-ack"] => {
-            runtime.block_on(commit(dir, writers, Lie::EarlyAck))
-        }
-        ["commit", dir, writers, "two-halves"] => {
-            runtime.block_on(commit(dir, writers, Lie::TwoHalves))
-        }
-        ["commit", dir, writers, "old-version"] => {
-            runtime.block_on(commit(dir, writers, Lie::OldVersion))
-        }
-        ["commit", dir, writers, "briefly"] => runtime.block_on(commit(dir, writers, Lie::Briefly)),
+        ["commit", dir, writers, lie] => runtime.block_on(commit(dir, writers, Lie::named(lie))),
         ["fill", dir] => runtime.block_on(fill(Path::new(dir))),
         _ => {
             say("usage: store-committer commit DIR WRITERS [LIE] | fill DIR");

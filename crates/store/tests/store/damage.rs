@@ -70,7 +70,7 @@ impl Images {
         let mut random = Random::new(21);
         for number in 0..1_500 {
             let mut commit = Commit::new();
-            for part in 0..1 + random.below(3) {
+            for part in 0..=random.below(3) {
                 let key = Key::new(format!(
                     "shard/{}/trigger/{:04}-{part}",
                     number % 4,

@@ -106,10 +106,8 @@ fn nothing_is_acknowledged_before_it_is_synced() {
     let acknowledgements = check_order(&trace).unwrap();
     assert!(acknowledgements > 20, "{acknowledgements} acknowledgements in the trace");
 
-    let without_syncs: String = trace
-        .lines()
-        .filter(|line| !line.contains("fdatasync"))
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let without_syncs: Vec<&str> =
+        trace.lines().filter(|line| !line.contains("fdatasync")).collect();
+    let without_syncs = without_syncs.join("\n");
     assert!(check_order(&without_syncs).is_err(), "a store that does not sync would be noticed");
 }

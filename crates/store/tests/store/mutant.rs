@@ -376,7 +376,7 @@ impl Mutant {
             Write::Put(..) => !self.has(Bug::HintsAreLost),
             Write::Delete(_) => !self.has(Bug::HintsAreLost) && !self.has(Bug::HintsForgetDeletes),
         };
-        self.engine.watchers.ring(commit.then.iter().filter(is_hinted).map(Write::key));
+        self.engine.watchers.ring(&commit.then.iter().filter(is_hinted).map(Write::key));
     }
 
     /// Loses the connection that watches stand on, and makes it anew.

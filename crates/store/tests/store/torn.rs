@@ -57,7 +57,7 @@ impl Cut {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, ..) = open(dir.path(), 0).unwrap();
         let mut durable = Records::new();
-        for _ in 0..1 + random.below(3) {
+        for _ in 0..=random.below(3) {
             let count = 1 + random.below(3);
             let group = payloads(random, count);
             append(&mut log, &group);
@@ -132,7 +132,7 @@ fn a_flipped_bit_in_an_acknowledged_record_is_damage_and_not_a_torn_tail() {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, ..) = open(dir.path(), 0).unwrap();
         let mut expected = Records::new();
-        for _ in 0..1 + random.below(4) {
+        for _ in 0..=random.below(4) {
             let count = 1 + random.below(3);
             let group = payloads(&mut random, count);
             expected.extend((log.next()..).zip(group.clone()));

@@ -1,0 +1,31 @@
+# Watchbell. `make run` and `make test` are all that a newcomer needs; `make help` lists the rest.
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check fix bench soak
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## Run the main job: for now, check a fresh file store
+	@scripts/need run
+	@cargo build --release --quiet --package watchbell
+	@scripts/run
+
+test: ## Install what is missing, check, and run all tests; ends with a table of times
+	@scripts/test
+
+check: ## Check format, lints and documents; never writes to the tree
+	@scripts/check
+
+fix: ## Repair what check complains about, where a tool can
+	cargo fmt --all
+	cargo fmt --manifest-path bench/Cargo.toml
+	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+bench: ## Measure, beside bare engines, in one run (about 6 minutes)
+	@scripts/need bench
+	cargo run --release --manifest-path bench/Cargo.toml
+
+soak: ## Run the long tests (about half an hour)
+	@scripts/need test
+	cargo test --workspace -- --ignored --nocapture
