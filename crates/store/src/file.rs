@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::{fs, io};
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::log::{self, Log, LogError, Recovered};
 use crate::{
@@ -40,6 +40,9 @@ use writer::{Request, Writer};
 
 /// Commits that may wait for the writer; further ones wait for their place.
 const WAITING_MAX: usize = 1_024;
+
+/// Memory that commits on their way may take, in KiB; further ones wait for their place.
+const WAITING_KIB_MAX: u32 = 64 * 1024;
 
 /// Merges in one round of that keeper; when none is due they cost nothing.
 const MERGES_PER_ROUND: usize = 4;
@@ -69,6 +72,7 @@ pub struct File {
     index: Arc<Index>,
     watchers: Arc<Watchers>,
     requests: Option<mpsc::Sender<Request>>,
+    room: Arc<Semaphore>,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -122,7 +126,9 @@ impl File {
             .name("store-writer".into())
             .spawn(move || writer.run(waiting))
             .map_err(started)?;
-        Ok(Self { directory, index, watchers, requests: Some(requests), writer: Some(writer) })
+        let room = Arc::new(Semaphore::new(WAITING_KIB_MAX as usize));
+        let (requests, writer) = (Some(requests), Some(writer));
+        Ok(Self { directory, index, watchers, requests, room, writer })
     }
 }
 
@@ -265,7 +271,11 @@ impl Adapter for File {
 
     fn commit(&self, commit: Commit) -> Pending<'_, Result<Version, CommitError>> {
         Box::pin(async move {
-            let (request, answer) = Request::new(commit);
+            let room =
+                u32::try_from(commit.len() / 1024 + 1).unwrap_or(u32::MAX).min(WAITING_KIB_MAX);
+            let room = Arc::clone(&self.room).acquire_many_owned(room).await;
+            let room = room.expect("nobody closes it");
+            let (request, answer) = Request::new(commit, room);
             let requests = self.requests.as_ref().expect("present until drop");
             if requests.send(request).await.is_err() {
                 return Err(CommitError::Unavailable("the store has stopped".into()));

@@ -11,7 +11,7 @@
 //! contract clause by clause and is run against every adapter, here and on the user's own server by
 //! `watchbell store check`.
 //!
-//! Adapters: [`memory`], the reference, with [`fault`]s on order; and [`file`], the embedded one: a
+//! Adapters: [`memory`], the reference, with [`fault`]s on order; and [`mod@file`], the embedded one: a
 //! [`log`] for order and durability, and an index behind it.
 
 pub mod clock;

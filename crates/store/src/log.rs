@@ -121,10 +121,10 @@ impl Log {
         if self.position + needed <= capacity {
             return Ok(());
         }
-        let (ordinal, file) = self.shelf.take_next().map_err(|why| {
+        let exchanged = self.shelf.exchange(self.ordinal, self.next - 1);
+        let (ordinal, file) = exchanged.map_err(|why| {
             if is_full(&why) { AppendError::Full } else { AppendError::Failed(why) }
         })?;
-        self.shelf.put_full(self.ordinal, self.next - 1);
         (self.ordinal, self.file, self.position) = (ordinal, file, 0);
         Ok(())
     }

@@ -72,7 +72,7 @@ impl Directory {
         {
             return Err(OpenError::Missing { dir: path.to_owned() });
         }
-        fs::create_dir_all(path).map_err(at(path))?;
+        create_durably(path).map_err(at(path))?;
         let medium = medium(path).map_err(at(path))?;
         if let Medium::Network(kind) = medium {
             return Err(OpenError::Network { dir: path.to_owned(), kind });
@@ -121,6 +121,15 @@ pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> OpenError {
 
 pub(super) fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
+}
+
+/// Makes the directory and what is missing above it, and syncs each into the one above: a store whose
+/// directory is gone after a power cut has lost everything.
+fn create_durably(path: &Path) -> io::Result<()> {
+    let path = std::path::absolute(path)?;
+    let missing: Vec<&Path> = path.ancestors().take_while(|above| !above.is_dir()).collect();
+    fs::create_dir_all(&path)?;
+    missing.iter().filter_map(|made| made.parent()).try_for_each(sync_dir)
 }
 
 fn exists(path: &Path) -> Result<bool, OpenError> {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::batch;
 use super::index::Index;
@@ -29,15 +29,20 @@ pub(super) struct Request {
     commit: Commit,
     payload: Vec<u8>,
     reply: oneshot::Sender<Reply>,
+    /// Its share of the memory for commits on their way, given back with it.
+    _room: OwnedSemaphorePermit,
 }
 
 type Reply = Result<Version, CommitError>;
 
 impl Request {
-    pub(super) fn new(commit: Commit) -> (Self, oneshot::Receiver<Reply>) {
+    pub(super) fn new(
+        commit: Commit,
+        room: OwnedSemaphorePermit,
+    ) -> (Self, oneshot::Receiver<Reply>) {
         let (reply, answer) = oneshot::channel();
         let payload = batch::encode(&commit.then);
-        (Self { commit, payload, reply }, answer)
+        (Self { commit, payload, reply, _room: room }, answer)
     }
 }
 

@@ -59,6 +59,8 @@ pub fn recover(
 
     let mut reader = Reader { held, expected: held + 1, begun: false, damaged: Vec::new() };
     let mut end = End::default();
+    // Behind the segment being written stands the next one, to which nothing has been written yet.
+    let mut blank = Vec::new();
     for &ordinal in &ordinals {
         let path = dir.join(segment_name(ordinal));
         let bytes = fs::read(&path).map_err(io_at(&path))?;
@@ -66,13 +68,11 @@ pub fn recover(
         let segment = Segment { path: &path, bytes: &bytes, seed: Seed::new(id, ordinal) };
         let read = reader.read(&segment, visit)?;
         if read.is_blank() {
-            // Behind the segment being written stands the next one; nothing has been written to it.
-            free.push(path);
+            blank.push(ordinal);
             continue;
         }
-        if end.ordinal > 0 {
-            shelf.put_full(end.ordinal, read.first - 1);
-        }
+        let former = (end.ordinal > 0).then_some(end.ordinal).into_iter().chain(blank.drain(..));
+        former.for_each(|former| shelf.put_full(former, read.first - 1));
         end = End { ordinal, bytes, read };
     }
     if reader.expected <= held {
@@ -88,6 +88,7 @@ pub fn recover(
         (0, Some(first)) => first - 1,
         (ordinal, _) => ordinal,
     };
+    free.extend(blank.iter().map(|&ordinal| dir.join(segment_name(ordinal))));
     shelf.stock(highest, &free).map_err(io_at(dir))?;
     let found =
         Recovered { last: reader.expected - 1, torn: end.read.torn, damaged: reader.damaged };
@@ -108,7 +109,7 @@ struct End {
 fn resume(dir: &Path, id: LogId, shelf: Arc<Shelf>, end: End, next: u64) -> io::Result<Log> {
     let End { ordinal, mut bytes, read: Read { end, sealed_at, torn, .. } } = end;
     if ordinal == 0 {
-        let (ordinal, file) = shelf.take_next()?;
+        let (ordinal, file) = shelf.begin()?;
         return Ok(Log { id, shelf, file, ordinal, position: 0, next, group: Vec::new() });
     }
     let file = OpenOptions::new().read(true).write(true).open(dir.join(segment_name(ordinal)))?;

@@ -65,15 +65,20 @@ impl Shelf {
         Ok(())
     }
 
-    /// The segment to write next, with its ordinal; its name is durable.
-    pub(super) fn take_next(&self) -> io::Result<(u64, File)> {
-        let mut state = self.lock();
-        match state.next.take() {
-            Some(next) => Ok(next),
-            None => self.prepare(&mut state),
-        }
+    /// The segment to write first, with its ordinal; its name is durable.
+    pub(super) fn begin(&self) -> io::Result<(u64, File)> {
+        self.take_next(&mut self.lock())
     }
 
+    /// Takes a full segment, of which the last record is `last`, and gives the next one for it.
+    pub(super) fn exchange(&self, ordinal: u64, last: u64) -> io::Result<(u64, File)> {
+        let mut state = self.lock();
+        let next = self.take_next(&mut state)?;
+        state.full.push_back((ordinal, last));
+        Ok(next)
+    }
+
+    /// Takes over a full segment that was found at open.
     pub(super) fn put_full(&self, ordinal: u64, last: u64) {
         self.lock().full.push_back((ordinal, last));
     }
@@ -83,6 +88,13 @@ impl Shelf {
         let mut state = self.lock();
         state.highest = highest;
         free.iter().try_for_each(|file| self.put_spare(&mut state, file))
+    }
+
+    fn take_next(&self, state: &mut State) -> io::Result<(u64, File)> {
+        match state.next.take() {
+            Some(next) => Ok(next),
+            None => self.prepare(state),
+        }
     }
 
     fn put_spare(&self, state: &mut State, file: &Path) -> io::Result<()> {
@@ -104,9 +116,11 @@ impl Shelf {
         let ordinal = state.highest + 1;
         let path = self.dir.join(segment_name(ordinal));
         fs::rename(spare, &path)?;
-        state.highest = ordinal;
         File::open(&self.dir)?.sync_all()?;
-        Ok((ordinal, OpenOptions::new().read(true).write(true).open(path)?))
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        // Not before: an ordinal that was not used is used by the next try, so that none is missing.
+        state.highest = ordinal;
+        Ok((ordinal, file))
     }
 
     fn make_spare(&self, state: &mut State) -> io::Result<PathBuf> {
