@@ -66,7 +66,7 @@ pub struct Entry {
 pub struct Page {
     /// At most as many as were asked for; fewer when they are large.
     pub entries: Vec<Entry>,
-    /// What is left of the range, if anything may be: ask for it next, even if this page is empty.
+    /// What is left of the range, if anything may be; nothing is left behind an empty page.
     pub next: Option<Range>,
 }
 
