@@ -7,6 +7,7 @@ mod rival;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use rival::{Batch, Engine, Grouped};
@@ -50,11 +51,30 @@ fn key(number: usize) -> String {
     format!("shard/{:02}/trigger/{number:08}", number % 32)
 }
 
+/// Text that does not compress to nothing, as ours never will; made once, so that making it is not
+/// measured.
+fn value(number: usize) -> Vec<u8> {
+    static VALUES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| (0..4_096).map(make_value).collect());
+    VALUES[number % VALUES.len()].clone()
+}
+
+fn make_value(number: usize) -> Vec<u8> {
+    let mut random = number as u64 + 1;
+    let mut text = String::with_capacity(VALUE_BYTES + 16);
+    while text.len() < VALUE_BYTES {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        text.push_str(&format!("{random:016x}"));
+    }
+    text.truncate(VALUE_BYTES);
+    text.into_bytes()
+}
+
 fn batch(writer: usize, round: usize) -> Batch {
     (0..RECORDS_PER_COMMIT)
         .map(|index| {
             let text = format!("shard/{writer:02}/run/{:010}/{index}", round % 100_000);
-            (text.into_bytes(), vec![b'v'; VALUE_BYTES])
+            (text.into_bytes(), value(round))
         })
         .collect()
 }
@@ -131,7 +151,7 @@ async fn drive<F: Future<Output = ()> + Send>(
 async fn fill(store: &Store, entries: usize) {
     for first in (0..entries).step_by(500) {
         let commit = (first..(first + 500).min(entries)).fold(Commit::new(), |commit, number| {
-            commit.put(Key::new(key(number)).unwrap(), vec![b'v'; VALUE_BYTES])
+            commit.put(Key::new(key(number)).unwrap(), value(number))
         });
         store.commit(commit).await.unwrap();
     }
@@ -148,7 +168,7 @@ async fn scans() {
     let rival_dir = tempfile::tempdir().unwrap();
     let rival = rival::Fjall::open(rival_dir.path());
     for first in (0..ENTRIES).step_by(500) {
-        rival.write((first..first + 500).map(|n| (key(n).into_bytes(), vec![b'v'; VALUE_BYTES])));
+        rival.write((first..first + 500).map(|n| (key(n).into_bytes(), value(n))));
     }
     drop(rival);
     let rival = rival::Fjall::open(rival_dir.path());
@@ -247,7 +267,7 @@ async fn longest(duration: Duration) {
             chosen.insert((random >> 33) as usize % ENTRIES);
         }
         let commit = chosen.into_iter().fold(Commit::new(), |commit, number| {
-            commit.put(Key::new(key(number)).unwrap(), vec![b'w'; VALUE_BYTES])
+            commit.put(Key::new(key(number)).unwrap(), value(number))
         });
         let store = store.clone();
         tasks.spawn(async move {

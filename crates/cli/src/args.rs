@@ -83,7 +83,7 @@ impl CheckArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = with_exit_codes(
     "  watchbell store dump file:./watchbell-data\n  \
-       watchbell store dump file:./watchbell-data session/\n  \
+       watchbell store dump file:./watchbell-data node/\n  \
        watchbell store dump file:./watchbell-data --output json | jq .key"
 ))]
 pub(crate) struct DumpArgs {

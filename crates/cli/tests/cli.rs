@@ -154,7 +154,7 @@ fn is_root() -> bool {
 fn a_bad_url_is_named_without_its_password() {
     check_refused(&watchbell(&["store", "check", "nowhere"]), 2, "\"nowhere\" is not a store URL");
     let output = watchbell(&["store", "dump", "mongodb://me:hunter2@db/x"]);
-    check_refused(&output, 2, "mongodb://me:***@db/x");
+    check_refused(&output, 2, "\"mongodb:…\" is not a store URL");
     assert!(!stderr(&output).contains("hunter2"));
 }
 

@@ -52,8 +52,8 @@ impl Write {
     /// Bytes of key and value.
     pub fn len(&self) -> usize {
         match self {
-            Self::Put(key, value) => key.as_str().len() + value.len(),
-            Self::Delete(key) => key.as_str().len(),
+            Self::Put(key, value) => key.len() + value.len(),
+            Self::Delete(key) => key.len(),
         }
     }
 
@@ -103,8 +103,7 @@ impl Commit {
 
     /// Bytes of all keys and values, as [`Limits::commit_bytes`] counts them.
     pub fn len(&self) -> usize {
-        let conditions: usize =
-            self.when.iter().map(|condition| condition.key().as_str().len()).sum();
+        let conditions: usize = self.when.iter().map(|condition| condition.key().len()).sum();
         conditions + self.then.iter().map(Write::len).sum::<usize>()
     }
 

@@ -88,7 +88,7 @@ impl Page {
                 let next = Some(range.after(&last.key));
                 return Ok(Self { entries: page, next });
             }
-            bytes += entry.key.as_str().len() + entry.value.len();
+            bytes += entry.key.len() + entry.value.len();
             page.push(entry);
         }
         Ok(Self { entries: page, next: None })

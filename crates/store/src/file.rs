@@ -27,12 +27,12 @@ use std::{fs, io};
 
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::log::{self, Log, LogError, Recovered};
+use crate::log::{self, Log, LogError, Recovered, Visit};
 use crate::{
     Adapter, Class, Commit, CommitError, Epoch, Hints, Limits, OpenError, Page, Pending, Range,
     ScanError, Version, Watchers,
 };
-use directory::{Directory, Medium, Missing};
+use directory::{Directory, Identity, Medium, Missing};
 use index::Index;
 use keeper::{Keeper, Trouble};
 use table::IndexError;
@@ -50,11 +50,14 @@ const MERGES_PER_ROUND: usize = 4;
 /// Tables that may wait to be merged before layers wait for them.
 const UNMERGED_TABLES_MAX: usize = 32;
 
+/// With less, a commit at the limit of writes would not fit in a segment.
+pub const SEGMENT_BYTES_MIN: u64 = 64 * 1024;
+
 /// Sizes that a store is made with. The defaults are right for people; tests use small ones to see
 /// many segments and tables go by.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
-    /// Of a segment of the log. Fixed when the store is made.
+    /// Of a segment of the log, at least [`SEGMENT_BYTES_MIN`]. Fixed when the store is made.
     pub segment_bytes: u64,
     /// Of the index's newest layer, in memory, before it goes to disk.
     pub layer_bytes: u64,
@@ -79,6 +82,7 @@ pub struct File {
 impl File {
     /// Opens the store in `dir`, and makes one if the directory is empty or not there.
     pub fn open_or_create(dir: &Path, sizes: Sizes) -> Result<Self, OpenError> {
+        assert!(sizes.segment_bytes >= SEGMENT_BYTES_MIN, "a commit must fit in a segment");
         let missing = Missing::Make { segment_bytes: sizes.segment_bytes };
         Self::open(Directory::open(dir, missing)?, sizes.layer_bytes)
     }
@@ -140,8 +144,7 @@ fn write_layers(index: &Index, merge_keeper: &Keeper) -> Result<(), Trouble> {
             if let Some(trouble) = merge_keeper.trouble() {
                 return Err(trouble);
             }
-            merge_keeper.call();
-            merge_keeper.wait_for_round();
+            merge_keeper.call_and_wait();
         }
     }
     merge_keeper.trouble().map_or(Ok(()), Err)
@@ -163,28 +166,20 @@ fn open_parts(directory: &Directory, layer_bytes: u64) -> Result<(Log, Index), O
         Err(IndexError::Io(why)) => return Err(directory::at(&dir)(why)),
         Err(IndexError::Damaged(damage)) => damage,
     };
+    if let Err(OpenError::Corrupt(_)) = read_log(directory, 0, &mut |_, _| Ok(())) {
+        return Err(OpenError::Corrupt(format!(
+            "{damage}, in {}, and the log no longer reaches back to the beginning to make it anew: \
+             restore the directory from a backup, and check the disk",
+            dir.display()
+        )));
+    }
     let aside = directory.path().join("index.damaged");
     remove_dir_if_there(&aside)
         .and_then(|()| fs::rename(&dir, &aside))
         .map_err(directory::at(&dir))?;
+    tracing::warn!(%damage, "the index is damaged and is made anew from the log: check the disk");
     let index = Index::open(&dir).map_err(|error| index_error(&dir, error))?;
-    match bring_up(directory, index, layer_bytes) {
-        Ok(parts) => {
-            tracing::warn!(%damage, "the index was damaged and has been made anew from the log: check the disk");
-            Ok(parts)
-        }
-        Err(OpenError::Corrupt(_)) => {
-            remove_dir_if_there(&dir)
-                .and_then(|()| fs::rename(&aside, &dir))
-                .map_err(directory::at(&dir))?;
-            Err(OpenError::Corrupt(format!(
-                "{damage}, in {}, and the log no longer reaches back to the beginning to make it anew: \
-                 restore the directory from a backup, and check the disk",
-                dir.display()
-            )))
-        }
-        Err(other) => Err(other),
-    }
+    bring_up(directory, index, layer_bytes)
 }
 
 fn remove_dir_if_there(dir: &Path) -> io::Result<()> {
@@ -205,20 +200,22 @@ fn bring_up(
         }
         Ok(())
     };
-    let identity = directory.identity;
-    let recovered = log::recover(
-        &directory.log(),
-        identity.log_id(),
-        identity.segment_bytes,
-        index.held(),
-        &mut take_in,
-    );
-    let (log, recovered) = recovered.map_err(|error| match error {
-        LogError::Io { path, why } => directory::at(&path)(why),
-        LogError::Damaged(why) => OpenError::Corrupt(why),
-    })?;
+    let (log, recovered) = read_log(directory, index.held(), &mut take_in)?;
     report(&recovered);
     Ok((log, index))
+}
+
+fn read_log(
+    directory: &Directory,
+    held: u64,
+    visit: &mut Visit<'_>,
+) -> Result<(Log, Recovered), OpenError> {
+    let Identity { segment_bytes, .. } = directory.identity;
+    let id = directory.identity.log_id();
+    log::recover(&directory.log(), id, segment_bytes, held, visit).map_err(|error| match error {
+        LogError::Io { path, why } => directory::at(&path)(why),
+        LogError::Damaged(why) => OpenError::Corrupt(why),
+    })
 }
 
 fn report(recovered: &Recovered) {

@@ -7,48 +7,71 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
+use bytes::Bytes;
 use engine::limits::KEY_BYTES_MAX;
 
 use crate::Refusal;
 
-/// A valid key: 1 to 512 bytes of printable ASCII without spaces.
+/// A valid key: 1 to 512 bytes of printable ASCII without spaces. Clones share their bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key(Box<str>);
+pub struct Key(Bytes);
 
 impl Key {
     /// Checks the text; a bad key cannot be made.
     pub fn new(text: impl Into<String>) -> Result<Self, Refusal> {
-        let text = text.into();
+        Self::from_bytes(text.into().into())
+    }
+
+    /// The same for bytes that are somewhere already.
+    pub(crate) fn from_bytes(text: Bytes) -> Result<Self, Refusal> {
         if text.is_empty() || text.len() > KEY_BYTES_MAX {
             return Err(Refusal::KeyLength { len: text.len() });
         }
-        match text.bytes().position(|byte| !byte.is_ascii_graphic()) {
-            Some(position) => Err(Refusal::KeyCharacter { key: text, position }),
-            None => Ok(Self(text.into())),
+        match text.iter().position(|byte| !byte.is_ascii_graphic()) {
+            Some(position) => {
+                let key = String::from_utf8_lossy(&text).into_owned();
+                Err(Refusal::KeyCharacter { key, position })
+            }
+            None => Ok(Self(text)),
         }
     }
 
     /// The key's text.
     pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("a key is ASCII")
+    }
+
+    /// The key's text as bytes: what it sorts by.
+    pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        self.0.clone()
+    }
+
+    /// How many bytes; never 0.
+    #[expect(clippy::len_without_is_empty, reason = "a key is never empty")]
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 }
 
 impl Borrow<str> for Key {
     fn borrow(&self) -> &str {
-        &self.0
+        self.as_str()
     }
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
+        out.write_str(self.as_str())
     }
 }
 
 impl fmt::Debug for Key {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Key({})", self.0)
+        write!(out, "Key({self})")
     }
 }
 

@@ -3,17 +3,18 @@
 //! Records are numbered 1, 2, 3 … for the life of the store, and written in groups: one write and one
 //! sync for all of a group. They live in segments, files of one fixed size that are zeroed before use
 //! and used again when everything in them is held elsewhere, so that a sync never waits for the file
-//! system to find room. After the sync, and before anybody is told, a **seal** is written behind the
-//! group; it says that everything before it was durable.
+//! system to find room. After the sync, and before anybody is told, a **seal** is set: a small file
+//! that says up to which record everything is durable.
 //!
 //! That is what tells a torn tail from damage. When the machine dies in the middle of a group, some
-//! of its records may be readable and some not, in any order; no seal and no later group vouches for
-//! them, nobody was told that they are done, and they are cut off. A record that is unreadable
-//! although something behind it vouches for it was acknowledged: that is damage, and it is reported,
-//! never cut. (What remains: a power cut takes the last seal along, and the disk damages that very
-//! group too. One fault alone is always told.)
+//! of its records may be readable and some not, in any order. Neither the seal nor a later group
+//! vouches for them, and nobody was told that they are done: those before the first unreadable one
+//! are kept, the rest is cut off. A record that is unreadable although something vouches for it was
+//! acknowledged: that is damage, and it is reported, never cut. (What remains: a power cut that loses
+//! the newest seal, which is not synced, *and* damage to that very group. One fault alone is told.)
 //!
-//! - `frame`: a record or a seal as bytes
+//! - `frame`: a record, or a seal, as bytes
+//! - `seal`: how far the log is known to be durable
 //! - `shelf`: the segments that are not being written
 //! - `recovery`: reading the log back after any stop
 //!
@@ -21,6 +22,7 @@
 
 mod frame;
 mod recovery;
+mod seal;
 mod shelf;
 
 use std::fs::File;
@@ -29,19 +31,17 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 pub use frame::LogId;
-pub use recovery::{LogError, Recovered, recover};
+pub use recovery::{LogError, Recovered, Visit, recover};
 pub use shelf::Shelf;
 
 use frame::{Kind, Seed};
-
-/// Bytes of a seal.
-const SEAL_BYTES: u64 = frame::encoded_len(0) as u64;
+use seal::Seal;
 
 /// The end of a log that is being written. One at a time: the directory's lock sees to that.
-#[derive(Debug)]
 pub struct Log {
     id: LogId,
     shelf: Arc<Shelf>,
+    seal: Seal,
     file: File,
     /// Of this segment.
     ordinal: u64,
@@ -85,14 +85,13 @@ impl Log {
     }
 
     /// Writes the payloads as the next records and syncs them. When this returns, they are durable;
-    /// their numbers are those from [`Log::next`] before the call. A group with its seal must fit in
-    /// a segment.
+    /// their numbers are those from [`Log::next`] before the call. A group must fit in a segment.
     pub fn append<'a>(
         &mut self,
         payloads: impl Iterator<Item = &'a [u8]> + Clone,
     ) -> Result<(), AppendError> {
         let bytes: u64 = payloads.clone().map(|payload| Self::record_bytes(payload.len())).sum();
-        self.make_room(bytes + SEAL_BYTES)?;
+        self.make_room(bytes)?;
 
         self.group.clear();
         let seed = Seed::new(self.id, self.ordinal);
@@ -106,13 +105,13 @@ impl Log {
         self.file.sync_data().map_err(AppendError::Failed)?;
         self.position += bytes;
         self.next = next;
-        self.seal();
+        self.set_seal();
         Ok(())
     }
 
-    /// Makes the last seal durable too: a clean stop. Then no damage can pass for a torn tail.
+    /// Makes the seal durable too: a clean stop. Then no damage can pass for a torn tail.
     pub fn close(self) -> io::Result<()> {
-        self.file.sync_data()
+        self.seal.sync()
     }
 
     fn make_room(&mut self, needed: u64) -> Result<(), AppendError> {
@@ -146,16 +145,11 @@ impl Log {
         self.file.sync_data()
     }
 
-    /// Vouches for everything before it. The records are durable without it, so its failure is only
-    /// worth a word: the next group takes its place and vouches as well.
-    fn seal(&mut self) {
-        let last = self.next - 1;
-        self.group.clear();
-        let seed = Seed::new(self.id, self.ordinal);
-        frame::encode(&mut self.group, seed, Kind::Seal, last, last, &[]);
-        match self.file.write_all_at(&self.group, self.position) {
-            Ok(()) => self.position += SEAL_BYTES,
-            Err(why) => tracing::warn!(%why, "the log's seal was not written"),
+    /// Vouches for everything written. The records are durable without it, so its failure is only
+    /// worth a word: the next group vouches as well.
+    fn set_seal(&mut self) {
+        if let Err(why) = self.seal.set(self.next - 1) {
+            tracing::warn!(%why, "the log's seal was not set");
         }
     }
 }

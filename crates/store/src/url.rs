@@ -61,17 +61,13 @@ fn local_path(rest: &str) -> &str {
     if rest.starts_with("///") { &rest[2..] } else { rest }
 }
 
-/// The URL as it may be shown: a password between the colon and the at sign is left out.
+/// The URL as it may be shown. What is not a directory may carry a password anywhere.
 fn without_secret(url: &str) -> String {
-    let Some((before, after)) = url.rsplit_once('@') else {
-        return url.to_owned();
-    };
-    match before.split_once("//") {
-        Some((scheme, user)) => {
-            let user = user.split(':').next().unwrap_or_default();
-            format!("{scheme}//{user}:***@{after}")
-        }
-        None => format!("***@{after}"),
+    match url.split_once(':') {
+        Some(("file", _)) => url.to_owned(),
+        Some((scheme, _)) => format!("{scheme}:…"),
+        None if url.contains('@') => "…".to_owned(),
+        None => url.to_owned(),
     }
 }
 
@@ -105,6 +101,8 @@ mod tests {
         check_refused("memory:x", "nothing follows");
         check_refused("mongodb://me:hunter2@db/x", "the kinds of store are");
         check_refused("redis://:hunter2@cache/0", "no such store yet");
+        check_refused("redis://:hunter2", "no such store yet");
+        check_refused("postgres://db/x?password=hunter2", "no such store yet");
         check_refused("hunter2@x", "does not begin");
     }
 }

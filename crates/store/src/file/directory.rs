@@ -1,10 +1,11 @@
 //! The directory of a `file` store: who may use it, what it is, and where things lie.
 //!
 //! ```text
-//! lock     held while a process uses the directory; names that process
-//! format   what is in here: JSON with a format number, and a line with its checksum
-//! log/     the segments of the log
-//! index/   the tables of the index
+//! lock           held while a process uses the directory; names that process
+//! format         what is in here: JSON with a format number, and a line with its checksum
+//! log/           the segments of the log, and its seal
+//! index/         the tables of the index
+//! index.damaged  a damaged index that was made anew, for a look; may be removed
 //! ```
 
 use std::fs::{self, File, OpenOptions, TryLockError};

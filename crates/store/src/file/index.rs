@@ -16,6 +16,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use bytes::Bytes;
+
 use super::layer::{Held, Layer, Newest};
 use super::table::{IndexError, Result, Tables, guarded};
 use crate::{Entry, Key, Page, Range, Version, Write};
@@ -66,10 +68,10 @@ impl Index {
     /// The version of a key, as of the last group that went in.
     pub(super) fn version(&self, key: &Key) -> Result<Option<Version>> {
         let layers = self.layers();
-        match layers.top_down().find_map(|layer| layer.newest(key.as_str())) {
+        match layers.top_down().find_map(|layer| layer.newest(key)) {
             Some(Newest::At(version)) => Ok(Some(version)),
             Some(Newest::Deleted) => Ok(None),
-            None => self.tables.version(key.as_str()),
+            None => self.tables.version(key.as_bytes()),
         }
     }
 
@@ -160,7 +162,7 @@ impl Index {
 /// a key that it knows to be deleted is passed over.
 fn next_entry<L, T>(upper: &mut [Peekable<L>], tables: &mut Peekable<T>) -> Option<Result<Entry>>
 where
-    L: Iterator<Item = (Box<str>, Version, Held)>,
+    L: Iterator<Item = (Bytes, Version, Held)>,
     T: Iterator<Item = Result<Entry>>,
 {
     loop {
@@ -170,7 +172,7 @@ where
         };
         match tables.peek() {
             Some(Err(_)) => return tables.next(),
-            Some(Ok(entry)) => match entry.key.as_str().cmp(&lowest) {
+            Some(Ok(entry)) => match entry.key.as_bytes().cmp(&lowest) {
                 Compared::Less => return tables.next(),
                 Compared::Equal => drop(tables.next()),
                 Compared::Greater => {}
@@ -184,7 +186,7 @@ where
             }
         }
         if let Some((text, version, Some(value))) = winner {
-            return Some(match Key::new(text) {
+            return Some(match Key::from_bytes(text) {
                 Ok(key) => Ok(Entry { key, value, version }),
                 Err(why) => Err(IndexError::Damaged(why.to_string())),
             });

@@ -53,13 +53,20 @@ pub(super) struct Keeper {
 
 #[derive(Default)]
 struct State {
-    trouble: Mutex<Option<Trouble>>,
-    round_done: Condvar,
+    last: Mutex<Round>,
+    done: Condvar,
+}
+
+/// What came of the last round.
+#[derive(Default)]
+struct Round {
+    number: u64,
+    trouble: Option<Trouble>,
 }
 
 impl State {
-    fn lock(&self) -> MutexGuard<'_, Option<Trouble>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Round> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -89,13 +96,16 @@ impl Keeper {
 
     /// What kept the last round from its work, if anything did.
     pub(super) fn trouble(&self) -> Option<Trouble> {
-        self.state.lock().clone()
+        self.state.lock().trouble.clone()
     }
 
-    /// Waits until a round has ended, for a moment at the most.
-    pub(super) fn wait_for_round(&self) {
-        let trouble = self.state.lock();
-        let waited = self.state.round_done.wait_timeout(trouble, RETRY_AFTER);
+    /// Calls for a round, and waits until one has ended, for a moment at the most.
+    pub(super) fn call_and_wait(&self) {
+        let last = self.state.lock();
+        let number = last.number;
+        self.call();
+        let ended = |round: &mut Round| round.number == number;
+        let waited = self.state.done.wait_timeout_while(last, RETRY_AFTER, ended);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -130,7 +140,9 @@ fn run(mut round: impl FnMut() -> Result<(), Trouble>, called: &Receiver<()>, st
             tracing::warn!(?trouble, keeper = thread.name(), "the store is not kept up");
         }
         retry = matches!(trouble, Some(Trouble::Full | Trouble::Disk(_)));
-        *state.lock() = trouble;
-        state.round_done.notify_all();
+        let mut last = state.lock();
+        *last = Round { number: last.number + 1, trouble };
+        drop(last);
+        state.done.notify_all();
     }
 }

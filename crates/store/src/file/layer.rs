@@ -7,15 +7,16 @@ use std::cmp::Reverse;
 use std::ops::{Bound, RangeBounds};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use crossbeam_skiplist::SkipMap;
 
-use crate::{Range, Value, Version, Write};
+use crate::{Key, Range, Value, Version, Write};
 
 /// What an entry costs beside its key and value: the nodes that hold it.
 const ENTRY_OVERHEAD_BYTES: u64 = 120;
 
 /// A key at a version; the newest first.
-type Place = (Box<str>, Reverse<Version>);
+type Place = (Bytes, Reverse<Version>);
 
 /// What a key holds: nothing, if it was deleted.
 pub(super) type Held = Option<Value>;
@@ -39,7 +40,7 @@ impl Layer {
             Write::Put(_, value) => Some(value.clone()),
             Write::Delete(_) => None,
         };
-        self.entries.insert((write.key().as_str().into(), Reverse(version)), held);
+        self.entries.insert((write.key().to_bytes(), Reverse(version)), held);
         self.bytes.fetch_add(write.len() as u64 + ENTRY_OVERHEAD_BYTES, Ordering::Relaxed);
     }
 
@@ -53,10 +54,11 @@ impl Layer {
     }
 
     /// What became of a key last; `None` if this layer knows nothing of it.
-    pub(super) fn newest(&self, key: &str) -> Option<Newest> {
-        let entry = self.entries.lower_bound(Bound::Included(&(key.into(), Reverse(NEWEST))))?;
+    pub(super) fn newest(&self, key: &Key) -> Option<Newest> {
+        let first = (key.to_bytes(), Reverse(NEWEST));
+        let entry = self.entries.lower_bound(Bound::Included(&first))?;
         let (text, Reverse(version)) = entry.key();
-        (**text == *key).then(|| match entry.value() {
+        (text == key.as_bytes()).then(|| match entry.value() {
             Some(_) => Newest::At(*version),
             None => Newest::Deleted,
         })
@@ -67,19 +69,20 @@ impl Layer {
         &self,
         range: &Range,
         view: Version,
-    ) -> impl Iterator<Item = (Box<str>, Version, Held)> {
+    ) -> impl Iterator<Item = (Bytes, Version, Held)> {
+        let copy = |text: &str| Bytes::copy_from_slice(text.as_bytes());
         // A key's versions come newest first: those before `(key, oldest)` are all of them.
         let start = match range.start_bound() {
-            Bound::Included(text) => Bound::Included((text.into(), Reverse(NEWEST))),
-            Bound::Excluded(text) => Bound::Excluded((text.into(), Reverse(OLDEST))),
+            Bound::Included(text) => Bound::Included((copy(text), Reverse(NEWEST))),
+            Bound::Excluded(text) => Bound::Excluded((copy(text), Reverse(OLDEST))),
             Bound::Unbounded => Bound::Unbounded,
         };
         let end = match range.end_bound() {
-            Bound::Included(text) => Bound::Included((text.into(), Reverse(OLDEST))),
-            Bound::Excluded(text) => Bound::Excluded((text.into(), Reverse(NEWEST))),
+            Bound::Included(text) => Bound::Included((copy(text), Reverse(OLDEST))),
+            Bound::Excluded(text) => Bound::Excluded((copy(text), Reverse(NEWEST))),
             Bound::Unbounded => Bound::Unbounded,
         };
-        let mut last: Option<Box<str>> = None;
+        let mut last: Option<Bytes> = None;
         self.entries.range::<Place, (Bound<Place>, Bound<Place>)>((start, end)).filter_map(
             move |entry| {
                 let (text, Reverse(version)) = entry.key();
@@ -99,7 +102,6 @@ const OLDEST: Version = Version(0);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Key;
 
     fn key(text: &str) -> Key {
         Key::new(text).unwrap()
@@ -118,10 +120,14 @@ mod tests {
     fn check(range: &Range, view: u64, expected: &[(&str, u64, Option<&str>)]) {
         let layer = layer();
         let found: Vec<_> = layer.range(range, Version(view)).collect();
-        let expected: Vec<(Box<str>, Version, Held)> = expected
+        let expected: Vec<(Bytes, Version, Held)> = expected
             .iter()
             .map(|(text, version, held)| {
-                ((*text).into(), Version(*version), held.map(|text| Value::from(text.to_owned())))
+                (
+                    Bytes::copy_from_slice(text.as_bytes()),
+                    Version(*version),
+                    held.map(|text| Value::from(text.to_owned())),
+                )
             })
             .collect();
         assert_eq!(found, expected);
@@ -145,9 +151,9 @@ mod tests {
     #[test]
     fn the_newest_version_is_told_and_a_deleted_key_is_known_to_be_gone() {
         let layer = layer();
-        assert_eq!(layer.newest("a"), Some(Newest::At(Version(4))));
-        assert_eq!(layer.newest("c"), None);
+        assert_eq!(layer.newest(&key("a")), Some(Newest::At(Version(4))));
+        assert_eq!(layer.newest(&key("c")), None);
         layer.insert(Version(5), &Write::Delete(key("a")));
-        assert_eq!(layer.newest("a"), Some(Newest::Deleted));
+        assert_eq!(layer.newest(&key("a")), Some(Newest::Deleted));
     }
 }

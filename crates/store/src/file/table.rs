@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use lsm_tree::compaction::Leveled;
-use lsm_tree::config::CompressionPolicy;
+use lsm_tree::config::{BlockSizePolicy, CompressionPolicy};
 use lsm_tree::{
     AbstractTree, AnyTree, Cache, CompressionType, Config, Guard, SeqNo, SequenceNumberCounter,
 };
@@ -38,8 +38,12 @@ const LAYERS_PER_MERGE: u8 = 8;
 /// How much larger each level of tables is than the one above: wide at first, since tables are small.
 const LEVEL_RATIOS: [f32; 2] = [30.0, 10.0];
 
+/// What is read and checked at a time. Four times the tree's default: a scan is a third faster, and a
+/// lookup that misses the cache a few microseconds slower.
+const BLOCK_BYTES: u32 = 16 * 1024;
+
 /// Where the mark lives. No key of the store begins with a zero byte.
-const MARK_KEY: &str = "\0mark";
+const MARK_KEY: &[u8] = b"\0mark";
 
 const VERSION_BYTES: usize = 8;
 const CHECKSUM_BYTES: usize = 4;
@@ -69,7 +73,8 @@ impl Tables {
         let numbers = SequenceNumberCounter::default();
         let config = Config::new(dir, numbers.clone(), SequenceNumberCounter::default())
             .use_cache(Arc::new(Cache::with_capacity_bytes(CACHE_BYTES)))
-            .data_block_compression_policy(CompressionPolicy::all(CompressionType::None));
+            .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
+            .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES));
         trust::check(dir)?;
         let tree = guarded("opening the index", || config.open().map_err(tree_error))?;
         numbers.fetch_max(tree.get_highest_seqno().map_or(1, |highest| highest + 1));
@@ -87,7 +92,7 @@ impl Tables {
     }
 
     /// The version of a key, as far as the tables know.
-    pub(super) fn version(&self, key: &str) -> Result<Option<Version>> {
+    pub(super) fn version(&self, key: &[u8]) -> Result<Option<Version>> {
         self.get(key)?.map(|stored| Ok(unwrap_value(key, &stored)?.0)).transpose()
     }
 
@@ -104,7 +109,7 @@ impl Tables {
         drop(view);
         entries.map(|entry| {
             let (key, stored) = entry.into_inner().map_err(tree_error)?;
-            read_entry(&key, &stored)
+            read_entry(key.into(), &stored.into())
         })
     }
 
@@ -114,11 +119,11 @@ impl Tables {
         guarded("writing the index", || {
             let mut table = self.tree.ingestion().map_err(tree_error)?;
             let stored = wrap_value(MARK_KEY, Version(mark), &Value::default());
-            table.write(MARK_KEY.as_bytes(), stored).map_err(tree_error)?;
-            for (text, version, held) in layer.range(&Range::all(), Version(u64::MAX)) {
+            table.write(MARK_KEY, stored).map_err(tree_error)?;
+            for (key, version, held) in layer.range(&Range::all(), Version(u64::MAX)) {
                 let written = match held {
-                    Some(value) => table.write(text.as_bytes(), wrap_value(&text, version, &value)),
-                    None => table.write_tombstone(text.as_bytes()),
+                    Some(value) => table.write(&*key, wrap_value(&key, version, &value)),
+                    None => table.write_tombstone(&*key),
                 };
                 written.map_err(tree_error)?;
             }
@@ -153,10 +158,8 @@ impl Tables {
         *view
     }
 
-    fn get(&self, key: &str) -> Result<Option<lsm_tree::Slice>> {
-        guarded("reading the index", || {
-            self.tree.get(key.as_bytes(), SeqNo::MAX).map_err(tree_error)
-        })
+    fn get(&self, key: &[u8]) -> Result<Option<lsm_tree::Slice>> {
+        guarded("reading the index", || self.tree.get(key, SeqNo::MAX).map_err(tree_error))
     }
 }
 
@@ -166,16 +169,16 @@ pub(super) fn guarded<T>(doing: &str, call: impl FnOnce() -> Result<T>) -> Resul
         .unwrap_or_else(|_| Err(IndexError::Damaged(format!("{doing} failed on unexpected bytes"))))
 }
 
-fn read_entry(key: &[u8], stored: &[u8]) -> Result<Entry> {
-    let bad_key = || IndexError::Damaged(format!("an entry of the index has the key {key:?}"));
-    let text = std::str::from_utf8(key).map_err(|_| bad_key())?;
-    let (version, value) = unwrap_value(text, stored)?;
-    let key = Key::new(text).map_err(|_| bad_key())?;
-    Ok(Entry { key, value: Value::from(Bytes::copy_from_slice(value)), version })
+fn read_entry(key: Bytes, stored: &Bytes) -> Result<Entry> {
+    let (version, _) = unwrap_value(&key, stored)?;
+    let key = Key::from_bytes(key).map_err(|why| {
+        IndexError::Damaged(format!("an entry of the index has no proper key: {why}"))
+    })?;
+    Ok(Entry { key, value: Value::from(stored.slice(VERSION_BYTES + CHECKSUM_BYTES..)), version })
 }
 
 /// A value as the tables store it: version, checksum, bytes.
-fn wrap_value(key: &str, version: Version, value: &Value) -> Vec<u8> {
+fn wrap_value(key: &[u8], version: Version, value: &Value) -> Vec<u8> {
     let mut stored = Vec::with_capacity(VERSION_BYTES + CHECKSUM_BYTES + value.len());
     stored.extend_from_slice(&version.0.to_le_bytes());
     stored.extend_from_slice(&entry_checksum(key, version, value.as_bytes()));
@@ -183,9 +186,11 @@ fn wrap_value(key: &str, version: Version, value: &Value) -> Vec<u8> {
     stored
 }
 
-fn unwrap_value<'a>(key: &str, stored: &'a [u8]) -> Result<(Version, &'a [u8])> {
-    let damaged =
-        || IndexError::Damaged(format!("the index's entry for {key:?} is not what was written"));
+fn unwrap_value<'a>(key: &[u8], stored: &'a [u8]) -> Result<(Version, &'a [u8])> {
+    let damaged = || {
+        let key = String::from_utf8_lossy(key);
+        IndexError::Damaged(format!("the index's entry for {key:?} is not what was written"))
+    };
     let (version, rest) = stored.split_first_chunk::<VERSION_BYTES>().ok_or_else(damaged)?;
     let (checksum, value) = rest.split_first_chunk::<CHECKSUM_BYTES>().ok_or_else(damaged)?;
     let version = Version(u64::from_le_bytes(*version));
@@ -196,8 +201,8 @@ fn unwrap_value<'a>(key: &str, stored: &'a [u8]) -> Result<(Version, &'a [u8])> 
     }
 }
 
-fn entry_checksum(key: &str, version: Version, value: &[u8]) -> [u8; CHECKSUM_BYTES] {
-    let checksum = xxh3_64_with_seed(value, xxh3_64_with_seed(key.as_bytes(), version.0));
+fn entry_checksum(key: &[u8], version: Version, value: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    let checksum = xxh3_64_with_seed(value, xxh3_64_with_seed(key, version.0));
     *checksum.to_le_bytes().first_chunk().expect("eight bytes have a first half")
 }
 
@@ -229,19 +234,19 @@ mod tests {
         fn any_bytes_give_an_entry_or_an_error(
             key in prop::collection::vec(any::<u8>(), 0..20), stored in prop::collection::vec(any::<u8>(), 0..40)
         ) {
-            let _ = read_entry(&key, &stored);
+            let _ = read_entry(key.into(), &stored.into());
         }
 
         #[test]
         fn an_entry_with_any_bit_changed_is_noticed(
             value in prop::collection::vec(any::<u8>(), 0..40), at in any::<prop::sample::Index>()
         ) {
-            let mut stored = wrap_value("bell", Version(5), &Value::from(value.clone()));
-            prop_assert_eq!(unwrap_value("bell", &stored).unwrap(), (Version(5), value.as_slice()));
-            prop_assert!(unwrap_value("ball", &stored).is_err());
+            let mut stored = wrap_value(b"bell", Version(5), &Value::from(value.clone()));
+            prop_assert_eq!(unwrap_value(b"bell", &stored).unwrap(), (Version(5), value.as_slice()));
+            prop_assert!(unwrap_value(b"ball", &stored).is_err());
             let bit = at.index(stored.len() * 8);
             stored[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(unwrap_value("bell", &stored).is_err());
+            prop_assert!(unwrap_value(b"bell", &stored).is_err());
         }
     }
 }

@@ -28,7 +28,10 @@ pub(super) fn check(dir: &Path) -> Result<()> {
         return Ok(());
     };
     // Only those in the list: one that was being written at a stop is removed by the tree unread.
-    for id in read_table_list(&list).map_err(IndexError::Io)? {
+    let ids = read_table_list(&list).map_err(|why| {
+        IndexError::Damaged(format!("the index's list of tables makes no sense: {why}"))
+    });
+    for id in ids? {
         check_parts(&dir.join("tables").join(id.to_string()))?;
     }
     Ok(())
@@ -40,8 +43,10 @@ fn check_table_list(dir: &Path) -> Result<Option<PathBuf>> {
     let damaged = |what: &str| IndexError::Damaged(format!("the index's list of tables {what}"));
     let current = match fs::read(dir.join("current")) {
         Ok(current) => current,
-        // With tables but without a list the tree itself refuses to open.
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // The tree would begin anew and remove all tables that are in no list.
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            return if has_tables(dir)? { Err(damaged("is missing")) } else { Ok(None) };
+        }
         Err(why) => return Err(IndexError::Io(why)),
     };
     let (number, rest) = current.split_first_chunk::<8>().ok_or_else(|| damaged("is cut short"))?;
@@ -56,6 +61,14 @@ fn check_table_list(dir: &Path) -> Result<Option<PathBuf>> {
         Ok(Some(path))
     } else {
         Err(damaged("is not what was written"))
+    }
+}
+
+fn has_tables(dir: &Path) -> Result<bool> {
+    match fs::read_dir(dir.join("tables")) {
+        Ok(mut tables) => Ok(tables.next().is_some()),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(why) => Err(IndexError::Io(why)),
     }
 }
 

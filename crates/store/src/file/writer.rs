@@ -127,8 +127,7 @@ impl Writer {
             if !behind {
                 return Ok(());
             }
-            self.index_keeper.call();
-            self.index_keeper.wait_for_round();
+            self.index_keeper.call_and_wait();
         }
     }
 

@@ -58,7 +58,7 @@ impl Kind {
 }
 
 /// A frame that was read and is whole.
-#[derive(Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Debug, PartialEq, Eq))]
 pub(super) struct Frame<'a> {
     pub(super) kind: Kind,
     pub(super) number: u64,

@@ -1,8 +1,8 @@
 //! Reading the log back after any stop: what is whole, what was cut short, what is damaged.
 //!
 //! Records are expected in order. Where the expected one cannot be read, the rest of the segment is
-//! searched for whole frames. If one of them vouches for the missing record, that record was
-//! acknowledged and its bytes have changed since: damage. If none does, the group was never
+//! searched for whole frames. If one of them, or the seal, vouches for the missing record, that record
+//! was acknowledged and its bytes have changed since: damage. If none does, the group was never
 //! acknowledged, and the log ends there. Damage to records that the index holds anyway is passed
 //! over with a word; anything else stops the opening.
 
@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Log;
-use super::frame::{self, Frame, Kind, LogId, STEP, Seed};
+use super::frame::{self, Frame, LogId, STEP, Seed};
+use super::seal::Seal;
 use super::shelf::{Shelf, parse_segment_name, segment_name};
 
 /// Why a log cannot be read back.
@@ -42,7 +43,7 @@ pub struct Recovered {
 }
 
 /// What is done with a record: its number and payload, or a reason why it makes no sense.
-pub(crate) type Visit<'a> = dyn FnMut(u64, &[u8]) -> Result<(), String> + 'a;
+pub type Visit<'a> = dyn FnMut(u64, &[u8]) -> Result<(), String> + 'a;
 
 /// Opens the log in `dir`, gives `visit` every record after `held` in order, and returns the log
 /// ready to be written. `held` is the last record that is held elsewhere, 0 for none.
@@ -57,7 +58,8 @@ pub fn recover(
     let (ordinals, mut free) = list(dir).map_err(io_at(dir))?;
     check_ordinals(dir, &ordinals, held)?;
 
-    let mut reader = Reader { held, expected: held + 1, begun: false, damaged: Vec::new() };
+    let (seal, sealed) = Seal::open(dir, id).map_err(io_at(dir))?;
+    let mut reader = Reader { held, sealed, expected: held + 1, begun: false, damaged: Vec::new() };
     let mut end = End::default();
     // Behind the segment being written stands the next one, to which nothing has been written yet.
     let mut blank = Vec::new();
@@ -75,6 +77,7 @@ pub fn recover(
         former.for_each(|former| shelf.put_full(former, read.first - 1));
         end = End { ordinal, bytes, read };
     }
+    reader.pass_over(sealed, &format!("at the end of the log in {}", dir.display()))?;
     if reader.expected <= held {
         return Err(LogError::Damaged(format!(
             "the log in {} ends at record {}, and the index already holds record {held}: segments are \
@@ -92,7 +95,7 @@ pub fn recover(
     shelf.stock(highest, &free).map_err(io_at(dir))?;
     let found =
         Recovered { last: reader.expected - 1, torn: end.read.torn, damaged: reader.damaged };
-    let log = resume(dir, id, shelf, end, found.last + 1).map_err(io_at(dir))?;
+    let log = resume(dir, id, shelf, seal, end, found.last + 1).map_err(io_at(dir))?;
     Ok((log, found))
 }
 
@@ -106,31 +109,39 @@ struct End {
 }
 
 /// The log, to be written on where it ended.
-fn resume(dir: &Path, id: LogId, shelf: Arc<Shelf>, end: End, next: u64) -> io::Result<Log> {
-    let End { ordinal, mut bytes, read: Read { end, sealed_at, torn, .. } } = end;
+fn resume(
+    dir: &Path,
+    id: LogId,
+    shelf: Arc<Shelf>,
+    seal: Seal,
+    end: End,
+    next: u64,
+) -> io::Result<Log> {
+    let End { ordinal, mut bytes, read: Read { end, unsealed_at, torn, .. } } = end;
     if ordinal == 0 {
         let (ordinal, file) = shelf.begin()?;
-        return Ok(Log { id, shelf, file, ordinal, position: 0, next, group: Vec::new() });
+        return Ok(Log { id, shelf, seal, file, ordinal, position: 0, next, group: Vec::new() });
     }
     let file = OpenOptions::new().read(true).write(true).open(dir.join(segment_name(ordinal)))?;
     if torn {
         bytes[end..].fill(0);
         write_again(&file, &bytes, end)?;
     }
-    let mut log = Log { id, shelf, file, ordinal, position: end as u64, next, group: Vec::new() };
-    if sealed_at < end {
-        write_again(&log.file, &bytes[..end], sealed_at)?;
-        // There is room: a group is never written where its seal does not fit.
-        log.seal();
+    if let Some(begin) = unsealed_at {
+        write_again(&file, &bytes[..end], begin)?;
     }
+    let position = end as u64;
+    let mut log = Log { id, shelf, seal, file, ordinal, position, next, group: Vec::new() };
+    log.set_seal();
     Ok(log)
 }
 
 /// Writes what was read once more, from `begin`, and syncs it.
 ///
 /// For a torn group, zeros: so that none of its records comes to life behind a new one. For records
-/// without a seal, the same bytes: they were read from the kernel's memory, and if the sync behind
-/// them failed before the stop they are perhaps nowhere else. Nothing is served before it is durable.
+/// that the seal does not vouch for, the same bytes: they were read from the kernel's memory, and if
+/// the sync behind them failed before the stop they are perhaps nowhere else. Nothing is served before
+/// it is durable.
 fn write_again(file: &File, bytes: &[u8], begin: usize) -> io::Result<()> {
     file.write_all_at(&bytes[begin..], begin as u64)?;
     file.sync_data()
@@ -196,8 +207,8 @@ struct Read {
     first: u64,
     /// Where its records end.
     end: usize,
-    /// Where its last seal ends.
-    sealed_at: usize,
+    /// Where the first record stands that the seal does not vouch for.
+    unsealed_at: Option<usize>,
     /// Whether frames follow that nobody was told about.
     torn: bool,
 }
@@ -221,6 +232,8 @@ enum Rest {
 
 struct Reader {
     held: u64,
+    /// The last record that the seal vouches for.
+    sealed: u64,
     /// Number of the next record.
     expected: u64,
     /// Whether any frame was read: the first one says where the log begins.
@@ -233,16 +246,16 @@ impl Reader {
     /// Reads a segment up to where its records end.
     fn read(&mut self, segment: &Segment<'_>, visit: &mut Visit<'_>) -> Result<Read, LogError> {
         let first = self.expected;
-        let (mut at, mut sealed_at, mut torn) = (0, 0, false);
+        let (mut at, mut unsealed_at, mut torn) = (0, None, false);
         loop {
             let frame = frame::decode(&segment.bytes[at..], segment.seed);
-            if let Some(frame) = frame.filter(|frame| self.is_next(frame)) {
+            if let Some(frame) = frame.filter(|frame| frame.number == self.expected) {
                 self.begun = true;
-                at += frame.encoded_len();
-                match frame.kind {
-                    Kind::Record => self.take(segment, &frame, visit)?,
-                    Kind::Seal => sealed_at = at,
+                if frame.number > self.sealed {
+                    unsealed_at = unsealed_at.or(Some(at));
                 }
+                at += frame.encoded_len();
+                self.take(segment, &frame, visit)?;
                 continue;
             }
             match self.search(segment, at) {
@@ -252,19 +265,13 @@ impl Reader {
                     break;
                 }
                 Rest::Gap { offset, last } => {
-                    self.pass_over(last, segment, at)?;
+                    let place = format!("in {} at byte {at}", segment.path.display());
+                    self.pass_over(last, &place)?;
                     at += offset;
                 }
             }
         }
-        Ok(Read { first, end: at, sealed_at, torn })
-    }
-
-    fn is_next(&self, frame: &Frame<'_>) -> bool {
-        match frame.kind {
-            Kind::Record => frame.number == self.expected,
-            Kind::Seal => frame.number + 1 == self.expected,
-        }
+        Ok(Read { first, end: at, unsealed_at, torn })
     }
 
     fn take(
@@ -291,46 +298,43 @@ impl Reader {
     fn search(&mut self, segment: &Segment<'_>, begin: usize) -> Rest {
         let bytes = &segment.bytes[begin..];
         let mut first: Option<(usize, u64)> = None;
-        let mut vouched = 0;
+        let mut vouched = self.sealed;
         let mut at = 0;
         while at < bytes.len() {
             let Some(frame) = frame::decode(&bytes[at..], segment.seed) else {
                 at += STEP;
                 continue;
             };
-            // Behind a seal comes the record after the one that it names.
-            let next = frame.number + u64::from(frame.kind == Kind::Seal);
-            if next >= self.expected || !self.begun {
-                first = first.or(Some((at, next)));
+            if frame.number >= self.expected || !self.begun {
+                first = first.or(Some((at, frame.number)));
             }
             vouched = vouched.max(frame.durable);
             at += frame.encoded_len();
         }
-        let Some((offset, next)) = first else {
+        let Some((offset, number)) = first else {
             return Rest::Nothing;
         };
-        if !self.begun && next <= self.expected {
+        if !self.begun && number <= self.expected {
             // The oldest segment begins with what the index holds already.
-            self.expected = next;
+            self.expected = number;
         }
-        if next <= self.expected || vouched >= self.expected {
-            Rest::Gap { offset, last: next - 1 }
+        if number <= self.expected || vouched >= self.expected {
+            Rest::Gap { offset, last: number - 1 }
         } else {
             Rest::Torn
         }
     }
 
     /// Goes on behind damaged or missing records up to `last`, if they are held elsewhere.
-    fn pass_over(&mut self, last: u64, segment: &Segment<'_>, at: usize) -> Result<(), LogError> {
+    fn pass_over(&mut self, last: u64, place: &str) -> Result<(), LogError> {
         if last < self.expected {
             return Ok(());
         }
         if last > self.held {
             return Err(LogError::Damaged(format!(
-                "records {} to {last} of the log cannot be read, though they were acknowledged (in {} at \
-                 byte {at}): restore the directory from a backup, and check the disk",
+                "records {} to {last} of the log cannot be read, though they were acknowledged ({place}): \
+                 restore the directory from a backup, and check the disk",
                 self.expected,
-                segment.path.display(),
             )));
         }
         self.damaged.push((self.expected, last));

@@ -214,7 +214,8 @@ async fn soak_flips_lose_nothing_silently() {
     }
 }
 
-/// What an engine does that takes damage for the end of its log: the examination must notice.
+/// What an engine does that takes damage for the end of its log: the seal tells, and without the seal
+/// the examination would still notice.
 #[tokio::test]
 async fn a_log_that_was_cut_behind_a_damaged_record_would_be_noticed() {
     let dir = tempfile::tempdir().unwrap();
@@ -233,7 +234,29 @@ async fn a_log_that_was_cut_behind_a_damaged_record_would_be_noticed() {
     bytes[half..].fill(0);
     fs::write(&segment, bytes).unwrap();
     let outcome = examine(&crashed, &expected).await;
+    assert!(matches!(&outcome, Outcome::Reported(why) if why.contains("to 100")), "{outcome:?}");
+    fs::write(crashed.join("log/seal"), [0; 8192]).unwrap();
+    let outcome = examine(&crashed, &expected).await;
     assert!(matches!(outcome, Outcome::Wrong(_)), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn an_index_without_its_list_is_damage_and_its_tables_are_left_alone() {
+    let images = Images::make().await;
+    let dir = tempfile::tempdir().unwrap();
+    images.copy("closed", dir.path());
+    let current = fs::read(dir.path().join("index/current")).unwrap();
+    fs::remove_file(dir.path().join("index/current")).unwrap();
+    for _ in 0..2 {
+        let outcome = examine(dir.path(), &images.expected).await;
+        assert!(matches!(outcome, Outcome::Reported(_)), "{outcome:?}");
+    }
+    fs::write(dir.path().join("index/current"), current).unwrap();
+    assert_eq!(
+        examine(dir.path(), &images.expected).await,
+        Outcome::AllThere,
+        "once it is put back"
+    );
 }
 
 #[tokio::test]

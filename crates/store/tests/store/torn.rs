@@ -13,7 +13,6 @@ use super::random::Random;
 const ID: LogId = LogId(7);
 const SEGMENT_BYTES: u64 = 16 * 1024;
 const SECTOR: usize = 512;
-const SEAL_BYTES: usize = 32;
 
 type Records = Vec<(u64, Vec<u8>)>;
 
@@ -66,13 +65,13 @@ impl Cut {
         }
         let segment = &segments(dir.path())[0];
         let before = std::fs::read(segment).unwrap();
+        let seal = std::fs::read(dir.path().join("seal")).unwrap();
         let count = 1 + random.below(5);
         let group = payloads(random, count);
         append(&mut log, &group);
-        let mut after = std::fs::read(segment).unwrap();
-        let end = after.iter().rposition(|byte| *byte != 0).unwrap() + 1;
-        let seal = end.next_multiple_of(8) - SEAL_BYTES;
-        after[seal..].fill(0);
+        let after = std::fs::read(segment).unwrap();
+        drop(log);
+        std::fs::write(dir.path().join("seal"), seal).unwrap();
         let first = durable.len() as u64 + 1;
         Self { dir, before, after, last: (first..).zip(group).collect(), durable }
     }
@@ -146,11 +145,45 @@ fn a_flipped_bit_in_an_acknowledged_record_is_damage_and_not_a_torn_tail() {
         bytes[bit / 8] ^= 1 << (bit % 8);
         std::fs::write(&segment, bytes).unwrap();
         match open(dir.path(), 0) {
-            // In padding, or in a seal: nothing that anybody wrote is concerned.
+            // In padding: nothing that anybody wrote is concerned.
             Ok((_, records, _)) => assert_eq!(records, expected, "round {round}, bit {bit}"),
             Err(LogError::Damaged(why)) => assert!(why.contains("restore"), "{why}"),
             Err(other) => panic!("round {round}, bit {bit}: {other:?}"),
         }
+    }
+}
+
+/// One fault that takes the whole last group, not only a bit of it.
+#[test]
+fn a_bad_sector_over_the_last_group_is_damage_and_not_a_torn_tail() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut log, ..) = open(dir.path(), 0).unwrap();
+    for number in 1..=5_u8 {
+        append(&mut log, &[vec![number; 480]]);
+    }
+    drop(log);
+    let file = std::fs::OpenOptions::new().write(true).open(&segments(dir.path())[0]).unwrap();
+    file.write_all_at(&[0; SECTOR], 4 * SECTOR as u64).unwrap();
+    let found = open(dir.path(), 0);
+    assert!(matches!(&found, Err(LogError::Damaged(why)) if why.contains("records 5 to 5")));
+    assert_eq!(open(dir.path(), 5).unwrap().2.damaged, vec![(5, 5)], "unless it is held elsewhere");
+}
+
+#[test]
+fn a_damaged_seal_does_no_harm_to_what_it_vouches_for() {
+    for flipped in 0..2 * 4096 {
+        if flipped % 4096 >= 32 {
+            continue;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, ..) = open(dir.path(), 0).unwrap();
+        append(&mut log, &[vec![1; 100]]);
+        append(&mut log, &[vec![2; 100]]);
+        drop(log);
+        let mut seal = std::fs::read(dir.path().join("seal")).unwrap();
+        seal[flipped] ^= 1;
+        std::fs::write(dir.path().join("seal"), seal).unwrap();
+        assert_eq!(open(dir.path(), 0).unwrap().1.len(), 2, "byte {flipped}");
     }
 }
 
@@ -163,8 +196,8 @@ fn damage_to_records_that_are_held_elsewhere_is_passed_over() {
     }
     drop(log);
     let file = std::fs::OpenOptions::new().write(true).open(&segments(dir.path())[0]).unwrap();
-    // Each group is a record of 136 bytes and a seal of 32: this is in the payload of the second.
-    file.write_all_at(&[0xff], 168 + 50).unwrap();
+    // Each record takes 136 bytes: this is in the payload of the second.
+    file.write_all_at(&[0xff], 136 + 50).unwrap();
     assert!(matches!(open(dir.path(), 1), Err(LogError::Damaged(_))), "the second is needed");
     let (log, records, recovered) = open(dir.path(), 2).unwrap();
     assert_eq!(recovered.damaged, vec![(2, 2)]);
