@@ -5,6 +5,7 @@
 //! When the disk is full they try again every second; when they find damage they say so, and the
 //! writer takes no more commits.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -134,7 +135,10 @@ fn run(mut round: impl FnMut() -> Result<(), Trouble>, called: &Receiver<()>, st
         if call == Err(RecvTimeoutError::Disconnected) {
             return;
         }
-        let trouble = round().err();
+        // A keeper that is gone would let the writer wait for ever: what it fell over is told instead.
+        let outcome = catch_unwind(AssertUnwindSafe(&mut round));
+        let trouble =
+            outcome.unwrap_or_else(|_| Err(Trouble::Damaged("a keeper fell over".into()))).err();
         if let Some(trouble) = &trouble {
             let thread = thread::current();
             tracing::warn!(?trouble, keeper = thread.name(), "the store is not kept up");
@@ -144,5 +148,33 @@ fn run(mut round: impl FnMut() -> Result<(), Trouble>, called: &Receiver<()>, st
         *last = Round { number: last.number + 1, trouble };
         drop(last);
         state.done.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keeper_that_falls_over_is_in_trouble_and_still_answers() {
+        let keeper = Keeper::start("test", || panic!("on purpose")).unwrap();
+        for _ in 0..2 {
+            keeper.call_and_wait();
+            assert!(matches!(keeper.trouble(), Some(Trouble::Damaged(_))));
+        }
+    }
+
+    #[test]
+    fn trouble_is_gone_after_a_round_without_it() {
+        let mut rounds = 0;
+        let keeper = Keeper::start("test", move || {
+            rounds += 1;
+            if rounds == 1 { Err(Trouble::Full) } else { Ok(()) }
+        });
+        let keeper = keeper.unwrap();
+        keeper.call_and_wait();
+        while keeper.trouble().is_some() {
+            keeper.call_and_wait();
+        }
     }
 }
