@@ -4,8 +4,10 @@
 //! clock, opens a file or a socket, or awaits: what happens at three in the morning can be replayed
 //! at noon in a test. The store remembers, the server moves bytes; the engine decides.
 //!
+//! - [`lease`]: how long a holder may act, and how long an observer must have waited
 //! - [`limits`]: every bound of the system, in one place
 //! - [`record`]: what a stored value looks like: JSON with a format number
 
+pub mod lease;
 pub mod limits;
 pub mod record;

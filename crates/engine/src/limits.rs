@@ -4,6 +4,17 @@
 //! a test stands at it and one past it. Limits that depend on the engine behind a store are facts
 //! that the adapter tells (`store::Limits`); these are the ones that hold everywhere.
 
+use std::time::Duration;
+
+/// Shortest lease. Below this a healthy store's answers take too much of it.
+pub const LEASE_TTL_MIN: Duration = Duration::from_millis(500);
+
+/// Longest lease: what it holds is stuck for 1.25 times as long after a crash.
+pub const LEASE_TTL_MAX: Duration = Duration::from_secs(3_600);
+
+/// Renewals without an answer that a holder remembers; it sends five in a lease.
+pub const RENEWALS_PENDING_MAX: usize = 64;
+
 /// Longest key of a store, in bytes. Postgres indexes keys of up to about 2,700 bytes and etcd is
 /// happiest well below a kilobyte.
 pub const KEY_BYTES_MAX: usize = 512;
