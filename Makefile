@@ -8,7 +8,7 @@ help: ## Show this list
 
 run: ## Run the main job: for now, check a fresh file store
 	@scripts/need run
-	@cargo build --release --quiet --package watchbell
+	@cargo build --release --package watchbell
 	@scripts/run
 
 test: ## Install what is missing, check, and run all tests; ends with a table of times

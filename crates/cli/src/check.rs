@@ -11,6 +11,8 @@ use engine::limits::PAGE_ENTRIES_MAX;
 use store::conformance::{self, CLAUSES, Subject};
 use store::{Commit, CommitError, Condition, Key, Range, ScanError, Store, StoreUrl, measure};
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use crate::args::Output;
 use crate::exit::Ending;
 use crate::progress::Progress;
@@ -28,7 +30,9 @@ pub(crate) async fn check(
     measure_for: Option<Duration>,
     output: Output,
 ) -> Result<(), Ending> {
-    let store = store::open_or_create(&StoreUrl::parse(url)?)?;
+    let url = StoreUrl::parse(url)?;
+    let store = store::open_or_create(&url)?;
+    sweep_dead_checks(&url, &store).await?;
     let report = examine(&store, measure_for).await?;
     let text = match output {
         Output::Table => report.table(),
@@ -38,6 +42,19 @@ pub(crate) async fn check(
     // A reader that has had enough does not make a broken promise whole.
     report.verdict()?;
     Ok(written?)
+}
+
+/// Removes what former checks left that were killed. Only where this process has the store for
+/// itself: elsewhere they may be alive.
+async fn sweep_dead_checks(url: &StoreUrl, store: &Store) -> Result<(), Ending> {
+    match url {
+        StoreUrl::File(_) => match conformance::sweep(store, "scratch/").await {
+            Ok(_) => Ok(()),
+            Err(violation) => Err(Ending::of_cause(&violation)
+                .unwrap_or_else(|| Ending::failed(violation.to_string()))),
+        },
+        StoreUrl::Memory => Ok(()),
+    }
 }
 
 async fn examine(store: &Store, measure_for: Option<Duration>) -> Result<Report, Ending> {
@@ -106,11 +123,18 @@ async fn measure_all(
     measured
 }
 
-/// What `future` comes to, unless Ctrl-C comes first.
+/// What `future` comes to, unless Ctrl-C or SIGTERM comes first.
 async fn unless_interrupted<T>(future: impl Future<Output = T>) -> Option<T> {
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut signals) => signals.recv().await,
+            Err(_) => std::future::pending().await,
+        }
+    };
     tokio::select! {
         outcome = future => Some(outcome),
         Ok(()) = tokio::signal::ctrl_c() => None,
+        Some(()) = terminated => None,
     }
 }
 

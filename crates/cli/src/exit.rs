@@ -85,6 +85,13 @@ impl Ending {
         matches!(ending.exit, Exit::Damaged | Exit::Refused).then_some(ending)
     }
 
+    /// The same with one more thing to say.
+    pub(crate) fn and(mut self, more: Option<String>) -> Self {
+        let sentences: Vec<_> = self.sentence.into_iter().chain(more).collect();
+        self.sentence = (!sentences.is_empty()).then(|| sentences.join("; "));
+        self
+    }
+
     /// Says it on stderr, and returns the number to exit with.
     pub(crate) fn tell(self) -> Exit {
         if let Some(sentence) = self.sentence {
@@ -110,6 +117,7 @@ impl From<OpenError> for Ending {
             | OpenError::Network { .. }
             | OpenError::Foreign { .. }
             | OpenError::NotADirectory { .. }
+            | OpenError::ReadOnly { .. }
             | OpenError::Full { .. } => Exit::Refused,
             OpenError::Format { why: RecordError::Malformed(_), .. } | OpenError::Corrupt(_) => {
                 Exit::Damaged

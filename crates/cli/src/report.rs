@@ -72,7 +72,7 @@ impl Report {
     pub(crate) fn verdict(&self) -> Result<(), Ending> {
         // Damage and a full disk say more than the promises that they broke.
         if let Some(cause) = self.violations().find_map(Ending::of_cause) {
-            return Err(cause);
+            return Err(cause.and(self.left.clone()));
         }
         let sentences: Vec<_> = [self.broken_clauses(), self.failed_work(), self.left.clone()]
             .into_iter()
@@ -147,6 +147,9 @@ impl Report {
             let result = match outcome {
                 Outcome::Held => "held".into(),
                 Outcome::NotApplicable(why) => format!("not applicable ({why})"),
+                Outcome::Violated(why) if Ending::of_cause(why).is_some() => {
+                    format!("not judged: {why}")
+                }
                 Outcome::Violated(why) => {
                     format!("VIOLATED: {why}\n(promised: {})", clause.promise)
                 }
@@ -199,6 +202,9 @@ fn clause_json(examined: &Examined) -> Value {
     let (result, why) = match &examined.outcome {
         Outcome::Held => ("held", None),
         Outcome::NotApplicable(why) => ("not applicable", Some((*why).to_owned())),
+        Outcome::Violated(why) if Ending::of_cause(why).is_some() => {
+            ("not judged", Some(why.to_string()))
+        }
         Outcome::Violated(why) => ("violated", Some(why.to_string())),
     };
     let Clause { name, promise, .. } = examined.clause;

@@ -89,12 +89,14 @@ pub enum Refusal {
 pub enum OpenError {
     #[error("{url:?} is not a store URL: {why}; try file:./watchbell-data")]
     Url { url: String, why: String },
-    #[error("there is no store in {dir}: check the path, or start Watchbell with it once to make one", dir = dir.display())]
+    #[error("there is no store in {dir}: check the path, or make one with watchbell store check", dir = dir.display())]
     Missing { dir: PathBuf },
     #[error("{dir} is in use by {holder}: stop that one first, or give this one a directory of its own", dir = dir.display())]
     InUse { dir: PathBuf, holder: String },
     #[error("no permission for {path}: {why}; run as its owner, or change its owner or mode", path = path.display())]
     Permission { path: PathBuf, why: String },
+    #[error("{path} is on a file system that cannot be written: mount it for writing, or give another place", path = path.display())]
+    ReadOnly { path: PathBuf },
     #[error("{dir} is on a network file system ({kind}), where neither locks nor syncs can be trusted: use a local disk, or a store made for the network (raft, etcd, redis, postgres)", dir = dir.display())]
     Network { dir: PathBuf, kind: &'static str },
     #[error("{path}: {why}", path = path.display())]

@@ -138,16 +138,20 @@ impl File {
 
 /// Brings closed layers to disk; waits for the merges when they fall far behind.
 fn write_layers(index: &Index, merge_keeper: &Keeper) -> Result<(), Trouble> {
-    while index.write_layer()? {
-        merge_keeper.call();
-        while index.unmerged_tables() > UNMERGED_TABLES_MAX {
+    loop {
+        // Before anything is written: while merges fail, layers must pile up until commits are refused,
+        // and not tables.
+        while index.unmerged_tables()? >= UNMERGED_TABLES_MAX {
             if let Some(trouble) = merge_keeper.trouble() {
                 return Err(trouble);
             }
             merge_keeper.call_and_wait();
         }
+        if !index.write_layer()? {
+            return merge_keeper.trouble().map_or(Ok(()), Err);
+        }
+        merge_keeper.call();
     }
-    merge_keeper.trouble().map_or(Ok(()), Err)
 }
 
 fn merge_tables(index: &Index) -> Result<(), Trouble> {
@@ -166,13 +170,15 @@ fn open_parts(directory: &Directory, layer_bytes: u64) -> Result<(Log, Index), O
         Err(IndexError::Io(why)) => return Err(directory::at(&dir)(why)),
         Err(IndexError::Damaged(damage)) => damage,
     };
-    if let Err(OpenError::Corrupt(_)) = read_log(directory, 0, &mut |_, _| Ok(())) {
-        return Err(OpenError::Corrupt(format!(
+    // Nothing is moved before the log is known to have everything.
+    read_log(directory, 0, &mut |_, _| Ok(())).map_err(|error| match error {
+        OpenError::Corrupt(_) => OpenError::Corrupt(format!(
             "{damage}, in {}, and the log no longer reaches back to the beginning to make it anew: \
              restore the directory from a backup, and check the disk",
             dir.display()
-        )));
-    }
+        )),
+        other => other,
+    })?;
     let aside = directory.path().join("index.damaged");
     remove_dir_if_there(&aside)
         .and_then(|()| fs::rename(&dir, &aside))

@@ -12,6 +12,9 @@ use engine::limits::KEY_BYTES_MAX;
 
 use crate::Refusal;
 
+/// The lowest key of all.
+pub(crate) const FIRST_KEY: &str = "!";
+
 /// A valid key: 1 to 512 bytes of printable ASCII without spaces. Clones share their bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Bytes);
@@ -124,6 +127,11 @@ impl Range {
 
     /// Whether no key can lie in it. `BTreeMap` and the like panic on such ranges.
     pub fn is_empty(&self) -> bool {
+        if let Bound::Included(end) | Bound::Excluded(end) = &self.end
+            && end.as_str() < FIRST_KEY
+        {
+            return true;
+        }
         match (&self.start, &self.end) {
             (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
             (Bound::Included(start), Bound::Included(end)) => start > end,
@@ -193,6 +201,8 @@ mod tests {
         assert!(!Range::only(&a).is_empty());
         assert!(!Range::prefix("a").after(&a).is_empty());
         assert!(!Range::all().is_empty());
+        assert!(Range::prefix("\0").is_empty(), "no key begins with a control character");
+        assert!(!Range::prefix("!").is_empty());
     }
 
     proptest! {

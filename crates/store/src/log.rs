@@ -58,6 +58,8 @@ pub struct Log {
 pub enum AppendError {
     /// No room for another segment: nothing was written; try again when there is.
     Full,
+    /// No other segment could be had: nothing was written; try again.
+    NoSegment(io::Error),
     /// The disk failed. What became of the group is unknown, and this log must not be written any
     /// more: after a failed sync, a later one that succeeds proves nothing.
     Failed(io::Error),
@@ -122,7 +124,7 @@ impl Log {
         }
         let exchanged = self.shelf.exchange(self.ordinal, self.next - 1);
         let (ordinal, file) = exchanged.map_err(|why| {
-            if is_full(&why) { AppendError::Full } else { AppendError::Failed(why) }
+            if is_full(&why) { AppendError::Full } else { AppendError::NoSegment(why) }
         })?;
         (self.ordinal, self.file, self.position) = (ordinal, file, 0);
         Ok(())

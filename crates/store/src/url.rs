@@ -24,11 +24,14 @@ impl StoreUrl {
         };
         match scheme {
             "file" if rest.is_empty() => refuse("the directory is missing"),
+            "file" if rest.starts_with("//") && !rest.starts_with("///") => {
+                refuse("a file is on this machine: write file:DIR, or file:/DIR from the root")
+            }
             "file" => Ok(Self::File(PathBuf::from(local_path(rest)))),
             "memory" if rest.is_empty() => Ok(Self::Memory),
             "memory" => refuse("nothing follows memory:"),
             "raft" | "etcd" | "redis" | "rediss" | "postgres" | "https" | "http" => {
-                refuse("this version has no such store yet, only file")
+                refuse("this version has no such store yet, only file and memory")
             }
             _ => refuse("the kinds of store are file and memory"),
         }
@@ -64,7 +67,7 @@ fn local_path(rest: &str) -> &str {
 /// The URL as it may be shown. What is not a directory may carry a password anywhere.
 fn without_secret(url: &str) -> String {
     match url.split_once(':') {
-        Some(("file", _)) => url.to_owned(),
+        Some(("file", rest)) if !rest.contains('@') => url.to_owned(),
         Some((scheme, _)) => format!("{scheme}:…"),
         None if url.contains('@') => "…".to_owned(),
         None => url.to_owned(),
@@ -104,5 +107,7 @@ mod tests {
         check_refused("redis://:hunter2", "no such store yet");
         check_refused("postgres://db/x?password=hunter2", "no such store yet");
         check_refused("hunter2@x", "does not begin");
+        check_refused("file://me:hunter2@host/x", "a file is on this machine");
+        check_refused("file://", "a file is on this machine");
     }
 }

@@ -13,4 +13,5 @@ mod store {
     mod random;
     mod suite;
     mod torn;
+    mod view;
 }

@@ -66,12 +66,12 @@ pub(super) enum Missing {
 
 impl Directory {
     pub(super) fn open(path: &Path, missing: Missing) -> Result<Self, OpenError> {
-        // Looking must not leave a lock file behind where no store is.
-        if missing == Missing::Refuse
-            && !exists(&path.join("format"))?
-            && !exists(&path.join("log"))?
-        {
-            return Err(OpenError::Missing { dir: path.to_owned() });
+        // Where no store is, nothing is touched before that is known, not even to lock it.
+        if !exists(path, "format")? && !exists(path, "log")? {
+            if missing == Missing::Refuse {
+                return Err(OpenError::Missing { dir: path.to_owned() });
+            }
+            refuse_foreign(path)?;
         }
         create_durably(path).map_err(at(path))?;
         let medium = medium(path).map_err(at(path))?;
@@ -107,9 +107,10 @@ impl Directory {
 pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> OpenError {
     let path = path.to_owned();
     move |why| match why.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+        io::ErrorKind::PermissionDenied => {
             OpenError::Permission { path: path.clone(), why: why.to_string() }
         }
+        io::ErrorKind::ReadOnlyFilesystem => OpenError::ReadOnly { path: path.clone() },
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             OpenError::Full { place: path.clone() }
         }
@@ -133,8 +134,30 @@ fn create_durably(path: &Path) -> io::Result<()> {
     missing.iter().filter_map(|made| made.parent()).try_for_each(sync_dir)
 }
 
-fn exists(path: &Path) -> Result<bool, OpenError> {
-    path.try_exists().map_err(at(path))
+fn exists(dir: &Path, name: &str) -> Result<bool, OpenError> {
+    dir.join(name).try_exists().map_err(at(dir))
+}
+
+/// Refuses a directory with anything in it that the making of a store, cut short, does not leave.
+fn refuse_foreign(dir: &Path) -> Result<(), OpenError> {
+    let files = match fs::read_dir(dir) {
+        Ok(files) => files,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(why) => return Err(at(dir)(why)),
+    };
+    for file in files {
+        let file = file.map_err(at(dir))?;
+        let ours = match file.file_name().to_str() {
+            Some("format.tmp") => true,
+            Some("lock") => fs::read_to_string(file.path())
+                .is_ok_and(|text| text.trim().bytes().all(|byte| byte.is_ascii_digit())),
+            Some(_) | None => false,
+        };
+        if !ours {
+            return Err(OpenError::Foreign { path: dir.to_owned() });
+        }
+    }
+    Ok(())
 }
 
 fn lock(dir: &Path) -> Result<File, OpenError> {
@@ -202,18 +225,11 @@ fn checksum_line(json: &[u8]) -> String {
 }
 
 fn make_identity(dir: &Path, missing: Missing) -> Result<Identity, OpenError> {
-    let mut others = Vec::new();
-    for file in fs::read_dir(dir).map_err(at(dir))? {
-        others.push(file.map_err(at(dir))?.file_name().to_string_lossy().into_owned());
-    }
-    if others.iter().any(|name| name == "log") {
+    if exists(dir, "log")? {
         return Err(OpenError::Corrupt(format!(
             "{} is missing, though there is a log beside it: restore that small file from a backup",
             dir.join("format").display()
         )));
-    }
-    if others.iter().any(|name| name != "lock" && name != "format.tmp") {
-        return Err(OpenError::Foreign { path: dir.to_owned() });
     }
     let Missing::Make { segment_bytes } = missing else {
         return Err(OpenError::Missing { dir: dir.to_owned() });

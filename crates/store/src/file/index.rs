@@ -6,9 +6,10 @@
 //! disk here, unless it asks for a key that no layer knows.
 //!
 //! **What a reader sees** is fixed in this order: the layers, the tables' view, the last commit
-//! shown. Layers leave only after the tables show them, so nothing is missed in between; tables show
-//! whole layers only; and of the layers a reader takes what is not newer than the last commit shown,
-//! which the writer moves when a whole group is in. So no page shows half a commit.
+//! shown. Layers leave only after the tables show them, so nothing is missed in between. Tables show
+//! whole layers only, and if a layer was closed meanwhile the reader begins again, so that the tables
+//! are never newer than its layers. Of the layers it takes what is not newer than the last commit
+//! shown, which the writer moves when a whole group is in. So no page shows half a commit.
 
 use std::cmp::Ordering as Compared;
 use std::iter::Peekable;
@@ -78,8 +79,8 @@ impl Index {
     /// A page, as of the last group that was shown.
     pub(super) fn scan(&self, range: &Range, limit: usize) -> Result<Page> {
         guarded("reading the index", || {
-            let layers = self.layers();
-            let mut tables = self.tables.range(range).peekable();
+            let (layers, tables) = self.view(range);
+            let mut tables = tables.peekable();
             let view = Version(self.shown.load(Ordering::SeqCst));
             let mut upper: Vec<_> = layers
                 .top_down()
@@ -140,13 +141,25 @@ impl Index {
     }
 
     /// Tables on disk that wait to be merged.
-    pub(super) fn unmerged_tables(&self) -> usize {
+    pub(super) fn unmerged_tables(&self) -> Result<usize> {
         self.tables.unmerged()
     }
 
     /// Merges tables on disk, if there is reason to.
     pub(super) fn merge(&self) -> Result<()> {
         self.tables.merge()
+    }
+
+    /// Layers and tables that fit together: tables that hold none but layers closed before.
+    fn view(&self, range: &Range) -> (Arc<Layers>, impl Iterator<Item = Result<Entry>>) {
+        loop {
+            let layers = self.layers();
+            let tables = self.tables.range(range);
+            // Each further turn means that a whole layer was filled and closed meanwhile.
+            if Arc::ptr_eq(&layers.open, &self.layers().open) {
+                return (layers, tables);
+            }
+        }
     }
 
     fn layers(&self) -> Arc<Layers> {

@@ -139,7 +139,9 @@ fn run(mut round: impl FnMut() -> Result<(), Trouble>, called: &Receiver<()>, st
         let outcome = catch_unwind(AssertUnwindSafe(&mut round));
         let trouble =
             outcome.unwrap_or_else(|_| Err(Trouble::Damaged("a keeper fell over".into()))).err();
-        if let Some(trouble) = &trouble {
+        if let Some(trouble) = &trouble
+            && state.lock().trouble.as_ref() != Some(trouble)
+        {
             let thread = thread::current();
             tracing::warn!(?trouble, keeper = thread.name(), "the store is not kept up");
         }

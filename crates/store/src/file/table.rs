@@ -24,6 +24,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layer::Layer;
 use super::trust;
+use crate::key::FIRST_KEY;
 use crate::{Entry, Key, Range, Value, Version};
 
 const CACHE_BYTES: u64 = 32 * 1024 * 1024;
@@ -34,6 +35,9 @@ const TABLE_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Layers that are merged at a time. More of them are less work for the disk, and a slower lookup.
 const LAYERS_PER_MERGE: u8 = 8;
+
+/// The tree counts these in one byte, and would not notice that it can no longer.
+const UNMERGED_TABLES_MAX: usize = 200;
 
 /// How much larger each level of tables is than the one above: wide at first, since tables are small.
 const LEVEL_RATIOS: [f32; 2] = [30.0, 10.0];
@@ -95,8 +99,10 @@ impl Tables {
     pub(super) fn range(&self, range: &Range) -> impl Iterator<Item = Result<Entry>> {
         // The mark sorts before every key.
         let start = match range.start_bound() {
-            Bound::Unbounded => Bound::Included(b"!".as_slice()),
-            bound => bound.map(str::as_bytes),
+            Bound::Included(text) | Bound::Excluded(text) if text >= FIRST_KEY => {
+                range.start_bound().map(str::as_bytes)
+            }
+            _ => Bound::Included(FIRST_KEY.as_bytes()),
         };
         let bounds = (start, range.end_bound().map(str::as_bytes));
         let view = self.view.read().unwrap_or_else(PoisonError::into_inner);
@@ -111,6 +117,9 @@ impl Tables {
     /// Writes a layer to disk as a table, with its mark, and shows it to readers. If it fails,
     /// nothing has happened; the next open sweeps what is left.
     pub(super) fn write(&self, layer: &Layer, mark: u64) -> Result<()> {
+        if self.unmerged()? >= UNMERGED_TABLES_MAX {
+            return Err(IndexError::Io(io::Error::other("too many tables wait to be merged")));
+        }
         guarded("writing the index", || {
             let mut table = self.tree.ingestion().map_err(tree_error)?;
             let stored = wrap_value(MARK_KEY, Version(mark), &Value::default());
@@ -129,8 +138,8 @@ impl Tables {
     }
 
     /// Tables that wait to be merged. Each of them makes lookups slower.
-    pub(super) fn unmerged(&self) -> usize {
-        self.tree.l0_run_count()
+    pub(super) fn unmerged(&self) -> Result<usize> {
+        guarded("reading the index", || Ok(self.tree.l0_run_count()))
     }
 
     /// Merges tables, if there is reason to.
@@ -223,6 +232,24 @@ fn tree_error(error: lsm_tree::Error) -> IndexError {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_table_is_refused_before_the_tree_can_no_longer_count_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let tables = Tables::open(dir.path()).unwrap();
+        let layer = Layer::default();
+        layer.insert(Version(1), &crate::Write::Put(Key::new("k").unwrap(), "v".into()));
+        for mark in 1..=UNMERGED_TABLES_MAX as u64 {
+            tables.write(&layer, mark).unwrap();
+        }
+        assert!(matches!(tables.write(&layer, 1_000), Err(IndexError::Io(_))));
+        drop(tables);
+        let tables = Tables::open(dir.path()).unwrap();
+        assert_eq!(tables.mark().unwrap(), UNMERGED_TABLES_MAX as u64);
+        tables.merge().unwrap();
+        tables.write(&layer, 1_000).unwrap();
+        assert_eq!(tables.mark().unwrap(), 1_000);
+    }
 
     proptest! {
         #[test]

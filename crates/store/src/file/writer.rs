@@ -167,6 +167,9 @@ impl Writer {
                 self.log_keeper.call();
                 return Err(self.full().into());
             }
+            Err(AppendError::NoSegment(why)) => {
+                return Err(CommitError::Unavailable(format!("the log cannot go on now: {why}")));
+            }
             Err(AppendError::Failed(why)) => return Err(self.fail(&why)),
         }
         if self.log.ordinal() != segment {

@@ -86,6 +86,12 @@ pub fn recover(
             reader.expected - 1,
         )));
     }
+    if reader.expected == 1 && ordinals.first().is_some_and(|first| *first > 1) {
+        return Err(LogError::Damaged(format!(
+            "the log in {} is empty, though it once had records: restore the directory from a backup",
+            dir.display(),
+        )));
+    }
     // Blank segments give their ordinals back: no frame of theirs exists anywhere.
     let highest = match (end.ordinal, ordinals.first()) {
         (0, Some(first)) => first - 1,

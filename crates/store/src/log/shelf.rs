@@ -115,12 +115,20 @@ impl Shelf {
         };
         let ordinal = state.highest + 1;
         let path = self.dir.join(segment_name(ordinal));
-        fs::rename(spare, &path)?;
-        File::open(&self.dir)?.sync_all()?;
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
-        // Not before: an ordinal that was not used is used by the next try, so that none is missing.
-        state.highest = ordinal;
-        Ok((ordinal, file))
+        let named = fs::rename(&spare, &path)
+            .and_then(|()| File::open(&self.dir)?.sync_all())
+            .and_then(|()| OpenOptions::new().read(true).write(true).open(&path));
+        match named {
+            Ok(file) => {
+                state.highest = ordinal;
+                Ok((ordinal, file))
+            }
+            Err(why) => {
+                // The ordinal is used by the next try, so that none is ever missing; so is the file.
+                state.spares.push(if spare.exists() { spare } else { path });
+                Err(why)
+            }
+        }
     }
 
     fn make_spare(&self, state: &mut State) -> io::Result<PathBuf> {

@@ -259,6 +259,23 @@ async fn an_index_without_its_list_is_damage_and_its_tables_are_left_alone() {
     );
 }
 
+/// A log that cannot be read for a moment does not show that it has everything.
+#[tokio::test]
+async fn a_damaged_index_stays_in_its_place_when_the_log_cannot_be_read() {
+    let images = Images::make().await;
+    let dir = tempfile::tempdir().unwrap();
+    images.copy("closed", dir.path());
+    let current = fs::read(dir.path().join("index/current")).unwrap();
+    fs::write(dir.path().join("index/current"), "rubbish").unwrap();
+    // A directory in the place of a segment is an error to read, whoever reads it.
+    let segment = dir.path().join("log").join("00000000000000009999.log");
+    fs::create_dir(&segment).unwrap();
+    assert!(matches!(examine(dir.path(), &images.expected).await, Outcome::Reported(_)));
+    fs::remove_dir(&segment).unwrap();
+    fs::write(dir.path().join("index/current"), current).unwrap();
+    assert_eq!(examine(dir.path(), &images.expected).await, Outcome::AllThere);
+}
+
 #[tokio::test]
 async fn a_damaged_index_is_made_anew_while_the_log_has_everything() {
     let dir = tempfile::tempdir().unwrap();

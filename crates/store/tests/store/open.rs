@@ -34,7 +34,15 @@ fn a_directory_with_other_things_in_it_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("thesis.txt"), "years of work").unwrap();
     check_refused(dir.path(), &["holds no Watchbell store"]);
-    assert!(!dir.path().join("log").exists());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "not even a lock is left behind");
+}
+
+#[test]
+fn a_lock_that_is_not_ours_is_somebodys_file() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("lock"), "precious content").unwrap();
+    check_refused(dir.path(), &["holds no Watchbell store"]);
+    assert_eq!(fs::read_to_string(dir.path().join("lock")).unwrap(), "precious content");
 }
 
 #[test]
