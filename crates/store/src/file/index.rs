@@ -78,8 +78,13 @@ impl Index {
 
     /// A page, as of the last group that was shown.
     pub(super) fn scan(&self, range: &Range, limit: usize) -> Result<Page> {
+        self.scan_while(range, limit, || ())
+    }
+
+    /// The same, with something that happens while the view is being fixed.
+    fn scan_while(&self, range: &Range, limit: usize, happens: impl FnMut()) -> Result<Page> {
         guarded("reading the index", || {
-            let (layers, tables) = self.view(range);
+            let (layers, tables) = self.view(range, happens);
             let mut tables = tables.peekable();
             let view = Version(self.shown.load(Ordering::SeqCst));
             let mut upper: Vec<_> = layers
@@ -151,9 +156,14 @@ impl Index {
     }
 
     /// Layers and tables that fit together: tables that hold none but layers closed before.
-    fn view(&self, range: &Range) -> (Arc<Layers>, impl Iterator<Item = Result<Entry>>) {
+    fn view(
+        &self,
+        range: &Range,
+        mut happens: impl FnMut(),
+    ) -> (Arc<Layers>, impl Iterator<Item = Result<Entry>>) {
         loop {
             let layers = self.layers();
+            happens();
             let tables = self.tables.range(range);
             // Each further turn means that a whole layer was filled and closed meanwhile.
             if Arc::ptr_eq(&layers.open, &self.layers().open) {
@@ -204,5 +214,45 @@ where
                 Err(why) => Err(IndexError::Damaged(why.to_string())),
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(index: &Index, version: u64, names: &[&str]) {
+        let writes: Vec<Write> =
+            names.iter().map(|name| Write::Put(Key::new(*name).unwrap(), "".into())).collect();
+        index.apply([(Version(version), writes.as_slice())].into_iter());
+    }
+
+    fn to_disk(index: &Index) {
+        index.close_layer();
+        while index.write_layer().unwrap() {}
+    }
+
+    #[test]
+    fn a_page_is_whole_though_layers_become_tables_while_its_view_is_fixed() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = Index::open(dir.path()).unwrap();
+        put(&index, 1, &["k"]);
+        let mut turns = 0;
+        let page = index.scan_while(&Range::all(), 10, || {
+            turns += 1;
+            if turns == 1 {
+                to_disk(&index);
+                put(&index, 2, &["k", "m"]);
+                to_disk(&index);
+            }
+        });
+        let found: Vec<_> = page
+            .unwrap()
+            .entries
+            .into_iter()
+            .map(|entry| (entry.key.to_string(), entry.version))
+            .collect();
+        assert_eq!(found, [("k".into(), Version(2)), ("m".into(), Version(2))]);
+        assert_eq!(turns, 2, "it had to begin again");
     }
 }
