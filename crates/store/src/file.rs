@@ -34,7 +34,7 @@ use crate::{
 };
 use directory::{Directory, Identity, Medium, Missing};
 use index::Index;
-use keeper::{Keeper, Trouble};
+use keeper::{Keeper, Next, Trouble};
 use table::IndexError;
 use writer::{Request, Writer};
 
@@ -100,7 +100,10 @@ impl File {
         let shelf = log.shelf();
         let log_keeper = Keeper::start("store-log", {
             let index = Arc::clone(&index);
-            move || Ok(shelf.tidy(index.held())?)
+            move || {
+                shelf.tidy(index.held())?;
+                Ok(Next::Rest)
+            }
         });
         let log_keeper = log_keeper.map_err(started)?;
         log_keeper.call();
@@ -111,7 +114,7 @@ impl File {
         let merge_keeper = merge_keeper.map_err(started)?;
         let index_keeper = Keeper::start("store-index", {
             let index = Arc::clone(&index);
-            move || write_layers(&index, &merge_keeper)
+            move || write_layer(&index, &merge_keeper)
         });
         let index_keeper = index_keeper.map_err(started)?;
         index_keeper.call();
@@ -136,29 +139,29 @@ impl File {
     }
 }
 
-/// Brings closed layers to disk; waits for the merges when they fall far behind.
-fn write_layers(index: &Index, merge_keeper: &Keeper) -> Result<(), Trouble> {
-    loop {
-        // Before anything is written: while merges fail, layers must pile up until commits are refused,
-        // and not tables.
-        while index.unmerged_tables()? >= UNMERGED_TABLES_MAX {
-            if let Some(trouble) = merge_keeper.trouble() {
-                return Err(trouble);
-            }
-            merge_keeper.call_and_wait();
+/// Brings the oldest closed layer to disk; waits for the merges when they are far behind.
+fn write_layer(index: &Index, merge_keeper: &Keeper) -> Result<Next, Trouble> {
+    // Before anything is written: while merges fail, layers must pile up until commits are refused,
+    // and not tables.
+    while index.unmerged_tables()? >= UNMERGED_TABLES_MAX {
+        if let Some(trouble) = merge_keeper.trouble() {
+            return Err(trouble);
         }
-        if !index.write_layer()? {
-            return merge_keeper.trouble().map_or(Ok(()), Err);
-        }
-        merge_keeper.call();
+        merge_keeper.call_and_wait();
     }
+    if !index.write_layer()? {
+        return merge_keeper.trouble().map_or(Ok(Next::Rest), Err);
+    }
+    merge_keeper.call();
+    Ok(Next::Again)
 }
 
-fn merge_tables(index: &Index) -> Result<(), Trouble> {
+/// Merges tables a few times: one merge can make another one due, and where none is it costs nothing.
+fn merge_tables(index: &Index) -> Result<Next, Trouble> {
     for _ in 0..MERGES_PER_ROUND {
         index.merge()?;
     }
-    Ok(())
+    Ok(Next::Rest)
 }
 
 /// Opens the index and brings it up from the log. An index that cannot be used is made anew if the

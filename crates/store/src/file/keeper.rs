@@ -45,6 +45,15 @@ impl From<IndexError> for Trouble {
     }
 }
 
+/// What comes after a round. Rounds are short: whoever waits for one waits for one step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// There is more to do.
+    Again,
+    /// Nothing is left, until the next call.
+    Rest,
+}
+
 /// A handle to the thread. Dropping it lets the thread do one last round, and waits for it.
 pub(super) struct Keeper {
     calls: Option<SyncSender<()>>,
@@ -72,12 +81,12 @@ impl State {
 }
 
 impl Keeper {
-    /// Starts a thread that does a `round` of all there is to do whenever it is called.
+    /// Starts a thread that does rounds whenever it is called, until there is nothing left to do.
     pub(super) fn start(
         name: &str,
-        round: impl FnMut() -> Result<(), Trouble> + Send + 'static,
+        round: impl FnMut() -> Result<Next, Trouble> + Send + 'static,
     ) -> std::io::Result<Self> {
-        // One call waiting is enough: a round does everything.
+        // One call waiting is enough: after it everything is done.
         let (calls, called) = sync_channel(1);
         let state = Arc::new(State::default());
         let thread = thread::Builder::new().name(name.into()).spawn({
@@ -122,31 +131,30 @@ impl Drop for Keeper {
     }
 }
 
-fn run(mut round: impl FnMut() -> Result<(), Trouble>, called: &Receiver<()>, state: &State) {
+fn run(mut round: impl FnMut() -> Result<Next, Trouble>, called: &Receiver<()>, state: &State) {
     // A wish: where it is not granted, commits are only a little later at times.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
-    let mut retry = false;
+    let mut outcome = Ok(Next::Rest);
     loop {
-        let call = if retry {
-            called.recv_timeout(RETRY_AFTER)
-        } else {
-            called.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        let call = match &outcome {
+            Ok(Next::Again) => Ok(()),
+            Ok(Next::Rest) | Err(Trouble::Damaged(_)) => {
+                called.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            }
+            Err(Trouble::Full | Trouble::Disk(_)) => called.recv_timeout(RETRY_AFTER),
         };
         if call == Err(RecvTimeoutError::Disconnected) {
             return;
         }
         // A keeper that is gone would let the writer wait for ever: what it fell over is told instead.
-        let outcome = catch_unwind(AssertUnwindSafe(&mut round));
-        let trouble =
-            outcome.unwrap_or_else(|_| Err(Trouble::Damaged("a keeper fell over".into()))).err();
-        if let Some(trouble) = &trouble
-            && state.lock().trouble.as_ref() != Some(trouble)
-        {
+        outcome = catch_unwind(AssertUnwindSafe(&mut round))
+            .unwrap_or_else(|_| Err(Trouble::Damaged("a keeper fell over".into())));
+        let trouble = outcome.as_ref().err().cloned();
+        let mut last = state.lock();
+        if trouble.is_some() && trouble != last.trouble {
             let thread = thread::current();
             tracing::warn!(?trouble, keeper = thread.name(), "the store is not kept up");
         }
-        retry = matches!(trouble, Some(Trouble::Full | Trouble::Disk(_)));
-        let mut last = state.lock();
         *last = Round { number: last.number + 1, trouble };
         drop(last);
         state.done.notify_all();
@@ -167,11 +175,24 @@ mod tests {
     }
 
     #[test]
+    fn a_keeper_goes_on_until_nothing_is_left_even_when_it_is_dropped() {
+        let (done, rounds) = std::sync::mpsc::channel();
+        let mut left = 5;
+        let keeper = Keeper::start("test", move || {
+            left -= 1;
+            done.send(left).unwrap();
+            Ok(if left > 0 { Next::Again } else { Next::Rest })
+        });
+        drop(keeper.unwrap());
+        assert_eq!(rounds.iter().collect::<Vec<_>>(), [4, 3, 2, 1, 0]);
+    }
+
+    #[test]
     fn trouble_is_gone_after_a_round_without_it() {
         let mut rounds = 0;
         let keeper = Keeper::start("test", move || {
             rounds += 1;
-            if rounds == 1 { Err(Trouble::Full) } else { Ok(()) }
+            if rounds == 1 { Err(Trouble::Full) } else { Ok(Next::Rest) }
         });
         let keeper = keeper.unwrap();
         keeper.call_and_wait();
