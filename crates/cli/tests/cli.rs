@@ -115,6 +115,14 @@ fn a_check_counts_what_is_there_leaves_it_and_fits_eighty_columns() {
 }
 
 #[test]
+fn what_a_killed_check_left_is_removed_by_the_next_one() {
+    let (_dir, data) = place();
+    put(&data, &[("scratch/1-0/clause/x", b"left"), ("scratch/1-0/~owner", b"1"), ("kept", b"")]);
+    check_fine(&watchbell(&["store", "check", &url(&data), "--seconds", "0"]));
+    assert_eq!(keys(&data), ["kept"]);
+}
+
+#[test]
 fn a_directory_in_use_names_the_process_that_holds_it() {
     let (_keep, dir) = place();
     let _held = File::open_or_create(&dir, Sizes::default()).unwrap();
