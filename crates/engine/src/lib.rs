@@ -6,8 +6,10 @@
 //!
 //! - [`lease`]: how long a holder may act, and how long an observer must have waited
 //! - [`limits`]: every bound of the system, in one place
+//! - [`mutant`]: bugs put in on purpose, in the simulator's build only
 //! - [`record`]: what a stored value looks like: JSON with a format number
 
 pub mod lease;
 pub mod limits;
+pub mod mutant;
 pub mod record;

@@ -12,8 +12,12 @@ pub const LEASE_TTL_MIN: Duration = Duration::from_millis(500);
 /// Longest lease: what it holds is stuck for 1.25 times as long after a crash.
 pub const LEASE_TTL_MAX: Duration = Duration::from_secs(3_600);
 
-/// Renewals without an answer that a holder remembers; it sends five in a lease.
-pub const RENEWALS_PENDING_MAX: usize = 64;
+/// Renewals that a holder remembers; it sends five in a lease, and a few more when answers are late.
+pub const RENEWALS_REMEMBERED_MAX: usize = 64;
+
+/// What a store of class B may forget: acknowledged writes of up to this long before it failed over,
+/// and what a former primary still acknowledges for this long afterwards.
+pub const FAILOVER_LAG: Duration = Duration::from_secs(2);
 
 /// Longest key of a store, in bytes. Postgres indexes keys of up to about 2,700 bytes and etcd is
 /// happiest well below a kilobyte.

@@ -1,0 +1,298 @@
+//! The observer's side: whom may it bury, and may it claim anything?
+//!
+//! An observer looks at all sessions again and again. It buries one when it has seen the same version
+//! for the whole patience, counted from the arrival of the first look that showed it. Two more things
+//! must hold. It must have been in contact with the store, and have renewed its own session since
+//! contact began: after an outage everybody's record has stood still, and everybody would bury
+//! everybody. And it must not be in quarantine.
+//!
+//! Quarantine is for stores that may forget. When such a store fails over, a renewal or a claim that
+//! was acknowledged may be gone, and its author acts on. The author's last acknowledgement came before
+//! the new epoch answered anybody, or within `lag` of it (a former primary may not know yet); so
+//! whoever has been in contact with the new epoch for 1.25·(T + lag) knows that it has stopped. A
+//! process that has just started cannot know how young the epoch is, and waits as well.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Holder, Reading, Ttl, patience};
+use crate::limits::FAILOVER_LAG;
+use crate::mutant::{self, Mutant};
+
+/// What an acknowledgement of the store is worth to somebody who waits for others to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// What it acknowledged it still has, as long as its epoch is the same.
+    Keeps,
+    /// A fail-over may have lost what it acknowledged last.
+    MayForget,
+}
+
+/// One look at all sessions, when it has arrived whole.
+#[derive(Debug, Clone)]
+pub struct Look<K, V> {
+    /// When it was asked for.
+    pub asked: Reading,
+    /// When the last of it arrived.
+    pub arrived: Reading,
+    /// The store's epoch.
+    pub epoch: String,
+    /// What the store's acknowledgements are worth.
+    pub memory: Memory,
+    /// Every session there is, with its version and its T.
+    pub sessions: Vec<(K, V, Ttl)>,
+}
+
+/// What one observer has seen.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Observer<K: Ord, V> {
+    own: Ttl,
+    contact: Contact,
+    watched: BTreeMap<K, Watched<V>>,
+    epoch: Option<String>,
+    quarantined: Option<Reading>,
+}
+
+impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
+    /// One that has seen nothing yet; its own sessions last `own`.
+    pub fn new(own: Ttl) -> Self {
+        Self {
+            own,
+            contact: Contact::new(own),
+            watched: BTreeMap::new(),
+            epoch: None,
+            quarantined: None,
+        }
+    }
+
+    /// Takes in a look.
+    pub fn see(&mut self, look: Look<K, V>) {
+        self.contact.answered(look.arrived);
+        if self.epoch.as_ref() != Some(&look.epoch) {
+            // What stood still in another epoch says nothing about this one.
+            self.watched.clear();
+            let starts = self.epoch.is_none();
+            let waits = match look.memory {
+                Memory::MayForget => !(starts && mutant::active(Mutant::NoQuarantineForStarters)),
+                // A new epoch of a store that keeps its word means that it was restored.
+                Memory::Keeps => !starts,
+            };
+            self.quarantined = waits.then_some(look.arrived);
+            self.epoch = Some(look.epoch);
+        }
+        let since =
+            if mutant::active(Mutant::PatienceFromAsking) { look.asked } else { look.arrived };
+        let mut watched = BTreeMap::new();
+        for (session, version, ttl) in look.sessions {
+            let former = self.watched.remove(&session).filter(|former| former.version == version);
+            watched.insert(session, former.unwrap_or(Watched { version, ttl, since }));
+        }
+        self.watched = watched;
+    }
+
+    /// The sessions that stood still for the whole patience and may be buried now, each at this version
+    /// and no other. `own` is the holder of this observer's own session.
+    pub fn overdue(&self, own: &Holder, now: Reading) -> Vec<(K, V)> {
+        if self.quarantine_left(now) > Duration::ZERO {
+            return Vec::new();
+        }
+        let in_contact = self
+            .contact
+            .steady_since(now)
+            .is_some_and(|since| own.is_valid(now) && own.renewed_since(since));
+        if !in_contact && !mutant::active(Mutant::PatienceThroughOutage) {
+            return Vec::new();
+        }
+        self.watched
+            .iter()
+            .filter(|(_, watched)| watched.stood_still(self.own, now))
+            .map(|(session, watched)| (session.clone(), watched.version))
+            .collect()
+    }
+
+    /// How long it may neither bury nor claim because the store may have forgotten something.
+    pub fn quarantine_left(&self, now: Reading) -> Duration {
+        let Some(begun) = self.quarantined else { return Duration::ZERO };
+        let longest = self.watched.values().map(|watched| watched.ttl).fold(self.own, Ttl::max);
+        patience(longest.length() + FAILOVER_LAG).saturating_sub(now.least_since(begun))
+    }
+
+    /// How long until a session that stands still may be buried, as far as patience alone decides;
+    /// `None` if it has not been seen.
+    pub fn patience_left(&self, session: &K, now: Reading) -> Option<Duration> {
+        let watched = self.watched.get(session)?;
+        Some(watched.patience(self.own).saturating_sub(now.least_since(watched.since)))
+    }
+}
+
+/// One session, standing still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Watched<V> {
+    version: V,
+    ttl: Ttl,
+    since: Reading,
+}
+
+impl<V> Watched<V> {
+    fn patience(&self, own: Ttl) -> Duration {
+        patience(self.ttl.max(own).length())
+    }
+
+    fn stood_still(&self, own: Ttl, now: Reading) -> bool {
+        now.least_since(self.since) >= self.patience(own)
+    }
+}
+
+/// An observer's contact with the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Contact {
+    own: Ttl,
+    /// When the present stretch of answers began, and its last answer.
+    stretch: Option<(Reading, Reading)>,
+}
+
+impl Contact {
+    fn new(own: Ttl) -> Self {
+        Self { own, stretch: None }
+    }
+
+    /// The store has answered. After a gap of over T/4 a new stretch begins.
+    fn answered(&mut self, now: Reading) {
+        let begun = match self.stretch {
+            Some((begun, last)) if now.most_since(last) <= self.own.length() / 4 => begun,
+            Some(_) | None => now,
+        };
+        self.stretch = Some((begun, now));
+    }
+
+    /// Since when the store has answered without a gap, if that is T/2 or longer.
+    fn steady_since(&self, now: Reading) -> Option<Reading> {
+        let (begun, last) = self.stretch?;
+        let steady = now.most_since(last) <= self.own.length() / 4
+            && now.least_since(begun) >= self.own.length() / 2;
+        steady.then_some(begun)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test::{at, secs, ttl};
+    use super::super::{Nonce, Reading};
+    use super::*;
+
+    /// An observer with T = 4 and a look every half second, that renews at every look.
+    struct Bench {
+        observer: Observer<&'static str, u32>,
+        own: Holder,
+        epoch: &'static str,
+        memory: Memory,
+        now: f64,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let (observer, own) = (Observer::new(ttl(4.0)), Holder::new(ttl(4.0)));
+            Self { observer, own, epoch: "e", memory: Memory::Keeps, now: 0.0 }
+        }
+
+        fn renew(&mut self) {
+            let nonce = Nonce(self.now.to_bits());
+            self.own.sending(nonce, at(self.now));
+            self.own.won(nonce, at(self.now));
+        }
+
+        fn look(&mut self, version: u32, length: f64) {
+            let (asked, arrived) = (at((self.now - 0.1).max(0.0)), at(self.now));
+            let sessions = vec![("other", version, ttl(length))];
+            let epoch = self.epoch.to_owned();
+            self.observer.see(Look { asked, arrived, epoch, memory: self.memory, sessions });
+        }
+
+        /// Looks every half second until `end`, and tells when "other" became overdue.
+        fn watch(&mut self, end: f64, version: u32, length: f64) -> Option<f64> {
+            while self.now <= end {
+                self.renew();
+                self.look(version, length);
+                if !self.observer.overdue(&self.own, at(self.now)).is_empty() {
+                    return Some(self.now);
+                }
+                self.now += 0.5;
+            }
+            None
+        }
+    }
+
+    #[test]
+    fn patience_is_a_quarter_more_than_the_longer_lease() {
+        assert_eq!(Bench::new().watch(20.0, 7, 4.0), Some(5.0));
+        assert_eq!(Bench::new().watch(20.0, 7, 1.0), Some(5.0), "its own T is longer");
+        assert_eq!(Bench::new().watch(20.0, 7, 8.0), Some(10.0));
+    }
+
+    #[test]
+    fn a_session_that_moved_is_watched_anew_and_buried_at_what_it_stood_still_at() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.watch(3.0, 7, 4.0), None);
+        assert_eq!(bench.watch(20.0, 8, 4.0), Some(8.5), "from 3.5, when 8 was first seen");
+        assert_eq!(bench.observer.overdue(&bench.own, at(8.5)), [("other", 8)]);
+        assert_eq!(bench.observer.patience_left(&"other", at(8.0)), Some(secs(0.5)));
+        assert_eq!(bench.observer.patience_left(&"nobody", at(8.0)), None);
+    }
+
+    #[test]
+    fn after_an_outage_nobody_is_buried_until_contact_was_steady_for_half_a_lease() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.watch(2.0, 7, 4.0), None);
+        bench.now = 12.0;
+        assert_eq!(bench.watch(20.0, 7, 4.0), Some(14.0), "contact is back since 12.0");
+    }
+
+    #[test]
+    fn an_observer_that_did_not_renew_since_contact_began_buries_nobody() {
+        let mut bench = Bench::new();
+        bench.renew();
+        while bench.now <= 20.0 {
+            bench.look(7, 4.0);
+            assert_eq!(bench.observer.overdue(&bench.own, at(bench.now)), []);
+            bench.now += 0.5;
+        }
+    }
+
+    #[test]
+    fn a_store_that_may_forget_puts_every_starter_in_quarantine() {
+        let mut bench = Bench::new();
+        bench.memory = Memory::MayForget;
+        let whole = (4.0 + FAILOVER_LAG.as_secs_f64()) * 1.25;
+        assert_eq!(bench.watch(20.0, 7, 4.0), Some(whole));
+        assert_eq!(bench.observer.quarantine_left(at(0.0)), secs(whole));
+        assert_eq!(bench.observer.quarantine_left(at(whole)), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_longest_lease_in_sight_decides_about_the_quarantine() {
+        let mut bench = Bench::new();
+        bench.memory = Memory::MayForget;
+        bench.look(7, 8.0);
+        let whole = (8.0 + FAILOVER_LAG.as_secs_f64()) * 1.25;
+        assert_eq!(bench.observer.quarantine_left(at(0.0)), secs(whole));
+    }
+
+    #[test]
+    fn a_new_epoch_begins_a_quarantine_also_where_nothing_is_forgotten() {
+        let mut bench = Bench::new();
+        bench.look(7, 4.0);
+        assert_eq!(bench.observer.quarantine_left(at(0.0)), Duration::ZERO, "a first contact");
+        assert_eq!(bench.watch(4.0, 7, 4.0), None);
+        bench.epoch = "restored";
+        let whole = (4.0 + FAILOVER_LAG.as_secs_f64()) * 1.25;
+        assert_eq!(bench.watch(30.0, 7, 4.0), Some(4.5 + whole));
+    }
+
+    #[test]
+    fn the_observer_believes_the_slower_clock() {
+        let mut bench = Bench::new();
+        bench.look(7, 4.0);
+        let slept = Reading { boot: secs(6.0), raw: secs(1.0) };
+        assert_eq!(bench.observer.patience_left(&"other", slept), Some(secs(4.0)));
+    }
+}

@@ -1,0 +1,114 @@
+//! Bugs put in on purpose, to show that the simulator would notice them.
+//!
+//! Each mutant is one sentence of the design left out: an error that somebody will make one day. The
+//! wrong variant stands beside the right one, behind [`active`], which is `false` and gone from every
+//! build but the simulator's (feature `mutants`). There one of them at a time is switched on, for the
+//! thread that runs the simulation.
+
+/// A wrong variant of one rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mutant {
+    /// A renewal counts from its answer instead of from its sending.
+    ValidityFromReply,
+    /// An observer counts from when it asked instead of from when the answer came.
+    PatienceFromAsking,
+    /// An observer waits for T instead of 1.25 T.
+    PatienceOfOneTtl,
+    /// A holder acts for 1.15 T.
+    ActFor115Percent,
+    /// A renewal that was found done is credited to the last one sent.
+    CreditLastSent,
+    /// A session is buried by its name, at whatever version.
+    BuryByName,
+    /// The store itself drops sessions whose time is over by its own wall clock.
+    StoreTtl,
+    /// Whoever opens an exclusive store buries every session in it.
+    BuryAllOnOpen,
+    /// A restarted node writes over its former session.
+    KeyWithoutIncarnation,
+    /// A commit is guarded by its author's session, not by the head.
+    GuardWithoutChain,
+    /// A commit that is not found after an unknown answer is called not done.
+    DecideAnew,
+    /// A holder acts until it hears of its loss.
+    ActAfterLapse,
+    /// A third party that wants a holder to resign frees its claim.
+    FreeOnResign,
+    /// Patience runs on while the store gives no answers.
+    PatienceThroughOutage,
+    /// Only those who saw the epoch change wait; whoever starts after it does not.
+    NoQuarantineForStarters,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::ValidityFromReply,
+        Self::PatienceFromAsking,
+        Self::PatienceOfOneTtl,
+        Self::ActFor115Percent,
+        Self::CreditLastSent,
+        Self::BuryByName,
+        Self::StoreTtl,
+        Self::BuryAllOnOpen,
+        Self::KeyWithoutIncarnation,
+        Self::GuardWithoutChain,
+        Self::DecideAnew,
+        Self::ActAfterLapse,
+        Self::FreeOnResign,
+        Self::PatienceThroughOutage,
+        Self::NoQuarantineForStarters,
+    ];
+
+    /// Its name on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ValidityFromReply => "validity-from-reply",
+            Self::PatienceFromAsking => "patience-from-asking",
+            Self::PatienceOfOneTtl => "patience-of-one-ttl",
+            Self::ActFor115Percent => "act-for-115-percent",
+            Self::CreditLastSent => "credit-last-sent",
+            Self::BuryByName => "bury-by-name",
+            Self::StoreTtl => "store-ttl",
+            Self::BuryAllOnOpen => "bury-all-on-open",
+            Self::KeyWithoutIncarnation => "key-without-incarnation",
+            Self::GuardWithoutChain => "guard-without-chain",
+            Self::DecideAnew => "decide-anew",
+            Self::ActAfterLapse => "act-after-lapse",
+            Self::FreeOnResign => "free-on-resign",
+            Self::PatienceThroughOutage => "patience-through-outage",
+            Self::NoQuarantineForStarters => "no-quarantine-for-starters",
+        }
+    }
+}
+
+/// Whether this mutant is switched on. Never, outside the simulator's build.
+#[cfg(not(feature = "mutants"))]
+#[inline]
+pub fn active(_mutant: Mutant) -> bool {
+    false
+}
+
+#[cfg(feature = "mutants")]
+pub use switch::{active, switch};
+
+#[cfg(feature = "mutants")]
+mod switch {
+    use std::cell::Cell;
+
+    use super::Mutant;
+
+    thread_local! {
+        static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
+    }
+
+    /// Whether this mutant is switched on in this thread.
+    pub fn active(mutant: Mutant) -> bool {
+        ACTIVE.get() == Some(mutant)
+    }
+
+    /// Switches this thread to a mutant, or back to what is right.
+    pub fn switch(mutant: Option<Mutant>) {
+        ACTIVE.set(mutant);
+    }
+}
