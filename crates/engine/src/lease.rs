@@ -8,7 +8,6 @@
 //! `send + T/(1-ρ)`. An observer whose first read of that renewal came at `arrival`, not before `send`,
 //! acts after `arrival + 1.25·T/(1+ρ)`. So they never overlap while 1.25·(1-ρ) ≥ 1+ρ, that is ρ ≤ 1/9.
 //! To keep ρ small each machine has two clocks; the holder believes the faster, the observer the slower.
-
 //!
 //! The two sides are [`Holder`] and [`Observer`].
 

@@ -19,6 +19,12 @@ pub const RENEWALS_REMEMBERED_MAX: usize = 64;
 /// and what a former primary still acknowledges for this long afterwards.
 pub const FAILOVER_LAG: Duration = Duration::from_secs(2);
 
+/// Longest id of a node: as long as a label of a host name.
+pub const NODE_ID_BYTES_MAX: usize = 63;
+
+/// Incarnations that a node draws in a row when the store does not say whether its session was made.
+pub const INCARNATIONS_MAX: usize = 5;
+
 /// Longest key of a store, in bytes. Postgres indexes keys of up to about 2,700 bytes and etcd is
 /// happiest well below a kilobyte.
 pub const KEY_BYTES_MAX: usize = 512;

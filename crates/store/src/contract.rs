@@ -166,8 +166,15 @@ pub trait Adapter: Send + Sync + 'static {
     /// What an acknowledgement is worth. May be learnt anew with each epoch.
     fn class(&self) -> Class;
 
-    /// The epoch of the last answer.
+    /// The epoch of the last answer. Once it has left an epoch it never goes back: an answer that comes
+    /// late from a former one is none, its commit `Unknown`.
     fn epoch(&self) -> Epoch;
+
+    /// Whether only one process at a time can have this store open, so that whoever opens it knows that
+    /// those before are gone.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
 }
 
 /// A store, whichever engine is behind it. Clones are cheap and share the engine.
@@ -232,6 +239,11 @@ impl Store {
     /// The epoch of the last answer.
     pub fn epoch(&self) -> Epoch {
         self.0.epoch()
+    }
+
+    /// Whether only one process at a time can have this store open.
+    pub fn is_exclusive(&self) -> bool {
+        self.0.is_exclusive()
     }
 }
 

@@ -147,4 +147,8 @@ impl Adapter for Faulty {
     fn epoch(&self) -> Epoch {
         self.inner.epoch()
     }
+
+    fn is_exclusive(&self) -> bool {
+        self.inner.is_exclusive()
+    }
 }

@@ -314,4 +314,8 @@ impl Adapter for File {
     fn epoch(&self) -> Epoch {
         Epoch(format!("{:016x}", self.directory.identity.id))
     }
+
+    fn is_exclusive(&self) -> bool {
+        true
+    }
 }

@@ -13,11 +13,17 @@
 //!
 //! Adapters: [`memory`], the reference, with [`fault`]s on order; and [`mod@file`], the embedded one: a
 //! [`log`] for order and durability, and an index behind it.
+//!
+//! On top of the three verbs: [`session`]s, the only lease; [`claim`]s, which name the session that has
+//! something; [`chain`]s, by which a holder writes; [`election`]s, which put these together.
 
+pub mod chain;
+pub mod claim;
 pub mod clock;
 mod commit;
 pub mod conformance;
 mod contract;
+pub mod election;
 mod entropy;
 mod error;
 pub mod fault;
@@ -25,8 +31,10 @@ pub mod file;
 mod hint;
 mod key;
 pub mod log;
+pub mod machine;
 pub mod measure;
 pub mod memory;
+pub mod session;
 mod url;
 
 pub use commit::{Commit, Condition, Write};

@@ -17,6 +17,9 @@ use crate::{
 /// How many commits a fail-over can lose at the most.
 const TAIL_COMMITS_MAX: usize = 1_024;
 
+/// How far ahead a fork begins to count: more commits than its former primary will still take.
+const FORK_VERSIONS: u64 = 1 << 32;
+
 const LIMITS: Limits =
     Limits { writes: 1_024, commit_bytes: 4 * 1024 * 1024, value_bytes: 1024 * 1024 };
 
@@ -32,7 +35,7 @@ pub struct Memory {
 /// A key and what it held before.
 type Undo = (Key, Option<(Value, Version)>);
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct State {
     entries: BTreeMap<Key, (Value, Version)>,
     last: u64,
@@ -80,6 +83,22 @@ impl Memory {
             }
         }
         lost
+    }
+
+    /// What it holds at this moment, as a store of its own.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Self { state: Mutex::new(self.lock().clone()), ..Self::of_class(self.class) }
+    }
+
+    /// A copy that had not received the last commits, in a new epoch, as a fail-over makes one that the
+    /// former primary has not heard of. No version is given by both.
+    #[must_use]
+    pub fn fork(&self, commits: usize) -> Self {
+        let copy = self.copy();
+        copy.lock().last += FORK_VERSIONS;
+        copy.fail_over(commits);
+        copy
     }
 
     /// From now on hints get lost, or no longer do.

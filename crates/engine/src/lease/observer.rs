@@ -2,15 +2,17 @@
 //!
 //! An observer looks at all sessions again and again. It buries one when it has seen the same version
 //! for the whole patience, counted from the arrival of the first look that showed it. Two more things
-//! must hold. It must have been in contact with the store, and have renewed its own session since
-//! contact began: after an outage everybody's record has stood still, and everybody would bury
-//! everybody. And it must not be in quarantine.
+//! must hold. It must have been in contact with the store for half a lease, its own or the other's,
+//! whichever is longer, and have renewed its own session since contact began: after an outage
+//! everybody's record has stood still, and everybody would bury everybody. And it must not be in
+//! quarantine.
 //!
 //! Quarantine is for stores that may forget. When such a store fails over, a renewal or a claim that
 //! was acknowledged may be gone, and its author acts on. The author's last acknowledgement came before
 //! the new epoch answered anybody, or within `lag` of it (a former primary may not know yet); so
 //! whoever has been in contact with the new epoch for 1.25·(T + lag) knows that it has stopped. A
-//! process that has just started cannot know how young the epoch is, and waits as well.
+//! process that has just started cannot know how young the epoch is, and waits as well. So does a
+//! holder: what it has may have been given to another by the former primary.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,6 +53,8 @@ pub struct Observer<K: Ord, V> {
     watched: BTreeMap<K, Watched<V>>,
     epoch: Option<String>,
     quarantined: Option<Reading>,
+    /// The longest T in sight.
+    longest: Ttl,
 }
 
 impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
@@ -62,6 +66,7 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
             watched: BTreeMap::new(),
             epoch: None,
             quarantined: None,
+            longest: own,
         }
     }
 
@@ -88,6 +93,7 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
             watched.insert(session, former.unwrap_or(Watched { version, ttl, since }));
         }
         self.watched = watched;
+        self.longest = self.watched.values().map(|watched| watched.ttl).fold(self.own, Ttl::max);
     }
 
     /// The sessions that stood still for the whole patience and may be buried now, each at this version
@@ -96,25 +102,33 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
         if self.quarantine_left(now) > Duration::ZERO {
             return Vec::new();
         }
-        let in_contact = self
-            .contact
-            .steady_since(now)
-            .is_some_and(|since| own.is_valid(now) && own.renewed_since(since));
-        if !in_contact && !mutant::active(Mutant::PatienceThroughOutage) {
-            return Vec::new();
-        }
+        let begun = self.contact.since(now).filter(|begun| own.renewed_since(*begun));
+        let contact = match begun {
+            Some(begun) if own.is_valid(now) => now.least_since(begun),
+            Some(_) | None => Duration::ZERO,
+        };
+        let overdue = |watched: &Watched<V>| {
+            // Whoever lives has had the time to renew since contact began.
+            let steady = contact >= watched.ttl.max(self.own).length() / 2
+                || mutant::active(Mutant::PatienceThroughOutage);
+            steady && watched.stood_still(self.own, now)
+        };
         self.watched
             .iter()
-            .filter(|(_, watched)| watched.stood_still(self.own, now))
+            .filter(|(_, watched)| overdue(watched))
             .map(|(session, watched)| (session.clone(), watched.version))
             .collect()
     }
 
-    /// How long it may neither bury nor claim because the store may have forgotten something.
+    /// The store's epoch at the last look.
+    pub fn epoch(&self) -> Option<&str> {
+        self.epoch.as_deref()
+    }
+
+    /// How long it may neither bury nor claim nor act because the store may have forgotten something.
     pub fn quarantine_left(&self, now: Reading) -> Duration {
         let Some(begun) = self.quarantined else { return Duration::ZERO };
-        let longest = self.watched.values().map(|watched| watched.ttl).fold(self.own, Ttl::max);
-        patience(longest.length() + FAILOVER_LAG).saturating_sub(now.least_since(begun))
+        patience(self.longest.length() + FAILOVER_LAG).saturating_sub(now.least_since(begun))
     }
 
     /// How long until a session that stands still may be buried, as far as patience alone decides;
@@ -165,12 +179,10 @@ impl Contact {
         self.stretch = Some((begun, now));
     }
 
-    /// Since when the store has answered without a gap, if that is T/2 or longer.
-    fn steady_since(&self, now: Reading) -> Option<Reading> {
+    /// Since when the store has answered without a gap, if it still does.
+    fn since(&self, now: Reading) -> Option<Reading> {
         let (begun, last) = self.stretch?;
-        let steady = now.most_since(last) <= self.own.length() / 4
-            && now.least_since(begun) >= self.own.length() / 2;
-        steady.then_some(begun)
+        (now.most_since(last) <= self.own.length() / 4).then_some(begun)
     }
 }
 
@@ -245,6 +257,10 @@ mod tests {
         assert_eq!(bench.watch(2.0, 7, 4.0), None);
         bench.now = 12.0;
         assert_eq!(bench.watch(20.0, 7, 4.0), Some(14.0), "contact is back since 12.0");
+        let mut bench = Bench::new();
+        assert_eq!(bench.watch(2.0, 7, 8.0), None);
+        bench.now = 12.0;
+        assert_eq!(bench.watch(20.0, 7, 8.0), Some(16.0), "the other renews less often");
     }
 
     #[test]

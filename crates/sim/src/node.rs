@@ -1,0 +1,192 @@
+//! A whole node: a session, a candidacy, and the work of a holder.
+//!
+//! It is written as a program on Watchbell's parts would be. What it works at is a small copy of what a
+//! shard does: it decides, commits what it decided by the chain, and then lets an effect leave, if it
+//! still may at that moment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use engine::limits::FAILOVER_LAG;
+use serde_json::json;
+use serde_json::value::to_raw_value;
+use store::chain::ChainError;
+use store::claim::Claim;
+use store::election::{Election, Holding, Mode, Over};
+use store::machine::Machine;
+use store::session::{Node, Session, SessionError, bury_local};
+use store::{Class, Key, Store, Write};
+use tokio::sync::Notify;
+
+use crate::clock::Instant;
+use crate::witness::Witness;
+use crate::world::{ProcessId, World};
+
+/// Where the holder writes.
+pub const DATA: &str = "data/";
+
+/// What a process is started with.
+#[derive(Clone)]
+pub struct Start {
+    /// The world it lives in.
+    pub world: World,
+    /// Who watches it.
+    pub witness: Arc<Witness>,
+    /// Its way to the store.
+    pub store: Store,
+    /// Its machine.
+    pub machine: Arc<dyn Machine>,
+    /// What it says of itself.
+    pub node: Node,
+    /// What it wants.
+    pub claim: Claim,
+    /// How it gets it.
+    pub mode: Mode,
+    /// Numbers of decisions, one after the other over all processes.
+    pub ids: Arc<AtomicU64>,
+    /// How to reach it.
+    pub strings: Strings,
+}
+
+/// What a process can be told from outside.
+#[derive(Clone, Default)]
+pub struct Strings {
+    /// For how many reasons it no longer works, though it runs.
+    pub hangs: Arc<AtomicU32>,
+    /// It shall stop cleanly.
+    pub stop: Arc<Notify>,
+    /// It has the exclusive store open and has buried those before it.
+    pub opened: Arc<Notify>,
+}
+
+/// Runs until it is told to stop, or is refused.
+pub async fn run(start: Start, process: ProcessId) {
+    if start.store.is_exclusive() {
+        while let Err(why) = bury_local(&start.store).await {
+            start.world.trace(process, || format!("waits   {why}"));
+            start.machine.sleep(start.node.ttl.pause()).await;
+        }
+        start.strings.opened.notify_one();
+    }
+    loop {
+        let (session, mut keeper) =
+            match Session::open(&start.store, &start.machine, &start.node).await {
+                Ok(opened) => opened,
+                Err(why @ SessionError::AlreadyLive { .. }) => {
+                    start.world.trace(process, || format!("refused {why}"));
+                    start.witness.died(process, start.world.now());
+                    return;
+                }
+                Err(why) => {
+                    start.world.trace(process, || format!("waits   {why}"));
+                    start.machine.sleep(start.node.ttl.pause()).await;
+                    continue;
+                }
+            };
+        start.world.trace(process, || format!("opened  {}", session.key()));
+        start.witness.lives_in(process, session.key());
+        start.witness.candidate(process, Some(start.candidate_since()));
+        let hangs = Arc::clone(&start.strings.hangs);
+        let stopped = tokio::select! {
+            biased;
+            end = keeper.run(|| hangs.load(Ordering::SeqCst) == 0) => {
+                start.world.trace(process, || format!("ended   {}: {end:?}", session.key()));
+                false
+            }
+            () = work(&start, process, &session) => true,
+        };
+        start.witness.holds_no_more(process);
+        start.witness.candidate(process, None);
+        if stopped {
+            session.close().await;
+            start.world.trace(process, || format!("closed  {}", session.key()));
+            start.witness.died(process, start.world.now());
+            return;
+        }
+    }
+}
+
+impl Start {
+    /// From when on it could take a claim: at once, or after the quarantine of those who start.
+    fn candidate_since(&self) -> Instant {
+        let wait = match self.store.class() {
+            Class::A | Class::S => Duration::ZERO,
+            Class::B => (self.node.ttl.length() + FAILOVER_LAG) * 2,
+        };
+        self.world.now() + u64::try_from(wait.as_nanos()).expect("seconds")
+    }
+}
+
+/// Campaigns, and works when it has won, until it is told to stop or its session has ended.
+async fn work(start: &Start, process: ProcessId, session: &Session) {
+    let mut election = Election::new(session, start.claim.clone(), start.mode);
+    loop {
+        let mut holding = tokio::select! {
+            biased;
+            () = start.strings.stop.notified() => return,
+            won = election.campaign() => match won {
+                Ok(holding) => holding,
+                // The keeper says so too, and ends this.
+                Err(_) => std::future::pending().await,
+            },
+        };
+        let token = holding.right.token().0;
+        start.world.trace(process, || format!("holds   under {token}"));
+        start.witness.holds(process, holding.right.clone());
+        let right = holding.right.clone();
+        let over = tokio::select! {
+            biased;
+            () = start.strings.stop.notified() => None,
+            over = right.over() => Some(over),
+            () = serve(start, session, &mut holding) => Some(Over::Lost),
+        };
+        start.world.trace(process, || format!("is over {over:?}"));
+        match over {
+            None => {
+                // Whatever it was about to do is not done any more; then the session is deleted.
+                start.witness.holds_no_more(process);
+                return;
+            }
+            Some(Over::Wished) => {
+                start.witness.candidate(process, None);
+                let left = election.step_down(holding).await;
+                start.world.trace(process, || format!("left    {left:?}"));
+                let back = session.ttl().length() * 2;
+                let back = start.world.now() + u64::try_from(back.as_nanos()).expect("seconds");
+                start.witness.candidate(process, Some(back));
+            }
+            Some(Over::Lost | Over::Released) => {}
+        }
+        start.witness.holds_no_more(process);
+    }
+}
+
+/// Decides, commits, and lets effects leave, again and again, until the claim is somebody else's.
+async fn serve(start: &Start, session: &Session, holding: &mut Holding) {
+    let (machine, ttl) = (&start.machine, session.ttl().length());
+    let share = |of: Duration| of.mul_f64(f64::from((machine.random() % 1_000) as u32) / 1_000.0);
+    loop {
+        machine.sleep(ttl / 30 + share(ttl / 10)).await;
+        if holding.right.permit().is_none() {
+            continue;
+        }
+        let (id, token) = (start.ids.fetch_add(1, Ordering::SeqCst), holding.right.token());
+        let body = to_raw_value(&json!({ "id": id })).expect("a number is JSON");
+        let key = Key::new(format!("{DATA}{}", id % 8)).expect("short and printable");
+        let datum = json!({ "id": id, "token": token.0 }).to_string();
+        match holding.commit(Some(body), vec![Write::Put(key, datum.into())]).await {
+            Ok(_) => start.witness.called_done(&start.world, id),
+            Err(ChainError::NotSent(_) | ChainError::Refused(_)) => {
+                start.witness.called_undone(&start.world, id);
+                continue;
+            }
+            Err(ChainError::Moved | ChainError::Corrupt(_)) => return,
+        }
+        // The effect waits its turn, and looks again before it leaves.
+        machine.sleep(share(ttl / 10)).await;
+        if let Some(permit) = holding.right.permit() {
+            start.witness.effect(&start.world, session.key(), permit.token, machine.reading());
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! The road from a process to the store: delays, losses and cuts, in each direction.
+//!
+//! A request is an event, its landing another, its answer a third; a process that is killed or that gives
+//! up waiting changes nothing about what is on its way. There are no errors on this road unless the store
+//! cannot be dialled: what is lost is silence, and whoever waits must know when to stop.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use engine::lease::Reading;
+use store::machine::Machine;
+use store::{
+    Adapter, Class, Commit, CommitError, Epoch, Hints, Limits, Page, Pending, Range, ScanError,
+    Version, Watchers, Write,
+};
+use tokio::sync::oneshot;
+
+use crate::clock::{Clocks, Instant, MS};
+use crate::dice::Dice;
+use crate::vault::{Answer, NodeIndex, Vault};
+use crate::witness::{Landing, Witness};
+use crate::world::{ProcessId, World};
+
+/// How one direction of a road is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lane {
+    /// The usual delay is up to this.
+    pub delay: Instant,
+    /// Percent of messages that take up to `late` instead.
+    pub late_percent: u64,
+    /// See above.
+    pub late: Instant,
+    /// Percent of messages that are lost.
+    pub lost_percent: u64,
+    /// How often it was cut and not yet mended: nothing gets through.
+    pub cuts: u32,
+}
+
+impl Lane {
+    /// A good one.
+    pub const GOOD: Self =
+        Self { delay: 20 * MS, late_percent: 0, late: 0, lost_percent: 0, cuts: 0 };
+
+    /// How long the next message takes, if it arrives.
+    fn travel(self, dice: &mut Dice) -> Option<Instant> {
+        let lost = dice.chance(self.lost_percent);
+        let longest = if dice.chance(self.late_percent) { self.late } else { self.delay };
+        let travel = dice.between(MS / 10, longest.max(MS));
+        (!lost && self.cuts == 0).then_some(travel)
+    }
+}
+
+/// What happens when the next renewal has been acknowledged.
+pub type Ambush = Box<dyn FnOnce(&World) + Send>;
+
+/// The roads of one node, both ways, and its machine's clocks.
+pub struct Site {
+    /// To the store, for commits.
+    pub there: Lane,
+    /// To the store, for reads.
+    pub read: Lane,
+    /// From the store.
+    pub back: Lane,
+    /// Its machine's clocks.
+    pub clocks: Clocks,
+    /// Percent of scans that are answered from an old copy.
+    pub stale_percent: u64,
+    /// Percent of requests that cannot be sent at all.
+    pub refused_percent: u64,
+    /// Waits for the next renewal.
+    pub ambush: Option<Ambush>,
+}
+
+/// A node's site, shared by its processes and by the faults.
+pub type SharedSite = Arc<Mutex<Site>>;
+
+/// What one process sends on.
+pub struct Road {
+    world: World,
+    vault: Arc<Vault>,
+    witness: Arc<Witness>,
+    site: SharedSite,
+    node: NodeIndex,
+    process: ProcessId,
+    exclusive: bool,
+    dice: Mutex<Dice>,
+    epoch: AtomicU64,
+    watchers: Watchers,
+}
+
+/// What a process is, for those who carry its messages.
+pub struct Sender {
+    /// On which node.
+    pub node: NodeIndex,
+    /// Which one.
+    pub process: ProcessId,
+    /// Whether it alone has the store open.
+    pub exclusive: bool,
+}
+
+impl Road {
+    /// A road for this process.
+    pub fn new(
+        world: &World,
+        vault: &Arc<Vault>,
+        witness: &Arc<Witness>,
+        site: &SharedSite,
+        sender: &Sender,
+        dice: Dice,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            world: world.clone(),
+            vault: Arc::clone(vault),
+            witness: Arc::clone(witness),
+            site: Arc::clone(site),
+            node: sender.node,
+            process: sender.process,
+            exclusive: sender.exclusive,
+            dice: Mutex::new(dice),
+            epoch: AtomicU64::new(0),
+            watchers: Watchers::default(),
+        })
+    }
+
+    /// Something has changed in the store: sooner or later, or never, this process hears of it.
+    pub fn hint(self: &Arc<Self>, commit: &Commit) {
+        let Some(travel) = self.travel(|site| site.back) else { return };
+        let keys: Vec<_> = commit.then.iter().map(|write| Write::key(write).clone()).collect();
+        let road = Arc::downgrade(self);
+        self.world.after(travel, move |_| {
+            if let Some(road) = road.upgrade() {
+                road.watchers.ring(&keys.iter());
+            }
+        });
+    }
+
+    fn travel(&self, lane: impl Fn(&Site) -> Lane) -> Option<Instant> {
+        let site = self.site.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
+        lane(&site).travel(&mut dice)
+    }
+
+    fn rolls(&self, percent: impl Fn(&Site) -> u64) -> bool {
+        let site = self.site.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
+        dice.chance(percent(&site))
+    }
+
+    fn reading(&self) -> Reading {
+        let site = self.site.lock().unwrap_or_else(PoisonError::into_inner);
+        site.clocks.reading(self.world.now())
+    }
+
+    /// Sends a request, and waits for its answer, for ever if need be.
+    async fn ask<T: Send + 'static>(
+        self: Arc<Self>,
+        lane: fn(&Site) -> Lane,
+        arrival: impl FnOnce(&Arc<Self>) -> Option<Answer<T>> + Send + 'static,
+    ) -> T {
+        let (slot, answer) = oneshot::channel();
+        if let Some(travel) = self.travel(lane) {
+            let road = Arc::clone(&self);
+            self.world.after(travel, move |world| {
+                if road.is_cut(lane) {
+                    return;
+                }
+                let Some(answer) = arrival(&road) else { return };
+                let Some(travel) = road.travel(|site| site.back) else { return };
+                world.after(travel, move |_| road.arrive(answer, slot));
+            });
+        }
+        match answer.await {
+            Ok(said) => said,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Whoever waited for a renewal strikes.
+    fn spring(&self) {
+        let ambush = self.site.lock().unwrap_or_else(PoisonError::into_inner).ambush.take();
+        if let Some(strike) = ambush {
+            self.world.after(0, strike);
+        }
+    }
+
+    fn is_cut(&self, lane: fn(&Site) -> Lane) -> bool {
+        lane(&self.site.lock().unwrap_or_else(PoisonError::into_inner)).cuts > 0
+    }
+
+    /// An answer comes in. One of an epoch that was left before is none.
+    fn arrive<T>(&self, answer: Answer<T>, slot: oneshot::Sender<T>) {
+        if answer.epoch >= self.epoch.load(Ordering::SeqCst) {
+            self.epoch.store(answer.epoch, Ordering::SeqCst);
+            // Whoever asked may have stopped waiting.
+            let _unheard = slot.send(answer.said);
+        }
+    }
+}
+
+/// The adapter that a process is given: its road.
+pub struct Traveller(pub Arc<Road>);
+
+impl Adapter for Traveller {
+    fn scan(&self, range: Range, limit: usize) -> Pending<'_, Result<Page, ScanError>> {
+        let road = Arc::clone(&self.0);
+        Box::pin(async move {
+            if road.rolls(|site| site.refused_percent) {
+                return Err(ScanError::Unavailable("nobody answers the call".into()));
+            }
+            let stale = road.rolls(|site| site.stale_percent);
+            road.ask(
+                |site| site.read,
+                move |road| {
+                    if stale {
+                        road.vault.stale_scan(range, limit)
+                    } else {
+                        road.vault.scan(road.node, range, limit, road.world.now())
+                    }
+                },
+            )
+            .await
+        })
+    }
+
+    fn commit(&self, commit: Commit) -> Pending<'_, Result<Version, CommitError>> {
+        let road = Arc::clone(&self.0);
+        Box::pin(async move {
+            if road.rolls(|site| site.refused_percent) {
+                return Err(CommitError::Unavailable("nobody answers the call".into()));
+            }
+            let sent = road.reading();
+            road.world.trace(road.process, || format!("sends   {}", describe(&commit)));
+            let renews = commit.then.iter().any(|write| write.key().as_str().starts_with("node/"));
+            let here = Arc::clone(&road);
+            let said = road
+                .ask(
+                    |site| site.there,
+                    move |road| {
+                        let (process, node) = (road.process, road.node);
+                        let landing = Landing { process, node, sent, commit: &commit };
+                        let answer = road.witness.land(&road.world, &road.vault, &landing)?;
+                        if answer.said.is_ok() {
+                            road.vault.hint(&commit);
+                        }
+                        road.world.trace(process, || match &answer.said {
+                            Ok(version) => {
+                                format!("lands   {} at {}", describe(&commit), version.0)
+                            }
+                            Err(why) => format!("misses  {}: {why}", describe(&commit)),
+                        });
+                        Some(answer)
+                    },
+                )
+                .await;
+            if renews && said.is_ok() {
+                here.spring();
+            }
+            said
+        })
+    }
+
+    fn watch(&self, prefix: &str) -> Hints {
+        self.0.watchers.watch(prefix)
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { writes: 8, commit_bytes: 1 << 20, value_bytes: 1 << 16 }
+    }
+
+    fn class(&self) -> Class {
+        self.0.vault.class()
+    }
+
+    fn epoch(&self) -> Epoch {
+        Epoch(self.0.epoch.load(Ordering::SeqCst).to_string())
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.0.exclusive
+    }
+}
+
+/// The machine that a process is given.
+pub struct SimMachine {
+    world: World,
+    site: SharedSite,
+    dice: Mutex<Dice>,
+}
+
+impl SimMachine {
+    /// The machine at this site.
+    pub fn new(world: &World, site: &SharedSite, dice: Dice) -> Self {
+        Self { world: world.clone(), site: Arc::clone(site), dice: Mutex::new(dice) }
+    }
+
+    fn site(&self) -> std::sync::MutexGuard<'_, Site> {
+        self.site.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Machine for SimMachine {
+    fn reading(&self) -> Reading {
+        self.site().clocks.reading(self.world.now())
+    }
+
+    fn wall_us(&self) -> u64 {
+        self.site().clocks.wall_us(self.world.now())
+    }
+
+    fn random(&self) -> u64 {
+        self.dice.lock().unwrap_or_else(PoisonError::into_inner).roll()
+    }
+
+    fn sleep(&self, length: Duration) -> Pending<'static, ()> {
+        let length = self.site().clocks.until(length);
+        Box::pin(self.world.sleep(length))
+    }
+}
+
+/// A commit in one line.
+fn describe(commit: &Commit) -> String {
+    let writes = commit.then.iter().map(|write| match write {
+        Write::Put(key, value) => {
+            format!("{key}={}", String::from_utf8_lossy(value.as_bytes()))
+        }
+        Write::Delete(key) => format!("-{key}"),
+    });
+    let when = commit.when.iter().map(|condition| match condition {
+        store::Condition::Absent(key) => format!("no {key}"),
+        store::Condition::Present(key) => format!("any {key}"),
+        store::Condition::At(key, version) => format!("{key}@{}", version.0),
+    });
+    let (when, writes): (Vec<_>, Vec<_>) = (when.collect(), writes.collect());
+    format!("[{}] {}", when.join(", "), writes.join(" "))
+}

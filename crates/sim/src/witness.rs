@@ -1,0 +1,530 @@
+//! The witness: sees everything, and says when a promise is broken.
+//!
+//! It stands where no process can: at the store's door it sees every commit land, with what was there
+//! before; it knows every process's right to act and asks for it after every step, also of those that are
+//! paused, since they might wake at that moment; and it knows what is true about who is well. Nothing
+//! here uses the rules that it checks: what it needs of them it works out again from what it saw.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use engine::lease::{Reading, Token};
+use engine::record::{Format, decode};
+use serde::Deserialize;
+use store::claim::Head;
+use store::election::Right;
+use store::session::{SessionKey, SessionRecord};
+use store::{Class, Commit, CommitError, Key, Value, Version, Write};
+
+use crate::clock::{Instant, MS};
+use crate::road::Lane;
+use crate::vault::{Answer, NodeIndex, Vault};
+use crate::world::{ProcessId, World, seconds};
+
+/// Renewals of a session that are remembered.
+const RENEWALS_MAX: usize = 128;
+
+/// A promise that was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which one.
+    pub promise: Promise,
+    /// When, in true time.
+    pub at: Instant,
+    /// How.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:.6} s: {}: {}", seconds(self.at), self.promise.sentence(), self.what)
+    }
+}
+
+/// What is checked. docs/guarantees.md has the same list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Promise {
+    /// L1
+    OneActs,
+    /// L2
+    TokensGrow,
+    /// L3
+    StaleWritesNothing,
+    /// L4
+    NothingAfterLapse,
+    /// L5
+    SeenState,
+    /// L6
+    NotDoneStaysUndone,
+    /// L7
+    HealthyLives,
+    /// L8
+    FreeIsTaken,
+}
+
+impl Promise {
+    /// In words.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::OneActs => "L1, never two holders of a claim may act at once",
+            Self::TokensGrow => "L2, tokens only grow, and each belongs to one incarnation",
+            Self::StaleWritesNothing => "L3, a stale token writes nothing",
+            Self::NothingAfterLapse => "L4, no effect leaves after its session lapsed",
+            Self::SeenState => "L5, no commit lands on a state that its author had not seen",
+            Self::NotDoneStaysUndone => {
+                "L6, what is called done is done, and not done is never done"
+            }
+            Self::HealthyLives => "L7, nobody buries a node that is well",
+            Self::FreeIsTaken => "L8, a free claim is taken in time when somebody healthy wants it",
+        }
+    }
+}
+
+/// What a run was like.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Counts {
+    pub commits: u64,
+    pub effects: u64,
+    pub takes: u64,
+    pub burials: u64,
+    pub sessions: u64,
+    pub overlaps_asked: u64,
+}
+
+/// A commit at the store's door.
+pub struct Landing<'a> {
+    /// Who sent it.
+    pub process: ProcessId,
+    /// From which node.
+    pub node: NodeIndex,
+    /// What the sender's clocks said then.
+    pub sent: Reading,
+    /// What it sent.
+    pub commit: &'a Commit,
+}
+
+/// What the witness has to know about a run beforehand.
+#[derive(Debug, Clone)]
+pub struct Premises {
+    /// The claim that everybody wants.
+    pub claim: Key,
+    /// Below this lies what its holder writes.
+    pub data: String,
+    /// The longest T in the cluster.
+    pub ttl: Duration,
+    /// The store's class.
+    pub class: Class,
+    /// Whether messages always arrive, and soon, unless a fault says otherwise.
+    pub calm: bool,
+}
+
+/// What the holder writes: who wrote it.
+#[derive(Debug, Deserialize)]
+struct Datum {
+    token: u64,
+}
+
+/// What it keeps in the head.
+#[derive(Debug, Deserialize)]
+struct Body {
+    id: u64,
+}
+
+/// The witness.
+pub struct Witness {
+    premises: Premises,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    violation: Option<Violation>,
+    counts: Counts,
+    rights: BTreeMap<ProcessId, Right>,
+    /// Which process a session is of, and when its landed renewals were sent.
+    sessions: BTreeMap<Key, Owner>,
+    processes: BTreeMap<ProcessId, Health>,
+    /// Tokens that acted, and for whom.
+    acted: BTreeMap<u64, Key>,
+    landed: BTreeSet<u64>,
+    undone: BTreeSet<u64>,
+    store_up_since: Instant,
+    epoch_since: Instant,
+    /// Since when nobody who could act has had the claim.
+    vacant_since: Option<Instant>,
+}
+
+struct Owner {
+    process: ProcessId,
+    ttl: Duration,
+    renewals: VecDeque<Reading>,
+}
+
+/// How a process is.
+#[derive(Debug, Clone)]
+struct Health {
+    /// How many things are wrong with it.
+    ills: u32,
+    /// How many of them keep it from renewing at all.
+    silences: u32,
+    well_since: Instant,
+    silent_since: Option<Instant>,
+    /// Since when it is a candidate that could take a claim.
+    candidate_since: Option<Instant>,
+    /// The session that it lives in; others that it made are nobody's.
+    session: Option<Key>,
+    killed: bool,
+}
+
+/// What is wrong with a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ill {
+    /// It may be slow or miss something.
+    Weak,
+    /// It cannot renew.
+    Silent,
+}
+
+impl Witness {
+    /// One that has seen nothing yet.
+    pub fn new(premises: Premises) -> Self {
+        Self { premises, state: Mutex::default() }
+    }
+
+    /// What it saw first that must not be.
+    pub fn violation(&self) -> Option<Violation> {
+        self.lock().violation.clone()
+    }
+
+    /// What the run was like so far.
+    pub fn counts(&self) -> Counts {
+        self.lock().counts
+    }
+
+    /// A process begins.
+    pub fn born(&self, process: ProcessId, now: Instant) {
+        let health = Health {
+            ills: 0,
+            silences: 0,
+            well_since: now,
+            silent_since: None,
+            candidate_since: None,
+            session: None,
+            killed: false,
+        };
+        self.lock().processes.insert(process, health);
+    }
+
+    /// A process is gone.
+    pub fn died(&self, process: ProcessId, now: Instant) {
+        let mut state = self.lock();
+        state.rights.remove(&process);
+        if let Some(health) = state.processes.get_mut(&process) {
+            health.killed = true;
+            health.candidate_since = None;
+            health.silent_since.get_or_insert(now);
+        }
+    }
+
+    /// Something goes wrong with a process.
+    pub fn ails(&self, process: ProcessId, ill: Ill, now: Instant) {
+        if let Some(health) = self.lock().processes.get_mut(&process) {
+            health.ills += 1;
+            if ill == Ill::Silent {
+                health.silences += 1;
+                health.silent_since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// It is over.
+    pub fn recovers(&self, process: ProcessId, ill: Ill, now: Instant) {
+        if let Some(health) = self.lock().processes.get_mut(&process) {
+            health.ills -= 1;
+            health.well_since = now;
+            if ill == Ill::Silent {
+                health.silences -= 1;
+                if health.silences == 0 && !health.killed {
+                    health.silent_since = None;
+                }
+            }
+        }
+    }
+
+    /// A process lives in this session now.
+    pub fn lives_in(&self, process: ProcessId, session: &SessionKey) {
+        if let Some(health) = self.lock().processes.get_mut(&process) {
+            health.session = Some(session.key().clone());
+        }
+    }
+
+    /// A process may take the claim from now on, or, with `None`, does not want it.
+    pub fn candidate(&self, process: ProcessId, since: Option<Instant>) {
+        if let Some(health) = self.lock().processes.get_mut(&process) {
+            health.candidate_since = since;
+        }
+    }
+
+    /// A process has a right to act, as long as that is good.
+    pub fn holds(&self, process: ProcessId, right: Right) {
+        self.lock().rights.insert(process, right);
+    }
+
+    /// It has forgotten it.
+    pub fn holds_no_more(&self, process: ProcessId) {
+        self.lock().rights.remove(&process);
+    }
+
+    /// The store answers again, from now on.
+    pub fn store_is_up(&self, now: Instant) {
+        self.lock().store_up_since = now;
+    }
+
+    /// The store has begun a new epoch.
+    pub fn new_epoch(&self, now: Instant) {
+        self.lock().epoch_since = now;
+    }
+
+    /// An effect leaves: something that cannot be taken back.
+    pub fn effect(&self, world: &World, session: &SessionKey, token: Token, now: Reading) {
+        let mut state = self.lock();
+        state.counts.effects += 1;
+        let good = state.sessions.get(session.key()).is_some_and(|owner| {
+            owner.renewals.iter().any(|sent| now.most_since(*sent) < owner.ttl)
+        });
+        if !good {
+            let what = format!("{session} acted under {} without a renewal", token.0);
+            state.accuse(world, Promise::NothingAfterLapse, what);
+        }
+        if let Some((last, _)) = state.acted.last_key_value()
+            && *last > token.0
+        {
+            let what = format!("{session} acted under {} after {last} had", token.0);
+            state.accuse(world, Promise::TokensGrow, what);
+        }
+        let first = state.acted.entry(token.0).or_insert_with(|| session.key().clone()).clone();
+        if first != *session.key() {
+            let what = format!("{session} acted under {}, as {first} had", token.0);
+            state.accuse(world, Promise::TokensGrow, what);
+        }
+    }
+
+    /// A commit was called done to whoever asked for it.
+    pub fn called_done(&self, world: &World, id: u64) {
+        let mut state = self.lock();
+        if !state.landed.contains(&id) {
+            let what = format!("{id} was called done");
+            state.accuse(world, Promise::NotDoneStaysUndone, what);
+        }
+    }
+
+    /// A commit was called not done to whoever asked for it.
+    pub fn called_undone(&self, world: &World, id: u64) {
+        let mut state = self.lock();
+        if state.landed.contains(&id) {
+            let what = format!("{id} was called not done after it had landed");
+            state.accuse(world, Promise::NotDoneStaysUndone, what);
+        }
+        state.undone.insert(id);
+    }
+
+    /// A commit arrives at the store.
+    pub fn land(
+        &self,
+        world: &World,
+        vault: &Vault,
+        landing: &Landing<'_>,
+    ) -> Option<Answer<Result<Version, CommitError>>> {
+        let now = world.now();
+        let before = vault.peek(landing.node, &self.premises.claim).map(|entry| entry.value);
+        let answer = vault.commit(landing.node, landing.commit, now)?;
+        if answer.said.is_err() {
+            return Some(answer);
+        }
+        let mut state = self.lock();
+        state.counts.commits += 1;
+        let head = landing.commit.then.iter().find_map(|write| match write {
+            Write::Put(key, value) if *key == self.premises.claim => Some(value),
+            _ => None,
+        });
+        if let Some(head) = head {
+            state.check_link(world, before.as_ref(), head);
+        }
+        for write in &landing.commit.then {
+            match write {
+                Write::Put(key, value) if key.as_str().starts_with("node/") => {
+                    state.renewed(key, value, landing);
+                }
+                // What a former primary does is forgotten.
+                Write::Delete(key)
+                    if key.as_str().starts_with("node/") && answer.epoch == vault.epoch() =>
+                {
+                    self.check_burial(&mut state, world, key, landing);
+                }
+                Write::Put(key, value) if key.as_str().starts_with(&self.premises.data) => {
+                    state.check_datum(world, before.as_ref(), value);
+                }
+                Write::Put(..) | Write::Delete(_) => {}
+            }
+        }
+        Some(answer)
+    }
+
+    /// Asks everybody for the right to act, as if each woke up at this moment.
+    pub fn ask_everybody(&self, world: &World) {
+        let mut state = self.lock();
+        if state.rights.len() < 2 {
+            return;
+        }
+        state.counts.overlaps_asked += 1;
+        let acting: Vec<_> = state
+            .rights
+            .iter()
+            .filter_map(|(process, right)| right.permit().map(|permit| (*process, permit)))
+            .collect();
+        if let [(one, first), (other, second), ..] = acting[..] {
+            let what = format!(
+                "{one} under {} for {:?} more, and {other} under {} for {:?}",
+                first.token.0, first.valid_for, second.token.0, second.valid_for
+            );
+            state.accuse(world, Promise::OneActs, what);
+        }
+    }
+
+    /// Looks whether the claim is free for too long. Called from time to time.
+    pub fn patrol(&self, world: &World, vault: &Vault) {
+        let (now, mut state) = (world.now(), self.lock());
+        let head = vault.peek_primary(&self.premises.claim);
+        let head = head.and_then(|entry| head_of(&entry.value));
+        let holder = head.and_then(|head| head.session);
+        let buried = holder.as_ref().is_none_or(|key| vault.peek_primary(key.key()).is_none());
+        let silent = holder.as_ref().and_then(|key| state.silent_since(key.key()));
+        state.vacant_since = match (buried, silent) {
+            (true, _) => Some(state.vacant_since.unwrap_or(now)),
+            (false, since) => since,
+        };
+        let (Some(vacant), true) = (state.vacant_since, self.premises.calm) else { return };
+        let ttl = u64::try_from(self.premises.ttl.as_nanos()).expect("seconds");
+        let warm = |health: &Health| {
+            let since = health.candidate_since.filter(|_| health.ills == 0 && !health.killed)?;
+            Some(since.max(health.well_since) + ttl)
+        };
+        let Some(ready) = state.processes.values().filter_map(warm).min() else { return };
+        let mut since = vacant.max(ready).max(state.store_up_since + ttl);
+        if self.premises.class == Class::B {
+            since = since.max(state.epoch_since + 3 * ttl + 3_000 * MS);
+        }
+        let in_time = (ttl * 5 / 4 + ttl / 5) * 10 / 9 + 12 * Lane::GOOD.delay;
+        if vault.is_up() && now > since + in_time {
+            let what = format!(
+                "free since {:.3} s, a candidate since {:.3} s, and still nobody has it",
+                seconds(vacant),
+                seconds(ready)
+            );
+            state.accuse(world, Promise::FreeIsTaken, what);
+        }
+    }
+
+    fn check_burial(&self, state: &mut State, world: &World, key: &Key, landing: &Landing<'_>) {
+        let Some(owner) = state.sessions.get(key).map(|owner| owner.process) else { return };
+        if owner == landing.process {
+            return;
+        }
+        state.counts.burials += 1;
+        let ttl = u64::try_from(self.premises.ttl.as_nanos()).expect("seconds");
+        let Some(health) = state.processes.get(&owner) else { return };
+        if health.session.as_ref() != Some(key) {
+            return;
+        }
+        let well = !health.killed && health.ills == 0 && world.now() > health.well_since + 2 * ttl;
+        if well && self.premises.calm {
+            let what = format!(
+                "{} buried {key}, which is well since {:.3} s",
+                landing.process,
+                seconds(health.well_since)
+            );
+            state.accuse(world, Promise::HealthyLives, what);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn accuse(&mut self, world: &World, promise: Promise, what: String) {
+        world.trace("witness", || format!("BROKEN  {}: {what}", promise.sentence()));
+        let at = world.now();
+        self.violation.get_or_insert(Violation { promise, at, what });
+    }
+
+    fn renewed(&mut self, key: &Key, value: &Value, landing: &Landing<'_>) {
+        let process = landing.process;
+        let record: Option<SessionRecord> = decode(value.as_bytes(), Format(1)).ok();
+        let ttl = Duration::from_millis(record.map_or(0, |record| record.ttl_ms));
+        let owner = self.sessions.entry(key.clone()).or_insert_with(|| {
+            self.counts.sessions += 1;
+            Owner { process, ttl, renewals: VecDeque::new() }
+        });
+        owner.process = process;
+        owner.renewals.push_back(landing.sent);
+        if owner.renewals.len() > RENEWALS_MAX {
+            owner.renewals.pop_front();
+        }
+    }
+
+    fn silent_since(&self, session: &Key) -> Option<Instant> {
+        let owner = self.sessions.get(session)?;
+        self.processes.get(&owner.process)?.silent_since
+    }
+
+    /// A head lands: is it the next one, under a token that fits?
+    fn check_link(&mut self, world: &World, before: Option<&Value>, after: &Value) {
+        let Some(after) = head_of(after) else {
+            return self.accuse(world, Promise::SeenState, "the head is no head".into());
+        };
+        let (number, token, session) = match before.and_then(head_of) {
+            Some(before) => (before.number, before.token, before.session),
+            None => (0, 0, None),
+        };
+        if after.number != number + 1 {
+            let what = format!("{} landed on {number}", after.number);
+            self.accuse(world, Promise::SeenState, what);
+        }
+        let is_take = after.session.is_some() && after.session != session;
+        if is_take {
+            self.counts.takes += 1;
+        }
+        // Who has it already may take it anew, under a greater token.
+        if after.token < token || is_take && after.token == token {
+            let what = format!("the head went from {token} to {}", after.token);
+            self.accuse(world, Promise::TokensGrow, what);
+        }
+        let id = after.body.and_then(|body| serde_json::from_str::<Body>(body.get()).ok());
+        if let Some(Body { id }) = id.filter(|_| !is_take) {
+            self.landed.insert(id);
+            if self.undone.contains(&id) {
+                let what = format!("{id} landed after it was called not done");
+                self.accuse(world, Promise::NotDoneStaysUndone, what);
+            }
+        }
+    }
+
+    /// What a holder writes lands: does its token have the claim?
+    fn check_datum(&mut self, world: &World, head: Option<&Value>, value: &Value) {
+        let datum: Option<Datum> = serde_json::from_slice(value.as_bytes()).ok();
+        let token = head.and_then(head_of).map(|head| head.token);
+        if datum.as_ref().map(|datum| datum.token) != token {
+            let what = format!("{datum:?} was written while {token:?} had the claim");
+            self.accuse(world, Promise::StaleWritesNothing, what);
+        }
+    }
+}
+
+fn head_of(value: &Value) -> Option<Head> {
+    decode(value.as_bytes(), Format(1)).ok()
+}

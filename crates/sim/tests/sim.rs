@@ -1,0 +1,8 @@
+//! What the simulator shows, and that it would show more.
+
+#[path = "sim/gate.rs"]
+mod gate;
+#[path = "sim/model.rs"]
+mod model;
+#[path = "sim/seed.rs"]
+mod seed;

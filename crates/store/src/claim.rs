@@ -1,0 +1,261 @@
+//! Claims: who has something, and under which token.
+//!
+//! A claim is one record, its *head*, that names the session of whoever has it. It is free when that
+//! session is absent, and then anybody with a session may take it, with a greater token:
+//!
+//! ```text
+//! when  At(head, as I read it), Absent(its session), Present(my session)
+//! then  Put(head: my session, the next token)
+//! ```
+//!
+//! Time plays no part here: that a session is absent was decided by a burial, or by its owner. Only the
+//! holder or a burial frees a claim. Who wants a holder to leave writes a *wish* beside the head, which
+//! names the token that it is about; a person who lets a waiting holder begin writes an *approval*, and
+//! that names the token as well, so that neither can ever meet somebody else.
+
+use engine::lease::{Nonce, Token};
+use engine::mutant::{self, Mutant};
+use engine::record::{Format, RecordError, decode, encode};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::chain::Chain;
+use crate::machine::within;
+use crate::session::{NodeId, Session, SessionKey, hex};
+use crate::{
+    Commit, CommitError, Condition, Entry, Key, Range, Refusal, ScanError, Store, Value, Version,
+};
+
+const FORMAT: Format = Format(1);
+
+/// What a claim says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Head {
+    /// Who has it; nobody, if it was released.
+    pub session: Option<SessionKey>,
+    /// Under which token; it stays when the claim is released.
+    pub token: u64,
+    /// Whether whoever has it may act.
+    pub state: State,
+    /// Which commit of the chain this is: see [`crate::chain`].
+    pub number: u64,
+    /// Names the commit that wrote this.
+    #[serde(with = "hex")]
+    pub nonce: Nonce,
+    /// What the holder keeps in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Box<RawValue>>,
+}
+
+/// Whether a holder may act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// As long as its session is valid.
+    Held,
+    /// Not before a person has approved it.
+    Waiting,
+    /// Nobody has it.
+    Free,
+}
+
+impl Head {
+    /// What a claim is before anybody had it.
+    fn first() -> Self {
+        Self { session: None, token: 0, state: State::Free, number: 0, nonce: Nonce(0), body: None }
+    }
+
+    /// Its token.
+    pub fn token(&self) -> Token {
+        Token(self.token)
+    }
+
+    pub(crate) fn to_value(&self) -> Value {
+        encode(FORMAT, self).into()
+    }
+
+    pub(crate) fn from_value(value: &Value) -> Result<Self, RecordError> {
+        decode(value.as_bytes(), FORMAT)
+    }
+}
+
+/// A wish that a holder leave, or an approval that it may begin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Note {
+    /// The holder that it is about.
+    token: u64,
+    /// Who wrote it.
+    by: String,
+}
+
+/// Where a claim is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    head: Key,
+    wish: Key,
+    approval: Key,
+}
+
+/// A claim as one look showed it.
+#[derive(Debug, Clone)]
+pub struct Sight {
+    /// What it says.
+    pub head: Head,
+    /// At which version; `None` if nobody ever had it.
+    pub version: Option<Version>,
+    /// The token that somebody wants to leave.
+    pub wish: Option<Token>,
+    /// The token that somebody approved.
+    pub approval: Option<Token>,
+}
+
+/// Why a claim was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TakeError {
+    /// Somebody has it, or was quicker: look again.
+    #[error("somebody else has it")]
+    NotFree,
+    /// It may have been taken, and may yet be: look again.
+    #[error("the store gave no clear answer")]
+    Unclear,
+    /// The store may have forgotten something lately: wait, then look again.
+    #[error("nothing may be claimed while the store may have forgotten something")]
+    Quarantine {
+        /// For so long.
+        left: std::time::Duration,
+    },
+    /// The store takes no such record.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+impl Claim {
+    /// The claim at this key. Wish and approval lie below it.
+    pub fn new(key: impl Into<String>) -> Result<Self, Refusal> {
+        let key = key.into();
+        Ok(Self {
+            wish: Key::new(format!("{key}/wish"))?,
+            approval: Key::new(format!("{key}/approval"))?,
+            head: Key::new(key)?,
+        })
+    }
+
+    /// Where its head is.
+    pub fn key(&self) -> &Key {
+        &self.head
+    }
+
+    /// Looks at the claim, and at what was written beside it.
+    pub async fn look(&self, store: &Store) -> Result<Sight, ScanError> {
+        let beside = Range::prefix(&format!("{}/", self.head));
+        let beside = store.scan(beside, 2).await?.entries;
+        let note = |key: &Key| {
+            let entry = beside.iter().find(|entry| entry.key == *key)?;
+            decode::<Note>(entry.value.as_bytes(), FORMAT).ok().map(|note| Token(note.token))
+        };
+        let (wish, approval) = (note(&self.wish), note(&self.approval));
+        // The head comes last: what is said of it is not older than what was said beside it.
+        let (head, version) = match store.get(&self.head).await? {
+            Some(Entry { value, version, .. }) => {
+                let head = Head::from_value(&value)
+                    .map_err(|why| ScanError::Corrupt(format!("{}: {why}", self.head)))?;
+                (head, Some(version))
+            }
+            None => (Head::first(), None),
+        };
+        Ok(Sight { head, version, wish, approval })
+    }
+
+    /// Takes a claim that is free as it was seen, or that names this session already because a commit was
+    /// done whose answer did not come. Carries its body over. What was read between that look and this
+    /// call is current if this succeeds: nobody has written in between.
+    pub async fn take(&self, seen: &Sight, by: &Session, state: State) -> Result<Chain, TakeError> {
+        let epoch = by.trusted_epoch().map_err(|wait| TakeError::Quarantine { left: wait.left })?;
+        let machine = by.machine();
+        let head = Head {
+            session: Some(by.key().clone()),
+            token: Token::after(seen.head.token(), machine.wall_us()).0,
+            state,
+            number: seen.head.number + 1,
+            nonce: Nonce(machine.random()),
+            body: seen.head.body.clone(),
+        };
+        let mut commit = Commit::new().when(match seen.version {
+            Some(version) => Condition::At(self.head.clone(), version),
+            None => Condition::Absent(self.head.clone()),
+        });
+        if let Some(former) = seen.head.session.as_ref().filter(|former| *former != by.key()) {
+            commit = commit.when(Condition::Absent(former.key().clone()));
+        }
+        let commit = commit
+            .when(Condition::Present(by.key().key().clone()))
+            .put(self.head.clone(), head.to_value());
+        match within(machine, by.ttl().timeout(), by.store().commit(commit)).await {
+            // What was taken in an epoch that we have not looked at is looked at first.
+            Some(Ok(version)) if by.store().epoch() == epoch => {
+                Ok(Chain::new(self.clone(), by, head, version, epoch))
+            }
+            Some(Err(CommitError::Conflict(_))) => Err(TakeError::NotFree),
+            Some(Err(CommitError::Refused(why))) => Err(why.into()),
+            Some(
+                Ok(_)
+                | Err(
+                    CommitError::Unknown(_) | CommitError::Unavailable(_) | CommitError::Corrupt(_),
+                ),
+            )
+            | None => Err(TakeError::Unclear),
+        }
+    }
+
+    /// Asks whoever has the claim to leave it; tells who that is. It does so when it has stopped, and
+    /// the claim is free then. `None` if nobody has it.
+    pub async fn wish(&self, store: &Store, by: &str) -> Result<Option<NodeId>, CommitError> {
+        let seen = self.look(store).await.map_err(unread)?;
+        let Some(holder) = &seen.head.session else { return Ok(None) };
+        let mut commit = note(&self.wish, seen.head.token, by);
+        if mutant::active(Mutant::FreeOnResign) {
+            let number = seen.head.number + 1;
+            let free = Head { session: None, state: State::Free, number, ..seen.head.clone() };
+            let version = seen.version.expect("a claim that somebody has was written");
+            commit = Commit::new()
+                .when(Condition::At(self.head.clone(), version))
+                .put(self.head.clone(), free.to_value());
+        }
+        store.commit(commit).await?;
+        Ok(Some(holder.node().clone()))
+    }
+
+    /// Lets the one that waits under this token begin.
+    pub async fn approve(&self, store: &Store, token: Token, by: &str) -> Result<(), CommitError> {
+        store.commit(note(&self.approval, token.0, by)).await.map(|_| ())
+    }
+
+    /// Writes a head that nobody has once more, so that whatever was conditional on it no longer lands.
+    pub(crate) fn touch(&self, seen: &Sight, nonce: u64) -> Commit {
+        let head = Head { number: seen.head.number + 1, nonce: Nonce(nonce), ..seen.head.clone() };
+        let unmoved = match seen.version {
+            Some(version) => Condition::At(self.head.clone(), version),
+            None => Condition::Absent(self.head.clone()),
+        };
+        Commit::new().when(unmoved).put(self.head.clone(), head.to_value())
+    }
+
+    /// What is deleted together with a release.
+    pub(crate) fn notes(&self) -> [Key; 2] {
+        [self.wish.clone(), self.approval.clone()]
+    }
+}
+
+fn note(key: &Key, token: u64, by: &str) -> Commit {
+    let note = Note { token, by: by.to_owned() };
+    Commit::new().put(key.clone(), encode(FORMAT, &note))
+}
+
+/// A commit that could not be made because the claim could not be read.
+fn unread(why: ScanError) -> CommitError {
+    match why {
+        ScanError::Refused(why) => CommitError::Refused(why),
+        ScanError::Unavailable(why) => CommitError::Unavailable(why),
+        ScanError::Corrupt(why) => CommitError::Corrupt(why),
+    }
+}

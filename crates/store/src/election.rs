@@ -1,0 +1,419 @@
+//! Elections: a claim, somebody who wants it, and the right to act that comes with it.
+//!
+//! A candidate looks first and writes only when the claim is free. Whoever has it gets a [`Holding`]:
+//! a [`Chain`] to write with, and a [`Right`] to act, which is never a bare yes: it is a token and a time
+//! for which it is good. The same type serves leaderships, held processes and shards.
+//!
+//! A right is good while the session is valid by its own clock, and while the store is in the epoch in
+//! which the claim was taken. When the epoch changes, the claim may have been forgotten though the
+//! session lives on, or given to somebody else by a primary that did not know yet; so the right is over,
+//! and the claim is taken anew, under a new token, after the quarantine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::lease::{Reading, Token};
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+
+use crate::chain::{Chain, ChainError};
+use crate::claim::{Claim, Head, Sight, State, TakeError};
+use crate::machine::within;
+use crate::session::{End, Session, SessionKey};
+use crate::{Epoch, Hints, Version, Write};
+
+/// How a candidate becomes a holder that may act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// At once.
+    Automatic,
+    /// When a person has approved it.
+    Manual,
+}
+
+/// A candidate for one claim.
+pub struct Election {
+    session: Session,
+    claim: Claim,
+    mode: Mode,
+    hints: Hints,
+    /// The token that it gave up because somebody wished so, and when: others go first.
+    yielded: Option<(Token, Reading)>,
+    /// What a take was conditional on that was never answered. It may still land.
+    unclear: Option<Sight>,
+}
+
+/// Who has a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// The session of whoever has it.
+    pub holder: Option<SessionKey>,
+    /// Under which token, or the last one.
+    pub token: Token,
+    /// Whether it may act.
+    pub state: State,
+}
+
+impl From<&Head> for Standing {
+    fn from(head: &Head) -> Self {
+        Self { holder: head.session.clone(), token: head.token(), state: head.state }
+    }
+}
+
+/// What a candidate does next.
+enum Step {
+    Take,
+    Wait(Duration),
+}
+
+impl Election {
+    /// A candidate in this session.
+    pub fn new(session: &Session, claim: Claim, mode: Mode) -> Self {
+        let hints = session.store().watch(claim.key().as_str());
+        let session = session.clone();
+        Self { session, claim, mode, hints, yielded: None, unclear: None }
+    }
+
+    /// Waits until this node has the claim and may begin, or its session has ended. May be dropped at
+    /// any moment; call it again, or [`Election::leave`].
+    pub async fn campaign(&mut self) -> Result<Holding, End> {
+        let session = self.session.clone();
+        tokio::select! {
+            biased;
+            end = session.ended() => Err(end),
+            holding = self.win() => Ok(holding),
+        }
+    }
+
+    /// Gives up what it has because somebody wished so, and lets others go first for a while.
+    pub async fn step_down(&mut self, mut holding: Holding) -> Result<(), ChainError> {
+        self.yielded = Some((holding.right.token(), self.session.machine().reading()));
+        holding.release().await
+    }
+
+    /// Ends the candidacy while the session lives on: makes sure that this node neither has the claim
+    /// nor gets it later by a commit that is still on its way.
+    pub async fn leave(self) -> Result<(), ChainError> {
+        loop {
+            if self.session.end().is_some() {
+                return Ok(());
+            }
+            let Some(seen) = self.look().await else {
+                self.pause().await;
+                continue;
+            };
+            if seen.head.session.as_ref() == Some(self.session.key()) {
+                // Not an adoption: nothing is done under it, so no quarantine matters.
+                let Some(version) = seen.version else { return Ok(()) };
+                let epoch = self.session.store().epoch();
+                let mut chain = Chain::new(self.claim, &self.session, seen.head, version, epoch);
+                return chain.release().await.map(|_| ());
+            }
+            if self.unclear.as_ref().is_none_or(|sent| sent.version != seen.version) {
+                // The head has moved on since our last attempt, which can no longer land.
+                return Ok(());
+            }
+            self.bump(&seen).await;
+        }
+    }
+
+    /// Who has the claim.
+    pub async fn standing(&self) -> Option<Standing> {
+        self.look().await.map(|seen| (&seen.head).into())
+    }
+
+    /// Waits until somebody else has it, or in another way, than in `last`.
+    pub async fn changed(&mut self, last: Option<&Standing>) -> Standing {
+        loop {
+            match self.standing().await {
+                Some(standing) if Some(&standing) != last => return standing,
+                Some(_) | None => self.wait(self.session.ttl().poll()).await,
+            }
+        }
+    }
+
+    async fn win(&mut self) -> Holding {
+        loop {
+            let Some(seen) = self.look().await else {
+                self.pause().await;
+                continue;
+            };
+            let taken = match self.next(&seen) {
+                Step::Take => self.take(&seen).await,
+                Step::Wait(longest) => {
+                    self.wait(longest).await;
+                    continue;
+                }
+            };
+            let chain = match taken {
+                Ok(chain) => chain,
+                Err(TakeError::NotFree) => continue,
+                Err(TakeError::Quarantine { left }) => {
+                    self.wait(left.min(self.session.ttl().poll())).await;
+                    continue;
+                }
+                Err(TakeError::Unclear | TakeError::Refused(_)) => {
+                    self.pause().await;
+                    continue;
+                }
+            };
+            if let Some(holding) = self.begin(chain).await {
+                return holding;
+            }
+        }
+    }
+
+    /// What to do about a claim that looks like this.
+    fn next(&self, seen: &Sight) -> Step {
+        let (ttl, poll) = (self.session.ttl(), Step::Wait(self.session.ttl().poll()));
+        let mut roster = self.session.roster();
+        let is_free = match &seen.head.session {
+            // Taken by a commit whose answer did not come, or in another epoch.
+            Some(holder) if holder == self.session.key() => true,
+            Some(holder) => !roster.borrow_and_update().contains(holder),
+            None => true,
+        };
+        // Who has not much time left could not do much with it.
+        if !is_free || self.session.valid_for() < ttl.length() / 2 {
+            return poll;
+        }
+        if let Some((token, since)) = self.yielded
+            && token == seen.head.token()
+        {
+            let back = ttl.length() * 3 / 2;
+            let left = back.saturating_sub(self.session.machine().reading().least_since(since));
+            if !left.is_zero() {
+                return Step::Wait(left.min(ttl.poll()));
+            }
+        }
+        Step::Take
+    }
+
+    async fn take(&mut self, seen: &Sight) -> Result<Chain, TakeError> {
+        let state = match self.mode {
+            Mode::Automatic => State::Held,
+            Mode::Manual => State::Waiting,
+        };
+        self.unclear = Some(seen.clone());
+        let taken = self.claim.take(seen, &self.session, state).await;
+        if !matches!(taken, Err(TakeError::Unclear)) {
+            self.unclear = None;
+        }
+        taken
+    }
+
+    /// From having the claim to being allowed to act. `None` if it was given up on the way.
+    async fn begin(&mut self, mut chain: Chain) -> Option<Holding> {
+        while chain.head().state == State::Waiting {
+            let seen = self.look().await;
+            let token = Some(chain.token());
+            match seen {
+                // The store has forgotten about it.
+                Some(seen) if Some(seen.head.token()) != token => return None,
+                Some(seen) if seen.wish == token => {
+                    let now = self.session.machine().reading();
+                    self.yielded = token.map(|token| (token, now));
+                    chain.release().await.ok();
+                    return None;
+                }
+                Some(seen) if seen.approval == token => {
+                    chain.begin().await.ok()?;
+                }
+                Some(_) | None => self.wait(self.session.ttl().poll()).await,
+            }
+        }
+        Some(Holding::new(&self.session, self.claim.clone(), chain))
+    }
+
+    async fn look(&self) -> Option<Sight> {
+        let look = self.claim.look(self.session.store());
+        match within(self.session.machine(), self.session.ttl().timeout(), look).await? {
+            Ok(seen) => Some(seen),
+            Err(why) => {
+                tracing::debug!(%why, claim = %self.claim.key(), "the claim could not be read");
+                None
+            }
+        }
+    }
+
+    /// Makes a take that is on its way miss, by moving a head that nobody has.
+    async fn bump(&self, seen: &Sight) {
+        let bump = self.claim.touch(seen, self.session.machine().random());
+        let timeout = self.session.ttl().timeout();
+        within(self.session.machine(), timeout, self.session.store().commit(bump)).await;
+        self.pause().await;
+    }
+
+    /// Waits for a hint about the claim or the sessions, and not longer than this.
+    async fn wait(&mut self, longest: Duration) {
+        let mut roster = self.session.roster();
+        roster.mark_unchanged();
+        tokio::select! {
+            biased;
+            () = self.hints.changed() => {}
+            _ = roster.changed() => {}
+            () = self.session.machine().sleep(longest) => {}
+        }
+    }
+
+    async fn pause(&self) {
+        self.session.machine().sleep(self.session.ttl().pause()).await;
+    }
+}
+
+/// What somebody who has a claim has: a chain to write with, and the right to act.
+pub struct Holding {
+    /// The right to act.
+    pub right: Right,
+    chain: Chain,
+}
+
+impl Holding {
+    fn new(session: &Session, claim: Claim, chain: Chain) -> Self {
+        let right = Right(Arc::new(Shared {
+            token: chain.token(),
+            epoch: chain.epoch().clone(),
+            over: watch::Sender::new(None),
+            session: session.clone(),
+            claim,
+        }));
+        Self { right, chain }
+    }
+
+    /// Writes, as [`Chain::commit`] does.
+    pub async fn commit(
+        &mut self,
+        body: Option<Box<RawValue>>,
+        writes: Vec<Write>,
+    ) -> Result<Version, ChainError> {
+        let done = self.chain.commit(body, writes).await;
+        if done == Err(ChainError::Moved) {
+            self.right.finish(Over::Lost);
+        }
+        done
+    }
+
+    /// The head as the last commit left it.
+    pub fn head(&self) -> &Head {
+        self.chain.head()
+    }
+
+    /// Stops acting, and then frees the claim.
+    pub async fn release(&mut self) -> Result<(), ChainError> {
+        self.right.finish(Over::Released);
+        self.chain.release().await.map(|_| ())
+    }
+}
+
+/// The right to act under a token. Clones are the same right.
+#[derive(Clone)]
+pub struct Right(Arc<Shared>);
+
+struct Shared {
+    session: Session,
+    claim: Claim,
+    token: Token,
+    /// The epoch in which the claim was taken.
+    epoch: Epoch,
+    over: watch::Sender<Option<Over>>,
+}
+
+/// Good at the moment when it was given, and for so long by its node's own clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Permit {
+    /// To show to whatever is acted upon.
+    pub token: Token,
+    /// How much longer, if nothing is heard.
+    pub valid_for: Duration,
+}
+
+/// Why a right is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// Somebody wishes that this holder leave: stop, and then [`Election::step_down`].
+    Wished,
+    /// The claim is somebody else's, the session has ended, or the store may have forgotten about it:
+    /// drop everything that was built on it, and campaign again.
+    Lost,
+    /// Its holder gave it up.
+    Released,
+}
+
+impl Right {
+    /// The right to act at this moment, if there is one. Ask at the moment when something leaves.
+    pub fn permit(&self) -> Option<Permit> {
+        let over = self.0.over.borrow().is_some_and(|over| over != Over::Wished);
+        let valid_for = self.0.session.valid_for();
+        let good = !over && self.is_trusted() && !valid_for.is_zero();
+        good.then_some(Permit { token: self.0.token, valid_for })
+    }
+
+    /// The token that it is under.
+    pub fn token(&self) -> Token {
+        self.0.token
+    }
+
+    /// Waits until the right is over, and tells why. A lapse is not the end of it.
+    pub async fn over(&self) -> Over {
+        let session = &self.0.session;
+        let mut over = self.0.over.subscribe();
+        tokio::select! {
+            biased;
+            _ = session.ended() => self.finish(Over::Lost),
+            _ = over.wait_for(Option::is_some) => {}
+            why = self.watch() => self.finish(why),
+        }
+        let over = *self.0.over.borrow();
+        over.expect("it is over now")
+    }
+
+    /// Looks at the epoch every T/10, and at the claim when a hint comes and every T/2.
+    async fn watch(&self) -> Over {
+        let session = &self.0.session;
+        let (machine, ttl) = (session.machine(), session.ttl());
+        let mut hints = session.store().watch(self.0.claim.key().as_str());
+        loop {
+            let looked = machine.reading();
+            if let Some(over) = self.look().await {
+                return over;
+            }
+            machine.sleep(ttl.pause()).await;
+            while machine.reading().most_since(looked) < ttl.length() / 2 {
+                if session.store().epoch() != self.0.epoch {
+                    return Over::Lost;
+                }
+                if within(machine, ttl.poll(), hints.changed()).await.is_some() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Is the claim still ours, and does nobody wish it otherwise?
+    async fn look(&self) -> Option<Over> {
+        let session = &self.0.session;
+        let look = self.0.claim.look(session.store());
+        let Some(Ok(seen)) = within(session.machine(), session.ttl().timeout(), look).await else {
+            return None;
+        };
+        let mine = seen.head.session.as_ref() == Some(session.key());
+        if !mine || seen.head.token() != self.0.token {
+            return Some(Over::Lost);
+        }
+        (seen.wish == Some(self.0.token)).then_some(Over::Wished)
+    }
+
+    fn is_trusted(&self) -> bool {
+        self.0.session.trusted_epoch().is_ok_and(|epoch| epoch == self.0.epoch)
+    }
+
+    fn finish(&self, why: Over) {
+        self.0.over.send_if_modified(|over| {
+            let news = over.is_none() || why != Over::Wished && *over == Some(Over::Wished);
+            if news {
+                *over = Some(why);
+            }
+            news
+        });
+    }
+}

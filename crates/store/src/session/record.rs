@@ -1,0 +1,233 @@
+//! What a session looks like in the store.
+
+use std::fmt;
+use std::time::Duration;
+
+use engine::lease::{Nonce, Ttl};
+use engine::limits::NODE_ID_BYTES_MAX;
+use engine::record::{Format, RecordError, decode, encode};
+use serde::{Deserialize, Serialize};
+
+use crate::{Key, Value};
+
+/// Below this lie all sessions.
+pub(crate) const SESSIONS: &str = "node/";
+
+const FORMAT: Format = Format(1);
+
+/// Who a node is, whatever its incarnation: 1 to 63 letters, digits, dots, dashes and underscores.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(String);
+
+/// Why a text names no node.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a node id has 1 to {NODE_ID_BYTES_MAX} letters, digits, dots, dashes and underscores, and {0:?} is none"
+)]
+pub struct BadNodeId(String);
+
+impl NodeId {
+    /// Checks the text.
+    pub fn new(text: impl Into<String>) -> Result<Self, BadNodeId> {
+        let text = text.into();
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if (1..=NODE_ID_BYTES_MAX).contains(&text.len()) && text.bytes().all(known) {
+            Ok(Self(text))
+        } else {
+            Err(BadNodeId(text))
+        }
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+/// The key of one incarnation's session. Never used again: once it is absent it stays so.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SessionKey {
+    node: NodeId,
+    key: Key,
+}
+
+impl SessionKey {
+    /// The key of a node's incarnation.
+    pub fn new(node: &NodeId, incarnation: u64) -> Self {
+        Self::below(node, &format!("/{incarnation:016x}"))
+    }
+
+    /// What a node without incarnations would be called.
+    pub(crate) fn without_incarnation(node: &NodeId) -> Self {
+        Self::below(node, "")
+    }
+
+    fn below(node: &NodeId, rest: &str) -> Self {
+        let key = Key::new(format!("{SESSIONS}{node}{rest}"));
+        Self { node: node.clone(), key: key.expect("a node id is short and printable") }
+    }
+
+    /// Whose it is.
+    pub fn node(&self) -> &NodeId {
+        &self.node
+    }
+
+    /// Where it is in the store.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+}
+
+impl TryFrom<&Key> for SessionKey {
+    type Error = BadNodeId;
+
+    fn try_from(key: &Key) -> Result<Self, BadNodeId> {
+        let bad = || BadNodeId(key.to_string());
+        let rest = key.as_str().strip_prefix(SESSIONS).ok_or_else(bad)?;
+        let node = rest.split_once('/').map_or(rest, |(node, _)| node);
+        Ok(Self { node: NodeId::new(node)?, key: key.clone() })
+    }
+}
+
+impl TryFrom<String> for SessionKey {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let key = Key::new(text).map_err(|why| why.to_string())?;
+        Self::try_from(&key).map_err(|why| why.to_string())
+    }
+}
+
+impl From<SessionKey> for String {
+    fn from(key: SessionKey) -> Self {
+        key.key.to_string()
+    }
+}
+
+impl fmt::Display for SessionKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.key.fmt(out)
+    }
+}
+
+/// What a node says about itself when it opens a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Who it is.
+    pub id: NodeId,
+    /// How long it may act after a renewal. Fixed for the incarnation.
+    pub ttl: Ttl,
+    /// Where others reach it, if they do.
+    pub url: Option<String>,
+    /// What it does.
+    pub roles: Vec<String>,
+}
+
+/// A session's record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRecord {
+    /// Where others reach it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// What it does.
+    pub roles: Vec<String>,
+    /// T, in milliseconds.
+    pub ttl_ms: u64,
+    /// How often it was written.
+    pub beat: u64,
+    /// Which attempt to renew this is.
+    #[serde(with = "hex")]
+    pub nonce: Nonce,
+    /// The node's wall clock when this was sent: for people, and to tell clocks apart.
+    pub wall_us: u64,
+    /// The newest format of records that this node reads.
+    pub reads: Format,
+    /// Written by a process that held an exclusive store itself: dead when another opens it.
+    pub local: bool,
+    /// Not yet known to be the only one with its id: it takes no part so far.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joining: bool,
+}
+
+impl SessionRecord {
+    /// T, if the record has one that makes sense.
+    pub fn ttl(&self) -> Option<Ttl> {
+        Ttl::new(Duration::from_millis(self.ttl_ms)).ok()
+    }
+
+    pub(crate) fn to_value(&self) -> Value {
+        encode(FORMAT, self).into()
+    }
+
+    pub(crate) fn from_value(value: &Value) -> Result<Self, RecordError> {
+        decode(value.as_bytes(), FORMAT)
+    }
+}
+
+/// Numbers of 64 bits as text: tools that read JSON keep only 53 of them.
+pub(crate) mod hex {
+    use engine::lease::Nonce;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+    pub(crate) fn serialize<S: Serializer>(nonce: &Nonce, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(&format_args!("{:016x}", nonce.0))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Nonce, D::Error> {
+        let text = String::deserialize(from)?;
+        u64::from_str_radix(&text, 16).map(Nonce).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_id_is_taken_at_its_limits_and_refused_past_them() {
+        for good in ["a", "web-1.eu_2", &"x".repeat(NODE_ID_BYTES_MAX)] {
+            assert!(NodeId::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a/b", "a b", "ä", &"x".repeat(NODE_ID_BYTES_MAX + 1)] {
+            assert_eq!(NodeId::new(bad), Err(BadNodeId(bad.into())));
+        }
+    }
+
+    #[test]
+    fn a_session_key_says_whose_it_is() {
+        let key = SessionKey::new(&NodeId::new("web-1").unwrap(), 0xab);
+        assert_eq!(key.to_string(), "node/web-1/00000000000000ab");
+        let read = SessionKey::try_from(key.to_string()).unwrap();
+        assert_eq!(read, key);
+        assert_eq!(read.node().as_str(), "web-1");
+        assert!(SessionKey::try_from("shard/3/head".to_owned()).is_err());
+    }
+
+    #[test]
+    fn a_record_is_readable_text_and_reads_back() {
+        let record = SessionRecord {
+            url: None,
+            roles: vec!["schedule".into()],
+            ttl_ms: 3_000,
+            beat: 7,
+            nonce: Nonce(u64::MAX),
+            wall_us: 5,
+            reads: FORMAT,
+            local: true,
+            joining: false,
+        };
+        let value = record.to_value();
+        let expected = r#"{"format":1,"roles":["schedule"],"ttl_ms":3000,"beat":7,"nonce":"ffffffffffffffff","wall_us":5,"reads":1,"local":true}"#;
+        assert_eq!(std::str::from_utf8(value.as_bytes()).unwrap(), expected);
+        assert_eq!(SessionRecord::from_value(&value), Ok(record));
+    }
+}
