@@ -4,12 +4,20 @@
 //! clock, opens a file or a socket, or awaits: what happens at three in the morning can be replayed
 //! at noon in a test. The store remembers, the server moves bytes; the engine decides.
 //!
+//! - [`hash`]: a hash that never changes
+//! - [`instant`]: a moment
 //! - [`lease`]: how long a holder may act, and how long an observer must have waited
 //! - [`limits`]: every bound of the system, in one place
 //! - [`mutant`]: bugs put in on purpose, in the simulator's build only
 //! - [`record`]: what a stored value looks like: JSON with a format number
+//! - [`schedule`]: when does it ring next?
+//! - [`wheel`]: which of ten million alarms is next
 
+pub mod hash;
+pub mod instant;
 pub mod lease;
 pub mod limits;
 pub mod mutant;
 pub mod record;
+pub mod schedule;
+pub mod wheel;

@@ -39,3 +39,30 @@ pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The least number of writes that every store takes in one commit. What must be atomic, and the
 /// pieces into which longer work is cut, are planned for this number.
 pub const COMMIT_WRITES_MIN: usize = 8;
+
+/// Longest cron expression, in bytes.
+pub const CRON_BYTES_MAX: usize = 1_024;
+
+/// Shortest interval.
+pub const EVERY_MIN: Duration = Duration::from_secs(1);
+
+/// Longest interval: a leap year.
+pub const EVERY_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// Most instants in an `at` schedule.
+pub const AT_MAX: usize = 5_000;
+
+/// Most specs in one schedule.
+pub const SPECS_MAX: usize = 16;
+
+/// Most dates that a calendar excludes.
+pub const EXCLUDED_DATES_MAX: usize = 1_000;
+
+/// Most quiet windows of a calendar.
+pub const QUIET_WINDOWS_MAX: usize = 32;
+
+/// Longest jitter.
+pub const JITTER_MAX: Duration = Duration::from_secs(86_400);
+
+/// Slots that are walked one by one where they cannot be computed: several specs at once, or a calendar.
+pub const SLOTS_WALKED_MAX: u64 = 100_000;

@@ -1,0 +1,10 @@
+//! The rules, against tables worked out by hand and against an oracle.
+
+#[path = "engine/oracle.rs"]
+mod oracle;
+#[path = "engine/schedule.rs"]
+mod schedule;
+#[path = "engine/table.rs"]
+mod table;
+#[path = "engine/wheel.rs"]
+mod wheel;

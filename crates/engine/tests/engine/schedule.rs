@@ -1,0 +1,275 @@
+//! Schedules as a whole: what is computed agrees with what is walked, and limits hold.
+
+use std::time::Duration;
+
+use engine::instant::Instant;
+use engine::limits::{
+    AT_MAX, EXCLUDED_DATES_MAX, JITTER_MAX, QUIET_WINDOWS_MAX, SLOTS_WALKED_MAX, SPECS_MAX,
+};
+use engine::schedule::calendar::Quiet;
+use engine::schedule::civil::Date;
+use engine::schedule::cron::{Cron, Dialect, Parsed};
+use engine::schedule::every::Every;
+use engine::schedule::local::{Fold, Gap, Local};
+use engine::schedule::zone::ZoneId;
+use engine::schedule::{Count, Plan, Schedule, ScheduleError, Spec};
+use proptest::prelude::*;
+
+fn cron(pattern: &str, zone: &str) -> Spec {
+    match Cron::parse(pattern, Dialect::Open, "") {
+        Ok(Parsed::Pattern(cron)) => {
+            Spec::Cron(Local::new(cron, ZoneId::get(zone).unwrap(), Gap::Usual, Fold::Usual))
+        }
+        other => panic!("{pattern}: {other:?}"),
+    }
+}
+
+fn at(text: &str) -> Instant {
+    text.parse().unwrap()
+}
+
+fn now() -> Instant {
+    at("2026-11-16T00:00:00Z")
+}
+
+fn walk(schedule: &Schedule, after: Instant, until: Instant) -> Vec<Instant> {
+    std::iter::successors(schedule.next(after), |slot| schedule.next(*slot))
+        .take_while(|slot| *slot <= until)
+        .collect()
+}
+
+fn texts(slots: &[Instant]) -> Vec<String> {
+    slots.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn ten_missed_years_of_every_second_are_computed() {
+    let schedule = Schedule::new(Plan::of(cron("* * * * * *", "Europe/Berlin")), now()).unwrap();
+    let (then, until) = (at("2016-11-16T00:00:00Z"), now());
+    let seconds = until.second() - then.second();
+    assert_eq!(schedule.count(then, until), Count::Exactly(seconds.unsigned_abs()));
+    assert_eq!(schedule.last(then, until), Some(until));
+    let middle = schedule.nth(then, until, seconds.unsigned_abs() / 2);
+    assert_eq!(middle, Some(Instant::from_second(then.second() + seconds / 2 + 1)));
+}
+
+#[test]
+fn several_specs_are_one_schedule_and_share_what_they_share() {
+    let specs = vec![
+        cron("0 6 * * *", "UTC"),
+        cron("0 6,18 * * *", "UTC"),
+        Spec::at(vec![at("2026-11-16T07:30:00Z")]).unwrap(),
+    ];
+    let schedule = Schedule::new(Plan { specs, ..Plan::default() }, now()).unwrap();
+    let day = walk(&schedule, now(), at("2026-11-16T23:00:00Z"));
+    assert_eq!(
+        texts(&day),
+        ["2026-11-16T06:00:00Z", "2026-11-16T07:30:00Z", "2026-11-16T18:00:00Z"]
+    );
+    assert_eq!(schedule.count(now(), at("2026-11-16T23:00:00Z")), Count::Exactly(3));
+}
+
+#[test]
+fn what_must_be_walked_is_walked_up_to_a_bound() {
+    let specs = vec![cron("* * * * * *", "UTC"), cron("*/2 * * * * *", "UTC")];
+    let schedule = Schedule::new(Plan { specs, ..Plan::default() }, now()).unwrap();
+    let until = now().after(Duration::from_secs(SLOTS_WALKED_MAX));
+    assert_eq!(schedule.count(now(), until), Count::Exactly(SLOTS_WALKED_MAX));
+    let until = until.after(Duration::from_secs(1));
+    assert_eq!(schedule.count(now(), until), Count::MoreThan(SLOTS_WALKED_MAX));
+}
+
+#[test]
+fn start_and_end_are_kept_to_the_millisecond() {
+    let plan = Plan {
+        first: Some(at("2026-12-01T06:00:00Z")),
+        last: Some(at("2026-12-03T06:00:00Z")),
+        ..Plan::of(cron("0 6 * * *", "UTC"))
+    };
+    let schedule = Schedule::new(plan, now()).unwrap();
+    let all = walk(&schedule, now(), Instant::LAST);
+    assert_eq!(
+        texts(&all),
+        ["2026-12-01T06:00:00Z", "2026-12-02T06:00:00Z", "2026-12-03T06:00:00Z"]
+    );
+    assert_eq!(schedule.count(now(), Instant::LAST), Count::Exactly(3));
+}
+
+#[test]
+fn nothing_fires_on_excluded_dates_and_in_quiet_windows() {
+    let plan = Plan {
+        zone: Some(ZoneId::get("Europe/Berlin").unwrap()),
+        excluded: vec![Date { year: 2026, month: 11, day: 17 }],
+        // Every night from 22:00 to 06:00.
+        quiet: vec![Quiet { weekdays: 0x7f, from: 22 * 3_600, to: 6 * 3_600 }],
+        ..Plan::of(cron("0 */4 * * *", "Europe/Berlin"))
+    };
+    let schedule = Schedule::new(plan, now()).unwrap();
+    let slots = walk(&schedule, now(), at("2026-11-18T12:00:00Z"));
+    // Of 0, 4, 8, 12, 16 and 20 o'clock the first two are in the night; the 17th has none.
+    assert_eq!(
+        texts(&slots),
+        [
+            "2026-11-16T07:00:00Z",
+            "2026-11-16T11:00:00Z",
+            "2026-11-16T15:00:00Z",
+            "2026-11-16T19:00:00Z",
+            "2026-11-18T07:00:00Z",
+            "2026-11-18T11:00:00Z",
+        ]
+    );
+    assert_eq!(schedule.next_slot(at("2026-11-16T19:00:00Z")), Some(at("2026-11-16T23:00:00Z")));
+    let last = schedule.last(now(), at("2026-11-18T06:00:00Z"));
+    assert_eq!(last, Some(at("2026-11-16T19:00:00Z")));
+}
+
+#[test]
+fn a_schedule_that_is_always_quiet_never_fires() {
+    let plan = Plan {
+        quiet: vec![Quiet { weekdays: 0x7f, from: 0, to: 86_400 }],
+        ..Plan::of(cron("0 6 * * *", "UTC"))
+    };
+    assert_eq!(Schedule::new(plan, now()).err(), Some(ScheduleError::Never { after: now() }));
+}
+
+#[test]
+fn jitter_is_stable_spread_and_before_the_next_slot() {
+    let plan = |jitter| Plan { jitter, ..Plan::of(cron("* * * * *", "UTC")) };
+    let minute = Schedule::new(plan(Duration::from_secs(3_600)), now()).unwrap();
+    let mut leaving = std::collections::BTreeSet::new();
+    for slot in walk(&minute, now(), now().after(Duration::from_secs(3_600))) {
+        let leaves = minute.leaves_at(slot, "backup");
+        assert_eq!(leaves, minute.leaves_at(slot, "backup"));
+        assert!(leaves >= slot && leaves.0 < slot.0 + 60_000, "cut before the next slot");
+        leaving.insert(leaves.0 - slot.0);
+    }
+    let short = Schedule::new(plan(Duration::from_secs(10)), now()).unwrap();
+    let offsets: std::collections::BTreeSet<i64> =
+        walk(&short, now(), now().after(Duration::from_secs(3_600)))
+            .into_iter()
+            .map(|slot| short.leaves_at(slot, "backup").0 - slot.0)
+            .collect();
+    assert!(offsets.len() > 50 && offsets.iter().all(|offset| (0..=10_000).contains(offset)));
+    let none = Schedule::new(plan(Duration::ZERO), now()).unwrap();
+    assert_eq!(none.leaves_at(now(), "backup"), now());
+}
+
+#[test]
+fn on_demand_has_no_slots_and_is_no_error() {
+    let schedule = Schedule::new(Plan::default(), now()).unwrap();
+    assert_eq!(schedule.next(now()), None);
+    assert_eq!(schedule.count(now(), Instant::LAST), Count::Exactly(0));
+}
+
+#[test]
+fn every_limit_holds_at_it_and_not_past_it() {
+    let moments = |len: i64| (0..len).map(|number| Instant(now().0 + 1 + number)).collect();
+    assert!(Spec::at(moments(i64::try_from(AT_MAX).unwrap())).is_ok());
+    for len in [0, AT_MAX + 1] {
+        let refusal = Spec::at(moments(i64::try_from(len).unwrap())).err();
+        assert_eq!(refusal, Some(ScheduleError::Instants { len }));
+    }
+    let twice = Spec::at(vec![now(), now()]).err();
+    assert_eq!(twice, Some(ScheduleError::Twice { instant: now() }));
+
+    let make = |plan: Plan| Schedule::new(plan, now()).err();
+    let daily = || cron("0 6 * * *", "UTC");
+    let specs = |len| Plan { specs: vec![daily(); len], ..Plan::default() };
+    assert_eq!(make(specs(SPECS_MAX)), None);
+    assert_eq!(make(specs(SPECS_MAX + 1)), Some(ScheduleError::Specs { len: SPECS_MAX + 1 }));
+    let dates = |len| Plan {
+        excluded: vec![Date { year: 2020, month: 1, day: 1 }; len],
+        ..Plan::of(daily())
+    };
+    assert_eq!(make(dates(EXCLUDED_DATES_MAX)), None);
+    let len = EXCLUDED_DATES_MAX + 1;
+    assert_eq!(make(dates(len)), Some(ScheduleError::ExcludedDates { len }));
+    let noon = Quiet { weekdays: 1, from: 43_200, to: 43_260 };
+    let quiet = |quiet: Vec<Quiet>| Plan { quiet, ..Plan::of(daily()) };
+    assert_eq!(make(quiet(vec![noon; QUIET_WINDOWS_MAX])), None);
+    let len = QUIET_WINDOWS_MAX + 1;
+    assert_eq!(make(quiet(vec![noon; len])), Some(ScheduleError::QuietWindows { len }));
+    for bad in [
+        Quiet { weekdays: 0, ..noon },
+        Quiet { from: 86_400, ..noon },
+        Quiet { to: 0, ..noon },
+        Quiet { to: 86_401, ..noon },
+    ] {
+        assert_eq!(make(quiet(vec![bad])), Some(ScheduleError::QuietWindow));
+    }
+    let jitter = |jitter| Plan { jitter, ..Plan::of(daily()) };
+    assert_eq!(make(jitter(JITTER_MAX)), None);
+    let long = JITTER_MAX + Duration::from_millis(1);
+    assert_eq!(make(jitter(long)), Some(ScheduleError::Jitter { jitter: long }));
+    let (first, last) = (at("2027-01-02T00:00:00Z"), at("2027-01-01T00:00:00Z"));
+    let backwards = Plan { first: Some(first), last: Some(last), ..Plan::of(daily()) };
+    assert_eq!(make(backwards), Some(ScheduleError::Backwards { first, last }));
+}
+
+#[test]
+fn a_distinct_schedule_takes_48_bytes() {
+    assert_eq!(size_of::<Schedule>(), 48);
+}
+
+fn specs() -> impl Strategy<Value = Spec> {
+    let patterns = prop::sample::select(vec![
+        "*/7 * * * *",
+        "0 */3 * * *",
+        "30 2 * * *",
+        "*/20 1-3 * * *",
+        "15 0,23 * * *",
+        "0 12 L * *",
+        "0 0 1,15W * FRI",
+        "5 4 * * SUN#2",
+        "59 59 23 31 12 ? 2026-2030",
+    ]);
+    let zones = prop::sample::select(vec![
+        "UTC",
+        "Europe/Berlin",
+        "Australia/Lord_Howe",
+        "Africa/Cairo",
+        "America/Santiago",
+    ]);
+    let policies = (
+        prop::sample::select(vec![Gap::Usual, Gap::Skip, Gap::Fire]),
+        prop::sample::select(vec![Fold::Usual, Fold::First, Fold::Second, Fold::Both]),
+    );
+    let local = (patterns, zones, policies).prop_map(|(pattern, zone, (gap, fold))| {
+        match Cron::parse(pattern, Dialect::Open, "") {
+            Ok(Parsed::Pattern(cron)) => {
+                Spec::Cron(Local::new(cron, ZoneId::get(zone).unwrap(), gap, fold))
+            }
+            other => panic!("{pattern}: {other:?}"),
+        }
+    });
+    let every = (60_u64..100_000, 0_u64..100_000).prop_map(|(interval, phase)| {
+        let secs = Duration::from_secs;
+        Spec::Every(Every::at_phase(secs(interval), secs(phase)).unwrap())
+    });
+    prop_oneof![4 => local, 1 => every]
+}
+
+proptest! {
+    /// Whatever is computed agrees with what is walked, with and without a calendar.
+    #[test]
+    fn counts_and_places_agree_with_walking(
+        specs in prop::collection::vec(specs(), 1..3),
+        days in 1_i64..15, start in 0_i64..1_000, part in 0_i64..86_400_000,
+        quiet in prop::collection::vec((1_u8..128, 0_u32..86_400, 1_u32..=86_400), 0..3),
+    ) {
+        let after = Instant(at("2025-01-01T00:00:00Z").0 + start * 86_400_000 + part);
+        let until = after.after(Duration::from_secs(days.unsigned_abs() * 86_400));
+        let quiet = quiet.into_iter().map(|(weekdays, from, to)| Quiet { weekdays, from, to }).collect();
+        let zone = Some(ZoneId::get("Europe/Berlin").unwrap());
+        let plan = Plan { specs, zone, quiet, ..Plan::default() };
+        let Ok(schedule) = Schedule::new(plan, after) else { return Ok(()) };
+        let walked = walk(&schedule, after, until);
+        prop_assert!(walked.is_sorted_by(|one, other| one < other));
+        prop_assert_eq!(schedule.count(after, until), Count::Exactly(walked.len() as u64));
+        prop_assert_eq!(schedule.last(after, until), walked.last().copied());
+        for (skip, slot) in (0_u64..).zip(&walked).step_by(7) {
+            prop_assert_eq!(schedule.nth(after, until, skip), Some(*slot));
+        }
+        prop_assert_eq!(schedule.nth(after, until, walked.len() as u64), None);
+    }
+}
