@@ -65,6 +65,9 @@ pub struct Ttl(Duration);
 pub struct BadTtl(Duration);
 
 impl Ttl {
+    /// The longest there is.
+    pub const LONGEST: Self = Self(LEASE_TTL_MAX);
+
     /// Checks the length.
     pub fn new(length: Duration) -> Result<Self, BadTtl> {
         if (LEASE_TTL_MIN..=LEASE_TTL_MAX).contains(&length) {
@@ -86,17 +89,17 @@ impl Ttl {
 
     /// How long an answer of the store is waited for. What comes later may still have happened.
     pub fn timeout(self) -> Duration {
-        self.0 / 4
+        (self.0 / 4).min(Duration::from_secs(5))
     }
 
     /// How long between two looks at the sessions and claims of others, if no hint comes.
     pub fn poll(self) -> Duration {
-        self.0 / 10
+        (self.0 / 10).min(Duration::from_secs(2))
     }
 
     /// The shortest time between two tries of the same thing.
     pub fn pause(self) -> Duration {
-        self.0 / 20
+        (self.0 / 20).min(Duration::from_millis(100))
     }
 }
 
@@ -204,7 +207,7 @@ mod tests {
             let mut observer = Observer::new(ttl(own));
             observer.see(Look {
                 asked: arrived, arrived, epoch: "e".into(), memory: Memory::Keeps,
-                sessions: vec![("other", 1, ttl(length))],
+                sessions: vec![("other", 1, Some(ttl(length)))], longest: None,
             });
             let acts = holder.is_valid(theirs.read(now));
             let buries = observer.patience_left(&"other", mine.read(now)) == Some(Duration::ZERO);

@@ -62,10 +62,11 @@ impl Clocks {
         self.wall_us + now / 1_000
     }
 
-    /// True time until this machine thinks that `length` has passed.
-    pub fn until(&self, length: Duration) -> Instant {
-        let length = length.as_nanos() * u128::from(PPM) / u128::from(self.boot.ppm);
-        u64::try_from(length).unwrap_or(u64::MAX / 4).saturating_add(1)
+    /// True time until the raw clock has counted `length`, if it is awake; `None` if that is nothing.
+    pub fn until(&self, length: Duration) -> Option<Instant> {
+        let length = length.as_nanos() * u128::from(PPM) / u128::from(self.raw_ppm);
+        let length = u64::try_from(length).unwrap_or(u64::MAX / 4);
+        (length > 0).then_some(length.saturating_add(1))
     }
 
     /// Both monotonic clocks go on at other rates.
@@ -103,8 +104,9 @@ mod tests {
         let (before, after) = (clocks.reading(0), clocks.reading(1_000 * MS));
         assert_eq!(after.most_since(before), Duration::from_millis(1_100));
         assert_eq!(after.least_since(before), Duration::from_millis(900));
-        let wait = clocks.until(Duration::from_millis(1_100));
-        assert!((1_000 * MS..=1_000 * MS + 1).contains(&wait));
+        let wait = clocks.until(Duration::from_millis(900));
+        assert_eq!(wait, Some(1_000 * MS + 1));
+        assert_eq!(clocks.until(Duration::ZERO), None);
     }
 
     #[test]

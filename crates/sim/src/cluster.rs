@@ -39,11 +39,11 @@ pub enum Kind {
 pub enum Weather {
     /// Everything arrives, and soon.
     Calm,
-    /// Many reads take almost as long as anybody waits.
+    /// Some reads take almost as long as anybody waits.
     SlowReads,
-    /// Many requests do.
+    /// Some requests do.
     SlowThere,
-    /// Many answers do.
+    /// Some answers do.
     SlowBack,
     /// Messages get lost.
     Lossy,
@@ -101,7 +101,7 @@ impl Setting {
         });
         let ttls = ttls.collect();
         let mode = if dice.chance(15) { Mode::Manual } else { Mode::Automatic };
-        let stale_reads = weather == Weather::Storm && kind == Kind::Shared && dice.chance(50);
+        let stale_reads = kind != Kind::Forgetful && dice.chance(15);
         Self { kind, weather, ttls, mode, stale_reads }
     }
 
@@ -156,7 +156,8 @@ impl Cluster {
             data: DATA.to_owned(),
             ttl: setting.longest_ttl(),
             class,
-            calm: setting.weather == Weather::Calm,
+            manual: setting.mode == Mode::Manual,
+            calm: setting.weather == Weather::Calm && !setting.stale_reads,
         };
         let members = (0..setting.ttls.len()).map(|node| Member {
             site: Arc::new(Mutex::new(site(&setting, node, &mut dice))),
@@ -365,10 +366,10 @@ pub struct Lanes {
 pub fn lanes(setting: &Setting, node: NodeIndex) -> Lanes {
     let ttl = u64::try_from(setting.ttls[node].as_nanos()).expect("seconds");
     let good = Lane::GOOD;
-    let slow = Lane { late_percent: 40, late: ttl * 24 / 100, ..good };
+    let slow = Lane { late_percent: 20, late: (ttl * 20 / 100, ttl * 24 / 100), ..good };
     let lossy = Lane { lost_percent: 3, ..good };
     let storm =
-        Lane { delay: 40 * MS, late_percent: 6, late: ttl * 5 / 2, lost_percent: 3, ..good };
+        Lane { delay: 40 * MS, late_percent: 6, late: (0, ttl * 5 / 2), lost_percent: 3, ..good };
     if setting.kind == Kind::Exclusive && node == 0 {
         return Lanes { there: good, read: good, back: good };
     }

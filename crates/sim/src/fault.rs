@@ -15,7 +15,7 @@ use crate::clock::{Instant, MS};
 use crate::cluster::{Cluster, Kind, lanes, rate, wall_us};
 use crate::road::Lane;
 use crate::vault::NodeIndex;
-use crate::witness::Ill;
+use crate::witness::{Ill, PATROL};
 use crate::world::World;
 
 /// One kind of fault.
@@ -99,7 +99,7 @@ pub fn begin(cluster: &Cluster) {
     if cluster.setting.mode == Mode::Manual {
         every(cluster, 500 * MS, approve);
     }
-    every(cluster, 50 * MS, |cluster| cluster.witness.patrol(&cluster.world, &cluster.vault));
+    every(cluster, PATROL, |cluster| cluster.witness.patrol(&cluster.world, &cluster.vault));
     forget_takes(cluster, 0);
 }
 
@@ -248,6 +248,10 @@ fn replace(cluster: &Cluster, node: NodeIndex, length: Instant) {
 
 fn hang(cluster: &Cluster, node: NodeIndex, length: Instant) {
     let Some((process, strings)) = cluster.process(node) else { return };
+    // Who has no session yet does no work either, and renews while it waits.
+    if !strings.settled.load(Ordering::SeqCst) {
+        return;
+    }
     strings.hangs.fetch_add(1, Ordering::SeqCst);
     cluster.ail_process(process, Ill::Silent, length);
     cluster.world.after(length, move |_| {

@@ -1,5 +1,6 @@
 //! Runs seeds, and tells which ones went wrong.
 
+use std::io::Write as _;
 use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -30,19 +31,22 @@ struct Args {
     #[arg(long, value_name = "N", conflicts_with = "seeds")]
     seed: Option<u64>,
     /// Show what happens, line by line
-    #[arg(long, requires = "seed")]
+    #[arg(long, conflicts_with = "seeds")]
     trace: bool,
     /// Switch on this bug
     #[arg(long, value_name = "NAME", value_parser = parse_mutant)]
     mutant: Option<Mutant>,
 }
 
+/// More seeds than anybody will ever run.
+const SEED_MAX: u64 = 1 << 60;
+
 fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
     let bounds = text.split_once("..").and_then(|(low, high)| {
         let (low, high) = (low.parse::<u64>().ok()?, high.parse::<u64>().ok()?);
-        (low < high).then_some(low..high)
+        (low < high && high <= SEED_MAX).then_some(low..high)
     });
-    bounds.ok_or_else(|| "two numbers with two dots between them, such as 0..200".into())
+    bounds.ok_or_else(|| "the first seed, two dots, and a greater one, such as 0..200".into())
 }
 
 fn parse_mutant(text: &str) -> Result<Mutant, String> {
@@ -55,7 +59,8 @@ fn main() -> ExitCode {
     if let Some(seed) = args.seed {
         let tracing = if args.trace { Tracing::On } else { Tracing::Off };
         let report = run(seed, args.mutant, tracing);
-        print!("{}", report.trace);
+        // Whoever reads it may have seen enough.
+        let _closed = std::io::stdout().write_all(report.trace.as_bytes());
         return conclude(&tell(seed, &report, &mut Sum::default()));
     }
     let seeds = args.seeds.expect("one of the two is required");

@@ -5,7 +5,7 @@
 //! still may at that moment.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::limits::FAILOVER_LAG;
@@ -13,7 +13,7 @@ use serde_json::json;
 use serde_json::value::to_raw_value;
 use store::chain::ChainError;
 use store::claim::Claim;
-use store::election::{Election, Holding, Mode, Over};
+use store::election::{Defeat, Election, Holding, Mode, Over};
 use store::machine::Machine;
 use store::session::{Node, Session, SessionError, bury_local};
 use store::{Class, Key, Store, Write};
@@ -54,6 +54,8 @@ pub struct Start {
 pub struct Strings {
     /// For how many reasons it no longer works, though it runs.
     pub hangs: Arc<AtomicU32>,
+    /// It lives in a session, and no longer waits for a former one to go.
+    pub settled: Arc<AtomicBool>,
     /// It shall stop cleanly.
     pub stop: Arc<Notify>,
     /// It has the exclusive store open and has buried those before it.
@@ -85,7 +87,8 @@ pub async fn run(start: Start, process: ProcessId) {
                 }
             };
         start.world.trace(process, || format!("opened  {}", session.key()));
-        start.witness.lives_in(process, session.key());
+        start.witness.lives_in(process, Some(session.key()));
+        start.strings.settled.store(true, Ordering::SeqCst);
         start.witness.candidate(process, Some(start.candidate_since()));
         let hangs = Arc::clone(&start.strings.hangs);
         let stopped = tokio::select! {
@@ -96,14 +99,17 @@ pub async fn run(start: Start, process: ProcessId) {
             }
             () = work(&start, process, &session) => true,
         };
-        start.witness.holds_no_more(process);
+        start.strings.settled.store(false, Ordering::SeqCst);
+        start.witness.lives_in(process, None);
         start.witness.candidate(process, None);
         if stopped {
             session.close().await;
+            start.witness.holds_no_more(process);
             start.world.trace(process, || format!("closed  {}", session.key()));
             start.witness.died(process, start.world.now());
             return;
         }
+        start.witness.holds_no_more(process);
     }
 }
 
@@ -128,7 +134,8 @@ async fn work(start: &Start, process: ProcessId, session: &Session) {
             won = election.campaign() => match won {
                 Ok(holding) => holding,
                 // The keeper says so too, and ends this.
-                Err(_) => std::future::pending().await,
+                Err(Defeat::Ended(_)) => std::future::pending().await,
+                Err(Defeat::Corrupt(why)) => panic!("nobody writes rubbish here: {why}"),
             },
         };
         let token = holding.right.token().0;
@@ -143,11 +150,8 @@ async fn work(start: &Start, process: ProcessId, session: &Session) {
         };
         start.world.trace(process, || format!("is over {over:?}"));
         match over {
-            None => {
-                // Whatever it was about to do is not done any more; then the session is deleted.
-                start.witness.holds_no_more(process);
-                return;
-            }
+            // Then the session is closed, and with it every right.
+            None => return,
             Some(Over::Wished) => {
                 start.witness.candidate(process, None);
                 let left = election.step_down(holding).await;

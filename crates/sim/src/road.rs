@@ -27,10 +27,10 @@ use crate::world::{ProcessId, World};
 pub struct Lane {
     /// The usual delay is up to this.
     pub delay: Instant,
-    /// Percent of messages that take up to `late` instead.
+    /// Percent of messages that take so long instead, at least and at most.
     pub late_percent: u64,
     /// See above.
-    pub late: Instant,
+    pub late: (Instant, Instant),
     /// Percent of messages that are lost.
     pub lost_percent: u64,
     /// How often it was cut and not yet mended: nothing gets through.
@@ -40,13 +40,14 @@ pub struct Lane {
 impl Lane {
     /// A good one.
     pub const GOOD: Self =
-        Self { delay: 20 * MS, late_percent: 0, late: 0, lost_percent: 0, cuts: 0 };
+        Self { delay: 20 * MS, late_percent: 0, late: (0, 0), lost_percent: 0, cuts: 0 };
 
     /// How long the next message takes, if it arrives.
     fn travel(self, dice: &mut Dice) -> Option<Instant> {
         let lost = dice.chance(self.lost_percent);
-        let longest = if dice.chance(self.late_percent) { self.late } else { self.delay };
-        let travel = dice.between(MS / 10, longest.max(MS));
+        let usual = (MS / 10, self.delay.max(MS));
+        let (least, most) = if dice.chance(self.late_percent) { self.late } else { usual };
+        let travel = dice.between(least, most);
         (!lost && self.cuts == 0).then_some(travel)
     }
 }
@@ -312,9 +313,20 @@ impl Machine for SimMachine {
         self.dice.lock().unwrap_or_else(PoisonError::into_inner).roll()
     }
 
+    /// What waits here is counted by a clock that stands still while the machine sleeps, as timers are.
     fn sleep(&self, length: Duration) -> Pending<'static, ()> {
-        let length = self.site().clocks.until(length);
-        Box::pin(self.world.sleep(length))
+        let (world, site, begun) = (self.world.clone(), Arc::clone(&self.site), self.reading());
+        Box::pin(async move {
+            loop {
+                let left = {
+                    let site = site.lock().unwrap_or_else(PoisonError::into_inner);
+                    let passed = site.clocks.reading(world.now()).raw.saturating_sub(begun.raw);
+                    site.clocks.until(length.saturating_sub(passed))
+                };
+                let Some(left) = left else { return };
+                world.sleep(left).await;
+            }
+        })
     }
 }
 

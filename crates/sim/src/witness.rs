@@ -13,7 +13,7 @@ use std::time::Duration;
 use engine::lease::{Reading, Token};
 use engine::record::{Format, decode};
 use serde::Deserialize;
-use store::claim::Head;
+use store::claim::{self, Head};
 use store::election::Right;
 use store::session::{SessionKey, SessionRecord};
 use store::{Class, Commit, CommitError, Key, Value, Version, Write};
@@ -22,6 +22,9 @@ use crate::clock::{Instant, MS};
 use crate::road::Lane;
 use crate::vault::{Answer, NodeIndex, Vault};
 use crate::world::{ProcessId, World, seconds};
+
+/// How often the witness patrols.
+pub const PATROL: Instant = 50 * MS;
 
 /// Renewals of a session that are remembered.
 const RENEWALS_MAX: usize = 128;
@@ -62,6 +65,12 @@ pub enum Promise {
     HealthyLives,
     /// L8
     FreeIsTaken,
+    /// L9
+    HolderActs,
+    /// L10
+    Approved,
+    /// L11
+    WishHeard,
 }
 
 impl Promise {
@@ -78,6 +87,9 @@ impl Promise {
             }
             Self::HealthyLives => "L7, nobody buries a node that is well",
             Self::FreeIsTaken => "L8, a free claim is taken in time when somebody healthy wants it",
+            Self::HolderActs => "L9, whoever has a claim and is well may act",
+            Self::Approved => "L10, in manual mode nobody acts without an approval of that token",
+            Self::WishHeard => "L11, a holder that is well hears a wish",
         }
     }
 }
@@ -91,7 +103,6 @@ pub struct Counts {
     pub takes: u64,
     pub burials: u64,
     pub sessions: u64,
-    pub overlaps_asked: u64,
 }
 
 /// A commit at the store's door.
@@ -117,11 +128,13 @@ pub struct Premises {
     pub ttl: Duration,
     /// The store's class.
     pub class: Class,
+    /// Whether a person must approve each holder.
+    pub manual: bool,
     /// Whether messages always arrive, and soon, unless a fault says otherwise.
     pub calm: bool,
 }
 
-/// What the holder writes: who wrote it.
+/// What names a token: what the holder writes, wishes, approvals.
 #[derive(Debug, Deserialize)]
 struct Datum {
     token: u64,
@@ -155,6 +168,12 @@ struct State {
     epoch_since: Instant,
     /// Since when nobody who could act has had the claim.
     vacant_since: Option<Instant>,
+    /// Since when whoever has it has had no right to act.
+    idle_since: Option<Instant>,
+    /// Tokens that a person approved.
+    approved: BTreeSet<u64>,
+    /// The last token that somebody wished to leave, and since when.
+    wished: Option<(u64, Instant)>,
 }
 
 struct Owner {
@@ -254,10 +273,10 @@ impl Witness {
         }
     }
 
-    /// A process lives in this session now.
-    pub fn lives_in(&self, process: ProcessId, session: &SessionKey) {
+    /// A process lives in this session now, or in none.
+    pub fn lives_in(&self, process: ProcessId, session: Option<&SessionKey>) {
         if let Some(health) = self.lock().processes.get_mut(&process) {
-            health.session = Some(session.key().clone());
+            health.session = session.map(|session| session.key().clone());
         }
     }
 
@@ -367,7 +386,8 @@ impl Witness {
                 Write::Put(key, value) if key.as_str().starts_with(&self.premises.data) => {
                     state.check_datum(world, before.as_ref(), value);
                 }
-                Write::Put(..) | Write::Delete(_) => {}
+                Write::Put(key, value) => self.note(&mut state, key, value, now),
+                Write::Delete(_) => {}
             }
         }
         Some(answer)
@@ -376,15 +396,19 @@ impl Witness {
     /// Asks everybody for the right to act, as if each woke up at this moment.
     pub fn ask_everybody(&self, world: &World) {
         let mut state = self.lock();
-        if state.rights.len() < 2 {
+        if state.rights.is_empty() {
             return;
         }
-        state.counts.overlaps_asked += 1;
         let acting: Vec<_> = state
             .rights
             .iter()
             .filter_map(|(process, right)| right.permit().map(|permit| (*process, permit)))
             .collect();
+        let unapproved = |token: u64| self.premises.manual && !state.approved.contains(&token);
+        if let Some((who, permit)) = acting.iter().find(|(_, permit)| unapproved(permit.token.0)) {
+            let what = format!("{who} may act under {}", permit.token.0);
+            state.accuse(world, Promise::Approved, what);
+        }
         if let [(one, first), (other, second), ..] = acting[..] {
             let what = format!(
                 "{one} under {} for {:?} more, and {other} under {} for {:?}",
@@ -394,30 +418,66 @@ impl Witness {
         }
     }
 
-    /// Looks whether the claim is free for too long. Called from time to time.
+    /// Looks whether anything that should happen does not. Called from time to time.
     pub fn patrol(&self, world: &World, vault: &Vault) {
-        let (now, mut state) = (world.now(), self.lock());
         let head = vault.peek_primary(&self.premises.claim);
         let head = head.and_then(|entry| head_of(&entry.value));
-        let holder = head.and_then(|head| head.session);
-        let buried = holder.as_ref().is_none_or(|key| vault.peek_primary(key.key()).is_none());
-        let silent = holder.as_ref().and_then(|key| state.silent_since(key.key()));
+        self.patrol_holder(world, vault, head.as_ref());
+        self.patrol_claim(world, vault, head.as_ref().and_then(|head| head.session.as_ref()));
+    }
+
+    /// Whoever has the claim and is well may act, and leaves when somebody wishes so.
+    fn patrol_holder(&self, world: &World, vault: &Vault, head: Option<&Head>) {
+        let (now, ttl, mut state) = (world.now(), self.ttl(), self.lock());
+        let begun = head.filter(|head| head.state == claim::State::Held);
+        let well =
+            begun.and_then(|head| Some((head, state.well_since(head.session.as_ref()?.key())?)));
+        let (Some((head, well)), true) = (well, self.premises.calm && vault.is_up()) else {
+            state.idle_since = None;
+            return;
+        };
+        let since = well.max(state.store_up_since).max(self.quarantine_end(&state)) + ttl;
+        let acts = state
+            .rights
+            .values()
+            .any(|right| right.token().0 == head.token && right.permit().is_some());
+        if acts {
+            state.idle_since = None;
+        } else {
+            let idle = *state.idle_since.get_or_insert(now);
+            if now > idle.max(since) + 2 * ttl {
+                let what = format!("nobody acts under {} since {:.3} s", head.token, seconds(idle));
+                state.accuse(world, Promise::HolderActs, what);
+            }
+        }
+        if let Some((token, wished)) = state.wished
+            && token == head.token
+            && now > wished.max(since) + 2 * ttl
+        {
+            let what = format!("{token} was wished to leave at {:.3} s", seconds(wished));
+            state.accuse(world, Promise::WishHeard, what);
+        }
+    }
+
+    fn patrol_claim(&self, world: &World, vault: &Vault, holder: Option<&SessionKey>) {
+        let (now, mut state) = (world.now(), self.lock());
+        let buried = holder.is_none_or(|key| vault.peek_primary(key.key()).is_none());
+        let silent = holder.and_then(|key| state.silent_since(key.key()));
         state.vacant_since = match (buried, silent) {
             (true, _) => Some(state.vacant_since.unwrap_or(now)),
             (false, since) => since,
         };
         let (Some(vacant), true) = (state.vacant_since, self.premises.calm) else { return };
-        let ttl = u64::try_from(self.premises.ttl.as_nanos()).expect("seconds");
+        let ttl = self.ttl();
         let warm = |health: &Health| {
             let since = health.candidate_since.filter(|_| health.ills == 0 && !health.killed)?;
             Some(since.max(health.well_since) + ttl)
         };
         let Some(ready) = state.processes.values().filter_map(warm).min() else { return };
-        let mut since = vacant.max(ready).max(state.store_up_since + ttl);
-        if self.premises.class == Class::B {
-            since = since.max(state.epoch_since + 3 * ttl + 3_000 * MS);
-        }
-        let in_time = (ttl * 5 / 4 + ttl / 5) * 10 / 9 + 12 * Lane::GOOD.delay;
+        let since =
+            vacant.max(ready).max(state.store_up_since + ttl).max(self.quarantine_end(&state));
+        // The candidate's clock may be slow, its messages take their time, and so does this patrol.
+        let in_time = (ttl * 5 / 4 + ttl / 5) * 10 / 9 + 16 * Lane::GOOD.delay + PATROL;
         if vault.is_up() && now > since + in_time {
             let what = format!(
                 "free since {:.3} s, a candidate since {:.3} s, and still nobody has it",
@@ -428,13 +488,38 @@ impl Witness {
         }
     }
 
+    /// A wish or an approval lands.
+    fn note(&self, state: &mut State, key: &Key, value: &Value, now: Instant) {
+        let datum: Option<Datum> = serde_json::from_slice(value.as_bytes()).ok();
+        let beside = key.as_str().strip_prefix(self.premises.claim.as_str());
+        match (beside, datum) {
+            (Some("/wish"), Some(datum)) => state.wished = Some((datum.token, now)),
+            (Some("/approval"), Some(datum)) => {
+                state.approved.insert(datum.token);
+            }
+            _ => {}
+        }
+    }
+
+    fn ttl(&self) -> Instant {
+        u64::try_from(self.premises.ttl.as_nanos()).expect("seconds")
+    }
+
+    /// When everybody who has been in contact since then is out of quarantine.
+    fn quarantine_end(&self, state: &State) -> Instant {
+        match self.premises.class {
+            Class::A | Class::S => 0,
+            Class::B => state.epoch_since + 3 * self.ttl() + 3_000 * MS,
+        }
+    }
+
     fn check_burial(&self, state: &mut State, world: &World, key: &Key, landing: &Landing<'_>) {
         let Some(owner) = state.sessions.get(key).map(|owner| owner.process) else { return };
         if owner == landing.process {
             return;
         }
         state.counts.burials += 1;
-        let ttl = u64::try_from(self.premises.ttl.as_nanos()).expect("seconds");
+        let ttl = self.ttl();
         let Some(health) = state.processes.get(&owner) else { return };
         if health.session.as_ref() != Some(key) {
             return;
@@ -477,6 +562,13 @@ impl State {
         }
     }
 
+    /// Since when the process that lives in this session is well.
+    fn well_since(&self, session: &Key) -> Option<Instant> {
+        let health = self.processes.get(&self.sessions.get(session)?.process)?;
+        let lives = health.session.as_ref() == Some(session) && !health.killed;
+        (lives && health.ills == 0).then_some(health.well_since.max(health.candidate_since?))
+    }
+
     fn silent_since(&self, session: &Key) -> Option<Instant> {
         let owner = self.sessions.get(session)?;
         self.processes.get(&owner.process)?.silent_since
@@ -487,10 +579,18 @@ impl State {
         let Some(after) = head_of(after) else {
             return self.accuse(world, Promise::SeenState, "the head is no head".into());
         };
-        let (number, token, session) = match before.and_then(head_of) {
-            Some(before) => (before.number, before.token, before.session),
+        let before = before.and_then(head_of);
+        let (number, token, session) = match &before {
+            Some(before) => (before.number, before.token, before.session.clone()),
             None => (0, 0, None),
         };
+        // Whoever takes a claim or gives it up carries over what it finds.
+        let text = |head: &Head| head.body.as_ref().map(|body| body.get().to_owned());
+        let carries = after.session != session || after.token != token;
+        if carries && before.as_ref().and_then(text) != text(&after) {
+            let what = format!("{} did not carry over what it found", after.number);
+            self.accuse(world, Promise::SeenState, what);
+        }
         if after.number != number + 1 {
             let what = format!("{} landed on {number}", after.number);
             self.accuse(world, Promise::SeenState, what);

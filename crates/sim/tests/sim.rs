@@ -1,5 +1,7 @@
 //! What the simulator shows, and that it would show more.
 
+#[path = "sim/driver.rs"]
+mod driver;
 #[path = "sim/gate.rs"]
 mod gate;
 #[path = "sim/model.rs"]

@@ -27,6 +27,8 @@ pub struct Chain {
     open: Option<Link>,
     /// Somebody else has moved the head. There is no way back, even if the store forgets it.
     moved: bool,
+    /// It is being given up, or has been: nothing else is written any more.
+    released: bool,
 }
 
 /// One commit of the chain.
@@ -65,7 +67,7 @@ impl Chain {
         epoch: Epoch,
     ) -> Self {
         let session = session.clone();
-        Self { claim, session, head, version, epoch, open: None, moved: false }
+        Self { claim, session, head, version, epoch, open: None, moved: false, released: false }
     }
 
     /// The head as this chain knows it: what the last commit that is known to be done wrote.
@@ -96,21 +98,26 @@ impl Chain {
         body: Option<Box<RawValue>>,
         writes: Vec<Write>,
     ) -> Result<Version, ChainError> {
-        let head = Head { body, ..self.next() };
-        self.append(head, writes).await
+        self.check_kept()?;
+        self.append(|head| Head { body, ..head }, writes).await
     }
 
     /// Lets a holder that waited begin.
     pub(crate) async fn begin(&mut self) -> Result<Version, ChainError> {
-        let head = Head { state: State::Held, ..self.next() };
-        self.append(head, Vec::new()).await
+        self.check_kept()?;
+        self.append(|head| Head { state: State::Held, ..head }, Vec::new()).await
     }
 
-    /// Gives the claim up; its token stays. The caller has stopped acting before.
+    /// Gives the claim up; its token stays. The caller has stopped acting before. May be called again if it
+    /// was not sent; nothing else can be written from then on.
     pub async fn release(&mut self) -> Result<Version, ChainError> {
-        let head = Head { session: None, state: State::Free, ..self.next() };
+        self.settle().await?;
+        if self.head.session.is_none() {
+            return Ok(self.version);
+        }
+        self.released = true;
         let notes = self.claim.notes().map(Write::Delete);
-        self.append(head, notes.into()).await
+        self.append(|head| Head { session: None, state: State::Free, ..head }, notes.into()).await
     }
 
     /// Waits until nothing is open.
@@ -121,18 +128,22 @@ impl Chain {
         Ok(())
     }
 
-    fn next(&self) -> Head {
-        Head { number: self.head.number + 1, ..self.head.clone() }
+    fn check_kept(&self) -> Result<(), ChainError> {
+        if self.released { Err(ChainError::Moved) } else { Ok(()) }
     }
 
-    async fn append(&mut self, head: Head, writes: Vec<Write>) -> Result<Version, ChainError> {
+    /// Settles what is open, and then writes the head, changed, and the rest.
+    async fn append(
+        &mut self,
+        change: impl FnOnce(Head) -> Head,
+        writes: Vec<Write>,
+    ) -> Result<Version, ChainError> {
         self.settle().await?;
         if self.moved {
             return Err(ChainError::Moved);
         }
-        // The number may have moved on while something open was settled.
-        let number = self.head.number + 1;
-        let head = Head { number, nonce: Nonce(self.session.machine().random()), ..head };
+        let nonce = Nonce(self.session.machine().random());
+        let head = Head { number: self.head.number + 1, nonce, ..change(self.head.clone()) };
         let mut guard = Condition::At(self.claim.key().clone(), self.version);
         if mutant::active(Mutant::GuardWithoutChain) {
             guard = Condition::Present(self.session.key().key().clone());
@@ -189,6 +200,8 @@ impl Chain {
             return self.undone(ChainError::Moved);
         } else if mutant::active(Mutant::DecideAnew) {
             return self.undone(ChainError::NotSent("it was not found".into()));
+        } else {
+            machine.sleep(ttl.pause()).await;
         }
         Ok(())
     }

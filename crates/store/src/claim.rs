@@ -20,13 +20,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::chain::Chain;
+use crate::error::unread;
 use crate::machine::within;
 use crate::session::{NodeId, Session, SessionKey, hex};
 use crate::{
-    Commit, CommitError, Condition, Entry, Key, Range, Refusal, ScanError, Store, Value, Version,
+    Commit, CommitError, Condition, Entry, Key, Refusal, ScanError, Store, Value, Version,
 };
 
 const FORMAT: Format = Format(1);
+
+/// Tokens are microseconds since 1970, and chains count commits: neither ever gets here.
+const NUMBER_MAX: u64 = u64::MAX / 2;
 
 /// What a claim says.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -147,22 +151,27 @@ impl Claim {
 
     /// Looks at the claim, and at what was written beside it.
     pub async fn look(&self, store: &Store) -> Result<Sight, ScanError> {
-        let beside = Range::prefix(&format!("{}/", self.head));
-        let beside = store.scan(beside, 2).await?.entries;
-        let note = |key: &Key| {
-            let entry = beside.iter().find(|entry| entry.key == *key)?;
-            decode::<Note>(entry.value.as_bytes(), FORMAT).ok().map(|note| Token(note.token))
-        };
-        let (wish, approval) = (note(&self.wish), note(&self.approval));
-        // The head comes last: what is said of it is not older than what was said beside it.
-        let (head, version) = match store.get(&self.head).await? {
+        let (head, wish, approval) =
+            tokio::join!(store.get(&self.head), store.get(&self.wish), store.get(&self.approval));
+        let (head, version) = match head? {
             Some(Entry { value, version, .. }) => {
                 let head = Head::from_value(&value)
                     .map_err(|why| ScanError::Corrupt(format!("{}: {why}", self.head)))?;
+                if head.token.max(head.number) > NUMBER_MAX {
+                    let why =
+                        format!("{}: its numbers are beyond all that is ever reached", self.head);
+                    return Err(ScanError::Corrupt(why));
+                }
                 (head, Some(version))
             }
             None => (Head::first(), None),
         };
+        // They name the token that they are about, so it does not matter which was read first.
+        let token = |entry: Option<Entry>| {
+            let note: Note = decode(entry?.value.as_bytes(), FORMAT).ok()?;
+            Some(Token(note.token))
+        };
+        let (wish, approval) = (token(wish?), token(approval?));
         Ok(Sight { head, version, wish, approval })
     }
 
@@ -171,6 +180,8 @@ impl Claim {
     /// call is current if this succeeds: nobody has written in between.
     pub async fn take(&self, seen: &Sight, by: &Session, state: State) -> Result<Chain, TakeError> {
         let epoch = by.trusted_epoch().map_err(|wait| TakeError::Quarantine { left: wait.left })?;
+        // Whatever right this session had to it is over.
+        by.rescind(&self.head);
         let machine = by.machine();
         let head = Head {
             session: Some(by.key().clone()),
@@ -249,13 +260,4 @@ impl Claim {
 fn note(key: &Key, token: u64, by: &str) -> Commit {
     let note = Note { token, by: by.to_owned() };
     Commit::new().put(key.clone(), encode(FORMAT, &note))
-}
-
-/// A commit that could not be made because the claim could not be read.
-fn unread(why: ScanError) -> CommitError {
-    match why {
-        ScanError::Refused(why) => CommitError::Refused(why),
-        ScanError::Unavailable(why) => CommitError::Unavailable(why),
-        ScanError::Corrupt(why) => CommitError::Corrupt(why),
-    }
 }

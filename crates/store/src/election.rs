@@ -19,8 +19,8 @@ use tokio::sync::watch;
 use crate::chain::{Chain, ChainError};
 use crate::claim::{Claim, Head, Sight, State, TakeError};
 use crate::machine::within;
-use crate::session::{End, Session, SessionKey};
-use crate::{Epoch, Hints, Version, Write};
+use crate::session::{End, Roster, Session, SessionKey};
+use crate::{Epoch, Hints, ScanError, Version, Write};
 
 /// How a candidate becomes a holder that may act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,9 @@ pub struct Election {
     claim: Claim,
     mode: Mode,
     hints: Hints,
+    roster: watch::Receiver<Roster>,
+    /// When it looked last.
+    looked: Reading,
     /// The token that it gave up because somebody wished so, and when: others go first.
     yielded: Option<(Token, Reading)>,
     /// What a take was conditional on that was never answered. It may still land.
@@ -60,6 +63,17 @@ impl From<&Head> for Standing {
     }
 }
 
+/// Why there is nothing to campaign for any more.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Defeat {
+    /// The session has ended: open a new one.
+    #[error("the session has ended")]
+    Ended(End),
+    /// The claim cannot be read: have a person look, or upgrade.
+    #[error("the claim cannot be read: {0}")]
+    Corrupt(String),
+}
+
 /// What a candidate does next.
 enum Step {
     Take,
@@ -70,18 +84,19 @@ impl Election {
     /// A candidate in this session.
     pub fn new(session: &Session, claim: Claim, mode: Mode) -> Self {
         let hints = session.store().watch(claim.key().as_str());
+        let (roster, looked) = (session.roster(), session.machine().reading());
         let session = session.clone();
-        Self { session, claim, mode, hints, yielded: None, unclear: None }
+        Self { session, claim, mode, hints, roster, looked, yielded: None, unclear: None }
     }
 
     /// Waits until this node has the claim and may begin, or its session has ended. May be dropped at
     /// any moment; call it again, or [`Election::leave`].
-    pub async fn campaign(&mut self) -> Result<Holding, End> {
+    pub async fn campaign(&mut self) -> Result<Holding, Defeat> {
         let session = self.session.clone();
         tokio::select! {
             biased;
-            end = session.ended() => Err(end),
-            holding = self.win() => Ok(holding),
+            end = session.ended() => Err(Defeat::Ended(end)),
+            won = self.win() => won,
         }
     }
 
@@ -93,33 +108,42 @@ impl Election {
 
     /// Ends the candidacy while the session lives on: makes sure that this node neither has the claim
     /// nor gets it later by a commit that is still on its way.
-    pub async fn leave(self) -> Result<(), ChainError> {
+    pub async fn leave(&mut self) -> Result<(), ChainError> {
+        // Whatever right it had is over, also if somebody kept it.
+        self.session.rescind(self.claim.key());
         loop {
             if self.session.end().is_some() {
                 return Ok(());
             }
-            let Some(seen) = self.look().await else {
+            let Some(seen) = self.look().await.map_err(ChainError::Corrupt)? else {
                 self.pause().await;
                 continue;
             };
             if seen.head.session.as_ref() == Some(self.session.key()) {
                 // Not an adoption: nothing is done under it, so no quarantine matters.
                 let Some(version) = seen.version else { return Ok(()) };
-                let epoch = self.session.store().epoch();
-                let mut chain = Chain::new(self.claim, &self.session, seen.head, version, epoch);
-                return chain.release().await.map(|_| ());
+                let (claim, epoch) = (self.claim.clone(), self.session.store().epoch());
+                let mut chain = Chain::new(claim, &self.session, seen.head, version, epoch);
+                match chain.release().await {
+                    Ok(_) => return Ok(()),
+                    // A commit of ours was on its way, or the read was old: look again.
+                    Err(ChainError::Moved | ChainError::NotSent(_)) => self.pause().await,
+                    Err(why) => return Err(why),
+                }
+                continue;
             }
-            if self.unclear.as_ref().is_none_or(|sent| sent.version != seen.version) {
+            if self.unclear.as_ref().is_none_or(|sent| seen.version > sent.version) {
                 // The head has moved on since our last attempt, which can no longer land.
+                self.unclear = None;
                 return Ok(());
             }
             self.bump(&seen).await;
         }
     }
 
-    /// Who has the claim.
+    /// Who has the claim, if that can be read now.
     pub async fn standing(&self) -> Option<Standing> {
-        self.look().await.map(|seen| (&seen.head).into())
+        self.look().await.ok()?.map(|seen| (&seen.head).into())
     }
 
     /// Waits until somebody else has it, or in another way, than in `last`.
@@ -132,9 +156,10 @@ impl Election {
         }
     }
 
-    async fn win(&mut self) -> Holding {
+    async fn win(&mut self) -> Result<Holding, Defeat> {
         loop {
-            let Some(seen) = self.look().await else {
+            self.looked = self.session.machine().reading();
+            let Some(seen) = self.look().await.map_err(Defeat::Corrupt)? else {
                 self.pause().await;
                 continue;
             };
@@ -145,32 +170,29 @@ impl Election {
                     continue;
                 }
             };
-            let chain = match taken {
-                Ok(chain) => chain,
-                Err(TakeError::NotFree) => continue,
+            match taken {
+                Ok(chain) => {
+                    if let Some(holding) = self.begin(chain).await? {
+                        return Ok(holding);
+                    }
+                }
                 Err(TakeError::Quarantine { left }) => {
                     self.wait(left.min(self.session.ttl().poll())).await;
-                    continue;
                 }
-                Err(TakeError::Unclear | TakeError::Refused(_)) => {
+                Err(TakeError::NotFree | TakeError::Unclear | TakeError::Refused(_)) => {
                     self.pause().await;
-                    continue;
                 }
-            };
-            if let Some(holding) = self.begin(chain).await {
-                return holding;
             }
         }
     }
 
     /// What to do about a claim that looks like this.
-    fn next(&self, seen: &Sight) -> Step {
+    fn next(&mut self, seen: &Sight) -> Step {
         let (ttl, poll) = (self.session.ttl(), Step::Wait(self.session.ttl().poll()));
-        let mut roster = self.session.roster();
         let is_free = match &seen.head.session {
             // Taken by a commit whose answer did not come, or in another epoch.
             Some(holder) if holder == self.session.key() => true,
-            Some(holder) => !roster.borrow_and_update().contains(holder),
+            Some(holder) => !self.roster.borrow_and_update().contains(holder),
             None => true,
         };
         // Who has not much time left could not do much with it.
@@ -190,49 +212,79 @@ impl Election {
     }
 
     async fn take(&mut self, seen: &Sight) -> Result<Chain, TakeError> {
+        if !self.is_abandoned(seen).await {
+            return Err(TakeError::NotFree);
+        }
         let state = match self.mode {
             Mode::Automatic => State::Held,
             Mode::Manual => State::Waiting,
         };
-        self.unclear = Some(seen.clone());
+        let former = self.unclear.replace(seen.clone());
         let taken = self.claim.take(seen, &self.session, state).await;
-        if !matches!(taken, Err(TakeError::Unclear)) {
-            self.unclear = None;
+        match taken {
+            Ok(_) => self.unclear = None,
+            Err(TakeError::Unclear) => {}
+            // This one was not done; one before it may still be on its way.
+            Err(TakeError::NotFree | TakeError::Quarantine { .. } | TakeError::Refused(_)) => {
+                self.unclear = former;
+            }
         }
         taken
     }
 
+    /// The roster may be older than the claim, and not know a session that has just been opened.
+    async fn is_abandoned(&self, seen: &Sight) -> bool {
+        let Some(holder) =
+            seen.head.session.as_ref().filter(|holder| *holder != self.session.key())
+        else {
+            return true;
+        };
+        let read = self.session.store().get(holder.key());
+        let read = within(self.session.machine(), self.session.ttl().timeout(), read).await;
+        matches!(read, Some(Ok(None)))
+    }
+
     /// From having the claim to being allowed to act. `None` if it was given up on the way.
-    async fn begin(&mut self, mut chain: Chain) -> Option<Holding> {
+    async fn begin(&mut self, mut chain: Chain) -> Result<Option<Holding>, Defeat> {
         while chain.head().state == State::Waiting {
-            let seen = self.look().await;
+            self.looked = self.session.machine().reading();
+            let seen = self.look().await.map_err(Defeat::Corrupt)?;
             let token = Some(chain.token());
-            match seen {
+            let done = match seen {
                 // The store has forgotten about it.
-                Some(seen) if Some(seen.head.token()) != token => return None,
+                Some(seen) if Some(seen.head.token()) != token => return Ok(None),
                 Some(seen) if seen.wish == token => {
                     let now = self.session.machine().reading();
                     self.yielded = token.map(|token| (token, now));
-                    chain.release().await.ok();
-                    return None;
+                    release(&self.session, &mut chain).await.ok();
+                    return Ok(None);
                 }
-                Some(seen) if seen.approval == token => {
-                    chain.begin().await.ok()?;
+                Some(seen) if seen.approval == token => chain.begin().await,
+                Some(_) | None => {
+                    self.wait(self.session.ttl().poll()).await;
+                    continue;
                 }
-                Some(_) | None => self.wait(self.session.ttl().poll()).await,
+            };
+            match done {
+                Ok(_) => {}
+                Err(ChainError::NotSent(_)) => self.pause().await,
+                Err(_) => return Ok(None),
             }
         }
-        Some(Holding::new(&self.session, self.claim.clone(), chain))
+        Ok(Some(Holding::new(&self.session, self.claim.clone(), chain)))
     }
 
-    async fn look(&self) -> Option<Sight> {
+    /// One look; `None` if the store does not answer, and an error if what it says cannot be read.
+    async fn look(&self) -> Result<Option<Sight>, String> {
         let look = self.claim.look(self.session.store());
-        match within(self.session.machine(), self.session.ttl().timeout(), look).await? {
-            Ok(seen) => Some(seen),
-            Err(why) => {
+        match within(self.session.machine(), self.session.ttl().timeout(), look).await {
+            Some(Ok(seen)) => Ok(Some(seen)),
+            Some(Err(ScanError::Corrupt(why))) => Err(why),
+            Some(Err(why)) => {
                 tracing::debug!(%why, claim = %self.claim.key(), "the claim could not be read");
-                None
+                Ok(None)
             }
+            None => Ok(None),
         }
     }
 
@@ -244,20 +296,34 @@ impl Election {
         self.pause().await;
     }
 
-    /// Waits for a hint about the claim or the sessions, and not longer than this.
+    /// Waits for a hint about the claim or the sessions, and not longer than this; but for a pause since the
+    /// last look, since a busy holder gives many hints.
     async fn wait(&mut self, longest: Duration) {
-        let mut roster = self.session.roster();
-        roster.mark_unchanged();
+        let machine = self.session.machine();
+        let passed = machine.reading().most_since(self.looked);
+        machine.sleep(self.session.ttl().pause().saturating_sub(passed)).await;
         tokio::select! {
             biased;
             () = self.hints.changed() => {}
-            _ = roster.changed() => {}
+            _ = self.roster.changed() => {}
             () = self.session.machine().sleep(longest) => {}
         }
     }
 
     async fn pause(&self) {
         self.session.machine().sleep(self.session.ttl().pause()).await;
+    }
+}
+
+/// Frees a claim, however often the store cannot be reached.
+async fn release(session: &Session, chain: &mut Chain) -> Result<(), ChainError> {
+    loop {
+        match chain.release().await {
+            Err(ChainError::NotSent(_)) if session.end().is_none() => {
+                session.machine().sleep(session.ttl().pause()).await;
+            }
+            done => return done.map(|_| ()),
+        }
     }
 }
 
@@ -270,6 +336,7 @@ pub struct Holding {
 
 impl Holding {
     fn new(session: &Session, claim: Claim, chain: Chain) -> Self {
+        session.entitle(claim.key(), chain.token());
         let right = Right(Arc::new(Shared {
             token: chain.token(),
             epoch: chain.epoch().clone(),
@@ -301,7 +368,7 @@ impl Holding {
     /// Stops acting, and then frees the claim.
     pub async fn release(&mut self) -> Result<(), ChainError> {
         self.right.finish(Over::Released);
-        self.chain.release().await.map(|_| ())
+        release(&self.right.0.session, &mut self.chain).await
     }
 }
 
@@ -344,7 +411,8 @@ impl Right {
     pub fn permit(&self) -> Option<Permit> {
         let over = self.0.over.borrow().is_some_and(|over| over != Over::Wished);
         let valid_for = self.0.session.valid_for();
-        let good = !over && self.is_trusted() && !valid_for.is_zero();
+        let entitled = self.0.session.is_entitled(self.0.claim.key(), self.0.token);
+        let good = !over && entitled && self.is_trusted() && !valid_for.is_zero();
         good.then_some(Permit { token: self.0.token, valid_for })
     }
 

@@ -53,6 +53,15 @@ pub enum ScanError {
     Corrupt(String),
 }
 
+/// A commit that could not be made because what it rests on could not be read.
+pub(crate) fn unread(why: ScanError) -> CommitError {
+    match why {
+        ScanError::Refused(why) => CommitError::Refused(why),
+        ScanError::Unavailable(why) => CommitError::Unavailable(why),
+        ScanError::Corrupt(why) => CommitError::Corrupt(why),
+    }
+}
+
 /// What is wrong with a request, found before anything was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the sentences below are the documentation of each field")]

@@ -14,21 +14,24 @@ mod keeper;
 mod record;
 mod roster;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use engine::lease::{Author, Holder, Nonce, Observer, Reading, Ttl};
+use engine::lease::{Author, Holder, Nonce, Observer, Reading, Token, Ttl};
 use engine::limits::INCARNATIONS_MAX;
 use engine::mutant::{self, Mutant};
 use tokio::sync::watch;
 
 pub use keeper::Keeper;
 pub(crate) use record::hex;
+use record::millis;
 pub use record::{BadNodeId, Node, NodeId, SessionKey, SessionRecord};
+use roster::raise_longest;
 pub use roster::{Roster, Seen, bury, bury_local};
 
 use crate::machine::{Machine, within};
-use crate::{Commit, CommitError, Condition, Epoch, Refusal, ScanError, Store, Version};
+use crate::{Commit, CommitError, Condition, Epoch, Key, Refusal, ScanError, Store, Version};
 
 /// A node's session. Clones are the same session.
 #[derive(Clone)]
@@ -42,6 +45,8 @@ struct Shared {
     observer: Mutex<Observer<SessionKey, Version>>,
     end: watch::Sender<Option<End>>,
     roster: watch::Sender<Roster>,
+    /// The claims that it has a right to, and under which token: one at a time for each.
+    rights: Mutex<BTreeMap<Key, Token>>,
 }
 
 /// How a session ended.
@@ -102,8 +107,7 @@ impl Session {
             match Self::create(store, machine, node, &mut drawn).await? {
                 Some(created) => break created,
                 None if drawn.len() == INCARNATIONS_MAX => {
-                    let why =
-                        format!("{INCARNATIONS_MAX} sessions were sent, and none was answered");
+                    let why = format!("it was asked for a session {INCARNATIONS_MAX} times");
                     return Err(SessionError::Unavailable(why));
                 }
                 None => {}
@@ -136,11 +140,16 @@ impl Session {
             };
         }
         drawn.push(key.clone());
+        match within(machine, node.ttl.timeout(), raise_longest(store, node.ttl)).await {
+            Some(Ok(())) => {}
+            Some(Err(CommitError::Unknown(_))) | None => return Ok(None),
+            Some(Err(why)) => return Err(why.into()),
+        }
         let nonce = Nonce(machine.random());
         let record = SessionRecord {
             url: node.url.clone(),
             roles: node.roles.clone(),
-            ttl_ms: u64::try_from(node.ttl.length().as_millis()).expect("a lease ends some day"),
+            ttl_ms: millis(node.ttl),
             beat: 1,
             nonce,
             wall_us: machine.wall_us(),
@@ -153,12 +162,10 @@ impl Session {
         let commit = Commit::new().when(free).put(key.key().clone(), record.to_value());
         let version = match within(machine, node.ttl.timeout(), store.commit(commit)).await {
             Some(Ok(version)) => version,
-            Some(Err(CommitError::Refused(why))) => return Err(why.into()),
-            Some(Err(CommitError::Corrupt(why))) => return Err(SessionError::Corrupt(why)),
-            Some(Err(CommitError::Unavailable(why))) => return Err(SessionError::Unavailable(why)),
             Some(Err(CommitError::Conflict(_) | CommitError::Unknown(_))) | None => {
                 return Ok(None);
             }
+            Some(Err(why)) => return Err(why.into()),
         };
         holder.won(nonce, machine.reading());
         let session = Self(Arc::new(Shared {
@@ -169,6 +176,7 @@ impl Session {
             observer: Mutex::new(Observer::new(node.ttl)),
             end: watch::Sender::new(None),
             roster: watch::Sender::new(Roster::default()),
+            rights: Mutex::default(),
         }));
         let keeper = Keeper::new(session.clone(), record, version);
         Ok(Some((session, keeper)))
@@ -234,6 +242,8 @@ impl Session {
             if left.is_zero() {
                 return;
             }
+            // In slices: what one waits by may stand still while the machine sleeps.
+            let left = left.min(self.ttl().pause());
             tokio::select! {
                 biased;
                 _ = self.ended() => return,
@@ -280,6 +290,25 @@ impl Session {
         if left.is_zero() { Ok(epoch) } else { Err(Quarantine { left }) }
     }
 
+    /// From now on this is its right to a claim, and no other.
+    pub(crate) fn entitle(&self, claim: &Key, token: Token) {
+        self.rights().insert(claim.clone(), token);
+    }
+
+    /// It has no right to a claim any more.
+    pub(crate) fn rescind(&self, claim: &Key) {
+        self.rights().remove(claim);
+    }
+
+    /// Whether this is its right to a claim.
+    pub(crate) fn is_entitled(&self, claim: &Key, token: Token) -> bool {
+        self.rights().get(claim) == Some(&token)
+    }
+
+    fn rights(&self) -> MutexGuard<'_, BTreeMap<Key, Token>> {
+        self.0.rights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn finish(&self, how: End) {
         self.0.end.send_if_modified(|end| {
             let first = end.is_none();
@@ -306,6 +335,17 @@ impl Session {
 
     fn observer(&self) -> MutexGuard<'_, Observer<SessionKey, Version>> {
         self.0.observer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<CommitError> for SessionError {
+    fn from(why: CommitError) -> Self {
+        match why {
+            CommitError::Refused(why) => Self::Refused(why),
+            CommitError::Corrupt(why) => Self::Corrupt(why),
+            CommitError::Unavailable(why) | CommitError::Unknown(why) => Self::Unavailable(why),
+            CommitError::Conflict(why) => Self::Unavailable(why.to_string()),
+        }
     }
 }
 

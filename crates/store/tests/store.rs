@@ -11,6 +11,7 @@ mod store {
     mod mutant;
     mod open;
     mod random;
+    mod session;
     mod suite;
     mod torn;
     mod view;

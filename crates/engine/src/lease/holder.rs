@@ -43,7 +43,7 @@ impl Holder {
     /// A renewal is about to be sent.
     pub fn sending(&mut self, nonce: Nonce, now: Reading) {
         if self.sent.len() == RENEWALS_REMEMBERED_MAX {
-            // To forget one only means not to be credited for it.
+            // To forget one only means not to be credited for it; the record stays ours.
             self.sent.pop_front();
         }
         self.sent.push_back((nonce, now));

@@ -10,7 +10,9 @@
 //! Quarantine is for stores that may forget. When such a store fails over, a renewal or a claim that
 //! was acknowledged may be gone, and its author acts on. The author's last acknowledgement came before
 //! the new epoch answered anybody, or within `lag` of it (a former primary may not know yet); so
-//! whoever has been in contact with the new epoch for 1.25·(T + lag) knows that it has stopped. A
+//! whoever has been in contact with the new epoch for 1.25·(T + lag) knows that it has stopped. T is
+//! the longest that any session ever had: the author's own record may be gone, so the store keeps that
+//! number apart. A
 //! process that has just started cannot know how young the epoch is, and waits as well. So does a
 //! holder: what it has may have been given to another by the former primary.
 
@@ -41,8 +43,10 @@ pub struct Look<K, V> {
     pub epoch: String,
     /// What the store's acknowledgements are worth.
     pub memory: Memory,
-    /// Every session there is, with its version and its T.
-    pub sessions: Vec<(K, V, Ttl)>,
+    /// Every session there is, with its version and its T; `None` if that cannot be read.
+    pub sessions: Vec<(K, V, Option<Ttl>)>,
+    /// The longest T that any session ever had, as far as the store knows.
+    pub longest: Option<Ttl>,
 }
 
 /// What one observer has seen.
@@ -53,7 +57,7 @@ pub struct Observer<K: Ord, V> {
     watched: BTreeMap<K, Watched<V>>,
     epoch: Option<String>,
     quarantined: Option<Reading>,
-    /// The longest T in sight.
+    /// The longest T that it ever heard of.
     longest: Ttl,
 }
 
@@ -68,6 +72,11 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
             quarantined: None,
             longest: own,
         }
+    }
+
+    /// The store has answered something else than a look.
+    pub fn answered(&mut self, now: Reading) {
+        self.contact.answered(now);
     }
 
     /// Takes in a look.
@@ -87,13 +96,15 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
         }
         let since =
             if mutant::active(Mutant::PatienceFromAsking) { look.asked } else { look.arrived };
+        let readable = look.sessions.iter().filter_map(|(_, _, ttl)| *ttl);
+        self.longest = readable.chain(look.longest).fold(self.longest, Ttl::max);
         let mut watched = BTreeMap::new();
         for (session, version, ttl) in look.sessions {
+            let ttl = ttl.unwrap_or(Ttl::LONGEST);
             let former = self.watched.remove(&session).filter(|former| former.version == version);
             watched.insert(session, former.unwrap_or(Watched { version, ttl, since }));
         }
         self.watched = watched;
-        self.longest = self.watched.values().map(|watched| watched.ttl).fold(self.own, Ttl::max);
     }
 
     /// The sessions that stood still for the whole patience and may be buried now, each at this version
@@ -215,9 +226,10 @@ mod tests {
 
         fn look(&mut self, version: u32, length: f64) {
             let (asked, arrived) = (at((self.now - 0.1).max(0.0)), at(self.now));
-            let sessions = vec![("other", version, ttl(length))];
+            let sessions = vec![("other", version, Some(ttl(length)))];
             let epoch = self.epoch.to_owned();
-            self.observer.see(Look { asked, arrived, epoch, memory: self.memory, sessions });
+            let memory = self.memory;
+            self.observer.see(Look { asked, arrived, epoch, memory, sessions, longest: None });
         }
 
         /// Looks every half second until `end`, and tells when "other" became overdue.
@@ -289,6 +301,16 @@ mod tests {
         let mut bench = Bench::new();
         bench.memory = Memory::MayForget;
         bench.look(7, 8.0);
+        let whole = (8.0 + FAILOVER_LAG.as_secs_f64()) * 1.25;
+        assert_eq!(bench.observer.quarantine_left(at(0.0)), secs(whole));
+    }
+
+    #[test]
+    fn a_lease_that_is_no_longer_in_sight_is_not_forgotten() {
+        let mut bench = Bench::new();
+        bench.memory = Memory::MayForget;
+        bench.look(7, 8.0);
+        bench.look(8, 4.0);
         let whole = (8.0 + FAILOVER_LAG.as_secs_f64()) * 1.25;
         assert_eq!(bench.observer.quarantine_left(at(0.0)), secs(whole));
     }

@@ -79,7 +79,8 @@ impl Rules {
             arrived: self.rates.contender.at(arrived),
             epoch: String::new(),
             memory: Memory::Keeps,
-            sessions: vec![((), version, ttl())],
+            sessions: vec![((), version, Some(ttl()))],
+            longest: None,
         }
     }
 

@@ -4,6 +4,7 @@
 //! sessions when a hint comes, at the latest every T/10, and buries those whose time is over. Both may
 //! be dropped at any moment: what was in flight then counts as unknown, as it does after a timeout.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use engine::lease::{Author, Look, Memory, Nonce, Reading};
@@ -12,7 +13,7 @@ use super::record::SESSIONS;
 use super::roster::{Roster, bury, read_all};
 use super::{End, Session, SessionError, SessionKey, SessionRecord};
 use crate::machine::within;
-use crate::{Class, Commit, CommitError, Condition, Version};
+use crate::{Class, Commit, CommitError, Condition, ScanError, Version};
 
 /// The work that keeps a session alive. Run it until it returns.
 pub struct Keeper {
@@ -49,22 +50,33 @@ impl Keeper {
     /// not count: nobody keeps them.
     pub(super) async fn settle_in(&mut self, drawn: &[SessionKey]) -> Result<(), SessionError> {
         let session = self.beat.session.clone();
+        let lookout = &mut self.lookout;
+        let others = async {
+            lookout.begin().await?;
+            tokio::select! {
+                biased;
+                () = lookout.run() => unreachable!("the lookout has no end"),
+                alone = alone(&session, drawn) => alone,
+            }
+        };
         let alone = tokio::select! {
             biased;
             _ = session.ended() => Err(SessionError::Unavailable("the session was lost".into())),
             () = self.beat.run(|| true) => Err(SessionError::Unavailable("the session was lost".into())),
-            () = self.lookout.run() => unreachable!("the lookout has no end"),
-            alone = alone(&session, drawn) => alone,
+            alone = others => alone,
         };
         self.beat.record.joining = false;
         alone
     }
 }
 
-/// Waits until the roster shows no other session of this node, or one that moves.
+/// Waits until the roster shows no other session of this node, or one that moves twice: once it may, when
+/// a renewal of a dead one comes late.
 async fn alone(session: &Session, drawn: &[SessionKey]) -> Result<(), SessionError> {
     let mut roster = session.roster();
+    roster.mark_changed();
     let mut former = Roster::default();
+    let mut moves: BTreeMap<SessionKey, u32> = BTreeMap::new();
     loop {
         if roster.changed().await.is_err() {
             return Err(SessionError::Unavailable("the session is gone".into()));
@@ -76,7 +88,15 @@ async fn alone(session: &Session, drawn: &[SessionKey]) -> Result<(), SessionErr
                 continue;
             }
             others += 1;
-            if former.version(key).is_some_and(|version| version != seen.version) {
+            if former.version(key).is_none() {
+                tracing::info!(session = %key, "a former session of this node is there: waiting until it moves or its time is over");
+            }
+            if former.version(key).is_none_or(|version| version == seen.version) {
+                continue;
+            }
+            let times = moves.entry(key.clone()).or_default();
+            *times += 1;
+            if *times > 1 {
                 let url = seen.record.as_ref().and_then(|record| record.url.clone());
                 return Err(SessionError::AlreadyLive { other: key.clone(), url });
             }
@@ -142,6 +162,7 @@ impl Beat {
             Some(Ok(version)) => {
                 self.version = version;
                 self.session.won(nonce);
+                self.session.observer().answered(self.session.now());
                 Renewal::Done
             }
             Some(Err(CommitError::Unavailable(why))) => {
@@ -170,10 +191,14 @@ impl Beat {
         let Some(Ok(found)) = within(self.session.machine(), timeout, read).await else {
             return Renewal::Open;
         };
-        if let Some(entry) = found
-            && let Ok(record) = SessionRecord::from_value(&entry.value)
-            && self.session.won(record.nonce) == Author::Me
-        {
+        self.session.observer().answered(self.session.now());
+        if let Some(entry) = found {
+            // Nobody else writes this key. One of long ago gives no credit, but is ours to go on from.
+            if let Ok(record) = SessionRecord::from_value(&entry.value)
+                && self.session.won(record.nonce) == Author::Unknown
+            {
+                tracing::debug!("a renewal of long ago was found");
+            }
             self.version = entry.version;
             return Renewal::Open;
         }
@@ -189,14 +214,39 @@ struct Lookout {
 }
 
 impl Lookout {
+    /// The first look. Whoever cannot look at the others for T takes no part.
+    async fn begin(&mut self) -> Result<(), SessionError> {
+        let (ttl, machine) = (self.session.ttl(), self.session.machine().clone());
+        let begun = self.session.now();
+        loop {
+            match self.look().await {
+                Ok(roster) => {
+                    self.session.0.roster.send_replace(roster);
+                    return Ok(());
+                }
+                Err(ScanError::Unavailable(_))
+                    if self.session.now().least_since(begun) < ttl.length() =>
+                {
+                    machine.sleep(ttl.pause()).await;
+                }
+                Err(why) => return Err(why.into()),
+            }
+        }
+    }
+
     async fn run(&mut self) {
         let (ttl, machine) = (self.session.ttl(), self.session.machine().clone());
         let mut hints = self.session.store().watch(SESSIONS);
         loop {
-            if let Some(roster) = self.look().await {
-                let buried = self.bury_overdue().await;
-                let roster = roster.without(&buried);
-                self.session.0.roster.send_replace(roster);
+            match self.look().await {
+                Ok(roster) => {
+                    self.session.0.roster.send_replace(roster.clone());
+                    let buried = self.bury_overdue().await;
+                    if !buried.is_empty() {
+                        self.session.0.roster.send_replace(roster.without(&buried));
+                    }
+                }
+                Err(why) => tracing::debug!(%why, "the sessions could not be read"),
             }
             // Everybody's renewals give hints: they shorten the wait, but not to nothing.
             machine.sleep(ttl.pause()).await;
@@ -205,17 +255,12 @@ impl Lookout {
     }
 
     /// One look at all sessions.
-    async fn look(&mut self) -> Option<Roster> {
+    async fn look(&mut self) -> Result<Roster, ScanError> {
         let (session, timeout) = (&self.session, self.session.ttl().timeout());
         let asked = session.now();
-        let entries = match within(session.machine(), timeout, read_all(session.store())).await {
-            Some(Ok(entries)) => entries,
-            Some(Err(why)) => {
-                tracing::debug!(%why, "the sessions could not be read");
-                return None;
-            }
-            None => return None,
-        };
+        let read = within(session.machine(), timeout, read_all(session.store())).await;
+        let silence = || Err(ScanError::Unavailable("it did not answer in time".into()));
+        let entries = read.unwrap_or_else(silence)?;
         let roster = Roster::new(entries);
         let memory = match session.store().class() {
             Class::A | Class::S => Memory::Keeps,
@@ -227,25 +272,51 @@ impl Lookout {
             epoch: session.store().epoch().0,
             memory,
             sessions: roster.sights(),
+            longest: roster.longest(),
         });
-        Some(roster)
+        Ok(roster)
     }
 
-    /// Buries those whose time is over, and tells whom.
+    /// Buries those whose time is over, and tells whom: as many at once as the store takes, and if one of
+    /// them has moved after all, one by one.
     async fn bury_overdue(&mut self) -> Vec<SessionKey> {
         let session = &self.session;
-        let overdue = session.observer().overdue(&session.holder(), session.now());
+        let mut overdue = session.observer().overdue(&session.holder(), session.now());
+        overdue.retain(|(other, _)| other != session.key());
         let mut buried = Vec::new();
-        for (other, version) in overdue {
-            if other == *session.key() {
-                continue;
-            }
-            let answer = bury(session.store(), &other, version);
-            if let Some(Ok(_)) = within(session.machine(), session.ttl().timeout(), answer).await {
-                tracing::info!(session = %other, "buried: it stood still for too long");
-                buried.push(other);
+        for some in overdue.chunks(session.store().limits().writes) {
+            if self.bury(some, &mut buried).await == Burial::Conflict && some.len() > 1 {
+                for one in some.chunks(1) {
+                    self.bury(one, &mut buried).await;
+                }
             }
         }
         buried
     }
+
+    async fn bury(&self, some: &[(SessionKey, Version)], buried: &mut Vec<SessionKey>) -> Burial {
+        let session = &self.session;
+        let answer = bury(session.store(), some);
+        match within(session.machine(), session.ttl().timeout(), answer).await {
+            Some(Ok(_)) => {
+                for (other, _) in some {
+                    tracing::info!(session = %other, "buried: it stood still for too long");
+                    buried.push(other.clone());
+                }
+                Burial::Done
+            }
+            Some(Err(CommitError::Conflict(_))) => Burial::Conflict,
+            Some(Err(_)) | None => Burial::Open,
+        }
+    }
+}
+
+/// What came of a burial.
+#[derive(PartialEq, Eq)]
+enum Burial {
+    Done,
+    /// One of them has moved, or is gone: none was buried.
+    Conflict,
+    /// Not known: the next look will show.
+    Open,
 }

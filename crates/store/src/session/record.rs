@@ -13,6 +13,9 @@ use crate::{Key, Value};
 /// Below this lie all sessions.
 pub(crate) const SESSIONS: &str = "node/";
 
+/// Says the longest T that any session ever had; never deleted. No node can be called this.
+const LONGEST: &str = "node/~longest";
+
 const FORMAT: Format = Format(1);
 
 /// Who a node is, whatever its incarnation: 1 to 63 letters, digits, dots, dashes and underscores.
@@ -169,6 +172,39 @@ impl SessionRecord {
     pub(crate) fn from_value(value: &Value) -> Result<Self, RecordError> {
         decode(value.as_bytes(), FORMAT)
     }
+}
+
+/// The longest T that any session ever had. A node that waits until nobody acts any more on what a store
+/// has forgotten must know it, though the session that had it may be forgotten as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Longest {
+    ttl_ms: u64,
+}
+
+impl Longest {
+    pub(crate) fn new(ttl: Ttl) -> Self {
+        Self { ttl_ms: millis(ttl) }
+    }
+
+    pub(crate) fn key() -> Key {
+        Key::new(LONGEST).expect("a valid key")
+    }
+
+    pub(crate) fn ttl(self) -> Option<Ttl> {
+        Ttl::new(Duration::from_millis(self.ttl_ms)).ok()
+    }
+
+    pub(crate) fn to_value(self) -> Value {
+        encode(FORMAT, &self).into()
+    }
+
+    pub(crate) fn from_value(value: &Value) -> Result<Self, RecordError> {
+        decode(value.as_bytes(), FORMAT)
+    }
+}
+
+pub(crate) fn millis(ttl: Ttl) -> u64 {
+    u64::try_from(ttl.length().as_millis()).expect("a lease ends some day")
 }
 
 /// Numbers of 64 bits as text: tools that read JSON keep only 53 of them.

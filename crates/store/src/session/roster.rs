@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::lease::Ttl;
-use engine::limits::{LEASE_TTL_MAX, PAGE_ENTRIES_MAX};
+use engine::limits::PAGE_ENTRIES_MAX;
 use engine::mutant::{self, Mutant};
 
-use super::record::SESSIONS;
+use super::record::{Longest, SESSIONS};
 use super::{NodeId, SessionError, SessionKey, SessionRecord};
+use crate::error::unread;
 use crate::{Commit, CommitError, Condition, Entry, Range, ScanError, Store, Version};
 
 /// All sessions at one moment. A session in it may be lapsed; one that is not in it is dead.
 #[derive(Debug, Clone, Default)]
 pub struct Roster {
     sessions: Arc<BTreeMap<SessionKey, Seen>>,
+    longest: Option<Ttl>,
 }
 
 /// One session.
@@ -28,12 +30,19 @@ pub struct Seen {
 
 impl Roster {
     pub(super) fn new(entries: Vec<Entry>) -> Self {
+        let longest = entries.iter().find(|entry| entry.key == Longest::key());
+        let longest = longest.and_then(|entry| Longest::from_value(&entry.value).ok()?.ttl());
         let sessions = entries.into_iter().filter_map(|entry| {
             let key = SessionKey::try_from(&entry.key).ok()?;
             let record = SessionRecord::from_value(&entry.value).ok();
             Some((key, Seen { record, version: entry.version }))
         });
-        Self { sessions: Arc::new(sessions.collect()) }
+        Self { sessions: Arc::new(sessions.collect()), longest }
+    }
+
+    /// The longest T that any session ever had.
+    pub(super) fn longest(&self) -> Option<Ttl> {
+        self.longest
     }
 
     /// Whether there is this session.
@@ -58,21 +67,16 @@ impl Roster {
         self.sessions.iter().filter(move |(key, _)| key.node() == node)
     }
 
-    /// For the observer. What says no T that makes sense is watched for the longest there is.
-    pub(super) fn sights(&self) -> Vec<(SessionKey, Version, Ttl)> {
-        let longest = Ttl::new(LEASE_TTL_MAX).expect("a limit is within itself");
-        let ttl =
-            |seen: &Seen| seen.record.as_ref().and_then(SessionRecord::ttl).unwrap_or(longest);
+    /// For the observer.
+    pub(super) fn sights(&self) -> Vec<(SessionKey, Version, Option<Ttl>)> {
+        let ttl = |seen: &Seen| seen.record.as_ref().and_then(SessionRecord::ttl);
         self.sessions.iter().map(|(key, seen)| (key.clone(), seen.version, ttl(seen))).collect()
     }
 
     pub(super) fn without(self, gone: &[SessionKey]) -> Self {
-        if gone.is_empty() {
-            return self;
-        }
         let left = self.sessions.iter().filter(|(key, _)| !gone.contains(key));
         let left = left.map(|(key, seen)| (key.clone(), seen.clone())).collect();
-        Self { sessions: Arc::new(left) }
+        Self { sessions: Arc::new(left), ..self }
     }
 }
 
@@ -88,19 +92,44 @@ pub(super) async fn read_all(store: &Store) -> Result<Vec<Entry>, ScanError> {
     Ok(entries)
 }
 
-/// Buries a session that stood still at this version: whatever it owned is free from then on, and its
-/// own next renewal fails. The caller answers for its having watched long enough.
+/// Has the store remember this T, if it is longer than all before.
+pub(super) async fn raise_longest(store: &Store, ttl: Ttl) -> Result<(), CommitError> {
+    let key = Longest::key();
+    loop {
+        let found = store.get(&key).await.map_err(unread)?;
+        let known = found.as_ref().and_then(|entry| Longest::from_value(&entry.value).ok()?.ttl());
+        if known.is_some_and(|known| known >= ttl) {
+            return Ok(());
+        }
+        let unmoved = match found {
+            Some(entry) => Condition::At(key.clone(), entry.version),
+            None => Condition::Absent(key.clone()),
+        };
+        let raise = Commit::new().when(unmoved).put(key.clone(), Longest::new(ttl).to_value());
+        match store.commit(raise).await {
+            Ok(_) => return Ok(()),
+            // Somebody else did the same.
+            Err(CommitError::Conflict(_)) => {}
+            Err(why) => return Err(why),
+        }
+    }
+}
+
+/// Buries sessions that stood still at these versions, all of them or none: whatever they owned is free
+/// from then on, and their own next renewals fail. The caller answers for its having watched long enough.
 pub async fn bury(
     store: &Store,
-    session: &SessionKey,
-    at: Version,
+    sessions: &[(SessionKey, Version)],
 ) -> Result<Version, CommitError> {
-    let key = session.key().clone();
-    let mut still = Condition::At(key.clone(), at);
-    if mutant::active(Mutant::BuryByName) {
-        still = Condition::Present(key.clone());
-    }
-    store.commit(Commit::new().when(still).delete(key)).await
+    let burial = sessions.iter().fold(Commit::new(), |burial, (session, at)| {
+        let key = session.key().clone();
+        let mut still = Condition::At(key.clone(), *at);
+        if mutant::active(Mutant::BuryByName) {
+            still = Condition::Present(key.clone());
+        }
+        burial.when(still).delete(key)
+    });
+    store.commit(burial).await
 }
 
 /// Buries the sessions of processes that held this exclusive store before: whoever opened it knows
@@ -118,14 +147,10 @@ pub async fn bury_local(store: &Store) -> Result<usize, SessionError> {
             continue;
         }
         let Ok(session) = SessionKey::try_from(&entry.key) else { continue };
-        match bury(store, &session, entry.version).await {
+        match bury(store, &[(session, entry.version)]).await {
             Ok(_) => buried += 1,
             Err(CommitError::Conflict(_)) => {}
-            Err(CommitError::Refused(why)) => return Err(why.into()),
-            Err(CommitError::Corrupt(why)) => return Err(SessionError::Corrupt(why)),
-            Err(CommitError::Unavailable(why) | CommitError::Unknown(why)) => {
-                return Err(SessionError::Unavailable(why));
-            }
+            Err(why) => return Err(why.into()),
         }
     }
     Ok(buried)

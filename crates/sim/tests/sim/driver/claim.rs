@@ -1,0 +1,160 @@
+//! Claims: when one is free, and what its token does.
+
+use serde_json::json;
+use store::ScanError;
+use store::claim::{Sight, State, TakeError};
+use store::election::Defeat;
+
+use super::bench::{Bench, CLAIM, Member, NOON_US, PATIENCE, POLL, T, TRIP, check_between};
+
+fn look(bench: &Bench, member: &Member) -> Sight {
+    let (claim, store) = (bench.claim.clone(), member.host.store.clone());
+    bench.wait(async move { claim.look(&store).await }).unwrap()
+}
+
+/// Takes the claim as it was seen, and tells the token.
+fn take(bench: &Bench, member: &Member, seen: Sight) -> Result<u64, TakeError> {
+    let (claim, session) = (bench.claim.clone(), member.session.clone());
+    let taken = async move { claim.take(&seen, &session, State::Held).await };
+    bench.wait(taken).map(|chain| chain.token().0)
+}
+
+#[test]
+fn a_claim_that_nobody_ever_had_is_free() {
+    let bench = Bench::new();
+    let anna = bench.member("anna");
+    let seen = look(&bench, &anna);
+    assert_eq!((seen.version, seen.head.token, seen.head.state), (None, 0, State::Free));
+    let token = take(&bench, &anna, seen).unwrap();
+    assert!(token >= NOON_US, "it is at least the wall clock");
+    assert_eq!(bench.holder().as_deref(), Some("anna"));
+}
+
+#[test]
+fn a_claim_is_not_taken_while_the_session_that_it_names_is_there() {
+    let bench = Bench::new();
+    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let seen = look(&bench, &anna);
+    take(&bench, &anna, seen).unwrap();
+    anna.crash();
+    let seen = look(&bench, &bert);
+    assert_eq!(take(&bench, &bert, seen), Err(TakeError::NotFree));
+    assert_eq!(bench.holder().as_deref(), Some("anna"));
+}
+
+#[test]
+fn a_claim_is_free_as_soon_as_the_session_that_it_names_is_absent() {
+    let bench = Bench::new();
+    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let seen = look(&bench, &anna);
+    let former = take(&bench, &anna, seen).unwrap();
+    let seen = look(&bench, &bert);
+    bench.wait(anna.close());
+    assert!(take(&bench, &bert, seen).unwrap() > former, "its head has not moved since");
+    assert_eq!(bench.holder().as_deref(), Some("bert"));
+}
+
+#[test]
+fn a_claim_that_has_moved_since_it_was_seen_is_not_taken() {
+    let bench = Bench::new();
+    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let seen = look(&bench, &bert);
+    take(&bench, &anna, seen.clone()).unwrap();
+    assert_eq!(take(&bench, &bert, seen), Err(TakeError::NotFree));
+}
+
+#[test]
+fn a_session_that_is_gone_takes_nothing() {
+    let bench = Bench::new();
+    let anna = bench.member("anna");
+    let seen = look(&bench, &anna);
+    bench.wait(anna.close());
+    assert_eq!(take(&bench, &anna, seen), Err(TakeError::NotFree));
+    assert!(bench.head().is_none());
+}
+
+#[test]
+fn tokens_grow_though_the_wall_clock_goes_back() {
+    let bench = Bench::new();
+    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let seen = look(&bench, &anna);
+    let first = take(&bench, &anna, seen).unwrap();
+    bench.wait(anna.close());
+    bert.host.change(|site| site.clocks.step(NOON_US / 2));
+    let seen = look(&bench, &bert);
+    assert_eq!(take(&bench, &bert, seen), Ok(first + 1));
+}
+
+#[test]
+fn a_freed_claim_keeps_its_token_and_names_nobody() {
+    let bench = Bench::new();
+    let anna = bench.member("anna");
+    let (election, mut holding) = bench.win(&anna);
+    let token = holding.right.token();
+    bench.wait(async move { holding.release().await }).unwrap();
+    let standing = bench.wait(async move { election.standing().await }).unwrap();
+    assert_eq!((standing.holder, standing.token, standing.state), (None, token, State::Free));
+}
+
+#[test]
+fn a_holder_that_lives_is_not_followed_by_a_candidate() {
+    let bench = Bench::new();
+    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (_, holding) = bench.win(&anna);
+    let waiting = bench.campaign(bench.candidate(&bert));
+    bench.run_for(20 * T);
+    assert!(waiting.done_at().is_none());
+    assert!(holding.right.permit().is_some());
+}
+
+#[test]
+fn a_holder_that_crashed_is_followed_after_the_patience_of_others() {
+    let bench = Bench::new();
+    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (_, holding) = bench.win(&anna);
+    let waiting = bench.campaign(bench.candidate(&bert));
+    let last = bench.run_to_renewal(&anna);
+    anna.crash();
+    let (_, followed) = bench.finish(&waiting);
+    check_between(bench.now(), last + PATIENCE, last + PATIENCE + POLL + 6 * TRIP);
+    assert!(holding.right.permit().is_none(), "its own clock has said so before");
+    assert!(followed.right.token() > holding.right.token());
+}
+
+#[test]
+fn a_head_after_whose_token_or_number_there_is_no_other_is_damaged() {
+    for (token, number) in [(u64::MAX, 5), (5, u64::MAX)] {
+        let bench = Bench::new();
+        let anna = bench.member("anna");
+        let head = json!({
+            "format": 1, "session": null, "token": token, "state": "free", "number": number,
+            "nonce": "0000000000000001",
+        });
+        let version = bench.write(CLAIM, head.to_string());
+        let (claim, store) = (bench.claim.clone(), anna.host.store.clone());
+        let seen = bench.wait(async move { claim.look(&store).await }).err();
+        let Some(ScanError::Corrupt(why)) = seen else { panic!("{seen:?}") };
+        assert!(why.contains(CLAIM), "{why}");
+        let mut election = bench.candidate(&anna);
+        let defeat = bench.wait(async move { election.campaign().await.err() });
+        assert_eq!(defeat, Some(Defeat::Corrupt(why)));
+        assert_eq!(bench.peek(bench.claim.key()).unwrap().version, version, "it is left alone");
+    }
+}
+
+#[test]
+fn a_session_that_takes_a_claim_anew_has_one_right_to_it() {
+    let bench = Bench::new();
+    let anna = bench.member("anna");
+    let (election, older) = bench.win(&anna);
+    for election in [election, bench.candidate(&anna)] {
+        let before = anna.host.tap.sent(CLAIM).len();
+        let (former, again) = (bench.head().unwrap().token, bench.campaign(election));
+        bench.run_until(bench.now() + T, || anna.host.tap.sent(CLAIM).len() > before);
+        assert!(again.done_at().is_none());
+        assert!(older.right.permit().is_none(), "as soon as it is sent");
+        let (_, newer) = bench.finish(&again);
+        assert!(newer.right.token().0 > former);
+        assert!(newer.right.permit().is_some() && older.right.permit().is_none());
+    }
+}
