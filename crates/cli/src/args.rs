@@ -6,17 +6,22 @@
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use engine::schedule::cron::Dialect;
 
 use crate::exit::Exit;
 
 /// Longest measurement, in seconds.
 const MEASURE_SECONDS_MAX: i64 = 3_600;
 
+/// Most slots that `cron next` shows.
+const CRON_COUNT_MAX: i64 = 10_000;
+
 /// Watchbell: rings on time, takes turns, and lets exactly one hold the watch
 #[derive(Debug, Parser)]
 #[command(version, after_help = with_exit_codes(
     "  watchbell store check file:./watchbell-data\n  \
-       watchbell store dump file:./watchbell-data"
+       watchbell store dump file:./watchbell-data\n  \
+       watchbell cron next '*/15 9-17 * * MON-FRI' --tz Europe/Berlin"
 ))]
 pub(crate) struct Args {
     /// How much to tell on stderr about what goes on inside
@@ -39,6 +44,84 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: StoreVerb,
     },
+    /// Read cron patterns: when they come, and what they mean
+    Cron {
+        #[command(subcommand)]
+        verb: CronVerb,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CronVerb {
+    Next(NextArgs),
+    Explain(ExplainArgs),
+}
+
+/// Show when a cron pattern comes next
+#[derive(Debug, clap::Args)]
+#[command(after_help = with_exit_codes(
+    "  watchbell cron next '*/15 9-17 * * MON-FRI' --tz Europe/Berlin\n  \
+       watchbell cron next '30 2 * * *' --tz America/New_York --from 2027-03-13T00:00:00Z\n  \
+       watchbell cron next '0 0 12 ? * 6L' --dialect quartz --count 3 --output json"
+))]
+pub(crate) struct NextArgs {
+    #[command(flatten)]
+    pub(crate) pattern: PatternArgs,
+    /// Begin after this instant; now, if it is not given
+    #[arg(long, value_name = "INSTANT")]
+    pub(crate) from: Option<String>,
+    /// How many to show
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u16).range(1..=CRON_COUNT_MAX))]
+    pub(crate) count: u16,
+    /// How to show them: a table, or a JSON array of instants
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+/// Say in plain English what a cron pattern means, and what happens when clocks are set
+#[derive(Debug, clap::Args)]
+#[command(after_help = with_exit_codes(
+    "  watchbell cron explain '0 12 1 * +MON'\n  \
+       watchbell cron explain '30 2 * * *' --tz Europe/Berlin"
+))]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) pattern: PatternArgs,
+}
+
+/// A pattern and where it is read.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PatternArgs {
+    /// The pattern: 5, 6 or 7 fields, or a word such as @daily or '@every 90s'
+    pub(crate) pattern: String,
+    /// The time zone, by its IANA name
+    #[arg(long = "tz", value_name = "ZONE", default_value = "UTC")]
+    pub(crate) zone: String,
+    /// How the pattern is meant
+    #[arg(long, value_enum, default_value_t = DialectName::Open)]
+    pub(crate) dialect: DialectName,
+    /// The trigger's name, from which H and @every take their place
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) name: String,
+}
+
+/// A dialect of cron.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum DialectName {
+    /// The Open Cron Pattern Specification; Sunday is 0 and 7
+    Open,
+    /// Seconds first, Sunday is 1, `?` in one of the day fields
+    Quartz,
+}
+
+impl From<DialectName> for Dialect {
+    fn from(name: DialectName) -> Self {
+        match name {
+            DialectName::Open => Self::Open,
+            DialectName::Quartz => Self::Quartz,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -75,6 +75,11 @@ impl Ending {
         Self::new(Exit::Failed, sentence)
     }
 
+    /// What was typed is wrong.
+    pub(crate) fn wrong_input(sentence: impl Into<String>) -> Self {
+        Self::new(Exit::WrongInput, sentence)
+    }
+
     /// The damage or the lack of room behind a violation, if that is its cause.
     pub(crate) fn of_cause(violation: &Violation) -> Option<Self> {
         let ending = match violation {

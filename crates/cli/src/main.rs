@@ -4,11 +4,13 @@
 //! told by [`exit`] and nowhere else.
 //!
 //! - [`check`]: `watchbell store check`, shown by [`report`]
+//! - [`cron`]: `watchbell cron next` and `cron explain`
 //! - [`dump`]: `watchbell store dump`, whose values [`value`] makes readable
 //! - [`progress`], [`table`]: what people see meanwhile, and afterwards
 
 mod args;
 mod check;
+mod cron;
 mod dump;
 mod exit;
 mod progress;
@@ -19,7 +21,7 @@ mod value;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
-use args::{Args, StoreVerb, Verb};
+use args::{Args, CronVerb, StoreVerb, Verb};
 use clap::Parser;
 use exit::{Ending, Exit};
 
@@ -45,5 +47,7 @@ async fn run(verb: Verb) -> Result<(), Ending> {
         Verb::Store { verb: StoreVerb::Dump(typed) } => {
             dump::dump(&typed.url, &typed.prefix, typed.output).await
         }
+        Verb::Cron { verb: CronVerb::Next(typed) } => cron::next(&typed),
+        Verb::Cron { verb: CronVerb::Explain(typed) } => cron::explain(&typed),
     }
 }

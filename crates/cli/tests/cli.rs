@@ -53,6 +53,62 @@ fn check_fine(output: &Output) -> String {
     stdout(output)
 }
 
+#[test]
+fn cron_next_gives_programs_an_array_of_instants() {
+    let args = ["--tz", "Europe/Berlin", "--from", "2027-03-27T12:00:00Z", "--count", "2"];
+    let next = [&["cron", "next", "30 2 * * *", "--output", "json"], &args[..]].concat();
+    let instants: Value = serde_json::from_str(&check_fine(&watchbell(&next))).unwrap();
+    // On 28 March clocks go from 02:00 to 03:00, at 01:00 UTC; on the 29th 02:30 is 00:30 UTC.
+    assert_eq!(instants, json!(["2027-03-28T01:00:00Z", "2027-03-29T00:30:00Z"]));
+}
+
+#[test]
+fn cron_next_gives_people_both_clocks_and_the_version_of_the_zones() {
+    let args = ["--tz", "Asia/Kolkata", "--from", "2026-01-01T00:00:00Z", "--count", "1"];
+    let said = check_fine(&watchbell(&[&["cron", "next", "@daily"], &args[..]].concat()));
+    assert!(said.contains("Asia/Kolkata (tzdata 2"), "{said}");
+    assert!(said.contains("2026-01-01T18:30:00Z       2026-01-02 00:00:00 +05:30"), "{said}");
+}
+
+#[test]
+fn cron_next_reads_quartz_when_told_so() {
+    let pattern = ["cron", "next", "0 0 12 ? * 6L", "--dialect", "quartz", "--output", "json"];
+    let args = ["--from", "2026-11-01T00:00:00Z", "--count", "1"];
+    let said = check_fine(&watchbell(&[&pattern, &args[..]].concat()));
+    assert_eq!(said, "[\"2026-11-27T12:00:00Z\"]\n", "the last Friday of November");
+}
+
+#[test]
+fn cron_explain_says_what_a_pattern_means_and_what_clocks_do_to_it() {
+    let args = ["cron", "explain", "30 2 * * *", "--tz", "Europe/Berlin"];
+    let said = check_fine(&watchbell(&args));
+    assert!(said.starts_with("At 02:30 every day.\nIn Europe/Berlin, clocks are set "), "{said}");
+    assert!(said.contains("forward from 02:00:00 to 03:00:00"), "{said}");
+    assert!(said.contains("what falls between fires once, at 03:00:00."), "{said}");
+    assert!(said.contains("what comes twice fires the first time only."), "{said}");
+    let said = check_fine(&watchbell(&["cron", "explain", "@every 90s"]));
+    assert!(said.starts_with("Every 1 minute 30 seconds, "), "{said}");
+}
+
+#[test]
+fn a_bad_pattern_is_refused_with_a_mark_below_the_place() {
+    let refused = watchbell(&["cron", "next", "0 25 * * *"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = stderr(&refused);
+    assert!(said.starts_with("watchbell: hour, character 3: 25 is too large; 0 to 23"), "{said}");
+    assert!(said.ends_with("\n  0 25 * * *\n    ^\n"), "{said}");
+    for (args, what) in [
+        (["cron", "next", "0 0 30 2 *", "--tz=UTC"], "it never fires after "),
+        (
+            ["cron", "next", "0 0 * * *", "--tz=Mars/Olympus"],
+            "--tz: \"Mars/Olympus\" is no time zone",
+        ),
+        (["cron", "next", "0 0 * * *", "--from=tomorrow"], "--from: \"tomorrow\" is no instant"),
+    ] {
+        check_refused(&watchbell(&args), 2, what);
+    }
+}
+
 /// Puts values into the store in `dir`, and closes it.
 fn put(dir: &Path, entries: &[(&str, &[u8])]) {
     put_with(dir, Sizes::default(), entries);

@@ -12,7 +12,7 @@
 
 use super::civil::{DAY, Second};
 use super::cron::{Cron, Pace};
-use super::zone::{Span, UtcSecond, Zone, ZoneId};
+use super::zone::{Change, Span, UtcSecond, Zone, ZoneId};
 
 /// What happens to civil times that never come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -47,22 +47,6 @@ pub struct Local {
     zone: ZoneId,
     gap: Gap,
     fold: Fold,
-}
-
-/// The end of a span: clocks are set.
-struct Set {
-    /// When.
-    at: UtcSecond,
-    /// What clocks would show then.
-    before: Second,
-    /// What they show instead: more after a gap, less in a fold.
-    after: Second,
-}
-
-impl Set {
-    fn between(span: Span, next: Span) -> Self {
-        Self { at: span.end, before: span.end + span.offset, after: span.end + next.offset }
-    }
 }
 
 impl Local {
@@ -101,6 +85,12 @@ impl Local {
         self.fold
     }
 
+    /// Whether a civil time of the pattern is swallowed or comes twice when clocks are set so.
+    pub fn is_touched_by(&self, change: &Change) -> bool {
+        let (low, high) = (change.before.min(change.after), change.before.max(change.after));
+        self.cron.count(low, high) > 0
+    }
+
     /// The first slot after this second.
     pub fn next(&self, after: UtcSecond) -> Option<UtcSecond> {
         let zone = self.zone.zone();
@@ -109,7 +99,7 @@ impl Local {
         let mut civil = self.cron.next(from)?;
         while span.end != UtcSecond::MAX {
             let next = zone.span_after(span);
-            let set = Set::between(span, next);
+            let set = Change::between(span, next);
             if civil < self.end_before(&set) {
                 break;
             }
@@ -164,11 +154,11 @@ impl Local {
         if self.fold != Fold::First || span.start < after - DAY {
             return Second::MIN;
         }
-        self.begin_after(&Set::between(zone.span_at(span.start - 1), span))
+        self.begin_after(&Change::between(zone.span_at(span.start - 1), span))
     }
 
     /// Where civil times begin to count after clocks were set.
-    fn begin_after(&self, set: &Set) -> Second {
+    fn begin_after(&self, set: &Change) -> Second {
         match self.fold {
             Fold::First => set.before.max(set.after),
             Fold::Second | Fold::Both | Fold::Usual => set.after,
@@ -176,7 +166,7 @@ impl Local {
     }
 
     /// Where civil times cease to count before clocks are set.
-    fn end_before(&self, set: &Set) -> Second {
+    fn end_before(&self, set: &Change) -> Second {
         match self.fold {
             Fold::Second => set.before.min(set.after),
             Fold::First | Fold::Both | Fold::Usual => set.before,
@@ -195,7 +185,7 @@ impl Local {
             let mut moment = None;
             if span.end <= until {
                 let next = zone.span_after(span);
-                let set = Set::between(span, next);
+                let set = Change::between(span, next);
                 to = to.min(self.end_before(&set));
                 moment = self.comes_at(&set).then_some(Piece::Moment(set.at));
                 at = Some((next, self.begin_after(&set)));
@@ -207,7 +197,7 @@ impl Local {
     }
 
     /// Whether what a gap swallows makes a slot at its end that would not be there otherwise.
-    fn comes_at(&self, set: &Set) -> bool {
+    fn comes_at(&self, set: &Change) -> bool {
         self.gap == Gap::Fire
             && self.cron.count(set.before, set.after) > 0
             && !self.cron.matches(set.after)

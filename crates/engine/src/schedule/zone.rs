@@ -60,6 +60,23 @@ pub struct Span {
     shift: UtcSecond,
 }
 
+/// Clocks are set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// When.
+    pub at: UtcSecond,
+    /// What clocks would show then.
+    pub before: Second,
+    /// What they show instead: more after a gap, less in a fold.
+    pub after: Second,
+}
+
+impl Change {
+    pub(super) fn between(span: Span, next: Span) -> Self {
+        Self { at: span.end, before: span.end + span.offset, after: span.end + next.offset }
+    }
+}
+
 static ZONES: [OnceLock<Zone>; ZONES_MAX] = [const { OnceLock::new() }; ZONES_MAX];
 
 impl ZoneId {
@@ -127,6 +144,23 @@ impl Zone {
         let shift = over * CYCLE;
         let index = self.spans.partition_point(|(start, _)| *start <= second - shift) - 1;
         self.span(index, shift)
+    }
+
+    /// When clocks are set for the first time after this second, if they ever are.
+    pub fn next_change(&self, after: UtcSecond) -> Option<Change> {
+        let mut span = self.span_at(after);
+        // The list is over once in 400 years, and then nothing is set.
+        for _ in 0..3 {
+            if span.end == UtcSecond::MAX {
+                return None;
+            }
+            let next = self.span_after(span);
+            if next.offset != span.offset {
+                return Some(Change::between(span, next));
+            }
+            span = next;
+        }
+        None
     }
 
     /// The span after this one. A zone without rules has a last one, which has no end.
