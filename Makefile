@@ -26,7 +26,7 @@ bench: ## Measure, beside bare engines, in one run (about 6 minutes)
 	@scripts/need bench
 	cargo run --release --manifest-path bench/Cargo.toml
 
-soak: ## Run the long tests (about three quarters of an hour)
+soak: ## Run the long tests (over an hour)
 	@scripts/need test
 	cargo run --release --package watchbell-sim -- --seeds 0..20000
 	cargo test --workspace -- --ignored --nocapture

@@ -1,9 +1,10 @@
-//! `make bench`: the `file` store beside bare engines, in one run, on the same batches.
+//! `make bench`: schedules beside other crates, and the `file` store beside bare engines, each in one run.
 //!
 //! Every rival gets the same group commit that the `file` store has (one thread that merges whatever
 //! waits into one transaction with one sync), because without it none of them comes near.
 
 mod rival;
+mod schedule;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -28,19 +29,29 @@ fn main() {
     match words.as_slice() {
         ["fill", dir] => runtime.block_on(fill_and_be_killed(Path::new(dir))),
         [] => {
+            schedules();
             runtime.block_on(commits(Duration::from_secs(10)));
             runtime.block_on(scans());
             runtime.block_on(opens());
             runtime.block_on(longest(Duration::from_secs(120)));
         }
         ["commits"] => runtime.block_on(commits(Duration::from_secs(10))),
+        ["schedules"] => schedules(),
         ["scans"] => runtime.block_on(scans()),
         ["opens"] => runtime.block_on(opens()),
         ["longest", seconds] => {
             runtime.block_on(longest(Duration::from_secs(seconds.parse().unwrap())));
         }
-        _ => eprintln!("usage: watchbell-bench [commits | scans | opens | longest SECONDS]"),
+        _ => eprintln!(
+            "usage: watchbell-bench [schedules | commits | scans | opens | longest SECONDS]"
+        ),
     }
+}
+
+fn schedules() {
+    schedule::next_slots();
+    schedule::parses();
+    schedule::alarms(10_000_000);
 }
 
 fn open(dir: &Path) -> Store {

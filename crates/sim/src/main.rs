@@ -31,7 +31,7 @@ struct Args {
     #[arg(long, value_name = "N", conflicts_with = "seeds")]
     seed: Option<u64>,
     /// Show what happens, line by line
-    #[arg(long, conflicts_with = "seeds")]
+    #[arg(long, requires = "seed", conflicts_with = "seeds")]
     trace: bool,
     /// Switch on this bug
     #[arg(long, value_name = "NAME", value_parser = parse_mutant)]
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         let report = run(seed, args.mutant, tracing);
         // Whoever reads it may have seen enough.
         let _closed = std::io::stdout().write_all(report.trace.as_bytes());
-        return conclude(&tell(seed, &report, &mut Sum::default()));
+        return conclude(&tell(seed, &report, &mut Sum::default()), args.mutant);
     }
     let seeds = args.seeds.expect("one of the two is required");
     run_all(seeds, args.mutant)
@@ -89,8 +89,8 @@ fn run_all(seeds: Range<u64>, bug: Option<Mutant>) -> ExitCode {
     });
     let (sum, mut broken) = sum.into_inner().expect("nobody panics with it");
     broken.sort_unstable();
-    println!("{sum}");
-    conclude(&broken)
+    say(&sum);
+    conclude(&broken, bug)
 }
 
 /// What all runs together were like.
@@ -134,22 +134,25 @@ fn tell(seed: u64, report: &Report, sum: &mut Sum) -> Vec<u64> {
     sum.sessions += report.counts.sessions;
     match &report.violation {
         Some(violation) => {
-            println!("seed {seed} ({}): {violation}", report.setting);
+            say(&format_args!("seed {seed} ({}): {violation}", report.setting));
             vec![seed]
         }
         None => Vec::new(),
     }
 }
 
-fn conclude(broken: &[u64]) -> ExitCode {
-    match broken {
-        [] => {
-            println!("every promise was kept");
-            ExitCode::SUCCESS
-        }
-        [first, ..] => {
-            println!("{} went wrong; look at the first with --seed {first} --trace", broken.len());
-            ExitCode::FAILURE
-        }
-    }
+fn conclude(broken: &[u64], bug: Option<Mutant>) -> ExitCode {
+    let Some(first) = broken.first() else {
+        say(&"every promise was kept");
+        return ExitCode::SUCCESS;
+    };
+    let bug = bug.map(|bug| format!(" --mutant {}", bug.name())).unwrap_or_default();
+    let len = broken.len();
+    say(&format_args!("{len} went wrong; look at the first with --seed {first}{bug} --trace"));
+    ExitCode::FAILURE
+}
+
+/// Says a line. Whoever reads it may have seen enough.
+fn say(what: &dyn std::fmt::Display) {
+    let _closed = writeln!(std::io::stdout(), "{what}");
 }

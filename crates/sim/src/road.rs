@@ -160,14 +160,21 @@ impl Road {
         arrival: impl FnOnce(&Arc<Self>) -> Option<Answer<T>> + Send + 'static,
     ) -> T {
         let (slot, answer) = oneshot::channel();
-        if let Some(travel) = self.travel(lane) {
+        let travel = self.travel(lane);
+        if travel.is_none() {
+            self.world.trace(self.process, || "lost    a request".into());
+        }
+        if let Some(travel) = travel {
             let road = Arc::clone(&self);
             self.world.after(travel, move |world| {
                 if road.is_cut(lane) {
                     return;
                 }
                 let Some(answer) = arrival(&road) else { return };
-                let Some(travel) = road.travel(|site| site.back) else { return };
+                let Some(travel) = road.travel(|site| site.back) else {
+                    world.trace(road.process, || "lost    an answer".into());
+                    return;
+                };
                 world.after(travel, move |_| road.arrive(answer, slot));
             });
         }

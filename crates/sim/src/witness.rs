@@ -309,6 +309,7 @@ impl Witness {
 
     /// An effect leaves: something that cannot be taken back.
     pub fn effect(&self, world: &World, session: &SessionKey, token: Token, now: Reading) {
+        world.trace(session.node(), || format!("acts    under {}", token.0));
         let mut state = self.lock();
         state.counts.effects += 1;
         let good = state.sessions.get(session.key()).is_some_and(|owner| {

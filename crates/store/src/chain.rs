@@ -39,12 +39,12 @@ struct Link {
     sent: bool,
 }
 
-/// Why a commit of the chain was not done.
+/// Why nothing more will come of a commit of the chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
-    /// The head was moved by somebody else: the claim is theirs. Drop what you know, and answer nobody:
-    /// the last commit may have been done before that.
-    #[error("somebody else has moved the head")]
+    /// The head was moved by somebody else, or was given up here: the claim is not ours. Drop what you
+    /// know, and answer nobody: the last commit may have been done before that.
+    #[error("the claim is not this node's any more")]
     Moved,
     /// The commit itself is at fault, or there is no room for it. Nothing was done.
     #[error(transparent)]
@@ -52,7 +52,7 @@ pub enum ChainError {
     /// It never left this process. Nothing was done; try again later, or decide anew.
     #[error("the store takes no commits now: {0}")]
     NotSent(String),
-    /// What the store holds is damaged: stop, and have a person look.
+    /// What the store holds is damaged: stop, and have a person look. The commit may have been done.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
 }
@@ -73,11 +73,6 @@ impl Chain {
     /// The head as this chain knows it: what the last commit that is known to be done wrote.
     pub fn head(&self) -> &Head {
         &self.head
-    }
-
-    /// The version of the head.
-    pub fn version(&self) -> Version {
-        self.version
     }
 
     /// The store's epoch when the claim was taken or found.

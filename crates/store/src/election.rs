@@ -179,9 +179,11 @@ impl Election {
                 Err(TakeError::Quarantine { left }) => {
                     self.wait(left.min(self.session.ttl().poll())).await;
                 }
-                Err(TakeError::NotFree | TakeError::Unclear | TakeError::Refused(_)) => {
+                Err(TakeError::Refused(why)) => {
+                    tracing::warn!(%why, claim = %self.claim.key(), "the claim could not be taken");
                     self.pause().await;
                 }
+                Err(TakeError::NotFree | TakeError::Unclear) => self.pause().await,
             }
         }
     }

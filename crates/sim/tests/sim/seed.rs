@@ -63,7 +63,9 @@ fn a_broken_promise_names_its_seed_and_how_to_see_it() {
     assert_eq!(sim.status.code(), Some(1));
     let said = String::from_utf8(sim.stdout).expect("text");
     assert!(said.contains("seed "), "{said}");
-    assert!(said.contains("look at the first with --seed "), "{said}");
+    let hint = said.split("look at the first with ").nth(1).expect("a hint").trim();
+    let again = Command::new(env!("CARGO_BIN_EXE_sim")).args(hint.split(' ')).output();
+    assert_eq!(again.expect("it runs").status.code(), Some(1), "{hint}");
 }
 
 #[test]

@@ -65,6 +65,7 @@ impl Keeper {
             () = self.beat.run(|| true) => Err(SessionError::Unavailable("the session was lost".into())),
             alone = others => alone,
         };
+        // The next beat says so.
         self.beat.record.joining = false;
         alone
     }
@@ -202,7 +203,7 @@ impl Beat {
             self.version = entry.version;
             return Renewal::Open;
         }
-        tracing::warn!(session = %self.session.key(), "the session is lost: others took it for dead");
+        tracing::warn!(session = %self.session.key(), "the session is lost: others took it for dead, or the store forgot it");
         self.session.finish(End::Lost);
         Renewal::Lost
     }
