@@ -14,6 +14,7 @@ pub mod dice;
 pub mod fault;
 pub mod model;
 pub mod node;
+pub mod promise;
 pub mod road;
 pub mod run;
 pub mod vault;

@@ -5,7 +5,8 @@ use engine::mutant::{self, Mutant};
 use crate::clock::{Instant, MS};
 use crate::cluster::{Cluster, Setting};
 use crate::fault;
-use crate::witness::{Counts, Violation};
+use crate::promise::Violation;
+use crate::witness::Counts;
 use crate::world::Tracing;
 
 /// How long a run lasts, in true time.

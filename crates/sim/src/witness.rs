@@ -6,7 +6,6 @@
 //! here uses the rules that it checks: what it needs of them it works out again from what it saw.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use store::session::{SessionKey, SessionRecord};
 use store::{Class, Commit, CommitError, Key, Value, Version, Write};
 
 use crate::clock::{Instant, MS};
+use crate::promise::{Promise, Violation};
 use crate::road::Lane;
 use crate::vault::{Answer, NodeIndex, Vault};
 use crate::world::{ProcessId, World, seconds};
@@ -28,71 +28,6 @@ pub const PATROL: Instant = 50 * MS;
 
 /// Renewals of a session that are remembered.
 const RENEWALS_MAX: usize = 128;
-
-/// A promise that was broken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// Which one.
-    pub promise: Promise,
-    /// When, in true time.
-    pub at: Instant,
-    /// How.
-    pub what: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{:.6} s: {}: {}", seconds(self.at), self.promise.sentence(), self.what)
-    }
-}
-
-/// What is checked. docs/guarantees.md has the same list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Promise {
-    /// L1
-    OneActs,
-    /// L2
-    TokensGrow,
-    /// L3
-    StaleWritesNothing,
-    /// L4
-    NothingAfterLapse,
-    /// L5
-    SeenState,
-    /// L6
-    NotDoneStaysUndone,
-    /// L7
-    HealthyLives,
-    /// L8
-    FreeIsTaken,
-    /// L9
-    HolderActs,
-    /// L10
-    Approved,
-    /// L11
-    WishHeard,
-}
-
-impl Promise {
-    /// In words.
-    pub fn sentence(self) -> &'static str {
-        match self {
-            Self::OneActs => "L1, never two holders of a claim may act at once",
-            Self::TokensGrow => "L2, tokens only grow, and each belongs to one incarnation",
-            Self::StaleWritesNothing => "L3, a stale token writes nothing",
-            Self::NothingAfterLapse => "L4, no effect leaves after its session lapsed",
-            Self::SeenState => "L5, no commit lands on a state that its author had not seen",
-            Self::NotDoneStaysUndone => {
-                "L6, what is called done is done, and not done is never done"
-            }
-            Self::HealthyLives => "L7, nobody buries a node that is well",
-            Self::FreeIsTaken => "L8, a free claim is taken in time when somebody healthy wants it",
-            Self::HolderActs => "L9, whoever has a claim and is well may act",
-            Self::Approved => "L10, in manual mode nobody acts without an approval of that token",
-            Self::WishHeard => "L11, a holder that is well hears a wish",
-        }
-    }
-}
 
 /// What a run was like.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

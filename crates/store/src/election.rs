@@ -149,6 +149,7 @@ impl Election {
     /// Waits until somebody else has it, or in another way, than in `last`.
     pub async fn changed(&mut self, last: Option<&Standing>) -> Standing {
         loop {
+            self.looked = self.session.machine().reading();
             match self.standing().await {
                 Some(standing) if Some(&standing) != last => return standing,
                 Some(_) | None => self.wait(self.session.ttl().poll()).await,

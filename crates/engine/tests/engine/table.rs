@@ -522,3 +522,29 @@ fn what_never_fires_is_refused_when_it_is_made() {
         "it never fires after 2026-11-16T00:00:00Z: check its dates, its years, its end and its quiet windows"
     );
 }
+
+/// Every pattern of the tables above reads like something that a person would say.
+#[test]
+fn patterns_of_the_table_in_plain_english() {
+    for (pattern, sentence) in [
+        ("30 2 * * *", "At 02:30 every day"),
+        ("0 3 * * *", "At 03:00 every day"),
+        ("0 2,3 * * *", "At 02:00 and 03:00 every day"),
+        ("0 2,14 * * *", "At 02:00 and 14:00 every day"),
+        ("15 2 * * *", "At 02:15 every day"),
+        ("0 0 * * FRI", "At 00:00 on Fridays"),
+        ("0 12 30 12 *", "At noon on 30 December"),
+        ("0 0 29 2 *", "At 00:00 on 29 February"),
+        ("0 0 L * *", "At 00:00 on the last day of every month"),
+        ("0 12 15W * *", "At noon on the weekday nearest to the 15th of every month"),
+        ("0 0 * * FRI#5", "At 00:00 on the fifth Friday of every month"),
+        ("0 0 * * 5L", "At 00:00 on the last Friday of every month"),
+        ("0 12 1 * +MON", "At noon on the 1st, if it is a Monday"),
+        ("0 0 13 * +FRI", "At 00:00 on the 13th, if it is a Friday"),
+    ] {
+        match Cron::parse(pattern, Dialect::Open, "") {
+            Ok(Parsed::Pattern(cron)) => assert_eq!(cron.explain(), sentence, "{pattern}"),
+            other => panic!("{pattern}: {other:?}"),
+        }
+    }
+}
