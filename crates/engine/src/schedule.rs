@@ -10,7 +10,9 @@
 //! - [`zone`]: when clocks are set
 //! - [`mod@every`]: intervals at a fixed distance
 //! - [`calendar`]: when nothing fires
+//! - [`book`]: each distinct schedule once
 
+pub mod book;
 pub mod calendar;
 pub mod civil;
 pub mod cron;
@@ -18,6 +20,7 @@ pub mod every;
 pub mod local;
 pub mod zone;
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -114,6 +117,7 @@ struct Full {
     last: Instant,
     calendar: Option<Calendar>,
     jitter_ms: u32,
+    limit: Option<NonZeroU64>,
 }
 
 /// What a schedule is made of.
@@ -133,6 +137,8 @@ pub struct Plan {
     pub quiet: Vec<Quiet>,
     /// Each slot leaves up to so much later.
     pub jitter: Duration,
+    /// It ends after so many runs. Who counts them is whoever runs it.
+    pub limit: Option<NonZeroU64>,
 }
 
 /// Why there is no such schedule.
@@ -280,6 +286,14 @@ impl Schedule {
         Instant((slot.0 + roll).min(latest))
     }
 
+    /// After how many runs it ends, if it does.
+    pub fn limit(&self) -> Option<NonZeroU64> {
+        match &self.0 {
+            Form::Plain(_) => None,
+            Form::Full(full) => full.limit,
+        }
+    }
+
     /// Its specs; none for what is started on demand only.
     pub fn specs(&self) -> &[Spec] {
         match &self.0 {
@@ -361,8 +375,8 @@ impl Plan {
 
     fn into_form(mut self) -> Form {
         let calendar = !self.excluded.is_empty() || !self.quiet.is_empty();
-        let plain =
-            self.first.is_none() && self.last.is_none() && !calendar && self.jitter.is_zero();
+        let bounded = self.first.is_some() || self.last.is_some() || self.limit.is_some();
+        let plain = !bounded && !calendar && self.jitter.is_zero();
         if plain
             && self.specs.len() == 1
             && let Some(spec) = self.specs.pop()
@@ -376,6 +390,7 @@ impl Plan {
             last: self.last.unwrap_or(Instant::LAST),
             calendar: calendar.then(|| Calendar::new(zone, &self.excluded, self.quiet)),
             jitter_ms: u32::try_from(self.jitter.as_millis()).expect("at most a day"),
+            limit: self.limit,
         }))
     }
 }

@@ -155,6 +155,16 @@ fn jitter_is_stable_spread_and_before_the_next_slot() {
 }
 
 #[test]
+fn a_limit_is_kept_for_whoever_counts_the_runs() {
+    let limit = std::num::NonZeroU64::new(3);
+    let schedule =
+        Schedule::new(Plan { limit, ..Plan::of(cron("@hourly", "UTC")) }, now()).unwrap();
+    assert_eq!(schedule.limit(), limit);
+    assert!(schedule.next(now()).is_some());
+    assert_eq!(Schedule::new(Plan::of(cron("@hourly", "UTC")), now()).unwrap().limit(), None);
+}
+
+#[test]
 fn on_demand_has_no_slots_and_is_no_error() {
     let schedule = Schedule::new(Plan::default(), now()).unwrap();
     assert_eq!(schedule.next(now()), None);
