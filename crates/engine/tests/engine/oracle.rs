@@ -17,6 +17,9 @@ use jiff::tz::TimeZone;
 const CASES: u64 = 100_000;
 const CASES_SOAK: u64 = 10_000_000;
 
+/// The oracle looks no further than the year 5000; we look up to 9999.
+const ORACLE_END: i64 = 95_617_584_000;
+
 const ZONES: [&str; 12] = [
     "UTC",
     "Europe/Berlin",
@@ -123,7 +126,7 @@ impl Case {
         let ours = Local::new(ours, ZoneId::get(self.zone).expect("a zone"), gap, fold);
         let mut at = self.from;
         for _ in 0..3 {
-            let mine = ours.next(at);
+            let mine = ours.next(at).filter(|slot| *slot < ORACLE_END);
             let mut other = self.oracle_next(&theirs, at);
             while other.is_some_and(|slot| self.is_spurious(&theirs, slot)) {
                 other = other.and_then(|slot| self.oracle_next(&theirs, slot));
