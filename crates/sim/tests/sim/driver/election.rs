@@ -292,7 +292,7 @@ fn a_change_of_the_standing_is_told_once_and_by_a_hint() {
     let (_, holding) = bench.win(&anna);
     let begun = bench.now();
     let standing = bench.finish(&told);
-    assert!(bench.now() < begun + 4 * TRIP);
+    assert!(bench.now() < begun + PAUSE + 4 * TRIP);
     assert_eq!(standing.holder.as_ref(), Some(anna.session.key()));
     assert_eq!((standing.token, standing.state), (holding.right.token(), State::Held));
 }
