@@ -1,0 +1,73 @@
+//! What a shard can be told, and what it answers.
+//!
+//! A command is decided by the shard's owner, in memory, and answered when what it changed is durable.
+
+use serde_json::value::RawValue;
+
+use crate::id::{RunId, TriggerId, Unique};
+use crate::instant::Instant;
+use crate::trigger::Definition;
+
+/// What a person wants of a shard.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are those of the records that they end up in")]
+pub enum Command {
+    /// Make a trigger.
+    Create { definition: Box<Definition>, draft: Box<RawValue>, author: String },
+    /// Give a trigger another text. Create-or-replace is decided by the caller; `revision` is If-Match.
+    Replace {
+        trigger: Unique,
+        definition: Box<Definition>,
+        draft: Box<RawValue>,
+        author: String,
+        revision: Option<u64>,
+    },
+    /// Let it fire nothing for a while.
+    Pause { trigger: Unique, author: String, note: String, until: Option<Instant> },
+    /// Let it fire again.
+    Resume { trigger: Unique, author: String },
+    /// Let it never fire again, but keep it.
+    Cancel { trigger: Unique, author: String },
+    /// Forget it, but for its past.
+    Delete { trigger: Unique, author: String },
+    /// Start a run of it now.
+    Run { trigger: Unique, author: String },
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is what came of the command of the same name")]
+pub enum Done {
+    Created(TriggerId),
+    Replaced { revision: u64 },
+    Unchanged,
+    Paused,
+    Resumed,
+    Cancelled,
+    Deleted,
+    Started(RunId),
+}
+
+/// Why nothing was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the sentences below are the documentation of each field")]
+pub enum Rejection {
+    #[error("there is no such trigger")]
+    NoSuchTrigger,
+    #[error("the name is taken by {0}: choose another, or replace that one")]
+    NameTaken(TriggerId),
+    #[error(
+        "it was changed in the meantime and is at revision {found}: read it again, then decide"
+    )]
+    RevisionMoved { found: u64 },
+    #[error("it is paused already")]
+    AlreadyPaused,
+    #[error("it is not paused")]
+    NotPaused,
+    #[error("it is cancelled, and that is for good: make a new one")]
+    AlreadyCancelled,
+    #[error("this shard has as many triggers as it takes: delete some that are not needed")]
+    TooManyTriggers,
+    #[error("too many runs are under way: wait until some have ended")]
+    TooManyRuns,
+}
