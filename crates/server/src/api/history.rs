@@ -142,7 +142,8 @@ impl List {
             }
             for (lines, line) in batch.lines {
                 if self.is_full() {
-                    let next = place.map(|place| Cursor::Past(place).text());
+                    let place = Place { batch: batch.name, lines: lines - 1 };
+                    let next = Some(Cursor::Past(place).text());
                     return Ok(Json(Page { items: self.items, next }));
                 }
                 place = Some(Place { batch: batch.name.clone(), lines });
