@@ -402,7 +402,7 @@ fn the_log_goes_to_stderr_as_much_of_it_as_was_asked_for() {
     let dump_with_damaged_index = |level: &str| {
         fs::write(dir.join("index/current"), "no index").unwrap();
         let mut command = Command::new(WATCHBELL);
-        command.args(["store", "dump", &url(&dir)]).env("WATCHBELL_LOG", level);
+        command.args(["store", "dump", &url(&dir)]).env("WATCHBELL_LOG_LEVEL", level);
         let output = command.output().unwrap();
         assert_eq!(check_fine(&output), "key  version  value\nk          1  v\n");
         stderr(&output)
