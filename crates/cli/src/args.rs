@@ -1,8 +1,10 @@
 //! The command line, as it is typed.
 //!
 //! Nothing here decides anything: URLs stay text until a verb reads them, so that a password in one
-//! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`].
+//! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`]
+//! and [`run`].
 
+pub(crate) mod run;
 pub(crate) mod trigger;
 
 use std::time::Duration;
@@ -10,7 +12,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use engine::schedule::cron::Dialect;
 
-use self::trigger::{RunVerb, SchedulerVerb, TriggerVerb};
+use self::run::{RunVerb, SchedulerVerb};
+use self::trigger::TriggerVerb;
 use crate::exit::Exit;
 
 /// Longest measurement, in seconds.

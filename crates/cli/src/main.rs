@@ -30,7 +30,8 @@ mod value;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
-use args::trigger::{RunVerb, SchedulerVerb, TriggerVerb};
+use args::run::{RunVerb, SchedulerVerb};
+use args::trigger::TriggerVerb;
 use args::{Args, CronVerb, LogFormat, StoreVerb, Verb};
 use clap::Parser;
 use exit::{Ending, Exit};

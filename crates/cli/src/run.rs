@@ -5,7 +5,8 @@ use std::time::Duration;
 use client::run::Run;
 use client::{Client, RunFilter};
 
-use crate::args::trigger::{RunListArgs, RunShowArgs, StartArgs};
+use crate::args::run::{RunListArgs, RunShowArgs};
+use crate::args::trigger::StartArgs;
 use crate::exit::Ending;
 use crate::table;
 use crate::trigger::{more, print};
