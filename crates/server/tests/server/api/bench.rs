@@ -143,6 +143,19 @@ impl Bench {
         self.store.commit(commit).await.unwrap();
     }
 
+    /// Writes so many batches of this one line.
+    pub(super) async fn fill(&self, shard: ShardId, batches: usize, line: &Line) {
+        let mut commit = Commit::new();
+        for batch in 1..=batches {
+            let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+            let segment = Segment { lines: vec![line.clone()] }.to_bytes();
+            commit = commit.put(key(past_key(shard, number)), segment);
+            if batch % 1_000 == 0 || batch == batches {
+                self.store.commit(std::mem::take(&mut commit)).await.unwrap();
+            }
+        }
+    }
+
     pub(super) async fn put(&self, name: String, record: &impl Serialize) {
         put(&self.store, name, record).await;
     }

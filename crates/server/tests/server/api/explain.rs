@@ -6,6 +6,7 @@ use client::spec::{QuietSpec, TriggerSpec};
 use client::trigger::PauseRequest;
 use engine::id::{TriggerId, Unique};
 use engine::instant::Instant;
+use engine::limits::SEGMENTS_READ_MAX;
 use engine::past::{End, Finished, Line, Reason, Skipped};
 use engine::shard::record::{HeadRecord, Mark, MovedRecord, OpenRun, moved_key};
 use server::desk::Firing;
@@ -239,4 +240,20 @@ async fn an_account_covers_the_last_hour_unless_told_otherwise() {
     {
         bench.json("GET", &format!("/v1/triggers/hello/explain?{query}"), "").await.problem(422);
     }
+}
+
+#[tokio::test]
+async fn what_lies_further_back_than_is_read_is_not_called_missing() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    let other = TriggerId { unique: Unique(1), ..id };
+    bench.past(id.shard, vec![succeeded(id, minute(1))]).await;
+    bench.fill(id.shard, SEGMENTS_READ_MAX, &succeeded(other, minute(60))).await;
+    bench.head(id.shard, &marked(minute(75))).await;
+    bench.set_now(Instant(minute(75).0 + 1));
+    let account = account(&bench, 0, 75).await;
+    let told = rows(&account);
+    // Clocks may have been set back by ten minutes; what lies later than that is surely missing.
+    assert_eq!(told[0], (1, 70, 70, Fate::Unread));
+    assert_eq!((account.totals.unread, account.totals.missing), (70, 5));
 }
