@@ -7,7 +7,7 @@
 //! - [`cron`]: `watchbell cron next` and `cron explain`
 //! - [`trigger`], [`create`]: `watchbell trigger`, but for
 //! - [`explain`]: `watchbell trigger explain`
-//! - [`run`]: `watchbell run`
+//! - [`mod@run`]: `watchbell run`
 //! - [`scheduler`]: `watchbell scheduler`
 //! - [`dump`]: `watchbell store dump`, whose values [`value`] makes readable
 //! - [`progress`], [`table`]: what people see meanwhile, and afterwards
