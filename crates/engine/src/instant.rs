@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// A moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub i64);
@@ -48,6 +50,19 @@ impl std::str::FromStr for Instant {
     fn from_str(text: &str) -> Result<Self, BadInstant> {
         let timestamp: jiff::Timestamp = text.parse().map_err(|_| BadInstant(text.to_owned()))?;
         Ok(Self(timestamp.as_millisecond()))
+    }
+}
+
+impl Serialize for Instant {
+    fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Instant {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

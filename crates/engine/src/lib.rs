@@ -13,11 +13,20 @@
 //! - [`schedule`]: when does it ring next?
 //! - [`wheel`]: which of ten million alarms is next
 
+pub mod breaker;
 pub mod hash;
+pub mod id;
 pub mod instant;
 pub mod lease;
+pub mod length;
 pub mod limits;
 pub mod mutant;
+pub mod outcome;
+pub mod past;
+pub mod policy;
 pub mod record;
 pub mod schedule;
+pub mod shard;
+pub mod trigger;
+pub mod webhook;
 pub mod wheel;

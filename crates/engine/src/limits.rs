@@ -66,3 +66,170 @@ pub const JITTER_MAX: Duration = Duration::from_secs(86_400);
 
 /// Slots that are walked one by one where they cannot be computed: several specs at once, or a calendar.
 pub const SLOTS_WALKED_MAX: u64 = 100_000;
+
+/// Most shards of a cluster.
+pub const SHARDS_MAX: u16 = 4_096;
+
+/// Most triggers of a shard: with 32 shards ten million, and room for uneven ones.
+pub const TRIGGERS_PER_SHARD_MAX: usize = 1_000_000;
+
+/// Most unfinished runs of a shard. A shard that has as many decides nothing new until some have ended.
+pub const RUNS_PER_SHARD_MAX: usize = 100_000;
+
+/// Runs that were launched and are not recorded, in a head: 16 KiB of them.
+pub const OPEN_RUNS_MAX: usize = 1_024;
+
+/// Runs that are launched before they are due: 8 KiB of them.
+pub const OPEN_RUNS_AHEAD_MAX: usize = 512;
+
+/// How long before it is due a slot may be launched in the store.
+pub const LOOK_AHEAD_MS: i64 = 500;
+
+/// A run that is open for longer than this gets a record of its own.
+pub const OPEN_MS_MAX: u64 = 1_000;
+
+/// A slot that is decided later than this because nobody was there is one that was missed.
+pub const MISSED_AFTER_MS: i64 = 1_000;
+
+/// A mark that is further ahead of the clock than this is set back.
+pub const MARK_AHEAD_MS_MAX: i64 = 60_000;
+
+/// How long a result may wait for others before it is written.
+pub const RESULT_WAIT_MS: i64 = 50;
+
+/// How long before it is due a slot that was launched ahead is to be in the store.
+pub const LAUNCH_LEAD_MS: i64 = 100;
+
+/// Decisions of a shard that wait to be written.
+pub const UNITS_WAITING_MAX: usize = 8_192;
+
+/// A run that cannot even be tried is given up this long after its last try would have been.
+pub const UNTRIED_MAX: Duration = Duration::from_secs(60);
+
+/// Longest URL of a webhook, in bytes.
+pub const WEBHOOK_URL_BYTES_MAX: usize = 2_048;
+
+/// Most headers that a webhook has of its own, its content type among them.
+pub const WEBHOOK_HEADERS_MAX: usize = 30;
+
+/// Most bytes that these headers have together, names and values. Receivers commonly refuse heads above
+/// 8 to 16 KiB.
+pub const WEBHOOK_HEADER_BYTES_MAX: usize = 8 * 1024;
+
+/// Longest body of a webhook, in bytes.
+pub const WEBHOOK_BODY_BYTES_MAX: usize = 100 * 1024;
+
+/// Shortest time that an attempt may take.
+pub const WEBHOOK_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
+/// Longest time that an attempt may take: what is slower belongs into a queue.
+pub const WEBHOOK_TIMEOUT_MAX: Duration = Duration::from_secs(30);
+
+/// Time that an attempt may take if nobody says otherwise.
+pub const WEBHOOK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(15);
+
+/// What is kept of an answer's body; the rest is not read.
+pub const RESPONSE_BYTES_MAX: usize = 64 * 1024;
+
+/// Most bytes of an answer's head. A receiver that sends headers for ever is cut off there.
+pub const RESPONSE_HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Longest pause that a receiver may ask for with `Retry-After`; a longer one counts as this.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(86_400);
+
+/// Attempts in a row that a host leaves unanswered before it is left alone for a while.
+pub const BREAKER_FAILURES_MAX: u32 = 5;
+
+/// The first pause of a host that does not answer.
+pub const BREAKER_PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// The longest pause of a host that does not answer: when it is back, this is how late we notice.
+pub const BREAKER_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Addresses of one name that are tried for one connection.
+pub const ADDRESSES_TRIED_MAX: usize = 4;
+
+/// How long a pooled connection may rest before it is closed. Common servers close theirs after 5 s, and a
+/// request that crosses such a close on the way is lost in doubt.
+pub const CONNECTION_IDLE_MAX: Duration = Duration::from_secs(4);
+
+/// How long a connection is used at most: a name that has moved on is followed after this.
+pub const CONNECTION_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// How long an answer of the resolver is used again.
+pub const NAME_AGE_MAX: Duration = Duration::from_secs(5);
+
+/// Attempts under way to a host that has yet to answer its first.
+pub const HOST_WINDOW_MIN: usize = 8;
+
+/// How long a host that nobody calls is remembered.
+pub const HOST_IDLE_MAX: Duration = Duration::from_secs(60);
+
+/// Longest name of a trigger, in characters.
+pub const NAME_CHARS_MAX: usize = 100;
+
+/// Longest note of a pause, in characters.
+pub const NOTE_CHARS_MAX: usize = 500;
+
+/// Most attempts of a run.
+pub const RETRY_ATTEMPTS_MAX: u64 = 10;
+
+/// Shortest pause between two attempts.
+pub const RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
+
+/// Longest first pause between two attempts.
+pub const RETRY_DELAY_MAX: Duration = Duration::from_secs(300);
+
+/// How far a pause between two attempts may grow.
+pub const RETRY_GROWN_DELAY_MAX: Duration = Duration::from_secs(3_600);
+
+/// Most missed slots of a trigger that fire after all.
+pub const CATCH_UP_CAP_MAX: u64 = 1_000;
+
+/// Missed slots of a trigger that fire after all with `all`, if nobody says otherwise.
+pub const CATCH_UP_CAP_DEFAULT: u16 = 100;
+
+/// Shortest lateness at which a run is given up.
+pub const MAX_LATENESS_MIN: Duration = Duration::from_secs(1);
+
+/// Longest lateness at which a run is given up: a leap year.
+pub const MAX_LATENESS_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// Most failures in a row after which a trigger pauses by itself.
+pub const PAUSE_AFTER_MAX: u64 = 10_000;
+
+/// Rows of a list, if nobody says otherwise.
+pub const LIST_ROWS_DEFAULT: usize = 50;
+
+/// Most rows of a list.
+pub const LIST_ROWS_MAX: usize = 500;
+
+/// Names that one request for a list looks at.
+pub const NAMES_READ_MAX: usize = 1_000;
+
+/// Batches of the past that one request reads.
+pub const SEGMENTS_READ_MAX: usize = 2_000;
+
+/// Unfinished runs of a shard that one request reads.
+pub const RUNS_READ_MAX: usize = 1_000;
+
+/// Coming slots that one request shows.
+pub const NEXT_SLOTS_MAX: usize = 1_000;
+
+/// Longest request body of the API, in bytes: a trigger with its largest body, escaped, fits.
+pub const REQUEST_BYTES_MAX: usize = 256 * 1024;
+
+/// Longest wait for the end of a run that was started by hand.
+pub const RUN_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// How long a request may take, its body and its answer included.
+pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(75);
+
+/// Connections of the API that are open at a time; further ones wait to be accepted.
+pub const API_CONNECTIONS_MAX: usize = 1_024;
+
+/// Longest span of time that one account of a trigger covers: a leap year.
+pub const ACCOUNT_SPAN_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// Most rows of an account of a trigger.
+pub const ACCOUNT_ROWS_MAX: usize = 1_000;

@@ -34,6 +34,7 @@ use crate::instant::Instant;
 use crate::limits::{
     AT_MAX, EXCLUDED_DATES_MAX, JITTER_MAX, QUIET_WINDOWS_MAX, SLOTS_WALKED_MAX, SPECS_MAX,
 };
+use crate::mutant::{self, Mutant};
 
 /// One way of saying when.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -283,7 +284,18 @@ impl Schedule {
         let roll = mix(hash(name, "jitter") ^ slot.0.unsigned_abs());
         let roll = i64::try_from(roll % (u64::from(full.jitter_ms) + 1)).expect("at most a day");
         let latest = self.next(slot).map_or(i64::MAX, |next| next.0 - 1);
+        if mutant::active(Mutant::JitterNotCut) {
+            return Instant(slot.0 + roll);
+        }
         Instant((slot.0 + roll).min(latest))
+    }
+
+    /// Whether slots may leave later than they are.
+    pub fn is_jittered(&self) -> bool {
+        match &self.0 {
+            Form::Plain(_) => false,
+            Form::Full(full) => full.jitter_ms > 0,
+        }
     }
 
     /// After how many runs it ends, if it does.

@@ -1,0 +1,182 @@
+//! The past: one record for each slot that is decided and done, packed by the batch.
+//!
+//! A commit of a shard writes the runs that finished, and the slots that were skipped, as one record. A
+//! range of skipped slots is one line. What a person asks about a trigger (why did it not run?) is
+//! answered from here.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::Unique;
+use crate::instant::Instant;
+use crate::record::{Format, RecordError, decode};
+
+const FORMAT: Format = Format(1);
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// The receiver took it.
+    Succeeded,
+    /// The receiver refused it for good.
+    Failed,
+    /// All attempts were used up.
+    Dead,
+    /// Somebody cancelled it.
+    Cancelled,
+    /// It could not leave in time.
+    Expired,
+    /// It may have arrived, and will not be sent again.
+    Unknown,
+}
+
+/// Why a slot was skipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The trigger was paused.
+    Paused,
+    /// A run of the same trigger was not finished.
+    Overlap,
+    /// It passed while nobody was there to fire it.
+    Misfire,
+    /// It was one of too many that were missed.
+    Cap,
+    /// The trigger's last run had been had.
+    Limit,
+    /// The trigger was changed, cancelled or deleted, or a later slot took its place.
+    Superseded,
+}
+
+/// What came of one attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// When it left.
+    pub at: Instant,
+    /// How long it took.
+    pub ms: u32,
+    /// What the receiver answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// What went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What the receiver said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response: Option<String>,
+}
+
+/// One line of the past.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line {
+    /// A run that ended.
+    Run(Finished),
+    /// Slots that were skipped.
+    Skip(Skipped),
+}
+
+/// A run that ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finished {
+    /// Its trigger.
+    #[serde(with = "unique")]
+    pub trigger: Unique,
+    /// Its instant.
+    pub slot: Instant,
+    /// By which generation of the schedule; none for a run on demand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u32>,
+    /// Its sequence number, if it is a run on demand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<u64>,
+    /// How it ended.
+    pub end: End,
+    /// When that was.
+    pub at: Instant,
+    /// Attempts begun; more than are told of if some were in doubt.
+    pub attempt: u32,
+    /// What came of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<Attempt>,
+}
+
+/// Slots that were skipped: all of a generation in `from..=to`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Their trigger.
+    #[serde(with = "unique")]
+    pub trigger: Unique,
+    /// By which generation of the schedule.
+    pub generation: u32,
+    /// The first one.
+    pub from: Instant,
+    /// The last one.
+    pub to: Instant,
+    /// How many.
+    pub count: u64,
+    /// Why.
+    pub reason: Reason,
+    /// When that was decided.
+    pub at: Instant,
+}
+
+impl Line {
+    /// Whose it is.
+    pub fn trigger(&self) -> Unique {
+        match self {
+            Self::Run(run) => run.trigger,
+            Self::Skip(skip) => skip.trigger,
+        }
+    }
+
+    /// The last slot that it is about.
+    pub fn slot(&self) -> Instant {
+        match self {
+            Self::Run(run) => run.slot,
+            Self::Skip(skip) => skip.to,
+        }
+    }
+}
+
+/// A batch of the past.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Segment {
+    /// In the order in which they were decided.
+    pub lines: Vec<Line>,
+}
+
+impl Segment {
+    /// Adds a line to others, as a JSON list without its brackets.
+    pub(crate) fn append(lines: &mut Vec<u8>, line: &Line) {
+        if !lines.is_empty() {
+            lines.push(b',');
+        }
+        serde_json::to_writer(lines, line).expect("plain structs with text keys always serialize");
+    }
+
+    /// Lines that were appended, as they are stored.
+    pub(crate) fn enclose(lines: &[u8]) -> Vec<u8> {
+        let begin = format!(r#"{{"format":{FORMAT},"lines":["#);
+        [begin.as_bytes(), lines, b"]}"].concat()
+    }
+
+    /// As it was stored.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
+        decode(bytes, FORMAT)
+    }
+}
+
+mod unique {
+    use super::{Deserialize, Unique};
+
+    pub(super) fn serialize<S: serde::Serializer>(id: &Unique, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(id)
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(
+        from: D,
+    ) -> Result<Unique, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,270 @@
+//! What a shard keeps in the store: which keys, and what is in them.
+//!
+//! ```text
+//! shard/<n>/head                  a claim's head; its body is [`HeadRecord`]
+//! shard/<n>/trigger/<unique>      [`TriggerRecord`]: what the user wrote, and how it began
+//! shard/<n>/moved/<unique>        [`MovedRecord`]: what has moved since, if anything has
+//! shard/<n>/run/<sequence>        [`RunRecord`]: a run that is not finished, and is not in the head
+//! shard/<n>/past/<reverse number> a batch of finished runs and skipped slots: [`crate::past`]
+//! name/<project>/trigger/<name>   [`NameRecord`]: where a name leads
+//! ```
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::id::{Birth, ProjectId, RunId, ShardId, TriggerId, Unique};
+use crate::instant::Instant;
+use crate::policy::Policy;
+use crate::record::Format;
+use crate::webhook::Webhook;
+
+/// The format of all of these.
+pub const FORMAT: Format = Format(1);
+
+/// The mark and the open runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HeadRecord {
+    /// Every slot that leaves at or before this is decided.
+    pub fired: Mark,
+    /// Runs that were launched and are not recorded, as `<unique>@<slot>`.
+    pub open: Vec<OpenRun>,
+    /// The last sequence number given to a run.
+    pub sequence: u64,
+}
+
+/// A place in the order in which slots leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Mark(pub Instant, #[serde(with = "text")] pub Unique);
+
+impl Default for Mark {
+    fn default() -> Self {
+        Self(Instant(0), Unique(0))
+    }
+}
+
+/// A slot of a trigger that was launched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpenRun {
+    /// Whose.
+    pub trigger: Unique,
+    /// Which.
+    pub slot: Instant,
+}
+
+/// What the user wrote, and how it began.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TriggerRecord {
+    /// Its id.
+    #[serde(with = "text")]
+    pub id: TriggerId,
+    /// What the user wrote.
+    pub draft: Box<RawValue>,
+    /// When it was first made.
+    pub created: Instant,
+    /// When this text was written, and by whom.
+    pub written: Instant,
+    /// Who wrote this text.
+    pub author: String,
+    /// Which text this is: 1, 2, …
+    pub revision: u64,
+    /// Which schedule this is: 1, 2, …
+    pub generation: u32,
+    /// From when on this schedule counts; the cursor, until something moves.
+    pub since: Instant,
+}
+
+/// What has moved since. Written whole; absent as long as nothing has.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MovedRecord {
+    /// Every slot at or before this is decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<Instant>,
+    /// So many runs are left, if there is a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remaining: Option<u64>,
+    /// So many runs failed in a row.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failures: u32,
+    /// Since when, why and until when nothing fires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Pause>,
+    /// It will never fire again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled: Option<Instant>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// A pause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Slots after this do not fire.
+    pub since: Instant,
+    /// It resumes by itself then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Instant>,
+    /// Who did it.
+    pub author: String,
+    /// Why.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+}
+
+/// A run that is not finished.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// Its trigger.
+    #[serde(with = "text")]
+    pub trigger: Unique,
+    /// Its trigger's name, which may be gone.
+    pub name: String,
+    /// Its instant.
+    pub slot: Instant,
+    /// When it was to leave.
+    pub leaves: Instant,
+    /// By which generation of the schedule; none for a run on demand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u32>,
+    /// Where it is.
+    pub state: RunState,
+    /// Attempts begun.
+    pub attempt: u32,
+    /// Attempts that failed and count against those that the user granted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tries: u32,
+    /// What it sends.
+    pub webhook: Webhook,
+    /// By which rules.
+    pub policy: Policy,
+    /// What came of the attempts so far.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<crate::past::Attempt>,
+}
+
+/// Where a run that is not finished is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// It has not left; no sooner than this.
+    Waiting(Instant),
+    /// It waits for another run of its trigger to end.
+    Queued,
+    /// An attempt failed, and the next is due then.
+    Backoff(Instant),
+    /// An attempt is under way, and may have left.
+    Running,
+}
+
+/// Where a name leads.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NameRecord {
+    /// There.
+    #[serde(with = "text")]
+    pub id: TriggerId,
+}
+
+impl RunRecord {
+    /// Its id.
+    pub fn id(&self, shard: ShardId, sequence: u64, cluster: u64) -> RunId {
+        let letters = self.birth(sequence).letters(cluster);
+        RunId { shard, trigger: self.trigger, slot: self.slot, letters }
+    }
+
+    /// How it came to be.
+    pub fn birth(&self, sequence: u64) -> Birth {
+        self.generation.map_or(Birth::Demand(sequence), Birth::Slot)
+    }
+}
+
+/// Where the claim of a shard is.
+pub fn head_key(shard: ShardId) -> String {
+    format!("shard/{shard}/head")
+}
+
+/// Where triggers of a shard are.
+pub fn triggers(shard: ShardId) -> String {
+    format!("shard/{shard}/trigger/")
+}
+
+/// Where what moved is.
+pub fn moved(shard: ShardId) -> String {
+    format!("shard/{shard}/moved/")
+}
+
+/// Where runs of a shard are.
+pub fn runs(shard: ShardId) -> String {
+    format!("shard/{shard}/run/")
+}
+
+/// Where the past of a shard is, newest first.
+pub fn past(shard: ShardId) -> String {
+    format!("shard/{shard}/past/")
+}
+
+/// Where a trigger is.
+pub fn trigger_key(shard: ShardId, unique: Unique) -> String {
+    format!("shard/{shard}/trigger/{unique}")
+}
+
+/// Where what moved of a trigger is.
+pub fn moved_key(shard: ShardId, unique: Unique) -> String {
+    format!("shard/{shard}/moved/{unique}")
+}
+
+/// Where a run is.
+pub fn run_key(shard: ShardId, sequence: u64) -> String {
+    format!("shard/{shard}/run/{sequence:016}")
+}
+
+/// Where the past of a commit of the chain is.
+pub fn past_key(shard: ShardId, number: u64) -> String {
+    format!("shard/{shard}/past/{:016x}", u64::MAX - number)
+}
+
+/// Where a name is.
+pub fn name_key(project: ProjectId, name: &str) -> String {
+    format!("name/{}/trigger/{name}", project.0)
+}
+
+impl Serialize for OpenRun {
+    fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(&format_args!("{}@{}", self.trigger, self.slot.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for OpenRun {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let parts = text.split_once('@');
+        let run = parts.and_then(|(trigger, slot)| {
+            Some(Self { trigger: trigger.parse().ok()?, slot: Instant(slot.parse().ok()?) })
+        });
+        run.ok_or_else(|| serde::de::Error::custom(format!("{text:?} names no run")))
+    }
+}
+
+/// Ids as text.
+mod text {
+    use super::{Deserialize, FromStr};
+    use std::fmt::Display;
+
+    pub(super) fn serialize<T: Display, S: serde::Serializer>(
+        id: &T,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
+        out.collect_str(id)
+    }
+
+    pub(super) fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: serde::Deserializer<'de>,
+    {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,29 @@
+//! A trigger: when, what, and by which rules.
+//!
+//! - [`Draft`]: what a person wrote
+//! - [`Definition`]: what it means, checked and ready to be used
+
+mod build;
+mod draft;
+mod read;
+
+pub use build::BadField;
+pub use draft::{Draft, QuietDraft, RetryDraft, ScheduleDraft, Texts, WebhookDraft};
+pub use read::check_name;
+
+use crate::policy::Policy;
+use crate::schedule::Schedule;
+use crate::webhook::Webhook;
+
+/// What a trigger is, checked and ready to be used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Definition {
+    /// Its name.
+    pub name: Box<str>,
+    /// When.
+    pub schedule: Schedule,
+    /// What, and where to.
+    pub webhook: Webhook,
+    /// By which rules.
+    pub policy: Policy,
+}

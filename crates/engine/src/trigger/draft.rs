@@ -1,0 +1,180 @@
+//! A trigger as a person wrote it: the text that is stored, and given back.
+//!
+//! Words, lengths and instants stay text here, so that one look at a draft finds everything that is wrong
+//! with it: see [`Draft::build`]. Only what no draft can be, such as a field that nobody knows, is refused
+//! while it is read.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// What a person wrote.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "the fields are those of the API, and docs/api.md tells them")]
+pub struct Draft {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Without one it is run on demand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<ScheduleDraft>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<WebhookDraft>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub catch_up: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub catch_up_cap: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overlap: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryDraft>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_lateness: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause_after: Option<u64>,
+}
+
+/// When.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "the fields are those of the API, and docs/api.md tells them")]
+pub struct ScheduleDraft {
+    #[serde(skip_serializing_if = "Texts::is_empty")]
+    pub cron: Texts,
+    #[serde(skip_serializing_if = "Texts::is_empty")]
+    pub every: Texts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub at: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tz: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dialect: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gap: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fold: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub quiet: Vec<QuietDraft>,
+}
+
+/// A window of certain days in which nothing fires.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuietDraft {
+    /// On which days it begins; on all, if none is named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub days: Vec<String>,
+    /// When it begins: `22:00`.
+    pub from: String,
+    /// When it ends, on the next day if that is not later: `06:00`.
+    pub to: String,
+}
+
+/// What, and where to.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "the fields are those of the API, and docs/api.md tells them")]
+pub struct WebhookDraft {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<String>,
+}
+
+/// When a failed attempt is followed by another.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "the fields are those of the API, and docs/api.md tells them")]
+pub struct RetryDraft {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_delay: Option<String>,
+}
+
+impl fmt::Debug for Draft {
+    /// Only the name: a webhook's headers and body may be secret.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Draft({:?})", self.name)
+    }
+}
+
+impl fmt::Debug for WebhookDraft {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("WebhookDraft")
+    }
+}
+
+/// One text, or a list of them. One alone is written without its list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Texts(pub Vec<String>);
+
+impl Texts {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for Texts {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        match self.0.as_slice() {
+            [text] => out.serialize_str(text),
+            texts => texts.serialize(out),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Texts;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("a text or a list of texts")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Texts, E> {
+                Ok(Texts(vec![text.to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Texts, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(text) = list.next_element()? {
+                    texts.push(text);
+                }
+                Ok(Texts(texts))
+            }
+        }
+        from.deserialize_any(Reader)
+    }
+}
