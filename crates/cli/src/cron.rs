@@ -127,10 +127,15 @@ fn clocks(local: &Local, now: i64) -> Vec<String> {
 
 fn clock(local: &Local, change: &Change) -> String {
     let (from, to) = (time_text(change.before), time_text(change.after));
-    let (zone, date) = (local.zone(), date_text(change.before - 1));
+    let dates = (date_text(change.before), date_text(change.after));
     let is_gap = change.before < change.after;
     let way = if is_gap { "forward" } else { "back" };
-    let set = format!("In {zone}, clocks are set {way} from {from} to {to} on {date}");
+    // Around midnight the two moments are on different days, and one date would be wrong for one of them.
+    let when = match &dates {
+        (before, after) if before == after => format!("from {from} to {to} on {before}"),
+        (before, after) => format!("from {from} on {before} to {to} on {after}"),
+    };
+    let set = format!("In {}, clocks are set {way} {when}", local.zone());
     let then = match (local.is_touched_by(change), is_gap) {
         (false, _) => "this pattern has nothing between.".to_owned(),
         (true, true) => match local.gap() {
@@ -158,4 +163,39 @@ fn spell(length: Duration) -> String {
         }
     }
     words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::schedule::cron::Dialect;
+
+    use super::*;
+
+    fn explained(zone: &str, from: &str) -> Vec<String> {
+        let Ok(Parsed::Pattern(cron)) = Cron::parse("0 0 * * *", Dialect::Open, "") else {
+            panic!("a pattern");
+        };
+        let local = Local::new(cron, ZoneId::get(zone).unwrap(), Gap::Usual, Fold::Usual);
+        clocks(&local, from.parse::<Instant>().unwrap().second())
+    }
+
+    #[test]
+    fn clocks_that_are_set_at_midnight_are_set_on_the_day_they_show() {
+        // In Cairo on Friday, 24 April 2026, when Thursday ends, and on Thursday, 29 October, when it ends.
+        assert_eq!(
+            explained("Africa/Cairo", "2026-01-01T00:00:00Z"),
+            [
+                "In Africa/Cairo, clocks are set forward from 00:00:00 to 01:00:00 on 2026-04-24: \
+                 what falls between fires once, at 01:00:00.",
+                "In Africa/Cairo, clocks are set back from 00:00:00 on 2026-10-30 to 23:00:00 on \
+                 2026-10-29: this pattern has nothing between.",
+            ]
+        );
+        // Samoa had no 30 December 2011.
+        assert_eq!(
+            explained("Pacific/Apia", "2011-12-01T00:00:00Z")[0],
+            "In Pacific/Apia, clocks are set forward from 00:00:00 on 2011-12-30 to 00:00:00 on \
+             2011-12-31: what falls between fires once, at 00:00:00."
+        );
+    }
 }

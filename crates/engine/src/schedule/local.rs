@@ -96,24 +96,30 @@ impl Local {
         let zone = self.zone.zone();
         let mut span = zone.span_at(after);
         let mut from = self.begin(zone, span, after).max(after.saturating_add(1) + span.offset);
-        let mut civil = self.cron.next(from)?;
+        // There may be nothing from here on, and yet something: clocks that are set back show it again.
+        let mut civil = self.cron.next(from);
         while span.end != UtcSecond::MAX {
             let next = zone.span_after(span);
             let set = Change::between(span, next);
-            if civil < self.end_before(&set) {
+            if civil.is_some_and(|civil| civil < self.end_before(&set)) {
                 break;
             }
-            if civil < set.after && self.gap == Gap::Fire {
+            if self.gap == Gap::Fire && civil.is_some_and(|civil| civil < set.after) {
                 return Some(set.at);
             }
             let begin = self.begin_after(&set);
             // Between `from` and `civil` there is nothing: look again only where that does not help.
-            if begin < from || civil < begin {
-                civil = self.cron.next(begin)?;
+            if begin < from || civil.is_some_and(|civil| civil < begin) {
+                civil = self.cron.next(begin);
+                span = next;
+            } else {
+                // What is set two days before `civil` makes no difference to it.
+                let near = zone.span_at(civil? - 2 * DAY);
+                span = if near.start > next.start { near } else { next };
             }
-            (from, span) = (begin, next);
+            from = begin;
         }
-        Some(civil - span.offset)
+        civil.map(|civil| civil - span.offset)
     }
 
     /// How many slots there are after `after`, up to and including `until`. Looks at spans and months, not

@@ -80,6 +80,52 @@ fn what_must_be_walked_is_walked_up_to_a_bound() {
 }
 
 #[test]
+fn what_is_past_the_bound_of_a_walk_is_not_taken_for_another_slot() {
+    let specs = vec![cron("* * * * * *", "UTC"), cron("*/2 * * * * *", "UTC")];
+    let schedule = Schedule::new(Plan { specs, ..Plan::default() }, now()).unwrap();
+    let until = now().after(Duration::from_secs(2 * SLOTS_WALKED_MAX));
+    let at_bound = now().after(Duration::from_secs(SLOTS_WALKED_MAX + 1));
+    assert_eq!(schedule.nth(now(), until, SLOTS_WALKED_MAX), Some(at_bound));
+    assert_eq!(schedule.nth(now(), until, SLOTS_WALKED_MAX + 1), None);
+}
+
+#[test]
+fn several_specs_are_counted_without_what_the_calendar_excludes() {
+    let plan = Plan {
+        specs: vec![cron("* * * * * *", "UTC"), cron("*/2 * * * * *", "UTC")],
+        quiet: vec![Quiet { weekdays: 0x7f, from: 0, to: 86_399 }],
+        ..Plan::default()
+    };
+    let schedule = Schedule::new(plan, now()).unwrap();
+    // One second a day is left, while the specs have far more slots than are walked.
+    let until = now().after(Duration::from_secs(10 * 86_400));
+    assert_eq!(schedule.count(now(), until), Count::Exactly(10));
+}
+
+#[test]
+fn slots_and_counts_end_at_the_last_instant_which_can_be_written() {
+    assert_eq!(Instant::FIRST.to_string().parse(), Ok(Instant::FIRST));
+    assert_eq!(Instant::LAST.to_string().parse(), Ok(Instant::LAST));
+    let (before, beyond) = (at("9999-12-28T00:00:00Z"), Instant(i64::MAX));
+    for zone in ["UTC", "Europe/Berlin", "Pacific/Kiritimati", "Pacific/Honolulu"] {
+        let every = Every::at_phase(Duration::from_secs(1_200), Duration::ZERO).unwrap();
+        for spec in [cron("*/20 * * * *", zone), Spec::Every(every)] {
+            let plain = Plan::of(spec);
+            let full = Plan { first: Some(Instant(i64::MIN)), last: Some(beyond), ..plain.clone() };
+            for plan in [plain, full] {
+                let schedule = Schedule::new(plan, now()).unwrap();
+                let slots = walk(&schedule, before, beyond);
+                assert_eq!(slots.last(), Some(&at("9999-12-30T22:00:00Z")), "{zone}");
+                assert_eq!(schedule.count(before, beyond), Count::Exactly(slots.len() as u64));
+                assert_eq!(schedule.last(before, beyond), slots.last().copied());
+                assert_eq!(schedule.next(beyond), None);
+                assert_eq!(schedule.next(Instant(i64::MIN)), Some(at("0001-01-01T00:00:00Z")));
+            }
+        }
+    }
+}
+
+#[test]
 fn start_and_end_are_kept_to_the_millisecond() {
     let plan = Plan {
         first: Some(at("2026-12-01T06:00:00Z")),
@@ -194,6 +240,11 @@ fn every_limit_holds_at_it_and_not_past_it() {
     assert_eq!(make(dates(EXCLUDED_DATES_MAX)), None);
     let len = EXCLUDED_DATES_MAX + 1;
     assert_eq!(make(dates(len)), Some(ScheduleError::ExcludedDates { len }));
+    for (month, day) in [(0, 1), (13, 1), (1, 0), (2, 29), (4, 31)] {
+        let date = Date { year: 2027, month, day };
+        let plan = Plan { excluded: vec![date], ..Plan::of(daily()) };
+        assert_eq!(make(plan), Some(ScheduleError::ExcludedDate { date }));
+    }
     let noon = Quiet { weekdays: 1, from: 43_200, to: 43_260 };
     let quiet = |quiet: Vec<Quiet>| Plan { quiet, ..Plan::of(daily()) };
     assert_eq!(make(quiet(vec![noon; QUIET_WINDOWS_MAX])), None);
@@ -201,6 +252,8 @@ fn every_limit_holds_at_it_and_not_past_it() {
     assert_eq!(make(quiet(vec![noon; len])), Some(ScheduleError::QuietWindows { len }));
     for bad in [
         Quiet { weekdays: 0, ..noon },
+        Quiet { weekdays: 0x80, ..noon },
+        Quiet { weekdays: 0x81, ..noon },
         Quiet { from: 86_400, ..noon },
         Quiet { to: 0, ..noon },
         Quiet { to: 86_401, ..noon },

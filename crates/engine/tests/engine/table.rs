@@ -491,6 +491,36 @@ fn years_run_out() {
 }
 
 #[test]
+fn clocks_are_set_just_the_same_after_centuries_without_a_match() {
+    check(
+        "0 30 2 * 3,10 SUN#L 2826",
+        BERLIN,
+        "2026-01-01T00:00:00Z",
+        &["2826-03-29T01:00:00Z", "2826-10-25T00:30:00Z"],
+        "2826 has the calendar of 2026: 02:30 is in the gap, and in the first pass of the fold",
+    );
+}
+
+#[test]
+fn a_fold_after_the_last_match_shows_it_again() {
+    check(
+        "0 */30 2 25 10 ? 2026",
+        BERLIN,
+        "2026-10-25T00:00:00Z",
+        &["2026-10-25T00:30:00Z", "2026-10-25T01:00:00Z", "2026-10-25T01:30:00Z"],
+        "02:30 in summer is the last match of all, and then 02:00 and 02:30 come again",
+    );
+    check_set(
+        "0 30 2 25 10 ? 2026",
+        BERLIN,
+        (Gap::Usual, Fold::Second),
+        "2026-10-25T00:45:00Z",
+        &["2026-10-25T01:30:00Z"],
+        "asked in the first pass, the second is still to come",
+    );
+}
+
+#[test]
 fn what_never_fires_is_refused_when_it_is_made() {
     let now = at("2026-11-16T00:00:00Z");
     let never = |pattern, zone, gap| {
