@@ -183,12 +183,15 @@ impl Local {
             let from = begin.max(after.saturating_add(1).saturating_add(span.offset));
             let mut to = until.saturating_add(1).saturating_add(span.offset);
             let mut moment = None;
-            if span.end <= until {
+            // Civil times may cease to count before the span ends, but not by more than a day.
+            if span.end != UtcSecond::MAX && span.end <= until.saturating_add(DAY) {
                 let next = zone.span_after(span);
                 let set = Change::between(span, next);
                 to = to.min(self.end_before(&set));
-                moment = self.comes_at(&set).then_some(Piece::Moment(set.at));
-                at = Some((next, self.begin_after(&set)));
+                if span.end <= until {
+                    moment = self.comes_at(&set).then_some(Piece::Moment(set.at));
+                    at = Some((next, self.begin_after(&set)));
+                }
             }
             Some([Some(Piece::Civil { from, to, offset: span.offset }), moment])
         })
