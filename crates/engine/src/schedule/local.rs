@@ -10,6 +10,8 @@
 //!
 //! Either can be told otherwise. Slots always follow each other in time, and no moment is one twice.
 
+mod explain;
+
 use super::civil::{DAY, Second};
 use super::cron::{Cron, Pace};
 use super::zone::{Change, Span, UtcSecond, Zone, ZoneId};
@@ -83,12 +85,6 @@ impl Local {
     /// What it does in a fold.
     pub fn fold(&self) -> Fold {
         self.fold
-    }
-
-    /// Whether a civil time of the pattern is swallowed or comes twice when clocks are set so.
-    pub fn is_touched_by(&self, change: &Change) -> bool {
-        let (low, high) = (change.before.min(change.after), change.before.max(change.after));
-        self.cron.count(low, high) > 0
     }
 
     /// The first slot after this second.
