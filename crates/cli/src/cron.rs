@@ -8,7 +8,7 @@ use engine::schedule::civil::{DAY, Date, Second};
 use engine::schedule::cron::{Cron, CronError, Parsed};
 use engine::schedule::every::Every;
 use engine::schedule::local::{Fold, Gap, Local};
-use engine::schedule::zone::{Change, Zone, ZoneId};
+use engine::schedule::zone::{Zone, ZoneId};
 use engine::schedule::{Plan, Schedule, Spec};
 use store::machine::{Machine, System};
 
@@ -49,8 +49,7 @@ pub(crate) fn explain(typed: &ExplainArgs) -> Result<(), Ending> {
     let mut out = io::stdout().lock();
     match &spec {
         Spec::Cron(local) => {
-            writeln!(out, "{}.", local.cron().explain())?;
-            for sentence in clocks(local, now().second()) {
+            for sentence in local.explain(now().second()) {
                 writeln!(out, "{sentence}")?;
             }
         }
@@ -115,42 +114,6 @@ fn time_text(civil: Second) -> String {
     format!("{:02}:{:02}:{:02}", time / 3_600, time / 60 % 60, time % 60)
 }
 
-/// What happens to a pattern when clocks are set next, each way.
-fn clocks(local: &Local, now: i64) -> Vec<String> {
-    let zone = local.zone();
-    let Some(first) = zone.zone().next_change(now) else {
-        return vec![format!("Clocks in {zone} are not set.")];
-    };
-    let second = zone.zone().next_change(first.at);
-    [Some(first), second].into_iter().flatten().map(|change| clock(local, &change)).collect()
-}
-
-fn clock(local: &Local, change: &Change) -> String {
-    let (from, to) = (time_text(change.before), time_text(change.after));
-    let dates = (date_text(change.before), date_text(change.after));
-    let is_gap = change.before < change.after;
-    let way = if is_gap { "forward" } else { "back" };
-    // Around midnight the two moments are on different days, and one date would be wrong for one of them.
-    let when = match &dates {
-        (before, after) if before == after => format!("from {from} to {to} on {before}"),
-        (before, after) => format!("from {from} on {before} to {to} on {after}"),
-    };
-    let set = format!("In {}, clocks are set {way} {when}", local.zone());
-    let then = match (local.is_touched_by(change), is_gap) {
-        (false, _) => "this pattern has nothing between.".to_owned(),
-        (true, true) => match local.gap() {
-            Gap::Fire => format!("what falls between fires once, at {to}."),
-            Gap::Skip | Gap::Usual => "what falls between is left out.".to_owned(),
-        },
-        (true, false) => match local.fold() {
-            Fold::First => "what comes twice fires the first time only.".to_owned(),
-            Fold::Second => "what comes twice fires the second time only.".to_owned(),
-            Fold::Both | Fold::Usual => "what comes twice fires both times.".to_owned(),
-        },
-    };
-    format!("{set}: {then}")
-}
-
 /// A length of time in words.
 fn spell(length: Duration) -> String {
     let mut left = length.as_secs();
@@ -163,39 +126,4 @@ fn spell(length: Duration) -> String {
         }
     }
     words.join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use engine::schedule::cron::Dialect;
-
-    use super::*;
-
-    fn explained(zone: &str, from: &str) -> Vec<String> {
-        let Ok(Parsed::Pattern(cron)) = Cron::parse("0 0 * * *", Dialect::Open, "") else {
-            panic!("a pattern");
-        };
-        let local = Local::new(cron, ZoneId::get(zone).unwrap(), Gap::Usual, Fold::Usual);
-        clocks(&local, from.parse::<Instant>().unwrap().second())
-    }
-
-    #[test]
-    fn clocks_that_are_set_at_midnight_are_set_on_the_day_they_show() {
-        // In Cairo on Friday, 24 April 2026, when Thursday ends, and on Thursday, 29 October, when it ends.
-        assert_eq!(
-            explained("Africa/Cairo", "2026-01-01T00:00:00Z"),
-            [
-                "In Africa/Cairo, clocks are set forward from 00:00:00 to 01:00:00 on 2026-04-24: \
-                 what falls between fires once, at 01:00:00.",
-                "In Africa/Cairo, clocks are set back from 00:00:00 on 2026-10-30 to 23:00:00 on \
-                 2026-10-29: this pattern has nothing between.",
-            ]
-        );
-        // Samoa had no 30 December 2011.
-        assert_eq!(
-            explained("Pacific/Apia", "2011-12-01T00:00:00Z")[0],
-            "In Pacific/Apia, clocks are set forward from 00:00:00 on 2011-12-30 to 00:00:00 on \
-             2011-12-31: what falls between fires once, at 00:00:00."
-        );
-    }
 }

@@ -5,7 +5,7 @@
 //! the calendar and the clock on a wall, without a zone. What happens to matches when that clock is set
 //! is `zone`'s business.
 
-mod explain;
+pub(super) mod explain;
 mod parse;
 
 pub use parse::{CronError, Dialect, Field, Parsed};
@@ -83,6 +83,8 @@ struct Rare {
 /// after 400 years, with the same days of the week.
 const CYCLE_MONTHS: u32 = 400 * 12;
 
+const ALL_HOURS: u32 = 0xff_ffff;
+
 /// The last year that patterns look at.
 pub(super) const LAST_YEAR: i32 = 9_999;
 
@@ -90,6 +92,11 @@ impl Cron {
     /// Whether it names times of the day, or goes by intervals.
     pub fn pace(&self) -> Pace {
         self.kind.pace
+    }
+
+    /// Whether it comes in every hour of a day.
+    pub(super) fn has_all_hours(&self) -> bool {
+        self.hours == ALL_HOURS
     }
 
     /// The first match at or after `from`, if there is one until the end of 9999.

@@ -10,6 +10,8 @@
 //!
 //! Either can be told otherwise. Slots always follow each other in time, and no moment is one twice.
 
+mod explain;
+
 use super::civil::{DAY, Second};
 use super::cron::{Cron, Pace};
 use super::zone::{Change, Span, UtcSecond, Zone, ZoneId};
@@ -83,12 +85,6 @@ impl Local {
     /// What it does in a fold.
     pub fn fold(&self) -> Fold {
         self.fold
-    }
-
-    /// Whether a civil time of the pattern is swallowed or comes twice when clocks are set so.
-    pub fn is_touched_by(&self, change: &Change) -> bool {
-        let (low, high) = (change.before.min(change.after), change.before.max(change.after));
-        self.cron.count(low, high) > 0
     }
 
     /// The first slot after this second.
@@ -189,12 +185,15 @@ impl Local {
             let from = begin.max(after.saturating_add(1).saturating_add(span.offset));
             let mut to = until.saturating_add(1).saturating_add(span.offset);
             let mut moment = None;
-            if span.end <= until {
+            // Civil times may cease to count before the span ends, but not by more than a day.
+            if span.end != UtcSecond::MAX && span.end <= until.saturating_add(DAY) {
                 let next = zone.span_after(span);
                 let set = Change::between(span, next);
                 to = to.min(self.end_before(&set));
-                moment = self.comes_at(&set).then_some(Piece::Moment(set.at));
-                at = Some((next, self.begin_after(&set)));
+                if span.end <= until {
+                    moment = self.comes_at(&set).then_some(Piece::Moment(set.at));
+                    at = Some((next, self.begin_after(&set)));
+                }
             }
             Some([Some(Piece::Civil { from, to, offset: span.offset }), moment])
         })

@@ -54,6 +54,33 @@ fn ten_missed_years_of_every_second_are_computed() {
 }
 
 #[test]
+fn what_fires_the_second_time_only_is_not_counted_the_first_time() {
+    let Ok(Parsed::Pattern(pattern)) = Cron::parse("30 2 * * *", Dialect::Open, "") else {
+        panic!("it is a pattern");
+    };
+    let berlin = ZoneId::get("Europe/Berlin").unwrap();
+    let local = Local::new(pattern, berlin, Gap::Usual, Fold::Second);
+    let schedule = Schedule::new(Plan::of(Spec::Cron(local)), now()).unwrap();
+    // On 25 October 2026 clocks go back from 03:00 to 02:00, at 01:00 UTC: 02:30 comes at 00:30 UTC and
+    // again at 01:30 UTC.
+    let evening = at("2026-10-24T20:00:00Z");
+    for (until, slots) in [
+        ("2026-10-25T00:29:59Z", &[][..]),
+        ("2026-10-25T00:45:00Z", &[]),
+        ("2026-10-25T01:00:00Z", &[]),
+        ("2026-10-25T01:29:59Z", &[]),
+        ("2026-10-25T01:30:00Z", &["2026-10-25T01:30:00Z"]),
+    ] {
+        let until = at(until);
+        assert_eq!(texts(&walk(&schedule, evening, until)), slots, "walked until {until}");
+        let len = slots.len() as u64;
+        assert_eq!(schedule.count(evening, until), Count::Exactly(len), "counted until {until}");
+        let last = schedule.last(evening, until).map(|last| last.to_string());
+        assert_eq!(last.as_deref(), slots.last().copied(), "last until {until}");
+    }
+}
+
+#[test]
 fn several_specs_are_one_schedule_and_share_what_they_share() {
     let specs = vec![
         cron("0 6 * * *", "UTC"),
