@@ -17,6 +17,7 @@ pub mod breaker;
 pub mod hash;
 pub mod id;
 pub mod instant;
+pub mod jump;
 pub mod lease;
 pub mod length;
 pub mod limits;

@@ -233,3 +233,15 @@ pub const ACCOUNT_SPAN_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 /// Most rows of an account of a trigger.
 pub const ACCOUNT_ROWS_MAX: usize = 1_000;
+
+/// A wall clock that was set by less than this was merely corrected.
+pub const JUMP_NOTICED_MS_MIN: i64 = 1_000;
+
+/// A wall clock that was set forward by more than this holds firing until a person confirms it.
+pub const JUMP_HELD_MS_MIN: i64 = 5 * 60_000;
+
+/// What a receiver answered is kept up to this length, in bytes, if the run succeeded.
+pub const RESPONSE_KEPT_BYTES_MAX: usize = 1_024;
+
+/// Shards of a new cluster, if nobody says otherwise.
+pub const SHARDS_DEFAULT: u16 = 32;

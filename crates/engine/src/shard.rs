@@ -118,6 +118,34 @@ pub struct Shard {
     sent: Option<Vec<Unit>>,
     /// Nothing new is decided.
     is_stopping: bool,
+    /// Nothing is decided for as long as nobody knows what time it is.
+    is_held: bool,
+    /// When something is to be written, and for how many somebody waits.
+    due_by: Option<Instant>,
+    asked: usize,
+}
+
+/// How many triggers are what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Census {
+    /// They will fire.
+    pub scheduled: usize,
+    /// They are paused.
+    pub paused: usize,
+    /// They never fire again.
+    pub cancelled: usize,
+    /// They are run on demand only, or have expired.
+    pub idle: usize,
+}
+
+impl Census {
+    /// These and those.
+    pub fn add(&mut self, other: Self) {
+        self.scheduled += other.scheduled;
+        self.paused += other.paused;
+        self.cancelled += other.cancelled;
+        self.idle += other.idle;
+    }
 }
 
 impl Shard {
@@ -143,6 +171,9 @@ impl Shard {
 
     /// Decides all that is to be decided by now.
     pub fn step(&mut self, now: Now) {
+        if self.is_held {
+            return;
+        }
         self.settle(now);
         if !self.is_stopping {
             self.end_pauses(now);
@@ -150,6 +181,19 @@ impl Shard {
         }
         self.pump(now);
         self.write_out(now);
+    }
+
+    /// Nothing is decided until this is called again with `false`: nobody knows what time it is.
+    pub fn set_held(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// How many triggers are what.
+    pub fn census(&self) -> Census {
+        let scheduled = self.wheel.len() + self.front.len();
+        let (paused, cancelled) = (self.memory.paused, self.memory.cancelled);
+        let idle = self.len().saturating_sub(scheduled + paused + cancelled);
+        Census { scheduled, paused, cancelled, idle }
     }
 
     /// Somebody was not there for a while, and slots that were due before are missed.
@@ -162,14 +206,16 @@ impl Shard {
     pub fn next_wake(&self, now: Now) -> Option<Instant> {
         let ahead = |at: Instant| Instant(at.0 - LOOK_AHEAD_MS);
         let slots = if self.is_stopping {
-            None
+            [None; 3]
         } else {
             let front = self.front.keys().next().map(|(at, _)| *at);
             let wheel = self.wheel.next().map(|at| ahead(Instant(at.cast_signed())));
             let resume = self.resumes.first().map(|(at, _)| *at);
-            [front, wheel, resume].into_iter().flatten().min()
+            [front, wheel, resume]
         };
-        slots.into_iter().chain(self.flight.next_wake(now)).min()
+        // What is due already waits for something else, which will tell.
+        let wakes = slots.into_iter().flatten().chain(self.flight.next_wakes(now));
+        wakes.filter(|at| *at > now.wall && !self.is_held).min()
     }
 
     /// When something is to be written, at the latest. Nothing, while a batch is on its way.
@@ -177,7 +223,12 @@ impl Shard {
         if self.sent.is_some() {
             return None;
         }
-        self.units.iter().filter_map(|unit| unit.by).min()
+        self.due_by
+    }
+
+    /// Whether somebody waits for something to be written.
+    pub fn is_asked(&self) -> bool {
+        self.asked > 0 && self.sent.is_none()
     }
 
     /// Whether everything that was decided is written.
@@ -190,7 +241,13 @@ impl Shard {
         for change in &unit.changes {
             self.memory.apply(change);
         }
+        self.note(&unit);
         self.units.push_back(unit);
+    }
+
+    fn note(&mut self, unit: &Unit) {
+        self.due_by = self.due_by.into_iter().chain(unit.by).min();
+        self.asked += usize::from(unit.reply.is_some());
     }
 
     /// Looks again when a trigger fires next.

@@ -81,6 +81,12 @@ impl Shard {
             taken.push(unit);
         }
         self.sent = Some(taken);
+        (self.due_by, self.asked) = (None, 0);
+        let left = std::mem::take(&mut self.units);
+        for unit in &left {
+            self.note(unit);
+        }
+        self.units = left;
         let puts = pile.into_puts(record::past_key(self.memory.shard, number));
         let open = self.shadow.open.iter().copied().collect();
         let head = HeadRecord { fired: self.shadow.fired, open, sequence: self.shadow.sequence };

@@ -193,13 +193,14 @@ impl Flight {
         self.left.range((trigger, 0)..=(trigger, u64::MAX)).next().is_some()
     }
 
-    pub(super) fn next_wake(&self, now: Now) -> Option<Instant> {
+    pub(super) fn next_wakes(&self, now: Now) -> impl Iterator<Item = Instant> {
         let steady = |at: u64| now.wall.after(Duration::from_millis(at.saturating_sub(now.steady)));
         let leaving = self.leaving.first().map(|(at, _)| *at);
         let waiting = self.waiting.first().map(|(at, _)| *at);
         let opened = self.opened.front().map(|(since, _)| steady(since + OPEN_MS_MAX + 1));
-        let doubts = self.doubts.values().min().map(|until| steady(*until));
-        [leaving, waiting, opened, doubts].into_iter().flatten().min()
+        let ripe = |until: &&u64| **until > now.steady;
+        let doubts = self.doubts.values().filter(ripe).min().map(|until| steady(*until));
+        [leaving, waiting, opened, doubts].into_iter().flatten()
     }
 }
 

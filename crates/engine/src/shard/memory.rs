@@ -134,6 +134,9 @@ pub(super) struct Memory {
     kinds: HashSet<Arc<Kind>>,
     forms: HashSet<Arc<Form>>,
     pub(super) youngest: Unique,
+    /// How many triggers are so.
+    pub(super) paused: usize,
+    pub(super) cancelled: usize,
 }
 
 impl Memory {
@@ -154,6 +157,8 @@ impl Memory {
             kinds: HashSet::new(),
             forms: HashSet::new(),
             youngest: Unique(0),
+            paused: 0,
+            cancelled: 0,
         }
     }
 
@@ -165,7 +170,11 @@ impl Memory {
                 if let Some(place) = self.place(*unique)
                     && let Some(trigger) = &mut self.places[place as usize]
                 {
+                    self.paused -= usize::from(trigger.is_paused());
+                    self.cancelled -= usize::from(trigger.is_cancelled());
                     trigger.moved = Some(Box::new(moved.clone()));
+                    self.paused += usize::from(trigger.is_paused());
+                    self.cancelled += usize::from(trigger.is_cancelled());
                 }
             }
             Change::Gone(unique, _) => self.forget(*unique),
@@ -234,6 +243,8 @@ impl Memory {
 
     fn vacate(&mut self, place: u32) {
         let Some(trigger) = self.places[place as usize].take() else { return };
+        self.paused -= usize::from(trigger.is_paused());
+        self.cancelled -= usize::from(trigger.is_cancelled());
         self.by_name.remove(trigger.name());
         self.book.leave(trigger.schedule);
         // The set holds one itself, and so does this trigger.
