@@ -147,6 +147,15 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// As it is stored.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut lines = Vec::new();
+        for line in &self.lines {
+            Self::append(&mut lines, line);
+        }
+        Self::enclose(&lines)
+    }
+
     /// Adds a line to others, as a JSON list without its brackets.
     pub(crate) fn append(lines: &mut Vec<u8>, line: &Line) {
         if !lines.is_empty() {
@@ -170,6 +179,7 @@ impl Segment {
 mod unique {
     use super::{Deserialize, Unique};
 
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
     pub(super) fn serialize<S: serde::Serializer>(id: &Unique, out: S) -> Result<S::Ok, S::Error> {
         out.collect_str(id)
     }

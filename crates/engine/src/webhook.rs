@@ -113,6 +113,9 @@ impl FromStr for Method {
     }
 }
 
+/// Names and values.
+pub type Headers = Box<[(Box<str>, Box<str>)]>;
+
 /// What many webhooks share. Made by [`Webhook::new`] only.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -126,7 +129,7 @@ pub struct Form {
     /// What is asked of it.
     pub method: Method,
     /// Names in lower case, each once; the content type is one of them.
-    pub headers: Box<[(Box<str>, Box<str>)]>,
+    pub headers: Headers,
     /// How long an attempt may take in all.
     pub timeout_ms: u32,
 }
