@@ -56,13 +56,36 @@ impl Metrics {
             fires: Counter::default(),
             registry: Registry::default(),
         };
-        registry.register_with_unit("lateness", "How late first attempts left", Unit::Seconds, lateness);
-        registry.register("slots", "Slots and runs that ended, by state and reason", metrics.slots.clone());
+        registry.register_with_unit(
+            "lateness",
+            "How late first attempts left",
+            Unit::Seconds,
+            lateness,
+        );
+        registry.register(
+            "slots",
+            "Slots and runs that ended, by state and reason",
+            metrics.slots.clone(),
+        );
         registry.register("triggers", "Triggers, by state", metrics.triggers.clone());
         registry.register("attempts_in_flight", "Attempts under way", metrics.in_flight.clone());
-        registry.register("attempts_waiting", "Attempts that wait for their host", metrics.waiting.clone());
-        registry.register_with_unit("commit_duration", "How long commits took", Unit::Seconds, commit_seconds);
-        registry.register_with_unit("commit_size", "How large commits were", Unit::Bytes, commit_bytes);
+        registry.register(
+            "attempts_waiting",
+            "Attempts that wait for their host",
+            metrics.waiting.clone(),
+        );
+        registry.register_with_unit(
+            "commit_duration",
+            "How long commits took",
+            Unit::Seconds,
+            commit_seconds,
+        );
+        registry.register_with_unit(
+            "commit_size",
+            "How large commits were",
+            Unit::Bytes,
+            commit_bytes,
+        );
         registry.register("fires", "First attempts that left", metrics.fires.clone());
         Self { registry, ..metrics }
     }

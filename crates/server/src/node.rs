@@ -140,7 +140,7 @@ impl Node {
         let (shards, holdings) = claim_all(&session, cluster, &pulse).await?;
         let metrics = Arc::new(Metrics::new());
         let (results_in, results) = mpsc::unbounded_channel();
-        let dispatcher = Dispatcher::start(&webhooks(config, &session), &machine, results_in)?;
+        let dispatcher = Dispatcher::start(&webhooks(config, &session), &machine, &results_in)?;
         let (calls_in, calls) = mpsc::channel(1_024);
         let (orders, orders_out) = mpsc::unbounded_channel();
         let (written_in, written) = mpsc::unbounded_channel();
@@ -222,8 +222,7 @@ async fn claim_all(
         pulse.beat();
         let claim = Claim::new(head_key(shard)).expect("a short key");
         let mut election = Election::new(session, claim, Mode::Automatic);
-        let holding =
-            election.campaign().await.map_err(|why| StartError::Claim { shard, why })?;
+        let holding = election.campaign().await.map_err(|why| StartError::Claim { shard, why })?;
         let body = holding.head().body.as_deref();
         let loading = load::load(session.store(), shard, cluster.id, body)
             .await

@@ -368,9 +368,11 @@ impl Holding {
         pieces: Vec<(&mut Self, Option<Box<RawValue>>, Vec<Write>)>,
     ) -> Vec<Result<Version, ChainError>> {
         let rights: Vec<Right> = pieces.iter().map(|(holding, ..)| holding.right.clone()).collect();
-        let pieces = pieces
-            .into_iter()
-            .map(|(holding, body, writes)| Piece { chain: &mut holding.chain, body, writes });
+        let pieces = pieces.into_iter().map(|(holding, body, writes)| Piece {
+            chain: &mut holding.chain,
+            body,
+            writes,
+        });
         let answers = chain::commit_all(pieces.collect()).await;
         for (right, answer) in rights.iter().zip(&answers) {
             if *answer == Err(ChainError::Moved) {

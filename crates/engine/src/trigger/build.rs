@@ -224,7 +224,7 @@ fn pointer(why: &ScheduleError) -> &'static str {
         ScheduleError::Instants { .. } | ScheduleError::Twice { .. } => "/schedule/at",
         ScheduleError::ExcludedDates { .. } | ScheduleError::ExcludedDate { .. } => {
             "/schedule/exclude"
-        },
+        }
         ScheduleError::QuietWindows { .. } | ScheduleError::QuietWindow => "/schedule/quiet",
         ScheduleError::Jitter { .. } => "/schedule/jitter",
         ScheduleError::Backwards { .. } => "/schedule/end",

@@ -27,8 +27,8 @@ impl Cluster {
         loop {
             if let Some(entry) = store.get(&key).await? {
                 let bad = |why: String| StartError::Corrupt(format!("{KEY}: {why}"));
-                let found: Self = decode(entry.value.as_bytes(), FORMAT)
-                    .map_err(|why| bad(why.to_string()))?;
+                let found: Self =
+                    decode(entry.value.as_bytes(), FORMAT).map_err(|why| bad(why.to_string()))?;
                 if !(1..=SHARDS_MAX).contains(&found.shards) {
                     return Err(bad(format!("{} shards are none", found.shards)));
                 }

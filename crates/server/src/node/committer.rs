@@ -87,7 +87,11 @@ impl Committer {
                         self.holdings.remove(&shard);
                         outcome.lost.push(shard);
                     }
-                    Err(why @ (ChainError::Refused(_) | ChainError::NotSent(_) | ChainError::Corrupt(_))) => {
+                    Err(
+                        why @ (ChainError::Refused(_)
+                        | ChainError::NotSent(_)
+                        | ChainError::Corrupt(_)),
+                    ) => {
                         tracing::warn!(%shard, %why, "the store did not take a commit: trying again");
                     }
                 }

@@ -15,6 +15,7 @@ use engine::limits::{MARK_AHEAD_MS_MAX, MISSED_AFTER_MS, RESPONSE_KEPT_BYTES_MAX
 use engine::past::Attempt;
 use engine::shard::command::Done;
 use engine::shard::{Departure, Now, Report, Room, Shard, Ticket};
+use store::Pending;
 use store::election::Right;
 use store::machine::Machine;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -59,6 +60,29 @@ pub(super) struct Lines {
     pub(super) written: mpsc::UnboundedReceiver<Written>,
     pub(super) face: watch::Sender<Face>,
     pub(super) stop: watch::Receiver<bool>,
+}
+
+/// What the core wakes up for.
+enum Event {
+    Written(Written),
+    Result(Finished),
+    Call(Call),
+    Stop,
+    Time,
+}
+
+impl Lines {
+    /// Waits for the next thing to happen; for calls and the word to stop only while it is open.
+    async fn next(&mut self, sleeping: Pending<'static, ()>, is_open: bool) -> Event {
+        tokio::select! {
+            biased;
+            Some(written) = self.written.recv() => Event::Written(written),
+            Some(result) = self.results.recv() => Event::Result(result),
+            call = self.calls.recv(), if is_open => call.map_or(Event::Stop, Event::Call),
+            _ = self.stop.wait_for(|stop| *stop), if is_open => Event::Stop,
+            () = sleeping => Event::Time,
+        }
+    }
 }
 
 pub(super) struct Core {
@@ -132,18 +156,13 @@ impl Core {
                 break;
             }
             self.order(now);
-            let sleep = self.sleep(now);
-            let sleeping = self.machine.sleep(sleep);
-            tokio::select! {
-                biased;
-                Some(written) = self.lines.written.recv() => self.written(written),
-                Some(result) = self.lines.results.recv() => self.results(result),
-                call = self.lines.calls.recv(), if self.stopping.is_none() => match call {
-                    Some(call) => self.calls(call),
-                    None => self.stop(),
-                },
-                _ = self.lines.stop.wait_for(|stop| *stop), if self.stopping.is_none() => self.stop(),
-                () = sleeping => {}
+            let sleeping = self.machine.sleep(self.sleep(now));
+            match self.lines.next(sleeping, self.stopping.is_none()).await {
+                Event::Written(written) => self.written(written),
+                Event::Result(result) => self.results(result),
+                Event::Call(call) => self.calls(call),
+                Event::Stop => self.stop(),
+                Event::Time => {}
             }
         }
         self.dispatcher.stop();
@@ -187,7 +206,8 @@ impl Core {
             let by = Duration::from_millis(by.unsigned_abs());
             return Some(format!("the wall clock was set forward by {by:?}"));
         }
-        self.is_ahead.then(|| "what was fired before lies in the future by this machine's clock".to_owned())
+        self.is_ahead
+            .then(|| "what was fired before lies in the future by this machine's clock".to_owned())
     }
 
     /// Shows the world whether this node fires.
@@ -414,7 +434,10 @@ impl Core {
         if (in_flight == 0 || passed >= FLIGHT_END) && !stopping.is_abandoned {
             stopping.is_abandoned = true;
             if in_flight > 0 {
-                tracing::warn!(in_flight, "stopping while webhooks are under way: they will be sent again");
+                tracing::warn!(
+                    in_flight,
+                    "stopping while webhooks are under way: they will be sent again"
+                );
             }
             for owned in self.shards.values_mut() {
                 owned.shard.abandon(now);
@@ -461,10 +484,11 @@ fn send(
 fn report(key: u64, result: Finished) -> Report {
     let is_good = result.response.as_ref().is_some_and(|response| response.status / 100 == 2);
     let kept = if is_good { RESPONSE_KEPT_BYTES_MAX } else { usize::MAX };
-    let text = result.response.as_ref().filter(|response| !response.body.is_empty()).map(|response| {
-        let body = &response.body[..response.body.len().min(kept)];
-        String::from_utf8_lossy(body).into_owned()
-    });
+    let text =
+        result.response.as_ref().filter(|response| !response.body.is_empty()).map(|response| {
+            let body = &response.body[..response.body.len().min(kept)];
+            String::from_utf8_lossy(body).into_owned()
+        });
     let attempt = Attempt {
         at: result.started,
         ms: u32::try_from(result.latency.as_millis()).unwrap_or(u32::MAX),
