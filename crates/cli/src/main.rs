@@ -5,12 +5,14 @@
 //!
 //! - [`check`]: `watchbell store check`, shown by [`report`]
 //! - [`cron`]: `watchbell cron next` and `cron explain`
+//! - [`dev`]: `watchbell dev`
 //! - [`dump`]: `watchbell store dump`, whose values [`value`] makes readable
 //! - [`progress`], [`table`]: what people see meanwhile, and afterwards
 
 mod args;
 mod check;
 mod cron;
+mod dev;
 mod dump;
 mod exit;
 mod progress;
@@ -41,6 +43,7 @@ async fn main() -> ExitCode {
 
 async fn run(verb: Verb) -> Result<(), Ending> {
     match verb {
+        Verb::Dev(typed) => dev::dev(&typed).await,
         Verb::Store { verb: StoreVerb::Check(typed) } => {
             check::check(&typed.url, typed.measure_for(), typed.output).await
         }
