@@ -66,3 +66,62 @@ pub const JITTER_MAX: Duration = Duration::from_secs(86_400);
 
 /// Slots that are walked one by one where they cannot be computed: several specs at once, or a calendar.
 pub const SLOTS_WALKED_MAX: u64 = 100_000;
+
+/// Longest URL of a webhook, in bytes.
+pub const WEBHOOK_URL_BYTES_MAX: usize = 2_048;
+
+/// Most headers that a webhook has of its own, its content type among them.
+pub const WEBHOOK_HEADERS_MAX: usize = 30;
+
+/// Most bytes that these headers have together, names and values. Receivers commonly refuse heads above
+/// 8 to 16 KiB.
+pub const WEBHOOK_HEADER_BYTES_MAX: usize = 8 * 1024;
+
+/// Longest body of a webhook, in bytes.
+pub const WEBHOOK_BODY_BYTES_MAX: usize = 100 * 1024;
+
+/// Shortest time that an attempt may take.
+pub const WEBHOOK_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
+/// Longest time that an attempt may take: what is slower belongs into a queue.
+pub const WEBHOOK_TIMEOUT_MAX: Duration = Duration::from_secs(30);
+
+/// Time that an attempt may take if nobody says otherwise.
+pub const WEBHOOK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(15);
+
+/// What is kept of an answer's body; the rest is not read.
+pub const RESPONSE_BYTES_MAX: usize = 64 * 1024;
+
+/// Most bytes of an answer's head. A receiver that sends headers for ever is cut off there.
+pub const RESPONSE_HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Longest pause that a receiver may ask for with `Retry-After`; a longer one counts as this.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(86_400);
+
+/// Attempts in a row that a host leaves unanswered before it is left alone for a while.
+pub const BREAKER_FAILURES_MAX: u32 = 5;
+
+/// The first pause of a host that does not answer.
+pub const BREAKER_PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// The longest pause of a host that does not answer: when it is back, this is how late we notice.
+pub const BREAKER_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Addresses of one name that are tried for one connection.
+pub const ADDRESSES_TRIED_MAX: usize = 4;
+
+/// How long a pooled connection may rest before it is closed. Common servers close theirs after 5 s, and a
+/// request that crosses such a close on the way is lost in doubt.
+pub const CONNECTION_IDLE_MAX: Duration = Duration::from_secs(4);
+
+/// How long a connection is used at most: a name that has moved on is followed after this.
+pub const CONNECTION_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// How long an answer of the resolver is used again.
+pub const NAME_AGE_MAX: Duration = Duration::from_secs(5);
+
+/// Attempts under way to a host that has yet to answer its first.
+pub const HOST_WINDOW_MIN: usize = 8;
+
+/// How long a host that nobody calls is remembered.
+pub const HOST_IDLE_MAX: Duration = Duration::from_secs(60);
