@@ -1,1 +1,13 @@
-//! x
+//! The server, against real sockets on this machine.
+//!
+//! One binary, so that it links once; one module per idea.
+
+mod server {
+    mod answer;
+    mod bound;
+    mod desk;
+    mod forbidden;
+    mod receiver;
+    mod tls;
+    mod webhook;
+}
