@@ -56,6 +56,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    Dev(DevArgs),
     /// Make triggers, and ask what became of them
     Trigger {
         #[command(subcommand)]
@@ -81,6 +82,35 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: CronVerb,
     },
+}
+
+/// Run a whole Watchbell on this machine: server, scheduler and file store in one process
+///
+/// It listens on loopback only and needs no key. Stop it with Ctrl-C: what is under way ends first.
+#[derive(Debug, clap::Args)]
+#[command(after_help = with_exit_codes(
+    "  watchbell dev\n  \
+       watchbell dev --listen 127.0.0.1:8400 --data /tmp/bells\n  \
+       watchbell dev --webhook-allow 10.0.0.0/8"
+))]
+pub(crate) struct DevArgs {
+    /// Where to listen: a loopback address and a port; port 0 takes any that is free
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "WATCHBELL_LISTEN",
+        default_value = "127.0.0.1:7400"
+    )]
+    pub(crate) listen: std::net::SocketAddr,
+    /// The directory that holds everything; it is made if it is not there
+    #[arg(long, value_name = "DIR", env = "WATCHBELL_DATA", default_value = "./watchbell-data")]
+    pub(crate) data: std::path::PathBuf,
+    /// Let webhooks call this range of addresses, which is not public; may be given several times
+    #[arg(long, value_name = "CIDR")]
+    pub(crate) webhook_allow: Vec<server::webhook::Cidr>,
+    /// Let webhooks trust the issuers in this PEM file as well
+    #[arg(long, value_name = "FILE")]
+    pub(crate) webhook_ca: Option<std::path::PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

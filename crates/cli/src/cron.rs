@@ -8,7 +8,7 @@ use engine::schedule::civil::{DAY, Date, Second};
 use engine::schedule::cron::{Cron, CronError, Parsed};
 use engine::schedule::every::Every;
 use engine::schedule::local::{Fold, Gap, Local};
-use engine::schedule::zone::{Change, Zone, ZoneId};
+use engine::schedule::zone::{Zone, ZoneId};
 use engine::schedule::{Plan, Schedule, Spec};
 use store::machine::{Machine, System};
 
@@ -49,8 +49,7 @@ pub(crate) fn explain(typed: &ExplainArgs) -> Result<(), Ending> {
     let mut out = io::stdout().lock();
     match &spec {
         Spec::Cron(local) => {
-            writeln!(out, "{}.", local.cron().explain())?;
-            for sentence in clocks(local, now().second()) {
+            for sentence in local.explain(now().second()) {
                 writeln!(out, "{sentence}")?;
             }
         }
@@ -113,37 +112,6 @@ fn date_text(civil: Second) -> String {
 fn time_text(civil: Second) -> String {
     let time = civil.rem_euclid(DAY);
     format!("{:02}:{:02}:{:02}", time / 3_600, time / 60 % 60, time % 60)
-}
-
-/// What happens to a pattern when clocks are set next, each way.
-fn clocks(local: &Local, now: i64) -> Vec<String> {
-    let zone = local.zone();
-    let Some(first) = zone.zone().next_change(now) else {
-        return vec![format!("Clocks in {zone} are not set.")];
-    };
-    let second = zone.zone().next_change(first.at);
-    [Some(first), second].into_iter().flatten().map(|change| clock(local, &change)).collect()
-}
-
-fn clock(local: &Local, change: &Change) -> String {
-    let (from, to) = (time_text(change.before), time_text(change.after));
-    let (zone, date) = (local.zone(), date_text(change.before - 1));
-    let is_gap = change.before < change.after;
-    let way = if is_gap { "forward" } else { "back" };
-    let set = format!("In {zone}, clocks are set {way} from {from} to {to} on {date}");
-    let then = match (local.is_touched_by(change), is_gap) {
-        (false, _) => "this pattern has nothing between.".to_owned(),
-        (true, true) => match local.gap() {
-            Gap::Fire => format!("what falls between fires once, at {to}."),
-            Gap::Skip | Gap::Usual => "what falls between is left out.".to_owned(),
-        },
-        (true, false) => match local.fold() {
-            Fold::First => "what comes twice fires the first time only.".to_owned(),
-            Fold::Second => "what comes twice fires the second time only.".to_owned(),
-            Fold::Both | Fold::Usual => "what comes twice fires both times.".to_owned(),
-        },
-    };
-    format!("{set}: {then}")
 }
 
 /// A length of time in words.

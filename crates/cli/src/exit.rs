@@ -87,6 +87,16 @@ impl Ending {
         Self::new(exit_of_status(problem.status), sentence)
     }
 
+    /// Somebody else is in the way, or cannot be reached.
+    pub(crate) fn unreachable(sentence: impl Into<String>) -> Self {
+        Self::new(Exit::Unreachable, sentence)
+    }
+
+    /// What the store holds is damaged.
+    pub(crate) fn damaged(sentence: impl Into<String>) -> Self {
+        Self::new(Exit::Damaged, sentence)
+    }
+
     /// The damage or the lack of room behind a violation, if that is its cause.
     pub(crate) fn of_cause(violation: &Violation) -> Option<Self> {
         let ending = match violation {

@@ -5,6 +5,7 @@
 //!
 //! - [`check`]: `watchbell store check`, shown by [`report`]
 //! - [`cron`]: `watchbell cron next` and `cron explain`
+//! - [`dev`]: `watchbell dev`
 //! - [`trigger`], [`create`]: `watchbell trigger`, but for
 //! - [`explain`]: `watchbell trigger explain`
 //! - [`mod@run`]: `watchbell run`
@@ -16,6 +17,7 @@ mod args;
 mod check;
 mod create;
 mod cron;
+mod dev;
 mod dump;
 mod exit;
 mod explain;
@@ -54,6 +56,7 @@ async fn main() -> ExitCode {
 
 async fn run(verb: Verb) -> Result<(), Ending> {
     match verb {
+        Verb::Dev(typed) => dev::dev(&typed).await,
         Verb::Trigger { verb } => run_trigger(verb).await,
         Verb::Run { verb: RunVerb::List(typed) } => run::list(typed).await,
         Verb::Run { verb: RunVerb::Show(typed) } => run::show(&typed).await,

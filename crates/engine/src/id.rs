@@ -89,6 +89,11 @@ impl Unique {
         let millis = now.0.max(0).unsigned_abs();
         Self((millis << 20 | (random & 0xf_ffff)).max(last.0 + 1))
     }
+
+    /// When it was born.
+    pub fn birth(self) -> Instant {
+        Instant((self.0 >> 20).cast_signed())
+    }
 }
 
 impl Birth {

@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 pub struct Instant(pub i64);
 
 impl Instant {
-    /// Before everything.
-    pub const FIRST: Self = Self(i64::MIN / 4);
+    /// Nothing comes before this: the beginning of the year 1.
+    pub const FIRST: Self = Self(-62_135_596_800_000);
 
-    /// After everything: the end of the year 9999.
-    pub const LAST: Self = Self(253_402_300_799_999);
+    /// Nothing comes after this: the last one that can be written, 26 hours before the end of the year 9999.
+    pub const LAST: Self = Self(253_402_207_200_000);
 
     /// At a whole second.
     pub fn from_second(second: i64) -> Self {
@@ -29,8 +29,18 @@ impl Instant {
     /// So much later.
     #[must_use]
     pub fn after(self, length: Duration) -> Self {
-        Self(self.0.saturating_add(i64::try_from(length.as_millis()).unwrap_or(i64::MAX)))
+        Self(self.0.saturating_add(millis(length)))
     }
+
+    /// So much earlier.
+    #[must_use]
+    pub fn before(self, length: Duration) -> Self {
+        Self(self.0.saturating_sub(millis(length)))
+    }
+}
+
+fn millis(length: Duration) -> i64 {
+    i64::try_from(length.as_millis()).unwrap_or(i64::MAX)
 }
 
 impl fmt::Display for Instant {

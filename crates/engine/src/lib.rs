@@ -20,13 +20,16 @@
 //! - [`webhook`]: what is sent, and where to
 //! - [`wheel`]: which of ten million alarms is next
 
+pub mod breaker;
 pub mod hash;
 pub mod id;
 pub mod instant;
+pub mod jump;
 pub mod lease;
 pub mod length;
 pub mod limits;
 pub mod mutant;
+pub mod outcome;
 pub mod past;
 pub mod policy;
 pub mod record;

@@ -70,6 +70,42 @@ pub const SLOTS_WALKED_MAX: u64 = 100_000;
 /// Most shards of a cluster.
 pub const SHARDS_MAX: u16 = 4_096;
 
+/// Most triggers of a shard: with 32 shards ten million, and room for uneven ones.
+pub const TRIGGERS_PER_SHARD_MAX: usize = 1_000_000;
+
+/// Most unfinished runs of a shard. A shard that has as many decides nothing new until some have ended.
+pub const RUNS_PER_SHARD_MAX: usize = 100_000;
+
+/// Runs that were launched and are not recorded, in a head: 16 KiB of them.
+pub const OPEN_RUNS_MAX: usize = 1_024;
+
+/// Runs that are launched before they are due: 8 KiB of them.
+pub const OPEN_RUNS_AHEAD_MAX: usize = 512;
+
+/// How long before it is due a slot may be launched in the store.
+pub const LOOK_AHEAD_MS: i64 = 500;
+
+/// A run that is open for longer than this gets a record of its own.
+pub const OPEN_MS_MAX: u64 = 1_000;
+
+/// A slot that is decided later than this because nobody was there is one that was missed.
+pub const MISSED_AFTER_MS: i64 = 1_000;
+
+/// A mark that is further ahead of the clock than this is set back.
+pub const MARK_AHEAD_MS_MAX: i64 = 60_000;
+
+/// How long a result may wait for others before it is written.
+pub const RESULT_WAIT_MS: i64 = 50;
+
+/// How long before it is due a slot that was launched ahead is to be in the store.
+pub const LAUNCH_LEAD_MS: i64 = 100;
+
+/// Decisions of a shard that wait to be written.
+pub const UNITS_WAITING_MAX: usize = 8_192;
+
+/// A run that cannot even be tried is given up this long after its last try would have been.
+pub const UNTRIED_MAX: Duration = Duration::from_secs(60);
+
 /// Longest URL of a webhook, in bytes.
 pub const WEBHOOK_URL_BYTES_MAX: usize = 2_048;
 
@@ -197,3 +233,15 @@ pub const ACCOUNT_SPAN_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 /// Most rows of an account of a trigger.
 pub const ACCOUNT_ROWS_MAX: usize = 1_000;
+
+/// A wall clock that was set by less than this was merely corrected.
+pub const JUMP_NOTICED_MS_MIN: i64 = 1_000;
+
+/// A wall clock that was set forward by more than this holds firing until a person confirms it.
+pub const JUMP_HELD_MS_MIN: i64 = 5 * 60_000;
+
+/// What a receiver answered is kept up to this length, in bytes, if the run succeeded.
+pub const RESPONSE_KEPT_BYTES_MAX: usize = 1_024;
+
+/// Shards of a new cluster, if nobody says otherwise.
+pub const SHARDS_DEFAULT: u16 = 32;

@@ -38,10 +38,44 @@ pub enum Mutant {
     PatienceThroughOutage,
     /// Only those who saw the epoch change wait; whoever starts after it does not.
     NoQuarantineForStarters,
+    /// The mark is an instant without an id.
+    MarkWithoutId,
+    /// A catch-up moves no cursor.
+    NoCursor,
+    /// A command's now is not after the mark.
+    NowWithoutMark,
+    /// A command's now is not after the cursor.
+    NowWithoutCursor,
+    /// A change does not account for what was due before it.
+    ChangeWithoutAccount,
+    /// What is left of a limit is written after the launch.
+    RemainingLater,
+    /// A skip is written after the mark that passes it.
+    SkipsLater,
+    /// A run leaves before its launch is written.
+    EffectsBeforeCommit,
+    /// The number of an attempt is written after it.
+    AttemptNumberAfter,
+    /// A run's id comes from when it left.
+    RunIdFromFireTime,
+    /// The next slot is looked for from now.
+    NextSlotFromNow,
+    /// Look-ahead passes a slot that may not be launched ahead.
+    AheadPassesAtMostOnce,
+    /// A run is taken out of the head without a record.
+    OpenWithoutRecord,
+    /// A record of a run under way is read as one that has not left.
+    UnfinishedForgetsLeft,
+    /// Open runs are not written out before their trigger changes.
+    OpenNotWrittenOut,
+    /// Jitter reaches the next slot.
+    JitterNotCut,
+    /// A successor recomputes what was launched instead of reading it.
+    RecomputeInsteadOfOpen,
 }
 
 impl Mutant {
-    /// All of them.
+    /// Those of leases.
     pub const ALL: [Self; 15] = [
         Self::ValidityFromReply,
         Self::PatienceFromAsking,
@@ -58,6 +92,27 @@ impl Mutant {
         Self::FreeOnResign,
         Self::PatienceThroughOutage,
         Self::NoQuarantineForStarters,
+    ];
+
+    /// Those of the shard engine.
+    pub const SHARD: [Self; 17] = [
+        Self::MarkWithoutId,
+        Self::NoCursor,
+        Self::NowWithoutMark,
+        Self::NowWithoutCursor,
+        Self::ChangeWithoutAccount,
+        Self::RemainingLater,
+        Self::SkipsLater,
+        Self::EffectsBeforeCommit,
+        Self::AttemptNumberAfter,
+        Self::RunIdFromFireTime,
+        Self::NextSlotFromNow,
+        Self::AheadPassesAtMostOnce,
+        Self::OpenWithoutRecord,
+        Self::UnfinishedForgetsLeft,
+        Self::OpenNotWrittenOut,
+        Self::JitterNotCut,
+        Self::RecomputeInsteadOfOpen,
     ];
 
     /// Its name on a command line.
@@ -78,6 +133,23 @@ impl Mutant {
             Self::FreeOnResign => "free-on-resign",
             Self::PatienceThroughOutage => "patience-through-outage",
             Self::NoQuarantineForStarters => "no-quarantine-for-starters",
+            Self::MarkWithoutId => "mark-without-id",
+            Self::NoCursor => "no-cursor",
+            Self::NowWithoutMark => "now-without-mark",
+            Self::NowWithoutCursor => "now-without-cursor",
+            Self::ChangeWithoutAccount => "change-without-account",
+            Self::RemainingLater => "remaining-later",
+            Self::SkipsLater => "skips-later",
+            Self::EffectsBeforeCommit => "effects-before-commit",
+            Self::AttemptNumberAfter => "attempt-number-after",
+            Self::RunIdFromFireTime => "run-id-from-fire-time",
+            Self::NextSlotFromNow => "next-slot-from-now",
+            Self::AheadPassesAtMostOnce => "ahead-passes-at-most-once",
+            Self::OpenWithoutRecord => "open-without-record",
+            Self::UnfinishedForgetsLeft => "unfinished-forgets-left",
+            Self::OpenNotWrittenOut => "open-not-written-out",
+            Self::JitterNotCut => "jitter-not-cut",
+            Self::RecomputeInsteadOfOpen => "recompute-instead-of-open",
         }
     }
 }

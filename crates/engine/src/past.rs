@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::Unique;
 use crate::instant::Instant;
-use crate::record::{Format, RecordError, decode, encode};
+use crate::record::{Format, RecordError, decode};
 
 const FORMAT: Format = Format(1);
 
@@ -149,7 +149,25 @@ pub struct Segment {
 impl Segment {
     /// As it is stored.
     pub fn to_bytes(&self) -> Vec<u8> {
-        encode(FORMAT, self)
+        let mut lines = Vec::new();
+        for line in &self.lines {
+            Self::append(&mut lines, line);
+        }
+        Self::enclose(&lines)
+    }
+
+    /// Adds a line to others, as a JSON list without its brackets.
+    pub(crate) fn append(lines: &mut Vec<u8>, line: &Line) {
+        if !lines.is_empty() {
+            lines.push(b',');
+        }
+        serde_json::to_writer(lines, line).expect("plain structs with text keys always serialize");
+    }
+
+    /// Lines that were appended, as they are stored.
+    pub(crate) fn enclose(lines: &[u8]) -> Vec<u8> {
+        let begin = format!(r#"{{"format":{FORMAT},"lines":["#);
+        [begin.as_bytes(), lines, b"]}"].concat()
     }
 
     /// As it was stored.

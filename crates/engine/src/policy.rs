@@ -91,6 +91,13 @@ impl Retry {
     }
 }
 
+impl Retry {
+    /// All pauses together, without chance.
+    pub fn span(&self) -> Duration {
+        (1..u32::from(self.attempts)).map(|attempt| self.pause(attempt, None, 0)).sum()
+    }
+}
+
 /// The longest pause that a receiver can ask for.
 const ASKED_MAX_MS: u64 = 3_600_000;
 

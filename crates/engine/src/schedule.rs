@@ -34,6 +34,7 @@ use crate::instant::Instant;
 use crate::limits::{
     AT_MAX, EXCLUDED_DATES_MAX, JITTER_MAX, QUIET_WINDOWS_MAX, SLOTS_WALKED_MAX, SPECS_MAX,
 };
+use crate::mutant::{self, Mutant};
 
 /// One way of saying when.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -95,8 +96,16 @@ impl Spec {
 
     /// The last slot after `after`, up to and including `until`.
     fn last(&self, after: Instant, until: Instant) -> Option<Instant> {
-        let count = self.count(after, until);
-        self.nth(after, until, count.checked_sub(1)?)
+        let (mut until, mut length) = (until, Duration::from_secs(86_400));
+        // Most come often, so the last day is looked at first; then what is before it, twice as long each time.
+        while after < until {
+            let from = after.max(until.before(length));
+            if let Some(others) = self.count(from, until).checked_sub(1) {
+                return self.nth(from, until, others);
+            }
+            (until, length) = (from, length.saturating_mul(2));
+        }
+        None
     }
 }
 
@@ -153,6 +162,8 @@ pub enum ScheduleError {
     Specs { len: usize },
     #[error("a calendar excludes at most {EXCLUDED_DATES_MAX} dates, and this one excludes {len}")]
     ExcludedDates { len: usize },
+    #[error("there is no day {} of month {} in {}: it cannot be excluded", .date.day, .date.month, .date.year)]
+    ExcludedDate { date: Date },
     #[error("a calendar has at most {QUIET_WINDOWS_MAX} quiet windows, and this one has {len}")]
     QuietWindows { len: usize },
     #[error(
@@ -192,13 +203,21 @@ impl Schedule {
 
     /// The first slot after this moment at which something fires.
     pub fn next(&self, after: Instant) -> Option<Instant> {
-        let mut from = after;
+        if self.calendar().is_none() {
+            return self.next_slot(after);
+        }
+        let (specs, after, last) = self.within(after, Instant::LAST);
+        let mut slots: Vec<Option<Instant>> = specs.iter().map(|spec| spec.next(after)).collect();
         // Each step leaves an excluded stretch behind.
         for _ in 0..SLOTS_WALKED_MAX {
-            let slot = self.next_slot(from)?;
-            match self.excluded_around(slot) {
-                Some((_, end)) => from = Instant(end.0 - 1),
-                None => return Some(slot),
+            let slot = slots.iter().flatten().min().copied().filter(|slot| *slot <= last)?;
+            let Some((_, end)) = self.excluded_around(slot) else { return Some(slot) };
+            let from = Instant(end.0 - 1);
+            // A spec that comes rarely takes long to answer, so none is asked twice for the same slot.
+            for (spec, slot) in specs.iter().zip(&mut slots) {
+                if slot.is_some_and(|slot| slot <= from) {
+                    *slot = spec.next(from);
+                }
             }
         }
         None
@@ -206,72 +225,51 @@ impl Schedule {
 
     /// The first slot after this moment, whether or not the calendar lets it fire.
     pub fn next_slot(&self, after: Instant) -> Option<Instant> {
-        match &self.0 {
-            Form::Plain(spec) => spec.next(after),
-            Form::Full(full) => {
-                let after = after.max(Instant(full.first.0 - 1));
-                let next = full.specs.iter().filter_map(|spec| spec.next(after)).min();
-                next.filter(|slot| *slot <= full.last)
-            }
-        }
+        let (specs, after, last) = self.within(after, Instant::LAST);
+        let next = specs.iter().filter_map(|spec| spec.next(after)).min();
+        next.filter(|slot| *slot <= last)
     }
 
     /// How many slots fire after `after`, up to and including `until`. Ten years of every second cost no
     /// more than ten years of every month: spans, months and quiet windows are looked at, not slots. Only
     /// several specs together are walked, since they may share slots, up to a bound.
     pub fn count(&self, after: Instant, until: Instant) -> Count {
-        let slots = self.count_slots(after, until);
-        let (Count::Exactly(slots), Some(calendar)) = (slots, self.calendar()) else {
-            return slots;
-        };
-        let (mut fired, mut done) = (slots, after);
-        // The first stretch may have begun before, and the next ones may overlap.
-        loop {
-            let from = done.second();
-            let stretch = calendar.around(from + 1);
-            let stretch = stretch.or_else(|| calendar.next(from + 1, until.second() + 1));
-            let Some((start, end)) = stretch.filter(|(start, _)| *start <= until.second()) else {
-                break;
-            };
-            let begin = Instant(start * 1_000 - 1).max(done);
-            done = Instant(end * 1_000 - 1).min(until);
-            match self.count_slots(begin, done) {
-                Count::Exactly(skipped) => fired -= skipped,
-                more @ Count::MoreThan(_) => return more,
-            }
-            if done == until {
-                break;
-            }
+        let (specs, after, until) = self.within(after, until);
+        match (specs, self.calendar()) {
+            ([spec], None) => Count::Exactly(spec.count(after, until)),
+            ([spec], Some(calendar)) => Count::Exactly(count_fired(spec, calendar, after, until)),
+            _ => self.count_walked(after, until),
         }
-        Count::Exactly(fired)
     }
 
     /// The last slot that fires after `after`, up to and including `until`.
     pub fn last(&self, after: Instant, until: Instant) -> Option<Instant> {
-        let mut until = until;
+        let (specs, after, until) = self.within(after, until);
+        let mut slots: Vec<Option<Instant>> =
+            specs.iter().map(|spec| spec.last(after, until)).collect();
         for _ in 0..SLOTS_WALKED_MAX {
-            let (specs, after, end) = self.within(after, until);
-            let slot = specs.iter().filter_map(|spec| spec.last(after, end)).max()?;
-            match self.excluded_around(slot) {
-                Some((start, _)) => until = Instant(start.0 - 1),
-                None => return Some(slot),
+            let slot = slots.iter().flatten().max().copied()?;
+            let Some((start, _)) = self.excluded_around(slot) else { return Some(slot) };
+            let until = Instant(start.0 - 1);
+            for (spec, slot) in specs.iter().zip(&mut slots) {
+                if slot.is_some_and(|slot| slot > until) {
+                    *slot = spec.last(after, until);
+                }
             }
         }
         None
     }
 
     /// The slot that has `skip` others before it, of those that fire after `after`, up to and including
-    /// `until`. Computed for one spec without a calendar, walked otherwise, up to a bound.
+    /// `until`. Computed for one spec without a calendar. Otherwise walked, up to a bound, and nothing is
+    /// found past it.
     pub fn nth(&self, after: Instant, until: Instant, skip: u64) -> Option<Instant> {
-        if let (None, (spec, after, until)) = (self.calendar(), self.within(after, until))
-            && let [spec] = spec
-        {
-            return spec.nth(after, until, skip);
+        let (specs, after, until) = self.within(after, until);
+        match (specs, self.calendar()) {
+            ([spec], None) => spec.nth(after, until, skip),
+            _ if skip > SLOTS_WALKED_MAX => None,
+            _ => self.walk(after, until).nth(usize::try_from(skip).ok()?),
         }
-        let walk = std::iter::successors(self.next(after), |slot| self.next(*slot));
-        let mut walk = walk.take_while(|slot| *slot <= until);
-        let skip = usize::try_from(skip.min(SLOTS_WALKED_MAX)).expect("a bound that fits");
-        walk.nth(skip)
     }
 
     /// When a slot leaves: the jitter is stable per slot and name, and never reaches the next slot.
@@ -281,9 +279,19 @@ impl Schedule {
             return slot;
         }
         let roll = mix(hash(name, "jitter") ^ slot.0.unsigned_abs());
-        let roll = i64::try_from(roll % (u64::from(full.jitter_ms) + 1)).expect("at most a day");
-        let latest = self.next(slot).map_or(i64::MAX, |next| next.0 - 1);
-        Instant((slot.0 + roll).min(latest))
+        let leaves = slot.after(Duration::from_millis(roll % (u64::from(full.jitter_ms) + 1)));
+        if mutant::active(Mutant::JitterNotCut) {
+            return leaves;
+        }
+        self.next(slot).map_or(leaves, |next| leaves.min(Instant(next.0 - 1)))
+    }
+
+    /// Whether slots may leave later than they are.
+    pub fn is_jittered(&self) -> bool {
+        match &self.0 {
+            Form::Plain(_) => false,
+            Form::Full(full) => full.jitter_ms > 0,
+        }
     }
 
     /// After how many runs it ends, if it does.
@@ -311,24 +319,21 @@ impl Schedule {
 
     /// Its specs, and what of a stretch of time lies between its first and last moment.
     fn within(&self, after: Instant, until: Instant) -> (&[Spec], Instant, Instant) {
-        match &self.0 {
-            Form::Plain(spec) => (std::slice::from_ref(spec), after, until),
-            Form::Full(full) => {
-                (&full.specs, after.max(Instant(full.first.0 - 1)), until.min(full.last))
-            }
-        }
+        let (first, last) = match &self.0 {
+            Form::Plain(_) => (Instant::FIRST, Instant::LAST),
+            Form::Full(full) => (full.first, full.last),
+        };
+        (self.specs(), after.clamp(Instant(first.0 - 1), Instant::LAST), until.min(last))
     }
 
-    fn count_slots(&self, after: Instant, until: Instant) -> Count {
-        let (specs, after, until) = self.within(after, until);
-        if let [spec] = specs {
-            return Count::Exactly(spec.count(after, until));
-        }
-        let walk = std::iter::successors(self.next_slot(after), |slot| self.next_slot(*slot));
-        let walk = walk.take_while(|slot| *slot <= until);
-        match walk.take(usize::try_from(SLOTS_WALKED_MAX).expect("a bound that fits") + 1).count()
-            as u64
-        {
+    fn walk(&self, after: Instant, until: Instant) -> impl Iterator<Item = Instant> {
+        std::iter::successors(self.next(after), |slot| self.next(*slot))
+            .take_while(move |slot| *slot <= until)
+    }
+
+    fn count_walked(&self, after: Instant, until: Instant) -> Count {
+        let bound = usize::try_from(SLOTS_WALKED_MAX).expect("a bound that fits");
+        match self.walk(after, until).take(bound + 1).count() as u64 {
             count if count > SLOTS_WALKED_MAX => Count::MoreThan(SLOTS_WALKED_MAX),
             count => Count::Exactly(count),
         }
@@ -340,6 +345,24 @@ impl Schedule {
     }
 }
 
+/// How many slots of a spec are not excluded: all of them, less those of each excluded stretch.
+fn count_fired(spec: &Spec, calendar: &Calendar, after: Instant, until: Instant) -> u64 {
+    let (mut fired, mut done) = (spec.count(after, until), after);
+    // The first stretch may have begun before, and the next ones may overlap.
+    while done < until {
+        let from = done.second();
+        let stretch = calendar.around(from + 1);
+        let stretch = stretch.or_else(|| calendar.next(from + 1, until.second() + 1));
+        let Some((start, end)) = stretch.filter(|(start, _)| *start <= until.second()) else {
+            break;
+        };
+        let begin = Instant(start * 1_000 - 1).max(done);
+        done = Instant(end * 1_000 - 1).min(until);
+        fired -= spec.count(begin, done);
+    }
+    fired
+}
+
 impl Plan {
     /// A plan of one spec and nothing else.
     pub fn of(spec: Spec) -> Self {
@@ -348,13 +371,18 @@ impl Plan {
 
     fn check(&self) -> Result<(), ScheduleError> {
         let quiet_is_good = |quiet: &Quiet| {
-            quiet.weekdays & 0x7f != 0 && quiet.from < 86_400 && (1..=86_400).contains(&quiet.to)
+            (1..=0x7f).contains(&quiet.weekdays)
+                && quiet.from < 86_400
+                && (1..=86_400).contains(&quiet.to)
         };
         if self.specs.len() > SPECS_MAX {
             return Err(ScheduleError::Specs { len: self.specs.len() });
         }
         if self.excluded.len() > EXCLUDED_DATES_MAX {
             return Err(ScheduleError::ExcludedDates { len: self.excluded.len() });
+        }
+        if let Some(date) = self.excluded.iter().find(|date| !date.exists()) {
+            return Err(ScheduleError::ExcludedDate { date: *date });
         }
         if self.quiet.len() > QUIET_WINDOWS_MAX {
             return Err(ScheduleError::QuietWindows { len: self.quiet.len() });
@@ -386,8 +414,8 @@ impl Plan {
         let zone = self.zone.unwrap_or(ZoneId::UTC);
         Form::Full(Box::new(Full {
             specs: self.specs,
-            first: self.first.unwrap_or(Instant::FIRST),
-            last: self.last.unwrap_or(Instant::LAST),
+            first: self.first.unwrap_or(Instant::FIRST).clamp(Instant::FIRST, Instant::LAST),
+            last: self.last.unwrap_or(Instant::LAST).min(Instant::LAST),
             calendar: calendar.then(|| Calendar::new(zone, &self.excluded, self.quiet)),
             jitter_ms: u32::try_from(self.jitter.as_millis()).expect("at most a day"),
             limit: self.limit,

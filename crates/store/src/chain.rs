@@ -6,6 +6,13 @@
 //! holder finds it taken and does nothing; and as long as nothing is known of a commit, the same one is
 //! sent again, unchanged, since at most one of the copies can land. Not finding it done proves
 //! nothing: it may still arrive.
+//!
+//! Several chains of a session write together in one commit of the store, because that is cheaper:
+//! [`commit_all`]. They share nothing else. A link of a chain is the same in whatever company it is
+//! sent: its condition, its head with its nonce, its writes. Whichever commit lands first that it is in
+//! moves the head, and no other one can land then. So each chain judges by its own head alone what
+//! became of its link, and when they are parted (one has moved, somebody lost interest) each may send
+//! its own again, with others or without.
 
 use engine::lease::{Nonce, Token};
 use engine::mutant::{self, Mutant};
@@ -14,7 +21,7 @@ use serde_json::value::RawValue;
 use crate::claim::{Claim, Head, State};
 use crate::machine::within;
 use crate::session::Session;
-use crate::{Commit, CommitError, Condition, Epoch, Refusal, Version, Write};
+use crate::{Commit, CommitError, Condition, Entry, Epoch, Refusal, Version, Write};
 
 /// A holder's writing end of a claim. One commit at a time is in flight.
 pub struct Chain {
@@ -23,8 +30,10 @@ pub struct Chain {
     head: Head,
     version: Version,
     epoch: Epoch,
-    /// Sent, and not known to be done or undone.
+    /// Not known to be done or undone.
     open: Option<Link>,
+    /// Why what was open came to nothing, until somebody was told. Not that it was moved.
+    failed: Option<ChainError>,
     /// Somebody else has moved the head. There is no way back, even if the store forgets it.
     moved: bool,
     /// It is being given up, or has been: nothing else is written any more.
@@ -34,9 +43,21 @@ pub struct Chain {
 /// One commit of the chain.
 struct Link {
     head: Head,
+    /// As it is sent by itself.
     commit: Commit,
-    /// Whether a copy of it may have left this process.
-    sent: bool,
+    /// How many copies of it, in whatever company, were sent and have not been turned away. As long as
+    /// there are any it may have been done, and may yet be.
+    out: u64,
+}
+
+/// What one chain contributes to a commit of several.
+pub struct Piece<'a> {
+    /// Who writes.
+    pub chain: &'a mut Chain,
+    /// What its head says from then on.
+    pub body: Option<Box<RawValue>>,
+    /// What else it writes.
+    pub writes: Vec<Write>,
 }
 
 /// Why nothing more will come of a commit of the chain.
@@ -67,7 +88,17 @@ impl Chain {
         epoch: Epoch,
     ) -> Self {
         let session = session.clone();
-        Self { claim, session, head, version, epoch, open: None, moved: false, released: false }
+        Self {
+            claim,
+            session,
+            head,
+            version,
+            epoch,
+            open: None,
+            failed: None,
+            moved: false,
+            released: false,
+        }
     }
 
     /// The head as this chain knows it: what the last commit that is known to be done wrote.
@@ -87,7 +118,8 @@ impl Chain {
 
     /// Writes, and moves the head on with this body. Returns when that is known to have been done,
     /// which may take as long as the store is out of reach. If it is dropped before, the commit is
-    /// still in the chain: the next one waits for it.
+    /// still in the chain: the next one waits for it, and if it comes to nothing, so does the next,
+    /// with the same error.
     pub async fn commit(
         &mut self,
         body: Option<Box<RawValue>>,
@@ -106,7 +138,8 @@ impl Chain {
     /// Gives the claim up; its token stays. The caller has stopped acting before. May be called again if it
     /// was not sent; nothing else can be written from then on.
     pub async fn release(&mut self) -> Result<Version, ChainError> {
-        self.settle().await?;
+        // What came of the last one matters no more, but that the claim is lost: this will say so too.
+        self.settle().await.ok();
         if self.head.session.is_none() {
             return Ok(self.version);
         }
@@ -115,12 +148,10 @@ impl Chain {
         self.append(|head| Head { session: None, state: State::Free, ..head }, notes.into()).await
     }
 
-    /// Waits until nothing is open.
+    /// Waits until nothing is open. After that, [`Chain::head`] tells what was done.
     pub async fn settle(&mut self) -> Result<(), ChainError> {
-        while self.open.is_some() {
-            self.push().await?;
-        }
-        Ok(())
+        settle_all(&mut [self]).await;
+        self.answer().map(|_| ())
     }
 
     fn check_kept(&self) -> Result<(), ChainError> {
@@ -134,9 +165,13 @@ impl Chain {
         writes: Vec<Write>,
     ) -> Result<Version, ChainError> {
         self.settle().await?;
-        if self.moved {
-            return Err(ChainError::Moved);
-        }
+        self.add(change, writes);
+        settle_all(&mut [self]).await;
+        self.answer()
+    }
+
+    /// Makes the next link. It is not sent yet.
+    fn add(&mut self, change: impl FnOnce(Head) -> Head, writes: Vec<Write>) {
         let nonce = Nonce(self.session.machine().random());
         let head = Head { number: self.head.number + 1, nonce, ..change(self.head.clone()) };
         let mut guard = Condition::At(self.claim.key().clone(), self.version);
@@ -145,60 +180,62 @@ impl Chain {
         }
         let mut commit = Commit::new().when(guard).put(self.claim.key().clone(), head.to_value());
         commit.then.extend(writes);
-        self.open = Some(Link { head, commit, sent: false });
-        self.settle().await?;
-        Ok(self.version)
+        self.open = Some(Link { head, commit, out: 0 });
     }
 
-    /// Sends what is open once more. After `Ok` it is done, or still open; after an error it is not.
-    async fn push(&mut self) -> Result<(), ChainError> {
-        let Some(link) = &mut self.open else { return Ok(()) };
-        let (machine, ttl) = (self.session.machine().clone(), self.session.ttl());
-        let again = std::mem::replace(&mut link.sent, true);
-        let answer = self.session.store().commit(link.commit.clone());
-        match within(&machine, ttl.timeout(), answer).await {
-            Some(Ok(version)) => self.done(version),
-            Some(Err(CommitError::Conflict(_))) if again => return self.find().await,
-            Some(Err(CommitError::Conflict(_))) => return self.undone(ChainError::Moved),
-            Some(Err(CommitError::Corrupt(why))) => return self.undone(ChainError::Corrupt(why)),
-            Some(Err(CommitError::Refused(why))) if !again => return self.undone(why.into()),
-            Some(Err(CommitError::Unavailable(why))) if !again => {
-                return self.undone(ChainError::NotSent(why));
-            }
-            Some(Err(
-                CommitError::Unknown(_) | CommitError::Refused(_) | CommitError::Unavailable(_),
-            ))
-            | None => {
-                if mutant::active(Mutant::DecideAnew) {
-                    return self.find().await;
-                }
-                machine.sleep(ttl.pause()).await;
-            }
+    /// What came of the last link. A failure is told once, but that it was moved each time.
+    fn answer(&mut self) -> Result<Version, ChainError> {
+        if self.moved {
+            return Err(ChainError::Moved);
         }
-        Ok(())
+        self.failed.take().map_or(Ok(self.version), Err)
     }
 
-    /// A copy met a conflict, and another one may have been done before: was it?
-    async fn find(&mut self) -> Result<(), ChainError> {
-        let (machine, ttl) = (self.session.machine().clone(), self.session.ttl());
+    /// Whether a link may be added.
+    fn is_clear(&self) -> bool {
+        !self.moved && !self.released && self.failed.is_none()
+    }
+
+    /// Whether what is open may have been done, or may yet be without being sent again.
+    fn is_in_doubt(&self) -> bool {
+        self.open.as_ref().is_some_and(|link| link.out > 0)
+    }
+
+    /// Whether what is open has this condition.
+    fn requires(&self, condition: &Condition) -> bool {
+        self.open.as_ref().is_some_and(|link| link.commit.when.contains(condition))
+    }
+
+    /// A copy of what is open did nothing. If no other one is out, then it was not done, and if there is
+    /// a verdict it is not sent again.
+    fn turned_away(&mut self, verdict: Option<ChainError>) {
+        let link = self.open.as_mut().expect("only what is open is sent");
+        link.out -= 1;
+        if link.out == 0
+            && let Some(why) = verdict
+        {
+            self.undone(why);
+        }
+    }
+
+    /// Looks whether what is open was done. If the head is as it was, it may still arrive. Tells
+    /// whether the store answered.
+    async fn find(&mut self) -> bool {
+        let (machine, ttl) = (self.session.machine(), self.session.ttl());
         let read = self.session.store().get(self.claim.key());
-        let Some(Ok(found)) = within(&machine, ttl.timeout(), read).await else {
-            machine.sleep(ttl.pause()).await;
-            return Ok(());
-        };
-        let Some(entry) = found else { return self.undone(ChainError::Moved) };
-        let nonce = Head::from_value(&entry.value).ok().map(|head| head.nonce);
+        let Some(Ok(found)) = within(machine, ttl.timeout(), read).await else { return false };
+        let nonce = |entry: &Entry| Some(Head::from_value(&entry.value).ok()?.nonce);
         let mine = self.open.as_ref().map(|link| link.head.nonce);
-        if nonce == mine {
-            self.done(entry.version);
-        } else if entry.version != self.version {
-            return self.undone(ChainError::Moved);
-        } else if mutant::active(Mutant::DecideAnew) {
-            return self.undone(ChainError::NotSent("it was not found".into()));
-        } else {
-            machine.sleep(ttl.pause()).await;
+        match found {
+            Some(entry) if nonce(&entry) == mine => self.done(entry.version),
+            Some(entry) if entry.version == self.version => {
+                if mutant::active(Mutant::DecideAnew) {
+                    self.undone(ChainError::NotSent("it was not found".into()));
+                }
+            }
+            Some(_) | None => self.undone(ChainError::Moved),
         }
-        Ok(())
+        true
     }
 
     fn done(&mut self, version: Version) {
@@ -207,9 +244,149 @@ impl Chain {
         self.version = version;
     }
 
-    fn undone(&mut self, why: ChainError) -> Result<(), ChainError> {
+    fn undone(&mut self, why: ChainError) {
         self.open = None;
-        self.moved |= why == ChainError::Moved;
-        Err(why)
+        match why {
+            ChainError::Moved => self.moved = true,
+            why => self.failed = Some(why),
+        }
     }
+}
+
+/// Writes for several chains of one session, in one commit of the store where its limits allow, else in
+/// several, one after the other. Each piece has its own answer, in the order of the pieces, as
+/// [`Chain::commit`] would give it: one that is refused, or whose chain has moved, does not keep the
+/// others from being done. They are not one atomic step: some may be done and others not.
+///
+/// Returns when all is known. If it is dropped before, what it wanted to write is still in the chains,
+/// as with [`Chain::commit`]: whatever is done next with one of them settles its own piece first. What
+/// had to wait because something was open from before is not in them.
+pub async fn commit_all(mut pieces: Vec<Piece<'_>>) -> Vec<Result<Version, ChainError>> {
+    settle_all(&mut writers(&mut pieces)).await;
+    for Piece { chain, body, writes } in &mut pieces {
+        if chain.is_clear() {
+            let body = body.take();
+            chain.add(|head| Head { body, ..head }, std::mem::take(writes));
+        }
+    }
+    settle_all(&mut writers(&mut pieces)).await;
+    // Nothing is awaited from here on, so that whoever asked is told.
+    let answer = |Piece { chain, .. }: Piece<'_>| chain.check_kept().and_then(|()| chain.answer());
+    pieces.into_iter().map(answer).collect()
+}
+
+/// The chains that may be written to.
+fn writers<'a>(pieces: &'a mut [Piece<'_>]) -> Vec<&'a mut Chain> {
+    pieces.iter_mut().map(|piece| &mut *piece.chain).filter(|chain| !chain.released).collect()
+}
+
+/// How links are sent.
+#[derive(PartialEq, Eq)]
+enum Company {
+    /// As many in one commit as fit.
+    Together,
+    /// Each in a commit of its own.
+    Apart,
+}
+
+/// Sends what is open until nothing is.
+async fn settle_all(chains: &mut [&mut Chain]) {
+    let mut most = usize::MAX;
+    loop {
+        let mut batch = pack(chains, most);
+        if batch.is_empty() {
+            return;
+        }
+        if push(&mut batch).await == Company::Apart {
+            most = 1;
+        }
+    }
+}
+
+/// The first chains with something open, as many as fit in one commit. One that does not even fit by
+/// itself goes by itself: the store will refuse it.
+fn pack<'a>(chains: &'a mut [&mut Chain], most: usize) -> Vec<&'a mut Chain> {
+    let (mut batch, mut writes, mut bytes) = (Vec::new(), 0, 0);
+    for chain in chains.iter_mut() {
+        let Some(Link { commit, .. }) = &chain.open else { continue };
+        // The limit of conditions is that of writes, and a link has one condition and at least one write.
+        writes += commit.then.len();
+        bytes += commit.len();
+        let limits = chain.session.store().limits();
+        let fits = writes <= limits.writes && bytes <= limits.commit_bytes;
+        if batch.len() == most || !fits && !batch.is_empty() {
+            break;
+        }
+        batch.push(&mut **chain);
+    }
+    batch
+}
+
+/// Sends what is open in these chains once more, as one commit. Then each is done, or undone, or still
+/// open. Tells how to go on with those.
+async fn push(batch: &mut [&mut Chain]) -> Company {
+    let session = batch[0].session.clone();
+    let (machine, ttl) = (session.machine(), session.ttl());
+    let mut commit = Commit::new();
+    for chain in batch.iter_mut() {
+        assert_eq!(chain.session.key(), session.key(), "one session writes in one commit");
+        let link = chain.open.as_mut().expect("only what is open is sent");
+        link.out += 1;
+        commit.when.extend_from_slice(&link.commit.when);
+        commit.then.extend_from_slice(&link.commit.then);
+    }
+    let answer = within(machine, ttl.timeout(), session.store().commit(commit)).await;
+    let is_conflict = matches!(answer, Some(Err(CommitError::Conflict(_))));
+    let company = judge(batch, answer);
+    if is_conflict || mutant::active(Mutant::DecideAnew) {
+        for chain in batch.iter_mut().filter(|chain| chain.is_in_doubt()) {
+            if !chain.find().await {
+                break;
+            }
+        }
+    }
+    if batch.iter().any(|chain| chain.is_in_doubt()) {
+        machine.sleep(ttl.pause()).await;
+    }
+    company
+}
+
+/// What an answer to a commit of these chains means to each of them. If it was turned away and does not
+/// say because of whom, each goes by itself from then on, and that one will be found.
+fn judge(batch: &mut [&mut Chain], answer: Option<Result<Version, CommitError>>) -> Company {
+    let is_single = batch.len() == 1;
+    match answer {
+        Some(Ok(version)) => batch.iter_mut().for_each(|chain| chain.done(version)),
+        Some(Err(CommitError::Conflict(why))) => {
+            let mut company = Company::Apart;
+            for chain in batch {
+                let blamed = is_single || chain.requires(&why.condition);
+                if blamed {
+                    company = Company::Together;
+                }
+                chain.turned_away(blamed.then_some(ChainError::Moved));
+            }
+            return company;
+        }
+        Some(Err(CommitError::Refused(why))) => {
+            for chain in batch {
+                chain.turned_away(is_single.then(|| why.clone().into()));
+            }
+            if !is_single {
+                return Company::Apart;
+            }
+        }
+        Some(Err(CommitError::Unavailable(why))) => {
+            for chain in batch {
+                chain.turned_away(Some(ChainError::NotSent(why.clone())));
+            }
+        }
+        Some(Err(CommitError::Corrupt(why))) => {
+            for chain in batch {
+                chain.undone(ChainError::Corrupt(why.clone()));
+            }
+        }
+        Some(Err(CommitError::Unknown(_))) | None => {}
+    }
+    Company::Together
 }

@@ -16,7 +16,7 @@ use engine::lease::{Reading, Token};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
-use crate::chain::{Chain, ChainError};
+use crate::chain::{self, Chain, ChainError, Piece};
 use crate::claim::{Claim, Head, Sight, State, TakeError};
 use crate::machine::within;
 use crate::session::{End, Roster, Session, SessionKey};
@@ -361,6 +361,25 @@ impl Holding {
             self.right.finish(Over::Lost);
         }
         done
+    }
+
+    /// Writes several claims in one commit, as [`chain::commit_all`] does.
+    pub async fn commit_all(
+        pieces: Vec<(&mut Self, Option<Box<RawValue>>, Vec<Write>)>,
+    ) -> Vec<Result<Version, ChainError>> {
+        let rights: Vec<Right> = pieces.iter().map(|(holding, ..)| holding.right.clone()).collect();
+        let pieces = pieces.into_iter().map(|(holding, body, writes)| Piece {
+            chain: &mut holding.chain,
+            body,
+            writes,
+        });
+        let answers = chain::commit_all(pieces.collect()).await;
+        for (right, answer) in rights.iter().zip(&answers) {
+            if *answer == Err(ChainError::Moved) {
+                right.finish(Over::Lost);
+            }
+        }
+        answers
     }
 
     /// The head as the last commit left it.

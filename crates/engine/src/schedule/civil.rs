@@ -24,6 +24,13 @@ pub struct Date {
 }
 
 impl Date {
+    /// Whether the calendar has it, in a year that patterns look at.
+    pub fn exists(self) -> bool {
+        (1..=9_999).contains(&self.year)
+            && (1..=12).contains(&self.month)
+            && (1..=month_len(self.year, self.month)).contains(&self.day)
+    }
+
     /// The date of a day. Counts in eras of 400 years that begin in March, so that the leap day is the
     /// last one of its year.
     pub fn of(day: Day) -> Self {

@@ -5,7 +5,7 @@
 //! the calendar and the clock on a wall, without a zone. What happens to matches when that clock is set
 //! is `zone`'s business.
 
-mod explain;
+pub(super) mod explain;
 mod parse;
 
 pub use parse::{CronError, Dialect, Field, Parsed};
@@ -83,6 +83,8 @@ struct Rare {
 /// after 400 years, with the same days of the week.
 const CYCLE_MONTHS: u32 = 400 * 12;
 
+const ALL_HOURS: u32 = 0xff_ffff;
+
 /// The last year that patterns look at.
 pub(super) const LAST_YEAR: i32 = 9_999;
 
@@ -90,6 +92,11 @@ impl Cron {
     /// Whether it names times of the day, or goes by intervals.
     pub fn pace(&self) -> Pace {
         self.kind.pace
+    }
+
+    /// Whether it comes in every hour of a day.
+    pub(super) fn has_all_hours(&self) -> bool {
+        self.hours == ALL_HOURS
     }
 
     /// The first match at or after `from`, if there is one until the end of 9999.
@@ -147,8 +154,8 @@ impl Cron {
             }
             left -= whole - before;
         }
-        let mut date = Date::of(day + 1);
-        while date.year <= LAST_YEAR && date.to_day() * DAY < to {
+        let mut date = self.this_month(Date::of(day + 1))?;
+        while date.to_day() * DAY < to {
             let days = self.days_of(date.year, date.month) & from_bit(date.day);
             let here = whole * u64::from(days.count_ones());
             if left < here {
@@ -164,8 +171,8 @@ impl Cron {
 
     /// Days that match from `first` on and before `end`.
     fn count_days(&self, first: Day, end: Day) -> u64 {
-        let (mut date, end) = (Date::of(first), Date::of(end));
-        let mut count = 0;
+        let Some(mut date) = self.this_month(Date::of(first)) else { return 0 };
+        let (end, mut count) = (Date::of(end), 0);
         while (date.year, date.month) < (end.year, end.month) {
             let days = self.days_of(date.year, date.month) & from_bit(date.day);
             count += u64::from(days.count_ones());
@@ -182,12 +189,13 @@ impl Cron {
     }
 
     fn has_date(&self, date: Date) -> bool {
-        self.days_of(date.year, date.month) & (1 << date.day) != 0
+        self.this_month(date) == Some(date)
+            && self.days_of(date.year, date.month) & (1 << date.day) != 0
     }
 
     /// The first date that matches, at or after this one.
     fn next_date(&self, from: Date) -> Option<Date> {
-        let (mut date, mut looked) = (from, 0);
+        let (mut date, mut looked) = (self.this_month(from)?, 0);
         loop {
             let days = self.days_of(date.year, date.month) & from_bit(date.day);
             if days != 0 {
@@ -201,29 +209,38 @@ impl Cron {
         }
     }
 
-    /// The first of the next month that has a chance.
+    /// The date itself if it is in a month and a year of the pattern, else the first day after it that is.
+    fn this_month(&self, date: Date) -> Option<Date> {
+        let year = self.next_year(date.year)?;
+        if year > date.year {
+            return Some(Date { year, month: self.first_month(), day: 1 });
+        }
+        let is_month = u32::from(self.months) & (1 << date.month) != 0;
+        if is_month { Some(date) } else { self.next_month(date) }
+    }
+
+    /// The first day of the next month of the pattern, after one in a year of it.
     fn next_month(&self, date: Date) -> Option<Date> {
         let later = u32::from(self.months) & from_bit(date.month + 1);
-        let (year, month) = if later != 0 {
-            (date.year, later.trailing_zeros())
-        } else {
-            (self.next_year(date.year + 1)?, u32::from(self.months).trailing_zeros())
-        };
-        (year <= LAST_YEAR).then_some(Date { year, month, day: 1 })
+        if later != 0 {
+            return Some(Date { month: later.trailing_zeros(), day: 1, ..date });
+        }
+        let year = self.next_year(date.year + 1)?;
+        Some(Date { year, month: self.first_month(), day: 1 })
+    }
+
+    fn first_month(&self) -> u32 {
+        u32::from(self.months).trailing_zeros()
     }
 
     fn years(&self) -> &[(u16, u16, u16)] {
         self.rare.as_ref().map_or(&[], |rare| &rare.years)
     }
 
-    fn has_year(&self, year: i32) -> bool {
-        self.next_year(year) == Some(year)
-    }
-
     /// The first year that matches, at or after this one.
     fn next_year(&self, from: i32) -> Option<i32> {
         if self.years().is_empty() {
-            return Some(from);
+            return Some(from).filter(|year| *year <= LAST_YEAR);
         }
         let next = |&(first, last, step): &(u16, u16, u16)| {
             let (first, last, step) = (i32::from(first), i32::from(last), i32::from(step));
@@ -233,11 +250,8 @@ impl Cron {
         self.years().iter().filter_map(next).min()
     }
 
-    /// The days of a month that match, as bits 1 to 31.
+    /// The days that match, as bits 1 to 31, of a month and a year of the pattern.
     fn days_of(&self, year: i32, month: u32) -> u32 {
-        if u32::from(self.months) & (1 << month) == 0 || !self.has_year(year) {
-            return 0;
-        }
         let len = civil::month_len(year, month);
         let all = !1 & !from_bit(len + 1);
         if self.kind.days == Days::OfMonth && self.rare.is_none() {

@@ -10,6 +10,8 @@
 //!
 //! Either can be told otherwise. Slots always follow each other in time, and no moment is one twice.
 
+mod explain;
+
 use super::civil::{DAY, Second};
 use super::cron::{Cron, Pace};
 use super::zone::{Change, Span, UtcSecond, Zone, ZoneId};
@@ -85,35 +87,35 @@ impl Local {
         self.fold
     }
 
-    /// Whether a civil time of the pattern is swallowed or comes twice when clocks are set so.
-    pub fn is_touched_by(&self, change: &Change) -> bool {
-        let (low, high) = (change.before.min(change.after), change.before.max(change.after));
-        self.cron.count(low, high) > 0
-    }
-
     /// The first slot after this second.
     pub fn next(&self, after: UtcSecond) -> Option<UtcSecond> {
         let zone = self.zone.zone();
         let mut span = zone.span_at(after);
         let mut from = self.begin(zone, span, after).max(after.saturating_add(1) + span.offset);
-        let mut civil = self.cron.next(from)?;
+        // There may be nothing from here on, and yet something: clocks that are set back show it again.
+        let mut civil = self.cron.next(from);
         while span.end != UtcSecond::MAX {
             let next = zone.span_after(span);
             let set = Change::between(span, next);
-            if civil < self.end_before(&set) {
+            if civil.is_some_and(|civil| civil < self.end_before(&set)) {
                 break;
             }
-            if civil < set.after && self.gap == Gap::Fire {
+            if self.gap == Gap::Fire && civil.is_some_and(|civil| civil < set.after) {
                 return Some(set.at);
             }
             let begin = self.begin_after(&set);
             // Between `from` and `civil` there is nothing: look again only where that does not help.
-            if begin < from || civil < begin {
-                civil = self.cron.next(begin)?;
+            if begin < from || civil.is_some_and(|civil| civil < begin) {
+                civil = self.cron.next(begin);
+                span = next;
+            } else {
+                // What is set two days before `civil` makes no difference to it.
+                let near = zone.span_at(civil? - 2 * DAY);
+                span = if near.start > next.start { near } else { next };
             }
-            (from, span) = (begin, next);
+            from = begin;
         }
-        Some(civil - span.offset)
+        civil.map(|civil| civil - span.offset)
     }
 
     /// How many slots there are after `after`, up to and including `until`. Looks at spans and months, not
@@ -183,12 +185,15 @@ impl Local {
             let from = begin.max(after.saturating_add(1).saturating_add(span.offset));
             let mut to = until.saturating_add(1).saturating_add(span.offset);
             let mut moment = None;
-            if span.end <= until {
+            // Civil times may cease to count before the span ends, but not by more than a day.
+            if span.end != UtcSecond::MAX && span.end <= until.saturating_add(DAY) {
                 let next = zone.span_after(span);
                 let set = Change::between(span, next);
                 to = to.min(self.end_before(&set));
-                moment = self.comes_at(&set).then_some(Piece::Moment(set.at));
-                at = Some((next, self.begin_after(&set)));
+                if span.end <= until {
+                    moment = self.comes_at(&set).then_some(Piece::Moment(set.at));
+                    at = Some((next, self.begin_after(&set)));
+                }
             }
             Some([Some(Piece::Civil { from, to, offset: span.offset }), moment])
         })

@@ -134,6 +134,9 @@ pub struct RunRecord {
     pub state: RunState,
     /// Attempts begun.
     pub attempt: u32,
+    /// Attempts that failed and count against those that the user granted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tries: u32,
     /// What it sends.
     pub webhook: Webhook,
     /// By which rules.

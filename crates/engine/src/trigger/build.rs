@@ -222,7 +222,9 @@ fn build_schedule(
 fn pointer(why: &ScheduleError) -> &'static str {
     match why {
         ScheduleError::Instants { .. } | ScheduleError::Twice { .. } => "/schedule/at",
-        ScheduleError::ExcludedDates { .. } => "/schedule/exclude",
+        ScheduleError::ExcludedDates { .. } | ScheduleError::ExcludedDate { .. } => {
+            "/schedule/exclude"
+        }
         ScheduleError::QuietWindows { .. } | ScheduleError::QuietWindow => "/schedule/quiet",
         ScheduleError::Jitter { .. } => "/schedule/jitter",
         ScheduleError::Backwards { .. } => "/schedule/end",

@@ -54,6 +54,33 @@ fn ten_missed_years_of_every_second_are_computed() {
 }
 
 #[test]
+fn what_fires_the_second_time_only_is_not_counted_the_first_time() {
+    let Ok(Parsed::Pattern(pattern)) = Cron::parse("30 2 * * *", Dialect::Open, "") else {
+        panic!("it is a pattern");
+    };
+    let berlin = ZoneId::get("Europe/Berlin").unwrap();
+    let local = Local::new(pattern, berlin, Gap::Usual, Fold::Second);
+    let schedule = Schedule::new(Plan::of(Spec::Cron(local)), now()).unwrap();
+    // On 25 October 2026 clocks go back from 03:00 to 02:00, at 01:00 UTC: 02:30 comes at 00:30 UTC and
+    // again at 01:30 UTC.
+    let evening = at("2026-10-24T20:00:00Z");
+    for (until, slots) in [
+        ("2026-10-25T00:29:59Z", &[][..]),
+        ("2026-10-25T00:45:00Z", &[]),
+        ("2026-10-25T01:00:00Z", &[]),
+        ("2026-10-25T01:29:59Z", &[]),
+        ("2026-10-25T01:30:00Z", &["2026-10-25T01:30:00Z"]),
+    ] {
+        let until = at(until);
+        assert_eq!(texts(&walk(&schedule, evening, until)), slots, "walked until {until}");
+        let len = slots.len() as u64;
+        assert_eq!(schedule.count(evening, until), Count::Exactly(len), "counted until {until}");
+        let last = schedule.last(evening, until).map(|last| last.to_string());
+        assert_eq!(last.as_deref(), slots.last().copied(), "last until {until}");
+    }
+}
+
+#[test]
 fn several_specs_are_one_schedule_and_share_what_they_share() {
     let specs = vec![
         cron("0 6 * * *", "UTC"),
@@ -77,6 +104,52 @@ fn what_must_be_walked_is_walked_up_to_a_bound() {
     assert_eq!(schedule.count(now(), until), Count::Exactly(SLOTS_WALKED_MAX));
     let until = until.after(Duration::from_secs(1));
     assert_eq!(schedule.count(now(), until), Count::MoreThan(SLOTS_WALKED_MAX));
+}
+
+#[test]
+fn what_is_past_the_bound_of_a_walk_is_not_taken_for_another_slot() {
+    let specs = vec![cron("* * * * * *", "UTC"), cron("*/2 * * * * *", "UTC")];
+    let schedule = Schedule::new(Plan { specs, ..Plan::default() }, now()).unwrap();
+    let until = now().after(Duration::from_secs(2 * SLOTS_WALKED_MAX));
+    let at_bound = now().after(Duration::from_secs(SLOTS_WALKED_MAX + 1));
+    assert_eq!(schedule.nth(now(), until, SLOTS_WALKED_MAX), Some(at_bound));
+    assert_eq!(schedule.nth(now(), until, SLOTS_WALKED_MAX + 1), None);
+}
+
+#[test]
+fn several_specs_are_counted_without_what_the_calendar_excludes() {
+    let plan = Plan {
+        specs: vec![cron("* * * * * *", "UTC"), cron("*/2 * * * * *", "UTC")],
+        quiet: vec![Quiet { weekdays: 0x7f, from: 0, to: 86_399 }],
+        ..Plan::default()
+    };
+    let schedule = Schedule::new(plan, now()).unwrap();
+    // One second a day is left, while the specs have far more slots than are walked.
+    let until = now().after(Duration::from_secs(10 * 86_400));
+    assert_eq!(schedule.count(now(), until), Count::Exactly(10));
+}
+
+#[test]
+fn slots_and_counts_end_at_the_last_instant_which_can_be_written() {
+    assert_eq!(Instant::FIRST.to_string().parse(), Ok(Instant::FIRST));
+    assert_eq!(Instant::LAST.to_string().parse(), Ok(Instant::LAST));
+    let (before, beyond) = (at("9999-12-28T00:00:00Z"), Instant(i64::MAX));
+    for zone in ["UTC", "Europe/Berlin", "Pacific/Kiritimati", "Pacific/Honolulu"] {
+        let every = Every::at_phase(Duration::from_secs(1_200), Duration::ZERO).unwrap();
+        for spec in [cron("*/20 * * * *", zone), Spec::Every(every)] {
+            let plain = Plan::of(spec);
+            let full = Plan { first: Some(Instant(i64::MIN)), last: Some(beyond), ..plain.clone() };
+            for plan in [plain, full] {
+                let schedule = Schedule::new(plan, now()).unwrap();
+                let slots = walk(&schedule, before, beyond);
+                assert_eq!(slots.last(), Some(&at("9999-12-30T22:00:00Z")), "{zone}");
+                assert_eq!(schedule.count(before, beyond), Count::Exactly(slots.len() as u64));
+                assert_eq!(schedule.last(before, beyond), slots.last().copied());
+                assert_eq!(schedule.next(beyond), None);
+                assert_eq!(schedule.next(Instant(i64::MIN)), Some(at("0001-01-01T00:00:00Z")));
+            }
+        }
+    }
 }
 
 #[test]
@@ -194,6 +267,11 @@ fn every_limit_holds_at_it_and_not_past_it() {
     assert_eq!(make(dates(EXCLUDED_DATES_MAX)), None);
     let len = EXCLUDED_DATES_MAX + 1;
     assert_eq!(make(dates(len)), Some(ScheduleError::ExcludedDates { len }));
+    for (month, day) in [(0, 1), (13, 1), (1, 0), (2, 29), (4, 31)] {
+        let date = Date { year: 2027, month, day };
+        let plan = Plan { excluded: vec![date], ..Plan::of(daily()) };
+        assert_eq!(make(plan), Some(ScheduleError::ExcludedDate { date }));
+    }
     let noon = Quiet { weekdays: 1, from: 43_200, to: 43_260 };
     let quiet = |quiet: Vec<Quiet>| Plan { quiet, ..Plan::of(daily()) };
     assert_eq!(make(quiet(vec![noon; QUIET_WINDOWS_MAX])), None);
@@ -201,6 +279,8 @@ fn every_limit_holds_at_it_and_not_past_it() {
     assert_eq!(make(quiet(vec![noon; len])), Some(ScheduleError::QuietWindows { len }));
     for bad in [
         Quiet { weekdays: 0, ..noon },
+        Quiet { weekdays: 0x80, ..noon },
+        Quiet { weekdays: 0x81, ..noon },
         Quiet { from: 86_400, ..noon },
         Quiet { to: 0, ..noon },
         Quiet { to: 86_401, ..noon },

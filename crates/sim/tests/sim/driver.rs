@@ -20,8 +20,12 @@ mod foreign;
 mod keeping;
 #[path = "driver/leaving.rs"]
 mod leaving;
+#[path = "driver/merging.rs"]
+mod merging;
 #[path = "driver/opening.rs"]
 mod opening;
+#[path = "driver/parting.rs"]
+mod parting;
 #[path = "driver/quarantine.rs"]
 mod quarantine;
 #[path = "driver/tap.rs"]

@@ -2,13 +2,16 @@
 //!
 //! The sentence is made from the bits, not from the text, so different ways to write the same pattern read
 //! the same. It has two parts: when on the clock (`clock`) and on which days (`day`); here are the words
-//! that both need, and how the parts go together.
+//! that both need, and how the parts go together. What a zone does to a pattern is `local/explain`'s
+//! business.
 
 mod clock;
 mod day;
 
 use super::Cron;
 use clock::{Clock, Reach};
+pub(in crate::schedule) use clock::{LISTED_MAX, time};
+pub(in crate::schedule) use day::MONTHS;
 use day::{Day, Lead};
 
 impl Cron {
@@ -22,7 +25,7 @@ impl Cron {
         }
         let is_set_off = match day.lead {
             Lead::EveryDay | Lead::From => clock.reach == Reach::Spans || clock.has_clause,
-            Lead::Except => clock.reach != Reach::Times,
+            Lead::Except | Lead::Before => clock.reach != Reach::Times,
             Lead::Range => true,
             Lead::On => clock.has_clause,
         };
@@ -89,7 +92,7 @@ fn even_step(values: &[u32]) -> Option<u32> {
 }
 
 /// "a", "a and b", "a, b and c".
-fn and(items: &[String]) -> String {
+pub(in crate::schedule) fn and(items: &[String]) -> String {
     enumerate(items, " and ")
 }
 
@@ -118,8 +121,20 @@ fn nth(number: u32) -> String {
         "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
         "tenth",
     ];
-    let word = usize::try_from(number).ok().and_then(|number| WORDS.get(number.checked_sub(1)?));
-    word.map_or_else(|| ordinal(number), |word| (*word).to_owned())
+    word(&WORDS, number).unwrap_or_else(|| ordinal(number))
+}
+
+/// "two", "three", and from eleven on "11".
+fn cardinal(number: u32) -> String {
+    const WORDS: [&str; 10] =
+        ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
+    word(&WORDS, number).unwrap_or_else(|| number.to_string())
+}
+
+/// The word for a number, if there is one; the first is for 1.
+fn word(words: &[&str], number: u32) -> Option<String> {
+    let index = usize::try_from(number.checked_sub(1)?).ok()?;
+    words.get(index).map(|word| (*word).to_owned())
 }
 
 #[cfg(test)]

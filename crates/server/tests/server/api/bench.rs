@@ -405,6 +405,7 @@ impl StandIn {
             generation: None,
             state: RunState::Running,
             attempt: 1,
+            tries: 0,
             webhook: definition.webhook,
             policy: definition.policy,
             attempts: Vec::new(),

@@ -25,6 +25,7 @@ fn unfinished(id: TriggerId, slot: Instant, state: RunState) -> RunRecord {
         generation: Some(1),
         state,
         attempt: 1,
+        tries: 0,
         webhook: definition.webhook,
         policy: definition.policy,
         attempts: vec![Attempt {

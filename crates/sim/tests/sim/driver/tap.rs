@@ -64,6 +64,7 @@ struct State {
     held_back: VecDeque<Commit>,
     scans: Option<ScanError>,
     read: Vec<Range>,
+    limits: Option<Limits>,
 }
 
 impl Tap {
@@ -79,6 +80,11 @@ impl Tap {
     /// From now on every scan is answered so.
     pub(super) fn on_scans(&self, why: ScanError) {
         self.lock().scans = Some(why);
+    }
+
+    /// It has these limits, and not those of the road.
+    pub(super) fn limit(&self, limits: Limits) {
+        self.lock().limits = Some(limits);
     }
 
     /// What was sent that writes below `prefix`.
@@ -155,7 +161,7 @@ impl Adapter for Tap {
     }
 
     fn limits(&self) -> Limits {
-        self.road.limits()
+        self.lock().limits.unwrap_or_else(|| self.road.limits())
     }
 
     fn class(&self) -> Class {

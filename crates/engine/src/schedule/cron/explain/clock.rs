@@ -3,7 +3,7 @@
 use super::{and, even_step, join, nth, run_words, runs, runs_around, values};
 
 /// Times up to this many are listed one by one.
-const LISTED_MAX: usize = 4;
+pub(in crate::schedule) const LISTED_MAX: usize = 4;
 
 /// When on the clock.
 pub(super) struct Clock {
@@ -56,6 +56,7 @@ impl Clock {
 
     /// "At 09:00 and 17:00".
     fn times(hours: &[u32], minutes: &[u32], seconds: &[u32]) -> Self {
+        // Midnight has no such word: midnight on a Friday could be its beginning or its end.
         if (hours, minutes, seconds) == (&[12], &[0], &[0]) {
             return Self::new("At noon".to_owned(), Reach::Times);
         }
@@ -129,6 +130,9 @@ impl Clock {
             }
             Shape::Steps { .. } | Shape::Other => match *hours.values {
                 [hour] => Self::within_hour(minutes, hour),
+                _ if minutes.is_halves() && hours.goes_on() => {
+                    Self::steadily("Every 30 minutes".to_owned(), "", 0, hours)
+                }
                 _ => Self::past_hours(minutes, hours),
             },
         }
@@ -196,6 +200,11 @@ impl Clock {
             Shape::Even { first, step } => {
                 let start = format!("starting {} past the minute", plural(first, "second"));
                 (format!("Every {step} seconds"), start)
+            }
+            Shape::Other
+                if seconds.is_halves() && minutes.shape == Shape::All && hours.goes_on() =>
+            {
+                ("Every 30 seconds".to_owned(), String::new())
             }
             Shape::Steps { .. } | Shape::Other => {
                 return Self::past_minutes(&seconds.past("second"), minutes, hours);
@@ -278,7 +287,18 @@ impl Unit {
         Self { values, shape }
     }
 
-    /// "At 0 and 30 minutes past", "Every minute from 0 to 29 past".
+    /// 0 and 30: a person calls that every 30 minutes where it goes on for hours, and lists it elsewhere.
+    fn is_halves(&self) -> bool {
+        *self.values == [0, 30]
+    }
+
+    /// Hours that follow each other: all of them, or spans of at least two.
+    fn goes_on(&self) -> bool {
+        let runs = runs_around(&self.values, 0, 23);
+        self.shape == Shape::All || runs.iter().all(|run| hours_of(*run) > 1)
+    }
+
+    /// "At 5 and 35 minutes past", "Every minute from 0 to 29 past".
     fn past(&self, unit: &str) -> String {
         if let Shape::Steps { first, last, step } = self.shape {
             return format!("Every {step} {unit}s from {first} to {last} past");
@@ -346,7 +366,8 @@ fn hours_of((first, last): (u32, u32)) -> u32 {
     (last + 24 - first) % 24 + 1
 }
 
-fn time(hour: u32, minute: u32, second: u32) -> String {
+/// "02:30", and "02:30:15" if there are seconds.
+pub(in crate::schedule) fn time(hour: u32, minute: u32, second: u32) -> String {
     match second {
         0 => format!("{hour:02}:{minute:02}"),
         _ => format!("{hour:02}:{minute:02}:{second:02}"),

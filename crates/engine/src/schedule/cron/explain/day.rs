@@ -1,7 +1,10 @@
 //! On which days: the second part of the sentence, with months and years.
 
+use super::super::super::civil::month_len;
 use super::super::{Cron, Days, Rare};
-use super::{and, enumerate, even_step, join, nth, ordinal, run_words, runs, runs_around, values};
+use super::{
+    and, cardinal, enumerate, even_step, join, nth, ordinal, run_words, runs, runs_around, values,
+};
 
 const ALL_DAYS: u32 = 0xffff_fffe;
 const ALL_WEEKDAYS: u8 = 0x7f;
@@ -9,6 +12,11 @@ const MONDAY_TO_FRIDAY: u8 = 0b11_1110;
 
 /// Days up to this many are listed one by one.
 const LISTED_MAX: usize = 4;
+
+/// A year without a leap day.
+const COMMON_YEAR: i32 = 2027;
+
+const THAT_HAS_ONE: &str = " that has one";
 
 /// On which days.
 pub(super) struct Day {
@@ -31,6 +39,8 @@ pub(super) enum Lead {
     On,
     /// "from the 1st to the 7th of every month"
     From,
+    /// "two days before the last day of every month"
+    Before,
 }
 
 impl Day {
@@ -65,7 +75,8 @@ impl Day {
 
     fn of_week(week: &OfWeek, calendar: &Calendar) -> Self {
         if week.plain == 0 {
-            let text = format!("on {} {}", and(&week.chosen), calendar.of());
+            let text =
+                format!("on {} {}{}", and(&week.chosen), calendar.of(), week.proviso(calendar));
             return Self { lead: Lead::On, text, rest: String::new() };
         }
         let (lead, text) = week.regularly();
@@ -93,7 +104,7 @@ impl Day {
             chosen => format!("{}, and on {} of the month", week.each(), and(chosen)),
         };
         let text = if calendar.is_all() {
-            format!("{dates} of every month, {weekdays}")
+            format!("{dates} of every month{}, {weekdays}", month.proviso(calendar))
         } else {
             format!("{dates}, {weekdays}, {}", calendar.within())
         };
@@ -110,7 +121,9 @@ impl Day {
             let text = format!("{weekdays}{separator}{dates}");
             return Self { lead: week_lead, text, rest: String::new() };
         }
-        Self { lead, text: format!("{dates}, if it is {}", week.one()), rest: String::new() }
+        // "It" would be the last day.
+        let it = if lead == Lead::Before { "that" } else { "it" };
+        Self { lead, text: format!("{dates}, if {it} is {}", week.one()), rest: String::new() }
     }
 }
 
@@ -144,7 +157,7 @@ impl OfMonth<'_> {
             }
             _ => {
                 let (lead, dates) = self.dates();
-                (lead, format!("{dates} {}", calendar.of()))
+                (lead, format!("{dates} {}{}", calendar.of(), self.proviso(calendar)))
             }
         }
     }
@@ -160,6 +173,9 @@ impl OfMonth<'_> {
         {
             return (Lead::From, format!("from {} to {}", the(first), the(last)));
         }
+        if let Some(before) = self.only_before_last() {
+            return (Lead::Before, format!("{} days before the last day", cardinal(before)));
+        }
         let mut items = match even_step(&days) {
             Some(step) if days.len() > LISTED_MAX => {
                 let (first, last) = (days[0], days[days.len() - 1]);
@@ -171,11 +187,35 @@ impl OfMonth<'_> {
         (Lead::On, format!("on {}", and(&items)))
     }
 
-    /// What depends on the month: its last days, and weekdays nearest to some day.
+    /// " that has one", if it is a single day that some of many months do not have.
+    fn proviso(&self, calendar: &Calendar) -> &'static str {
+        let has_ends = self.rare.from_end != 0 || self.rare.last_workday;
+        let day = match (&*values(u64::from(self.days)), &*values(u64::from(self.rare.nearest))) {
+            ([day], []) | ([], [day]) if !has_ends => *day,
+            _ => return "",
+        };
+        if calendar.is_broad() && calendar.shortest() < day { THAT_HAS_ONE } else { "" }
+    }
+
+    /// How many days before the last one, if there is nothing else, and it is more than one.
+    fn only_before_last(&self) -> Option<u32> {
+        let is_alone = self.days == 0 && self.rare.nearest == 0 && !self.rare.last_workday;
+        match *values(u64::from(self.rare.from_end)) {
+            [before] if is_alone && before > 1 => Some(before),
+            _ => None,
+        }
+    }
+
+    /// What depends on the month: its first and last days, and weekdays nearest to some day.
     fn ends(&self) -> Vec<String> {
         let mut items = Vec::new();
+        // The weekday nearest to the 1st stays in its month, and so is the first one.
+        if self.rare.nearest & 1 << 1 != 0 {
+            items.push("the first weekday".to_owned());
+        }
         let nearest: Vec<_> = values(u64::from(self.rare.nearest))
             .into_iter()
+            .filter(|day| *day > 1)
             .map(|day| format!("the {}", ordinal(day)))
             .collect();
         match nearest.len() {
@@ -226,6 +266,17 @@ impl OfWeek {
 
     fn is_all(&self) -> bool {
         self.plain == ALL_WEEKDAYS
+    }
+
+    /// " that has one", if it is a fifth weekday.
+    fn proviso(&self, calendar: &Calendar) -> &'static str {
+        match &*self.chosen {
+            [only] if calendar.is_broad() => {
+                let is_fifth = WEEKDAYS.iter().any(|day| *only == format!("the fifth {day}"));
+                if is_fifth { THAT_HAS_ONE } else { "" }
+            }
+            _ => "",
+        }
     }
 
     /// "on Mondays", "Monday to Friday", "every day except Wednesday".
@@ -294,7 +345,7 @@ const MONDAY_FIRST: [usize; 7] = [1, 2, 3, 4, 5, 6, 0];
 const WEEKDAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-const MONTHS: [&str; 12] = [
+pub(in crate::schedule) const MONTHS: [&str; 12] = [
     "January",
     "February",
     "March",
@@ -339,6 +390,20 @@ impl Calendar<'_> {
             Months::Range(months) => format!("of every month {months}{}", self.years_after_month()),
             Months::Second(months) => format!("of {months}{}", self.years_after(", ")),
         }
+    }
+
+    /// Every month, or every one from here to there.
+    fn is_broad(&self) -> bool {
+        match self.months() {
+            Months::All | Months::Range(_) => true,
+            Months::Listed(_) | Months::Second(_) => false,
+        }
+    }
+
+    /// How many days the shortest of the months has, in most years.
+    fn shortest(&self) -> u32 {
+        let lens = self.month_values().into_iter().map(|month| month_len(COMMON_YEAR, month));
+        lens.min().expect("a pattern has months")
     }
 
     /// "in January and July 2027", "from June to August"; nothing if there is nothing to say.

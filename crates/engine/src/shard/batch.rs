@@ -1,0 +1,216 @@
+//! What is written together.
+//!
+//! Units go to the store in order, as many at a time as fit one commit. Memory is ahead of the store, so
+//! what a head says is kept apart, in a shadow that follows the units as they are written. The past of all
+//! units of a batch is one record.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::id::{ProjectId, ShardId};
+use crate::limits::OPEN_RUNS_MAX;
+use crate::past::Segment;
+use crate::record::encode;
+
+use super::memory::{Change, Memory};
+use super::record::{self, FORMAT, HeadRecord, Mark, NameRecord, OpenRun};
+use super::{Committed, Now, Shard, Unit};
+
+/// What a commit of a shard writes.
+#[derive(Debug)]
+pub struct Batch {
+    /// The body of its head.
+    pub head: HeadRecord,
+    /// Everything else.
+    pub puts: Vec<Put>,
+}
+
+/// One write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Put {
+    /// This key has this value.
+    Value(String, Vec<u8>),
+    /// This key is gone.
+    Gone(String),
+}
+
+/// What fits.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// So many writes, the head's among them.
+    pub writes: usize,
+    /// So many bytes.
+    pub bytes: usize,
+    /// So many bytes in one value.
+    pub value_bytes: usize,
+}
+
+/// What the head says in the store, once what is on its way is there.
+pub(super) struct Shadow {
+    fired: Mark,
+    open: BTreeSet<OpenRun>,
+    sequence: u64,
+}
+
+impl Shadow {
+    pub(super) fn of(memory: &Memory) -> Self {
+        Self { fired: memory.fired, open: memory.open.clone(), sequence: memory.sequence }
+    }
+}
+
+impl Shard {
+    /// Takes what is to be written next, as the chain's commit of this number. It is on its way until
+    /// [`Shard::committed`].
+    pub fn take_batch(&mut self, number: u64, room: Room) -> Option<Batch> {
+        if self.sent.is_some() || self.units.is_empty() {
+            return None;
+        }
+        let mut pile = Pile::default();
+        let mut taken = Vec::new();
+        while let Some(unit) = self.units.front() {
+            let more = Pile::of(self.memory.shard, unit);
+            if !taken.is_empty() && !pile.takes(&more, room) {
+                break;
+            }
+            pile.merge(more);
+            let unit = self.units.pop_front().expect("looked at above");
+            for change in &unit.changes {
+                self.shadow.follow(change);
+            }
+            taken.push(unit);
+        }
+        self.sent = Some(taken);
+        (self.due_by, self.asked) = (None, 0);
+        let left = std::mem::take(&mut self.units);
+        for unit in &left {
+            self.note(unit);
+        }
+        self.units = left;
+        let puts = pile.into_puts(record::past_key(self.memory.shard, number));
+        let open = self.shadow.open.iter().copied().collect();
+        let head = HeadRecord { fired: self.shadow.fired, open, sequence: self.shadow.sequence };
+        Some(Batch { head, puts })
+    }
+
+    /// What was on its way is written.
+    pub fn committed(&mut self, now: Now) -> Committed {
+        let mut done = Committed::default();
+        for unit in self.sent.take().unwrap_or_default() {
+            for key in unit.launches {
+                self.flight.release(key, now);
+            }
+            done.aborts.extend(unit.aborts);
+            done.replies.extend(unit.reply);
+            done.past.extend(unit.changes.into_iter().filter_map(|change| match change {
+                Change::Past(line) => Some(line),
+                _ => None,
+            }));
+        }
+        done
+    }
+}
+
+impl Shadow {
+    fn follow(&mut self, change: &Change) {
+        match change {
+            Change::Fired(mark) => self.fired = *mark,
+            Change::Open(run) => {
+                self.open.insert(*run);
+            }
+            Change::Shut(run) => {
+                self.open.remove(run);
+            }
+            Change::Run(sequence, _) => self.sequence = self.sequence.max(*sequence),
+            Change::Trigger(_)
+            | Change::Moved(..)
+            | Change::Gone(..)
+            | Change::RunGone(_)
+            | Change::Past(_) => {}
+        }
+    }
+}
+
+/// Bytes that a head may have.
+const HEAD_BYTES: usize = OPEN_RUNS_MAX * 32 + 1_024;
+
+/// The writes of a batch as it grows, and of a unit. A key that is written twice has its last value.
+#[derive(Default)]
+struct Pile {
+    puts: BTreeMap<String, Option<Vec<u8>>>,
+    bytes: usize,
+    /// The past, as a JSON list without its brackets.
+    lines: Vec<u8>,
+}
+
+impl Pile {
+    fn of(shard: ShardId, unit: &Unit) -> Self {
+        let mut pile = Self::default();
+        for change in &unit.changes {
+            pile.add(shard, change);
+        }
+        pile
+    }
+
+    fn add(&mut self, shard: ShardId, change: &Change) {
+        match change {
+            Change::Trigger(written) => {
+                let id = written.0.id;
+                self.put(record::trigger_key(shard, id.unique), &written.0);
+                let name = record::name_key(ProjectId::DEFAULT, &written.1.name);
+                self.put(name, &NameRecord { id });
+            }
+            Change::Moved(unique, moved) => self.put(record::moved_key(shard, *unique), moved),
+            Change::Gone(unique, name) => {
+                self.delete(record::trigger_key(shard, *unique));
+                self.delete(record::moved_key(shard, *unique));
+                self.delete(record::name_key(ProjectId::DEFAULT, name));
+            }
+            Change::Run(sequence, run) => self.put(record::run_key(shard, *sequence), &**run),
+            Change::RunGone(sequence) => self.delete(record::run_key(shard, *sequence)),
+            Change::Past(line) => Segment::append(&mut self.lines, line),
+            Change::Fired(_) | Change::Open(_) | Change::Shut(_) => {}
+        }
+    }
+
+    fn put<T: Serialize>(&mut self, key: String, value: &T) {
+        let value = encode(FORMAT, value);
+        self.bytes += key.len() + value.len();
+        self.puts.insert(key, Some(value));
+    }
+
+    fn delete(&mut self, key: String) {
+        self.bytes += key.len();
+        self.puts.insert(key, None);
+    }
+
+    /// Whether another one fits as well, beside the head.
+    fn takes(&self, more: &Self, room: Room) -> bool {
+        let lines = self.lines.len() + more.lines.len() + SEGMENT_BYTES;
+        self.puts.len() + more.puts.len() + 2 <= room.writes
+            && lines <= room.value_bytes
+            && self.bytes + more.bytes + lines + HEAD_BYTES <= room.bytes
+    }
+
+    fn merge(&mut self, more: Self) {
+        self.puts.extend(more.puts);
+        self.bytes += more.bytes;
+        if !self.lines.is_empty() && !more.lines.is_empty() {
+            self.lines.push(b',');
+        }
+        self.lines.extend(more.lines);
+    }
+
+    fn into_puts(self, past: String) -> Vec<Put> {
+        let segment =
+            (!self.lines.is_empty()).then(|| Put::Value(past, Segment::enclose(&self.lines)));
+        let puts = self.puts.into_iter().map(|(key, value)| match value {
+            Some(value) => Put::Value(key, value),
+            None => Put::Gone(key),
+        });
+        puts.chain(segment).collect()
+    }
+}
+
+/// Bytes around the lines of a segment, and its key.
+const SEGMENT_BYTES: usize = 128;

@@ -1,0 +1,379 @@
+//! What commands do.
+//!
+//! For a trigger, *now* is the latest of the wall clock, the mark and its cursor: what is decided stays
+//! decided, whatever the clock says. A pause, a change of schedule, a cancellation and a deletion first
+//! account for every slot up to that now, also those that jitter holds back, take back what was launched
+//! ahead and has not left, and move the cursor there, all before the command is answered. Any other change
+//! leaves schedule, generation and cursor alone. Since open runs take their definition from their trigger,
+//! they get records of their own before it changes.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use crate::id::{Birth, Unique};
+use crate::instant::Instant;
+use crate::limits::{RUNS_PER_SHARD_MAX, TRIGGERS_PER_SHARD_MAX};
+use crate::mutant::{self, Mutant};
+use crate::past::{End, Line, Reason};
+use crate::schedule::Count;
+use crate::trigger::Definition;
+
+use super::command::{Command, Done, Rejection};
+use super::flight::RunRef;
+use super::memory::{Change, Trigger};
+use super::record::{MovedRecord, Pause, RunRecord, RunState, TriggerRecord};
+use super::{Now, Shard, Ticket, Unit};
+
+/// Who does what nobody asked for.
+const ITSELF: &str = "watchbell";
+
+impl Shard {
+    /// Decides about a command. Whoever has the ticket is told when it is written.
+    pub fn command(&mut self, command: Command, ticket: Ticket, now: Now) -> Result<(), Rejection> {
+        let done = match command {
+            Command::Create { definition, draft, author } => {
+                self.create(*definition, draft, author, now)?
+            }
+            Command::Replace { trigger, definition, draft, author, revision } => {
+                self.known(trigger)?;
+                self.replace(trigger, *definition, draft, author, revision, now)?
+            }
+            Command::Pause { trigger, author, note, until } => {
+                self.check_fires(trigger)?;
+                if self.known(trigger)?.is_paused() {
+                    return Err(Rejection::AlreadyPaused);
+                }
+                self.pause(trigger, author, note, until, now);
+                Done::Paused
+            }
+            Command::Resume { trigger, author: _ } => {
+                self.check_fires(trigger)?;
+                if !self.known(trigger)?.is_paused() {
+                    return Err(Rejection::NotPaused);
+                }
+                self.resume(trigger, now);
+                Done::Resumed
+            }
+            Command::Cancel { trigger, author: _ } => {
+                self.check_fires(trigger)?;
+                self.cancel(trigger, now);
+                Done::Cancelled
+            }
+            Command::Delete { trigger, author: _ } => {
+                self.known(trigger)?;
+                self.delete(trigger, now);
+                Done::Deleted
+            }
+            Command::Run { trigger, author: _ } => {
+                self.check_fires(trigger)?;
+                self.run(trigger, now)?
+            }
+        };
+        let mut unit = Unit::default().by(now.wall);
+        unit.reply = Some((ticket, done));
+        self.enact(unit);
+        Ok(())
+    }
+
+    fn known(&self, unique: Unique) -> Result<&Trigger, Rejection> {
+        self.memory.trigger(unique).ok_or(Rejection::NoSuchTrigger)
+    }
+
+    fn check_fires(&self, unique: Unique) -> Result<(), Rejection> {
+        let is_cancelled = self.known(unique)?.is_cancelled();
+        if is_cancelled { Err(Rejection::AlreadyCancelled) } else { Ok(()) }
+    }
+
+    /// Now, for a trigger.
+    fn now_of(&self, trigger: Option<&Trigger>, now: Now) -> Instant {
+        let cursor = trigger.map_or(now.wall, |trigger| trigger.cursor());
+        if mutant::active(Mutant::NowWithoutMark) {
+            return now.wall.max(cursor);
+        }
+        if mutant::active(Mutant::NowWithoutCursor) {
+            return now.wall.max(self.memory.fired.0);
+        }
+        now.wall.max(self.memory.fired.0).max(cursor)
+    }
+
+    fn create(
+        &mut self,
+        definition: Definition,
+        draft: Box<RawValue>,
+        author: String,
+        now: Now,
+    ) -> Result<Done, Rejection> {
+        if let Some(taken) = self.memory.named(&definition.name) {
+            return Err(Rejection::NameTaken(self.memory.trigger_id(taken.unique)));
+        }
+        if self.memory.len() >= TRIGGERS_PER_SHARD_MAX {
+            return Err(Rejection::TooManyTriggers);
+        }
+        let unique = Unique::born(now.wall, self.memory.youngest, now.random);
+        let id = self.memory.trigger_id(unique);
+        let record = TriggerRecord {
+            id,
+            draft,
+            created: now.wall,
+            written: now.wall,
+            author,
+            revision: 1,
+            generation: 1,
+            since: self.now_of(None, now),
+        };
+        self.enact(Unit::of(vec![Change::Trigger(Box::new((record, definition)))]));
+        self.arm(self.memory.place(unique).expect("just made"));
+        Ok(Done::Created(id))
+    }
+
+    fn replace(
+        &mut self,
+        unique: Unique,
+        definition: Definition,
+        draft: Box<RawValue>,
+        author: String,
+        expected: Option<u64>,
+        now: Now,
+    ) -> Result<Done, Rejection> {
+        let trigger = self.known(unique)?;
+        let found = u64::from(trigger.revision);
+        if expected.is_some_and(|expected| expected != found) {
+            return Err(Rejection::RevisionMoved { found });
+        }
+        if trigger.is_cancelled() {
+            return Err(Rejection::AlreadyCancelled);
+        }
+        if self.memory.is_same(trigger, &definition) {
+            return Ok(Done::Unchanged);
+        }
+        let is_same_schedule = *self.memory.schedule(trigger) == definition.schedule;
+        if !is_same_schedule {
+            self.take_back(unique, Reason::Superseded, now);
+        }
+        self.write_out_all(unique, now);
+        let trigger = self.known(unique)?;
+        let now_here = self.now_of(Some(trigger), now);
+        let mut moved = trigger.moved();
+        let mut changes = Vec::new();
+        let (mut generation, mut since) = (trigger.generation, trigger.since);
+        if !is_same_schedule {
+            changes = self.account(trigger, now_here, Reason::Superseded, now);
+            generation += 1;
+            since = now_here;
+            let paused = moved.paused.take().map(|pause| Pause { since: now_here, ..pause });
+            moved = MovedRecord { paused, ..MovedRecord::default() };
+        }
+        moved.cursor = Some(if is_same_schedule { trigger.cursor() } else { now_here });
+        let revision = found + 1;
+        let (id, written) = (self.memory.trigger_id(unique), now.wall);
+        let created = trigger.created();
+        let record =
+            TriggerRecord { id, draft, created, written, author, revision, generation, since };
+        changes.push(Change::Trigger(Box::new((record, definition))));
+        changes.push(Change::Moved(unique, moved));
+        self.disarm(self.memory.place(unique).expect("it is known"));
+        self.enact(Unit::of(changes));
+        self.arm(self.memory.place(unique).expect("it is known"));
+        Ok(Done::Replaced { revision })
+    }
+
+    fn pause(
+        &mut self,
+        unique: Unique,
+        author: String,
+        note: String,
+        until: Option<Instant>,
+        now: Now,
+    ) {
+        self.take_back(unique, Reason::Paused, now);
+        let Some(place) = self.memory.place(unique) else { return };
+        let trigger = self.memory.at(place);
+        let since = self.now_of(Some(trigger), now);
+        let mut changes = self.account(trigger, since, Reason::Paused, now);
+        let mut moved = trigger.moved();
+        moved.paused = Some(Pause { since, until, author, note });
+        moved.cursor = Some(since);
+        changes.push(Change::Moved(unique, moved));
+        self.enact(Unit::of(changes).by(now.wall));
+        self.arm(place);
+        if let Some(until) = until {
+            self.resumes.insert((until, unique));
+        }
+    }
+
+    /// Pauses a trigger that nobody asked to be paused.
+    pub(super) fn pause_by_itself(&mut self, unique: Unique, note: &str, now: Now) {
+        let is_pausable = |trigger: &Trigger| !trigger.is_paused() && !trigger.is_cancelled();
+        if self.memory.trigger(unique).is_some_and(is_pausable) {
+            self.pause(unique, ITSELF.to_owned(), note.to_owned(), None, now);
+        }
+    }
+
+    fn resume(&mut self, unique: Unique, now: Now) {
+        let Some(place) = self.memory.place(unique) else { return };
+        let trigger = self.memory.at(place);
+        let now_here = self.now_of(Some(trigger), now);
+        let mut changes = self.account(trigger, now_here, Reason::Paused, now);
+        let mut moved = trigger.moved();
+        let until = moved.paused.take().and_then(|pause| pause.until);
+        moved.cursor = Some(now_here);
+        moved.failures = 0;
+        changes.push(Change::Moved(unique, moved));
+        self.enact(Unit::of(changes).by(now.wall));
+        if let Some(until) = until {
+            self.resumes.remove(&(until, unique));
+        }
+        self.arm(place);
+    }
+
+    /// Resumes those whose pause is over.
+    pub(super) fn end_pauses(&mut self, now: Now) {
+        while let Some(&(until, unique)) = self.resumes.first() {
+            if until > now.wall {
+                break;
+            }
+            self.resumes.remove(&(until, unique));
+            if self.memory.trigger(unique).is_some_and(Trigger::is_paused) {
+                self.resume(unique, now);
+            }
+        }
+    }
+
+    fn cancel(&mut self, unique: Unique, now: Now) {
+        self.finish_up(unique, now);
+        let Some(place) = self.memory.place(unique) else { return };
+        let trigger = self.memory.at(place);
+        let now_here = self.now_of(Some(trigger), now);
+        let mut changes = self.account(trigger, now_here, Reason::Superseded, now);
+        let mut moved = trigger.moved();
+        moved.paused = None;
+        moved.cancelled = Some(now_here);
+        moved.cursor = Some(now_here);
+        changes.push(Change::Moved(unique, moved));
+        self.enact(Unit::of(changes));
+        self.arm(place);
+    }
+
+    fn delete(&mut self, unique: Unique, now: Now) {
+        self.finish_up(unique, now);
+        self.write_out_all(unique, now);
+        let Some(place) = self.memory.place(unique) else { return };
+        let trigger = self.memory.at(place);
+        let now_here = self.now_of(Some(trigger), now);
+        let mut changes = self.account(trigger, now_here, Reason::Superseded, now);
+        changes.push(Change::Gone(unique, trigger.name().into()));
+        self.disarm(place);
+        self.enact(Unit::of(changes));
+    }
+
+    /// Ends what has not left, and what would be tried again.
+    fn finish_up(&mut self, unique: Unique, now: Now) {
+        self.take_back(unique, Reason::Superseded, now);
+        for run in self.active(unique) {
+            if let RunRef::Record(sequence) = run
+                && self.memory.runs[&sequence].state != RunState::Running
+            {
+                self.cancel_run(run, now);
+            }
+        }
+    }
+
+    fn run(&mut self, unique: Unique, now: Now) -> Result<Done, Rejection> {
+        if self.memory.runs.len() >= RUNS_PER_SHARD_MAX {
+            return Err(Rejection::TooManyRuns);
+        }
+        let trigger = self.known(unique)?;
+        let record = self.run_record(trigger, now.wall, now.wall, RunState::Waiting(now.wall));
+        let record = RunRecord { generation: None, ..record };
+        let sequence = self.memory.sequence + 1;
+        let id = self.memory.run_id(unique, now.wall, Birth::Demand(sequence));
+        self.enact(Unit::of(vec![Change::Run(sequence, Arc::new(record))]));
+        self.flight.wait(sequence, &self.memory.runs[&sequence]);
+        Ok(Done::Started(id))
+    }
+
+    /// Records every slot up to `until` that is not decided as skipped. A trigger that is paused is so since
+    /// its cursor, and all slots after it were skipped for that.
+    fn account(&self, trigger: &Trigger, until: Instant, reason: Reason, now: Now) -> Vec<Change> {
+        if mutant::active(Mutant::ChangeWithoutAccount) || trigger.is_cancelled() {
+            return Vec::new();
+        }
+        let mut reason = if trigger.is_paused() { Reason::Paused } else { reason };
+        if self.memory.remaining(trigger) == Some(0) {
+            reason = Reason::Limit;
+        }
+        let first = if trigger.is_paused() {
+            self.memory.schedule(trigger).next(trigger.cursor())
+        } else {
+            self.memory.undecided(trigger).map(|(slot, _)| slot)
+        };
+        let schedule = self.memory.schedule(trigger);
+        let mut lines = Vec::new();
+        let mut next = first.filter(|slot| *slot <= until);
+        while let Some(from) = next {
+            let before = Instant(from.0 - 1);
+            let Some(mut to) = schedule.last(before, until) else { break };
+            let count = match schedule.count(before, to) {
+                Count::Exactly(count) => count,
+                Count::MoreThan(bound) => {
+                    to = schedule.nth(before, to, bound - 1).unwrap_or(to);
+                    bound
+                }
+            };
+            let skipped = self.skipped(trigger, (from, to), count, reason, now);
+            lines.push(Change::Past(Line::Skip(skipped)));
+            next = schedule.next(to).filter(|slot| *slot <= until);
+        }
+        lines
+    }
+
+    /// Takes back what was launched ahead and has not left.
+    fn take_back(&mut self, unique: Unique, reason: Reason, now: Now) {
+        for run in self.active(unique) {
+            if self.leaves_of(run) <= now.wall || self.has_left(run) {
+                continue;
+            }
+            let is_first = self.number_of(run) == 1 && !self.flight.doubts.contains_key(&run);
+            match run {
+                RunRef::Open(open) if is_first => {
+                    self.drop_attempt(run);
+                    let trigger = self.memory.trigger(unique).expect("an open run's trigger");
+                    let slots = (open.slot, open.slot);
+                    let skipped = self.skipped(trigger, slots, 1, reason, now);
+                    let mut changes = vec![Change::Shut(open), Change::Past(Line::Skip(skipped))];
+                    if let Some(left) = self.memory.remaining(trigger) {
+                        let mut moved = trigger.moved();
+                        moved.remaining = Some(left + 1);
+                        changes.push(Change::Moved(unique, moved));
+                    }
+                    self.enact(Unit::of(changes).by(now.wall));
+                }
+                RunRef::Record(sequence)
+                    if self.memory.runs[&sequence].state != RunState::Running =>
+                {
+                    // It waits, and has not left under anybody.
+                }
+                RunRef::Open(_) | RunRef::Record(_) => {
+                    // It may have left under a predecessor whose clock was ahead of ours.
+                    let number = self.number_of(run);
+                    let timeout = u64::from(self.record_of(run).webhook.form.timeout_ms);
+                    self.drop_attempt(run);
+                    self.flight.hold(unique, now.steady + timeout);
+                    self.end(run, End::Unknown, number, None, now);
+                }
+            }
+        }
+    }
+
+    /// Gives every open run of a trigger a record of its own.
+    fn write_out_all(&mut self, unique: Unique, now: Now) {
+        if mutant::active(Mutant::OpenNotWrittenOut) {
+            return;
+        }
+        let open: Vec<_> = self.memory.open_of(unique).collect();
+        for run in open {
+            self.write_out_run(run, now);
+        }
+    }
+}

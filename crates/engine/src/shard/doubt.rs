@@ -1,0 +1,265 @@
+//! What a predecessor left.
+//!
+//! A successor reads the head and the records, applies them, and knows all that was decided. What it does
+//! not know is which of the launched runs have left. Those are in doubt: all that are open, and all whose
+//! record says that an attempt is under way. A run that is delivered at least once is sent again, under
+//! the same id, as its next attempt; one that is delivered at most once is recorded as unknown. Where runs
+//! of a trigger must not overlap, the doubtful one may still be at work at the receiver: it is left alone
+//! for its timeout, and so is all of its trigger.
+
+use crate::id::ShardId;
+use crate::instant::Instant;
+use crate::limits::{LOOK_AHEAD_MS, MARK_AHEAD_MS_MAX};
+use crate::mutant::{self, Mutant};
+use crate::past::End;
+use crate::policy::{Delivery, Overlap};
+use crate::record::{RecordError, decode};
+use crate::trigger::Draft;
+use crate::wheel::Wheel;
+
+use super::batch::Shadow;
+use super::flight::{Flight, RunRef};
+use super::memory::{Change, Memory};
+use super::record::{FORMAT, HeadRecord, Mark, MovedRecord, RunRecord, RunState, TriggerRecord};
+use super::{Now, Shard, Unit};
+
+/// A shard that is being read from the store.
+pub struct Loading {
+    memory: Memory,
+}
+
+/// Why a shard cannot be read.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// Upgrade, or have a person look.
+    #[error("{key}: {why}")]
+    Record {
+        /// Where.
+        key: String,
+        /// What.
+        why: RecordError,
+    },
+    /// Have a person look.
+    #[error("{key}: what was taken when it was written is refused now: {why}")]
+    Draft {
+        /// Where.
+        key: String,
+        /// What.
+        why: String,
+    },
+}
+
+impl Loading {
+    /// Begins with what the head says.
+    pub fn begin(shard: ShardId, cluster: u64, head: &HeadRecord) -> Self {
+        let mut memory = Memory::new(shard, cluster);
+        memory.apply(&Change::Fired(head.fired));
+        memory.sequence = head.sequence;
+        for run in &head.open {
+            if !mutant::active(Mutant::RecomputeInsteadOfOpen) {
+                memory.apply(&Change::Open(*run));
+            }
+        }
+        Self { memory }
+    }
+
+    /// A trigger, as it was written.
+    pub fn trigger(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let record: TriggerRecord = read(key, bytes)?;
+        let bad = |why: String| LoadError::Draft { key: key.to_owned(), why };
+        let draft: Draft =
+            serde_json::from_str(record.draft.get()).map_err(|why| bad(why.to_string()))?;
+        let definition = draft.build(record.written).map_err(|fields| {
+            let texts: Vec<String> =
+                fields.iter().map(|field| format!("{}: {}", field.pointer, field.why)).collect();
+            bad(texts.join("; "))
+        })?;
+        self.memory.apply(&Change::Trigger(Box::new((record, definition))));
+        Ok(())
+    }
+
+    /// What has moved of a trigger; after the trigger.
+    pub fn moved(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let record: MovedRecord = read(key, bytes)?;
+        if let Some(unique) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
+            self.memory.apply(&Change::Moved(unique, record));
+        }
+        Ok(())
+    }
+
+    /// An unfinished run.
+    pub fn run(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let record: RunRecord = read(key, bytes)?;
+        if let Some(sequence) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
+            self.memory.apply(&Change::Run(sequence, record.into()));
+        }
+        Ok(())
+    }
+
+    /// Everything is read: from here on it is decided.
+    pub fn finish(self, now: Now) -> Shard {
+        let memory = self.memory;
+        let shadow = Shadow::of(&memory);
+        let begin = memory.fired.0.min(now.wall).0.max(0).unsigned_abs();
+        let mut shard = Shard {
+            memory,
+            wheel: Wheel::new(begin),
+            front: std::collections::BTreeMap::new(),
+            front_of: std::collections::HashMap::new(),
+            horizon: Instant(begin.cast_signed()),
+            missed_until: Instant::FIRST,
+            resumes: std::collections::BTreeSet::new(),
+            flight: Flight::default(),
+            units: std::collections::VecDeque::new(),
+            shadow,
+            sent: None,
+            is_stopping: false,
+            is_held: false,
+            due_by: None,
+            asked: 0,
+        };
+        shard.awake(now);
+        shard.take_over(now);
+        shard.arm_all();
+        shard
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(key: &str, bytes: &[u8]) -> Result<T, LoadError> {
+    decode(bytes, FORMAT).map_err(|why| LoadError::Record { key: key.to_owned(), why })
+}
+
+impl Shard {
+    /// Whether the mark is so far ahead that the clock must have been wrong, then or now.
+    pub fn is_ahead_of_clock(&self, now: Now) -> bool {
+        self.memory.fired.0.0 > now.wall.0 + MARK_AHEAD_MS_MAX
+    }
+
+    fn arm_all(&mut self) {
+        let places: Vec<u32> = self.memory.places().collect();
+        for place in places {
+            self.arm(place);
+        }
+    }
+
+    fn take_over(&mut self, now: Now) {
+        let open: Vec<RunRef> = self.memory.open.iter().copied().map(RunRef::Open).collect();
+        let records: Vec<u64> = self.memory.runs.keys().copied().collect();
+        for run in open {
+            self.doubt(run, now);
+        }
+        for sequence in records {
+            let record = std::sync::Arc::clone(&self.memory.runs[&sequence]);
+            if record.state != RunState::Running {
+                self.flight.wait(sequence, &record);
+            } else if mutant::active(Mutant::UnfinishedForgetsLeft) {
+                let record = RunRecord {
+                    state: RunState::Waiting(now.wall),
+                    attempt: record.attempt - 1,
+                    ..(*record).clone()
+                };
+                self.memory.apply(&Change::Run(sequence, record.into()));
+                self.flight.wait(sequence, &self.memory.runs[&sequence]);
+            } else {
+                self.doubt(RunRef::Record(sequence), now);
+            }
+        }
+        for trigger in self.memory.triggers() {
+            if let Some(until) = trigger.moved().paused.and_then(|pause| pause.until) {
+                self.resumes.insert((until, trigger.unique));
+            }
+        }
+    }
+
+    /// A run may have left under a predecessor.
+    fn doubt(&mut self, run: RunRef, now: Now) {
+        let record = self.record_of(run);
+        let timeout = u64::from(record.webhook.form.timeout_ms);
+        let trigger = self.memory.trigger(record.trigger);
+        let overlap_now = trigger.map_or(record.policy.overlap, |trigger| trigger.policy().overlap);
+        let may_overlap = (record.policy.overlap, overlap_now) == (Overlap::Allow, Overlap::Allow);
+        // Its trigger may be changed to one that must not overlap before the timeout is over.
+        self.flight.hold(record.trigger, now.steady + timeout);
+        let patience = if may_overlap { 0 } else { timeout };
+        self.flight.doubts.insert(run, now.steady + patience);
+    }
+
+    /// Decides about runs in doubt that were left alone for long enough.
+    pub(super) fn settle(&mut self, now: Now) {
+        if self.flight.doubts.is_empty() {
+            return;
+        }
+        let ripe: Vec<RunRef> = self
+            .flight
+            .doubts
+            .iter()
+            .filter(|(_, until)| **until <= now.steady)
+            .map(|(run, _)| *run)
+            .collect();
+        for run in ripe {
+            let record = self.record_of(run);
+            if record.policy.overlap != Overlap::Allow && self.is_under_way(record.trigger) {
+                continue;
+            }
+            match record.policy.delivery {
+                Delivery::AtMostOnce => {
+                    let number = self.number_of(run);
+                    self.end(run, End::Unknown, number, None, now);
+                }
+                Delivery::AtLeastOnce if self.is_stopping => {}
+                Delivery::AtLeastOnce => {
+                    self.flight.doubts.remove(&run);
+                    self.begin_in_doubt(run, now);
+                }
+            }
+        }
+    }
+
+    /// Brings a mark that is far ahead back to the clock, after what it stood for is written to the
+    /// cursors: so nothing is decided twice, and nothing waits for the clock to get there.
+    pub fn set_back(&mut self, now: Now) {
+        let fired = self.memory.fired;
+        let mut cursors = Vec::new();
+        for trigger in self.memory.triggers() {
+            let schedule = self.memory.schedule(trigger);
+            let last = schedule.last(trigger.cursor(), fired.0);
+            let decided =
+                last.filter(|slot| self.memory.is_decided(trigger, *slot)).or_else(|| {
+                    let held_back = last?;
+                    schedule.last(trigger.cursor(), Instant(held_back.0 - 1))
+                });
+            if let Some(slot) = decided.filter(|_| !trigger.is_paused()) {
+                cursors.push((trigger.unique, slot));
+            }
+        }
+        for (unique, slot) in cursors {
+            let mut moved = self.memory.trigger(unique).expect("listed above").moved();
+            moved.cursor = Some(slot);
+            self.enact(Unit::of(vec![Change::Moved(unique, moved)]).by(now.wall));
+        }
+        let mark = Mark(now.wall, crate::id::Unique(0));
+        self.enact(Unit::of(vec![Change::Fired(mark)]).by(now.wall));
+        let begin = now.wall.0.max(0).unsigned_abs();
+        self.wheel = Wheel::new(begin);
+        self.front.clear();
+        self.front_of.clear();
+        self.horizon = Instant(now.wall.0.min(now.wall.0 + LOOK_AHEAD_MS));
+        self.arm_all();
+    }
+
+    /// Decides nothing new any more, and takes back what has not left: it waits for a successor.
+    pub fn stop(&mut self, now: Now) {
+        self.is_stopping = true;
+        for run in self.unsent() {
+            self.put_back(run, now);
+        }
+    }
+
+    /// Gives what is still under way a record that says so.
+    pub fn abandon(&mut self, now: Now) {
+        let open: Vec<_> = self.memory.open.iter().copied().collect();
+        for run in open {
+            self.write_out_run(run, now);
+        }
+    }
+}

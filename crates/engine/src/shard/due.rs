@@ -1,0 +1,287 @@
+//! Which slots fire, and which are skipped.
+//!
+//! Slots are decided one by one, in the order in which they leave, so that the mark passes each exactly
+//! when it is decided. A slot that was missed because nobody was there is a matter of catch-up; one that
+//! is merely late is not.
+//!
+//! **Look-ahead.** A slot may be launched in the store before it is due, so that it leaves on time however
+//! slow the store is. In the order of the mark, and only up to the first slot that may not be: one that is
+//! delivered at most once (a crash would make it unknown although it never left), and one that depends on
+//! whether another run ends before.
+
+use std::sync::Arc;
+
+use crate::instant::Instant;
+use crate::limits::{
+    LAUNCH_LEAD_MS, LOOK_AHEAD_MS, OPEN_RUNS_AHEAD_MAX, OPEN_RUNS_MAX, RUNS_PER_SHARD_MAX,
+    UNITS_WAITING_MAX,
+};
+use crate::mutant::{self, Mutant};
+use crate::past::{Line, Reason, Skipped};
+use crate::policy::{CatchUp, Delivery, Overlap};
+use crate::schedule::Count;
+
+use super::flight::RunRef;
+use super::memory::{Change, Trigger};
+use super::record::{Mark, OpenRun, RunRecord, RunState};
+use super::{Now, Shard, Unit};
+
+impl Shard {
+    /// Decides every slot that is due, and launches those that soon will be.
+    pub(super) fn due(&mut self, now: Now) {
+        self.fill_front(now);
+        while let Some((&(leaves, unique), &place)) = self.front.first_key_value() {
+            if self.is_full() || (leaves > now.wall && !self.may_go_ahead(place)) {
+                if mutant::active(Mutant::AheadPassesAtMostOnce)
+                    && leaves > now.wall
+                    && !self.is_full()
+                {
+                    self.front.remove(&(leaves, unique));
+                    self.front_of.remove(&place);
+                    self.wheel.arm(place, leaves.0.unsigned_abs());
+                    continue;
+                }
+                break;
+            }
+            self.decide(place, leaves, now);
+        }
+    }
+
+    fn fill_front(&mut self, now: Now) {
+        let horizon = Instant(now.wall.0 + LOOK_AHEAD_MS);
+        if horizon <= self.horizon {
+            return;
+        }
+        self.horizon = horizon;
+        let mut due = Vec::new();
+        self.wheel.advance(horizon.0.unsigned_abs(), &mut due, usize::MAX);
+        for (leaves, place) in due {
+            let leaves = Instant(leaves.cast_signed());
+            self.front.insert((leaves, self.memory.at(place).unique), place);
+            self.front_of.insert(place, leaves);
+        }
+    }
+
+    /// Whether nothing more is decided until something has ended: lateness, never loss.
+    fn is_full(&self) -> bool {
+        self.memory.open.len() >= OPEN_RUNS_MAX
+            || self.memory.runs.len() >= RUNS_PER_SHARD_MAX
+            || self.units.len() >= UNITS_WAITING_MAX
+    }
+
+    fn may_go_ahead(&self, place: u32) -> bool {
+        let trigger = self.memory.at(place);
+        let policy = trigger.policy();
+        self.memory.open.len() < OPEN_RUNS_AHEAD_MAX
+            && policy.delivery == Delivery::AtLeastOnce
+            && (policy.overlap == Overlap::Allow || !self.is_active(trigger))
+    }
+
+    /// Whether a run of a trigger is not finished.
+    fn is_active(&self, trigger: &Trigger) -> bool {
+        self.memory.open_of(trigger.unique).next().is_some()
+            || self.memory.runs_of(trigger.unique).next().is_some()
+    }
+
+    /// Decides the next slot of a trigger, which is the first of all.
+    fn decide(&mut self, place: u32, leaves: Instant, now: Now) {
+        let trigger = self.memory.at(place);
+        let mark = Mark(leaves, trigger.unique);
+        let mark = if mutant::active(Mutant::MarkWithoutId) {
+            Mark(leaves, crate::id::Unique(u64::MAX))
+        } else {
+            mark
+        };
+        let Some((slot, _)) = self.memory.undecided(trigger) else {
+            self.disarm(place);
+            return;
+        };
+        if leaves <= self.missed_until
+            && let Some(skipped) = self.missed(trigger, slot, now)
+        {
+            let (unique, to) = (trigger.unique, skipped.to);
+            let mut moved = trigger.moved();
+            moved.cursor = Some(to);
+            let mut changes = vec![Change::Past(Line::Skip(skipped)), Change::Fired(mark)];
+            if !mutant::active(Mutant::NoCursor) {
+                changes.push(Change::Moved(unique, moved));
+            }
+            self.enact(Unit::of(changes).by(now.wall));
+            return self.arm(place);
+        }
+        self.decide_slot(place, slot, mark, now);
+        let trigger = self.memory.at(place);
+        let is_done = self.memory.remaining(trigger) == Some(0);
+        let from = if mutant::active(Mutant::NextSlotFromNow) { slot.max(now.wall) } else { slot };
+        let next = if is_done { None } else { self.memory.schedule(trigger).next(from) };
+        let leaves = next.map(|next| self.memory.leaves(trigger, next));
+        self.arm_at(place, leaves);
+    }
+
+    /// The slots, from this one on, that catch-up leaves out, if it does.
+    fn missed(&self, trigger: &Trigger, slot: Instant, now: Now) -> Option<Skipped> {
+        let schedule = self.memory.schedule(trigger);
+        let before = Instant(slot.0 - 1);
+        let is_missed = |slot: &Instant| self.memory.leaves(trigger, *slot) <= self.missed_until;
+        let last = schedule.last(before, self.missed_until).filter(is_missed).or_else(|| {
+            let held_back = schedule.last(before, self.missed_until)?;
+            schedule.last(before, Instant(held_back.0 - 1))
+        })?;
+        let (keep, reason) = match trigger.policy().catch_up {
+            CatchUp::Skip => (0, Reason::Misfire),
+            CatchUp::Latest => (1, Reason::Misfire),
+            CatchUp::All(cap) => (cap, Reason::Cap),
+        };
+        let mut to = last;
+        for _ in 0..keep {
+            to = schedule.last(before, Instant(to.0 - 1))?;
+        }
+        let count = match schedule.count(before, to) {
+            Count::Exactly(count) => count,
+            Count::MoreThan(bound) => {
+                to = schedule.nth(before, to, bound - 1)?;
+                bound
+            }
+        };
+        Some(self.skipped(trigger, (slot, to), count, reason, now))
+    }
+
+    pub(super) fn skipped(
+        &self,
+        trigger: &Trigger,
+        (from, to): (Instant, Instant),
+        count: u64,
+        reason: Reason,
+        now: Now,
+    ) -> Skipped {
+        let (trigger, generation) = (trigger.unique, trigger.generation);
+        Skipped { trigger, generation, from, to, count, reason, at: now.wall }
+    }
+
+    /// Decides a slot that was not missed, by the rule for overlaps.
+    fn decide_slot(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
+        let trigger = self.memory.at(place);
+        let overlap = trigger.policy().overlap;
+        if overlap == Overlap::Allow || !self.is_active(trigger) {
+            return self.launch(place, slot, mark, now);
+        }
+        match overlap {
+            Overlap::Allow => {}
+            Overlap::Skip => self.skip_overlapping(place, slot, mark, now),
+            Overlap::QueueOne => {
+                let is_queued = |sequence| self.memory.runs[&sequence].state == RunState::Queued;
+                if self.memory.runs_of(trigger.unique).any(is_queued) {
+                    self.skip_overlapping(place, slot, mark, now);
+                } else {
+                    self.put_aside(place, slot, mark, RunState::Queued, now);
+                }
+            }
+            Overlap::Replace => {
+                let unique = trigger.unique;
+                for run in self.active(unique) {
+                    self.cancel_run(run, now);
+                }
+                self.launch(place, slot, mark, now);
+            }
+        }
+    }
+
+    /// The unfinished runs of a trigger.
+    pub(super) fn active(&self, unique: crate::id::Unique) -> Vec<RunRef> {
+        let open = self.memory.open_of(unique).map(RunRef::Open);
+        open.chain(self.memory.runs_of(unique).map(RunRef::Record)).collect()
+    }
+
+    fn skip_overlapping(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
+        let skipped = self.skipped(self.memory.at(place), (slot, slot), 1, Reason::Overlap, now);
+        let changes = vec![Change::Past(Line::Skip(skipped)), Change::Fired(mark)];
+        self.enact(Unit::of(changes).by(Instant(now.wall.0 + LAUNCH_LEAD_MS)));
+    }
+
+    /// One run fewer is left, if there is a limit.
+    fn one_fewer(&self, trigger: &Trigger, slot: Instant) -> Option<Change> {
+        let left = self.memory.remaining(trigger)?.saturating_sub(1);
+        let mut moved = trigger.moved();
+        moved.remaining = Some(left);
+        // The last one ends the schedule: nothing after it is due.
+        if left == 0 {
+            moved.cursor = Some(slot);
+        }
+        Some(Change::Moved(trigger.unique, moved))
+    }
+
+    /// Launches a slot: it is open, and leaves when this is written and its instant has come.
+    fn launch(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
+        let trigger = self.memory.at(place);
+        if self.flight.is_busy() && trigger.policy().delivery == Delivery::AtMostOnce {
+            // It would be in doubt after a crash although it could not even leave.
+            let not_before = self.not_before(trigger, mark.0, now);
+            return self.put_aside(place, slot, mark, RunState::Waiting(not_before), now);
+        }
+        let unique = trigger.unique;
+        let run = OpenRun { trigger: unique, slot };
+        let leaves = self.not_before(trigger, mark.0, now);
+        let fewer = self.one_fewer(trigger, slot);
+        let mut changes = vec![Change::Open(run), Change::Fired(mark)];
+        let mut later = None;
+        if mutant::active(Mutant::RemainingLater) {
+            later = fewer;
+        } else {
+            changes.extend(fewer);
+        }
+        let key = self.flight.begin(RunRef::Open(run), unique, 1, leaves);
+        let by = Instant((mark.0.0 - LAUNCH_LEAD_MS).max(now.wall.0));
+        let mut unit = Unit::of(changes).by(by);
+        unit.launches.push(key);
+        if mutant::active(Mutant::EffectsBeforeCommit) {
+            self.flight.release(key, now);
+        }
+        self.enact(unit);
+        if let Some(later) = later {
+            self.enact(Unit::of(vec![later]).by(by));
+        }
+    }
+
+    /// When a run of a trigger may leave at the earliest: a predecessor's may be under way still.
+    fn not_before(&self, trigger: &Trigger, leaves: Instant, now: Now) -> Instant {
+        if trigger.policy().overlap == Overlap::Allow {
+            return leaves;
+        }
+        leaves.max(self.flight.held_until(trigger.unique, now))
+    }
+
+    /// Makes a run with a record of its own instead of launching it.
+    fn put_aside(&mut self, place: u32, slot: Instant, mark: Mark, state: RunState, now: Now) {
+        let trigger = self.memory.at(place);
+        let run = self.run_record(trigger, slot, mark.0, state);
+        let fewer = self.one_fewer(trigger, slot);
+        let sequence = self.memory.sequence + 1;
+        let mut changes = vec![Change::Run(sequence, Arc::new(run)), Change::Fired(mark)];
+        changes.extend(fewer);
+        self.enact(Unit::of(changes).by(now.wall));
+        self.flight.wait(sequence, &self.memory.runs[&sequence]);
+    }
+
+    /// A run of a slot of this trigger, as it is now.
+    pub(super) fn run_record(
+        &self,
+        trigger: &Trigger,
+        slot: Instant,
+        leaves: Instant,
+        state: RunState,
+    ) -> RunRecord {
+        RunRecord {
+            trigger: trigger.unique,
+            name: trigger.name().to_owned(),
+            slot,
+            leaves,
+            generation: Some(trigger.generation),
+            state,
+            attempt: 0,
+            tries: 0,
+            webhook: trigger.webhook(),
+            policy: *trigger.policy(),
+            attempts: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! What a shard knows, and the only place where that changes.
+//!
+//! [`Memory::apply`] is total: whatever was decided or was found in the store can be applied, and live
+//! work and recovery apply the same changes. A trigger takes few bytes here: its schedule and its rules
+//! are shared with all that have the same, and what the user wrote stays in the store.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+
+use crate::hash::{hash, mix};
+use crate::id::{Birth, ProjectId, RunId, ShardId, TriggerId, Unique};
+use crate::instant::Instant;
+use crate::past::Line;
+use crate::policy::Policy;
+use crate::schedule::Schedule;
+use crate::schedule::book::{Book, ScheduleId};
+use crate::trigger::Definition;
+use crate::webhook::{Form, Webhook};
+
+use super::record::{Mark, MovedRecord, OpenRun, RunRecord, TriggerRecord};
+
+/// One step from one state to the next.
+#[derive(Debug, Clone)]
+pub(super) enum Change {
+    /// There is this trigger, or it has another text.
+    Trigger(Box<(TriggerRecord, Definition)>),
+    /// What moves of a trigger has moved.
+    Moved(Unique, MovedRecord),
+    /// There is no trigger with this id and this name any more.
+    Gone(Unique, Box<str>),
+    /// There is this unfinished run, or it is somewhere else.
+    Run(u64, Arc<RunRecord>),
+    /// There is no such unfinished run any more.
+    RunGone(u64),
+    /// The mark has moved.
+    Fired(Mark),
+    /// This run was launched.
+    Open(OpenRun),
+    /// This run is open no more.
+    Shut(OpenRun),
+    /// This is past. Memory keeps none of it.
+    Past(Line),
+}
+
+/// What many triggers share.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Kind {
+    pub(super) policy: Policy,
+    pub(super) form: Arc<Form>,
+}
+
+/// A trigger, as small as may be.
+#[derive(Debug)]
+pub(super) struct Trigger {
+    pub(super) unique: Unique,
+    /// From when on its schedule counts.
+    pub(super) since: Instant,
+    pub(super) kind: Arc<Kind>,
+    /// Its name, its path and its body, one after the other.
+    text: Box<str>,
+    moved: Option<Box<MovedRecord>>,
+    pub(super) schedule: ScheduleId,
+    pub(super) generation: u32,
+    pub(super) revision: u32,
+    path_at: u8,
+    body_at: u16,
+    has_body: bool,
+}
+
+impl Trigger {
+    pub(super) fn name(&self) -> &str {
+        &self.text[..usize::from(self.path_at)]
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.text[usize::from(self.path_at)..usize::from(self.body_at)]
+    }
+
+    pub(super) fn body(&self) -> Option<&str> {
+        self.has_body.then(|| &self.text[usize::from(self.body_at)..])
+    }
+
+    pub(super) fn policy(&self) -> &Policy {
+        &self.kind.policy
+    }
+
+    /// Every slot at or before this is decided.
+    pub(super) fn cursor(&self) -> Instant {
+        self.moved.as_deref().and_then(|moved| moved.cursor).unwrap_or(self.since)
+    }
+
+    /// When it was first made.
+    pub(super) fn created(&self) -> Instant {
+        self.unique.birth()
+    }
+
+    /// What it sends, and where to.
+    pub(super) fn webhook(&self) -> Webhook {
+        let form = (*self.kind.form).clone();
+        Webhook { form, path: self.path().into(), body: self.body().map(Into::into) }
+    }
+
+    /// What has moved, to be changed and written whole.
+    pub(super) fn moved(&self) -> MovedRecord {
+        self.moved.as_deref().cloned().unwrap_or_default()
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.moved.as_deref().is_some_and(|moved| moved.paused.is_some())
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.moved.as_deref().is_some_and(|moved| moved.cancelled.is_some())
+    }
+
+    pub(super) fn failures(&self) -> u32 {
+        self.moved.as_deref().map_or(0, |moved| moved.failures)
+    }
+}
+
+/// The state of a shard.
+pub(super) struct Memory {
+    pub(super) shard: ShardId,
+    pub(super) cluster: u64,
+    pub(super) fired: Mark,
+    pub(super) open: BTreeSet<OpenRun>,
+    pub(super) sequence: u64,
+    pub(super) runs: BTreeMap<u64, Arc<RunRecord>>,
+    runs_of: BTreeSet<(Unique, u64)>,
+    places: Places,
+    /// Places by the hash of their trigger's unique part, and of its name: the texts stay where they are.
+    by_unique: HashTable<u32>,
+    by_name: HashTable<u32>,
+    book: Book,
+    kinds: HashSet<Arc<Kind>>,
+    forms: HashSet<Arc<Form>>,
+    pub(super) youngest: Unique,
+    /// How many triggers are so.
+    pub(super) paused: usize,
+    pub(super) cancelled: usize,
+}
+
+impl Memory {
+    pub(super) fn new(shard: ShardId, cluster: u64) -> Self {
+        Self {
+            shard,
+            cluster,
+            fired: Mark::default(),
+            open: BTreeSet::new(),
+            sequence: 0,
+            runs: BTreeMap::new(),
+            runs_of: BTreeSet::new(),
+            places: Places::default(),
+            by_unique: HashTable::new(),
+            by_name: HashTable::new(),
+            book: Book::default(),
+            kinds: HashSet::new(),
+            forms: HashSet::new(),
+            youngest: Unique(0),
+            paused: 0,
+            cancelled: 0,
+        }
+    }
+
+    /// Makes a change. The only mutator.
+    pub(super) fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Trigger(written) => self.write(&written.0, &written.1),
+            Change::Moved(unique, moved) => {
+                if let Some(place) = self.place(*unique)
+                    && let Some(trigger) = self.places.get_mut(place)
+                {
+                    self.paused -= usize::from(trigger.is_paused());
+                    self.cancelled -= usize::from(trigger.is_cancelled());
+                    trigger.moved = Some(Box::new(moved.clone()));
+                    self.paused += usize::from(trigger.is_paused());
+                    self.cancelled += usize::from(trigger.is_cancelled());
+                }
+            }
+            Change::Gone(unique, _) => self.forget(*unique),
+            Change::Run(sequence, run) => {
+                self.sequence = self.sequence.max(*sequence);
+                self.runs_of.insert((run.trigger, *sequence));
+                self.runs.insert(*sequence, Arc::clone(run));
+            }
+            Change::RunGone(sequence) => {
+                if let Some(run) = self.runs.remove(sequence) {
+                    self.runs_of.remove(&(run.trigger, *sequence));
+                }
+            }
+            Change::Fired(mark) => self.fired = *mark,
+            Change::Open(run) => {
+                self.open.insert(*run);
+            }
+            Change::Shut(run) => {
+                self.open.remove(run);
+            }
+            Change::Past(_) => {}
+        }
+    }
+
+    fn write(&mut self, record: &TriggerRecord, definition: &Definition) {
+        let unique = record.id.unique;
+        let former = self.place(unique);
+        if let Some(place) = former {
+            self.vacate(place);
+        }
+        let form = self.form(&definition.webhook.form);
+        let kind = self.kind(Kind { policy: definition.policy, form });
+        let (name, path) = (&*definition.name, &*definition.webhook.path);
+        let body = definition.webhook.body.as_deref();
+        let text = [name, path, body.unwrap_or_default()].concat().into_boxed_str();
+        let trigger = Trigger {
+            unique,
+            since: record.since,
+            kind,
+            text,
+            moved: None,
+            schedule: self.book.enter(definition.schedule.clone()),
+            generation: record.generation,
+            revision: u32::try_from(record.revision).unwrap_or(u32::MAX),
+            path_at: u8::try_from(name.len()).expect("a name is short"),
+            body_at: u16::try_from(name.len() + path.len()).expect("a URL is short"),
+            has_body: body.is_some(),
+        };
+        let place = self.places.put(former, trigger);
+        let places = &self.places;
+        if former.is_none() {
+            let rehash = |place: &u32| hash_of_unique(places.at(*place).unique);
+            self.by_unique.insert_unique(hash_of_unique(unique), place, rehash);
+        }
+        let rehash = |place: &u32| hash_of_name(places.at(*place).name());
+        self.by_name.insert_unique(hash_of_name(name), place, rehash);
+        self.youngest = self.youngest.max(unique);
+    }
+
+    fn forget(&mut self, unique: Unique) {
+        if let Some(place) = self.place(unique) {
+            let found = self.by_unique.find_entry(hash_of_unique(unique), |found| *found == place);
+            if let Ok(entry) = found {
+                entry.remove();
+            }
+            self.vacate(place);
+            self.places.free.push(place);
+        }
+    }
+
+    fn vacate(&mut self, place: u32) {
+        let hash = hash_of_name(self.places.at(place).name());
+        if let Ok(entry) = self.by_name.find_entry(hash, |found| *found == place) {
+            entry.remove();
+        }
+        let trigger = self.places.take(place);
+        self.paused -= usize::from(trigger.is_paused());
+        self.cancelled -= usize::from(trigger.is_cancelled());
+        self.book.leave(trigger.schedule);
+        // The set holds one itself, and so does this trigger.
+        if Arc::strong_count(&trigger.kind) == 2 {
+            self.kinds.remove(&trigger.kind);
+            if Arc::strong_count(&trigger.kind.form) == 2 {
+                self.forms.remove(&trigger.kind.form);
+            }
+        }
+    }
+
+    fn form(&mut self, form: &Form) -> Arc<Form> {
+        if let Some(known) = self.forms.get(form) {
+            return Arc::clone(known);
+        }
+        let form = Arc::new(form.clone());
+        self.forms.insert(Arc::clone(&form));
+        form
+    }
+
+    fn kind(&mut self, kind: Kind) -> Arc<Kind> {
+        if let Some(known) = self.kinds.get(&kind) {
+            return Arc::clone(known);
+        }
+        let kind = Arc::new(kind);
+        self.kinds.insert(Arc::clone(&kind));
+        kind
+    }
+
+    /// Where a trigger is.
+    pub(super) fn place(&self, unique: Unique) -> Option<u32> {
+        let is_it = |place: &u32| self.places.at(*place).unique == unique;
+        self.by_unique.find(hash_of_unique(unique), is_it).copied()
+    }
+
+    /// The trigger at a place that is in use.
+    pub(super) fn at(&self, place: u32) -> &Trigger {
+        self.places.at(place)
+    }
+
+    pub(super) fn trigger(&self, unique: Unique) -> Option<&Trigger> {
+        self.place(unique).map(|place| self.at(place))
+    }
+
+    pub(super) fn named(&self, name: &str) -> Option<&Trigger> {
+        let is_it = |place: &u32| self.places.at(*place).name() == name;
+        self.by_name.find(hash_of_name(name), is_it).map(|place| self.at(*place))
+    }
+
+    /// The places that are in use.
+    pub(super) fn places(&self) -> impl Iterator<Item = u32> {
+        self.by_unique.iter().copied()
+    }
+
+    /// Whether a trigger is this already.
+    pub(super) fn is_same(&self, trigger: &Trigger, definition: &Definition) -> bool {
+        trigger.webhook() == definition.webhook
+            && *trigger.policy() == definition.policy
+            && *self.schedule(trigger) == definition.schedule
+    }
+
+    pub(super) fn triggers(&self) -> impl Iterator<Item = &Trigger> {
+        self.places.chunks.iter().flatten().flatten()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_unique.len()
+    }
+
+    pub(super) fn schedule(&self, trigger: &Trigger) -> &Schedule {
+        self.book.get(trigger.schedule)
+    }
+
+    pub(super) fn remaining(&self, trigger: &Trigger) -> Option<u64> {
+        let moved = trigger.moved.as_deref().and_then(|moved| moved.remaining);
+        moved.or_else(|| self.schedule(trigger).limit().map(std::num::NonZeroU64::get))
+    }
+
+    /// When a slot leaves.
+    pub(super) fn leaves(&self, trigger: &Trigger, slot: Instant) -> Instant {
+        self.schedule(trigger).leaves_at(slot, trigger.name())
+    }
+
+    /// Whether a slot is decided.
+    pub(super) fn is_decided(&self, trigger: &Trigger, slot: Instant) -> bool {
+        slot <= trigger.cursor() || Mark(self.leaves(trigger, slot), trigger.unique) <= self.fired
+    }
+
+    /// The first slot that is not decided, and when it leaves.
+    pub(super) fn undecided(&self, trigger: &Trigger) -> Option<(Instant, Instant)> {
+        let schedule = self.schedule(trigger);
+        let with_leave = |slot| (slot, self.leaves(trigger, slot));
+        let mark = self.fired.0;
+        let mut from = trigger.cursor();
+        if mark > from && schedule.is_jittered() {
+            // Jitter never reaches the next slot, so at most the last one is held back beyond the mark.
+            match schedule.last(from, mark) {
+                Some(slot) if !self.is_decided(trigger, slot) => return Some(with_leave(slot)),
+                Some(_) | None => from = mark,
+            }
+        } else {
+            from = from.max(Instant(mark.0 - 1));
+        }
+        let slot = schedule.next(from)?;
+        if self.is_decided(trigger, slot) {
+            return schedule.next(slot).map(with_leave);
+        }
+        Some(with_leave(slot))
+    }
+
+    /// The open runs of a trigger.
+    pub(super) fn open_of(&self, unique: Unique) -> impl Iterator<Item = OpenRun> {
+        let from = OpenRun { trigger: unique, slot: Instant(i64::MIN) };
+        let to = OpenRun { trigger: unique, slot: Instant(i64::MAX) };
+        self.open.range(from..=to).copied()
+    }
+
+    /// The unfinished runs of a trigger that have a record.
+    pub(super) fn runs_of(&self, unique: Unique) -> impl Iterator<Item = u64> {
+        self.runs_of.range((unique, 0)..=(unique, u64::MAX)).map(|(_, sequence)| *sequence)
+    }
+
+    pub(super) fn trigger_id(&self, unique: Unique) -> TriggerId {
+        TriggerId { shard: self.shard, project: ProjectId::DEFAULT, unique }
+    }
+
+    pub(super) fn run_id(&self, trigger: Unique, slot: Instant, birth: Birth) -> RunId {
+        RunId { shard: self.shard, trigger, slot, letters: birth.letters(self.cluster) }
+    }
+}
+
+fn hash_of_unique(unique: Unique) -> u64 {
+    mix(unique.0)
+}
+
+fn hash_of_name(name: &str) -> u64 {
+    hash(name, "name")
+}
+
+/// Triggers in pieces of a fixed size, so that a million more never move those that are there.
+#[derive(Default)]
+struct Places {
+    chunks: Vec<Vec<Option<Trigger>>>,
+    free: Vec<u32>,
+}
+
+/// Triggers in a piece.
+const CHUNK: usize = 256;
+
+impl Places {
+    fn at(&self, place: u32) -> &Trigger {
+        let place = place as usize;
+        self.chunks[place / CHUNK][place % CHUNK].as_ref().expect("a place that is in use")
+    }
+
+    fn get_mut(&mut self, place: u32) -> Option<&mut Trigger> {
+        let place = place as usize;
+        self.chunks[place / CHUNK][place % CHUNK].as_mut()
+    }
+
+    fn take(&mut self, place: u32) -> Trigger {
+        let place = place as usize;
+        self.chunks[place / CHUNK][place % CHUNK].take().expect("a place that is in use")
+    }
+
+    /// Puts a trigger where it was, or where there is room.
+    fn put(&mut self, former: Option<u32>, trigger: Trigger) -> u32 {
+        if let Some(place) = former.or_else(|| self.free.pop()) {
+            self.chunks[place as usize / CHUNK][place as usize % CHUNK] = Some(trigger);
+            return place;
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let chunks = self.chunks.len();
+        let chunk = self.chunks.last_mut().expect("just made, if there was none");
+        chunk.push(Some(trigger));
+        u32::try_from((chunks - 1) * CHUNK + chunk.len() - 1).expect("fewer triggers than that")
+    }
+}
