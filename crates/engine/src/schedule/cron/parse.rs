@@ -42,6 +42,8 @@ pub enum Parsed {
 impl Cron {
     /// Reads a pattern. `name` is its trigger's name, from which `H` takes its values.
     pub fn parse(text: &str, dialect: Dialect, name: &str) -> Result<Parsed, CronError> {
+        // What a file or a block of YAML leaves at the end.
+        let text = text.trim_end_matches(['\r', '\n']);
         if text.len() > CRON_BYTES_MAX {
             return Err(too_long(text));
         }
