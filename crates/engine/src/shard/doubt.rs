@@ -69,7 +69,7 @@ impl Loading {
         let bad = |why: String| LoadError::Draft { key: key.to_owned(), why };
         let draft: Draft =
             serde_json::from_str(record.draft.get()).map_err(|why| bad(why.to_string()))?;
-        let definition = draft.build(record.written).map_err(|fields| {
+        let definition = draft.build(Instant(0)).map_err(|fields| {
             let texts: Vec<String> =
                 fields.iter().map(|field| format!("{}: {}", field.pointer, field.why)).collect();
             bad(texts.join("; "))
@@ -166,6 +166,7 @@ impl Shard {
                 self.resumes.insert((until, trigger.unique));
             }
         }
+        self.unblock_all(now);
     }
 
     /// A run may have left under a predecessor.

@@ -179,7 +179,9 @@ impl Shard {
             Overlap::Replace => {
                 let unique = trigger.unique;
                 for run in self.active(unique) {
-                    self.cancel_run(run, now);
+                    if self.is_unfinished(run) {
+                        self.cancel_run(run, now);
+                    }
                 }
                 self.launch(place, slot, mark, now);
             }

@@ -394,18 +394,15 @@ impl Shard {
         now: Now,
         unit: &mut Unit,
     ) -> (Unique, Finished) {
-        self.flight.doubts.remove(&run);
+        unit.changes.push(self.forget(run));
         let (unique, slot, generation, mut attempts, sequence) = match run {
             RunRef::Open(open) => {
-                unit.changes.push(Change::Shut(open));
                 let generation =
                     self.memory.trigger(open.trigger).map(|trigger| trigger.generation);
                 (open.trigger, open.slot, generation, Vec::new(), None)
             }
             RunRef::Record(sequence) => {
-                let record = Arc::clone(&self.memory.runs[&sequence]);
-                self.flight.unwait(sequence, &record);
-                unit.changes.push(Change::RunGone(sequence));
+                let record = &self.memory.runs[&sequence];
                 let demanded = record.generation.is_none().then_some(sequence);
                 let attempts = record.attempts.clone();
                 (record.trigger, record.slot, record.generation, attempts, demanded)
@@ -478,7 +475,19 @@ impl Shard {
             .map(|(_, sequence)| *sequence)
             .collect();
         for sequence in queued {
-            self.start(sequence, now);
+            // One that starts may end at once, and that may have started or ended this one.
+            if self.flight.queued.contains(&(unique, sequence)) {
+                self.start(sequence, now);
+            }
+        }
+    }
+
+    /// Starts what waits for others of its trigger that ended before anybody noticed.
+    pub(super) fn unblock_all(&mut self, now: Now) {
+        let mut triggers: Vec<Unique> = self.flight.queued.iter().map(|(unique, _)| *unique).collect();
+        triggers.dedup();
+        for unique in triggers {
+            self.unblock(unique, now);
         }
     }
 
@@ -561,6 +570,47 @@ impl Shard {
         }
         if let Some(until) = self.flight.doubts.remove(&run) {
             self.flight.doubts.insert(run_now, until);
+        }
+    }
+
+    /// Whether a run has not ended.
+    pub(super) fn is_unfinished(&self, run: RunRef) -> bool {
+        match run {
+            RunRef::Open(open) => self.memory.open.contains(&open),
+            RunRef::Record(sequence) => self.memory.runs.contains_key(&sequence),
+        }
+    }
+
+    /// Whether no attempt of a run can have left, under this owner or another.
+    pub(super) fn is_untouched(&self, run: RunRef) -> bool {
+        if self.flight.doubts.contains_key(&run) {
+            return false;
+        }
+        match self.flight.key_of(run).map(|key| &self.flight.tries[&key]) {
+            Some(attempt) => {
+                attempt.number == 1 && !attempt.is_doubtful && attempt.phase != Phase::Left
+            }
+            None => self.number_of(run) == 0,
+        }
+    }
+
+    /// Whether an attempt of a run may have left under a predecessor, and nobody knows what came of it.
+    pub(super) fn is_doubtful(&self, run: RunRef) -> bool {
+        let key = self.flight.key_of(run);
+        self.flight.doubts.contains_key(&run)
+            || key.is_some_and(|key| self.flight.tries[&key].is_doubtful)
+    }
+
+    /// Takes a run out of head or records, and out of what waits.
+    pub(super) fn forget(&mut self, run: RunRef) -> Change {
+        self.flight.doubts.remove(&run);
+        match run {
+            RunRef::Open(open) => Change::Shut(open),
+            RunRef::Record(sequence) => {
+                let record = Arc::clone(&self.memory.runs[&sequence]);
+                self.flight.unwait(sequence, &record);
+                Change::RunGone(sequence)
+            }
         }
     }
 

@@ -290,12 +290,14 @@ impl Owner {
             self.shard.commit_by().map(by_wall),
             sent,
             self.trips.values().map(|trip| trip.ends).min(),
-            (!stage.is_calm).then_some(self.next_command),
+            (!stage.is_calm && self.stopping.is_none()).then_some(self.next_command),
             (!stage.is_calm && self.stopping.is_none()).then_some(self.stops),
             is_busy.then_some(self.busy_until),
-            self.stopping.map(|stopping| stopping.patience_ends),
+            self.stopping
+                .map(|stopping| stopping.patience_ends)
+                .filter(|patience_ends| *patience_ends > stage.now),
         ];
-        let other = others.into_iter().flatten().filter(|at| *at > stage.now).min();
+        let other = others.into_iter().flatten().min();
         let is_idle = wake == Some(stage.now) && !is_busy;
         self.idle_rounds = if is_idle { self.idle_rounds + 1 } else { 0 };
         if self.idle_rounds > IDLE_ROUNDS_MAX {
