@@ -162,7 +162,8 @@ impl Shard {
             generation += 1;
             since = now_here;
             let paused = moved.paused.take().map(|pause| Pause { since: now_here, ..pause });
-            moved = MovedRecord { paused, ..MovedRecord::default() };
+            let held_ms = moved.held_ms;
+            moved = MovedRecord { paused, held_ms, ..MovedRecord::default() };
         }
         moved.cursor = Some(if is_same_schedule { trigger.cursor() } else { now_here });
         let revision = found + 1;
@@ -359,6 +360,8 @@ impl Shard {
                 let timeout = u64::from(self.record_of(run).webhook.form.timeout_ms);
                 self.drop_attempt(run);
                 self.flight.hold(unique, now.steady + timeout);
+                let held = self.held(run).into_iter().collect();
+                self.enact(Unit::of(held).by(now.wall));
                 self.end(run, End::Unknown, number, None, now);
             }
         }

@@ -55,6 +55,7 @@ impl Loading {
         let mut memory = Memory::new(shard, cluster);
         memory.apply(&Change::Fired(head.fired));
         memory.sequence = head.sequence;
+        memory.youngest = head.youngest;
         for run in &head.open {
             if !mutant::active(Mutant::RecomputeInsteadOfOpen) {
                 memory.apply(&Change::Open(*run));
@@ -162,8 +163,12 @@ impl Shard {
             }
         }
         for trigger in self.memory.triggers() {
-            if let Some(until) = trigger.moved().paused.and_then(|pause| pause.until) {
+            let moved = trigger.moved();
+            if let Some(until) = moved.paused.and_then(|pause| pause.until) {
                 self.resumes.insert((until, trigger.unique));
+            }
+            if let Some(held_ms) = moved.held_ms {
+                self.flight.hold(trigger.unique, now.steady + u64::from(held_ms));
             }
         }
         self.unblock_all(now);
@@ -226,7 +231,11 @@ impl Shard {
                     let held_back = last?;
                     schedule.last(trigger.cursor(), Instant(held_back.0 - 1))
                 });
-            if let Some(slot) = decided.filter(|_| !trigger.is_paused()) {
+            // Where nothing is due, the mark stands for nothing.
+            let is_due = !trigger.is_paused()
+                && !trigger.is_cancelled()
+                && self.memory.remaining(trigger) != Some(0);
+            if let Some(slot) = decided.filter(|_| is_due) {
                 cursors.push((trigger.unique, slot));
             }
         }

@@ -200,16 +200,22 @@ impl Shard {
         self.enact(Unit::of(changes).by(Instant(now.wall.0 + LAUNCH_LEAD_MS)));
     }
 
-    /// One run fewer is left, if there is a limit.
-    fn one_fewer(&self, trigger: &Trigger, slot: Instant) -> Option<Change> {
-        let left = self.memory.remaining(trigger)?.saturating_sub(1);
+    /// What moves with a launch: one run fewer is left, if there is a limit, and what was held back is no more.
+    fn moved_by(&self, trigger: &Trigger, slot: Instant, now: Now) -> Option<Change> {
         let mut moved = trigger.moved();
-        moved.remaining = Some(left);
+        let is_free = moved.held_ms.is_some() && !self.flight.is_held(trigger.unique, now);
+        if is_free {
+            moved.held_ms = None;
+        }
+        let left = self.memory.remaining(trigger).map(|left| left.saturating_sub(1));
+        if left.is_some() {
+            moved.remaining = left;
+        }
         // The last one ends the schedule: nothing after it is due.
-        if left == 0 {
+        if left == Some(0) {
             moved.cursor = Some(slot);
         }
-        Some(Change::Moved(trigger.unique, moved))
+        (is_free || left.is_some()).then_some(Change::Moved(trigger.unique, moved))
     }
 
     /// Launches a slot: it is open, and leaves when this is written and its instant has come.
@@ -217,13 +223,11 @@ impl Shard {
         let trigger = self.memory.at(place);
         if self.flight.is_busy() && trigger.policy().delivery == Delivery::AtMostOnce {
             // It would be in doubt after a crash although it could not even leave.
-            let not_before = self.not_before(trigger, mark.0, now);
-            return self.put_aside(place, slot, mark, RunState::Waiting(not_before), now);
+            return self.put_aside(place, slot, mark, RunState::Waiting(mark.0), now);
         }
         let unique = trigger.unique;
         let run = OpenRun { trigger: unique, slot };
-        let leaves = self.not_before(trigger, mark.0, now);
-        let fewer = self.one_fewer(trigger, slot);
+        let fewer = self.moved_by(trigger, slot, now);
         let mut changes = vec![Change::Open(run), Change::Fired(mark)];
         let mut later = None;
         if mutant::active(Mutant::RemainingLater) {
@@ -231,7 +235,7 @@ impl Shard {
         } else {
             changes.extend(fewer);
         }
-        let key = self.flight.begin(RunRef::Open(run), unique, 1, leaves);
+        let key = self.flight.begin(RunRef::Open(run), unique, 1, mark.0);
         let by = Instant((mark.0.0 - LAUNCH_LEAD_MS).max(now.wall.0));
         let mut unit = Unit::of(changes).by(by);
         unit.launches.push(key);
@@ -244,19 +248,11 @@ impl Shard {
         }
     }
 
-    /// When a run of a trigger may leave at the earliest: a predecessor's may be under way still.
-    fn not_before(&self, trigger: &Trigger, leaves: Instant, now: Now) -> Instant {
-        if trigger.policy().overlap == Overlap::Allow {
-            return leaves;
-        }
-        leaves.max(self.flight.held_until(trigger.unique, now))
-    }
-
     /// Makes a run with a record of its own instead of launching it.
     fn put_aside(&mut self, place: u32, slot: Instant, mark: Mark, state: RunState, now: Now) {
         let trigger = self.memory.at(place);
         let run = self.run_record(trigger, slot, mark.0, state);
-        let fewer = self.one_fewer(trigger, slot);
+        let fewer = self.moved_by(trigger, slot, now);
         let sequence = self.memory.sequence + 1;
         let mut changes = vec![Change::Run(sequence, Arc::new(run)), Change::Fired(mark)];
         changes.extend(fewer);

@@ -176,13 +176,23 @@ impl Flight {
         *held = until.max(*held);
     }
 
+    /// Whether nothing of this trigger leaves.
+    pub(super) fn is_held(&self, trigger: Unique, now: Now) -> bool {
+        self.holds.get(&trigger).is_some_and(|until| *until > now.steady)
+    }
+
     /// Until when nothing of this trigger leaves, by the wall clock.
-    pub(super) fn held_until(&self, trigger: Unique, now: Now) -> Instant {
-        let left = self.holds.get(&trigger).map_or(0, |until| until.saturating_sub(now.steady));
-        if left == 0 {
-            return Instant::FIRST;
+    fn held_until(&self, trigger: Unique, now: Now) -> Instant {
+        let until = self.holds.get(&trigger).copied().unwrap_or_default();
+        now.wall.after(Duration::from_millis(until.saturating_sub(now.steady)))
+    }
+
+    /// An attempt leaves later.
+    fn put_off(&mut self, key: u64, leaves: Instant) {
+        if let Some(attempt) = self.tries.get_mut(&key) {
+            attempt.leaves = leaves;
+            self.leaving.insert((leaves, key));
         }
-        now.wall.after(Duration::from_millis(left))
     }
 
     fn key_of(&self, run: RunRef) -> Option<u64> {
@@ -198,7 +208,9 @@ impl Flight {
         let leaving = self.leaving.first().map(|(at, _)| *at);
         let waiting = self.waiting.first().map(|(at, _)| *at);
         let opened = self.opened.front().map(|(since, _)| steady(since + OPEN_MS_MAX + 1));
-        let doubts = self.doubts.values().min().map(|until| steady(*until));
+        // One that was left alone for long enough waits for another one of its trigger to end.
+        let doubts = self.doubts.values().filter(|until| **until > now.steady).min();
+        let doubts = doubts.map(|until| steady(*until));
         [leaving, waiting, opened, doubts].into_iter().flatten().min()
     }
 }
@@ -227,6 +239,8 @@ impl Shard {
             if number == 1 && !is_doubtful && self.is_too_late(run, &policy, now) {
                 self.flight.remove(key);
                 self.end(run, End::Expired, number, None, now);
+            } else if policy.overlap != Overlap::Allow && self.flight.is_held(trigger, now) {
+                self.flight.put_off(key, self.flight.held_until(trigger, now));
             } else if policy.overlap != Overlap::Allow && self.flight.has_others_left(trigger) {
                 self.flight.blocked.insert((trigger, key));
             } else {
@@ -437,15 +451,20 @@ impl Shard {
     pub(super) fn cancel_run(&mut self, run: RunRef, now: Now) {
         let mut unit = Unit::default().by(now.wall);
         let mut number = self.number_of(run);
+        let doubt = self.flight.doubts.get(&run).copied();
+        let mut may_be_at_work = doubt.is_some();
         if let Some(key) = self.flight.key_of(run)
             && let Some(attempt) = self.flight.remove(key)
         {
             number = attempt.number;
             if attempt.phase == Phase::Left {
                 unit.aborts.push(key);
+                may_be_at_work = true;
             }
         }
-        let doubt = self.flight.doubts.get(&run).copied();
+        if may_be_at_work {
+            unit.changes.extend(self.held(run));
+        }
         let (unique, finished) = self.close(run, End::Cancelled, number, None, now, &mut unit);
         if let Some(until) = doubt {
             self.flight.hold(unique, until);
@@ -453,6 +472,14 @@ impl Shard {
         unit.changes.push(Change::Past(Line::Run(finished)));
         self.enact(unit);
         self.unblock(unique, now);
+    }
+
+    /// A run is ended that may still be at work at its receiver: a successor has to know that.
+    pub(super) fn held(&self, run: RunRef) -> Option<Change> {
+        let record = self.record_of(run);
+        let mut moved = self.memory.trigger(record.trigger)?.moved();
+        moved.held_ms = Some(record.webhook.form.timeout_ms.max(moved.held_ms.unwrap_or(0)));
+        Some(Change::Moved(record.trigger, moved))
     }
 
     /// Something of this trigger has ended: what waited for that may go on.
@@ -520,13 +547,10 @@ impl Shard {
             return;
         }
         let number = record.attempt + 1;
-        let mut leaves = record.leaves.max(self.flight.held_until(unique, now));
-        if policy.overlap == Overlap::Allow {
-            leaves = record.leaves;
-        }
-        if let RunState::Waiting(at) | RunState::Backoff(at) = record.state {
-            leaves = leaves.max(at);
-        }
+        let leaves = match record.state {
+            RunState::Waiting(at) | RunState::Backoff(at) => record.leaves.max(at),
+            RunState::Queued | RunState::Running => record.leaves,
+        };
         let key = self.flight.begin(run, unique, number, leaves);
         let record = RunRecord { state: RunState::Running, attempt: number, ..(*record).clone() };
         self.write_run(run, record, Some(key), now);
@@ -640,12 +664,7 @@ impl Shard {
             record.attempt -= 1;
         }
         let (number, unique) = (record.attempt, record.trigger);
-        let leaves = if record.policy.overlap == Overlap::Allow {
-            record.leaves
-        } else {
-            record.leaves.max(self.flight.held_until(unique, now))
-        };
-        let key = self.flight.begin(run, unique, number, leaves);
+        let key = self.flight.begin(run, unique, number, record.leaves);
         let sequence = self.write_run(run, record, Some(key), now);
         self.flight.by_run.remove(&run);
         self.flight.by_run.insert(RunRef::Record(sequence), key);

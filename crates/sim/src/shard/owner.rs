@@ -256,7 +256,6 @@ impl Owner {
         let lands = stage.now + stage.dice.between(0, commit_ms);
         let answered = lands + stage.dice.between(0, commit_ms / 2);
         let missed = Missed { low: self.low, ..self.missed.clone() };
-        self.low = self.missed.known.last().map(|(_, until)| *until);
         self.sent = Some(Sent { batch, lands, answered, has_landed: false, missed });
         Ok(())
     }

@@ -26,6 +26,10 @@ struct Trip {
     has_reached: bool,
     /// Whether the receiver took it.
     is_taken: bool,
+    /// Whether it may be beside others.
+    may_overlap: bool,
+    /// Whose it was: the so-manieth owner's.
+    owner: u64,
 }
 
 /// What a receiver makes of an attempt.
@@ -94,7 +98,8 @@ impl Witness {
         ledger: &Ledger,
         wall: Instant,
         at: u64,
-    ) -> Result<Run, Broken> {
+        owner: u64,
+    ) -> Result<(Run, Overlap), Broken> {
         self.departures += 1;
         let Some(found) = find(departure, ledger) else {
             return Err((Promise::WrittenFirst, format!("{departure:?} is not in the store")));
@@ -123,17 +128,19 @@ impl Witness {
             return wrong(Promise::QuietIsQuiet, &format!("at {wall}"));
         }
         if found.policy.overlap != Overlap::Allow
-            && let Some(other) = self.under_way(departure.run.trigger, at)
+            && let Some(other) = self.under_way(departure.run.trigger, at, owner)
         {
             return wrong(Promise::NoOverlap, &format!("beside {other:?}"));
         }
-        Ok(run)
+        Ok((run, found.policy.overlap))
     }
 
     /// What will become of an attempt that has just left.
-    pub fn meets(&mut self, run: Run, attempt: u32, fate: Fate) {
+    pub fn meets(&mut self, run: Run, attempt: u32, overlap: Overlap, owner: u64, fate: Fate) {
         let Fate { ends, has_reached, is_taken } = fate;
-        self.trips.entry(run).or_default().push(Trip { attempt, ends, has_reached, is_taken });
+        let may_overlap = overlap == Overlap::Allow;
+        let trip = Trip { attempt, ends, has_reached, is_taken, may_overlap, owner };
+        self.trips.entry(run).or_default().push(trip);
         self.last.entry(trigger_of(run)).or_default().insert(run);
     }
 
@@ -144,11 +151,18 @@ impl Witness {
         }
     }
 
-    fn under_way(&mut self, trigger: Unique, at: u64) -> Option<Run> {
+    /// A run of this trigger that is at its receiver. One that was allowed to be beside others when it left
+    /// is known to this owner if it, or its predecessor, let it go: a trigger that was changed since is held
+    /// back for that long, but not through a second take-over.
+    fn under_way(&mut self, trigger: Unique, at: u64, owner: u64) -> Option<Run> {
         let last = self.last.get_mut(&trigger)?;
         let trips = &self.trips;
         last.retain(|run| trips[run].iter().any(|trip| trip.has_reached && trip.ends > at));
-        last.first().copied()
+        let counts = |trip: &Trip| {
+            let is_known = !trip.may_overlap || trip.owner + 1 >= owner;
+            trip.has_reached && trip.ends > at && is_known
+        };
+        last.iter().find(|run| trips[run].iter().any(counts)).copied()
     }
 
     fn is_quiet(&self, run: Run, leaves: Instant) -> bool {
@@ -194,6 +208,12 @@ impl Witness {
                 quiet.to = Some(quiet.to.map_or(wall, |to| to.min(wall)));
             }
         }
+    }
+
+    /// Somebody asks that a trigger be cancelled.
+    pub fn cancelling(&mut self, trigger: Unique, ticket: u64) {
+        self.resumed.insert(trigger, (ticket, Instant::LAST));
+        self.words.entry(trigger).or_default().is_paused = false;
     }
 
     /// Somebody asks that a trigger be deleted.

@@ -157,7 +157,9 @@ impl Owner {
 
     fn cancel(&mut self, trigger: Unique, now: Now, stage: &mut Stage) {
         let command = Command::Cancel { trigger, author: PERSON.into() };
-        self.put(command, Asked::Cancel(trigger, now.wall), now, stage);
+        if let Some(ticket) = self.put(command, Asked::Cancel(trigger, now.wall), now, stage) {
+            stage.witness.cancelling(trigger, ticket);
+        }
     }
 
     fn delete(&mut self, trigger: Unique, now: Now, stage: &mut Stage) {
