@@ -101,7 +101,10 @@ impl Shard {
             for key in unit.launches {
                 self.flight.release(key, now);
             }
-            done.aborts.extend(unit.aborts);
+            for key in unit.aborts {
+                self.flight.abort(key);
+                done.aborts.push(key);
+            }
             done.replies.extend(unit.reply);
             done.past.extend(unit.changes.into_iter().filter_map(|change| match change {
                 Change::Past(line) => Some(line),

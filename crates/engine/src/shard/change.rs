@@ -375,9 +375,12 @@ impl Shard {
         let Some(trigger) = self.memory.trigger(record.trigger) else { return };
         let generation = record.generation.unwrap_or(trigger.generation);
         let skipped = self.skipped(trigger, (record.slot, record.slot), 1, reason, now);
-        changes.push(Change::Past(Line::Skip(Skipped { generation, ..skipped })));
+        if !mutant::active(Mutant::TakenBackWithoutRecord) {
+            changes.push(Change::Past(Line::Skip(Skipped { generation, ..skipped })));
+        }
         if generation == trigger.generation
             && let Some(left) = self.memory.remaining(trigger)
+            && !mutant::active(Mutant::RemainingKept)
         {
             let mut moved = trigger.moved();
             moved.remaining = Some(left + 1);

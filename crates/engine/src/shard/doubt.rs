@@ -177,7 +177,10 @@ impl Shard {
     /// A run may have left under a predecessor.
     fn doubt(&mut self, run: RunRef, now: Now) {
         let record = self.record_of(run);
-        let timeout = u64::from(record.webhook.form.timeout_ms);
+        let mut timeout = u64::from(record.webhook.form.timeout_ms);
+        if mutant::active(Mutant::NoPatience) {
+            timeout = 0;
+        }
         let trigger = self.memory.trigger(record.trigger);
         let overlap_now = trigger.map_or(record.policy.overlap, |trigger| trigger.policy().overlap);
         let may_overlap = (record.policy.overlap, overlap_now) == (Overlap::Allow, Overlap::Allow);
@@ -205,12 +208,12 @@ impl Shard {
                 continue;
             }
             match record.policy.delivery {
-                Delivery::AtMostOnce => {
+                Delivery::AtMostOnce if !mutant::active(Mutant::AtMostOnceResent) => {
                     let number = self.number_of(run);
                     self.end(run, End::Unknown, number, None, now);
                 }
-                Delivery::AtLeastOnce if self.is_stopping => {}
-                Delivery::AtLeastOnce => {
+                Delivery::AtLeastOnce | Delivery::AtMostOnce if self.is_stopping => {}
+                Delivery::AtLeastOnce | Delivery::AtMostOnce => {
                     self.flight.doubts.remove(&run);
                     self.begin_in_doubt(run, now);
                 }
@@ -238,6 +241,9 @@ impl Shard {
             if let Some(slot) = decided.filter(|_| is_due) {
                 cursors.push((trigger.unique, slot));
             }
+        }
+        if mutant::active(Mutant::SetBackWithoutCursors) {
+            cursors.clear();
         }
         for (unique, slot) in cursors {
             let mut moved = self.memory.trigger(unique).expect("listed above").moved();

@@ -102,11 +102,11 @@ impl Shard {
             let (unique, to) = (trigger.unique, skipped.to);
             let mut moved = trigger.moved();
             moved.cursor = Some(to);
-            let mut changes = vec![Change::Past(Line::Skip(skipped)), Change::Fired(mark)];
+            let mut changes = vec![Change::Fired(mark)];
             if !mutant::active(Mutant::NoCursor) {
                 changes.push(Change::Moved(unique, moved));
             }
-            self.enact(Unit::of(changes).by(now.wall));
+            self.skip(skipped, changes, now.wall);
             return self.arm(place);
         }
         self.decide_slot(place, slot, mark, now);
@@ -196,14 +196,25 @@ impl Shard {
 
     fn skip_overlapping(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
         let skipped = self.skipped(self.memory.at(place), (slot, slot), 1, Reason::Overlap, now);
-        let changes = vec![Change::Past(Line::Skip(skipped)), Change::Fired(mark)];
-        self.enact(Unit::of(changes).by(Instant(now.wall.0 + LAUNCH_LEAD_MS)));
+        let by = Instant(now.wall.0 + LAUNCH_LEAD_MS);
+        self.skip(skipped, vec![Change::Fired(mark)], by);
+    }
+
+    /// Skips slots, in the same unit as what passes them.
+    fn skip(&mut self, skipped: Skipped, mut changes: Vec<Change>, by: Instant) {
+        let skip = Change::Past(Line::Skip(skipped));
+        if mutant::active(Mutant::SkipsLater) {
+            self.enact(Unit::of(changes).by(by));
+            return self.enact(Unit::of(vec![skip]).by(by));
+        }
+        changes.push(skip);
+        self.enact(Unit::of(changes).by(by));
     }
 
     /// What moves with a launch: one run fewer is left, if there is a limit, and what was held back is no more.
     fn moved_by(&self, trigger: &Trigger, slot: Instant, now: Now) -> Option<Change> {
         let mut moved = trigger.moved();
-        let is_free = moved.held_ms.is_some() && !self.flight.is_held(trigger.unique, now);
+        let is_free = moved.held_ms.is_some() && !self.flight.may_be_at_work(trigger.unique, now);
         if is_free {
             moved.held_ms = None;
         }

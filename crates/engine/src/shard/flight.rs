@@ -102,6 +102,8 @@ pub(super) struct Flight {
     pub(super) doubts: BTreeMap<RunRef, u64>,
     /// Triggers of which something may be under way that we do not see, and until when (steady).
     holds: HashMap<Unique, u64>,
+    /// Attempts that are to be broken off once that is written, and whose they are.
+    aborting: BTreeMap<u64, Unique>,
     last_key: u64,
     is_busy: bool,
 }
@@ -176,8 +178,18 @@ impl Flight {
         *held = until.max(*held);
     }
 
+    /// An attempt is broken off.
+    pub(super) fn abort(&mut self, key: u64) {
+        self.aborting.remove(&key);
+    }
+
+    /// Whether something of this trigger may be at work at a receiver although it is ended.
+    pub(super) fn may_be_at_work(&self, trigger: Unique, now: Now) -> bool {
+        self.is_held(trigger, now) || self.aborting.values().any(|aborting| *aborting == trigger)
+    }
+
     /// Whether nothing of this trigger leaves.
-    pub(super) fn is_held(&self, trigger: Unique, now: Now) -> bool {
+    fn is_held(&self, trigger: Unique, now: Now) -> bool {
         self.holds.get(&trigger).is_some_and(|until| *until > now.steady)
     }
 
@@ -241,7 +253,10 @@ impl Shard {
                 self.end(run, End::Expired, number, None, now);
             } else if policy.overlap != Overlap::Allow && self.flight.is_held(trigger, now) {
                 self.flight.put_off(key, self.flight.held_until(trigger, now));
-            } else if policy.overlap != Overlap::Allow && self.flight.has_others_left(trigger) {
+            } else if policy.overlap != Overlap::Allow
+                && self.flight.has_others_left(trigger)
+                && !mutant::active(Mutant::BesideOthers)
+            {
                 self.flight.blocked.insert((trigger, key));
             } else {
                 let attempt = self.flight.tries.get_mut(&key).expect("looked at above");
@@ -459,6 +474,7 @@ impl Shard {
             number = attempt.number;
             if attempt.phase == Phase::Left {
                 unit.aborts.push(key);
+                self.flight.aborting.insert(key, attempt.trigger);
                 may_be_at_work = true;
             }
         }
@@ -664,7 +680,9 @@ impl Shard {
             record.attempt -= 1;
         }
         let (number, unique) = (record.attempt, record.trigger);
-        let key = self.flight.begin(run, unique, number, record.leaves);
+        let early = mutant::active(Mutant::EarlyAtSuccessor);
+        let leaves = if early { now.wall } else { record.leaves };
+        let key = self.flight.begin(run, unique, number, leaves);
         let sequence = self.write_run(run, record, Some(key), now);
         self.flight.by_run.remove(&run);
         self.flight.by_run.insert(RunRef::Record(sequence), key);
