@@ -29,4 +29,5 @@ bench: ## Measure, beside bare engines, in one run (about 6 minutes)
 soak: ## Run the long tests (over an hour)
 	@scripts/need test
 	cargo run --release --package watchbell-sim -- --seeds 0..20000
+	cargo run --release --package watchbell-sim -- --shard --seeds 0..200000
 	cargo test --workspace -- --ignored --nocapture

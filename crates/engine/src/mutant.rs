@@ -72,6 +72,20 @@ pub enum Mutant {
     JitterNotCut,
     /// A successor recomputes what was launched instead of reading it.
     RecomputeInsteadOfOpen,
+    /// What was launched ahead is taken back, and nothing says that it was skipped.
+    TakenBackWithoutRecord,
+    /// What was launched ahead is taken back, and its run is not given back.
+    RemainingKept,
+    /// A run in doubt that is delivered at most once is sent again.
+    AtMostOnceResent,
+    /// A run in doubt is not left alone for its timeout.
+    NoPatience,
+    /// A successor sends what is open at once, whenever it is due.
+    EarlyAtSuccessor,
+    /// An attempt does not wait for another one of its trigger to end.
+    BesideOthers,
+    /// A mark is set back, and no cursor says what it stood for.
+    SetBackWithoutCursors,
 }
 
 impl Mutant {
@@ -95,7 +109,7 @@ impl Mutant {
     ];
 
     /// Those of the shard engine.
-    pub const SHARD: [Self; 17] = [
+    pub const SHARD: [Self; 24] = [
         Self::MarkWithoutId,
         Self::NoCursor,
         Self::NowWithoutMark,
@@ -113,6 +127,13 @@ impl Mutant {
         Self::OpenNotWrittenOut,
         Self::JitterNotCut,
         Self::RecomputeInsteadOfOpen,
+        Self::TakenBackWithoutRecord,
+        Self::RemainingKept,
+        Self::AtMostOnceResent,
+        Self::NoPatience,
+        Self::EarlyAtSuccessor,
+        Self::BesideOthers,
+        Self::SetBackWithoutCursors,
     ];
 
     /// Its name on a command line.
@@ -150,6 +171,13 @@ impl Mutant {
             Self::OpenNotWrittenOut => "open-not-written-out",
             Self::JitterNotCut => "jitter-not-cut",
             Self::RecomputeInsteadOfOpen => "recompute-instead-of-open",
+            Self::TakenBackWithoutRecord => "taken-back-without-record",
+            Self::RemainingKept => "remaining-kept",
+            Self::AtMostOnceResent => "at-most-once-resent",
+            Self::NoPatience => "no-patience",
+            Self::EarlyAtSuccessor => "early-at-successor",
+            Self::BesideOthers => "beside-others",
+            Self::SetBackWithoutCursors => "set-back-without-cursors",
         }
     }
 }

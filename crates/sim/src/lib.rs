@@ -17,6 +17,7 @@ pub mod node;
 pub mod promise;
 pub mod road;
 pub mod run;
+pub mod shard;
 pub mod vault;
 pub mod witness;
 pub mod world;

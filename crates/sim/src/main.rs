@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use clap::Parser;
 use engine::mutant::Mutant;
-use sim::run::{Report, run};
 use sim::world::{Tracing, seconds};
 
 /// Simulate whole clusters with faults, and look for broken promises
@@ -20,10 +20,14 @@ use sim::world::{Tracing, seconds};
     after_help = "Examples:\n  \
         cargo run --release -p watchbell-sim -- --seeds 0..20000\n  \
         cargo run --release -p watchbell-sim -- --seed 136 --trace\n  \
-        cargo run --release -p watchbell-sim -- --seeds 0..500 --mutant bury-by-name\n\n\
+        cargo run --release -p watchbell-sim -- --seeds 0..500 --mutant bury-by-name\n  \
+        cargo run --release -p watchbell-sim -- --shard --seeds 0..20000\n\n\
         Ends with 0 if every promise was kept, and with 1 if one was broken."
 )]
 struct Args {
+    /// Simulate one shard and its triggers instead of a cluster and its leases
+    #[arg(long)]
+    shard: bool,
     /// Run these seeds, the last one not included
     #[arg(long, value_name = "A..B", value_parser = parse_seeds, required_unless_present = "seed")]
     seeds: Option<Range<u64>>,
@@ -50,106 +54,161 @@ fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
 }
 
 fn parse_mutant(text: &str) -> Result<Mutant, String> {
-    let known = Mutant::ALL.into_iter().find(|mutant| mutant.name() == text);
-    known.ok_or_else(|| format!("one of {}", Mutant::ALL.map(Mutant::name).join(", ")))
+    let known = || Mutant::ALL.into_iter().chain(Mutant::SHARD);
+    known().find(|mutant| mutant.name() == text).ok_or_else(|| {
+        let names: Vec<&str> = known().map(Mutant::name).collect();
+        format!("one of {}", names.join(", "))
+    })
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(seed) = args.seed {
         let tracing = if args.trace { Tracing::On } else { Tracing::Off };
-        let report = run(seed, args.mutant, tracing);
+        let told = args.run(seed, tracing);
         // Whoever reads it may have seen enough.
-        let _closed = std::io::stdout().write_all(report.trace.as_bytes());
-        return conclude(&tell(seed, &report, &mut Sum::default()), args.mutant);
+        let _closed = std::io::stdout().write_all(told.trace.as_bytes());
+        return args.conclude(&told.tell(seed));
     }
-    let seeds = args.seeds.expect("one of the two is required");
-    run_all(seeds, args.mutant)
+    let seeds = args.seeds.clone().expect("one of the two is required");
+    args.run_all(&seeds)
 }
 
-/// Runs seeds on all cores, and tells of each that went wrong as soon as it did.
-fn run_all(seeds: Range<u64>, bug: Option<Mutant>) -> ExitCode {
-    let (next, sum) = (AtomicU64::new(seeds.start), Mutex::new((Sum::default(), Vec::new())));
-    let threads = std::thread::available_parallelism().map_or(1, Into::into);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::SeqCst);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let report = run(seed, bug, Tracing::Off);
-                    let mut sum = sum.lock().expect("nobody panics with it");
-                    let broken = tell(seed, &report, &mut sum.0);
-                    sum.1.extend(broken);
-                }
-            });
+/// What came of a seed.
+struct Told {
+    trace: String,
+    /// What went wrong, and in which setting.
+    broken: Option<String>,
+    hours: f64,
+    counts: Counts,
+}
+
+/// What there was of each thing.
+type Counts = Vec<(u64, &'static str)>;
+
+impl Args {
+    fn run(&self, seed: u64, tracing: Tracing) -> Told {
+        if self.shard {
+            shard(seed, self.mutant, tracing)
+        } else {
+            lease(seed, self.mutant, tracing)
         }
-    });
-    let (sum, mut broken) = sum.into_inner().expect("nobody panics with it");
-    broken.sort_unstable();
-    say(&sum);
-    conclude(&broken, bug)
+    }
+
+    /// Runs seeds on all cores, and tells of each that went wrong as soon as it did.
+    fn run_all(&self, seeds: &Range<u64>) -> ExitCode {
+        let (next, sum) = (AtomicU64::new(seeds.start), Mutex::new((Sum::default(), Vec::new())));
+        let threads = std::thread::available_parallelism().map_or(1, Into::into);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::SeqCst);
+                        if seed >= seeds.end {
+                            return;
+                        }
+                        let told = self.run(seed, Tracing::Off);
+                        let mut sum = sum.lock().expect("nobody panics with it");
+                        sum.1.extend(told.tell(seed));
+                        sum.0.add(&told);
+                    }
+                });
+            }
+        });
+        let (sum, mut broken) = sum.into_inner().expect("nobody panics with it");
+        broken.sort_unstable();
+        say(&sum);
+        self.conclude(&broken)
+    }
+
+    fn conclude(&self, broken: &[u64]) -> ExitCode {
+        let Some(first) = broken.first() else {
+            say(&"every promise was kept");
+            return ExitCode::SUCCESS;
+        };
+        let bug = self.mutant.map(|bug| format!(" --mutant {}", bug.name())).unwrap_or_default();
+        let shard = if self.shard { "--shard " } else { "" };
+        let len = broken.len();
+        say(&format_args!(
+            "{len} went wrong; look at the first with {shard}--seed {first}{bug} --trace"
+        ));
+        ExitCode::FAILURE
+    }
+}
+
+fn lease(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Told {
+    let report = sim::run::run(seed, bug, tracing);
+    let counts = &report.counts;
+    Told {
+        broken: report.violation.map(|violation| format!("({}): {violation}", report.setting)),
+        hours: seconds(report.length) / 3_600.0,
+        counts: vec![
+            (report.steps, "steps"),
+            (counts.commits, "commits"),
+            (counts.effects, "effects"),
+            (counts.sessions, "sessions"),
+            (counts.burials, "burials"),
+            (counts.takes, "take-overs"),
+        ],
+        trace: report.trace,
+    }
+}
+
+fn shard(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Told {
+    let report = sim::shard::run(seed, bug, tracing);
+    let counts = &report.counts;
+    Told {
+        broken: report.violation.map(|violation| format!("({}): {violation}", report.setting)),
+        hours: Duration::from_millis(counts.length).as_secs_f64() / 3_600.0,
+        counts: vec![
+            (counts.owners, "owners"),
+            (counts.crashes, "crashes"),
+            (counts.commands, "commands"),
+            (counts.commits, "commits"),
+            (counts.departures, "departures"),
+            (counts.ended, "runs ended"),
+            (counts.skipped, "slots skipped"),
+        ],
+        trace: report.trace,
+    }
+}
+
+impl Told {
+    /// Tells of it, if it went wrong.
+    fn tell(&self, seed: u64) -> Vec<u64> {
+        let Some(broken) = &self.broken else { return Vec::new() };
+        say(&format_args!("seed {seed} {broken}"));
+        vec![seed]
+    }
 }
 
 /// What all runs together were like.
 #[derive(Default)]
 struct Sum {
     runs: u64,
-    length: u64,
-    steps: u64,
-    commits: u64,
-    effects: u64,
-    takes: u64,
-    burials: u64,
-    sessions: u64,
+    hours: f64,
+    counts: Counts,
+}
+
+impl Sum {
+    fn add(&mut self, told: &Told) {
+        self.runs += 1;
+        self.hours += told.hours;
+        if self.counts.is_empty() {
+            self.counts.clone_from(&told.counts);
+            return;
+        }
+        for (sum, count) in self.counts.iter_mut().zip(&told.counts) {
+            sum.0 += count.0;
+        }
+    }
 }
 
 impl std::fmt::Display for Sum {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            out,
-            "{} runs, {:.1} simulated hours, {} steps, {} commits, {} effects, {} sessions, {} burials, {} take-overs",
-            self.runs,
-            seconds(self.length) / 3_600.0,
-            self.steps,
-            self.commits,
-            self.effects,
-            self.sessions,
-            self.burials,
-            self.takes
-        )
+        write!(out, "{} runs, {:.1} simulated hours", self.runs, self.hours)?;
+        self.counts.iter().try_for_each(|(count, name)| write!(out, ", {count} {name}"))
     }
-}
-
-fn tell(seed: u64, report: &Report, sum: &mut Sum) -> Vec<u64> {
-    sum.runs += 1;
-    sum.length += report.length;
-    sum.steps += report.steps;
-    sum.commits += report.counts.commits;
-    sum.effects += report.counts.effects;
-    sum.takes += report.counts.takes;
-    sum.burials += report.counts.burials;
-    sum.sessions += report.counts.sessions;
-    match &report.violation {
-        Some(violation) => {
-            say(&format_args!("seed {seed} ({}): {violation}", report.setting));
-            vec![seed]
-        }
-        None => Vec::new(),
-    }
-}
-
-fn conclude(broken: &[u64], bug: Option<Mutant>) -> ExitCode {
-    let Some(first) = broken.first() else {
-        say(&"every promise was kept");
-        return ExitCode::SUCCESS;
-    };
-    let bug = bug.map(|bug| format!(" --mutant {}", bug.name())).unwrap_or_default();
-    let len = broken.len();
-    say(&format_args!("{len} went wrong; look at the first with --seed {first}{bug} --trace"));
-    ExitCode::FAILURE
 }
 
 /// Says a line. Whoever reads it may have seen enough.

@@ -8,3 +8,5 @@ mod gate;
 mod model;
 #[path = "sim/seed.rs"]
 mod seed;
+#[path = "sim/shard.rs"]
+mod shard;

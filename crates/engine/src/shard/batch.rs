@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::id::{ProjectId, ShardId};
+use crate::id::{ProjectId, ShardId, Unique};
 use crate::limits::OPEN_RUNS_MAX;
 use crate::past::Segment;
 use crate::record::encode;
@@ -51,11 +51,17 @@ pub(super) struct Shadow {
     fired: Mark,
     open: BTreeSet<OpenRun>,
     sequence: u64,
+    youngest: Unique,
 }
 
 impl Shadow {
     pub(super) fn of(memory: &Memory) -> Self {
-        Self { fired: memory.fired, open: memory.open.clone(), sequence: memory.sequence }
+        Self {
+            fired: memory.fired,
+            open: memory.open.clone(),
+            sequence: memory.sequence,
+            youngest: memory.youngest,
+        }
     }
 }
 
@@ -89,7 +95,8 @@ impl Shard {
         self.units = left;
         let puts = pile.into_puts(record::past_key(self.memory.shard, number));
         let open = self.shadow.open.iter().copied().collect();
-        let head = HeadRecord { fired: self.shadow.fired, open, sequence: self.shadow.sequence };
+        let Shadow { fired, sequence, youngest, .. } = self.shadow;
+        let head = HeadRecord { fired, open, sequence, youngest };
         Some(Batch { head, puts })
     }
 
@@ -100,7 +107,10 @@ impl Shard {
             for key in unit.launches {
                 self.flight.release(key, now);
             }
-            done.aborts.extend(unit.aborts);
+            for key in unit.aborts {
+                self.flight.abort(key);
+                done.aborts.push(key);
+            }
             done.replies.extend(unit.reply);
             done.past.extend(unit.changes.into_iter().filter_map(|change| match change {
                 Change::Past(line) => Some(line),
@@ -122,11 +132,8 @@ impl Shadow {
                 self.open.remove(run);
             }
             Change::Run(sequence, _) => self.sequence = self.sequence.max(*sequence),
-            Change::Trigger(_)
-            | Change::Moved(..)
-            | Change::Gone(..)
-            | Change::RunGone(_)
-            | Change::Past(_) => {}
+            Change::Trigger(written) => self.youngest = self.youngest.max(written.0.id.unique),
+            Change::Moved(..) | Change::Gone(..) | Change::RunGone(_) | Change::Past(_) => {}
         }
     }
 }

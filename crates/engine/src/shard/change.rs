@@ -15,7 +15,7 @@ use crate::id::{Birth, Unique};
 use crate::instant::Instant;
 use crate::limits::{RUNS_PER_SHARD_MAX, TRIGGERS_PER_SHARD_MAX};
 use crate::mutant::{self, Mutant};
-use crate::past::{End, Line, Reason};
+use crate::past::{End, Line, Reason, Skipped};
 use crate::schedule::Count;
 use crate::trigger::Definition;
 
@@ -162,7 +162,8 @@ impl Shard {
             generation += 1;
             since = now_here;
             let paused = moved.paused.take().map(|pause| Pause { since: now_here, ..pause });
-            moved = MovedRecord { paused, ..MovedRecord::default() };
+            let held_ms = moved.held_ms;
+            moved = MovedRecord { paused, held_ms, ..MovedRecord::default() };
         }
         moved.cursor = Some(if is_same_schedule { trigger.cursor() } else { now_here });
         let revision = found + 1;
@@ -272,6 +273,7 @@ impl Shard {
         self.take_back(unique, Reason::Superseded, now);
         for run in self.active(unique) {
             if let RunRef::Record(sequence) = run
+                && self.is_unfinished(run)
                 && self.memory.runs[&sequence].state != RunState::Running
             {
                 self.cancel_run(run, now);
@@ -294,20 +296,30 @@ impl Shard {
     }
 
     /// Records every slot up to `until` that is not decided as skipped. A trigger that is paused is so since
-    /// its cursor, and all slots after it were skipped for that.
+    /// its cursor, and all slots after it were skipped for that. After its last run nothing is due.
     fn account(&self, trigger: &Trigger, until: Instant, reason: Reason, now: Now) -> Vec<Change> {
-        if mutant::active(Mutant::ChangeWithoutAccount) || trigger.is_cancelled() {
+        if mutant::active(Mutant::ChangeWithoutAccount)
+            || trigger.is_cancelled()
+            || self.memory.remaining(trigger) == Some(0)
+        {
             return Vec::new();
         }
-        let mut reason = if trigger.is_paused() { Reason::Paused } else { reason };
-        if self.memory.remaining(trigger) == Some(0) {
-            reason = Reason::Limit;
+        if trigger.is_paused() {
+            let first = self.memory.schedule(trigger).next(trigger.cursor());
+            return self.skips(trigger, (first, until), Reason::Paused, now);
         }
-        let first = if trigger.is_paused() {
-            self.memory.schedule(trigger).next(trigger.cursor())
-        } else {
-            self.memory.undecided(trigger).map(|(slot, _)| slot)
-        };
+        let first = self.memory.undecided(trigger).map(|(slot, _)| slot);
+        self.skips(trigger, (first, until), reason, now)
+    }
+
+    /// Skips all slots from the first one on, up to `until`.
+    fn skips(
+        &self,
+        trigger: &Trigger,
+        (first, until): (Option<Instant>, Instant),
+        reason: Reason,
+        now: Now,
+    ) -> Vec<Change> {
         let schedule = self.memory.schedule(trigger);
         let mut lines = Vec::new();
         let mut next = first.filter(|slot| *slot <= until);
@@ -331,39 +343,57 @@ impl Shard {
     /// Takes back what was launched ahead and has not left.
     fn take_back(&mut self, unique: Unique, reason: Reason, now: Now) {
         for run in self.active(unique) {
-            if self.leaves_of(run) <= now.wall || self.has_left(run) {
+            if !self.is_unfinished(run) || self.leaves_of(run) <= now.wall || self.has_left(run) {
                 continue;
             }
-            let is_first = self.number_of(run) == 1 && !self.flight.doubts.contains_key(&run);
-            match run {
-                RunRef::Open(open) if is_first => {
-                    self.drop_attempt(run);
-                    let trigger = self.memory.trigger(unique).expect("an open run's trigger");
-                    let slots = (open.slot, open.slot);
-                    let skipped = self.skipped(trigger, slots, 1, reason, now);
-                    let mut changes = vec![Change::Shut(open), Change::Past(Line::Skip(skipped))];
-                    if let Some(left) = self.memory.remaining(trigger) {
-                        let mut moved = trigger.moved();
-                        moved.remaining = Some(left + 1);
-                        changes.push(Change::Moved(unique, moved));
-                    }
-                    self.enact(Unit::of(changes).by(now.wall));
+            let is_slot = match run {
+                RunRef::Open(_) => true,
+                RunRef::Record(sequence) => self.memory.runs[&sequence].generation.is_some(),
+            };
+            if self.is_untouched(run) {
+                if is_slot {
+                    self.unlaunch(run, reason, now);
                 }
-                RunRef::Record(sequence)
-                    if self.memory.runs[&sequence].state != RunState::Running =>
-                {
-                    // It waits, and has not left under anybody.
-                }
-                RunRef::Open(_) | RunRef::Record(_) => {
-                    // It may have left under a predecessor whose clock was ahead of ours.
-                    let number = self.number_of(run);
-                    let timeout = u64::from(self.record_of(run).webhook.form.timeout_ms);
-                    self.drop_attempt(run);
-                    self.flight.hold(unique, now.steady + timeout);
-                    self.end(run, End::Unknown, number, None, now);
-                }
+            } else if self.is_doubtful(run) {
+                // It may have left under a predecessor whose clock was ahead of ours.
+                let number = self.number_of(run);
+                let timeout = u64::from(self.record_of(run).webhook.form.timeout_ms);
+                self.drop_attempt(run);
+                self.flight.hold(unique, now.steady + timeout);
+                let held = self.held(run).into_iter().collect();
+                self.enact(Unit::of(held).by(now.wall));
+                self.end(run, End::Unknown, number, None, now);
             }
         }
+    }
+
+    /// Skips a slot that was launched and surely has not left.
+    fn unlaunch(&mut self, run: RunRef, reason: Reason, now: Now) {
+        let record = self.record_of(run);
+        self.drop_attempt(run);
+        let mut changes = vec![self.forget(run)];
+        let Some(trigger) = self.memory.trigger(record.trigger) else { return };
+        let generation = record.generation.unwrap_or(trigger.generation);
+        let skipped = self.skipped(trigger, (record.slot, record.slot), 1, reason, now);
+        if !mutant::active(Mutant::TakenBackWithoutRecord) {
+            changes.push(Change::Past(Line::Skip(Skipped { generation, ..skipped })));
+        }
+        if generation == trigger.generation
+            && let Some(left) = self.memory.remaining(trigger)
+            && !mutant::active(Mutant::RemainingKept)
+        {
+            let mut moved = trigger.moved();
+            moved.remaining = Some(left + 1);
+            if left == 0 {
+                // It was to be the last one: nothing after it was looked at when the mark passed.
+                let now_here = self.now_of(Some(trigger), now);
+                let first = self.memory.schedule(trigger).next(trigger.cursor());
+                changes.extend(self.skips(trigger, (first, now_here), reason, now));
+                moved.cursor = Some(now_here);
+            }
+            changes.push(Change::Moved(record.trigger, moved));
+        }
+        self.enact(Unit::of(changes).by(now.wall));
     }
 
     /// Gives every open run of a trigger a record of its own.

@@ -55,6 +55,7 @@ impl Loading {
         let mut memory = Memory::new(shard, cluster);
         memory.apply(&Change::Fired(head.fired));
         memory.sequence = head.sequence;
+        memory.youngest = head.youngest;
         for run in &head.open {
             if !mutant::active(Mutant::RecomputeInsteadOfOpen) {
                 memory.apply(&Change::Open(*run));
@@ -69,7 +70,7 @@ impl Loading {
         let bad = |why: String| LoadError::Draft { key: key.to_owned(), why };
         let draft: Draft =
             serde_json::from_str(record.draft.get()).map_err(|why| bad(why.to_string()))?;
-        let definition = draft.build(record.written).map_err(|fields| {
+        let definition = draft.build(Instant(0)).map_err(|fields| {
             let texts: Vec<String> =
                 fields.iter().map(|field| format!("{}: {}", field.pointer, field.why)).collect();
             bad(texts.join("; "))
@@ -165,16 +166,24 @@ impl Shard {
             }
         }
         for trigger in self.memory.triggers() {
-            if let Some(until) = trigger.moved().paused.and_then(|pause| pause.until) {
+            let moved = trigger.moved();
+            if let Some(until) = moved.paused.and_then(|pause| pause.until) {
                 self.resumes.insert((until, trigger.unique));
             }
+            if let Some(held_ms) = moved.held_ms {
+                self.flight.hold(trigger.unique, now.steady + u64::from(held_ms));
+            }
         }
+        self.unblock_all(now);
     }
 
     /// A run may have left under a predecessor.
     fn doubt(&mut self, run: RunRef, now: Now) {
         let record = self.record_of(run);
-        let timeout = u64::from(record.webhook.form.timeout_ms);
+        let mut timeout = u64::from(record.webhook.form.timeout_ms);
+        if mutant::active(Mutant::NoPatience) {
+            timeout = 0;
+        }
         let trigger = self.memory.trigger(record.trigger);
         let overlap_now = trigger.map_or(record.policy.overlap, |trigger| trigger.policy().overlap);
         let may_overlap = (record.policy.overlap, overlap_now) == (Overlap::Allow, Overlap::Allow);
@@ -202,12 +211,12 @@ impl Shard {
                 continue;
             }
             match record.policy.delivery {
-                Delivery::AtMostOnce => {
+                Delivery::AtMostOnce if !mutant::active(Mutant::AtMostOnceResent) => {
                     let number = self.number_of(run);
                     self.end(run, End::Unknown, number, None, now);
                 }
-                Delivery::AtLeastOnce if self.is_stopping => {}
-                Delivery::AtLeastOnce => {
+                Delivery::AtLeastOnce | Delivery::AtMostOnce if self.is_stopping => {}
+                Delivery::AtLeastOnce | Delivery::AtMostOnce => {
                     self.flight.doubts.remove(&run);
                     self.begin_in_doubt(run, now);
                 }
@@ -228,9 +237,16 @@ impl Shard {
                     let held_back = last?;
                     schedule.last(trigger.cursor(), Instant(held_back.0 - 1))
                 });
-            if let Some(slot) = decided.filter(|_| !trigger.is_paused()) {
+            // Where nothing is due, the mark stands for nothing.
+            let is_due = !trigger.is_paused()
+                && !trigger.is_cancelled()
+                && self.memory.remaining(trigger) != Some(0);
+            if let Some(slot) = decided.filter(|_| is_due) {
                 cursors.push((trigger.unique, slot));
             }
+        }
+        if mutant::active(Mutant::SetBackWithoutCursors) {
+            cursors.clear();
         }
         for (unique, slot) in cursors {
             let mut moved = self.memory.trigger(unique).expect("listed above").moved();

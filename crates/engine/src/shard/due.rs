@@ -102,11 +102,11 @@ impl Shard {
             let (unique, to) = (trigger.unique, skipped.to);
             let mut moved = trigger.moved();
             moved.cursor = Some(to);
-            let mut changes = vec![Change::Past(Line::Skip(skipped)), Change::Fired(mark)];
+            let mut changes = vec![Change::Fired(mark)];
             if !mutant::active(Mutant::NoCursor) {
                 changes.push(Change::Moved(unique, moved));
             }
-            self.enact(Unit::of(changes).by(now.wall));
+            self.skip(skipped, changes, now.wall);
             return self.arm(place);
         }
         self.decide_slot(place, slot, mark, now);
@@ -179,7 +179,9 @@ impl Shard {
             Overlap::Replace => {
                 let unique = trigger.unique;
                 for run in self.active(unique) {
-                    self.cancel_run(run, now);
+                    if self.is_unfinished(run) {
+                        self.cancel_run(run, now);
+                    }
                 }
                 self.launch(place, slot, mark, now);
             }
@@ -194,20 +196,37 @@ impl Shard {
 
     fn skip_overlapping(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
         let skipped = self.skipped(self.memory.at(place), (slot, slot), 1, Reason::Overlap, now);
-        let changes = vec![Change::Past(Line::Skip(skipped)), Change::Fired(mark)];
-        self.enact(Unit::of(changes).by(Instant(now.wall.0 + LAUNCH_LEAD_MS)));
+        let by = Instant(now.wall.0 + LAUNCH_LEAD_MS);
+        self.skip(skipped, vec![Change::Fired(mark)], by);
     }
 
-    /// One run fewer is left, if there is a limit.
-    fn one_fewer(&self, trigger: &Trigger, slot: Instant) -> Option<Change> {
-        let left = self.memory.remaining(trigger)?.saturating_sub(1);
+    /// Skips slots, in the same unit as what passes them.
+    fn skip(&mut self, skipped: Skipped, mut changes: Vec<Change>, by: Instant) {
+        let skip = Change::Past(Line::Skip(skipped));
+        if mutant::active(Mutant::SkipsLater) {
+            self.enact(Unit::of(changes).by(by));
+            return self.enact(Unit::of(vec![skip]).by(by));
+        }
+        changes.push(skip);
+        self.enact(Unit::of(changes).by(by));
+    }
+
+    /// What moves with a launch: one run fewer is left, if there is a limit, and what was held back is no more.
+    fn moved_by(&self, trigger: &Trigger, slot: Instant, now: Now) -> Option<Change> {
         let mut moved = trigger.moved();
-        moved.remaining = Some(left);
+        let is_free = moved.held_ms.is_some() && !self.flight.may_be_at_work(trigger.unique, now);
+        if is_free {
+            moved.held_ms = None;
+        }
+        let left = self.memory.remaining(trigger).map(|left| left.saturating_sub(1));
+        if left.is_some() {
+            moved.remaining = left;
+        }
         // The last one ends the schedule: nothing after it is due.
-        if left == 0 {
+        if left == Some(0) {
             moved.cursor = Some(slot);
         }
-        Some(Change::Moved(trigger.unique, moved))
+        (is_free || left.is_some()).then_some(Change::Moved(trigger.unique, moved))
     }
 
     /// Launches a slot: it is open, and leaves when this is written and its instant has come.
@@ -215,13 +234,11 @@ impl Shard {
         let trigger = self.memory.at(place);
         if self.flight.is_busy() && trigger.policy().delivery == Delivery::AtMostOnce {
             // It would be in doubt after a crash although it could not even leave.
-            let not_before = self.not_before(trigger, mark.0, now);
-            return self.put_aside(place, slot, mark, RunState::Waiting(not_before), now);
+            return self.put_aside(place, slot, mark, RunState::Waiting(mark.0), now);
         }
         let unique = trigger.unique;
         let run = OpenRun { trigger: unique, slot };
-        let leaves = self.not_before(trigger, mark.0, now);
-        let fewer = self.one_fewer(trigger, slot);
+        let fewer = self.moved_by(trigger, slot, now);
         let mut changes = vec![Change::Open(run), Change::Fired(mark)];
         let mut later = None;
         if mutant::active(Mutant::RemainingLater) {
@@ -229,7 +246,7 @@ impl Shard {
         } else {
             changes.extend(fewer);
         }
-        let key = self.flight.begin(RunRef::Open(run), unique, 1, leaves);
+        let key = self.flight.begin(RunRef::Open(run), unique, 1, mark.0);
         let by = Instant((mark.0.0 - LAUNCH_LEAD_MS).max(now.wall.0));
         let mut unit = Unit::of(changes).by(by);
         unit.launches.push(key);
@@ -242,19 +259,11 @@ impl Shard {
         }
     }
 
-    /// When a run of a trigger may leave at the earliest: a predecessor's may be under way still.
-    fn not_before(&self, trigger: &Trigger, leaves: Instant, now: Now) -> Instant {
-        if trigger.policy().overlap == Overlap::Allow {
-            return leaves;
-        }
-        leaves.max(self.flight.held_until(trigger.unique, now))
-    }
-
     /// Makes a run with a record of its own instead of launching it.
     fn put_aside(&mut self, place: u32, slot: Instant, mark: Mark, state: RunState, now: Now) {
         let trigger = self.memory.at(place);
         let run = self.run_record(trigger, slot, mark.0, state);
-        let fewer = self.one_fewer(trigger, slot);
+        let fewer = self.moved_by(trigger, slot, now);
         let sequence = self.memory.sequence + 1;
         let mut changes = vec![Change::Run(sequence, Arc::new(run)), Change::Fired(mark)];
         changes.extend(fewer);

@@ -102,6 +102,8 @@ pub(super) struct Flight {
     pub(super) doubts: BTreeMap<RunRef, u64>,
     /// Triggers of which something may be under way that we do not see, and until when (steady).
     holds: HashMap<Unique, u64>,
+    /// Attempts that are to be broken off once that is written, and whose they are.
+    aborting: BTreeMap<u64, Unique>,
     last_key: u64,
     is_busy: bool,
 }
@@ -176,13 +178,33 @@ impl Flight {
         *held = until.max(*held);
     }
 
+    /// An attempt is broken off.
+    pub(super) fn abort(&mut self, key: u64) {
+        self.aborting.remove(&key);
+    }
+
+    /// Whether something of this trigger may be at work at a receiver although it is ended.
+    pub(super) fn may_be_at_work(&self, trigger: Unique, now: Now) -> bool {
+        self.is_held(trigger, now) || self.aborting.values().any(|aborting| *aborting == trigger)
+    }
+
+    /// Whether nothing of this trigger leaves.
+    fn is_held(&self, trigger: Unique, now: Now) -> bool {
+        self.holds.get(&trigger).is_some_and(|until| *until > now.steady)
+    }
+
     /// Until when nothing of this trigger leaves, by the wall clock.
-    pub(super) fn held_until(&self, trigger: Unique, now: Now) -> Instant {
-        let left = self.holds.get(&trigger).map_or(0, |until| until.saturating_sub(now.steady));
-        if left == 0 {
-            return Instant::FIRST;
+    fn held_until(&self, trigger: Unique, now: Now) -> Instant {
+        let until = self.holds.get(&trigger).copied().unwrap_or_default();
+        now.wall.after(Duration::from_millis(until.saturating_sub(now.steady)))
+    }
+
+    /// An attempt leaves later.
+    fn put_off(&mut self, key: u64, leaves: Instant) {
+        if let Some(attempt) = self.tries.get_mut(&key) {
+            attempt.leaves = leaves;
+            self.leaving.insert((leaves, key));
         }
-        now.wall.after(Duration::from_millis(left))
     }
 
     fn key_of(&self, run: RunRef) -> Option<u64> {
@@ -198,8 +220,9 @@ impl Flight {
         let leaving = self.leaving.first().map(|(at, _)| *at);
         let waiting = self.waiting.first().map(|(at, _)| *at);
         let opened = self.opened.front().map(|(since, _)| steady(since + OPEN_MS_MAX + 1));
-        let ripe = |until: &&u64| **until > now.steady;
-        let doubts = self.doubts.values().filter(ripe).min().map(|until| steady(*until));
+        // One that was left alone for long enough waits for another one of its trigger to end.
+        let doubts = self.doubts.values().filter(|until| **until > now.steady).min();
+        let doubts = doubts.map(|until| steady(*until));
         [leaving, waiting, opened, doubts].into_iter().flatten()
     }
 }
@@ -228,7 +251,12 @@ impl Shard {
             if number == 1 && !is_doubtful && self.is_too_late(run, &policy, now) {
                 self.flight.remove(key);
                 self.end(run, End::Expired, number, None, now);
-            } else if policy.overlap != Overlap::Allow && self.flight.has_others_left(trigger) {
+            } else if policy.overlap != Overlap::Allow && self.flight.is_held(trigger, now) {
+                self.flight.put_off(key, self.flight.held_until(trigger, now));
+            } else if policy.overlap != Overlap::Allow
+                && self.flight.has_others_left(trigger)
+                && !mutant::active(Mutant::BesideOthers)
+            {
                 self.flight.blocked.insert((trigger, key));
             } else {
                 let attempt = self.flight.tries.get_mut(&key).expect("looked at above");
@@ -395,18 +423,15 @@ impl Shard {
         now: Now,
         unit: &mut Unit,
     ) -> (Unique, Finished) {
-        self.flight.doubts.remove(&run);
+        unit.changes.push(self.forget(run));
         let (unique, slot, generation, mut attempts, sequence) = match run {
             RunRef::Open(open) => {
-                unit.changes.push(Change::Shut(open));
                 let generation =
                     self.memory.trigger(open.trigger).map(|trigger| trigger.generation);
                 (open.trigger, open.slot, generation, Vec::new(), None)
             }
             RunRef::Record(sequence) => {
-                let record = Arc::clone(&self.memory.runs[&sequence]);
-                self.flight.unwait(sequence, &record);
-                unit.changes.push(Change::RunGone(sequence));
+                let record = &self.memory.runs[&sequence];
                 let demanded = record.generation.is_none().then_some(sequence);
                 let attempts = record.attempts.clone();
                 (record.trigger, record.slot, record.generation, attempts, demanded)
@@ -441,15 +466,21 @@ impl Shard {
     pub(super) fn cancel_run(&mut self, run: RunRef, now: Now) {
         let mut unit = Unit::default().by(now.wall);
         let mut number = self.number_of(run);
+        let doubt = self.flight.doubts.get(&run).copied();
+        let mut may_be_at_work = doubt.is_some();
         if let Some(key) = self.flight.key_of(run)
             && let Some(attempt) = self.flight.remove(key)
         {
             number = attempt.number;
             if attempt.phase == Phase::Left {
                 unit.aborts.push(key);
+                self.flight.aborting.insert(key, attempt.trigger);
+                may_be_at_work = true;
             }
         }
-        let doubt = self.flight.doubts.get(&run).copied();
+        if may_be_at_work {
+            unit.changes.extend(self.held(run));
+        }
         let (unique, finished) = self.close(run, End::Cancelled, number, None, now, &mut unit);
         if let Some(until) = doubt {
             self.flight.hold(unique, until);
@@ -457,6 +488,14 @@ impl Shard {
         unit.changes.push(Change::Past(Line::Run(finished)));
         self.enact(unit);
         self.unblock(unique, now);
+    }
+
+    /// A run is ended that may still be at work at its receiver: a successor has to know that.
+    pub(super) fn held(&self, run: RunRef) -> Option<Change> {
+        let record = self.record_of(run);
+        let mut moved = self.memory.trigger(record.trigger)?.moved();
+        moved.held_ms = Some(record.webhook.form.timeout_ms.max(moved.held_ms.unwrap_or(0)));
+        Some(Change::Moved(record.trigger, moved))
     }
 
     /// Something of this trigger has ended: what waited for that may go on.
@@ -479,7 +518,20 @@ impl Shard {
             .map(|(_, sequence)| *sequence)
             .collect();
         for sequence in queued {
-            self.start(sequence, now);
+            // One that starts may end at once, and that may have started or ended this one.
+            if self.flight.queued.contains(&(unique, sequence)) {
+                self.start(sequence, now);
+            }
+        }
+    }
+
+    /// Starts what waits for others of its trigger that ended before anybody noticed.
+    pub(super) fn unblock_all(&mut self, now: Now) {
+        let mut triggers: Vec<Unique> =
+            self.flight.queued.iter().map(|(unique, _)| *unique).collect();
+        triggers.dedup();
+        for unique in triggers {
+            self.unblock(unique, now);
         }
     }
 
@@ -512,13 +564,10 @@ impl Shard {
             return;
         }
         let number = record.attempt + 1;
-        let mut leaves = record.leaves.max(self.flight.held_until(unique, now));
-        if policy.overlap == Overlap::Allow {
-            leaves = record.leaves;
-        }
-        if let RunState::Waiting(at) | RunState::Backoff(at) = record.state {
-            leaves = leaves.max(at);
-        }
+        let leaves = match record.state {
+            RunState::Waiting(at) | RunState::Backoff(at) => record.leaves.max(at),
+            RunState::Queued | RunState::Running => record.leaves,
+        };
         let key = self.flight.begin(run, unique, number, leaves);
         let record = RunRecord { state: RunState::Running, attempt: number, ..(*record).clone() };
         self.write_run(run, record, Some(key), now);
@@ -565,6 +614,47 @@ impl Shard {
         }
     }
 
+    /// Whether a run has not ended.
+    pub(super) fn is_unfinished(&self, run: RunRef) -> bool {
+        match run {
+            RunRef::Open(open) => self.memory.open.contains(&open),
+            RunRef::Record(sequence) => self.memory.runs.contains_key(&sequence),
+        }
+    }
+
+    /// Whether no attempt of a run can have left, under this owner or another.
+    pub(super) fn is_untouched(&self, run: RunRef) -> bool {
+        if self.flight.doubts.contains_key(&run) {
+            return false;
+        }
+        match self.flight.key_of(run).map(|key| &self.flight.tries[&key]) {
+            Some(attempt) => {
+                attempt.number == 1 && !attempt.is_doubtful && attempt.phase != Phase::Left
+            }
+            None => self.number_of(run) == 0,
+        }
+    }
+
+    /// Whether an attempt of a run may have left under a predecessor, and nobody knows what came of it.
+    pub(super) fn is_doubtful(&self, run: RunRef) -> bool {
+        let key = self.flight.key_of(run);
+        self.flight.doubts.contains_key(&run)
+            || key.is_some_and(|key| self.flight.tries[&key].is_doubtful)
+    }
+
+    /// Takes a run out of head or records, and out of what waits.
+    pub(super) fn forget(&mut self, run: RunRef) -> Change {
+        self.flight.doubts.remove(&run);
+        match run {
+            RunRef::Open(open) => Change::Shut(open),
+            RunRef::Record(sequence) => {
+                let record = Arc::clone(&self.memory.runs[&sequence]);
+                self.flight.unwait(sequence, &record);
+                Change::RunGone(sequence)
+            }
+        }
+    }
+
     /// The number of the attempt that is under way, or was last.
     pub(super) fn number_of(&self, run: RunRef) -> u32 {
         if let Some(key) = self.flight.key_of(run) {
@@ -591,11 +681,8 @@ impl Shard {
             record.attempt -= 1;
         }
         let (number, unique) = (record.attempt, record.trigger);
-        let leaves = if record.policy.overlap == Overlap::Allow {
-            record.leaves
-        } else {
-            record.leaves.max(self.flight.held_until(unique, now))
-        };
+        let early = mutant::active(Mutant::EarlyAtSuccessor);
+        let leaves = if early { now.wall } else { record.leaves };
         let key = self.flight.begin(run, unique, number, leaves);
         let sequence = self.write_run(run, record, Some(key), now);
         self.flight.by_run.remove(&run);

@@ -24,7 +24,7 @@ use crate::webhook::Webhook;
 pub const FORMAT: Format = Format(1);
 
 /// The mark and the open runs.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadRecord {
     /// Every slot that leaves at or before this is decided.
     pub fired: Mark,
@@ -32,6 +32,15 @@ pub struct HeadRecord {
     pub open: Vec<OpenRun>,
     /// The last sequence number given to a run.
     pub sequence: u64,
+    /// The last unique part given to a trigger, which may be gone.
+    #[serde(with = "text")]
+    pub youngest: Unique,
+}
+
+impl Default for HeadRecord {
+    fn default() -> Self {
+        Self { fired: Mark::default(), open: Vec::new(), sequence: 0, youngest: Unique(0) }
+    }
 }
 
 /// A place in the order in which slots leave.
@@ -93,6 +102,10 @@ pub struct MovedRecord {
     /// It will never fire again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled: Option<Instant>,
+    /// A run that was ended may still be at work at its receiver: whoever takes over holds the next one back
+    /// for so long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_ms: Option<u32>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]

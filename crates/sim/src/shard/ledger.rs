@@ -1,0 +1,434 @@
+//! The ledger: where every slot is, by what is in the store and nothing else.
+//!
+//! After each batch that landed the ledger looks at what the batch changed, and at the head. It knows the
+//! schedule of every generation that there ever was, asks it for its slots one by one, and finds each that
+//! is decided in exactly one place: open in the head, in a record of its own, or past. It shares no code
+//! with the engine but the schedule and the form of the records.
+
+mod account;
+pub mod catch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+
+use engine::id::{Birth, RunId, Unique};
+use engine::instant::Instant;
+use engine::limits::OPEN_RUNS_MAX;
+use engine::past::{End, Finished, Line, Reason, Segment};
+use engine::record::decode;
+use engine::schedule::Schedule;
+use engine::shard::record::{
+    self, HeadRecord, Mark, MovedRecord, OpenRun, RunRecord, TriggerRecord,
+};
+use engine::shard::{Batch, Put};
+use engine::trigger::{Definition, Draft};
+
+use super::promise::Promise;
+use super::shelf::{CLUSTER, SHARD};
+use super::witness::Witness;
+use catch::Missed;
+
+/// A slot of a generation of a trigger's schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Slot {
+    /// Whose.
+    pub trigger: Unique,
+    /// By which schedule.
+    pub generation: u32,
+    /// When.
+    pub at: Instant,
+}
+
+/// A run: of a slot, or on demand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Run {
+    /// Of this slot.
+    Slot(Slot),
+    /// On demand, by its trigger and number.
+    Demand(Unique, u64),
+}
+
+/// Where a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In the head.
+    Open,
+    /// In a record of its own.
+    Record(u64),
+    /// Past: it ended.
+    Ended(End),
+    /// Past: it was skipped.
+    Skipped(Reason),
+}
+
+/// A schedule that counts, or counted.
+pub struct Generation {
+    /// Its slots.
+    pub schedule: Schedule,
+    name: Box<str>,
+    /// The next slot that was not seen decided, and when it leaves.
+    next: Option<(Instant, Instant)>,
+    /// Slots that were launched, if there is a limit.
+    launched: BTreeSet<Instant>,
+    is_over: bool,
+}
+
+/// A trigger, as it is in the store.
+pub struct Seen {
+    /// What was written.
+    pub record: TriggerRecord,
+    /// What it means.
+    pub definition: Definition,
+    /// What moved.
+    pub moved: MovedRecord,
+}
+
+/// What was found wrong.
+pub type Broken = (Promise, String);
+
+/// Where everything is.
+#[derive(Default)]
+pub struct Ledger {
+    /// Triggers in the store.
+    pub triggers: BTreeMap<Unique, Seen>,
+    /// Records of unfinished runs in the store.
+    pub runs: BTreeMap<u64, RunRecord>,
+    /// Open runs in the store.
+    pub open: BTreeSet<OpenRun>,
+    /// The mark.
+    pub fired: Mark,
+    generations: BTreeMap<(Unique, u32), Generation>,
+    places: BTreeMap<Run, Place>,
+    /// What happened.
+    pub counts: Counts,
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counts {
+    /// Batches that landed.
+    pub commits: u64,
+    /// Slots that were skipped.
+    pub skipped: u64,
+    /// Runs that ended.
+    pub ended: u64,
+}
+
+impl Generation {
+    /// When a slot leaves: never as late as the next one.
+    pub fn leaves(&self, slot: Instant) -> Instant {
+        let leaves = self.schedule.leaves_at(slot, &self.name);
+        self.schedule.next(slot).map_or(leaves, |next| leaves.min(Instant(next.0 - 1)))
+    }
+
+    fn step(&mut self, after: Instant) {
+        self.next = self.schedule.next(after).map(|slot| (slot, self.leaves(slot)));
+    }
+
+    /// Whether its last run was had before this slot.
+    fn is_used_up(&self, slot: Instant) -> bool {
+        let limit = self.schedule.limit().map(|limit| limit.get());
+        limit.is_some_and(|limit| self.launched.len() as u64 >= limit)
+            && self.launched.last().is_some_and(|last| slot > *last)
+    }
+}
+
+impl Seen {
+    fn cursor(&self) -> Instant {
+        self.moved.cursor.unwrap_or(self.record.since)
+    }
+}
+
+impl Ledger {
+    /// The schedule of a generation.
+    pub fn generation(&self, trigger: Unique, number: u32) -> Option<&Generation> {
+        self.generations.get(&(trigger, number))
+    }
+
+    /// Where a run is.
+    pub fn place(&self, run: Run) -> Option<Place> {
+        self.places.get(&run).copied()
+    }
+
+    /// A run of a slot that is open.
+    pub fn opened(&self, open: OpenRun) -> Option<Run> {
+        let generation = self.triggers.get(&open.trigger)?.record.generation;
+        Some(Run::Slot(Slot { trigger: open.trigger, generation, at: open.slot }))
+    }
+
+    /// A run that has a record.
+    pub fn recorded(sequence: u64, record: &RunRecord) -> Run {
+        match record.generation {
+            Some(generation) => {
+                Run::Slot(Slot { trigger: record.trigger, generation, at: record.slot })
+            }
+            None => Run::Demand(record.trigger, sequence),
+        }
+    }
+
+    /// The id that a run of a slot has.
+    pub fn id_of(slot: Slot) -> RunId {
+        let letters = Birth::Slot(slot.generation).letters(CLUSTER);
+        RunId { shard: SHARD, trigger: slot.trigger, slot: slot.at, letters }
+    }
+
+    /// Looks at a batch that has just landed.
+    pub fn landed(
+        &mut self,
+        batch: &Batch,
+        missed: &Missed,
+        witness: &Witness,
+    ) -> Result<(), Broken> {
+        self.counts.commits += 1;
+        let mut moves = Moves::default();
+        let mut lines = Vec::new();
+        for put in &batch.puts {
+            self.read(put, &mut moves, &mut lines, witness)?;
+        }
+        self.read_head(&batch.head, &mut moves)?;
+        for line in &lines {
+            self.file(line, &mut moves)?;
+        }
+        catch::check(self, missed, &moves, &lines)?;
+        self.move_all(moves, witness)?;
+        self.check_decided()?;
+        self.check_limits()
+    }
+
+    fn read(
+        &mut self,
+        put: &Put,
+        moves: &mut Moves,
+        lines: &mut Vec<Line>,
+        witness: &Witness,
+    ) -> Result<(), Broken> {
+        let (key, value) = match put {
+            Put::Value(key, value) => (key, Some(value.as_slice())),
+            Put::Gone(key) => (key, None),
+        };
+        let mut parts = key.rsplit('/');
+        let (name, kind) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        if key.starts_with("name/") {
+            return Ok(());
+        }
+        match kind {
+            "trigger" => self.read_trigger(name.parse().expect("an id"), value, moves, witness),
+            "moved" => {
+                let Some(value) = value else { return Ok(()) };
+                let unique = name.parse().expect("an id");
+                match self.triggers.get_mut(&unique) {
+                    Some(seen) => seen.moved = body(value),
+                    None => _ = moves.early.insert(unique, body(value)),
+                }
+                Ok(())
+            }
+            "run" => self.read_run(name.parse().expect("a number"), value, moves),
+            "past" => {
+                let value = value.expect("the past is never taken back");
+                lines.extend(Segment::from_bytes(value).expect("a segment").lines);
+                Ok(())
+            }
+            _ => Err((Promise::OnePlace, format!("nobody knows the key {key}"))),
+        }
+    }
+
+    fn read_trigger(
+        &mut self,
+        unique: Unique,
+        value: Option<&[u8]>,
+        moves: &mut Moves,
+        witness: &Witness,
+    ) -> Result<(), Broken> {
+        moves.changed.insert(unique);
+        let former = self.triggers.remove(&unique);
+        let Some(value) = value else {
+            if let Some(former) = former {
+                let until = witness.deleted_at(unique).unwrap_or(Instant::FIRST);
+                let until = until.max(former.cursor());
+                moves.over.push((unique, former.record.generation, until, former.moved.cancelled));
+            }
+            return Ok(());
+        };
+        let record: TriggerRecord = body(value);
+        let draft: Draft = serde_json::from_str(record.draft.get()).expect("a draft");
+        let definition = draft.build(Instant(0)).map_err(|faults| {
+            (Promise::NoPanic, format!("a stored draft is refused: {faults:?}"))
+        })?;
+        let number = record.generation;
+        if let Some(former) = former.as_ref().filter(|former| former.record.generation != number) {
+            let cancelled = former.moved.cancelled;
+            moves.over.push((unique, former.record.generation, record.since, cancelled));
+        }
+        let moved = moves.early.remove(&unique);
+        let moved = moved.or(former.map(|former| former.moved)).unwrap_or_default();
+        self.generations.entry((unique, number)).or_insert_with(|| {
+            let (schedule, name) = (definition.schedule.clone(), definition.name.clone());
+            let (launched, next) = (BTreeSet::new(), None);
+            let mut made = Generation { schedule, name, next, launched, is_over: false };
+            made.step(record.since);
+            made
+        });
+        self.triggers.insert(unique, Seen { record, definition, moved });
+        Ok(())
+    }
+
+    fn read_run(
+        &mut self,
+        sequence: u64,
+        value: Option<&[u8]>,
+        moves: &mut Moves,
+    ) -> Result<(), Broken> {
+        let former = self.runs.remove(&sequence);
+        if let Some(former) = &former {
+            moves.from.push(Self::recorded(sequence, former));
+        }
+        let Some(value) = value else { return Ok(()) };
+        let record: RunRecord = body(value);
+        let run = Self::recorded(sequence, &record);
+        if let Some(former) = &former {
+            let is_same = Self::recorded(sequence, former) == run;
+            let steps = i64::from(record.attempt) - i64::from(former.attempt);
+            if !is_same || !(-1..=1).contains(&steps) {
+                let what = format!("{run:?}: {former:?} became {record:?}");
+                return Err((Promise::NumbersGrow, what));
+            }
+        } else {
+            moves.fresh.push(run);
+        }
+        moves.to.push((run, Place::Record(sequence)));
+        self.runs.insert(sequence, record);
+        Ok(())
+    }
+
+    fn read_head(&mut self, head: &HeadRecord, moves: &mut Moves) -> Result<(), Broken> {
+        if head.open.len() > OPEN_RUNS_MAX {
+            return Err((Promise::FitsRoom, format!("{} runs are open", head.open.len())));
+        }
+        let open: BTreeSet<OpenRun> = head.open.iter().copied().collect();
+        for shut in self.open.difference(&open) {
+            // A trigger may have changed since it was launched, or be gone.
+            let run = self.places.range(all_of(*shut)).find(|(run, place)| {
+                let is_slot = matches!(run, Run::Slot(slot) if slot.at == shut.slot);
+                is_slot && **place == Place::Open
+            });
+            moves.from.extend(run.map(|(run, _)| *run));
+        }
+        for launched in open.difference(&self.open) {
+            let Some(run) = self.opened(*launched) else {
+                return Err((
+                    Promise::OnePlace,
+                    format!("{launched:?} is open and has no trigger"),
+                ));
+            };
+            moves.to.push((run, Place::Open));
+            moves.fresh.push(run);
+        }
+        (self.open, self.fired) = (open, head.fired);
+        Ok(())
+    }
+
+    fn file(&mut self, line: &Line, moves: &mut Moves) -> Result<(), Broken> {
+        match line {
+            Line::Run(finished) => {
+                self.counts.ended += 1;
+                moves.to.push((run_of(finished), Place::Ended(finished.end)));
+            }
+            Line::Skip(skip) => {
+                let wrong = |what: &str| Err((Promise::RangesCount, format!("{what}: {skip:?}")));
+                let Some(generation) = self.generations.get(&(skip.trigger, skip.generation))
+                else {
+                    return wrong("a skip of no schedule");
+                };
+                let (mut slots, mut after) = (Vec::new(), Instant(skip.from.0 - 1));
+                while let Some(at) = generation.schedule.next(after).filter(|at| *at <= skip.to) {
+                    slots.push(at);
+                    after = at;
+                }
+                let bounds = (slots.first().copied(), slots.last().copied());
+                if bounds != (Some(skip.from), Some(skip.to)) {
+                    return wrong("no slots there");
+                }
+                if slots.len() as u64 != skip.count {
+                    return wrong(&format!("{} slots there", slots.len()));
+                }
+                self.counts.skipped += skip.count;
+                let (trigger, generation) = (skip.trigger, skip.generation);
+                moves.to.extend(slots.into_iter().map(|at| {
+                    let run = Run::Slot(Slot { trigger, generation, at });
+                    (run, Place::Skipped(skip.reason))
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    fn move_all(&mut self, moves: Moves, witness: &Witness) -> Result<(), Broken> {
+        for run in &moves.from {
+            self.places.remove(run);
+            self.count_launch(*run, false);
+        }
+        for (run, place) in moves.to {
+            if let Some(former) = self.places.insert(run, place) {
+                let is_past = matches!(former, Place::Ended(_) | Place::Skipped(_));
+                let promise = if is_past { Promise::OneState } else { Promise::OnePlace };
+                return Err((promise, format!("{run:?} is {former:?}, and {place:?}")));
+            }
+            self.count_launch(run, !matches!(place, Place::Skipped(_)));
+            witness.check_record(run, place)?;
+        }
+        if let Some(lost) = moves.from.iter().find(|run| !self.places.contains_key(run)) {
+            return Err((Promise::OnePlace, format!("{lost:?} is nowhere any more")));
+        }
+        for (trigger, generation, until, cancelled) in moves.over {
+            self.close(trigger, generation, cancelled.unwrap_or(until))?;
+        }
+        Ok(())
+    }
+
+    fn count_launch(&mut self, run: Run, is_launched: bool) {
+        let Run::Slot(slot) = run else { return };
+        let Some(generation) = self.generations.get_mut(&(slot.trigger, slot.generation)) else {
+            return;
+        };
+        if !is_launched {
+            generation.launched.remove(&slot.at);
+        } else if generation.schedule.limit().is_some() {
+            generation.launched.insert(slot.at);
+        }
+    }
+}
+
+/// What a batch moves.
+#[derive(Default)]
+struct Moves {
+    /// Runs that are no longer where they were.
+    from: Vec<Run>,
+    /// Runs that are somewhere now.
+    to: Vec<(Run, Place)>,
+    /// Runs that were not there before, or were open.
+    fresh: Vec<Run>,
+    /// Triggers whose text was written.
+    changed: BTreeSet<Unique>,
+    /// Schedules that no longer count, up to when they did, and when they were cancelled.
+    over: Vec<(Unique, u32, Instant, Option<Instant>)>,
+    /// What moved of triggers that come later in the batch.
+    early: BTreeMap<Unique, MovedRecord>,
+}
+
+fn body<T: serde::de::DeserializeOwned>(value: &[u8]) -> T {
+    decode(value, record::FORMAT).expect("what the engine writes can be read")
+}
+
+fn run_of(finished: &Finished) -> Run {
+    let trigger = finished.trigger;
+    match (finished.generation, finished.sequence) {
+        (Some(generation), _) => Run::Slot(Slot { trigger, generation, at: finished.slot }),
+        (None, sequence) => Run::Demand(trigger, sequence.expect("a run on demand has a number")),
+    }
+}
+
+/// All generations of a slot, and those of slots between.
+fn all_of(open: OpenRun) -> RangeInclusive<Run> {
+    let slot = |generation, at| Run::Slot(Slot { trigger: open.trigger, generation, at });
+    slot(0, open.slot)..=slot(u32::MAX, open.slot)
+}

@@ -1,0 +1,121 @@
+//! What the ledger asks after each batch: is all there that must be, and no more?
+
+use engine::id::{Birth, RunId, Unique};
+use engine::instant::Instant;
+use engine::shard::record::Mark;
+
+use super::super::promise::Promise;
+use super::super::shelf::CLUSTER;
+use super::{Broken, Ledger, Place, Run, Slot};
+
+impl Ledger {
+    /// Every slot up to `until` of a schedule that no longer counts was decided.
+    pub(super) fn close(
+        &mut self,
+        trigger: Unique,
+        number: u32,
+        until: Instant,
+    ) -> Result<(), Broken> {
+        while let Some(generation) = self.generations.get_mut(&(trigger, number)) {
+            let Some((at, _)) = generation.next.filter(|(at, _)| *at <= until) else { break };
+            if generation.is_used_up(at) {
+                break;
+            }
+            let run = Run::Slot(Slot { trigger, generation: number, at });
+            if !self.places.contains_key(&run) {
+                return Err((Promise::OnePlace, format!("{run:?} was left out of a change")));
+            }
+            generation.step(at);
+        }
+        if let Some(generation) = self.generations.get_mut(&(trigger, number)) {
+            generation.is_over = true;
+        }
+        Ok(())
+    }
+
+    /// Every slot up to the mark, and up to its trigger's cursor, is somewhere.
+    pub(super) fn check_decided(&mut self) -> Result<(), Broken> {
+        let fired = self.fired;
+        for (unique, seen) in &self.triggers {
+            let number = seen.record.generation;
+            let generation = self.generations.get_mut(&(*unique, number)).expect("seen");
+            while let Some((at, leaves)) = generation.next {
+                let is_decided = at <= seen.cursor() || Mark(leaves, *unique) <= fired;
+                let is_paused = seen.moved.paused.as_ref().is_some_and(|pause| at > pause.since);
+                let is_cancelled = seen.moved.cancelled.is_some_and(|since| at > since);
+                if !is_decided || is_paused || is_cancelled || generation.is_used_up(at) {
+                    break;
+                }
+                let run = Run::Slot(Slot { trigger: *unique, generation: number, at });
+                if !self.places.contains_key(&run) {
+                    let what = format!("{run:?} is decided and nowhere; mark {fired:?}");
+                    return Err((Promise::OnePlace, what));
+                }
+                generation.step(at);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is left of each limit is what was not launched.
+    pub(super) fn check_limits(&self) -> Result<(), Broken> {
+        for (unique, seen) in &self.triggers {
+            let number = seen.record.generation;
+            let generation = &self.generations[&(*unique, number)];
+            let Some(limit) = generation.schedule.limit().map(|limit| limit.get()) else {
+                continue;
+            };
+            let (launched, left) =
+                (generation.launched.len() as u64, seen.moved.remaining.unwrap_or(limit));
+            if launched + left != limit {
+                let what = format!("{unique}: {launched} launched, {left} left of {limit}");
+                return Err((Promise::LimitIsExact, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing that left long ago by this clock is undecided.
+    pub fn check_up_to(&self, wall: Instant) -> Result<(), Broken> {
+        for (unique, seen) in &self.triggers {
+            let generation = &self.generations[&(*unique, seen.record.generation)];
+            let is_quiet = seen.moved.paused.is_some() || seen.moved.cancelled.is_some();
+            if let Some((at, leaves)) = generation.next
+                && leaves <= wall
+                && !is_quiet
+                && !generation.is_used_up(at)
+            {
+                return Err((Promise::NothingUndecided, format!("{unique} at {at}, at {wall}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything has ended, and every schedule that is over was accounted for.
+    pub fn check_end(&self) -> Result<(), Broken> {
+        let unfinished =
+            self.places.iter().find(|(_, place)| matches!(place, Place::Open | Place::Record(_)));
+        if let Some((run, place)) = unfinished {
+            return Err((Promise::NothingIsStuck, format!("{run:?} is {place:?} in the end")));
+        }
+        let lost = self.generations.iter().find(|((trigger, number), generation)| {
+            let is_current =
+                self.triggers.get(trigger).is_some_and(|seen| seen.record.generation == *number);
+            !is_current && !generation.is_over
+        });
+        match lost {
+            Some((which, _)) => Err((Promise::OnePlace, format!("{which:?} was lost"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether there is a run on demand with this id.
+    pub fn has_demanded(&self, id: RunId) -> bool {
+        let trigger = id.trigger;
+        let mut runs = self.places.range(Run::Demand(trigger, 0)..=Run::Demand(trigger, u64::MAX));
+        runs.any(|(run, _)| {
+            let Run::Demand(_, sequence) = *run else { return false };
+            Birth::Demand(sequence).letters(CLUSTER) == id.letters
+        })
+    }
+}

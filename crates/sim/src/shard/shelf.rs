@@ -1,0 +1,68 @@
+//! The store, as far as one shard sees it: keys and values, a head, and a number that grows.
+//!
+//! A batch lands whole or not at all. Who may land one is not a matter of this simulation: the chain is
+//! tried by the other one.
+
+use std::collections::BTreeMap;
+
+use engine::id::ShardId;
+use engine::shard::record::{self, HeadRecord};
+use engine::shard::{Batch, LoadError, Loading, Now, Put, Shard};
+
+/// The shard that is simulated.
+pub const SHARD: ShardId = ShardId(7);
+
+/// The cluster that it belongs to.
+pub const CLUSTER: u64 = 0x5eed;
+
+/// What is in the store.
+#[derive(Default)]
+pub struct Shelf {
+    /// Everything but the head.
+    pub entries: BTreeMap<String, Vec<u8>>,
+    /// The head.
+    pub head: HeadRecord,
+    /// How often the head was written.
+    pub number: u64,
+}
+
+impl Shelf {
+    /// Writes a batch.
+    pub fn land(&mut self, batch: &Batch) {
+        for put in &batch.puts {
+            match put {
+                Put::Value(key, value) => {
+                    self.entries.insert(key.clone(), value.clone());
+                }
+                Put::Gone(key) => {
+                    self.entries.remove(key);
+                }
+            }
+        }
+        self.head = batch.head.clone();
+        self.number += 1;
+    }
+
+    /// Gives the shard a new owner, who reads everything.
+    pub fn claim(&mut self, now: Now) -> Result<Shard, LoadError> {
+        self.number += 1;
+        let mut loading = Loading::begin(SHARD, CLUSTER, &self.head);
+        for (key, value) in self.below(&record::triggers(SHARD)) {
+            loading.trigger(key, value)?;
+        }
+        for (key, value) in self.below(&record::moved(SHARD)) {
+            loading.moved(key, value)?;
+        }
+        for (key, value) in self.below(&record::runs(SHARD)) {
+            loading.run(key, value)?;
+        }
+        Ok(loading.finish(now))
+    }
+
+    fn below(&self, prefix: &str) -> impl Iterator<Item = (&str, &[u8])> {
+        let from = self.entries.range(prefix.to_owned()..);
+        let prefix = prefix.to_owned();
+        from.take_while(move |(key, _)| key.starts_with(&prefix))
+            .map(|(key, value)| (key.as_str(), value.as_slice()))
+    }
+}

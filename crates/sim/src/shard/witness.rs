@@ -1,0 +1,331 @@
+//! The witness: sees everything that leaves and every command that is acknowledged.
+//!
+//! It compares each departure with what is in the store at that moment, and remembers what people were
+//! told, so that it can say when something leaves that should not, or when a word is not kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::id::{RunId, Unique};
+use engine::instant::Instant;
+use engine::past::End;
+use engine::policy::{Delivery, Overlap, Policy};
+use engine::shard::Departure;
+use engine::shard::record::{OpenRun, RunRecord, RunState};
+
+use super::ledger::{Broken, Ledger, Place, Run};
+use super::promise::Promise;
+use super::shelf::{CLUSTER, SHARD};
+
+/// An attempt that left.
+#[derive(Debug, Clone)]
+struct Trip {
+    attempt: u32,
+    /// When it is over at the receiver, in true time.
+    ends: u64,
+    /// Whether anything reached the receiver.
+    has_reached: bool,
+    /// Whether the receiver took it.
+    is_taken: bool,
+    /// Whether it may be beside others.
+    may_overlap: bool,
+    /// Whose it was: the so-manieth owner's.
+    owner: u64,
+}
+
+/// What a receiver makes of an attempt.
+#[derive(Debug, Clone, Copy)]
+pub struct Fate {
+    /// When it is over, in true time.
+    pub ends: u64,
+    /// Whether anything reaches the receiver.
+    pub has_reached: bool,
+    /// Whether the receiver takes it.
+    pub is_taken: bool,
+}
+
+/// Slots that must not leave any more.
+#[derive(Debug, Clone)]
+struct Quiet {
+    /// Those that leave after this,
+    from: Instant,
+    /// and are not after this,
+    to: Option<Instant>,
+    /// and are of this generation or an older one.
+    generation: u32,
+}
+
+/// What people were told about a trigger.
+#[derive(Debug, Clone, Default)]
+struct Word {
+    revision: u64,
+    is_paused: bool,
+    is_cancelled: bool,
+    is_deleted: bool,
+    /// A deletion was asked for.
+    is_going: bool,
+}
+
+/// Everything that left, and every word that was given.
+#[derive(Default)]
+pub struct Witness {
+    trips: BTreeMap<Run, Vec<Trip>>,
+    /// The last attempts of each trigger: which, of whom.
+    last: BTreeMap<Unique, BTreeSet<Run>>,
+    ids: BTreeMap<RunId, Run>,
+    is_once: BTreeMap<Run, bool>,
+    quiet: BTreeMap<Unique, Vec<Quiet>>,
+    resumed: BTreeMap<Unique, (u64, Instant)>,
+    words: BTreeMap<Unique, Word>,
+    deleted: BTreeMap<Unique, Instant>,
+    /// How many left.
+    pub departures: u64,
+}
+
+/// What is in the store about a run that leaves.
+struct Found {
+    run: Run,
+    policy: Policy,
+    attempt: u32,
+    id: RunId,
+    leaves: Instant,
+}
+
+impl Witness {
+    /// An attempt leaves, by an owner whose wall clock says this.
+    pub fn left(
+        &mut self,
+        departure: &Departure,
+        ledger: &Ledger,
+        wall: Instant,
+        at: u64,
+        owner: u64,
+    ) -> Result<(Run, Overlap), Broken> {
+        self.departures += 1;
+        let Some(found) = find(departure, ledger) else {
+            return Err((Promise::WrittenFirst, format!("{departure:?} is not in the store")));
+        };
+        let run = found.run;
+        let wrong = |promise, what: &str| Err((promise, format!("{run:?}: {what}: {departure:?}")));
+        if found.attempt != departure.attempt {
+            return wrong(Promise::WrittenFirst, &format!("attempt {} is stored", found.attempt));
+        }
+        if departure.run != found.id || *self.ids.entry(found.id).or_insert(run) != run {
+            return wrong(Promise::OneId, &found.id.to_string());
+        }
+        if wall < found.leaves || departure.leaves != found.leaves {
+            return wrong(Promise::NotBeforeItsInstant, &format!("{} at {wall}", found.leaves));
+        }
+        let trips = self.trips.get(&run).map(Vec::as_slice).unwrap_or_default();
+        if trips.iter().any(|trip| trip.attempt >= departure.attempt) {
+            return wrong(Promise::NumbersGrow, &format!("after {trips:?}"));
+        }
+        let is_once = found.policy.delivery == Delivery::AtMostOnce;
+        let is_once = *self.is_once.entry(run).or_insert(is_once);
+        if is_once && trips.iter().any(|trip| trip.has_reached) {
+            return wrong(Promise::AtMostOnce, &format!("after {trips:?}"));
+        }
+        if trips.is_empty() && self.is_quiet(run, found.leaves) {
+            return wrong(Promise::QuietIsQuiet, &format!("at {wall}"));
+        }
+        if found.policy.overlap != Overlap::Allow
+            && let Some(other) = self.under_way(departure.run.trigger, at, owner)
+        {
+            return wrong(Promise::NoOverlap, &format!("beside {other:?}"));
+        }
+        Ok((run, found.policy.overlap))
+    }
+
+    /// What will become of an attempt that has just left.
+    pub fn meets(&mut self, run: Run, attempt: u32, overlap: Overlap, owner: u64, fate: Fate) {
+        let Fate { ends, has_reached, is_taken } = fate;
+        let may_overlap = overlap == Overlap::Allow;
+        let trip = Trip { attempt, ends, has_reached, is_taken, may_overlap, owner };
+        self.trips.entry(run).or_default().push(trip);
+        self.last.entry(trigger_of(run)).or_default().insert(run);
+    }
+
+    /// The last attempt of a run was broken off.
+    pub fn aborted(&mut self, run: Run, at: u64) {
+        if let Some(trip) = self.trips.get_mut(&run).and_then(|trips| trips.last_mut()) {
+            trip.ends = trip.ends.min(at);
+        }
+    }
+
+    /// A run of this trigger that is at its receiver. One that was allowed to be beside others when it left
+    /// is known to this owner if it, or its predecessor, let it go: a trigger that was changed since is held
+    /// back for that long, but not through a second take-over.
+    fn under_way(&mut self, trigger: Unique, at: u64, owner: u64) -> Option<Run> {
+        let last = self.last.get_mut(&trigger)?;
+        let trips = &self.trips;
+        last.retain(|run| trips[run].iter().any(|trip| trip.has_reached && trip.ends > at));
+        let counts = |trip: &Trip| {
+            let is_known = !trip.may_overlap || trip.owner + 1 >= owner;
+            trip.has_reached && trip.ends > at && is_known
+        };
+        last.iter().find(|run| trips[run].iter().any(counts)).copied()
+    }
+
+    fn is_quiet(&self, run: Run, leaves: Instant) -> bool {
+        let Run::Slot(slot) = run else { return false };
+        let quiet = self.quiet.get(&slot.trigger);
+        quiet.into_iter().flatten().any(|quiet| {
+            leaves > quiet.from
+                && quiet.to.is_none_or(|to| slot.at <= to)
+                && slot.generation <= quiet.generation
+        })
+    }
+
+    /// Whether what is recorded of a run is what happened.
+    pub(super) fn check_record(&self, run: Run, place: Place) -> Result<(), Broken> {
+        let trips = self.trips.get(&run).map(Vec::as_slice).unwrap_or_default();
+        let is_true = match place {
+            Place::Open | Place::Record(_) => true,
+            Place::Ended(End::Succeeded) => trips.iter().any(|trip| trip.is_taken),
+            Place::Ended(End::Failed | End::Dead) => !trips.is_empty(),
+            Place::Ended(End::Cancelled | End::Unknown) => true,
+            Place::Ended(End::Expired) | Place::Skipped(_) => trips.is_empty(),
+        };
+        if is_true {
+            return Ok(());
+        }
+        Err((Promise::RecordsAreTrue, format!("{run:?} is {place:?} after {trips:?}")))
+    }
+
+    /// When a trigger was deleted, by the clock of whoever did it.
+    pub fn deleted_at(&self, trigger: Unique) -> Option<Instant> {
+        self.deleted.get(&trigger).copied()
+    }
+}
+
+/// What people ask, and are told.
+impl Witness {
+    /// Somebody asks that a trigger be resumed.
+    pub fn resuming(&mut self, trigger: Unique, ticket: u64, wall: Instant) {
+        self.resumed.insert(trigger, (ticket, wall));
+        self.words.entry(trigger).or_default().is_paused = false;
+        for quiet in self.quiet.get_mut(&trigger).into_iter().flatten() {
+            if quiet.generation == u32::MAX {
+                quiet.to = Some(quiet.to.map_or(wall, |to| to.min(wall)));
+            }
+        }
+    }
+
+    /// Somebody asks that a trigger be cancelled.
+    pub fn cancelling(&mut self, trigger: Unique, ticket: u64) {
+        self.resumed.insert(trigger, (ticket, Instant::LAST));
+        self.words.entry(trigger).or_default().is_paused = false;
+    }
+
+    /// Somebody asks that a trigger be deleted.
+    pub fn deleting(&mut self, trigger: Unique, wall: Instant) {
+        self.deleted.insert(trigger, wall);
+        self.words.entry(trigger).or_default().is_going = true;
+    }
+
+    /// Somebody was told that a trigger has this revision.
+    pub fn was_written(&mut self, trigger: Unique, revision: u64) {
+        let word = self.words.entry(trigger).or_default();
+        word.revision = word.revision.max(revision);
+    }
+
+    /// Somebody was told that the schedule of a trigger has changed.
+    pub fn was_changed(&mut self, trigger: Unique, generation: u32, from: Instant) {
+        self.quiet.entry(trigger).or_default().push(Quiet { from, to: None, generation });
+    }
+
+    /// Somebody was told that a trigger is paused.
+    pub fn was_paused(
+        &mut self,
+        trigger: Unique,
+        ticket: u64,
+        from: Instant,
+        until: Option<Instant>,
+    ) {
+        let resumed = self.resumed.get(&trigger).filter(|(later, _)| *later > ticket);
+        let resumed = resumed.map(|(_, wall)| *wall);
+        let to = [until, resumed].into_iter().flatten().min();
+        let generation = u32::MAX;
+        self.quiet.entry(trigger).or_default().push(Quiet { from, to, generation });
+        self.words.entry(trigger).or_default().is_paused = to.is_none();
+    }
+
+    /// Somebody was told that a trigger never fires again.
+    pub fn was_cancelled(&mut self, trigger: Unique, from: Instant) {
+        let generation = u32::MAX - 1;
+        self.quiet.entry(trigger).or_default().push(Quiet { from, to: None, generation });
+        let word = self.words.entry(trigger).or_default();
+        (word.is_cancelled, word.is_paused) = (true, false);
+    }
+
+    /// Somebody was told that a trigger is gone.
+    pub fn was_deleted(&mut self, trigger: Unique, from: Instant) {
+        self.was_cancelled(trigger, from);
+        self.words.entry(trigger).or_default().is_deleted = true;
+    }
+
+    /// Whether every word is kept.
+    pub fn check_words(&self, ledger: &Ledger) -> Result<(), Broken> {
+        for (trigger, word) in &self.words {
+            let seen = ledger.triggers.get(trigger);
+            let is_kept = match seen {
+                None => word.is_going || word.revision == 0,
+                Some(_) if word.is_deleted => false,
+                Some(seen) => {
+                    seen.record.revision >= word.revision
+                        && (!word.is_paused || seen.moved.paused.is_some())
+                        && (!word.is_cancelled || seen.moved.cancelled.is_some())
+                }
+            };
+            if !is_kept {
+                let moved = seen.map(|seen| &seen.moved);
+                let what = format!("{trigger}: {word:?}, but {moved:?}");
+                return Err((Promise::AcknowledgedHolds, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody was told that a run on demand has this id.
+    pub fn was_started(&self, id: RunId, ledger: &Ledger) -> Result<(), Broken> {
+        if ledger.has_demanded(id) {
+            return Ok(());
+        }
+        Err((Promise::AcknowledgedHolds, format!("{id} was started, and is nowhere")))
+    }
+}
+
+fn trigger_of(run: Run) -> Unique {
+    match run {
+        Run::Slot(slot) => slot.trigger,
+        Run::Demand(trigger, _) => trigger,
+    }
+}
+
+/// What the store says about an attempt: its run is open, or has a record that says that it is under way.
+fn find(departure: &Departure, ledger: &Ledger) -> Option<Found> {
+    let trigger = departure.run.trigger;
+    let records = || {
+        ledger.runs.iter().filter(|(_, record)| {
+            let is_it = record.trigger == trigger && record.slot == departure.slot;
+            is_it && record.state == RunState::Running
+        })
+    };
+    let id_of = |(sequence, record): (&u64, &RunRecord)| record.id(SHARD, *sequence, CLUSTER);
+    let named = records().find(|found| id_of(*found) == departure.run);
+    let open = OpenRun { trigger, slot: departure.slot };
+    if named.is_none() && ledger.open.contains(&open) {
+        let run = ledger.opened(open)?;
+        let Run::Slot(slot) = run else { return None };
+        let leaves = ledger.generation(trigger, slot.generation)?.leaves(slot.at);
+        let policy = ledger.triggers.get(&trigger)?.definition.policy;
+        return Some(Found { run, policy, attempt: 1, id: Ledger::id_of(slot), leaves });
+    }
+    let found = named.or_else(|| records().find(|(_, record)| record.generation.is_some()))?;
+    let (id, (sequence, record)) = (id_of(found), found);
+    let run = Ledger::recorded(*sequence, record);
+    let leaves = match run {
+        Run::Slot(slot) => ledger.generation(trigger, slot.generation)?.leaves(slot.at),
+        Run::Demand(..) => record.leaves,
+    };
+    Some(Found { run, policy: record.policy, attempt: record.attempt, id, leaves })
+}
