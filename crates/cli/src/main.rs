@@ -3,6 +3,7 @@
 //! What was typed is read in [`args`]; each verb is a function in a file of its own; how it ends is
 //! told by [`exit`] and nowhere else.
 //!
+//! - [`bench`](mod@bench): `watchbell bench`
 //! - [`check`]: `watchbell store check`, shown by [`report`]
 //! - [`cron`]: `watchbell cron next` and `cron explain`
 //! - [`dev`]: `watchbell dev`
@@ -10,6 +11,7 @@
 //! - [`progress`], [`table`]: what people see meanwhile, and afterwards
 
 mod args;
+mod bench;
 mod check;
 mod cron;
 mod dev;
@@ -43,6 +45,7 @@ async fn main() -> ExitCode {
 
 async fn run(verb: Verb) -> Result<(), Ending> {
     match verb {
+        Verb::Bench { verb } => bench::bench(&verb).await,
         Verb::Dev(typed) => dev::dev(&typed).await,
         Verb::Store { verb: StoreVerb::Check(typed) } => {
             check::check(&typed.url, typed.measure_for(), typed.output).await
