@@ -66,6 +66,11 @@ impl Look {
         Self { at_us: wall_us(), processes, busy_us: busy_us() }
     }
 
+    /// What the first process had done since it was started.
+    pub(super) fn total_us(&self) -> u64 {
+        self.processes.first().map_or(0, |process| process.total_us)
+    }
+
     /// What was done since.
     pub(super) fn since(self, before: &Self) -> Spent {
         let elapsed_us = self.at_us.saturating_sub(before.at_us).max(1);
