@@ -77,6 +77,11 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: StoreVerb,
     },
+    /// Measure how fast, how punctual and how large Watchbell is on this machine
+    Bench {
+        #[command(subcommand)]
+        verb: crate::bench::args::BenchVerb,
+    },
     /// Read cron patterns: when they come, and what they mean
     Cron {
         #[command(subcommand)]
@@ -277,7 +282,7 @@ impl From<LogLevel> for tracing::Level {
 }
 
 /// What stands below every help text.
-fn with_exit_codes(examples: &str) -> String {
+pub(crate) fn with_exit_codes(examples: &str) -> String {
     let codes: Vec<_> =
         Exit::ALL.iter().map(|exit| format!("  {}  {}", exit.code(), exit.meaning())).collect();
     format!("Examples:\n{examples}\n\nExit codes:\n{}", codes.join("\n"))

@@ -3,6 +3,7 @@
 //! What was typed is read in [`args`]; each verb is a function in a file of its own; how it ends is
 //! told by [`exit`] and nowhere else.
 //!
+//! - [`bench`](mod@bench): `watchbell bench`
 //! - [`check`]: `watchbell store check`, shown by [`report`]
 //! - [`cron`]: `watchbell cron next` and `cron explain`
 //! - [`dev`]: `watchbell dev`
@@ -14,6 +15,7 @@
 //! - [`progress`], [`table`]: what people see meanwhile, and afterwards
 
 mod args;
+mod bench;
 mod check;
 mod create;
 mod cron;
@@ -56,6 +58,7 @@ async fn main() -> ExitCode {
 
 async fn run(verb: Verb) -> Result<(), Ending> {
     match verb {
+        Verb::Bench { verb } => bench::bench(&verb).await,
         Verb::Dev(typed) => dev::dev(&typed).await,
         Verb::Trigger { verb } => run_trigger(verb).await,
         Verb::Run { verb: RunVerb::List(typed) } => run::list(typed).await,
