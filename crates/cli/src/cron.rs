@@ -45,7 +45,7 @@ pub(crate) fn next(typed: &NextArgs) -> Result<(), Ending> {
 
 /// Says what a pattern means.
 pub(crate) fn explain(typed: &ExplainArgs) -> Result<(), Ending> {
-    let (zone, spec) = read(&typed.pattern)?;
+    let (_, spec) = read(&typed.pattern)?;
     let mut out = io::stdout().lock();
     match &spec {
         Spec::Cron(local) => {
