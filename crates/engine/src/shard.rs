@@ -30,7 +30,8 @@
 //! - `memory`: what a shard knows, and the only place where that changes
 //! - `due`: which slots fire
 //! - `change`: what commands do
-//! - `flight`: attempts, from launch to past
+//! - `flight`: attempts, from launch to past; `leave`: how they leave and end; `wait`: what waits
+//! - `run`: questions about a run that is not finished
 //! - `doubt`: what a predecessor left
 //! - `batch`: what is written together
 
@@ -40,8 +41,11 @@ pub mod command;
 mod doubt;
 mod due;
 mod flight;
+mod leave;
 mod memory;
 pub mod record;
+mod run;
+mod wait;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -55,7 +59,7 @@ pub use batch::{Batch, Put, Room};
 use command::Done;
 pub use doubt::{LoadError, Loading};
 use flight::Flight;
-pub use flight::{Departure, Report};
+pub use leave::{Departure, Report};
 use memory::{Change, Memory};
 
 /// What time it is.
