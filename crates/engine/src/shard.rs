@@ -196,10 +196,10 @@ impl Shard {
         Census { scheduled, paused, cancelled, idle }
     }
 
-    /// Somebody was not there for a while, and slots that were due before are missed.
+    /// Somebody was not there for a while, or the clock was set, and slots that were due before are missed;
+    /// those that are due after are not, whatever the clock showed meanwhile.
     pub fn awake(&mut self, now: Now) {
-        let missed = Instant(now.wall.0 - crate::limits::MISSED_AFTER_MS);
-        self.missed_until = self.missed_until.max(missed);
+        self.missed_until = Instant(now.wall.0 - crate::limits::MISSED_AFTER_MS);
     }
 
     /// When to call [`Shard::step`] or [`Shard::depart`] again, unless something happens before.
