@@ -16,8 +16,6 @@ use tokio::task::JoinSet;
 /// A call, as it arrived.
 #[derive(Debug, Clone)]
 pub(crate) struct Heard {
-    /// Which of the receiver's doors it came through.
-    pub(crate) door: usize,
     pub(crate) path: String,
     pub(crate) run: String,
     /// As it is written: RFC 3339.
@@ -73,10 +71,10 @@ impl Receiver {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(async {
                 let mut tasks = JoinSet::new();
-                for door in 0..doors {
+                for _ in 0..doors {
                     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                     bound_in.send(listener.local_addr().unwrap()).unwrap();
-                    tasks.spawn(accept(listener, door, Arc::clone(&rule), Arc::clone(&book)));
+                    tasks.spawn(accept(listener, Arc::clone(&rule), Arc::clone(&book)));
                 }
                 let _ = stopped.await;
             });
@@ -115,14 +113,14 @@ fn lock(heard: &Mutex<Vec<Heard>>) -> MutexGuard<'_, Vec<Heard>> {
     heard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: TcpListener, door: usize, rule: Rule, heard: Arc<Mutex<Vec<Heard>>>) {
+async fn accept(listener: TcpListener, rule: Rule, heard: Arc<Mutex<Vec<Heard>>>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 if let Ok((stream, _)) = accepted {
                     let _ = stream.set_nodelay(true);
-                    connections.spawn(talk(stream, door, Arc::clone(&rule), Arc::clone(&heard)));
+                    connections.spawn(talk(stream, Arc::clone(&rule), Arc::clone(&heard)));
                 }
             }
             Some(_) = connections.join_next() => {}
@@ -131,9 +129,9 @@ async fn accept(listener: TcpListener, door: usize, rule: Rule, heard: Arc<Mutex
 }
 
 /// One connection, until either side ends it.
-async fn talk(mut stream: TcpStream, door: usize, rule: Rule, heard: Arc<Mutex<Vec<Heard>>>) {
+async fn talk(mut stream: TcpStream, rule: Rule, heard: Arc<Mutex<Vec<Heard>>>) {
     let mut bytes = Vec::new();
-    while let Some(call) = read(&mut stream, &mut bytes, door).await {
+    while let Some(call) = read(&mut stream, &mut bytes).await {
         let reply = rule(&call);
         let place = {
             let mut heard = lock(&heard);
@@ -165,9 +163,9 @@ async fn talk(mut stream: TcpStream, door: usize, rule: Rule, heard: Arc<Mutex<V
                 return;
             }
             Reply::Flood => {
-                let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+                let begin = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
                 let chunk = [b"2000\r\n".as_slice(), &[b'x'; 0x2000], b"\r\n"].concat();
-                if stream.write_all(head).await.is_ok() {
+                if stream.write_all(begin).await.is_ok() {
                     while stream.write_all(&chunk).await.is_ok() {}
                 }
                 return;
@@ -177,7 +175,7 @@ async fn talk(mut stream: TcpStream, door: usize, rule: Rule, heard: Arc<Mutex<V
 }
 
 /// The next request of a connection.
-async fn read(stream: &mut TcpStream, bytes: &mut Vec<u8>, door: usize) -> Option<Heard> {
+async fn read(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<Heard> {
     let head_len = loop {
         if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
             break at + 4;
@@ -190,7 +188,6 @@ async fn read(stream: &mut TcpStream, bytes: &mut Vec<u8>, door: usize) -> Optio
     let mut lines = head.lines();
     let path = lines.next()?.split(' ').nth(1)?.to_owned();
     let mut call = Heard {
-        door,
         path,
         run: String::new(),
         slot: String::new(),
