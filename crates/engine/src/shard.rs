@@ -200,6 +200,10 @@ impl Shard {
     /// those that are due after are not, whatever the clock showed meanwhile.
     pub fn awake(&mut self, now: Now) {
         self.missed_until = Instant(now.wall.0 - crate::limits::MISSED_AFTER_MS);
+        // What was to be written soon by a clock that was ahead is to be written now.
+        for by in self.units.iter_mut().map(|unit| &mut unit.by).chain([&mut self.due_by]) {
+            *by = by.map(|by| by.min(now.wall));
+        }
     }
 
     /// When to call [`Shard::step`] or [`Shard::depart`] again, unless something happens before.
