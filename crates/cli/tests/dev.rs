@@ -13,8 +13,8 @@ mod dev {
     mod stop;
     mod verdict;
 
-    #[path = "../../../server/tests/server/receiver.rs"]
+    #[path = "../../../server/tests/server/node/receiver.rs"]
     mod receiver;
-    #[path = "../../../server/tests/server/wait.rs"]
+    #[path = "../../../server/tests/server/node/wait.rs"]
     mod wait;
 }

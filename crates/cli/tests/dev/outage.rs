@@ -1,11 +1,14 @@
 //! Some seconds without a process: every slot is accounted for.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use client::Timestamp;
 use client::account::{Account, Fate, Reason};
 use client::spec::{CatchUp, TriggerSpec};
 use client::trigger::PauseRequest;
+use rustix::process::Signal;
 use store::machine::{Machine, System};
 
 use super::process::{Dev, MACHINE, PATIENCE, place};
@@ -18,9 +21,43 @@ const POLICIES: [(&str, CatchUp); 3] =
 /// How many missed slots of `all` run.
 const CAP: u64 = 2;
 
+/// How long nobody is there.
+const LENGTH: Duration = Duration::from_secs(6);
+
 #[tokio::test]
-async fn explain_accounts_for_every_slot_of_an_outage() {
+async fn explain_accounts_for_every_slot_while_there_was_no_process() {
     let _machine = MACHINE.read().await;
+    explain_accounts(async |dev: Dev, data: &Path| {
+        dev.kill();
+        pass(LENGTH).await;
+        Dev::start(data)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn explain_accounts_for_every_slot_while_the_process_was_suspended() {
+    let _machine = MACHINE.read().await;
+    let receiver = explain_accounts(async |dev: Dev, _: &Path| {
+        dev.signal(Signal::STOP);
+        pass(LENGTH).await;
+        dev.signal(Signal::CONT);
+        dev
+    })
+    .await;
+    for (name, _) in POLICIES {
+        let slots = receiver.slots(&format!("/{name}"));
+        let once: BTreeSet<&String> = slots.iter().collect();
+        assert_eq!(once.len(), slots.len(), "nothing was in doubt: {slots:?}");
+    }
+}
+
+async fn pass(length: Duration) {
+    let end = now() + length;
+    until("some seconds pass", PATIENCE, || async { (now() >= end).then_some(()) }).await;
+}
+
+async fn explain_accounts(outage: impl AsyncFnOnce(Dev, &Path) -> Dev) -> Receiver {
     let receiver = Receiver::start(1, |_| Reply::FINE);
     let (_dir, data) = place();
     let dev = Dev::start(&data);
@@ -35,11 +72,8 @@ async fn explain_accounts_for_every_slot_of_an_outage() {
     for (name, _) in POLICIES {
         heard_after(&receiver, name, begun).await;
     }
-    dev.kill();
-    let outage_ends = now() + Duration::from_secs(6);
-    until("some seconds pass", PATIENCE, || async { (now() >= outage_ends).then_some(()) }).await;
-
-    let dev = Dev::start(&data);
+    let outage_ends = now() + LENGTH;
+    let dev = outage(dev, &data).await;
     let started = now();
     for (name, catch_up) in POLICIES {
         heard_after(&receiver, name, started).await;
@@ -59,6 +93,7 @@ async fn explain_accounts_for_every_slot_of_an_outage() {
         assert_eq!(told, heard, "{name}");
     }
     dev.stop().await;
+    receiver
 }
 
 fn now() -> Timestamp {

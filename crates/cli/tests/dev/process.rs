@@ -86,10 +86,8 @@ impl Dev {
         self.child.wait().unwrap();
     }
 
-    /// Tells it to stop.
-    pub(super) fn tell_to_stop(&self) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, Signal::TERM).unwrap();
+    pub(super) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Waits for its end.
@@ -105,7 +103,7 @@ impl Dev {
     /// Stops it in order, and expects that all was well.
     pub(super) async fn stop(mut self) -> Duration {
         let begun = Stopwatch::start();
-        self.tell_to_stop();
+        self.signal(Signal::TERM);
         let status = self.end().await;
         assert_eq!(status.code(), Some(0), "{}", self.log());
         begun.elapsed()

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use engine::id::TriggerId;
 use tokio::task::JoinSet;
 
-use super::node::World;
+use super::world::World;
 
 #[tokio::test]
 async fn triggers_that_are_made_at_once_have_different_ids() {

@@ -4,7 +4,7 @@ use client::spec::CatchUp;
 use client::trigger::PauseRequest;
 use engine::id::{ProjectId, ShardId};
 
-use super::node::{HOUR_MS, MINUTE_MS, Running, World, catching_up};
+use super::world::{HOUR_MS, MINUTE_MS, Running, World, catching_up};
 
 #[track_caller]
 fn check_once(slots: &[String]) {
