@@ -262,7 +262,8 @@ impl Actor {
     async fn act(&mut self, client: &Client) -> bool {
         tokio::time::sleep(Duration::from_millis(20 + self.random.below(100))).await;
         let (fires, paused) = (self.those(Expected::Fires), self.those(Expected::Paused));
-        let dice = self.random.below(100);
+        let is_enough = fires.len() >= TRIGGERS / ACTORS;
+        let dice = if is_enough { self.random.below(100) } else { 60 + self.random.below(40) };
         let one = self.random.pick(if dice < 60 { &fires } else { &paused }).cloned();
         let Some(name) = one.filter(|_| dice < 80) else { return self.create(client).await };
         match dice {
