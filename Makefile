@@ -6,7 +6,7 @@
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## Run the main job: for now, check a fresh file store
+run: ## Run the main job: watchbell dev, with its data in ./watchbell-data
 	@scripts/need run
 	@cargo build --release --package watchbell
 	@scripts/run

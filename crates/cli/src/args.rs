@@ -1,13 +1,19 @@
 //! The command line, as it is typed.
 //!
 //! Nothing here decides anything: URLs stay text until a verb reads them, so that a password in one
-//! is never repeated by the parser's own messages.
+//! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`]
+//! and [`run`].
+
+pub(crate) mod run;
+pub(crate) mod trigger;
 
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use engine::schedule::cron::Dialect;
 
+use self::run::{RunVerb, SchedulerVerb};
+use self::trigger::TriggerVerb;
 use crate::exit::Exit;
 
 /// Longest measurement, in seconds.
@@ -19,20 +25,31 @@ const CRON_COUNT_MAX: i64 = 10_000;
 /// Watchbell: rings on time, takes turns, and lets exactly one hold the watch
 #[derive(Debug, Parser)]
 #[command(version, after_help = with_exit_codes(
-    "  watchbell store check file:./watchbell-data\n  \
-       watchbell store dump file:./watchbell-data\n  \
+    "  watchbell trigger create --name hello --cron '*/5 * * * * *' --webhook http://127.0.0.1:8000/x\n  \
+       watchbell trigger explain hello\n  \
+       watchbell store check file:./watchbell-data\n  \
        watchbell cron next '*/15 9-17 * * MON-FRI' --tz Europe/Berlin"
 ))]
 pub(crate) struct Args {
     /// How much to tell on stderr about what goes on inside
     #[arg(
         long,
+        alias = "log",
         global = true,
         value_name = "LEVEL",
-        env = "WATCHBELL_LOG",
+        env = "WATCHBELL_LOG_LEVEL",
         default_value = "warn"
     )]
-    pub(crate) log: LogLevel,
+    pub(crate) log_level: LogLevel,
+    /// How to tell it: lines for people, or JSON objects for programs
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        env = "WATCHBELL_LOG_FORMAT",
+        default_value = "text"
+    )]
+    pub(crate) log_format: LogFormat,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -40,6 +57,21 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Dev(DevArgs),
+    /// Make triggers, and ask what became of them
+    Trigger {
+        #[command(subcommand)]
+        verb: TriggerVerb,
+    },
+    /// Look at runs
+    Run {
+        #[command(subcommand)]
+        verb: RunVerb,
+    },
+    /// Look after the scheduler as a whole
+    Scheduler {
+        #[command(subcommand)]
+        verb: SchedulerVerb,
+    },
     /// Examine a store, and look into it
     Store {
         #[command(subcommand)]
@@ -216,6 +248,12 @@ pub(crate) enum Output {
     /// For people
     Table,
     /// For programs
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
     Json,
 }
 

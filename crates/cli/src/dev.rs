@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,18 +78,19 @@ fn config(typed: &DevArgs, at: SocketAddr) -> Config {
     }
 }
 
-/// The three lines to try next.
-fn tell(at: SocketAddr, data: &PathBuf) -> io::Result<()> {
+/// Where it is, and the three lines to try next, in the words by which this program was started.
+fn tell(at: SocketAddr, data: &Path) -> io::Result<()> {
     let mut out = io::stdout().lock();
+    let program = std::env::args().next().unwrap_or_else(|| "watchbell".to_owned());
     let server = if at.port() == 7400 { String::new() } else { format!(" --server http://{at}") };
-    writeln!(out, "watchbell listens on http://{at} and keeps its data in {}", data.display())?;
-    writeln!(out, "In a second terminal:")?;
+    writeln!(out, "Watchbell listens on http://{at} and keeps its data in {}.", data.display())?;
+    writeln!(out, "Try this in a second terminal; it rings at its own door every five seconds:\n")?;
     writeln!(
         out,
-        "  watchbell trigger create --name hello --cron '*/5 * * * * *' --webhook http://{at}/livez --method GET{server}"
+        "  {program} trigger create --name hello --cron '*/5 * * * * *' --method GET --webhook http://{at}/livez{server}"
     )?;
-    writeln!(out, "  watchbell trigger explain hello{server}")?;
-    writeln!(out, "  watchbell run list{server}")?;
+    writeln!(out, "  {program} trigger explain hello{server}")?;
+    writeln!(out, "  {program} run list{server}\n")?;
     out.flush()
 }
 

@@ -128,7 +128,7 @@ pub struct Attempt {
     /// What went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What the receiver said.
+    /// What the receiver said. Lists leave it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<String>,
 }

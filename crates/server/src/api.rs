@@ -4,14 +4,14 @@
 //! with the wire types of `client`. Every error, whoever finds it, is a problem (RFC 9457) that says what to
 //! do; every answer carries the id under which the request stands in the log.
 //!
-//! - [`serve`]: connections, and how they end
-//! - [`guard`]: what holds for every request
-//! - [`trigger`], [`replace`], [`run`], [`history`], [`explain`], [`system`]: what can be asked
-//! - [`body`], [`query`]: reading requests
-//! - [`read`], [`segment`]: reading the store
-//! - [`account`]: what became of each slot
-//! - [`convert`]: from the engine's types to the wire
-//! - [`problem`]: what is said when something is wrong
+//! - `serve`: connections, and how they end
+//! - `guard`: what holds for every request
+//! - `trigger`, `replace`, `run`, `history`, `explain`, `system`: what can be asked
+//! - `body`, `query`: reading requests
+//! - `read`, `segment`: reading the store
+//! - `account`: what became of each slot
+//! - `convert`: from the engine's types to the wire
+//! - `problem`: what is said when something is wrong
 
 mod account;
 mod body;

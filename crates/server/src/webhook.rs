@@ -12,22 +12,22 @@
 //! delays others:
 //!
 //! - a host begins with a small window of attempts under way, which grows with each answer and shrinks with each
-//!   silence ([`host`]): a dead host holds a few places, not all of its limit;
+//!   silence (`host`): a dead host holds a few places, not all of its limit;
 //! - hosts that answer have half of a sender's places to themselves: however many dead hosts there are, they
-//!   share the other half ([`sender`]);
+//!   share the other half (`sender`);
 //! - a host that stays silent is left alone for a while, and its calls come back at once
 //!   ([`engine::breaker`]).
 //!
 //! **The right to act.** Between the commit that launched a run and the moment when its request leaves, the
 //! session may have lapsed. So the permit is asked at the last moment, in the call that hands the first bytes to
-//! the operating system ([`wire`]). If it says no, nothing leaves.
+//! the operating system (`wire`). If it says no, nothing leaves.
 //!
 //! **Whom we talk to** is judged for each connection by [`guard`]; `HTTP_PROXY` and its like are not read, because
 //! a proxy would connect where nobody has judged. Redirects are not followed for the same reason.
 //!
-//! The life of a call: [`sender`] queues it and finds a place → [`attempt`] takes a rested connection or has
-//! [`dial`] make one ([`name`], [`guard`], [`tls`]) → [`request`] writes it down → [`wire`] lets it out →
-//! the answer is read up to its limit → the connection goes back to its [`host`].
+//! The life of a call: `sender` queues it and finds a place → `attempt` takes a rested connection or has
+//! `dial` make one (`name`, [`guard`], `tls`) → `request` writes it down → `wire` lets it out →
+//! the answer is read up to its limit → the connection goes back to its `host`.
 
 mod attempt;
 mod connection;

@@ -3,5 +3,13 @@
 //! One binary, so that it links once; one module per idea.
 
 mod server {
+    mod answer;
+    mod api;
+    mod bound;
+    mod desk;
+    mod forbidden;
     mod node;
+    mod receiver;
+    mod tls;
+    mod webhook;
 }

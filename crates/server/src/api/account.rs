@@ -275,6 +275,3 @@ fn totals(rows: &[Row]) -> Totals {
     }
     totals
 }
-
-#[cfg(test)]
-mod tests;

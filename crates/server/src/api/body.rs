@@ -6,7 +6,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use engine::limits::REQUEST_BYTES_MAX;
 use engine::trigger::BadField;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_path_to_error::{Path, Segment};
 
 use super::problem::Refusal;
@@ -79,6 +79,14 @@ fn check_type(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    // An array of the values alone would be taken too, and nobody means that.
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    if first.is_some_and(|first| *first != b'{')
+        && serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
+    {
+        let why = "it is a JSON object: {…}".to_owned();
+        return Err(Refusal::fields([BadField { pointer: String::new(), why }]));
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let read = serde_path_to_error::deserialize(&mut json);
     let value = read.map_err(|error| {

@@ -98,9 +98,11 @@ async fn gather<'a>(
     }
     let mut walk = Walk::new(store, id.shard, None, SEGMENTS_READ_MAX);
     let mut lines: Vec<Line> = Vec::new();
+    let mut is_whole = false;
     while let Some(batch) = walk.next().await? {
         // Nothing is recorded much before its slot, nor before its trigger was made.
         if batch.is_before(window.from.max(stored.record.created)) {
+            is_whole = true;
             break;
         }
         let own = batch.lines.into_iter().map(|(_, line)| line);
@@ -109,7 +111,7 @@ async fn gather<'a>(
     // With more unfinished runs than are read, any slot may be among the rest.
     let read_back_to = match after {
         Some(_) => Some(Instant::LAST),
-        None if walk.is_cut() => walk.oldest(),
+        None if walk.is_cut() && !is_whole => Some(walk.reaches_back_to()),
         None => None,
     };
     Ok(Evidence {

@@ -61,8 +61,8 @@ fn told(mut response: Response, id: &str) -> Response {
         None if is_error => {
             let mut plain = Refusal::of_status(response.status()).into_response();
             let told = plain.extensions_mut().remove::<Told>().expect("a refusal is told");
-            let media_type = plain.headers().get(CONTENT_TYPE).cloned();
-            response.headers_mut().extend(media_type.map(|value| (CONTENT_TYPE, value)));
+            let media_type = HeaderValue::from_static(client::problem::MEDIA_TYPE);
+            response.headers_mut().insert(CONTENT_TYPE, media_type);
             told.0
         }
         None => return response,

@@ -81,7 +81,7 @@ impl List {
     fn push(&mut self, run: Run) {
         let wanted = self.state.is_none_or(|state| state == run.state);
         if wanted && self.items.iter().all(|item| item.id != run.id) {
-            self.items.push(run);
+            self.items.push(brief(run));
         }
     }
 
@@ -142,7 +142,8 @@ impl List {
             }
             for (lines, line) in batch.lines {
                 if self.is_full() {
-                    let next = place.map(|place| Cursor::Past(place).text());
+                    let place = Place { batch: batch.name, lines: lines - 1 };
+                    let next = Some(Cursor::Past(place).text());
                     return Ok(Json(Page { items: self.items, next }));
                 }
                 place = Some(Place { batch: batch.name.clone(), lines });
@@ -167,23 +168,16 @@ pub(super) async fn list(State(desk): State<Desk>, uri: Uri) -> Result<Json<Page
     let state = query.word("state", &RunState::ALL, RunState::as_str)?;
     let before = query.text("cursor").map(|text| parse_before(text).ok_or_else(bad_cursor));
     let before = before.transpose()?;
-    let mut all: Vec<Row> = Vec::new();
+    let mut top = Top { rows, state, before, found: Vec::new() };
     for shard in (0..desk.shards()).map(ShardId) {
-        all.extend(latest_of(&desk, shard).await?);
-        let mut seen = HashSet::new();
-        all.retain(|row| {
-            let wanted = state.is_none_or(|state| state == row.run.state);
-            let older = before.as_ref().is_none_or(|(at, id)| (row.at, &row.run.id) < (*at, id));
-            wanted && older && seen.insert(row.run.id.clone())
-        });
-        all.sort_by(|one, other| (other.at, &other.run.id).cmp(&(one.at, &one.run.id)));
-        all.truncate(rows + 1);
+        latest_of(&desk, shard, &mut top).await?;
     }
-    let more = all.len() > rows;
-    all.truncate(rows);
-    let last = all.last().filter(|_| more);
+    let mut found = top.found;
+    let more = found.len() > rows;
+    found.truncate(rows);
+    let last = found.last().filter(|_| more);
     let next = last.map(|row| format!("{}.{}", row.at.0, row.run.id));
-    let items = name(&desk, all).await?;
+    let items = name(&desk, found).await?;
     Ok(Json(Page { items, next }))
 }
 
@@ -201,34 +195,56 @@ struct Row {
     trigger: Unique,
 }
 
-/// The latest runs of a shard: finished ones last, so that they are told as such only if nothing else is.
-async fn latest_of(desk: &Desk, shard: ShardId) -> Result<Vec<Row>, Refusal> {
+/// The newest rows of those that are wanted, and one more: it tells whether there is a next page.
+struct Top {
+    rows: usize,
+    state: Option<RunState>,
+    before: Option<(Instant, String)>,
+    found: Vec<Row>,
+}
+
+impl Top {
+    /// Takes more rows into account. Of two that tell of the same run the one that came first stays.
+    fn add(&mut self, rows: impl Iterator<Item = Row>) {
+        self.found.extend(rows.filter(|row| {
+            let older =
+                self.before.as_ref().is_none_or(|(at, id)| (row.at, &row.run.id) < (*at, id));
+            older && self.state.is_none_or(|state| state == row.run.state)
+        }));
+        let mut seen = HashSet::new();
+        self.found.retain(|row| seen.insert(row.run.id.clone()));
+        self.found.sort_by(|one, other| (other.at, &other.run.id).cmp(&(one.at, &one.run.id)));
+        self.found.truncate(self.rows + 1);
+    }
+}
+
+/// The latest runs of a shard. What is not finished is read first and told last: what has ended meanwhile is
+/// told as ended.
+async fn latest_of(desk: &Desk, shard: ShardId, top: &mut Top) -> Result<(), Refusal> {
     let part = |most: usize| (most / usize::from(desk.shards())).max(1);
     let source = run::source(desk, shard);
-    let mut rows = Vec::new();
     let unfinished = read::unfinished(desk.store(), shard, None, None, part(RUNS_READ_MAX)).await?;
-    let open: Vec<Row> = unfinished
-        .runs
-        .iter()
-        .map(|(sequence, run)| Row {
-            at: run.leaves,
-            run: source.unfinished(*sequence, run),
-            shard,
-            trigger: run.trigger,
-        })
-        .collect();
     let mut walk = Walk::new(desk.store(), shard, None, part(SEGMENTS_READ_MAX));
     while let Some(batch) = walk.next().await? {
-        for (_, line) in batch.lines {
-            if let Line::Run(run) = line {
-                let (at, trigger) = (run.at, run.trigger);
-                rows.push(Row { at, run: source.finished(&run, None), shard, trigger });
-            }
-        }
+        top.add(batch.lines.into_iter().filter_map(|(_, line)| {
+            let Line::Run(run) = line else { return None };
+            let (at, trigger) = (run.at, run.trigger);
+            Some(Row { at, run: brief(source.finished(&run, None)), shard, trigger })
+        }));
     }
-    // Read first and told last: what has ended meanwhile is told as ended.
-    rows.extend(open);
-    Ok(rows)
+    top.add(unfinished.runs.iter().map(|(sequence, run)| {
+        let (at, trigger) = (run.leaves, run.trigger);
+        Row { at, run: brief(source.unfinished(*sequence, run)), shard, trigger }
+    }));
+    Ok(())
+}
+
+/// A run as a list tells it: what receivers said would fill pages, and is told with the run itself.
+fn brief(mut run: Run) -> Run {
+    for attempt in &mut run.attempts {
+        attempt.response = None;
+    }
+    run
 }
 
 /// Puts the names of their triggers on runs.

@@ -118,9 +118,9 @@ impl<'a> Walk<'a> {
         self.left == 0 && (self.rest.is_some() || !self.waiting.is_empty())
     }
 
-    /// When the oldest line that was read was written.
-    pub(super) fn oldest(&self) -> Option<Instant> {
-        self.oldest
+    /// Whatever is about a later moment than this was read.
+    pub(super) fn reaches_back_to(&self) -> Instant {
+        self.oldest.map_or(Instant::LAST, |oldest| Instant(oldest.0.saturating_add(SLACK_MS)))
     }
 
     async fn fill(&mut self) -> Result<(), Refusal> {

@@ -135,7 +135,8 @@ async fn converse(
         let is_new = rested.is_none();
         let mut connection = match rested.take() {
             Some(connection) => connection,
-            None => dialer.dial(&call.form, name, stage).await?,
+            // Boxed, because it is rare and large: attempts on rested connections stay small.
+            None => Box::pin(dialer.dial(&call.form, name, stage)).await?,
         };
         let second = wall(&*dialer.machine).second();
         let written = request(call, connection.protocol(), second).map_err(|why| {

@@ -18,6 +18,14 @@ use engine::webhook::{Method, Scheme};
 use super::Call;
 use super::connection::{Body, Protocol};
 
+const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+const WATCHBELL_SCHEDULED_TIME: HeaderName = HeaderName::from_static("watchbell-scheduled-time");
+const WATCHBELL_ATTEMPT: HeaderName = HeaderName::from_static("watchbell-attempt");
+const WATCHBELL_TOKEN: HeaderName = HeaderName::from_static("watchbell-token");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
 const OUR_NAME: &str = concat!("watchbell/", env!("CARGO_PKG_VERSION"));
 
 /// A part of the call that cannot be written down. Its parts were judged when the webhook was made, so this is
@@ -64,13 +72,13 @@ pub(super) fn request(
 fn ours(call: &Call, second: i64, headers: &mut HeaderMap) -> Result<(), Malformed> {
     let run = value("run id", &call.run)?;
     headers.reserve(10 + call.form.headers.len());
-    headers.insert("webhook-id", run.clone());
-    headers.insert("idempotency-key", run);
-    headers.insert("webhook-timestamp", second.into());
-    headers.insert("watchbell-scheduled-time", value("time", &call.scheduled.to_string())?);
-    headers.insert("watchbell-attempt", call.attempt.into());
-    headers.insert("watchbell-token", call.token.into());
-    headers.insert("traceparent", value("run id", &traceparent(call))?);
+    headers.insert(WEBHOOK_ID, run.clone());
+    headers.insert(IDEMPOTENCY_KEY, run);
+    headers.insert(WEBHOOK_TIMESTAMP, second.into());
+    headers.insert(WATCHBELL_SCHEDULED_TIME, value("time", &call.scheduled.to_string())?);
+    headers.insert(WATCHBELL_ATTEMPT, call.attempt.into());
+    headers.insert(WATCHBELL_TOKEN, call.token.into());
+    headers.insert(TRACEPARENT, value("run id", &traceparent(call))?);
     headers.insert(USER_AGENT, HeaderValue::from_static(OUR_NAME));
     let body_len = call.body.as_ref().map_or(0, Bytes::len);
     match call.form.method {
