@@ -200,10 +200,14 @@ impl Shard {
         Census { scheduled, paused, cancelled, idle }
     }
 
-    /// Somebody was not there for a while, and slots that were due before are missed.
+    /// Somebody was not there for a while, or the clock was set, and slots that were due before are missed;
+    /// those that are due after are not, whatever the clock showed meanwhile.
     pub fn awake(&mut self, now: Now) {
-        let missed = Instant(now.wall.0 - crate::limits::MISSED_AFTER_MS);
-        self.missed_until = self.missed_until.max(missed);
+        self.missed_until = Instant(now.wall.0 - crate::limits::MISSED_AFTER_MS);
+        // What was to be written soon by a clock that was ahead is to be written now.
+        for by in self.units.iter_mut().map(|unit| &mut unit.by).chain([&mut self.due_by]) {
+            *by = by.map(|by| by.min(now.wall));
+        }
     }
 
     /// When to call [`Shard::step`] or [`Shard::depart`] again, unless something happens before.

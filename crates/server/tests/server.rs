@@ -8,6 +8,7 @@ mod server {
     mod bound;
     mod desk;
     mod forbidden;
+    mod node;
     mod receiver;
     mod tls;
     mod webhook;

@@ -18,8 +18,8 @@ use crate::desk::Desk;
 /// How long a head may take to come, and how long a connection may rest between two requests.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// How long requests that are under way at the end may still take.
-const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long requests that are under way at the end may still take: a server stops within five seconds.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(4);
 
 /// How long to wait when no connection can be accepted, as when there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -150,7 +150,7 @@ impl Core {
         self.is_ahead = self.shards.values().any(|owned| owned.shard.is_ahead_of_clock(now));
         self.show(now);
         loop {
-            let now = self.look(self.now());
+            let now = self.look();
             self.turn(now);
             if self.is_over(now) {
                 break;
@@ -174,12 +174,21 @@ impl Core {
         Now { wall, steady, random: self.machine.random() }
     }
 
-    /// Looks whether the clock was set, and whether this process was away.
-    fn look(&mut self, now: Now) -> Now {
+    /// The same moment, with another number that nobody can guess.
+    fn reroll(&self, now: Now) -> Now {
+        Now { random: self.machine.random(), ..now }
+    }
+
+    /// What time it is. Looks whether the clock was set, and whether this process was away: whatever is done
+    /// with the time that a clock shows is done after that. As long as nobody has confirmed a jump, time goes
+    /// on from where it was before it: what people ask for meanwhile is not dated by a clock that may be wrong.
+    fn look(&mut self) -> Now {
+        let mut now = self.now();
         self.pulse.store(now.steady, Ordering::Relaxed);
         let away = now.steady.saturating_sub(self.last_look);
         self.last_look = now.steady;
         let jump = self.wall.look(now.wall, Duration::from_millis(now.steady));
+        now.wall = Instant(now.wall.0 - self.wall.unconfirmed().unwrap_or(0));
         let was_away = away > MISSED_AFTER_MS.unsigned_abs() + 500;
         match jump {
             Jump::None if !was_away => return now,
@@ -307,7 +316,7 @@ impl Core {
     }
 
     fn written(&mut self, written: Written) {
-        let now = self.now();
+        let now = self.look();
         self.ordered = None;
         self.metrics.commit(written.took, written.bytes);
         for id in written.done {
@@ -335,44 +344,39 @@ impl Core {
     }
 
     fn results(&mut self, first: Finished) {
-        let now = self.now();
-        let mut next = Some(first);
-        for _ in 0..TAKEN_MAX {
-            let Some(result) = next else { return };
-            let (id, key) = local(result.key);
-            if let Some(owned) = self.shards.get_mut(&id) {
-                owned.shard.finished(report(key, result), now);
-                owned.wake = Some(now.wall);
-            }
-            next = self.lines.results.try_recv().ok();
+        let now = self.look();
+        self.result(first, now);
+        for _ in 1..TAKEN_MAX {
+            let Ok(result) = self.lines.results.try_recv() else { return };
+            self.result(result, now);
         }
-        if let Some(result) = next {
-            let (id, key) = local(result.key);
-            if let Some(owned) = self.shards.get_mut(&id) {
-                owned.shard.finished(report(key, result), now);
-                owned.wake = Some(now.wall);
-            }
+    }
+
+    fn result(&mut self, result: Finished, now: Now) {
+        let now = self.reroll(now);
+        let (id, key) = local(result.key);
+        if let Some(owned) = self.shards.get_mut(&id) {
+            owned.shard.finished(report(key, result), now);
+            owned.wake = Some(now.wall);
         }
     }
 
     fn calls(&mut self, first: Call) {
-        let now = self.now();
-        let mut next = Some(first);
-        for _ in 0..TAKEN_MAX {
-            let Some(call) = next.take() else { return };
-            self.call(call, now);
-            next = self.lines.calls.try_recv().ok();
-        }
-        if let Some(call) = next {
+        let now = self.look();
+        self.call(first, now);
+        for _ in 1..TAKEN_MAX {
+            let Ok(call) = self.lines.calls.try_recv() else { return };
             self.call(call, now);
         }
     }
 
     fn call(&mut self, call: Call, now: Now) {
+        let now = self.reroll(now);
         match call {
             Call::ConfirmTime { reply } => {
                 self.wall.confirm();
                 self.is_ahead = false;
+                let now = self.now();
                 for owned in self.shards.values_mut() {
                     owned.wake = Some(now.wall);
                     owned.shard.awake(now);
@@ -409,7 +413,7 @@ impl Core {
 
     /// Begins to stop: nothing new is decided, and what has not left goes back.
     fn stop(&mut self) {
-        let now = self.now();
+        let now = self.look();
         tracing::info!("stopping");
         self.stopping = Some(Stopping { since: now.steady, is_abandoned: false });
         self.lines.calls.close();
