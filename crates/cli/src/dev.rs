@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::node::{Config, Node, StartError};
 use server::webhook::Cidr;
 use store::machine::{Machine, System};
@@ -28,6 +29,7 @@ pub(crate) async fn dev(typed: &DevArgs) -> Result<(), Ending> {
             typed.listen.ip()
         )));
     }
+    raise_file_limit();
     // Whoever tells it to stop while it starts is heard.
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -58,6 +60,15 @@ pub(crate) async fn dev(typed: &DevArgs) -> Result<(), Ending> {
     ending
 }
 
+/// Takes as many open files as this process may have: each webhook under way is one.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    if let Err(why) = raised {
+        tracing::warn!(%why, "cannot raise the limit of open files");
+    }
+}
+
 async fn bind(at: SocketAddr) -> Result<TcpListener, Ending> {
     TcpListener::bind(at).await.map_err(|why| {
         Ending::unreachable(format!(
@@ -73,7 +84,7 @@ fn config(typed: &DevArgs, at: SocketAddr) -> Config {
         id: "dev".to_owned(),
         url: Some(format!("http://{at}")),
         ttl: TTL,
-        webhook_allow: loopback.chain(typed.webhook_allow.iter().cloned()).collect(),
+        webhook_allow: loopback.chain(typed.webhook_allow.iter().copied()).collect(),
         webhook_ca: typed.webhook_ca.clone(),
     }
 }
