@@ -36,6 +36,7 @@ use store::machine::{Machine as _, System};
 use tempfile::TempDir;
 
 use crate::args::Output;
+use crate::check::unless_interrupted;
 use crate::exit::Ending;
 use crate::progress::Progress;
 use args::{BenchVerb, Common};
@@ -58,10 +59,10 @@ async fn show(
     common: &Common,
     measuring: impl Future<Output = Result<Report, Ending>>,
 ) -> Result<(), Ending> {
-    let report = tokio::select! {
-        report = measuring => report?,
-        Ok(()) = tokio::signal::ctrl_c() => return Err(Ending::failed("the measurement was interrupted")),
+    let Some(report) = unless_interrupted(measuring).await else {
+        return Err(Ending::failed("the measurement was interrupted"));
     };
+    let report = report?;
     let text = match common.output {
         Output::Table => report.table(),
         Output::Json => report.json(),

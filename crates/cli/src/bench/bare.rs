@@ -98,11 +98,11 @@ pub(super) fn run(typed: &BareArgs) -> Result<(), Ending> {
         ended.map_err(|why| Ending::failed(format!("the bare loop failed: {why}")))?;
     }
     let elapsed = watch.elapsed();
-    let spent = Look::at(&[std::process::id()]).since(&before);
+    let used = Look::at(&[std::process::id()]).since(&before);
     let sent = Sent {
         count: run.count.load(Relaxed),
         elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
-        cpu_us: spent.processes_us.iter().sum(),
+        cpu_us: used.processes_us.iter().sum(),
     };
     let text = serde_json::to_string(&sent).expect("a plain struct always serializes");
     Ok(writeln!(io::stdout(), "{text}")?)

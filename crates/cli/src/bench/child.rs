@@ -16,7 +16,7 @@ const END_MAX: Duration = Duration::from_secs(30);
 /// A child. It is killed when this is dropped.
 pub(super) struct Child {
     what: &'static str,
-    child: tokio::process::Child,
+    process: tokio::process::Child,
     stdin: Option<ChildStdin>,
     lines: Lines<BufReader<ChildStdout>>,
     pub(super) pid: u32,
@@ -27,16 +27,16 @@ impl Child {
     pub(super) fn start(what: &'static str, args: &[String]) -> Result<Self, Ending> {
         let failed = |why| Ending::failed(format!("cannot start the {what}: {why}"));
         let binary = std::env::current_exe().map_err(failed)?;
-        let mut child = Command::new(binary)
+        let mut process = Command::new(binary)
             .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
             .map_err(failed)?;
-        let stdout = child.stdout.take().expect("it was asked for");
-        let (stdin, pid) = (child.stdin.take(), child.id().expect("nobody has waited for it"));
-        Ok(Self { what, child, stdin, lines: BufReader::new(stdout).lines(), pid })
+        let stdout = process.stdout.take().expect("it was asked for");
+        let (stdin, pid) = (process.stdin.take(), process.id().expect("nobody has waited for it"));
+        Ok(Self { what, process, stdin, lines: BufReader::new(stdout).lines(), pid })
     }
 
     /// The next line that it writes.
@@ -65,7 +65,7 @@ impl Child {
             let _ = kill_process(pid, Signal::TERM);
         }
         drop(self.stdin.take());
-        match timeout(END_MAX, self.child.wait()).await {
+        match timeout(END_MAX, self.process.wait()).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(why)) => Err(Ending::failed(format!("the {} is lost: {why}", self.what))),
             Err(_) => Err(Ending::failed(format!("the {} did not stop in {END_MAX:?}", self.what))),

@@ -126,9 +126,9 @@ async fn bare(
     let look = Look::at(&[receiver.pid()]);
     let hosts: &[SocketAddr] = &receiver.hosts;
     let sent = bare::measure(hosts, ACTION_BYTES, Until::Seconds(seconds.into())).await?;
-    let spent = Look::at(&[receiver.pid()]).since(&look);
-    let own = float(sent.cpu_us) / (spent.elapsed.as_secs_f64() * 1e6);
-    report.others((spent.others - own).max(0.0));
+    let used = Look::at(&[receiver.pid()]).since(&look);
+    let own = float(sent.cpu_us) / (used.elapsed.as_secs_f64() * 1e6);
+    report.others((used.others - own).max(0.0));
     let tally = receiver.tally().await?;
     Ok(Bare { sent, bytes: tally.bytes / tally.count.max(1) })
 }

@@ -149,8 +149,8 @@ impl<'a> Request<'a> {
 
 /// The value of a header, whose name senders of ours write in lower case.
 fn header<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a str> {
-    let lines = head.split(|byte| *byte == b'\n');
-    let value = lines.filter_map(|line| line.strip_prefix(name)).next()?;
+    let mut lines = head.split(|byte| *byte == b'\n');
+    let value = lines.find_map(|line| line.strip_prefix(name))?;
     std::str::from_utf8(value).ok().map(str::trim_end)
 }
 
