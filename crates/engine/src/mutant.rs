@@ -72,6 +72,8 @@ pub enum Mutant {
     JitterNotCut,
     /// A successor recomputes what was launched instead of reading it.
     RecomputeInsteadOfOpen,
+    /// Segments of the past are deleted before the pages that they are merged into are written.
+    SegmentsBeforePages,
 }
 
 impl Mutant {
@@ -115,6 +117,9 @@ impl Mutant {
         Self::RecomputeInsteadOfOpen,
     ];
 
+    /// Those of the packed past.
+    pub const HISTORY: [Self; 1] = [Self::SegmentsBeforePages];
+
     /// Its name on a command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -150,6 +155,7 @@ impl Mutant {
             Self::OpenNotWrittenOut => "open-not-written-out",
             Self::JitterNotCut => "jitter-not-cut",
             Self::RecomputeInsteadOfOpen => "recompute-instead-of-open",
+            Self::SegmentsBeforePages => "segments-before-pages",
         }
     }
 }

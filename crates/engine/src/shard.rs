@@ -32,6 +32,7 @@
 //! - `change`: what commands do
 //! - `flight`: attempts, from launch to past
 //! - `doubt`: what a predecessor left
+//! - `rewrite`: keeping the past elsewhere
 //! - `batch`: what is written together
 
 mod batch;
@@ -42,6 +43,7 @@ mod due;
 mod flight;
 mod memory;
 pub mod record;
+mod rewrite;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -247,7 +249,9 @@ impl Shard {
 
     fn note(&mut self, unit: &Unit) {
         self.due_by = self.due_by.into_iter().chain(unit.by).min();
-        self.asked += usize::from(unit.reply.is_some());
+        // Nobody waits for what is done in the background.
+        let is_asked = unit.reply.is_some_and(|(_, done)| done != Done::Rewritten);
+        self.asked += usize::from(is_asked);
     }
 
     /// Looks again when a trigger fires next.

@@ -126,7 +126,8 @@ impl Shadow {
             | Change::Moved(..)
             | Change::Gone(..)
             | Change::RunGone(_)
-            | Change::Past(_) => {}
+            | Change::Past(_)
+            | Change::Raw(_) => {}
         }
     }
 }
@@ -169,12 +170,17 @@ impl Pile {
             Change::Run(sequence, run) => self.put(record::run_key(shard, *sequence), &**run),
             Change::RunGone(sequence) => self.delete(record::run_key(shard, *sequence)),
             Change::Past(line) => Segment::append(&mut self.lines, line),
+            Change::Raw(Put::Value(key, value)) => self.put_raw(key.clone(), value.clone()),
+            Change::Raw(Put::Gone(key)) => self.delete(key.clone()),
             Change::Fired(_) | Change::Open(_) | Change::Shut(_) => {}
         }
     }
 
     fn put<T: Serialize>(&mut self, key: String, value: &T) {
-        let value = encode(FORMAT, value);
+        self.put_raw(key, encode(FORMAT, value));
+    }
+
+    fn put_raw(&mut self, key: String, value: Vec<u8>) {
         self.bytes += key.len() + value.len();
         self.puts.insert(key, Some(value));
     }
