@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use server::node::{Config, Node, StartError};
+use server::node::{Config, Node, Pace, StartError};
 use server::webhook::Cidr;
 use store::machine::{Machine, System};
 use store::{StoreUrl, open_or_create};
@@ -75,6 +75,7 @@ fn config(typed: &DevArgs, at: SocketAddr) -> Config {
         ttl: TTL,
         webhook_allow: loopback.chain(typed.webhook_allow.iter().cloned()).collect(),
         webhook_ca: typed.webhook_ca.clone(),
+        history: Pace::default(),
     }
 }
 

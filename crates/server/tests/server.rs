@@ -7,6 +7,7 @@ mod server {
     mod bound;
     mod desk;
     mod forbidden;
+    mod history;
     mod receiver;
     mod tls;
     mod webhook;
