@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use server::node::{Config, Node, StartError};
+use server::node::{Config, Node, Pace, StartError};
 use server::webhook::Cidr;
 use store::machine::{Machine, System};
 use store::{StoreUrl, open_or_create};
@@ -86,6 +86,7 @@ fn config(typed: &DevArgs, at: SocketAddr) -> Config {
         ttl: TTL,
         webhook_allow: loopback.chain(typed.webhook_allow.iter().copied()).collect(),
         webhook_ca: typed.webhook_ca.clone(),
+        history: Pace::default(),
     }
 }
 

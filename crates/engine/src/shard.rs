@@ -33,6 +33,7 @@
 //! - `flight`: attempts, from launch to past; `leave`: how they leave and end; `wait`: what waits
 //! - `run`: questions about a run that is not finished
 //! - `doubt`: what a predecessor left
+//! - `rewrite`: keeping the past elsewhere
 //! - `batch`: what is written together
 
 mod batch;
@@ -44,6 +45,7 @@ mod flight;
 mod leave;
 mod memory;
 pub mod record;
+mod rewrite;
 mod run;
 mod wait;
 
@@ -255,7 +257,9 @@ impl Shard {
 
     fn note(&mut self, unit: &Unit) {
         self.due_by = self.due_by.into_iter().chain(unit.by).min();
-        self.asked += usize::from(unit.reply.is_some());
+        // Nobody waits for what is done in the background.
+        let is_asked = unit.reply.is_some_and(|(_, done)| done != Done::Rewritten);
+        self.asked += usize::from(is_asked);
     }
 
     /// Looks again when a trigger fires next.

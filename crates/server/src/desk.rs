@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use engine::id::ShardId;
 use engine::instant::Instant;
+use engine::shard::Put;
 use engine::shard::command::{Command, Done, Rejection};
 use store::Store;
 use store::machine::Machine;
@@ -25,6 +26,15 @@ pub enum Call {
         /// What.
         command: Command,
         /// Where the answer goes, once what it says is durable.
+        reply: oneshot::Sender<Result<Done, CallError>>,
+    },
+    /// The past of a shard is to be kept elsewhere.
+    Rewrite {
+        /// Which shard.
+        shard: ShardId,
+        /// What is written, in order, but not as one.
+        puts: Vec<Put>,
+        /// Where the answer goes, once the last of it is durable.
         reply: oneshot::Sender<Result<Done, CallError>>,
     },
     /// A person says that the clock is right.
@@ -105,6 +115,12 @@ impl Desk {
     /// Tells a shard something. The answer comes when it is durable.
     pub async fn command(&self, shard: ShardId, command: Command) -> Result<Done, CallError> {
         self.ask(|reply| Call::Command { shard, command, reply }).await
+    }
+
+    /// Writes to the past of a shard, in order. The answer comes when the last of it is durable; without
+    /// one, any beginning of it may be.
+    pub async fn rewrite(&self, shard: ShardId, puts: Vec<Put>) -> Result<(), CallError> {
+        self.ask(|reply| Call::Rewrite { shard, puts, reply }).await.map(|_| ())
     }
 
     /// Says that the clock is right.

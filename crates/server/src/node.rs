@@ -5,6 +5,7 @@
 //!                │  ◀─written──┘
 //!                └─calls─▶ dispatcher ─▶ receivers
 //!                   ◀─results─┘
+//! historian: merges the past into pages, through the desk
 //! ```
 //!
 //! A node opens a session, claims every shard, reads each one and hands it to the core, which is a thread
@@ -16,6 +17,7 @@
 mod cluster;
 mod committer;
 mod core;
+mod historian;
 mod load;
 mod log;
 
@@ -40,10 +42,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use cluster::Cluster;
+pub use historian::Pace;
 pub use load::ReadError;
 
 use self::committer::Committer;
 use self::core::{Core, Lines, Owned};
+use self::historian::Historian;
 use crate::desk::{Desk, Face, Facts, Firing};
 use crate::metric::Metrics;
 use crate::webhook::{self, Cidr, Dispatcher};
@@ -61,6 +65,8 @@ pub struct Config {
     pub webhook_allow: Vec<Cidr>,
     /// A PEM file with further issuers that webhooks trust.
     pub webhook_ca: Option<std::path::PathBuf>,
+    /// When the past is merged into pages.
+    pub history: Pace,
 }
 
 /// Why a node does not start. Each sentence says what to do.
@@ -164,12 +170,13 @@ impl Node {
         let core = spawn_core(core)?;
         let facts = Facts {
             store,
-            machine,
+            machine: Arc::clone(&machine),
             shards: cluster.shards,
             cluster: cluster.id,
             metrics: Box::new(move || metrics.text()),
         };
         let desk = Desk::new(facts, calls_in, face_out);
+        tasks.spawn(Historian::new(desk.clone(), &machine, config.history).run());
         Ok((Self { session, stop: stop_in, core, tasks }, desk))
     }
 

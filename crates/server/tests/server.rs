@@ -8,6 +8,7 @@ mod server {
     mod bound;
     mod desk;
     mod forbidden;
+    mod history;
     mod node;
     mod receiver;
     mod tls;

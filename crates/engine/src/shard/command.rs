@@ -46,6 +46,7 @@ pub enum Done {
     Cancelled,
     Deleted,
     Started(RunId),
+    Rewritten,
 }
 
 /// Why nothing was done.

@@ -19,6 +19,7 @@ use crate::schedule::book::{Book, ScheduleId};
 use crate::trigger::Definition;
 use crate::webhook::{Form, Webhook};
 
+use super::batch::Put;
 use super::record::{Mark, MovedRecord, OpenRun, RunRecord, TriggerRecord};
 
 /// One step from one state to the next.
@@ -42,6 +43,8 @@ pub(super) enum Change {
     Shut(OpenRun),
     /// This is past. Memory keeps none of it.
     Past(Line),
+    /// What is past is kept elsewhere. Memory keeps none of it.
+    Raw(Put),
 }
 
 /// What many triggers share.
@@ -197,7 +200,7 @@ impl Memory {
             Change::Shut(run) => {
                 self.open.remove(run);
             }
-            Change::Past(_) => {}
+            Change::Past(_) | Change::Raw(_) => {}
         }
     }
 

@@ -17,7 +17,7 @@ use super::convert::{self, Source, timestamp};
 use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Stored};
-use super::segment::Walk;
+use super::segment::{Span, Walk};
 use crate::desk::{Desk, Firing};
 
 /// How far back an account goes if nobody says otherwise.
@@ -96,23 +96,19 @@ async fn gather<'a>(
             break;
         }
     }
-    let mut walk = Walk::new(store, id.shard, None, SEGMENTS_READ_MAX);
+    // Nothing is recorded much before its slot, nor before its trigger was made; but a range that reaches
+    // into the window may end long after it.
+    let from = window.from.max(stored.record.created);
+    let span = Span { trigger: id.unique, from, to: Instant::LAST };
+    let mut walk = Walk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
     let mut lines: Vec<Line> = Vec::new();
-    let mut is_whole = false;
     while let Some(batch) = walk.next().await? {
-        // Nothing is recorded much before its slot, nor before its trigger was made.
-        if batch.is_before(window.from.max(stored.record.created)) {
-            is_whole = true;
-            break;
-        }
-        let own = batch.lines.into_iter().map(|(_, line)| line);
-        lines.extend(own.filter(|line| line.trigger() == id.unique));
+        lines.extend(batch.lines.into_iter().map(|(_, line)| line));
     }
     // With more unfinished runs than are read, any slot may be among the rest.
     let read_back_to = match after {
         Some(_) => Some(Instant::LAST),
-        None if walk.is_cut() && !is_whole => Some(walk.reaches_back_to()),
-        None => None,
+        None => walk.unread_to(),
     };
     Ok(Evidence {
         stored,

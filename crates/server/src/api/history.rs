@@ -17,7 +17,7 @@ use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Stored};
 use super::run;
-use super::segment::{Place, Walk};
+use super::segment::{Place, Span, Walk};
 use super::trigger::bad_cursor;
 use crate::desk::Desk;
 
@@ -134,25 +134,25 @@ impl List {
         from: Option<&Place>,
     ) -> Result<Json<Page<Run>>, Refusal> {
         let (id, source) = (stored.id(), run::source(desk, stored.id().shard));
-        let mut walk = Walk::new(desk.store(), id.shard, from, SEGMENTS_READ_MAX);
+        let span = Span { trigger: id.unique, from: stored.record.created, to: Instant::LAST };
+        let mut walk = Walk::of(desk.store(), id.shard, span, from, SEGMENTS_READ_MAX);
         let mut place = from.cloned();
         while let Some(batch) = walk.next().await? {
-            if batch.is_before(stored.record.created) {
-                return Ok(Json(Page { items: self.items, next: None }));
-            }
-            for (lines, line) in batch.lines {
+            let end = batch.end();
+            for (lines, line) in &batch.lines {
                 if self.is_full() {
-                    let place = Place { batch: batch.name, lines: lines - 1 };
-                    let next = Some(Cursor::Past(place).text());
-                    return Ok(Json(Page { items: self.items, next }));
+                    break;
                 }
-                place = Some(Place { batch: batch.name.clone(), lines });
-                if let Line::Run(run) = line
-                    && run.trigger == id.unique
-                {
-                    self.push(source.finished(&run, Some(stored.name())));
+                if let Line::Run(run) = line {
+                    self.push(source.finished(run, Some(stored.name())));
                 }
+                place = Some(batch.after(*lines));
             }
+            if self.is_full() && place.as_ref() != Some(&end) {
+                let next = place.map(|place| Cursor::Past(place).text());
+                return Ok(Json(Page { items: self.items, next }));
+            }
+            place = Some(end);
         }
         let cut = walk.is_cut().then_some(place).flatten();
         let next = cut.map(|place| Cursor::Past(place).text());
@@ -160,8 +160,8 @@ impl List {
     }
 }
 
-/// The latest runs of all triggers. It goes back over a bounded number of batches of each shard; what is
-/// older is found by its trigger.
+/// The latest runs of all triggers. It goes back over a bounded number of segments of each shard; what is
+/// older, or is in pages already, is found by its trigger.
 pub(super) async fn list(State(desk): State<Desk>, uri: Uri) -> Result<Json<Page<Run>>, Refusal> {
     let query = Query::of(&uri, &["state", "limit", "cursor"])?;
     let rows = query.rows()?;
@@ -224,7 +224,7 @@ async fn latest_of(desk: &Desk, shard: ShardId, top: &mut Top) -> Result<(), Ref
     let part = |most: usize| (most / usize::from(desk.shards())).max(1);
     let source = run::source(desk, shard);
     let unfinished = read::unfinished(desk.store(), shard, None, None, part(RUNS_READ_MAX)).await?;
-    let mut walk = Walk::new(desk.store(), shard, None, part(SEGMENTS_READ_MAX));
+    let mut walk = Walk::recent(desk.store(), shard, part(SEGMENTS_READ_MAX));
     while let Some(batch) = walk.next().await? {
         top.add(batch.lines.into_iter().filter_map(|(_, line)| {
             let Line::Run(run) = line else { return None };

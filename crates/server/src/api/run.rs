@@ -18,7 +18,7 @@ use super::convert::Source;
 use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Stored};
-use super::segment::Walk;
+use super::segment::{Span, Walk};
 use super::trigger::{AUTHOR, odd};
 use crate::desk::Desk;
 
@@ -80,31 +80,29 @@ fn read_wait(text: &str) -> Result<Duration, Refusal> {
 }
 
 async fn recently_ended(desk: &Desk, id: RunId, name: &str) -> Result<Option<Run>, Refusal> {
-    let walk = Walk::new(desk.store(), id.shard, None, WAIT_SEGMENTS_MAX);
-    let (found, _) = find_ended(desk, id, walk).await?;
+    // The newest commits are never merged before they are this old.
+    let walk = Walk::recent(desk.store(), id.shard, WAIT_SEGMENTS_MAX);
+    let found = find_ended(desk, id, walk).await?;
     Ok(found.map(|run| source(desk, id.shard).finished(&run, Some(name))))
 }
 
-/// The run in the past, and whether the walk ended before it could have come to it.
+/// The run, if the walk comes to it.
 async fn find_ended(
     desk: &Desk,
     id: RunId,
     mut walk: Walk<'_>,
-) -> Result<(Option<Finished>, bool), Refusal> {
+) -> Result<Option<Finished>, Refusal> {
     let source = source(desk, id.shard);
     while let Some(batch) = walk.next().await? {
-        if batch.is_before(id.slot) {
-            return Ok((None, false));
-        }
         for (_, line) in batch.lines {
             if let Line::Run(run) = line
                 && source.finished_id(&run) == id
             {
-                return Ok((Some(run), false));
+                return Ok(Some(run));
             }
         }
     }
-    Ok((None, walk.is_cut()))
+    Ok(None)
 }
 
 pub(super) fn source(desk: &Desk, shard: ShardId) -> Source {
@@ -151,8 +149,9 @@ async fn find(desk: &Desk, id: RunId) -> Result<Option<Run>, Refusal> {
             break;
         }
     }
-    let walk = Walk::new(store, id.shard, None, SEGMENTS_READ_MAX);
-    let (run, _) = find_ended(desk, id, walk).await?;
+    let span = Span { trigger: id.trigger, from: id.slot, to: id.slot };
+    let walk = Walk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
+    let run = find_ended(desk, id, walk).await?;
     Ok(run.map(|run| source.finished(&run, stored.as_ref().map(Stored::name))))
 }
 

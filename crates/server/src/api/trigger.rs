@@ -113,7 +113,7 @@ pub(super) async fn show(
 async fn last_run(desk: &Desk, stored: &Stored) -> Result<Option<RunSummary>, Refusal> {
     let id = stored.id();
     let source = Source { shard: id.shard, cluster: desk.cluster() };
-    let mut walk = Walk::new(desk.store(), id.shard, None, LAST_RUN_SEGMENTS_MAX);
+    let mut walk = Walk::recent(desk.store(), id.shard, LAST_RUN_SEGMENTS_MAX);
     while let Some(batch) = walk.next().await? {
         for (_, line) in batch.lines {
             if let Line::Run(run) = line

@@ -95,7 +95,7 @@ pub(super) struct Core {
     /// When it last did something, in steady milliseconds: see [`super::Pulse`].
     pub(super) pulse: Arc<AtomicU64>,
     wall: WallWatch,
-    tickets: HashMap<Ticket, oneshot::Sender<Result<Done, CallError>>>,
+    tickets: HashMap<Ticket, (ShardId, oneshot::Sender<Result<Done, CallError>>)>,
     last_ticket: u64,
     /// Steady time of the last order that is not written yet.
     ordered: Option<u64>,
@@ -327,7 +327,7 @@ impl Core {
                 self.dispatcher.cancel(global(id, key));
             }
             for (ticket, done) in done.replies {
-                if let Some(reply) = self.tickets.remove(&ticket) {
+                if let Some((_, reply)) = self.tickets.remove(&ticket) {
                     let _ = reply.send(Ok(done));
                 }
             }
@@ -339,6 +339,8 @@ impl Core {
         for id in written.lost {
             tracing::error!(shard = %id, "the shard is not ours any more");
             self.shards.remove(&id);
+            // Nobody will ever know here; whoever waits is told so by the dropped reply.
+            self.tickets.retain(|_, (shard, _)| *shard != id);
         }
         self.metrics.triggers(self.shards.values().map(|owned| owned.shard.census()));
     }
@@ -400,13 +402,24 @@ impl Core {
                 owned.shard.step(now);
                 match owned.shard.command(command, ticket, now) {
                     Ok(()) => {
-                        self.tickets.insert(ticket, reply);
+                        self.tickets.insert(ticket, (shard, reply));
                     }
                     Err(why) => {
                         let _ = reply.send(Err(why.into()));
                     }
                 }
                 owned.wake = Some(now.wall);
+            }
+            Call::Rewrite { shard, puts, reply } => {
+                let Some(owned) = self.shards.get_mut(&shard) else {
+                    let retry_after = Duration::from_secs(1);
+                    let _ = reply.send(Err(CallError::NoOwner { retry_after }));
+                    return;
+                };
+                self.last_ticket += 1;
+                let ticket = Ticket(self.last_ticket);
+                owned.shard.rewrite(puts, ticket, now);
+                self.tickets.insert(ticket, (shard, reply));
             }
         }
     }
@@ -419,7 +432,9 @@ impl Core {
         self.lines.calls.close();
         while let Ok(call) = self.lines.calls.try_recv() {
             match call {
-                Call::Command { reply, .. } => drop(reply.send(Err(CallError::Stopping))),
+                Call::Command { reply, .. } | Call::Rewrite { reply, .. } => {
+                    drop(reply.send(Err(CallError::Stopping)))
+                }
                 Call::ConfirmTime { reply } => drop(reply.send(Err(CallError::Stopping))),
             }
         }

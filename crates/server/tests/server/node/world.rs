@@ -9,7 +9,7 @@ use client::account::Account;
 use client::spec::{CatchUp, TriggerSpec};
 use client::{Client, Timestamp};
 use engine::lease::Reading;
-use server::node::{Config, Node};
+use server::node::{Config, Node, Pace};
 use store::machine::{Machine, System};
 use store::memory::Memory;
 use store::{
@@ -161,6 +161,7 @@ impl World {
             ttl: Duration::from_secs(3),
             webhook_allow: vec!["127.0.0.0/8".parse().unwrap()],
             webhook_ca: None,
+            history: Pace::default(),
         };
         let machine = Arc::clone(&clocks) as Arc<dyn Machine>;
         let (node, desk) = Node::start(store, machine, &config).await.unwrap();
