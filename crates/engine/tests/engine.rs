@@ -4,6 +4,8 @@
 mod oracle;
 #[path = "engine/schedule.rs"]
 mod schedule;
+#[path = "engine/shard.rs"]
+mod shard;
 #[path = "engine/table.rs"]
 mod table;
 #[path = "engine/wheel.rs"]

@@ -88,7 +88,11 @@ type Counts = Vec<(u64, &'static str)>;
 
 impl Args {
     fn run(&self, seed: u64, tracing: Tracing) -> Told {
-        if self.shard { shard(seed, self.mutant, tracing) } else { lease(seed, self.mutant, tracing) }
+        if self.shard {
+            shard(seed, self.mutant, tracing)
+        } else {
+            lease(seed, self.mutant, tracing)
+        }
     }
 
     /// Runs seeds on all cores, and tells of each that went wrong as soon as it did.

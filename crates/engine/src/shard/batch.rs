@@ -127,10 +127,7 @@ impl Shadow {
             }
             Change::Run(sequence, _) => self.sequence = self.sequence.max(*sequence),
             Change::Trigger(written) => self.youngest = self.youngest.max(written.0.id.unique),
-            Change::Moved(..)
-            | Change::Gone(..)
-            | Change::RunGone(_)
-            | Change::Past(_) => {}
+            Change::Moved(..) | Change::Gone(..) | Change::RunGone(_) | Change::Past(_) => {}
         }
     }
 }

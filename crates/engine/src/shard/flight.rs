@@ -218,7 +218,7 @@ impl Flight {
     pub(super) fn next_wake(&self, now: Now) -> Option<Instant> {
         let steady = |at: u64| now.wall.after(Duration::from_millis(at.saturating_sub(now.steady)));
         let leaving = self.leaving.first().map(|(at, _)| *at);
-        let waiting = self.waiting.first().map(|(at, _)| *at);
+        let waiting = self.waiting.first().map(|(at, _)| *at).filter(|_| !self.is_busy);
         let opened = self.opened.front().map(|(since, _)| steady(since + OPEN_MS_MAX + 1));
         // One that was left alone for long enough waits for another one of its trigger to end.
         let doubts = self.doubts.values().filter(|until| **until > now.steady).min();
@@ -499,7 +499,7 @@ impl Shard {
     }
 
     /// Something of this trigger has ended: what waited for that may go on.
-    fn unblock(&mut self, unique: Unique, now: Now) {
+    pub(super) fn unblock(&mut self, unique: Unique, now: Now) {
         let blocked: Vec<u64> = self
             .flight
             .blocked
@@ -527,16 +527,20 @@ impl Shard {
 
     /// Starts what waits for others of its trigger that ended before anybody noticed.
     pub(super) fn unblock_all(&mut self, now: Now) {
-        let mut triggers: Vec<Unique> = self.flight.queued.iter().map(|(unique, _)| *unique).collect();
+        let mut triggers: Vec<Unique> =
+            self.flight.queued.iter().map(|(unique, _)| *unique).collect();
         triggers.dedup();
         for unique in triggers {
             self.unblock(unique, now);
         }
     }
 
-    /// Starts the runs whose time to wait is over.
+    /// Starts the runs whose time to wait is over, unless too much is under way: a record shows an attempt only
+    /// when it can leave.
     pub(super) fn pump(&mut self, now: Now) {
-        while let Some(&(at, sequence)) = self.flight.waiting.first() {
+        while !self.flight.is_busy
+            && let Some(&(at, sequence)) = self.flight.waiting.first()
+        {
             if at > now.wall {
                 break;
             }

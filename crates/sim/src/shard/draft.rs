@@ -1,7 +1,9 @@
 //! Triggers as the dice have them: short intervals, so that much happens, and every policy.
 
 use engine::instant::Instant;
-use engine::trigger::{Definition, Draft, QuietDraft, RetryDraft, ScheduleDraft, Texts, WebhookDraft};
+use engine::trigger::{
+    Definition, Draft, QuietDraft, RetryDraft, ScheduleDraft, Texts, WebhookDraft,
+};
 use serde_json::value::RawValue;
 
 use crate::dice::Dice;
@@ -41,8 +43,7 @@ pub fn policy(draft: &mut Draft, dice: &mut Dice) {
     let catch_up = dice.pick(&["skip", "latest", "latest", "all"]);
     draft.catch_up = Some(catch_up.to_owned());
     draft.catch_up_cap = (catch_up == "all").then(|| dice.pick(&[1, 2, 5, 40]));
-    draft.overlap =
-        Some(dice.pick(&["allow", "allow", "skip", "queue_one", "replace"]).to_owned());
+    draft.overlap = Some(dice.pick(&["allow", "allow", "skip", "queue_one", "replace"]).to_owned());
     draft.delivery =
         Some(dice.pick(&["at_least_once", "at_least_once", "at_most_once"]).to_owned());
     draft.retry = Some(RetryDraft {

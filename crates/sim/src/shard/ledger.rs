@@ -17,7 +17,9 @@ use engine::limits::OPEN_RUNS_MAX;
 use engine::past::{End, Finished, Line, Reason, Segment};
 use engine::record::decode;
 use engine::schedule::Schedule;
-use engine::shard::record::{self, HeadRecord, Mark, MovedRecord, OpenRun, RunRecord, TriggerRecord};
+use engine::shard::record::{
+    self, HeadRecord, Mark, MovedRecord, OpenRun, RunRecord, TriggerRecord,
+};
 use engine::shard::{Batch, Put};
 use engine::trigger::{Definition, Draft};
 
@@ -313,7 +315,10 @@ impl Ledger {
         }
         for launched in open.difference(&self.open) {
             let Some(run) = self.opened(*launched) else {
-                return Err((Promise::OnePlace, format!("{launched:?} is open and has no trigger")));
+                return Err((
+                    Promise::OnePlace,
+                    format!("{launched:?} is open and has no trigger"),
+                ));
             };
             moves.to.push((run, Place::Open));
             moves.fresh.push(run);
@@ -330,7 +335,8 @@ impl Ledger {
             }
             Line::Skip(skip) => {
                 let wrong = |what: &str| Err((Promise::RangesCount, format!("{what}: {skip:?}")));
-                let Some(generation) = self.generations.get(&(skip.trigger, skip.generation)) else {
+                let Some(generation) = self.generations.get(&(skip.trigger, skip.generation))
+                else {
                     return wrong("a skip of no schedule");
                 };
                 let (mut slots, mut after) = (Vec::new(), Instant(skip.from.0 - 1));

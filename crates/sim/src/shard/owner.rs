@@ -96,7 +96,8 @@ impl Owner {
         let now = stage.time(wall_offset, steady_offset);
         let shard = stage.shelf.claim(now);
         let mut shard = shard.map_err(|why| (Promise::NoPanic, why.to_string()))?;
-        stage.note(|| format!("claimed, clock {wall_offset} ms, {} unfinished", shard.unfinished()));
+        stage
+            .note(|| format!("claimed, clock {wall_offset} ms, {} unfinished", shard.unfinished()));
         if shard.is_ahead_of_clock(now) {
             stage.note(|| "set back".to_owned());
             shard.set_back(now);
@@ -282,9 +283,8 @@ impl Owner {
         };
         let is_busy = stage.now < self.busy_until;
         let wake = self.shard.next_wake(now).map(by_wall);
-        let sent = self.sent.as_ref().map(|sent| {
-            if sent.has_landed { sent.answered } else { sent.lands }
-        });
+        let sent =
+            self.sent.as_ref().map(|sent| if sent.has_landed { sent.answered } else { sent.lands });
         let others = [
             self.shard.commit_by().map(by_wall),
             sent,
@@ -374,7 +374,8 @@ fn check_room(batch: &Batch, stage: &Stage) -> Result<(), Broken> {
     let head = serde_json::to_vec(&batch.head).expect("a head is plain").len();
     let bytes = head + sizes.iter().map(|(key, value)| key + value).sum::<usize>();
     let longest = sizes.iter().map(|(_, value)| *value).max().unwrap_or(0).max(head);
-    let fits = sizes.len() < room.writes && bytes <= room.bytes && longest <= room.value_bytes.max(head);
+    let fits =
+        sizes.len() < room.writes && bytes <= room.bytes && longest <= room.value_bytes.max(head);
     if fits {
         return Ok(());
     }

@@ -83,9 +83,13 @@ impl Promise {
                 "T11, no later slot leaves after a pause, cancel, delete or change is acknowledged"
             }
             Self::NoOverlap => "T12, where runs must not overlap, none leaves beside another",
-            Self::LimitIsExact => "T13, what is left of a limit is the limit less what was launched",
+            Self::LimitIsExact => {
+                "T13, what is left of a limit is the limit less what was launched"
+            }
             Self::AcknowledgedHolds => "T14, what was acknowledged still holds after a crash",
-            Self::CatchUp => "T15, of the slots that were missed, exactly the right ones are skipped",
+            Self::CatchUp => {
+                "T15, of the slots that were missed, exactly the right ones are skipped"
+            }
             Self::FitsRoom => "T16, every commit fits its room, and the head its bounds",
             Self::NothingIsStuck => "T17, every run ends once nothing goes wrong any more",
             Self::NoPanic => "T18, the engine never contradicts itself",

@@ -158,7 +158,10 @@ impl Stage {
     /// A name that nobody had, or had some time ago.
     pub fn name(&mut self) -> String {
         self.names += 1;
-        format!("t{}", if self.dice.chance(80) { self.names } else { self.dice.between(1, self.names) })
+        format!(
+            "t{}",
+            if self.dice.chance(80) { self.names } else { self.dice.between(1, self.names) }
+        )
     }
 
     /// Remembers what people wrote.

@@ -62,7 +62,9 @@ impl Ledger {
         for (unique, seen) in &self.triggers {
             let number = seen.record.generation;
             let generation = &self.generations[&(*unique, number)];
-            let Some(limit) = generation.schedule.limit().map(|limit| limit.get()) else { continue };
+            let Some(limit) = generation.schedule.limit().map(|limit| limit.get()) else {
+                continue;
+            };
             let (launched, left) =
                 (generation.launched.len() as u64, seen.moved.remaining.unwrap_or(limit));
             if launched + left != limit {
@@ -91,9 +93,8 @@ impl Ledger {
 
     /// Everything has ended, and every schedule that is over was accounted for.
     pub fn check_end(&self) -> Result<(), Broken> {
-        let unfinished = self.places.iter().find(|(_, place)| {
-            matches!(place, Place::Open | Place::Record(_))
-        });
+        let unfinished =
+            self.places.iter().find(|(_, place)| matches!(place, Place::Open | Place::Record(_)));
         if let Some((run, place)) = unfinished {
             return Err((Promise::NothingIsStuck, format!("{run:?} is {place:?} in the end")));
         }

@@ -170,13 +170,7 @@ impl Owner {
     }
 
     /// Asks the shard. Its ticket, if it was not refused.
-    fn put(
-        &mut self,
-        command: Command,
-        asked: Asked,
-        now: Now,
-        stage: &mut Stage,
-    ) -> Option<u64> {
+    fn put(&mut self, command: Command, asked: Asked, now: Now, stage: &mut Stage) -> Option<u64> {
         stage.tickets += 1;
         let ticket = stage.tickets;
         let text = if stage.is_tracing() { told_of(&command) } else { String::new() };
@@ -189,7 +183,12 @@ impl Owner {
     }
 
     /// Somebody is told that something is done.
-    pub(super) fn told(&mut self, ticket: u64, done: Done, stage: &mut Stage) -> Result<(), Broken> {
+    pub(super) fn told(
+        &mut self,
+        ticket: u64,
+        done: Done,
+        stage: &mut Stage,
+    ) -> Result<(), Broken> {
         stage.note(|| format!("told {ticket}: {done:?}"));
         match (self.asked.remove(&ticket), done) {
             (Some(Asked::Create(written)), Done::Created(id)) => {
@@ -238,7 +237,8 @@ fn earlier(now: Now, stage: &mut Stage) -> Instant {
 }
 
 fn told_of(command: &Command) -> String {
-    let id = |unique: &Unique| TriggerId { shard: SHARD, project: ProjectId::DEFAULT, unique: *unique };
+    let id =
+        |unique: &Unique| TriggerId { shard: SHARD, project: ProjectId::DEFAULT, unique: *unique };
     match command {
         Command::Create { draft, .. } => format!("create {draft}"),
         Command::Replace { trigger, draft, .. } => format!("replace {} {draft}", id(trigger)),

@@ -38,15 +38,9 @@ impl Owner {
         Ok(true)
     }
 
-    fn let_go(
-        &mut self,
-        departure: &Departure,
-        now: Now,
-        stage: &mut Stage,
-    ) -> Result<(), Broken> {
+    fn let_go(&mut self, departure: &Departure, now: Now, stage: &mut Stage) -> Result<(), Broken> {
         let (at, number) = (stage.now, stage.owners());
-        let (run, overlap) =
-            stage.witness.left(departure, &stage.ledger, now.wall, at, number)?;
+        let (run, overlap) = stage.witness.left(departure, &stage.ledger, now.wall, at, number)?;
         let (outcome, length) = answer(departure.form.timeout_ms.into(), stage);
         stage.note(|| format!("left {run} attempt {}: {outcome:?} {length} ms", departure.attempt));
         let ends = stage.now + length;
