@@ -6,6 +6,8 @@ mod awake;
 mod oracle;
 #[path = "engine/schedule.rs"]
 mod schedule;
+#[path = "engine/shard.rs"]
+mod shard;
 #[path = "engine/table.rs"]
 mod table;
 #[path = "engine/wheel.rs"]

@@ -394,6 +394,7 @@ impl Shard {
             changes.push(Change::Moved(record.trigger, moved));
         }
         self.enact(Unit::of(changes).by(now.wall));
+        self.unblock(record.trigger, now);
     }
 
     /// Gives every open run of a trigger a record of its own.

@@ -179,7 +179,7 @@ impl Flight {
     pub(super) fn next_wakes(&self, now: Now) -> impl Iterator<Item = Instant> {
         let steady = |at: u64| now.wall.after(Duration::from_millis(at.saturating_sub(now.steady)));
         let leaving = self.leaving.first().map(|(at, _)| *at);
-        let waiting = self.waiting.first().map(|(at, _)| *at);
+        let waiting = self.waiting.first().map(|(at, _)| *at).filter(|_| !self.is_busy);
         let opened = self.opened.front().map(|(since, _)| steady(since + OPEN_MS_MAX + 1));
         // One that was left alone for long enough waits for another one of its trigger to end.
         let doubts = self.doubts.values().filter(|until| **until > now.steady).min();

@@ -50,9 +50,12 @@ impl Shard {
         }
     }
 
-    /// Starts the runs whose time to wait is over.
+    /// Starts the runs whose time to wait is over, unless too much is under way: a record shows an attempt only
+    /// when it can leave.
     pub(super) fn pump(&mut self, now: Now) {
-        while let Some(&(at, sequence)) = self.flight.waiting.first() {
+        while !self.flight.is_busy
+            && let Some(&(at, sequence)) = self.flight.waiting.first()
+        {
             if at > now.wall {
                 break;
             }

@@ -104,6 +104,8 @@ pub(super) struct Core {
     /// Why nothing fires: what was fired before lies in the future.
     is_ahead: bool,
     stopping: Option<Stopping>,
+    /// More is under way than runs that must not be in doubt may join.
+    is_busy: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -134,6 +136,7 @@ impl Core {
             last_look: millis,
             is_ahead: false,
             stopping: None,
+            is_busy: false,
             machine,
             shards,
             dispatcher,
@@ -250,8 +253,13 @@ impl Core {
     fn turn(&mut self, now: Now) {
         let is_busy = self.dispatcher.in_flight() + self.dispatcher.waiting() > BUSY;
         let is_held = self.held().is_some();
+        let has_room_again = self.is_busy && !is_busy;
+        self.is_busy = is_busy;
         let mut leaving = Vec::new();
         for (id, owned) in &mut self.shards {
+            if has_room_again {
+                owned.wake = Some(now.wall);
+            }
             if owned.wake.is_none_or(|wake| wake > now.wall) {
                 continue;
             }

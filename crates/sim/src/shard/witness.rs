@@ -74,7 +74,8 @@ pub struct Witness {
     ids: BTreeMap<RunId, Run>,
     is_once: BTreeMap<Run, bool>,
     quiet: BTreeMap<Unique, Vec<Quiet>>,
-    resumed: BTreeMap<Unique, (u64, Instant)>,
+    /// Who asked when that a trigger no longer be paused: tickets, and what the clock said.
+    resumed: BTreeMap<Unique, Vec<(u64, Instant)>>,
     words: BTreeMap<Unique, Word>,
     deleted: BTreeMap<Unique, Instant>,
     /// How many left.
@@ -201,7 +202,7 @@ impl Witness {
 impl Witness {
     /// Somebody asks that a trigger be resumed.
     pub fn resuming(&mut self, trigger: Unique, ticket: u64, wall: Instant) {
-        self.resumed.insert(trigger, (ticket, wall));
+        self.resumed.entry(trigger).or_default().push((ticket, wall));
         self.words.entry(trigger).or_default().is_paused = false;
         for quiet in self.quiet.get_mut(&trigger).into_iter().flatten() {
             if quiet.generation == u32::MAX {
@@ -212,7 +213,7 @@ impl Witness {
 
     /// Somebody asks that a trigger be cancelled.
     pub fn cancelling(&mut self, trigger: Unique, ticket: u64) {
-        self.resumed.insert(trigger, (ticket, Instant::LAST));
+        self.resumed.entry(trigger).or_default().push((ticket, Instant::LAST));
         self.words.entry(trigger).or_default().is_paused = false;
     }
 
@@ -241,8 +242,8 @@ impl Witness {
         from: Instant,
         until: Option<Instant>,
     ) {
-        let resumed = self.resumed.get(&trigger).filter(|(later, _)| *later > ticket);
-        let resumed = resumed.map(|(_, wall)| *wall);
+        let mut resumed = self.resumed.get(&trigger).into_iter().flatten();
+        let resumed = resumed.find(|(later, _)| *later > ticket).map(|(_, wall)| *wall);
         let to = [until, resumed].into_iter().flatten().min();
         let generation = u32::MAX;
         self.quiet.entry(trigger).or_default().push(Quiet { from, to, generation });

@@ -1,0 +1,243 @@
+//! What a shard does in situations that chance seldom finds. The simulator tries the others.
+
+#[path = "shard/bench.rs"]
+mod bench;
+
+use bench::{BEGIN, Bench, draft};
+use engine::outcome::{Lost, NotSent, Outcome};
+use engine::past::{End, Line, Reason};
+use engine::shard::command::{Command, Done};
+use engine::shard::record::RunState;
+
+const OK: Outcome = Outcome::Answered { status: 200, retry_after: None };
+
+#[test]
+fn a_slot_is_launched_ahead_and_leaves_on_time() {
+    let mut bench = Bench::new();
+    bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, "{}"));
+    bench.go(9_600);
+    assert_eq!(bench.head.open.len(), 1, "it is in the store");
+    assert!(bench.left.is_empty(), "and has not left");
+    bench.go(10_000);
+    assert_eq!(bench.left.len(), 1);
+    bench.finish(OK);
+    bench.go(10_100);
+    assert!(bench.head.open.is_empty());
+    assert!(matches!(&bench.past[..], [Line::Run(run)] if run.end == End::Succeeded));
+}
+
+#[test]
+fn a_queued_run_that_waits_for_nobody_starts_at_a_successor() {
+    let mut bench = Bench::new();
+    let policy = r#"{"overlap": "queue_one", "delivery": "at_most_once"}"#;
+    bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, policy));
+    bench.go(10_000);
+    bench.go(20_000);
+    assert_eq!(bench.runs().filter(|run| run.state == RunState::Queued).count(), 1);
+    // The one that it waits for ends, and the owner dies before it can start the other one.
+    bench.finish(OK);
+    bench.commit_one();
+    assert!(bench.head.open.is_empty());
+    bench.take_over(20_200);
+    bench.go(20_300);
+    assert_eq!(bench.left.len(), 1, "it leaves");
+}
+
+#[test]
+fn a_pause_takes_back_what_a_predecessor_has_put_back() {
+    let mut bench = Bench::new();
+    let trigger = bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, "{}"));
+    bench.go(9_600);
+    bench.stop();
+    bench.take_over(9_700);
+    bench.pause(trigger);
+    bench.go(11_000);
+    assert!(bench.left.is_empty());
+    assert_eq!(bench.skips(), [(10_000, 10_000, Reason::Paused)]);
+}
+
+#[test]
+fn a_new_trigger_never_has_the_id_of_one_that_is_gone() {
+    let mut bench = Bench::new();
+    bench.go(60_000);
+    let first = bench.create(draft(r#"{"every": "1h"}"#, "{}"));
+    bench.ask(Command::Delete { trigger: first, author: String::new() });
+    // The clock of the next owner is behind.
+    bench.take_over(1_000);
+    let second = bench.create(draft(r#"{"every": "1h"}"#, "{}"));
+    assert!(second > first);
+}
+
+#[test]
+fn what_was_replaced_at_a_former_owner_is_waited_for_by_all_that_follow() {
+    let mut bench = Bench::new();
+    bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, r#"{"overlap": "replace"}"#));
+    bench.go(10_000);
+    assert_eq!(bench.left.len(), 1, "it is under way, for up to 15 s");
+    // The next slot replaces it at a successor, which stops before the timeout is over.
+    bench.take_over(19_000);
+    bench.go(20_000);
+    bench.stop();
+    bench.take_over(20_500);
+    bench.go(30_000);
+    assert!(bench.left.is_empty(), "{:?}", bench.left);
+    bench.go(35_600);
+    assert_eq!(bench.left.len(), 1, "it leaves when the timeout is over");
+}
+
+#[test]
+fn a_clock_that_is_set_does_not_shorten_how_long_something_is_held_back() {
+    let mut bench = Bench::new();
+    bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, r#"{"overlap": "replace"}"#));
+    bench.go(10_000);
+    bench.take_over(19_000);
+    bench.go(20_000);
+    bench.set_clock(29_000);
+    bench.go(29_500);
+    assert!(bench.left.is_empty(), "15 s since the take-over are not over");
+}
+
+#[test]
+fn runs_that_wait_for_each_other_end_one_after_the_other() {
+    let mut bench = Bench::new();
+    let policy = r#"{"overlap": "skip", "max_lateness": "2s"}"#;
+    let trigger = bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, policy));
+    bench.go(10_000);
+    for _ in 0..3 {
+        bench.ask(Command::Run { trigger, author: String::new() });
+        bench.go(11_000);
+    }
+    bench.wall = 14_500;
+    bench.finish(OK);
+    bench.go(14_600);
+    let ends = bench.past.iter().filter_map(|line| match line {
+        Line::Run(run) => Some(run.end),
+        Line::Skip(_) => None,
+    });
+    let ends: Vec<End> = ends.collect();
+    assert_eq!(ends, [End::Succeeded, End::Expired, End::Expired, End::Expired]);
+}
+
+#[test]
+fn a_mark_is_set_back_without_moving_cursors_of_schedules_that_are_used_up() {
+    let mut bench = Bench::new();
+    let trigger = bench.create(draft(r#"{"cron": "*/10 * * * * *", "limit": 1}"#, "{}"));
+    bench.go(100_000);
+    bench.finish(OK);
+    bench.create(draft(r#"{"cron": "*/5 * * * * *"}"#, "{}"));
+    bench.go(140_000);
+    bench.take_over(1_000);
+    assert!(bench.shard.is_ahead_of_clock(bench.now()));
+    bench.shard.set_back(bench.now());
+    bench.commit();
+    assert_eq!(bench.moved(trigger).cursor.unwrap().0, BEGIN + 100_000);
+    assert_eq!(bench.head.fired.0.0, BEGIN + 1_000);
+}
+
+#[test]
+fn what_follows_the_last_run_is_due_again_when_that_is_taken_back() {
+    let mut bench = Bench::new();
+    let schedule = r#"{"cron": "*/1 * * * * *", "limit": 1, "jitter": "1s"}"#;
+    let trigger = bench.create(draft(schedule, "{}"));
+    // Others move the mark past the slots after it.
+    bench.create(draft(r#"{"every": "1s", "phase": "0s"}"#, "{}"));
+    let mut wall = 0;
+    while bench.head.open.iter().all(|run| run.trigger != trigger) {
+        wall += 20;
+        bench.go(wall);
+    }
+    bench.pause(trigger);
+    let moved = bench.moved(trigger);
+    let since = moved.paused.expect("it is paused").since;
+    assert_eq!(moved.remaining, Some(1), "its run is given back");
+    let skipped: i64 = bench.skips().iter().map(|(from, to, _)| (to - from) / 1_000 + 1).sum();
+    assert_eq!(skipped, (since.0 - BEGIN) / 1_000, "every slot up to then is accounted for");
+}
+
+#[test]
+fn what_is_stored_is_read_also_when_its_last_instant_has_passed() {
+    let mut bench = Bench::new();
+    let moment = r#"{"at": ["2027-01-15T08:00:00.5Z"]}"#;
+    // It was judged before that instant, and written after it.
+    let draft = draft(moment, "{}");
+    bench.wall = 700;
+    bench.create_judged_at(draft, 0);
+    bench.take_over(2_000);
+    assert_eq!(bench.shard.len(), 1);
+}
+
+#[test]
+fn what_is_delivered_at_most_once_shows_no_attempt_while_too_much_is_under_way() {
+    let mut bench = Bench::new();
+    let policy = r#"{"delivery": "at_most_once"}"#;
+    bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, policy));
+    bench.shard.set_busy(true);
+    bench.go(10_000);
+    bench.go(10_500);
+    let waiting: Vec<_> = bench.runs().map(|run| (run.state, run.attempt)).collect();
+    assert!(matches!(waiting[..], [(RunState::Waiting(_), 0)]), "{waiting:?}");
+    bench.take_over(12_000);
+    bench.go(12_100);
+    assert_eq!(bench.left.len(), 1, "it has surely not left before, and leaves now");
+}
+
+#[test]
+fn a_run_in_doubt_is_sent_again_or_unknown() {
+    for (delivery, ends) in [("at_least_once", 0), ("at_most_once", 1)] {
+        let mut bench = Bench::new();
+        let policy = format!(r#"{{"delivery": "{delivery}"}}"#);
+        bench.create(draft(r#"{"cron": "*/10 * * * * *", "limit": 1}"#, &policy));
+        bench.go(10_000);
+        bench.take_over(10_200);
+        bench.go(10_300);
+        assert_eq!(bench.left.len(), 1 - ends);
+        assert_eq!(bench.past.len(), ends);
+    }
+}
+
+#[test]
+fn what_surely_never_left_is_tried_again_also_at_most_once() {
+    let mut bench = Bench::new();
+    let policy = r#"{"delivery": "at_most_once", "retry": {"delay": "1s"}}"#;
+    bench.create(draft(r#"{"cron": "*/10 * * * * *", "limit": 1}"#, policy));
+    bench.go(10_000);
+    bench.finish(Outcome::NotSent { why: NotSent::Connect });
+    bench.go(10_100);
+    bench.go(11_500);
+    bench.go(11_600);
+    assert_eq!(bench.left.iter().map(|left| left.attempt).collect::<Vec<_>>(), [2]);
+    bench.finish(Outcome::Lost { why: Lost::Closed });
+    bench.go(11_700);
+    assert!(matches!(&bench.past[..], [Line::Run(run)] if run.end == End::Unknown));
+}
+
+#[test]
+fn now_for_a_trigger_is_not_before_its_cursor() {
+    let mut bench = Bench::new();
+    let trigger = bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, "{}"));
+    bench.go(25_000);
+    bench.pause(trigger);
+    // The clock of the next owner is behind: what is paused up to 25 s stays decided.
+    bench.take_over(12_000);
+    bench.ask(Command::Resume { trigger, author: String::new() });
+    bench.pause(trigger);
+    let paused = bench.moved(trigger).paused.expect("it is paused");
+    assert_eq!(paused.since.0, BEGIN + 25_000);
+    assert_eq!(bench.skips().len(), 0, "{:?}", bench.skips());
+}
+
+#[test]
+fn every_command_is_answered_when_it_is_written() {
+    let mut bench = Bench::new();
+    let trigger = bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, "{}"));
+    let author = String::new;
+    for (command, done) in [
+        (Command::Resume { trigger, author: author() }, None),
+        (Command::Cancel { trigger, author: author() }, Some(Done::Cancelled)),
+        (Command::Cancel { trigger, author: author() }, None),
+        (Command::Delete { trigger, author: author() }, Some(Done::Deleted)),
+        (Command::Delete { trigger, author: author() }, None),
+    ] {
+        assert_eq!(bench.ask(command), done);
+    }
+}

@@ -1,0 +1,201 @@
+//! A shard on a bench: a store that takes everything at once, and time that is set by hand.
+
+use std::collections::BTreeMap;
+
+use engine::id::{ShardId, Unique};
+use engine::instant::Instant;
+use engine::outcome::Outcome;
+use engine::past::{Attempt, Line, Reason, Segment};
+use engine::record::decode;
+use engine::shard::command::{Command, Done};
+use engine::shard::record::{self, FORMAT, HeadRecord, MovedRecord, RunRecord};
+use engine::shard::{Departure, Loading, Now, Put, Report, Room, Shard, Ticket};
+use engine::trigger::Draft;
+
+/// What the wall clock says when time begins.
+pub(super) const BEGIN: i64 = 1_800_000_000_000;
+
+const SHARD: ShardId = ShardId(3);
+const ROOM: Room = Room { writes: 64, bytes: 1 << 20, value_bytes: 1 << 17 };
+
+/// A shard, and what is in its store.
+pub(super) struct Bench {
+    pub(super) shard: Shard,
+    pub(super) head: HeadRecord,
+    /// What has left and is under way.
+    pub(super) left: Vec<Departure>,
+    /// What is past, in order.
+    pub(super) past: Vec<Line>,
+    /// What the wall clock says, after the beginning.
+    pub(super) wall: i64,
+    steady: u64,
+    entries: BTreeMap<String, Vec<u8>>,
+    number: u64,
+    replies: Vec<Done>,
+}
+
+/// A trigger with this schedule and these policies.
+pub(super) fn draft(schedule: &str, policy: &str) -> Draft {
+    let mut draft: Draft = serde_json::from_str(policy).unwrap();
+    draft.schedule = Some(serde_json::from_str(schedule).unwrap());
+    draft.webhook = Some(serde_json::from_str(r#"{"url": "http://receiver.test/x"}"#).unwrap());
+    draft
+}
+
+impl Bench {
+    pub(super) fn new() -> Self {
+        let head = HeadRecord::default();
+        let now = Now { wall: Instant(BEGIN), steady: 0, random: 0 };
+        Self {
+            shard: Loading::begin(SHARD, 1, &head).finish(now),
+            head,
+            left: Vec::new(),
+            past: Vec::new(),
+            wall: 0,
+            steady: 0,
+            entries: BTreeMap::new(),
+            number: 0,
+            replies: Vec::new(),
+        }
+    }
+
+    pub(super) fn now(&self) -> Now {
+        Now { wall: Instant(BEGIN + self.wall), steady: self.steady, random: self.number }
+    }
+
+    /// Lets time pass, and the shard do what it has to do by then.
+    pub(super) fn go(&mut self, wall: i64) {
+        self.steady += u64::try_from(wall - self.wall).unwrap_or(0);
+        self.wall = wall;
+        for _ in 0..3 {
+            self.shard.step(self.now());
+            self.commit();
+            self.shard.depart(self.now(), &mut self.left);
+        }
+    }
+
+    /// The wall clock is set.
+    pub(super) fn set_clock(&mut self, wall: i64) {
+        self.wall = wall;
+    }
+
+    /// Writes everything that waits.
+    pub(super) fn commit(&mut self) {
+        while self.commit_one() {}
+    }
+
+    /// Writes one batch.
+    pub(super) fn commit_one(&mut self) -> bool {
+        let Some(batch) = self.shard.take_batch(self.number + 1, ROOM) else { return false };
+        self.number += 1;
+        for put in batch.puts {
+            match put {
+                Put::Value(key, value) => {
+                    if key.starts_with(&record::past(SHARD)) {
+                        self.past.extend(Segment::from_bytes(&value).unwrap().lines);
+                    }
+                    self.entries.insert(key, value);
+                }
+                Put::Gone(key) => {
+                    self.entries.remove(&key);
+                }
+            }
+        }
+        self.head = batch.head;
+        let committed = self.shard.committed(self.now());
+        self.replies.extend(committed.replies.into_iter().map(|(_, done)| done));
+        self.left.retain(|left| !committed.aborts.contains(&left.key));
+        true
+    }
+
+    /// The owner stops cleanly, and leaves what is under way alone.
+    pub(super) fn stop(&mut self) {
+        self.shard.stop(self.now());
+        self.shard.abandon(self.now());
+        self.commit();
+        self.left.clear();
+    }
+
+    /// Another owner takes over, with a clock that says this. The last one is dead.
+    pub(super) fn take_over(&mut self, wall: i64) {
+        self.left.clear();
+        self.steady += u64::try_from(wall - self.wall).unwrap_or(0);
+        self.wall = wall;
+        let mut loading = Loading::begin(SHARD, 1, &self.head);
+        for (key, value) in below(&self.entries, record::triggers(SHARD)) {
+            loading.trigger(key, value).unwrap();
+        }
+        for (key, value) in below(&self.entries, record::moved(SHARD)) {
+            loading.moved(key, value).unwrap();
+        }
+        for (key, value) in below(&self.entries, record::runs(SHARD)) {
+            loading.run(key, value).unwrap();
+        }
+        self.shard = loading.finish(self.now());
+    }
+
+    /// Asks for something, and says what came of it.
+    pub(super) fn ask(&mut self, command: Command) -> Option<Done> {
+        self.shard.command(command, Ticket(1), self.now()).ok()?;
+        self.commit();
+        self.replies.pop()
+    }
+
+    pub(super) fn create(&mut self, draft: Draft) -> Unique {
+        self.create_judged_at(draft, self.wall)
+    }
+
+    /// Creates a trigger whose text was judged then.
+    pub(super) fn create_judged_at(&mut self, mut draft: Draft, wall: i64) -> Unique {
+        draft.name = Some(format!("t{}", self.number));
+        let definition = Box::new(draft.build(Instant(BEGIN + wall)).unwrap());
+        let draft = serde_json::value::to_raw_value(&draft).unwrap();
+        let author = String::new();
+        match self.ask(Command::Create { definition, draft, author }) {
+            Some(Done::Created(id)) => id.unique,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn pause(&mut self, trigger: Unique) {
+        let (author, note) = (String::new(), String::new());
+        let done = self.ask(Command::Pause { trigger, author, note, until: None });
+        assert_eq!(done, Some(Done::Paused));
+    }
+
+    /// The first that is under way ends like this.
+    pub(super) fn finish(&mut self, outcome: Outcome) {
+        let departure = self.left.remove(0);
+        let attempt =
+            Attempt { at: self.now().wall, ms: 1, status: None, error: None, response: None };
+        self.shard.finished(Report { key: departure.key, outcome, attempt }, self.now());
+    }
+
+    /// The records of unfinished runs.
+    pub(super) fn runs(&self) -> impl Iterator<Item = RunRecord> {
+        below(&self.entries, record::runs(SHARD)).map(|(_, value)| decode(value, FORMAT).unwrap())
+    }
+
+    /// What moved of a trigger.
+    pub(super) fn moved(&self, trigger: Unique) -> MovedRecord {
+        decode(&self.entries[&record::moved_key(SHARD, trigger)], FORMAT).unwrap()
+    }
+
+    /// What was skipped: from when to when, after the beginning, and why.
+    pub(super) fn skips(&self) -> Vec<(i64, i64, Reason)> {
+        let skips = self.past.iter().filter_map(|line| match line {
+            Line::Skip(skip) => Some((skip.from.0 - BEGIN, skip.to.0 - BEGIN, skip.reason)),
+            Line::Run(_) => None,
+        });
+        skips.collect()
+    }
+}
+
+fn below(
+    entries: &BTreeMap<String, Vec<u8>>,
+    prefix: String,
+) -> impl Iterator<Item = (&str, &[u8])> {
+    let from = entries.range(prefix.clone()..);
+    from.take_while(move |(key, _)| key.starts_with(&prefix))
+        .map(|(key, value)| (key.as_str(), value.as_slice()))
+}
