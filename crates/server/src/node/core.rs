@@ -441,7 +441,7 @@ impl Core {
         while let Ok(call) = self.lines.calls.try_recv() {
             match call {
                 Call::Command { reply, .. } | Call::Rewrite { reply, .. } => {
-                    drop(reply.send(Err(CallError::Stopping)))
+                    drop(reply.send(Err(CallError::Stopping)));
                 }
                 Call::ConfirmTime { reply } => drop(reply.send(Err(CallError::Stopping))),
             }

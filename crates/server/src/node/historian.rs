@@ -101,7 +101,7 @@ impl From<ScanError> for Left {
 type Place = (Bucket, Day);
 
 /// What is known about a shard's past.
-struct Shelf {
+struct Notes {
     /// Up to this commit everything is merged.
     floor: Option<u64>,
     /// When it was last looked for segments that are old, by the steady clock.
@@ -118,83 +118,83 @@ pub(super) struct Historian {
     machine: Arc<dyn Machine>,
     pace: Pace,
     page_bytes: usize,
-    shelves: BTreeMap<ShardId, Shelf>,
+    shards: BTreeMap<ShardId, Notes>,
 }
 
 impl Historian {
     pub(super) fn new(desk: Desk, machine: &Arc<dyn Machine>, pace: Pace) -> Self {
         let page_bytes = HISTORY_PAGE_BYTES_MAX.min(desk.store().limits().value_bytes);
         let aged = machine.reading().boot;
-        let shelf = |shard| Shelf {
+        let blank = |shard| Notes {
             floor: None,
             aged,
             small: BTreeMap::new(),
             lap: Some(Range::prefix(&page::pages(shard))),
             lap_at: None,
         };
-        let shelves = (0..desk.shards()).map(ShardId).map(|shard| (shard, shelf(shard))).collect();
-        Self { desk, machine: Arc::clone(machine), pace, page_bytes, shelves }
+        let shards = (0..desk.shards()).map(ShardId).map(|shard| (shard, blank(shard))).collect();
+        Self { desk, machine: Arc::clone(machine), pace, page_bytes, shards }
     }
 
     /// Works until there is no shard left.
     pub(super) async fn run(mut self) {
-        while !self.shelves.is_empty() {
+        while !self.shards.is_empty() {
             self.machine.sleep(self.pace.look).await;
-            let shards: Vec<ShardId> = self.shelves.keys().copied().collect();
-            for shard in shards {
+            let ids: Vec<ShardId> = self.shards.keys().copied().collect();
+            for shard in ids {
                 self.machine.sleep(PAUSE.min(self.pace.look)).await;
-                let Some(mut shelf) = self.shelves.remove(&shard) else { continue };
-                match self.visit(shard, &mut shelf).await {
+                let Some(mut notes) = self.shards.remove(&shard) else { continue };
+                match self.visit(shard, &mut notes).await {
                     Ok(()) => {
-                        self.shelves.insert(shard, shelf);
+                        self.shards.insert(shard, notes);
                     }
                     Err(Left::Lost) => tracing::debug!(%shard, "the past is left to others"),
                     Err(Left::Unread(why)) => {
                         tracing::warn!(%shard, %why, "the past is not merged now: trying again");
-                        self.shelves.insert(shard, shelf);
+                        self.shards.insert(shard, notes);
                     }
                 }
             }
         }
     }
 
-    async fn visit(&self, shard: ShardId, shelf: &mut Shelf) -> Result<(), Left> {
+    async fn visit(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
         for _ in 0..ROUNDS_MAX {
-            if !self.merge(shard, shelf).await? {
+            if !self.merge(shard, notes).await? {
                 break;
             }
         }
-        self.lap(shard, shelf).await?;
+        self.lap(shard, notes).await?;
         for _ in 0..COMPACTIONS_MAX {
-            if !self.compact(shard, shelf).await? {
+            if !self.compact(shard, notes).await? {
                 break;
             }
         }
         let now = self.desk.now();
-        let lap_at = shelf.lap_at;
-        shelf.small.retain(|place, names| {
+        let lap_at = notes.lap_at;
+        notes.small.retain(|place, names| {
             names.len() > 1 || !self.is_over(place.1, now) || Some(*place) == lap_at
         });
         Ok(())
     }
 
     /// Merges the oldest segments, if it is worth while. Tells whether there may be more.
-    async fn merge(&self, shard: ShardId, shelf: &mut Shelf) -> Result<bool, Left> {
+    async fn merge(&self, shard: ShardId, notes: &mut Notes) -> Result<bool, Left> {
         let store = self.desk.store();
         let top = number(store, shard).await?.saturating_sub(self.pace.keep);
-        let floor = match shelf.floor {
+        let floor = match notes.floor {
             Some(floor) => floor.min(top),
             None => floor(store, shard, top).await?,
         };
-        shelf.floor = Some(floor);
+        notes.floor = Some(floor);
         let steady = self.machine.reading().boot;
         let is_many = top - floor >= self.pace.round_min;
-        if top == floor || !is_many && steady.saturating_sub(shelf.aged) < self.pace.age_max {
+        if top == floor || !is_many && steady.saturating_sub(notes.aged) < self.pace.age_max {
             return Ok(false);
         }
         let (segments, end) = self.segments(shard, floor, top).await?;
         if !is_many {
-            shelf.aged = steady;
+            notes.aged = steady;
             let old = self.desk.now().before(self.pace.age_max);
             let oldest = segments.iter().flat_map(|(_, segment)| &segment.lines);
             if oldest.map(Line::written).min().is_none_or(|oldest| oldest > old) {
@@ -203,11 +203,11 @@ impl Historian {
         }
         let plan = page::merge(shard, segments, self.page_bytes);
         let (pages, spent) = (plan.pages.len(), plan.spent.len());
-        self.carry_out(shard, shelf, plan).await?;
+        self.carry_out(shard, notes, plan).await?;
         if spent > 0 {
             tracing::debug!(%shard, segments = spent, pages, "merged segments of the past");
         }
-        shelf.floor = Some(end);
+        notes.floor = Some(end);
         Ok(end < top)
     }
 
@@ -257,26 +257,26 @@ impl Historian {
     }
 
     /// Looks at some of the pages that were there before this node.
-    async fn lap(&self, shard: ShardId, shelf: &mut Shelf) -> Result<(), Left> {
-        let Some(range) = shelf.lap.clone() else { return Ok(()) };
+    async fn lap(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
+        let Some(range) = notes.lap.clone() else { return Ok(()) };
         let page = self.desk.store().scan(range, LAP_LEN).await?;
         for entry in &page.entries {
             if let Some((bucket, name)) = page::read_key(shard, entry.key.as_str()) {
-                shelf.lap_at = Some((bucket, name.day));
-                self.note(shelf, bucket, name, entry.value.len());
+                notes.lap_at = Some((bucket, name.day));
+                self.remember(notes, bucket, name, entry.value.len());
             }
         }
-        shelf.lap = page.next;
-        if shelf.lap.is_none() {
-            shelf.lap_at = None;
+        notes.lap = page.next;
+        if notes.lap.is_none() {
+            notes.lap_at = None;
         }
         Ok(())
     }
 
     /// Makes few pages of many small ones, if there is a day that needs it. Tells whether there was.
-    async fn compact(&self, shard: ShardId, shelf: &mut Shelf) -> Result<bool, Left> {
+    async fn compact(&self, shard: ShardId, notes: &mut Notes) -> Result<bool, Left> {
         let now = self.desk.now();
-        let due = shelf.small.iter().find(|((_, day), names)| {
+        let due = notes.small.iter().find(|((_, day), names)| {
             names.len() > self.pace.small_max || names.len() > 1 && self.is_over(*day, now)
         });
         let Some((&place, names)) = due else { return Ok(false) };
@@ -297,20 +297,20 @@ impl Historian {
         // Read after the last compaction was written, so it has moved since.
         let turn = number(self.desk.store(), shard).await?;
         let plan = page::compact(shard, bucket, turn, sources, self.page_bytes);
-        if let Some(names) = shelf.small.get_mut(&place) {
+        if let Some(names) = notes.small.get_mut(&place) {
             // Those that do not get fewer are left as they are.
             names.retain(|name| !looked_at.contains(name));
         }
         if let Some(plan) = plan {
             let (pages, spent) = (plan.pages.len(), plan.spent.len());
-            self.carry_out(shard, shelf, plan).await?;
+            self.carry_out(shard, notes, plan).await?;
             tracing::debug!(%shard, from = spent, to = pages, "compacted pages of the past");
         }
         Ok(true)
     }
 
     /// Writes a plan, piece by piece, each when the one before is durable.
-    async fn carry_out(&self, shard: ShardId, shelf: &mut Shelf, plan: Plan) -> Result<(), Left> {
+    async fn carry_out(&self, shard: ShardId, notes: &mut Notes, plan: Plan) -> Result<(), Left> {
         let made: Vec<_> =
             plan.pages.iter().map(|(key, bytes)| (key.clone(), bytes.len())).collect();
         for piece in plan.pieces() {
@@ -318,16 +318,16 @@ impl Historian {
         }
         for (key, bytes) in made {
             if let Some((bucket, name)) = page::read_key(shard, &key) {
-                self.note(shelf, bucket, name, bytes);
+                self.remember(notes, bucket, name, bytes);
             }
         }
         Ok(())
     }
 
     /// Remembers a page, if it is a small one.
-    fn note(&self, shelf: &mut Shelf, bucket: Bucket, name: PageName, bytes: usize) {
+    fn remember(&self, notes: &mut Notes, bucket: Bucket, name: PageName, bytes: usize) {
         if bytes < self.page_bytes / 2 {
-            shelf.small.entry((bucket, name.day)).or_default().insert(name);
+            notes.small.entry((bucket, name.day)).or_default().insert(name);
         }
     }
 

@@ -49,10 +49,17 @@ struct Road {
 }
 
 impl Road {
-    fn new(inner: &Arc<Memory>, keeps_segments: bool) -> (Store, watch::Receiver<bool>) {
+    /// On which all is well.
+    fn open(inner: &Arc<Memory>) -> Store {
+        let inner: Arc<dyn Adapter> = Arc::clone(inner) as Arc<dyn Adapter>;
+        Store::new(Self { inner, keeps_segments: false, tried: watch::Sender::new(false) })
+    }
+
+    /// On which no segment goes; and whether somebody has tried.
+    fn keeping_segments(inner: &Arc<Memory>) -> (Store, watch::Receiver<bool>) {
         let (tried, sees) = watch::channel(false);
         let inner: Arc<dyn Adapter> = Arc::clone(inner) as Arc<dyn Adapter>;
-        (Store::new(Self { inner, keeps_segments, tried }), sees)
+        (Store::new(Self { inner, keeps_segments: true, tried }), sees)
     }
 }
 
@@ -205,7 +212,7 @@ async fn until(store: &Store, what: impl AsyncFn(&Store) -> bool) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_line_is_found_once_before_during_and_after_a_merge_that_was_cut_short() {
     let memory = Arc::new(Memory::new());
-    let (store, _) = Road::new(&memory, false);
+    let store = Road::open(&memory);
     let about = engine::record::encode(
         engine::record::Format(1),
         &std::collections::BTreeMap::from([("id", 7_u64), ("shards", 1)]),
@@ -229,7 +236,7 @@ async fn each_line_is_found_once_before_during_and_after_a_merge_that_was_cut_sh
     before.node.stop().await;
 
     // During: the pages of the first round are written, and then the node dies.
-    let (road, mut tried) = Road::new(&memory, true);
+    let (road, mut tried) = Road::keeping_segments(&memory);
     let during = Served::start(road, QUICK).await;
     tried.wait_for(|tried| *tried).await.unwrap();
     assert!(!below(&store, &pages(SHARD)).await.is_empty(), "pages are written first");
