@@ -16,7 +16,6 @@ use engine::trigger::Draft;
 pub(super) const BEGIN: i64 = 1_800_000_000_000;
 
 const SHARD: ShardId = ShardId(3);
-const ROOM: Room = Room { writes: 64, bytes: 1 << 20, value_bytes: 1 << 17 };
 
 /// A shard, and what is in its store.
 pub(super) struct Bench {
@@ -28,6 +27,8 @@ pub(super) struct Bench {
     pub(super) past: Vec<Line>,
     /// What the wall clock says, after the beginning.
     pub(super) wall: i64,
+    /// What a commit takes.
+    pub(super) room: Room,
     steady: u64,
     entries: BTreeMap<String, Vec<u8>>,
     number: u64,
@@ -52,6 +53,7 @@ impl Bench {
             left: Vec::new(),
             past: Vec::new(),
             wall: 0,
+            room: Room { writes: 64, bytes: 1 << 20, value_bytes: 1 << 17 },
             steady: 0,
             entries: BTreeMap::new(),
             number: 0,
@@ -86,7 +88,7 @@ impl Bench {
 
     /// Writes one batch.
     pub(super) fn commit_one(&mut self) -> bool {
-        let Some(batch) = self.shard.take_batch(self.number + 1, ROOM) else { return false };
+        let Some(batch) = self.shard.take_batch(self.number + 1, self.room) else { return false };
         self.number += 1;
         for put in batch.puts {
             match put {
