@@ -138,21 +138,21 @@ impl List {
         let mut walk = Walk::of(desk.store(), id.shard, span, from, SEGMENTS_READ_MAX);
         let mut place = from.cloned();
         while let Some(batch) = walk.next().await? {
-            let end = batch.end();
+            let mut full = self.is_full().then_some(0);
             for (lines, line) in &batch.lines {
                 if self.is_full() {
+                    full = full.or(Some(lines - 1));
                     break;
                 }
                 if let Line::Run(run) = line {
                     self.push(source.finished(run, Some(stored.name())));
                 }
-                place = Some(batch.after(*lines));
             }
-            if self.is_full() && place.as_ref() != Some(&end) {
-                let next = place.map(|place| Cursor::Past(place).text());
+            if let Some(lines) = full {
+                let next = Some(Cursor::Past(batch.after(lines)).text());
                 return Ok(Json(Page { items: self.items, next }));
             }
-            place = Some(end);
+            place = Some(batch.end());
         }
         let cut = walk.is_cut().then_some(place).flatten();
         let next = cut.map(|place| Cursor::Past(place).text());

@@ -92,7 +92,7 @@ pub(super) struct Walk<'a> {
     pages: Option<Range>,
     /// Read and not given yet, the next one last.
     waiting: Vec<(Name, Segment)>,
-    /// How many batches may still be read.
+    /// How many segments may still be read, or pages, once these are.
     left: usize,
     /// Where the last request ended.
     from: Option<Place>,
@@ -139,7 +139,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Through the past of a trigger, from the newest batch on or from a place; at most so many batches.
+    /// Through the past of a trigger, from the newest batch on or from a place; at most so many
+    /// segments, and then a bounded number of pages.
     pub(super) fn of(
         store: &'a Store,
         shard: ShardId,
@@ -216,8 +217,7 @@ impl<'a> Walk<'a> {
 
     /// Whether the walk ended because it had read enough, and not because there is no more.
     pub(super) fn is_cut(&self) -> bool {
-        let is_more = self.rest.is_some() || self.pages.is_some() || !self.waiting.is_empty();
-        self.left == 0 && is_more
+        self.left == 0 && self.rest.is_some()
     }
 
     /// Up to which instant slots may have lines that were not read, if the walk was cut.
@@ -227,12 +227,14 @@ impl<'a> Walk<'a> {
     }
 
     async fn fill(&mut self) -> Result<(), Refusal> {
-        while self.waiting.is_empty() && self.left > 0 {
+        while self.waiting.is_empty() {
             if self.rest.is_none() {
                 // Not before the last segment is read, so that what is merged meanwhile is found here.
-                self.rest = self.pages.take();
-                self.stage = Stage::Pages;
-                self.left = self.left.min(PAGES_READ_MAX);
+                let Some(pages) = self.pages.take() else { return Ok(()) };
+                (self.stage, self.rest, self.left) = (Stage::Pages, Some(pages), PAGES_READ_MAX);
+            }
+            if self.left == 0 {
+                return Ok(());
             }
             let Some(range) = self.rest.take() else { return Ok(()) };
             let most = match self.stage {
