@@ -337,6 +337,16 @@ pub struct Holding {
     chain: Chain,
 }
 
+/// What one claim contributes to a commit of several.
+pub struct Share<'a> {
+    /// Whose claim it is.
+    pub holding: &'a mut Holding,
+    /// What its head keeps from then on.
+    pub body: Box<RawValue>,
+    /// What else is written.
+    pub writes: Vec<Write>,
+}
+
 impl Holding {
     fn new(session: &Session, claim: Claim, chain: Chain) -> Self {
         session.entitle(claim.key(), chain.token());
@@ -364,13 +374,11 @@ impl Holding {
     }
 
     /// Writes several claims in one commit, as [`chain::commit_all`] does.
-    pub async fn commit_all(
-        pieces: Vec<(&mut Self, Option<Box<RawValue>>, Vec<Write>)>,
-    ) -> Vec<Result<Version, ChainError>> {
-        let rights: Vec<Right> = pieces.iter().map(|(holding, ..)| holding.right.clone()).collect();
-        let pieces = pieces.into_iter().map(|(holding, body, writes)| Piece {
+    pub async fn commit_all(shares: Vec<Share<'_>>) -> Vec<Result<Version, ChainError>> {
+        let rights: Vec<Right> = shares.iter().map(|share| share.holding.right.clone()).collect();
+        let pieces = shares.into_iter().map(|Share { holding, body, writes }| Piece {
             chain: &mut holding.chain,
-            body,
+            body: Some(body),
             writes,
         });
         let answers = chain::commit_all(pieces.collect()).await;

@@ -12,7 +12,7 @@ use engine::id::ShardId;
 use engine::shard::{Batch, Put};
 use serde_json::value::RawValue;
 use store::chain::ChainError;
-use store::election::Holding;
+use store::election::{Holding, Share};
 use store::machine::Machine;
 use store::{Key, Write};
 use tokio::sync::mpsc;
@@ -67,15 +67,15 @@ impl Committer {
             left.insert(shard, (body, writes));
         }
         loop {
-            let (shards, pieces): (Vec<_>, Vec<_>) = self
+            let (shards, shares): (Vec<_>, Vec<_>) = self
                 .holdings
                 .iter_mut()
                 .filter_map(|(shard, holding)| {
                     let (body, writes) = left.get(shard)?.clone();
-                    Some((*shard, (holding, Some(body), writes)))
+                    Some((*shard, Share { holding, body, writes }))
                 })
                 .unzip();
-            let answers = Holding::commit_all(pieces).await;
+            let answers = Holding::commit_all(shares).await;
             for (shard, answer) in shards.into_iter().zip(answers) {
                 match answer {
                     Ok(_) => {
