@@ -67,7 +67,7 @@ impl Committer {
             left.insert(shard, (body, writes));
         }
         loop {
-            let (shards, shares): (Vec<_>, Vec<_>) = self
+            let (order, shares): (Vec<_>, Vec<_>) = self
                 .holdings
                 .iter_mut()
                 .filter_map(|(shard, holding)| {
@@ -76,7 +76,7 @@ impl Committer {
                 })
                 .unzip();
             let answers = Holding::commit_all(shares).await;
-            for (shard, answer) in shards.into_iter().zip(answers) {
+            for (shard, answer) in order.into_iter().zip(answers) {
                 match answer {
                     Ok(_) => {
                         left.remove(&shard);
