@@ -170,6 +170,7 @@ impl Segment {
 mod unique {
     use super::{Deserialize, Unique};
 
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
     pub(super) fn serialize<S: serde::Serializer>(id: &Unique, out: S) -> Result<S::Ok, S::Error> {
         out.collect_str(id)
     }

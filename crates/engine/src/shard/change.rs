@@ -87,7 +87,7 @@ impl Shard {
 
     /// Now, for a trigger.
     fn now_of(&self, trigger: Option<&Trigger>, now: Now) -> Instant {
-        let cursor = trigger.map_or(now.wall, |trigger| trigger.cursor());
+        let cursor = trigger.map_or(now.wall, Trigger::cursor);
         if mutant::active(Mutant::NowWithoutMark) {
             return now.wall.max(cursor);
         }
@@ -194,7 +194,7 @@ impl Shard {
         let mut changes = self.account(trigger, since, Reason::Paused, now);
         let mut moved = trigger.moved();
         moved.paused = Some(Pause { since, until, author, note });
-        moved.cursor = Some(since);
+        moved.cursor = self.cursor_at(trigger, since);
         changes.push(Change::Moved(unique, moved));
         self.enact(Unit::of(changes).by(now.wall));
         self.arm(place);
@@ -218,7 +218,7 @@ impl Shard {
         let mut changes = self.account(trigger, now_here, Reason::Paused, now);
         let mut moved = trigger.moved();
         let until = moved.paused.take().and_then(|pause| pause.until);
-        moved.cursor = Some(now_here);
+        moved.cursor = self.cursor_at(trigger, now_here);
         moved.failures = 0;
         changes.push(Change::Moved(unique, moved));
         self.enact(Unit::of(changes).by(now.wall));
@@ -286,7 +286,7 @@ impl Shard {
             return Err(Rejection::TooManyRuns);
         }
         let trigger = self.known(unique)?;
-        let record = self.run_record(trigger, now.wall, now.wall, RunState::Waiting(now.wall));
+        let record = Self::run_record(trigger, now.wall, now.wall, RunState::Waiting(now.wall));
         let record = RunRecord { generation: None, ..record };
         let sequence = self.memory.sequence + 1;
         let id = self.memory.run_id(unique, now.wall, Birth::Demand(sequence));
@@ -312,6 +312,13 @@ impl Shard {
         self.skips(trigger, (first, until), reason, now)
     }
 
+    /// A trigger's cursor once everything up to a moment is accounted for. After the last run nothing is, and
+    /// its cursor stays there: the run may be taken back yet.
+    fn cursor_at(&self, trigger: &Trigger, moment: Instant) -> Option<Instant> {
+        let is_used_up = self.memory.remaining(trigger) == Some(0);
+        Some(if is_used_up { trigger.cursor() } else { moment })
+    }
+
     /// Skips all slots from the first one on, up to `until`.
     fn skips(
         &self,
@@ -333,7 +340,7 @@ impl Shard {
                     bound
                 }
             };
-            let skipped = self.skipped(trigger, (from, to), count, reason, now);
+            let skipped = Self::skipped(trigger, (from, to), count, reason, now);
             lines.push(Change::Past(Line::Skip(skipped)));
             next = schedule.next(to).filter(|slot| *slot <= until);
         }
@@ -374,7 +381,7 @@ impl Shard {
         let mut changes = vec![self.forget(run)];
         let Some(trigger) = self.memory.trigger(record.trigger) else { return };
         let generation = record.generation.unwrap_or(trigger.generation);
-        let skipped = self.skipped(trigger, (record.slot, record.slot), 1, reason, now);
+        let skipped = Self::skipped(trigger, (record.slot, record.slot), 1, reason, now);
         if !mutant::active(Mutant::TakenBackWithoutRecord) {
             changes.push(Change::Past(Line::Skip(Skipped { generation, ..skipped })));
         }

@@ -143,11 +143,10 @@ impl Shard {
                 bound
             }
         };
-        Some(self.skipped(trigger, (slot, to), count, reason, now))
+        Some(Self::skipped(trigger, (slot, to), count, reason, now))
     }
 
     pub(super) fn skipped(
-        &self,
         trigger: &Trigger,
         (from, to): (Instant, Instant),
         count: u64,
@@ -195,7 +194,7 @@ impl Shard {
     }
 
     fn skip_overlapping(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
-        let skipped = self.skipped(self.memory.at(place), (slot, slot), 1, Reason::Overlap, now);
+        let skipped = Self::skipped(self.memory.at(place), (slot, slot), 1, Reason::Overlap, now);
         let by = Instant(now.wall.0 + LAUNCH_LEAD_MS);
         self.skip(skipped, vec![Change::Fired(mark)], by);
     }
@@ -262,7 +261,7 @@ impl Shard {
     /// Makes a run with a record of its own instead of launching it.
     fn put_aside(&mut self, place: u32, slot: Instant, mark: Mark, state: RunState, now: Now) {
         let trigger = self.memory.at(place);
-        let run = self.run_record(trigger, slot, mark.0, state);
+        let run = Self::run_record(trigger, slot, mark.0, state);
         let fewer = self.moved_by(trigger, slot, now);
         let sequence = self.memory.sequence + 1;
         let mut changes = vec![Change::Run(sequence, Arc::new(run)), Change::Fired(mark)];
@@ -273,7 +272,6 @@ impl Shard {
 
     /// A run of a slot of this trigger, as it is now.
     pub(super) fn run_record(
-        &self,
         trigger: &Trigger,
         slot: Instant,
         leaves: Instant,

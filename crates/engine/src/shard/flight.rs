@@ -741,7 +741,7 @@ impl Shard {
             RunRef::Open(open) => {
                 let trigger = self.memory.trigger(open.trigger).expect("an open run's trigger");
                 let leaves = self.memory.leaves(trigger, open.slot);
-                self.run_record(trigger, open.slot, leaves, RunState::Running)
+                Self::run_record(trigger, open.slot, leaves, RunState::Running)
             }
         }
     }
