@@ -24,7 +24,7 @@ use super::name::Name;
 #[derive(Default)]
 pub(super) struct Hosts {
     numbers: HashMap<Box<str>, HostId>,
-    hosts: Vec<Option<Host>>,
+    known: Vec<Option<Host>>,
     free: Vec<HostId>,
     /// Where a name is written to look it up.
     origin: String,
@@ -44,10 +44,10 @@ impl Hosts {
             return *number;
         }
         let number = self.free.pop().unwrap_or_else(|| {
-            self.hosts.push(None);
-            HostId(self.hosts.len() - 1)
+            self.known.push(None);
+            HostId(self.known.len() - 1)
         });
-        self.hosts[number.0] = Some(new(&self.origin));
+        self.known[number.0] = Some(new(&self.origin));
         self.numbers.insert(self.origin.as_str().into(), number);
         number
     }
@@ -59,10 +59,10 @@ impl Hosts {
     /// Forgets those that nobody calls.
     pub(super) fn tidy(&mut self, now: Duration) {
         self.numbers.retain(|_, number| {
-            let host = self.hosts[number.0].as_mut().expect("a host with a number is known");
+            let host = self.known[number.0].as_mut().expect("a host with a number is known");
             let is_kept = host.tidy(now);
             if !is_kept {
-                self.hosts[number.0] = None;
+                self.known[number.0] = None;
                 self.free.push(*number);
             }
             is_kept
@@ -70,7 +70,7 @@ impl Hosts {
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Host> {
-        self.hosts.iter_mut().flatten()
+        self.known.iter_mut().flatten()
     }
 }
 
@@ -78,13 +78,13 @@ impl Index<HostId> for Hosts {
     type Output = Host;
 
     fn index(&self, number: HostId) -> &Host {
-        self.hosts[number.0].as_ref().expect("a host is known while anybody has its number")
+        self.known[number.0].as_ref().expect("a host is known while anybody has its number")
     }
 }
 
 impl IndexMut<HostId> for Hosts {
     fn index_mut(&mut self, number: HostId) -> &mut Host {
-        self.hosts[number.0].as_mut().expect("a host is known while anybody has its number")
+        self.known[number.0].as_mut().expect("a host is known while anybody has its number")
     }
 }
 

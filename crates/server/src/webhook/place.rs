@@ -93,7 +93,7 @@ impl Clock {
 
 /// The places of a sender. `F` is what it remembers of an attempt under way.
 pub(super) struct Places<F> {
-    places: Vec<Place<F>>,
+    all: Vec<Place<F>>,
     free: Vec<usize>,
     ends: Arc<Ends>,
     /// Places that have ended themselves, and were not taken yet.
@@ -129,7 +129,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<F> Places<F> {
     pub(super) fn new(dialer: Arc<Dialer>) -> Self {
         Self {
-            places: Vec::new(),
+            all: Vec::new(),
             free: Vec::new(),
             ends: Arc::default(),
             broken: Vec::new(),
@@ -140,17 +140,17 @@ impl<F> Places<F> {
 
     /// Attempts under way.
     pub(super) fn in_flight(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.all.len() - self.free.len()
     }
 
     /// Starts an attempt. The sender bounds how many there are.
     pub(super) fn start(&mut self, job: Job, flight: F) {
         let number = self.free.pop().unwrap_or_else(|| {
-            let place = self.open(self.places.len());
-            self.places.push(place);
-            self.places.len() - 1
+            let place = self.open(self.all.len());
+            self.all.push(place);
+            self.all.len() - 1
         });
-        let place = &mut self.places[number];
+        let place = &mut self.all[number];
         place.flight = Some(flight);
         // Here and not when it is taken up: until then it can be cancelled.
         place.desk.stage.begin();
@@ -184,7 +184,7 @@ impl<F> Places<F> {
     /// Takes what has ended.
     pub(super) fn take(&mut self, taken: &mut Vec<(F, Result<Ended, Broken>)>) {
         for (number, ended) in lock(&self.ends.list).drain(..) {
-            let flight = self.places[number].flight.take();
+            let flight = self.all[number].flight.take();
             taken.push((flight.expect("an attempt is under way until it has ended"), Ok(ended)));
             self.free.push(number);
         }
@@ -192,10 +192,10 @@ impl<F> Places<F> {
             self.note(joined);
         }
         for (id, why) in std::mem::take(&mut self.broken) {
-            let number = self.places.iter().position(|place| place.abort.id() == id);
+            let number = self.all.iter().position(|place| place.abort.id() == id);
             let number = number.expect("a place keeps its number until it was taken");
             let anew = self.open(number);
-            let place = std::mem::replace(&mut self.places[number], anew);
+            let place = std::mem::replace(&mut self.all[number], anew);
             let flight = place.flight.expect("a place is told to end while it has an attempt");
             taken.push((flight, Err(Broken { why, desk: place.desk })));
             self.free.push(number);
@@ -204,7 +204,7 @@ impl<F> Places<F> {
 
     /// Ends the attempt that this is true of. What has ended by itself was taken before.
     pub(super) fn abort(&self, is_meant: impl Fn(&F) -> bool) -> bool {
-        let mut places = self.places.iter();
+        let mut places = self.all.iter();
         let found = places.find(|place| place.flight.as_ref().is_some_and(&is_meant));
         if let Some(place) = found {
             place.abort.abort();
@@ -221,7 +221,7 @@ impl<F> Places<F> {
             broken.push((why.id(), why));
         }
         for (id, why) in broken {
-            let place = self.places.iter_mut().find(|place| place.abort.id() == id);
+            let place = self.all.iter_mut().find(|place| place.abort.id() == id);
             let Some(place) = place else { continue };
             if let Some(flight) = place.flight.take() {
                 taken.push((flight, Err(Broken { why, desk: Arc::clone(&place.desk) })));
