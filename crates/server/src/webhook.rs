@@ -25,7 +25,7 @@
 //! **Whom we talk to** is judged for each connection by [`guard`]; `HTTP_PROXY` and its like are not read, because
 //! a proxy would connect where nobody has judged. Redirects are not followed for the same reason.
 //!
-//! The life of a call: `sender` queues it and finds a place → `attempt` takes a rested connection or has
+//! The life of a call: `sender` queues it and finds a `place` → `attempt` takes a rested connection or has
 //! `dial` make one (`name`, [`guard`], `tls`) → `request` writes it down → `wire` lets it out →
 //! the answer is read up to its limit → the connection goes back to its `host`.
 
@@ -35,6 +35,7 @@ mod dial;
 pub mod guard;
 mod host;
 mod name;
+mod place;
 mod request;
 mod sender;
 mod tls;
@@ -227,11 +228,10 @@ impl Dispatcher {
     /// Takes a call. It waits until its host has room for it.
     pub fn send(&self, call: Call) {
         let Form { scheme, host, port, .. } = &*call.form;
-        let origin: Arc<str> = format!("{scheme}://{host}:{port}").into();
-        let spread = self.hasher.hash_one(&*origin) % self.senders.len() as u64;
+        let spread = self.hasher.hash_one((scheme, host, port)) % self.senders.len() as u64;
         let sender = usize::try_from(spread).expect("less than the number of senders");
         self.gauges.waiting.fetch_add(1, Ordering::Relaxed);
-        let taken = self.senders[sender].0.send(Command::Send { origin, call });
+        let taken = self.senders[sender].0.send(Command::Send { call });
         taken.expect("a sender lives as long as the dispatcher");
     }
 

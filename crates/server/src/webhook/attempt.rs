@@ -10,7 +10,7 @@
 //! The head of an answer is the answer. The body is kept for people to look at, up to its limit: a body that is
 //! too long, breaks off or drips until the time is up is cut there, and the status counts all the same.
 
-use std::sync::Arc;
+use std::mem::take;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytes::{Bytes, BytesMut};
@@ -19,13 +19,13 @@ use engine::limits::RESPONSE_BYTES_MAX;
 use engine::outcome::{Lost, NotSent, Outcome, retry_after};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, RETRY_AFTER};
-use store::Pending;
+use hyper::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use store::machine::Machine;
 
 use super::connection::{Connection, SendError};
 use super::dial::{DialError, Dialer};
 use super::name::Name;
+use super::place::{Clock, Job, Tools};
 use super::request::request;
 use super::{Call, Response};
 
@@ -45,8 +45,13 @@ pub(super) struct Stage(AtomicU8);
 impl Stage {
     const STEPS: [Step; 4] = [Step::LookingUp, Step::Connecting, Step::Greeting, Step::Left];
 
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(AtomicU8::new(Step::LookingUp as u8)))
+    pub(super) fn new() -> Self {
+        Self(AtomicU8::new(Step::LookingUp as u8))
+    }
+
+    /// The next attempt begins.
+    pub(super) fn begin(&self) {
+        self.enter(Step::LookingUp);
     }
 
     pub(super) fn enter(&self, step: Step) {
@@ -104,21 +109,19 @@ impl From<DialError> for Ended {
 type Answer = hyper::Response<Incoming>;
 
 /// Makes an attempt.
-pub(super) async fn attempt(
-    call: Call,
-    rested: Option<Connection>,
-    name: Arc<Name>,
-    dialer: Arc<Dialer>,
-    stage: Arc<Stage>,
-) -> Ended {
-    let mut clock = dialer.machine.sleep(call.form.timeout());
+pub(super) async fn attempt(job: Job, stage: &Stage, dialer: &Dialer, tools: &mut Tools) -> Ended {
+    let Job { call, rested, name } = job;
+    let Tools { clock, headers } = tools;
+    clock.start(call.form.timeout());
     let answered = tokio::select! {
         biased;
-        answered = converse(&call, rested, &name, &dialer, &stage) => answered,
-        () = &mut clock => return out_of_time(&stage),
+        answered = converse(&call, rested, &name, dialer, stage, headers) => answered,
+        () = clock.over() => return out_of_time(stage),
     };
     match answered {
-        Ok((answer, connection)) => take_down(answer, connection, clock, &*dialer.machine).await,
+        Ok((answer, connection)) => {
+            take_down(answer, connection, clock, headers, &*dialer.machine).await
+        }
         Err(ended) => ended,
     }
 }
@@ -130,6 +133,7 @@ async fn converse(
     name: &Name,
     dialer: &Dialer,
     stage: &Stage,
+    headers: &mut HeaderMap,
 ) -> Result<(Answer, Connection), Ended> {
     loop {
         let is_new = rested.is_none();
@@ -139,9 +143,10 @@ async fn converse(
             None => Box::pin(dialer.dial(&call.form, name, stage)).await?,
         };
         let second = wall(&*dialer.machine).second();
-        let written = request(call, connection.protocol(), second).map_err(|why| {
-            Ended::without_answer(Outcome::NotSent { why: NotSent::Malformed }, why.to_string())
-        })?;
+        let written =
+            request(call, connection.protocol(), second, take(headers)).map_err(|why| {
+                Ended::without_answer(Outcome::NotSent { why: NotSent::Malformed }, why.to_string())
+            })?;
         match connection.send(written, || stage.enter(Step::Left)).await {
             Ok(answer) => return Ok((answer, connection)),
             // A rested one that was closed meanwhile: a new one does.
@@ -187,7 +192,8 @@ fn out_of_time(stage: &Stage) -> Ended {
 async fn take_down(
     answer: Answer,
     connection: Connection,
-    clock: Pending<'static, ()>,
+    clock: &mut Clock,
+    headers: &mut HeaderMap,
     machine: &dyn Machine,
 ) -> Ended {
     let (head, mut body) = answer.into_parts();
@@ -200,7 +206,7 @@ async fn take_down(
     let whole = tokio::select! {
         biased;
         whole = read(&mut body, &mut kept) => whole,
-        () = clock => false,
+        () = clock.over() => false,
     };
     let response = Response {
         status: head.status.as_u16(),
@@ -208,6 +214,7 @@ async fn take_down(
         body: Bytes::from(kept),
         truncated: !whole,
     };
+    Tools::keep(headers, head.headers);
     // What is left of a body that was cut would stand before the next answer.
     let connection = whole.then_some(connection);
     Ended { outcome, response: Some(response), error: None, connection }

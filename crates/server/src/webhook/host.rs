@@ -5,17 +5,88 @@
 //! doubles in the time of an answer) up to the limit, and is halved by each silence. A host that works has
 //! its whole limit within a few answers; one that is dead holds a few places until its attempts time out.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
+use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::breaker::{Breaker, Gate};
 use engine::limits::{HOST_IDLE_MAX, HOST_WINDOW_MIN};
 use engine::outcome::Sign;
+use engine::webhook::Form;
 
 use super::Call;
 use super::connection::{Connection, Protocol};
 use super::name::Name;
+
+/// The hosts of a sender. A host has a number while it is known, so that its name is hashed once per call.
+#[derive(Default)]
+pub(super) struct Hosts {
+    numbers: HashMap<Box<str>, HostId>,
+    known: Vec<Option<Host>>,
+    free: Vec<HostId>,
+    /// Where a name is written to look it up.
+    origin: String,
+}
+
+/// The number of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HostId(usize);
+
+impl Hosts {
+    /// The host of a form; `new` makes it if it is not known.
+    pub(super) fn find(&mut self, form: &Form, new: impl FnOnce(&str) -> Host) -> HostId {
+        let Form { scheme, host, port, .. } = form;
+        self.origin.clear();
+        write!(self.origin, "{scheme}://{host}:{port}").expect("a string takes what is written");
+        if let Some(number) = self.numbers.get(&*self.origin) {
+            return *number;
+        }
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.known.push(None);
+            HostId(self.known.len() - 1)
+        });
+        self.known[number.0] = Some(new(&self.origin));
+        self.numbers.insert(self.origin.as_str().into(), number);
+        number
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    /// Forgets those that nobody calls.
+    pub(super) fn tidy(&mut self, now: Duration) {
+        self.numbers.retain(|_, number| {
+            let host = self.known[number.0].as_mut().expect("a host with a number is known");
+            let is_kept = host.tidy(now);
+            if !is_kept {
+                self.known[number.0] = None;
+                self.free.push(*number);
+            }
+            is_kept
+        });
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Host> {
+        self.known.iter_mut().flatten()
+    }
+}
+
+impl Index<HostId> for Hosts {
+    type Output = Host;
+
+    fn index(&self, number: HostId) -> &Host {
+        self.known[number.0].as_ref().expect("a host is known while anybody has its number")
+    }
+}
+
+impl IndexMut<HostId> for Hosts {
+    fn index_mut(&mut self, number: HostId) -> &mut Host {
+        self.known[number.0].as_mut().expect("a host is known while anybody has its number")
+    }
+}
 
 /// How a host stands with us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +99,8 @@ pub(super) enum Standing {
 
 /// A host.
 pub(super) struct Host {
+    /// Scheme, name and port.
+    pub(super) origin: Box<str>,
     /// Calls that wait, oldest first.
     pub(super) waiting: VecDeque<Call>,
     /// Whether it stands in one of the sender's lines.
@@ -46,8 +119,9 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn new(window_max: usize, now: Duration) -> Self {
+    pub(super) fn new(origin: &str, window_max: usize, now: Duration) -> Self {
         Self {
+            origin: origin.into(),
             waiting: VecDeque::new(),
             in_line: false,
             name: Arc::default(),
@@ -141,7 +215,7 @@ impl Host {
         if self.in_flight == 0 && self.shared.as_ref().is_some_and(|shared| !shared.is_fresh(now)) {
             self.shared = None;
         }
-        let idle = self.in_flight == 0 && self.waiting.is_empty();
+        let idle = self.in_flight == 0 && self.waiting.is_empty() && !self.in_line;
         !idle || now.saturating_sub(self.used) < HOST_IDLE_MAX
     }
 }
@@ -162,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_window_grows_with_answers_up_to_the_limit_and_shrinks_with_silence() {
-        let mut host = Host::new(64, Duration::ZERO);
+        let mut host = Host::new("http://a.test:80", 64, Duration::ZERO);
         assert_eq!((window(&host), host.standing()), (HOST_WINDOW_MIN, Standing::Unproven));
         for _ in 0..100 {
             ended(&mut host, Sign::Life);
@@ -183,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_window_never_passes_a_small_limit() {
-        let mut host = Host::new(2, Duration::ZERO);
+        let mut host = Host::new("http://a.test:80", 2, Duration::ZERO);
         for sign in [Sign::None, Sign::Life, Sign::Silence, Sign::Silence, Sign::Life] {
             ended(&mut host, sign);
             assert_eq!(window(&host), 2);
@@ -192,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_host_that_nobody_calls_is_forgotten() {
-        let mut host = Host::new(64, Duration::ZERO);
+        let mut host = Host::new("http://a.test:80", 64, Duration::ZERO);
         assert!(host.tidy(HOST_IDLE_MAX.saturating_sub(Duration::from_millis(1))));
         assert!(!host.tidy(HOST_IDLE_MAX));
     }

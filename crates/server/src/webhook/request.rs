@@ -26,6 +26,9 @@ const WATCHBELL_ATTEMPT: HeaderName = HeaderName::from_static("watchbell-attempt
 const WATCHBELL_TOKEN: HeaderName = HeaderName::from_static("watchbell-token");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
+/// Headers that Watchbell answers for.
+const OURS_MAX: usize = 10;
+
 const OUR_NAME: &str = concat!("watchbell/", env!("CARGO_PKG_VERSION"));
 
 /// A part of the call that cannot be written down. Its parts were judged when the webhook was made, so this is
@@ -34,21 +37,24 @@ const OUR_NAME: &str = concat!("watchbell/", env!("CARGO_PKG_VERSION"));
 #[error("the {0} of the webhook cannot be written down: make it anew")]
 pub(super) struct Malformed(&'static str);
 
-/// The request for a call, in the form that the protocol has, at this time by the wall clock.
+/// The request for a call, in the form that the protocol has, at this time by the wall clock. Its headers stand in
+/// the table that is given, which is empty.
 pub(super) fn request(
     call: &Call,
     protocol: Protocol,
     second: i64,
+    mut headers: HeaderMap,
 ) -> Result<Request<Body>, Malformed> {
     let form = &call.form;
     let path = PathAndQuery::from_str(&call.path).map_err(|_| Malformed("path"))?;
     let authority = form.authority();
     let mut request = Request::new(Body::new(call.body.clone().unwrap_or_default()));
     *request.method_mut() = method(form.method);
-    let headers = request.headers_mut();
+    headers.reserve(OURS_MAX + form.headers.len());
+    *request.headers_mut() = headers;
     match protocol {
         Protocol::One => {
-            headers.insert(HOST, value("host", &authority)?);
+            request.headers_mut().insert(HOST, value("host", &authority)?);
             *request.uri_mut() = Uri::from(path);
         }
         Protocol::Two => {
@@ -71,7 +77,6 @@ pub(super) fn request(
 /// The headers that Watchbell answers for.
 fn ours(call: &Call, second: i64, headers: &mut HeaderMap) -> Result<(), Malformed> {
     let run = value("run id", &call.run)?;
-    headers.reserve(10 + call.form.headers.len());
     headers.insert(WEBHOOK_ID, run.clone());
     headers.insert(IDEMPOTENCY_KEY, run);
     headers.insert(WEBHOOK_TIMESTAMP, second.into());
