@@ -1,10 +1,12 @@
-//! `make bench`: schedules beside other crates, and the `file` store beside bare engines, each in one run.
+//! `make bench`: schedules beside other crates, the dispatcher beside a bare loop, and the `file` store beside
+//! bare engines, each in one run.
 //!
 //! Every rival gets the same group commit that the `file` store has (one thread that merges whatever
 //! waits into one transaction with one sync), because without it none of them comes near.
 
 mod rival;
 mod schedule;
+mod webhook;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -27,9 +29,11 @@ fn main() {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
+        ["receive"] => webhook::receive(),
         ["fill", dir] => runtime.block_on(fill_and_be_killed(Path::new(dir))),
         [] => {
             schedules();
+            webhook::webhooks();
             runtime.block_on(commits(Duration::from_secs(10)));
             runtime.block_on(scans());
             runtime.block_on(opens());
@@ -37,13 +41,14 @@ fn main() {
         }
         ["commits"] => runtime.block_on(commits(Duration::from_secs(10))),
         ["schedules"] => schedules(),
+        ["webhooks"] => webhook::webhooks(),
         ["scans"] => runtime.block_on(scans()),
         ["opens"] => runtime.block_on(opens()),
         ["longest", seconds] => {
             runtime.block_on(longest(Duration::from_secs(seconds.parse().unwrap())));
         }
         _ => eprintln!(
-            "usage: watchbell-bench [schedules | commits | scans | opens | longest SECONDS]"
+            "usage: watchbell-bench [schedules | webhooks | commits | scans | opens | longest SECONDS]"
         ),
     }
 }
