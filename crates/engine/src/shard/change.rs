@@ -194,7 +194,7 @@ impl Shard {
         let mut changes = self.account(trigger, since, Reason::Paused, now);
         let mut moved = trigger.moved();
         moved.paused = Some(Pause { since, until, author, note });
-        moved.cursor = self.cursor_at(trigger, since);
+        moved.cursor = Some(self.cursor_at(trigger, since));
         changes.push(Change::Moved(unique, moved));
         self.enact(Unit::of(changes).by(now.wall));
         self.arm(place);
@@ -218,7 +218,7 @@ impl Shard {
         let mut changes = self.account(trigger, now_here, Reason::Paused, now);
         let mut moved = trigger.moved();
         let until = moved.paused.take().and_then(|pause| pause.until);
-        moved.cursor = self.cursor_at(trigger, now_here);
+        moved.cursor = Some(self.cursor_at(trigger, now_here));
         moved.failures = 0;
         changes.push(Change::Moved(unique, moved));
         self.enact(Unit::of(changes).by(now.wall));
@@ -314,9 +314,9 @@ impl Shard {
 
     /// A trigger's cursor once everything up to a moment is accounted for. After the last run nothing is, and
     /// its cursor stays there: the run may be taken back yet.
-    fn cursor_at(&self, trigger: &Trigger, moment: Instant) -> Option<Instant> {
+    fn cursor_at(&self, trigger: &Trigger, moment: Instant) -> Instant {
         let is_used_up = self.memory.remaining(trigger) == Some(0);
-        Some(if is_used_up { trigger.cursor() } else { moment })
+        if is_used_up { trigger.cursor() } else { moment }
     }
 
     /// Skips all slots from the first one on, up to `until`.

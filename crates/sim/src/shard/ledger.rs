@@ -9,6 +9,7 @@ mod account;
 pub mod catch;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 
 use engine::id::{Birth, RunId, Unique};
@@ -127,7 +128,7 @@ impl Generation {
 
     /// Whether its last run was had before this slot.
     fn is_used_up(&self, slot: Instant) -> bool {
-        let limit = self.schedule.limit().map(|limit| limit.get());
+        let limit = self.schedule.limit().map(NonZeroU64::get);
         limit.is_some_and(|limit| self.launched.len() as u64 >= limit)
             && self.launched.last().is_some_and(|last| slot > *last)
     }
@@ -259,15 +260,15 @@ impl Ledger {
             let cancelled = former.moved.cancelled;
             moves.over.push((unique, former.record.generation, record.since, cancelled));
         }
-        let moved = moves.early.remove(&unique);
-        let moved = moved.or(former.map(|former| former.moved)).unwrap_or_default();
+        let moved = moves.early.remove(&unique).or(former.map(|former| former.moved));
         self.generations.entry((unique, number)).or_insert_with(|| {
             let (schedule, name) = (definition.schedule.clone(), definition.name.clone());
             let (launched, next) = (BTreeSet::new(), None);
-            let mut made = Generation { schedule, name, next, launched, is_over: false };
-            made.step(record.since);
-            made
+            let mut counted = Generation { schedule, name, next, launched, is_over: false };
+            counted.step(record.since);
+            counted
         });
+        let moved = moved.unwrap_or_default();
         self.triggers.insert(unique, Seen { record, definition, moved });
         Ok(())
     }
@@ -360,41 +361,6 @@ impl Ledger {
             }
         }
         Ok(())
-    }
-
-    fn move_all(&mut self, moves: Moves, witness: &Witness) -> Result<(), Broken> {
-        for run in &moves.from {
-            self.places.remove(run);
-            self.count_launch(*run, false);
-        }
-        for (run, place) in moves.to {
-            if let Some(former) = self.places.insert(run, place) {
-                let is_past = matches!(former, Place::Ended(_) | Place::Skipped(_));
-                let promise = if is_past { Promise::OneState } else { Promise::OnePlace };
-                return Err((promise, format!("{run:?} is {former:?}, and {place:?}")));
-            }
-            self.count_launch(run, !matches!(place, Place::Skipped(_)));
-            witness.check_record(run, place)?;
-        }
-        if let Some(lost) = moves.from.iter().find(|run| !self.places.contains_key(run)) {
-            return Err((Promise::OnePlace, format!("{lost:?} is nowhere any more")));
-        }
-        for (trigger, generation, until, cancelled) in moves.over {
-            self.close(trigger, generation, cancelled.unwrap_or(until))?;
-        }
-        Ok(())
-    }
-
-    fn count_launch(&mut self, run: Run, is_launched: bool) {
-        let Run::Slot(slot) = run else { return };
-        let Some(generation) = self.generations.get_mut(&(slot.trigger, slot.generation)) else {
-            return;
-        };
-        if !is_launched {
-            generation.launched.remove(&slot.at);
-        } else if generation.schedule.limit().is_some() {
-            generation.launched.insert(slot.at);
-        }
     }
 }
 

@@ -7,6 +7,7 @@ mod people;
 mod receiver;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use engine::instant::Instant;
 use engine::limits::MISSED_AFTER_MS;
@@ -201,7 +202,7 @@ impl Owner {
             deeds.swap(place, other);
         }
         for deed in deeds {
-            if self.dies(stage) {
+            if Self::dies(stage) {
                 return Ok(false);
             }
             let now = self.now(stage);
@@ -220,7 +221,7 @@ impl Owner {
         Ok(true)
     }
 
-    fn dies(&self, stage: &mut Stage) -> bool {
+    fn dies(stage: &mut Stage) -> bool {
         let is_ready = stage.ledger.triggers.len() >= stage.setting.crowd;
         !stage.is_calm && is_ready && stage.dice.between(0, 9_999) < stage.setting.crashes
     }
@@ -359,7 +360,7 @@ fn tell(batch: &Batch) -> String {
             Put::Gone(key) => (key, "gone".into()),
         };
         let short: String = value.chars().take(300).collect();
-        text += &format!("\n            {key} {short}");
+        write!(text, "\n            {key} {short}").expect("a text grows");
     }
     text
 }

@@ -1,9 +1,12 @@
 //! The stage: true time, the store, and one owner after the other.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use engine::id::Unique;
 use engine::instant::Instant;
 use engine::shard::Now;
+use engine::trigger::Draft;
 
 use crate::dice::Dice;
 use crate::world::Tracing;
@@ -14,9 +17,6 @@ use super::owner::{End, Owner};
 use super::setting::Setting;
 use super::shelf::Shelf;
 use super::witness::Witness;
-use engine::id::Unique;
-use engine::trigger::Draft;
-use std::collections::BTreeMap;
 
 /// What the wall clock says when true time begins.
 pub const BEGIN: i64 = 1_800_000_000_000;

@@ -1,14 +1,53 @@
 //! What the ledger asks after each batch: is all there that must be, and no more?
 
+use std::num::NonZeroU64;
+
 use engine::id::{Birth, RunId, Unique};
 use engine::instant::Instant;
 use engine::shard::record::Mark;
 
 use super::super::promise::Promise;
 use super::super::shelf::CLUSTER;
-use super::{Broken, Ledger, Place, Run, Slot};
+use super::super::witness::Witness;
+use super::{Broken, Ledger, Moves, Place, Run, Slot};
 
 impl Ledger {
+    /// Moves every run to where it is now: from one place to one other.
+    pub(super) fn move_all(&mut self, moves: Moves, witness: &Witness) -> Result<(), Broken> {
+        for run in &moves.from {
+            self.places.remove(run);
+            self.count_launch(*run, false);
+        }
+        for (run, place) in moves.to {
+            if let Some(former) = self.places.insert(run, place) {
+                let is_past = matches!(former, Place::Ended(_) | Place::Skipped(_));
+                let promise = if is_past { Promise::OneState } else { Promise::OnePlace };
+                return Err((promise, format!("{run:?} is {former:?}, and {place:?}")));
+            }
+            self.count_launch(run, !matches!(place, Place::Skipped(_)));
+            witness.check_record(run, place)?;
+        }
+        if let Some(lost) = moves.from.iter().find(|run| !self.places.contains_key(run)) {
+            return Err((Promise::OnePlace, format!("{lost:?} is nowhere any more")));
+        }
+        for (trigger, generation, until, cancelled) in moves.over {
+            self.close(trigger, generation, cancelled.unwrap_or(until))?;
+        }
+        Ok(())
+    }
+
+    fn count_launch(&mut self, run: Run, is_launched: bool) {
+        let Run::Slot(slot) = run else { return };
+        let Some(generation) = self.generations.get_mut(&(slot.trigger, slot.generation)) else {
+            return;
+        };
+        if !is_launched {
+            generation.launched.remove(&slot.at);
+        } else if generation.schedule.limit().is_some() {
+            generation.launched.insert(slot.at);
+        }
+    }
+
     /// Every slot up to `until` of a schedule that no longer counts was decided.
     pub(super) fn close(
         &mut self,
@@ -62,7 +101,7 @@ impl Ledger {
         for (unique, seen) in &self.triggers {
             let number = seen.record.generation;
             let generation = &self.generations[&(*unique, number)];
-            let Some(limit) = generation.schedule.limit().map(|limit| limit.get()) else {
+            let Some(limit) = generation.schedule.limit().map(NonZeroU64::get) else {
                 continue;
             };
             let (launched, left) =

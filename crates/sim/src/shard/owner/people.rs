@@ -4,6 +4,7 @@ use engine::id::{ProjectId, TriggerId, Unique};
 use engine::instant::Instant;
 use engine::shard::command::{Command, Done};
 use engine::shard::{Now, Ticket};
+use engine::trigger::{Draft, ScheduleDraft, Texts};
 
 use super::super::draft::{self, Written};
 use super::super::ledger::Broken;
@@ -101,16 +102,15 @@ impl Owner {
         if self.asked.is_empty() && stage.ledger.triggers.len() < stage.setting.crowd {
             for number in 0..stage.setting.crowd {
                 let mut draft = draft::trigger(&format!("t{number}"), &mut stage.dice, now.wall);
-                let mut schedule = engine::trigger::ScheduleDraft::default();
-                schedule.cron = engine::trigger::Texts(vec!["30 * * * * *".to_owned()]);
-                draft.schedule = Some(schedule);
+                let cron = Texts(vec!["30 * * * * *".to_owned()]);
+                draft.schedule = Some(ScheduleDraft { cron, ..ScheduleDraft::default() });
                 draft.max_lateness = None;
                 self.create(draft, now, stage);
             }
         }
     }
 
-    fn create(&mut self, draft: engine::trigger::Draft, now: Now, stage: &mut Stage) {
+    fn create(&mut self, draft: Draft, now: Now, stage: &mut Stage) {
         let Some(written) = draft::write(draft, earlier(now, stage)) else { return };
         let (definition, draft) = (written.definition.clone(), written.text.clone());
         let command = Command::Create { definition, draft, author: PERSON.into() };

@@ -30,7 +30,7 @@ impl Owner {
         let mut out = Vec::new();
         self.shard.depart(now, &mut out);
         for departure in out {
-            if self.dies(stage) {
+            if Self::dies(stage) {
                 return Ok(false);
             }
             self.let_go(&departure, now, stage)?;
