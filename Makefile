@@ -1,12 +1,12 @@
 # Watchbell. `make run` and `make test` are all that a newcomer needs; `make help` lists the rest.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix bench soak
+.PHONY: help run test check fix bench bench-triggers bench-large soak
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## Run the main job: for now, check a fresh file store
+run: ## Run the main job: watchbell dev, with its data in ./watchbell-data
 	@scripts/need run
 	@cargo build --release --package watchbell
 	@scripts/run
@@ -25,6 +25,23 @@ fix: ## Repair what check complains about, where a tool can
 bench: ## Measure, beside bare engines, in one run (about 6 minutes)
 	@scripts/need bench
 	cargo run --release --manifest-path bench/Cargo.toml
+
+BENCH = target/release/watchbell bench
+
+bench-triggers: ## Measure triggers: memory, lateness, fires per second, idle cost
+	@scripts/need bench
+	@cargo build --release --package watchbell
+	$(BENCH) memory --dir target --action-bytes 64
+	$(BENCH) memory --dir target --action-bytes 200
+	$(BENCH) lateness --dir target --burst 10000
+	$(BENCH) fires --dir target
+	$(BENCH) idle --dir target
+
+bench-large: ## Measure memory with ten million triggers
+	@scripts/need bench
+	@cargo build --release --package watchbell
+	$(BENCH) memory --dir target --count 10000000 --action-bytes 64
+	$(BENCH) memory --dir target --count 10000000 --action-bytes 200
 
 soak: ## Run the long tests (over an hour)
 	@scripts/need test

@@ -1,13 +1,19 @@
 //! The command line, as it is typed.
 //!
 //! Nothing here decides anything: URLs stay text until a verb reads them, so that a password in one
-//! is never repeated by the parser's own messages.
+//! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`]
+//! and [`run`].
+
+pub(crate) mod run;
+pub(crate) mod trigger;
 
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use engine::schedule::cron::Dialect;
 
+use self::run::{RunVerb, SchedulerVerb};
+use self::trigger::TriggerVerb;
 use crate::exit::Exit;
 
 /// Longest measurement, in seconds.
@@ -19,36 +25,97 @@ const CRON_COUNT_MAX: i64 = 10_000;
 /// Watchbell: rings on time, takes turns, and lets exactly one hold the watch
 #[derive(Debug, Parser)]
 #[command(version, after_help = with_exit_codes(
-    "  watchbell store check file:./watchbell-data\n  \
-       watchbell store dump file:./watchbell-data\n  \
+    "  watchbell trigger create --name hello --cron '*/5 * * * * *' --webhook http://127.0.0.1:8000/x\n  \
+       watchbell trigger explain hello\n  \
+       watchbell store check file:./watchbell-data\n  \
        watchbell cron next '*/15 9-17 * * MON-FRI' --tz Europe/Berlin"
 ))]
 pub(crate) struct Args {
     /// How much to tell on stderr about what goes on inside
     #[arg(
         long,
+        alias = "log",
         global = true,
         value_name = "LEVEL",
-        env = "WATCHBELL_LOG",
+        env = "WATCHBELL_LOG_LEVEL",
         default_value = "warn"
     )]
-    pub(crate) log: LogLevel,
+    pub(crate) log_level: LogLevel,
+    /// How to tell it: lines for people, or JSON objects for programs
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        env = "WATCHBELL_LOG_FORMAT",
+        default_value = "text"
+    )]
+    pub(crate) log_format: LogFormat,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    Dev(DevArgs),
+    /// Make triggers, and ask what became of them
+    Trigger {
+        #[command(subcommand)]
+        verb: TriggerVerb,
+    },
+    /// Look at runs
+    Run {
+        #[command(subcommand)]
+        verb: RunVerb,
+    },
+    /// Look after the scheduler as a whole
+    Scheduler {
+        #[command(subcommand)]
+        verb: SchedulerVerb,
+    },
     /// Examine a store, and look into it
     Store {
         #[command(subcommand)]
         verb: StoreVerb,
+    },
+    /// Measure how fast, how punctual and how large Watchbell is on this machine
+    Bench {
+        #[command(subcommand)]
+        verb: crate::bench::args::BenchVerb,
     },
     /// Read cron patterns: when they come, and what they mean
     Cron {
         #[command(subcommand)]
         verb: CronVerb,
     },
+}
+
+/// Run a whole Watchbell on this machine: server, scheduler and file store in one process
+///
+/// It listens on loopback only and needs no key. Stop it with Ctrl-C: what is under way ends first.
+#[derive(Debug, clap::Args)]
+#[command(after_help = with_exit_codes(
+    "  watchbell dev\n  \
+       watchbell dev --listen 127.0.0.1:8400 --data /tmp/bells\n  \
+       watchbell dev --webhook-allow 10.0.0.0/8"
+))]
+pub(crate) struct DevArgs {
+    /// Where to listen: a loopback address and a port; port 0 takes any that is free
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "WATCHBELL_LISTEN",
+        default_value = "127.0.0.1:7400"
+    )]
+    pub(crate) listen: std::net::SocketAddr,
+    /// The directory that holds everything; it is made if it is not there
+    #[arg(long, value_name = "DIR", env = "WATCHBELL_DATA", default_value = "./watchbell-data")]
+    pub(crate) data: std::path::PathBuf,
+    /// Let webhooks call this range of addresses, which is not public; may be given several times
+    #[arg(long, value_name = "CIDR")]
+    pub(crate) webhook_allow: Vec<server::webhook::Cidr>,
+    /// Let webhooks trust the issuers in this PEM file as well
+    #[arg(long, value_name = "FILE")]
+    pub(crate) webhook_ca: Option<std::path::PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -190,6 +257,12 @@ pub(crate) enum Output {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum LogLevel {
     Error,
     Warn,
@@ -209,7 +282,7 @@ impl From<LogLevel> for tracing::Level {
 }
 
 /// What stands below every help text.
-fn with_exit_codes(examples: &str) -> String {
+pub(crate) fn with_exit_codes(examples: &str) -> String {
     let codes: Vec<_> =
         Exit::ALL.iter().map(|exit| format!("  {}  {}", exit.code(), exit.meaning())).collect();
     format!("Examples:\n{examples}\n\nExit codes:\n{}", codes.join("\n"))

@@ -124,7 +124,7 @@ async fn measure_all(
 }
 
 /// What `future` comes to, unless Ctrl-C or SIGTERM comes first.
-async fn unless_interrupted<T>(future: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn unless_interrupted<T>(future: impl Future<Output = T>) -> Option<T> {
     let terminated = async {
         match signal(SignalKind::terminate()) {
             Ok(mut signals) => signals.recv().await,

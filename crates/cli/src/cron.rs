@@ -13,7 +13,7 @@ use engine::schedule::{Plan, Schedule, Spec};
 use store::machine::{Machine, System};
 
 use crate::args::{ExplainArgs, NextArgs, Output, PatternArgs};
-use crate::exit::Ending;
+use crate::exit::{Ending, say};
 
 /// Shows the next slots.
 pub(crate) fn next(typed: &NextArgs) -> Result<(), Ending> {
@@ -45,7 +45,7 @@ pub(crate) fn next(typed: &NextArgs) -> Result<(), Ending> {
 
 /// Says what a pattern means.
 pub(crate) fn explain(typed: &ExplainArgs) -> Result<(), Ending> {
-    let (zone, spec) = read(&typed.pattern)?;
+    let (_, spec) = read(&typed.pattern)?;
     let mut out = io::stdout().lock();
     match &spec {
         Spec::Cron(local) => {
@@ -55,8 +55,10 @@ pub(crate) fn explain(typed: &ExplainArgs) -> Result<(), Ending> {
         }
         Spec::Every(every) => writeln!(
             out,
-            "Every {}, counted from 1970: clocks that are set in {zone} make no difference.",
-            spell(every.interval())
+            "Every {}, beginning {} into each as counted from 1970, which comes from the trigger's name. \
+             Clocks that are set make no difference.",
+            spell(every.interval()),
+            spell(every.phase())
         )?,
         Spec::At(_) => {}
     }
@@ -68,6 +70,7 @@ pub(crate) fn explain(typed: &ExplainArgs) -> Result<(), Ending> {
 
 fn read(typed: &PatternArgs) -> Result<(ZoneId, Spec), Ending> {
     let zone = ZoneId::get(&typed.zone).map_err(|why| wrong("--tz", &why))?;
+    warn_of_name(typed);
     let parsed = Cron::parse(&typed.pattern, typed.dialect.into(), &typed.name)
         .map_err(|why| Ending::wrong_input(pointed(&typed.pattern, &why)))?;
     let spec = match parsed {
@@ -77,6 +80,20 @@ fn read(typed: &PatternArgs) -> Result<(ZoneId, Spec), Ending> {
         ),
     };
     Ok((zone, spec))
+}
+
+/// What depends on a name is not known without one.
+fn warn_of_name(typed: &PatternArgs) {
+    let pattern = &typed.pattern;
+    let is_spread = pattern.starts_with("@every")
+        || pattern
+            .split([' ', '\t', ','])
+            .any(|part| part == "H" || part.starts_with("H(") || part.starts_with("H/"));
+    if is_spread && typed.name.is_empty() {
+        say(
+            "H and @every take their place from the trigger's name: give --name to see when that one comes",
+        );
+    }
 }
 
 fn wrong(what: &str, why: &dyn std::fmt::Display) -> Ending {
@@ -124,6 +141,9 @@ fn spell(length: Duration) -> String {
         if count > 0 {
             words.push(format!("{count} {unit}{}", if count == 1 { "" } else { "s" }));
         }
+    }
+    if words.is_empty() {
+        return "0 seconds".to_owned();
     }
     words.join(" ")
 }

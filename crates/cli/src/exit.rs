@@ -6,6 +6,8 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use client::ClientError;
+use client::problem::Problem;
 use engine::record::RecordError;
 use store::conformance::Violation;
 use store::{CommitError, OpenError, Refusal, ScanError};
@@ -41,7 +43,7 @@ impl Exit {
             Self::Fine => "fine",
             Self::Failed => "a check found a violation, or an operation failed",
             Self::WrongInput => "the command line or a URL is wrong",
-            Self::Unreachable => "the store is in use or cannot be reached",
+            Self::Unreachable => "the store is in use, or it or the server cannot be reached",
             Self::Refused => {
                 "refused: no permission, a newer format, a network file system,\n     \
                  a foreign directory, a missing store, no room"
@@ -78,6 +80,21 @@ impl Ending {
     /// What was typed is wrong.
     pub(crate) fn wrong_input(sentence: impl Into<String>) -> Self {
         Self::new(Exit::WrongInput, sentence)
+    }
+
+    /// A server says what is wrong, and this is how to say it here.
+    pub(crate) fn wrong_or_failed(problem: &Problem, sentence: impl Into<String>) -> Self {
+        Self::new(exit_of_status(problem.status), sentence)
+    }
+
+    /// Somebody else is in the way, or cannot be reached.
+    pub(crate) fn unreachable(sentence: impl Into<String>) -> Self {
+        Self::new(Exit::Unreachable, sentence)
+    }
+
+    /// What the store holds is damaged.
+    pub(crate) fn damaged(sentence: impl Into<String>) -> Self {
+        Self::new(Exit::Damaged, sentence)
     }
 
     /// The damage or the lack of room behind a violation, if that is its cause.
@@ -166,6 +183,32 @@ fn exit_of_refusal(refusal: &Refusal) -> Exit {
         | Refusal::WrittenTwice { .. }
         | Refusal::Empty
         | Refusal::PageLimit { .. } => Exit::Failed,
+    }
+}
+
+impl From<ClientError> for Ending {
+    fn from(error: ClientError) -> Self {
+        let sentence = error.to_string();
+        match error {
+            ClientError::Url { .. } => Self::new(Exit::WrongInput, sentence),
+            ClientError::Unreachable { .. } => Self::new(
+                Exit::Unreachable,
+                format!(
+                    "{sentence}; start one with watchbell dev, or name another with --server URL"
+                ),
+            ),
+            ClientError::Answer { .. } => Self::failed(sentence),
+            ClientError::Problem(problem) => Self::new(exit_of_status(problem.status), sentence),
+        }
+    }
+}
+
+fn exit_of_status(status: u16) -> Exit {
+    match status {
+        400 | 422 => Exit::WrongInput,
+        403 => Exit::Refused,
+        503 => Exit::Unreachable,
+        _ => Exit::Failed,
     }
 }
 

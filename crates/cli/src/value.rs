@@ -100,7 +100,8 @@ fn compact(json: &str) -> String {
     line
 }
 
-fn escape(text: &str) -> String {
+/// A text on one line, with nothing that could steer a terminal.
+pub(crate) fn escape(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut line, char| {
         if is_invisible(char) || char == '\\' {
             line.extend(char.escape_default());

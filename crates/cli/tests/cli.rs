@@ -392,11 +392,57 @@ fn a_dump_whose_reader_has_had_enough_ends_quietly() {
 }
 
 #[test]
+fn without_a_server_one_is_told_how_to_start_one() {
+    // Nothing listens on port 1.
+    let nobody = ["--server", "http://127.0.0.1:1"];
+    for verb in [
+        &["trigger", "list"][..],
+        &["trigger", "show", "hello"],
+        &["trigger", "delete", "hello", "--yes"],
+        &["run", "list"],
+        &["scheduler", "status"],
+    ] {
+        let output = watchbell(&[verb, &nobody].concat());
+        check_refused(&output, 3, "no server answers at http://127.0.0.1:1");
+        assert!(stderr(&output).contains("start one with watchbell dev"), "{}", stderr(&output));
+    }
+    let output = watchbell(&["trigger", "list", "--server", "localhost"]);
+    check_refused(&output, 2, "is no server URL: it begins with http://");
+}
+
+#[test]
+fn a_trigger_in_a_file_that_is_none_is_refused_before_anybody_is_asked() {
+    let (keep, _) = place();
+    let file = keep.path().join("trigger.json");
+    let arg = file.to_str().unwrap();
+    check_refused(&watchbell(&["trigger", "create", "--file", arg]), 2, "No such file");
+    fs::write(&file, r#"{"webhook": {"url": "http://x.example"}, "overlap": "maybe"}"#).unwrap();
+    check_refused(&watchbell(&["trigger", "create", "--file", arg]), 2, "unknown variant `maybe`");
+}
+
+#[test]
 fn help_has_examples_and_exit_codes() {
-    for verb in [&[][..], &["store", "check"], &["store", "dump"]] {
+    for verb in [
+        &[][..],
+        &["store", "check"],
+        &["store", "dump"],
+        &["trigger", "create"],
+        &["trigger", "list"],
+        &["trigger", "show"],
+        &["trigger", "explain"],
+        &["trigger", "next"],
+        &["trigger", "pause"],
+        &["trigger", "resume"],
+        &["trigger", "cancel"],
+        &["trigger", "run"],
+        &["trigger", "delete"],
+        &["run", "list"],
+        &["run", "show"],
+        &["scheduler", "status"],
+        &["scheduler", "confirm-time"],
+    ] {
         let help = check_fine(&watchbell(&[verb, &["--help"]].concat()));
-        for part in ["Examples:\n  watchbell store ", "Exit codes:\n  0  fine", "  5  the store is"]
-        {
+        for part in ["Examples:\n  ", "watchbell ", "Exit codes:\n  0  fine", "  5  the store is"] {
             assert!(help.contains(part), "{help}");
         }
     }
@@ -413,7 +459,7 @@ fn the_log_goes_to_stderr_as_much_of_it_as_was_asked_for() {
     let dump_with_damaged_index = |level: &str| {
         fs::write(dir.join("index/current"), "no index").unwrap();
         let mut command = Command::new(WATCHBELL);
-        command.args(["store", "dump", &url(&dir)]).env("WATCHBELL_LOG", level);
+        command.args(["store", "dump", &url(&dir)]).env("WATCHBELL_LOG_LEVEL", level);
         let output = command.output().unwrap();
         assert_eq!(check_fine(&output), "key  version  value\nk          1  v\n");
         stderr(&output)

@@ -66,8 +66,10 @@ impl Breaker {
         match self.state {
             State::Closed { .. } => Gate::Open,
             State::Probing { .. } => Gate::Wait,
-            State::Open { until, .. } if now < until => Gate::Shut { rest: until - now },
-            State::Open { .. } => Gate::Probe,
+            State::Open { until, .. } => match until.saturating_sub(now) {
+                Duration::ZERO => Gate::Probe,
+                rest => Gate::Shut { rest },
+            },
         }
     }
 

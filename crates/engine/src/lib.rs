@@ -5,18 +5,26 @@
 //! at noon in a test. The store remembers, the server moves bytes; the engine decides.
 //!
 //! - [`hash`]: a hash that never changes
+//! - [`id`]: names of things
 //! - [`instant`]: a moment
 //! - [`lease`]: how long a holder may act, and how long an observer must have waited
+//! - [`length`]: lengths of time as text
 //! - [`limits`]: every bound of the system, in one place
 //! - [`mutant`]: bugs put in on purpose, in the simulator's build only
+//! - [`past`]: what became of each slot
+//! - [`policy`]: what becomes of slots that were missed, that overlap, that fail
 //! - [`record`]: what a stored value looks like: JSON with a format number
 //! - [`schedule`]: when does it ring next?
+//! - [`shard`]: a slice of all work: what it keeps, and what it can be told
+//! - [`trigger`]: when, what, and by which rules
+//! - [`webhook`]: what is sent, and where to
 //! - [`wheel`]: which of ten million alarms is next
 
 pub mod breaker;
 pub mod hash;
 pub mod id;
 pub mod instant;
+pub mod jump;
 pub mod lease;
 pub mod length;
 pub mod limits;

@@ -210,6 +210,21 @@ pub const NAMES_READ_MAX: usize = 1_000;
 /// Batches of the past that one request reads.
 pub const SEGMENTS_READ_MAX: usize = 2_000;
 
+/// Pages of the past that one request reads, after the batches that are not in pages yet.
+pub const PAGES_READ_MAX: usize = 200;
+
+/// Groups of a shard's triggers that share pages of the past. Every page's key depends on it.
+pub const HISTORY_BUCKETS: u16 = 1_024;
+
+/// Bytes of a page of the past, unless one line alone has more.
+pub const HISTORY_PAGE_BYTES_MAX: usize = 256 * 1024;
+
+/// Writes of background work that go to a shard at a time; what is due waits behind no more than these.
+pub const HISTORY_PIECE_WRITES_MAX: usize = 128;
+
+/// Writes of background work that belong together: with the head and a segment they fit every store.
+pub const HISTORY_UNIT_WRITES_MAX: usize = COMMIT_WRITES_MIN - 3;
+
 /// Unfinished runs of a shard that one request reads.
 pub const RUNS_READ_MAX: usize = 1_000;
 
@@ -233,3 +248,15 @@ pub const ACCOUNT_SPAN_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 /// Most rows of an account of a trigger.
 pub const ACCOUNT_ROWS_MAX: usize = 1_000;
+
+/// A wall clock that was set by less than this was merely corrected.
+pub const JUMP_NOTICED_MS_MIN: i64 = 1_000;
+
+/// A wall clock that was set forward by more than this holds firing until a person confirms it.
+pub const JUMP_HELD_MS_MIN: i64 = 5 * 60_000;
+
+/// What a receiver answered is kept up to this length, in bytes, if the run succeeded.
+pub const RESPONSE_KEPT_BYTES_MAX: usize = 1_024;
+
+/// Shards of a new cluster, if nobody says otherwise.
+pub const SHARDS_DEFAULT: u16 = 32;

@@ -86,6 +86,8 @@ pub enum Mutant {
     BesideOthers,
     /// A mark is set back, and no cursor says what it stood for.
     SetBackWithoutCursors,
+    /// Segments of the past are deleted before the pages that they are merged into are written.
+    SegmentsBeforePages,
 }
 
 impl Mutant {
@@ -136,6 +138,9 @@ impl Mutant {
         Self::SetBackWithoutCursors,
     ];
 
+    /// Those of the packed past.
+    pub const HISTORY: [Self; 1] = [Self::SegmentsBeforePages];
+
     /// Its name on a command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -178,6 +183,7 @@ impl Mutant {
             Self::EarlyAtSuccessor => "early-at-successor",
             Self::BesideOthers => "beside-others",
             Self::SetBackWithoutCursors => "set-back-without-cursors",
+            Self::SegmentsBeforePages => "segments-before-pages",
         }
     }
 }

@@ -299,7 +299,7 @@ mod tests {
             ("86400", Some(RETRY_AFTER_MAX)),
             ("86401", Some(RETRY_AFTER_MAX)),
             ("99999999999999999999999", Some(RETRY_AFTER_MAX)),
-            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(RETRY_AFTER_MAX)),
+            ("Thu, 30 Dec 9999 20:00:00 GMT", Some(RETRY_AFTER_MAX)),
             ("", None),
             ("-1", None),
             ("1.5", None),

@@ -2,7 +2,9 @@
 //!
 //! A commit of a shard writes the runs that finished, and the slots that were skipped, as one record. A
 //! range of skipped slots is one line. What a person asks about a trigger (why did it not run?) is
-//! answered from here.
+//! answered from here. In the background these records become pages, by trigger and day: [`page`].
+
+pub mod page;
 
 use serde::{Deserialize, Serialize};
 
@@ -130,6 +132,14 @@ impl Line {
         }
     }
 
+    /// When it was written.
+    pub fn written(&self) -> Instant {
+        match self {
+            Self::Run(run) => run.at,
+            Self::Skip(skip) => skip.at,
+        }
+    }
+
     /// The last slot that it is about.
     pub fn slot(&self) -> Instant {
         match self {
@@ -142,11 +152,20 @@ impl Line {
 /// A batch of the past.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Segment {
-    /// In the order in which they were decided.
+    /// In the order in which they were decided; in a page, newest slot first.
     pub lines: Vec<Line>,
 }
 
 impl Segment {
+    /// As it is stored.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut lines = Vec::new();
+        for line in &self.lines {
+            Self::append(&mut lines, line);
+        }
+        Self::enclose(&lines)
+    }
+
     /// Adds a line to others, as a JSON list without its brackets.
     pub(crate) fn append(lines: &mut Vec<u8>, line: &Line) {
         if !lines.is_empty() {

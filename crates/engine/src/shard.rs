@@ -30,8 +30,10 @@
 //! - `memory`: what a shard knows, and the only place where that changes
 //! - `due`: which slots fire
 //! - `change`: what commands do
-//! - `flight`: attempts, from launch to past
+//! - `flight`: attempts, from launch to past; `leave`: how they leave and end; `wait`: what waits
+//! - `run`: questions about a run that is not finished
 //! - `doubt`: what a predecessor left
+//! - `rewrite`: keeping the past elsewhere
 //! - `batch`: what is written together
 
 mod batch;
@@ -40,8 +42,12 @@ pub mod command;
 mod doubt;
 mod due;
 mod flight;
+mod leave;
 mod memory;
 pub mod record;
+mod rewrite;
+mod run;
+mod wait;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -55,7 +61,7 @@ pub use batch::{Batch, Put, Room};
 use command::Done;
 pub use doubt::{LoadError, Loading};
 use flight::Flight;
-pub use flight::{Departure, Report};
+pub use leave::{Departure, Report};
 use memory::{Change, Memory};
 
 /// What time it is.
@@ -118,6 +124,34 @@ pub struct Shard {
     sent: Option<Vec<Unit>>,
     /// Nothing new is decided.
     is_stopping: bool,
+    /// Nothing is decided for as long as nobody knows what time it is.
+    is_held: bool,
+    /// When something is to be written, and for how many somebody waits.
+    due_by: Option<Instant>,
+    asked: usize,
+}
+
+/// How many triggers are what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Census {
+    /// They will fire.
+    pub scheduled: usize,
+    /// They are paused.
+    pub paused: usize,
+    /// They never fire again.
+    pub cancelled: usize,
+    /// They are run on demand only, or have expired.
+    pub idle: usize,
+}
+
+impl Census {
+    /// These and those.
+    pub fn add(&mut self, other: Self) {
+        self.scheduled += other.scheduled;
+        self.paused += other.paused;
+        self.cancelled += other.cancelled;
+        self.idle += other.idle;
+    }
 }
 
 impl Shard {
@@ -143,6 +177,9 @@ impl Shard {
 
     /// Decides all that is to be decided by now.
     pub fn step(&mut self, now: Now) {
+        if self.is_held {
+            return;
+        }
         self.settle(now);
         if !self.is_stopping {
             self.end_pauses(now);
@@ -152,24 +189,43 @@ impl Shard {
         self.write_out(now);
     }
 
-    /// Somebody was not there for a while, and slots that were due before are missed.
+    /// Nothing is decided until this is called again with `false`: nobody knows what time it is.
+    pub fn set_held(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// How many triggers are what.
+    pub fn census(&self) -> Census {
+        let scheduled = self.wheel.len() + self.front.len();
+        let (paused, cancelled) = (self.memory.paused, self.memory.cancelled);
+        let idle = self.len().saturating_sub(scheduled + paused + cancelled);
+        Census { scheduled, paused, cancelled, idle }
+    }
+
+    /// Somebody was not there for a while, or the clock was set, and slots that were due before are missed;
+    /// those that are due after are not, whatever the clock showed meanwhile.
     pub fn awake(&mut self, now: Now) {
-        let missed = Instant(now.wall.0 - crate::limits::MISSED_AFTER_MS);
-        self.missed_until = self.missed_until.max(missed);
+        self.missed_until = Instant(now.wall.0 - crate::limits::MISSED_AFTER_MS);
+        // What was to be written soon by a clock that was ahead is to be written now.
+        for by in self.units.iter_mut().map(|unit| &mut unit.by).chain([&mut self.due_by]) {
+            *by = by.map(|by| by.min(now.wall));
+        }
     }
 
     /// When to call [`Shard::step`] or [`Shard::depart`] again, unless something happens before.
     pub fn next_wake(&self, now: Now) -> Option<Instant> {
         let ahead = |at: Instant| Instant(at.0 - LOOK_AHEAD_MS);
         let slots = if self.is_stopping {
-            None
+            [None; 3]
         } else {
             let front = self.front.keys().next().map(|(at, _)| *at);
             let wheel = self.wheel.next().map(|at| ahead(Instant(at.cast_signed())));
             let resume = self.resumes.first().map(|(at, _)| *at);
-            [front, wheel, resume].into_iter().flatten().min()
+            [front, wheel, resume]
         };
-        slots.into_iter().chain(self.flight.next_wake(now)).min()
+        // What is due already waits for something else, which will tell.
+        let wakes = slots.into_iter().flatten().chain(self.flight.next_wakes(now));
+        wakes.filter(|at| *at > now.wall && !self.is_held).min()
     }
 
     /// When something is to be written, at the latest. Nothing, while a batch is on its way.
@@ -177,7 +233,12 @@ impl Shard {
         if self.sent.is_some() {
             return None;
         }
-        self.units.iter().filter_map(|unit| unit.by).min()
+        self.due_by
+    }
+
+    /// Whether somebody waits for something to be written.
+    pub fn is_asked(&self) -> bool {
+        self.asked > 0 && self.sent.is_none()
     }
 
     /// Whether everything that was decided is written.
@@ -190,7 +251,15 @@ impl Shard {
         for change in &unit.changes {
             self.memory.apply(change);
         }
+        self.note(&unit);
         self.units.push_back(unit);
+    }
+
+    fn note(&mut self, unit: &Unit) {
+        self.due_by = self.due_by.into_iter().chain(unit.by).min();
+        // Nobody waits for what is done in the background.
+        let is_asked = unit.reply.is_some_and(|(_, done)| done != Done::Rewritten);
+        self.asked += usize::from(is_asked);
     }
 
     /// Looks again when a trigger fires next.

@@ -3,10 +3,10 @@
 //! A person writes a URL, a method, some headers, a body and a timeout. All of it is judged here, once, when
 //! it is written down, so that at three in the morning nothing is left to be found wrong but the receiver:
 //!
-//! - the **URL** is taken apart by one strict reader ([`url`]); a form that two programs could read in two
+//! - the **URL** is taken apart by one strict reader (`url`); a form that two programs could read in two
 //!   ways is refused, because the address guard must judge the same host that is connected to;
 //! - the **headers** cannot carry a line break into the request, nor say anything about the connection or
-//!   under a name that Watchbell itself answers for ([`header`]);
+//!   under a name that Watchbell itself answers for (`header`);
 //! - everything has a limit, and its refusal says which field is wrong and what would be right.
 //!
 //! Of ten million triggers most call a few hosts with the same headers. So a webhook comes in two parts: its
@@ -113,6 +113,9 @@ impl FromStr for Method {
     }
 }
 
+/// Names and values.
+pub type Headers = Box<[(Box<str>, Box<str>)]>;
+
 /// What many webhooks share. Made by [`Webhook::new`] only.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -126,7 +129,7 @@ pub struct Form {
     /// What is asked of it.
     pub method: Method,
     /// Names in lower case, each once; the content type is one of them.
-    pub headers: Box<[(Box<str>, Box<str>)]>,
+    pub headers: Headers,
     /// How long an attempt may take in all.
     pub timeout_ms: u32,
 }

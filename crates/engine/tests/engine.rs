@@ -1,5 +1,7 @@
 //! The rules, against tables worked out by hand and against an oracle.
 
+#[path = "engine/awake.rs"]
+mod awake;
 #[path = "engine/oracle.rs"]
 mod oracle;
 #[path = "engine/schedule.rs"]

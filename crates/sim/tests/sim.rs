@@ -4,6 +4,8 @@
 mod driver;
 #[path = "sim/gate.rs"]
 mod gate;
+#[path = "sim/history.rs"]
+mod history;
 #[path = "sim/model.rs"]
 mod model;
 #[path = "sim/seed.rs"]

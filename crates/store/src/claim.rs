@@ -74,11 +74,13 @@ impl Head {
         Token(self.token)
     }
 
-    pub(crate) fn to_value(&self) -> Value {
+    /// As it is stored.
+    pub fn to_value(&self) -> Value {
         encode(FORMAT, self).into()
     }
 
-    pub(crate) fn from_value(value: &Value) -> Result<Self, RecordError> {
+    /// As it was stored.
+    pub fn from_value(value: &Value) -> Result<Self, RecordError> {
         decode(value.as_bytes(), FORMAT)
     }
 }

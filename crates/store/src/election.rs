@@ -16,7 +16,7 @@ use engine::lease::{Reading, Token};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
-use crate::chain::{Chain, ChainError};
+use crate::chain::{self, Chain, ChainError, Piece};
 use crate::claim::{Claim, Head, Sight, State, TakeError};
 use crate::machine::within;
 use crate::session::{End, Roster, Session, SessionKey};
@@ -337,6 +337,16 @@ pub struct Holding {
     chain: Chain,
 }
 
+/// What one claim contributes to a commit of several.
+pub struct Share<'a> {
+    /// Whose claim it is.
+    pub holding: &'a mut Holding,
+    /// What its head keeps from then on.
+    pub body: Box<RawValue>,
+    /// What else is written.
+    pub writes: Vec<Write>,
+}
+
 impl Holding {
     fn new(session: &Session, claim: Claim, chain: Chain) -> Self {
         session.entitle(claim.key(), chain.token());
@@ -361,6 +371,23 @@ impl Holding {
             self.right.finish(Over::Lost);
         }
         done
+    }
+
+    /// Writes several claims in one commit, as [`chain::commit_all`] does.
+    pub async fn commit_all(shares: Vec<Share<'_>>) -> Vec<Result<Version, ChainError>> {
+        let rights: Vec<Right> = shares.iter().map(|share| share.holding.right.clone()).collect();
+        let pieces = shares.into_iter().map(|Share { holding, body, writes }| Piece {
+            chain: &mut holding.chain,
+            body: Some(body),
+            writes,
+        });
+        let answers = chain::commit_all(pieces.collect()).await;
+        for (right, answer) in rights.iter().zip(&answers) {
+            if *answer == Err(ChainError::Moved) {
+                right.finish(Over::Lost);
+            }
+        }
+        answers
     }
 
     /// The head as the last commit left it.

@@ -43,6 +43,11 @@ impl Every {
         Duration::from_millis(self.interval_ms.unsigned_abs())
     }
 
+    /// How far into each interval it comes, as counted from 1970.
+    pub fn phase(&self) -> Duration {
+        Duration::from_millis(self.phase_ms.unsigned_abs())
+    }
+
     /// The first slot after this moment.
     pub fn next(&self, after: Instant) -> Option<Instant> {
         let steps = (after.0 - self.phase_ms).div_euclid(self.interval_ms) + 1;

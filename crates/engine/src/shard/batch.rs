@@ -87,6 +87,12 @@ impl Shard {
             taken.push(unit);
         }
         self.sent = Some(taken);
+        (self.due_by, self.asked) = (None, 0);
+        let left = std::mem::take(&mut self.units);
+        for unit in &left {
+            self.note(unit);
+        }
+        self.units = left;
         let puts = pile.into_puts(record::past_key(self.memory.shard, number));
         let open = self.shadow.open.iter().copied().collect();
         let Shadow { fired, sequence, youngest, .. } = self.shadow;
@@ -127,7 +133,11 @@ impl Shadow {
             }
             Change::Run(sequence, _) => self.sequence = self.sequence.max(*sequence),
             Change::Trigger(written) => self.youngest = self.youngest.max(written.0.id.unique),
-            Change::Moved(..) | Change::Gone(..) | Change::RunGone(_) | Change::Past(_) => {}
+            Change::Moved(..)
+            | Change::Gone(..)
+            | Change::RunGone(_)
+            | Change::Past(_)
+            | Change::Raw(_) => {}
         }
     }
 }
@@ -170,12 +180,17 @@ impl Pile {
             Change::Run(sequence, run) => self.put(record::run_key(shard, *sequence), &**run),
             Change::RunGone(sequence) => self.delete(record::run_key(shard, *sequence)),
             Change::Past(line) => Segment::append(&mut self.lines, line),
+            Change::Raw(Put::Value(key, value)) => self.put_raw(key.clone(), value.clone()),
+            Change::Raw(Put::Gone(key)) => self.delete(key.clone()),
             Change::Fired(_) | Change::Open(_) | Change::Shut(_) => {}
         }
     }
 
     fn put<T: Serialize>(&mut self, key: String, value: &T) {
-        let value = encode(FORMAT, value);
+        self.put_raw(key, encode(FORMAT, value));
+    }
+
+    fn put_raw(&mut self, key: String, value: Vec<u8>) {
         self.bytes += key.len() + value.len();
         self.puts.insert(key, Some(value));
     }

@@ -286,7 +286,7 @@ impl Shard {
             return Err(Rejection::TooManyRuns);
         }
         let trigger = self.known(unique)?;
-        let record = Self::run_record(trigger, now.wall, now.wall, RunState::Waiting(now.wall));
+        let record = trigger.run_record(now.wall, now.wall, RunState::Waiting(now.wall));
         let record = RunRecord { generation: None, ..record };
         let sequence = self.memory.sequence + 1;
         let id = self.memory.run_id(unique, now.wall, Birth::Demand(sequence));
@@ -340,7 +340,7 @@ impl Shard {
                     bound
                 }
             };
-            let skipped = Self::skipped(trigger, (from, to), count, reason, now);
+            let skipped = trigger.skipped((from, to), count, reason, now);
             lines.push(Change::Past(Line::Skip(skipped)));
             next = schedule.next(to).filter(|slot| *slot <= until);
         }
@@ -381,7 +381,7 @@ impl Shard {
         let mut changes = vec![self.forget(run)];
         let Some(trigger) = self.memory.trigger(record.trigger) else { return };
         let generation = record.generation.unwrap_or(trigger.generation);
-        let skipped = Self::skipped(trigger, (record.slot, record.slot), 1, reason, now);
+        let skipped = trigger.skipped((record.slot, record.slot), 1, reason, now);
         if !mutant::active(Mutant::TakenBackWithoutRecord) {
             changes.push(Change::Past(Line::Skip(Skipped { generation, ..skipped })));
         }

@@ -1,130 +1,74 @@
-//! What people ask of a trigger, and what they are told.
+//! What a shard can be told, and what it answers.
+//!
+//! A command is decided by the shard's owner, in memory, and answered when what it changed is durable.
 
 use serde_json::value::RawValue;
 
 use crate::id::{RunId, TriggerId, Unique};
 use crate::instant::Instant;
-use crate::limits::{RUNS_PER_SHARD_MAX, TRIGGERS_PER_SHARD_MAX};
 use crate::trigger::Definition;
 
-/// What is asked.
+/// What a person wants of a shard.
 #[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are those of the records that they end up in")]
 pub enum Command {
-    /// Make a trigger whose name is not taken.
-    Create {
-        /// What it is.
-        definition: Box<Definition>,
-        /// What the user wrote.
-        draft: Box<RawValue>,
-        /// Who.
-        author: String,
-    },
-    /// Give a trigger another text.
+    /// Make a trigger.
+    Create { definition: Box<Definition>, draft: Box<RawValue>, author: String },
+    /// Give a trigger another text. Create-or-replace is decided by the caller; `revision` is If-Match.
     Replace {
-        /// Which.
         trigger: Unique,
-        /// What it is from now on.
         definition: Box<Definition>,
-        /// What the user wrote.
         draft: Box<RawValue>,
-        /// Who.
         author: String,
-        /// Only if it still has this revision.
         revision: Option<u64>,
     },
-    /// Let nothing fire.
-    Pause {
-        /// Which.
-        trigger: Unique,
-        /// Who.
-        author: String,
-        /// Why.
-        note: String,
-        /// Until when; for ever, if it is not said.
-        until: Option<Instant>,
-    },
+    /// Let it fire nothing for a while.
+    Pause { trigger: Unique, author: String, note: String, until: Option<Instant> },
     /// Let it fire again.
-    Resume {
-        /// Which.
-        trigger: Unique,
-        /// Who.
-        author: String,
-    },
-    /// Let nothing fire ever again.
-    Cancel {
-        /// Which.
-        trigger: Unique,
-        /// Who.
-        author: String,
-    },
-    /// Forget it.
-    Delete {
-        /// Which.
-        trigger: Unique,
-        /// Who.
-        author: String,
-    },
-    /// Run it now, whatever its schedule says.
-    Run {
-        /// Which.
-        trigger: Unique,
-        /// Who.
-        author: String,
-    },
+    Resume { trigger: Unique, author: String },
+    /// Let it never fire again, but keep it.
+    Cancel { trigger: Unique, author: String },
+    /// Forget it, but for its past.
+    Delete { trigger: Unique, author: String },
+    /// Start a run of it now.
+    Run { trigger: Unique, author: String },
 }
 
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is what came of the command of the same name")]
 pub enum Done {
-    /// It has this id.
     Created(TriggerId),
-    /// It has this revision.
-    Replaced {
-        /// The new one.
-        revision: u64,
-    },
-    /// It said the same before.
+    Replaced { revision: u64 },
     Unchanged,
-    /// Nothing fires.
     Paused,
-    /// It fires again.
     Resumed,
-    /// It never fires again.
     Cancelled,
-    /// It is gone.
     Deleted,
-    /// This run was started.
     Started(RunId),
+    Rewritten,
 }
 
 /// Why nothing was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the sentences below are the documentation of each field")]
 pub enum Rejection {
-    /// Look at the name.
     #[error("there is no such trigger")]
     NoSuchTrigger,
-    /// Take another name, or replace that one.
-    #[error("the name is taken by {0}")]
+    #[error("the name is taken by {0}: choose another, or replace that one")]
     NameTaken(TriggerId),
-    /// Read it again, and decide anew.
-    #[error("somebody else has changed it: it has revision {found} now")]
-    RevisionMoved {
-        /// What it has.
-        found: u64,
-    },
-    /// Nothing to do.
+    #[error(
+        "it was changed in the meantime and is at revision {found}: read it again, then decide"
+    )]
+    RevisionMoved { found: u64 },
     #[error("it is paused already")]
     AlreadyPaused,
-    /// Nothing to do.
     #[error("it is not paused")]
     NotPaused,
-    /// Make another one.
-    #[error("it was cancelled, and a cancelled trigger never fires again")]
+    #[error("it is cancelled, and that is for good: make a new one")]
     AlreadyCancelled,
-    /// Delete some, or begin with more shards.
-    #[error("a shard has at most {TRIGGERS_PER_SHARD_MAX} triggers, and this one is full")]
+    #[error("this shard has as many triggers as it takes: delete some that are not needed")]
     TooManyTriggers,
-    /// Wait until some have ended.
-    #[error("a shard has at most {RUNS_PER_SHARD_MAX} unfinished runs, and this one has as many")]
+    #[error("too many runs are under way: wait until some have ended")]
     TooManyRuns,
 }

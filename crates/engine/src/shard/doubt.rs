@@ -115,6 +115,9 @@ impl Loading {
             shadow,
             sent: None,
             is_stopping: false,
+            is_held: false,
+            due_by: None,
+            asked: 0,
         };
         shard.awake(now);
         shard.take_over(now);

@@ -143,18 +143,7 @@ impl Shard {
                 bound
             }
         };
-        Some(Self::skipped(trigger, (slot, to), count, reason, now))
-    }
-
-    pub(super) fn skipped(
-        trigger: &Trigger,
-        (from, to): (Instant, Instant),
-        count: u64,
-        reason: Reason,
-        now: Now,
-    ) -> Skipped {
-        let (trigger, generation) = (trigger.unique, trigger.generation);
-        Skipped { trigger, generation, from, to, count, reason, at: now.wall }
+        Some(trigger.skipped((slot, to), count, reason, now))
     }
 
     /// Decides a slot that was not missed, by the rule for overlaps.
@@ -194,7 +183,7 @@ impl Shard {
     }
 
     fn skip_overlapping(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
-        let skipped = Self::skipped(self.memory.at(place), (slot, slot), 1, Reason::Overlap, now);
+        let skipped = self.memory.at(place).skipped((slot, slot), 1, Reason::Overlap, now);
         let by = Instant(now.wall.0 + LAUNCH_LEAD_MS);
         self.skip(skipped, vec![Change::Fired(mark)], by);
     }
@@ -261,7 +250,7 @@ impl Shard {
     /// Makes a run with a record of its own instead of launching it.
     fn put_aside(&mut self, place: u32, slot: Instant, mark: Mark, state: RunState, now: Now) {
         let trigger = self.memory.at(place);
-        let run = Self::run_record(trigger, slot, mark.0, state);
+        let run = trigger.run_record(slot, mark.0, state);
         let fewer = self.moved_by(trigger, slot, now);
         let sequence = self.memory.sequence + 1;
         let mut changes = vec![Change::Run(sequence, Arc::new(run)), Change::Fired(mark)];
@@ -269,25 +258,34 @@ impl Shard {
         self.enact(Unit::of(changes).by(now.wall));
         self.flight.wait(sequence, &self.memory.runs[&sequence]);
     }
+}
+
+impl Trigger {
+    /// Slots of it that are skipped.
+    pub(super) fn skipped(
+        &self,
+        (from, to): (Instant, Instant),
+        count: u64,
+        reason: Reason,
+        now: Now,
+    ) -> Skipped {
+        let (trigger, generation) = (self.unique, self.generation);
+        Skipped { trigger, generation, from, to, count, reason, at: now.wall }
+    }
 
     /// A run of a slot of this trigger, as it is now.
-    pub(super) fn run_record(
-        trigger: &Trigger,
-        slot: Instant,
-        leaves: Instant,
-        state: RunState,
-    ) -> RunRecord {
+    pub(super) fn run_record(&self, slot: Instant, leaves: Instant, state: RunState) -> RunRecord {
         RunRecord {
-            trigger: trigger.unique,
-            name: trigger.name().to_owned(),
+            trigger: self.unique,
+            name: self.name().to_owned(),
             slot,
             leaves,
-            generation: Some(trigger.generation),
+            generation: Some(self.generation),
             state,
             attempt: 0,
             tries: 0,
-            webhook: trigger.webhook(),
-            policy: *trigger.policy(),
+            webhook: self.webhook(),
+            policy: *self.policy(),
             attempts: Vec::new(),
         }
     }

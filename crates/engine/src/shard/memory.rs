@@ -4,9 +4,12 @@
 //! work and recovery apply the same changes. A trigger takes few bytes here: its schedule and its rules
 //! are shared with all that have the same, and what the user wrote stays in the store.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
+use hashbrown::HashTable;
+
+use crate::hash::{hash, mix};
 use crate::id::{Birth, ProjectId, RunId, ShardId, TriggerId, Unique};
 use crate::instant::Instant;
 use crate::past::Line;
@@ -16,6 +19,7 @@ use crate::schedule::book::{Book, ScheduleId};
 use crate::trigger::Definition;
 use crate::webhook::{Form, Webhook};
 
+use super::batch::Put;
 use super::record::{Mark, MovedRecord, OpenRun, RunRecord, TriggerRecord};
 
 /// One step from one state to the next.
@@ -39,6 +43,8 @@ pub(super) enum Change {
     Shut(OpenRun),
     /// This is past. Memory keeps none of it.
     Past(Line),
+    /// What is past is kept elsewhere. Memory keeps none of it.
+    Raw(Put),
 }
 
 /// What many triggers share.
@@ -126,14 +132,17 @@ pub(super) struct Memory {
     pub(super) sequence: u64,
     pub(super) runs: BTreeMap<u64, Arc<RunRecord>>,
     runs_of: BTreeSet<(Unique, u64)>,
-    places: Vec<Option<Trigger>>,
-    free: Vec<u32>,
-    by_unique: HashMap<Unique, u32>,
-    by_name: HashMap<Box<str>, u32>,
+    places: Places,
+    /// Places by the hash of their trigger's unique part, and of its name: the texts stay where they are.
+    by_unique: HashTable<u32>,
+    by_name: HashTable<u32>,
     book: Book,
     kinds: HashSet<Arc<Kind>>,
     forms: HashSet<Arc<Form>>,
     pub(super) youngest: Unique,
+    /// How many triggers are so.
+    pub(super) paused: usize,
+    pub(super) cancelled: usize,
 }
 
 impl Memory {
@@ -146,14 +155,15 @@ impl Memory {
             sequence: 0,
             runs: BTreeMap::new(),
             runs_of: BTreeSet::new(),
-            places: Vec::new(),
-            free: Vec::new(),
-            by_unique: HashMap::new(),
-            by_name: HashMap::new(),
+            places: Places::default(),
+            by_unique: HashTable::new(),
+            by_name: HashTable::new(),
             book: Book::default(),
             kinds: HashSet::new(),
             forms: HashSet::new(),
             youngest: Unique(0),
+            paused: 0,
+            cancelled: 0,
         }
     }
 
@@ -163,9 +173,13 @@ impl Memory {
             Change::Trigger(written) => self.write(&written.0, &written.1),
             Change::Moved(unique, moved) => {
                 if let Some(place) = self.place(*unique)
-                    && let Some(trigger) = &mut self.places[place as usize]
+                    && let Some(trigger) = self.places.get_mut(place)
                 {
+                    self.paused -= usize::from(trigger.is_paused());
+                    self.cancelled -= usize::from(trigger.is_cancelled());
                     trigger.moved = Some(Box::new(moved.clone()));
+                    self.paused += usize::from(trigger.is_paused());
+                    self.cancelled += usize::from(trigger.is_cancelled());
                 }
             }
             Change::Gone(unique, _) => self.forget(*unique),
@@ -186,7 +200,7 @@ impl Memory {
             Change::Shut(run) => {
                 self.open.remove(run);
             }
-            Change::Past(_) => {}
+            Change::Past(_) | Change::Raw(_) => {}
         }
     }
 
@@ -214,31 +228,43 @@ impl Memory {
             body_at: u16::try_from(name.len() + path.len()).expect("a URL is short"),
             has_body: body.is_some(),
         };
-        let place = former.or_else(|| self.free.pop()).unwrap_or_else(|| {
-            self.places.push(None);
-            u32::try_from(self.places.len() - 1).expect("fewer triggers than that")
-        });
-        self.places[place as usize] = Some(trigger);
-        self.by_unique.insert(unique, place);
-        self.by_name.insert(name.into(), place);
+        let place = self.places.put(former, trigger);
+        let places = &self.places;
+        if former.is_none() {
+            let rehash = |place: &u32| hash_of_unique(places.at(*place).unique);
+            self.by_unique.insert_unique(hash_of_unique(unique), place, rehash);
+        }
+        let rehash = |place: &u32| hash_of_name(places.at(*place).name());
+        self.by_name.insert_unique(hash_of_name(name), place, rehash);
         self.youngest = self.youngest.max(unique);
     }
 
     fn forget(&mut self, unique: Unique) {
         if let Some(place) = self.place(unique) {
+            let found = self.by_unique.find_entry(hash_of_unique(unique), |found| *found == place);
+            if let Ok(entry) = found {
+                entry.remove();
+            }
             self.vacate(place);
-            self.by_unique.remove(&unique);
-            self.free.push(place);
+            self.places.free.push(place);
         }
     }
 
     fn vacate(&mut self, place: u32) {
-        let Some(trigger) = self.places[place as usize].take() else { return };
-        self.by_name.remove(trigger.name());
+        let hash = hash_of_name(self.places.at(place).name());
+        if let Ok(entry) = self.by_name.find_entry(hash, |found| *found == place) {
+            entry.remove();
+        }
+        let trigger = self.places.take(place);
+        self.paused -= usize::from(trigger.is_paused());
+        self.cancelled -= usize::from(trigger.is_cancelled());
         self.book.leave(trigger.schedule);
         // The set holds one itself, and so does this trigger.
         if Arc::strong_count(&trigger.kind) == 2 {
             self.kinds.remove(&trigger.kind);
+            if Arc::strong_count(&trigger.kind.form) == 2 {
+                self.forms.remove(&trigger.kind.form);
+            }
         }
     }
 
@@ -262,12 +288,13 @@ impl Memory {
 
     /// Where a trigger is.
     pub(super) fn place(&self, unique: Unique) -> Option<u32> {
-        self.by_unique.get(&unique).copied()
+        let is_it = |place: &u32| self.places.at(*place).unique == unique;
+        self.by_unique.find(hash_of_unique(unique), is_it).copied()
     }
 
     /// The trigger at a place that is in use.
     pub(super) fn at(&self, place: u32) -> &Trigger {
-        self.places[place as usize].as_ref().expect("a place that is in use")
+        self.places.at(place)
     }
 
     pub(super) fn trigger(&self, unique: Unique) -> Option<&Trigger> {
@@ -275,12 +302,13 @@ impl Memory {
     }
 
     pub(super) fn named(&self, name: &str) -> Option<&Trigger> {
-        self.by_name.get(name).map(|place| self.at(*place))
+        let is_it = |place: &u32| self.places.at(*place).name() == name;
+        self.by_name.find(hash_of_name(name), is_it).map(|place| self.at(*place))
     }
 
     /// The places that are in use.
     pub(super) fn places(&self) -> impl Iterator<Item = u32> {
-        self.by_unique.values().copied()
+        self.by_unique.iter().copied()
     }
 
     /// Whether a trigger is this already.
@@ -291,7 +319,7 @@ impl Memory {
     }
 
     pub(super) fn triggers(&self) -> impl Iterator<Item = &Trigger> {
-        self.places.iter().flatten()
+        self.places.chunks.iter().flatten().flatten()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -357,5 +385,55 @@ impl Memory {
 
     pub(super) fn run_id(&self, trigger: Unique, slot: Instant, birth: Birth) -> RunId {
         RunId { shard: self.shard, trigger, slot, letters: birth.letters(self.cluster) }
+    }
+}
+
+fn hash_of_unique(unique: Unique) -> u64 {
+    mix(unique.0)
+}
+
+fn hash_of_name(name: &str) -> u64 {
+    hash(name, "name")
+}
+
+/// Triggers in pieces of a fixed size, so that a million more never move those that are there.
+#[derive(Default)]
+struct Places {
+    chunks: Vec<Vec<Option<Trigger>>>,
+    free: Vec<u32>,
+}
+
+/// Triggers in a piece.
+const CHUNK: usize = 256;
+
+impl Places {
+    fn at(&self, place: u32) -> &Trigger {
+        let place = place as usize;
+        self.chunks[place / CHUNK][place % CHUNK].as_ref().expect("a place that is in use")
+    }
+
+    fn get_mut(&mut self, place: u32) -> Option<&mut Trigger> {
+        let place = place as usize;
+        self.chunks[place / CHUNK][place % CHUNK].as_mut()
+    }
+
+    fn take(&mut self, place: u32) -> Trigger {
+        let place = place as usize;
+        self.chunks[place / CHUNK][place % CHUNK].take().expect("a place that is in use")
+    }
+
+    /// Puts a trigger where it was, or where there is room.
+    fn put(&mut self, former: Option<u32>, trigger: Trigger) -> u32 {
+        if let Some(place) = former.or_else(|| self.free.pop()) {
+            self.chunks[place as usize / CHUNK][place as usize % CHUNK] = Some(trigger);
+            return place;
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let chunks = self.chunks.len();
+        let chunk = self.chunks.last_mut().expect("just made, if there was none");
+        chunk.push(Some(trigger));
+        u32::try_from((chunks - 1) * CHUNK + chunk.len() - 1).expect("fewer triggers than that")
     }
 }

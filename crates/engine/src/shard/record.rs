@@ -6,6 +6,7 @@
 //! shard/<n>/moved/<unique>        [`MovedRecord`]: what has moved since, if anything has
 //! shard/<n>/run/<sequence>        [`RunRecord`]: a run that is not finished, and is not in the head
 //! shard/<n>/past/<reverse number> a batch of finished runs and skipped slots: [`crate::past`]
+//! shard/<n>/page/…               what these were merged into: [`crate::past::page`]
 //! name/<project>/trigger/<name>   [`NameRecord`]: where a name leads
 //! ```
 
@@ -237,6 +238,13 @@ pub fn run_key(shard: ShardId, sequence: u64) -> String {
 /// Where the past of a commit of the chain is.
 pub fn past_key(shard: ShardId, number: u64) -> String {
     format!("shard/{shard}/past/{:016x}", u64::MAX - number)
+}
+
+/// Which commit of the chain the past under this key is of.
+pub fn past_number(shard: ShardId, key: &str) -> Option<u64> {
+    let digits = key.strip_prefix(&past(shard))?;
+    let number = u64::MAX - u64::from_str_radix(digits, 16).ok()?;
+    (past_key(shard, number) == key).then_some(number)
 }
 
 /// Where a name is.

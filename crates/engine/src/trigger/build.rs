@@ -199,7 +199,7 @@ fn build_schedule(
         first: moment("/schedule/start", draft.start.as_deref(), faults),
         last: moment("/schedule/end", draft.end.as_deref(), faults),
         zone: Some(zone),
-        excluded: list(&draft.exclude, "/schedule/exclude", faults, |date| read::date(date)),
+        excluded: list(&draft.exclude, "/schedule/exclude", faults, read::date),
         quiet: draft.windows(faults),
         jitter: faults.or_usual(
             "/schedule/jitter",
@@ -321,8 +321,7 @@ impl ScheduleDraft {
         let mut windows = Vec::with_capacity(self.quiet.len());
         for (index, window) in self.quiet.iter().enumerate() {
             let place = format!("/schedule/quiet/{index}");
-            let days =
-                list(&window.days, &format!("{place}/days"), faults, |day| read::weekday(day));
+            let days = list(&window.days, &format!("{place}/days"), faults, read::weekday);
             let named = days.iter().fold(0, |bits, bit| bits | bit);
             let weekdays = if window.days.is_empty() { 0x7f } else { named };
             let from = faults.take(format!("{place}/from"), read::time(&window.from));
@@ -346,9 +345,10 @@ fn list<T>(
     faults: &mut Faults,
     read: impl Fn(&str) -> Result<T, String>,
 ) -> Vec<T> {
-    let each = texts.iter().enumerate();
-    let read = each.map(|(index, text)| (format!("{pointer}/{index}"), read(text)));
-    read.filter_map(|(pointer, read)| faults.take(pointer, read)).collect()
+    let texts = texts.iter().enumerate();
+    texts
+        .filter_map(|(index, text)| faults.take(format!("{pointer}/{index}"), read(text)))
+        .collect()
 }
 
 /// The same, for what may also be one text without a list.

@@ -18,9 +18,9 @@ pub struct Draft {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Without one it is run on demand.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "object::option", skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleDraft>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "object::option", skip_serializing_if = "Option::is_none")]
     pub webhook: Option<WebhookDraft>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub catch_up: Option<String>,
@@ -30,7 +30,7 @@ pub struct Draft {
     pub overlap: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "object::option", skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryDraft>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_lateness: Option<String>,
@@ -69,7 +69,7 @@ pub struct ScheduleDraft {
     pub jitter: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "object::list", skip_serializing_if = "Vec::is_empty")]
     pub quiet: Vec<QuietDraft>,
 }
 
@@ -176,5 +176,54 @@ impl<'de> Deserialize<'de> for Texts {
             }
         }
         from.deserialize_any(Reader)
+    }
+}
+
+/// What is an object must be written as one: serde would also take a list of its values, without their names.
+mod object {
+    use std::fmt;
+    use std::marker::PhantomData;
+
+    use serde::de::value::MapAccessDeserializer;
+    use serde::de::{MapAccess, Visitor};
+    use serde::{Deserialize, Deserializer};
+
+    struct Object<T>(T);
+
+    impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            from.deserialize_map(Reader(PhantomData)).map(Self)
+        }
+    }
+
+    struct Reader<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
+        type Value = T;
+
+        fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+            out.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+
+    pub(super) fn option<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+    where
+        T: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        Ok(Option::<Object<T>>::deserialize(from)?.map(|object| object.0))
+    }
+
+    pub(super) fn list<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
+    where
+        T: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        let objects = Vec::<Object<T>>::deserialize(from)?;
+        Ok(objects.into_iter().map(|object| object.0).collect())
     }
 }

@@ -4,7 +4,7 @@
 //! person's `content-length` or `connection` could make receiver and sender disagree about where a request
 //! ends. So values are printable, and names that are not the person's to choose are refused.
 
-use super::WebhookError;
+use super::{Headers, WebhookError};
 use crate::limits::{WEBHOOK_HEADER_BYTES_MAX, WEBHOOK_HEADERS_MAX};
 
 const CONTENT_TYPE: &str = "content-type";
@@ -40,7 +40,7 @@ pub(super) fn check(
     given: Vec<(String, String)>,
     content_type: Option<&str>,
     has_body: bool,
-) -> Result<Box<[(Box<str>, Box<str>)]>, WebhookError> {
+) -> Result<Headers, WebhookError> {
     let mut headers: Vec<(Box<str>, Box<str>)> = Vec::with_capacity(given.len() + 1);
     for (name, value) in given {
         let name = check_name(&name)?;

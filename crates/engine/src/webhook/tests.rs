@@ -199,8 +199,7 @@ fn headers_have_their_most_and_their_longest() {
 #[test]
 fn a_body_has_a_content_type() {
     let headers = |webhook: Result<Webhook, WebhookError>| webhook.unwrap().form.headers;
-    let json: Box<[(Box<str>, Box<str>)]> =
-        [("content-type".into(), "application/json".into())].into();
+    let json: Headers = [("content-type".into(), "application/json".into())].into();
     assert_eq!(headers(post(None, Some("{}".to_owned()))), json);
     assert_eq!(headers(post(None, None)), [].into());
     assert_eq!(&*headers(post(Some("text/plain"), Some("x".to_owned())))[0].1, "text/plain");

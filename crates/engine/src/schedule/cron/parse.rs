@@ -17,6 +17,7 @@ pub use error::{CronError, Field};
 use field::{Form, Reader, Set};
 
 use super::{Cron, Days, Kind, Pace, Rare};
+use crate::length::{self, brief};
 use crate::limits::{CRON_BYTES_MAX, EVERY_MAX, EVERY_MIN};
 
 /// How a pattern is meant to be read.
@@ -41,6 +42,8 @@ pub enum Parsed {
 impl Cron {
     /// Reads a pattern. `name` is its trigger's name, from which `H` takes its values.
     pub fn parse(text: &str, dialect: Dialect, name: &str) -> Result<Parsed, CronError> {
+        // What a file or a block of YAML leaves at the end.
+        let text = text.trim_end_matches(['\r', '\n']);
         if text.len() > CRON_BYTES_MAX {
             return Err(too_long(text));
         }
@@ -200,57 +203,14 @@ fn parse_every(text: &str, cut: &Cut) -> Result<Duration, CronError> {
         );
     }
     let (start, end) = cut.fields[1];
-    let bytes = &text.as_bytes()[..end];
-    let (mut at, mut total_s, mut unit_before_s) = (start, 0_u64, u64::MAX);
-    while at < end {
-        let number_at = at;
-        let mut number = 0_u64;
-        while let Some(digit) = bytes.get(at).filter(|byte| byte.is_ascii_digit()) {
-            number = number.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-            at += 1;
-        }
-        if at == number_at {
-            return wrong(at, "a number is missing", ALLOWED);
-        }
-        let letters = bytes[at..].iter().take_while(|byte| !byte.is_ascii_digit()).count();
-        let unit_s = match &bytes[at..at + letters] {
-            b"s" => 1,
-            b"m" => 60,
-            b"h" => 3_600,
-            b"d" => 86_400,
-            b"" => return wrong(at, "the unit is missing", "`s`, `m`, `h` and `d` are allowed"),
-            _ => {
-                let unit = brief(&text[at..at + letters]);
-                let unknown = format!("`{unit}` is not a unit");
-                return wrong(at, &unknown, "`s`, `m`, `h` and `d` are allowed");
-            }
-        };
-        if unit_s >= unit_before_s {
-            return wrong(
-                number_at,
-                "the units are out of order",
-                "larger units come first, each once",
-            );
-        }
-        total_s = total_s.saturating_add(number.saturating_mul(unit_s));
-        unit_before_s = unit_s;
-        at += letters;
-    }
-    match Duration::from_secs(total_s) {
+    let read = length::read(&text[start..end]);
+    let interval =
+        read.map_err(|why| CronError::new(text, start + why.at, None, why.wrong, why.allowed))?;
+    match interval {
         short if short < EVERY_MIN => wrong(start, "the interval is too short", LIMITS),
         long if long > EVERY_MAX => wrong(start, "the interval is too long", LIMITS),
         every => Ok(every),
     }
-}
-
-/// A piece of the text as it is shown in an error: on one line, and short.
-fn brief(piece: &str) -> String {
-    const CHARS_MAX: usize = 16;
-    let mut shown: String = piece.chars().take(CHARS_MAX).flat_map(char::escape_debug).collect();
-    if piece.chars().nth(CHARS_MAX).is_some() {
-        shown.push('…');
-    }
-    shown
 }
 
 fn too_long(text: &str) -> CronError {

@@ -1,7 +1,8 @@
 //! A pattern in its zone, in plain English.
 //!
 //! What the pattern says comes first; then what becomes of it when clocks are set, each of the next times,
-//! with the date and with the times of the pattern that do not come or come twice.
+//! with the date and with the times of the pattern that do not come or come twice. If none of those matters to
+//! it, a later one may.
 
 use super::super::civil::{DAY, Date, Day, Second};
 use super::super::cron::explain::{LISTED_MAX, MONTHS, and, time};
@@ -11,14 +12,23 @@ use super::{Fold, Gap, Local};
 /// How many of the next times that clocks are set are told: in most zones that is once each way.
 const CHANGES_TOLD: usize = 2;
 
+/// If none of those matters, the first that does is told, as far as this many more.
+const CHANGES_LOOKED_AT: usize = 80;
+
 impl Local {
     /// Says in sentences when it comes, and what becomes of it when clocks are set next after this second.
     pub fn explain(&self, after: UtcSecond) -> Vec<String> {
         let zone = self.zone.zone();
         let mut sentences = vec![format!("{}.", self.cron.explain())];
-        let changes =
+        let mut changes =
             std::iter::successors(zone.next_change(after), |set| zone.next_change(set.at));
-        sentences.extend(changes.take(CHANGES_TOLD).map(|set| self.explain_change(&set)));
+        let next: Vec<_> = changes.by_ref().take(CHANGES_TOLD).collect();
+        sentences.extend(next.iter().map(|set| self.explain_change(set)));
+        if next.iter().all(|set| self.touched_by(set).is_none()) {
+            let matters =
+                changes.take(CHANGES_LOOKED_AT).find(|set| self.touched_by(set).is_some());
+            sentences.extend(matters.map(|set| self.explain_change(&set)));
+        }
         if sentences.len() == 1 {
             sentences.push(format!("Clocks in {} are not set forward or back.", self.zone));
         }

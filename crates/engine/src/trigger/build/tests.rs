@@ -27,6 +27,7 @@ fn with(pointer: &str, value: Value) -> Draft {
 }
 
 #[track_caller]
+#[expect(clippy::needless_pass_by_value, reason = "the tables below read better without `&`")]
 fn check_bad(pointer: &str, value: Value, wrong_at: &str, said: &str) {
     let faults = with(pointer, value.clone()).build(NOW).unwrap_err();
     let fault = faults.iter().find(|fault| fault.pointer == wrong_at);

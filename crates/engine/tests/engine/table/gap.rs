@@ -226,4 +226,18 @@ pub(super) const GAPS: &[Row] = &[
             "On 1 April 2012 clocks in Pacific/Apia go back from 04:00 to 03:00: it goes on at its usual pace.",
         ],
     },
+    Row {
+        pattern: "0 30 2 31 3 * 2030",
+        zone: BERLIN,
+        set: USUAL,
+        from: "2026-11-16T00:00:00Z",
+        slots: &["2030-03-31T01:00:00Z"],
+        reason: "its only time does not come, and that is years away",
+        says: &[
+            "At 02:30 on 31 March 2030.",
+            "On 28 March 2027 clocks in Europe/Berlin go forward from 02:00 to 03:00, which makes no difference to it.",
+            "On 31 October 2027 clocks in Europe/Berlin go back from 03:00 to 02:00, which makes no difference to it.",
+            "On 31 March 2030 clocks in Europe/Berlin go forward from 02:00 to 03:00: 02:30 does not come, and it fires at 03:00 instead.",
+        ],
+    },
 ];

@@ -1,0 +1,69 @@
+//! `watchbell run` and `watchbell scheduler`, as they are typed.
+
+use clap::Subcommand;
+use client::run::RunState;
+
+use super::trigger::{PageArgs, ServerArgs, word};
+use super::with_exit_codes;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RunVerb {
+    List(RunListArgs),
+    Show(RunShowArgs),
+}
+
+/// List runs, newest first
+#[derive(Debug, clap::Args)]
+#[command(after_help = with_exit_codes(
+    "  watchbell run list\n  \
+       watchbell run list --trigger hello --state dead\n  \
+       watchbell run list --trigger hello --output json"
+))]
+pub(crate) struct RunListArgs {
+    /// Only those of this trigger, by its name or id
+    #[arg(long, value_name = "NAME")]
+    pub(crate) trigger: Option<String>,
+    /// Only those in this state: waiting, queued, backoff, running, succeeded, failed, dead, cancelled,
+    /// expired or unknown
+    #[arg(long, value_parser = word::<RunState>)]
+    pub(crate) state: Option<RunState>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// Show a run and its attempts
+#[derive(Debug, clap::Args)]
+#[command(after_help = with_exit_codes("  watchbell run show run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx"))]
+pub(crate) struct RunShowArgs {
+    /// Its id
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SchedulerVerb {
+    Status(StatusArgs),
+    ConfirmTime(ConfirmArgs),
+}
+
+/// Show whether slots are fired, and if not, why
+#[derive(Debug, clap::Args)]
+#[command(after_help = with_exit_codes("  watchbell scheduler status"))]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// Say that the clock is right, so that firing goes on
+///
+/// Firing is held when the clock went more than five minutes forward, or stands before what was fired
+/// last. Look at the clock first.
+#[derive(Debug, clap::Args)]
+#[command(after_help = with_exit_codes("  date && watchbell scheduler confirm-time"))]
+pub(crate) struct ConfirmArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}

@@ -1,0 +1,132 @@
+//! `watchbell bench`: how fast, how punctual and how large is it, on this machine?
+//!
+//! What is measured is the binary itself, from outside: a store is filled with triggers, `watchbell dev` is
+//! started on it as a child, and so is a receiver for its webhooks. The clock of the receiver, the operating
+//! system's account of the processes and `/metrics` are all that is looked at. Beside it, in the same run, a
+//! bare client loop sends the same bytes to the same receiver, because a figure alone says little.
+//!
+//! - [`memory`], [`lateness`], [`fires`], [`idle`]: what can be measured
+//! - [`crowd`], [`fill`]: the triggers, and how they get into a store
+//! - [`subject`], [`receiver`], [`bare`]: the three kinds of children, started by [`child`]
+//! - [`usage`], [`metrics`], [`machine`]: what is looked at
+//! - [`report`]: what is told
+
+pub(crate) mod args;
+mod bare;
+mod child;
+mod crowd;
+mod fill;
+mod fires;
+mod idle;
+mod lateness;
+mod machine;
+mod memory;
+mod metrics;
+mod receiver;
+mod report;
+mod subject;
+mod usage;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use engine::instant::Instant;
+use store::machine::{Machine as _, System};
+use tempfile::TempDir;
+
+use crate::args::Output;
+use crate::check::unless_interrupted;
+use crate::exit::Ending;
+use crate::progress::Progress;
+use args::{BenchVerb, Common};
+use report::Report;
+
+/// Runs one of the measurements, or is one of their children.
+pub(crate) async fn bench(verb: &BenchVerb) -> Result<(), Ending> {
+    match verb {
+        BenchVerb::Memory(typed) => show(&typed.common, memory::memory(typed)).await,
+        BenchVerb::Lateness(typed) => show(&typed.common, lateness::lateness(typed)).await,
+        BenchVerb::Fires(typed) => show(&typed.common, fires::fires(typed)).await,
+        BenchVerb::Idle(typed) => show(&typed.common, idle::idle(typed)).await,
+        BenchVerb::Receiver(typed) => receiver::serve::serve(typed),
+        BenchVerb::Bare(typed) => bare::run(typed),
+    }
+}
+
+/// Shows what a measurement found. If it is interrupted, its children and its directory go with it.
+async fn show(
+    common: &Common,
+    measuring: impl Future<Output = Result<Report, Ending>>,
+) -> Result<(), Ending> {
+    let Some(report) = unless_interrupted(measuring).await else {
+        return Err(Ending::failed("the measurement was interrupted"));
+    };
+    let report = report?;
+    let text = match common.output {
+        Output::Table => report.table(),
+        Output::Json => report.json(),
+    };
+    Ok(io::stdout().write_all(text.as_bytes())?)
+}
+
+/// What every measurement needs.
+struct Bench {
+    progress: Progress,
+    dir: TempDir,
+    stores: u32,
+}
+
+impl Bench {
+    fn new(common: &Common) -> Result<Self, Ending> {
+        let dir = tempfile::Builder::new().prefix("watchbell-bench-").tempdir_in(&common.dir);
+        let dir = dir.map_err(|why| {
+            let place = common.dir.display();
+            Ending::wrong_input(format!("--dir: cannot make a directory in {place}: {why}"))
+        })?;
+        Ok(Self { progress: Progress::on_stderr(), dir, stores: 0 })
+    }
+
+    /// A place for a store that was not used before.
+    fn place(&mut self) -> PathBuf {
+        self.stores += 1;
+        self.dir.path().join(format!("store-{}", self.stores))
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Waits until this instant.
+    async fn wait_until(&self, until: Instant, what: &str) {
+        loop {
+            let left = until.0 - now().0;
+            if left <= 0 {
+                return;
+            }
+            self.progress
+                .show(format_args!("{what}: {} s left", left.unsigned_abs().div_ceil(1_000)));
+            tokio::time::sleep(Duration::from_millis(left.unsigned_abs().min(1_000))).await;
+        }
+    }
+
+    async fn wait(&self, length: Duration, what: &str) {
+        self.wait_until(now().after(length), what).await;
+    }
+}
+
+/// Removes a store that is no longer needed: several large ones side by side fill a disk.
+fn remove(store: &Path) {
+    // What is left goes with the directory around it.
+    let _ = std::fs::remove_dir_all(store);
+}
+
+/// The wall clock, in microseconds since 1970: the same for all processes of this machine.
+fn wall_us() -> u64 {
+    System.wall_us()
+}
+
+/// The wall clock.
+fn now() -> Instant {
+    Instant(i64::try_from(wall_us() / 1_000).unwrap_or(i64::MAX))
+}

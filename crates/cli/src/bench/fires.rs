@@ -1,0 +1,193 @@
+//! How many webhooks per second, end to end and recorded durably?
+//!
+//! More triggers are due every second than can be done, so the server is never idle; what counts is what it has
+//! recorded as succeeded. It takes turns with the bare loop, because the machine is not the same from one minute to
+//! the next. Then it is asked for less than it can do, to see what a commit is shared by.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::args::FiresArgs;
+use super::bare::{self, Sent, Until};
+use super::crowd::{Crowd, When};
+use super::fill::{self, Actions, fill};
+use super::machine::About;
+use super::receiver::{Receiver, Tally};
+use super::report::{Cell, Report, float};
+use super::subject::Subject;
+use super::usage::{Look, Spent};
+use super::{Bench, remove};
+use crate::exit::Ending;
+
+const ACTION_BYTES: u16 = 64;
+
+/// For connections to be made and catching up to be over.
+const WARM_UP: Duration = Duration::from_secs(3);
+
+/// What a server did while it was watched.
+struct Fired {
+    recorded: u64,
+    not_succeeded: u64,
+    commits: u64,
+    waiting: u64,
+    tally: Tally,
+    spent: Spent,
+}
+
+impl Fired {
+    fn per_second(&self) -> f64 {
+        float(self.recorded) / self.spent.elapsed.as_secs_f64()
+    }
+
+    fn commits_per_1000(&self) -> f64 {
+        float(self.commits) * 1_000.0 / float(self.recorded.max(1))
+    }
+
+    fn each_us(&self, process: usize) -> f64 {
+        float(self.spent.processes_us[process]) / float(self.recorded.max(1))
+    }
+}
+
+pub(super) async fn fires(typed: &FiresArgs) -> Result<Report, Ending> {
+    let mut bench = Bench::new(&typed.common)?;
+    let mut receiver = Receiver::start(typed.target.hosts).await?;
+    let mut report = Report::new(About::this(bench.path()));
+    let length = Duration::from_secs(typed.seconds.into());
+    let mut rounds = Vec::new();
+    for round in 1..=typed.rounds {
+        bench.progress.show(format_args!("round {round} of {}", typed.rounds));
+        let fired = one(&mut bench, &mut receiver, typed.offered, length).await?;
+        let sent = bare(&mut receiver, &bench, typed.seconds, &mut report).await?;
+        rounds.push((fired, sent));
+    }
+    let mut rates = Vec::new();
+    for rate in &typed.rates {
+        rates.push((*rate, one(&mut bench, &mut receiver, *rate, length).await?));
+    }
+    for fired in rounds.iter().map(|(fired, _)| fired).chain(rates.iter().map(|(_, fired)| fired)) {
+        report.others(fired.spent.others);
+    }
+    full_speed(&mut report, &rounds, typed);
+    let rows = rates.iter().map(|(rate, fired)| rate_row(u64::from(*rate).to_string(), fired));
+    let full = rounds.iter().map(|(fired, _)| rate_row("full speed".into(), fired));
+    report.add("commits", rows.chain(full).collect());
+    report.note(
+        "Recorded: succeeded, and durable in the store. Commits are those of shards; the session has 1.7 a second of its own.",
+    );
+    Ok(report)
+}
+
+/// A fresh store with so many triggers that are due every second, and a server on it.
+async fn one(
+    bench: &mut Bench,
+    receiver: &mut Receiver,
+    rate: u32,
+    length: Duration,
+) -> Result<Fired, Ending> {
+    let place = bench.place();
+    let crowd = Crowd { when: When::Spread { interval_s: 1 }, first: 0, len: rate };
+    let begin = fill::begin(rate);
+    let actions = Actions { hosts: &receiver.hosts, bytes: ACTION_BYTES };
+    fill(bench, &place, &[crowd], begin, actions).await?;
+    let subject = Subject::start(&place).await?;
+    bench.wait_until(begin.after(WARM_UP), "warming up").await;
+    let pids = [subject.pid(), receiver.pid()];
+    receiver.forget().await?;
+    let (look, before) = (Look::at(&pids), subject.metrics().await?);
+    bench.wait(length, "measuring").await;
+    let (spent, after) = (Look::at(&pids).since(&look), subject.metrics().await?);
+    let tally = receiver.tally().await?;
+    subject.stop().await?;
+    remove(&place);
+    Ok(Fired {
+        recorded: after.succeeded() - before.succeeded(),
+        not_succeeded: after.not_succeeded() - before.not_succeeded(),
+        commits: after.commits() - before.commits(),
+        waiting: after.waiting(),
+        tally,
+        spent,
+    })
+}
+
+/// What the bare loop did, with the bytes of each request.
+struct Bare {
+    sent: Sent,
+    bytes: u64,
+}
+
+async fn bare(
+    receiver: &mut Receiver,
+    bench: &Bench,
+    seconds: u16,
+    report: &mut Report,
+) -> Result<Bare, Ending> {
+    bench.progress.show("measuring the bare loop");
+    receiver.forget().await?;
+    let look = Look::at(&[receiver.pid()]);
+    let hosts: &[SocketAddr] = &receiver.hosts;
+    let sent = bare::measure(hosts, ACTION_BYTES, Until::Seconds(seconds.into())).await?;
+    let used = Look::at(&[receiver.pid()]).since(&look);
+    let own = float(sent.cpu_us) / (used.elapsed.as_secs_f64() * 1e6);
+    report.others((used.others - own).max(0.0));
+    let tally = receiver.tally().await?;
+    Ok(Bare { sent, bytes: tally.bytes / tally.count.max(1) })
+}
+
+fn full_speed(report: &mut Report, rounds: &[(Fired, Bare)], typed: &FiresArgs) {
+    let mut ratios = Vec::new();
+    let mut rows = Vec::new();
+    for (round, (fired, bare)) in rounds.iter().enumerate() {
+        let bare_per_second = float(bare.sent.count) * 1e6 / float(bare.sent.elapsed_us.max(1));
+        let ratio = fired.per_second() / bare_per_second;
+        ratios.push(ratio);
+        let arrived = float(fired.tally.count) / fired.spent.elapsed.as_secs_f64();
+        let bare_us = float(bare.sent.cpu_us) / float(bare.sent.count.max(1));
+        rows.push(vec![
+            Cell::count("round", "round", round as u64 + 1),
+            Cell::number("recorded_per_s", "recorded/s", Some(fired.per_second()), 0),
+            Cell::number("arrived_per_s", "arrived/s", Some(arrived), 0),
+            Cell::number("bare_per_s", "bare loop/s", Some(bare_per_second), 0),
+            Cell::number("ratio", "ratio", Some(ratio), 2),
+            Cell::number("cpu_us_per_fire", "CPU µs/fire", Some(fired.each_us(0)), 1),
+            Cell::number("receiver_us_per_fire", "receiver µs", Some(fired.each_us(1)), 1),
+            Cell::number("bare_cpu_us", "bare µs", Some(bare_us), 1),
+            Cell::count("bytes", "bytes", fired.tally.bytes / fired.tally.count.max(1)),
+            Cell::count("bare_bytes", "bare bytes", bare.bytes),
+        ]);
+        if fired.per_second() > f64::from(typed.offered) * 0.95 {
+            report.note(
+                "WRONG: all that was offered was done, so this is not full speed: raise --offered",
+            );
+        }
+        if fired.not_succeeded > 0 {
+            report.note(format!(
+                "round {}: {} slots did not succeed",
+                round + 1,
+                fired.not_succeeded
+            ));
+        }
+        report.note(format!(
+            "round {}: {}; {} waited",
+            round + 1,
+            fired.spent.threads(),
+            fired.waiting
+        ));
+    }
+    report.add("fires", rows);
+    ratios.sort_by(f64::total_cmp);
+    if let [least, .., most] = ratios[..] {
+        let usual = ratios[ratios.len() / 2];
+        report.note(format!("ratio to the bare loop: {usual:.2} ({least:.2} to {most:.2})"));
+    }
+}
+
+fn rate_row(rate: String, fired: &Fired) -> Vec<Cell> {
+    let commits = float(fired.commits) / fired.spent.elapsed.as_secs_f64();
+    vec![
+        Cell::word("asked_per_s", "asked/s", rate),
+        Cell::number("recorded_per_s", "recorded/s", Some(fired.per_second()), 0),
+        Cell::number("commits_per_s", "commits/s", Some(commits), 1),
+        Cell::number("commits_per_1000", "commits/1,000 fires", Some(fired.commits_per_1000()), 1),
+        Cell::number("cpu_us_per_fire", "CPU µs/fire", Some(fired.each_us(0)), 1),
+    ]
+}

@@ -1,0 +1,194 @@
+//! What was found, for people and for programs.
+
+use std::env;
+
+use serde_json::{Map, Value, json};
+
+use super::machine::About;
+use crate::table::{self, grouped};
+
+/// Cores that others may keep busy before figures are doubted.
+const OTHERS_MAX: f64 = 0.15;
+
+/// What a measurement found.
+pub(super) struct Report {
+    about: About,
+    sections: Vec<Section>,
+    notes: Vec<String>,
+    /// The most that others kept busy while something was measured, in cores.
+    others: f64,
+}
+
+/// A table.
+pub(super) struct Section {
+    pub(super) name: &'static str,
+    pub(super) rows: Vec<Vec<Cell>>,
+}
+
+/// A figure, with its names for programs and for people.
+pub(super) struct Cell {
+    name: &'static str,
+    head: &'static str,
+    value: Value,
+    text: String,
+}
+
+impl Report {
+    pub(super) fn new(about: About) -> Self {
+        Self { about, sections: Vec::new(), notes: Vec::new(), others: 0.0 }
+    }
+
+    pub(super) fn add(&mut self, name: &'static str, rows: Vec<Vec<Cell>>) {
+        self.sections.push(Section { name, rows });
+    }
+
+    /// Says something that a reader of the figures should know.
+    pub(super) fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    /// Others kept so many cores busy.
+    pub(super) fn others(&mut self, cores: f64) {
+        self.others = self.others.max(cores);
+    }
+
+    fn doubt(&self) -> Option<String> {
+        (self.others > OTHERS_MAX).then(|| {
+            format!(
+                "DO NOT QUOTE THESE FIGURES: others kept up to {:.2} of {} cores busy meanwhile",
+                self.others, self.about.cores
+            )
+        })
+    }
+
+    /// For people.
+    pub(super) fn table(&self) -> String {
+        let mut parts = vec![self.machine()];
+        parts.extend(self.sections.iter().map(Section::table));
+        let notes: Vec<String> = self
+            .notes
+            .iter()
+            .cloned()
+            .chain(self.doubt())
+            .map(|note| format!("{note}\n"))
+            .collect();
+        if !notes.is_empty() {
+            parts.push(notes.concat());
+        }
+        parts.join("\n")
+    }
+
+    fn machine(&self) -> String {
+        let About { cores, memory_bytes, kernel, sync } = &self.about;
+        let memory = grouped(memory_bytes >> 20);
+        let sync = sync.map_or_else(String::new, |(usual, longest)| {
+            let (usual, longest) = (table::millis(usual), table::millis(longest));
+            format!(", a sync of 4 KiB takes {usual} ms (longest of 100: {longest} ms)")
+        });
+        let build = if cfg!(debug_assertions) { ", UNOPTIMISED BUILD" } else { "" };
+        format!(
+            "machine  {cores} cores, {memory} MiB, Linux {kernel}{sync}\nversion  {}{build}\nagain    {}\n",
+            env!("CARGO_PKG_VERSION"),
+            again()
+        )
+    }
+
+    /// For programs.
+    pub(super) fn json(&self) -> String {
+        let About { cores, memory_bytes, kernel, sync } = &self.about;
+        let millis = |sync: std::time::Duration| sync.as_secs_f64() * 1_000.0;
+        let sections =
+            self.sections.iter().map(|section| (section.name.to_owned(), section.json()));
+        let report = json!({
+            "machine": {
+                "cores": cores,
+                "memory_bytes": memory_bytes,
+                "kernel": kernel,
+                "sync_ms": sync.map(|(usual, _)| millis(usual)),
+                "sync_longest_ms": sync.map(|(_, longest)| millis(longest)),
+            },
+            "version": env!("CARGO_PKG_VERSION"),
+            "optimised": !cfg!(debug_assertions),
+            "again": again(),
+            "others_cores": self.others,
+            "quotable": self.doubt().is_none(),
+            "notes": self.notes,
+            "figures": sections.collect::<Map<_, _>>(),
+        });
+        format!("{report:#}\n")
+    }
+}
+
+/// What to type to measure again.
+fn again() -> String {
+    let words = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    format!("watchbell {}", words.collect::<Vec<_>>().join(" "))
+}
+
+impl Section {
+    fn table(&self) -> String {
+        let mut table = table::plain();
+        if let Some(first) = self.rows.first() {
+            table.set_header(first.iter().map(|cell| cell.head));
+        }
+        for row in &self.rows {
+            table.add_row(row.iter().map(|cell| &cell.text));
+        }
+        table::finish(table, 1)
+    }
+
+    fn json(&self) -> Value {
+        let row = |row: &Vec<Cell>| {
+            let fields = row.iter().map(|cell| (cell.name.to_owned(), cell.value.clone()));
+            Value::Object(fields.collect())
+        };
+        self.rows.iter().map(row).collect()
+    }
+}
+
+impl Cell {
+    /// A word.
+    pub(super) fn word(name: &'static str, head: &'static str, word: impl Into<String>) -> Self {
+        let text = word.into();
+        Self { name, head, value: text.clone().into(), text }
+    }
+
+    /// How many.
+    pub(super) fn count(name: &'static str, head: &'static str, count: impl Into<u64>) -> Self {
+        let count = count.into();
+        Self { name, head, value: count.into(), text: grouped(count) }
+    }
+
+    /// Bytes, shown in millions.
+    pub(super) fn bytes(name: &'static str, head: &'static str, bytes: u64) -> Self {
+        Self { name, head, value: bytes.into(), text: format!("{:.1}", float(bytes) / 1e6) }
+    }
+
+    /// A number with so many places.
+    pub(super) fn number(
+        name: &'static str,
+        head: &'static str,
+        number: Option<f64>,
+        places: usize,
+    ) -> Self {
+        let number = number.filter(|number| number.is_finite());
+        let text = number.map_or_else(|| "-".to_owned(), |number| format!("{number:.places$}"));
+        Self { name, head, value: number.into(), text }
+    }
+}
+
+/// A number for people needs no more than 53 bits.
+#[expect(clippy::cast_precision_loss, reason = "counts and lengths here are far below 2^53")]
+pub(super) fn float(number: u64) -> f64 {
+    number as f64
+}
+
+/// The whole number nearest to one that is not negative.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "what is counted is positive and far below 2^64"
+)]
+pub(super) fn whole(number: f64) -> u64 {
+    number.round() as u64
+}

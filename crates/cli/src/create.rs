@@ -1,0 +1,154 @@
+//! `watchbell trigger create`: from what was typed, or from a file, to a trigger.
+
+use std::io::Read;
+use std::path::Path;
+
+use client::problem::Problem;
+use client::spec::{RetrySpec, ScheduleSpec, TriggerSpec, WebhookSpec};
+use client::{Client, ClientError};
+use engine::limits::REQUEST_BYTES_MAX;
+
+use crate::args::trigger::CreateArgs;
+use crate::exit::Ending;
+use crate::trigger::{self, show_text};
+
+pub(crate) async fn create(mut typed: CreateArgs) -> Result<(), Ending> {
+    let client = Client::new(&typed.server.server)?;
+    let file = typed.file.take();
+    let replace = typed.replace;
+    let (server, spec) = match &file {
+        Some(path) => (typed.server, read(path)?),
+        None => spec(typed),
+    };
+    let made = match (replace, &spec.name) {
+        (true, Some(name)) => client.put_trigger(name, &spec, None).await,
+        (true, None) => {
+            return Err(Ending::wrong_input("--replace needs a name: give one with --name NAME"));
+        }
+        (false, _) => client.create_trigger(&spec).await,
+    };
+    let made = made.map_err(|error| match (error, &file) {
+        (ClientError::Problem(problem), None) => {
+            Ending::wrong_or_failed(&problem, with_flags(&problem))
+        }
+        (ClientError::Problem(problem), Some(_)) => {
+            Ending::wrong_or_failed(&problem, problem.detail.clone())
+        }
+        (other, _) => other.into(),
+    })?;
+    trigger::print(server.output, &made, || show_text(&made))
+}
+
+/// Reads a trigger from a file, or from stdin if its name is `-`.
+fn read(path: &Path) -> Result<TriggerSpec, Ending> {
+    let wrong = |why: String| Ending::wrong_input(format!("--file {}: {why}", path.display()));
+    let read = |from: &mut dyn Read| {
+        let mut text = String::new();
+        from.take(REQUEST_BYTES_MAX as u64 + 1).read_to_string(&mut text).map(|_| text)
+    };
+    let text = if path.as_os_str() == "-" {
+        read(&mut std::io::stdin())
+    } else {
+        std::fs::File::open(path).and_then(|mut file| read(&mut file))
+    };
+    let text = text.map_err(|why| wrong(why.to_string()))?;
+    if text.len() > REQUEST_BYTES_MAX {
+        return Err(wrong(format!("a trigger has at most {REQUEST_BYTES_MAX} bytes")));
+    }
+    serde_json::from_str(&text).map_err(|why| wrong(why.to_string()))
+}
+
+/// What was typed, as a trigger.
+fn spec(typed: CreateArgs) -> (crate::args::trigger::ServerArgs, TriggerSpec) {
+    let schedule = ScheduleSpec {
+        cron: typed.cron,
+        every: typed.every,
+        phase: typed.phase,
+        at: typed.at,
+        tz: typed.zone,
+        dialect: typed.dialect,
+        gap: typed.gap,
+        fold: typed.fold,
+        start: typed.start,
+        end: typed.end,
+        limit: typed.limit,
+        jitter: typed.jitter,
+        exclude: typed.exclude,
+        quiet: Vec::new(),
+    };
+    let retry = RetrySpec {
+        attempts: typed.retry_attempts,
+        delay: typed.retry_delay,
+        backoff: typed.retry_backoff,
+        max_delay: typed.retry_max_delay,
+    };
+    let webhook = WebhookSpec {
+        url: typed.webhook.unwrap_or_default(),
+        method: typed.method,
+        headers: typed.header.into_iter().collect(),
+        content_type: typed.content_type,
+        body: typed.body,
+        timeout: typed.timeout,
+    };
+    let spec = TriggerSpec {
+        name: typed.name,
+        schedule: (schedule != ScheduleSpec::default()).then_some(schedule),
+        webhook,
+        catch_up: typed.catch_up,
+        catch_up_cap: typed.catch_up_cap,
+        overlap: typed.overlap,
+        delivery: typed.delivery,
+        retry: (retry != RetrySpec::default()).then_some(retry),
+        max_lateness: typed.max_lateness,
+        pause_after: typed.pause_after,
+    };
+    (typed.server, spec)
+}
+
+/// What is wrong, in the words of the command line.
+fn with_flags(problem: &Problem) -> String {
+    if problem.errors.is_empty() {
+        return problem.detail.clone();
+    }
+    let sentences = problem.errors.iter().map(|error| {
+        let place = error.pointer.as_deref().unwrap_or_default();
+        format!("{}: {}", flag(place), error.detail)
+    });
+    sentences.collect::<Vec<_>>().join("\nwatchbell: ")
+}
+
+/// The flag behind a JSON pointer.
+fn flag(pointer: &str) -> String {
+    let mut parts = pointer.split('/').skip(1);
+    let (first, second) = (parts.next().unwrap_or_default(), parts.next());
+    let name = match (first, second) {
+        ("schedule", None) => return "the schedule".to_owned(),
+        ("webhook", Some("url") | None) => "webhook".to_owned(),
+        ("webhook", Some("headers")) => "header".to_owned(),
+        ("retry", Some(field)) => format!("retry-{field}"),
+        (_, Some(field)) | (field, None) => field.to_owned(),
+    };
+    format!("--{}", name.replace('_', "-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_told_by_its_flag() {
+        for (pointer, expected) in [
+            ("/name", "--name"),
+            ("/schedule/cron/1", "--cron"),
+            ("/schedule", "the schedule"),
+            ("/webhook", "--webhook"),
+            ("/webhook/url", "--webhook"),
+            ("/webhook/headers", "--header"),
+            ("/webhook/content_type", "--content-type"),
+            ("/retry/max_delay", "--retry-max-delay"),
+            ("/catch_up_cap", "--catch-up-cap"),
+        ] {
+            assert_eq!(flag(pointer), expected);
+        }
+    }
+}

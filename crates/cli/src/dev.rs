@@ -1,0 +1,120 @@
+//! `watchbell dev`: a whole Watchbell in one process, for one machine.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use server::node::{Config, Node, Pace, StartError};
+use server::webhook::Cidr;
+use store::machine::{Machine, System};
+use store::{StoreUrl, open_or_create};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::args::DevArgs;
+use crate::exit::Ending;
+
+/// How long a node may act after a renewal of its session.
+const TTL: Duration = Duration::from_secs(3);
+
+/// Runs until it is told to stop by SIGTERM or SIGINT.
+pub(crate) async fn dev(typed: &DevArgs) -> Result<(), Ending> {
+    if !typed.listen.ip().is_loopback() {
+        return Err(Ending::wrong_input(format!(
+            "--listen: {} is not a loopback address: dev asks nobody for a key, so nobody else may reach it",
+            typed.listen.ip()
+        )));
+    }
+    raise_file_limit();
+    // Whoever tells it to stop while it starts is heard.
+    let mut term = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let listener = bind(typed.listen).await?;
+    let url = StoreUrl::parse(&format!("file:{}", typed.data.display()))?;
+    let store = open_or_create(&url)?;
+    let machine: Arc<dyn Machine> = Arc::new(System);
+    let at = listener.local_addr()?;
+    let (node, desk) = Node::start(store, machine, &config(typed, at)).await?;
+    tell(at, &typed.data)?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serving = server::api::serve(listener, desk, async {
+        let _ = stopped.await;
+    });
+    let ending = async {
+        let ending = tokio::select! {
+            _ = term.recv() => Ok(()),
+            _ = interrupt.recv() => Ok(()),
+            () = node.ended() => Err(Ending::failed(
+                "the node's session was lost, and with it the right to fire: start it again",
+            )),
+        };
+        let _ = stop.send(());
+        node.stop().await;
+        ending
+    };
+    let (ending, ()) = tokio::join!(ending, serving);
+    ending
+}
+
+/// Takes as many open files as this process may have: each webhook under way is one.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    if let Err(why) = raised {
+        tracing::warn!(%why, "cannot raise the limit of open files");
+    }
+}
+
+async fn bind(at: SocketAddr) -> Result<TcpListener, Ending> {
+    TcpListener::bind(at).await.map_err(|why| {
+        Ending::unreachable(format!(
+            "cannot listen on {at}: {why}; stop whoever does, or give another address with --listen"
+        ))
+    })
+}
+
+fn config(typed: &DevArgs, at: SocketAddr) -> Config {
+    let loopback = ["127.0.0.0/8", "::1/128"].into_iter();
+    let loopback = loopback.map(|range| range.parse::<Cidr>().expect("written here, and right"));
+    Config {
+        id: "dev".to_owned(),
+        url: Some(format!("http://{at}")),
+        ttl: TTL,
+        webhook_allow: loopback.chain(typed.webhook_allow.iter().copied()).collect(),
+        webhook_ca: typed.webhook_ca.clone(),
+        history: Pace::default(),
+    }
+}
+
+/// Where it is, and the three lines to try next, in the words by which this program was started.
+fn tell(at: SocketAddr, data: &Path) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let program = std::env::args().next().unwrap_or_else(|| "watchbell".to_owned());
+    let server = if at.port() == 7400 { String::new() } else { format!(" --server http://{at}") };
+    writeln!(out, "Watchbell listens on http://{at} and keeps its data in {}.", data.display())?;
+    writeln!(out, "Try this in a second terminal; it rings at its own door every five seconds:\n")?;
+    writeln!(
+        out,
+        "  {program} trigger create --name hello --cron '*/5 * * * * *' --method GET --webhook http://{at}/livez{server}"
+    )?;
+    writeln!(out, "  {program} trigger explain hello{server}")?;
+    writeln!(out, "  {program} run list{server}\n")?;
+    out.flush()
+}
+
+impl From<StartError> for Ending {
+    fn from(why: StartError) -> Self {
+        match why {
+            StartError::Corrupt(_) | StartError::Read { .. } => Self::damaged(why.to_string()),
+            StartError::Scan(why) => why.into(),
+            StartError::Commit(why) => why.into(),
+            StartError::Id(_) | StartError::Webhooks(_) => Self::wrong_input(why.to_string()),
+            StartError::Session(_) | StartError::Claim { .. } => Self::unreachable(why.to_string()),
+            StartError::Thread(_) => Self::failed(why.to_string()),
+        }
+    }
+}

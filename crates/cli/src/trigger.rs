@@ -1,0 +1,196 @@
+//! `watchbell trigger`: everything that is one question and one answer.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use client::spec::{ScheduleSpec, TriggerSpec};
+use client::trigger::{PauseRequest, Status, Trigger};
+use client::{Client, TriggerFilter};
+use serde::Serialize;
+
+use crate::args::Output;
+use crate::args::trigger::{
+    CancelArgs, DeleteArgs, PauseArgs, ResumeArgs, ShowArgs, SlotsArgs, TriggerListArgs,
+};
+use crate::exit::Ending;
+use crate::table;
+use crate::value::escape;
+
+/// Shows an answer: as JSON to programs, as text to people.
+pub(crate) fn print(
+    output: Output,
+    answer: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> Result<(), Ending> {
+    let text = match output {
+        Output::Json => {
+            let json = serde_json::to_string_pretty(answer).expect("answers always serialize");
+            format!("{json}\n")
+        }
+        Output::Table => text(),
+    };
+    Ok(io::stdout().write_all(text.as_bytes())?)
+}
+
+pub(crate) async fn list(typed: TriggerListArgs) -> Result<(), Ending> {
+    let client = Client::new(&typed.server.server)?;
+    let filter = TriggerFilter {
+        status: typed.status,
+        prefix: typed.prefix,
+        limit: Some(typed.page.limit.into()),
+        cursor: typed.page.cursor,
+    };
+    let page = client.triggers(&filter).await?;
+    print(typed.server.output, &page, || {
+        if page.items.is_empty() && page.next.is_none() {
+            return "There are no such triggers. Make one: watchbell trigger create --help\n"
+                .to_owned();
+        }
+        let mut table = table::plain();
+        table.set_header(["name", "status", "next", "when", "webhook"]);
+        for trigger in &page.items {
+            let next = trigger.next.first().map_or_else(|| "-".to_owned(), ToString::to_string);
+            table.add_row([
+                trigger.name.clone(),
+                trigger.status.as_str().to_owned(),
+                next,
+                when(&trigger.spec),
+                escape(&trigger.spec.webhook.url),
+            ]);
+        }
+        format!("{}{}", table::finish(table, 5), more(page.next.as_deref()))
+    })
+}
+
+/// How to see what follows.
+pub(crate) fn more(next: Option<&str>) -> String {
+    next.map_or_else(String::new, |next| format!("There are more: add --cursor {}\n", escape(next)))
+}
+
+pub(crate) async fn show(typed: &ShowArgs) -> Result<(), Ending> {
+    let client = Client::new(&typed.server.server)?;
+    let trigger = client.trigger(&typed.name).await?;
+    print(typed.server.output, &trigger, || show_text(&trigger))
+}
+
+pub(crate) async fn next(typed: &SlotsArgs) -> Result<(), Ending> {
+    let client = Client::new(&typed.server.server)?;
+    let slots = client.next(&typed.name, typed.count.into()).await?;
+    print(typed.server.output, &slots, || {
+        let slots_text = slots.items.iter().map(ToString::to_string);
+        let note = slots.note.iter().map(|note| format!("({})", escape(note)));
+        let lines: Vec<String> = slots_text.chain(note).collect();
+        format!("{}\n", lines.join("\n"))
+    })
+}
+
+pub(crate) async fn pause(typed: PauseArgs) -> Result<(), Ending> {
+    let client = Client::new(&typed.server.server)?;
+    let request = PauseRequest { note: typed.note, until: typed.until };
+    let trigger = client.pause(&typed.name, &request).await?;
+    print(typed.server.output, &trigger, || {
+        let name = escape(&trigger.name);
+        match typed.until {
+            Some(until) => format!("{name} is paused, and resumes by itself at {until}.\n"),
+            None => format!("{name} is paused. Let it go on: watchbell trigger resume {name}\n"),
+        }
+    })
+}
+
+pub(crate) async fn resume(typed: &ResumeArgs) -> Result<(), Ending> {
+    let client = Client::new(&typed.server.server)?;
+    let trigger = client.resume(&typed.name).await?;
+    print(typed.server.output, &trigger, || {
+        let next =
+            trigger.next.first().map_or_else(String::new, |next| format!("; next at {next}"));
+        format!("{} goes on{next}.\n", escape(&trigger.name))
+    })
+}
+
+pub(crate) async fn cancel(typed: &CancelArgs) -> Result<(), Ending> {
+    let client = Client::new(&typed.server.server)?;
+    let trigger = client.cancel(&typed.name).await?;
+    print(typed.server.output, &trigger, || {
+        format!("{} is cancelled: it never fires again.\n", escape(&trigger.name))
+    })
+}
+
+pub(crate) async fn delete(typed: &DeleteArgs) -> Result<(), Ending> {
+    let client = Client::new(&typed.server.server)?;
+    if !typed.yes && io::stdin().is_terminal() && !confirmed(&typed.name)? {
+        return Err(Ending::failed("nothing was deleted"));
+    }
+    client.delete_trigger(&typed.name).await?;
+    let gone = serde_json::json!({ "deleted": typed.name });
+    print(typed.server.output, &gone, || {
+        format!("{} is deleted; its runs stay on record.\n", escape(&typed.name))
+    })
+}
+
+/// Whether the person at the keyboard says yes.
+fn confirmed(name: &str) -> Result<bool, Ending> {
+    write!(io::stderr(), "Delete the trigger {}? [y/N] ", escape(name))?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+/// A trigger, as lines.
+pub(crate) fn show_text(trigger: &Trigger) -> String {
+    let mut table = table::plain();
+    let mut row = |name: &str, value: String| {
+        table.add_row([name.to_owned(), value]);
+    };
+    row("name", escape(&trigger.name));
+    row("id", trigger.id.clone());
+    row("status", status_text(trigger));
+    row("when", when(&trigger.spec));
+    let method = trigger.spec.webhook.method.as_deref().unwrap_or("POST");
+    row("webhook", format!("{} {}", escape(method), escape(&trigger.spec.webhook.url)));
+    if let Some(remaining) = trigger.remaining {
+        row("runs left", remaining.to_string());
+    }
+    if trigger.failures > 0 {
+        row("failures in a row", trigger.failures.to_string());
+    }
+    row("revision", format!("{}, written {}", trigger.revision, trigger.written));
+    if let Some(run) = &trigger.last_run {
+        row("last run", format!("{} {} ({})", run.slot, run.state.as_str(), run.id));
+    }
+    let next: Vec<String> = trigger.next.iter().map(ToString::to_string).collect();
+    row("next", if next.is_empty() { "-".to_owned() } else { next.join("\n") });
+    table::finish(table, 2)
+}
+
+fn status_text(trigger: &Trigger) -> String {
+    let mut text = trigger.status.as_str().to_owned();
+    if let Some(pause) = &trigger.paused {
+        let _ = write!(text, " since {} by {}", pause.since, escape(&pause.author));
+        if let Some(until) = pause.until {
+            let _ = write!(text, " until {until}");
+        }
+        if !pause.note.is_empty() {
+            let _ = write!(text, ": {}", escape(&pause.note));
+        }
+    } else if let (Status::Cancelled, Some(at)) = (trigger.status, trigger.cancelled) {
+        let _ = write!(text, " since {at}");
+    }
+    text
+}
+
+/// A schedule in a few words.
+pub(crate) fn when(spec: &TriggerSpec) -> String {
+    let Some(schedule) = &spec.schedule else { return "on demand".to_owned() };
+    let ScheduleSpec { cron, every, at, tz, .. } = schedule;
+    let mut parts: Vec<String> = cron.iter().map(|pattern| escape(pattern)).collect();
+    if let (Some(zone), false) = (tz, cron.is_empty()) {
+        parts.push(format!("({})", escape(zone)));
+    }
+    parts.extend(every.iter().map(|interval| format!("every {}", escape(interval))));
+    match at.as_slice() {
+        [] => {}
+        [instant] => parts.push(format!("at {instant}")),
+        instants => parts.push(format!("at {} instants", instants.len())),
+    }
+    parts.join(" ")
+}

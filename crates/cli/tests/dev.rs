@@ -1,0 +1,20 @@
+//! `watchbell dev`, killed, stopped, starved and annoyed: the real binary and real sockets.
+//!
+//! One binary, so that it links once; one module per idea.
+
+mod dev {
+    mod crash;
+    mod host;
+    mod ledger;
+    mod outage;
+    mod process;
+    mod random;
+    mod refusal;
+    mod stop;
+    mod verdict;
+
+    #[path = "../../../server/tests/server/node/receiver.rs"]
+    mod receiver;
+    #[path = "../../../server/tests/server/node/wait.rs"]
+    mod wait;
+}

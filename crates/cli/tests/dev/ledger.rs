@@ -1,0 +1,164 @@
+//! What a store says about each slot, read from its directory without asking the server: every shard's head,
+//! records and past, put together by nothing but the words of the design.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use engine::id::{Birth, RunId, ShardId, Unique};
+use engine::past::{End, Finished, Line, Segment, Skipped};
+use engine::record::decode;
+use engine::shard::record::{
+    FORMAT, HeadRecord, MovedRecord, RunRecord, TriggerRecord, head_key, moved, past, runs,
+    triggers,
+};
+use serde::Deserialize;
+use store::file::{File, Sizes};
+use store::{Range, Store};
+
+const SHARDS: u16 = 32;
+
+/// All that a store says about triggers and slots.
+#[derive(Default)]
+pub(super) struct Ledger {
+    pub(super) triggers: BTreeMap<Unique, Known>,
+    /// Runs that were launched and not recorded, over all shards.
+    pub(super) open: usize,
+    /// Runs with a record of their own that have not ended.
+    pub(super) unfinished: Vec<RunRecord>,
+    /// Runs that ended, by trigger, generation of its schedule, and slot.
+    pub(super) runs: Vec<Ended>,
+    pub(super) skips: Vec<Skipped>,
+    cluster: u64,
+}
+
+/// A trigger that is there.
+pub(super) struct Known {
+    pub(super) record: TriggerRecord,
+    pub(super) moved: MovedRecord,
+}
+
+/// A run that ended.
+#[derive(Debug, Clone)]
+pub(super) struct Ended {
+    pub(super) id: String,
+    pub(super) run: Finished,
+}
+
+/// What became of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Run(End),
+    Skipped,
+}
+
+#[derive(Deserialize)]
+struct Cluster {
+    id: u64,
+    shards: u16,
+}
+
+impl Ledger {
+    /// Reads a directory that nobody has open.
+    pub(super) async fn read(data: &Path) -> Self {
+        let store = Store::new(File::open_existing(data, Sizes::default()).unwrap());
+        let about = all(&store, "cluster/about").await;
+        let cluster: Cluster = decode(&about[0].1, engine::record::Format(1)).unwrap();
+        assert_eq!(cluster.shards, SHARDS);
+        let mut ledger = Self { cluster: cluster.id, ..Self::default() };
+        for number in 0..SHARDS {
+            ledger.shard(&store, ShardId(number)).await;
+        }
+        ledger
+    }
+
+    async fn shard(&mut self, store: &Store, shard: ShardId) {
+        for (_, head) in all(store, &head_key(shard)).await {
+            let head: serde_json::Value = serde_json::from_slice(&head).unwrap();
+            if let Ok(body) = serde_json::from_value::<HeadRecord>(head["body"].clone()) {
+                self.open += body.open.len();
+            }
+        }
+        for (_, value) in all(store, &triggers(shard)).await {
+            let record: TriggerRecord = decode(&value, FORMAT).unwrap();
+            let known = Known { moved: MovedRecord::default(), record };
+            self.triggers.insert(known.record.id.unique, known);
+        }
+        for (key, value) in all(store, &moved(shard)).await {
+            let unique: Unique = key.rsplit('/').next().unwrap().parse().unwrap();
+            let known = self.triggers.get_mut(&unique).expect("what moved has a trigger");
+            known.moved = decode(&value, FORMAT).unwrap();
+        }
+        for (_, value) in all(store, &runs(shard)).await {
+            self.unfinished.push(decode(&value, FORMAT).unwrap());
+        }
+        for (_, value) in all(store, &past(shard)).await {
+            for line in Segment::from_bytes(&value).unwrap().lines {
+                match line {
+                    Line::Run(run) => {
+                        let id = self.run_id(shard, &run);
+                        self.runs.push(Ended { id, run });
+                    }
+                    Line::Skip(skip) => self.skips.push(skip),
+                }
+            }
+        }
+    }
+
+    fn run_id(&self, shard: ShardId, run: &Finished) -> String {
+        let birth = match (run.generation, run.sequence) {
+            (_, Some(sequence)) => Birth::Demand(sequence),
+            (Some(generation), None) => Birth::Slot(generation),
+            (None, None) => panic!("{run:?} came from nowhere"),
+        };
+        let letters = birth.letters(self.cluster);
+        RunId { shard, trigger: run.trigger, slot: run.slot, letters }.to_string()
+    }
+
+    /// What became of each slot of a trigger, by generation of its schedule. A slot that is on record twice
+    /// is a fault, and said.
+    pub(super) fn slots(&self) -> BTreeMap<(Unique, u32), BTreeMap<i64, Fate>> {
+        let mut slots: BTreeMap<(Unique, u32), BTreeMap<i64, Fate>> = BTreeMap::new();
+        let mut add = |trigger: Unique, generation: u32, slot: i64, fate: Fate| {
+            let before = slots.entry((trigger, generation)).or_default().insert(slot, fate);
+            if before.is_some() {
+                let runs = self.runs.iter().filter(|ended| ended.run.trigger == trigger);
+                let runs: Vec<_> = runs.filter(|ended| ended.run.slot.0 == slot).collect();
+                let skips = self.skips.iter().filter(|skip| skip.trigger == trigger);
+                let skips: Vec<_> =
+                    skips.filter(|skip| skip.from.0 <= slot && slot <= skip.to.0).collect();
+                panic!("{trigger} at {slot} is on record twice: {runs:?} {skips:?}");
+            }
+        };
+        for Ended { run, .. } in &self.runs {
+            if let (Some(generation), None) = (run.generation, run.sequence) {
+                add(run.trigger, generation, run.slot.0, Fate::Run(run.end));
+            }
+        }
+        for skip in &self.skips {
+            let count = i64::try_from(skip.count).unwrap();
+            let span = skip.to.0 - skip.from.0;
+            assert!(count > 0 && (count > 1 || span == 0), "{skip:?}");
+            // Intervals only: slots of a range are equally far apart.
+            let step = if count == 1 { 0 } else { span / (count - 1) };
+            assert_eq!(step * (count - 1), span, "{skip:?}");
+            for place in 0..count {
+                add(skip.trigger, skip.generation, skip.from.0 + place * step, Fate::Skipped);
+            }
+        }
+        slots
+    }
+}
+
+/// Everything below a prefix.
+async fn all(store: &Store, prefix: &str) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut range = Some(Range::prefix(prefix));
+    while let Some(rest) = range {
+        let page = store.scan(rest, engine::limits::PAGE_ENTRIES_MAX).await.unwrap();
+        for entry in page.entries {
+            found.push((entry.key.as_str().to_owned(), entry.value.as_bytes().to_vec()));
+        }
+        range = page.next;
+    }
+    found
+}

@@ -1,0 +1,136 @@
+//! Some seconds without a process: every slot is accounted for.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use client::Timestamp;
+use client::account::{Account, Fate, Reason};
+use client::spec::{CatchUp, TriggerSpec};
+use client::trigger::PauseRequest;
+use rustix::process::Signal;
+use store::machine::{Machine, System};
+
+use super::process::{Dev, MACHINE, PATIENCE, place};
+use super::receiver::{Receiver, Reply};
+use super::wait::until;
+
+const POLICIES: [(&str, CatchUp); 3] =
+    [("skip", CatchUp::Skip), ("latest", CatchUp::Latest), ("all", CatchUp::All)];
+
+/// How many missed slots of `all` run.
+const CAP: u64 = 2;
+
+/// How long nobody is there.
+const LENGTH: Duration = Duration::from_secs(6);
+
+#[tokio::test]
+async fn explain_accounts_for_every_slot_while_there_was_no_process() {
+    let _machine = MACHINE.read().await;
+    explain_accounts(async |dev: Dev, data: &Path| {
+        dev.kill();
+        pass(LENGTH).await;
+        Dev::start(data)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn explain_accounts_for_every_slot_while_the_process_was_suspended() {
+    let _machine = MACHINE.read().await;
+    let receiver = explain_accounts(async |dev: Dev, _: &Path| {
+        dev.signal(Signal::STOP);
+        pass(LENGTH).await;
+        dev.signal(Signal::CONT);
+        dev
+    })
+    .await;
+    for (name, _) in POLICIES {
+        let slots = receiver.slots(&format!("/{name}"));
+        let once: BTreeSet<&String> = slots.iter().collect();
+        assert_eq!(once.len(), slots.len(), "nothing was in doubt: {slots:?}");
+    }
+}
+
+async fn pass(length: Duration) {
+    let end = now() + length;
+    until("some seconds pass", PATIENCE, || async { (now() >= end).then_some(()) }).await;
+}
+
+async fn explain_accounts(outage: impl AsyncFnOnce(Dev, &Path) -> Dev) -> Receiver {
+    let receiver = Receiver::start(1, |_| Reply::FINE);
+    let (_dir, data) = place();
+    let dev = Dev::start(&data);
+    let begun = now();
+    for (name, catch_up) in POLICIES {
+        let url = receiver.url(0, &format!("/{name}"));
+        let mut spec = TriggerSpec::webhook(name, url).every("1s");
+        spec.catch_up = Some(catch_up);
+        spec.catch_up_cap = (catch_up == CatchUp::All).then_some(CAP);
+        dev.client.create_trigger(&spec).await.unwrap();
+    }
+    for (name, _) in POLICIES {
+        heard_after(&receiver, name, begun).await;
+    }
+    let outage_ends = now() + LENGTH;
+    let dev = outage(dev, &data).await;
+    let started = now();
+    for (name, catch_up) in POLICIES {
+        heard_after(&receiver, name, started).await;
+        dev.client.pause(name, &PauseRequest::default()).await.unwrap();
+        let account = until("it rests", PATIENCE, || async {
+            let account = dev.client.account(name, Some(begun), None).await.unwrap();
+            let totals = &account.totals;
+            (totals.pending + totals.under_way == 0).then_some(account)
+        })
+        .await;
+        check(&account, catch_up, (outage_ends, started));
+        let mut told: Vec<String> = runs(&account).map(|slot| slot.to_string()).collect();
+        let mut heard = receiver.slots(&format!("/{name}"));
+        heard.sort();
+        heard.dedup();
+        told.sort();
+        assert_eq!(told, heard, "{name}");
+    }
+    dev.stop().await;
+    receiver
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_microsecond(System.wall_us().cast_signed()).unwrap()
+}
+
+/// Waits until a slot after this instant has come.
+async fn heard_after(receiver: &Receiver, name: &str, after: Timestamp) {
+    until(&format!("{name} rings"), PATIENCE, || async {
+        let slots = receiver.slots(&format!("/{name}"));
+        slots.iter().any(|slot| slot.parse::<Timestamp>().unwrap() > after).then_some(())
+    })
+    .await;
+}
+
+fn runs(account: &Account) -> impl Iterator<Item = Timestamp> {
+    account.rows.iter().filter(|row| row.fate == Fate::Run).map(|row| row.from)
+}
+
+/// Each second is in one row, and those of the outage are told as the rule says.
+fn check(account: &Account, catch_up: CatchUp, (outage_ends, started): (Timestamp, Timestamp)) {
+    let second = Duration::from_secs(1);
+    for (one, next) in account.rows.iter().zip(account.rows.iter().skip(1)) {
+        assert_eq!(one.to + second, next.from, "{account:?}");
+    }
+    assert_eq!(account.totals.missing + account.totals.failed, 0, "{account:?}");
+    let reason = if catch_up == CatchUp::All { Reason::Cap } else { Reason::Misfire };
+    let missed: Vec<_> = account.rows.iter().filter(|row| row.reason == Some(reason)).collect();
+    let [missed] = missed[..] else { panic!("one row for what was missed: {account:?}") };
+    let kept = match catch_up {
+        CatchUp::Skip => 0,
+        CatchUp::Latest => 1,
+        CatchUp::All => u32::try_from(CAP).unwrap(),
+    };
+    // What was due up to a second before it was back was missed.
+    let last_missed = missed.to + second * kept;
+    let (earliest, latest) = (outage_ends - 2 * second, started);
+    assert!(earliest <= last_missed && last_missed <= latest, "{account:?}");
+    assert!(missed.count >= 2, "{account:?}");
+}

@@ -1,0 +1,137 @@
+//! The account of a trigger: what became of each of its slots, and why.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::run::RunState;
+use crate::trigger::{Pause, Status};
+
+/// What became of the slots in a span of time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// The trigger's id.
+    pub id: String,
+    /// The trigger's name.
+    pub name: String,
+    /// Whether it fires.
+    pub status: Status,
+    /// Since when and why it is paused, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Pause>,
+    /// After this, up to and including `to`.
+    pub from: Timestamp,
+    /// Until then.
+    pub to: Timestamp,
+    /// From when on the present schedule counts; what was before is told from the records alone.
+    pub schedule_since: Timestamp,
+    /// In the order of time; each slot is in one row, and in one only.
+    pub rows: Vec<Row>,
+    /// How many slots are in which state.
+    pub totals: Totals,
+    /// When it fires next.
+    pub next: Vec<Timestamp>,
+    /// The rows end here because there are more than fit: ask again from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more_from: Option<Timestamp>,
+    /// Firing is held for the whole node, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
+}
+
+/// One slot, or several that share a fate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// The slot, or the first one.
+    pub from: Timestamp,
+    /// The last one.
+    pub to: Timestamp,
+    /// How many.
+    pub count: u64,
+    /// What became of them.
+    pub fate: Fate,
+    /// Why they were skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// The run, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunFacts>,
+}
+
+/// What is worth telling of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunFacts {
+    /// Its id.
+    pub id: String,
+    /// Where it is, or how it ended.
+    pub state: RunState,
+    /// Whether somebody started it by hand; such a run is no slot.
+    pub on_demand: bool,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Timestamp>,
+    /// Attempts begun.
+    pub attempt: u32,
+    /// The last status that the receiver answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// The last thing that went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// What became of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// It became a run.
+    Run,
+    /// It was skipped, for a reason that is on record.
+    Skipped,
+    /// It is not fired because the trigger is paused now; the record comes when that ends.
+    Paused,
+    /// The calendar excludes it.
+    Excluded,
+    /// It is due and not decided yet.
+    Pending,
+    /// It lies in the future.
+    Coming,
+    /// It is further back than one request reads: ask for a shorter span, later.
+    Unread,
+    /// It should be on record, and is not. This is a fault of Watchbell.
+    Missing,
+}
+
+/// Why slots were skipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The trigger was paused.
+    Paused,
+    /// Another run of it was not finished.
+    Overlap,
+    /// Nobody was there to fire them.
+    Misfire,
+    /// They were among too many that were missed.
+    Cap,
+    /// The limit of runs was reached.
+    Limit,
+    /// The trigger was changed, cancelled or deleted, or a later slot took their place.
+    Superseded,
+}
+
+/// How many slots are in which state. Runs on demand are not slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the states tell themselves")]
+pub struct Totals {
+    pub slots: u64,
+    pub succeeded: u64,
+    pub failed: u64,
+    pub under_way: u64,
+    pub skipped: u64,
+    pub paused: u64,
+    pub excluded: u64,
+    pub pending: u64,
+    pub coming: u64,
+    pub unread: u64,
+    pub missing: u64,
+}

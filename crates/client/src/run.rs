@@ -1,0 +1,144 @@
+//! A run, as the API tells of it.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its id: the same on every attempt, on every node.
+    pub id: String,
+    /// Its trigger.
+    pub trigger: String,
+    /// Its trigger's name, if that is still there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The instant that it is a run of.
+    pub slot: Timestamp,
+    /// Whether somebody started it by hand.
+    pub on_demand: bool,
+    /// Where it is, or how it ended.
+    pub state: RunState,
+    /// No sooner than this it goes on, if it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Timestamp>,
+    /// When it ended, if it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Timestamp>,
+    /// Attempts begun.
+    pub attempt: u32,
+    /// What came of them; fewer than were begun if some are in doubt or under way.
+    pub attempts: Vec<Attempt>,
+}
+
+/// A run in few words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunSummary {
+    /// Its id.
+    pub id: String,
+    /// The instant that it is a run of.
+    pub slot: Timestamp,
+    /// How it ended.
+    pub state: RunState,
+    /// When.
+    pub ended: Timestamp,
+}
+
+/// Where a run is, or how it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// It has not left yet.
+    Waiting,
+    /// It waits for another run of its trigger to end.
+    Queued,
+    /// An attempt failed, and another follows.
+    Backoff,
+    /// An attempt is under way.
+    Running,
+    /// The receiver took it.
+    Succeeded,
+    /// The receiver refused it for good.
+    Failed,
+    /// All attempts were used up.
+    Dead,
+    /// Somebody cancelled it.
+    Cancelled,
+    /// It could not leave in time.
+    Expired,
+    /// It may have arrived, and will not be sent again.
+    Unknown,
+}
+
+impl RunState {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Waiting,
+        Self::Queued,
+        Self::Backoff,
+        Self::Running,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Dead,
+        Self::Cancelled,
+        Self::Expired,
+        Self::Unknown,
+    ];
+
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Queued => "queued",
+            Self::Backoff => "backoff",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Dead => "dead",
+            Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether nothing more will come of it.
+    pub fn is_end(self) -> bool {
+        match self {
+            Self::Waiting | Self::Queued | Self::Backoff | Self::Running => false,
+            Self::Succeeded
+            | Self::Failed
+            | Self::Dead
+            | Self::Cancelled
+            | Self::Expired
+            | Self::Unknown => true,
+        }
+    }
+}
+
+/// What came of one attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// When it left.
+    pub at: Timestamp,
+    /// How long it took, in milliseconds.
+    pub latency_ms: u32,
+    /// The status that the receiver answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// What went wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What the receiver said. Lists leave it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response: Option<String>,
+}
+
+/// The answer to a run that was started by hand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// The run's id.
+    pub id: String,
+    /// The run, if its end was waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Run>,
+}

@@ -1,0 +1,279 @@
+//! A trigger as one writes it.
+//!
+//! Lengths of time are texts like `90s`, `5m` or `1h30m`. What is left out has a default, which docs/api.md
+//! tells. The server reads the same JSON with its own types; a test of the server holds the two together.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// When, what, where to, and by which rules.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TriggerSpec {
+    /// 1 to 100 letters, digits, dots, underscores and hyphens. The server makes one up if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// When; without it, on demand only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<ScheduleSpec>,
+    /// What, and where to.
+    pub webhook: WebhookSpec,
+    /// What becomes of slots that nobody was there to fire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catch_up: Option<CatchUp>,
+    /// How many of them fire at most, with [`CatchUp::All`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catch_up_cap: Option<u64>,
+    /// What becomes of a slot while another run is not finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overlap: Option<Overlap>,
+    /// What becomes of a run when nobody knows whether it arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<Delivery>,
+    /// When a failed attempt is followed by another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetrySpec>,
+    /// A run that cannot leave within this time is given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_lateness: Option<String>,
+    /// After so many failed runs in a row the trigger pauses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_after: Option<u64>,
+}
+
+impl TriggerSpec {
+    /// One that is run on demand and calls this URL.
+    pub fn webhook(name: impl Into<String>, url: impl Into<String>) -> Self {
+        let webhook = WebhookSpec { url: url.into(), ..WebhookSpec::default() };
+        Self { name: Some(name.into()), webhook, ..Self::default() }
+    }
+
+    /// The same with one more cron pattern.
+    #[must_use]
+    pub fn cron(mut self, pattern: impl Into<String>) -> Self {
+        self.schedule.get_or_insert_default().cron.push(pattern.into());
+        self
+    }
+
+    /// The same with one more interval: `90s`.
+    #[must_use]
+    pub fn every(mut self, interval: impl Into<String>) -> Self {
+        self.schedule.get_or_insert_default().every.push(interval.into());
+        self
+    }
+}
+
+/// When.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ScheduleSpec {
+    /// Cron patterns.
+    #[serde(skip_serializing_if = "Vec::is_empty", with = "texts")]
+    pub cron: Vec<String>,
+    /// Intervals.
+    #[serde(skip_serializing_if = "Vec::is_empty", with = "texts")]
+    pub every: Vec<String>,
+    /// Where intervals begin, counted from 1970; a place that comes from the name, if it is not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// Instants: RFC 3339.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub at: Vec<Timestamp>,
+    /// The IANA zone of patterns, excluded dates and quiet windows; UTC, if it is not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tz: Option<String>,
+    /// How patterns are meant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dialect: Option<Dialect>,
+    /// What becomes of times that clocks leave out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Gap>,
+    /// What becomes of times that clocks show twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fold: Option<Fold>,
+    /// No slot before this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<Timestamp>,
+    /// No slot after this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<Timestamp>,
+    /// It ends after so many runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// Each slot leaves up to so much later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<String>,
+    /// Dates on which nothing fires: `2027-12-24`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+    /// Windows in which nothing fires.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub quiet: Vec<QuietSpec>,
+}
+
+/// A window in which nothing fires.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuietSpec {
+    /// The days on which it begins: `mon` to `sun`; all, if none is named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub days: Vec<String>,
+    /// When it begins: `22:00`.
+    pub from: String,
+    /// When it ends, on the next day if that is not later: `06:00`.
+    pub to: String,
+}
+
+/// What is sent, and where to.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WebhookSpec {
+    /// Where to.
+    pub url: String,
+    /// `GET`, `HEAD`, `POST`, `PUT`, `PATCH` or `DELETE`; `POST`, if it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// Headers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// What the body is; `application/json`, if it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// What is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
+    /// How long an attempt may take: 1 to 30 seconds; `15s`, if it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<String>,
+}
+
+impl std::fmt::Debug for WebhookSpec {
+    /// Without headers, path and body, which may be secret.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("WebhookSpec")
+    }
+}
+
+/// When a failed attempt is followed by another.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RetrySpec {
+    /// So many attempts at most: 1 to 10.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u64>,
+    /// The first pause: 1 second to 5 minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<String>,
+    /// How it grows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<Backoff>,
+    /// How far it grows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_delay: Option<String>,
+}
+
+/// What becomes of slots that nobody was there to fire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CatchUp {
+    /// They are skipped.
+    Skip,
+    /// The last one fires.
+    Latest,
+    /// They fire, up to a cap.
+    All,
+}
+
+/// What becomes of a slot while another run is not finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overlap {
+    /// It fires.
+    Allow,
+    /// It is skipped.
+    Skip,
+    /// It waits, if none waits already.
+    QueueOne,
+    /// It fires, and the other one is cancelled.
+    Replace,
+}
+
+/// What becomes of a run when nobody knows whether it arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delivery {
+    /// It is sent again, under the same id.
+    AtLeastOnce,
+    /// It is recorded as unknown.
+    AtMostOnce,
+}
+
+/// How the pause between attempts grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Backoff {
+    /// Not at all.
+    Constant,
+    /// It doubles.
+    Exponential,
+}
+
+/// How a cron pattern is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dialect {
+    /// The Open Cron Pattern Specification.
+    Open,
+    /// Java's scheduler.
+    Quartz,
+}
+
+/// What becomes of times that clocks leave out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Gap {
+    /// They come once, right after.
+    Fire,
+    /// They are left out.
+    Skip,
+}
+
+/// What becomes of times that clocks show twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fold {
+    /// Only the first time counts.
+    First,
+    /// Only the second time counts.
+    Second,
+    /// Both count.
+    Both,
+}
+
+/// One text, or a list of them.
+mod texts {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Texts {
+        One(String),
+        Many(Vec<String>),
+    }
+
+    pub(super) fn serialize<S: Serializer>(texts: &[String], out: S) -> Result<S::Ok, S::Error> {
+        match texts {
+            [text] => out.serialize_str(text),
+            texts => texts.serialize(out),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+        Ok(match Texts::deserialize(from)? {
+            Texts::One(text) => vec![text],
+            Texts::Many(texts) => texts,
+        })
+    }
+}

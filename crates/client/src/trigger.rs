@@ -1,0 +1,115 @@
+//! A trigger, as the API tells of it.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::run::RunSummary;
+use crate::spec::TriggerSpec;
+
+/// A trigger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trigger {
+    /// Its id, which never changes.
+    pub id: String,
+    /// Its name, which never changes.
+    pub name: String,
+    /// Whether it fires.
+    pub status: Status,
+    /// What was written.
+    pub spec: TriggerSpec,
+    /// Since when and why it is paused, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Pause>,
+    /// Since when it is cancelled, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled: Option<Timestamp>,
+    /// How many runs are left, if there is a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remaining: Option<u64>,
+    /// How many runs failed in a row.
+    #[serde(default)]
+    pub failures: u32,
+    /// Which text this is: 1, 2, … It is the entity tag too.
+    pub revision: u64,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When this text was written.
+    pub written: Timestamp,
+    /// By whom.
+    pub author: String,
+    /// The run that ended last, if it is not long ago. Lists leave it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run: Option<RunSummary>,
+    /// When it fires next, up to five times.
+    pub next: Vec<Timestamp>,
+}
+
+/// Whether a trigger fires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// By its schedule.
+    Scheduled,
+    /// When somebody runs it.
+    OnDemand,
+    /// Not now.
+    Paused,
+    /// Not any more: its schedule is over, or its limit reached.
+    Expired,
+    /// Not any more: somebody said so.
+    Cancelled,
+}
+
+impl Status {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Scheduled, Self::OnDemand, Self::Paused, Self::Expired, Self::Cancelled];
+
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Scheduled => "scheduled",
+            Self::OnDemand => "on_demand",
+            Self::Paused => "paused",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// A pause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Since when.
+    pub since: Timestamp,
+    /// Until when, if it ends by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// Who did it.
+    pub author: String,
+    /// Why.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+}
+
+/// What one sends to pause a trigger.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PauseRequest {
+    /// Why: up to 500 characters.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub note: String,
+    /// It resumes by itself then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+}
+
+/// When a trigger fires next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NextSlots {
+    /// These.
+    pub items: Vec<Timestamp>,
+    /// Why there are none, or fewer than were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}

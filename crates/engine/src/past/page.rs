@@ -1,0 +1,297 @@
+//! Pages: the past of a bucket of triggers, day by day.
+//!
+//! A commit writes a segment with lines of whoever was due. In the background many segments are merged
+//! into pages, so that a question about one trigger need not read what became of all others:
+//!
+//! ```text
+//! shard/<n>/page/<bucket>/<reverse day>/<reverse round>.<turn>.<part>
+//! ```
+//!
+//! A trigger is in one of 1,024 buckets for ever, and a line is in the page of its slot's day. The round is
+//! the number of the newest segment that was merged. Pages of a day that has too many small ones are merged
+//! once more, under the round of the oldest of them and a turn, which is the number that the chain has then.
+//!
+//! **Nothing is missed.** What is merged is written before what it was merged from is deleted, and it comes
+//! later in the order of reading: segments before pages, a page before the one that takes its lines. So
+//! whoever reads in that order, at any pace, meets each line, perhaps twice: lines are a set.
+//!
+//! **Cut short, done again.** A merge that stopped half-way is done again from what is left, and doubles
+//! vanish in the next one. The newest segment is deleted first, so a page is written again under its key
+//! only as long as everything that it was merged from is still there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::hash::mix;
+use crate::id::{Birth, ShardId, Unique};
+use crate::instant::Instant;
+use crate::limits::{HISTORY_BUCKETS, HISTORY_PAGE_BYTES_MAX, HISTORY_PIECE_WRITES_MAX};
+use crate::mutant::{self, Mutant};
+use crate::shard::Put;
+use crate::shard::record::past_key;
+
+use super::{Line, Segment};
+
+const DAY_MS: i64 = 86_400_000;
+
+/// Greater than every day that can be written.
+const DAY_END: u32 = 9_999_999;
+
+/// Which of a shard's triggers share pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bucket(u16);
+
+impl Bucket {
+    /// Where the past of a trigger is.
+    pub fn of(trigger: Unique) -> Self {
+        let place = mix(trigger.0) % u64::from(HISTORY_BUCKETS);
+        Self(u16::try_from(place).expect("less than the number of buckets"))
+    }
+}
+
+/// A day of UTC, counted from 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Day(u32);
+
+impl Day {
+    /// The day of an instant; what was before 1970 counts as its first day.
+    pub fn of(instant: Instant) -> Self {
+        let days = instant.0.div_euclid(DAY_MS).clamp(0, i64::from(DAY_END));
+        Self(u32::try_from(days).expect("between the bounds"))
+    }
+
+    /// Its last instant.
+    pub fn end(self) -> Instant {
+        Instant((i64::from(self.0) + 1) * DAY_MS - 1)
+    }
+}
+
+impl fmt::Display for Day {
+    /// Reversed, as in a key.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:07}", DAY_END - self.0)
+    }
+}
+
+/// What a page is called in its bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PageName {
+    /// Which day its slots are of.
+    pub day: Day,
+    /// The newest segment of the merge, or the oldest round that was compacted.
+    pub round: u64,
+    /// Nothing for a merge; the chain's number for a compaction.
+    pub turn: u64,
+    /// Which of those that were made together.
+    pub part: u16,
+}
+
+impl PageName {
+    /// Where it is.
+    pub fn key(&self, shard: ShardId, bucket: Bucket) -> String {
+        format!("{}{self}", pages_of(shard, bucket))
+    }
+}
+
+impl fmt::Display for PageName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { day, round, turn, part } = self;
+        write!(out, "{day}/{:016x}.{turn:016x}.{part:05}", u64::MAX - round)
+    }
+}
+
+/// Why a text is no name of a page.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} names no page of the past")]
+pub struct BadPageName(String);
+
+impl FromStr for PageName {
+    type Err = BadPageName;
+
+    fn from_str(text: &str) -> Result<Self, BadPageName> {
+        let read = || {
+            let (day, rest) = text.split_once('/')?;
+            let mut rest = rest.split('.');
+            let mut hex = || u64::from_str_radix(rest.next()?, 16).ok();
+            let (round, turn) = (u64::MAX - hex()?, hex()?);
+            let part = rest.next()?.parse().ok()?;
+            let day = Day(DAY_END.checked_sub(day.parse().ok()?)?);
+            Some(Self { day, round, turn, part })
+        };
+        // Written back, so that each page has one name only.
+        let name = read().filter(|name| name.to_string() == text);
+        name.ok_or_else(|| BadPageName(text.chars().take(64).collect()))
+    }
+}
+
+/// Where the pages of a shard are.
+pub fn pages(shard: ShardId) -> String {
+    format!("shard/{shard}/page/")
+}
+
+/// Where the pages of a bucket are, newest first.
+pub fn pages_of(shard: ShardId, bucket: Bucket) -> String {
+    format!("shard/{shard}/page/{:04}/", bucket.0)
+}
+
+/// Which bucket and which page a key of a shard is about.
+pub fn read_key(shard: ShardId, key: &str) -> Option<(Bucket, PageName)> {
+    let (bucket, name) = key.strip_prefix(&pages(shard))?.split_once('/')?;
+    let bucket = Bucket(bucket.parse().ok().filter(|bucket| *bucket < HISTORY_BUCKETS)?);
+    let name: PageName = name.parse().ok()?;
+    (name.key(shard, bucket) == key).then_some((bucket, name))
+}
+
+/// What makes a line the same as another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the fields are those of the lines")]
+pub enum Identity {
+    Run { trigger: Unique, slot: Instant, birth: Birth },
+    Skip { trigger: Unique, generation: u32, from: Instant, to: Instant },
+}
+
+impl Line {
+    /// What it is about. A slot ends in one recorded state, so two lines that are about the same are the
+    /// same.
+    pub fn identity(&self) -> Identity {
+        match self {
+            Self::Run(run) => {
+                let demand = Birth::Demand(run.sequence.unwrap_or(0));
+                let birth = run.generation.map_or(demand, Birth::Slot);
+                Identity::Run { trigger: run.trigger, slot: run.slot, birth }
+            }
+            Self::Skip(skip) => Identity::Skip {
+                trigger: skip.trigger,
+                generation: skip.generation,
+                from: skip.from,
+                to: skip.to,
+            },
+        }
+    }
+}
+
+/// What a merge writes, and what can go once that is durable.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// New pages.
+    pub pages: Vec<(String, Vec<u8>)>,
+    /// What they were made from, in the order in which it goes.
+    pub spent: Vec<String>,
+}
+
+impl Plan {
+    /// What is to be written, piece by piece: each one when the one before is durable. They are small, so
+    /// that nothing that is due waits long behind one.
+    pub fn pieces(self) -> Vec<Vec<Put>> {
+        let pages = self.pages.into_iter().map(|(key, bytes)| Put::Value(key, bytes));
+        let (pages, spent) = (pieces(pages), pieces(self.spent.into_iter().map(Put::Gone)));
+        if mutant::active(Mutant::SegmentsBeforePages) {
+            return [spent, pages].concat();
+        }
+        [pages, spent].concat()
+    }
+}
+
+fn pieces(puts: impl Iterator<Item = Put>) -> Vec<Vec<Put>> {
+    split(puts, HISTORY_PIECE_WRITES_MAX, HISTORY_PAGE_BYTES_MAX)
+}
+
+/// Cuts writes into as many as may go together: so many, with so many bytes, and at least one.
+pub(crate) fn split(
+    puts: impl IntoIterator<Item = Put>,
+    writes_max: usize,
+    bytes_max: usize,
+) -> Vec<Vec<Put>> {
+    let mut all: Vec<Vec<Put>> = Vec::new();
+    let mut bytes = 0;
+    for put in puts {
+        let more = match &put {
+            Put::Value(key, value) => key.len() + value.len(),
+            Put::Gone(key) => key.len(),
+        };
+        match all.last_mut() {
+            Some(last) if last.len() < writes_max && bytes + more <= bytes_max => {
+                bytes += more;
+                last.push(put);
+            }
+            Some(_) | None => {
+                bytes = more;
+                all.push(vec![put]);
+            }
+        }
+    }
+    all
+}
+
+/// Merges segments, each with the number of its commit, into pages of at most so many bytes. A line that
+/// is longer than that has a page to itself.
+pub fn merge(shard: ShardId, segments: Vec<(u64, Segment)>, page_bytes: usize) -> Plan {
+    let mut numbers: Vec<u64> = segments.iter().map(|(number, _)| *number).collect();
+    numbers.sort_unstable_by(|one, other| other.cmp(one));
+    let Some(&round) = numbers.first() else { return Plan::default() };
+    let mut sorted: BTreeMap<(Bucket, Day), Vec<Line>> = BTreeMap::new();
+    for line in segments.into_iter().flat_map(|(_, segment)| segment.lines) {
+        let place = (Bucket::of(line.trigger()), Day::of(line.slot()));
+        sorted.entry(place).or_default().push(line);
+    }
+    let mut plan = Plan::default();
+    for ((bucket, day), lines) in sorted {
+        for (part, bytes) in parts(lines, page_bytes) {
+            let name = PageName { day, round, turn: 0, part };
+            plan.pages.push((name.key(shard, bucket), bytes));
+        }
+    }
+    plan.spent = numbers.into_iter().map(|number| past_key(shard, number)).collect();
+    plan
+}
+
+/// Turns pages of one bucket and day into fewer; nothing, if that cannot be. The turn is the number of the
+/// chain now: nothing was written under it, and it is greater than all before.
+pub fn compact(
+    shard: ShardId,
+    bucket: Bucket,
+    turn: u64,
+    sources: Vec<(PageName, Segment)>,
+    page_bytes: usize,
+) -> Option<Plan> {
+    let (first, _) = sources.first()?;
+    let day = first.day;
+    assert!(sources.iter().all(|(name, _)| name.day == day), "pages of one day");
+    assert!(sources.iter().all(|(name, _)| name.turn < turn), "turns grow with the chain");
+    let round = sources.iter().map(|(name, _)| name.round).min()?;
+    let spent: Vec<String> = sources.iter().map(|(name, _)| name.key(shard, bucket)).collect();
+    let lines = sources.into_iter().flat_map(|(_, page)| page.lines).collect();
+    let pages: Vec<_> = parts(lines, page_bytes)
+        .into_iter()
+        .map(|(part, bytes)| (PageName { day, round, turn, part }.key(shard, bucket), bytes))
+        .collect();
+    (pages.len() < spent.len()).then_some(Plan { pages, spent })
+}
+
+/// Lines as a set, newest first, cut into pages.
+fn parts(mut lines: Vec<Line>, page_bytes: usize) -> Vec<(u16, Vec<u8>)> {
+    // The same lines have the same slot, so they stand together.
+    lines.sort_by_cached_key(|line| std::cmp::Reverse((line.slot(), line.identity())));
+    lines.dedup_by_key(|line| line.identity());
+    let around = Segment::enclose(&[]).len();
+    let mut parts: Vec<Vec<u8>> = Vec::new();
+    let mut open: Vec<u8> = Vec::new();
+    for line in &lines {
+        let full = open.len();
+        Segment::append(&mut open, line);
+        if open.len() + around > page_bytes && full > 0 {
+            parts.push(Segment::enclose(&open[..full]));
+            open.clear();
+            Segment::append(&mut open, line);
+        }
+    }
+    if !open.is_empty() {
+        parts.push(Segment::enclose(&open));
+    }
+    let part = |index: usize| u16::try_from(index).expect("a merge is bounded to a few megabytes");
+    parts.into_iter().enumerate().map(|(index, bytes)| (part(index), bytes)).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,335 @@
+//! How attempts leave, and what their ends mean.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::id::{Birth, RunId, Unique};
+use crate::instant::Instant;
+use crate::limits::{RESULT_WAIT_MS, UNTRIED_MAX};
+use crate::mutant::{self, Mutant};
+use crate::outcome::{Arrival, Outcome, Verdict};
+use crate::past::{Attempt, End, Finished, Line};
+use crate::policy::{Delivery, Overlap, Policy};
+use crate::webhook::Form;
+
+use super::flight::{Phase, RunRef};
+use super::memory::Change;
+use super::record::{RunRecord, RunState};
+use super::{Now, Shard, Unit};
+
+/// An attempt that leaves now.
+#[derive(Debug)]
+pub struct Departure {
+    /// By which its end is reported.
+    pub key: u64,
+    /// Its run.
+    pub run: RunId,
+    /// The so-manieth, from 1.
+    pub attempt: u32,
+    /// The slot.
+    pub slot: Instant,
+    /// When it was to leave.
+    pub leaves: Instant,
+    /// What is sent, apart from path and body.
+    pub form: Arc<Form>,
+    /// Path and query.
+    pub path: Box<str>,
+    /// What is sent.
+    pub body: Option<Box<str>>,
+}
+
+/// What came of an attempt.
+#[derive(Debug)]
+pub struct Report {
+    /// Which.
+    pub key: u64,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// When it left, how long it took, what was said.
+    pub attempt: Attempt,
+}
+
+impl Shard {
+    /// Tells whether more attempts are under way than this node takes.
+    pub fn set_busy(&mut self, is_busy: bool) {
+        self.flight.is_busy = is_busy;
+    }
+
+    /// Attempts that have left.
+    pub fn in_flight(&self) -> usize {
+        self.flight.left.len()
+    }
+
+    /// Lets go what may leave now.
+    pub fn depart(&mut self, now: Now, out: &mut Vec<Departure>) {
+        while let Some(&(leaves, key)) = self.flight.leaving.first() {
+            if leaves > now.wall {
+                break;
+            }
+            self.flight.leaving.remove(&(leaves, key));
+            let attempt = &self.flight.tries[&key];
+            let (run, trigger, number) = (attempt.run, attempt.trigger, attempt.number);
+            let (is_doubtful, policy) = (attempt.is_doubtful, self.policy_of(run));
+            if number == 1 && !is_doubtful && self.is_too_late(run, &policy, now) {
+                self.flight.remove(key);
+                self.end(run, End::Expired, number, None, now);
+            } else if policy.overlap != Overlap::Allow && self.flight.is_held(trigger, now) {
+                self.flight.put_off(key, self.flight.held_until(trigger, now));
+            } else if policy.overlap != Overlap::Allow
+                && self.flight.has_others_left(trigger)
+                && !mutant::active(Mutant::BesideOthers)
+            {
+                self.flight.blocked.insert((trigger, key));
+            } else {
+                let attempt = self.flight.tries.get_mut(&key).expect("looked at above");
+                attempt.phase = Phase::Left;
+                self.flight.left.insert((trigger, key));
+                out.push(self.departure(key, run, number, now));
+            }
+        }
+    }
+
+    fn departure(&self, key: u64, run: RunRef, attempt: u32, now: Now) -> Departure {
+        match run {
+            RunRef::Open(open) => {
+                let trigger = self.memory.trigger(open.trigger).expect("an open run's trigger");
+                let mut slot = open.slot;
+                if mutant::active(Mutant::RunIdFromFireTime) {
+                    slot = now.wall;
+                }
+                Departure {
+                    key,
+                    run: self.memory.run_id(open.trigger, slot, Birth::Slot(trigger.generation)),
+                    attempt,
+                    slot: open.slot,
+                    leaves: self.memory.leaves(trigger, open.slot),
+                    form: Arc::clone(&trigger.kind.form),
+                    path: trigger.path().into(),
+                    body: trigger.body().map(Into::into),
+                }
+            }
+            RunRef::Record(sequence) => {
+                let run = &self.memory.runs[&sequence];
+                Departure {
+                    key,
+                    run: self.memory.run_id(run.trigger, run.slot, run.birth(sequence)),
+                    attempt,
+                    slot: run.slot,
+                    leaves: run.leaves,
+                    form: Arc::new(run.webhook.form.clone()),
+                    path: run.webhook.path.clone(),
+                    body: run.webhook.body.clone(),
+                }
+            }
+        }
+    }
+
+    /// An attempt has ended.
+    pub fn finished(&mut self, report: Report, now: Now) {
+        let Some(attempt) = self.flight.remove(report.key) else { return };
+        let (run, number) = (attempt.run, attempt.number);
+        let policy = self.policy_of(run);
+        match report.outcome.verdict() {
+            Verdict::Succeeded => self.end(run, End::Succeeded, number, Some(report.attempt), now),
+            Verdict::Refused => self.end(run, End::Failed, number, Some(report.attempt), now),
+            Verdict::Gone => {
+                let note = "the receiver answered 410: it is gone for good";
+                self.end(run, End::Failed, number, Some(report.attempt), now);
+                self.pause_by_itself(attempt.trigger, note, now);
+            }
+            Verdict::Untried { retry_after } if !self.is_tired(run, &policy, now) => {
+                let until = now.wall.after(retry_after.max(Duration::from_millis(100)));
+                self.try_again(run, number, Tries::Same, until, report.attempt, now);
+            }
+            Verdict::Untried { .. } => {
+                self.end(run, End::Dead, number, Some(report.attempt), now);
+            }
+            Verdict::Again { arrival, retry_after } => {
+                let may_repeat =
+                    policy.delivery == Delivery::AtLeastOnce || arrival == Arrival::Never;
+                if may_repeat && self.tries_of(run) + 1 < u32::from(policy.retry.attempts) {
+                    let pause = policy.retry.pause(number, retry_after, now.random);
+                    let until = now.wall.after(pause);
+                    self.try_again(run, number, Tries::OneMore, until, report.attempt, now);
+                } else {
+                    let end = match (may_repeat, arrival) {
+                        (true, _) => End::Dead,
+                        (false, Arrival::Surely) => End::Failed,
+                        (false, Arrival::Perhaps | Arrival::Never) => End::Unknown,
+                    };
+                    self.end(run, end, number, Some(report.attempt), now);
+                }
+            }
+        }
+        self.unblock(attempt.trigger, now);
+    }
+
+    /// Whether a run that could not be tried has waited for long enough.
+    fn is_tired(&self, run: RunRef, policy: &Policy, now: Now) -> bool {
+        let leaves = self.leaves_of(run);
+        leaves.after(policy.retry.span() + UNTRIED_MAX) < now.wall
+    }
+
+    fn try_again(
+        &mut self,
+        run: RunRef,
+        number: u32,
+        tries: Tries,
+        until: Instant,
+        attempt: Attempt,
+        now: Now,
+    ) {
+        let mut record = self.record_of(run);
+        record.state = RunState::Backoff(until);
+        record.attempt = number;
+        if tries == Tries::OneMore {
+            record.tries += 1;
+            record.attempts.push(attempt);
+        }
+        if mutant::active(Mutant::AttemptNumberAfter) {
+            record.attempt = 0;
+        }
+        let sequence = self.write_run(run, record, None, now);
+        let record = Arc::clone(&self.memory.runs[&sequence]);
+        self.flight.wait(sequence, &record);
+    }
+
+    /// Gives a run this record. An open one is open no more.
+    pub(super) fn write_run(
+        &mut self,
+        run: RunRef,
+        record: RunRecord,
+        launch: Option<u64>,
+        now: Now,
+    ) -> u64 {
+        let mut changes = Vec::with_capacity(2);
+        let sequence = match run {
+            RunRef::Open(open) => {
+                changes.push(Change::Shut(open));
+                self.memory.sequence + 1
+            }
+            RunRef::Record(sequence) => sequence,
+        };
+        changes.push(Change::Run(sequence, Arc::new(record)));
+        let by = if launch.is_some() { now.wall.0 } else { now.wall.0 + RESULT_WAIT_MS };
+        let mut unit = Unit::of(changes).by(Instant(by));
+        unit.launches.extend(launch);
+        self.enact(unit);
+        sequence
+    }
+
+    /// Records how a run ended, and lets those go that waited for it.
+    pub(super) fn end(
+        &mut self,
+        run: RunRef,
+        end: End,
+        number: u32,
+        attempt: Option<Attempt>,
+        now: Now,
+    ) {
+        let mut unit = Unit::of(Vec::with_capacity(3)).by(Instant(now.wall.0 + RESULT_WAIT_MS));
+        let (unique, finished) = self.close(run, end, number, attempt, now, &mut unit);
+        if !mutant::active(Mutant::OpenWithoutRecord) || matches!(run, RunRef::Record(_)) {
+            unit.changes.push(Change::Past(Line::Run(finished)));
+        }
+        let failures = self.count_failure(unique, end, &mut unit);
+        self.enact(unit);
+        if let Some(failures) = failures {
+            let note = format!("{failures} runs failed in a row");
+            self.pause_by_itself(unique, &note, now);
+        }
+        self.unblock(unique, now);
+    }
+
+    /// Takes an unfinished run out of head or records.
+    fn close(
+        &mut self,
+        run: RunRef,
+        end: End,
+        number: u32,
+        attempt: Option<Attempt>,
+        now: Now,
+        unit: &mut Unit,
+    ) -> (Unique, Finished) {
+        unit.changes.push(self.forget(run));
+        let (unique, slot, generation, mut attempts, sequence) = match run {
+            RunRef::Open(open) => {
+                let generation =
+                    self.memory.trigger(open.trigger).map(|trigger| trigger.generation);
+                (open.trigger, open.slot, generation, Vec::new(), None)
+            }
+            RunRef::Record(sequence) => {
+                let record = &self.memory.runs[&sequence];
+                let demanded = record.generation.is_none().then_some(sequence);
+                let attempts = record.attempts.clone();
+                (record.trigger, record.slot, record.generation, attempts, demanded)
+            }
+        };
+        attempts.extend(attempt);
+        let at = now.wall;
+        let attempt = number;
+        let trigger = unique;
+        (unique, Finished { trigger, slot, generation, sequence, end, at, attempt, attempts })
+    }
+
+    /// Counts failures in a row; says how many if that is enough to pause.
+    fn count_failure(&self, unique: Unique, end: End, unit: &mut Unit) -> Option<u32> {
+        let trigger = self.memory.trigger(unique)?;
+        let failures = match end {
+            End::Succeeded => 0,
+            End::Failed | End::Dead => trigger.failures() + 1,
+            End::Cancelled | End::Expired | End::Unknown => return None,
+        };
+        if failures == trigger.failures() {
+            return None;
+        }
+        let enough = trigger.policy().pause_after?;
+        let mut moved = trigger.moved();
+        moved.failures = failures;
+        unit.changes.push(Change::Moved(unique, moved));
+        (failures >= enough && !trigger.is_paused()).then_some(failures)
+    }
+
+    /// Breaks a run off.
+    pub(super) fn cancel_run(&mut self, run: RunRef, now: Now) {
+        let mut unit = Unit::default().by(now.wall);
+        let mut number = self.number_of(run);
+        let doubt = self.flight.doubts.get(&run).copied();
+        let mut may_be_at_work = doubt.is_some();
+        if let Some(key) = self.flight.key_of(run)
+            && let Some(attempt) = self.flight.remove(key)
+        {
+            number = attempt.number;
+            if attempt.phase == Phase::Left {
+                unit.aborts.push(key);
+                self.flight.aborting.insert(key, attempt.trigger);
+                may_be_at_work = true;
+            }
+        }
+        if may_be_at_work {
+            unit.changes.extend(self.held(run));
+        }
+        let (unique, finished) = self.close(run, End::Cancelled, number, None, now, &mut unit);
+        if let Some(until) = doubt {
+            self.flight.hold(unique, until);
+        }
+        unit.changes.push(Change::Past(Line::Run(finished)));
+        self.enact(unit);
+        self.unblock(unique, now);
+    }
+
+    /// A run is ended that may still be at work at its receiver: a successor has to know that.
+    pub(super) fn held(&self, run: RunRef) -> Option<Change> {
+        let record = self.record_of(run);
+        let mut moved = self.memory.trigger(record.trigger)?.moved();
+        moved.held_ms = Some(record.webhook.form.timeout_ms.max(moved.held_ms.unwrap_or(0)));
+        Some(Change::Moved(record.trigger, moved))
+    }
+}
+
+/// Whether an attempt takes something from the tries that the user granted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tries {
+    OneMore,
+    Same,
+}

@@ -1,0 +1,277 @@
+//! The account of a trigger: each slot of a span of time in one row, and in one only.
+//!
+//! The present schedule says which slots there are since it began to count; the records say what became of
+//! them; mark, cursor and pause say what has to be on record. What lies before the present schedule is told
+//! from the records alone: the text of a former schedule is not kept.
+
+use std::collections::BTreeMap;
+
+use client::account::{Fate, Row, RunFacts, Totals};
+use client::run::{Run, RunState};
+use engine::instant::Instant;
+use engine::limits::{ACCOUNT_ROWS_MAX, SLOTS_WALKED_MAX};
+use engine::past::{Finished, Line, Skipped};
+use engine::schedule::Count;
+use engine::shard::record::{Mark, OpenRun, Pause, RunRecord};
+
+use super::convert::{self, Source, timestamp};
+use super::read::Stored;
+
+/// After `from`, up to and including `to`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Window {
+    pub(super) from: Instant,
+    pub(super) to: Instant,
+}
+
+impl Window {
+    fn has(self, slot: Instant) -> bool {
+        self.from < slot && slot <= self.to
+    }
+}
+
+/// What was read of a trigger.
+pub(super) struct Evidence<'a> {
+    pub(super) stored: &'a Stored,
+    pub(super) source: Source,
+    /// Every slot that leaves at or before this is decided.
+    pub(super) mark: Mark,
+    pub(super) open: Vec<OpenRun>,
+    pub(super) unfinished: Vec<(u64, RunRecord)>,
+    /// Lines of the past, newest first.
+    pub(super) lines: Vec<Line>,
+    /// What was written before this was not read, although it might be about the window.
+    pub(super) read_back_to: Option<Instant>,
+    pub(super) now: Instant,
+}
+
+/// A row of the account, with its instants.
+struct Found {
+    from: Instant,
+    to: Instant,
+    row: Row,
+}
+
+/// What the schedule's own slots were found to be.
+struct Walked {
+    rows: Vec<Found>,
+    /// Where the walk gave up, if it did.
+    ends: Option<Instant>,
+}
+
+impl Evidence<'_> {
+    /// The rows in the order of time, their sum, and from where to ask for more if there are too many.
+    pub(super) fn account(&self, window: Window) -> (Vec<Row>, Totals, Option<Instant>) {
+        let mut single = self.single(window);
+        let ranges = self.ranges(window);
+        let Walked { mut rows, ends } = self.walk(window, &mut single, &ranges);
+        // Runs on demand, former schedules, and whatever the schedule knows nothing of.
+        rows.extend(single.into_values());
+        let since = self.stored.record.since;
+        rows.extend(ranges.iter().filter(|skip| skip.to <= since).map(whole));
+        rows.sort_by_key(|found| (found.from, found.to));
+        let mut more_from = ends;
+        rows.retain(|found| ends.is_none_or(|ends| found.from <= ends));
+        if rows.len() > ACCOUNT_ROWS_MAX {
+            more_from = Some(Instant(rows[ACCOUNT_ROWS_MAX].from.0 - 1));
+            rows.truncate(ACCOUNT_ROWS_MAX);
+        }
+        let rows: Vec<Row> = rows.into_iter().map(|found| found.row).collect();
+        let totals = totals(&rows);
+        (rows, totals, more_from)
+    }
+
+    /// What is on record for one slot or one run, by slot and birth. The past comes last and wins: a run
+    /// may have ended while we read.
+    fn single(&self, window: Window) -> BTreeMap<(Instant, Option<String>), Found> {
+        let mut single = BTreeMap::new();
+        let mut add = |slot: Instant, run: Run| {
+            if window.has(slot) {
+                let on_demand = run.on_demand.then(|| run.id.clone());
+                single.insert((slot, on_demand), found_run(slot, run));
+            }
+        };
+        for run in &self.open {
+            add(run.slot, self.source.open(*run, self.stored, self.now));
+        }
+        for (sequence, run) in &self.unfinished {
+            add(run.slot, self.source.unfinished(*sequence, run));
+        }
+        for line in self.lines.iter().rev() {
+            if let Line::Run(run) = line {
+                add(run.slot, self.source.finished(run, None));
+            }
+        }
+        single
+    }
+
+    /// Ranges of skipped slots that touch the window, in order, each once.
+    fn ranges(&self, window: Window) -> Vec<Skipped> {
+        let touches = |skip: &Skipped| skip.to > window.from && skip.from <= window.to;
+        let skips = self.lines.iter().filter_map(|line| match line {
+            Line::Skip(skip) => Some(skip.clone()),
+            Line::Run(Finished { .. }) => None,
+        });
+        let mut skips: Vec<Skipped> = skips.filter(touches).collect();
+        skips.sort_by_key(|skip| (skip.from, skip.to));
+        skips.dedup_by(|one, other| {
+            (one.from, one.to, one.generation) == (other.from, other.to, other.generation)
+        });
+        skips
+    }
+
+    /// Goes through the slots of the present schedule.
+    fn walk(
+        &self,
+        window: Window,
+        single: &mut BTreeMap<(Instant, Option<String>), Found>,
+        ranges: &[Skipped],
+    ) -> Walked {
+        let schedule = self.stored.schedule();
+        let over = self.over(single, ranges);
+        let mut rows: Vec<Found> = Vec::new();
+        let mut at = window.from.max(self.stored.record.since);
+        for _ in 0..SLOTS_WALKED_MAX {
+            let slot = schedule.next_slot(at).filter(|slot| *slot <= window.to);
+            let Some(slot) = slot else { return Walked { rows, ends: None } };
+            at = slot;
+            if let Some(found) = single.remove(&(slot, None)) {
+                rows.push(found);
+                continue;
+            }
+            let within = |skip: &&Skipped| skip.from <= slot && slot <= skip.to;
+            if let Some(skip) = ranges.iter().find(within) {
+                let to = skip.to.min(window.to);
+                rows.push(self.part(skip, slot, to));
+                at = to;
+                continue;
+            }
+            if over.is_some_and(|over| slot > over) {
+                return Walked { rows, ends: None };
+            }
+            add(&mut rows, slot, self.fate(slot));
+        }
+        Walked { rows, ends: Some(at) }
+    }
+
+    /// After which slot nothing is due any more: it was cancelled, or its last run has been had.
+    fn over(
+        &self,
+        single: &BTreeMap<(Instant, Option<String>), Found>,
+        ranges: &[Skipped],
+    ) -> Option<Instant> {
+        let cancelled = self.stored.moved.cancelled;
+        let used_up = (convert::remaining(self.stored) == Some(0)).then(|| {
+            let slots = single.keys().filter(|(_, on_demand)| on_demand.is_none());
+            let runs = slots.map(|(slot, _)| *slot).max();
+            let skips = ranges.iter().map(|skip| skip.to).max();
+            runs.max(skips).unwrap_or(Instant::FIRST)
+        });
+        [cancelled, used_up].into_iter().flatten().min()
+    }
+
+    /// What becomes of a slot that nothing is on record for.
+    fn fate(&self, slot: Instant) -> Fate {
+        let schedule = self.stored.schedule();
+        if schedule.next(Instant(slot.0 - 1)) != Some(slot) {
+            return Fate::Excluded;
+        }
+        // Nothing is recorded while a pause lasts: its end writes one range.
+        if let Some(Pause { since, until, .. }) = &self.stored.moved.paused
+            && slot > *since
+            && until.is_none_or(|until| slot <= until)
+        {
+            return Fate::Paused;
+        }
+        let leaves = schedule.leaves_at(slot, self.stored.name());
+        let fired = Mark(leaves, self.stored.id().unique) <= self.mark;
+        let decided = fired || slot <= self.stored.cursor();
+        match (decided, slot <= self.now) {
+            (true, _) if self.read_back_to.is_some_and(|read| slot <= read) => Fate::Unread,
+            (true, _) => Fate::Missing,
+            (false, true) => Fate::Pending,
+            (false, false) => Fate::Coming,
+        }
+    }
+
+    /// What lies in the window of a range of the present schedule.
+    fn part(&self, skip: &Skipped, from: Instant, to: Instant) -> Found {
+        if (from, to) == (skip.from, skip.to) {
+            return whole(skip);
+        }
+        let count = match self.stored.schedule().count(Instant(from.0 - 1), to) {
+            Count::Exactly(count) | Count::MoreThan(count) => count,
+        };
+        skipped(skip, from, to, count)
+    }
+}
+
+/// Adds a slot; neighbours that share a fate share a row, but each missing one has its own.
+fn add(rows: &mut Vec<Found>, slot: Instant, fate: Fate) {
+    if let Some(last) = rows.last_mut()
+        && last.row.fate == fate
+        && fate != Fate::Missing
+    {
+        last.to = slot;
+        last.row.to = timestamp(slot);
+        last.row.count += 1;
+        return;
+    }
+    rows.push(found(slot, slot, 1, fate));
+}
+
+fn whole(skip: &Skipped) -> Found {
+    skipped(skip, skip.from, skip.to, skip.count)
+}
+
+fn skipped(skip: &Skipped, from: Instant, to: Instant, count: u64) -> Found {
+    let mut found = found(from, to, count, Fate::Skipped);
+    found.row.reason = Some(convert::reason(skip.reason));
+    found
+}
+
+fn found(from: Instant, to: Instant, count: u64, fate: Fate) -> Found {
+    let row =
+        Row { from: timestamp(from), to: timestamp(to), count, fate, reason: None, run: None };
+    Found { from, to, row }
+}
+
+fn found_run(slot: Instant, run: Run) -> Found {
+    let last = run.attempts.last();
+    let facts = RunFacts {
+        state: run.state,
+        on_demand: run.on_demand,
+        ended: run.ended,
+        attempt: run.attempt,
+        status: last.and_then(|attempt| attempt.status),
+        error: last.and_then(|attempt| attempt.error.clone()),
+        id: run.id,
+    };
+    let mut found = found(slot, slot, 1, Fate::Run);
+    found.row.run = Some(facts);
+    found
+}
+
+fn totals(rows: &[Row]) -> Totals {
+    let mut totals = Totals::default();
+    for row in rows {
+        let sum = match (row.fate, &row.run) {
+            (Fate::Run, Some(run)) if run.on_demand => continue,
+            (Fate::Run, Some(run)) if run.state == RunState::Succeeded => &mut totals.succeeded,
+            (Fate::Run, Some(run)) if run.state.is_end() => &mut totals.failed,
+            (Fate::Run, _) => &mut totals.under_way,
+            (Fate::Skipped, _) => &mut totals.skipped,
+            (Fate::Paused, _) => &mut totals.paused,
+            (Fate::Excluded, _) => &mut totals.excluded,
+            (Fate::Pending, _) => &mut totals.pending,
+            (Fate::Coming, _) => &mut totals.coming,
+            (Fate::Unread, _) => &mut totals.unread,
+            (Fate::Missing, _) => &mut totals.missing,
+        };
+        *sum += row.count;
+        if row.fate != Fate::Excluded {
+            totals.slots += row.count;
+        }
+    }
+    totals
+}

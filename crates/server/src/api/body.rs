@@ -1,0 +1,136 @@
+//! Reading the body of a request: JSON, nothing but known fields, and not too much of it.
+
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use engine::limits::REQUEST_BYTES_MAX;
+use engine::trigger::BadField;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_path_to_error::{Path, Segment};
+
+use super::problem::Refusal;
+
+/// What the body says.
+pub(super) async fn read<T: DeserializeOwned>(request: Request) -> Result<T, Refusal> {
+    let (head, body) = request.into_parts();
+    let bytes = collect(body).await?;
+    check_type(&head.headers)?;
+    parse(&bytes)
+}
+
+/// What the body says, if there is one.
+pub(super) async fn read_or_default<T: DeserializeOwned + Default>(
+    request: Request,
+) -> Result<T, Refusal> {
+    let (head, body) = request.into_parts();
+    let bytes = collect(body).await?;
+    if bytes.is_empty() {
+        return Ok(T::default());
+    }
+    check_type(&head.headers)?;
+    parse(&bytes)
+}
+
+/// Nothing, or an empty object.
+pub(super) async fn read_nothing(request: Request) -> Result<(), Refusal> {
+    #[derive(Default, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Nothing {}
+    read_or_default::<Nothing>(request).await.map(|Nothing {}| ())
+}
+
+async fn collect(body: Body) -> Result<Vec<u8>, Refusal> {
+    match to_bytes(body, REQUEST_BYTES_MAX).await {
+        Ok(bytes) => Ok(bytes.into()),
+        Err(why) if is_too_long(&why) => Err(Refusal::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too-large",
+            "Too large",
+            format!("a request has at most {REQUEST_BYTES_MAX} bytes"),
+        )),
+        Err(_) => Err(Refusal::malformed("the body ended before it was complete")),
+    }
+}
+
+fn is_too_long(why: &axum::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(why);
+    while let Some(inner) = cause {
+        if inner.is::<http_body_util::LengthLimitError>() {
+            return true;
+        }
+        cause = inner.source();
+    }
+    false
+}
+
+fn check_type(headers: &HeaderMap) -> Result<(), Refusal> {
+    let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = given.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "unsupported-media-type",
+        "Not JSON",
+        "a body is sent as content-type: application/json",
+    ))
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    // An array of the values alone would be taken too, and nobody means that.
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    if first.is_some_and(|first| *first != b'{')
+        && serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
+    {
+        let why = "it is a JSON object: {…}".to_owned();
+        return Err(Refusal::fields([BadField { pointer: String::new(), why }]));
+    }
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let read = serde_path_to_error::deserialize(&mut json);
+    let value = read.map_err(|error| {
+        let inner = error.inner();
+        if inner.is_syntax() || inner.is_eof() {
+            return not_json(inner);
+        }
+        let why = without_place(&inner.to_string());
+        Refusal::fields([BadField { pointer: pointer(error.path(), &why), why }])
+    })?;
+    json.end().map_err(|why| not_json(&why))?;
+    Ok(value)
+}
+
+fn not_json(why: &serde_json::Error) -> Refusal {
+    Refusal::malformed(format!("the body is not JSON: {why}"))
+}
+
+/// The sentence without line and column: a pointer says it better.
+fn without_place(sentence: &str) -> String {
+    let end = sentence.rfind(" at line ").unwrap_or(sentence.len());
+    sentence[..end].to_owned()
+}
+
+/// A JSON pointer to the field. One that nobody knows is named in the sentence, not in the path.
+fn pointer(path: &Path, why: &str) -> String {
+    let mut pointer = String::new();
+    for segment in path {
+        match segment {
+            Segment::Seq { index } => push_key(&mut pointer, &index.to_string()),
+            Segment::Map { key } => push_key(&mut pointer, key),
+            Segment::Enum { .. } | Segment::Unknown => {}
+        }
+    }
+    let unknown = why.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
+    if let Some(field) = unknown
+        && !pointer.ends_with(&format!("/{field}"))
+    {
+        push_key(&mut pointer, field);
+    }
+    pointer
+}
+
+fn push_key(pointer: &mut String, key: &str) {
+    pointer.push('/');
+    pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+}

@@ -1,0 +1,224 @@
+//! From the engine's types to the wire: the one place where they meet.
+//!
+//! What a person writes needs no conversion: `client::spec::TriggerSpec` and `engine::trigger::Draft` are
+//! the same JSON, and a test holds them together.
+
+use client::Timestamp;
+use client::account::Reason as WireReason;
+use client::run::{Attempt, Run, RunState as WireState, RunSummary};
+use client::trigger::{Pause as WirePause, Status, Trigger};
+use engine::id::{Birth, ProjectId, RunId, ShardId, TriggerId, Unique};
+use engine::instant::Instant;
+use engine::past::{self, End, Finished, Reason};
+use engine::shard::record::{MovedRecord, OpenRun, Pause, RunRecord, RunState};
+
+use super::read::Stored;
+
+/// How many coming slots a trigger tells.
+const NEXT_LEN: usize = 5;
+
+pub(super) fn timestamp(instant: Instant) -> Timestamp {
+    let millis = instant.0.clamp(-377_705_023_201_000, Instant::LAST.0);
+    Timestamp::from_millisecond(millis).expect("clamped to what a timestamp can be")
+}
+
+pub(super) fn instant(timestamp: Timestamp) -> Instant {
+    Instant(timestamp.as_millisecond())
+}
+
+pub(super) fn trigger(stored: &Stored, now: Instant, last_run: Option<RunSummary>) -> Trigger {
+    let (record, moved) = (&stored.record, &stored.moved);
+    Trigger {
+        id: record.id.to_string(),
+        name: stored.name().to_owned(),
+        status: status(stored, now),
+        spec: serde_json::from_str(record.draft.get())
+            .expect("a test holds the draft and the spec together, and this draft was read"),
+        paused: moved.paused.as_ref().map(pause),
+        cancelled: moved.cancelled.map(timestamp),
+        remaining: remaining(stored),
+        failures: moved.failures,
+        revision: record.revision,
+        created: timestamp(record.created),
+        written: timestamp(record.written),
+        author: record.author.clone(),
+        last_run,
+        next: next(stored, now, NEXT_LEN),
+    }
+}
+
+pub(super) fn status(stored: &Stored, now: Instant) -> Status {
+    let MovedRecord { paused, cancelled, .. } = &stored.moved;
+    if cancelled.is_some() {
+        return Status::Cancelled;
+    }
+    if stored.schedule().specs().is_empty() {
+        return if paused.is_some() { Status::Paused } else { Status::OnDemand };
+    }
+    let is_over = remaining(stored) == Some(0) || stored.schedule().next(now).is_none();
+    match paused {
+        _ if is_over => Status::Expired,
+        Some(_) => Status::Paused,
+        None => Status::Scheduled,
+    }
+}
+
+/// How many runs are left, if there is a limit.
+pub(super) fn remaining(stored: &Stored) -> Option<u64> {
+    let limit = stored.schedule().limit()?;
+    Some(stored.moved.remaining.unwrap_or(limit.get()))
+}
+
+/// The coming slots that will fire, as things stand.
+pub(super) fn next(stored: &Stored, now: Instant, count: usize) -> Vec<Timestamp> {
+    let MovedRecord { paused, cancelled, .. } = &stored.moved;
+    let after = match (cancelled, paused) {
+        (Some(_), _) | (None, Some(Pause { until: None, .. })) => return Vec::new(),
+        (None, Some(Pause { until: Some(until), .. })) => now.max(*until),
+        (None, None) => now.max(stored.record.since),
+    };
+    let left = remaining(stored).map_or(count, |left| usize::try_from(left).unwrap_or(count));
+    let schedule = stored.schedule();
+    std::iter::successors(schedule.next(after), |slot| schedule.next(*slot))
+        .take(count.min(left))
+        .map(timestamp)
+        .collect()
+}
+
+pub(super) fn pause(pause: &Pause) -> WirePause {
+    WirePause {
+        since: timestamp(pause.since),
+        until: pause.until.map(timestamp),
+        author: pause.author.clone(),
+        note: pause.note.clone(),
+    }
+}
+
+/// Where runs are from: a shard of a cluster.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source {
+    pub(super) shard: ShardId,
+    pub(super) cluster: u64,
+}
+
+impl Source {
+    pub(super) fn finished_id(self, run: &Finished) -> RunId {
+        let birth = match run.generation {
+            Some(generation) => Birth::Slot(generation),
+            None => Birth::Demand(run.sequence.unwrap_or_default()),
+        };
+        self.id(run.trigger, run.slot, birth)
+    }
+
+    /// An open run is of the generation that its trigger has: what is open is written out before a change.
+    pub(super) fn open_id(self, run: OpenRun, generation: u32) -> RunId {
+        self.id(run.trigger, run.slot, Birth::Slot(generation))
+    }
+
+    fn id(self, trigger: Unique, slot: Instant, birth: Birth) -> RunId {
+        RunId { shard: self.shard, trigger, slot, letters: birth.letters(self.cluster) }
+    }
+
+    pub(super) fn finished(self, run: &Finished, name: Option<&str>) -> Run {
+        Run {
+            id: self.finished_id(run).to_string(),
+            trigger: self.trigger(run.trigger),
+            name: name.map(str::to_owned),
+            slot: timestamp(run.slot),
+            on_demand: run.generation.is_none(),
+            state: end(run.end),
+            not_before: None,
+            ended: Some(timestamp(run.at)),
+            attempt: run.attempt,
+            attempts: run.attempts.iter().map(attempt).collect(),
+        }
+    }
+
+    pub(super) fn unfinished(self, sequence: u64, run: &RunRecord) -> Run {
+        let (state, not_before) = run_state(run.state);
+        Run {
+            id: run.id(self.shard, sequence, self.cluster).to_string(),
+            trigger: self.trigger(run.trigger),
+            name: Some(run.name.clone()),
+            slot: timestamp(run.slot),
+            on_demand: run.generation.is_none(),
+            state,
+            not_before: not_before.map(timestamp),
+            ended: None,
+            attempt: run.attempt,
+            attempts: run.attempts.iter().map(attempt).collect(),
+        }
+    }
+
+    pub(super) fn open(self, run: OpenRun, stored: &Stored, now: Instant) -> Run {
+        let leaves = stored.schedule().leaves_at(run.slot, stored.name());
+        let left = leaves <= now;
+        Run {
+            id: self.open_id(run, stored.record.generation).to_string(),
+            trigger: self.trigger(run.trigger),
+            name: Some(stored.name().to_owned()),
+            slot: timestamp(run.slot),
+            on_demand: false,
+            state: if left { WireState::Running } else { WireState::Waiting },
+            not_before: (!left).then(|| timestamp(leaves)),
+            ended: None,
+            attempt: u32::from(left),
+            attempts: Vec::new(),
+        }
+    }
+
+    pub(super) fn summary(self, run: &Finished) -> RunSummary {
+        RunSummary {
+            id: self.finished_id(run).to_string(),
+            slot: timestamp(run.slot),
+            state: end(run.end),
+            ended: timestamp(run.at),
+        }
+    }
+
+    fn trigger(self, unique: Unique) -> String {
+        TriggerId { shard: self.shard, project: ProjectId::DEFAULT, unique }.to_string()
+    }
+}
+
+fn attempt(attempt: &past::Attempt) -> Attempt {
+    Attempt {
+        at: timestamp(attempt.at),
+        latency_ms: attempt.ms,
+        status: attempt.status,
+        error: attempt.error.clone(),
+        response: attempt.response.clone(),
+    }
+}
+
+pub(super) fn end(end: End) -> WireState {
+    match end {
+        End::Succeeded => WireState::Succeeded,
+        End::Failed => WireState::Failed,
+        End::Dead => WireState::Dead,
+        End::Cancelled => WireState::Cancelled,
+        End::Expired => WireState::Expired,
+        End::Unknown => WireState::Unknown,
+    }
+}
+
+/// Where a run is, and no sooner than when it goes on.
+fn run_state(state: RunState) -> (WireState, Option<Instant>) {
+    match state {
+        RunState::Waiting(until) => (WireState::Waiting, Some(until)),
+        RunState::Queued => (WireState::Queued, None),
+        RunState::Backoff(until) => (WireState::Backoff, Some(until)),
+        RunState::Running => (WireState::Running, None),
+    }
+}
+
+pub(super) fn reason(reason: Reason) -> WireReason {
+    match reason {
+        Reason::Paused => WireReason::Paused,
+        Reason::Overlap => WireReason::Overlap,
+        Reason::Misfire => WireReason::Misfire,
+        Reason::Cap => WireReason::Cap,
+        Reason::Limit => WireReason::Limit,
+        Reason::Superseded => WireReason::Superseded,
+    }
+}

@@ -1,0 +1,123 @@
+//! `/v1/triggers/{name}/explain`: why did it run, and why did it not?
+//!
+//! The evidence is read in the order in which a run travels: the mark and the open runs in the head, then
+//! the unfinished ones, then the past. What moves on while we read is met again further down, and what the
+//! mark calls decided was decided before the rest is read, so nothing is taken for missing that is not.
+
+use axum::extract::{Path, State};
+use axum::http::Uri;
+use axum::response::Json;
+use client::account::{Account, Fate};
+use engine::instant::Instant;
+use engine::limits::{ACCOUNT_SPAN_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
+use engine::past::Line;
+
+use super::account::{Evidence, Window};
+use super::convert::{self, Source, timestamp};
+use super::problem::Refusal;
+use super::query::Query;
+use super::read::{self, Stored};
+use super::segment::{Span, Walk};
+use crate::desk::{Desk, Firing};
+
+/// How far back an account goes if nobody says otherwise.
+const USUAL_SPAN_MS: i64 = 3_600_000;
+
+/// How many coming slots an account tells.
+const NEXT_LEN: usize = 3;
+
+/// Pages of unfinished runs that one account reads.
+const RUN_PAGES_MAX: usize = 5;
+
+pub(super) async fn explain(
+    State(desk): State<Desk>,
+    Path(name): Path<String>,
+    uri: Uri,
+) -> Result<Json<Account>, Refusal> {
+    let query = Query::of(&uri, &["from", "to"])?;
+    let now = desk.now();
+    let to = query.get("to")?.unwrap_or(now);
+    let from = query.get("from")?.unwrap_or(Instant(to.0 - USUAL_SPAN_MS));
+    let window = Window { from, to };
+    check(window)?;
+    let stored = read::trigger(desk.store(), &name).await?;
+    let evidence = gather(&desk, &stored, window, now).await?;
+    let (rows, totals, more_from) = evidence.account(window);
+    for row in rows.iter().filter(|row| row.fate == Fate::Missing) {
+        tracing::error!(trigger = %stored.id(), slot = %row.from, "a slot was decided and has no record");
+    }
+    let held = match desk.firing() {
+        Firing::Going => None,
+        Firing::Held { why, .. } => Some(why),
+    };
+    Ok(Json(Account {
+        id: stored.id().to_string(),
+        name: stored.name().to_owned(),
+        status: convert::status(&stored, now),
+        paused: stored.moved.paused.as_ref().map(convert::pause),
+        from: timestamp(from),
+        to: timestamp(to),
+        schedule_since: timestamp(stored.record.since),
+        rows,
+        totals,
+        next: convert::next(&stored, now, NEXT_LEN),
+        more_from: more_from.map(timestamp),
+        held,
+    }))
+}
+
+fn check(window: Window) -> Result<(), Refusal> {
+    let span_ms = i64::try_from(ACCOUNT_SPAN_MAX.as_millis()).expect("a year");
+    if window.from >= window.to {
+        return Err(Refusal::parameter("from", "it lies before \"to\", or before now"));
+    }
+    if window.to.0.saturating_sub(window.from.0) > span_ms {
+        let why = format!("at most {ACCOUNT_SPAN_MAX:?} lie between \"from\" and \"to\"");
+        return Err(Refusal::parameter("from", why));
+    }
+    Ok(())
+}
+
+async fn gather<'a>(
+    desk: &Desk,
+    stored: &'a Stored,
+    window: Window,
+    now: Instant,
+) -> Result<Evidence<'a>, Refusal> {
+    let (store, id) = (desk.store(), stored.id());
+    let head = read::head(store, id.shard).await?;
+    let mut unfinished = Vec::new();
+    let mut after = None;
+    for _ in 0..RUN_PAGES_MAX {
+        let page = read::unfinished(store, id.shard, Some(id.unique), after, RUNS_READ_MAX).await?;
+        unfinished.extend(page.runs);
+        after = page.more_after;
+        if after.is_none() {
+            break;
+        }
+    }
+    // Nothing is recorded much before its slot, nor before its trigger was made; but a range that reaches
+    // into the window may end long after it.
+    let from = window.from.max(stored.record.created);
+    let span = Span { trigger: id.unique, from, to: Instant::LAST };
+    let mut walk = Walk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
+    let mut lines: Vec<Line> = Vec::new();
+    while let Some(batch) = walk.next().await? {
+        lines.extend(batch.lines.into_iter().map(|(_, line)| line));
+    }
+    // With more unfinished runs than are read, any slot may be among the rest.
+    let read_back_to = match after {
+        Some(_) => Some(Instant::LAST),
+        None => walk.unread_to(),
+    };
+    Ok(Evidence {
+        stored,
+        source: Source { shard: id.shard, cluster: desk.cluster() },
+        mark: head.fired,
+        open: head.open.into_iter().filter(|run| run.trigger == id.unique).collect(),
+        unfinished,
+        lines,
+        read_back_to,
+        now,
+    })
+}

@@ -1,0 +1,163 @@
+//! What holds for every request: a name, a bound in time, and a look at whom it is meant for.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use engine::limits::REQUEST_TIME_MAX;
+use store::clock::Stopwatch;
+use tracing::Instrument;
+
+use super::Reach;
+use super::problem::{Refusal, Told};
+use crate::desk::Desk;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Longest id that a caller may give its request.
+const REQUEST_ID_BYTES_MAX: usize = 64;
+
+/// Names the request, writes its line into the log, and puts the name on the answer.
+pub(super) async fn name_request(
+    State(desk): State<Desk>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let id = given_id(request.headers()).unwrap_or_else(|| format!("req_{:016x}", desk.random()));
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let span = tracing::info_span!("request", id);
+    let watch = Stopwatch::start();
+    let response = next.run(request).instrument(span).await;
+    let mut response = told(response, &id);
+    let status = response.status();
+    let took_ms = watch.elapsed().as_millis();
+    if status.is_server_error() {
+        tracing::warn!(request_id = id, %method, path, status = status.as_u16(), took_ms, "answered");
+    } else {
+        tracing::info!(request_id = id, %method, path, status = status.as_u16(), took_ms, "answered");
+    }
+    let id = HeaderValue::from_str(&id).expect("letters, digits and a few signs");
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
+}
+
+/// The id that the caller gave, if it is one that may stand in a log.
+fn given_id(headers: &HeaderMap) -> Option<String> {
+    let id = headers.get(REQUEST_ID)?.to_str().ok()?;
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let fits = (1..=REQUEST_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(fits);
+    fits.then(|| id.to_owned())
+}
+
+/// The answer with its problem written out, also where none of ours found it.
+fn told(mut response: Response, id: &str) -> Response {
+    let told = response.extensions_mut().remove::<Told>();
+    let is_error = response.status().is_client_error() || response.status().is_server_error();
+    let problem = match told {
+        Some(Told(problem)) => problem,
+        None if is_error => {
+            let mut plain = Refusal::of_status(response.status()).into_response();
+            let told = plain.extensions_mut().remove::<Told>().expect("a refusal is told");
+            let media_type = HeaderValue::from_static(client::problem::MEDIA_TYPE);
+            response.headers_mut().insert(CONTENT_TYPE, media_type);
+            told.0
+        }
+        None => return response,
+    };
+    let problem = client::problem::Problem { request_id: Some(id.to_owned()), ..problem };
+    let text = serde_json::to_vec(&problem).expect("a problem always serializes");
+    response.headers_mut().remove(CONTENT_LENGTH);
+    *response.body_mut() = Body::from(text);
+    response
+}
+
+/// Ends what takes too long, such as a body that never comes.
+pub(super) async fn limit_time(request: Request, next: Next) -> Response {
+    let late = || {
+        let detail = format!("the request took longer than {REQUEST_TIME_MAX:?}");
+        Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", "Too slow", detail).into_response()
+    };
+    let answer = tokio::time::timeout(REQUEST_TIME_MAX, next.run(request)).await;
+    answer.unwrap_or_else(|_| late())
+}
+
+/// Refuses what a web page could make a browser send: a request under a foreign name that leads here (DNS
+/// rebinding), or a change asked for by a page of somebody else.
+pub(super) async fn check_host(
+    State(reach): State<Reach>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let headers = request.headers();
+    let host = request.uri().authority().cloned().or_else(|| authority(headers.get(HOST)?));
+    let Some(host) = host else {
+        return Err(Refusal::malformed("a request names the host that it is for"));
+    };
+    if reach == Reach::Loopback && !is_loopback(host.host()) {
+        return Err(forbidden(format!(
+            "this server listens on this machine only, and the request is for {}: use 127.0.0.1 or localhost",
+            host.host()
+        )));
+    }
+    let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    if let Some(origin) = headers.get(ORIGIN)
+        && changes
+        && !is_of(origin, &host)
+    {
+        return Err(forbidden("a page of another site may not change anything here".to_owned()));
+    }
+    Ok(next.run(request).await)
+}
+
+fn forbidden(detail: String) -> Refusal {
+    Refusal::new(StatusCode::FORBIDDEN, "foreign-host", "Not from there", detail)
+}
+
+fn authority(header: &HeaderValue) -> Option<Authority> {
+    header.to_str().ok()?.parse().ok()
+}
+
+/// Whether an origin is the host that the request is for.
+fn is_of(origin: &HeaderValue, host: &Authority) -> bool {
+    let origin = origin.to_str().ok();
+    let named = origin.and_then(|origin| origin.split_once("://")).map(|(_, named)| named);
+    named.is_some_and(|named| named.eq_ignore_ascii_case(host.as_str()))
+}
+
+fn is_loopback(host: &str) -> bool {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let address: Option<std::net::IpAddr> = bare.parse().ok();
+    address.is_some_and(|address| address.is_loopback()) || host.eq_ignore_ascii_case("localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_are_loopback() {
+        for host in ["localhost", "LOCALHOST", "127.0.0.1", "127.9.9.9", "[::1]"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["example.com", "localhost.example.com", "10.0.0.1", "[::2]", "0.0.0.0", ""] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn an_id_that_could_spoil_a_log_is_replaced() {
+        let given = |id: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(REQUEST_ID, HeaderValue::from_str(id).unwrap());
+            given_id(&headers)
+        };
+        assert_eq!(given("abc-1.2_3"), Some("abc-1.2_3".to_owned()));
+        assert_eq!(given(&"a".repeat(REQUEST_ID_BYTES_MAX)).map(|id| id.len()), Some(64));
+        assert_eq!(given(&"a".repeat(REQUEST_ID_BYTES_MAX + 1)), None);
+        assert_eq!(given("a b"), None);
+        assert_eq!(given(""), None);
+    }
+}

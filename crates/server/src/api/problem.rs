@@ -1,0 +1,195 @@
+//! What is said when something is wrong.
+
+use std::time::Duration;
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use client::problem::{FieldProblem, MEDIA_TYPE, Problem};
+use engine::record::RecordError;
+use engine::shard::command::Rejection;
+use engine::trigger::BadField;
+use store::ScanError;
+
+use crate::desk::CallError;
+
+/// An answer that says what is wrong.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    /// The last part of its type: `name-taken`.
+    kind: &'static str,
+    title: &'static str,
+    detail: String,
+    errors: Vec<FieldProblem>,
+    retry_after: Option<Duration>,
+}
+
+/// How long to wait for a store that does not answer, or a server that stops.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Refusal {
+    pub(super) fn new(
+        status: StatusCode,
+        kind: &'static str,
+        title: &'static str,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self { status, kind, title, detail: detail.into(), errors: Vec::new(), retry_after: None }
+    }
+
+    pub(super) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail)
+    }
+
+    /// A body that cannot be read at all.
+    pub(super) fn malformed(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "malformed", "Malformed request", detail)
+    }
+
+    pub(super) fn precondition(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::PRECONDITION_FAILED, "revision-moved", "Changed meanwhile", detail)
+    }
+
+    /// Fields of the body that are wrong.
+    pub(super) fn fields(faults: impl IntoIterator<Item = BadField>) -> Self {
+        let errors: Vec<FieldProblem> = faults
+            .into_iter()
+            .map(|fault| FieldProblem {
+                pointer: Some(fault.pointer),
+                parameter: None,
+                detail: fault.why,
+            })
+            .collect();
+        Self::invalid(errors)
+    }
+
+    /// A parameter of the query, or a header, that is wrong.
+    pub(super) fn parameter(name: &str, why: impl Into<String>) -> Self {
+        let detail = why.into();
+        let parameter = Some(name.to_owned());
+        Self::invalid(vec![FieldProblem { pointer: None, parameter, detail }])
+    }
+
+    fn invalid(errors: Vec<FieldProblem>) -> Self {
+        let sentences: Vec<String> = errors
+            .iter()
+            .map(|error| {
+                let place = error.pointer.as_ref().or(error.parameter.as_ref());
+                let place = place.map_or("", String::as_str);
+                format!("{}: {}", if place.is_empty() { "the body" } else { place }, error.detail)
+            })
+            .collect();
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        Self { errors, ..Self::new(status, "invalid", "Invalid request", sentences.join("; ")) }
+    }
+
+    fn retry_after(mut self, pause: Duration) -> Self {
+        self.retry_after = Some(pause);
+        self
+    }
+
+    /// What the status says by itself, where whoever answered said no more.
+    pub(super) fn of_status(status: StatusCode) -> Self {
+        let title = status.canonical_reason().unwrap_or("Refused");
+        let detail = format!("the request cannot be answered: {}", title.to_lowercase());
+        Self::new(status, "refused", title, detail)
+    }
+
+    pub(super) fn unavailable(detail: impl Into<String>, pause: Duration) -> Self {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Self::new(status, "unavailable", "Not available now", detail).retry_after(pause)
+    }
+
+    fn internal(detail: String) -> Self {
+        tracing::error!(why = %detail, "a request could not be answered");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "Fault of the server", detail)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let problem = Problem {
+            kind: format!("urn:watchbell:problem:{}", self.kind),
+            title: self.title.to_owned(),
+            status: self.status.as_u16(),
+            detail: self.detail,
+            request_id: None,
+            errors: self.errors,
+        };
+        let mut response = self.status.into_response();
+        if let Some(pause) = self.retry_after {
+            // Whole seconds, and never less than what is meant.
+            let seconds = pause.as_millis().div_ceil(1_000).max(1);
+            let seconds = HeaderValue::from_str(&seconds.to_string()).expect("digits");
+            response.headers_mut().insert(RETRY_AFTER, seconds);
+        }
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        // The request's id is put in on the way out: see `guard`.
+        response.extensions_mut().insert(Told(problem));
+        response
+    }
+}
+
+/// A problem on its way out.
+#[derive(Debug, Clone)]
+pub(super) struct Told(pub(super) Problem);
+
+impl From<CallError> for Refusal {
+    fn from(error: CallError) -> Self {
+        let sentence = error.to_string();
+        match error {
+            CallError::Rejected(rejection) => rejection.into(),
+            CallError::NoOwner { retry_after } => Self::unavailable(sentence, retry_after),
+            CallError::Stopping => Self::unavailable(sentence, PAUSE),
+        }
+    }
+}
+
+impl From<Rejection> for Refusal {
+    fn from(rejection: Rejection) -> Self {
+        let sentence = rejection.to_string();
+        let conflict = |kind, title| Self::new(StatusCode::CONFLICT, kind, title, sentence.clone());
+        let too_many =
+            |title| Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many", title, sentence.clone());
+        match rejection {
+            Rejection::NoSuchTrigger => Self::not_found(sentence),
+            Rejection::NameTaken(_) => conflict("name-taken", "The name is taken"),
+            Rejection::RevisionMoved { .. } => Self::precondition(sentence),
+            Rejection::AlreadyPaused => conflict("already-paused", "Paused already"),
+            Rejection::NotPaused => conflict("not-paused", "Not paused"),
+            Rejection::AlreadyCancelled => conflict("already-cancelled", "Cancelled already"),
+            Rejection::TooManyTriggers => too_many("Too many triggers"),
+            Rejection::TooManyRuns => too_many("Too many runs").retry_after(PAUSE),
+        }
+    }
+}
+
+impl From<ScanError> for Refusal {
+    fn from(error: ScanError) -> Self {
+        let sentence = error.to_string();
+        match error {
+            ScanError::Unavailable(_) => Self::unavailable(sentence, PAUSE),
+            ScanError::Corrupt(_) | ScanError::Refused(_) => Self::internal(sentence),
+        }
+    }
+}
+
+impl Refusal {
+    /// A record that cannot be read.
+    pub(super) fn of_record(key: &str, why: &RecordError) -> Self {
+        Self::internal(format!("{key}: {why}"))
+    }
+}
+
+pub(super) async fn no_such_path(uri: Uri) -> Refusal {
+    let path: String = uri.path().chars().take(100).collect();
+    Refusal::not_found(format!("there is nothing at {path}: the API begins at /v1/triggers"))
+}
+
+pub(super) async fn no_such_method(method: Method, uri: Uri) -> Refusal {
+    let path: String = uri.path().chars().take(100).collect();
+    let detail = format!("{path} does not take {method}: see the header allow");
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    Refusal::new(status, "method-not-allowed", "Method not allowed", detail)
+}

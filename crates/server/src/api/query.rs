@@ -1,0 +1,132 @@
+//! Reading the query of a request: each parameter once, and none that nobody knows.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
+
+use axum::http::Uri;
+use engine::limits::{LIST_ROWS_DEFAULT, LIST_ROWS_MAX};
+
+use super::problem::Refusal;
+
+/// What stands behind the question mark.
+#[derive(Debug)]
+pub(super) struct Query(BTreeMap<String, String>);
+
+impl Query {
+    /// Reads it; `known` are the parameters that there are.
+    pub(super) fn of(uri: &Uri, known: &[&str]) -> Result<Self, Refusal> {
+        let mut query = BTreeMap::new();
+        for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let name = decoded(name);
+            if !known.contains(&name.as_str()) {
+                let why = match known {
+                    [] => "there are no parameters here".to_owned(),
+                    _ => format!("it is not known here; there are {}", known.join(", ")),
+                };
+                return Err(Refusal::parameter(&name, why));
+            }
+            if query.insert(name.clone(), decoded(value)).is_some() {
+                return Err(Refusal::parameter(&name, "it is given twice"));
+            }
+        }
+        Ok(Self(query))
+    }
+
+    /// A parameter as it stands.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// A parameter, read.
+    pub(super) fn get<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, Refusal> {
+        let read = |text: &str| {
+            text.parse().map_err(|why| Refusal::parameter(name, format!("{why}: {text:?}")))
+        };
+        self.text(name).map(read).transpose()
+    }
+
+    /// A whole number between 1 and `most`, or the usual one.
+    pub(super) fn number(&self, name: &str, usual: usize, most: usize) -> Result<usize, Refusal> {
+        let number = match self.text(name) {
+            Some(text) => text.parse().unwrap_or(0),
+            None => usual,
+        };
+        if (1..=most).contains(&number) {
+            return Ok(number);
+        }
+        Err(Refusal::parameter(name, format!("it is a whole number from 1 to {most}")))
+    }
+
+    /// How many rows a list has.
+    pub(super) fn rows(&self) -> Result<usize, Refusal> {
+        self.number("limit", LIST_ROWS_DEFAULT, LIST_ROWS_MAX)
+    }
+
+    /// One of a list of words.
+    pub(super) fn word<T: Copy>(
+        &self,
+        name: &str,
+        words: &[T],
+        spell: impl Fn(T) -> &'static str,
+    ) -> Result<Option<T>, Refusal> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        if let Some(word) = words.iter().find(|word| spell(**word) == text) {
+            return Ok(Some(*word));
+        }
+        let known: Vec<_> = words.iter().map(|word| spell(*word)).collect();
+        Err(Refusal::parameter(name, format!("it is one of {}", known.join(", "))))
+    }
+}
+
+/// A text without its percent signs and plus signs; what is no UTF-8 is replaced.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let mut ahead = rest.clone();
+        let digits = [ahead.next(), ahead.next()].map(|digit| digit.and_then(hex));
+        match (byte, digits) {
+            (b'%', [Some(high), Some(low)]) => {
+                bytes.push(high << 4 | low);
+                rest = ahead;
+            }
+            (b'+', _) => bytes.push(b' '),
+            _ => bytes.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(text: &str) -> Result<Query, Refusal> {
+        Query::of(&format!("/x?{text}").parse().unwrap(), &["limit", "name"])
+    }
+
+    #[test]
+    fn parameters_are_decoded_and_each_is_given_once() {
+        let read = query("name=a%2Fb+c%C3%A4%zz&limit=7&").unwrap();
+        assert_eq!(read.text("name"), Some("a/b cä%zz"));
+        assert_eq!(read.rows().ok(), Some(7));
+        assert!(query("limit=1&limit=2").is_err());
+        assert!(query("lmiit=1").is_err());
+    }
+
+    #[test]
+    fn rows_are_taken_up_to_the_limit_and_refused_one_past_it() {
+        let rows = |text: &str| query(text).unwrap().rows().ok();
+        assert_eq!(rows(""), Some(LIST_ROWS_DEFAULT));
+        assert_eq!(rows("limit=500"), Some(LIST_ROWS_MAX));
+        for bad in ["limit=501", "limit=0", "limit=-1", "limit=many", "limit="] {
+            assert_eq!(rows(bad), None, "{bad}");
+        }
+    }
+}

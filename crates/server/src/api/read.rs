@@ -1,0 +1,157 @@
+//! Reading triggers from the store.
+//!
+//! Everything that is told about triggers and runs comes from here and not from the node's memory, so every
+//! node answers alike, also while a shard has no owner.
+
+use engine::id::{ProjectId, ShardId, TriggerId, Unique};
+use engine::instant::Instant;
+use engine::record::{RecordError, decode};
+use engine::schedule::Schedule;
+use engine::shard::record::{
+    FORMAT, HeadRecord, MovedRecord, NameRecord, RunRecord, TriggerRecord, head_key, moved_key,
+    name_key, runs, trigger_key,
+};
+use engine::trigger::{Definition, Draft, check_name};
+use serde::de::DeserializeOwned;
+use store::claim::Head;
+use store::{Entry, Key, Range, Store};
+
+use super::problem::Refusal;
+
+/// A trigger as it is stored.
+pub(super) struct Stored {
+    /// What was written.
+    pub(super) record: TriggerRecord,
+    /// What has moved since.
+    pub(super) moved: MovedRecord,
+    /// What was written, taken apart.
+    pub(super) draft: Draft,
+    /// What it means.
+    pub(super) definition: Definition,
+}
+
+impl Stored {
+    pub(super) fn id(&self) -> TriggerId {
+        self.record.id
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.definition.name
+    }
+
+    pub(super) fn schedule(&self) -> &Schedule {
+        &self.definition.schedule
+    }
+
+    /// Every slot of this schedule at or before this is decided.
+    pub(super) fn cursor(&self) -> Instant {
+        self.moved.cursor.unwrap_or(self.record.since).max(self.record.since)
+    }
+}
+
+/// The trigger with this name or id.
+pub(super) async fn trigger(store: &Store, name: &str) -> Result<Stored, Refusal> {
+    let id = id_of(store, name).await?;
+    let found = match id {
+        Some(id) => trigger_by_id(store, id).await?,
+        None => None,
+    };
+    found.ok_or_else(|| no_trigger(name))
+}
+
+pub(super) fn no_trigger(name: &str) -> Refusal {
+    let name: String = name.chars().take(100).collect();
+    Refusal::not_found(format!("there is no trigger {name:?}: list them at /v1/triggers"))
+}
+
+/// Where a name or an id leads, whether or not there is something.
+pub(super) async fn id_of(store: &Store, name: &str) -> Result<Option<TriggerId>, Refusal> {
+    if let Ok(id) = name.parse::<TriggerId>() {
+        return Ok(Some(id).filter(|id| id.project == ProjectId::DEFAULT));
+    }
+    if check_name(name).is_err() {
+        return Ok(None);
+    }
+    let entry = store.get(&key(name_key(ProjectId::DEFAULT, name))).await?;
+    let record: Option<NameRecord> = entry.map(|entry| record(&entry)).transpose()?;
+    Ok(record.map(|record| record.id))
+}
+
+/// The trigger with this id, if there is one.
+pub(super) async fn trigger_by_id(store: &Store, id: TriggerId) -> Result<Option<Stored>, Refusal> {
+    let Some(entry) = store.get(&key(trigger_key(id.shard, id.unique))).await? else {
+        return Ok(None);
+    };
+    let record: TriggerRecord = self::record(&entry)?;
+    let moved = store.get(&key(moved_key(id.shard, id.unique))).await?;
+    let moved = moved.map(|entry| self::record(&entry)).transpose()?.unwrap_or_default();
+    let unreadable =
+        |why: String| Refusal::of_record(entry.key.as_str(), &RecordError::Malformed(why));
+    let draft: Draft =
+        serde_json::from_str(record.draft.get()).map_err(|why| unreadable(why.to_string()))?;
+    let definition = draft.build(Instant(0)).map_err(|faults| {
+        let why = faults.iter().map(|fault| format!("{}: {}", fault.pointer, fault.why));
+        unreadable(why.collect::<Vec<_>>().join("; "))
+    })?;
+    Ok(Some(Stored { record, moved, draft, definition }))
+}
+
+/// The mark and the open runs of a shard.
+pub(super) async fn head(store: &Store, shard: ShardId) -> Result<HeadRecord, Refusal> {
+    let Some(entry) = store.get(&key(head_key(shard))).await? else {
+        return Ok(HeadRecord::default());
+    };
+    let bad = |why: &RecordError| Refusal::of_record(entry.key.as_str(), why);
+    let head = Head::from_value(&entry.value).map_err(|why| bad(&why))?;
+    let Some(body) = head.body else { return Ok(HeadRecord::default()) };
+    serde_json::from_str(body.get()).map_err(|why| bad(&RecordError::Malformed(why.to_string())))
+}
+
+/// A page of runs of a shard that are not finished, with their sequence numbers.
+pub(super) struct Unfinished {
+    pub(super) runs: Vec<(u64, RunRecord)>,
+    /// The last sequence number that was looked at, if there are more.
+    pub(super) more_after: Option<u64>,
+}
+
+/// Unfinished runs of a shard, those of one trigger if it is named, after a sequence number.
+pub(super) async fn unfinished(
+    store: &Store,
+    shard: ShardId,
+    of: Option<Unique>,
+    after: Option<u64>,
+    limit: usize,
+) -> Result<Unfinished, Refusal> {
+    let range = Range::prefix(&runs(shard));
+    let range = match after {
+        Some(sequence) => range.after(&key(engine::shard::record::run_key(shard, sequence))),
+        None => range,
+    };
+    let page = store.scan(range, limit).await?;
+    let mut found = Vec::new();
+    let mut last = None;
+    for entry in &page.entries {
+        let digits = entry.key.as_str().rsplit('/').next().unwrap_or_default();
+        let sequence = digits.parse().map_err(|_| {
+            let why = RecordError::Malformed("its key ends in no number".to_owned());
+            Refusal::of_record(entry.key.as_str(), &why)
+        })?;
+        last = Some(sequence);
+        let run: RunRecord = record(entry)?;
+        if of.is_none_or(|trigger| trigger == run.trigger) {
+            found.push((sequence, run));
+        }
+    }
+    Ok(Unfinished { runs: found, more_after: page.next.and(last) })
+}
+
+/// What an entry says.
+pub(super) fn record<T: DeserializeOwned>(entry: &Entry) -> Result<T, Refusal> {
+    decode(entry.value.as_bytes(), FORMAT)
+        .map_err(|why| Refusal::of_record(entry.key.as_str(), &why))
+}
+
+/// A key of ours, which is always one.
+pub(super) fn key(text: String) -> Key {
+    Key::new(text).expect("numbers, and names that were checked")
+}

@@ -1,0 +1,171 @@
+//! `PUT /v1/triggers/{name}`: create or replace.
+//!
+//! What is written twice is written once: the same text again changes nothing. A revision in `if-match`
+//! keeps one person from undoing what another has just written.
+
+use std::time::Duration;
+
+use axum::extract::{Path, Request, State};
+use axum::http::header::{IF_MATCH, IF_NONE_MATCH};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use engine::id::{ProjectId, ShardId, TriggerId};
+use engine::instant::Instant;
+use engine::shard::command::{Command, Done, Rejection};
+use engine::trigger::{BadField, Draft};
+
+use super::body;
+use super::problem::Refusal;
+use super::query::Query;
+use super::read::{self, Stored};
+use super::trigger::{AUTHOR, answer, odd, raw, tell};
+use crate::desk::{CallError, Desk};
+
+/// How often it is decided anew when others make and delete the same name meanwhile.
+const REPLACES_MAX: usize = 3;
+
+pub(super) async fn replace(
+    State(desk): State<Desk>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, Refusal> {
+    Query::of(request.uri(), &[])?;
+    let conditions = Conditions::of(&headers)?;
+    let draft: Draft = body::read(request).await?;
+    for _ in 0..REPLACES_MAX {
+        let found = match read::id_of(desk.store(), &name).await? {
+            Some(id) => read::trigger_by_id(desk.store(), id).await?,
+            None => None,
+        };
+        let attempted = match found {
+            Some(stored) => replace_stored(&desk, &stored, draft.clone(), conditions).await,
+            None => create_named(&desk, &name, draft.clone(), conditions).await,
+        };
+        match attempted {
+            Ok(response) => return Ok(response),
+            Err(Attempted::Again) => {}
+            Err(Attempted::Refused(refusal)) => return Err(refusal),
+        }
+    }
+    let detail = format!("{name:?} is being made and deleted all the time: try again later");
+    Err(Refusal::unavailable(detail, Duration::from_secs(1)))
+}
+
+/// Why a replace came to nothing.
+enum Attempted {
+    /// What was read is not so any more.
+    Again,
+    Refused(Refusal),
+}
+
+impl<T: Into<Refusal>> From<T> for Attempted {
+    fn from(refusal: T) -> Self {
+        Self::Refused(refusal.into())
+    }
+}
+
+async fn create_named(
+    desk: &Desk,
+    name: &str,
+    mut draft: Draft,
+    conditions: Conditions,
+) -> Result<Response, Attempted> {
+    if name.parse::<TriggerId>().is_ok() {
+        return Err(read::no_trigger(name).into());
+    }
+    if conditions.if_match.is_some() {
+        return Err(
+            Refusal::precondition("there is no such trigger: create it without if-match").into()
+        );
+    }
+    check_same_name(&draft, name)?;
+    draft.name = Some(name.to_owned());
+    let definition = draft.build(desk.now()).map_err(Refusal::fields)?;
+    let shard = ShardId::of(ProjectId::DEFAULT, name, desk.shards());
+    let (definition, draft) = (Box::new(definition), raw(&draft));
+    let command = Command::Create { definition, draft, author: AUTHOR.to_owned() };
+    match desk.command(shard, command).await {
+        Ok(Done::Created(id)) => Ok(answer(desk, id, StatusCode::CREATED).await?),
+        Ok(other) => Err(odd(other).into()),
+        Err(CallError::Rejected(Rejection::NameTaken(_))) => Err(Attempted::Again),
+        Err(other) => Err(other.into()),
+    }
+}
+
+async fn replace_stored(
+    desk: &Desk,
+    stored: &Stored,
+    mut draft: Draft,
+    conditions: Conditions,
+) -> Result<Response, Attempted> {
+    if conditions.if_none_match {
+        return Err(Refusal::precondition("there is such a trigger already").into());
+    }
+    let revision = conditions.if_match;
+    if let Some(revision) = revision
+        && revision != stored.record.revision
+    {
+        return Err(Rejection::RevisionMoved { found: stored.record.revision }.into());
+    }
+    check_same_name(&draft, stored.name())?;
+    draft.name = Some(stored.name().to_owned());
+    if draft == stored.draft {
+        return Ok(tell(desk, stored, None, StatusCode::OK));
+    }
+    // A schedule that was good stays good, also when it is over.
+    let same = draft.schedule == stored.draft.schedule;
+    let now = if same { Instant(0) } else { desk.now() };
+    let definition = draft.build(now).map_err(Refusal::fields)?;
+    let id = stored.id();
+    let command = Command::Replace {
+        trigger: id.unique,
+        definition: Box::new(definition),
+        draft: raw(&draft),
+        author: AUTHOR.to_owned(),
+        revision,
+    };
+    match desk.command(id.shard, command).await {
+        Ok(Done::Replaced { .. } | Done::Unchanged) => Ok(answer(desk, id, StatusCode::OK).await?),
+        Ok(other) => Err(odd(other).into()),
+        Err(CallError::Rejected(Rejection::NoSuchTrigger)) => Err(Attempted::Again),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// A name is for good: where a trigger lives comes from it.
+fn check_same_name(draft: &Draft, name: &str) -> Result<(), Refusal> {
+    match &draft.name {
+        Some(given) if given != name => Err(Refusal::fields([BadField {
+            pointer: "/name".to_owned(),
+            why: format!("a trigger keeps its name, and this one is {name:?}: make a new one"),
+        }])),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// What the caller wants to be true.
+#[derive(Debug, Clone, Copy)]
+struct Conditions {
+    if_match: Option<u64>,
+    if_none_match: bool,
+}
+
+impl Conditions {
+    fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
+        let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
+        let revision = |tag: &str| tag.strip_prefix('"')?.strip_suffix('"')?.parse().ok();
+        let if_match = match text(IF_MATCH) {
+            None | Some("*") => None,
+            Some(tag) => Some(revision(tag).ok_or_else(|| {
+                Refusal::parameter("if-match", "it is one entity tag, like \"3\", with its quotes")
+            })?),
+        };
+        let if_none_match = match text(IF_NONE_MATCH) {
+            None => false,
+            Some("*") => true,
+            Some(_) => return Err(Refusal::parameter("if-none-match", "it is * or nothing")),
+        };
+        Ok(Self { if_match, if_none_match })
+    }
+}

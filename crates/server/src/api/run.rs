@@ -1,0 +1,165 @@
+//! One run: starting it, waiting for it, finding it.
+
+use std::time::Duration;
+
+use axum::extract::{Path, Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Json, Response};
+use client::run::{Run, Started};
+use engine::id::{ProjectId, RunId, ShardId, TriggerId, Unique};
+use engine::length;
+use engine::limits::{RUN_WAIT_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
+use engine::past::{Finished, Line};
+use engine::shard::command::{Command, Done};
+use engine::shard::record::past;
+
+use super::body;
+use super::convert::Source;
+use super::problem::Refusal;
+use super::query::Query;
+use super::read::{self, Stored};
+use super::segment::{Span, Walk};
+use super::trigger::{AUTHOR, odd};
+use crate::desk::Desk;
+
+/// Who waits for the end of a run looks by itself this often, should a hint be lost.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// How many of the latest batches are looked at for a run that is waited for.
+const WAIT_SEGMENTS_MAX: usize = 50;
+
+/// Pages of unfinished runs that are looked at for one run.
+const RUN_PAGES_MAX: usize = 10;
+
+pub(super) async fn start(
+    State(desk): State<Desk>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let query = Query::of(request.uri(), &["wait"])?;
+    let wait = query.text("wait").map(read_wait).transpose()?;
+    body::read_nothing(request).await?;
+    let stored = read::trigger(desk.store(), &name).await?;
+    let id = stored.id();
+    // Watching begins before the run does, so that its end cannot be missed.
+    let mut hints = desk.store().watch(&past(id.shard));
+    let command = Command::Run { trigger: id.unique, author: AUTHOR.to_owned() };
+    let run_id = match desk.command(id.shard, command).await? {
+        Done::Started(run_id) => run_id,
+        other => return Err(odd(other)),
+    };
+    let started = |run| Json(Started { id: run_id.to_string(), run });
+    let Some(wait) = wait else {
+        return Ok((StatusCode::ACCEPTED, started(None)).into_response());
+    };
+    let ended = async {
+        loop {
+            if let Some(run) = recently_ended(&desk, run_id, stored.name()).await? {
+                return Ok::<_, Refusal>(run);
+            }
+            // A hint, or a look at the clock, whichever comes first.
+            let _ = tokio::time::timeout(LOOK_AGAIN, hints.changed()).await;
+        }
+    };
+    if let Ok(run) = tokio::time::timeout(wait, ended).await {
+        return Ok((StatusCode::OK, started(Some(run?))).into_response());
+    }
+    let run = find(&desk, run_id).await?;
+    let is_over = run.as_ref().is_some_and(|run| run.state.is_end());
+    let status = if is_over { StatusCode::OK } else { StatusCode::ACCEPTED };
+    Ok((status, started(run)).into_response())
+}
+
+fn read_wait(text: &str) -> Result<Duration, Refusal> {
+    let bad = |why: String| Refusal::parameter("wait", why);
+    let wait = length::read(text).map_err(|why| bad(why.to_string()))?;
+    if wait > RUN_WAIT_MAX {
+        return Err(bad(format!("it is at most {RUN_WAIT_MAX:?}: ask for the run again later")));
+    }
+    Ok(wait)
+}
+
+async fn recently_ended(desk: &Desk, id: RunId, name: &str) -> Result<Option<Run>, Refusal> {
+    // The newest commits are never merged before they are this old.
+    let walk = Walk::recent(desk.store(), id.shard, WAIT_SEGMENTS_MAX);
+    let found = find_ended(desk, id, walk).await?;
+    Ok(found.map(|run| source(desk, id.shard).finished(&run, Some(name))))
+}
+
+/// The run, if the walk comes to it.
+async fn find_ended(
+    desk: &Desk,
+    id: RunId,
+    mut walk: Walk<'_>,
+) -> Result<Option<Finished>, Refusal> {
+    let source = source(desk, id.shard);
+    while let Some(batch) = walk.next().await? {
+        for (_, line) in batch.lines {
+            if let Line::Run(run) = line
+                && source.finished_id(&run) == id
+            {
+                return Ok(Some(run));
+            }
+        }
+    }
+    Ok(None)
+}
+
+pub(super) fn source(desk: &Desk, shard: ShardId) -> Source {
+    Source { shard, cluster: desk.cluster() }
+}
+
+pub(super) async fn show(
+    State(desk): State<Desk>,
+    Path(text): Path<String>,
+    uri: Uri,
+) -> Result<Json<Run>, Refusal> {
+    Query::of(&uri, &[])?;
+    let id: RunId =
+        text.parse().map_err(|why: engine::id::BadId| Refusal::not_found(why.to_string()))?;
+    let run = find(&desk, id).await?;
+    run.map(Json).ok_or_else(|| {
+        Refusal::not_found(format!("there is no run {id}, or it is too long ago to be found by its id alone: list its trigger's runs"))
+    })
+}
+
+/// A run, wherever it is. It moves from the head to a record to the past, so that is the order of looking.
+async fn find(desk: &Desk, id: RunId) -> Result<Option<Run>, Refusal> {
+    let (store, source) = (desk.store(), source(desk, id.shard));
+    let stored = stored(desk, id.shard, id.trigger).await?;
+    if let Some(stored) = &stored {
+        let head = read::head(store, id.shard).await?;
+        let mut open = head.open.iter().filter(|open| open.trigger == id.trigger);
+        let open = open.find(|open| source.open_id(**open, stored.record.generation) == id);
+        if let Some(open) = open {
+            return Ok(Some(source.open(*open, stored, desk.now())));
+        }
+    }
+    let mut after = None;
+    for _ in 0..RUN_PAGES_MAX {
+        let page =
+            read::unfinished(store, id.shard, Some(id.trigger), after, RUNS_READ_MAX).await?;
+        let mut runs = page.runs.iter();
+        let run = runs.find(|(sequence, run)| run.id(id.shard, *sequence, desk.cluster()) == id);
+        if let Some((sequence, run)) = run {
+            return Ok(Some(source.unfinished(*sequence, run)));
+        }
+        after = page.more_after;
+        if after.is_none() {
+            break;
+        }
+    }
+    let span = Span { trigger: id.trigger, from: id.slot, to: id.slot };
+    let walk = Walk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
+    let run = find_ended(desk, id, walk).await?;
+    Ok(run.map(|run| source.finished(&run, stored.as_ref().map(Stored::name))))
+}
+
+pub(super) async fn stored(
+    desk: &Desk,
+    shard: ShardId,
+    unique: Unique,
+) -> Result<Option<Stored>, Refusal> {
+    let id = TriggerId { shard, project: ProjectId::DEFAULT, unique };
+    read::trigger_by_id(desk.store(), id).await
+}

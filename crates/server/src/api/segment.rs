@@ -1,0 +1,302 @@
+//! Reading the past of a shard, newest first, a bounded number of batches at a time.
+//!
+//! What was written lately is in segments, with lines of all triggers; what is older is in pages, by bucket
+//! and day: [`engine::past::page`]. The past of one trigger is read in that order, segments first. Meanwhile
+//! segments may be merged into pages, and pages into others: what goes away ahead of the reader is written
+//! behind what it has yet to read before that, so nothing is missed, and what is met twice is told once.
+
+use std::collections::HashSet;
+
+use engine::id::{ShardId, Unique};
+use engine::instant::Instant;
+use engine::limits::PAGES_READ_MAX;
+use engine::past::page::{BadPageName, Bucket, Day, Identity, PageName, pages_of};
+use engine::past::{Line, Segment};
+use engine::record::RecordError;
+use engine::shard::record::past;
+use store::{Key, Range, Store};
+
+use super::problem::Refusal;
+use super::read::key;
+
+/// Segments that are asked for at once.
+const SEGMENTS_LEN: usize = 100;
+
+/// Pages that are asked for at once.
+const PAGES_LEN: usize = 10;
+
+/// How much later than another a line may say that it was written although it was written before: wall
+/// clocks are set back.
+const SLACK_MS: i64 = 600_000;
+
+/// Where a batch of the past is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Name {
+    /// In a segment: the last part of its key.
+    Segment(String),
+    /// In a page of a trigger's bucket.
+    Page(PageName),
+}
+
+/// A place in the past: in this batch, after so many lines of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    name: Name,
+    lines: usize,
+}
+
+impl Place {
+    /// As a part of a cursor.
+    pub(super) fn text(&self) -> String {
+        match &self.name {
+            Name::Segment(name) => format!("{name}.{}", self.lines),
+            Name::Page(name) => format!("{}.{}", name.to_string().replace('/', "-"), self.lines),
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (name, lines) = text.rsplit_once('.')?;
+        let lines = lines.parse().ok()?;
+        if name.contains('-') {
+            let name = name.replace('-', "/").parse().ok()?;
+            return Some(Self { name: Name::Page(name), lines });
+        }
+        let fits = name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+        fits.then(|| Self { name: Name::Segment(name.to_ascii_lowercase()), lines })
+    }
+}
+
+/// What of the past of a trigger is wanted: lines about slots from here to there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span {
+    pub(super) trigger: Unique,
+    pub(super) from: Instant,
+    pub(super) to: Instant,
+}
+
+/// What is being read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Segments,
+    Pages,
+}
+
+/// A walk through the past of a shard, newest first.
+pub(super) struct Walk<'a> {
+    store: &'a Store,
+    /// Whose lines are given; everybody's, and from segments only, without one.
+    span: Option<Span>,
+    stage: Stage,
+    rest: Option<Range>,
+    /// What is read when there is no segment left.
+    pages: Option<Range>,
+    /// Read and not given yet, the next one last.
+    waiting: Vec<(Name, Segment)>,
+    /// How many segments may still be read, or pages, once these are.
+    left: usize,
+    /// Where the last request ended.
+    from: Option<Place>,
+    /// When the oldest line that was read was written, until pages are; these are read to the end of a day.
+    oldest: Option<Instant>,
+    seen: HashSet<Identity>,
+}
+
+/// A batch of the walk.
+pub(super) struct Batch {
+    name: Name,
+    /// How many lines it has, also those that are not given.
+    len: usize,
+    /// Its lines, newest first, each with how many of the batch are done after it.
+    pub(super) lines: Vec<(usize, Line)>,
+}
+
+impl Batch {
+    /// After so many of its lines.
+    pub(super) fn after(&self, lines: usize) -> Place {
+        Place { name: self.name.clone(), lines }
+    }
+
+    /// After all of its lines.
+    pub(super) fn end(&self) -> Place {
+        self.after(self.len)
+    }
+}
+
+impl<'a> Walk<'a> {
+    /// Through the newest segments of a shard, at most so many.
+    pub(super) fn recent(store: &'a Store, shard: ShardId, most: usize) -> Self {
+        Self {
+            store,
+            span: None,
+            stage: Stage::Segments,
+            rest: Some(Range::prefix(&past(shard))),
+            pages: None,
+            waiting: Vec::new(),
+            left: most,
+            from: None,
+            oldest: None,
+            seen: HashSet::new(),
+        }
+    }
+
+    /// Through the past of a trigger, from the newest batch on or from a place; at most so many
+    /// segments, and then a bounded number of pages.
+    pub(super) fn of(
+        store: &'a Store,
+        shard: ShardId,
+        span: Span,
+        from: Option<&Place>,
+        most: usize,
+    ) -> Self {
+        let prefix = pages_of(shard, Bucket::of(span.trigger));
+        let first_day = Day::of(Instant(span.from.0.saturating_sub(SLACK_MS)));
+        // '0' follows '/': the end of a day, and of the segments.
+        let pages_end = key(format!("{prefix}{first_day}0"));
+        let mut pages = Range::between(&key(format!("{prefix}{}/", Day::of(span.to))), &pages_end);
+        let mut walk = Self::recent(store, shard, most);
+        match from.map(|place| &place.name) {
+            Some(Name::Segment(name)) => {
+                let at = key(format!("{}{name}", past(shard)));
+                walk.rest = Some(Range::between(&at, &key(format!("shard/{shard}/past0"))));
+            }
+            Some(Name::Page(name)) => {
+                walk.rest = None;
+                pages = Range::between(&key(format!("{prefix}{name}")), &pages_end);
+            }
+            None => {}
+        }
+        walk.from = from.cloned();
+        walk.span = Some(span);
+        walk.pages = Some(pages);
+        walk
+    }
+
+    /// The next batch; none at the end of the past, or of what may be read: see [`Walk::is_cut`].
+    pub(super) async fn next(&mut self) -> Result<Option<Batch>, Refusal> {
+        if self.waiting.is_empty() {
+            self.fill().await?;
+        }
+        let Some((name, segment)) = self.waiting.pop() else { return Ok(None) };
+        self.left -= 1;
+        let mut lines = segment.lines;
+        match &name {
+            Name::Segment(_) => {
+                lines.reverse();
+                self.look_at_time(&lines);
+            }
+            Name::Page(name) => self.oldest = Some(name.day.end()),
+        }
+        let len = lines.len();
+        // The batch that the last request ended in may be gone; then all of the next one is new.
+        let skip = self.from.take().filter(|from| from.name == name).map_or(0, |from| from.lines);
+        let mut lines: Vec<_> = lines
+            .into_iter()
+            .enumerate()
+            .map(|(index, line)| (index + 1, line))
+            .skip(skip)
+            .collect();
+        let (span, seen) = (self.span, &mut self.seen);
+        lines.retain(|(_, line)| {
+            span.is_none_or(|span| span.trigger == line.trigger()) && seen.insert(line.identity())
+        });
+        Ok(Some(Batch { name, len, lines }))
+    }
+
+    /// Leaves the segments when they are from before anything that is wanted.
+    fn look_at_time(&mut self, lines: &[Line]) {
+        let oldest = lines.iter().map(Line::written).min();
+        self.oldest = [self.oldest, oldest].into_iter().flatten().min();
+        let newest = lines.iter().map(Line::written).max();
+        if let (Some(span), Some(newest)) = (self.span, newest)
+            && newest.0 < span.from.0.saturating_sub(SLACK_MS)
+        {
+            self.waiting.clear();
+            self.rest = None;
+        }
+    }
+
+    /// Whether the walk ended because it had read enough, and not because there is no more.
+    pub(super) fn is_cut(&self) -> bool {
+        self.left == 0 && self.rest.is_some()
+    }
+
+    /// Up to which instant slots may have lines that were not read, if the walk was cut.
+    pub(super) fn unread_to(&self) -> Option<Instant> {
+        let slack = |oldest: Instant| Instant(oldest.0.saturating_add(SLACK_MS));
+        self.is_cut().then(|| self.oldest.map_or(Instant::LAST, slack))
+    }
+
+    async fn fill(&mut self) -> Result<(), Refusal> {
+        while self.waiting.is_empty() {
+            if self.rest.is_none() {
+                // Not before the last segment is read, so that what is merged meanwhile is found here.
+                let Some(pages) = self.pages.take() else { return Ok(()) };
+                (self.stage, self.rest, self.left) = (Stage::Pages, Some(pages), PAGES_READ_MAX);
+            }
+            if self.left == 0 {
+                return Ok(());
+            }
+            let Some(range) = self.rest.take() else { return Ok(()) };
+            let most = match self.stage {
+                Stage::Segments => SEGMENTS_LEN,
+                Stage::Pages => PAGES_LEN,
+            };
+            let page = self.store.scan(range, most.min(self.left)).await?;
+            self.rest = page.next;
+            for entry in page.entries.into_iter().rev() {
+                let bad = |why: &RecordError| Refusal::of_record(entry.key.as_str(), why);
+                let segment =
+                    Segment::from_bytes(entry.value.as_bytes()).map_err(|why| bad(&why))?;
+                let name = self.name(&entry.key).map_err(|why| bad(&why))?;
+                self.waiting.push((name, segment));
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&self, key: &Key) -> Result<Name, RecordError> {
+        let parts: Vec<&str> = key.as_str().split('/').collect();
+        match (self.stage, &parts[..]) {
+            (Stage::Segments, [.., name]) => Ok(Name::Segment((*name).to_owned())),
+            (Stage::Pages, [.., day, name]) => {
+                let name = format!("{day}/{name}").parse();
+                name.map(Name::Page)
+                    .map_err(|why: BadPageName| RecordError::Malformed(why.to_string()))
+            }
+            (Stage::Segments | Stage::Pages, _) => {
+                Err(RecordError::Malformed("its key is too short".to_owned()))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_comes_back_as_it_was_and_rubbish_does_not() {
+        let name = Name::Segment("fffffffffffffffe".to_owned());
+        let segment = Place { name, lines: 12 };
+        let day = Day::of(Instant(1_800_000_000_000));
+        let page = PageName { day, round: 1_000, turn: 7, part: 2 };
+        let page = Place { name: Name::Page(page), lines: 3 };
+        assert_eq!(page.text(), "9979166-fffffffffffffc17.0000000000000007.00002.3");
+        for place in [segment, page] {
+            assert_eq!(Place::parse(&place.text()), Some(place));
+        }
+        for bad in [
+            "",
+            ".",
+            "fffffffffffffffe",
+            "fffffffffffffffe.x",
+            "../../head.1",
+            "zz.1",
+            "9979166-fffffffffffffc17.0000000000000007.00002.x",
+            "9979166-fffffffffffffc17.0000000000000007.00002",
+            "9979166-../../head.1",
+        ] {
+            assert_eq!(Place::parse(bad), None, "{bad}");
+        }
+    }
+}

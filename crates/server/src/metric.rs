@@ -1,0 +1,175 @@
+//! What there is to measure, as Prometheus reads it. Base units, and never an id as a label.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use engine::past::{End, Line, Reason};
+use engine::shard::Census;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// How slots ended.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SlotLabels {
+    state: &'static str,
+    reason: &'static str,
+}
+
+/// What triggers there are.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TriggerLabels {
+    state: &'static str,
+}
+
+/// All of it.
+pub struct Metrics {
+    registry: Registry,
+    lateness: Histogram,
+    slots: Family<SlotLabels, Counter>,
+    triggers: Family<TriggerLabels, Gauge>,
+    in_flight: Gauge,
+    waiting: Gauge,
+    commit_seconds: Histogram,
+    commit_bytes: Histogram,
+    fires: Counter<u64, AtomicU64>,
+}
+
+impl Metrics {
+    /// Nothing measured yet.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("watchbell");
+        let lateness = Histogram::new(exponential_buckets(0.001, 2.0, 18));
+        let commit_seconds = Histogram::new(exponential_buckets(0.000_25, 2.0, 16));
+        let commit_bytes = Histogram::new(exponential_buckets(256.0, 4.0, 10));
+        let metrics = Self {
+            lateness: lateness.clone(),
+            slots: Family::default(),
+            triggers: Family::default(),
+            in_flight: Gauge::default(),
+            waiting: Gauge::default(),
+            commit_seconds: commit_seconds.clone(),
+            commit_bytes: commit_bytes.clone(),
+            fires: Counter::default(),
+            registry: Registry::default(),
+        };
+        registry.register_with_unit(
+            "lateness",
+            "How late first attempts left",
+            Unit::Seconds,
+            lateness,
+        );
+        registry.register(
+            "slots",
+            "Slots and runs that ended, by state and reason",
+            metrics.slots.clone(),
+        );
+        registry.register("triggers", "Triggers, by state", metrics.triggers.clone());
+        registry.register("attempts_in_flight", "Attempts under way", metrics.in_flight.clone());
+        registry.register(
+            "attempts_waiting",
+            "Attempts that wait for their host",
+            metrics.waiting.clone(),
+        );
+        registry.register_with_unit(
+            "commit_duration",
+            "How long commits took",
+            Unit::Seconds,
+            commit_seconds,
+        );
+        registry.register_with_unit(
+            "commit_size",
+            "How large commits were",
+            Unit::Bytes,
+            commit_bytes,
+        );
+        registry.register("fires", "First attempts that left", metrics.fires.clone());
+        Self { registry, ..metrics }
+    }
+
+    /// A first attempt left, so late.
+    pub(crate) fn late(&self, millis: i64) {
+        self.fires.inc();
+        let millis = u32::try_from(millis.max(0)).unwrap_or(u32::MAX);
+        self.lateness.observe(f64::from(millis) / 1_000.0);
+    }
+
+    /// A commit was done.
+    pub(crate) fn commit(&self, took: Duration, bytes: usize) {
+        self.commit_seconds.observe(took.as_secs_f64());
+        self.commit_bytes.observe(f64::from(u32::try_from(bytes).unwrap_or(u32::MAX)));
+    }
+
+    /// So many attempts are under way, and so many wait.
+    pub(crate) fn in_flight(&self, in_flight: usize, waiting: usize) {
+        self.in_flight.set(i64::try_from(in_flight).unwrap_or(i64::MAX));
+        self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+
+    /// Something is past.
+    pub(crate) fn line(&self, line: &Line) {
+        let (labels, count) = match line {
+            Line::Run(run) => (SlotLabels { state: end(run.end), reason: "" }, 1),
+            Line::Skip(skip) => {
+                (SlotLabels { state: "skipped", reason: reason(skip.reason) }, skip.count)
+            }
+        };
+        self.slots.get_or_create(&labels).inc_by(count);
+    }
+
+    /// There are these triggers.
+    pub(crate) fn triggers(&self, shards: impl Iterator<Item = Census>) {
+        let mut all = Census::default();
+        for census in shards {
+            all.add(census);
+        }
+        for (state, count) in [
+            ("scheduled", all.scheduled),
+            ("paused", all.paused),
+            ("cancelled", all.cancelled),
+            ("idle", all.idle),
+        ] {
+            let gauge = self.triggers.get_or_create(&TriggerLabels { state });
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// As Prometheus reads it.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn end(end: End) -> &'static str {
+    match end {
+        End::Succeeded => "succeeded",
+        End::Failed => "failed",
+        End::Dead => "dead",
+        End::Cancelled => "cancelled",
+        End::Expired => "expired",
+        End::Unknown => "unknown",
+    }
+}
+
+fn reason(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Paused => "paused",
+        Reason::Overlap => "overlap",
+        Reason::Misfire => "misfire",
+        Reason::Cap => "cap",
+        Reason::Limit => "limit",
+        Reason::Superseded => "superseded",
+    }
+}

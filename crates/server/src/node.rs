@@ -1,0 +1,281 @@
+//! The node: a session, the shards that it owns, and the threads that serve them.
+//!
+//! ```text
+//! Desk ─calls─▶ core ─orders─▶ committer ─▶ store
+//!                │  ◀─written──┘
+//!                └─calls─▶ dispatcher ─▶ receivers
+//!                   ◀─results─┘
+//! historian: merges the past into pages, through the desk
+//! ```
+//!
+//! A node opens a session, claims every shard, reads each one and hands it to the core, which is a thread
+//! of its own: nothing that a request or a slow store does keeps it from its clocks. The session is
+//! renewed only while the core has moved lately, so a node that is stuck loses its work instead of keeping
+//! it. Stopping is ordered: nothing new fires, what is under way ends or is written down as being so, all
+//! that was decided is written, and then the session is closed, which frees everything at once.
+
+mod cluster;
+mod committer;
+mod core;
+mod historian;
+mod load;
+mod log;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use engine::id::ShardId;
+use engine::instant::Instant;
+use engine::lease::Ttl;
+use engine::shard::record::head_key;
+use engine::shard::{Now, Room};
+use store::claim::Claim;
+use store::election::{Defeat, Election, Holding, Mode};
+use store::machine::Machine;
+use store::session::{self, BadNodeId, NodeId, Session, SessionError, bury_local};
+use store::{CommitError, Limits, ScanError, Store};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+pub use cluster::Cluster;
+pub use historian::Pace;
+pub use load::ReadError;
+
+use self::committer::Committer;
+use self::core::{Core, Lines, Owned};
+use self::historian::Historian;
+use crate::desk::{Desk, Face, Facts, Firing};
+use crate::metric::Metrics;
+use crate::webhook::{self, Cidr, Dispatcher};
+
+/// How a node works.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Who it is.
+    pub id: String,
+    /// Where others reach it.
+    pub url: Option<String>,
+    /// How long it may act after a renewal of its session.
+    pub ttl: Duration,
+    /// Ranges that webhooks may call although they are not public.
+    pub webhook_allow: Vec<Cidr>,
+    /// A PEM file with further issuers that webhooks trust.
+    pub webhook_ca: Option<std::path::PathBuf>,
+    /// When the past is merged into pages.
+    pub history: Pace,
+}
+
+/// Why a node does not start. Each sentence says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Give it another id.
+    #[error(transparent)]
+    Id(#[from] BadNodeId),
+    /// Look at the session.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// Have a person look.
+    #[error("the store is damaged: {0}")]
+    Corrupt(String),
+    /// Try again.
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    /// Look at the store.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// Have a person look, or upgrade.
+    #[error("shard {shard} cannot be read: {why}")]
+    Read {
+        /// Which.
+        shard: ShardId,
+        /// Why.
+        why: ReadError,
+    },
+    /// A shard was not to be had.
+    #[error("shard {shard} was not to be had: {why}")]
+    Claim {
+        /// Which.
+        shard: ShardId,
+        /// Why.
+        why: Defeat,
+    },
+    /// Look at the file, or allow more threads.
+    #[error(transparent)]
+    Webhooks(#[from] webhook::StartError),
+    /// Allow this process more threads.
+    #[error("cannot start a thread: {0}; raise this process's limit of threads")]
+    Thread(#[from] io::Error),
+}
+
+/// A node that runs.
+pub struct Node {
+    session: Session,
+    stop: watch::Sender<bool>,
+    core: JoinHandle<()>,
+    tasks: JoinSet<()>,
+}
+
+impl Node {
+    /// Starts a node on a store: it fires from here on. The desk is the door to it.
+    pub async fn start(
+        store: Store,
+        machine: Arc<dyn Machine>,
+        config: &Config,
+    ) -> Result<(Self, Desk), StartError> {
+        bury_local(&store).await?;
+        let cluster = Cluster::found(&store, &*machine).await?;
+        let about = session::Node {
+            id: NodeId::new(config.id.clone())?,
+            ttl: Ttl::new(config.ttl).map_err(|why| StartError::Corrupt(why.to_string()))?,
+            url: config.url.clone(),
+            roles: vec!["api".to_owned(), "schedule".to_owned()],
+        };
+        let (session, mut keeper) = Session::open(&store, &machine, &about).await?;
+        let pulse = Pulse::new(&machine, config.ttl);
+        let mut tasks = JoinSet::new();
+        let alive = pulse.clone();
+        tasks.spawn(async move {
+            let end = keeper.run(move || alive.beats()).await;
+            tracing::debug!(?end, "the session has ended");
+        });
+
+        let (shards, holdings) = claim_all(&session, cluster, &pulse).await?;
+        let metrics = Arc::new(Metrics::new());
+        let (results_in, results) = mpsc::unbounded_channel();
+        let dispatcher = Dispatcher::start(&webhooks(config, &session), &machine, &results_in)?;
+        let (calls_in, calls) = mpsc::channel(1_024);
+        let (orders, orders_out) = mpsc::unbounded_channel();
+        let (written_in, written) = mpsc::unbounded_channel();
+        let (stop_in, stop) = watch::channel(false);
+        let (face, face_out) = watch::channel(Face { firing: Firing::Going, is_ready: true });
+        let committer = Committer { holdings, machine: Arc::clone(&machine) };
+        tasks.spawn(async move {
+            committer.run(orders_out, written_in).await;
+        });
+        let lines = Lines { calls, results, orders, written, face, stop };
+        let room = room(store.limits());
+        let core = Core::new(
+            Arc::clone(&machine),
+            shards,
+            dispatcher,
+            lines,
+            room,
+            Arc::clone(&metrics),
+            pulse.last,
+        );
+        let core = spawn_core(core)?;
+        let facts = Facts {
+            store,
+            machine: Arc::clone(&machine),
+            shards: cluster.shards,
+            cluster: cluster.id,
+            metrics: Box::new(move || metrics.text()),
+        };
+        let desk = Desk::new(facts, calls_in, face_out);
+        tasks.spawn(Historian::new(desk.clone(), &machine, config.history).run());
+        Ok((Self { session, stop: stop_in, core, tasks }, desk))
+    }
+
+    /// Waits until the session has ended, which is the end of this node.
+    pub async fn ended(&self) {
+        self.session.ended().await;
+    }
+
+    /// Stops in order, within five seconds.
+    pub async fn stop(mut self) {
+        let _ = self.stop.send(true);
+        let core = self.core;
+        let _ = tokio::task::spawn_blocking(move || core.join()).await;
+        self.session.close().await;
+        self.tasks.shutdown().await;
+    }
+}
+
+/// The core's thread, with a runtime of its own.
+fn spawn_core(core: Core) -> io::Result<JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    std::thread::Builder::new().name("core".to_owned()).spawn(move || runtime.block_on(core.run()))
+}
+
+fn webhooks(config: &Config, session: &Session) -> webhook::Config {
+    let session = session.clone();
+    webhook::Config {
+        allow: config.webhook_allow.clone(),
+        extra_ca: config.webhook_ca.clone(),
+        ..webhook::Config::new(Arc::new(move || !session.valid_for().is_zero()))
+    }
+}
+
+/// What of a store's limits a shard may use for one batch.
+fn room(limits: Limits) -> Room {
+    let Limits { writes, commit_bytes, value_bytes } = limits;
+    Room { writes, bytes: commit_bytes, value_bytes }
+}
+
+/// Claims and reads every shard.
+async fn claim_all(
+    session: &Session,
+    cluster: Cluster,
+    pulse: &Pulse,
+) -> Result<(BTreeMap<ShardId, Owned>, HashMap<ShardId, Holding>), StartError> {
+    let mut shards = BTreeMap::new();
+    let mut holdings = HashMap::new();
+    for number in 0..cluster.shards {
+        let shard = ShardId(number);
+        pulse.beat();
+        let claim = Claim::new(head_key(shard)).expect("a short key");
+        let mut election = Election::new(session, claim, Mode::Automatic);
+        let holding = election.campaign().await.map_err(|why| StartError::Claim { shard, why })?;
+        let body = holding.head().body.as_deref();
+        let loading = load::load(session.store(), shard, cluster.id, body)
+            .await
+            .map_err(|why| StartError::Read { shard, why })?;
+        let now = now(&**session.machine());
+        let loaded = loading.finish(now);
+        tracing::debug!(%shard, triggers = loaded.len(), unfinished = loaded.unfinished(), "took a shard");
+        let (right, number) = (holding.right.clone(), holding.head().number);
+        shards.insert(shard, Owned { shard: loaded, right, number, wake: Some(Instant::FIRST) });
+        holdings.insert(shard, holding);
+    }
+    Ok((shards, holdings))
+}
+
+fn now(machine: &dyn Machine) -> Now {
+    let wall = Instant(i64::try_from(machine.wall_us() / 1_000).unwrap_or(i64::MAX));
+    let steady = u64::try_from(machine.reading().boot.as_millis()).unwrap_or(u64::MAX);
+    Now { wall, steady, random: machine.random() }
+}
+
+/// Whether the node has moved lately.
+#[derive(Clone)]
+struct Pulse {
+    machine: Arc<dyn Machine>,
+    /// Steady milliseconds.
+    last: Arc<AtomicU64>,
+    patience: Duration,
+}
+
+impl Pulse {
+    fn new(machine: &Arc<dyn Machine>, ttl: Duration) -> Self {
+        let pulse = Self {
+            machine: Arc::clone(machine),
+            last: Arc::new(AtomicU64::new(0)),
+            patience: ttl / 2,
+        };
+        pulse.beat();
+        pulse
+    }
+
+    fn beat(&self) {
+        self.last.store(now(&*self.machine).steady, Ordering::Relaxed);
+    }
+
+    fn beats(&self) -> bool {
+        let silent = now(&*self.machine).steady.saturating_sub(self.last.load(Ordering::Relaxed));
+        Duration::from_millis(silent) < self.patience
+    }
+}

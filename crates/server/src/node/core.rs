@@ -1,0 +1,527 @@
+//! The core: one thread that owns the shards of this node and moves bytes between them and the world.
+//!
+//! It decides nothing. It tells shards what happened and what time it is, hands what they want written to
+//! the committer and what shall leave to the dispatcher, and sleeps until the next of these.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use engine::id::ShardId;
+use engine::instant::Instant;
+use engine::jump::{Jump, WallWatch};
+use engine::limits::{MARK_AHEAD_MS_MAX, MISSED_AFTER_MS, RESPONSE_KEPT_BYTES_MAX};
+use engine::past::Attempt;
+use engine::shard::command::Done;
+use engine::shard::{Departure, Now, Report, Room, Shard, Ticket};
+use store::Pending;
+use store::election::Right;
+use store::machine::Machine;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::committer::{Order, Written};
+use super::log;
+use crate::desk::{Call, CallError, Face, Firing};
+use crate::metric::Metrics;
+use crate::webhook::{self, Dispatcher, Finished};
+
+/// Commits that nobody waits for are at least this far apart.
+const PACE: Duration = Duration::from_millis(40);
+
+/// The core looks around at least this often, so that its session sees that it lives.
+const SLEEP_MAX: Duration = Duration::from_millis(400);
+
+/// How long what is under way may take when this node stops, and what is decided to be written after that.
+const FLIGHT_END: Duration = Duration::from_millis(3_500);
+const STOP_END: Duration = Duration::from_millis(4_500);
+
+/// Calls and answers that are taken in one go before shards have their turn.
+const TAKEN_MAX: usize = 1_024;
+
+/// Attempts under way and waiting above which runs that must not be in doubt wait in the store.
+const BUSY: usize = 4_096;
+
+/// A shard that is ours.
+pub(super) struct Owned {
+    pub(super) shard: Shard,
+    pub(super) right: Right,
+    /// The number of the last commit of its chain.
+    pub(super) number: u64,
+    /// When it is to be looked at again.
+    pub(super) wake: Option<Instant>,
+}
+
+/// What the core is connected to.
+pub(super) struct Lines {
+    pub(super) calls: mpsc::Receiver<Call>,
+    pub(super) results: mpsc::UnboundedReceiver<Finished>,
+    pub(super) orders: mpsc::UnboundedSender<Order>,
+    pub(super) written: mpsc::UnboundedReceiver<Written>,
+    pub(super) face: watch::Sender<Face>,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+/// What the core wakes up for.
+enum Event {
+    Written(Written),
+    Result(Finished),
+    Call(Call),
+    Stop,
+    Time,
+}
+
+impl Lines {
+    /// Waits for the next thing to happen; for calls and the word to stop only while it is open.
+    async fn next(&mut self, sleeping: Pending<'static, ()>, is_open: bool) -> Event {
+        tokio::select! {
+            biased;
+            Some(written) = self.written.recv() => Event::Written(written),
+            Some(result) = self.results.recv() => Event::Result(result),
+            call = self.calls.recv(), if is_open => call.map_or(Event::Stop, Event::Call),
+            _ = self.stop.wait_for(|stop| *stop), if is_open => Event::Stop,
+            () = sleeping => Event::Time,
+        }
+    }
+}
+
+pub(super) struct Core {
+    pub(super) machine: Arc<dyn Machine>,
+    pub(super) shards: BTreeMap<ShardId, Owned>,
+    pub(super) dispatcher: Dispatcher,
+    pub(super) lines: Lines,
+    pub(super) room: Room,
+    pub(super) metrics: Arc<Metrics>,
+    /// When it last did something, in steady milliseconds: see [`super::Pulse`].
+    pub(super) pulse: Arc<AtomicU64>,
+    wall: WallWatch,
+    tickets: HashMap<Ticket, (ShardId, oneshot::Sender<Result<Done, CallError>>)>,
+    last_ticket: u64,
+    /// Steady time of the last order that is not written yet.
+    ordered: Option<u64>,
+    last_order: u64,
+    last_look: u64,
+    /// Why nothing fires: what was fired before lies in the future.
+    is_ahead: bool,
+    stopping: Option<Stopping>,
+    /// More is under way than runs that must not be in doubt may join.
+    is_busy: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Stopping {
+    since: u64,
+    is_abandoned: bool,
+}
+
+impl Core {
+    pub(super) fn new(
+        machine: Arc<dyn Machine>,
+        shards: BTreeMap<ShardId, Owned>,
+        dispatcher: Dispatcher,
+        lines: Lines,
+        room: Room,
+        metrics: Arc<Metrics>,
+        pulse: Arc<AtomicU64>,
+    ) -> Self {
+        let wall = Instant(i64::try_from(machine.wall_us() / 1_000).unwrap_or(i64::MAX));
+        let steady = machine.reading().boot;
+        let millis = u64::try_from(steady.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            wall: WallWatch::new(wall, steady),
+            tickets: HashMap::new(),
+            last_ticket: 0,
+            ordered: None,
+            last_order: 0,
+            last_look: millis,
+            is_ahead: false,
+            stopping: None,
+            is_busy: false,
+            machine,
+            shards,
+            dispatcher,
+            lines,
+            room,
+            metrics,
+            pulse,
+        }
+    }
+
+    /// Runs until it is told to stop and has done so in order.
+    pub(super) async fn run(mut self) {
+        let now = self.now();
+        self.is_ahead = self.shards.values().any(|owned| owned.shard.is_ahead_of_clock(now));
+        self.show(now);
+        loop {
+            let now = self.look();
+            self.turn(now);
+            if self.is_over(now) {
+                break;
+            }
+            self.order(now);
+            let sleeping = self.machine.sleep(self.sleep(now));
+            match self.lines.next(sleeping, self.stopping.is_none()).await {
+                Event::Written(written) => self.written(written),
+                Event::Result(result) => self.results(result),
+                Event::Call(call) => self.calls(call),
+                Event::Stop => self.stop(),
+                Event::Time => {}
+            }
+        }
+        self.dispatcher.stop();
+    }
+
+    fn now(&self) -> Now {
+        let wall = Instant(i64::try_from(self.machine.wall_us() / 1_000).unwrap_or(i64::MAX));
+        let steady = u64::try_from(self.machine.reading().boot.as_millis()).unwrap_or(u64::MAX);
+        Now { wall, steady, random: self.machine.random() }
+    }
+
+    /// The same moment, with another number that nobody can guess.
+    fn reroll(&self, now: Now) -> Now {
+        Now { random: self.machine.random(), ..now }
+    }
+
+    /// What time it is. Looks whether the clock was set, and whether this process was away: whatever is done
+    /// with the time that a clock shows is done after that. As long as nobody has confirmed a jump, time goes
+    /// on from where it was before it: what people ask for meanwhile is not dated by a clock that may be wrong.
+    fn look(&mut self) -> Now {
+        let mut now = self.now();
+        self.pulse.store(now.steady, Ordering::Relaxed);
+        let away = now.steady.saturating_sub(self.last_look);
+        self.last_look = now.steady;
+        let jump = self.wall.look(now.wall, Duration::from_millis(now.steady));
+        now.wall = Instant(now.wall.0 - self.wall.unconfirmed().unwrap_or(0));
+        let was_away = away > MISSED_AFTER_MS.unsigned_abs() + 500;
+        match jump {
+            Jump::None if !was_away => return now,
+            Jump::None => tracing::warn!(away_ms = away, "this process did not run for a while"),
+            Jump::Forward(by) => tracing::warn!(by_ms = by, "the wall clock was set forward"),
+            Jump::Back(by) => tracing::warn!(by_ms = by, "the wall clock was set back"),
+        }
+        for owned in self.shards.values_mut() {
+            owned.wake = Some(now.wall);
+            owned.shard.awake(now);
+            if matches!(jump, Jump::Back(by) if by > MARK_AHEAD_MS_MAX)
+                && owned.shard.is_ahead_of_clock(now)
+            {
+                owned.shard.set_back(now);
+            }
+        }
+        self.show(now);
+        now
+    }
+
+    /// Why nothing fires, if nothing does.
+    fn held(&self) -> Option<String> {
+        if let Some(by) = self.wall.unconfirmed() {
+            let by = Duration::from_millis(by.unsigned_abs());
+            return Some(format!("the wall clock was set forward by {by:?}"));
+        }
+        self.is_ahead
+            .then(|| "what was fired before lies in the future by this machine's clock".to_owned())
+    }
+
+    /// Shows the world whether this node fires.
+    fn show(&mut self, now: Now) {
+        let why = self.held();
+        for owned in self.shards.values_mut() {
+            owned.shard.set_held(why.is_some());
+        }
+        let firing = match why {
+            None => Firing::Going,
+            Some(why) => {
+                tracing::error!(%why, "firing is held: check the clock, then watchbell scheduler confirm-time");
+                Firing::Held { since: now.wall, why }
+            }
+        };
+        let is_ready = self.stopping.is_none();
+        self.lines.face.send_if_modified(|face| {
+            let news = Face { firing, is_ready };
+            let is_news = match (&face.firing, &news.firing) {
+                (Firing::Held { why, .. }, Firing::Held { why: now, .. }) => why != now,
+                (was, is) => was != is,
+            } || face.is_ready != news.is_ready;
+            if is_news {
+                *face = news;
+            }
+            is_news
+        });
+    }
+
+    /// Gives every shard its turn that has something to do.
+    fn turn(&mut self, now: Now) {
+        let is_busy = self.dispatcher.in_flight() + self.dispatcher.waiting() > BUSY;
+        let is_held = self.held().is_some();
+        let has_room_again = self.is_busy && !is_busy;
+        self.is_busy = is_busy;
+        let mut leaving = Vec::new();
+        for (id, owned) in &mut self.shards {
+            if has_room_again {
+                owned.wake = Some(now.wall);
+            }
+            if owned.wake.is_none_or(|wake| wake > now.wall) {
+                continue;
+            }
+            owned.shard.set_busy(is_busy);
+            owned.shard.step(now);
+            owned.wake = owned.shard.next_wake(now);
+            if is_held {
+                continue;
+            }
+            let Some(permit) = owned.right.permit() else {
+                // The session has lapsed, and may be renewed any moment.
+                owned.wake = Some(Instant(now.wall.0 + 50));
+                continue;
+            };
+            owned.shard.depart(now, &mut leaving);
+            owned.wake = owned.shard.next_wake(now);
+            for departure in leaving.drain(..) {
+                send(&self.dispatcher, &self.metrics, *id, permit.token.0, departure, now);
+            }
+        }
+        self.metrics.in_flight(self.dispatcher.in_flight(), self.dispatcher.waiting());
+    }
+
+    /// Hands what is to be written to the committer, if it is idle and it is time.
+    fn order(&mut self, now: Now) {
+        if self.ordered.is_some() {
+            return;
+        }
+        let is_asked = self.shards.values().any(|owned| owned.shard.is_asked());
+        let by = self.shards.values().filter_map(|owned| owned.shard.commit_by()).min();
+        let is_time = by.is_some_and(|by| by <= now.wall) && now.steady >= self.next_order();
+        if !is_asked && !is_time && self.stopping.is_none() {
+            return;
+        }
+        let mut order = Order::new();
+        for (id, owned) in &mut self.shards {
+            if let Some(batch) = owned.shard.take_batch(owned.number + 1, self.room) {
+                owned.number += 1;
+                order.push((*id, batch));
+            }
+        }
+        if !order.is_empty() && self.lines.orders.send(order).is_ok() {
+            self.ordered = Some(now.steady);
+            self.last_order = now.steady;
+        }
+    }
+
+    fn next_order(&self) -> u64 {
+        self.last_order + u64::try_from(PACE.as_millis()).expect("short")
+    }
+
+    fn sleep(&self, now: Now) -> Duration {
+        let mut wakes: Vec<Instant> = self.shards.values().filter_map(|owned| owned.wake).collect();
+        if self.ordered.is_none() {
+            let pace = Duration::from_millis(self.next_order().saturating_sub(now.steady));
+            let by = self.shards.values().filter_map(|owned| owned.shard.commit_by()).min();
+            wakes.extend(by.map(|by| by.max(now.wall.after(pace))));
+        }
+        let wake = wakes.into_iter().min().unwrap_or(Instant::LAST);
+        let wait = u64::try_from(wake.0.saturating_sub(now.wall.0)).unwrap_or(0);
+        Duration::from_millis(wait).min(SLEEP_MAX)
+    }
+
+    fn written(&mut self, written: Written) {
+        let now = self.look();
+        self.ordered = None;
+        self.metrics.commit(written.took, written.bytes);
+        for id in written.done {
+            let Some(owned) = self.shards.get_mut(&id) else { continue };
+            let done = owned.shard.committed(now);
+            owned.wake = Some(now.wall);
+            for key in done.aborts {
+                self.dispatcher.cancel(global(id, key));
+            }
+            for (ticket, done) in done.replies {
+                if let Some((_, reply)) = self.tickets.remove(&ticket) {
+                    let _ = reply.send(Ok(done));
+                }
+            }
+            for line in &done.past {
+                log::line(id, line);
+                self.metrics.line(line);
+            }
+        }
+        for id in written.lost {
+            tracing::error!(shard = %id, "the shard is not ours any more");
+            self.shards.remove(&id);
+            // Nobody will ever know here; whoever waits is told so by the dropped reply.
+            self.tickets.retain(|_, (shard, _)| *shard != id);
+        }
+        self.metrics.triggers(self.shards.values().map(|owned| owned.shard.census()));
+    }
+
+    fn results(&mut self, first: Finished) {
+        let now = self.look();
+        self.result(first, now);
+        for _ in 1..TAKEN_MAX {
+            let Ok(result) = self.lines.results.try_recv() else { return };
+            self.result(result, now);
+        }
+    }
+
+    fn result(&mut self, result: Finished, now: Now) {
+        let now = self.reroll(now);
+        let (id, key) = local(result.key);
+        if let Some(owned) = self.shards.get_mut(&id) {
+            owned.shard.finished(report(key, result), now);
+            owned.wake = Some(now.wall);
+        }
+    }
+
+    fn calls(&mut self, first: Call) {
+        let now = self.look();
+        self.call(first, now);
+        for _ in 1..TAKEN_MAX {
+            let Ok(call) = self.lines.calls.try_recv() else { return };
+            self.call(call, now);
+        }
+    }
+
+    fn call(&mut self, call: Call, now: Now) {
+        let now = self.reroll(now);
+        match call {
+            Call::ConfirmTime { reply } => {
+                self.wall.confirm();
+                self.is_ahead = false;
+                let now = self.now();
+                for owned in self.shards.values_mut() {
+                    owned.wake = Some(now.wall);
+                    owned.shard.awake(now);
+                    if owned.shard.is_ahead_of_clock(now) {
+                        owned.shard.set_back(now);
+                    }
+                }
+                tracing::info!("the time was confirmed: firing goes on");
+                self.show(now);
+                let _ = reply.send(Ok(()));
+            }
+            Call::Command { shard, command, reply } => {
+                let Some(owned) = self.shards.get_mut(&shard) else {
+                    let retry_after = Duration::from_secs(1);
+                    let _ = reply.send(Err(CallError::NoOwner { retry_after }));
+                    return;
+                };
+                self.last_ticket += 1;
+                let ticket = Ticket(self.last_ticket);
+                // What is due is due before the command.
+                owned.shard.step(now);
+                match owned.shard.command(command, ticket, now) {
+                    Ok(()) => {
+                        self.tickets.insert(ticket, (shard, reply));
+                    }
+                    Err(why) => {
+                        let _ = reply.send(Err(why.into()));
+                    }
+                }
+                owned.wake = Some(now.wall);
+            }
+            Call::Rewrite { shard, puts, reply } => {
+                let Some(owned) = self.shards.get_mut(&shard) else {
+                    let retry_after = Duration::from_secs(1);
+                    let _ = reply.send(Err(CallError::NoOwner { retry_after }));
+                    return;
+                };
+                self.last_ticket += 1;
+                let ticket = Ticket(self.last_ticket);
+                owned.shard.rewrite(puts, ticket, now);
+                self.tickets.insert(ticket, (shard, reply));
+            }
+        }
+    }
+
+    /// Begins to stop: nothing new is decided, and what has not left goes back.
+    fn stop(&mut self) {
+        let now = self.look();
+        tracing::info!("stopping");
+        self.stopping = Some(Stopping { since: now.steady, is_abandoned: false });
+        self.lines.calls.close();
+        while let Ok(call) = self.lines.calls.try_recv() {
+            match call {
+                Call::Command { reply, .. } | Call::Rewrite { reply, .. } => {
+                    drop(reply.send(Err(CallError::Stopping)));
+                }
+                Call::ConfirmTime { reply } => drop(reply.send(Err(CallError::Stopping))),
+            }
+        }
+        for owned in self.shards.values_mut() {
+            owned.shard.stop(now);
+            owned.wake = Some(now.wall);
+        }
+        self.show(now);
+    }
+
+    /// Whether everything is written and nothing is under way, or there is no more time to wait.
+    fn is_over(&mut self, now: Now) -> bool {
+        let Some(stopping) = &mut self.stopping else { return false };
+        let passed = Duration::from_millis(now.steady.saturating_sub(stopping.since));
+        let in_flight: usize = self.shards.values().map(|owned| owned.shard.in_flight()).sum();
+        if (in_flight == 0 || passed >= FLIGHT_END) && !stopping.is_abandoned {
+            stopping.is_abandoned = true;
+            if in_flight > 0 {
+                tracing::warn!(
+                    in_flight,
+                    "stopping while webhooks are under way: they will be sent again"
+                );
+            }
+            for owned in self.shards.values_mut() {
+                owned.shard.abandon(now);
+            }
+        }
+        let is_settled = self.shards.values().all(|owned| owned.shard.is_settled());
+        (stopping.is_abandoned && is_settled && self.ordered.is_none()) || passed >= STOP_END
+    }
+}
+
+/// A key of a shard, for a dispatcher that serves all of them.
+fn global(shard: ShardId, key: u64) -> u64 {
+    u64::from(shard.0) << 48 | key
+}
+
+fn local(key: u64) -> (ShardId, u64) {
+    (ShardId(u16::try_from(key >> 48).expect("16 bits")), key & ((1 << 48) - 1))
+}
+
+fn send(
+    dispatcher: &Dispatcher,
+    metrics: &Metrics,
+    shard: ShardId,
+    token: u64,
+    departure: Departure,
+    now: Now,
+) {
+    if departure.attempt == 1 {
+        metrics.late(now.wall.0.saturating_sub(departure.leaves.0));
+    }
+    log::departure(shard, &departure);
+    dispatcher.send(webhook::Call {
+        key: global(shard, departure.key),
+        run: departure.run.to_string().into(),
+        attempt: departure.attempt,
+        scheduled: departure.slot,
+        token,
+        form: departure.form,
+        path: departure.path,
+        body: departure.body.map(|body| body.into_boxed_bytes().into_vec().into()),
+    });
+}
+
+fn report(key: u64, result: Finished) -> Report {
+    let is_good = result.response.as_ref().is_some_and(|response| response.status / 100 == 2);
+    let kept = if is_good { RESPONSE_KEPT_BYTES_MAX } else { usize::MAX };
+    let text =
+        result.response.as_ref().filter(|response| !response.body.is_empty()).map(|response| {
+            let body = &response.body[..response.body.len().min(kept)];
+            String::from_utf8_lossy(body).into_owned()
+        });
+    let attempt = Attempt {
+        at: result.started,
+        ms: u32::try_from(result.latency.as_millis()).unwrap_or(u32::MAX),
+        status: result.response.map(|response| response.status),
+        error: result.error,
+        response: text,
+    };
+    Report { key, outcome: result.outcome, attempt }
+}

@@ -1,0 +1,377 @@
+//! The historian: merges segments of the past into pages, and many small pages into few.
+//!
+//! It works in the background, on one shard at a time and in small pieces, each through the shard's owner
+//! and each awaited before the next. What it writes and in which order is decided by
+//! [`engine::past::page`]; here it is read, sent, and sent again another day if something went wrong. What
+//! it remembers between two looks only saves reading: a node that starts anew finds it out again.
+//!
+//! The newest commits are left alone, so that what just happened is found where it was written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::id::ShardId;
+use engine::instant::Instant;
+use engine::limits::HISTORY_PAGE_BYTES_MAX;
+use engine::past::page::{self, Bucket, Day, PageName, Plan};
+use engine::past::{Line, Segment};
+use engine::shard::record::{head_key, past_key, past_number};
+use store::claim::Head;
+use store::machine::Machine;
+use store::{Entry, Key, Range, ScanError, Store};
+
+use crate::desk::{CallError, Desk};
+
+/// When the past is merged, and how much of it at a time.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// How long it rests between two looks at all shards.
+    pub look: Duration,
+    /// Segments of so many of the newest commits are left alone.
+    pub keep: u64,
+    /// It merges when so many commits wait,
+    pub round_min: u64,
+    /// or the oldest of them is this old; it looks for such ones as rarely.
+    pub age_max: Duration,
+    /// Commits that are merged at a time.
+    pub round_max: u64,
+    /// Bytes that are merged at a time, unless one segment has more.
+    pub round_bytes_max: usize,
+    /// Small pages that a bucket may have of a day that is not over.
+    pub small_max: usize,
+    /// How long after its end a day is over: what was due late in it has been had then.
+    pub day_over: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            look: Duration::from_secs(5),
+            keep: 256,
+            round_min: 256,
+            age_max: Duration::from_secs(3_600),
+            round_max: 1_000,
+            round_bytes_max: 8 * 1024 * 1024,
+            small_max: 16,
+            day_over: Duration::from_secs(3_600),
+        }
+    }
+}
+
+/// Rounds of a shard in a row before others have their turn.
+const ROUNDS_MAX: usize = 4;
+
+/// Compactions of a shard in a row before others have their turn.
+const COMPACTIONS_MAX: usize = 8;
+
+/// Pages that are compacted at a time.
+const SOURCES_MAX: usize = 64;
+
+/// Bytes of pages that are compacted at a time.
+const SOURCE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Pages that a look at what a predecessor left reads at a time.
+const LAP_LEN: usize = 64;
+
+/// The rest between two shards.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Why a shard was left.
+enum Left {
+    /// It is not ours any more, or this node stops.
+    Lost,
+    /// What it is about could not be read; another time, perhaps.
+    Unread(String),
+}
+
+impl From<CallError> for Left {
+    fn from(_: CallError) -> Self {
+        Self::Lost
+    }
+}
+
+impl From<ScanError> for Left {
+    fn from(why: ScanError) -> Self {
+        Self::Unread(why.to_string())
+    }
+}
+
+/// Where a page is, but for its shard.
+type Place = (Bucket, Day);
+
+/// What is known about a shard's past.
+struct Notes {
+    /// Up to this commit everything is merged.
+    floor: Option<u64>,
+    /// When it was last looked for segments that are old, by the steady clock.
+    aged: Duration,
+    /// Pages that are less than half full.
+    small: BTreeMap<Place, BTreeSet<PageName>>,
+    /// What has not been looked at since this node started, and where that look is.
+    lap: Option<Range>,
+    lap_at: Option<Place>,
+}
+
+pub(super) struct Historian {
+    desk: Desk,
+    machine: Arc<dyn Machine>,
+    pace: Pace,
+    page_bytes: usize,
+    shards: BTreeMap<ShardId, Notes>,
+}
+
+impl Historian {
+    pub(super) fn new(desk: Desk, machine: &Arc<dyn Machine>, pace: Pace) -> Self {
+        let page_bytes = HISTORY_PAGE_BYTES_MAX.min(desk.store().limits().value_bytes);
+        let aged = machine.reading().boot;
+        let blank = |shard| Notes {
+            floor: None,
+            aged,
+            small: BTreeMap::new(),
+            lap: Some(Range::prefix(&page::pages(shard))),
+            lap_at: None,
+        };
+        let shards = (0..desk.shards()).map(ShardId).map(|shard| (shard, blank(shard))).collect();
+        Self { desk, machine: Arc::clone(machine), pace, page_bytes, shards }
+    }
+
+    /// Works until there is no shard left.
+    pub(super) async fn run(mut self) {
+        while !self.shards.is_empty() {
+            self.machine.sleep(self.pace.look).await;
+            let ids: Vec<ShardId> = self.shards.keys().copied().collect();
+            for shard in ids {
+                self.machine.sleep(PAUSE.min(self.pace.look)).await;
+                let Some(mut notes) = self.shards.remove(&shard) else { continue };
+                match self.visit(shard, &mut notes).await {
+                    Ok(()) => {
+                        self.shards.insert(shard, notes);
+                    }
+                    Err(Left::Lost) => tracing::debug!(%shard, "the past is left to others"),
+                    Err(Left::Unread(why)) => {
+                        tracing::warn!(%shard, %why, "the past is not merged now: trying again");
+                        self.shards.insert(shard, notes);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn visit(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
+        for _ in 0..ROUNDS_MAX {
+            if !self.merge(shard, notes).await? {
+                break;
+            }
+        }
+        self.lap(shard, notes).await?;
+        for _ in 0..COMPACTIONS_MAX {
+            if !self.compact(shard, notes).await? {
+                break;
+            }
+        }
+        let now = self.desk.now();
+        let lap_at = notes.lap_at;
+        notes.small.retain(|place, names| {
+            names.len() > 1 || !self.is_over(place.1, now) || Some(*place) == lap_at
+        });
+        Ok(())
+    }
+
+    /// Merges the oldest segments, if it is worth while. Tells whether there may be more.
+    async fn merge(&self, shard: ShardId, notes: &mut Notes) -> Result<bool, Left> {
+        let store = self.desk.store();
+        let top = number(store, shard).await?.saturating_sub(self.pace.keep);
+        let floor = match notes.floor {
+            Some(floor) => floor.min(top),
+            None => floor(store, shard, top).await?,
+        };
+        notes.floor = Some(floor);
+        let steady = self.machine.reading().boot;
+        let is_many = top - floor >= self.pace.round_min;
+        if top == floor || !is_many && steady.saturating_sub(notes.aged) < self.pace.age_max {
+            return Ok(false);
+        }
+        let (segments, end) = self.segments(shard, floor, top).await?;
+        if !is_many {
+            notes.aged = steady;
+            let old = self.desk.now().before(self.pace.age_max);
+            let oldest = segments.iter().flat_map(|(_, segment)| &segment.lines);
+            if oldest.map(Line::written).min().is_none_or(|oldest| oldest > old) {
+                return Ok(false);
+            }
+        }
+        let plan = page::merge(shard, segments, self.page_bytes);
+        let (pages, spent) = (plan.pages.len(), plan.spent.len());
+        self.carry_out(shard, notes, plan).await?;
+        if spent > 0 {
+            tracing::debug!(%shard, segments = spent, pages, "merged segments of the past");
+        }
+        notes.floor = Some(end);
+        Ok(end < top)
+    }
+
+    /// The oldest segments of the commits after one and up to another, as many as are merged at a time, and
+    /// up to which commit these are all.
+    async fn segments(
+        &self,
+        shard: ShardId,
+        floor: u64,
+        top: u64,
+    ) -> Result<(Vec<(u64, Segment)>, u64), Left> {
+        let mut end = top.min(floor + self.pace.round_max);
+        loop {
+            let read = self.read(shard, floor, end).await?;
+            if let Some(segments) = read {
+                return Ok((segments, end));
+            }
+            end = floor + (end - floor).div_ceil(2);
+        }
+    }
+
+    /// The segments of the commits after one and up to another; nothing, if they are too many bytes.
+    async fn read(
+        &self,
+        shard: ShardId,
+        floor: u64,
+        end: u64,
+    ) -> Result<Option<Vec<(u64, Segment)>>, Left> {
+        let (newest, behind) = (key(past_key(shard, end)), key(past_key(shard, floor)));
+        let mut rest = Some(Range::between(&newest, &behind));
+        let (mut segments, mut bytes) = (Vec::new(), 0);
+        while let Some(range) = rest {
+            let page = self.desk.store().scan(range, engine::limits::PAGE_ENTRIES_MAX).await?;
+            rest = page.next;
+            for entry in page.entries {
+                bytes += entry.value.len();
+                if bytes > self.pace.round_bytes_max && end - floor > 1 {
+                    return Ok(None);
+                }
+                let number = past_number(shard, entry.key.as_str());
+                if let (Some(number), Some(segment)) = (number, decoded(&entry)) {
+                    segments.push((number, segment));
+                }
+            }
+        }
+        Ok(Some(segments))
+    }
+
+    /// Looks at some of the pages that were there before this node.
+    async fn lap(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
+        let Some(range) = notes.lap.clone() else { return Ok(()) };
+        let page = self.desk.store().scan(range, LAP_LEN).await?;
+        for entry in &page.entries {
+            if let Some((bucket, name)) = page::read_key(shard, entry.key.as_str()) {
+                notes.lap_at = Some((bucket, name.day));
+                self.remember(notes, bucket, name, entry.value.len());
+            }
+        }
+        notes.lap = page.next;
+        if notes.lap.is_none() {
+            notes.lap_at = None;
+        }
+        Ok(())
+    }
+
+    /// Makes few pages of many small ones, if there is a day that needs it. Tells whether there was.
+    async fn compact(&self, shard: ShardId, notes: &mut Notes) -> Result<bool, Left> {
+        let now = self.desk.now();
+        let due = notes.small.iter().find(|((_, day), names)| {
+            names.len() > self.pace.small_max || names.len() > 1 && self.is_over(*day, now)
+        });
+        let Some((&place, names)) = due else { return Ok(false) };
+        let bucket = place.0;
+        let names: Vec<PageName> = names.iter().copied().take(SOURCES_MAX).collect();
+        let (mut sources, mut bytes) = (Vec::new(), 0);
+        let mut looked_at = Vec::new();
+        for name in names {
+            if bytes >= SOURCE_BYTES_MAX {
+                break;
+            }
+            looked_at.push(name);
+            let entry = self.desk.store().get(&key(name.key(shard, bucket))).await?;
+            let Some(entry) = entry else { continue };
+            bytes += entry.value.len();
+            sources.extend(decoded(&entry).map(|page| (name, page)));
+        }
+        // Read after the last compaction was written, so it has moved since.
+        let turn = number(self.desk.store(), shard).await?;
+        let plan = page::compact(shard, bucket, turn, sources, self.page_bytes);
+        if let Some(names) = notes.small.get_mut(&place) {
+            // Those that do not get fewer are left as they are.
+            names.retain(|name| !looked_at.contains(name));
+        }
+        if let Some(plan) = plan {
+            let (pages, spent) = (plan.pages.len(), plan.spent.len());
+            self.carry_out(shard, notes, plan).await?;
+            tracing::debug!(%shard, from = spent, to = pages, "compacted pages of the past");
+        }
+        Ok(true)
+    }
+
+    /// Writes a plan, piece by piece, each when the one before is durable.
+    async fn carry_out(&self, shard: ShardId, notes: &mut Notes, plan: Plan) -> Result<(), Left> {
+        let made: Vec<_> =
+            plan.pages.iter().map(|(key, bytes)| (key.clone(), bytes.len())).collect();
+        for piece in plan.pieces() {
+            self.desk.rewrite(shard, piece).await?;
+        }
+        for (key, bytes) in made {
+            if let Some((bucket, name)) = page::read_key(shard, &key) {
+                self.remember(notes, bucket, name, bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers a page, if it is a small one.
+    fn remember(&self, notes: &mut Notes, bucket: Bucket, name: PageName, bytes: usize) {
+        if bytes < self.page_bytes / 2 {
+            notes.small.entry((bucket, name.day)).or_default().insert(name);
+        }
+    }
+
+    fn is_over(&self, day: Day, now: Instant) -> bool {
+        day.end().after(self.pace.day_over) < now
+    }
+}
+
+/// How many commits the chain of a shard has.
+async fn number(store: &Store, shard: ShardId) -> Result<u64, Left> {
+    let Some(entry) = store.get(&key(head_key(shard))).await? else { return Ok(0) };
+    let head = Head::from_value(&entry.value);
+    head.map(|head| head.number).map_err(|why| Left::Unread(format!("its head: {why}")))
+}
+
+/// The last commit up to which there is no segment, looked for by halves.
+async fn floor(store: &Store, shard: ShardId, top: u64) -> Result<u64, Left> {
+    // '0' follows '/': the end of the prefix.
+    let end = key(format!("shard/{shard}/past0"));
+    let (mut none, mut some) = (0, top);
+    let mut at = top;
+    loop {
+        let range = Range::between(&key(past_key(shard, at)), &end);
+        if !store.scan(range, 1).await?.entries.is_empty() {
+            some = at;
+        } else if at == top {
+            return Ok(top);
+        } else {
+            none = at;
+        }
+        if some - none <= 1 {
+            return Ok(none);
+        }
+        at = none + (some - none) / 2;
+    }
+}
+
+/// What an entry says. One that cannot be read stays where it is, for a person to look at.
+fn decoded(entry: &Entry) -> Option<Segment> {
+    Segment::from_bytes(entry.value.as_bytes())
+        .inspect_err(|why| tracing::warn!(key = %entry.key, %why, "it is left as it is"))
+        .ok()
+}
+
+fn key(text: String) -> Key {
+    Key::new(text).expect("our keys are short and printable")
+}

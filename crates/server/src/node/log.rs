@@ -1,0 +1,35 @@
+//! One line for each change of a run, with its ids.
+
+use engine::id::ShardId;
+use engine::past::{End, Line};
+use engine::shard::Departure;
+
+/// An attempt leaves.
+pub(super) fn departure(shard: ShardId, departure: &Departure) {
+    tracing::debug!(
+        run = %departure.run, attempt = departure.attempt, %shard, slot = %departure.slot,
+        host = %departure.form.host, "an attempt leaves"
+    );
+}
+
+/// Something is past.
+pub(super) fn line(shard: ShardId, line: &Line) {
+    match line {
+        Line::Run(run) if run.end == End::Succeeded => tracing::debug!(
+            trigger = %run.trigger, slot = %run.slot, %shard, attempt = run.attempt, "a run succeeded"
+        ),
+        Line::Run(run) => {
+            let last = run.attempts.last();
+            tracing::info!(
+                trigger = %run.trigger, slot = %run.slot, %shard, attempt = run.attempt, end = ?run.end,
+                status = last.and_then(|attempt| attempt.status),
+                error = last.and_then(|attempt| attempt.error.as_deref()),
+                "a run ended"
+            );
+        }
+        Line::Skip(skip) => tracing::info!(
+            trigger = %skip.trigger, from = %skip.from, to = %skip.to, count = skip.count, %shard,
+            reason = ?skip.reason, "slots were skipped"
+        ),
+    }
+}

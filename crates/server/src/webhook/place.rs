@@ -1,0 +1,335 @@
+//! A place: a task that makes attempts, one after the other.
+//!
+//! A task, a clock and a table of headers cost more to make than the rest of an attempt on a rested
+//! connection. So a place keeps them. The sender lays a job into a place that is free, and finds its end,
+//! together with those of others, when it comes round.
+//!
+//! A place ends in the middle of an attempt only if that is cancelled or panics; another one takes its number.
+//! The sender and its places share a thread, and a place whose task was told to end runs no further. So if
+//! what has ended is taken before a place is told to end, the call that it ends is the one that was meant.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use hyper::header::HeaderMap;
+use store::Pending;
+use store::machine::Machine;
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+
+use super::Call;
+use super::attempt::{Ended, Stage, attempt};
+use super::connection::Connection;
+use super::dial::Dialer;
+use super::name::Name;
+
+/// Headers that a table has room for when it is kept. Larger ones are given up, or receivers would decide how
+/// much memory a place takes.
+const HEADERS_KEPT_MAX: usize = 48;
+
+/// What a place is given to do.
+pub(super) struct Job {
+    pub(super) call: Call,
+    /// A connection that rests, if there is one.
+    pub(super) rested: Option<Connection>,
+    pub(super) name: Arc<Name>,
+}
+
+/// What a place keeps from one attempt to the next.
+pub(super) struct Tools {
+    pub(super) clock: Clock,
+    pub(super) headers: HeaderMap,
+}
+
+impl Tools {
+    /// Keeps a table for the next request.
+    pub(super) fn keep(headers: &mut HeaderMap, mut used: HeaderMap) {
+        if used.capacity() <= HEADERS_KEPT_MAX {
+            used.clear();
+            *headers = used;
+        }
+    }
+}
+
+/// A clock that is started for each attempt.
+///
+/// Most attempts end long before their time is up. So the alarm of an earlier one stays set, and is set anew
+/// only when it rings, or would ring too late.
+pub(super) struct Clock {
+    machine: Arc<dyn Machine>,
+    over_at: Duration,
+    alarm: Option<(Duration, Pending<'static, ()>)>,
+}
+
+impl Clock {
+    fn new(machine: Arc<dyn Machine>) -> Self {
+        Self { machine, over_at: Duration::ZERO, alarm: None }
+    }
+
+    pub(super) fn start(&mut self, length: Duration) {
+        self.over_at = self.machine.reading().raw + length;
+    }
+
+    /// Waits until the time is over.
+    pub(super) async fn over(&mut self) {
+        loop {
+            let now = self.machine.reading().raw;
+            if self.over_at <= now {
+                return;
+            }
+            match &mut self.alarm {
+                Some((rings_at, alarm)) if now < *rings_at && *rings_at <= self.over_at => {
+                    alarm.await;
+                    self.alarm = None;
+                }
+                _ => {
+                    let alarm = self.machine.sleep(self.over_at.saturating_sub(now));
+                    self.alarm = Some((self.over_at, alarm));
+                }
+            }
+        }
+    }
+}
+
+/// The places of a sender. `F` is what it remembers of an attempt under way.
+pub(super) struct Places<F> {
+    places: Vec<Place<F>>,
+    free: Vec<usize>,
+    ends: Arc<Ends>,
+    /// Places that have ended themselves, and were not taken yet.
+    broken: Vec<(Id, JoinError)>,
+    tasks: JoinSet<()>,
+    dialer: Arc<Dialer>,
+}
+
+struct Place<F> {
+    desk: Arc<Desk>,
+    abort: AbortHandle,
+    flight: Option<F>,
+}
+
+/// What a place and the sender share.
+struct Desk {
+    job: Mutex<Option<Job>>,
+    news: Notify,
+    stage: Stage,
+}
+
+/// Ends of attempts, with the numbers of their places.
+#[derive(Default)]
+struct Ends {
+    list: Mutex<Vec<(usize, Ended)>>,
+    news: Notify,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("nothing panics while it holds this")
+}
+
+impl<F> Places<F> {
+    pub(super) fn new(dialer: Arc<Dialer>) -> Self {
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+            ends: Arc::default(),
+            broken: Vec::new(),
+            tasks: JoinSet::new(),
+            dialer,
+        }
+    }
+
+    /// Attempts under way.
+    pub(super) fn in_flight(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Starts an attempt. The sender bounds how many there are.
+    pub(super) fn start(&mut self, job: Job, flight: F) {
+        let number = self.free.pop().unwrap_or_else(|| {
+            let place = self.open(self.places.len());
+            self.places.push(place);
+            self.places.len() - 1
+        });
+        let place = &mut self.places[number];
+        place.flight = Some(flight);
+        // Here and not when it is taken up: until then it can be cancelled.
+        place.desk.stage.begin();
+        *lock(&place.desk.job) = Some(job);
+        place.desk.news.notify_one();
+    }
+
+    fn open(&mut self, number: usize) -> Place<F> {
+        let desk =
+            Arc::new(Desk { job: Mutex::default(), news: Notify::new(), stage: Stage::new() });
+        let serving =
+            serve(number, Arc::clone(&desk), Arc::clone(&self.ends), Arc::clone(&self.dialer));
+        let abort = self.tasks.spawn(serving);
+        Place { desk, abort, flight: None }
+    }
+
+    /// Waits until something has ended that can be taken.
+    pub(super) async fn wait(&mut self) {
+        tokio::select! {
+            biased;
+            () = self.ends.news.notified() => (),
+            Some(joined) = self.tasks.join_next_with_id() => self.note(joined),
+        }
+    }
+
+    fn note(&mut self, joined: Result<(Id, ()), JoinError>) {
+        let why = joined.expect_err("a place serves for ever");
+        self.broken.push((why.id(), why));
+    }
+
+    /// Takes what has ended.
+    pub(super) fn take(&mut self, taken: &mut Vec<(F, Result<Ended, Broken>)>) {
+        for (number, ended) in lock(&self.ends.list).drain(..) {
+            let flight = self.places[number].flight.take();
+            taken.push((flight.expect("an attempt is under way until it has ended"), Ok(ended)));
+            self.free.push(number);
+        }
+        while let Some(joined) = self.tasks.try_join_next_with_id() {
+            self.note(joined);
+        }
+        for (id, why) in std::mem::take(&mut self.broken) {
+            let number = self.places.iter().position(|place| place.abort.id() == id);
+            let number = number.expect("a place keeps its number until it was taken");
+            let anew = self.open(number);
+            let place = std::mem::replace(&mut self.places[number], anew);
+            let flight = place.flight.expect("a place is told to end while it has an attempt");
+            taken.push((flight, Err(Broken { why, desk: place.desk })));
+            self.free.push(number);
+        }
+    }
+
+    /// Ends the attempt that this is true of. What has ended by itself was taken before.
+    pub(super) fn abort(&self, is_meant: impl Fn(&F) -> bool) -> bool {
+        let mut places = self.places.iter();
+        let found = places.find(|place| place.flight.as_ref().is_some_and(&is_meant));
+        if let Some(place) = found {
+            place.abort.abort();
+        }
+        found.is_some()
+    }
+
+    /// Ends all attempts. What has ended by itself was taken before.
+    pub(super) async fn stop(mut self, taken: &mut Vec<(F, Result<Ended, Broken>)>) {
+        self.tasks.abort_all();
+        let mut broken = std::mem::take(&mut self.broken);
+        while let Some(joined) = self.tasks.join_next_with_id().await {
+            let why = joined.expect_err("a place serves for ever");
+            broken.push((why.id(), why));
+        }
+        for (id, why) in broken {
+            let place = self.places.iter_mut().find(|place| place.abort.id() == id);
+            let Some(place) = place else { continue };
+            if let Some(flight) = place.flight.take() {
+                taken.push((flight, Err(Broken { why, desk: Arc::clone(&place.desk) })));
+            }
+        }
+    }
+}
+
+/// How an attempt ended that did not come to its own end.
+pub(super) struct Broken {
+    pub(super) why: JoinError,
+    desk: Arc<Desk>,
+}
+
+impl Broken {
+    /// How far it had come.
+    pub(super) fn stage(&self) -> &Stage {
+        &self.desk.stage
+    }
+}
+
+async fn serve(number: usize, desk: Arc<Desk>, ends: Arc<Ends>, dialer: Arc<Dialer>) {
+    let clock = Clock::new(Arc::clone(&dialer.machine));
+    let mut tools = Tools { clock, headers: HeaderMap::new() };
+    loop {
+        desk.news.notified().await;
+        let job = lock(&desk.job).take();
+        let Some(job) = job else { continue };
+        let ended = attempt(job, &desk.stage, &dialer, &mut tools).await;
+        lock(&ends.list).push((number, ended));
+        ends.news.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+    use std::task::Poll;
+
+    use engine::lease::Reading;
+
+    use super::*;
+
+    /// Time passes when it is let, and then at once up to the next alarm.
+    #[derive(Default)]
+    struct Sleepy {
+        passes: Arc<AtomicBool>,
+        second: Arc<AtomicU64>,
+        alarms: AtomicUsize,
+    }
+
+    impl Machine for Sleepy {
+        fn reading(&self) -> Reading {
+            let now = Duration::from_secs(self.second.load(Ordering::Relaxed));
+            Reading { boot: now, raw: now }
+        }
+
+        fn wall_us(&self) -> u64 {
+            0
+        }
+
+        fn random(&self) -> u64 {
+            0
+        }
+
+        fn sleep(&self, length: Duration) -> Pending<'static, ()> {
+            self.alarms.fetch_add(1, Ordering::Relaxed);
+            let (second, passes) = (Arc::clone(&self.second), Arc::clone(&self.passes));
+            let until = second.load(Ordering::Relaxed) + length.as_secs();
+            Box::pin(std::future::poll_fn(move |_| {
+                if !passes.load(Ordering::Relaxed) {
+                    return Poll::Pending;
+                }
+                second.fetch_max(until, Ordering::Relaxed);
+                Poll::Ready(())
+            }))
+        }
+    }
+
+    /// Starts the clock, and looks at it once.
+    async fn start(clock: &mut Clock, seconds: u64) {
+        clock.start(Duration::from_secs(seconds));
+        tokio::select! {
+            biased;
+            () = clock.over() => panic!("it is over at once"),
+            () = std::future::ready(()) => (),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_alarm_serves_several_attempts_and_each_has_its_own_time() {
+        let machine = Arc::new(Sleepy::default());
+        let mut clock = Clock::new(Arc::clone(&machine) as Arc<dyn Machine>);
+        let is =
+            || (machine.second.load(Ordering::Relaxed), machine.alarms.load(Ordering::Relaxed));
+        start(&mut clock, 10).await;
+        machine.second.store(3, Ordering::Relaxed);
+        start(&mut clock, 10).await;
+        assert_eq!(is(), (3, 1), "that of the first will do for now");
+        machine.passes.store(true, Ordering::Relaxed);
+        clock.over().await;
+        machine.passes.store(false, Ordering::Relaxed);
+        assert_eq!(is(), (13, 2), "it rang at 10, which was too early");
+        start(&mut clock, 100).await;
+        start(&mut clock, 1).await;
+        assert_eq!(is(), (13, 4), "that of the first would ring too late");
+        machine.passes.store(true, Ordering::Relaxed);
+        clock.over().await;
+        assert_eq!(is(), (14, 4));
+    }
+}

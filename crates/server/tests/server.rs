@@ -1,0 +1,16 @@
+//! The server, against real sockets on this machine.
+//!
+//! One binary, so that it links once; one module per idea.
+
+mod server {
+    mod answer;
+    mod api;
+    mod bound;
+    mod desk;
+    mod forbidden;
+    mod history;
+    mod node;
+    mod receiver;
+    mod tls;
+    mod webhook;
+}

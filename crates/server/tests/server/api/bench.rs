@@ -1,0 +1,427 @@
+//! A server on a port of its own, with a memory store and a stand-in for the node: it answers commands by
+//! writing what a shard would write, and fires nothing.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use client::Client;
+use client::problem::Problem;
+use client::spec::TriggerSpec;
+use engine::id::{Birth, ProjectId, RunId, ShardId, TriggerId, Unique};
+use engine::instant::Instant;
+use engine::lease::{Nonce, Reading};
+use engine::past::{End, Finished, Line, Segment};
+use engine::record::{decode, encode};
+use engine::shard::command::{Command, Done, Rejection};
+use engine::shard::record::{
+    FORMAT, HeadRecord, MovedRecord, NameRecord, Pause, RunRecord, RunState, TriggerRecord,
+    head_key, moved_key, name_key, past_key, run_key, trigger_key,
+};
+use engine::trigger::Definition;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::to_raw_value;
+use server::desk::{Call, CallError, Desk, Face, Facts, Firing};
+use store::claim::{Head, State};
+use store::machine::Machine;
+use store::memory::Memory;
+use store::{Commit, Key, Pending, Store};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+/// 2027-01-15T08:00:00Z, a Friday.
+pub(super) const NOW: Instant = Instant(1_800_000_000_000);
+
+pub(super) const CLUSTER: u64 = 7;
+
+const SHARDS: u16 = 4;
+
+/// A machine whose wall clock stands where it was put.
+pub(super) struct Clock {
+    wall_ms: AtomicU64,
+    dice: AtomicU64,
+}
+
+impl Machine for Clock {
+    fn reading(&self) -> Reading {
+        Reading { boot: Duration::ZERO, raw: Duration::ZERO }
+    }
+
+    fn wall_us(&self) -> u64 {
+        self.wall_ms.load(Ordering::Relaxed) * 1_000
+    }
+
+    fn random(&self) -> u64 {
+        self.dice.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn sleep(&self, length: Duration) -> Pending<'static, ()> {
+        Box::pin(tokio::time::sleep(length))
+    }
+}
+
+pub(super) struct Bench {
+    pub(super) client: Client,
+    pub(super) store: Store,
+    pub(super) address: SocketAddr,
+    pub(super) face: Arc<watch::Sender<Face>>,
+    clock: Arc<Clock>,
+    /// What the next command is answered with, instead of being done.
+    pub(super) refuse: Arc<Mutex<Option<CallError>>>,
+    numbers: Arc<AtomicU64>,
+    stop: Option<oneshot::Sender<()>>,
+    tasks: JoinSet<()>,
+}
+
+impl Bench {
+    pub(super) async fn new() -> Self {
+        let store = Store::new(Memory::new());
+        let wall_ms = AtomicU64::new(NOW.0.unsigned_abs());
+        let clock = Arc::new(Clock { wall_ms, dice: AtomicU64::new(1) });
+        let (calls, taken) = mpsc::channel(16);
+        let (face, shown) = watch::channel(Face { firing: Firing::Going, is_ready: true });
+        let facts = Facts {
+            store: store.clone(),
+            machine: clock.clone(),
+            shards: SHARDS,
+            cluster: CLUSTER,
+            metrics: Box::new(|| "watchbell_up 1\n".to_owned()),
+        };
+        let desk = Desk::new(facts, calls, shown);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (refuse, face) = (Arc::new(Mutex::new(None)), Arc::new(face));
+        let node = StandIn {
+            store: store.clone(),
+            clock: clock.clone(),
+            refuse: refuse.clone(),
+            face: face.clone(),
+            last: Unique(0),
+            sequence: 0,
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(node.take(taken));
+        tasks.spawn(async move {
+            let stop = async { drop(stopped.await) };
+            server::api::serve(listener, desk, stop).await;
+        });
+        let client = Client::new(&format!("http://{address}")).unwrap();
+        let (numbers, stop) = (Arc::default(), Some(stop));
+        Self { client, store, address, face, clock, refuse, numbers, stop, tasks }
+    }
+
+    /// Lets time pass.
+    pub(super) fn set_now(&self, now: Instant) {
+        self.clock.wall_ms.store(now.0.unsigned_abs(), Ordering::Relaxed);
+    }
+
+    /// Stops the server, and waits until it has.
+    pub(super) async fn stop(mut self) {
+        drop(self.stop.take());
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    pub(super) async fn create(&self, spec: &TriggerSpec) -> TriggerId {
+        self.client.create_trigger(spec).await.unwrap().id.parse().unwrap()
+    }
+
+    /// A trigger that fires every minute at second 0.
+    pub(super) async fn minutely(&self, name: &str) -> TriggerId {
+        self.create(&minutely(name)).await
+    }
+
+    /// Writes lines of the past as the next commit of a shard.
+    pub(super) async fn past(&self, shard: ShardId, lines: Vec<Line>) {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let segment = Segment { lines }.to_bytes();
+        let commit = Commit::new().put(key(past_key(shard, number)), segment);
+        self.store.commit(commit).await.unwrap();
+    }
+
+    /// Writes so many batches of this one line.
+    pub(super) async fn fill(&self, shard: ShardId, batches: usize, line: &Line) {
+        let mut commit = Commit::new();
+        for batch in 1..=batches {
+            let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+            let segment = Segment { lines: vec![line.clone()] }.to_bytes();
+            commit = commit.put(key(past_key(shard, number)), segment);
+            if batch % 1_000 == 0 || batch == batches {
+                self.store.commit(std::mem::take(&mut commit)).await.unwrap();
+            }
+        }
+    }
+
+    pub(super) async fn put(&self, name: String, record: &impl Serialize) {
+        put(&self.store, name, record).await;
+    }
+
+    pub(super) async fn head(&self, shard: ShardId, record: &HeadRecord) {
+        let head = Head {
+            session: None,
+            token: 1,
+            state: State::Free,
+            number: 1,
+            nonce: Nonce(1),
+            body: Some(to_raw_value(record).unwrap()),
+        };
+        let commit = Commit::new().put(key(head_key(shard)), head.to_value());
+        self.store.commit(commit).await.unwrap();
+    }
+
+    /// Sends bytes as they are, and gives back the whole answer. The request closes its connection.
+    pub(super) async fn raw(&self, request: &str) -> Answer {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        Answer(String::from_utf8(answer).unwrap())
+    }
+
+    /// A request with a JSON body.
+    pub(super) async fn json(&self, method: &str, path: &str, body: &str) -> Answer {
+        self.with_headers(method, path, "content-type: application/json\r\n", body).await
+    }
+
+    pub(super) async fn with_headers(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &str,
+    ) -> Answer {
+        let len = body.len();
+        self.raw(&format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {len}\r\n{headers}\r\n{body}",
+            self.address
+        ))
+        .await
+    }
+}
+
+/// The text of an answer.
+pub(super) struct Answer(pub(super) String);
+
+impl Answer {
+    pub(super) fn status(&self) -> u16 {
+        self.0.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        let head = self.0.split("\r\n\r\n").next().unwrap();
+        let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    pub(super) fn body<T: DeserializeOwned>(&self) -> T {
+        let (_, body) = self.0.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str(body).unwrap_or_else(|why| panic!("{why}: {}", self.0))
+    }
+
+    /// The problem that it is, with all that every problem has.
+    #[track_caller]
+    pub(super) fn problem(&self, status: u16) -> Problem {
+        assert_eq!(self.status(), status, "{}", self.0);
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{}", self.0);
+        let problem: Problem = self.body();
+        assert_eq!(problem.status, status);
+        assert_eq!(problem.request_id.as_deref(), self.header("x-request-id"));
+        assert!(problem.request_id.is_some() && !problem.detail.is_empty(), "{}", self.0);
+        problem
+    }
+}
+
+pub(super) fn minutely(name: &str) -> TriggerSpec {
+    TriggerSpec::webhook(name, "http://example.com/hook").cron("* * * * *")
+}
+
+/// So many minutes after now.
+pub(super) fn minute(minutes: i64) -> Instant {
+    Instant(NOW.0 + minutes * 60_000)
+}
+
+/// A slot of the first generation that ended well.
+pub(super) fn succeeded(id: TriggerId, slot: Instant) -> Line {
+    Line::Run(Finished {
+        trigger: id.unique,
+        slot,
+        generation: Some(1),
+        sequence: None,
+        end: End::Succeeded,
+        at: Instant(slot.0 + 40),
+        attempt: 1,
+        attempts: vec![engine::past::Attempt {
+            at: slot,
+            ms: 40,
+            status: Some(200),
+            error: None,
+            response: None,
+        }],
+    })
+}
+
+pub(super) fn key(text: String) -> Key {
+    Key::new(text).unwrap()
+}
+
+async fn put(store: &Store, name: String, record: &impl Serialize) {
+    store.commit(Commit::new().put(key(name), encode(FORMAT, record))).await.unwrap();
+}
+
+async fn get<T: DeserializeOwned>(store: &Store, name: String) -> Option<T> {
+    let entry = store.get(&key(name)).await.unwrap()?;
+    Some(decode(entry.value.as_bytes(), FORMAT).unwrap())
+}
+
+/// Does what commands say, in the store, without any rule of the real one.
+struct StandIn {
+    store: Store,
+    clock: Arc<Clock>,
+    refuse: Arc<Mutex<Option<CallError>>>,
+    face: Arc<watch::Sender<Face>>,
+    last: Unique,
+    sequence: u64,
+}
+
+impl StandIn {
+    async fn take(mut self, mut calls: mpsc::Receiver<Call>) {
+        while let Some(call) = calls.recv().await {
+            match call {
+                Call::Command { shard, command, reply } => {
+                    let refused = self.refuse.lock().unwrap().take();
+                    let done = match refused {
+                        Some(error) => Err(error),
+                        None => self.obey(shard, command).await.map_err(CallError::Rejected),
+                    };
+                    let _ = reply.send(done);
+                }
+                Call::Rewrite { .. } => unreachable!("nobody keeps this past elsewhere"),
+                Call::ConfirmTime { reply } => {
+                    self.face.send_modify(|face| face.firing = Firing::Going);
+                    let _ = reply.send(Ok(()));
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Instant {
+        Instant(i64::try_from(self.clock.wall_us() / 1_000).unwrap())
+    }
+
+    async fn obey(&mut self, shard: ShardId, command: Command) -> Result<Done, Rejection> {
+        match command {
+            Command::Create { definition, draft, author } => {
+                self.create(shard, &definition, draft, author).await
+            }
+            Command::Replace { trigger, draft, author, revision, .. } => {
+                let mut record = self.record(shard, trigger).await?;
+                if revision.is_some_and(|revision| revision != record.revision) {
+                    return Err(Rejection::RevisionMoved { found: record.revision });
+                }
+                (record.draft, record.author) = (draft, author);
+                record.revision += 1;
+                record.written = self.now();
+                put(&self.store, trigger_key(shard, trigger), &record).await;
+                Ok(Done::Replaced { revision: record.revision })
+            }
+            Command::Pause { trigger, author, note, until } => {
+                let mut moved = self.moved(shard, trigger).await?;
+                if moved.paused.is_some() {
+                    return Err(Rejection::AlreadyPaused);
+                }
+                moved.paused = Some(Pause { since: self.now(), until, author, note });
+                put(&self.store, moved_key(shard, trigger), &moved).await;
+                Ok(Done::Paused)
+            }
+            Command::Resume { trigger, .. } => {
+                let mut moved = self.moved(shard, trigger).await?;
+                moved.paused.take().ok_or(Rejection::NotPaused)?;
+                put(&self.store, moved_key(shard, trigger), &moved).await;
+                Ok(Done::Resumed)
+            }
+            Command::Cancel { trigger, .. } => {
+                let mut moved = self.moved(shard, trigger).await?;
+                if moved.cancelled.is_some() {
+                    return Err(Rejection::AlreadyCancelled);
+                }
+                moved.cancelled = Some(self.now());
+                put(&self.store, moved_key(shard, trigger), &moved).await;
+                Ok(Done::Cancelled)
+            }
+            Command::Delete { trigger, .. } => {
+                let record = self.record(shard, trigger).await?;
+                let draft: serde_json::Value = serde_json::from_str(record.draft.get()).unwrap();
+                let name = name_key(ProjectId::DEFAULT, draft["name"].as_str().unwrap());
+                let gone = Commit::new().delete(key(name)).delete(key(trigger_key(shard, trigger)));
+                self.store.commit(gone).await.unwrap();
+                Ok(Done::Deleted)
+            }
+            Command::Run { trigger, .. } => self.run(shard, trigger).await,
+        }
+    }
+
+    async fn create(
+        &mut self,
+        shard: ShardId,
+        definition: &Definition,
+        draft: Box<serde_json::value::RawValue>,
+        author: String,
+    ) -> Result<Done, Rejection> {
+        let name = name_key(ProjectId::DEFAULT, &definition.name);
+        if let Some(NameRecord { id }) = get(&self.store, name.clone()).await {
+            return Err(Rejection::NameTaken(id));
+        }
+        let now = self.now();
+        self.last = Unique::born(now, self.last, 0);
+        let id = TriggerId { shard, project: ProjectId::DEFAULT, unique: self.last };
+        put(&self.store, name, &NameRecord { id }).await;
+        let record = TriggerRecord {
+            id,
+            draft,
+            created: now,
+            written: now,
+            author,
+            revision: 1,
+            generation: 1,
+            since: now,
+        };
+        put(&self.store, trigger_key(shard, id.unique), &record).await;
+        Ok(Done::Created(id))
+    }
+
+    async fn run(&mut self, shard: ShardId, trigger: Unique) -> Result<Done, Rejection> {
+        let record = self.record(shard, trigger).await?;
+        let draft: engine::trigger::Draft = serde_json::from_str(record.draft.get()).unwrap();
+        let definition = draft.build(Instant(0)).unwrap();
+        self.sequence += 1;
+        let run = RunRecord {
+            trigger,
+            name: definition.name.into(),
+            slot: self.now(),
+            leaves: self.now(),
+            generation: None,
+            state: RunState::Running,
+            attempt: 1,
+            tries: 0,
+            webhook: definition.webhook,
+            policy: definition.policy,
+            attempts: Vec::new(),
+        };
+        put(&self.store, run_key(shard, self.sequence), &run).await;
+        let letters = Birth::Demand(self.sequence).letters(CLUSTER);
+        Ok(Done::Started(RunId { shard, trigger, slot: run.slot, letters }))
+    }
+
+    async fn record(&self, shard: ShardId, trigger: Unique) -> Result<TriggerRecord, Rejection> {
+        get(&self.store, trigger_key(shard, trigger)).await.ok_or(Rejection::NoSuchTrigger)
+    }
+
+    async fn moved(&self, shard: ShardId, trigger: Unique) -> Result<MovedRecord, Rejection> {
+        self.record(shard, trigger).await?;
+        Ok(get(&self.store, moved_key(shard, trigger)).await.unwrap_or_default())
+    }
+}

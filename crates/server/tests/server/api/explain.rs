@@ -1,0 +1,259 @@
+//! The account of a trigger: each slot once, with what became of it.
+
+use client::account::{Account, Fate, Reason as WireReason};
+use client::run::RunState as WireState;
+use client::spec::{QuietSpec, TriggerSpec};
+use client::trigger::PauseRequest;
+use engine::id::{TriggerId, Unique};
+use engine::instant::Instant;
+use engine::limits::SEGMENTS_READ_MAX;
+use engine::past::{End, Finished, Line, Reason, Skipped};
+use engine::shard::record::{HeadRecord, Mark, MovedRecord, OpenRun, moved_key};
+use server::desk::Firing;
+
+use super::bench::{Bench, NOW, minute, minutely, succeeded};
+
+fn skipped(id: TriggerId, from: i64, to: i64, reason: Reason) -> Line {
+    Line::Skip(Skipped {
+        trigger: id.unique,
+        generation: 1,
+        from: minute(from),
+        to: minute(to),
+        count: u64::try_from(to - from + 1).unwrap(),
+        reason,
+        at: minute(to),
+    })
+}
+
+fn marked(at: Instant) -> HeadRecord {
+    HeadRecord { fired: Mark(at, Unique(u64::MAX)), ..HeadRecord::default() }
+}
+
+/// Rows as (first minute, last minute, how many, fate).
+fn rows(account: &Account) -> Vec<(i64, i64, u64, Fate)> {
+    let number = |at: client::Timestamp| (at.as_millisecond() - NOW.0) / 60_000;
+    account.rows.iter().map(|row| (number(row.from), number(row.to), row.count, row.fate)).collect()
+}
+
+async fn account(bench: &Bench, from: i64, to: i64) -> Account {
+    let at = |number| Some(minute(number).to_string().parse().unwrap());
+    bench.client.account("hello", at(from), at(to)).await.unwrap()
+}
+
+#[tokio::test]
+async fn each_slot_is_told_once_whatever_became_of_it() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    bench.past(id.shard, vec![succeeded(id, minute(1)), succeeded(id, minute(2))]).await;
+    let dead = Line::Run(Finished {
+        trigger: id.unique,
+        slot: minute(3),
+        generation: Some(1),
+        sequence: None,
+        end: End::Dead,
+        at: minute(4),
+        attempt: 3,
+        attempts: Vec::new(),
+    });
+    bench.past(id.shard, vec![dead]).await;
+    bench.past(id.shard, vec![skipped(id, 4, 6, Reason::Misfire), succeeded(id, minute(7))]).await;
+    let open = vec![OpenRun { trigger: id.unique, slot: minute(8) }];
+    bench.head(id.shard, &HeadRecord { open, ..marked(minute(8)) }).await;
+    bench.set_now(Instant(minute(9).0 + 1));
+    let account = account(&bench, 0, 11).await;
+    assert_eq!(
+        rows(&account),
+        [
+            (1, 1, 1, Fate::Run),
+            (2, 2, 1, Fate::Run),
+            (3, 3, 1, Fate::Run),
+            (4, 6, 3, Fate::Skipped),
+            (7, 7, 1, Fate::Run),
+            (8, 8, 1, Fate::Run),
+            (9, 9, 1, Fate::Pending),
+            (10, 11, 2, Fate::Coming),
+        ]
+    );
+    assert_eq!(account.rows[3].reason, Some(WireReason::Misfire));
+    assert_eq!(account.rows[2].run.as_ref().unwrap().state, WireState::Dead);
+    assert_eq!(account.rows[5].run.as_ref().unwrap().state, WireState::Running);
+    let totals = account.totals;
+    assert_eq!(totals.slots, 11, "as many as there are minutes");
+    assert_eq!((totals.succeeded, totals.failed, totals.under_way, totals.skipped), (3, 1, 1, 3));
+    assert_eq!((totals.pending, totals.coming, totals.missing), (1, 2, 0));
+}
+
+#[tokio::test]
+async fn a_window_cuts_a_range_of_skips() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    bench.past(id.shard, vec![skipped(id, 1, 20, Reason::Paused)]).await;
+    bench.head(id.shard, &marked(minute(20))).await;
+    bench.set_now(minute(20));
+    assert_eq!(rows(&account(&bench, 5, 10).await), [(6, 10, 5, Fate::Skipped)]);
+}
+
+#[tokio::test]
+async fn a_decided_slot_without_a_record_is_missing() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    bench.past(id.shard, vec![succeeded(id, minute(1)), succeeded(id, minute(3))]).await;
+    bench.head(id.shard, &marked(minute(4))).await;
+    bench.set_now(Instant(minute(4).0 + 1));
+    let account = account(&bench, 0, 4).await;
+    assert_eq!(
+        rows(&account),
+        [
+            (1, 1, 1, Fate::Run),
+            (2, 2, 1, Fate::Missing),
+            (3, 3, 1, Fate::Run),
+            (4, 4, 1, Fate::Missing)
+        ]
+    );
+    assert_eq!(account.totals.missing, 2);
+}
+
+#[tokio::test]
+async fn a_cursor_decides_too() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    let moved = MovedRecord { cursor: Some(minute(2)), ..MovedRecord::default() };
+    bench.put(moved_key(id.shard, id.unique), &moved).await;
+    bench.set_now(minute(3));
+    let told = rows(&account(&bench, 1, 3).await);
+    assert_eq!(told, [(2, 2, 1, Fate::Missing), (3, 3, 1, Fate::Pending)]);
+}
+
+#[tokio::test]
+async fn while_a_pause_lasts_its_slots_are_one_open_range() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    bench.past(id.shard, vec![succeeded(id, minute(1))]).await;
+    bench.set_now(minute(1));
+    bench.client.pause("hello", &PauseRequest { note: "x".into(), until: None }).await.unwrap();
+    bench.head(id.shard, &marked(minute(5))).await;
+    bench.set_now(minute(5));
+    let account = account(&bench, 0, 5).await;
+    assert_eq!(rows(&account), [(1, 1, 1, Fate::Run), (2, 5, 4, Fate::Paused)]);
+    assert_eq!(account.paused.unwrap().note, "x");
+    assert!(account.next.is_empty());
+}
+
+#[tokio::test]
+async fn what_the_calendar_excludes_is_told_and_is_no_slot() {
+    let bench = Bench::new().await;
+    let mut spec = minutely("hello");
+    let quiet = QuietSpec { days: Vec::new(), from: "08:02".into(), to: "08:05".into() };
+    spec.schedule.as_mut().unwrap().quiet.push(quiet);
+    let id = bench.create(&spec).await;
+    bench.past(id.shard, vec![succeeded(id, minute(1))]).await;
+    bench.head(id.shard, &marked(minute(1))).await;
+    bench.set_now(minute(5));
+    let account = account(&bench, 0, 5).await;
+    assert_eq!(
+        rows(&account),
+        [(1, 1, 1, Fate::Run), (2, 4, 3, Fate::Excluded), (5, 5, 1, Fate::Pending)]
+    );
+    assert_eq!((account.totals.slots, account.totals.excluded), (2, 3));
+}
+
+#[tokio::test]
+async fn after_a_cancel_and_after_the_last_run_nothing_is_due() {
+    let bench = Bench::new().await;
+    let mut spec = minutely("hello");
+    spec.schedule.as_mut().unwrap().limit = Some(2);
+    let id = bench.create(&spec).await;
+    bench.past(id.shard, vec![succeeded(id, minute(1)), succeeded(id, minute(2))]).await;
+    bench.head(id.shard, &marked(minute(6))).await;
+    let moved = MovedRecord { remaining: Some(0), ..MovedRecord::default() };
+    bench.put(moved_key(id.shard, id.unique), &moved).await;
+    bench.set_now(minute(6));
+    assert_eq!(rows(&account(&bench, 0, 6).await), [(1, 1, 1, Fate::Run), (2, 2, 1, Fate::Run)]);
+    assert_eq!(rows(&account(&bench, 3, 6).await), []);
+    let moved = MovedRecord { cancelled: Some(minute(2)), ..MovedRecord::default() };
+    bench.put(moved_key(id.shard, id.unique), &moved).await;
+    assert_eq!(rows(&account(&bench, 0, 6).await), [(1, 1, 1, Fate::Run), (2, 2, 1, Fate::Run)]);
+}
+
+#[tokio::test]
+async fn what_was_before_the_present_schedule_is_told_from_the_records() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    bench
+        .past(id.shard, vec![skipped(id, -5, -3, Reason::Superseded), succeeded(id, minute(-2))])
+        .await;
+    let on_demand = Line::Run(Finished {
+        trigger: id.unique,
+        slot: Instant(minute(1).0 + 500),
+        generation: None,
+        sequence: Some(4),
+        end: End::Succeeded,
+        at: minute(2),
+        attempt: 1,
+        attempts: Vec::new(),
+    });
+    bench.past(id.shard, vec![on_demand]).await;
+    bench.set_now(minute(1));
+    let account = account(&bench, -10, 2).await;
+    assert_eq!(
+        rows(&account),
+        [
+            (-5, -3, 3, Fate::Skipped),
+            (-2, -2, 1, Fate::Run),
+            (1, 1, 1, Fate::Pending),
+            (1, 1, 1, Fate::Run),
+            (2, 2, 1, Fate::Coming),
+        ]
+    );
+    assert_eq!(account.totals.slots, 6, "a run on demand is no slot");
+}
+
+#[tokio::test]
+async fn an_account_that_is_too_long_goes_on_where_it_ended() {
+    let bench = Bench::new().await;
+    let spec = TriggerSpec::webhook("hello", "http://example.com").cron("* * * * * *");
+    let id = bench.create(&spec).await;
+    let slots = (1..=1_500).map(|second| Instant(NOW.0 + second * 1_000));
+    bench.past(id.shard, slots.map(|slot| succeeded(id, slot)).collect()).await;
+    bench.head(id.shard, &marked(minute(25))).await;
+    bench.set_now(minute(25));
+    let first = account(&bench, 0, 25).await;
+    assert_eq!(first.rows.len(), 1_000);
+    let more = first.more_from.unwrap();
+    let to = minute(25).to_string().parse().unwrap();
+    let second = bench.client.account("hello", Some(more), Some(to)).await.unwrap();
+    assert_eq!((second.rows.len(), second.more_from), (500, None));
+    assert_eq!(first.totals.succeeded + second.totals.succeeded, 1_500);
+}
+
+#[tokio::test]
+async fn an_account_covers_the_last_hour_unless_told_otherwise() {
+    let bench = Bench::new().await;
+    bench.minutely("hello").await;
+    let why = "the clock went forward".to_owned();
+    bench.face.send_modify(|face| face.firing = Firing::Held { since: NOW, why: why.clone() });
+    let account = bench.client.account("hello", None, None).await.unwrap();
+    assert_eq!(account.to.as_millisecond() - account.from.as_millisecond(), 3_600_000);
+    assert_eq!(account.held, Some(why));
+    for query in
+        ["from=2027-01-15T08:00:00Z&to=2027-01-15T07:00:00Z", "from=1990-01-01T00:00:00Z", "to=x"]
+    {
+        bench.json("GET", &format!("/v1/triggers/hello/explain?{query}"), "").await.problem(422);
+    }
+}
+
+#[tokio::test]
+async fn what_lies_further_back_than_is_read_is_not_called_missing() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    let other = TriggerId { unique: Unique(1), ..id };
+    bench.past(id.shard, vec![succeeded(id, minute(1))]).await;
+    bench.fill(id.shard, SEGMENTS_READ_MAX, &succeeded(other, minute(60))).await;
+    bench.head(id.shard, &marked(minute(75))).await;
+    bench.set_now(Instant(minute(75).0 + 1));
+    let account = account(&bench, 0, 75).await;
+    let told = rows(&account);
+    // Clocks may have been set back by ten minutes; what lies later than that is surely missing.
+    assert_eq!(told[0], (1, 70, 70, Fate::Unread));
+    assert_eq!((account.totals.unread, account.totals.missing), (70, 5));
+}

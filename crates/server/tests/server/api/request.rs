@@ -1,0 +1,182 @@
+//! What holds for every request, and what is said about bad ones.
+
+use std::time::Duration;
+
+use client::problem::FieldProblem;
+use engine::limits::REQUEST_BYTES_MAX;
+use serde_json::json;
+use server::desk::CallError;
+
+use super::bench::Bench;
+
+fn pointers(errors: &[FieldProblem]) -> Vec<&str> {
+    errors.iter().filter_map(|error| error.pointer.as_deref()).collect()
+}
+
+#[tokio::test]
+async fn every_bad_field_is_told_with_its_pointer_and_nothing_is_made() {
+    let bench = Bench::new().await;
+    let body = json!({
+        "name": "a b",
+        "schedule": {"cron": ["* * * * *", "61 * * * *"], "tz": "Mars/Olympus"},
+        "webhook": {"url": "gopher://x", "timeout": "31s"},
+        "retry": {"attempts": 11},
+    });
+    let problem = bench.json("POST", "/v1/triggers", &body.to_string()).await.problem(422);
+    assert_eq!(
+        pointers(&problem.errors),
+        [
+            "/name",
+            "/schedule/tz",
+            "/schedule/cron/1",
+            "/webhook/timeout",
+            "/webhook/url",
+            "/retry/attempts"
+        ]
+    );
+    assert!(problem.detail.contains("/name: a name is made of letters"), "{}", problem.detail);
+    assert!(
+        bench.client.triggers(&client::TriggerFilter::default()).await.unwrap().items.is_empty()
+    );
+}
+
+#[tokio::test]
+async fn what_no_trigger_can_be_is_refused_with_its_pointer() {
+    let bench = Bench::new().await;
+    for (body, pointer, said) in [
+        (r#"{"nmae": "x"}"#, "/nmae", "unknown field"),
+        (r#"{"webhook": {"uri": "x"}}"#, "/webhook/uri", "unknown field"),
+        (r#"{"schedule": {"limit": -1}}"#, "/schedule/limit", "invalid value"),
+        (
+            r#"{"schedule": {"quiet": [{"from": 1, "to": "x"}]}}"#,
+            "/schedule/quiet/0/from",
+            "string",
+        ),
+        (r#"{"schedule": {"cron": 5}}"#, "/schedule/cron", "a text or a list of texts"),
+        (r#"{"webhook": {"headers": {"a/b~c": 1}}}"#, "/webhook/headers/a~1b~0c", "string"),
+        ("[]", "", "a JSON object"),
+        ("\"x\"", "", "a JSON object"),
+        (r#"{"schedule": ["* * * * *"]}"#, "/schedule", "an object"),
+        (
+            r#"{"schedule": {"quiet": [[["mon"], "22:00", "06:00"]]}}"#,
+            "/schedule/quiet/0",
+            "an object",
+        ),
+    ] {
+        let problem = bench.json("POST", "/v1/triggers", body).await.problem(422);
+        assert_eq!(pointers(&problem.errors), [pointer], "{}", problem.detail);
+        assert!(problem.errors[0].detail.contains(said), "{}", problem.detail);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_json_is_refused_as_such() {
+    let bench = Bench::new().await;
+    for body in ["{", "", "{} {}", "nonsense", "{\"name\": \"x\",}"] {
+        let problem = bench.json("POST", "/v1/triggers", body).await.problem(400);
+        assert!(problem.detail.starts_with("the body is not JSON"), "{}", problem.detail);
+    }
+    let plain = "content-type: text/plain\r\n";
+    for headers in ["", plain, "content-type: application/x-www-form-urlencoded\r\n"] {
+        let problem = bench.with_headers("POST", "/v1/triggers", headers, "{}").await.problem(415);
+        assert!(problem.detail.contains("application/json"), "{}", problem.detail);
+    }
+    let utf8 = "content-type: Application/JSON; charset=utf-8\r\n";
+    assert_eq!(bench.with_headers("POST", "/v1/triggers", utf8, "{}").await.status(), 422);
+}
+
+#[tokio::test]
+async fn a_body_is_taken_up_to_the_limit_and_refused_one_past_it() {
+    let bench = Bench::new().await;
+    let most = " ".repeat(REQUEST_BYTES_MAX - 2) + "{}";
+    bench.json("POST", "/v1/triggers", &most).await.problem(422);
+    let problem = bench.json("POST", "/v1/triggers", &format!("{most} ")).await.problem(413);
+    assert!(problem.detail.contains("262144 bytes"), "{}", problem.detail);
+}
+
+#[tokio::test]
+async fn paths_methods_and_parameters_that_are_not_there_are_problems_too() {
+    let bench = Bench::new().await;
+    bench.json("GET", "/v2/triggers", "").await.problem(404);
+    bench.json("GET", "/v1/triggers/none", "").await.problem(404);
+    bench.json("GET", "/v1/triggers/a%2Fb", "").await.problem(404);
+    bench.json("GET", "/v1/triggers/%ff", "").await.problem(400);
+    bench.json("GET", "/v1/runs/run_x", "").await.problem(404);
+    let answer = bench.json("DELETE", "/v1/triggers", "").await;
+    answer.problem(405);
+    assert_eq!(answer.header("allow"), Some("GET,HEAD,POST"));
+    for (path, parameter) in [
+        ("/v1/triggers?stauts=paused", "stauts"),
+        ("/v1/triggers?status=asleep", "status"),
+        ("/v1/triggers?limit=501", "limit"),
+        ("/v1/triggers?cursor=%20", "cursor"),
+        ("/v1/triggers?prefix=%20", "prefix"),
+        ("/v1/runs?cursor=x", "cursor"),
+        ("/v1/scheduler?x", "x"),
+    ] {
+        let problem = bench.json("GET", path, "").await.problem(422);
+        assert_eq!(problem.errors[0].parameter.as_deref(), Some(parameter), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn every_answer_has_an_id_which_may_come_from_the_caller() {
+    let bench = Bench::new().await;
+    let fine = bench.json("GET", "/livez", "").await;
+    assert!(fine.header("x-request-id").unwrap().starts_with("req_"));
+    let named = bench.with_headers("GET", "/livez", "x-request-id: my-1\r\n", "").await;
+    assert_eq!(named.header("x-request-id"), Some("my-1"));
+    let odd = bench.with_headers("GET", "/livez", "x-request-id: a b\r\n", "").await;
+    assert!(odd.header("x-request-id").unwrap().starts_with("req_"));
+}
+
+#[tokio::test]
+async fn a_name_of_somebody_else_that_leads_here_is_refused() {
+    let bench = Bench::new().await;
+    for host in ["evil.example", "evil.example:7400", "10.0.0.1", "localhost.evil.example"] {
+        let request =
+            format!("GET /v1/triggers HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        let problem = bench.raw(&request).await.problem(403);
+        assert!(problem.detail.contains("use 127.0.0.1 or localhost"), "{}", problem.detail);
+    }
+    for host in ["localhost", "127.0.0.1:1", "[::1]:7400"] {
+        let request =
+            format!("GET /v1/triggers HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        assert_eq!(bench.raw(&request).await.status(), 200, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_can_change_nothing() {
+    let bench = Bench::new().await;
+    bench.minutely("hello").await;
+    let run = "/v1/triggers/hello/run";
+    for origin in ["https://evil.example", "null", "http://localhost:1"] {
+        bench.with_headers("POST", run, &format!("origin: {origin}\r\n"), "").await.problem(403);
+    }
+    let own = format!("origin: http://{}\r\n", bench.address);
+    assert_eq!(bench.with_headers("POST", run, &own, "").await.status(), 202);
+}
+
+#[tokio::test]
+async fn while_nobody_owns_a_shard_the_answer_says_when_to_come_back() {
+    let bench = Bench::new().await;
+    bench.minutely("hello").await;
+    let refuse = |error| *bench.refuse.lock().unwrap() = Some(error);
+    refuse(CallError::NoOwner { retry_after: Duration::from_millis(2_100) });
+    let answer = bench.json("POST", "/v1/triggers/hello/pause", "").await;
+    assert_eq!(answer.header("retry-after"), Some("3"));
+    answer.problem(503);
+    refuse(CallError::Stopping);
+    let answer = bench.json("POST", "/v1/triggers/hello/pause", "").await;
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    assert!(answer.problem(503).detail.contains("is stopping"));
+    assert!(bench.client.trigger("hello").await.is_ok(), "reads go on from the store");
+}
+
+#[tokio::test]
+async fn a_server_that_stops_lets_go_of_idle_connections() {
+    let bench = Bench::new().await;
+    bench.client.scheduler().await.unwrap();
+    bench.stop().await;
+}

@@ -1,0 +1,218 @@
+//! Runs: started by hand, waited for, listed, found.
+
+use std::time::Duration;
+
+use client::RunFilter;
+use client::run::{Run, RunState as WireState};
+use engine::id::TriggerId;
+use engine::instant::Instant;
+use engine::limits::SEGMENTS_READ_MAX;
+use engine::past::{Attempt, End, Finished, Line};
+use engine::shard::record::{HeadRecord, OpenRun, RunRecord, RunState, run_key};
+use engine::trigger::Draft;
+
+use super::bench::{Bench, minute, minutely, succeeded};
+
+fn unfinished(id: TriggerId, slot: Instant, state: RunState) -> RunRecord {
+    let draft = serde_json::to_string(&minutely("hello")).unwrap();
+    let draft: Draft = serde_json::from_str(&draft).unwrap();
+    let definition = draft.build(Instant(0)).unwrap();
+    RunRecord {
+        trigger: id.unique,
+        name: "hello".into(),
+        slot,
+        leaves: slot,
+        generation: Some(1),
+        state,
+        attempt: 1,
+        tries: 0,
+        webhook: definition.webhook,
+        policy: definition.policy,
+        attempts: vec![Attempt {
+            at: slot,
+            ms: 3,
+            status: Some(500),
+            error: None,
+            response: Some("oh".into()),
+        }],
+    }
+}
+
+#[tokio::test]
+async fn a_run_is_started_and_not_waited_for() {
+    let bench = Bench::new().await;
+    bench.minutely("hello").await;
+    let started = bench.client.run("hello", None).await.unwrap();
+    assert_eq!(started.run, None);
+    let run = bench.client.run_by_id(&started.id).await.unwrap();
+    assert_eq!((run.state, run.on_demand), (WireState::Running, true));
+    assert_eq!(run.name.as_deref(), Some("hello"));
+}
+
+#[tokio::test]
+async fn a_run_that_is_waited_for_comes_back_when_it_has_ended() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    let mut hints = bench.store.watch("shard/");
+    let waiting = bench.client.run("hello", Some(Duration::from_secs(60)));
+    let ending = async {
+        hints.changed().await;
+        bench
+            .past(
+                id.shard,
+                vec![Line::Run(Finished {
+                    trigger: id.unique,
+                    slot: minute(0),
+                    generation: None,
+                    sequence: Some(1),
+                    end: End::Failed,
+                    at: minute(0),
+                    attempt: 1,
+                    attempts: Vec::new(),
+                })],
+            )
+            .await;
+    };
+    let (started, ()) = tokio::join!(waiting, ending);
+    let run = started.unwrap().run.unwrap();
+    assert_eq!((run.state, run.on_demand), (WireState::Failed, true));
+}
+
+#[tokio::test]
+async fn a_run_that_is_not_over_in_time_is_told_as_it_is() {
+    let bench = Bench::new().await;
+    bench.minutely("hello").await;
+    let answer = bench.json("POST", "/v1/triggers/hello/run?wait=0s", "").await;
+    assert_eq!(answer.status(), 202);
+    let started: client::run::Started = answer.body();
+    assert_eq!(started.run.unwrap().state, WireState::Running);
+    for (wait, said) in [("61s", "at most 60s"), ("soon", "a number is missing")] {
+        let path = format!("/v1/triggers/hello/run?wait={wait}");
+        let problem = bench.json("POST", &path, "").await.problem(422);
+        assert!(problem.errors[0].detail.contains(said), "{}", problem.detail);
+    }
+}
+
+/// A trigger with an open run, two unfinished ones, and four that ended.
+async fn busy(bench: &Bench) -> TriggerId {
+    let id = bench.minutely("hello").await;
+    bench.past(id.shard, vec![succeeded(id, minute(1)), succeeded(id, minute(2))]).await;
+    bench.past(id.shard, vec![succeeded(id, minute(3)), succeeded(id, minute(4))]).await;
+    bench.put(run_key(id.shard, 1), &unfinished(id, minute(5), RunState::Backoff(minute(9)))).await;
+    bench.put(run_key(id.shard, 2), &unfinished(id, minute(6), RunState::Running)).await;
+    let open = vec![OpenRun { trigger: id.unique, slot: minute(7) }];
+    bench.head(id.shard, &HeadRecord { open, ..HeadRecord::default() }).await;
+    bench.set_now(minute(7));
+    id
+}
+
+#[tokio::test]
+async fn runs_of_a_trigger_are_listed_newest_first_in_pages_of_any_size() {
+    let bench = Bench::new().await;
+    busy(&bench).await;
+    let states = |runs: &[Run]| runs.iter().map(|run| run.state).collect::<Vec<_>>();
+    let all = bench.client.runs_of("hello", &RunFilter::default()).await.unwrap();
+    assert_eq!(all.next, None);
+    assert_eq!(
+        states(&all.items)[..3],
+        [WireState::Running, WireState::Running, WireState::Backoff]
+    );
+    let slots: Vec<String> = all.items.iter().map(|run| run.slot.to_string()).collect();
+    let expected: Vec<String> = (1..=7).rev().map(|number| minute(number).to_string()).collect();
+    assert_eq!(slots, expected);
+    for limit in 1..=8 {
+        let (mut ids, mut cursor) = (Vec::new(), None);
+        loop {
+            let filter = RunFilter { limit: Some(limit), cursor, ..RunFilter::default() };
+            let page = bench.client.runs_of("hello", &filter).await.unwrap();
+            ids.extend(page.items.into_iter().map(|run| run.id));
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        ids.sort();
+        let mut expected: Vec<String> = all.items.iter().map(|run| run.id.clone()).collect();
+        expected.sort();
+        assert_eq!(ids, expected, "pages of {limit}");
+    }
+    let filter = RunFilter { state: Some(WireState::Succeeded), ..RunFilter::default() };
+    assert_eq!(bench.client.runs_of("hello", &filter).await.unwrap().items.len(), 4);
+}
+
+#[tokio::test]
+async fn a_run_is_found_wherever_it_is() {
+    let bench = Bench::new().await;
+    busy(&bench).await;
+    let all = bench.client.runs_of("hello", &RunFilter::default()).await.unwrap();
+    for run in all.items {
+        let mut found = bench.client.run_by_id(&run.id).await.unwrap();
+        for attempt in &mut found.attempts {
+            // What the receiver said is told with the run itself, not in lists.
+            attempt.response = None;
+        }
+        assert_eq!(found, run);
+    }
+    let nobody = "run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx";
+    bench.json("GET", &format!("/v1/runs/{nobody}"), "").await.problem(404);
+}
+
+#[tokio::test]
+async fn runs_of_a_deleted_trigger_stay_on_record() {
+    let bench = Bench::new().await;
+    let id = busy(&bench).await;
+    let filter = RunFilter { state: Some(WireState::Succeeded), ..RunFilter::default() };
+    let run = bench.client.runs_of("hello", &filter).await.unwrap().items.remove(0);
+    bench.client.delete_trigger("hello").await.unwrap();
+    let found = bench.client.run_by_id(&run.id).await.unwrap();
+    assert_eq!((found.trigger, found.name), (id.to_string(), None));
+}
+
+#[tokio::test]
+async fn runs_of_all_shards_are_listed_newest_first() {
+    let bench = Bench::new().await;
+    let mut expected = Vec::new();
+    for (number, name) in ["a", "b", "c", "d", "e", "f"].into_iter().enumerate() {
+        let id = bench.minutely(name).await;
+        let slot = minute(i64::try_from(number).unwrap());
+        bench.past(id.shard, vec![succeeded(id, slot)]).await;
+        expected.insert(0, name.to_owned());
+    }
+    let (mut names, mut cursor) = (Vec::new(), None);
+    loop {
+        let filter = RunFilter { limit: Some(4), cursor, ..RunFilter::default() };
+        let page = bench.client.runs(&filter).await.unwrap();
+        names.extend(page.items.into_iter().filter_map(|run| run.name));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(names, expected);
+}
+
+#[tokio::test]
+async fn a_list_that_finds_nothing_in_what_it_may_read_says_where_to_go_on() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    let other = TriggerId { unique: engine::id::Unique(1), ..id };
+    bench.past(id.shard, vec![succeeded(id, minute(1))]).await;
+    bench.fill(id.shard, SEGMENTS_READ_MAX, &succeeded(other, minute(1))).await;
+    let page = bench.client.runs_of("hello", &RunFilter::default()).await.unwrap();
+    assert!(page.items.is_empty(), "the run lies in the batch after the last that may be read");
+    let filter = RunFilter { cursor: page.next, ..RunFilter::default() };
+    assert!(filter.cursor.is_some());
+    let page = bench.client.runs_of("hello", &filter).await.unwrap();
+    assert_eq!((page.items.len(), page.next), (1, None));
+}
+
+#[tokio::test]
+async fn a_list_reads_as_many_batches_as_it_may() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    let other = TriggerId { unique: engine::id::Unique(1), ..id };
+    bench.past(id.shard, vec![succeeded(id, minute(1))]).await;
+    bench.fill(id.shard, SEGMENTS_READ_MAX - 1, &succeeded(other, minute(1))).await;
+    let page = bench.client.runs_of("hello", &RunFilter::default()).await.unwrap();
+    assert_eq!((page.items.len(), page.next), (1, None));
+}

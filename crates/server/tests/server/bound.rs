@@ -1,0 +1,191 @@
+//! Bounds: what one host may take, and that a dead one delays nobody else.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::limits::{BREAKER_FAILURES_MAX, HOST_WINDOW_MIN, NAME_AGE_MAX};
+use engine::outcome::{Lost, NotSent, Outcome, Verdict};
+use tokio::sync::Semaphore;
+
+use super::desk::{Desk, check_not_sent, get, hasty, status};
+use super::receiver::{Manner, Receiver, answer};
+
+#[tokio::test]
+async fn a_host_has_no_more_under_way_than_its_limit() {
+    let permits = Arc::new(Semaphore::new(0));
+    let receiver = Receiver::start(Manner::Held(Arc::clone(&permits))).await;
+    let mut desk = Desk::with(|config| {
+        config.allow = vec!["127.0.0.1".parse().unwrap()];
+        config.per_host_max = 4;
+    });
+    let keys: BTreeSet<u64> = (0..20).map(|_| desk.send(get(&receiver.url("/")))).collect();
+    for _ in 0..4 {
+        receiver.next().await;
+    }
+    assert_eq!((desk.dispatcher.in_flight(), desk.dispatcher.waiting()), (4, 16));
+    permits.add_permits(20);
+    let mut ended = BTreeSet::new();
+    for _ in 0..20 {
+        ended.insert(desk.next().await.key);
+    }
+    assert_eq!(ended, keys, "each call ends once, and none is lost");
+    assert_eq!(receiver.open_max(), 4);
+    assert!(receiver.connections() <= 4, "{}", receiver.connections());
+}
+
+#[tokio::test]
+async fn a_host_that_has_yet_to_answer_gets_a_few_calls_and_then_all_of_its_limit() {
+    let permits = Arc::new(Semaphore::new(0));
+    let receiver = Receiver::start(Manner::Held(Arc::clone(&permits))).await;
+    let mut desk = Desk::local();
+    for _ in 0..300 {
+        desk.send(get(&receiver.url("/")));
+    }
+    for _ in 0..HOST_WINDOW_MIN {
+        receiver.next().await;
+    }
+    assert_eq!(desk.dispatcher.in_flight(), HOST_WINDOW_MIN);
+    permits.add_permits(300 - 64);
+    for _ in 0..300 - 64 {
+        desk.next().await;
+    }
+    for _ in HOST_WINDOW_MIN..300 {
+        receiver.next().await;
+    }
+    assert_eq!((desk.dispatcher.in_flight(), desk.dispatcher.waiting()), (64, 0));
+    assert_eq!(receiver.open_max(), 64);
+}
+
+#[tokio::test]
+async fn a_host_that_never_answers_does_not_delay_another() {
+    let dead = Receiver::start(Manner::Silent).await;
+    let alive = Receiver::start(answer(200, &[], b"")).await;
+    let mut desk = Desk::with(|config| {
+        config.allow = vec!["127.0.0.1".parse().unwrap()];
+        config.senders = 1;
+        config.in_flight_max = 32;
+    });
+    let hanging: BTreeSet<u64> = (0..100).map(|_| desk.send(get(&dead.url("/")))).collect();
+    dead.next().await;
+    for _ in 0..200 {
+        desk.send(get(&alive.url("/")));
+    }
+    for _ in 0..200 {
+        let finished = desk.next().await;
+        assert!(!hanging.contains(&finished.key), "it hangs for 30 s");
+        assert_eq!(status(&finished), 200);
+    }
+    let rest = desk.stop();
+    let keys: BTreeSet<u64> = rest.iter().map(|finished| finished.key).collect();
+    assert_eq!((rest.len(), keys), (100, hanging), "also those end once when it stops");
+    let left = Outcome::Lost { why: Lost::Cancelled };
+    let lost = rest.iter().filter(|finished| finished.outcome == left).count();
+    assert_eq!(lost, HOST_WINDOW_MIN, "what had left is in doubt, the others surely did not leave");
+}
+
+#[tokio::test]
+async fn dead_hosts_however_many_leave_places_to_those_that_answer() {
+    let dead = Receiver::start(Manner::Silent).await;
+    let alive = Receiver::start(answer(200, &[], b"")).await;
+    let mut desk = Desk::with(|config| {
+        config.allow = vec!["127.0.0.1".parse().unwrap()];
+        config.senders = 1;
+        config.in_flight_max = 16;
+    });
+    assert_eq!(status(&desk.call(get(&alive.url("/"))).await), 200);
+    for number in 0..50 {
+        let name = format!("dead-{number}.test");
+        desk.script.set(&name, &[&["127.0.0.1"]]);
+        for _ in 0..10 {
+            desk.send(get(&format!("http://{name}:{}/", dead.address.port())));
+        }
+    }
+    for _ in 0..8 {
+        dead.next().await;
+    }
+    for _ in 0..200 {
+        desk.send(get(&alive.url("/")));
+    }
+    for _ in 0..200 {
+        assert_eq!(status(&desk.next().await), 200);
+    }
+    assert_eq!((desk.dispatcher.in_flight(), desk.dispatcher.waiting()), (8, 492));
+    assert_eq!(desk.stop().len(), 500);
+}
+
+#[tokio::test]
+async fn hosts_take_turns() {
+    let permits = Arc::new(Semaphore::new(0));
+    let busy = Receiver::start(Manner::Held(Arc::clone(&permits))).await;
+    let quiet = Receiver::start(Manner::Held(Arc::clone(&permits))).await;
+    let mut desk = Desk::with(|config| {
+        config.allow = vec!["127.0.0.1".parse().unwrap()];
+        config.senders = 1;
+        config.in_flight_max = 4;
+    });
+    for _ in 0..1_000 {
+        desk.send(get(&busy.url("/")));
+    }
+    busy.next().await;
+    desk.send(get(&quiet.url("/")));
+    let release = async {
+        loop {
+            permits.add_permits(1);
+            desk.next().await;
+        }
+    };
+    tokio::select! {
+        _ = quiet.next() => (),
+        () = release => (),
+    }
+    assert!(busy.requests() < 500, "it did not wait for all of them: {}", busy.requests());
+}
+
+#[tokio::test]
+async fn a_host_that_cannot_be_reached_is_left_alone_and_tried_again() {
+    let receiver = Receiver::start(answer(500, &[], b"")).await;
+    let url = format!("http://late.test:{}/", receiver.address.port());
+    let mut desk = Desk::local();
+    for _ in 0..BREAKER_FAILURES_MAX {
+        check_not_sent(&desk.call(get(&url)).await, NotSent::Name, "late.test");
+    }
+    let finished = desk.call(get(&url)).await;
+    let Verdict::Untried { retry_after } = finished.outcome.verdict() else {
+        panic!("{finished:?}")
+    };
+    assert!(retry_after <= Duration::from_secs(1));
+    assert!(finished.error.unwrap().contains("is left alone"));
+    // Others do not suffer from it.
+    assert_eq!(status(&desk.call(get(&receiver.url("/"))).await), 500);
+
+    desk.script.set("late.test", &[&["127.0.0.1"]]);
+    desk.machine.forward(NAME_AGE_MAX);
+    assert_eq!(status(&desk.call(get(&url)).await), 500, "any answer is life");
+    for _ in 0..20 {
+        desk.send(get(&url));
+    }
+    for _ in 0..20 {
+        assert_eq!(status(&desk.next().await), 500);
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_never_answers_is_left_alone_and_its_queue_is_told() {
+    let dead = Receiver::start(Manner::Silent).await;
+    let mut desk = Desk::local();
+    for _ in 0..100 {
+        desk.send(hasty(&dead.url("/"), 200));
+    }
+    let (mut lost, mut resting) = (0, 0);
+    for _ in 0..100 {
+        match desk.next().await.outcome {
+            Outcome::Lost { why: Lost::TimedOut } => lost += 1,
+            Outcome::NotSent { why: NotSent::Resting { .. } } => resting += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    // The window's worth, and those that took the places of the first to fail.
+    assert!(lost < 2 * HOST_WINDOW_MIN, "{lost}");
+    assert_eq!(lost + resting, 100);
+}

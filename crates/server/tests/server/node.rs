@@ -1,0 +1,9 @@
+//! A whole node and its API, on clocks that the test sets and a store that outlives it.
+
+mod clock;
+mod downtime;
+mod id;
+#[expect(dead_code, reason = "the tests of `watchbell dev` use more of it")]
+mod receiver;
+mod wait;
+mod world;

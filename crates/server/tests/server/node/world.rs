@@ -1,0 +1,239 @@
+//! A node under test: its clocks can be set, and it can be killed.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use client::account::Account;
+use client::spec::{CatchUp, TriggerSpec};
+use client::{Client, Timestamp};
+use engine::lease::Reading;
+use server::node::{Config, Node, Pace};
+use store::machine::{Machine, System};
+use store::memory::Memory;
+use store::{
+    Adapter, Class, Commit, CommitError, Epoch, Hints, Limits, Page, Pending, Range, ScanError,
+    Store, Version,
+};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::receiver::{Receiver, Reply};
+use super::wait::until;
+
+/// How long anything may take that is no matter of the test, on a machine that is busy.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) const MINUTE_MS: i64 = 60_000;
+pub(super) const HOUR_MS: i64 = 60 * MINUTE_MS;
+
+/// The clocks of a machine: they run as ours do, from where they are set.
+pub(super) struct Clocks {
+    wall_ms: AtomicI64,
+    slept_ms: AtomicI64,
+}
+
+impl Clocks {
+    /// The wall clock shows this now.
+    pub(super) fn at(wall: &str) -> Arc<Self> {
+        let clocks = Self { wall_ms: AtomicI64::new(0), slept_ms: AtomicI64::new(0) };
+        let wall: Timestamp = wall.parse().unwrap();
+        let ours = i64::try_from(System.wall_us() / 1_000).unwrap();
+        clocks.wall_ms.store(wall.as_millisecond() - ours, Ordering::SeqCst);
+        Arc::new(clocks)
+    }
+
+    /// Somebody sets the wall clock.
+    pub(super) fn set_wall_by(&self, ms: i64) {
+        self.wall_ms.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    /// The machine was asleep for so long.
+    pub(super) fn sleep_for(&self, ms: i64) {
+        self.slept_ms.fetch_add(ms, Ordering::SeqCst);
+    }
+}
+
+impl Machine for Clocks {
+    fn reading(&self) -> Reading {
+        let Reading { boot, raw } = System.reading();
+        let slept = self.slept_ms.load(Ordering::SeqCst).unsigned_abs();
+        Reading { boot: boot + Duration::from_millis(slept), raw }
+    }
+
+    fn wall_us(&self) -> u64 {
+        let by = self.wall_ms.load(Ordering::SeqCst) + self.slept_ms.load(Ordering::SeqCst);
+        System.wall_us().saturating_add_signed(by * 1_000)
+    }
+
+    fn random(&self) -> u64 {
+        System.random()
+    }
+
+    fn sleep(&self, length: Duration) -> Pending<'static, ()> {
+        System.sleep(length)
+    }
+}
+
+/// A store that one node at a time has open. A node that was killed reaches it no more.
+struct Opened {
+    memory: Arc<Memory>,
+    is_cut: AtomicBool,
+}
+
+impl Opened {
+    fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::SeqCst)
+    }
+}
+
+impl Adapter for Opened {
+    fn scan(&self, range: Range, limit: usize) -> Pending<'_, Result<Page, ScanError>> {
+        if self.is_cut() {
+            return Box::pin(pending());
+        }
+        self.memory.scan(range, limit)
+    }
+
+    fn commit(&self, commit: Commit) -> Pending<'_, Result<Version, CommitError>> {
+        if self.is_cut() {
+            return Box::pin(pending());
+        }
+        self.memory.commit(commit)
+    }
+
+    fn watch(&self, prefix: &str) -> Hints {
+        self.memory.watch(prefix)
+    }
+
+    fn limits(&self) -> Limits {
+        self.memory.limits()
+    }
+
+    fn class(&self) -> Class {
+        self.memory.class()
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.memory.epoch()
+    }
+
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+}
+
+/// What outlives a node: the store, and the receiver.
+pub(super) struct World {
+    memory: Arc<Memory>,
+    pub(super) receiver: Receiver,
+}
+
+/// A node that runs.
+pub(super) struct Running {
+    node: Node,
+    pub(super) client: Client,
+    pub(super) clocks: Arc<Clocks>,
+    opened: Arc<Opened>,
+    serving: JoinSet<()>,
+}
+
+impl World {
+    /// One whose receiver takes everything.
+    pub(super) fn new() -> Self {
+        Self::with(Receiver::start(1, |_| Reply::FINE))
+    }
+
+    pub(super) fn with(receiver: Receiver) -> Self {
+        Self { memory: Arc::new(Memory::new()), receiver }
+    }
+
+    /// Starts a node, whose wall clock shows this.
+    pub(super) async fn start(&self, wall: &str) -> Running {
+        let clocks = Clocks::at(wall);
+        let is_cut = AtomicBool::new(false);
+        let opened = Arc::new(Opened { memory: Arc::clone(&self.memory), is_cut });
+        let store = Store::shared(Arc::clone(&opened) as Arc<dyn Adapter>);
+        let config = Config {
+            id: "test".to_owned(),
+            url: None,
+            ttl: Duration::from_secs(3),
+            webhook_allow: vec!["127.0.0.0/8".parse().unwrap()],
+            webhook_ca: None,
+            history: Pace::default(),
+        };
+        let machine = Arc::clone(&clocks) as Arc<dyn Machine>;
+        let (node, desk) = Node::start(store, machine, &config).await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let mut serving = JoinSet::new();
+        serving.spawn(server::api::serve(listener, desk, pending()));
+        Running { node, client, clocks, opened, serving }
+    }
+
+    /// A trigger that calls a path of its own name.
+    pub(super) fn spec(&self, name: &str) -> TriggerSpec {
+        TriggerSpec::webhook(name, self.receiver.url(0, &format!("/{name}")))
+    }
+
+    /// The slots for which a trigger's receiver was called.
+    pub(super) fn slots(&self, name: &str) -> Vec<String> {
+        self.receiver.slots(&format!("/{name}"))
+    }
+
+    /// Waits until a trigger's receiver was called so often.
+    pub(super) async fn heard(&self, name: &str, calls: usize) -> Vec<String> {
+        until(&format!("{name} is called {calls} times"), PATIENCE, || async {
+            let slots = self.slots(name);
+            (slots.len() >= calls).then_some(slots)
+        })
+        .await
+    }
+}
+
+impl Running {
+    pub(super) async fn create(&self, spec: TriggerSpec) {
+        self.client.create_trigger(&spec).await.unwrap();
+    }
+
+    /// Ends it as a loss of power would: from here on it writes nothing and sends nothing.
+    pub(super) fn kill(mut self) {
+        self.opened.is_cut.store(true, Ordering::SeqCst);
+        self.clocks.sleep_for(HOUR_MS);
+        self.serving.abort_all();
+        drop(self.node);
+    }
+
+    /// The account of a trigger from an instant on, once every slot in it has come to an end.
+    pub(super) async fn settled(&self, name: &str, from: &str) -> Account {
+        let from: Timestamp = from.parse().unwrap();
+        until(&format!("{name} rests"), PATIENCE, || async {
+            let account = self.client.account(name, Some(from), None).await.unwrap();
+            let totals = &account.totals;
+            assert_eq!(totals.missing + totals.unread, 0, "{account:?}");
+            (totals.pending + totals.under_way == 0).then_some(account)
+        })
+        .await
+    }
+
+    pub(super) async fn is_held(&self) -> bool {
+        let status = self.client.scheduler().await.unwrap();
+        assert_eq!(status.why.is_some(), status.since.is_some(), "{status:?}");
+        status.why.is_some()
+    }
+
+    /// Waits until firing is held, or goes on.
+    pub(super) async fn wait_held(&self, is_held: bool) {
+        until(&format!("firing is held: {is_held}"), PATIENCE, || async {
+            (self.is_held().await == is_held).then_some(())
+        })
+        .await;
+    }
+}
+
+/// With this rule for what was missed.
+pub(super) fn catching_up(mut spec: TriggerSpec, catch_up: CatchUp) -> TriggerSpec {
+    spec.catch_up = Some(catch_up);
+    spec
+}
