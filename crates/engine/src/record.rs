@@ -56,11 +56,24 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], reads: Format) -> Result<T, Rec
         format: Format,
     }
     let malformed = |error: serde_json::Error| RecordError::Malformed(error.to_string());
-    let head: Head = serde_json::from_slice(bytes).map_err(malformed)?;
-    if head.format > reads {
-        return Err(RecordError::Newer { found: head.format, reads });
+    let found = match leading_format(bytes) {
+        Some(format) => format,
+        None => serde_json::from_slice::<Head>(bytes).map_err(malformed)?.format,
+    };
+    if found > reads {
+        return Err(RecordError::Newer { found, reads });
     }
     serde_json::from_slice(bytes).map_err(malformed)
+}
+
+/// The format, if the record begins with it in the way that [`encode`] writes it: then it need not be read
+/// twice.
+fn leading_format(bytes: &[u8]) -> Option<Format> {
+    let rest = bytes.strip_prefix(br#"{"format":"#)?;
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let is_whole = matches!(rest.get(digits), Some(b',' | b'}'));
+    let number = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
+    is_whole.then_some(Format(number))
 }
 
 #[cfg(test)]

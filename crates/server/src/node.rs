@@ -38,7 +38,7 @@ use store::election::{Defeat, Election, Holding, Mode};
 use store::machine::Machine;
 use store::session::{self, BadNodeId, NodeId, Session, SessionError, bury_local};
 use store::{CommitError, Limits, ScanError, Store};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use cluster::Cluster;
@@ -216,32 +216,50 @@ fn room(limits: Limits) -> Room {
     Room { writes, bytes: commit_bytes, value_bytes }
 }
 
-/// Claims and reads every shard.
+/// Claims and reads every shard, as many at a time as there are cores: most of it is reading JSON.
 async fn claim_all(
     session: &Session,
     cluster: Cluster,
     pulse: &Pulse,
 ) -> Result<(BTreeMap<ShardId, Owned>, HashMap<ShardId, Holding>), StartError> {
-    let mut shards = BTreeMap::new();
-    let mut holdings = HashMap::new();
-    for number in 0..cluster.shards {
-        let shard = ShardId(number);
-        pulse.beat();
-        let claim = Claim::new(head_key(shard)).expect("a short key");
-        let mut election = Election::new(session, claim, Mode::Automatic);
-        let holding = election.campaign().await.map_err(|why| StartError::Claim { shard, why })?;
-        let body = holding.head().body.as_deref();
-        let loading = load::load(session.store(), shard, cluster.id, body)
-            .await
-            .map_err(|why| StartError::Read { shard, why })?;
-        let now = now(&**session.machine());
-        let loaded = loading.finish(now);
-        tracing::debug!(%shard, triggers = loaded.len(), unfinished = loaded.unfinished(), "took a shard");
-        let (right, number) = (holding.right.clone(), holding.head().number);
-        shards.insert(shard, Owned { shard: loaded, right, number, wake: Some(Instant::FIRST) });
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let turns = Arc::new(Semaphore::new(cores));
+    let mut tasks = JoinSet::new();
+    for shard in (0..cluster.shards).map(ShardId) {
+        let (session, pulse, turns) = (session.clone(), pulse.clone(), Arc::clone(&turns));
+        tasks.spawn(async move {
+            let _turn = turns.acquire().await.expect("it is never closed");
+            pulse.beat();
+            claim(&session, cluster, shard).await.map(|owned| (shard, owned))
+        });
+    }
+    let (mut shards, mut holdings) = (BTreeMap::new(), HashMap::new());
+    while let Some(joined) = tasks.join_next().await {
+        let claimed = joined.unwrap_or_else(|why| std::panic::resume_unwind(why.into_panic()));
+        let (shard, (owned, holding)) = claimed?;
+        shards.insert(shard, owned);
         holdings.insert(shard, holding);
     }
     Ok((shards, holdings))
+}
+
+/// Claims and reads a shard.
+async fn claim(
+    session: &Session,
+    cluster: Cluster,
+    shard: ShardId,
+) -> Result<(Owned, Holding), StartError> {
+    let claim = Claim::new(head_key(shard)).expect("a short key");
+    let mut election = Election::new(session, claim, Mode::Automatic);
+    let holding = election.campaign().await.map_err(|why| StartError::Claim { shard, why })?;
+    let body = holding.head().body.as_deref();
+    let loading = load::load(session.store(), shard, cluster.id, body)
+        .await
+        .map_err(|why| StartError::Read { shard, why })?;
+    let loaded = loading.finish(now(&**session.machine()));
+    tracing::debug!(%shard, triggers = loaded.len(), unfinished = loaded.unfinished(), "took a shard");
+    let (right, number) = (holding.right.clone(), holding.head().number);
+    Ok((Owned { shard: loaded, right, number, wake: Some(Instant::FIRST) }, holding))
 }
 
 fn now(machine: &dyn Machine) -> Now {
