@@ -36,6 +36,7 @@ struct Fired {
     spent: Spent,
     /// From one look at the server's metrics to the other: a busy server takes its time to answer.
     elapsed: Duration,
+    stopped_after: Duration,
 }
 
 impl Fired {
@@ -70,6 +71,7 @@ pub(super) async fn fires(typed: &FiresArgs) -> Result<Report, Ending> {
     }
     for fired in rounds.iter().map(|(fired, _)| fired).chain(rates.iter().map(|(_, fired)| fired)) {
         report.others(fired.spent.others);
+        report.stopped(fired.stopped_after);
     }
     full_speed(&mut report, &rounds, typed);
     let rows = rates.iter().map(|(rate, fired)| rate_row(u64::from(*rate).to_string(), fired));
@@ -105,7 +107,7 @@ async fn one(
     let after = subject.metrics().await?;
     let elapsed = watch.elapsed();
     let tally = receiver.tally().await?;
-    subject.stop().await?;
+    let stopped_after = subject.stop().await?;
     remove(&place);
     Ok(Fired {
         recorded: after.succeeded() - before.succeeded(),
@@ -115,6 +117,7 @@ async fn one(
         tally,
         spent,
         elapsed,
+        stopped_after,
     })
 }
 
