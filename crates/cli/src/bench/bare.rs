@@ -6,8 +6,8 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -76,7 +76,8 @@ pub(super) fn run(typed: &BareArgs) -> Result<(), Ending> {
         left: AtomicU64::new(typed.requests),
         count: AtomicU64::new(0),
         // All begin together, when the last is connected.
-        begin: Barrier::new(connections + 1),
+        begin: Barrier::new(connections),
+        begun: OnceLock::new(),
     });
     let mut working = Vec::new();
     for number in 0..threads {
@@ -86,19 +87,14 @@ pub(super) fn run(typed: &BareArgs) -> Result<(), Ending> {
         let thread = thread::Builder::new().name(format!("bare-{number}"));
         working.push(thread.spawn(move || runtime.block_on(run.all(share)))?);
     }
-    let waiting = Builder::new_current_thread().build()?;
-    let begin = Arc::clone(&run);
-    let started = thread::spawn(move || {
-        waiting.block_on(begin.begin.wait());
-        (Stopwatch::start(), Look::at(&[std::process::id()]))
-    });
-    let (watch, before) = started.join().map_err(|_| Ending::failed("the bare loop failed"))?;
     for thread in working {
         let ended = thread.join().map_err(|_| Ending::failed("the bare loop failed"))?;
         ended.map_err(|why| Ending::failed(format!("the bare loop failed: {why}")))?;
     }
+    let (watch, before) =
+        run.begun.get().ok_or_else(|| Ending::failed("the bare loop never began"))?;
     let elapsed = watch.elapsed();
-    let used = Look::at(&[std::process::id()]).since(&before);
+    let used = Look::at(&[std::process::id()]).since(before);
     let sent = Sent {
         count: run.count.load(Relaxed),
         elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
@@ -115,6 +111,8 @@ struct Run {
     left: AtomicU64,
     count: AtomicU64,
     begin: Barrier,
+    /// Since the first of them began.
+    begun: OnceLock<(Stopwatch, Look)>,
 }
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -145,7 +143,8 @@ impl Run {
         let headers = headers(to, body.len())?;
         let uri: Uri = crowd::path(number).parse()?;
         self.begin.wait().await;
-        let watch = Stopwatch::start();
+        let begin = || (Stopwatch::start(), Look::at(&[std::process::id()]));
+        let (watch, _) = self.begun.get_or_init(begin);
         while watch.elapsed() < self.length && self.take() {
             let mut request = Request::new(Full::new(body.clone()));
             *request.method_mut() = Method::POST;

@@ -4,6 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use store::clock::Stopwatch;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
@@ -58,17 +59,19 @@ impl Child {
         Ending::failed(format!("the {} ended before it was told to: see above", self.what))
     }
 
-    /// Asks it to end, and waits for that.
-    pub(super) async fn stop(mut self) -> Result<(), Ending> {
+    /// Asks it to end, and waits for that; says how long it took. One that does not end is killed.
+    pub(super) async fn stop(mut self) -> Result<Duration, Ending> {
+        let watch = Stopwatch::start();
         if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
             // One that is gone already is found below.
             let _ = kill_process(pid, Signal::TERM);
         }
         drop(self.stdin.take());
-        match timeout(END_MAX, self.process.wait()).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(why)) => Err(Ending::failed(format!("the {} is lost: {why}", self.what))),
-            Err(_) => Err(Ending::failed(format!("the {} did not stop in {END_MAX:?}", self.what))),
-        }
+        let ended = match timeout(END_MAX, self.process.wait()).await {
+            Ok(ended) => ended.map(drop),
+            Err(_) => self.process.kill().await,
+        };
+        ended.map_err(|why| Ending::failed(format!("the {} is lost: {why}", self.what)))?;
+        Ok(watch.elapsed())
     }
 }

@@ -7,6 +7,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use store::clock::Stopwatch;
+
 use super::args::FiresArgs;
 use super::bare::{self, Sent, Until};
 use super::crowd::{Crowd, When};
@@ -32,11 +34,14 @@ struct Fired {
     waiting: u64,
     tally: Tally,
     spent: Spent,
+    /// From one look at the server's metrics to the other: a busy server takes its time to answer.
+    elapsed: Duration,
+    stopped_after: Duration,
 }
 
 impl Fired {
     fn per_second(&self) -> f64 {
-        float(self.recorded) / self.spent.elapsed.as_secs_f64()
+        float(self.recorded) / self.elapsed.as_secs_f64()
     }
 
     fn commits_per_1000(&self) -> f64 {
@@ -66,6 +71,7 @@ pub(super) async fn fires(typed: &FiresArgs) -> Result<Report, Ending> {
     }
     for fired in rounds.iter().map(|(fired, _)| fired).chain(rates.iter().map(|(_, fired)| fired)) {
         report.others(fired.spent.others);
+        report.stopped(fired.stopped_after);
     }
     full_speed(&mut report, &rounds, typed);
     let rows = rates.iter().map(|(rate, fired)| rate_row(u64::from(*rate).to_string(), fired));
@@ -93,11 +99,15 @@ async fn one(
     bench.wait_until(begin.after(WARM_UP), "warming up").await;
     let pids = [subject.pid(), receiver.pid()];
     receiver.forget().await?;
-    let (look, before) = (Look::at(&pids), subject.metrics().await?);
+    let look = Look::at(&pids);
+    let before = subject.metrics().await?;
+    let watch = Stopwatch::start();
     bench.wait(length, "measuring").await;
-    let (spent, after) = (Look::at(&pids).since(&look), subject.metrics().await?);
+    let spent = Look::at(&pids).since(&look);
+    let after = subject.metrics().await?;
+    let elapsed = watch.elapsed();
     let tally = receiver.tally().await?;
-    subject.stop().await?;
+    let stopped_after = subject.stop().await?;
     remove(&place);
     Ok(Fired {
         recorded: after.succeeded() - before.succeeded(),
@@ -106,6 +116,8 @@ async fn one(
         waiting: after.waiting(),
         tally,
         spent,
+        elapsed,
+        stopped_after,
     })
 }
 
@@ -130,6 +142,12 @@ async fn bare(
     let own = float(sent.cpu_us) / (used.elapsed.as_secs_f64() * 1e6);
     report.others((used.others - own).max(0.0));
     let tally = receiver.tally().await?;
+    if tally.count != sent.count {
+        report.note(format!(
+            "WRONG: the bare loop says that it sent {}, and {} came",
+            sent.count, tally.count
+        ));
+    }
     Ok(Bare { sent, bytes: tally.bytes / tally.count.max(1) })
 }
 
@@ -182,7 +200,7 @@ fn full_speed(report: &mut Report, rounds: &[(Fired, Bare)], typed: &FiresArgs) 
 }
 
 fn rate_row(rate: String, fired: &Fired) -> Vec<Cell> {
-    let commits = float(fired.commits) / fired.spent.elapsed.as_secs_f64();
+    let commits = float(fired.commits) / fired.elapsed.as_secs_f64();
     vec![
         Cell::word("asked_per_s", "asked/s", rate),
         Cell::number("recorded_per_s", "recorded/s", Some(fired.per_second()), 0),

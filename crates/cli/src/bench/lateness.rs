@@ -5,6 +5,8 @@
 //! and the receiver's own turn. With everything on one second it is a matter of how fast the machine can send at
 //! all; so the bare loop sends as many beside it.
 
+use std::time::Duration;
+
 use engine::instant::Instant;
 
 use super::args::LatenessArgs;
@@ -40,6 +42,7 @@ struct Found {
     before: Metrics,
     after: Metrics,
     spent: Spent,
+    stopped_after: Duration,
 }
 
 pub(super) async fn lateness(typed: &LatenessArgs) -> Result<Report, Ending> {
@@ -106,13 +109,11 @@ async fn one(
     bench.wait_until(watch.to, "measuring").await;
     let spent = Look::at(&pids).since(&look);
     let after = subject.metrics().await?;
-    bench
-        .wait(std::time::Duration::from_secs(GRACE_S.unsigned_abs()), "waiting for the last")
-        .await;
+    bench.wait(Duration::from_secs(GRACE_S.unsigned_abs()), "waiting for the last").await;
     let tally = receiver.tally().await?;
-    subject.stop().await?;
+    let stopped_after = subject.stop().await?;
     remove(&place);
-    Ok(Found { tally, expected, before, after, spent })
+    Ok(Found { tally, expected, before, after, spent, stopped_after })
 }
 
 /// Which slots are watched, from this second on, and how many there are. The first second itself is left out,
@@ -133,7 +134,7 @@ fn window(crowds: &[Crowd], first: i64, seconds: i64) -> (Watch, u64) {
         When::Spread { interval_s } => {
             let (from, to) = (Instant::from_second(first), Instant::from_second(first + seconds));
             // Slots of the first second may come before the watch is set up.
-            let from = from.after(std::time::Duration::from_millis(1));
+            let from = from.after(Duration::from_millis(1));
             let expected = (seconds - 1).unsigned_abs() * u64::from(crowds[0].len / interval_s);
             (Watch { from, to, jittered_s: Some(interval_s) }, expected)
         }
@@ -142,8 +143,9 @@ fn window(crowds: &[Crowd], first: i64, seconds: i64) -> (Watch, u64) {
 }
 
 fn row(name: &'static str, report: &mut Report, found: &Found) -> Vec<Cell> {
-    let Found { tally, expected, before, after, spent } = found;
+    let Found { tally, expected, before, after, spent, stopped_after } = found;
     report.others(spent.others);
+    report.stopped(*stopped_after);
     report.note(format!("{name}: {}", spent.threads()));
     let missing = expected.saturating_sub(tally.watched);
     if missing > 0 || tally.watched > *expected || tally.early > 0 {

@@ -31,6 +31,7 @@ struct Found {
     /// Time of the processor until the first webhook had come.
     cpu_us: u64,
     others: f64,
+    stopped_after: Duration,
 }
 
 pub(super) async fn memory(typed: &MemoryArgs) -> Result<Report, Ending> {
@@ -45,6 +46,7 @@ pub(super) async fn memory(typed: &MemoryArgs) -> Result<Report, Ending> {
             empty = found.memory.resident;
         }
         report.others(found.others);
+        report.stopped(found.stopped_after);
         rows.push(row(count, empty, &found));
     }
     report.add("memory", rows);
@@ -86,14 +88,15 @@ async fn one(
             "the server has {scheduled} triggers, and {count} and one were written"
         )));
     }
-    let found = Found {
+    let mut found = Found {
         memory: Memory::of(subject.pid()),
         ready_after: subject.ready_after,
         fired_after: Duration::from_micros(first_us.saturating_sub(subject.started_us)),
         cpu_us,
         others: others.max(0.0),
+        stopped_after: Duration::ZERO,
     };
-    subject.stop().await?;
+    found.stopped_after = subject.stop().await?;
     remove(&place);
     Ok(found)
 }

@@ -1,6 +1,7 @@
 //! What was found, for people and for programs.
 
 use std::env;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
@@ -9,6 +10,9 @@ use crate::table::{self, grouped};
 
 /// Cores that others may keep busy before figures are doubted.
 const OTHERS_MAX: f64 = 0.15;
+
+/// How long a server may take to stop.
+const STOP_MAX: Duration = Duration::from_secs(5);
 
 /// What a measurement found.
 pub(super) struct Report {
@@ -45,6 +49,16 @@ impl Report {
     /// Says something that a reader of the figures should know.
     pub(super) fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
+    }
+
+    /// A server took so long to stop.
+    pub(super) fn stopped(&mut self, after: Duration) {
+        if after > STOP_MAX {
+            let seconds = after.as_secs_f64();
+            self.note(format!(
+                "WRONG: a server took {seconds:.1} s to stop, or did not and was killed"
+            ));
+        }
     }
 
     /// Others kept so many cores busy.
@@ -96,7 +110,7 @@ impl Report {
     /// For programs.
     pub(super) fn json(&self) -> String {
         let About { cores, memory_bytes, kernel, sync } = &self.about;
-        let millis = |sync: std::time::Duration| sync.as_secs_f64() * 1_000.0;
+        let millis = |sync: Duration| sync.as_secs_f64() * 1_000.0;
         let sections =
             self.sections.iter().map(|section| (section.name.to_owned(), section.json()));
         let report = json!({

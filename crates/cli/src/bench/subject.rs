@@ -50,8 +50,8 @@ impl Subject {
             .map_err(|why| Ending::failed(format!("cannot read the server's metrics: {why}")))
     }
 
-    /// Stops it in order.
-    pub(super) async fn stop(self) -> Result<(), Ending> {
+    /// Stops it in order; says how long that took.
+    pub(super) async fn stop(self) -> Result<Duration, Ending> {
         self.child.stop().await
     }
 }
