@@ -273,7 +273,7 @@ impl Owner {
         for (ticket, done) in committed.replies {
             self.told(ticket.0, done, stage)?;
         }
-        Ok(())
+        stage.witness.check_words(&stage.ledger)
     }
 
     /// Leaps to what comes next, and sometimes further.

@@ -75,8 +75,8 @@ pub struct Witness {
     ids: BTreeMap<RunId, Run>,
     is_once: BTreeMap<Run, bool>,
     quiet: BTreeMap<Unique, Vec<Quiet>>,
-    /// Who asked when that a trigger no longer be paused: tickets, and what the clock said.
-    resumed: BTreeMap<Unique, Vec<(u64, Instant)>>,
+    /// Who asked when that a trigger no longer be paused: tickets, what the clock said, and the generation.
+    resumed: BTreeMap<Unique, Vec<(u64, Instant, u32)>>,
     words: BTreeMap<Unique, Word>,
     deleted: BTreeMap<Unique, Instant>,
     /// How many left.
@@ -201,19 +201,30 @@ impl Witness {
 /// What people ask, and are told.
 impl Witness {
     /// Somebody asks that a trigger be resumed.
-    pub fn resuming(&mut self, trigger: Unique, ticket: u64, wall: Instant) {
-        self.resumed.entry(trigger).or_default().push((ticket, wall));
+    pub fn resuming(&mut self, trigger: Unique, ticket: u64, wall: Instant, generation: u32) {
+        self.resumed.entry(trigger).or_default().push((ticket, wall, generation));
         self.words.entry(trigger).or_default().is_paused = false;
         for quiet in self.quiet.get_mut(&trigger).into_iter().flatten() {
             if quiet.generation == u32::MAX {
                 quiet.to = Some(quiet.to.map_or(wall, |to| to.min(wall)));
+                quiet.generation = generation;
+            }
+        }
+    }
+
+    /// Somebody asks for another schedule of a trigger that is not paused: pauses that are over were about
+    /// schedules up to this one, whatever the clocks said.
+    pub fn changing(&mut self, trigger: Unique, generation: u32) {
+        for quiet in self.quiet.get_mut(&trigger).into_iter().flatten() {
+            if quiet.generation == u32::MAX {
+                quiet.generation = generation;
             }
         }
     }
 
     /// Somebody asks that a trigger be cancelled.
     pub fn cancelling(&mut self, trigger: Unique, ticket: u64) {
-        self.resumed.entry(trigger).or_default().push((ticket, Instant::LAST));
+        self.resumed.entry(trigger).or_default().push((ticket, Instant::LAST, u32::MAX));
         self.words.entry(trigger).or_default().is_paused = false;
     }
 
@@ -243,9 +254,9 @@ impl Witness {
         until: Option<Instant>,
     ) {
         let mut resumed = self.resumed.get(&trigger).into_iter().flatten();
-        let resumed = resumed.find(|(later, _)| *later > ticket).map(|(_, wall)| *wall);
-        let to = [until, resumed].into_iter().flatten().min();
-        let generation = u32::MAX;
+        let resumed = resumed.find(|(later, ..)| *later > ticket);
+        let to = [until, resumed.map(|(_, wall, _)| *wall)].into_iter().flatten().min();
+        let generation = resumed.map_or(u32::MAX, |(.., generation)| *generation);
         self.quiet.entry(trigger).or_default().push(Quiet { from, to, generation });
         self.words.entry(trigger).or_default().is_paused = to.is_none();
     }

@@ -42,7 +42,9 @@ fn twenty_thousand_triggers_are_due_at_one_second() {
     for seed in 0..2 {
         let report = run_in(Setting::crowd(seed, 20_000), None, Tracing::Off);
         assert_eq!(report.violation, None, "seed {seed}");
-        assert!(report.counts.ended >= 20_000, "{:?}", report.counts);
+        let counts = report.counts;
+        assert!(counts.ended > 10_000, "{counts:?}");
+        assert!(counts.ended + counts.skipped >= 20_000, "{counts:?}");
     }
 }
 
@@ -77,10 +79,10 @@ fn caught(mutant: Mutant) -> Option<String> {
 
 #[test]
 fn the_same_seed_gives_the_same_trace_of_a_shard() {
-    let here = run(11, None, Tracing::On).trace;
-    assert!(here.lines().count() > 100, "seed 11 is about something");
-    assert_eq!(here, run(11, None, Tracing::On).trace);
-    let args = ["--shard", "--seed", "11", "--trace"];
+    let here = run(15, None, Tracing::On).trace;
+    assert!(here.lines().count() > 500, "seed 15 is about something");
+    assert_eq!(here, run(15, None, Tracing::On).trace);
+    let args = ["--shard", "--seed", "15", "--trace"];
     let there = Command::new(env!("CARGO_BIN_EXE_sim")).args(args).output().expect("it runs");
     let there = String::from_utf8(there.stdout).expect("a trace is text");
     assert_eq!(there, format!("{here}every promise was kept\n"));

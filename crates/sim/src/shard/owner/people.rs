@@ -133,11 +133,17 @@ impl Owner {
         let seen = &stage.ledger.triggers[&trigger];
         let is_other = seen.definition.schedule != written.definition.schedule;
         let ends = is_other.then_some(seen.record.generation);
+        let is_paused = seen.moved.paused.is_some();
         let revision = stage.dice.chance(50).then_some(seen.record.revision);
         let (definition, draft) = (written.definition.clone(), written.text.clone());
         let author = PERSON.to_owned();
         let command = Command::Replace { trigger, definition, draft, author, revision };
-        self.put(command, Asked::Replace(trigger, written, ends, now.wall), now, stage);
+        let asked = Asked::Replace(trigger, written, ends, now.wall);
+        if self.put(command, asked, now, stage).is_some()
+            && let Some(generation) = ends.filter(|_| !is_paused)
+        {
+            stage.witness.changing(trigger, generation);
+        }
     }
 
     fn pause(&mut self, trigger: Unique, now: Now, stage: &mut Stage) {
@@ -151,7 +157,8 @@ impl Owner {
     fn resume(&mut self, trigger: Unique, now: Now, stage: &mut Stage) {
         let command = Command::Resume { trigger, author: PERSON.into() };
         if let Some(ticket) = self.put(command, Asked::Resume(trigger), now, stage) {
-            stage.witness.resuming(trigger, ticket, now.wall);
+            let generation = stage.ledger.triggers[&trigger].record.generation;
+            stage.witness.resuming(trigger, ticket, now.wall, generation);
         }
     }
 
@@ -218,7 +225,7 @@ impl Owner {
             | (Some(Asked::Replace(..)), Done::Unchanged) => {}
             (_, done) => panic!("{done:?} is no answer to what was asked"),
         }
-        stage.witness.check_words(&stage.ledger)
+        Ok(())
     }
 }
 
