@@ -10,7 +10,7 @@
 //! finished ▶ └───────┘ ─▶ depart ─▶ the receiver ─▶ finished
 //! ```
 //!
-//! **Units.** A decision is a [`Unit`]: changes that belong together, and what may happen once they are
+//! **Units.** A decision is a unit: changes that belong together, and what may happen once they are
 //! written: launches, and replies. A unit is applied to memory at once, so that the next decision sees it,
 //! and goes to the store in a later batch, in order. One batch is on its way at a time. A shard that
 //! learns that its head was moved by somebody else is thrown away.
