@@ -395,7 +395,7 @@ const REFUSED_BY_OPEN: &[(&str, &str, &str)] = &[
      "minute, character 2: `.` is not allowed after `1`; a `-`, a `/`, a `,` or the end of the field is"),
     ("é * * * *", "^",
      "minute, character 1: `é` is not allowed here; 0 to 59 with `*` `,` `-` `/` `H` are allowed"),
-    ("0 0 * * *\n", "         ^",
+    ("0 0 * * *\n0", "         ^",
      "day of week, character 10: `\\n` is not allowed after `*`; a `/`, a `,` or the end of the field is"),
     ("-5 * * * *", "^",
      "minute, character 1: `-` is not allowed here; 0 to 59 with `*` `,` `-` `/` `H` are allowed"),
@@ -564,6 +564,14 @@ const REFUSED_BY_QUARTZ: &[(&str, &str, &str)] = &[
     ("0 0 0 1 1 ? 20x", "            ^",
      "year, character 13: 20 is too small; 1970 to 2099 are allowed"),
 ];
+
+#[test]
+fn what_a_file_leaves_at_the_end_does_not_matter() {
+    let plain = Cron::parse("0 12 * * *", Dialect::Open, "");
+    for text in ["0 12 * * *\n", "0 12 * * *\r\n"] {
+        assert_eq!(Cron::parse(text, Dialect::Open, ""), plain);
+    }
+}
 
 #[test]
 fn what_is_wrong_is_said_in_a_sentence() {
