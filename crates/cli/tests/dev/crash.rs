@@ -39,7 +39,7 @@ async fn what_was_promised_survives_fifteen_crashes_under_load() {
     crash(0x0b5e_55ed, 15).await;
 }
 
-#[ignore = "ten minutes"]
+#[ignore = "ten minutes: make soak"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_promised_survives_two_hundred_crashes_under_load() {
     let _machine = MACHINE.write().await;
@@ -102,6 +102,7 @@ async fn crash(seed: u64, rounds: usize) {
     for round in 0..rounds {
         let lives = Duration::from_millis(300 + random.below(2_200));
         let (client, killing) = (dev.client.clone(), async {
+            // Not a wait for anything: how long this process lives.
             tokio::time::sleep(lives).await;
             dev.kill();
         });
@@ -260,6 +261,7 @@ impl Actor {
 
     /// Does one thing. Whether it was answered.
     async fn act(&mut self, client: &Client) -> bool {
+        // The pace of a person, not a wait for anything.
         tokio::time::sleep(Duration::from_millis(20 + self.random.below(100))).await;
         let (fires, paused) = (self.those(Expected::Fires), self.those(Expected::Paused));
         let is_enough = fires.len() >= TRIGGERS / ACTORS;

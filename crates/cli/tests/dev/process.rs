@@ -75,6 +75,7 @@ impl Dev {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        // Not a wait for anything: how long this process lives.
         tokio::time::sleep(after).await;
         child.kill().unwrap();
         child.wait().unwrap();
