@@ -10,9 +10,7 @@
 //! - [`zone`]: when clocks are set
 //! - [`mod@every`]: intervals at a fixed distance
 //! - [`calendar`]: when nothing fires
-//! - [`book`]: each distinct schedule once
 
-pub mod book;
 pub mod calendar;
 pub mod civil;
 pub mod cron;

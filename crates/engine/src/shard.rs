@@ -27,7 +27,7 @@
 //!
 //! - [`record`]: what is in the store
 //! - [`command`]: what people ask
-//! - `memory`: what a shard knows, and the only place where that changes
+//! - `memory`: what a shard knows, and the only place where that changes; `kind`: what triggers share
 //! - `due`: which slots fire
 //! - `change`: what commands do
 //! - `flight`: attempts, from launch to past; `leave`: how they leave and end; `wait`: what waits
@@ -42,6 +42,7 @@ pub mod command;
 mod doubt;
 mod due;
 mod flight;
+mod kind;
 mod leave;
 mod memory;
 pub mod record;
@@ -61,6 +62,7 @@ pub use batch::{Batch, Put, Room};
 use command::Done;
 pub use doubt::{LoadError, Loading};
 use flight::Flight;
+pub use kind::Kinds;
 pub use leave::{Departure, Report};
 use memory::{Change, Memory};
 

@@ -32,7 +32,7 @@ use engine::id::ShardId;
 use engine::instant::Instant;
 use engine::lease::Ttl;
 use engine::shard::record::head_key;
-use engine::shard::{Now, Room};
+use engine::shard::{Kinds, Now, Room};
 use store::claim::Claim;
 use store::election::{Defeat, Election, Holding, Mode};
 use store::machine::Machine;
@@ -224,13 +224,15 @@ async fn claim_all(
 ) -> Result<(BTreeMap<ShardId, Owned>, HashMap<ShardId, Holding>), StartError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let turns = Arc::new(Semaphore::new(cores));
+    let kinds = Kinds::default();
     let mut tasks = JoinSet::new();
     for shard in (0..cluster.shards).map(ShardId) {
         let (session, pulse, turns) = (session.clone(), pulse.clone(), Arc::clone(&turns));
+        let kinds = kinds.clone();
         tasks.spawn(async move {
             let _turn = turns.acquire().await.expect("it is never closed");
             pulse.beat();
-            claim(&session, cluster, shard).await.map(|owned| (shard, owned))
+            claim(&session, cluster, shard, &kinds).await.map(|owned| (shard, owned))
         });
     }
     let (mut shards, mut holdings) = (BTreeMap::new(), HashMap::new());
@@ -248,12 +250,13 @@ async fn claim(
     session: &Session,
     cluster: Cluster,
     shard: ShardId,
+    kinds: &Kinds,
 ) -> Result<(Owned, Holding), StartError> {
     let claim = Claim::new(head_key(shard)).expect("a short key");
     let mut election = Election::new(session, claim, Mode::Automatic);
     let holding = election.campaign().await.map_err(|why| StartError::Claim { shard, why })?;
     let body = holding.head().body.as_deref();
-    let loading = load::load(session.store(), shard, cluster.id, body)
+    let loading = load::load(session.store(), shard, cluster.id, kinds, body)
         .await
         .map_err(|why| StartError::Read { shard, why })?;
     let loaded = loading.finish(now(&**session.machine()));

@@ -46,6 +46,11 @@ pub struct Room {
     pub value_bytes: usize,
 }
 
+impl Room {
+    /// Whatever it is.
+    const MAX: Self = Self { writes: usize::MAX, bytes: usize::MAX, value_bytes: usize::MAX };
+}
+
 /// What the head says in the store, once what is on its way is there.
 pub(super) struct Shadow {
     fired: Mark,
@@ -75,11 +80,10 @@ impl Shard {
         let mut pile = Pile::default();
         let mut taken = Vec::new();
         while let Some(unit) = self.units.front() {
-            let more = Pile::of(self.memory.shard, unit);
-            if !taken.is_empty() && !pile.takes(&more, room) {
+            let room = if taken.is_empty() { Room::MAX } else { room };
+            if !pile.take(self.memory.shard, unit, room) {
                 break;
             }
-            pile.merge(more);
             let unit = self.units.pop_front().expect("looked at above");
             for change in &unit.changes {
                 self.shadow.follow(change);
@@ -155,12 +159,32 @@ struct Pile {
 }
 
 impl Pile {
-    fn of(shard: ShardId, unit: &Unit) -> Self {
-        let mut pile = Self::default();
-        for change in &unit.changes {
-            pile.add(shard, change);
+    /// Adds a unit, if there is room for it beside the head.
+    fn take(&mut self, shard: ShardId, unit: &Unit, room: Room) -> bool {
+        let is_plain = unit.changes.iter().all(Change::is_plain);
+        if !is_plain {
+            let mut more = Self::default();
+            more.add_all(shard, unit);
+            let fits = self.takes(&more, room);
+            if fits {
+                self.merge(more);
+            }
+            return fits;
         }
-        pile
+        // Most units end a run, and are taken back by cutting off what they added.
+        let before = self.lines.len();
+        self.add_all(shard, unit);
+        let fits = self.takes(&Self::default(), room);
+        if !fits {
+            self.lines.truncate(before);
+        }
+        fits
+    }
+
+    fn add_all(&mut self, shard: ShardId, unit: &Unit) {
+        for change in &unit.changes {
+            self.add(shard, change);
+        }
     }
 
     fn add(&mut self, shard: ShardId, change: &Change) {

@@ -6,14 +6,19 @@
 //! ahead and has not left, and move the cursor there, all before the command is answered. Any other change
 //! leaves schedule, generation and cursor alone. Since open runs take their definition from their trigger,
 //! they get records of their own before it changes.
+//!
+//! The mark may be ahead of the clock by the look-ahead. A schedule that begins to count, because it is new
+//! or its trigger is resumed, begins at the clock all the same: its slots that the mark has passed get records
+//! of their own, in the same unit.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
 use crate::id::{Birth, Unique};
 use crate::instant::Instant;
-use crate::limits::{RUNS_PER_SHARD_MAX, TRIGGERS_PER_SHARD_MAX};
+use crate::limits::{LOOK_AHEAD_MS, RUNS_PER_SHARD_MAX, TRIGGERS_PER_SHARD_MAX};
 use crate::mutant::{self, Mutant};
 use crate::past::{End, Line, Reason, Skipped};
 use crate::schedule::Count;
@@ -22,7 +27,7 @@ use crate::trigger::Definition;
 use super::command::{Command, Done, Rejection};
 use super::flight::RunRef;
 use super::memory::{Change, Trigger};
-use super::record::{MovedRecord, Pause, RunRecord, RunState, TriggerRecord};
+use super::record::{Mark, MovedRecord, Pause, RunRecord, RunState, TriggerRecord};
 use super::{Now, Shard, Ticket, Unit};
 
 /// Who does what nobody asked for.
@@ -86,8 +91,8 @@ impl Shard {
     }
 
     /// Now, for a trigger.
-    fn now_of(&self, trigger: Option<&Trigger>, now: Now) -> Instant {
-        let cursor = trigger.map_or(now.wall, Trigger::cursor);
+    fn now_of(&self, trigger: &Trigger, now: Now) -> Instant {
+        let cursor = trigger.cursor();
         if mutant::active(Mutant::NowWithoutMark) {
             return now.wall.max(cursor);
         }
@@ -95,6 +100,65 @@ impl Shard {
             return now.wall.max(self.memory.fired.0);
         }
         now.wall.max(self.memory.fired.0).max(cursor)
+    }
+
+    /// From when on a schedule that begins now counts: not from the mark, if that is ahead by no more than the
+    /// look-ahead.
+    fn beginning(&self, trigger: Option<&Trigger>, now: Now) -> Instant {
+        let cursor = trigger.map_or(now.wall, Trigger::cursor);
+        let (here, mark) = (now.wall.max(cursor), self.memory.fired.0);
+        if mark.0 - here.0 > LOOK_AHEAD_MS { mark } else { here }
+    }
+
+    /// Adds runs for the slots after `from` that the mark has passed already: nobody else decides them.
+    fn make_up(
+        &self,
+        unique: Unique,
+        definition: &Definition,
+        generation: u32,
+        from: Instant,
+        moved: &mut MovedRecord,
+    ) -> Vec<Change> {
+        let schedule = &definition.schedule;
+        let mut left = moved.remaining.or(schedule.limit().map(NonZeroU64::get));
+        let mut changes = Vec::new();
+        let mut next = schedule.next(from);
+        while let Some(slot) = next
+            && left != Some(0)
+        {
+            let leaves = schedule.leaves_at(slot, &definition.name);
+            if Mark(leaves, unique) > self.memory.fired {
+                break;
+            }
+            let sequence = self.memory.sequence + 1 + changes.len() as u64;
+            let run = RunRecord {
+                trigger: unique,
+                name: definition.name.to_string(),
+                slot,
+                leaves,
+                generation: Some(generation),
+                state: RunState::Waiting(leaves),
+                attempt: 0,
+                tries: 0,
+                webhook: definition.webhook.clone(),
+                policy: definition.policy,
+                attempts: Vec::new(),
+            };
+            changes.push(Change::Run(sequence, Arc::new(run)));
+            left = left.map(|left| left.saturating_sub(1));
+            (moved.cursor, moved.remaining) = (Some(slot), left);
+            next = schedule.next(slot);
+        }
+        changes
+    }
+
+    /// The runs of these changes wait.
+    fn wait_all(&mut self, made_up: &[Change]) {
+        for change in made_up {
+            if let Change::Run(sequence, run) = change {
+                self.flight.wait(*sequence, run);
+            }
+        }
     }
 
     fn create(
@@ -120,9 +184,17 @@ impl Shard {
             author,
             revision: 1,
             generation: 1,
-            since: self.now_of(None, now),
+            since: self.beginning(None, now),
         };
-        self.enact(Unit::of(vec![Change::Trigger(Box::new((record, definition)))]));
+        let mut moved = MovedRecord::default();
+        let made_up = self.make_up(unique, &definition, 1, record.since, &mut moved);
+        let mut changes = vec![Change::Trigger(Box::new((record, definition)))];
+        if !made_up.is_empty() {
+            changes.push(Change::Moved(unique, moved));
+            changes.extend(made_up.iter().cloned());
+        }
+        self.enact(Unit::of(changes));
+        self.wait_all(&made_up);
         self.arm(self.memory.place(unique).expect("just made"));
         Ok(Done::Created(id))
     }
@@ -147,25 +219,32 @@ impl Shard {
         if self.memory.is_same(trigger, &definition) {
             return Ok(Done::Unchanged);
         }
-        let is_same_schedule = *self.memory.schedule(trigger) == definition.schedule;
+        let is_same_schedule = *trigger.schedule() == definition.schedule;
+        let begins = if trigger.is_paused() {
+            self.now_of(trigger, now)
+        } else {
+            self.beginning(Some(trigger), now)
+        };
         if !is_same_schedule {
-            self.take_back(unique, Reason::Superseded, now);
+            self.take_back(unique, Reason::Superseded, begins, now);
         }
         self.write_out_all(unique, now);
         let trigger = self.known(unique)?;
-        let now_here = self.now_of(Some(trigger), now);
         let mut moved = trigger.moved();
-        let mut changes = Vec::new();
+        moved.cursor = Some(trigger.cursor());
+        let (mut changes, mut made_up) = (Vec::new(), Vec::new());
         let (mut generation, mut since) = (trigger.generation, trigger.since);
         if !is_same_schedule {
-            changes = self.account(trigger, now_here, Reason::Superseded, now);
+            changes = self.account(trigger, begins, Reason::Superseded, now);
             generation += 1;
-            since = now_here;
-            let paused = moved.paused.take().map(|pause| Pause { since: now_here, ..pause });
-            let held_ms = moved.held_ms;
-            moved = MovedRecord { paused, held_ms, ..MovedRecord::default() };
+            since = begins;
+            let paused = moved.paused.take().map(|pause| Pause { since, ..pause });
+            let (cursor, held_ms) = (Some(since), moved.held_ms);
+            moved = MovedRecord { paused, held_ms, cursor, ..MovedRecord::default() };
+            if moved.paused.is_none() {
+                made_up = self.make_up(unique, &definition, generation, since, &mut moved);
+            }
         }
-        moved.cursor = Some(if is_same_schedule { trigger.cursor() } else { now_here });
         let revision = found + 1;
         let (id, written) = (self.memory.trigger_id(unique), now.wall);
         let created = trigger.created();
@@ -173,8 +252,10 @@ impl Shard {
             TriggerRecord { id, draft, created, written, author, revision, generation, since };
         changes.push(Change::Trigger(Box::new((record, definition))));
         changes.push(Change::Moved(unique, moved));
+        changes.extend(made_up.iter().cloned());
         self.disarm(self.memory.place(unique).expect("it is known"));
         self.enact(Unit::of(changes));
+        self.wait_all(&made_up);
         self.arm(self.memory.place(unique).expect("it is known"));
         Ok(Done::Replaced { revision })
     }
@@ -187,10 +268,10 @@ impl Shard {
         until: Option<Instant>,
         now: Now,
     ) {
-        self.take_back(unique, Reason::Paused, now);
+        self.take_back(unique, Reason::Paused, Instant::LAST, now);
         let Some(place) = self.memory.place(unique) else { return };
         let trigger = self.memory.at(place);
-        let since = self.now_of(Some(trigger), now);
+        let since = self.now_of(trigger, now);
         let mut changes = self.account(trigger, since, Reason::Paused, now);
         let mut moved = trigger.moved();
         moved.paused = Some(Pause { since, until, author, note });
@@ -214,14 +295,18 @@ impl Shard {
     fn resume(&mut self, unique: Unique, now: Now) {
         let Some(place) = self.memory.place(unique) else { return };
         let trigger = self.memory.at(place);
-        let now_here = self.now_of(Some(trigger), now);
-        let mut changes = self.account(trigger, now_here, Reason::Paused, now);
+        let begins = self.beginning(Some(trigger), now);
+        let mut changes = self.account(trigger, begins, Reason::Paused, now);
         let mut moved = trigger.moved();
         let until = moved.paused.take().and_then(|pause| pause.until);
-        moved.cursor = Some(self.cursor_at(trigger, now_here));
+        moved.cursor = Some(self.cursor_at(trigger, begins));
         moved.failures = 0;
+        let (definition, generation) = (trigger.definition(), trigger.generation);
+        let made_up = self.make_up(unique, &definition, generation, begins, &mut moved);
         changes.push(Change::Moved(unique, moved));
+        changes.extend(made_up.iter().cloned());
         self.enact(Unit::of(changes).by(now.wall));
+        self.wait_all(&made_up);
         if let Some(until) = until {
             self.resumes.remove(&(until, unique));
         }
@@ -245,7 +330,7 @@ impl Shard {
         self.finish_up(unique, now);
         let Some(place) = self.memory.place(unique) else { return };
         let trigger = self.memory.at(place);
-        let now_here = self.now_of(Some(trigger), now);
+        let now_here = self.now_of(trigger, now);
         let mut changes = self.account(trigger, now_here, Reason::Superseded, now);
         let mut moved = trigger.moved();
         moved.paused = None;
@@ -261,7 +346,7 @@ impl Shard {
         self.write_out_all(unique, now);
         let Some(place) = self.memory.place(unique) else { return };
         let trigger = self.memory.at(place);
-        let now_here = self.now_of(Some(trigger), now);
+        let now_here = self.now_of(trigger, now);
         let mut changes = self.account(trigger, now_here, Reason::Superseded, now);
         changes.push(Change::Gone(unique, trigger.name().into()));
         self.disarm(place);
@@ -270,7 +355,7 @@ impl Shard {
 
     /// Ends what has not left, and what would be tried again.
     fn finish_up(&mut self, unique: Unique, now: Now) {
-        self.take_back(unique, Reason::Superseded, now);
+        self.take_back(unique, Reason::Superseded, Instant::LAST, now);
         for run in self.active(unique) {
             if let RunRef::Record(sequence) = run
                 && self.is_unfinished(run)
@@ -305,7 +390,7 @@ impl Shard {
             return Vec::new();
         }
         if trigger.is_paused() {
-            let first = self.memory.schedule(trigger).next(trigger.cursor());
+            let first = trigger.schedule().next(trigger.cursor());
             return self.skips(trigger, (first, until), Reason::Paused, now);
         }
         let first = self.memory.undecided(trigger).map(|(slot, _)| slot);
@@ -327,7 +412,7 @@ impl Shard {
         reason: Reason,
         now: Now,
     ) -> Vec<Change> {
-        let schedule = self.memory.schedule(trigger);
+        let schedule = trigger.schedule();
         let mut lines = Vec::new();
         let mut next = first.filter(|slot| *slot <= until);
         while let Some(from) = next {
@@ -347,8 +432,8 @@ impl Shard {
         lines
     }
 
-    /// Takes back what was launched ahead and has not left.
-    fn take_back(&mut self, unique: Unique, reason: Reason, now: Now) {
+    /// Takes back what was launched ahead and has not left. Slots after `end` are no slots of its schedule any more.
+    fn take_back(&mut self, unique: Unique, reason: Reason, end: Instant, now: Now) {
         for run in self.active(unique) {
             if !self.is_unfinished(run) || self.leaves_of(run) <= now.wall || self.has_left(run) {
                 continue;
@@ -359,7 +444,7 @@ impl Shard {
             };
             if self.is_untouched(run) {
                 if is_slot {
-                    self.unlaunch(run, reason, now);
+                    self.unlaunch(run, reason, end, now);
                 }
             } else if self.is_doubtful(run) {
                 // It may have left under a predecessor whose clock was ahead of ours.
@@ -375,7 +460,7 @@ impl Shard {
     }
 
     /// Skips a slot that was launched and surely has not left.
-    fn unlaunch(&mut self, run: RunRef, reason: Reason, now: Now) {
+    fn unlaunch(&mut self, run: RunRef, reason: Reason, end: Instant, now: Now) {
         let record = self.record_of(run);
         self.drop_attempt(run);
         let mut changes = vec![self.forget(run)];
@@ -393,8 +478,8 @@ impl Shard {
             moved.remaining = Some(left + 1);
             if left == 0 {
                 // It was to be the last one: nothing after it was looked at when the mark passed.
-                let now_here = self.now_of(Some(trigger), now);
-                let first = self.memory.schedule(trigger).next(trigger.cursor());
+                let now_here = self.now_of(trigger, now).min(end);
+                let first = trigger.schedule().next(trigger.cursor());
                 changes.extend(self.skips(trigger, (first, now_here), reason, now));
                 moved.cursor = Some(now_here);
             }

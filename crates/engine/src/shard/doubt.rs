@@ -19,6 +19,7 @@ use crate::wheel::Wheel;
 
 use super::batch::Shadow;
 use super::flight::{Flight, RunRef};
+use super::kind::Kinds;
 use super::memory::{Change, Memory};
 use super::record::{FORMAT, HeadRecord, Mark, MovedRecord, RunRecord, RunState, TriggerRecord};
 use super::{Now, Shard, Unit};
@@ -52,7 +53,12 @@ pub enum LoadError {
 impl Loading {
     /// Begins with what the head says.
     pub fn begin(shard: ShardId, cluster: u64, head: &HeadRecord) -> Self {
-        let mut memory = Memory::new(shard, cluster);
+        Self::sharing(shard, cluster, head, Kinds::default())
+    }
+
+    /// The same, for a shard that shares with others of its node what triggers have in common.
+    pub fn sharing(shard: ShardId, cluster: u64, head: &HeadRecord, kinds: Kinds) -> Self {
+        let mut memory = Memory::new(shard, cluster, kinds);
         memory.apply(&Change::Fired(head.fired));
         memory.sequence = head.sequence;
         memory.youngest = head.youngest;
@@ -230,7 +236,7 @@ impl Shard {
         let fired = self.memory.fired;
         let mut cursors = Vec::new();
         for trigger in self.memory.triggers() {
-            let schedule = self.memory.schedule(trigger);
+            let schedule = trigger.schedule();
             let last = schedule.last(trigger.cursor(), fired.0);
             let decided =
                 last.filter(|slot| self.memory.is_decided(trigger, *slot)).or_else(|| {

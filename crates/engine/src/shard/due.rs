@@ -113,14 +113,14 @@ impl Shard {
         let trigger = self.memory.at(place);
         let is_done = self.memory.remaining(trigger) == Some(0);
         let from = if mutant::active(Mutant::NextSlotFromNow) { slot.max(now.wall) } else { slot };
-        let next = if is_done { None } else { self.memory.schedule(trigger).next(from) };
+        let next = if is_done { None } else { trigger.schedule().next(from) };
         let leaves = next.map(|next| self.memory.leaves(trigger, next));
         self.arm_at(place, leaves);
     }
 
     /// The slots, from this one on, that catch-up leaves out, if it does.
     fn missed(&self, trigger: &Trigger, slot: Instant, now: Now) -> Option<Skipped> {
-        let schedule = self.memory.schedule(trigger);
+        let schedule = trigger.schedule();
         let before = Instant(slot.0 - 1);
         let is_missed = |slot: &Instant| self.memory.leaves(trigger, *slot) <= self.missed_until;
         let last = schedule.last(before, self.missed_until).filter(is_missed).or_else(|| {

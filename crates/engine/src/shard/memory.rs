@@ -4,7 +4,7 @@
 //! work and recovery apply the same changes. A trigger takes few bytes here: its schedule and its rules
 //! are shared with all that have the same, and what the user wrote stays in the store.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -15,11 +15,11 @@ use crate::instant::Instant;
 use crate::past::Line;
 use crate::policy::Policy;
 use crate::schedule::Schedule;
-use crate::schedule::book::{Book, ScheduleId};
 use crate::trigger::Definition;
-use crate::webhook::{Form, Webhook};
+use crate::webhook::Webhook;
 
 use super::batch::Put;
+use super::kind::{Kind, Kinds};
 use super::record::{Mark, MovedRecord, OpenRun, RunRecord, TriggerRecord};
 
 /// One step from one state to the next.
@@ -47,11 +47,19 @@ pub(super) enum Change {
     Raw(Put),
 }
 
-/// What many triggers share.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Kind {
-    pub(super) policy: Policy,
-    pub(super) form: Arc<Form>,
+impl Change {
+    /// Whether it has no record of its own: it is in the head, or among what is past.
+    pub(super) fn is_plain(&self) -> bool {
+        match self {
+            Self::Fired(_) | Self::Open(_) | Self::Shut(_) | Self::Past(_) => true,
+            Self::Trigger(_)
+            | Self::Moved(..)
+            | Self::Gone(..)
+            | Self::Run(..)
+            | Self::RunGone(_)
+            | Self::Raw(_) => false,
+        }
+    }
 }
 
 /// A trigger, as small as may be.
@@ -64,7 +72,6 @@ pub(super) struct Trigger {
     /// Its name, its path and its body, one after the other.
     text: Box<str>,
     moved: Option<Box<MovedRecord>>,
-    pub(super) schedule: ScheduleId,
     pub(super) generation: u32,
     pub(super) revision: u32,
     path_at: u8,
@@ -85,6 +92,10 @@ impl Trigger {
         self.has_body.then(|| &self.text[usize::from(self.body_at)..])
     }
 
+    pub(super) fn schedule(&self) -> &Schedule {
+        &self.kind.schedule
+    }
+
     pub(super) fn policy(&self) -> &Policy {
         &self.kind.policy
     }
@@ -103,6 +114,16 @@ impl Trigger {
     pub(super) fn webhook(&self) -> Webhook {
         let form = (*self.kind.form).clone();
         Webhook { form, path: self.path().into(), body: self.body().map(Into::into) }
+    }
+
+    /// What it is, as it was built.
+    pub(super) fn definition(&self) -> Definition {
+        Definition {
+            name: self.name().into(),
+            schedule: self.schedule().clone(),
+            webhook: self.webhook(),
+            policy: *self.policy(),
+        }
     }
 
     /// What has moved, to be changed and written whole.
@@ -136,9 +157,7 @@ pub(super) struct Memory {
     /// Places by the hash of their trigger's unique part, and of its name: the texts stay where they are.
     by_unique: HashTable<u32>,
     by_name: HashTable<u32>,
-    book: Book,
-    kinds: HashSet<Arc<Kind>>,
-    forms: HashSet<Arc<Form>>,
+    kinds: Kinds,
     pub(super) youngest: Unique,
     /// How many triggers are so.
     pub(super) paused: usize,
@@ -146,7 +165,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn new(shard: ShardId, cluster: u64) -> Self {
+    pub(super) fn new(shard: ShardId, cluster: u64, kinds: Kinds) -> Self {
         Self {
             shard,
             cluster,
@@ -158,9 +177,7 @@ impl Memory {
             places: Places::default(),
             by_unique: HashTable::new(),
             by_name: HashTable::new(),
-            book: Book::default(),
-            kinds: HashSet::new(),
-            forms: HashSet::new(),
+            kinds,
             youngest: Unique(0),
             paused: 0,
             cancelled: 0,
@@ -210,18 +227,15 @@ impl Memory {
         if let Some(place) = former {
             self.vacate(place);
         }
-        let form = self.form(&definition.webhook.form);
-        let kind = self.kind(Kind { policy: definition.policy, form });
         let (name, path) = (&*definition.name, &*definition.webhook.path);
         let body = definition.webhook.body.as_deref();
         let text = [name, path, body.unwrap_or_default()].concat().into_boxed_str();
         let trigger = Trigger {
             unique,
             since: record.since,
-            kind,
+            kind: self.kinds.of(definition),
             text,
             moved: None,
-            schedule: self.book.enter(definition.schedule.clone()),
             generation: record.generation,
             revision: u32::try_from(record.revision).unwrap_or(u32::MAX),
             path_at: u8::try_from(name.len()).expect("a name is short"),
@@ -258,32 +272,6 @@ impl Memory {
         let trigger = self.places.take(place);
         self.paused -= usize::from(trigger.is_paused());
         self.cancelled -= usize::from(trigger.is_cancelled());
-        self.book.leave(trigger.schedule);
-        // The set holds one itself, and so does this trigger.
-        if Arc::strong_count(&trigger.kind) == 2 {
-            self.kinds.remove(&trigger.kind);
-            if Arc::strong_count(&trigger.kind.form) == 2 {
-                self.forms.remove(&trigger.kind.form);
-            }
-        }
-    }
-
-    fn form(&mut self, form: &Form) -> Arc<Form> {
-        if let Some(known) = self.forms.get(form) {
-            return Arc::clone(known);
-        }
-        let form = Arc::new(form.clone());
-        self.forms.insert(Arc::clone(&form));
-        form
-    }
-
-    fn kind(&mut self, kind: Kind) -> Arc<Kind> {
-        if let Some(known) = self.kinds.get(&kind) {
-            return Arc::clone(known);
-        }
-        let kind = Arc::new(kind);
-        self.kinds.insert(Arc::clone(&kind));
-        kind
     }
 
     /// Where a trigger is.
@@ -315,7 +303,7 @@ impl Memory {
     pub(super) fn is_same(&self, trigger: &Trigger, definition: &Definition) -> bool {
         trigger.webhook() == definition.webhook
             && *trigger.policy() == definition.policy
-            && *self.schedule(trigger) == definition.schedule
+            && *trigger.schedule() == definition.schedule
     }
 
     pub(super) fn triggers(&self) -> impl Iterator<Item = &Trigger> {
@@ -326,18 +314,14 @@ impl Memory {
         self.by_unique.len()
     }
 
-    pub(super) fn schedule(&self, trigger: &Trigger) -> &Schedule {
-        self.book.get(trigger.schedule)
-    }
-
     pub(super) fn remaining(&self, trigger: &Trigger) -> Option<u64> {
         let moved = trigger.moved.as_deref().and_then(|moved| moved.remaining);
-        moved.or_else(|| self.schedule(trigger).limit().map(std::num::NonZeroU64::get))
+        moved.or_else(|| trigger.schedule().limit().map(std::num::NonZeroU64::get))
     }
 
     /// When a slot leaves.
     pub(super) fn leaves(&self, trigger: &Trigger, slot: Instant) -> Instant {
-        self.schedule(trigger).leaves_at(slot, trigger.name())
+        trigger.schedule().leaves_at(slot, trigger.name())
     }
 
     /// Whether a slot is decided.
@@ -347,7 +331,7 @@ impl Memory {
 
     /// The first slot that is not decided, and when it leaves.
     pub(super) fn undecided(&self, trigger: &Trigger) -> Option<(Instant, Instant)> {
-        let schedule = self.schedule(trigger);
+        let schedule = trigger.schedule();
         let with_leave = |slot| (slot, self.leaves(trigger, slot));
         let mark = self.fired.0;
         let mut from = trigger.cursor();

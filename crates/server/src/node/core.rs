@@ -76,10 +76,10 @@ impl Lines {
     async fn next(&mut self, sleeping: Pending<'static, ()>, is_open: bool) -> Event {
         tokio::select! {
             biased;
+            _ = self.stop.wait_for(|stop| *stop), if is_open => Event::Stop,
             Some(written) = self.written.recv() => Event::Written(written),
             Some(result) = self.results.recv() => Event::Result(result),
             call = self.calls.recv(), if is_open => call.map_or(Event::Stop, Event::Call),
-            _ = self.stop.wait_for(|stop| *stop), if is_open => Event::Stop,
             () = sleeping => Event::Time,
         }
     }
@@ -160,13 +160,16 @@ impl Core {
             }
             self.order(now);
             let sleeping = self.machine.sleep(self.sleep(now));
-            match self.lines.next(sleeping, self.stopping.is_none()).await {
-                Event::Written(written) => self.written(written),
-                Event::Result(result) => self.results(result),
-                Event::Call(call) => self.calls(call),
-                Event::Stop => self.stop(),
+            let event = self.lines.next(sleeping, self.stopping.is_none()).await;
+            let now = self.look();
+            match event {
+                Event::Written(written) => self.written(written, now),
+                Event::Result(result) => self.result(result, now),
+                Event::Call(call) => self.call(call, now),
+                Event::Stop => self.stop(now),
                 Event::Time => {}
             }
+            self.take(now);
         }
         self.dispatcher.stop();
     }
@@ -175,11 +178,6 @@ impl Core {
         let wall = Instant(i64::try_from(self.machine.wall_us() / 1_000).unwrap_or(i64::MAX));
         let steady = u64::try_from(self.machine.reading().boot.as_millis()).unwrap_or(u64::MAX);
         Now { wall, steady, random: self.machine.random() }
-    }
-
-    /// The same moment, with another number that nobody can guess.
-    fn reroll(&self, now: Now) -> Now {
-        Now { random: self.machine.random(), ..now }
     }
 
     /// What time it is. Looks whether the clock was set, and whether this process was away: whatever is done
@@ -323,8 +321,7 @@ impl Core {
         Duration::from_millis(wait).min(SLEEP_MAX)
     }
 
-    fn written(&mut self, written: Written) {
-        let now = self.look();
+    fn written(&mut self, written: Written, now: Now) {
         self.ordered = None;
         self.metrics.commit(written.took, written.bytes);
         for id in written.done {
@@ -353,35 +350,30 @@ impl Core {
         self.metrics.triggers(self.shards.values().map(|owned| owned.shard.census()));
     }
 
-    fn results(&mut self, first: Finished) {
-        let now = self.look();
-        self.result(first, now);
-        for _ in 1..TAKEN_MAX {
-            let Ok(result) = self.lines.results.try_recv() else { return };
+    /// Takes what has come meanwhile, of every kind: however many results there are, people are heard.
+    fn take(&mut self, now: Now) {
+        for _ in 0..TAKEN_MAX {
+            let Ok(result) = self.lines.results.try_recv() else { break };
             self.result(result, now);
         }
-    }
-
-    fn result(&mut self, result: Finished, now: Now) {
-        let now = self.reroll(now);
-        let (id, key) = local(result.key);
-        if let Some(owned) = self.shards.get_mut(&id) {
-            owned.shard.finished(report(key, result), now);
-            owned.wake = Some(now.wall);
-        }
-    }
-
-    fn calls(&mut self, first: Call) {
-        let now = self.look();
-        self.call(first, now);
-        for _ in 1..TAKEN_MAX {
-            let Ok(call) = self.lines.calls.try_recv() else { return };
+        for _ in 0..TAKEN_MAX {
+            let Ok(call) = self.lines.calls.try_recv() else { break };
             self.call(call, now);
         }
     }
 
+    fn result(&mut self, result: Finished, now: Now) {
+        // Pauses before the next attempt shall differ; nobody minds if they could be guessed.
+        let random = now.random ^ result.key;
+        let (id, key) = local(result.key);
+        if let Some(owned) = self.shards.get_mut(&id) {
+            owned.shard.finished(report(key, result), Now { random, ..now });
+            owned.wake = Some(now.wall);
+        }
+    }
+
     fn call(&mut self, call: Call, now: Now) {
-        let now = self.reroll(now);
+        let now = Now { random: self.machine.random(), ..now };
         match call {
             Call::ConfirmTime { reply } => {
                 self.wall.confirm();
@@ -433,8 +425,7 @@ impl Core {
     }
 
     /// Begins to stop: nothing new is decided, and what has not left goes back.
-    fn stop(&mut self) {
-        let now = self.look();
+    fn stop(&mut self, now: Now) {
         tracing::info!("stopping");
         self.stopping = Some(Stopping { since: now.steady, is_abandoned: false });
         self.lines.calls.close();

@@ -5,7 +5,7 @@
 
 use engine::id::ShardId;
 use engine::shard::record::{self, HeadRecord};
-use engine::shard::{LoadError, Loading};
+use engine::shard::{Kinds, LoadError, Loading};
 use serde_json::value::RawValue;
 use store::{Range, ScanError, Store};
 
@@ -33,6 +33,7 @@ pub(super) async fn load(
     store: &Store,
     shard: ShardId,
     cluster: u64,
+    kinds: &Kinds,
     body: Option<&RawValue>,
 ) -> Result<Loading, ReadError> {
     let head: HeadRecord = match body {
@@ -40,7 +41,7 @@ pub(super) async fn load(
             .map_err(|why| ReadError::Head { shard, why: why.to_string() })?,
         None => HeadRecord::default(),
     };
-    let mut loading = Loading::begin(shard, cluster, &head);
+    let mut loading = Loading::sharing(shard, cluster, &head, kinds.clone());
     each(store, &record::triggers(shard), |key, value| loading.trigger(key, value)).await?;
     each(store, &record::moved(shard), |key, value| loading.moved(key, value)).await?;
     each(store, &record::runs(shard), |key, value| loading.run(key, value)).await?;

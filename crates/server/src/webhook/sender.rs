@@ -103,28 +103,41 @@ impl Sender {
         let mut landed = Vec::new();
         let mut tidy = self.dialer.machine.sleep(TIDY_EVERY);
         loop {
+            let mut is_time_to_tidy = false;
             tokio::select! {
                 biased;
-                () = self.places.wait() => self.turn(),
-                taken = commands.recv_many(&mut batch, BATCH_LEN_MAX) => {
-                    if taken == 0 {
-                        break;
-                    }
-                    self.turn();
-                }
-                () = &mut tidy, if !self.hosts.is_empty() => {
-                    self.turn();
-                    self.hosts.tidy(self.now);
-                    tidy = self.dialer.machine.sleep(TIDY_EVERY);
-                }
+                () = self.places.wait() => {}
+                _ = commands.recv_many(&mut batch, BATCH_LEN_MAX) => {}
+                () = &mut tidy, if !self.hosts.is_empty() => is_time_to_tidy = true,
+            }
+            self.turn();
+            if is_time_to_tidy {
+                self.hosts.tidy(self.now);
+                tidy = self.dialer.machine.sleep(TIDY_EVERY);
+            }
+            // Whatever it woke up for: attempts that end all the time keep neither calls to others waiting nor
+            // the end.
+            while batch.len() < BATCH_LEN_MAX
+                && let Ok(command) = commands.try_recv()
+            {
+                batch.push(command);
             }
             // Before commands, so that a cancelled call has surely not ended.
             self.land(&mut landed);
+            if commands.is_closed() {
+                break;
+            }
             for command in batch.drain(..) {
                 self.obey(command);
             }
             self.pump();
             self.tell();
+        }
+        while let Ok(command) = commands.try_recv() {
+            batch.push(command);
+        }
+        for command in batch {
+            self.obey(command);
         }
         self.stop(landed).await;
     }

@@ -301,20 +301,30 @@ impl Ledger {
         Ok(())
     }
 
+    /// The run that is in its place as this open one.
+    fn placed_open(&self, open: OpenRun) -> Option<Run> {
+        let is_it = |(run, place): &(&Run, &Place)| {
+            matches!(run, Run::Slot(slot) if slot.at == open.slot) && **place == Place::Open
+        };
+        self.places.range(all_of(open)).find(is_it).map(|(run, _)| *run)
+    }
+
     fn read_head(&mut self, head: &HeadRecord, moves: &mut Moves) -> Result<(), Broken> {
         if head.open.len() > OPEN_RUNS_MAX {
             return Err((Promise::FitsRoom, format!("{} runs are open", head.open.len())));
         }
         let open: BTreeSet<OpenRun> = head.open.iter().copied().collect();
-        for shut in self.open.difference(&open) {
+        // A new schedule may have launched the same instant for which the old one was taken back.
+        let is_another = |both: &&OpenRun| {
+            moves.changed.contains(&both.trigger) && self.opened(**both) != self.placed_open(**both)
+        };
+        let others: BTreeSet<OpenRun> =
+            self.open.intersection(&open).filter(is_another).copied().collect();
+        for shut in self.open.difference(&open).chain(&others) {
             // A trigger may have changed since it was launched, or be gone.
-            let run = self.places.range(all_of(*shut)).find(|(run, place)| {
-                let is_slot = matches!(run, Run::Slot(slot) if slot.at == shut.slot);
-                is_slot && **place == Place::Open
-            });
-            moves.from.extend(run.map(|(run, _)| *run));
+            moves.from.extend(self.placed_open(*shut));
         }
-        for launched in open.difference(&self.open) {
+        for launched in open.difference(&self.open).chain(&others) {
             let Some(run) = self.opened(*launched) else {
                 return Err((
                     Promise::OnePlace,

@@ -1,0 +1,127 @@
+//! What triggers have in common, kept once: ten million of them share a few thousand schedules.
+
+use std::collections::HashSet;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::policy::Policy;
+use crate::schedule::Schedule;
+use crate::trigger::Definition;
+use crate::webhook::Form;
+
+/// What many triggers share.
+#[derive(Debug)]
+pub(super) struct Kind {
+    pub(super) policy: Policy,
+    pub(super) schedule: Schedule,
+    /// Equal forms are the same one.
+    pub(super) form: Arc<Form>,
+}
+
+impl PartialEq for Kind {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.form, &other.form)
+            && self.policy == other.policy
+            && self.schedule == other.schedule
+    }
+}
+
+impl Eq for Kind {}
+
+impl Hash for Kind {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.form).hash(state);
+        self.policy.hash(state);
+        self.schedule.hash(state);
+    }
+}
+
+/// The kinds that are in use. All shards of a node share them.
+#[derive(Clone, Default)]
+pub struct Kinds(Arc<Mutex<Shelf>>);
+
+#[derive(Default)]
+struct Shelf {
+    kinds: HashSet<Arc<Kind>>,
+    forms: HashSet<Arc<Form>>,
+    /// So many kinds are there when those that nobody uses are thrown away.
+    full: usize,
+}
+
+/// Fewer kinds than this are never looked through.
+const FULL_MIN: usize = 1_024;
+
+impl Kinds {
+    /// What a trigger of this definition shares with others.
+    pub(super) fn of(&self, definition: &Definition) -> Arc<Kind> {
+        let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        shelf.sweep();
+        let form = shared(&mut shelf.forms, &definition.webhook.form);
+        let Definition { policy, schedule, .. } = definition;
+        let kind = Kind { policy: *policy, schedule: schedule.clone(), form };
+        if let Some(known) = shelf.kinds.get(&kind) {
+            return Arc::clone(known);
+        }
+        let kind = Arc::new(kind);
+        shelf.kinds.insert(Arc::clone(&kind));
+        kind
+    }
+}
+
+fn shared(forms: &mut HashSet<Arc<Form>>, form: &Form) -> Arc<Form> {
+    if let Some(known) = forms.get(form) {
+        return Arc::clone(known);
+    }
+    let form = Arc::new(form.clone());
+    forms.insert(Arc::clone(&form));
+    form
+}
+
+impl Shelf {
+    /// Throws away what nobody uses, once there is twice as much as there was after the last time.
+    fn sweep(&mut self) {
+        if self.kinds.len() < self.full.max(FULL_MIN) {
+            return;
+        }
+        self.kinds.retain(|kind| Arc::strong_count(kind) > 1);
+        self.forms.retain(|form| Arc::strong_count(form) > 1);
+        self.full = self.kinds.len() * 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instant::Instant;
+    use crate::trigger::Draft;
+
+    fn definition(seconds: usize, host: &str) -> Definition {
+        let draft = format!(
+            r#"{{"name":"n","schedule":{{"every":"{seconds}s","phase":"0s"}},"webhook":{{"url":"http://{host}/"}}}}"#
+        );
+        let draft: Draft = serde_json::from_str(&draft).unwrap();
+        draft.build(Instant(0)).unwrap()
+    }
+
+    #[test]
+    fn equal_kinds_are_the_same_one_and_others_share_their_form() {
+        let kinds = Kinds::default();
+        let one = kinds.of(&definition(60, "a"));
+        assert!(Arc::ptr_eq(&one, &kinds.of(&definition(60, "a"))));
+        let later = kinds.of(&definition(61, "a"));
+        assert!(!Arc::ptr_eq(&one, &later) && Arc::ptr_eq(&one.form, &later.form));
+        assert!(!Arc::ptr_eq(&one, &kinds.of(&definition(60, "b"))));
+    }
+
+    #[test]
+    fn what_nobody_uses_is_thrown_away_and_what_is_used_stays() {
+        let kinds = Kinds::default();
+        let kept: Vec<_> = (1..=10).map(|seconds| kinds.of(&definition(seconds, "a"))).collect();
+        for number in 0..FULL_MIN * 3 {
+            kinds.of(&definition(100 + number, &format!("h{number}")));
+        }
+        let shelf = kinds.0.lock().unwrap();
+        assert!(shelf.kinds.len() <= FULL_MIN && shelf.forms.len() <= FULL_MIN);
+        assert!(kept.iter().all(|kind| shelf.kinds.contains(kind)));
+    }
+}
