@@ -175,6 +175,7 @@ fn call(number: usize, form: &Arc<engine::webhook::Form>) -> Call {
         run: format!("run_0007_1hz8k2m4q6_{number:012}_abcde").into(),
         attempt: 1,
         scheduled: engine::instant::Instant(1_800_000_000_000 + number as i64),
+        leave_by: None,
         token: 1_800_000_000_000_000,
         form: Arc::clone(form),
         path: PATH.into(),

@@ -103,7 +103,16 @@ pub const LAUNCH_LEAD_MS: i64 = 100;
 /// Decisions of a shard that wait to be written.
 pub const UNITS_WAITING_MAX: usize = 8_192;
 
-/// A run that cannot even be tried is given up this long after its last try would have been.
+/// Attempts for one host, under way and waiting, from which on runs that have a record, or must not be in doubt,
+/// wait in the store.
+pub const HOST_BUSY: usize = 512;
+
+/// Attempts for one host from which on everything waits in the store; and bytes of theirs.
+pub const HOST_FULL: usize = 8_192;
+/// See [`HOST_FULL`].
+pub const HOST_FULL_BYTES: usize = 32 * 1024 * 1024;
+
+/// A run that cannot even be tried is given up when its tries would have been over for this long.
 pub const UNTRIED_MAX: Duration = Duration::from_secs(60);
 
 /// Longest URL of a webhook, in bytes.

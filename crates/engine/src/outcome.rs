@@ -70,6 +70,8 @@ pub enum NotSent {
     Lapsed,
     /// It was cancelled before it left.
     Cancelled,
+    /// It waited for its turn until it was too late.
+    Late,
 }
 
 /// How an attempt was lost.
@@ -101,6 +103,8 @@ pub enum Verdict {
         /// No sooner than after this.
         retry_after: Option<Duration>,
     },
+    /// It did not leave in time, and shall not leave any more.
+    Late,
     /// It was not tried, which counts for nothing.
     Untried {
         /// No sooner than after this.
@@ -140,7 +144,8 @@ impl Outcome {
                 | NotSent::Exhausted
                 | NotSent::Resting { .. }
                 | NotSent::Lapsed
-                | NotSent::Cancelled => Sign::None,
+                | NotSent::Cancelled
+                | NotSent::Late => Sign::None,
             },
             Self::Lost { why } => match why {
                 Lost::TimedOut | Lost::Closed => Sign::Silence,
@@ -178,6 +183,7 @@ fn not_sent(why: NotSent) -> Verdict {
         NotSent::Name | NotSent::Connect | NotSent::Tls => {
             Verdict::Again { arrival: Arrival::Never, retry_after: None }
         }
+        NotSent::Late => Verdict::Late,
         NotSent::Resting { rest } => Verdict::Untried { retry_after: rest },
         NotSent::Exhausted | NotSent::Lapsed | NotSent::Cancelled => {
             Verdict::Untried { retry_after: Duration::ZERO }
@@ -266,6 +272,7 @@ mod tests {
             (NotSent::Resting { rest }, untried(rest), Sign::None),
             (NotSent::Lapsed, untried(Duration::ZERO), Sign::None),
             (NotSent::Cancelled, untried(Duration::ZERO), Sign::None),
+            (NotSent::Late, Verdict::Late, Sign::None),
         ] {
             let outcome = Outcome::NotSent { why };
             assert_eq!((outcome.verdict(), outcome.sign()), (verdict, sign), "{why:?}");

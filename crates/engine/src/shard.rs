@@ -31,6 +31,7 @@
 //! - `due`: which slots fire
 //! - `change`: what commands do
 //! - `flight`: attempts, from launch to past; `leave`: how they leave and end; `wait`: what waits
+//! - `crowd`: how much there is for a host already
 //! - `run`: questions about a run that is not finished
 //! - `doubt`: what a predecessor left
 //! - `rewrite`: keeping the past elsewhere
@@ -39,6 +40,7 @@
 mod batch;
 mod change;
 pub mod command;
+mod crowd;
 mod doubt;
 mod due;
 mod flight;
@@ -51,6 +53,7 @@ mod run;
 mod wait;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 
 use crate::id::{ShardId, Unique};
 use crate::instant::Instant;
@@ -60,6 +63,7 @@ use crate::wheel::Wheel;
 use batch::Shadow;
 pub use batch::{Batch, Put, Room};
 use command::Done;
+pub use crowd::{Crowd, Load};
 pub use doubt::{LoadError, Loading};
 use flight::Flight;
 pub use kind::Kinds;
@@ -120,6 +124,7 @@ pub struct Shard {
     /// Pauses that end by themselves.
     resumes: BTreeSet<(Instant, Unique)>,
     flight: Flight,
+    crowd: Arc<dyn Crowd>,
     units: VecDeque<Unit>,
     shadow: Shadow,
     /// The batch that is on its way.

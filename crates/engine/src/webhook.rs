@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hash::{hash, mix};
 use crate::limits::{
     WEBHOOK_BODY_BYTES_MAX, WEBHOOK_HEADER_BYTES_MAX, WEBHOOK_HEADERS_MAX, WEBHOOK_TIMEOUT_MAX,
     WEBHOOK_TIMEOUT_MIN, WEBHOOK_URL_BYTES_MAX,
@@ -135,6 +136,11 @@ pub struct Form {
 }
 
 impl Form {
+    /// A number for the host, by scheme, name and port.
+    pub fn origin(&self) -> u64 {
+        mix(hash(&self.host, "origin") ^ u64::from(self.port) << 1 ^ self.scheme as u64)
+    }
+
     /// The host's address, if it is written as one; otherwise it is a name that has to be looked up.
     pub fn address(&self) -> Option<IpAddr> {
         url::address(&self.host)

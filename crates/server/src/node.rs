@@ -17,6 +17,7 @@
 mod cluster;
 mod committer;
 mod core;
+mod crowd;
 mod historian;
 mod load;
 mod log;

@@ -113,6 +113,8 @@ pub struct Call {
     pub attempt: u32,
     /// When the run was due.
     pub scheduled: Instant,
+    /// After this it does not leave any more.
+    pub leave_by: Option<Instant>,
     /// The fencing token under which it is sent.
     pub token: u64,
     /// Where and how.

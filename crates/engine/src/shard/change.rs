@@ -140,6 +140,7 @@ impl Shard {
                 state: RunState::Waiting(leaves),
                 attempt: 0,
                 tries: 0,
+                untried_since: None,
                 webhook: definition.webhook.clone(),
                 policy: definition.policy,
                 attempts: Vec::new(),

@@ -18,6 +18,7 @@ use crate::trigger::Draft;
 use crate::wheel::Wheel;
 
 use super::batch::Shadow;
+use super::crowd::Nobody;
 use super::flight::{Flight, RunRef};
 use super::kind::Kinds;
 use super::memory::{Change, Memory};
@@ -117,6 +118,7 @@ impl Loading {
             missed_until: Instant::FIRST,
             resumes: std::collections::BTreeSet::new(),
             flight: Flight::default(),
+            crowd: std::sync::Arc::new(Nobody),
             units: std::collections::VecDeque::new(),
             shadow,
             sent: None,

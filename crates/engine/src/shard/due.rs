@@ -21,6 +21,7 @@ use crate::past::{Line, Reason, Skipped};
 use crate::policy::{CatchUp, Delivery, Overlap};
 use crate::schedule::Count;
 
+use super::crowd::Load;
 use super::flight::RunRef;
 use super::memory::{Change, Trigger};
 use super::record::{Mark, OpenRun, RunRecord, RunState};
@@ -220,8 +221,13 @@ impl Shard {
     /// Launches a slot: it is open, and leaves when this is written and its instant has come.
     fn launch(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
         let trigger = self.memory.at(place);
-        if self.flight.is_busy() && trigger.policy().delivery == Delivery::AtMostOnce {
+        let has_to_wait = match self.crowd.load(trigger.kind.form.origin()) {
+            Load::Free => false,
             // It would be in doubt after a crash although it could not even leave.
+            Load::Busy => trigger.policy().delivery == Delivery::AtMostOnce,
+            Load::Full => true,
+        };
+        if has_to_wait {
             return self.put_aside(place, slot, mark, RunState::Waiting(mark.0), now);
         }
         let unique = trigger.unique;
@@ -284,6 +290,7 @@ impl Trigger {
             state,
             attempt: 0,
             tries: 0,
+            untried_since: None,
             webhook: self.webhook(),
             policy: *self.policy(),
             attempts: Vec::new(),

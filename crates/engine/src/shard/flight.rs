@@ -65,15 +65,14 @@ pub(super) struct Flight {
     pub(super) holds: HashMap<Unique, u64>,
     /// Attempts that are to be broken off once that is written, and whose they are.
     pub(super) aborting: BTreeMap<u64, Unique>,
+    /// Runs that wait for a host that has too much already, by its origin.
+    pub(super) parked: BTreeMap<u64, BTreeSet<(Instant, u64)>>,
+    /// When (steady) these hosts are looked at again.
+    pub(super) look_again: u64,
     pub(super) last_key: u64,
-    pub(super) is_busy: bool,
 }
 
 impl Flight {
-    pub(super) fn is_busy(&self) -> bool {
-        self.is_busy
-    }
-
     /// Begins an attempt, which leaves when it is released, no sooner than this.
     pub(super) fn begin(
         &mut self,
@@ -130,6 +129,9 @@ impl Flight {
         self.queued.remove(&(run.trigger, sequence));
         if let RunState::Waiting(at) | RunState::Backoff(at) = run.state {
             self.waiting.remove(&(at, sequence));
+            if let Some(parked) = self.parked.get_mut(&run.webhook.form.origin()) {
+                parked.remove(&(at, sequence));
+            }
         }
     }
 
@@ -179,11 +181,12 @@ impl Flight {
     pub(super) fn next_wakes(&self, now: Now) -> impl Iterator<Item = Instant> {
         let steady = |at: u64| now.wall.after(Duration::from_millis(at.saturating_sub(now.steady)));
         let leaving = self.leaving.first().map(|(at, _)| *at);
-        let waiting = self.waiting.first().map(|(at, _)| *at).filter(|_| !self.is_busy);
+        let waiting = self.waiting.first().map(|(at, _)| *at);
+        let parked = (!self.parked.is_empty()).then(|| steady(self.look_again));
         let opened = self.opened.front().map(|(since, _)| steady(since + OPEN_MS_MAX + 1));
         // One that was left alone for long enough waits for another one of its trigger to end.
         let doubts = self.doubts.values().filter(|until| **until > now.steady).min();
         let doubts = doubts.map(|until| steady(*until));
-        [leaving, waiting, opened, doubts].into_iter().flatten()
+        [leaving, waiting, parked, opened, doubts].into_iter().flatten()
     }
 }

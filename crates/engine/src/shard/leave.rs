@@ -30,6 +30,8 @@ pub struct Departure {
     pub slot: Instant,
     /// When it was to leave.
     pub leaves: Instant,
+    /// After this it is too late, and it does not leave at all.
+    pub leave_by: Option<Instant>,
     /// What is sent, apart from path and body.
     pub form: Arc<Form>,
     /// Path and query.
@@ -50,11 +52,6 @@ pub struct Report {
 }
 
 impl Shard {
-    /// Tells whether more attempts are under way than this node takes.
-    pub fn set_busy(&mut self, is_busy: bool) {
-        self.flight.is_busy = is_busy;
-    }
-
     /// Attempts that have left.
     pub fn in_flight(&self) -> usize {
         self.flight.left.len()
@@ -84,7 +81,12 @@ impl Shard {
                 let attempt = self.flight.tries.get_mut(&key).expect("looked at above");
                 attempt.phase = Phase::Left;
                 self.flight.left.insert((trigger, key));
-                out.push(self.departure(key, run, number, now));
+                let mut departure = self.departure(key, run, number, now);
+                if number == 1 && !is_doubtful {
+                    let late = policy.max_lateness_ms.map(Duration::from_millis);
+                    departure.leave_by = late.map(|late| departure.leaves.after(late));
+                }
+                out.push(departure);
             }
         }
     }
@@ -103,6 +105,7 @@ impl Shard {
                     attempt,
                     slot: open.slot,
                     leaves: self.memory.leaves(trigger, open.slot),
+                    leave_by: None,
                     form: Arc::clone(&trigger.kind.form),
                     path: trigger.path().into(),
                     body: trigger.body().map(Into::into),
@@ -116,6 +119,7 @@ impl Shard {
                     attempt,
                     slot: run.slot,
                     leaves: run.leaves,
+                    leave_by: None,
                     form: Arc::new(run.webhook.form.clone()),
                     path: run.webhook.path.clone(),
                     body: run.webhook.body.clone(),
@@ -137,6 +141,7 @@ impl Shard {
                 self.end(run, End::Failed, number, Some(report.attempt), now);
                 self.pause_by_itself(attempt.trigger, note, now);
             }
+            Verdict::Late => self.end(run, End::Expired, number, Some(report.attempt), now),
             Verdict::Untried { retry_after } if !self.is_tired(run, &policy, now) => {
                 let until = now.wall.after(retry_after.max(Duration::from_millis(100)));
                 self.try_again(run, number, Tries::Same, until, report.attempt, now);
@@ -164,10 +169,13 @@ impl Shard {
         self.unblock(attempt.trigger, now);
     }
 
-    /// Whether a run that could not be tried has waited for long enough.
+    /// Whether a run could not be tried for long enough.
     fn is_tired(&self, run: RunRef, policy: &Policy, now: Now) -> bool {
-        let leaves = self.leaves_of(run);
-        leaves.after(policy.retry.span() + UNTRIED_MAX) < now.wall
+        let since = match run {
+            RunRef::Open(_) => None,
+            RunRef::Record(sequence) => self.memory.runs[&sequence].untried_since,
+        };
+        since.is_some_and(|since| since.after(policy.retry.span() + UNTRIED_MAX) < now.wall)
     }
 
     fn try_again(
@@ -182,9 +190,15 @@ impl Shard {
         let mut record = self.record_of(run);
         record.state = RunState::Backoff(until);
         record.attempt = number;
-        if tries == Tries::OneMore {
-            record.tries += 1;
-            record.attempts.push(attempt);
+        match tries {
+            Tries::OneMore => {
+                record.tries += 1;
+                record.attempts.push(attempt);
+                record.untried_since = None;
+            }
+            Tries::Same => {
+                record.untried_since.get_or_insert(now.wall);
+            }
         }
         if mutant::active(Mutant::AttemptNumberAfter) {
             record.attempt = 0;

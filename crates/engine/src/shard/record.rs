@@ -151,6 +151,9 @@ pub struct RunRecord {
     /// Attempts that failed and count against those that the user granted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
+    /// Since when it cannot even be tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untried_since: Option<Instant>,
     /// What it sends.
     pub webhook: Webhook,
     /// By which rules.

@@ -8,6 +8,7 @@ use crate::mutant::{self, Mutant};
 use crate::past::End;
 use crate::policy::Overlap;
 
+use super::crowd::Load;
 use super::flight::RunRef;
 use super::record::{OpenRun, RunRecord, RunState};
 use super::{Now, Shard};
@@ -50,17 +51,21 @@ impl Shard {
         }
     }
 
-    /// Starts the runs whose time to wait is over, unless too much is under way: a record shows an attempt only
-    /// when it can leave.
+    /// Starts the runs whose time to wait is over, unless there is too much for their host: a record shows an
+    /// attempt only when it can leave.
     pub(super) fn pump(&mut self, now: Now) {
-        while !self.flight.is_busy
-            && let Some(&(at, sequence)) = self.flight.waiting.first()
-        {
+        self.unpark(now);
+        while let Some(&(at, sequence)) = self.flight.waiting.first() {
             if at > now.wall {
                 break;
             }
             self.flight.waiting.remove(&(at, sequence));
-            self.start(sequence, now);
+            let origin = self.memory.runs[&sequence].webhook.form.origin();
+            if self.crowd.load(origin) == Load::Free {
+                self.start(sequence, now);
+            } else {
+                self.flight.park(origin, at, sequence);
+            }
         }
     }
 

@@ -3,11 +3,14 @@
 #[path = "shard/bench.rs"]
 mod bench;
 
+use std::sync::Arc;
+
 use bench::{BEGIN, Bench, draft};
 use engine::outcome::{Lost, NotSent, Outcome};
 use engine::past::{End, Line, Reason};
 use engine::shard::command::{Command, Done};
 use engine::shard::record::RunState;
+use engine::shard::{Crowd, Load};
 
 const OK: Outcome = Outcome::Answered { status: 200, retry_after: None };
 
@@ -172,7 +175,7 @@ fn what_is_delivered_at_most_once_shows_no_attempt_while_too_much_is_under_way()
     let mut bench = Bench::new();
     let policy = r#"{"delivery": "at_most_once"}"#;
     bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, policy));
-    bench.shard.set_busy(true);
+    bench.shard.set_crowd(Arc::new(Always(Load::Busy)));
     bench.go(10_000);
     bench.go(10_500);
     let waiting: Vec<_> = bench.runs().map(|run| (run.state, run.attempt)).collect();
@@ -180,6 +183,33 @@ fn what_is_delivered_at_most_once_shows_no_attempt_while_too_much_is_under_way()
     bench.take_over(12_000);
     bench.go(12_100);
     assert_eq!(bench.left.len(), 1, "it has surely not left before, and leaves now");
+}
+
+/// As much for every host.
+struct Always(Load);
+
+impl Crowd for Always {
+    fn load(&self, _: u64) -> Load {
+        self.0
+    }
+}
+
+#[test]
+fn what_is_due_for_a_host_that_has_too_much_waits_in_the_store_and_leaves_later() {
+    let mut bench = Bench::new();
+    bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, "{}"));
+    bench.shard.set_crowd(Arc::new(Always(Load::Full)));
+    bench.go(10_000);
+    bench.go(10_500);
+    let waiting: Vec<_> = bench.runs().map(|run| (run.state, run.attempt)).collect();
+    assert!(matches!(waiting[..], [(RunState::Waiting(_), 0)]), "{waiting:?}");
+    bench.shard.set_crowd(Arc::new(Always(Load::Busy)));
+    bench.go(10_800);
+    assert_eq!(bench.left.len(), 0, "what has a record waits until the host is free");
+    bench.shard.set_crowd(Arc::new(Always(Load::Free)));
+    bench.go(11_000);
+    bench.go(11_100);
+    assert_eq!(bench.left.len(), 1);
 }
 
 #[test]

@@ -12,15 +12,17 @@ use engine::id::ShardId;
 use engine::instant::Instant;
 use engine::jump::{Jump, WallWatch};
 use engine::limits::{MARK_AHEAD_MS_MAX, MISSED_AFTER_MS, RESPONSE_KEPT_BYTES_MAX};
+use engine::outcome::Outcome;
 use engine::past::Attempt;
 use engine::shard::command::Done;
-use engine::shard::{Departure, Now, Report, Room, Shard, Ticket};
+use engine::shard::{Crowd, Departure, Now, Report, Room, Shard, Ticket};
 use store::Pending;
 use store::election::Right;
 use store::machine::Machine;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::committer::{Order, Written};
+use super::crowd::Hosts;
 use super::log;
 use crate::desk::{Call, CallError, Face, Firing};
 use crate::metric::Metrics;
@@ -38,9 +40,6 @@ const STOP_END: Duration = Duration::from_millis(4_500);
 
 /// Calls and answers that are taken in one go before shards have their turn.
 const TAKEN_MAX: usize = 1_024;
-
-/// Attempts under way and waiting above which runs that must not be in doubt wait in the store.
-const BUSY: usize = 4_096;
 
 /// A shard that is ours.
 pub(super) struct Owned {
@@ -104,8 +103,7 @@ pub(super) struct Core {
     /// Why nothing fires: what was fired before lies in the future.
     is_ahead: bool,
     stopping: Option<Stopping>,
-    /// More is under way than runs that must not be in doubt may join.
-    is_busy: bool,
+    hosts: Arc<Hosts>,
 }
 
 #[derive(Clone, Copy)]
@@ -117,13 +115,17 @@ struct Stopping {
 impl Core {
     pub(super) fn new(
         machine: Arc<dyn Machine>,
-        shards: BTreeMap<ShardId, Owned>,
+        mut shards: BTreeMap<ShardId, Owned>,
         dispatcher: Dispatcher,
         lines: Lines,
         room: Room,
         metrics: Arc<Metrics>,
         pulse: Arc<AtomicU64>,
     ) -> Self {
+        let hosts = Arc::new(Hosts::default());
+        for owned in shards.values_mut() {
+            owned.shard.set_crowd(Arc::clone(&hosts) as Arc<dyn Crowd>);
+        }
         let wall = Instant(i64::try_from(machine.wall_us() / 1_000).unwrap_or(i64::MAX));
         let steady = machine.reading().boot;
         let millis = u64::try_from(steady.as_millis()).unwrap_or(u64::MAX);
@@ -136,7 +138,7 @@ impl Core {
             last_look: millis,
             is_ahead: false,
             stopping: None,
-            is_busy: false,
+            hosts,
             machine,
             shards,
             dispatcher,
@@ -249,19 +251,12 @@ impl Core {
 
     /// Gives every shard its turn that has something to do.
     fn turn(&mut self, now: Now) {
-        let is_busy = self.dispatcher.in_flight() + self.dispatcher.waiting() > BUSY;
         let is_held = self.held().is_some();
-        let has_room_again = self.is_busy && !is_busy;
-        self.is_busy = is_busy;
         let mut leaving = Vec::new();
         for (id, owned) in &mut self.shards {
-            if has_room_again {
-                owned.wake = Some(now.wall);
-            }
             if owned.wake.is_none_or(|wake| wake > now.wall) {
                 continue;
             }
-            owned.shard.set_busy(is_busy);
             owned.shard.step(now);
             owned.wake = owned.shard.next_wake(now);
             if is_held {
@@ -275,7 +270,8 @@ impl Core {
             owned.shard.depart(now, &mut leaving);
             owned.wake = owned.shard.next_wake(now);
             for departure in leaving.drain(..) {
-                send(&self.dispatcher, &self.metrics, *id, permit.token.0, departure, now);
+                self.hosts.add(global(*id, departure.key), &departure);
+                send(&self.dispatcher, *id, permit.token.0, departure);
             }
         }
         self.metrics.in_flight(self.dispatcher.in_flight(), self.dispatcher.waiting());
@@ -365,6 +361,11 @@ impl Core {
     fn result(&mut self, result: Finished, now: Now) {
         // Pauses before the next attempt shall differ; nobody minds if they could be guessed.
         let random = now.random ^ result.key;
+        if let Some(leaves) = self.hosts.remove(result.key)
+            && !matches!(result.outcome, Outcome::NotSent { .. })
+        {
+            self.metrics.late(result.started.0.saturating_sub(leaves.0));
+        }
         let (id, key) = local(result.key);
         if let Some(owned) = self.shards.get_mut(&id) {
             owned.shard.finished(report(key, result), Now { random, ..now });
@@ -475,23 +476,14 @@ fn local(key: u64) -> (ShardId, u64) {
     (ShardId(u16::try_from(key >> 48).expect("16 bits")), key & ((1 << 48) - 1))
 }
 
-fn send(
-    dispatcher: &Dispatcher,
-    metrics: &Metrics,
-    shard: ShardId,
-    token: u64,
-    departure: Departure,
-    now: Now,
-) {
-    if departure.attempt == 1 {
-        metrics.late(now.wall.0.saturating_sub(departure.leaves.0));
-    }
+fn send(dispatcher: &Dispatcher, shard: ShardId, token: u64, departure: Departure) {
     log::departure(shard, &departure);
     dispatcher.send(webhook::Call {
         key: global(shard, departure.key),
         run: departure.run.to_string().into(),
         attempt: departure.attempt,
         scheduled: departure.slot,
+        leave_by: departure.leave_by,
         token,
         form: departure.form,
         path: departure.path,

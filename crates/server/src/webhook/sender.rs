@@ -221,10 +221,14 @@ impl Sender {
         if !may {
             return;
         }
+        let wall = wall(&*self.dialer.machine);
+        if host.waiting.front().is_some_and(|call| call.leave_by.is_some_and(|by| by < wall)) {
+            let call = host.waiting.pop_front().expect("looked at above");
+            return self.give_up(&call, NotSent::Late, "it waited for its turn until it was too late");
+        }
         let standing = host.standing();
         let name = Arc::clone(&host.name);
         let Some((call, rested)) = host.begin(self.now) else { return };
-        let wall = wall(&*self.dialer.machine);
         let flight = Flight { key: call.key, host: number, standing, wall, began: self.now };
         self.places.start(Job { call, rested, name }, flight);
         self.unproven_in_flight += usize::from(standing == Standing::Unproven);

@@ -115,12 +115,18 @@ impl Desk {
 
     /// Sends a call; its key comes back.
     pub(crate) fn send(&mut self, webhook: Webhook) -> u64 {
+        self.send_by(webhook, None)
+    }
+
+    /// Sends a call that does not leave after an instant.
+    pub(crate) fn send_by(&mut self, webhook: Webhook, leave_by: Option<Instant>) -> u64 {
         self.keys += 1;
         self.dispatcher.send(Call {
             key: self.keys,
             run: format!("run_{}", self.keys).into(),
             attempt: 3,
             scheduled: Instant::from_second(1_799_999_999),
+            leave_by,
             token: 77,
             form: Arc::new(webhook.form),
             path: webhook.path,

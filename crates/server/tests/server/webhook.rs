@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use engine::instant::Instant;
 use engine::limits::{CONNECTION_AGE_MAX, CONNECTION_IDLE_MAX, WEBHOOK_TIMEOUT_DEFAULT};
 use engine::outcome::{Lost, NotSent, Outcome};
 use engine::webhook::{Method, Webhook};
@@ -64,6 +65,7 @@ async fn attempts_of_a_run_share_a_trace_and_each_has_a_span() {
             run: run.into(),
             attempt,
             scheduled: engine::instant::Instant(0),
+            leave_by: None,
             token: 1,
             form: webhook.form.into(),
             path: webhook.path,
@@ -79,6 +81,20 @@ async fn attempts_of_a_run_share_a_trace_and_each_has_a_span() {
     assert_eq!(spans[0].0, spans[1].0);
     assert_ne!(spans[0].1, spans[1].1);
     assert_ne!(spans[0].0, spans[2].0);
+}
+
+#[tokio::test]
+async fn a_call_that_waited_until_it_is_too_late_does_not_leave() {
+    let receiver = Receiver::start(answer(200, &[], b"")).await;
+    let mut desk = Desk::local();
+    let now = Instant::from_second(WALL_SECOND.cast_signed());
+    let late = desk.send_by(get(&receiver.url("/late")), Some(Instant(now.0 - 1)));
+    let finished = desk.next().await;
+    assert_eq!(finished.key, late);
+    assert_eq!(finished.outcome, Outcome::NotSent { why: NotSent::Late });
+    desk.send_by(get(&receiver.url("/in-time")), Some(Instant(now.0 + 60_000)));
+    assert_eq!(status(&desk.next().await), 200);
+    assert_eq!(receiver.next().await.path, "/in-time");
 }
 
 #[tokio::test]

@@ -8,10 +8,12 @@ mod receiver;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use engine::instant::Instant;
 use engine::limits::MISSED_AFTER_MS;
-use engine::shard::{Batch, Now, Put, Shard};
+use engine::shard::{Batch, Crowd, Load, Now, Put, Shard};
 
 use super::ledger::catch::Missed;
 use super::ledger::{Broken, Run};
@@ -19,6 +21,24 @@ use super::promise::Promise;
 use super::stage::{BEGIN, Stage};
 use people::Asked;
 use receiver::UnderWay;
+
+/// As much for every host.
+#[derive(Default)]
+struct EveryHost(AtomicU8);
+
+impl EveryHost {
+    const LOADS: [Load; 3] = [Load::Free, Load::Busy, Load::Full];
+
+    fn set(&self, load: Load) {
+        self.0.store(load as u8, Ordering::Relaxed);
+    }
+}
+
+impl Crowd for EveryHost {
+    fn load(&self, _: u64) -> Load {
+        Self::LOADS[usize::from(self.0.load(Ordering::Relaxed))]
+    }
+}
 
 /// How an owner ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +64,7 @@ pub struct Owner {
     missed: Missed,
     low: Option<Instant>,
     busy_until: u64,
+    crowd: Arc<EveryHost>,
     /// Rounds in a row for which the shard asked, and in which there was nothing to do.
     idle_rounds: u64,
 }
@@ -103,6 +124,8 @@ impl Owner {
             stage.note(|| "set back".to_owned());
             shard.set_back(now);
         }
+        let crowd = Arc::new(EveryHost::default());
+        shard.set_crowd(Arc::clone(&crowd) as Arc<dyn Crowd>);
         let missed = Instant(now.wall.0 - MISSED_AFTER_MS);
         let reign_ms = stage.setting.reign_ms;
         Ok(Self {
@@ -118,6 +141,7 @@ impl Owner {
             missed: Missed { known: vec![(Instant::FIRST, missed)], low: None },
             low: Some(missed),
             busy_until: 0,
+            crowd,
             idle_rounds: 0,
         })
     }
@@ -322,7 +346,12 @@ impl Owner {
             self.busy_until = stage.now + stage.dice.between(100, 6_000);
             stage.note(|| "busy".to_owned());
         }
-        self.shard.set_busy(stage.now < self.busy_until);
+        let load = match stage.now < self.busy_until {
+            false => Load::Free,
+            true if self.busy_until % 2 == 0 => Load::Busy,
+            true => Load::Full,
+        };
+        self.crowd.set(load);
         if stage.dice.between(0, 99_999) < stage.setting.clock_steps {
             let step = stage.dice.between(0, 8_000).cast_signed() - 4_000;
             stage.note(|| format!("the clock is set by {step} ms"));

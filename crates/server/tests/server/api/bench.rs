@@ -407,6 +407,7 @@ impl StandIn {
             state: RunState::Running,
             attempt: 1,
             tries: 0,
+            untried_since: None,
             webhook: definition.webhook,
             policy: definition.policy,
             attempts: Vec::new(),

@@ -26,6 +26,7 @@ fn unfinished(id: TriggerId, slot: Instant, state: RunState) -> RunRecord {
         state,
         attempt: 1,
         tries: 0,
+        untried_since: None,
         webhook: definition.webhook,
         policy: definition.policy,
         attempts: vec![Attempt {

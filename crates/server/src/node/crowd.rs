@@ -1,0 +1,136 @@
+//! How much there is for each host: what was handed to the dispatcher and has not come back.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use engine::instant::Instant;
+use engine::limits::{HOST_BUSY, HOST_FULL, HOST_FULL_BYTES};
+use engine::shard::{Crowd, Departure, Load};
+
+/// What is known of attempts that are handed over, and of the hosts that they are for.
+#[derive(Default)]
+pub(super) struct Hosts(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    calls: HashMap<u64, Sent>,
+    hosts: HashMap<u64, Sum>,
+}
+
+/// An attempt that was handed over.
+#[derive(Clone, Copy)]
+struct Sent {
+    origin: u64,
+    bytes: usize,
+    /// When it was to leave, if it is the first of its run.
+    leaves: Option<Instant>,
+}
+
+/// What there is for a host.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    calls: usize,
+    bytes: usize,
+}
+
+impl Hosts {
+    /// An attempt is handed over.
+    pub(super) fn add(&self, key: u64, departure: &Departure) {
+        let origin = departure.form.origin();
+        let bytes = departure.path.len() + departure.body.as_ref().map_or(0, |body| body.len());
+        let leaves = (departure.attempt == 1).then_some(departure.leaves);
+        let mut known = self.lock();
+        known.calls.insert(key, Sent { origin, bytes, leaves });
+        let sum = known.hosts.entry(origin).or_default();
+        sum.calls += 1;
+        sum.bytes += bytes;
+    }
+
+    /// An attempt has come back. Returns when it was to leave, if it is the first of its run.
+    pub(super) fn remove(&self, key: u64) -> Option<Instant> {
+        let mut known = self.lock();
+        let sent = known.calls.remove(&key)?;
+        if let Some(sum) = known.hosts.get_mut(&sent.origin) {
+            sum.calls -= 1;
+            sum.bytes -= sent.bytes;
+            if sum.calls == 0 {
+                known.hosts.remove(&sent.origin);
+            }
+        }
+        sent.leaves
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Crowd for Hosts {
+    fn load(&self, origin: u64) -> Load {
+        match self.lock().hosts.get(&origin) {
+            Some(sum) if sum.calls >= HOST_FULL || sum.bytes >= HOST_FULL_BYTES => Load::Full,
+            Some(sum) if sum.calls >= HOST_BUSY => Load::Busy,
+            Some(_) | None => Load::Free,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use engine::id::{RunId, ShardId, Unique};
+    use engine::webhook::{Method, Webhook};
+
+    use super::*;
+
+    fn departure(host: &str, body: &str) -> Departure {
+        let url = format!("http://{host}/");
+        let (method, timeout) = (Method::Post, Duration::from_secs(9));
+        let webhook = Webhook::new(&url, method, Vec::new(), None, Some(body.into()), timeout);
+        let Webhook { form, path, body, .. } = webhook.unwrap();
+        let (shard, trigger, slot) = (ShardId(0), Unique(1), Instant(0));
+        Departure {
+            key: 0,
+            run: RunId { shard, trigger, slot, letters: 0 },
+            attempt: 1,
+            slot,
+            leaves: Instant(7),
+            leave_by: None,
+            form: Arc::new(form),
+            path,
+            body,
+        }
+    }
+
+    #[test]
+    fn a_host_is_busy_then_full_then_free_and_others_do_not_notice() {
+        let hosts = Hosts::default();
+        let one = departure("a", "x");
+        let (a, b) = (one.form.origin(), departure("b", "x").form.origin());
+        for key in 0..HOST_FULL as u64 {
+            let load = if key < HOST_BUSY as u64 { Load::Free } else { Load::Busy };
+            assert_eq!(hosts.load(a), load, "{key}");
+            hosts.add(key, &one);
+        }
+        assert_eq!((hosts.load(a), hosts.load(b)), (Load::Full, Load::Free));
+        for key in 0..HOST_FULL as u64 {
+            assert_eq!(hosts.remove(key), Some(Instant(7)));
+        }
+        assert_eq!(hosts.load(a), Load::Free);
+        assert!(hosts.lock().hosts.is_empty() && hosts.remove(0).is_none());
+    }
+
+    #[test]
+    fn a_host_is_full_by_bytes_as_well() {
+        let hosts = Hosts::default();
+        let large = departure("a", &"x".repeat(100 * 1024));
+        let fit = HOST_FULL_BYTES as u64 / (100 * 1024);
+        for key in 0..=fit {
+            assert_ne!(hosts.load(large.form.origin()), Load::Full);
+            hosts.add(key, &large);
+        }
+        assert_eq!(hosts.load(large.form.origin()), Load::Full);
+    }
+}
