@@ -121,6 +121,7 @@ impl Shard {
     ) -> Vec<Change> {
         let schedule = &definition.schedule;
         let mut left = moved.remaining.or(schedule.limit().map(NonZeroU64::get));
+        let webhook = Arc::new(definition.webhook.clone());
         let mut changes = Vec::new();
         let mut next = schedule.next(from);
         while let Some(slot) = next
@@ -141,7 +142,7 @@ impl Shard {
                 attempt: 0,
                 tries: 0,
                 untried_since: None,
-                webhook: definition.webhook.clone(),
+                webhook: Arc::clone(&webhook),
                 policy: definition.policy,
                 attempts: Vec::new(),
             };

@@ -291,7 +291,7 @@ impl Trigger {
             attempt: 0,
             tries: 0,
             untried_since: None,
-            webhook: self.webhook(),
+            webhook: Arc::new(self.webhook()),
             policy: *self.policy(),
             attempts: Vec::new(),
         }

@@ -202,8 +202,9 @@ impl Memory {
             Change::Gone(unique, _) => self.forget(*unique),
             Change::Run(sequence, run) => {
                 self.sequence = self.sequence.max(*sequence);
+                let run = self.sharing(run);
                 self.runs_of.insert((run.trigger, *sequence));
-                self.runs.insert(*sequence, Arc::clone(run));
+                self.runs.insert(*sequence, run);
             }
             Change::RunGone(sequence) => {
                 if let Some(run) = self.runs.remove(sequence) {
@@ -218,6 +219,17 @@ impl Memory {
                 self.open.remove(run);
             }
             Change::Past(_) | Change::Raw(_) => {}
+        }
+    }
+
+    /// A run that shares what it sends with another one of its trigger: a hundred thousand may wait.
+    fn sharing(&self, run: &Arc<RunRecord>) -> Arc<RunRecord> {
+        let other = self.runs_of(run.trigger).next().map(|sequence| &self.runs[&sequence].webhook);
+        match other {
+            Some(webhook) if !Arc::ptr_eq(webhook, &run.webhook) && *webhook == run.webhook => {
+                Arc::new(RunRecord { webhook: Arc::clone(webhook), ..(**run).clone() })
+            }
+            Some(_) | None => Arc::clone(run),
         }
     }
 

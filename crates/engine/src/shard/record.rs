@@ -11,6 +11,7 @@
 //! ```
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -154,8 +155,8 @@ pub struct RunRecord {
     /// Since when it cannot even be tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untried_since: Option<Instant>,
-    /// What it sends.
-    pub webhook: Webhook,
+    /// What it sends. Runs of a trigger share it.
+    pub webhook: Arc<Webhook>,
     /// By which rules.
     pub policy: Policy,
     /// What came of the attempts so far.

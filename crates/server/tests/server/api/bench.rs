@@ -408,7 +408,7 @@ impl StandIn {
             attempt: 1,
             tries: 0,
             untried_since: None,
-            webhook: definition.webhook,
+            webhook: definition.webhook.into(),
             policy: definition.policy,
             attempts: Vec::new(),
         };

@@ -27,7 +27,7 @@ fn unfinished(id: TriggerId, slot: Instant, state: RunState) -> RunRecord {
         attempt: 1,
         tries: 0,
         untried_since: None,
-        webhook: definition.webhook,
+        webhook: definition.webhook.into(),
         policy: definition.policy,
         attempts: vec![Attempt {
             at: slot,
