@@ -197,7 +197,9 @@ impl Node {
 }
 
 /// The core's thread, with a runtime of its own.
-fn spawn_core(core: Core) -> io::Result<JoinHandle<()>> {
+fn spawn_core(mut core: Core) -> io::Result<JoinHandle<()>> {
+    // Whoever asks as soon as the node has started is told the truth.
+    core.begin();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     std::thread::Builder::new().name("core".to_owned()).spawn(move || runtime.block_on(core.run()))
 }

@@ -149,11 +149,15 @@ impl Core {
         }
     }
 
-    /// Runs until it is told to stop and has done so in order.
-    pub(super) async fn run(mut self) {
+    /// Looks whether it may fire at all, and shows that.
+    pub(super) fn begin(&mut self) {
         let now = self.now();
         self.is_ahead = self.shards.values().any(|owned| owned.shard.is_ahead_of_clock(now));
         self.show(now);
+    }
+
+    /// Runs until it is told to stop and has done so in order.
+    pub(super) async fn run(mut self) {
         loop {
             let now = self.look();
             self.turn(now);
