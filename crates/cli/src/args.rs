@@ -296,11 +296,10 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     let Some((host, port)) = text.rsplit_once(':') else {
         return Err(format!("the port is missing: {RIGHT}"));
     };
-    let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-    let port: u16 = port.parse().map_err(|_| match is_number {
-        true => "a port is a number from 0 to 65535".to_owned(),
-        false => format!("the port is missing: {RIGHT}"),
-    })?;
+    if port.is_empty() || !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("the port is missing: {RIGHT}"));
+    }
+    let port: u16 = port.parse().map_err(|_| "a port is a number from 0 to 65535".to_owned())?;
     if host.eq_ignore_ascii_case("localhost") {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
     }
@@ -322,6 +321,31 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    /// The words of a line as a shell reads them, as far as our documents need it.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        for (number, part) in line.split('\'').enumerate() {
+            if number % 2 == 1 {
+                words.push(part.to_owned());
+            } else {
+                words.extend(part.split_whitespace().map(str::to_owned));
+            }
+        }
+        words
+    }
+
+    #[test]
+    fn every_command_in_the_readme_is_one() {
+        let readme = include_str!("../../../README.md");
+        let lines = readme.lines().filter_map(|line| line.strip_prefix("    watchbell "));
+        let lines: Vec<&str> = lines.filter_map(|line| line.split(" #").next()).collect();
+        assert!(lines.len() > 5, "{lines:?}");
+        for line in lines {
+            let parsed = Args::try_parse_from(words(&format!("watchbell {line}")));
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+        }
     }
 
     #[test]

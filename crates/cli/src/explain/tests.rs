@@ -94,10 +94,9 @@ fn a_slot_without_a_record_is_told_loudly() {
     assert!(told.contains("Please report this"), "{told}");
 }
 
-fn with(row: Row, change: impl FnOnce(&mut RunFacts)) -> Row {
-    let mut facts = row.run.clone().unwrap();
-    change(&mut facts);
-    Row { run: Some(facts), ..row }
+fn with(mut row: Row, change: impl FnOnce(&mut RunFacts)) -> Row {
+    change(row.run.as_mut().unwrap());
+    row
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl Evidence<'_> {
         let Walked { mut rows, ends } = self.walk(window, &mut single, &present);
         // Runs on demand, former schedules, and whatever the schedule knows nothing of.
         rows.extend(single.into_values());
-        rows.extend(former.iter().map(|skip| part_of_former(skip, window)));
+        rows.extend(former.iter().filter_map(|skip| part_of_former(skip, window)));
         rows.sort_by_key(|found| (found.from, found.to));
         Walked { rows, ends }
     }
@@ -254,22 +254,21 @@ fn skipped(skip: &Skipped, from: Instant, to: Instant, count: u64) -> Found {
     found
 }
 
-/// What lies in the window of a range of a former schedule.
-fn part_of_former(skip: &Skipped, window: Window) -> Found {
+/// What lies in the window of a range of a former schedule, if anything may.
+fn part_of_former(skip: &Skipped, window: Window) -> Option<Found> {
     if window.has(skip.from) && window.has(skip.to) {
-        return whole(skip);
+        return Some(whole(skip));
     }
-    let ends = [skip.from, skip.to].into_iter().filter(|slot| window.has(*slot)).count() as u64;
-    let (from, to) = (skip.from.max(window.from), skip.to.min(window.last()));
+    // Only its first and its last slot are known, and at most one of them lies in the window.
+    let end = [skip.from, skip.to].into_iter().find(|slot| window.has(*slot));
     if skip.count == 2 {
-        // Both are known, and one of them lies in the window at most.
-        let slot = if window.has(skip.from) { skip.from } else { skip.to };
-        return skipped(skip, slot, slot, ends);
+        return end.map(|slot| skipped(skip, slot, slot, 1));
     }
-    let mut found = skipped(skip, from, to, ends);
+    let (from, to) = (skip.from.max(window.from), skip.to.min(window.last()));
+    let mut found = skipped(skip, from, to, u64::from(end.is_some()));
     let (from, to) = (timestamp(skip.from), timestamp(skip.to));
     found.row.part_of = Some(Whole { from, to, count: skip.count });
-    found
+    Some(found)
 }
 
 fn found(from: Instant, to: Instant, count: u64, fate: Fate) -> Found {

@@ -146,6 +146,20 @@ async fn a_range_of_a_former_schedule_is_cut_and_none_of_it_is_counted_twice() {
 }
 
 #[tokio::test]
+async fn two_slots_of_a_former_schedule_are_known_each_by_itself() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    let Line::Skip(skip) = skipped(id, -20, -7, Reason::Paused) else { unreachable!() };
+    let two = Skipped { generation: 0, count: 2, ..skip };
+    bench.past(id.shard, vec![Line::Skip(two)]).await;
+    let first = between(&bench, minute(-20), minute(-7)).await;
+    assert_eq!(rows(&first), [(-20, -20, 1, Fate::Skipped)]);
+    let last = between(&bench, minute(-7), minute(-1)).await;
+    assert_eq!(rows(&last), [(-7, -7, 1, Fate::Skipped)]);
+    assert_eq!(rows(&between(&bench, minute(-15), minute(-10)).await), []);
+}
+
+#[tokio::test]
 async fn a_former_range_hides_no_slot_of_the_present_schedule() {
     let bench = Bench::new().await;
     let id = bench.minutely("hello").await;
