@@ -26,7 +26,7 @@ bench: ## Measure, beside bare engines, in one run (about 6 minutes)
 	@scripts/need bench
 	cargo run --release --manifest-path bench/Cargo.toml
 
-BENCH = target/release/watchbell bench
+BENCH = $(or $(CARGO_TARGET_DIR),target)/release/watchbell bench
 
 bench-triggers: ## Measure triggers: memory, lateness, fires per second, idle cost
 	@scripts/need bench

@@ -7,6 +7,7 @@
 pub(crate) mod run;
 pub(crate) mod trigger;
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -25,7 +26,8 @@ const CRON_COUNT_MAX: i64 = 10_000;
 /// Watchbell: rings on time, takes turns, and lets exactly one hold the watch
 #[derive(Debug, Parser)]
 #[command(version, after_help = with_exit_codes(
-    "  watchbell trigger create --name hello --cron '*/5 * * * * *' --webhook http://127.0.0.1:8000/x\n  \
+    "  watchbell trigger create --name hello --cron '*/5 * * * * *' --method GET \\\n      \
+       --webhook http://127.0.0.1:7400/livez\n  \
        watchbell trigger explain hello\n  \
        watchbell store check file:./watchbell-data\n  \
        watchbell cron next '*/15 9-17 * * MON-FRI' --tz Europe/Berlin"
@@ -99,14 +101,15 @@ pub(crate) enum Verb {
        watchbell dev --webhook-allow 10.0.0.0/8"
 ))]
 pub(crate) struct DevArgs {
-    /// Where to listen: a loopback address and a port; port 0 takes any that is free
+    /// Where to listen: a loopback address or localhost, and a port; port 0 takes any that is free
     #[arg(
         long,
         value_name = "ADDRESS",
         env = "WATCHBELL_LISTEN",
-        default_value = "127.0.0.1:7400"
+        default_value = "127.0.0.1:7400",
+        value_parser = address
     )]
-    pub(crate) listen: std::net::SocketAddr,
+    pub(crate) listen: SocketAddr,
     /// The directory that holds everything; it is made if it is not there
     #[arg(long, value_name = "DIR", env = "WATCHBELL_DATA", default_value = "./watchbell-data")]
     pub(crate) data: std::path::PathBuf,
@@ -134,7 +137,7 @@ pub(crate) enum CronVerb {
 pub(crate) struct NextArgs {
     #[command(flatten)]
     pub(crate) pattern: PatternArgs,
-    /// Begin after this instant; now, if it is not given
+    /// From this instant on, with a slot in it; now, if it is not given
     #[arg(long, value_name = "INSTANT")]
     pub(crate) from: Option<String>,
     /// How many to show
@@ -150,11 +153,14 @@ pub(crate) struct NextArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = with_exit_codes(
     "  watchbell cron explain '0 12 1 * +MON'\n  \
-       watchbell cron explain '30 2 * * *' --tz Europe/Berlin"
+       watchbell cron explain '30 2 * * *' --tz Europe/Berlin --output json"
 ))]
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) pattern: PatternArgs,
+    /// How to show it: sentences, or a JSON object
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
 }
 
 /// A pattern and where it is read.
@@ -281,6 +287,25 @@ impl From<LogLevel> for tracing::Level {
     }
 }
 
+/// An address to listen on.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    const RIGHT: &str = "write an address and a port, like 127.0.0.1:7400 or localhost:7400";
+    if let Ok(port) = text.parse::<u16>() {
+        return Err(format!("that is a port without an address: write 127.0.0.1:{port}"));
+    }
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return Err(format!("the port is missing: {RIGHT}"));
+    };
+    if port.is_empty() || !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("the port is missing: {RIGHT}"));
+    }
+    let port: u16 = port.parse().map_err(|_| "a port is a number from 0 to 65535".to_owned())?;
+    if host.eq_ignore_ascii_case("localhost") {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    text.parse().map_err(|_| format!("that is no address: {RIGHT}"))
+}
+
 /// What stands below every help text.
 pub(crate) fn with_exit_codes(examples: &str) -> String {
     let codes: Vec<_> =
@@ -296,6 +321,52 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    /// The words of a line as a shell reads them, as far as our documents need it.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        for (number, part) in line.split('\'').enumerate() {
+            if number % 2 == 1 {
+                words.push(part.to_owned());
+            } else {
+                words.extend(part.split_whitespace().map(str::to_owned));
+            }
+        }
+        words
+    }
+
+    #[test]
+    fn every_command_in_the_readme_is_one() {
+        let readme = include_str!("../../../README.md");
+        let lines = readme.lines().filter_map(|line| line.strip_prefix("    watchbell "));
+        let lines: Vec<&str> = lines.filter_map(|line| line.split(" #").next()).collect();
+        assert!(lines.len() > 5, "{lines:?}");
+        for line in lines {
+            let parsed = Args::try_parse_from(words(&format!("watchbell {line}")));
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+        }
+    }
+
+    #[test]
+    fn an_address_to_listen_on_is_read_or_told_how_to_write() {
+        for (text, expected) in [
+            ("127.0.0.1:17472", "127.0.0.1:17472"),
+            ("localhost:17472", "127.0.0.1:17472"),
+            ("[::1]:0", "[::1]:0"),
+        ] {
+            assert_eq!(address(text), Ok(expected.parse().unwrap()));
+        }
+        for (text, said) in [
+            ("17472", "write 127.0.0.1:17472"),
+            ("127.0.0.1", "the port is missing"),
+            ("localhost:", "the port is missing"),
+            ("127.0.0.1:80000", "from 0 to 65535"),
+            ("example.com:80", "like 127.0.0.1:7400 or localhost:7400"),
+        ] {
+            let why = address(text).unwrap_err();
+            assert!(why.contains(said), "{text}: {why}");
+        }
     }
 
     #[test]

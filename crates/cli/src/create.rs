@@ -3,13 +3,13 @@
 use std::io::Read;
 use std::path::Path;
 
-use client::problem::Problem;
 use client::spec::{RetrySpec, ScheduleSpec, TriggerSpec, WebhookSpec};
 use client::{Client, ClientError};
 use engine::limits::REQUEST_BYTES_MAX;
 
 use crate::args::trigger::CreateArgs;
 use crate::exit::Ending;
+use crate::refusal;
 use crate::trigger::{self, show_text};
 
 pub(crate) async fn create(mut typed: CreateArgs) -> Result<(), Ending> {
@@ -28,11 +28,8 @@ pub(crate) async fn create(mut typed: CreateArgs) -> Result<(), Ending> {
         (false, _) => client.create_trigger(&spec).await,
     };
     let made = made.map_err(|error| match (error, &file) {
-        (ClientError::Problem(problem), None) => {
-            Ending::wrong_or_failed(&problem, with_flags(&problem))
-        }
         (ClientError::Problem(problem), Some(_)) => {
-            Ending::wrong_or_failed(&problem, problem.detail.clone())
+            Ending::wrong_or_failed(&problem, refusal::of_file(&problem))
         }
         (other, _) => other.into(),
     })?;
@@ -103,52 +100,4 @@ fn spec(typed: CreateArgs) -> (crate::args::trigger::ServerArgs, TriggerSpec) {
         pause_after: typed.pause_after,
     };
     (typed.server, spec)
-}
-
-/// What is wrong, in the words of the command line.
-fn with_flags(problem: &Problem) -> String {
-    if problem.errors.is_empty() {
-        return problem.detail.clone();
-    }
-    let sentences = problem.errors.iter().map(|error| {
-        let place = error.pointer.as_deref().unwrap_or_default();
-        format!("{}: {}", flag(place), error.detail)
-    });
-    sentences.collect::<Vec<_>>().join("\nwatchbell: ")
-}
-
-/// The flag behind a JSON pointer.
-fn flag(pointer: &str) -> String {
-    let mut parts = pointer.split('/').skip(1);
-    let (first, second) = (parts.next().unwrap_or_default(), parts.next());
-    let name = match (first, second) {
-        ("schedule", None) => return "the schedule".to_owned(),
-        ("webhook", Some("url") | None) => "webhook".to_owned(),
-        ("webhook", Some("headers")) => "header".to_owned(),
-        ("retry", Some(field)) => format!("retry-{field}"),
-        (_, Some(field)) | (field, None) => field.to_owned(),
-    };
-    format!("--{}", name.replace('_', "-"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_wrong_is_told_by_its_flag() {
-        for (pointer, expected) in [
-            ("/name", "--name"),
-            ("/schedule/cron/1", "--cron"),
-            ("/schedule", "the schedule"),
-            ("/webhook", "--webhook"),
-            ("/webhook/url", "--webhook"),
-            ("/webhook/headers", "--header"),
-            ("/webhook/content_type", "--content-type"),
-            ("/retry/max_delay", "--retry-max-delay"),
-            ("/catch_up_cap", "--catch-up-cap"),
-        ] {
-            assert_eq!(flag(pointer), expected);
-        }
-    }
 }

@@ -9,7 +9,7 @@ use engine::schedule::cron::{Cron, CronError, Parsed};
 use engine::schedule::every::Every;
 use engine::schedule::local::{Fold, Gap, Local};
 use engine::schedule::zone::{Zone, ZoneId};
-use engine::schedule::{Plan, Schedule, Spec};
+use engine::schedule::{Plan, Schedule, ScheduleError, Spec};
 use store::machine::{Machine, System};
 
 use crate::args::{ExplainArgs, NextArgs, Output, PatternArgs};
@@ -22,9 +22,11 @@ pub(crate) fn next(typed: &NextArgs) -> Result<(), Ending> {
         None => now(),
     };
     let (zone, spec) = read(&typed.pattern)?;
-    let schedule = Schedule::new(Plan::of(spec), from).map_err(|why| wrong("the pattern", &why))?;
+    // From this instant on, and with it.
+    let before = Instant(from.0 - 1);
+    let schedule = Schedule::new(Plan::of(spec), before).map_err(|why| never(from, &why))?;
     let slots: Vec<Instant> =
-        std::iter::successors(schedule.next(from), |slot| schedule.next(*slot))
+        std::iter::successors(schedule.next(before), |slot| schedule.next(*slot))
             .take(typed.count.into())
             .collect();
     let mut out = io::stdout().lock();
@@ -45,26 +47,52 @@ pub(crate) fn next(typed: &NextArgs) -> Result<(), Ending> {
 
 /// Says what a pattern means.
 pub(crate) fn explain(typed: &ExplainArgs) -> Result<(), Ending> {
-    let (_, spec) = read(&typed.pattern)?;
+    let (zone, spec) = read(&typed.pattern)?;
+    let now = now();
+    let sentences = match &spec {
+        Spec::Cron(local) => local.explain(now.second()),
+        Spec::Every(every) => vec![explain_interval(every, &typed.pattern.name, now)],
+        Spec::At(_) => Vec::new(),
+    };
+    let schedule = Schedule::new(Plan::of(spec), now);
     let mut out = io::stdout().lock();
-    match &spec {
-        Spec::Cron(local) => {
-            for sentence in local.explain(now().second()) {
+    match typed.output {
+        Output::Json => {
+            let next = schedule.as_ref().ok().and_then(|schedule| schedule.next(now));
+            let explained = serde_json::json!({
+                "pattern": typed.pattern.pattern,
+                "tz": zone.to_string(),
+                "sentences": sentences,
+                "next": next.map(|slot| slot.to_string()),
+            });
+            writeln!(out, "{explained}")?;
+        }
+        Output::Table => {
+            for sentence in sentences {
                 writeln!(out, "{sentence}")?;
             }
         }
-        Spec::Every(every) => writeln!(
-            out,
-            "Every {}, beginning {} into each as counted from 1970, which comes from the trigger's name. \
-             Clocks that are set make no difference.",
-            spell(every.interval()),
-            spell(every.phase())
-        )?,
-        Spec::At(_) => {}
     }
-    match Schedule::new(Plan::of(spec), now()) {
-        Ok(_) => Ok(()),
-        Err(why) => Err(wrong("the pattern", &why)),
+    schedule.map(drop).map_err(|why| never(now, &why))
+}
+
+/// "Every 1 minute 30 seconds, however clocks are set. …".
+fn explain_interval(every: &Every, name: &str, now: Instant) -> String {
+    let interval = spell(every.interval());
+    let begin = match (name, every.next(now)) {
+        ("", _) | (_, None) => "When it begins comes from the trigger's name.".to_owned(),
+        (name, Some(next)) => format!("For a trigger named {name:?} it comes next at {next}."),
+    };
+    format!("Every {interval}, however clocks are set. {begin}")
+}
+
+/// A pattern has no end and no calendar: if it does not come, no date fits.
+fn never(from: Instant, why: &ScheduleError) -> Ending {
+    match why {
+        ScheduleError::Never { .. } => {
+            Ending::wrong_input(format!("the pattern never comes: no date from {from} on fits"))
+        }
+        other => wrong("the pattern", other),
     }
 }
 

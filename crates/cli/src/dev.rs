@@ -25,8 +25,10 @@ const TTL: Duration = Duration::from_secs(3);
 pub(crate) async fn dev(typed: &DevArgs) -> Result<(), Ending> {
     if !typed.listen.ip().is_loopback() {
         return Err(Ending::wrong_input(format!(
-            "--listen: {} is not a loopback address: dev asks nobody for a key, so nobody else may reach it",
-            typed.listen.ip()
+            "--listen: {} is not a loopback address: dev asks nobody for a key, so nobody else may reach it; \
+             use 127.0.0.1:{}, and a proxy or a tunnel if others shall reach it",
+            typed.listen.ip(),
+            typed.listen.port()
         )));
     }
     raise_file_limit();
@@ -34,6 +36,10 @@ pub(crate) async fn dev(typed: &DevArgs) -> Result<(), Ending> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let listener = bind(typed.listen).await?;
+    if let Some(path) = &typed.webhook_ca {
+        // Before there is a store that nobody wanted.
+        server::webhook::check_ca(path).map_err(|why| Ending::wrong_input(why.to_string()))?;
+    }
     let url = StoreUrl::parse(&format!("file:{}", typed.data.display()))?;
     let store = open_or_create(&url)?;
     let machine: Arc<dyn Machine> = Arc::new(System);
@@ -70,11 +76,18 @@ fn raise_file_limit() {
 }
 
 async fn bind(at: SocketAddr) -> Result<TcpListener, Ending> {
-    TcpListener::bind(at).await.map_err(|why| {
-        Ending::unreachable(format!(
-            "cannot listen on {at}: {why}; stop whoever does, or give another address with --listen"
-        ))
-    })
+    TcpListener::bind(at).await.map_err(|why| cannot_listen(at, &why))
+}
+
+fn cannot_listen(at: SocketAddr, why: &io::Error) -> Ending {
+    if why.kind() == io::ErrorKind::PermissionDenied {
+        return Ending::refused(format!(
+            "no permission to listen on {at}: ports below 1024 are for root; give another with --listen"
+        ));
+    }
+    Ending::unreachable(format!(
+        "cannot listen on {at}: {why}; stop whoever does, or give another address with --listen"
+    ))
 }
 
 fn config(typed: &DevArgs, at: SocketAddr) -> Config {
@@ -116,5 +129,20 @@ impl From<StartError> for Ending {
             StartError::Session(_) | StartError::Claim { .. } => Self::unreachable(why.to_string()),
             StartError::Thread(_) => Self::failed(why.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Exit;
+
+    #[test]
+    fn a_port_without_permission_is_told_from_one_that_is_taken() {
+        let told = |kind: io::ErrorKind| {
+            cannot_listen("127.0.0.1:80".parse().unwrap(), &io::Error::from(kind)).tell()
+        };
+        assert_eq!(told(io::ErrorKind::PermissionDenied), Exit::Refused);
+        assert_eq!(told(io::ErrorKind::AddrInUse), Exit::Unreachable);
     }
 }

@@ -12,6 +12,8 @@ use engine::record::RecordError;
 use store::conformance::Violation;
 use store::{CommitError, OpenError, Refusal, ScanError};
 
+use crate::refusal;
+
 /// What the number says: what the caller can do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -90,6 +92,11 @@ impl Ending {
     /// Somebody else is in the way, or cannot be reached.
     pub(crate) fn unreachable(sentence: impl Into<String>) -> Self {
         Self::new(Exit::Unreachable, sentence)
+    }
+
+    /// Something outside has to be changed first.
+    pub(crate) fn refused(sentence: impl Into<String>) -> Self {
+        Self::new(Exit::Refused, sentence)
     }
 
     /// What the store holds is damaged.
@@ -198,7 +205,9 @@ impl From<ClientError> for Ending {
                 ),
             ),
             ClientError::Answer { .. } => Self::failed(sentence),
-            ClientError::Problem(problem) => Self::new(exit_of_status(problem.status), sentence),
+            ClientError::Problem(problem) => {
+                Self::wrong_or_failed(&problem, refusal::of_flags(&problem))
+            }
         }
     }
 }

@@ -2,16 +2,19 @@
 
 use std::fmt::Write;
 
-use client::account::{Account, Fate, Reason, Row, RunFacts, Totals};
+use client::account::{Account, Fate, Reason, Row, RunFacts, Totals, Whole};
 use client::run::RunState;
 use client::trigger::Status;
 use client::{Client, Timestamp};
 
 use crate::args::trigger::AccountArgs;
 use crate::exit::Ending;
-use crate::table::{self, grouped};
+use crate::table::{self, folded, grouped};
 use crate::trigger::print;
 use crate::value::escape;
+
+/// A run that left later than this is told as late, as the server counts it.
+const LATE_MS: u64 = 1_000;
 
 pub(crate) async fn explain(typed: &AccountArgs) -> Result<(), Ending> {
     let client = Client::new(&typed.server.server)?;
@@ -20,14 +23,16 @@ pub(crate) async fn explain(typed: &AccountArgs) -> Result<(), Ending> {
 }
 
 fn text(account: &Account) -> String {
-    let mut sentences = vec![standing(account)];
+    let mut sentences = standing(account);
     if let Some(why) = &account.held {
-        sentences.push(format!(
-            "Nothing fires on this server at the moment: {}. If its clock is right, say so: watchbell scheduler confirm-time",
-            escape(why).trim_end_matches('.')
-        ));
+        let why = escape(why);
+        let why = why.trim_end_matches('.');
+        sentences.push(folded(&format!(
+            "Nothing fires on this server at the moment: {why}. If its clock is right, say so:"
+        )));
+        sentences.push("  watchbell scheduler confirm-time".to_owned());
     }
-    sentences.push(sum(account));
+    sentences.extend(sum(account));
     let mut text = sentences.join("\n");
     text.push('\n');
     if !account.rows.is_empty() {
@@ -39,20 +44,22 @@ fn text(account: &Account) -> String {
     }
     if account.totals.missing > 0 {
         text.push_str(
-            "\nSlots without a record must never happen. Please report this, with the server's log.\n",
+            "\nSlots without a record must never happen. Please report this, with the\nserver's log.\n",
         );
     }
     if account.totals.unread > 0 {
-        text.push_str("\nSome slots lie further back than one answer reaches: ask for a shorter, later span.\n");
+        text.push_str(
+            "\nSome slots lie further back than one answer reaches: ask for a shorter span.\n",
+        );
     }
     if let Some(from) = account.more_from {
-        let _ = writeln!(text, "\nThere is more: add --from {from} --to {}", account.to);
+        let _ = writeln!(text, "\nThere is more: add\n  --from {from} --to {}", account.to);
     }
     text
 }
 
-/// How the trigger is now.
-fn standing(account: &Account) -> String {
+/// How the trigger is now, in lines.
+fn standing(account: &Account) -> Vec<String> {
     let name = escape(&account.name);
     if let Some(pause) = &account.paused {
         let note = if pause.note.is_empty() {
@@ -60,17 +67,17 @@ fn standing(account: &Account) -> String {
         } else {
             format!(" ({})", escape(&pause.note))
         };
-        let then = match pause.until {
-            Some(until) => format!("it resumes by itself at {until}."),
-            None => format!("let it go on with: watchbell trigger resume {name}"),
+        let (then, command) = match pause.until {
+            Some(until) => (format!("it resumes by itself at {until}."), None),
+            None => {
+                ("let it go on:".to_owned(), Some(format!("  watchbell trigger resume {name}")))
+            }
         };
-        return format!(
-            "{name} has been paused since {} by {}{note}; {then}",
-            pause.since,
-            escape(&pause.author)
-        );
+        let (since, author) = (pause.since, escape(&pause.author));
+        let said = format!("{name} has been paused since {since} by {author}{note}; {then}");
+        return [Some(folded(&said)), command].into_iter().flatten().collect();
     }
-    match account.status {
+    let said = match account.status {
         Status::Scheduled | Status::Paused => match account.next.as_slice() {
             [] => format!("{name} follows its schedule."),
             [next, ..] => format!("{name} follows its schedule; it rings next at {next}."),
@@ -80,18 +87,35 @@ fn standing(account: &Account) -> String {
             format!("{name} rings no more: its schedule, or its limit of runs, is over.")
         }
         Status::Cancelled => format!("{name} rings no more: it was cancelled."),
-    }
+    };
+    vec![folded(&said)]
 }
 
-/// What became of all slots together.
-fn sum(account: &Account) -> String {
+/// What became of all slots together, in lines.
+fn sum(account: &Account) -> Vec<String> {
     let totals = &account.totals;
+    let has_parts = account.rows.iter().any(|row| row.part_of.is_some());
     let span = format!("Between {} and {}", account.from, account.to);
-    match totals.slots {
-        0 => format!("{span} nothing was due."),
-        1 => format!("{span} one slot was due: {}.", parts(totals)),
-        slots => format!("{span} {} slots were due: {}.", grouped(slots), parts(totals)),
+    let mut lines = match (totals.slots, has_parts) {
+        (0, false) => vec![format!("{span} nothing was due.")],
+        (0, true) => vec![format!("{span}:")],
+        (1, _) => vec![span, folded(&format!("one slot was due: {}.", parts(totals)))],
+        (slots, _) => {
+            let sum = format!("{} slots were due: {}.", grouped(slots), parts(totals));
+            vec![span, folded(&sum)]
+        }
+    };
+    if totals.late > 0 {
+        let late = grouped(totals.late);
+        lines.push(format!("Of these, {late} left more than a second late (caught up)."));
     }
+    if has_parts {
+        lines.push(folded(
+            "Of a former schedule only ranges of skipped slots are on record. One that reaches beyond \
+             what was asked is told below, and only its ends are counted.",
+        ));
+    }
+    lines
 }
 
 fn parts(totals: &Totals) -> String {
@@ -117,23 +141,60 @@ struct Line {
     said: String,
 }
 
-/// Rows as lines: plain successes that follow each other share one.
+/// Rows as lines: plain successes that follow each other share one, and so do skips for the same reason.
 fn lines(rows: &[Row]) -> Vec<Line> {
     let mut lines = Vec::new();
-    for group in rows.chunk_by(|one, other| is_plain(one) && is_plain(other)) {
+    for group in rows.chunk_by(|one, other| kind(one).is_some() && kind(one) == kind(other)) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
-        let said = match group {
-            [row] => said(row),
-            several => format!("{} runs succeeded", grouped(several.len())),
+        let said = match (group.len(), kind(first)) {
+            (1, _) | (_, None) => said(first),
+            (runs, Some(Kind::Succeeded(pace))) => {
+                format!("{} runs succeeded{}", grouped(runs), pace.said())
+            }
+            (_, Some(Kind::Skipped(_))) => {
+                said(&Row { count: group.iter().map(|row| row.count).sum(), ..first.clone() })
+            }
         };
         lines.push(Line { from: first.from, to: last.to, said });
     }
     lines
 }
 
-fn is_plain(row: &Row) -> bool {
-    let run = row.run.as_ref();
-    run.is_some_and(|run| run.state == RunState::Succeeded && run.attempt == 1 && !run.on_demand)
+/// What rows have in common that share a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Succeeded(Pace),
+    Skipped(Option<Reason>),
+}
+
+/// Whether a run left when it should.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    InTime,
+    Late,
+}
+
+impl Pace {
+    fn of(run: &RunFacts) -> Self {
+        if run.late_ms.is_some_and(|late| late > LATE_MS) { Self::Late } else { Self::InTime }
+    }
+
+    fn said(self) -> &'static str {
+        match self {
+            Self::InTime => "",
+            Self::Late => ", late",
+        }
+    }
+}
+
+fn kind(row: &Row) -> Option<Kind> {
+    let is_plain =
+        |run: &RunFacts| run.state == RunState::Succeeded && run.attempt == 1 && !run.on_demand;
+    match (row.fate, &row.run) {
+        (Fate::Run, Some(run)) if is_plain(run) => Some(Kind::Succeeded(Pace::of(run))),
+        (Fate::Skipped, _) if row.part_of.is_none() => Some(Kind::Skipped(row.reason)),
+        _ => None,
+    }
 }
 
 fn span(from: Timestamp, to: Timestamp) -> String {
@@ -143,6 +204,13 @@ fn span(from: Timestamp, to: Timestamp) -> String {
 fn said(row: &Row) -> String {
     let slots =
         if row.count == 1 { "1 slot".to_owned() } else { format!("{} slots", grouped(row.count)) };
+    if let Some(Whole { from, to, count }) = row.part_of {
+        let why = row.reason.map_or_else(String::new, |why| format!(": {}", reason_said(why)));
+        let count = grouped(count);
+        return format!(
+            "{count} slots skipped between {from} and {to}, some outside of what was asked{why}"
+        );
+    }
     match (row.fate, &row.run, row.reason) {
         (Fate::Run, Some(run), _) => run_said(run),
         (Fate::Run, None, _) => "a run".to_owned(),
@@ -189,10 +257,21 @@ fn run_said(run: &RunFacts) -> String {
         RunState::Backoff => format!("tried again soon, after {tries}{answer}"),
         RunState::Running => "under way".to_owned(),
     };
+    let late = match run.late_ms {
+        Some(late) if late > LATE_MS => format!(", left {} s late", grouped(late / 1_000)),
+        Some(_) | None => String::new(),
+    };
+    let again = match (run.untold, run.sent) {
+        (0, _) | (_, None) => String::new(),
+        (untold, Some(sent)) => format!(
+            ", sent again at {sent}: of {} before nothing is known, since the server stopped or could not send",
+            if untold == 1 { "1 attempt".to_owned() } else { format!("{untold} attempts") }
+        ),
+    };
     let kind = if run.on_demand { "run by hand, " } else { "" };
     let id =
         if run.state == RunState::Succeeded { String::new() } else { format!(" ({})", run.id) };
-    format!("{kind}{said}{id}")
+    format!("{kind}{said}{late}{again}{id}")
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! - [`mod@run`]: `watchbell run`
 //! - [`scheduler`]: `watchbell scheduler`
 //! - [`dump`]: `watchbell store dump`, whose values [`value`] makes readable
+//! - [`refusal`]: what a server finds wrong, in the words of the command line
 //! - [`progress`], [`table`]: what people see meanwhile, and afterwards
 
 mod args;
@@ -24,6 +25,7 @@ mod dump;
 mod exit;
 mod explain;
 mod progress;
+mod refusal;
 mod report;
 mod run;
 mod scheduler;

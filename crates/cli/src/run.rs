@@ -1,8 +1,6 @@
 //! `watchbell run`, and `watchbell trigger run`.
 
-use std::time::Duration;
-
-use client::run::Run;
+use client::run::{Run, RunState, Started};
 use client::{Client, RunFilter};
 
 use crate::args::run::{RunListArgs, RunShowArgs};
@@ -15,14 +13,40 @@ use crate::value::{Readable, escape};
 /// Columns of a receiver's answer that are shown.
 const RESPONSE_COLUMNS: usize = 100;
 
+/// In a list of runs: where the trigger's name is, and how many of the first columns always stay.
+const NAME_COLUMN: usize = 1;
+const WHOLE_COLUMNS: usize = 4;
+
 pub(crate) async fn start(typed: &StartArgs) -> Result<(), Ending> {
     let client = Client::new(&typed.server.server)?;
-    let wait = typed.wait.map(|seconds| Duration::from_secs(seconds.into()));
-    let started = client.run(&typed.name, wait).await?;
+    let started = client.run(&typed.name, typed.wait).await?;
     print(typed.server.output, &started, || match &started.run {
         Some(run) => show_text(run),
         None => format!("{id} is started. Look at it: watchbell run show {id}\n", id = started.id),
-    })
+    })?;
+    match typed.wait {
+        Some(_) => judge(&started),
+        None => Ok(()),
+    }
+}
+
+/// Who waits for a run wants it to succeed.
+fn judge(started: &Started) -> Result<(), Ending> {
+    let id = &started.id;
+    let said = match started.run.as_ref().map(|run| run.state) {
+        Some(RunState::Succeeded) => return Ok(()),
+        Some(RunState::Failed) => "failed: the receiver refused it for good",
+        Some(RunState::Dead) => "is dead: its attempts are used up",
+        Some(RunState::Cancelled) => "was cancelled",
+        Some(RunState::Expired) => "has expired: it could not leave in time",
+        Some(RunState::Unknown) => "may or may not have arrived, and is not sent again",
+        Some(RunState::Waiting | RunState::Queued | RunState::Backoff | RunState::Running)
+        | None => {
+            let hint = "is not finished; look again later: watchbell run show";
+            return Err(Ending::failed(format!("{id} {hint} {id}")));
+        }
+    };
+    Err(Ending::failed(format!("{id} {said}")))
 }
 
 pub(crate) async fn list(typed: RunListArgs) -> Result<(), Ending> {
@@ -40,22 +64,34 @@ pub(crate) async fn list(typed: RunListArgs) -> Result<(), Ending> {
         if page.items.is_empty() && page.next.is_none() {
             return "There are no such runs.\n".to_owned();
         }
-        let mut table = table::plain();
-        table.set_header(["slot", "trigger", "state", "id", "attempts", "took ms"]);
-        for run in &page.items {
-            let took =
-                run.attempts.last().map_or_else(String::new, |last| last.latency_ms.to_string());
-            table.add_row([
-                run.slot.to_string(),
-                run.name.as_deref().map_or_else(|| run.trigger.clone(), escape),
-                run.state.as_str().to_owned(),
-                run.id.clone(),
-                run.attempt.to_string(),
-                took,
-            ]);
-        }
-        format!("{}{}", table::finish(table, 4), more(page.next.as_deref()))
+        format!("{}{}", list_text(&page.items, table::terminal_width()), more(page.next.as_deref()))
     })
+}
+
+/// Runs as a table of at most so many columns. An id is there to be copied, so it is whole: how long it took
+/// and how many attempts there were give way first, then the end of the trigger's name.
+fn list_text(runs: &[Run], width: Option<usize>) -> String {
+    let mut rows =
+        vec![["slot", "trigger", "state", "id", "attempts", "took ms"].map(str::to_owned).to_vec()];
+    rows.extend(runs.iter().map(|run| {
+        let took = run.attempts.last().map(|last| last.latency_ms.to_string());
+        vec![
+            run.slot.to_string(),
+            run.name.as_deref().map_or_else(|| run.trigger.clone(), escape),
+            run.state.as_str().to_owned(),
+            run.id.clone(),
+            run.attempt.to_string(),
+            took.unwrap_or_default(),
+        ]
+    }));
+    if let Some(width) = width {
+        table::narrow(&mut rows, width, NAME_COLUMN, WHOLE_COLUMNS);
+    }
+    let mut table = table::plain();
+    let mut rows = rows.into_iter();
+    table.set_header(rows.next().unwrap_or_default());
+    table.add_rows(rows);
+    table::finish(table, WHOLE_COLUMNS)
 }
 
 pub(crate) async fn show(typed: &RunShowArgs) -> Result<(), Ending> {
@@ -70,8 +106,13 @@ fn show_text(run: &Run) -> String {
         table.add_row([name.to_owned(), value]);
     };
     row("id", run.id.clone());
-    let name = run.name.as_deref().map(|name| format!("{} ", escape(name))).unwrap_or_default();
-    row("trigger", format!("{name}({})", run.trigger));
+    row(
+        "trigger",
+        match &run.name {
+            Some(name) => format!("{} ({})", escape(name), run.trigger),
+            None => format!("{} (deleted)", run.trigger),
+        },
+    );
     row(
         "slot",
         if run.on_demand { format!("{} (on demand)", run.slot) } else { run.slot.to_string() },
@@ -99,4 +140,55 @@ fn show_text(run: &Run) -> String {
         );
     }
     table::finish(table, 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(name: &str) -> Run {
+        Run {
+            id: "run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx".to_owned(),
+            trigger: "trg_00f00000d3k8w1v2m7qa".to_owned(),
+            name: Some(name.to_owned()),
+            slot: "2027-01-15T08:00:00Z".parse().unwrap(),
+            on_demand: false,
+            state: RunState::Succeeded,
+            not_before: None,
+            ended: None,
+            attempt: 1,
+            attempts: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn an_id_is_whole_in_a_narrow_list() {
+        let runs = [run("hello"), run("a-report-with-a-long-name")];
+        for width in [None, Some(120)] {
+            let wide = list_text(&runs, width);
+            assert!(
+                wide.contains("attempts") && wide.contains("a-report-with-a-long-name"),
+                "{wide}"
+            );
+        }
+        let narrow = list_text(&runs, Some(80));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+        assert_eq!(narrow.matches(&runs[0].id).count(), 2, "{narrow}");
+        assert!(narrow.contains("  a-report…  ") && !narrow.contains("attempts"), "{narrow}");
+    }
+
+    #[test]
+    fn who_waits_hears_of_everything_but_success() {
+        let started = |state: Option<RunState>| {
+            let run = state.map(|state| Run { state, ..run("hello") });
+            judge(&Started { id: "run_x".to_owned(), run })
+        };
+        assert_eq!(started(Some(RunState::Succeeded)), Ok(()));
+        for state in RunState::ALL.into_iter().filter(|state| *state != RunState::Succeeded) {
+            let ending = started(Some(state)).unwrap_err();
+            let unfinished = "run_x is not finished; look again later: watchbell run show run_x";
+            assert_eq!(ending == Ending::failed(unfinished), !state.is_end(), "{state:?}");
+        }
+        assert!(started(None).is_err());
+    }
 }

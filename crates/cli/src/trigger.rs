@@ -116,14 +116,25 @@ pub(crate) async fn cancel(typed: &CancelArgs) -> Result<(), Ending> {
 }
 
 pub(crate) async fn delete(typed: &DeleteArgs) -> Result<(), Ending> {
+    if !typed.yes && !io::stdin().is_terminal() {
+        return Err(Ending::wrong_input(
+            "nothing was deleted: there is no terminal to ask at, so say that you mean it with --yes",
+        ));
+    }
     let client = Client::new(&typed.server.server)?;
-    if !typed.yes && io::stdin().is_terminal() && !confirmed(&typed.name)? {
+    let Trigger { id, name, .. } = client.trigger(&typed.name).await?;
+    if !typed.yes && !confirmed(&name)? {
         return Err(Ending::failed("nothing was deleted"));
     }
-    client.delete_trigger(&typed.name).await?;
-    let gone = serde_json::json!({ "deleted": typed.name });
+    // By its id: somebody may have made another one with this name meanwhile.
+    client.delete_trigger(&id).await?;
+    let gone = serde_json::json!({ "deleted": name, "id": id });
     print(typed.server.output, &gone, || {
-        format!("{} is deleted; its runs stay on record.\n", escape(&typed.name))
+        format!(
+            "{} is deleted; its runs stay on record:\n  watchbell run list --trigger {}\n",
+            escape(&name),
+            escape(&id)
+        )
     })
 }
 

@@ -3,6 +3,7 @@
 //! One binary, so that it links once; one module per idea.
 
 mod dev {
+    mod command;
     mod crash;
     mod host;
     mod ledger;

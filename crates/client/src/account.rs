@@ -18,9 +18,9 @@ pub struct Account {
     /// Since when and why it is paused, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
-    /// After this, up to and including `to`.
+    /// From this instant on; it is the first that is asked about.
     pub from: Timestamp,
-    /// Until then.
+    /// Up to this instant, which is not asked about any more: the next span begins with it.
     pub to: Timestamp,
     /// From when on the present schedule counts; what was before is told from the records alone.
     pub schedule_since: Timestamp,
@@ -45,16 +45,31 @@ pub struct Row {
     pub from: Timestamp,
     /// The last one.
     pub to: Timestamp,
-    /// How many.
+    /// How many that surely lie in what was asked about.
     pub count: u64,
     /// What became of them.
     pub fate: Fate,
     /// Why they were skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
+    /// The range that this is a part of, if nobody knows how many of it lie in what was asked about: the
+    /// schedule that it comes from is not there any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_of: Option<Whole>,
     /// The run, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunFacts>,
+}
+
+/// A range of slots of a former schedule, of which a part was asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whole {
+    /// Its first slot.
+    pub from: Timestamp,
+    /// Its last one.
+    pub to: Timestamp,
+    /// How many there are.
+    pub count: u64,
 }
 
 /// What is worth telling of a run.
@@ -71,6 +86,16 @@ pub struct RunFacts {
     pub ended: Option<Timestamp>,
     /// Attempts begun.
     pub attempt: u32,
+    /// How much later than it should its first attempt left, in milliseconds, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_ms: Option<u64>,
+    /// Of how many attempts nothing is on record: the server stopped meanwhile, and it was sent again, or they
+    /// could not leave.
+    #[serde(default)]
+    pub untold: u32,
+    /// When the last attempt left of which something is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<Timestamp>,
     /// The last status that the receiver answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
@@ -134,4 +159,7 @@ pub struct Totals {
     pub coming: u64,
     pub unread: u64,
     pub missing: u64,
+    /// Of those that became runs, so many left more than a second late.
+    #[serde(default)]
+    pub late: u64,
 }

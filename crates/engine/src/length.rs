@@ -3,6 +3,7 @@
 //! Numbers with units, larger units first, each once, without spaces. One grammar for `@every` in a cron
 //! pattern and for every length in a trigger.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 /// Why a text is no length of time.
@@ -19,6 +20,7 @@ pub struct BadLength {
 
 const EXAMPLES: &str = "an interval like `90s`, `1h30m` or `2d` is allowed";
 const UNITS: &str = "`s`, `m`, `h` and `d` are allowed";
+const WHOLE: &str = "write whole numbers, each with its unit, like `90s` or `1h30m`";
 const ORDER: &str = "larger units come first, each once";
 
 /// Reads a length. One that is too long for anything is read as such: the caller has limits.
@@ -46,6 +48,7 @@ pub fn read(text: &str) -> Result<Duration, BadLength> {
             b"h" => 3_600,
             b"d" => 86_400,
             b"" => return wrong(at, "the unit is missing", UNITS),
+            [b'.' | b',', ..] => return wrong(at, "a fraction is not read", WHOLE),
             _ => {
                 let unknown = format!("`{}` is not a unit", brief(&text[at..at + letters]));
                 return wrong(at, &unknown, UNITS);
@@ -59,6 +62,25 @@ pub fn read(text: &str) -> Result<Duration, BadLength> {
         at += letters;
     }
     Ok(Duration::from_secs(total_s))
+}
+
+/// A length as people write it, in whole seconds: `90s` is `1m30s`, and a single day is `24h`.
+pub fn text(length: Duration) -> String {
+    let seconds = length.as_secs();
+    if seconds == 0 {
+        return "0s".to_owned();
+    }
+    let day = if seconds < 2 * 86_400 { u64::MAX } else { 86_400 };
+    let mut left = seconds;
+    let mut text = String::new();
+    for (unit, unit_s) in [("d", day), ("h", 3_600), ("m", 60), ("s", 1)] {
+        let count = left / unit_s;
+        left %= unit_s;
+        if count > 0 {
+            write!(text, "{count}{unit}").expect("a String takes everything");
+        }
+    }
+    text
 }
 
 /// A piece of a text as it is shown in an error: on one line, and short.
@@ -104,7 +126,19 @@ mod tests {
         ] {
             let why = read(text).unwrap_err();
             assert_eq!(why.at, at, "{text}: {why}");
-            assert!(why.to_string().contains("allowed") || why.allowed == ORDER, "{why}");
+            assert!(why.to_string().contains("allowed") || [ORDER, WHOLE].contains(&why.allowed));
+        }
+        let why = read("0.5s").unwrap_err().to_string();
+        assert_eq!(
+            why,
+            "a fraction is not read; write whole numbers, each with its unit, like `90s` or `1h30m`"
+        );
+    }
+
+    #[test]
+    fn lengths_are_written_so_that_they_can_be_read() {
+        for text in ["0s", "59s", "1m30s", "5m", "24h", "25h1s", "2d", "366d", "2d1h1m1s"] {
+            assert_eq!(super::text(read(text).unwrap()), text);
         }
     }
 }

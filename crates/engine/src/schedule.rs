@@ -29,6 +29,7 @@ use self::local::Local;
 use self::zone::ZoneId;
 use crate::hash::{hash, mix};
 use crate::instant::Instant;
+use crate::length::text;
 use crate::limits::{
     AT_MAX, EXCLUDED_DATES_MAX, JITTER_MAX, QUIET_WINDOWS_MAX, SLOTS_WALKED_MAX, SPECS_MAX,
 };
@@ -168,7 +169,7 @@ pub enum ScheduleError {
         "a quiet window begins on at least one day of the week, at second 0 to 86399 of it, and ends at second 1 to 86400"
     )]
     QuietWindow,
-    #[error("the jitter is at most {JITTER_MAX:?}, and {jitter:?} was asked for")]
+    #[error("the jitter is at most {}, and {} was asked for", text(JITTER_MAX), text(*.jitter))]
     Jitter { jitter: Duration },
     #[error("it ends at {last}, before it starts at {first}")]
     Backwards { first: Instant, last: Instant },

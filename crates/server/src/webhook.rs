@@ -59,7 +59,7 @@ use tokio::sync::mpsc;
 
 pub use guard::{BadCidr, Cidr, Forbidden, Guard};
 pub use name::{Resolver, SystemResolver};
-pub use tls::CaError;
+pub use tls::{CaError, check_ca};
 
 use sender::{Command, Sender};
 

@@ -20,7 +20,7 @@ pub(crate) enum RunVerb {
        watchbell run list --trigger hello --output json"
 ))]
 pub(crate) struct RunListArgs {
-    /// Only those of this trigger, by its name or id
+    /// Only those of this trigger, by its name or id; by its id also if it was deleted
     #[arg(long, value_name = "NAME")]
     pub(crate) trigger: Option<String>,
     /// Only those in this state: waiting, queued, backoff, running, succeeded, failed, dead, cancelled,

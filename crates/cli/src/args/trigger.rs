@@ -6,12 +6,14 @@
 )]
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Subcommand;
 use client::Timestamp;
 use client::spec::{Backoff, CatchUp, Delivery, Dialect, Fold, Gap, Overlap};
 use client::trigger::Status;
 use engine::instant::Instant;
+use engine::length;
 use engine::limits::{LIST_ROWS_MAX, NEXT_SLOTS_MAX, RUN_WAIT_MAX};
 use serde::de::DeserializeOwned;
 
@@ -52,7 +54,8 @@ pub(crate) enum TriggerVerb {
 /// Without --cron, --every or --at it is run on demand only.
 #[derive(Debug, clap::Args)]
 #[command(after_help = with_exit_codes(
-    "  watchbell trigger create --name hello --cron '*/5 * * * * *' --webhook http://127.0.0.1:8000/x\n  \
+    "  watchbell trigger create --name hello --cron '*/5 * * * * *' --method GET \\\n      \
+       --webhook http://127.0.0.1:7400/livez\n  \
        watchbell trigger create --name report --cron '0 9 * * MON-FRI' --tz Europe/Berlin \\\n      \
        --webhook https://example.com/report --header 'authorization: Bearer TOKEN' --body '{}'\n  \
        watchbell trigger create --name poll --every 90s --webhook https://example.com/poll --method GET\n  \
@@ -245,10 +248,10 @@ pub(crate) struct ShowArgs {
 pub(crate) struct AccountArgs {
     /// Its name or id
     pub(crate) name: String,
-    /// From this instant on; an hour before the end, if it is not given
+    /// From this instant on, with a slot in it; an hour before the end, if it is not given
     #[arg(long, value_name = "INSTANT", value_parser = instant)]
     pub(crate) from: Option<Timestamp>,
-    /// Up to this instant; now, if it is not given
+    /// Up to this instant, without a slot in it; now, if it is not given
     #[arg(long, value_name = "INSTANT", value_parser = instant)]
     pub(crate) to: Option<Timestamp>,
     #[command(flatten)]
@@ -312,22 +315,21 @@ pub(crate) struct CancelArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = with_exit_codes(
     "  watchbell trigger run hello\n  \
-       watchbell trigger run hello --wait 30"
+       watchbell trigger run hello --wait 30s"
 ))]
 pub(crate) struct StartArgs {
     /// Its name or id
     pub(crate) name: String,
-    /// Wait for its end, so many seconds at most
-    #[arg(long, value_name = "SECONDS",
-        value_parser = clap::value_parser!(u16).range(1..=RUN_WAIT_MAX.as_secs().cast_signed()))]
-    pub(crate) wait: Option<u16>,
+    /// Wait for its end, at most so long, up to 1m; it is a failure if the run does not succeed in this time
+    #[arg(long, value_name = "LENGTH", value_parser = wait)]
+    pub(crate) wait: Option<Duration>,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }
 
 /// Delete a trigger
 ///
-/// Its runs stay on record. On a terminal you are asked first.
+/// Its runs stay on record, under its id. On a terminal you are asked first; elsewhere --yes is needed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = with_exit_codes("  watchbell trigger delete hello --yes"))]
 pub(crate) struct DeleteArgs {
@@ -350,6 +352,18 @@ fn instant(text: &str) -> Result<Timestamp, String> {
     let instant: Instant =
         text.parse().map_err(|why: engine::instant::BadInstant| why.to_string())?;
     Timestamp::from_millisecond(instant.0).map_err(|why| why.to_string())
+}
+
+/// A length to wait for; a bare number is one of seconds.
+fn wait(text: &str) -> Result<Duration, String> {
+    let read = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => length::read(text).map_err(|why| why.to_string())?,
+    };
+    if (Duration::from_secs(1)..=RUN_WAIT_MAX).contains(&read) {
+        return Ok(read);
+    }
+    Err(format!("1s to {} are allowed", length::text(RUN_WAIT_MAX)))
 }
 
 fn header(text: &str) -> Result<(String, String), String> {

@@ -50,5 +50,26 @@ async fn an_address_that_is_taken_is_refused() {
 #[test]
 fn an_address_that_others_reach_is_refused() {
     let (_dir, data) = place();
-    check_refused(&dev("0.0.0.0:0", &data), "is not a loopback address");
+    check_refused(&dev("0.0.0.0:7400", &data), "is not a loopback address");
+    check_refused(&dev("0.0.0.0:7400", &data), "use 127.0.0.1:7400");
+}
+
+#[test]
+fn an_address_that_is_none_is_told_how_to_write() {
+    let (_dir, data) = place();
+    for (listen, said) in [("17472", "127.0.0.1:17472"), ("127.0.0.1:80000", "0 to 65535")] {
+        let output = dev(listen, &data);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(said), "{told}");
+    }
+}
+
+#[test]
+fn certificates_that_cannot_be_read_leave_no_store_behind() {
+    let (_dir, data) = place();
+    let args = ["dev", "--listen", "localhost:0", "--webhook-ca", "/nope", "--data"];
+    let output = Command::new(WATCHBELL).args(args).arg(&data).output().unwrap();
+    check_refused(&output, "cannot read certificates from /nope");
+    assert_eq!((output.status.code(), data.exists()), (Some(2), false));
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::hash::hash;
 use crate::instant::Instant;
+use crate::length::text;
 use crate::limits::{EVERY_MAX, EVERY_MIN};
 
 /// Slots at a fixed distance. Where they lie does not depend on when anybody began to look.
@@ -16,7 +17,7 @@ pub struct Every {
 
 /// Why an interval cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("an interval lasts {EVERY_MIN:?} to {EVERY_MAX:?}, and {0:?} was asked for")]
+#[error("an interval lasts {} to {}, and {} was asked for", text(EVERY_MIN), text(EVERY_MAX), text(*.0))]
 pub struct BadInterval(Duration);
 
 impl Every {

@@ -45,7 +45,7 @@ pub(super) fn length(text: &str, least: Duration, most: Duration) -> Result<Dura
     if (least..=most).contains(&length) {
         return Ok(length);
     }
-    Err(format!("{least:?} to {most:?} are allowed"))
+    Err(format!("{} to {} are allowed", length::text(least), length::text(most)))
 }
 
 /// A whole number between two others.

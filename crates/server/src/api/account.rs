@@ -2,11 +2,12 @@
 //!
 //! The present schedule says which slots there are since it began to count; the records say what became of
 //! them; mark, cursor and pause say what has to be on record. What lies before the present schedule is told
-//! from the records alone: the text of a former schedule is not kept.
+//! from the records alone: the text of a former schedule is not kept. Of a range of its slots that reaches
+//! beyond what was asked about only the first and the last one are known, and no other is counted.
 
 use std::collections::BTreeMap;
 
-use client::account::{Fate, Row, RunFacts, Totals};
+use client::account::{Fate, Row, RunFacts, Totals, Whole};
 use client::run::{Run, RunState};
 use engine::instant::Instant;
 use engine::limits::{ACCOUNT_ROWS_MAX, SLOTS_WALKED_MAX};
@@ -17,7 +18,10 @@ use engine::shard::record::{Mark, OpenRun, Pause, RunRecord};
 use super::convert::{self, Source, timestamp};
 use super::read::Stored;
 
-/// After `from`, up to and including `to`.
+/// How late a run leaves that is told as late.
+const LATE_MS: u64 = 1_000;
+
+/// From `from` on, and before `to`: windows that follow each other share nothing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     pub(super) from: Instant,
@@ -26,7 +30,12 @@ pub(super) struct Window {
 
 impl Window {
     fn has(self, slot: Instant) -> bool {
-        self.from < slot && slot <= self.to
+        self.from <= slot && slot < self.to
+    }
+
+    /// The last instant in it.
+    fn last(self) -> Instant {
+        Instant(self.to.0 - 1)
     }
 }
 
@@ -62,23 +71,29 @@ struct Walked {
 impl Evidence<'_> {
     /// The rows in the order of time, their sum, and from where to ask for more if there are too many.
     pub(super) fn account(&self, window: Window) -> (Vec<Row>, Totals, Option<Instant>) {
-        let mut single = self.single(window);
-        let ranges = self.ranges(window);
-        let Walked { mut rows, ends } = self.walk(window, &mut single, &ranges);
-        // Runs on demand, former schedules, and whatever the schedule knows nothing of.
-        rows.extend(single.into_values());
-        let since = self.stored.record.since;
-        rows.extend(ranges.iter().filter(|skip| skip.to <= since).map(whole));
-        rows.sort_by_key(|found| (found.from, found.to));
-        let mut more_from = ends;
-        rows.retain(|found| ends.is_none_or(|ends| found.from <= ends));
-        if rows.len() > ACCOUNT_ROWS_MAX {
-            more_from = Some(Instant(rows[ACCOUNT_ROWS_MAX].from.0 - 1));
-            rows.truncate(ACCOUNT_ROWS_MAX);
+        let Walked { mut rows, ends } = self.rows(window);
+        let too_many = rows.get(ACCOUNT_ROWS_MAX).map(|found| found.from);
+        let more_from =
+            [ends.map(|ends| Instant(ends.0 + 1)), too_many].into_iter().flatten().min();
+        if let Some(to) = more_from {
+            // Ranges end with the window, so the account of a shorter one is not a part of this one.
+            rows = self.rows(Window { to, ..window }).rows;
         }
         let rows: Vec<Row> = rows.into_iter().map(|found| found.row).collect();
         let totals = totals(&rows);
         (rows, totals, more_from)
+    }
+
+    /// All rows of a window in the order of time, as far as its slots were walked.
+    fn rows(&self, window: Window) -> Walked {
+        let mut single = self.single(window);
+        let (present, former) = self.ranges(window);
+        let Walked { mut rows, ends } = self.walk(window, &mut single, &present);
+        // Runs on demand, former schedules, and whatever the schedule knows nothing of.
+        rows.extend(single.into_values());
+        rows.extend(former.iter().filter_map(|skip| part_of_former(skip, window)));
+        rows.sort_by_key(|found| (found.from, found.to));
+        Walked { rows, ends }
     }
 
     /// What is on record for one slot or one run, by slot and birth. The past comes last and wins: a run
@@ -88,7 +103,8 @@ impl Evidence<'_> {
         let mut add = |slot: Instant, run: Run| {
             if window.has(slot) {
                 let on_demand = run.on_demand.then(|| run.id.clone());
-                single.insert((slot, on_demand), found_run(slot, run));
+                let leaves = self.leaves(slot).filter(|_| !run.on_demand);
+                single.insert((slot, on_demand), found_run(slot, run, leaves));
             }
         };
         for run in &self.open {
@@ -105,9 +121,16 @@ impl Evidence<'_> {
         single
     }
 
-    /// Ranges of skipped slots that touch the window, in order, each once.
-    fn ranges(&self, window: Window) -> Vec<Skipped> {
-        let touches = |skip: &Skipped| skip.to > window.from && skip.from <= window.to;
+    /// When a slot should leave, if the present schedule says so.
+    fn leaves(&self, slot: Instant) -> Option<Instant> {
+        let counts = slot > self.stored.record.since;
+        counts.then(|| self.stored.schedule().leaves_at(slot, self.stored.name()))
+    }
+
+    /// Ranges of skipped slots that touch the window, in order, each once: those of the present schedule, and
+    /// those of former ones.
+    fn ranges(&self, window: Window) -> (Vec<Skipped>, Vec<Skipped>) {
+        let touches = |skip: &Skipped| skip.to >= window.from && skip.from < window.to;
         let skips = self.lines.iter().filter_map(|line| match line {
             Line::Skip(skip) => Some(skip.clone()),
             Line::Run(Finished { .. }) => None,
@@ -117,7 +140,8 @@ impl Evidence<'_> {
         skips.dedup_by(|one, other| {
             (one.from, one.to, one.generation) == (other.from, other.to, other.generation)
         });
-        skips
+        let (generation, since) = (self.stored.record.generation, self.stored.record.since);
+        skips.into_iter().partition(|skip| skip.generation == generation && skip.to > since)
     }
 
     /// Goes through the slots of the present schedule.
@@ -130,9 +154,9 @@ impl Evidence<'_> {
         let schedule = self.stored.schedule();
         let over = self.over(single, ranges);
         let mut rows: Vec<Found> = Vec::new();
-        let mut at = window.from.max(self.stored.record.since);
+        let mut at = Instant(window.from.0 - 1).max(self.stored.record.since);
         for _ in 0..SLOTS_WALKED_MAX {
-            let slot = schedule.next_slot(at).filter(|slot| *slot <= window.to);
+            let slot = schedule.next_slot(at).filter(|slot| window.has(*slot));
             let Some(slot) = slot else { return Walked { rows, ends: None } };
             at = slot;
             if let Some(found) = single.remove(&(slot, None)) {
@@ -141,7 +165,7 @@ impl Evidence<'_> {
             }
             let within = |skip: &&Skipped| skip.from <= slot && slot <= skip.to;
             if let Some(skip) = ranges.iter().find(within) {
-                let to = skip.to.min(window.to);
+                let to = skip.to.min(window.last());
                 rows.push(self.part(skip, slot, to));
                 at = to;
                 continue;
@@ -230,19 +254,43 @@ fn skipped(skip: &Skipped, from: Instant, to: Instant, count: u64) -> Found {
     found
 }
 
+/// What lies in the window of a range of a former schedule, if anything may.
+fn part_of_former(skip: &Skipped, window: Window) -> Option<Found> {
+    if window.has(skip.from) && window.has(skip.to) {
+        return Some(whole(skip));
+    }
+    // Only its first and its last slot are known, and at most one of them lies in the window.
+    let end = [skip.from, skip.to].into_iter().find(|slot| window.has(*slot));
+    if skip.count == 2 {
+        return end.map(|slot| skipped(skip, slot, slot, 1));
+    }
+    let (from, to) = (skip.from.max(window.from), skip.to.min(window.last()));
+    let mut found = skipped(skip, from, to, u64::from(end.is_some()));
+    let (from, to) = (timestamp(skip.from), timestamp(skip.to));
+    found.row.part_of = Some(Whole { from, to, count: skip.count });
+    Some(found)
+}
+
 fn found(from: Instant, to: Instant, count: u64, fate: Fate) -> Found {
-    let row =
-        Row { from: timestamp(from), to: timestamp(to), count, fate, reason: None, run: None };
+    let (reason, part_of, run) = (None, None, None);
+    let row = Row { from: timestamp(from), to: timestamp(to), count, fate, reason, part_of, run };
     Found { from, to, row }
 }
 
-fn found_run(slot: Instant, run: Run) -> Found {
-    let last = run.attempts.last();
+fn found_run(slot: Instant, run: Run, leaves: Option<Instant>) -> Found {
+    let (first, last) = (run.attempts.first(), run.attempts.last());
+    let untold = untold(&run);
+    // What nothing is known of may have left in time.
+    let left = first.filter(|_| untold == 0).map(|attempt| attempt.at.as_millisecond());
+    let late_ms = left.zip(leaves).map(|(left, leaves)| left.saturating_sub(leaves.0));
     let facts = RunFacts {
         state: run.state,
         on_demand: run.on_demand,
         ended: run.ended,
         attempt: run.attempt,
+        late_ms: late_ms.map(|late| u64::try_from(late).unwrap_or(0)),
+        untold,
+        sent: last.map(|attempt| attempt.at),
         status: last.and_then(|attempt| attempt.status),
         error: last.and_then(|attempt| attempt.error.clone()),
         id: run.id,
@@ -250,6 +298,22 @@ fn found_run(slot: Instant, run: Run) -> Found {
     let mut found = found(slot, slot, 1, Fate::Run);
     found.row.run = Some(facts);
     found
+}
+
+/// Attempts that were begun, and of which nothing is on record: in doubt, or not able to leave.
+fn untold(run: &Run) -> u32 {
+    let told = u32::try_from(run.attempts.len()).unwrap_or(u32::MAX);
+    let under_way = match run.state {
+        RunState::Running => 1,
+        RunState::Backoff | RunState::Succeeded | RunState::Failed | RunState::Dead => 0,
+        // It has not left, or it was ended while an attempt was under way.
+        RunState::Waiting
+        | RunState::Queued
+        | RunState::Cancelled
+        | RunState::Expired
+        | RunState::Unknown => return 0,
+    };
+    run.attempt.saturating_sub(told).saturating_sub(under_way)
 }
 
 fn totals(rows: &[Row]) -> Totals {
@@ -269,6 +333,10 @@ fn totals(rows: &[Row]) -> Totals {
             (Fate::Missing, _) => &mut totals.missing,
         };
         *sum += row.count;
+        let late_ms = row.run.as_ref().and_then(|run| run.late_ms);
+        if late_ms.is_some_and(|late| late > LATE_MS) {
+            totals.late += 1;
+        }
         if row.fate != Fate::Excluded {
             totals.slots += row.count;
         }

@@ -75,8 +75,10 @@ pub(super) fn next(stored: &Stored, now: Instant, count: usize) -> Vec<Timestamp
     let after = match (cancelled, paused) {
         (Some(_), _) | (None, Some(Pause { until: None, .. })) => return Vec::new(),
         (None, Some(Pause { until: Some(until), .. })) => now.max(*until),
-        (None, None) => now.max(stored.record.since),
+        (None, None) => now,
     };
+    // What is decided may lie ahead of the clock.
+    let after = after.max(stored.cursor());
     let left = remaining(stored).map_or(count, |left| usize::try_from(left).unwrap_or(count));
     let schedule = stored.schedule();
     std::iter::successors(schedule.next(after), |slot| schedule.next(*slot))

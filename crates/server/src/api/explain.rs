@@ -9,6 +9,7 @@ use axum::http::Uri;
 use axum::response::Json;
 use client::account::{Account, Fate};
 use engine::instant::Instant;
+use engine::length;
 use engine::limits::{ACCOUNT_SPAN_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
 use engine::past::Line;
 
@@ -69,10 +70,12 @@ pub(super) async fn explain(
 fn check(window: Window) -> Result<(), Refusal> {
     let span_ms = i64::try_from(ACCOUNT_SPAN_MAX.as_millis()).expect("a year");
     if window.from >= window.to {
-        return Err(Refusal::parameter("from", "it lies before \"to\", or before now"));
+        let why = "it must lie before \"to\", which is now if it is not given";
+        return Err(Refusal::parameter("from", why));
     }
     if window.to.0.saturating_sub(window.from.0) > span_ms {
-        let why = format!("at most {ACCOUNT_SPAN_MAX:?} lie between \"from\" and \"to\"");
+        let most = length::text(ACCOUNT_SPAN_MAX);
+        let why = format!("at most {most} may lie between \"from\" and \"to\"");
         return Err(Refusal::parameter("from", why));
     }
     Ok(())

@@ -84,8 +84,12 @@ pub(super) async fn limit_time(request: Request, next: Next) -> Response {
     answer.unwrap_or_else(|_| late())
 }
 
+/// What anybody may ask: nothing of anybody's triggers is in the answers.
+const PUBLIC_PATHS: [&str; 3] = ["/livez", "/readyz", "/metrics"];
+
 /// Refuses what a web page could make a browser send: a request under a foreign name that leads here (DNS
-/// rebinding), or a change asked for by a page of somebody else.
+/// rebinding), or one from a page of somebody else. A browser would not show that page the answer to a mere
+/// question, but it need not come to that.
 pub(super) async fn check_host(
     State(reach): State<Reach>,
     request: Request,
@@ -102,14 +106,20 @@ pub(super) async fn check_host(
             host.host()
         )));
     }
-    let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if let Some(origin) = headers.get(ORIGIN)
-        && changes
         && !is_of(origin, &host)
+        && !is_public(&request)
     {
-        return Err(forbidden("a page of another site may not change anything here".to_owned()));
+        return Err(forbidden(
+            "a page of another site may not ask or change anything here".to_owned(),
+        ));
     }
     Ok(next.run(request).await)
+}
+
+fn is_public(request: &Request) -> bool {
+    let asks = matches!(*request.method(), Method::GET | Method::HEAD);
+    asks && PUBLIC_PATHS.contains(&request.uri().path())
 }
 
 fn forbidden(detail: String) -> Refusal {

@@ -8,7 +8,7 @@ use axum::http::Uri;
 use axum::response::Json;
 use client::Page;
 use client::run::{Run, RunState};
-use engine::id::{RunId, ShardId, Unique};
+use engine::id::{RunId, ShardId, TriggerId, Unique};
 use engine::instant::Instant;
 use engine::limits::{RUNS_READ_MAX, SEGMENTS_READ_MAX};
 use engine::past::Line;
@@ -46,6 +46,34 @@ impl Cursor {
     }
 }
 
+/// Whose runs are listed.
+struct Subject {
+    id: TriggerId,
+    /// The trigger, unless it was deleted: what it has run stays.
+    stored: Option<Stored>,
+}
+
+impl Subject {
+    /// The trigger with this name or id. A name goes with its trigger; an id finds also one that was deleted.
+    async fn find(desk: &Desk, name: &str) -> Result<Self, Refusal> {
+        let id = read::id_of(desk.store(), name).await?.ok_or_else(|| read::no_trigger(name))?;
+        let stored = read::trigger_by_id(desk.store(), id).await?;
+        if stored.is_none() && name.parse::<TriggerId>().is_err() {
+            return Err(read::no_trigger(name));
+        }
+        Ok(Self { id, stored })
+    }
+
+    /// Nothing was recorded before this.
+    fn born(&self) -> Instant {
+        self.stored.as_ref().map_or(self.id.unique.birth(), |stored| stored.record.created)
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.stored.as_ref().map(Stored::name)
+    }
+}
+
 /// Runs of a trigger: what is not finished, and then what is, newest first.
 pub(super) async fn list_of(
     State(desk): State<Desk>,
@@ -57,17 +85,17 @@ pub(super) async fn list_of(
     let state = query.word("state", &RunState::ALL, RunState::as_str)?;
     let cursor = query.text("cursor").map(|text| Cursor::parse(text).ok_or_else(bad_cursor));
     let cursor = cursor.transpose()?;
-    let stored = read::trigger(desk.store(), &name).await?;
+    let subject = Subject::find(&desk, &name).await?;
     let mut list = List { rows, state, items: Vec::new() };
     let after = match cursor {
-        Some(Cursor::Past(place)) => return list.past(&desk, &stored, Some(&place)).await,
+        Some(Cursor::Past(place)) => return list.past(&desk, &subject, Some(&place)).await,
         Some(Cursor::Unfinished(sequence)) => Some(sequence),
         None => None,
     };
-    if let Some(next) = list.unfinished(&desk, &stored, after).await? {
+    if let Some(next) = list.unfinished(&desk, &subject, after).await? {
         return Ok(Json(Page { items: list.items, next: Some(next.text()) }));
     }
-    list.past(&desk, &stored, None).await
+    list.past(&desk, &subject, None).await
 }
 
 /// A list that is being filled.
@@ -93,15 +121,17 @@ impl List {
     async fn unfinished(
         &mut self,
         desk: &Desk,
-        stored: &Stored,
+        subject: &Subject,
         after: Option<u64>,
     ) -> Result<Option<Cursor>, Refusal> {
-        let (id, source) = (stored.id(), run::source(desk, stored.id().shard));
+        let (id, source) = (subject.id, run::source(desk, subject.id.shard));
         let mut open = Vec::new();
-        if after.is_none() {
-            open = read::head(desk.store(), id.shard).await?.open;
-            open.retain(|run| run.trigger == id.unique);
-            open.sort_unstable_by(|one, other| other.cmp(one));
+        // Before a trigger is deleted, its open runs are given records of their own.
+        if let (Some(stored), None) = (&subject.stored, after) {
+            let mut runs = read::head(desk.store(), id.shard).await?.open;
+            runs.retain(|run| run.trigger == id.unique);
+            runs.sort_unstable_by(|one, other| other.cmp(one));
+            open = runs.into_iter().map(|run| source.open(run, stored, desk.now())).collect();
         }
         // Open runs are few, and have no place to go on from: they take what room there is.
         let room = self.rows.saturating_sub(open.len()).max(1);
@@ -110,7 +140,7 @@ impl List {
         let more = read.runs.len() > room;
         let last = read.runs.get(room - 1).map(|(sequence, _)| *sequence);
         for run in open {
-            self.push(source.open(run, stored, desk.now()));
+            self.push(run);
         }
         let mut runs: Vec<Run> = read
             .runs
@@ -130,11 +160,11 @@ impl List {
     async fn past(
         mut self,
         desk: &Desk,
-        stored: &Stored,
+        subject: &Subject,
         from: Option<&Place>,
     ) -> Result<Json<Page<Run>>, Refusal> {
-        let (id, source) = (stored.id(), run::source(desk, stored.id().shard));
-        let span = Span { trigger: id.unique, from: stored.record.created, to: Instant::LAST };
+        let (id, source) = (subject.id, run::source(desk, subject.id.shard));
+        let span = Span { trigger: id.unique, from: subject.born(), to: Instant::LAST };
         let mut walk = Walk::of(desk.store(), id.shard, span, from, SEGMENTS_READ_MAX);
         let mut place = from.cloned();
         while let Some(batch) = walk.next().await? {
@@ -145,7 +175,7 @@ impl List {
                     break;
                 }
                 if let Line::Run(run) = line {
-                    self.push(source.finished(run, Some(stored.name())));
+                    self.push(source.finished(run, subject.name()));
                 }
             }
             if let Some(lines) = full {

@@ -42,6 +42,10 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail)
     }
 
+    pub(super) fn no_trigger(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "no-trigger", "No such trigger", detail)
+    }
+
     /// A body that cannot be read at all.
     pub(super) fn malformed(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "malformed", "Malformed request", detail)
@@ -153,7 +157,7 @@ impl From<Rejection> for Refusal {
         let too_many =
             |title| Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many", title, sentence.clone());
         match rejection {
-            Rejection::NoSuchTrigger => Self::not_found(sentence),
+            Rejection::NoSuchTrigger => Self::no_trigger(sentence),
             Rejection::NameTaken(_) => conflict("name-taken", "The name is taken"),
             Rejection::RevisionMoved { .. } => Self::precondition(sentence),
             Rejection::AlreadyPaused => conflict("already-paused", "Paused already"),

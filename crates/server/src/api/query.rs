@@ -34,9 +34,9 @@ impl Query {
         Ok(Self(query))
     }
 
-    /// A parameter as it stands.
+    /// A parameter as it stands; one without a value is as if it were not there.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        self.0.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
 
     /// A parameter, read.
@@ -124,8 +124,9 @@ mod tests {
     fn rows_are_taken_up_to_the_limit_and_refused_one_past_it() {
         let rows = |text: &str| query(text).unwrap().rows().ok();
         assert_eq!(rows(""), Some(LIST_ROWS_DEFAULT));
+        assert_eq!(rows("limit="), Some(LIST_ROWS_DEFAULT));
         assert_eq!(rows("limit=500"), Some(LIST_ROWS_MAX));
-        for bad in ["limit=501", "limit=0", "limit=-1", "limit=many", "limit="] {
+        for bad in ["limit=501", "limit=0", "limit=-1", "limit=many"] {
             assert_eq!(rows(bad), None, "{bad}");
         }
     }

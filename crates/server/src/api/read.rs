@@ -61,7 +61,7 @@ pub(super) async fn trigger(store: &Store, name: &str) -> Result<Stored, Refusal
 
 pub(super) fn no_trigger(name: &str) -> Refusal {
     let name: String = name.chars().take(100).collect();
-    Refusal::not_found(format!("there is no trigger {name:?}: list them at /v1/triggers"))
+    Refusal::no_trigger(format!("there is no trigger {name:?}: list them at /v1/triggers"))
 }
 
 /// Where a name or an id leads, whether or not there is something.

@@ -74,7 +74,8 @@ fn read_wait(text: &str) -> Result<Duration, Refusal> {
     let bad = |why: String| Refusal::parameter("wait", why);
     let wait = length::read(text).map_err(|why| bad(why.to_string()))?;
     if wait > RUN_WAIT_MAX {
-        return Err(bad(format!("it is at most {RUN_WAIT_MAX:?}: ask for the run again later")));
+        let most = length::text(RUN_WAIT_MAX);
+        return Err(bad(format!("it is at most {most}: ask for the run again later")));
     }
     Ok(wait)
 }

@@ -44,6 +44,11 @@ pub(super) fn config(extra_ca: Option<&Path>) -> Result<Arc<ClientConfig>, CaErr
     Ok(Arc::new(config))
 }
 
+/// Whether the certificates in a file can be used.
+pub fn check_ca(path: &Path) -> Result<(), CaError> {
+    add(&mut RootCertStore::empty(), path)
+}
+
 fn add(roots: &mut RootCertStore, path: &Path) -> Result<(), CaError> {
     let unreadable =
         |why: &dyn ToString| CaError::Unreadable { path: path.to_owned(), why: why.to_string() };

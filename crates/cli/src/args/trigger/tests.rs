@@ -78,6 +78,20 @@ fn a_trigger_comes_from_the_command_line_or_from_a_file() {
 }
 
 #[test]
+fn a_wait_is_a_length_or_a_number_of_seconds() {
+    let wait = |text: &str| match parse(&["run", "hello", "--wait", text]).unwrap().verb {
+        Verb::Trigger { verb: TriggerVerb::Run(typed) } => typed.wait,
+        other => panic!("{other:?}"),
+    };
+    for (text, seconds) in [("5", 5), ("5s", 5), ("1m", 60)] {
+        assert_eq!(wait(text), Some(Duration::from_secs(seconds)), "{text}");
+    }
+    for bad in ["0s", "61s", "2m", "0.5s", "soon"] {
+        assert!(parse(&["run", "hello", "--wait", bad]).is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn counts_are_taken_up_to_their_limits_and_refused_one_past_them() {
     for (verb, flag, most) in
         [("next", "--count", 1_000), ("run", "--wait", 60), ("list", "--limit", 500)]

@@ -6,7 +6,7 @@
 
 use super::super::civil::{DAY, Date, Day, Second};
 use super::super::cron::explain::{LISTED_MAX, MONTHS, and, time};
-use super::super::zone::{Change, UtcSecond};
+use super::super::zone::{Change, UtcSecond, ZoneId};
 use super::{Fold, Gap, Local};
 
 /// How many of the next times that clocks are set are told: in most zones that is once each way.
@@ -29,7 +29,8 @@ impl Local {
                 changes.take(CHANGES_LOOKED_AT).find(|set| self.touched_by(set).is_some());
             sentences.extend(matters.map(|set| self.explain_change(&set)));
         }
-        if sentences.len() == 1 {
+        // Nobody expects UTC to be set.
+        if sentences.len() == 1 && self.zone != ZoneId::UTC {
             sentences.push(format!("Clocks in {} are not set forward or back.", self.zone));
         }
         sentences

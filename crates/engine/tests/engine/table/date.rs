@@ -1,6 +1,6 @@
 //! Which days match. All in UTC, where clocks have no say.
 
-use super::{Row, USUAL, UTC, UTC_IS_NOT_SET};
+use super::{Row, USUAL, UTC};
 
 pub(super) const DATES: &[Row] = &[
     Row {
@@ -10,7 +10,7 @@ pub(super) const DATES: &[Row] = &[
         from: "2026-01-01T00:00:00Z",
         slots: &["2028-02-29T00:00:00Z", "2032-02-29T00:00:00Z"],
         reason: "leap years",
-        says: &["At 00:00 on 29 February.", UTC_IS_NOT_SET],
+        says: &["At 00:00 on 29 February."],
     },
     Row {
         pattern: "0 0 29 2 *",
@@ -19,7 +19,7 @@ pub(super) const DATES: &[Row] = &[
         from: "2096-03-01T00:00:00Z",
         slots: &["2104-02-29T00:00:00Z"],
         reason: "2100 is none",
-        says: &["At 00:00 on 29 February.", UTC_IS_NOT_SET],
+        says: &["At 00:00 on 29 February."],
     },
     Row {
         pattern: "0 0 31 * *",
@@ -35,7 +35,7 @@ pub(super) const DATES: &[Row] = &[
             "2026-12-31T00:00:00Z",
         ],
         reason: "months without a 31st are left out",
-        says: &["At 00:00 on the 31st of every month that has one.", UTC_IS_NOT_SET],
+        says: &["At 00:00 on the 31st of every month that has one."],
     },
     Row {
         pattern: "0 0 L * *",
@@ -49,7 +49,7 @@ pub(super) const DATES: &[Row] = &[
             "2028-04-30T00:00:00Z",
         ],
         reason: "the last day, whatever its number",
-        says: &["At 00:00 on the last day of every month.", UTC_IS_NOT_SET],
+        says: &["At 00:00 on the last day of every month."],
     },
     Row {
         pattern: "0 0 L-2 * *",
@@ -58,7 +58,7 @@ pub(super) const DATES: &[Row] = &[
         from: "2028-01-01T00:00:00Z",
         slots: &["2028-01-29T00:00:00Z", "2028-02-27T00:00:00Z", "2028-03-29T00:00:00Z"],
         reason: "two days before the last",
-        says: &["At 00:00 two days before the last day of every month.", UTC_IS_NOT_SET],
+        says: &["At 00:00 two days before the last day of every month."],
     },
     Row {
         pattern: "0 12 15W * *",
@@ -75,7 +75,7 @@ pub(super) const DATES: &[Row] = &[
             "2026-08-14T12:00:00Z",
         ],
         reason: "a Sunday goes to Monday, a Saturday to Friday",
-        says: &["At noon on the weekday nearest to the 15th of every month.", UTC_IS_NOT_SET],
+        says: &["At noon on the weekday nearest to the 15th of every month."],
     },
     Row {
         pattern: "0 0 1W * *",
@@ -84,7 +84,7 @@ pub(super) const DATES: &[Row] = &[
         from: "2026-01-15T00:00:00Z",
         slots: &["2026-02-02T00:00:00Z", "2026-03-02T00:00:00Z", "2026-04-01T00:00:00Z"],
         reason: "the 1st of February and of March is a Sunday",
-        says: &["At 00:00 on the first weekday of every month.", UTC_IS_NOT_SET],
+        says: &["At 00:00 on the first weekday of every month."],
     },
     Row {
         pattern: "0 0 1W 8 *",
@@ -93,7 +93,7 @@ pub(super) const DATES: &[Row] = &[
         from: "2026-01-01T00:00:00Z",
         slots: &["2026-08-03T00:00:00Z", "2027-08-02T00:00:00Z"],
         reason: "Saturday the 1st goes to Monday the 3rd, not into July; in 2027 it is a Sunday",
-        says: &["At 00:00 on the first weekday of August.", UTC_IS_NOT_SET],
+        says: &["At 00:00 on the first weekday of August."],
     },
     Row {
         pattern: "0 0 31W * *",
@@ -110,10 +110,7 @@ pub(super) const DATES: &[Row] = &[
             "2026-12-31T00:00:00Z",
         ],
         reason: "Sunday 31 May goes to Friday 29, not into June; short months have none",
-        says: &[
-            "At 00:00 on the weekday nearest to the 31st of every month that has one.",
-            UTC_IS_NOT_SET,
-        ],
+        says: &["At 00:00 on the weekday nearest to the 31st of every month that has one."],
     },
     Row {
         pattern: "0 0 LW * *",
@@ -128,7 +125,7 @@ pub(super) const DATES: &[Row] = &[
             "2026-05-29T00:00:00Z",
         ],
         reason: "the last day that is no weekend",
-        says: &["At 00:00 on the last weekday of every month.", UTC_IS_NOT_SET],
+        says: &["At 00:00 on the last weekday of every month."],
     },
     Row {
         pattern: "0 0 * * FRI#5",
@@ -137,7 +134,7 @@ pub(super) const DATES: &[Row] = &[
         from: "2026-01-01T00:00:00Z",
         slots: &["2026-01-30T00:00:00Z", "2026-05-29T00:00:00Z", "2026-07-31T00:00:00Z"],
         reason: "most months have four Fridays",
-        says: &["At 00:00 on the fifth Friday of every month that has one.", UTC_IS_NOT_SET],
+        says: &["At 00:00 on the fifth Friday of every month that has one."],
     },
     Row {
         pattern: "0 0 * * 5L",
@@ -151,7 +148,7 @@ pub(super) const DATES: &[Row] = &[
             "2026-04-24T00:00:00Z",
         ],
         reason: "the last Friday",
-        says: &["At 00:00 on the last Friday of every month.", UTC_IS_NOT_SET],
+        says: &["At 00:00 on the last Friday of every month."],
     },
     Row {
         pattern: "0 0 * * FRI#2",
@@ -160,7 +157,7 @@ pub(super) const DATES: &[Row] = &[
         from: "2026-01-01T00:00:00Z",
         slots: &["2026-01-09T00:00:00Z", "2026-02-13T00:00:00Z", "2026-03-13T00:00:00Z"],
         reason: "the second Friday",
-        says: &["At 00:00 on the second Friday of every month.", UTC_IS_NOT_SET],
+        says: &["At 00:00 on the second Friday of every month."],
     },
     Row {
         pattern: "0 12 1 * MON",
@@ -177,7 +174,7 @@ pub(super) const DATES: &[Row] = &[
             "2026-02-02T12:00:00Z",
         ],
         reason: "either is enough",
-        says: &["At noon on the 1st of every month, and on every Monday.", UTC_IS_NOT_SET],
+        says: &["At noon on the 1st of every month, and on every Monday."],
     },
     Row {
         pattern: "0 12 1 * +MON",
@@ -186,7 +183,7 @@ pub(super) const DATES: &[Row] = &[
         from: "2026-01-01T00:00:00Z",
         slots: &["2026-06-01T12:00:00Z", "2027-02-01T12:00:00Z", "2027-03-01T12:00:00Z"],
         reason: "both are needed",
-        says: &["At noon on the 1st, if it is a Monday.", UTC_IS_NOT_SET],
+        says: &["At noon on the 1st, if it is a Monday."],
     },
     Row {
         pattern: "0 0 13 * +FRI",
@@ -195,7 +192,7 @@ pub(super) const DATES: &[Row] = &[
         from: "2026-01-01T00:00:00Z",
         slots: &["2026-02-13T00:00:00Z", "2026-03-13T00:00:00Z", "2026-11-13T00:00:00Z"],
         reason: "Friday the 13th",
-        says: &["At 00:00 on the 13th, if it is a Friday.", UTC_IS_NOT_SET],
+        says: &["At 00:00 on the 13th, if it is a Friday."],
     },
     Row {
         pattern: "0 22-2 * * *",
@@ -210,7 +207,7 @@ pub(super) const DATES: &[Row] = &[
             "2026-01-02T00:00:00Z",
         ],
         reason: "hours go around midnight",
-        says: &["Every hour from 22:00 to 02:00, every day.", UTC_IS_NOT_SET],
+        says: &["Every hour from 22:00 to 02:00, every day."],
     },
     Row {
         pattern: "0 0 1 NOV-FEB *",
@@ -224,7 +221,7 @@ pub(super) const DATES: &[Row] = &[
             "2027-01-01T00:00:00Z",
         ],
         reason: "months go around new year",
-        says: &["At 00:00 on the 1st of every month from November to February.", UTC_IS_NOT_SET],
+        says: &["At 00:00 on the 1st of every month from November to February."],
     },
     Row {
         pattern: "0 0 * * FRI-MON",
@@ -239,7 +236,7 @@ pub(super) const DATES: &[Row] = &[
             "2026-01-16T00:00:00Z",
         ],
         reason: "days go around the week",
-        says: &["At 00:00, Friday to Monday.", UTC_IS_NOT_SET],
+        says: &["At 00:00, Friday to Monday."],
     },
     Row {
         pattern: "0 0 * * 7",
@@ -248,7 +245,7 @@ pub(super) const DATES: &[Row] = &[
         from: "2026-01-01T00:00:00Z",
         slots: &["2026-01-04T00:00:00Z", "2026-01-11T00:00:00Z"],
         reason: "7 is Sunday, as 0 is",
-        says: &["At 00:00 on Sundays.", UTC_IS_NOT_SET],
+        says: &["At 00:00 on Sundays."],
     },
     Row {
         pattern: "0 0 1 1 *",
@@ -257,6 +254,6 @@ pub(super) const DATES: &[Row] = &[
         from: "9998-06-01T00:00:00Z",
         slots: &["9999-01-01T00:00:00Z"],
         reason: "up to the end of 9999",
-        says: &["At 00:00 on 1 January.", UTC_IS_NOT_SET],
+        says: &["At 00:00 on 1 January."],
     },
 ];

@@ -35,8 +35,13 @@ fn rows(account: &Account) -> Vec<(i64, i64, u64, Fate)> {
     account.rows.iter().map(|row| (number(row.from), number(row.to), row.count, row.fate)).collect()
 }
 
+/// The account from one minute up to another, and of the slot in that one.
 async fn account(bench: &Bench, from: i64, to: i64) -> Account {
-    let at = |number| Some(minute(number).to_string().parse().unwrap());
+    between(bench, minute(from), Instant(minute(to).0 + 1)).await
+}
+
+async fn between(bench: &Bench, from: Instant, to: Instant) -> Account {
+    let at = |instant: Instant| Some(instant.to_string().parse().unwrap());
     bench.client.account("hello", at(from), at(to)).await.unwrap()
 }
 
@@ -90,7 +95,107 @@ async fn a_window_cuts_a_range_of_skips() {
     bench.past(id.shard, vec![skipped(id, 1, 20, Reason::Paused)]).await;
     bench.head(id.shard, &marked(minute(20))).await;
     bench.set_now(minute(20));
-    assert_eq!(rows(&account(&bench, 5, 10).await), [(6, 10, 5, Fate::Skipped)]);
+    assert_eq!(rows(&account(&bench, 5, 10).await), [(5, 10, 6, Fate::Skipped)]);
+}
+
+#[tokio::test]
+async fn a_window_has_its_first_instant_and_not_its_last() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    bench.past(id.shard, (1..=4).map(|number| succeeded(id, minute(number))).collect()).await;
+    bench.past(id.shard, vec![skipped(id, 5, 8, Reason::Paused)]).await;
+    bench.head(id.shard, &marked(minute(8))).await;
+    bench.set_now(minute(9));
+    let (two, four) =
+        (between(&bench, minute(1), minute(3)), between(&bench, minute(3), minute(7)));
+    assert_eq!(rows(&two.await), [(1, 1, 1, Fate::Run), (2, 2, 1, Fate::Run)]);
+    let four = rows(&four.await);
+    assert_eq!(
+        four.iter().map(|(from, _, count, _)| (*from, *count)).collect::<Vec<_>>(),
+        [(3, 1), (4, 1), (5, 2)]
+    );
+    let rest = between(&bench, minute(7), minute(9)).await;
+    assert_eq!((rest.totals.skipped, rest.totals.missing), (2, 0));
+}
+
+#[tokio::test]
+async fn a_range_of_a_former_schedule_is_cut_and_none_of_it_is_counted_twice() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    let line = skipped(id, -20, -7, Reason::Paused);
+    let Line::Skip(skip) = line else { unreachable!("it was just made") };
+    bench.past(id.shard, vec![Line::Skip(Skipped { generation: 0, ..skip })]).await;
+    bench.set_now(minute(0));
+    // Nobody knows how many of them lie here: the schedule is gone.
+    let inside = between(&bench, minute(-15), minute(-12)).await;
+    assert_eq!(inside.totals.slots, 0);
+    let row = &inside.rows[0];
+    let text = |number| minute(number).to_string();
+    assert_eq!((row.from.to_string(), row.count), (text(-15), 0));
+    let part_of = row.part_of.unwrap();
+    assert_eq!((part_of.from.to_string(), part_of.to.to_string()), (text(-20), text(-7)));
+    assert_eq!(part_of.count, 14);
+    // Its first and its last slot are known.
+    let first = between(&bench, minute(-30), minute(-12)).await;
+    let last = between(&bench, minute(-12), minute(-1)).await;
+    assert_eq!((first.totals.skipped, last.totals.skipped), (1, 1));
+    assert!(first.rows[0].part_of.is_some() && last.rows[0].part_of.is_some());
+    let all = between(&bench, minute(-20), minute(-6)).await;
+    assert_eq!((all.totals.skipped, all.rows[0].part_of), (14, None));
+    assert_eq!(rows(&between(&bench, minute(-6), minute(-1)).await), []);
+}
+
+#[tokio::test]
+async fn two_slots_of_a_former_schedule_are_known_each_by_itself() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    let Line::Skip(skip) = skipped(id, -20, -7, Reason::Paused) else { unreachable!() };
+    let two = Skipped { generation: 0, count: 2, ..skip };
+    bench.past(id.shard, vec![Line::Skip(two)]).await;
+    let first = between(&bench, minute(-20), minute(-7)).await;
+    assert_eq!(rows(&first), [(-20, -20, 1, Fate::Skipped)]);
+    let last = between(&bench, minute(-7), minute(-1)).await;
+    assert_eq!(rows(&last), [(-7, -7, 1, Fate::Skipped)]);
+    assert_eq!(rows(&between(&bench, minute(-15), minute(-10)).await), []);
+}
+
+#[tokio::test]
+async fn a_former_range_hides_no_slot_of_the_present_schedule() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    let Line::Skip(skip) = skipped(id, -1, 2, Reason::Superseded) else { unreachable!() };
+    bench.past(id.shard, vec![Line::Skip(Skipped { generation: 0, ..skip })]).await;
+    bench.past(id.shard, vec![succeeded(id, minute(1))]).await;
+    bench.head(id.shard, &marked(minute(1))).await;
+    bench.set_now(minute(2));
+    assert_eq!(
+        rows(&account(&bench, -2, 2).await),
+        [(-1, 2, 4, Fate::Skipped), (1, 1, 1, Fate::Run), (2, 2, 1, Fate::Pending)]
+    );
+}
+
+#[tokio::test]
+async fn runs_that_left_late_are_counted() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    let left = |number: i64, late_ms: i64, attempt: u32| {
+        let Line::Run(mut run) = succeeded(id, minute(number)) else { unreachable!() };
+        run.attempts[0].at = Instant(run.slot.0 + late_ms);
+        run.attempt = attempt;
+        Line::Run(run)
+    };
+    let lines = vec![left(1, 5_000, 1), left(2, 1_000, 1), left(3, 1_001, 1), left(4, 9_000, 2)];
+    bench.past(id.shard, lines).await;
+    bench.head(id.shard, &marked(minute(4))).await;
+    bench.set_now(minute(5));
+    let account = account(&bench, 0, 4).await;
+    let facts = |row: usize| account.rows[row].run.as_ref().unwrap();
+    let late: Vec<_> = (0..4).map(|row| facts(row).late_ms).collect();
+    assert_eq!(late, [Some(5_000), Some(1_000), Some(1_001), None]);
+    assert_eq!(account.totals.late, 2);
+    // Of its first attempt nothing is on record: it may have left in time.
+    assert_eq!((facts(3).untold, facts(2).untold), (1, 0));
+    assert_eq!(facts(3).sent.unwrap().as_millisecond(), minute(4).0 + 9_000);
 }
 
 #[tokio::test]
@@ -120,7 +225,7 @@ async fn a_cursor_decides_too() {
     let moved = MovedRecord { cursor: Some(minute(2)), ..MovedRecord::default() };
     bench.put(moved_key(id.shard, id.unique), &moved).await;
     bench.set_now(minute(3));
-    let told = rows(&account(&bench, 1, 3).await);
+    let told = rows(&account(&bench, 2, 3).await);
     assert_eq!(told, [(2, 2, 1, Fate::Missing), (3, 3, 1, Fate::Pending)]);
 }
 
@@ -220,8 +325,7 @@ async fn an_account_that_is_too_long_goes_on_where_it_ended() {
     let first = account(&bench, 0, 25).await;
     assert_eq!(first.rows.len(), 1_000);
     let more = first.more_from.unwrap();
-    let to = minute(25).to_string().parse().unwrap();
-    let second = bench.client.account("hello", Some(more), Some(to)).await.unwrap();
+    let second = bench.client.account("hello", Some(more), Some(first.to)).await.unwrap();
     assert_eq!((second.rows.len(), second.more_from), (500, None));
     assert_eq!(first.totals.succeeded + second.totals.succeeded, 1_500);
 }

@@ -147,15 +147,38 @@ async fn a_name_of_somebody_else_that_leads_here_is_refused() {
 }
 
 #[tokio::test]
-async fn a_page_of_another_site_can_change_nothing() {
+async fn a_page_of_another_site_can_ask_and_change_nothing() {
     let bench = Bench::new().await;
     bench.minutely("hello").await;
     let run = "/v1/triggers/hello/run";
     for origin in ["https://evil.example", "null", "http://localhost:1"] {
-        bench.with_headers("POST", run, &format!("origin: {origin}\r\n"), "").await.problem(403);
+        let origin = format!("origin: {origin}\r\n");
+        for (method, path) in [("POST", run), ("GET", "/v1/triggers"), ("OPTIONS", "/v1/triggers")]
+        {
+            bench.with_headers(method, path, &origin, "").await.problem(403);
+        }
+        for path in ["/livez", "/readyz", "/metrics"] {
+            assert_eq!(bench.with_headers("GET", path, &origin, "").await.status(), 200, "{path}");
+        }
     }
     let own = format!("origin: http://{}\r\n", bench.address);
     assert_eq!(bench.with_headers("POST", run, &own, "").await.status(), 202);
+    assert_eq!(bench.with_headers("GET", "/v1/triggers", &own, "").await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_parameter_without_a_value_is_as_if_it_were_not_there() {
+    let bench = Bench::new().await;
+    bench.minutely("hello").await;
+    for path in [
+        "/v1/triggers?status=&prefix=&limit=&cursor=",
+        "/v1/runs?state=&limit=&cursor=",
+        "/v1/triggers/hello/runs?state=&limit=&cursor=",
+        "/v1/triggers/hello/explain?from=&to=",
+        "/v1/triggers/hello/next?count=",
+    ] {
+        assert_eq!(bench.json("GET", path, "").await.status(), 200, "{path}");
+    }
 }
 
 #[tokio::test]

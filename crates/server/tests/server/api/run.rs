@@ -87,7 +87,7 @@ async fn a_run_that_is_not_over_in_time_is_told_as_it_is() {
     assert_eq!(answer.status(), 202);
     let started: client::run::Started = answer.body();
     assert_eq!(started.run.unwrap().state, WireState::Running);
-    for (wait, said) in [("61s", "at most 60s"), ("soon", "a number is missing")] {
+    for (wait, said) in [("61s", "at most 1m"), ("soon", "a number is missing")] {
         let path = format!("/v1/triggers/hello/run?wait={wait}");
         let problem = bench.json("POST", &path, "").await.problem(422);
         assert!(problem.errors[0].detail.contains(said), "{}", problem.detail);
@@ -167,6 +167,10 @@ async fn runs_of_a_deleted_trigger_stay_on_record() {
     bench.client.delete_trigger("hello").await.unwrap();
     let found = bench.client.run_by_id(&run.id).await.unwrap();
     assert_eq!((found.trigger, found.name), (id.to_string(), None));
+    let listed = bench.client.runs_of(&id.to_string(), &filter).await.unwrap().items;
+    assert_eq!(listed.len(), 4);
+    assert_eq!((&listed[0].id, &listed[0].name), (&run.id, &None));
+    bench.json("GET", "/v1/triggers/hello/runs", "").await.problem(404);
 }
 
 #[tokio::test]

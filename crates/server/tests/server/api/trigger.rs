@@ -3,6 +3,7 @@
 use client::spec::TriggerSpec;
 use client::trigger::{PauseRequest, Status, Trigger};
 use client::{ClientError, TriggerFilter};
+use engine::instant::Instant;
 use engine::limits::NOTE_CHARS_MAX;
 use engine::shard::record::{MovedRecord, moved_key};
 use serde_json::json;
@@ -204,7 +205,7 @@ async fn a_deleted_trigger_is_gone() {
     let bench = Bench::new().await;
     bench.minutely("hello").await;
     bench.client.delete_trigger("hello").await.unwrap();
-    assert_eq!(problem(bench.client.trigger("hello").await), (404, "not-found".into()));
+    assert_eq!(problem(bench.client.trigger("hello").await), (404, "no-trigger".into()));
     assert_eq!(problem(bench.client.delete_trigger("hello").await).0, 404);
     bench.minutely("hello").await;
 }
@@ -222,6 +223,24 @@ async fn the_next_slots_are_told_and_why_there_are_none() {
     bench.create(&TriggerSpec::webhook("manual", "http://example.com")).await;
     let next = bench.client.next("manual", 3).await.unwrap();
     assert!(next.note.unwrap().contains("on demand"));
+}
+
+#[tokio::test]
+async fn a_slot_that_is_decided_is_not_told_as_the_next_one() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    // It was skipped ahead of the clock, because the trigger was paused then.
+    let moved = MovedRecord { cursor: Some(minute(1)), ..MovedRecord::default() };
+    bench.put(moved_key(id.shard, id.unique), &moved).await;
+    bench.client.pause("hello", &PauseRequest::default()).await.unwrap();
+    let resumed = bench.client.resume("hello").await.unwrap();
+    assert_eq!(resumed.next[0].to_string(), minute(2).to_string());
+    let next = bench.client.next("hello", 1).await.unwrap();
+    assert_eq!(next.items[0].to_string(), minute(2).to_string());
+    let until = Some(Instant(NOW.0 + 1).to_string().parse().unwrap());
+    let request = PauseRequest { until, ..PauseRequest::default() };
+    let paused = bench.client.pause("hello", &request).await.unwrap();
+    assert_eq!(paused.next[0].to_string(), minute(2).to_string());
 }
 
 #[tokio::test]
