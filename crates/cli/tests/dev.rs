@@ -4,12 +4,14 @@
 
 mod dev {
     mod crash;
+    mod full;
     mod host;
     mod ledger;
     mod outage;
     mod process;
     mod random;
     mod refusal;
+    mod start;
     mod stop;
     mod verdict;
 
