@@ -10,7 +10,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::node::{Config, End, Node, Pace, StartError};
 use server::webhook::Cidr;
 use store::machine::{Machine, System};
-use store::{StoreUrl, open_or_create};
+use store::session::SessionError;
+use store::{CommitError, StoreUrl, open_or_create};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -158,6 +159,7 @@ impl From<StartError> for Ending {
             StartError::Corrupt(_) | StartError::Read { .. } => Self::damaged(why.to_string()),
             StartError::Scan(why) => why.into(),
             StartError::Commit(why) => why.into(),
+            StartError::Session(SessionError::Refused(why)) => CommitError::Refused(why).into(),
             StartError::Id(_) | StartError::Webhooks(_) => Self::wrong_input(why.to_string()),
             StartError::Session(_) | StartError::Claim { .. } => Self::unreachable(why.to_string()),
             StartError::Thread(_) => Self::failed(why.to_string()),
