@@ -120,9 +120,10 @@ impl Committer {
         if *self.trouble.borrow() == trouble {
             return;
         }
-        match &trouble {
-            Some(why) => tracing::warn!(%why, "the store did not take a commit: trying again"),
-            None => tracing::warn!("the store takes commits again"),
+        if let Some(why) = &trouble {
+            tracing::warn!(%why, "the store did not take a commit: trying again");
+        } else {
+            tracing::warn!("the store takes commits again");
         }
         self.trouble.send_replace(trouble);
     }
