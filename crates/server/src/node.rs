@@ -8,11 +8,12 @@
 //! historian: merges the past into pages, through the desk
 //! ```
 //!
-//! A node opens a session, claims every shard, reads each one and hands it to the core, which is a thread
-//! of its own: nothing that a request or a slow store does keeps it from its clocks. The session is
-//! renewed only while the node has moved lately, so one that is stuck loses its work instead of keeping
-//! it; see `pulse`. A part that panics ends the node: see [`Node::ended`]. Stopping is ordered: nothing new fires, what is under way ends or is written down as being so, all
-//! that was decided is written, and then the session is closed, which frees everything at once.
+//! A node opens a session, claims every shard, reads each one and hands it to the core, which is a thread of
+//! its own: nothing that a request or a slow store does keeps it from its clocks. The session is renewed only
+//! while the node has moved lately, so one that is stuck loses its work instead of keeping it; see `pulse`. A
+//! part that panics ends the node: see [`Node::ended`]. Stopping is ordered: nothing new fires, what is under
+//! way ends or is written down as being so, all that was decided is written, and then the session is closed,
+//! which frees everything at once.
 
 mod cluster;
 mod committer;
