@@ -4,6 +4,7 @@
 
 mod dev {
     mod crash;
+    mod crowd;
     mod full;
     mod host;
     mod ledger;
