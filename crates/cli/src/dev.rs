@@ -7,16 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use server::node::{Config, Node, Pace, StartError};
+use server::node::{Config, End, Node, Pace, StartError};
 use server::webhook::Cidr;
 use store::machine::{Machine, System};
-use store::{StoreUrl, open_or_create};
+use store::session::SessionError;
+use store::{CommitError, StoreUrl, open_or_create};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::args::DevArgs;
-use crate::exit::Ending;
+use crate::exit::{Ending, say};
 
 /// How long a node may act after a renewal of its session.
 const TTL: Duration = Duration::from_secs(3);
@@ -33,8 +34,7 @@ pub(crate) async fn dev(typed: &DevArgs) -> Result<(), Ending> {
     }
     raise_file_limit();
     // Whoever tells it to stop while it starts is heard.
-    let mut term = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut stops = Stops::new()?;
     let listener = bind(typed.listen).await?;
     if let Some(path) = &typed.webhook_ca {
         // Before there is a store that nobody wanted.
@@ -44,19 +44,22 @@ pub(crate) async fn dev(typed: &DevArgs) -> Result<(), Ending> {
     let store = open_or_create(&url)?;
     let machine: Arc<dyn Machine> = Arc::new(System);
     let at = listener.local_addr()?;
-    let (node, desk) = Node::start(store, machine, &config(typed, at)).await?;
-    tell(at, &typed.data)?;
+    let config = config(typed, at);
+    let (node, desk) = tokio::select! {
+        biased;
+        // What was written so far is that of a process that died: the next one goes on from there.
+        () = stops.next() => return Ok(()),
+        started = Node::start(store, machine, &config) => started?,
+    };
+    tell(at, &typed.data);
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = server::api::serve(listener, desk, async {
         let _ = stopped.await;
     });
     let ending = async {
         let ending = tokio::select! {
-            _ = term.recv() => Ok(()),
-            _ = interrupt.recv() => Ok(()),
-            () = node.ended() => Err(Ending::failed(
-                "the node's session was lost, and with it the right to fire: start it again",
-            )),
+            () = stops.next() => Ok(()),
+            end = node.ended() => Err(Ending::failed(sentence(end))),
         };
         let _ = stop.send(());
         node.stop().await;
@@ -64,6 +67,39 @@ pub(crate) async fn dev(typed: &DevArgs) -> Result<(), Ending> {
     };
     let (ending, ()) = tokio::join!(ending, serving);
     ending
+}
+
+/// The signals that tell it to stop.
+struct Stops {
+    term: Signal,
+    interrupt: Signal,
+}
+
+impl Stops {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn sentence(end: End) -> String {
+    match end {
+        End::Session => {
+            "the node's session was lost, and with it the right to fire: start it again".to_owned()
+        }
+        End::Broken(part) => format!(
+            "{part} has panicked, which is a bug: start it again, and report what it said before"
+        ),
+    }
 }
 
 /// Takes as many open files as this process may have: each webhook under way is one.
@@ -103,20 +139,31 @@ fn config(typed: &DevArgs, at: SocketAddr) -> Config {
     }
 }
 
-/// Where it is, and the three lines to try next, in the words by which this program was started.
-fn tell(at: SocketAddr, data: &Path) -> io::Result<()> {
+/// Says where it is, and the three lines to try next. Who has closed stdout, as `| head -1` does, has had
+/// enough of it; the server goes on.
+fn tell(at: SocketAddr, data: &Path) {
     let mut out = io::stdout().lock();
+    let told = out.write_all(welcome(at, data).as_bytes()).and_then(|()| out.flush());
+    if let Err(why) = told {
+        say(&format!("listening on http://{at}, which could not be said on stdout: {why}"));
+    }
+}
+
+/// In the words by which this program was started.
+fn welcome(at: SocketAddr, data: &Path) -> String {
     let program = std::env::args().next().unwrap_or_else(|| "watchbell".to_owned());
     let server = if at.port() == 7400 { String::new() } else { format!(" --server http://{at}") };
-    writeln!(out, "Watchbell listens on http://{at} and keeps its data in {}.", data.display())?;
-    writeln!(out, "Try this in a second terminal; it rings at its own door every five seconds:\n")?;
-    writeln!(
-        out,
-        "  {program} trigger create --name hello --cron '*/5 * * * * *' --method GET --webhook http://{at}/livez{server}"
-    )?;
-    writeln!(out, "  {program} trigger explain hello{server}")?;
-    writeln!(out, "  {program} run list{server}\n")?;
-    out.flush()
+    format!(
+        "Watchbell listens on http://{at} and keeps its data in {}.
+Try this in a second terminal; it rings at its own door every five seconds:
+
+  {program} trigger create --name hello --cron '*/5 * * * * *' --method GET --webhook http://{at}/livez{server}
+  {program} trigger explain hello{server}
+  {program} run list{server}
+
+",
+        data.display()
+    )
 }
 
 impl From<StartError> for Ending {
@@ -125,6 +172,7 @@ impl From<StartError> for Ending {
             StartError::Corrupt(_) | StartError::Read { .. } => Self::damaged(why.to_string()),
             StartError::Scan(why) => why.into(),
             StartError::Commit(why) => why.into(),
+            StartError::Session(SessionError::Refused(why)) => CommitError::Refused(why).into(),
             StartError::Id(_) | StartError::Webhooks(_) => Self::wrong_input(why.to_string()),
             StartError::Session(_) | StartError::Claim { .. } => Self::unreachable(why.to_string()),
             StartError::Thread(_) => Self::failed(why.to_string()),

@@ -215,7 +215,7 @@ impl From<ClientError> for Ending {
 fn exit_of_status(status: u16) -> Exit {
     match status {
         400 | 422 => Exit::WrongInput,
-        403 => Exit::Refused,
+        403 | 507 => Exit::Refused,
         503 => Exit::Unreachable,
         _ => Exit::Failed,
     }

@@ -5,12 +5,15 @@
 mod dev {
     mod command;
     mod crash;
+    mod crowd;
+    mod full;
     mod host;
     mod ledger;
     mod outage;
     mod process;
     mod random;
     mod refusal;
+    mod start;
     mod stop;
     mod verdict;
 

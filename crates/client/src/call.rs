@@ -34,6 +34,10 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long to wait for an answer, beside what the server is asked to wait itself.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// How long a connection rests before it is given up: less than a server waits, so that no request crosses its
+/// close.
+const REST_TIME_MAX: Duration = Duration::from_secs(5);
+
 /// A server, and how to ask it. Clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -82,7 +86,8 @@ impl Client {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_TIME_MAX));
         connector.set_nodelay(true);
-        let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
+        let mut http = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
+        http.pool_idle_timeout(REST_TIME_MAX);
         Ok(Self { base: format!("http://{host}").into(), http: http.build(connector) })
     }
 

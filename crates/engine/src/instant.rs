@@ -78,7 +78,10 @@ impl<'de> Deserialize<'de> for Instant {
 
 /// Why a text names no moment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no instant: write it like 2027-03-28T01:00:00Z or 2027-03-28T02:00:00+01:00")]
+#[error(
+    "{0:?} is no instant: write it like 2027-03-28T01:00:00Z or 2027-03-28T02:00:00+01:00; the last one is {last}",
+    last = Instant::LAST
+)]
 pub struct BadInstant(String);
 
 #[cfg(test)]
@@ -97,9 +100,10 @@ mod tests {
             assert_eq!(Instant(millis).to_string(), text);
         }
         assert_eq!("2027-03-28T02:00:00+01:00".parse(), Ok(Instant(1_806_195_600_000)));
-        for bad in ["", "tomorrow", "2027-03-28", "2027-03-28T01:00:00"] {
+        for bad in ["", "tomorrow", "2027-03-28", "2027-03-28T01:00:00", "9999-12-31T00:00:00Z"] {
             let refusal = bad.parse::<Instant>().unwrap_err().to_string();
             assert!(refusal.contains("write it like"), "{refusal}");
+            assert!(refusal.contains("the last one is 9999-12-30T22:00:00Z"), "{refusal}");
         }
     }
 

@@ -4,7 +4,7 @@
 //! with the wire types of `client`. Every error, whoever finds it, is a problem (RFC 9457) that says what to
 //! do; every answer carries the id under which the request stands in the log.
 //!
-//! - `serve`: connections, and how they end
+//! - `serve`, `patient`: connections, and how they end
 //! - `guard`: what holds for every request
 //! - `trigger`, `replace`, `run`, `history`, `explain`, `system`: what can be asked
 //! - `body`, `query`: reading requests
@@ -19,6 +19,7 @@ mod convert;
 mod explain;
 mod guard;
 mod history;
+mod patient;
 mod problem;
 mod query;
 mod read;

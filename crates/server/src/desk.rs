@@ -5,6 +5,7 @@
 //! triggers and runs come from the store, which every node reads alike.
 
 use std::fmt;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,9 +57,28 @@ pub enum CallError {
         /// After so long.
         retry_after: Duration,
     },
+    /// The store takes nothing, and nothing was done: mend that, and try again.
+    #[error("nothing was done, because the store takes nothing at the moment: {0}")]
+    Refused(Trouble),
+    /// It was handed in and is not written. It will be when the store takes it: look then.
+    #[error(
+        "it is not done yet, because the store takes nothing at the moment: {0}; look later whether it is"
+    )]
+    Unwritten(Trouble),
     /// This node is stopping: ask another, or try again later. It may have been done.
     #[error("this server is stopping: try again, and look first whether it was done")]
     Stopping,
+}
+
+/// Why nothing is written at the moment, as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    /// There is no room: make some.
+    #[error("{0}")]
+    Full(String),
+    /// The store is away, or refuses for another reason: look at it.
+    #[error("{0}")]
+    Closed(String),
 }
 
 /// Whether slots are fired.
@@ -103,18 +123,35 @@ pub struct Facts {
 pub struct Desk {
     calls: mpsc::Sender<Call>,
     face: watch::Receiver<Face>,
+    trouble: watch::Receiver<Option<Trouble>>,
     facts: Arc<Facts>,
 }
 
+/// How long trouble with the store may last before those who wait for it are told.
+const TROUBLE_TIME_MAX: Duration = Duration::from_secs(5);
+
 impl Desk {
-    /// A door to whoever takes these calls and shows this face.
-    pub fn new(facts: Facts, calls: mpsc::Sender<Call>, face: watch::Receiver<Face>) -> Self {
-        Self { calls, face, facts: Arc::new(facts) }
+    /// A door to whoever takes these calls and shows this face, and this trouble with the store.
+    pub fn new(
+        facts: Facts,
+        calls: mpsc::Sender<Call>,
+        face: watch::Receiver<Face>,
+        trouble: watch::Receiver<Option<Trouble>>,
+    ) -> Self {
+        Self { calls, face, trouble, facts: Arc::new(facts) }
     }
 
-    /// Tells a shard something. The answer comes when it is durable.
+    /// Tells a shard something. The answer comes when it is durable, or when the store has taken nothing for
+    /// a while.
     pub async fn command(&self, shard: ShardId, command: Command) -> Result<Done, CallError> {
-        self.ask(|reply| Call::Command { shard, command, reply }).await
+        if let Some(trouble) = self.trouble.borrow().clone() {
+            return Err(CallError::Refused(trouble));
+        }
+        tokio::select! {
+            biased;
+            answer = self.ask(|reply| Call::Command { shard, command, reply }) => answer,
+            trouble = self.lasting_trouble() => Err(CallError::Unwritten(trouble)),
+        }
     }
 
     /// Writes to the past of a shard, in order. The answer comes when the last of it is durable; without
@@ -167,6 +204,26 @@ impl Desk {
     /// What there is to measure, as Prometheus reads it.
     pub fn metrics(&self) -> String {
         (self.facts.metrics)()
+    }
+
+    /// Waits until the store has taken nothing for a while.
+    async fn lasting_trouble(&self) -> Trouble {
+        let mut trouble = self.trouble.clone();
+        loop {
+            if trouble.wait_for(Option::is_some).await.is_err() {
+                // Whoever writes has ended: the answer to the call tells.
+                return pending().await;
+            }
+            let mut over = trouble.clone();
+            tokio::select! {
+                biased;
+                () = async { drop(over.wait_for(Option::is_none).await) } => {}
+                () = self.facts.machine.sleep(TROUBLE_TIME_MAX) => {}
+            }
+            if let Some(trouble) = trouble.borrow_and_update().clone() {
+                return trouble;
+            }
+        }
     }
 
     async fn ask<T>(

@@ -8,11 +8,12 @@
 //! historian: merges the past into pages, through the desk
 //! ```
 //!
-//! A node opens a session, claims every shard, reads each one and hands it to the core, which is a thread
-//! of its own: nothing that a request or a slow store does keeps it from its clocks. The session is
-//! renewed only while the core has moved lately, so a node that is stuck loses its work instead of keeping
-//! it. Stopping is ordered: nothing new fires, what is under way ends or is written down as being so, all
-//! that was decided is written, and then the session is closed, which frees everything at once.
+//! A node opens a session, claims every shard, reads each one and hands it to the core, which is a thread of
+//! its own: nothing that a request or a slow store does keeps it from its clocks. The session is renewed only
+//! while the node has moved lately, so one that is stuck loses its work instead of keeping it; see `pulse`. A
+//! part that panics ends the node: see [`Node::ended`]. Stopping is ordered: nothing new fires, what is under
+//! way ends or is written down as being so, all that was decided is written, and then the session is closed,
+//! which frees everything at once.
 
 mod cluster;
 mod committer;
@@ -21,11 +22,11 @@ mod crowd;
 mod historian;
 mod load;
 mod log;
+mod pulse;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -49,6 +50,8 @@ pub use load::ReadError;
 use self::committer::Committer;
 use self::core::{Core, Lines, Owned};
 use self::historian::Historian;
+use self::pulse::Pulse;
+use crate::alarm::Alarm;
 use crate::desk::{Desk, Face, Facts, Firing};
 use crate::metric::Metrics;
 use crate::webhook::{self, Cidr, Dispatcher};
@@ -112,9 +115,22 @@ pub enum StartError {
     Thread(#[from] io::Error),
 }
 
+/// How long a start takes before it says what it waits for.
+const QUIET_START: Duration = Duration::from_secs(1);
+
+/// What ended a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Its session was lost, and with it the right to act.
+    Session,
+    /// A part of it panicked: this one.
+    Broken(&'static str),
+}
+
 /// A node that runs.
 pub struct Node {
     session: Session,
+    alarm: Alarm,
     stop: watch::Sender<bool>,
     core: JoinHandle<()>,
     tasks: JoinSet<()>,
@@ -136,10 +152,11 @@ impl Node {
             roles: vec!["api".to_owned(), "schedule".to_owned()],
         };
         let (session, mut keeper) = Session::open(&store, &machine, &about).await?;
-        let pulse = Pulse::new(&machine, config.ttl);
+        let (pulse, alarm) = (Pulse::new(&machine, config.ttl), Alarm::default());
         let mut tasks = JoinSet::new();
-        let alive = pulse.clone();
+        let (alive, guard) = (pulse.clone(), alarm.guard("the keeper of the session"));
         tasks.spawn(async move {
+            let _guard = guard;
             let end = keeper.run(move || alive.beats()).await;
             tracing::debug!(?end, "the session has ended");
         });
@@ -147,14 +164,19 @@ impl Node {
         let (shards, holdings) = claim_all(&session, cluster, &pulse).await?;
         let metrics = Arc::new(Metrics::new());
         let (results_in, results) = mpsc::unbounded_channel();
-        let dispatcher = Dispatcher::start(&webhooks(config, &session), &machine, &results_in)?;
+        let webhooks = webhooks(config, &session, &alarm);
+        let dispatcher = Dispatcher::start(&webhooks, &machine, &results_in)?;
         let (calls_in, calls) = mpsc::channel(1_024);
         let (orders, orders_out) = mpsc::unbounded_channel();
         let (written_in, written) = mpsc::unbounded_channel();
         let (stop_in, stop) = watch::channel(false);
         let (face, face_out) = watch::channel(Face { firing: Firing::Going, is_ready: true });
-        let committer = Committer { holdings, machine: Arc::clone(&machine) };
+        let (trouble, trouble_out) = watch::channel(None);
+        let (on, beats) = (Arc::clone(&machine), pulse.clone());
+        let committer = Committer { holdings, machine: on, pulse: beats, trouble };
+        let guard = alarm.guard("the committer");
         tasks.spawn(async move {
+            let _guard = guard;
             committer.run(orders_out, written_in).await;
         });
         let lines = Lines { calls, results, orders, written, face, stop };
@@ -166,9 +188,9 @@ impl Node {
             lines,
             room,
             Arc::clone(&metrics),
-            pulse.last,
+            pulse.core,
         );
-        let core = spawn_core(core)?;
+        let core = spawn_core(core, &alarm)?;
         let facts = Facts {
             store,
             machine: Arc::clone(&machine),
@@ -176,14 +198,18 @@ impl Node {
             cluster: cluster.id,
             metrics: Box::new(move || metrics.text()),
         };
-        let desk = Desk::new(facts, calls_in, face_out);
+        let desk = Desk::new(facts, calls_in, face_out, trouble_out);
         tasks.spawn(Historian::new(desk.clone(), &machine, config.history).run());
-        Ok((Self { session, stop: stop_in, core, tasks }, desk))
+        Ok((Self { session, alarm, stop: stop_in, core, tasks }, desk))
     }
 
-    /// Waits until the session has ended, which is the end of this node.
-    pub async fn ended(&self) {
-        self.session.ended().await;
+    /// Waits for the end of this node, and tells what it was. All that is left to do then is to stop it.
+    pub async fn ended(&self) -> End {
+        tokio::select! {
+            biased;
+            part = self.alarm.rung() => End::Broken(part),
+            _ = self.session.ended() => End::Session,
+        }
     }
 
     /// Stops in order, within five seconds.
@@ -197,18 +223,23 @@ impl Node {
 }
 
 /// The core's thread, with a runtime of its own.
-fn spawn_core(mut core: Core) -> io::Result<JoinHandle<()>> {
+fn spawn_core(mut core: Core, alarm: &Alarm) -> io::Result<JoinHandle<()>> {
     // Whoever asks as soon as the node has started is told the truth.
     core.begin();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    std::thread::Builder::new().name("core".to_owned()).spawn(move || runtime.block_on(core.run()))
+    let guard = alarm.guard("the core");
+    std::thread::Builder::new().name("core".to_owned()).spawn(move || {
+        let _guard = guard;
+        runtime.block_on(core.run());
+    })
 }
 
-fn webhooks(config: &Config, session: &Session) -> webhook::Config {
+fn webhooks(config: &Config, session: &Session, alarm: &Alarm) -> webhook::Config {
     let session = session.clone();
     webhook::Config {
         allow: config.webhook_allow.clone(),
         extra_ca: config.webhook_ca.clone(),
+        alarm: alarm.clone(),
         ..webhook::Config::new(Arc::new(move || !session.valid_for().is_zero()))
     }
 }
@@ -230,22 +261,47 @@ async fn claim_all(
     let kinds = Kinds::default();
     let mut tasks = JoinSet::new();
     for shard in (0..cluster.shards).map(ShardId) {
-        let (session, pulse, turns) = (session.clone(), pulse.clone(), Arc::clone(&turns));
+        let (session, turns) = (session.clone(), Arc::clone(&turns));
         let kinds = kinds.clone();
         tasks.spawn(async move {
             let _turn = turns.acquire().await.expect("it is never closed");
-            pulse.beat();
             claim(&session, cluster, shard, &kinds).await.map(|owned| (shard, owned))
         });
     }
     let (mut shards, mut holdings) = (BTreeMap::new(), HashMap::new());
-    while let Some(joined) = tasks.join_next().await {
+    let machine = session.machine();
+    let (begun, mut is_told) = (machine.reading(), false);
+    while !tasks.is_empty() {
+        // There is no core yet to show that this node lives, and what it waits for may take longer than T.
+        pulse.beat();
+        if !is_told && machine.reading().least_since(begun) >= QUIET_START {
+            is_told = true;
+            tell_wait(session, shards.len(), cluster.shards);
+        }
+        let joined = tokio::select! {
+            biased;
+            Some(joined) = tasks.join_next() => joined,
+            () = machine.sleep(pulse.pause().min(QUIET_START)) => continue,
+        };
         let claimed = joined.unwrap_or_else(|why| std::panic::resume_unwind(why.into_panic()));
         let (shard, (owned, holding)) = claimed?;
         shards.insert(shard, owned);
         holdings.insert(shard, holding);
     }
     Ok((shards, holdings))
+}
+
+/// Says why a start takes its time.
+fn tell_wait(session: &Session, taken: usize, shards: u16) {
+    let wait = session.quarantine_left();
+    if wait.is_zero() {
+        tracing::warn!(taken, shards, "starting takes a while: shards are claimed and read");
+    } else {
+        tracing::warn!(
+            seconds = wait.as_secs_f64().ceil(),
+            "starting takes a while: this store may forget what it acknowledged, as one on tmpfs does, so nothing is claimed until nobody can act on that any more"
+        );
+    }
 }
 
 /// Claims and reads a shard.
@@ -272,34 +328,4 @@ fn now(machine: &dyn Machine) -> Now {
     let wall = Instant(i64::try_from(machine.wall_us() / 1_000).unwrap_or(i64::MAX));
     let steady = u64::try_from(machine.reading().boot.as_millis()).unwrap_or(u64::MAX);
     Now { wall, steady, random: machine.random() }
-}
-
-/// Whether the node has moved lately.
-#[derive(Clone)]
-struct Pulse {
-    machine: Arc<dyn Machine>,
-    /// Steady milliseconds.
-    last: Arc<AtomicU64>,
-    patience: Duration,
-}
-
-impl Pulse {
-    fn new(machine: &Arc<dyn Machine>, ttl: Duration) -> Self {
-        let pulse = Self {
-            machine: Arc::clone(machine),
-            last: Arc::new(AtomicU64::new(0)),
-            patience: ttl / 2,
-        };
-        pulse.beat();
-        pulse
-    }
-
-    fn beat(&self) {
-        self.last.store(now(&*self.machine).steady, Ordering::Relaxed);
-    }
-
-    fn beats(&self) -> bool {
-        let silent = now(&*self.machine).steady.saturating_sub(self.last.load(Ordering::Relaxed));
-        Duration::from_millis(silent) < self.patience
-    }
 }

@@ -63,6 +63,8 @@ pub use tls::{CaError, check_ca};
 
 use sender::{Command, Sender};
 
+use crate::alarm::Alarm;
+
 /// Whether this node may act at this moment.
 pub type Permit = Arc<dyn Fn() -> bool + Send + Sync>;
 
@@ -85,6 +87,8 @@ pub struct Config {
     pub resolver: Arc<dyn Resolver>,
     /// Whether this node may act at this moment.
     pub permit: Permit,
+    /// Rings when a sender breaks.
+    pub alarm: Alarm,
 }
 
 impl Config {
@@ -99,6 +103,7 @@ impl Config {
             connect_timeout: Duration::from_secs(3),
             resolver: Arc::new(SystemResolver),
             permit,
+            alarm: Alarm::default(),
         }
     }
 }
@@ -217,7 +222,9 @@ impl Dispatcher {
                 .build()?;
             let sender = Sender::new(config, machine, &tls, results.clone(), Arc::clone(&gauges));
             let thread = thread::Builder::new().name(format!("webhook-{number}"));
+            let guard = config.alarm.guard("a sender of webhooks");
             let thread = thread.spawn(move || {
+                let _guard = guard;
                 runtime.block_on(sender.run(taken));
                 // Not waiting for look-ups that hang.
                 runtime.shutdown_background();

@@ -290,6 +290,11 @@ impl Session {
         if left.is_zero() { Ok(epoch) } else { Err(Quarantine { left }) }
     }
 
+    /// How long nothing may be claimed yet, because the store may have forgotten what others act on.
+    pub fn quarantine_left(&self) -> Duration {
+        self.trusted_epoch().map_or_else(|quarantine| quarantine.left, |_| Duration::ZERO)
+    }
+
     /// From now on this is its right to a claim, and no other.
     pub(crate) fn entitle(&self, claim: &Key, token: Token) {
         self.rights().insert(claim.clone(), token);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use client::Timestamp;
 use client::account::{Account, Fate, Reason};
+use client::run::RunState;
 use client::spec::{CatchUp, TriggerSpec};
 use client::trigger::PauseRequest;
 use rustix::process::Signal;
@@ -50,6 +51,32 @@ async fn explain_accounts_for_every_slot_while_the_process_was_suspended() {
         let once: BTreeSet<&String> = slots.iter().collect();
         assert_eq!(once.len(), slots.len(), "nothing was in doubt: {slots:?}");
     }
+}
+
+#[tokio::test]
+async fn an_answer_that_came_while_the_process_was_suspended_counts() {
+    let _machine = MACHINE.read().await;
+    let timeout = Duration::from_secs(2);
+    let receiver = Receiver::start(1, move |_| Reply::Status(200, timeout / 2));
+    let (_dir, data) = place();
+    let dev = Dev::start(&data);
+    let mut spec = TriggerSpec::webhook("bell", receiver.url(0, "/bell"));
+    spec.webhook.timeout = Some("2s".to_owned());
+    dev.client.create_trigger(&spec).await.unwrap();
+    let id = dev.client.run("bell", None).await.unwrap().id;
+    until("the call arrives", PATIENCE, || async { (!receiver.heard().is_empty()).then_some(()) })
+        .await;
+    dev.signal(Signal::STOP);
+    pass(timeout * 2).await;
+    assert!(receiver.heard()[0].answered_us.is_some());
+    dev.signal(Signal::CONT);
+    let run = until("the run ends", PATIENCE, || async {
+        let run = dev.client.run_by_id(&id).await.unwrap();
+        run.state.is_end().then_some(run)
+    })
+    .await;
+    assert_eq!((run.state, run.attempt), (RunState::Succeeded, 1), "{run:?}");
+    dev.stop().await;
 }
 
 async fn pass(length: Duration) {

@@ -30,11 +30,57 @@ pub(super) fn place() -> (TempDir, PathBuf) {
     (dir, data)
 }
 
+/// A process that was started, and has perhaps not begun to serve.
+pub(super) struct Spawned {
+    pub(super) child: Child,
+    pub(super) log: PathBuf,
+}
+
+/// Starts one on this directory by a command that becomes it.
+pub(super) fn spawn(mut command: Command, data: &Path, stdout: Stdio) -> Spawned {
+    let log = data.with_extension("log");
+    let file = fs::File::options().create(true).append(true).open(&log).unwrap();
+    command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+    let child = command.stdout(stdout).stderr(file).spawn().unwrap();
+    Spawned { child, log }
+}
+
+impl Spawned {
+    /// Waits until it has said this, and gives all that it has said.
+    pub(super) async fn says(&self, words: &str) -> String {
+        until(&format!("it says {words:?}"), PATIENCE, || async {
+            let said = fs::read_to_string(&self.log).unwrap();
+            said.contains(words).then_some(said)
+        })
+        .await
+    }
+
+    /// Tells it to stop, and waits for its end.
+    pub(super) async fn stop(&mut self) -> ExitStatus {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        end(&mut self.child).await
+    }
+}
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn end(child: &mut Child) -> ExitStatus {
+    until("the process ends", PATIENCE, || {
+        let status = child.try_wait().unwrap();
+        async move { status }
+    })
+    .await
+}
+
 /// A process that runs.
 pub(super) struct Dev {
-    child: Child,
-    log: PathBuf,
-    /// It has more to say, and ends if nobody is there to hear it.
+    spawned: Spawned,
+    /// Kept open: what it has to say is heard.
     _stdout: BufReader<ChildStdout>,
     pub(super) client: Client,
     /// From its start to its first word.
@@ -44,26 +90,22 @@ pub(super) struct Dev {
 impl Dev {
     /// Starts one on this directory, and waits until it says where it listens.
     pub(super) fn start(data: &Path) -> Self {
+        Self::start_by(Command::new(WATCHBELL), data)
+    }
+
+    /// Starts one by a command that becomes it.
+    pub(super) fn start_by(command: Command, data: &Path) -> Self {
         let begun = Stopwatch::start();
-        let log = data.with_extension("log");
-        let file = fs::File::options().create(true).append(true).open(&log).unwrap();
-        let mut child = Command::new(WATCHBELL)
-            .args(["dev", "--listen", "127.0.0.1:0", "--data"])
-            .arg(data)
-            .stdout(Stdio::piped())
-            .stderr(file)
-            .spawn()
-            .unwrap();
+        let mut spawned = spawn(command, data, Stdio::piped());
         let mut said = String::new();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut stdout = BufReader::new(spawned.child.stdout.take().unwrap());
         stdout.read_line(&mut said).unwrap();
         let url = said.split_whitespace().find(|word| word.starts_with("http://"));
         let Some(url) = url else {
-            let _ = child.kill();
-            panic!("it said {said:?}, and {}", fs::read_to_string(&log).unwrap());
+            panic!("it said {said:?}, and {}", fs::read_to_string(&spawned.log).unwrap());
         };
         let client = Client::new(url).unwrap();
-        Self { child, log, _stdout: stdout, client, took: begun.elapsed() }
+        Self { spawned, _stdout: stdout, client, took: begun.elapsed() }
     }
 
     /// Starts one, and kills it so much later, whatever it does then.
@@ -83,22 +125,21 @@ impl Dev {
 
     /// Ends it as a loss of power would.
     pub(super) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.spawned.child.kill().unwrap();
+        self.spawned.child.wait().unwrap();
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.spawned.child.id()
     }
 
     pub(super) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(Pid::from_child(&self.spawned.child), signal).unwrap();
     }
 
     /// Waits for its end.
     pub(super) async fn end(&mut self) -> ExitStatus {
-        let child = &mut self.child;
-        until("the process ends", PATIENCE, || {
-            let status = child.try_wait().unwrap();
-            async move { status }
-        })
-        .await
+        end(&mut self.spawned.child).await
     }
 
     /// Stops it in order, and expects that all was well.
@@ -112,14 +153,12 @@ impl Dev {
 
     /// What it and its predecessors on the same directory have said.
     pub(super) fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
+        fs::read_to_string(&self.spawned.log).unwrap_or_default()
     }
 }
 
 impl Drop for Dev {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
         if std::thread::panicking() {
             let log = self.log();
             let tail: Vec<&str> = log.lines().rev().take(40).collect();

@@ -95,7 +95,7 @@ pub struct WebhookDraft {
     pub url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(deserialize_with = "header::map", skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
@@ -225,5 +225,60 @@ mod object {
     {
         let objects = Vec::<Object<T>>::deserialize(from)?;
         Ok(objects.into_iter().map(|object| object.0).collect())
+    }
+}
+
+/// A header that is written twice is refused, as fields are: nobody can tell which of the two was meant.
+mod header {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::fmt;
+
+    use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
+    use serde::{Deserialize, Deserializer};
+
+    pub(super) fn map<'de, D>(from: D) -> Result<BTreeMap<String, String>, D::Error>
+    where
+        D: Deserializer<'de>,
+    {
+        from.deserialize_map(Reader)
+    }
+
+    struct Reader;
+
+    impl<'de> Visitor<'de> for Reader {
+        type Value = BTreeMap<String, String>;
+
+        fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+            out.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let (mut headers, mut known) = (BTreeMap::new(), BTreeSet::new());
+            while let Some(name) = map.next_key::<String>()? {
+                let is_new = known.insert(name.to_ascii_lowercase());
+                let value = map.next_value_seed(if is_new { Value::New } else { Value::Twice })?;
+                headers.insert(name, value);
+            }
+            Ok(headers)
+        }
+    }
+
+    /// Refused where the value stands, so that the pointer to it names the header.
+    enum Value {
+        New,
+        Twice,
+    }
+
+    impl<'de> DeserializeSeed<'de> for Value {
+        type Value = String;
+
+        fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<String, D::Error> {
+            match self {
+                Self::New => String::deserialize(from),
+                Self::Twice => Err(D::Error::custom(
+                    "the header is there twice: capitals make no difference in names of headers",
+                )),
+            }
+        }
     }
 }

@@ -22,10 +22,6 @@ pub(super) fn timestamp(instant: Instant) -> Timestamp {
     Timestamp::from_millisecond(millis).expect("clamped to what a timestamp can be")
 }
 
-pub(super) fn instant(timestamp: Timestamp) -> Instant {
-    Instant(timestamp.as_millisecond())
-}
-
 pub(super) fn trigger(stored: &Stored, now: Instant, last_run: Option<RunSummary>) -> Trigger {
     let (record, moved) = (&stored.record, &stored.moved);
     Trigger {

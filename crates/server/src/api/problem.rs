@@ -11,7 +11,7 @@ use engine::shard::command::Rejection;
 use engine::trigger::BadField;
 use store::ScanError;
 
-use crate::desk::CallError;
+use crate::desk::{CallError, Trouble};
 
 /// An answer that says what is wrong.
 #[derive(Debug)]
@@ -145,7 +145,12 @@ impl From<CallError> for Refusal {
         match error {
             CallError::Rejected(rejection) => rejection.into(),
             CallError::NoOwner { retry_after } => Self::unavailable(sentence, retry_after),
-            CallError::Stopping => Self::unavailable(sentence, PAUSE),
+            CallError::Refused(Trouble::Full(_)) => {
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, "no-room", "No room", sentence)
+            }
+            CallError::Refused(Trouble::Closed(_))
+            | CallError::Unwritten(_)
+            | CallError::Stopping => Self::unavailable(sentence, PAUSE),
         }
     }
 }

@@ -1,4 +1,7 @@
 //! Connections: a bounded number of them, each on a task that the end waits for.
+//!
+//! Nobody keeps a place by doing nothing: a head that does not come, a rest between two requests, an answer
+//! that is not read are all bounded in time; what happens in between is bounded by `guard`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,11 +15,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use super::patient::Patient;
 use super::{Reach, router};
 use crate::desk::Desk;
 
 /// How long a head may take to come, and how long a connection may rest between two requests.
-const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
+const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// How long requests that are under way at the end may still take: a server stops within five seconds.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(4);
@@ -80,7 +84,8 @@ async fn answer(
     let _ = stream.set_nodelay(true);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
-    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let stream = TokioIo::new(Patient::new(stream));
+    let mut connection = std::pin::pin!(builder.serve_connection(stream, service));
     // Also when the sender is gone: then there is nobody left to serve for.
     let ending = async { drop(ends.wait_for(|ends| *ends).await) };
     let ended = tokio::select! {

@@ -6,8 +6,9 @@ use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Json, Response};
 use client::Page;
 use client::run::RunSummary;
-use client::trigger::{NextSlots, PauseRequest, Status};
+use client::trigger::{NextSlots, Status};
 use engine::id::{ProjectId, ShardId, TriggerId};
+use engine::instant::Instant;
 use engine::limits::{NAMES_READ_MAX, NEXT_SLOTS_MAX, NOTE_CHARS_MAX};
 use engine::past::Line;
 use engine::shard::command::{Command, Done};
@@ -140,14 +141,21 @@ pub(super) async fn delete(
     }
 }
 
+/// A pause as it is read, with an instant of the engine, which says what is right when it is none.
+#[derive(Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct PauseDraft {
+    note: String,
+    until: Option<Instant>,
+}
+
 pub(super) async fn pause(
     State(desk): State<Desk>,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
-    let PauseRequest { note, until } = body::read_or_default(request).await?;
-    let until = until.map(convert::instant);
+    let PauseDraft { note, until } = body::read_or_default(request).await?;
     if note.chars().count() > NOTE_CHARS_MAX {
         let why = format!("a note has at most {NOTE_CHARS_MAX} characters");
         return Err(Refusal::fields([BadField { pointer: "/note".to_owned(), why }]));

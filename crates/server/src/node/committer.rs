@@ -2,7 +2,8 @@
 //!
 //! One store commit is on its way at a time, for all shards. A commit that could not be sent, or for which
 //! there is no room, is tried again until it is done: what is decided waits, and is never lost. A shard
-//! whose head somebody else has moved is not ours any more; the others do not notice.
+//! whose head somebody else has moved is not ours any more; the others do not notice. While the store takes
+//! nothing, those at the desk are told why.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,8 +15,11 @@ use serde_json::value::RawValue;
 use store::chain::ChainError;
 use store::election::{Holding, Share};
 use store::machine::Machine;
-use store::{Key, Write};
-use tokio::sync::mpsc;
+use store::{Key, Refusal, Write};
+use tokio::sync::{mpsc, watch};
+
+use super::pulse::Pulse;
+use crate::desk::Trouble;
 
 /// What is to be written.
 pub(super) type Order = Vec<(ShardId, Batch)>;
@@ -38,6 +42,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(super) struct Committer {
     pub(super) holdings: HashMap<ShardId, Holding>,
     pub(super) machine: Arc<dyn Machine>,
+    pub(super) pulse: Pulse,
+    /// Why the store takes nothing, while it does not.
+    pub(super) trouble: watch::Sender<Option<Trouble>>,
 }
 
 impl Committer {
@@ -48,7 +55,9 @@ impl Committer {
         written: mpsc::UnboundedSender<Written>,
     ) -> HashMap<ShardId, Holding> {
         while let Some(order) = orders.recv().await {
+            self.pulse.begin_order();
             let outcome = self.write(order).await;
+            self.pulse.end_order();
             if written.send(outcome).is_err() {
                 break;
             }
@@ -76,6 +85,7 @@ impl Committer {
                 })
                 .unzip();
             let answers = Holding::commit_all(shares).await;
+            let mut trouble = None;
             for (shard, answer) in order.into_iter().zip(answers) {
                 match answer {
                     Ok(_) => {
@@ -92,16 +102,41 @@ impl Committer {
                         | ChainError::NotSent(_)
                         | ChainError::Corrupt(_)),
                     ) => {
-                        tracing::warn!(%shard, %why, "the store did not take a commit: trying again");
+                        trouble = Some(trouble_of(&why));
                     }
                 }
             }
+            self.tell(trouble);
             if left.is_empty() {
                 outcome.took = self.machine.reading().most_since(begun);
                 return outcome;
             }
             self.machine.sleep(PAUSE).await;
         }
+    }
+
+    /// Shows whether the store takes what it is given, and says so when that changes.
+    fn tell(&self, trouble: Option<Trouble>) {
+        if *self.trouble.borrow() == trouble {
+            return;
+        }
+        if let Some(why) = &trouble {
+            tracing::warn!(%why, "the store did not take a commit: trying again");
+        } else {
+            tracing::warn!("the store takes commits again");
+        }
+        self.trouble.send_replace(trouble);
+    }
+}
+
+fn trouble_of(why: &ChainError) -> Trouble {
+    let sentence = why.to_string();
+    match why {
+        ChainError::Refused(Refusal::Full { .. }) => Trouble::Full(sentence),
+        ChainError::Refused(_)
+        | ChainError::NotSent(_)
+        | ChainError::Corrupt(_)
+        | ChainError::Moved => Trouble::Closed(sentence),
     }
 }
 

@@ -4,6 +4,9 @@
 //! all of it. How far it came when that clock, or a cancellation, ends it decides whether it was surely not
 //! sent or is lost; the [`Stage`] remembers this outside of the attempt.
 //!
+//! If that clock rings far too late, this process was stopped or starved. Then an answer that waits to be read
+//! still counts, and that there is none says nothing about the host.
+//!
 //! A rested connection may turn out to have been closed by the receiver. If nothing was written to it, the attempt
 //! goes on with a new one and nobody hears of it.
 //!
@@ -16,7 +19,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use bytes::{Bytes, BytesMut};
 use engine::instant::Instant;
 use engine::limits::RESPONSE_BYTES_MAX;
-use engine::outcome::{Lost, NotSent, Outcome, retry_after};
+use engine::outcome::{Lost, NotSent, Outcome, Sign, retry_after};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
@@ -25,7 +28,7 @@ use store::machine::Machine;
 use super::connection::{Connection, SendError};
 use super::dial::{DialError, Dialer};
 use super::name::Name;
-use super::place::{Clock, Job, Tools};
+use super::place::{Clock, Job, Over, Tools};
 use super::request::request;
 use super::{Call, Response};
 
@@ -63,7 +66,7 @@ impl Stage {
     }
 
     /// Why there was no connection in time.
-    pub(super) fn unconnected(&self) -> DialError {
+    fn unconnected(&self) -> DialError {
         let (why, sentence) = match self.step() {
             Step::LookingUp => (NotSent::Name, "looking up the receiver's name took too long"),
             Step::Connecting | Step::Left => {
@@ -88,6 +91,8 @@ impl Stage {
 /// How an attempt ended.
 pub(super) struct Ended {
     pub(super) outcome: Outcome,
+    /// What it says about the host.
+    pub(super) sign: Sign,
     pub(super) response: Option<Response>,
     pub(super) error: Option<String>,
     /// The connection, if it can be used once more.
@@ -96,7 +101,23 @@ pub(super) struct Ended {
 
 impl Ended {
     pub(super) fn without_answer(outcome: Outcome, sentence: String) -> Self {
-        Self { outcome, response: None, error: Some(sentence), connection: None }
+        let sign = outcome.sign();
+        Self { outcome, sign, response: None, error: Some(sentence), connection: None }
+    }
+
+    /// What is to be said when the time is over.
+    pub(super) fn out_of_time(stage: &Stage, over: Over) -> Self {
+        let ended: Self = match stage.step() {
+            Step::LookingUp | Step::Connecting | Step::Greeting => stage.unconnected().into(),
+            Step::Left => Self::without_answer(
+                Outcome::Lost { why: Lost::TimedOut },
+                "the receiver did not answer in time".to_owned(),
+            ),
+        };
+        match over {
+            Over::OnTime => ended,
+            Over::InLeap => Self { sign: Sign::None, ..ended },
+        }
     }
 }
 
@@ -116,7 +137,7 @@ pub(super) async fn attempt(job: Job, stage: &Stage, dialer: &Dialer, tools: &mu
     let answered = tokio::select! {
         biased;
         answered = converse(&call, rested, &name, dialer, stage, headers) => answered,
-        () = clock.over() => return out_of_time(stage),
+        over = clock.over() => return Ended::out_of_time(stage, over),
     };
     match answered {
         Ok((answer, connection)) => {
@@ -178,16 +199,6 @@ fn unanswered(why: SendError) -> Ended {
     Ended::without_answer(outcome, sentence)
 }
 
-fn out_of_time(stage: &Stage) -> Ended {
-    match stage.step() {
-        Step::LookingUp | Step::Connecting | Step::Greeting => stage.unconnected().into(),
-        Step::Left => Ended::without_answer(
-            Outcome::Lost { why: Lost::TimedOut },
-            "the receiver did not answer in time".to_owned(),
-        ),
-    }
-}
-
 /// Reads the answer to its end, its limit, or that of the time.
 async fn take_down(
     answer: Answer,
@@ -206,7 +217,7 @@ async fn take_down(
     let whole = tokio::select! {
         biased;
         whole = read(&mut body, &mut kept) => whole,
-        () = clock.over() => false,
+        _ = clock.over() => false,
     };
     let response = Response {
         status: head.status.as_u16(),
@@ -217,7 +228,8 @@ async fn take_down(
     Tools::keep(headers, head.headers);
     // What is left of a body that was cut would stand before the next answer.
     let connection = whole.then_some(connection);
-    Ended { outcome, response: Some(response), error: None, connection }
+    let sign = outcome.sign();
+    Ended { outcome, sign, response: Some(response), error: None, connection }
 }
 
 /// Whether this was all of it.

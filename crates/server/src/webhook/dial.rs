@@ -20,10 +20,11 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use super::attempt::{Stage, Step};
+use super::attempt::{Ended, Stage, Step};
 use super::connection::{Connection, Drivers, Protocol};
 use super::guard::Guard;
 use super::name::{Name, Resolver};
+use super::place::Clock;
 use super::{Config, Permit, tls};
 
 /// How long an address may keep the next one waiting.
@@ -73,11 +74,13 @@ impl Dialer {
         form: &Form,
         name: &Name,
         stage: &Stage,
-    ) -> Result<Connection, DialError> {
+    ) -> Result<Connection, Ended> {
+        let mut clock = Clock::new(Arc::clone(&self.machine));
+        clock.start(self.connect_timeout);
         tokio::select! {
             biased;
-            made = self.make(form, name, stage) => made,
-            () = self.machine.sleep(self.connect_timeout) => Err(stage.unconnected()),
+            made = self.make(form, name, stage) => made.map_err(Ended::from),
+            over = clock.over() => Err(Ended::out_of_time(stage, over)),
         }
     }
 

@@ -51,31 +51,56 @@ impl Tools {
     }
 }
 
+/// By how much a clock may ring late before that says something about this process and not about the receiver:
+/// it was stopped, or starved.
+const LEAP_MIN: Duration = Duration::from_millis(500);
+
+/// How long an attempt goes on after a leap: for an answer that came meanwhile and waits to be read.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// How the time of an attempt came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Over {
+    /// When it should.
+    OnTime,
+    /// While this process did not run: nobody knows whether the receiver was late.
+    InLeap,
+}
+
 /// A clock that is started for each attempt.
 ///
 /// Most attempts end long before their time is up. So the alarm of an earlier one stays set, and is set anew
 /// only when it rings, or would ring too late.
+///
+/// After this process was stopped, the time of an attempt is over and its answer perhaps there, unread. Then
+/// the attempt gets a moment more, once.
 pub(super) struct Clock {
     machine: Arc<dyn Machine>,
     over_at: Duration,
+    over: Over,
     alarm: Option<(Duration, Pending<'static, ()>)>,
 }
 
 impl Clock {
-    fn new(machine: Arc<dyn Machine>) -> Self {
-        Self { machine, over_at: Duration::ZERO, alarm: None }
+    pub(super) fn new(machine: Arc<dyn Machine>) -> Self {
+        Self { machine, over_at: Duration::ZERO, over: Over::OnTime, alarm: None }
     }
 
     pub(super) fn start(&mut self, length: Duration) {
         self.over_at = self.machine.reading().raw + length;
+        self.over = Over::OnTime;
     }
 
     /// Waits until the time is over.
-    pub(super) async fn over(&mut self) {
+    pub(super) async fn over(&mut self) -> Over {
         loop {
             let now = self.machine.reading().raw;
+            if self.over == Over::OnTime && now.saturating_sub(self.over_at) > LEAP_MIN {
+                self.over = Over::InLeap;
+                self.over_at = now + GRACE;
+            }
             if self.over_at <= now {
-                return;
+                return self.over;
             }
             match &mut self.alarm {
                 Some((rings_at, alarm)) if now < *rings_at && *rings_at <= self.over_at => {
@@ -269,13 +294,13 @@ mod tests {
     #[derive(Default)]
     struct Sleepy {
         passes: Arc<AtomicBool>,
-        second: Arc<AtomicU64>,
+        ms: Arc<AtomicU64>,
         alarms: AtomicUsize,
     }
 
     impl Machine for Sleepy {
         fn reading(&self) -> Reading {
-            let now = Duration::from_secs(self.second.load(Ordering::Relaxed));
+            let now = Duration::from_millis(self.ms.load(Ordering::Relaxed));
             Reading { boot: now, raw: now }
         }
 
@@ -289,13 +314,13 @@ mod tests {
 
         fn sleep(&self, length: Duration) -> Pending<'static, ()> {
             self.alarms.fetch_add(1, Ordering::Relaxed);
-            let (second, passes) = (Arc::clone(&self.second), Arc::clone(&self.passes));
-            let until = second.load(Ordering::Relaxed) + length.as_secs();
+            let (ms, passes) = (Arc::clone(&self.ms), Arc::clone(&self.passes));
+            let until = ms.load(Ordering::Relaxed) + u64::try_from(length.as_millis()).unwrap();
             Box::pin(std::future::poll_fn(move |_| {
                 if !passes.load(Ordering::Relaxed) {
                     return Poll::Pending;
                 }
-                second.fetch_max(until, Ordering::Relaxed);
+                ms.fetch_max(until, Ordering::Relaxed);
                 Poll::Ready(())
             }))
         }
@@ -306,7 +331,7 @@ mod tests {
         clock.start(Duration::from_secs(seconds));
         tokio::select! {
             biased;
-            () = clock.over() => panic!("it is over at once"),
+            _ = clock.over() => panic!("it is over at once"),
             () = std::future::ready(()) => (),
         }
     }
@@ -316,9 +341,9 @@ mod tests {
         let machine = Arc::new(Sleepy::default());
         let mut clock = Clock::new(Arc::clone(&machine) as Arc<dyn Machine>);
         let is =
-            || (machine.second.load(Ordering::Relaxed), machine.alarms.load(Ordering::Relaxed));
+            || (machine.ms.load(Ordering::Relaxed) / 1_000, machine.alarms.load(Ordering::Relaxed));
         start(&mut clock, 10).await;
-        machine.second.store(3, Ordering::Relaxed);
+        machine.ms.store(3_000, Ordering::Relaxed);
         start(&mut clock, 10).await;
         assert_eq!(is(), (3, 1), "that of the first will do for now");
         machine.passes.store(true, Ordering::Relaxed);
@@ -331,5 +356,25 @@ mod tests {
         machine.passes.store(true, Ordering::Relaxed);
         clock.over().await;
         assert_eq!(is(), (14, 4));
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_leapt_gives_a_moment_more_and_says_so() {
+        let machine = Arc::new(Sleepy::default());
+        let mut clock = Clock::new(Arc::clone(&machine) as Arc<dyn Machine>);
+        start(&mut clock, 10).await;
+        machine.ms.store(70_000, Ordering::Relaxed);
+        tokio::select! {
+            biased;
+            _ = clock.over() => panic!("it gives no moment"),
+            () = std::future::ready(()) => (),
+        }
+        machine.passes.store(true, Ordering::Relaxed);
+        assert_eq!(clock.over().await, Over::InLeap);
+        assert_eq!(machine.alarms.load(Ordering::Relaxed), 2, "one moment, and no more");
+        machine.passes.store(false, Ordering::Relaxed);
+        start(&mut clock, 10).await;
+        machine.passes.store(true, Ordering::Relaxed);
+        assert_eq!(clock.over().await, Over::OnTime, "the next one begins anew");
     }
 }

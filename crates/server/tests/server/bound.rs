@@ -189,3 +189,22 @@ async fn a_host_that_never_answers_is_left_alone_and_its_queue_is_told() {
     assert!(lost < 2 * HOST_WINDOW_MIN, "{lost}");
     assert_eq!(lost + resting, 100);
 }
+
+#[tokio::test]
+async fn time_that_passed_while_this_process_did_not_run_is_not_held_against_a_host() {
+    let silent = Receiver::start(Manner::Silent).await;
+    let mut desk = Desk::local();
+    let failures = usize::try_from(BREAKER_FAILURES_MAX).unwrap();
+    for _ in 0..failures {
+        desk.send(hasty(&silent.url("/"), 3_000));
+    }
+    for _ in 0..failures {
+        silent.next().await;
+    }
+    desk.machine.forward(Duration::from_secs(60));
+    for _ in 0..failures {
+        assert_eq!(desk.next().await.outcome, Outcome::Lost { why: Lost::TimedOut });
+    }
+    let finished = desk.call(hasty(&silent.url("/"), 200)).await;
+    assert_eq!(finished.outcome, Outcome::Lost { why: Lost::TimedOut }, "it is not left alone");
+}

@@ -23,7 +23,7 @@ use engine::trigger::Definition;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
-use server::desk::{Call, CallError, Desk, Face, Facts, Firing};
+use server::desk::{Call, CallError, Desk, Face, Facts, Firing, Trouble};
 use store::claim::{Head, State};
 use store::machine::Machine;
 use store::memory::Memory;
@@ -69,6 +69,7 @@ pub(super) struct Bench {
     pub(super) store: Store,
     pub(super) address: SocketAddr,
     pub(super) face: Arc<watch::Sender<Face>>,
+    pub(super) trouble: watch::Sender<Option<Trouble>>,
     clock: Arc<Clock>,
     /// What the next command is answered with, instead of being done.
     pub(super) refuse: Arc<Mutex<Option<CallError>>>,
@@ -91,7 +92,8 @@ impl Bench {
             cluster: CLUSTER,
             metrics: Box::new(|| "watchbell_up 1\n".to_owned()),
         };
-        let desk = Desk::new(facts, calls, shown);
+        let (trouble, told) = watch::channel(None);
+        let desk = Desk::new(facts, calls, shown, told);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -112,7 +114,7 @@ impl Bench {
         });
         let client = Client::new(&format!("http://{address}")).unwrap();
         let (numbers, stop) = (Arc::default(), Some(stop));
-        Self { client, store, address, face, clock, refuse, numbers, stop, tasks }
+        Self { client, store, address, face, trouble, clock, refuse, numbers, stop, tasks }
     }
 
     /// Lets time pass.

@@ -1,11 +1,15 @@
 //! What holds for every request, and what is said about bad ones.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use client::problem::FieldProblem;
 use engine::limits::REQUEST_BYTES_MAX;
 use serde_json::json;
-use server::desk::CallError;
+use server::desk::{CallError, Trouble};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{advance, pause, resume, timeout};
 
 use super::bench::Bench;
 
@@ -54,6 +58,17 @@ async fn what_no_trigger_can_be_is_refused_with_its_pointer() {
         ),
         (r#"{"schedule": {"cron": 5}}"#, "/schedule/cron", "a text or a list of texts"),
         (r#"{"webhook": {"headers": {"a/b~c": 1}}}"#, "/webhook/headers/a~1b~0c", "string"),
+        (
+            r#"{"webhook": {"headers": {"a": "1", "a": "2"}}}"#,
+            "/webhook/headers/a",
+            "is there twice",
+        ),
+        (
+            r#"{"webhook": {"headers": {"a": "1", "A": "2"}}}"#,
+            "/webhook/headers/A",
+            "is there twice",
+        ),
+        (r#"{"webhook": {"headers": [["a", "1"]]}}"#, "/webhook/headers", "an object"),
         ("[]", "", "a JSON object"),
         ("\"x\"", "", "a JSON object"),
         (r#"{"schedule": ["* * * * *"]}"#, "/schedule", "an object"),
@@ -198,8 +213,89 @@ async fn while_nobody_owns_a_shard_the_answer_says_when_to_come_back() {
 }
 
 #[tokio::test]
+async fn while_the_store_takes_nothing_the_answer_says_so_and_whether_anything_was_done() {
+    let bench = Bench::new().await;
+    bench.minutely("hello").await;
+    let pause = "/v1/triggers/hello/pause";
+    bench.trouble.send_replace(Some(Trouble::Full("there is no room left".to_owned())));
+    let problem = bench.json("POST", pause, "").await.problem(507);
+    assert!(problem.detail.contains("nothing was done"), "{}", problem.detail);
+    assert!(problem.detail.contains("there is no room left"), "{}", problem.detail);
+    bench.trouble.send_replace(Some(Trouble::Closed("it is away".to_owned())));
+    let problem = bench.json("POST", pause, "").await.problem(503);
+    assert!(problem.detail.contains("nothing was done"), "{}", problem.detail);
+    assert!(bench.client.trigger("hello").await.is_ok(), "reads go on from the store");
+
+    bench.trouble.send_replace(None);
+    *bench.refuse.lock().unwrap() =
+        Some(CallError::Unwritten(Trouble::Full("there is no room left".to_owned())));
+    let answer = bench.json("POST", pause, "").await;
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    assert!(answer.problem(503).detail.contains("look later whether it is"));
+    assert_eq!(bench.json("POST", pause, "").await.status(), 200);
+}
+
+#[tokio::test]
 async fn a_server_that_stops_lets_go_of_idle_connections() {
     let bench = Bench::new().await;
     bench.client.scheduler().await.unwrap();
     bench.stop().await;
+}
+
+#[tokio::test]
+async fn an_instant_that_is_none_is_told_with_its_field_and_what_is_right() {
+    let bench = Bench::new().await;
+    bench.minutely("hello").await;
+    for until in ["10000-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "+12000-01-01T00:00:00Z", "soon"]
+    {
+        let body = json!({ "until": until }).to_string();
+        let problem = bench.json("POST", "/v1/triggers/hello/pause", &body).await.problem(422);
+        assert_eq!(pointers(&problem.errors), ["/until"], "{}", problem.detail);
+        let said = format!("{until:?} is no instant: write it like 2027-");
+        assert!(problem.errors[0].detail.starts_with(&said), "{}", problem.detail);
+    }
+    let last = r#"{"until": "9999-12-30T22:00:00Z"}"#;
+    assert_eq!(bench.json("POST", "/v1/triggers/hello/pause", last).await.status(), 200);
+}
+
+/// Lets so much time pass, and expects that the server has let go of this connection by then.
+async fn check_let_go(mut stream: TcpStream, after: Duration) {
+    pause();
+    advance(after).await;
+    resume();
+    let mut rest = Vec::new();
+    let end = timeout(Duration::from_secs(8), stream.read_to_end(&mut rest)).await;
+    match end.expect("it is closed soon") {
+        Ok(_) => {}
+        Err(why) => assert_eq!(why.kind(), ErrorKind::ConnectionReset),
+    }
+}
+
+#[tokio::test]
+async fn half_a_head_does_not_keep_a_place() {
+    let bench = Bench::new().await;
+    let mut stream = TcpStream::connect(bench.address).await.unwrap();
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: local").await.unwrap();
+    // Connections are served in order, so this one is.
+    bench.client.scheduler().await.unwrap();
+    check_let_go(stream, Duration::from_secs(11)).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_rests_does_not_keep_a_place() {
+    let bench = Bench::new().await;
+    let mut stream = TcpStream::connect(bench.address).await.unwrap();
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    stream.read_exact(&mut [0; 12]).await.unwrap();
+    check_let_go(stream, Duration::from_secs(11)).await;
+}
+
+#[tokio::test]
+async fn whoever_asks_on_and_on_and_reads_nothing_does_not_keep_a_place() {
+    let bench = Bench::new().await;
+    let mut stream = TcpStream::connect(bench.address).await.unwrap();
+    let asked = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(1_000);
+    // Until nothing moves any more.
+    while timeout(Duration::from_secs(1), stream.write_all(&asked)).await.is_ok() {}
+    check_let_go(stream, Duration::from_secs(31)).await;
 }

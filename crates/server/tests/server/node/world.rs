@@ -1,15 +1,16 @@
 //! A node under test: its clocks can be set, and it can be killed.
 
 use std::future::pending;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use client::account::Account;
 use client::spec::{CatchUp, TriggerSpec};
 use client::{Client, Timestamp};
 use engine::lease::Reading;
-use server::node::{Config, Node, Pace};
+use server::node::{Config, End, Node, Pace};
 use store::machine::{Machine, System};
 use store::memory::Memory;
 use store::{
@@ -32,12 +33,17 @@ pub(super) const HOUR_MS: i64 = 60 * MINUTE_MS;
 pub(super) struct Clocks {
     wall_ms: AtomicI64,
     slept_ms: AtomicI64,
+    broken: Mutex<Option<&'static str>>,
 }
 
 impl Clocks {
     /// The wall clock shows this now.
     pub(super) fn at(wall: &str) -> Arc<Self> {
-        let clocks = Self { wall_ms: AtomicI64::new(0), slept_ms: AtomicI64::new(0) };
+        let clocks = Self {
+            wall_ms: AtomicI64::new(0),
+            slept_ms: AtomicI64::new(0),
+            broken: Mutex::new(None),
+        };
         let wall: Timestamp = wall.parse().unwrap();
         let ours = i64::try_from(System.wall_us() / 1_000).unwrap();
         clocks.wall_ms.store(wall.as_millisecond() - ours, Ordering::SeqCst);
@@ -53,10 +59,24 @@ impl Clocks {
     pub(super) fn sleep_for(&self, ms: i64) {
         self.slept_ms.fetch_add(ms, Ordering::SeqCst);
     }
+
+    /// Threads whose name begins so panic when they look at a clock from now on.
+    pub(super) fn break_threads(&self, name: &'static str) {
+        *self.broken.lock().unwrap() = Some(name);
+    }
+
+    fn check_thread(&self) {
+        let broken = *self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        let thread = thread::current();
+        if let (Some(broken), Some(name)) = (broken, thread.name()) {
+            assert!(!name.starts_with(broken), "{name} is broken on purpose");
+        }
+    }
 }
 
 impl Machine for Clocks {
     fn reading(&self) -> Reading {
+        self.check_thread();
         let Reading { boot, raw } = System.reading();
         let slept = self.slept_ms.load(Ordering::SeqCst).unsigned_abs();
         Reading { boot: boot + Duration::from_millis(slept), raw }
@@ -80,6 +100,8 @@ impl Machine for Clocks {
 struct Opened {
     memory: Arc<Memory>,
     is_cut: AtomicBool,
+    /// Whoever writes to a shard panics.
+    is_broken: AtomicBool,
 }
 
 impl Opened {
@@ -100,6 +122,9 @@ impl Adapter for Opened {
         if self.is_cut() {
             return Box::pin(pending());
         }
+        let is_of_shard =
+            commit.then.iter().any(|write| write.key().as_str().starts_with("shard/"));
+        assert!(!is_of_shard || !self.is_broken.load(Ordering::SeqCst), "broken on purpose");
         self.memory.commit(commit)
     }
 
@@ -152,8 +177,11 @@ impl World {
     /// Starts a node, whose wall clock shows this.
     pub(super) async fn start(&self, wall: &str) -> Running {
         let clocks = Clocks::at(wall);
-        let is_cut = AtomicBool::new(false);
-        let opened = Arc::new(Opened { memory: Arc::clone(&self.memory), is_cut });
+        let opened = Arc::new(Opened {
+            memory: Arc::clone(&self.memory),
+            is_cut: AtomicBool::new(false),
+            is_broken: AtomicBool::new(false),
+        });
         let store = Store::shared(Arc::clone(&opened) as Arc<dyn Adapter>);
         let config = Config {
             id: "test".to_owned(),
@@ -203,6 +231,22 @@ impl Running {
         self.clocks.sleep_for(HOUR_MS);
         self.serving.abort_all();
         drop(self.node);
+    }
+
+    /// From here on, whoever writes to a shard panics.
+    pub(super) fn break_store(&self) {
+        self.opened.is_broken.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits for its end.
+    pub(super) async fn ended(&self) -> End {
+        let ended = tokio::time::timeout(PATIENCE, self.node.ended()).await;
+        ended.expect("the node ends")
+    }
+
+    /// Stops it in order.
+    pub(super) async fn stop(self) {
+        self.node.stop().await;
     }
 
     /// The account of a trigger from an instant on, once every slot in it has come to an end.
