@@ -52,6 +52,9 @@ struct Quiet {
     to: Option<Instant>,
     /// and are of this generation or an older one.
     generation: u32,
+    /// It is a pause that may still last: that somebody asked to end it says nothing, since a crash may have
+    /// made that undone.
+    is_pausing: bool,
 }
 
 /// What people were told about a trigger.
@@ -204,21 +207,30 @@ impl Witness {
     pub fn resuming(&mut self, trigger: Unique, ticket: u64, wall: Instant, generation: u32) {
         self.resumed.entry(trigger).or_default().push((ticket, wall, generation));
         self.words.entry(trigger).or_default().is_paused = false;
-        for quiet in self.quiet.get_mut(&trigger).into_iter().flatten() {
-            if quiet.generation == u32::MAX {
-                quiet.to = Some(quiet.to.map_or(wall, |to| to.min(wall)));
-                quiet.generation = generation;
-            }
+        for quiet in self.pausing(trigger) {
+            quiet.to = Some(quiet.to.map_or(wall, |to| to.min(wall)));
+            quiet.generation = quiet.generation.min(generation);
         }
+    }
+
+    /// Somebody was told that a trigger is resumed: its pauses are over.
+    pub fn was_resumed(&mut self, trigger: Unique) {
+        for quiet in self.pausing(trigger) {
+            quiet.is_pausing = false;
+        }
+    }
+
+    fn pausing(&mut self, trigger: Unique) -> impl Iterator<Item = &mut Quiet> {
+        let quiet = self.quiet.get_mut(&trigger).into_iter().flatten();
+        quiet.filter(|quiet| quiet.is_pausing)
     }
 
     /// Somebody asks for another schedule of a trigger that is not paused: pauses that are over were about
     /// schedules up to this one, whatever the clocks said.
     pub fn changing(&mut self, trigger: Unique, generation: u32) {
-        for quiet in self.quiet.get_mut(&trigger).into_iter().flatten() {
-            if quiet.generation == u32::MAX {
-                quiet.generation = generation;
-            }
+        for quiet in self.pausing(trigger) {
+            quiet.generation = quiet.generation.min(generation);
+            quiet.is_pausing = false;
         }
     }
 
@@ -242,10 +254,14 @@ impl Witness {
 
     /// Somebody was told that the schedule of a trigger has changed.
     pub fn was_changed(&mut self, trigger: Unique, generation: u32, from: Instant) {
-        self.quiet.entry(trigger).or_default().push(Quiet { from, to: None, generation });
+        self.keep_quiet(trigger, Quiet { from, to: None, generation, is_pausing: false });
     }
 
-    /// Somebody was told that a trigger is paused.
+    fn keep_quiet(&mut self, trigger: Unique, quiet: Quiet) {
+        self.quiet.entry(trigger).or_default().push(quiet);
+    }
+
+    /// Somebody was told that a trigger is paused. It was not before, so earlier pauses are over.
     pub fn was_paused(
         &mut self,
         trigger: Unique,
@@ -257,14 +273,15 @@ impl Witness {
         let resumed = resumed.find(|(later, ..)| *later > ticket);
         let to = [until, resumed.map(|(_, wall, _)| *wall)].into_iter().flatten().min();
         let generation = resumed.map_or(u32::MAX, |(.., generation)| *generation);
-        self.quiet.entry(trigger).or_default().push(Quiet { from, to, generation });
+        self.was_resumed(trigger);
+        self.keep_quiet(trigger, Quiet { from, to, generation, is_pausing: true });
         self.words.entry(trigger).or_default().is_paused = to.is_none();
     }
 
     /// Somebody was told that a trigger never fires again.
     pub fn was_cancelled(&mut self, trigger: Unique, from: Instant) {
         let generation = u32::MAX - 1;
-        self.quiet.entry(trigger).or_default().push(Quiet { from, to: None, generation });
+        self.keep_quiet(trigger, Quiet { from, to: None, generation, is_pausing: false });
         let word = self.words.entry(trigger).or_default();
         (word.is_cancelled, word.is_paused) = (true, false);
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use engine::id::{ShardId, Unique};
 use engine::instant::Instant;
 use engine::outcome::Outcome;
-use engine::past::{Attempt, Line, Reason, Segment};
+use engine::past::{Attempt, End, Line, Reason, Segment};
 use engine::record::decode;
 use engine::shard::command::{Command, Done};
 use engine::shard::record::{self, FORMAT, HeadRecord, MovedRecord, RunRecord};
@@ -181,6 +181,15 @@ impl Bench {
     /// What moved of a trigger.
     pub(super) fn moved(&self, trigger: Unique) -> MovedRecord {
         decode(&self.entries[&record::moved_key(SHARD, trigger)], FORMAT).unwrap()
+    }
+
+    /// How runs ended.
+    pub(super) fn ends(&self) -> Vec<End> {
+        let ends = self.past.iter().filter_map(|line| match line {
+            Line::Run(run) => Some(run.end),
+            Line::Skip(_) => None,
+        });
+        ends.collect()
     }
 
     /// What was skipped: from when to when, after the beginning, and why.
