@@ -119,6 +119,24 @@ fn what_was_due_and_has_not_left_ends_with_a_cancellation() {
 }
 
 #[test]
+fn what_could_overlap_is_waited_for_by_all_that_follow_once_that_has_changed() {
+    let mut bench = Bench::new();
+    let schedule = r#"{"cron": "*/10 * * * * *"}"#;
+    let trigger = bench.create(draft(schedule, r#"{"delivery": "at_most_once"}"#));
+    bench.go(10_000);
+    assert_eq!(bench.left.len(), 1, "it is under way, for up to 15 s");
+    bench.take_over(18_000);
+    bench.go(18_100);
+    assert_eq!(bench.ends(), [End::Unknown], "nobody waits for it");
+    bench.take_over(18_200);
+    bench.replace(trigger, draft(schedule, r#"{"overlap": "skip"}"#));
+    bench.go(24_000);
+    assert!(bench.left.is_empty(), "{:?}", bench.left);
+    bench.go(33_300);
+    assert_eq!(bench.left.len(), 1, "it leaves when the timeout is over");
+}
+
+#[test]
 fn a_run_in_doubt_is_not_sent_again_after_a_cancellation() {
     let mut bench = Bench::new();
     let policy = r#"{"overlap": "skip"}"#;

@@ -26,10 +26,6 @@ struct Trip {
     has_reached: bool,
     /// Whether the receiver took it.
     is_taken: bool,
-    /// Whether it may be beside others.
-    may_overlap: bool,
-    /// Whose it was: the so-manieth owner's.
-    owner: u64,
 }
 
 /// What a receiver makes of an attempt.
@@ -103,8 +99,7 @@ impl Witness {
         ledger: &Ledger,
         wall: Instant,
         at: u64,
-        owner: u64,
-    ) -> Result<(Run, Overlap), Broken> {
+    ) -> Result<Run, Broken> {
         self.departures += 1;
         let Some(found) = find(departure, ledger) else {
             return Err((Promise::WrittenFirst, format!("{departure:?} is not in the store")));
@@ -133,18 +128,17 @@ impl Witness {
             return wrong(Promise::QuietIsQuiet, &format!("at {wall}"));
         }
         if found.policy.overlap != Overlap::Allow
-            && let Some(other) = self.under_way(departure.run.trigger, at, owner)
+            && let Some(other) = self.under_way(departure.run.trigger, at)
         {
             return wrong(Promise::NoOverlap, &format!("beside {other:?}"));
         }
-        Ok((run, found.policy.overlap))
+        Ok(run)
     }
 
     /// What will become of an attempt that has just left.
-    pub fn meets(&mut self, run: Run, attempt: u32, overlap: Overlap, owner: u64, fate: Fate) {
+    pub fn meets(&mut self, run: Run, attempt: u32, fate: Fate) {
         let Fate { ends, has_reached, is_taken } = fate;
-        let may_overlap = overlap == Overlap::Allow;
-        let trip = Trip { attempt, ends, has_reached, is_taken, may_overlap, owner };
+        let trip = Trip { attempt, ends, has_reached, is_taken };
         self.trips.entry(run).or_default().push(trip);
         self.last.entry(trigger_of(run)).or_default().insert(run);
     }
@@ -156,18 +150,12 @@ impl Witness {
         }
     }
 
-    /// A run of this trigger that is at its receiver. One that was allowed to be beside others when it left
-    /// is known to this owner if it, or its predecessor, let it go: a trigger that was changed since is held
-    /// back for that long, but not through a second take-over.
-    fn under_way(&mut self, trigger: Unique, at: u64, owner: u64) -> Option<Run> {
+    /// A run of this trigger that is at its receiver.
+    fn under_way(&mut self, trigger: Unique, at: u64) -> Option<Run> {
         let last = self.last.get_mut(&trigger)?;
         let trips = &self.trips;
         last.retain(|run| trips[run].iter().any(|trip| trip.has_reached && trip.ends > at));
-        let counts = |trip: &Trip| {
-            let is_known = !trip.may_overlap || trip.owner + 1 >= owner;
-            trip.has_reached && trip.ends > at && is_known
-        };
-        last.iter().find(|run| trips[run].iter().any(counts)).copied()
+        last.first().copied()
     }
 
     fn is_quiet(&self, run: Run, leaves: Instant) -> bool {

@@ -8,7 +8,7 @@ use engine::outcome::Outcome;
 use engine::past::{Attempt, End, Line, Reason, Segment};
 use engine::record::decode;
 use engine::shard::command::{Command, Done};
-use engine::shard::record::{self, FORMAT, HeadRecord, MovedRecord, RunRecord};
+use engine::shard::record::{self, FORMAT, HeadRecord, MovedRecord, RunRecord, TriggerRecord};
 use engine::shard::{Departure, Loading, Now, Put, Report, Room, Shard, Ticket};
 use engine::trigger::Draft;
 
@@ -157,6 +157,17 @@ impl Bench {
             Some(Done::Created(id)) => id.unique,
             other => panic!("{other:?}"),
         }
+    }
+
+    pub(super) fn replace(&mut self, trigger: Unique, mut draft: Draft) {
+        let stored: TriggerRecord =
+            decode(&self.entries[&record::trigger_key(SHARD, trigger)], FORMAT).unwrap();
+        draft.name = serde_json::from_str::<Draft>(stored.draft.get()).unwrap().name;
+        let definition = Box::new(draft.build(self.now().wall).unwrap());
+        let draft = serde_json::value::to_raw_value(&draft).unwrap();
+        let author = String::new();
+        let command = Command::Replace { trigger, definition, draft, author, revision: None };
+        assert!(matches!(self.ask(command), Some(Done::Replaced { .. })));
     }
 
     pub(super) fn pause(&mut self, trigger: Unique) {
