@@ -72,6 +72,8 @@ pub enum Mutant {
     JitterNotCut,
     /// A successor recomputes what was launched instead of reading it.
     RecomputeInsteadOfOpen,
+    /// What was launched ahead is not taken back.
+    NotTakenBack,
     /// What was launched ahead is taken back, and nothing says that it was skipped.
     TakenBackWithoutRecord,
     /// What was launched ahead is taken back, and its run is not given back.
@@ -111,7 +113,7 @@ impl Mutant {
     ];
 
     /// Those of the shard engine.
-    pub const SHARD: [Self; 24] = [
+    pub const SHARD: [Self; 25] = [
         Self::MarkWithoutId,
         Self::NoCursor,
         Self::NowWithoutMark,
@@ -129,6 +131,7 @@ impl Mutant {
         Self::OpenNotWrittenOut,
         Self::JitterNotCut,
         Self::RecomputeInsteadOfOpen,
+        Self::NotTakenBack,
         Self::TakenBackWithoutRecord,
         Self::RemainingKept,
         Self::AtMostOnceResent,
@@ -176,6 +179,7 @@ impl Mutant {
             Self::OpenNotWrittenOut => "open-not-written-out",
             Self::JitterNotCut => "jitter-not-cut",
             Self::RecomputeInsteadOfOpen => "recompute-instead-of-open",
+            Self::NotTakenBack => "not-taken-back",
             Self::TakenBackWithoutRecord => "taken-back-without-record",
             Self::RemainingKept => "remaining-kept",
             Self::AtMostOnceResent => "at-most-once-resent",

@@ -355,14 +355,17 @@ impl Shard {
         self.enact(Unit::of(changes));
     }
 
-    /// Ends what has not left, and what would be tried again.
+    /// Ends what has not left, and what would be tried again: a cancelled trigger has no slot that could be taken
+    /// back later, and one that is gone cannot say any more for how long its runs are held back.
     fn finish_up(&mut self, unique: Unique, now: Now) {
         self.take_back(unique, Reason::Superseded, Instant::LAST, now);
         for run in self.active(unique) {
-            if let RunRef::Record(sequence) = run
-                && self.is_unfinished(run)
-                && self.memory.runs[&sequence].state != RunState::Running
-            {
+            if !self.is_unfinished(run) || self.has_left(run) {
+                continue;
+            }
+            if self.is_doubtful(run) {
+                self.leave_unknown(run, now);
+            } else {
                 self.cancel_run(run, now);
             }
         }
@@ -436,6 +439,9 @@ impl Shard {
 
     /// Takes back what was launched ahead and has not left. Slots after `end` are no slots of its schedule any more.
     fn take_back(&mut self, unique: Unique, reason: Reason, end: Instant, now: Now) {
+        if mutant::active(Mutant::NotTakenBack) {
+            return;
+        }
         for run in self.active(unique) {
             if !self.is_unfinished(run) || self.leaves_of(run) <= now.wall || self.has_left(run) {
                 continue;
@@ -450,15 +456,20 @@ impl Shard {
                 }
             } else if self.is_doubtful(run) {
                 // It may have left under a predecessor whose clock was ahead of ours.
-                let number = self.number_of(run);
-                let timeout = u64::from(self.record_of(run).webhook.form.timeout_ms);
-                self.drop_attempt(run);
-                self.flight.hold(unique, now.steady + timeout);
-                let held = self.held(run).into_iter().collect();
-                self.enact(Unit::of(held).by(now.wall));
-                self.end(run, End::Unknown, number, None, now);
+                self.leave_unknown(run, now);
             }
         }
+    }
+
+    /// Ends a run in doubt, which may still be at work at its receiver.
+    fn leave_unknown(&mut self, run: RunRef, now: Now) {
+        let number = self.number_of(run);
+        let record = self.record_of(run);
+        self.drop_attempt(run);
+        self.flight.hold(record.trigger, now.steady + u64::from(record.webhook.form.timeout_ms));
+        let held = self.held(run).into_iter().collect();
+        self.enact(Unit::of(held).by(now.wall));
+        self.end(run, End::Unknown, number, None, now);
     }
 
     /// Skips a slot that was launched and surely has not left.

@@ -192,9 +192,11 @@ impl Shard {
         if mutant::active(Mutant::NoPatience) {
             timeout = 0;
         }
+        // One that is gone could not say that something of it may be at work.
         let trigger = self.memory.trigger(record.trigger);
-        let overlap_now = trigger.map_or(record.policy.overlap, |trigger| trigger.policy().overlap);
-        let may_overlap = (record.policy.overlap, overlap_now) == (Overlap::Allow, Overlap::Allow);
+        let overlap_now = trigger.map(|trigger| trigger.policy().overlap);
+        let may_overlap =
+            record.policy.overlap == Overlap::Allow && overlap_now == Some(Overlap::Allow);
         // Its trigger may be changed to one that must not overlap before the timeout is over.
         self.flight.hold(record.trigger, now.steady + timeout);
         let patience = if may_overlap { 0 } else { timeout };
@@ -221,14 +223,26 @@ impl Shard {
             match record.policy.delivery {
                 Delivery::AtMostOnce if !mutant::active(Mutant::AtMostOnceResent) => {
                     let number = self.number_of(run);
+                    self.stay_held(run, now);
                     self.end(run, End::Unknown, number, None, now);
                 }
                 Delivery::AtLeastOnce | Delivery::AtMostOnce if self.is_stopping => {}
                 Delivery::AtLeastOnce | Delivery::AtMostOnce => {
+                    self.stay_held(run, now);
                     self.flight.doubts.remove(&run);
                     self.begin_in_doubt(run, now);
                 }
             }
+        }
+    }
+
+    /// A run in doubt that may be beside others is not waited for. What left of it may be at work all the same,
+    /// which every successor has to know: its trigger may be changed to one that must not overlap.
+    fn stay_held(&mut self, run: RunRef, now: Now) {
+        let Some(Change::Moved(unique, moved)) = self.held(run) else { return };
+        let is_known = self.memory.trigger(unique).is_some_and(|known| known.moved() == moved);
+        if !is_known && self.flight.is_held(unique, now) {
+            self.enact(Unit::of(vec![Change::Moved(unique, moved)]).by(now.wall));
         }
     }
 

@@ -90,6 +90,69 @@ fn what_was_replaced_at_a_former_owner_is_waited_for_by_all_that_follow() {
 }
 
 #[test]
+fn what_is_held_back_ends_with_its_trigger() {
+    let mut bench = Bench::new();
+    let policy = r#"{"overlap": "replace"}"#;
+    let trigger = bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, policy));
+    bench.go(10_000);
+    bench.take_over(19_000);
+    bench.go(20_000);
+    assert!(bench.left.is_empty(), "the next one waits until the timeout of the first is over");
+    bench.ask(Command::Delete { trigger, author: String::new() });
+    bench.stop();
+    bench.take_over(20_500);
+    bench.go(40_000);
+    assert!(bench.left.is_empty(), "{:?}", bench.left);
+    assert_eq!(bench.ends(), [End::Cancelled, End::Cancelled]);
+}
+
+#[test]
+fn what_was_due_and_has_not_left_ends_with_a_cancellation() {
+    let mut bench = Bench::new();
+    let trigger = bench.create(draft(r#"{"cron": "*/10 * * * * *", "limit": 1}"#, "{}"));
+    bench.go(9_900);
+    bench.set_clock(30_000);
+    bench.ask(Command::Cancel { trigger, author: String::new() });
+    assert_eq!(bench.ends(), [End::Cancelled]);
+    bench.stop();
+    // For this one, it would not be due yet, and could be taken back.
+    bench.take_over(5_000);
+    bench.ask(Command::Delete { trigger, author: String::new() });
+    assert_eq!(bench.past.len(), 1, "{:?}", bench.past);
+}
+
+#[test]
+fn what_could_overlap_is_waited_for_by_all_that_follow_once_that_has_changed() {
+    let mut bench = Bench::new();
+    let schedule = r#"{"cron": "*/10 * * * * *"}"#;
+    let trigger = bench.create(draft(schedule, r#"{"delivery": "at_most_once"}"#));
+    bench.go(10_000);
+    assert_eq!(bench.left.len(), 1, "it is under way, for up to 15 s");
+    bench.take_over(18_000);
+    bench.go(18_100);
+    assert_eq!(bench.ends(), [End::Unknown], "nobody waits for it");
+    bench.take_over(18_200);
+    bench.replace(trigger, draft(schedule, r#"{"overlap": "skip"}"#));
+    bench.go(24_000);
+    assert!(bench.left.is_empty(), "{:?}", bench.left);
+    bench.go(33_300);
+    assert_eq!(bench.left.len(), 1, "it leaves when the timeout is over");
+}
+
+#[test]
+fn a_run_in_doubt_is_not_sent_again_after_a_cancellation() {
+    let mut bench = Bench::new();
+    let policy = r#"{"overlap": "skip"}"#;
+    let trigger = bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, policy));
+    bench.go(10_000);
+    bench.take_over(11_000);
+    bench.ask(Command::Cancel { trigger, author: String::new() });
+    bench.go(40_000);
+    assert!(bench.left.is_empty(), "{:?}", bench.left);
+    assert_eq!(bench.ends(), [End::Unknown]);
+}
+
+#[test]
 fn a_clock_that_is_set_does_not_shorten_how_long_something_is_held_back() {
     let mut bench = Bench::new();
     bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, r#"{"overlap": "replace"}"#));
@@ -114,12 +177,7 @@ fn runs_that_wait_for_each_other_end_one_after_the_other() {
     bench.wall = 14_500;
     bench.finish(OK);
     bench.go(14_600);
-    let ends = bench.past.iter().filter_map(|line| match line {
-        Line::Run(run) => Some(run.end),
-        Line::Skip(_) => None,
-    });
-    let ends: Vec<End> = ends.collect();
-    assert_eq!(ends, [End::Succeeded, End::Expired, End::Expired, End::Expired]);
+    assert_eq!(bench.ends(), [End::Succeeded, End::Expired, End::Expired, End::Expired]);
 }
 
 #[test]

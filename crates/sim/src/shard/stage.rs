@@ -145,11 +145,6 @@ impl Stage {
         self.trace.is_some()
     }
 
-    /// Owners so far.
-    pub fn owners(&self) -> u64 {
-        self.counts.owners
-    }
-
     /// A command was taken.
     pub fn count_command(&mut self) {
         self.counts.commands += 1;

@@ -26,10 +26,6 @@ struct Trip {
     has_reached: bool,
     /// Whether the receiver took it.
     is_taken: bool,
-    /// Whether it may be beside others.
-    may_overlap: bool,
-    /// Whose it was: the so-manieth owner's.
-    owner: u64,
 }
 
 /// What a receiver makes of an attempt.
@@ -52,6 +48,9 @@ struct Quiet {
     to: Option<Instant>,
     /// and are of this generation or an older one.
     generation: u32,
+    /// It is a pause that may still last: that somebody asked to end it says nothing, since a crash may have
+    /// made that undone.
+    is_pausing: bool,
 }
 
 /// What people were told about a trigger.
@@ -100,8 +99,7 @@ impl Witness {
         ledger: &Ledger,
         wall: Instant,
         at: u64,
-        owner: u64,
-    ) -> Result<(Run, Overlap), Broken> {
+    ) -> Result<Run, Broken> {
         self.departures += 1;
         let Some(found) = find(departure, ledger) else {
             return Err((Promise::WrittenFirst, format!("{departure:?} is not in the store")));
@@ -130,18 +128,17 @@ impl Witness {
             return wrong(Promise::QuietIsQuiet, &format!("at {wall}"));
         }
         if found.policy.overlap != Overlap::Allow
-            && let Some(other) = self.under_way(departure.run.trigger, at, owner)
+            && let Some(other) = self.under_way(departure.run.trigger, at)
         {
             return wrong(Promise::NoOverlap, &format!("beside {other:?}"));
         }
-        Ok((run, found.policy.overlap))
+        Ok(run)
     }
 
     /// What will become of an attempt that has just left.
-    pub fn meets(&mut self, run: Run, attempt: u32, overlap: Overlap, owner: u64, fate: Fate) {
+    pub fn meets(&mut self, run: Run, attempt: u32, fate: Fate) {
         let Fate { ends, has_reached, is_taken } = fate;
-        let may_overlap = overlap == Overlap::Allow;
-        let trip = Trip { attempt, ends, has_reached, is_taken, may_overlap, owner };
+        let trip = Trip { attempt, ends, has_reached, is_taken };
         self.trips.entry(run).or_default().push(trip);
         self.last.entry(trigger_of(run)).or_default().insert(run);
     }
@@ -153,18 +150,12 @@ impl Witness {
         }
     }
 
-    /// A run of this trigger that is at its receiver. One that was allowed to be beside others when it left
-    /// is known to this owner if it, or its predecessor, let it go: a trigger that was changed since is held
-    /// back for that long, but not through a second take-over.
-    fn under_way(&mut self, trigger: Unique, at: u64, owner: u64) -> Option<Run> {
+    /// A run of this trigger that is at its receiver.
+    fn under_way(&mut self, trigger: Unique, at: u64) -> Option<Run> {
         let last = self.last.get_mut(&trigger)?;
         let trips = &self.trips;
         last.retain(|run| trips[run].iter().any(|trip| trip.has_reached && trip.ends > at));
-        let counts = |trip: &Trip| {
-            let is_known = !trip.may_overlap || trip.owner + 1 >= owner;
-            trip.has_reached && trip.ends > at && is_known
-        };
-        last.iter().find(|run| trips[run].iter().any(counts)).copied()
+        last.first().copied()
     }
 
     fn is_quiet(&self, run: Run, leaves: Instant) -> bool {
@@ -204,21 +195,30 @@ impl Witness {
     pub fn resuming(&mut self, trigger: Unique, ticket: u64, wall: Instant, generation: u32) {
         self.resumed.entry(trigger).or_default().push((ticket, wall, generation));
         self.words.entry(trigger).or_default().is_paused = false;
-        for quiet in self.quiet.get_mut(&trigger).into_iter().flatten() {
-            if quiet.generation == u32::MAX {
-                quiet.to = Some(quiet.to.map_or(wall, |to| to.min(wall)));
-                quiet.generation = generation;
-            }
+        for quiet in self.pausing(trigger) {
+            quiet.to = Some(quiet.to.map_or(wall, |to| to.min(wall)));
+            quiet.generation = quiet.generation.min(generation);
         }
+    }
+
+    /// Somebody was told that a trigger is resumed: its pauses are over.
+    pub fn was_resumed(&mut self, trigger: Unique) {
+        for quiet in self.pausing(trigger) {
+            quiet.is_pausing = false;
+        }
+    }
+
+    fn pausing(&mut self, trigger: Unique) -> impl Iterator<Item = &mut Quiet> {
+        let quiet = self.quiet.get_mut(&trigger).into_iter().flatten();
+        quiet.filter(|quiet| quiet.is_pausing)
     }
 
     /// Somebody asks for another schedule of a trigger that is not paused: pauses that are over were about
     /// schedules up to this one, whatever the clocks said.
     pub fn changing(&mut self, trigger: Unique, generation: u32) {
-        for quiet in self.quiet.get_mut(&trigger).into_iter().flatten() {
-            if quiet.generation == u32::MAX {
-                quiet.generation = generation;
-            }
+        for quiet in self.pausing(trigger) {
+            quiet.generation = quiet.generation.min(generation);
+            quiet.is_pausing = false;
         }
     }
 
@@ -242,10 +242,14 @@ impl Witness {
 
     /// Somebody was told that the schedule of a trigger has changed.
     pub fn was_changed(&mut self, trigger: Unique, generation: u32, from: Instant) {
-        self.quiet.entry(trigger).or_default().push(Quiet { from, to: None, generation });
+        self.keep_quiet(trigger, Quiet { from, to: None, generation, is_pausing: false });
     }
 
-    /// Somebody was told that a trigger is paused.
+    fn keep_quiet(&mut self, trigger: Unique, quiet: Quiet) {
+        self.quiet.entry(trigger).or_default().push(quiet);
+    }
+
+    /// Somebody was told that a trigger is paused. It was not before, so earlier pauses are over.
     pub fn was_paused(
         &mut self,
         trigger: Unique,
@@ -257,14 +261,15 @@ impl Witness {
         let resumed = resumed.find(|(later, ..)| *later > ticket);
         let to = [until, resumed.map(|(_, wall, _)| *wall)].into_iter().flatten().min();
         let generation = resumed.map_or(u32::MAX, |(.., generation)| *generation);
-        self.quiet.entry(trigger).or_default().push(Quiet { from, to, generation });
+        self.was_resumed(trigger);
+        self.keep_quiet(trigger, Quiet { from, to, generation, is_pausing: true });
         self.words.entry(trigger).or_default().is_paused = to.is_none();
     }
 
     /// Somebody was told that a trigger never fires again.
     pub fn was_cancelled(&mut self, trigger: Unique, from: Instant) {
         let generation = u32::MAX - 1;
-        self.quiet.entry(trigger).or_default().push(Quiet { from, to: None, generation });
+        self.keep_quiet(trigger, Quiet { from, to: None, generation, is_pausing: false });
         let word = self.words.entry(trigger).or_default();
         (word.is_cancelled, word.is_paused) = (true, false);
     }

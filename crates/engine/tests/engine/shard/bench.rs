@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use engine::id::{ShardId, Unique};
 use engine::instant::Instant;
 use engine::outcome::Outcome;
-use engine::past::{Attempt, Line, Reason, Segment};
+use engine::past::{Attempt, End, Line, Reason, Segment};
 use engine::record::decode;
 use engine::shard::command::{Command, Done};
-use engine::shard::record::{self, FORMAT, HeadRecord, MovedRecord, RunRecord};
+use engine::shard::record::{self, FORMAT, HeadRecord, MovedRecord, RunRecord, TriggerRecord};
 use engine::shard::{Departure, Loading, Now, Put, Report, Room, Shard, Ticket};
 use engine::trigger::Draft;
 
@@ -159,6 +159,17 @@ impl Bench {
         }
     }
 
+    pub(super) fn replace(&mut self, trigger: Unique, mut draft: Draft) {
+        let stored: TriggerRecord =
+            decode(&self.entries[&record::trigger_key(SHARD, trigger)], FORMAT).unwrap();
+        draft.name = serde_json::from_str::<Draft>(stored.draft.get()).unwrap().name;
+        let definition = Box::new(draft.build(self.now().wall).unwrap());
+        let draft = serde_json::value::to_raw_value(&draft).unwrap();
+        let author = String::new();
+        let command = Command::Replace { trigger, definition, draft, author, revision: None };
+        assert!(matches!(self.ask(command), Some(Done::Replaced { .. })));
+    }
+
     pub(super) fn pause(&mut self, trigger: Unique) {
         let (author, note) = (String::new(), String::new());
         let done = self.ask(Command::Pause { trigger, author, note, until: None });
@@ -181,6 +192,15 @@ impl Bench {
     /// What moved of a trigger.
     pub(super) fn moved(&self, trigger: Unique) -> MovedRecord {
         decode(&self.entries[&record::moved_key(SHARD, trigger)], FORMAT).unwrap()
+    }
+
+    /// How runs ended.
+    pub(super) fn ends(&self) -> Vec<End> {
+        let ends = self.past.iter().filter_map(|line| match line {
+            Line::Run(run) => Some(run.end),
+            Line::Skip(_) => None,
+        });
+        ends.collect()
     }
 
     /// What was skipped: from when to when, after the beginning, and why.

@@ -221,8 +221,8 @@ impl Owner {
             (Some(Asked::Run(_)), Done::Started(id)) => {
                 stage.witness.was_started(id, &stage.ledger)?;
             }
-            (Some(Asked::Resume(_)), Done::Resumed)
-            | (Some(Asked::Replace(..)), Done::Unchanged) => {}
+            (Some(Asked::Resume(trigger)), Done::Resumed) => stage.witness.was_resumed(trigger),
+            (Some(Asked::Replace(..)), Done::Unchanged) => {}
             (_, done) => panic!("{done:?} is no answer to what was asked"),
         }
         Ok(())

@@ -39,8 +39,7 @@ impl Owner {
     }
 
     fn let_go(&mut self, departure: &Departure, now: Now, stage: &mut Stage) -> Result<(), Broken> {
-        let (at, number) = (stage.now, stage.owners());
-        let (run, overlap) = stage.witness.left(departure, &stage.ledger, now.wall, at, number)?;
+        let run = stage.witness.left(departure, &stage.ledger, now.wall, stage.now)?;
         let (outcome, length) = answer(departure.form.timeout_ms.into(), stage);
         stage.note(|| format!("left {run} attempt {}: {outcome:?} {length} ms", departure.attempt));
         let ends = stage.now + length;
@@ -49,7 +48,7 @@ impl Owner {
             has_reached: !matches!(outcome, Outcome::NotSent { .. }),
             is_taken: matches!(outcome, Outcome::Answered { status: 200, .. }),
         };
-        stage.witness.meets(run, departure.attempt, overlap, number, fate);
+        stage.witness.meets(run, departure.attempt, fate);
         let trip = UnderWay { run, ends, outcome, left: now.wall, length };
         self.trips.insert(departure.key, trip);
         Ok(())
