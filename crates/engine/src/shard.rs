@@ -272,9 +272,8 @@ impl Shard {
     /// Looks again when a trigger fires next.
     fn arm(&mut self, place: u32) {
         let trigger = self.memory.at(place);
-        let is_done = trigger.is_paused()
-            || trigger.is_cancelled()
-            || self.memory.remaining(trigger) == Some(0);
+        let is_done =
+            trigger.is_paused() || trigger.is_cancelled() || trigger.remaining() == Some(0);
         let next = if is_done { None } else { self.memory.undecided(trigger) };
         self.arm_at(place, next.map(|(_, leaves)| leaves));
     }

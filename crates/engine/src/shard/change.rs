@@ -218,7 +218,7 @@ impl Shard {
         if trigger.is_cancelled() {
             return Err(Rejection::AlreadyCancelled);
         }
-        if self.memory.is_same(trigger, &definition) {
+        if trigger.is(&definition) {
             return Ok(Done::Unchanged);
         }
         let is_same_schedule = *trigger.schedule() == definition.schedule;
@@ -242,7 +242,7 @@ impl Shard {
             since = begins;
             let paused = moved.paused.take().map(|pause| Pause { since, ..pause });
             let (cursor, held_ms) = (Some(since), moved.held_ms);
-            moved = MovedRecord { paused, held_ms, cursor, ..MovedRecord::default() };
+            moved = MovedRecord { cursor, paused, held_ms, ..MovedRecord::default() };
             if moved.paused.is_none() {
                 made_up = self.make_up(unique, &definition, generation, since, &mut moved);
             }
@@ -277,7 +277,7 @@ impl Shard {
         let mut changes = self.account(trigger, since, Reason::Paused, now);
         let mut moved = trigger.moved();
         moved.paused = Some(Pause { since, until, author, note });
-        moved.cursor = Some(self.cursor_at(trigger, since));
+        moved.cursor = Some(cursor_at(trigger, since));
         changes.push(Change::Moved(unique, moved));
         self.enact(Unit::of(changes).by(now.wall));
         self.arm(place);
@@ -301,7 +301,7 @@ impl Shard {
         let mut changes = self.account(trigger, begins, Reason::Paused, now);
         let mut moved = trigger.moved();
         let until = moved.paused.take().and_then(|pause| pause.until);
-        moved.cursor = Some(self.cursor_at(trigger, begins));
+        moved.cursor = Some(cursor_at(trigger, begins));
         moved.failures = 0;
         let (definition, generation) = (trigger.definition(), trigger.generation);
         let made_up = self.make_up(unique, &definition, generation, begins, &mut moved);
@@ -390,51 +390,16 @@ impl Shard {
     fn account(&self, trigger: &Trigger, until: Instant, reason: Reason, now: Now) -> Vec<Change> {
         if mutant::active(Mutant::ChangeWithoutAccount)
             || trigger.is_cancelled()
-            || self.memory.remaining(trigger) == Some(0)
+            || trigger.remaining() == Some(0)
         {
             return Vec::new();
         }
         if trigger.is_paused() {
             let first = trigger.schedule().next(trigger.cursor());
-            return self.skips(trigger, (first, until), Reason::Paused, now);
+            return skips(trigger, (first, until), Reason::Paused, now);
         }
         let first = self.memory.undecided(trigger).map(|(slot, _)| slot);
-        self.skips(trigger, (first, until), reason, now)
-    }
-
-    /// A trigger's cursor once everything up to a moment is accounted for. After the last run nothing is, and
-    /// its cursor stays there: the run may be taken back yet.
-    fn cursor_at(&self, trigger: &Trigger, moment: Instant) -> Instant {
-        let is_used_up = self.memory.remaining(trigger) == Some(0);
-        if is_used_up { trigger.cursor() } else { moment }
-    }
-
-    /// Skips all slots from the first one on, up to `until`.
-    fn skips(
-        &self,
-        trigger: &Trigger,
-        (first, until): (Option<Instant>, Instant),
-        reason: Reason,
-        now: Now,
-    ) -> Vec<Change> {
-        let schedule = trigger.schedule();
-        let mut lines = Vec::new();
-        let mut next = first.filter(|slot| *slot <= until);
-        while let Some(from) = next {
-            let before = Instant(from.0 - 1);
-            let Some(mut to) = schedule.last(before, until) else { break };
-            let count = match schedule.count(before, to) {
-                Count::Exactly(count) => count,
-                Count::MoreThan(bound) => {
-                    to = schedule.nth(before, to, bound - 1).unwrap_or(to);
-                    bound
-                }
-            };
-            let skipped = trigger.skipped((from, to), count, reason, now);
-            lines.push(Change::Past(Line::Skip(skipped)));
-            next = schedule.next(to).filter(|slot| *slot <= until);
-        }
-        lines
+        skips(trigger, (first, until), reason, now)
     }
 
     /// Takes back what was launched ahead and has not left. Slots after `end` are no slots of its schedule any more.
@@ -484,7 +449,7 @@ impl Shard {
             changes.push(Change::Past(Line::Skip(Skipped { generation, ..skipped })));
         }
         if generation == trigger.generation
-            && let Some(left) = self.memory.remaining(trigger)
+            && let Some(left) = trigger.remaining()
             && !mutant::active(Mutant::RemainingKept)
         {
             let mut moved = trigger.moved();
@@ -493,7 +458,7 @@ impl Shard {
                 // It was to be the last one: nothing after it was looked at when the mark passed.
                 let now_here = self.now_of(trigger, now).min(end);
                 let first = trigger.schedule().next(trigger.cursor());
-                changes.extend(self.skips(trigger, (first, now_here), reason, now));
+                changes.extend(skips(trigger, (first, now_here), reason, now));
                 moved.cursor = Some(now_here);
             }
             changes.push(Change::Moved(record.trigger, moved));
@@ -512,4 +477,38 @@ impl Shard {
             self.write_out_run(run, now);
         }
     }
+}
+
+/// Skips all slots from the first one on, up to `until`.
+fn skips(
+    trigger: &Trigger,
+    (first, until): (Option<Instant>, Instant),
+    reason: Reason,
+    now: Now,
+) -> Vec<Change> {
+    let schedule = trigger.schedule();
+    let mut lines = Vec::new();
+    let mut next = first.filter(|slot| *slot <= until);
+    while let Some(from) = next {
+        let before = Instant(from.0 - 1);
+        let Some(mut to) = schedule.last(before, until) else { break };
+        let count = match schedule.count(before, to) {
+            Count::Exactly(count) => count,
+            Count::MoreThan(bound) => {
+                to = schedule.nth(before, to, bound - 1).unwrap_or(to);
+                bound
+            }
+        };
+        let skipped = trigger.skipped((from, to), count, reason, now);
+        lines.push(Change::Past(Line::Skip(skipped)));
+        next = schedule.next(to).filter(|slot| *slot <= until);
+    }
+    lines
+}
+
+/// A trigger's cursor once everything up to a moment is accounted for. After the last run nothing is, and
+/// its cursor stays there: the run may be taken back yet.
+fn cursor_at(trigger: &Trigger, moment: Instant) -> Instant {
+    let is_used_up = trigger.remaining() == Some(0);
+    if is_used_up { trigger.cursor() } else { moment }
 }

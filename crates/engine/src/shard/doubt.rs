@@ -260,9 +260,8 @@ impl Shard {
                     schedule.last(trigger.cursor(), Instant(held_back.0 - 1))
                 });
             // Where nothing is due, the mark stands for nothing.
-            let is_due = !trigger.is_paused()
-                && !trigger.is_cancelled()
-                && self.memory.remaining(trigger) != Some(0);
+            let is_due =
+                !trigger.is_paused() && !trigger.is_cancelled() && trigger.remaining() != Some(0);
             if let Some(slot) = decided.filter(|_| is_due) {
                 cursors.push((trigger.unique, slot));
             }

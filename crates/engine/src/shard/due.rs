@@ -112,10 +112,10 @@ impl Shard {
         }
         self.decide_slot(place, slot, mark, now);
         let trigger = self.memory.at(place);
-        let is_done = self.memory.remaining(trigger) == Some(0);
+        let is_done = trigger.remaining() == Some(0);
         let from = if mutant::active(Mutant::NextSlotFromNow) { slot.max(now.wall) } else { slot };
         let next = if is_done { None } else { trigger.schedule().next(from) };
-        let leaves = next.map(|next| self.memory.leaves(trigger, next));
+        let leaves = next.map(|next| trigger.leaves(next));
         self.arm_at(place, leaves);
     }
 
@@ -123,7 +123,7 @@ impl Shard {
     fn missed(&self, trigger: &Trigger, slot: Instant, now: Now) -> Option<Skipped> {
         let schedule = trigger.schedule();
         let before = Instant(slot.0 - 1);
-        let is_missed = |slot: &Instant| self.memory.leaves(trigger, *slot) <= self.missed_until;
+        let is_missed = |slot: &Instant| trigger.leaves(*slot) <= self.missed_until;
         let last = schedule.last(before, self.missed_until).filter(is_missed).or_else(|| {
             let held_back = schedule.last(before, self.missed_until)?;
             schedule.last(before, Instant(held_back.0 - 1))
@@ -207,7 +207,7 @@ impl Shard {
         if is_free {
             moved.held_ms = None;
         }
-        let left = self.memory.remaining(trigger).map(|left| left.saturating_sub(1));
+        let left = trigger.remaining().map(|left| left.saturating_sub(1));
         if left.is_some() {
             moved.remaining = left;
         }

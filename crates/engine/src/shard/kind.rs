@@ -54,16 +54,16 @@ const FULL_MIN: usize = 1_024;
 impl Kinds {
     /// What a trigger of this definition shares with others.
     pub(super) fn of(&self, definition: &Definition) -> Arc<Kind> {
-        let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        shelf.sweep();
-        let form = shared(&mut shelf.forms, &definition.webhook.form);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.sweep();
+        let form = shared(&mut known.forms, &definition.webhook.form);
         let Definition { policy, schedule, .. } = definition;
         let kind = Kind { policy: *policy, schedule: schedule.clone(), form };
-        if let Some(known) = shelf.kinds.get(&kind) {
-            return Arc::clone(known);
+        if let Some(same) = known.kinds.get(&kind) {
+            return Arc::clone(same);
         }
         let kind = Arc::new(kind);
-        shelf.kinds.insert(Arc::clone(&kind));
+        known.kinds.insert(Arc::clone(&kind));
         kind
     }
 }

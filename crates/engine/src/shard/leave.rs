@@ -104,7 +104,7 @@ impl Shard {
                     run: self.memory.run_id(open.trigger, slot, Birth::Slot(trigger.generation)),
                     attempt,
                     slot: open.slot,
-                    leaves: self.memory.leaves(trigger, open.slot),
+                    leaves: trigger.leaves(open.slot),
                     leave_by: None,
                     form: Arc::clone(&trigger.kind.form),
                     path: trigger.path().into(),

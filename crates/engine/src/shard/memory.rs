@@ -116,6 +116,24 @@ impl Trigger {
         Webhook { form, path: self.path().into(), body: self.body().map(Into::into) }
     }
 
+    /// Whether it is this already.
+    pub(super) fn is(&self, definition: &Definition) -> bool {
+        self.webhook() == definition.webhook
+            && *self.policy() == definition.policy
+            && *self.schedule() == definition.schedule
+    }
+
+    /// How many runs are left, if there is a limit.
+    pub(super) fn remaining(&self) -> Option<u64> {
+        let moved = self.moved.as_deref().and_then(|moved| moved.remaining);
+        moved.or_else(|| self.schedule().limit().map(std::num::NonZeroU64::get))
+    }
+
+    /// When a slot leaves.
+    pub(super) fn leaves(&self, slot: Instant) -> Instant {
+        self.schedule().leaves_at(slot, self.name())
+    }
+
     /// What it is, as it was built.
     pub(super) fn definition(&self) -> Definition {
         Definition {
@@ -311,13 +329,6 @@ impl Memory {
         self.by_unique.iter().copied()
     }
 
-    /// Whether a trigger is this already.
-    pub(super) fn is_same(&self, trigger: &Trigger, definition: &Definition) -> bool {
-        trigger.webhook() == definition.webhook
-            && *trigger.policy() == definition.policy
-            && *trigger.schedule() == definition.schedule
-    }
-
     pub(super) fn triggers(&self) -> impl Iterator<Item = &Trigger> {
         self.places.chunks.iter().flatten().flatten()
     }
@@ -326,25 +337,15 @@ impl Memory {
         self.by_unique.len()
     }
 
-    pub(super) fn remaining(&self, trigger: &Trigger) -> Option<u64> {
-        let moved = trigger.moved.as_deref().and_then(|moved| moved.remaining);
-        moved.or_else(|| trigger.schedule().limit().map(std::num::NonZeroU64::get))
-    }
-
-    /// When a slot leaves.
-    pub(super) fn leaves(&self, trigger: &Trigger, slot: Instant) -> Instant {
-        trigger.schedule().leaves_at(slot, trigger.name())
-    }
-
     /// Whether a slot is decided.
     pub(super) fn is_decided(&self, trigger: &Trigger, slot: Instant) -> bool {
-        slot <= trigger.cursor() || Mark(self.leaves(trigger, slot), trigger.unique) <= self.fired
+        slot <= trigger.cursor() || Mark(trigger.leaves(slot), trigger.unique) <= self.fired
     }
 
     /// The first slot that is not decided, and when it leaves.
     pub(super) fn undecided(&self, trigger: &Trigger) -> Option<(Instant, Instant)> {
         let schedule = trigger.schedule();
-        let with_leave = |slot| (slot, self.leaves(trigger, slot));
+        let with_leave = |slot| (slot, trigger.leaves(slot));
         let mark = self.fired.0;
         let mut from = trigger.cursor();
         if mark > from && schedule.is_jittered() {

@@ -98,7 +98,7 @@ impl Shard {
             RunRef::Record(sequence) => (*self.memory.runs[&sequence]).clone(),
             RunRef::Open(open) => {
                 let trigger = self.memory.trigger(open.trigger).expect("an open run's trigger");
-                let leaves = self.memory.leaves(trigger, open.slot);
+                let leaves = trigger.leaves(open.slot);
                 trigger.run_record(open.slot, leaves, RunState::Running)
             }
         }
@@ -118,7 +118,7 @@ impl Shard {
             RunRef::Record(sequence) => self.memory.runs[&sequence].leaves,
             RunRef::Open(open) => {
                 let trigger = self.memory.trigger(open.trigger).expect("an open run's trigger");
-                self.memory.leaves(trigger, open.slot)
+                trigger.leaves(open.slot)
             }
         }
     }

@@ -224,7 +224,11 @@ impl Sender {
         let wall = wall(&*self.dialer.machine);
         if host.waiting.front().is_some_and(|call| call.leave_by.is_some_and(|by| by < wall)) {
             let call = host.waiting.pop_front().expect("looked at above");
-            return self.give_up(&call, NotSent::Late, "it waited for its turn until it was too late");
+            return self.give_up(
+                &call,
+                NotSent::Late,
+                "it waited for its turn until it was too late",
+            );
         }
         let standing = host.standing();
         let name = Arc::clone(&host.name);

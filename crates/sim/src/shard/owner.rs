@@ -348,7 +348,7 @@ impl Owner {
         }
         let load = match stage.now < self.busy_until {
             false => Load::Free,
-            true if self.busy_until % 2 == 0 => Load::Busy,
+            true if self.busy_until.is_multiple_of(2) => Load::Busy,
             true => Load::Full,
         };
         self.crowd.set(load);
