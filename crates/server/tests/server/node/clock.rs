@@ -137,7 +137,6 @@ async fn a_mark_in_the_future_holds_firing_until_a_person_confirms() {
     node.kill();
 
     let node = world.start("2027-03-01T12:00:00Z").await;
-    node.wait_held(true).await;
     let status = node.client.scheduler().await.unwrap();
     assert!(status.why.unwrap().contains("lies in the future"));
     let before = world.slots("bell");
