@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use engine::id::{Birth, RunId, ShardId, Unique};
+use engine::past::page::pages;
 use engine::past::{End, Finished, Line, Segment, Skipped};
 use engine::record::decode;
 use engine::shard::record::{
@@ -91,15 +92,18 @@ impl Ledger {
         for (_, value) in all(store, &runs(shard)).await {
             self.unfinished.push(decode(&value, FORMAT).unwrap());
         }
-        for (_, value) in all(store, &past(shard)).await {
-            for line in Segment::from_bytes(&value).unwrap().lines {
-                match line {
-                    Line::Run(run) => {
-                        let id = self.run_id(shard, &run);
-                        self.runs.push(Ended { id, run });
-                    }
-                    Line::Skip(skip) => self.skips.push(skip),
+        let mut lines = lines(store, &past(shard)).await;
+        // A merge that was cut short has left what it wrote where it was as well; the same, if it is right.
+        let copied = self::lines(store, &pages(shard)).await;
+        let new: Vec<Line> = copied.into_iter().filter(|line| !lines.contains(line)).collect();
+        lines.extend(new);
+        for line in lines {
+            match line {
+                Line::Run(run) => {
+                    let id = self.run_id(shard, &run);
+                    self.runs.push(Ended { id, run });
                 }
+                Line::Skip(skip) => self.skips.push(skip),
             }
         }
     }
@@ -147,6 +151,12 @@ impl Ledger {
         }
         slots
     }
+}
+
+/// The lines of all segments, or pages, below a prefix.
+async fn lines(store: &Store, prefix: &str) -> Vec<Line> {
+    let all = all(store, prefix).await;
+    all.iter().flat_map(|(_, value)| Segment::from_bytes(value).unwrap().lines).collect()
 }
 
 /// Everything below a prefix.
