@@ -13,6 +13,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::hash::{hash, mix};
 use crate::instant::Instant;
 use crate::limits::SHARDS_MAX;
@@ -21,8 +23,11 @@ use crate::limits::SHARDS_MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u16);
 
-/// A tenant. There is one for now: `default`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A tenant.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
 pub struct ProjectId(pub u32);
 
 /// What tells a trigger from all others of its shard, the younger the greater.
@@ -73,6 +78,12 @@ pub struct BadId {
 impl ProjectId {
     /// The project that everything belongs to unless it is said otherwise.
     pub const DEFAULT: Self = Self(0);
+
+    /// Whether it is that one. Records do not mention it.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+    pub fn is_default(&self) -> bool {
+        *self == Self::DEFAULT
+    }
 }
 
 impl ShardId {

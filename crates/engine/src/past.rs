@@ -8,7 +8,7 @@ pub mod page;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::Unique;
+use crate::id::{ProjectId, Unique};
 use crate::instant::Instant;
 use crate::record::{Format, RecordError, decode};
 
@@ -81,6 +81,9 @@ pub enum Line {
 /// A run that ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished {
+    /// Whose it is.
+    #[serde(default, skip_serializing_if = "ProjectId::is_default")]
+    pub project: ProjectId,
     /// Its trigger.
     #[serde(with = "unique")]
     pub trigger: Unique,
@@ -106,6 +109,9 @@ pub struct Finished {
 /// Slots that were skipped: all of a generation in `from..=to`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
+    /// Whose they are.
+    #[serde(default, skip_serializing_if = "ProjectId::is_default")]
+    pub project: ProjectId,
     /// Their trigger.
     #[serde(with = "unique")]
     pub trigger: Unique,
@@ -125,6 +131,14 @@ pub struct Skipped {
 
 impl Line {
     /// Whose it is.
+    pub fn project(&self) -> ProjectId {
+        match self {
+            Self::Run(run) => run.project,
+            Self::Skip(skip) => skip.project,
+        }
+    }
+
+    /// Which trigger it is about.
     pub fn trigger(&self) -> Unique {
         match self {
             Self::Run(run) => run.trigger,

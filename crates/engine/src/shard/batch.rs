@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::id::{ProjectId, ShardId, Unique};
+use crate::id::{ShardId, Unique};
 use crate::limits::OPEN_RUNS_MAX;
 use crate::past::Segment;
 use crate::record::encode;
@@ -192,14 +192,14 @@ impl Pile {
             Change::Trigger(written) => {
                 let id = written.0.id;
                 self.put(record::trigger_key(shard, id.unique), &written.0);
-                let name = record::name_key(ProjectId::DEFAULT, &written.1.name);
+                let name = record::name_key(id.project, &written.1.name);
                 self.put(name, &NameRecord { id });
             }
             Change::Moved(unique, moved) => self.put(record::moved_key(shard, *unique), moved),
-            Change::Gone(unique, name) => {
-                self.delete(record::trigger_key(shard, *unique));
-                self.delete(record::moved_key(shard, *unique));
-                self.delete(record::name_key(ProjectId::DEFAULT, name));
+            Change::Gone(id, name) => {
+                self.delete(record::trigger_key(shard, id.unique));
+                self.delete(record::moved_key(shard, id.unique));
+                self.delete(record::name_key(id.project, name));
             }
             Change::Run(sequence, run) => self.put(record::run_key(shard, *sequence), &**run),
             Change::RunGone(sequence) => self.delete(record::run_key(shard, *sequence)),

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::id::{Birth, Unique};
+use crate::id::{Birth, ProjectId, TriggerId, Unique};
 use crate::instant::Instant;
 use crate::limits::{LOOK_AHEAD_MS, RUNS_PER_SHARD_MAX, TRIGGERS_PER_SHARD_MAX};
 use crate::mutant::{self, Mutant};
@@ -37,8 +37,8 @@ impl Shard {
     /// Decides about a command. Whoever has the ticket is told when it is written.
     pub fn command(&mut self, command: Command, ticket: Ticket, now: Now) -> Result<(), Rejection> {
         let done = match command {
-            Command::Create { definition, draft, author } => {
-                self.create(*definition, draft, author, now)?
+            Command::Create { project, definition, draft, author } => {
+                self.create(project, *definition, draft, author, now)?
             }
             Command::Replace { trigger, definition, draft, author, revision } => {
                 self.known(trigger)?;
@@ -113,7 +113,7 @@ impl Shard {
     /// Adds runs for the slots after `from` that the mark has passed already: nobody else decides them.
     fn make_up(
         &self,
-        unique: Unique,
+        id: TriggerId,
         definition: &Definition,
         generation: u32,
         from: Instant,
@@ -128,12 +128,13 @@ impl Shard {
             && left != Some(0)
         {
             let leaves = schedule.leaves_at(slot, &definition.name);
-            if Mark(leaves, unique) > self.memory.fired {
+            if Mark(leaves, id.unique) > self.memory.fired {
                 break;
             }
             let sequence = self.memory.sequence + 1 + changes.len() as u64;
             let run = RunRecord {
-                trigger: unique,
+                project: id.project,
+                trigger: id.unique,
                 name: definition.name.to_string(),
                 slot,
                 leaves,
@@ -165,19 +166,20 @@ impl Shard {
 
     fn create(
         &mut self,
+        project: ProjectId,
         definition: Definition,
         draft: Box<RawValue>,
         author: String,
         now: Now,
     ) -> Result<Done, Rejection> {
-        if let Some(taken) = self.memory.named(&definition.name) {
-            return Err(Rejection::NameTaken(self.memory.trigger_id(taken.unique)));
+        if let Some(taken) = self.memory.named(project, &definition.name) {
+            return Err(Rejection::NameTaken(self.memory.id_of(taken)));
         }
         if self.memory.len() >= TRIGGERS_PER_SHARD_MAX {
             return Err(Rejection::TooManyTriggers);
         }
         let unique = Unique::born(now.wall, self.memory.youngest, now.random);
-        let id = self.memory.trigger_id(unique);
+        let id = TriggerId { shard: self.memory.shard, project, unique };
         let record = TriggerRecord {
             id,
             draft,
@@ -189,7 +191,7 @@ impl Shard {
             since: self.beginning(None, now),
         };
         let mut moved = MovedRecord::default();
-        let made_up = self.make_up(unique, &definition, 1, record.since, &mut moved);
+        let made_up = self.make_up(id, &definition, 1, record.since, &mut moved);
         let mut changes = vec![Change::Trigger(Box::new((record, definition)))];
         if !made_up.is_empty() {
             changes.push(Change::Moved(unique, moved));
@@ -232,6 +234,7 @@ impl Shard {
         }
         self.write_out_all(unique, now);
         let trigger = self.known(unique)?;
+        let id = self.memory.id_of(trigger);
         let mut moved = trigger.moved();
         moved.cursor = Some(trigger.cursor());
         let (mut changes, mut made_up) = (Vec::new(), Vec::new());
@@ -244,11 +247,11 @@ impl Shard {
             let (cursor, held_ms) = (Some(since), moved.held_ms);
             moved = MovedRecord { cursor, paused, held_ms, ..MovedRecord::default() };
             if moved.paused.is_none() {
-                made_up = self.make_up(unique, &definition, generation, since, &mut moved);
+                made_up = self.make_up(id, &definition, generation, since, &mut moved);
             }
         }
         let revision = found + 1;
-        let (id, written) = (self.memory.trigger_id(unique), now.wall);
+        let written = now.wall;
         let created = trigger.created();
         let record =
             TriggerRecord { id, draft, created, written, author, revision, generation, since };
@@ -304,7 +307,8 @@ impl Shard {
         moved.cursor = Some(cursor_at(trigger, begins));
         moved.failures = 0;
         let (definition, generation) = (trigger.definition(), trigger.generation);
-        let made_up = self.make_up(unique, &definition, generation, begins, &mut moved);
+        let id = self.memory.id_of(trigger);
+        let made_up = self.make_up(id, &definition, generation, begins, &mut moved);
         changes.push(Change::Moved(unique, moved));
         changes.extend(made_up.iter().cloned());
         self.enact(Unit::of(changes).by(now.wall));
@@ -350,7 +354,7 @@ impl Shard {
         let trigger = self.memory.at(place);
         let now_here = self.now_of(trigger, now);
         let mut changes = self.account(trigger, now_here, Reason::Superseded, now);
-        changes.push(Change::Gone(unique, trigger.name().into()));
+        changes.push(Change::Gone(self.memory.id_of(trigger), trigger.name().into()));
         self.disarm(place);
         self.enact(Unit::of(changes));
     }

@@ -4,7 +4,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::id::{RunId, TriggerId, Unique};
+use crate::id::{ProjectId, RunId, TriggerId, Unique};
 use crate::instant::Instant;
 use crate::trigger::Definition;
 
@@ -13,7 +13,7 @@ use crate::trigger::Definition;
 #[expect(missing_docs, reason = "the fields are those of the records that they end up in")]
 pub enum Command {
     /// Make a trigger.
-    Create { definition: Box<Definition>, draft: Box<RawValue>, author: String },
+    Create { project: ProjectId, definition: Box<Definition>, draft: Box<RawValue>, author: String },
     /// Give a trigger another text. Create-or-replace is decided by the caller; `revision` is If-Match.
     Replace {
         trigger: Unique,

@@ -275,13 +275,14 @@ impl Trigger {
         reason: Reason,
         now: Now,
     ) -> Skipped {
-        let (trigger, generation) = (self.unique, self.generation);
-        Skipped { trigger, generation, from, to, count, reason, at: now.wall }
+        let (project, trigger, generation) = (self.project(), self.unique, self.generation);
+        Skipped { project, trigger, generation, from, to, count, reason, at: now.wall }
     }
 
     /// A run of a slot of this trigger, as it is now.
     pub(super) fn run_record(&self, slot: Instant, leaves: Instant, state: RunState) -> RunRecord {
         RunRecord {
+            project: self.project(),
             trigger: self.unique,
             name: self.name().to_owned(),
             slot,

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::id::ProjectId;
 use crate::policy::Policy;
 use crate::schedule::Schedule;
 use crate::trigger::Definition;
@@ -12,6 +13,7 @@ use crate::webhook::Form;
 /// What many triggers share.
 #[derive(Debug)]
 pub(super) struct Kind {
+    pub(super) project: ProjectId,
     pub(super) policy: Policy,
     pub(super) schedule: Schedule,
     /// Equal forms are the same one.
@@ -21,6 +23,7 @@ pub(super) struct Kind {
 impl PartialEq for Kind {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.form, &other.form)
+            && self.project == other.project
             && self.policy == other.policy
             && self.schedule == other.schedule
     }
@@ -31,6 +34,7 @@ impl Eq for Kind {}
 impl Hash for Kind {
     fn hash<H: Hasher>(&self, state: &mut H) {
         Arc::as_ptr(&self.form).hash(state);
+        self.project.hash(state);
         self.policy.hash(state);
         self.schedule.hash(state);
     }
@@ -53,12 +57,12 @@ const FULL_MIN: usize = 1_024;
 
 impl Kinds {
     /// What a trigger of this definition shares with others.
-    pub(super) fn of(&self, definition: &Definition) -> Arc<Kind> {
+    pub(super) fn of(&self, project: ProjectId, definition: &Definition) -> Arc<Kind> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.sweep();
         let form = shared(&mut known.forms, &definition.webhook.form);
         let Definition { policy, schedule, .. } = definition;
-        let kind = Kind { policy: *policy, schedule: schedule.clone(), form };
+        let kind = Kind { project, policy: *policy, schedule: schedule.clone(), form };
         if let Some(same) = known.kinds.get(&kind) {
             return Arc::clone(same);
         }
@@ -106,19 +110,19 @@ mod tests {
     #[test]
     fn equal_kinds_are_the_same_one_and_others_share_their_form() {
         let kinds = Kinds::default();
-        let one = kinds.of(&definition(60, "a"));
-        assert!(Arc::ptr_eq(&one, &kinds.of(&definition(60, "a"))));
-        let later = kinds.of(&definition(61, "a"));
+        let one = kinds.of(ProjectId::DEFAULT, &definition(60, "a"));
+        assert!(Arc::ptr_eq(&one, &kinds.of(ProjectId::DEFAULT, &definition(60, "a"))));
+        let later = kinds.of(ProjectId::DEFAULT, &definition(61, "a"));
         assert!(!Arc::ptr_eq(&one, &later) && Arc::ptr_eq(&one.form, &later.form));
-        assert!(!Arc::ptr_eq(&one, &kinds.of(&definition(60, "b"))));
+        assert!(!Arc::ptr_eq(&one, &kinds.of(ProjectId::DEFAULT, &definition(60, "b"))));
     }
 
     #[test]
     fn what_nobody_uses_is_thrown_away_and_what_is_used_stays() {
         let kinds = Kinds::default();
-        let kept: Vec<_> = (1..=10).map(|seconds| kinds.of(&definition(seconds, "a"))).collect();
+        let kept: Vec<_> = (1..=10).map(|seconds| kinds.of(ProjectId::DEFAULT, &definition(seconds, "a"))).collect();
         for number in 0..FULL_MIN * 3 {
-            kinds.of(&definition(100 + number, &format!("h{number}")));
+            kinds.of(ProjectId::DEFAULT, &definition(100 + number, &format!("h{number}")));
         }
         let shelf = kinds.0.lock().unwrap();
         assert!(shelf.kinds.len() <= FULL_MIN && shelf.forms.len() <= FULL_MIN);

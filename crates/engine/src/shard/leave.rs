@@ -266,24 +266,33 @@ impl Shard {
         unit: &mut Unit,
     ) -> (Unique, Finished) {
         unit.changes.push(self.forget(run));
-        let (unique, slot, generation, mut attempts, sequence) = match run {
+        let (project, unique, slot, generation, mut attempts, sequence) = match run {
             RunRef::Open(open) => {
-                let generation =
-                    self.memory.trigger(open.trigger).map(|trigger| trigger.generation);
-                (open.trigger, open.slot, generation, Vec::new(), None)
+                let trigger = self.memory.trigger(open.trigger).expect("an open run's trigger");
+                let generation = Some(trigger.generation);
+                (trigger.project(), open.trigger, open.slot, generation, Vec::new(), None)
             }
             RunRef::Record(sequence) => {
                 let record = &self.memory.runs[&sequence];
                 let demanded = record.generation.is_none().then_some(sequence);
                 let attempts = record.attempts.clone();
-                (record.trigger, record.slot, record.generation, attempts, demanded)
+                let RunRecord { project, trigger, slot, generation, .. } = **record;
+                (project, trigger, slot, generation, attempts, demanded)
             }
         };
         attempts.extend(attempt);
-        let at = now.wall;
-        let attempt = number;
-        let trigger = unique;
-        (unique, Finished { trigger, slot, generation, sequence, end, at, attempt, attempts })
+        let finished = Finished {
+            project,
+            trigger: unique,
+            slot,
+            generation,
+            sequence,
+            end,
+            at: now.wall,
+            attempt: number,
+            attempts,
+        };
+        (unique, finished)
     }
 
     /// Counts failures in a row; says how many if that is enough to pause.

@@ -30,7 +30,7 @@ pub(super) enum Change {
     /// What moves of a trigger has moved.
     Moved(Unique, MovedRecord),
     /// There is no trigger with this id and this name any more.
-    Gone(Unique, Box<str>),
+    Gone(TriggerId, Box<str>),
     /// There is this unfinished run, or it is somewhere else.
     Run(u64, Arc<RunRecord>),
     /// There is no such unfinished run any more.
@@ -90,6 +90,10 @@ impl Trigger {
 
     pub(super) fn body(&self) -> Option<&str> {
         self.has_body.then(|| &self.text[usize::from(self.body_at)..])
+    }
+
+    pub(super) fn project(&self) -> ProjectId {
+        self.kind.project
     }
 
     pub(super) fn schedule(&self) -> &Schedule {
@@ -217,7 +221,7 @@ impl Memory {
                     self.cancelled += usize::from(trigger.is_cancelled());
                 }
             }
-            Change::Gone(unique, _) => self.forget(*unique),
+            Change::Gone(id, _) => self.forget(id.unique),
             Change::Run(sequence, run) => {
                 self.sequence = self.sequence.max(*sequence);
                 let run = self.sharing(run);
@@ -263,7 +267,7 @@ impl Memory {
         let trigger = Trigger {
             unique,
             since: record.since,
-            kind: self.kinds.of(definition),
+            kind: self.kinds.of(record.id.project, definition),
             text,
             moved: None,
             generation: record.generation,
@@ -319,8 +323,11 @@ impl Memory {
         self.place(unique).map(|place| self.at(place))
     }
 
-    pub(super) fn named(&self, name: &str) -> Option<&Trigger> {
-        let is_it = |place: &u32| self.places.at(*place).name() == name;
+    pub(super) fn named(&self, project: ProjectId, name: &str) -> Option<&Trigger> {
+        let is_it = |place: &u32| {
+            let found = self.places.at(*place);
+            found.name() == name && found.project() == project
+        };
         self.by_name.find(hash_of_name(name), is_it).map(|place| self.at(*place))
     }
 
@@ -376,8 +383,8 @@ impl Memory {
         self.runs_of.range((unique, 0)..=(unique, u64::MAX)).map(|(_, sequence)| *sequence)
     }
 
-    pub(super) fn trigger_id(&self, unique: Unique) -> TriggerId {
-        TriggerId { shard: self.shard, project: ProjectId::DEFAULT, unique }
+    pub(super) fn id_of(&self, trigger: &Trigger) -> TriggerId {
+        TriggerId { shard: self.shard, project: trigger.project(), unique: trigger.unique }
     }
 
     pub(super) fn run_id(&self, trigger: Unique, slot: Instant, birth: Birth) -> RunId {

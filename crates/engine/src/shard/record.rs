@@ -133,6 +133,9 @@ pub struct Pause {
 /// A run that is not finished.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
+    /// Whose it is.
+    #[serde(default, skip_serializing_if = "ProjectId::is_default")]
+    pub project: ProjectId,
     /// Its trigger.
     #[serde(with = "text")]
     pub trigger: Unique,
