@@ -88,6 +88,8 @@ pub enum Mutant {
     BesideOthers,
     /// A mark is set back, and no cursor says what it stood for.
     SetBackWithoutCursors,
+    /// A trigger of a project that was enabled is caught up with, and its cursor does not say so.
+    EnabledWithoutCursor,
     /// Segments of the past are deleted before the pages that they are merged into are written.
     SegmentsBeforePages,
 }
@@ -113,7 +115,7 @@ impl Mutant {
     ];
 
     /// Those of the shard engine.
-    pub const SHARD: [Self; 25] = [
+    pub const SHARD: [Self; 26] = [
         Self::MarkWithoutId,
         Self::NoCursor,
         Self::NowWithoutMark,
@@ -139,6 +141,7 @@ impl Mutant {
         Self::EarlyAtSuccessor,
         Self::BesideOthers,
         Self::SetBackWithoutCursors,
+        Self::EnabledWithoutCursor,
     ];
 
     /// Those of the packed past.
@@ -186,6 +189,7 @@ impl Mutant {
             Self::NoPatience => "no-patience",
             Self::EarlyAtSuccessor => "early-at-successor",
             Self::BesideOthers => "beside-others",
+            Self::EnabledWithoutCursor => "enabled-without-cursor",
             Self::SetBackWithoutCursors => "set-back-without-cursors",
             Self::SegmentsBeforePages => "segments-before-pages",
         }

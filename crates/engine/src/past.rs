@@ -48,6 +48,8 @@ pub enum Reason {
     Limit,
     /// The trigger was changed, cancelled or deleted, or a later slot took its place.
     Superseded,
+    /// The project was disabled.
+    Disabled,
 }
 
 /// What came of one attempt.

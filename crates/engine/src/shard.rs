@@ -31,6 +31,7 @@
 //! - `due`: which slots fire
 //! - `change`: what commands do
 //! - `flight`: attempts, from launch to past; `leave`: how they leave and end; `wait`: what waits
+//! - `project`: projects that are disabled
 //! - `crowd`: how much there is for a host already
 //! - `run`: questions about a run that is not finished
 //! - `doubt`: what a predecessor left
@@ -47,6 +48,7 @@ mod flight;
 mod kind;
 mod leave;
 mod memory;
+mod project;
 pub mod record;
 mod rewrite;
 mod run;
@@ -123,6 +125,10 @@ pub struct Shard {
     missed_until: Instant,
     /// Pauses that end by themselves.
     resumes: BTreeSet<(Instant, Unique)>,
+    /// Triggers of projects that were enabled, to be brought up to date.
+    behind: VecDeque<Unique>,
+    /// What is written together with what a command does.
+    note: Option<Put>,
     flight: Flight,
     crowd: Arc<dyn Crowd>,
     units: VecDeque<Unit>,
@@ -190,6 +196,7 @@ impl Shard {
         self.settle(now);
         if !self.is_stopping {
             self.end_pauses(now);
+            self.catch_up(now);
             self.due(now);
         }
         self.pump(now);
@@ -254,7 +261,8 @@ impl Shard {
     }
 
     /// A decision is made: memory knows it from now on, and the store soon.
-    fn enact(&mut self, unit: Unit) {
+    fn enact(&mut self, mut unit: Unit) {
+        unit.changes.extend(self.note.take().map(Change::Raw));
         for change in &unit.changes {
             self.memory.apply(change);
         }
@@ -272,8 +280,10 @@ impl Shard {
     /// Looks again when a trigger fires next.
     fn arm(&mut self, place: u32) {
         let trigger = self.memory.at(place);
-        let is_done =
-            trigger.is_paused() || trigger.is_cancelled() || trigger.remaining() == Some(0);
+        let is_done = trigger.is_paused()
+            || trigger.is_cancelled()
+            || self.memory.is_behind(trigger)
+            || trigger.remaining() == Some(0);
         let next = if is_done { None } else { self.memory.undecided(trigger) };
         self.arm_at(place, next.map(|(_, leaves)| leaves));
     }

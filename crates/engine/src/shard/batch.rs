@@ -140,6 +140,7 @@ impl Shadow {
             Change::Moved(..)
             | Change::Gone(..)
             | Change::RunGone(_)
+            | Change::Stopped(..)
             | Change::Past(_)
             | Change::Raw(_) => {}
         }
@@ -203,6 +204,10 @@ impl Pile {
             }
             Change::Run(sequence, run) => self.put(record::run_key(shard, *sequence), &**run),
             Change::RunGone(sequence) => self.delete(record::run_key(shard, *sequence)),
+            Change::Stopped(project, Some(stopped)) => {
+                self.put(record::stopped_key(shard, *project), stopped);
+            }
+            Change::Stopped(project, None) => self.delete(record::stopped_key(shard, *project)),
             Change::Past(line) => Segment::append(&mut self.lines, line),
             Change::Raw(Put::Value(key, value)) => self.put_raw(key.clone(), value.clone()),
             Change::Raw(Put::Gone(key)) => self.delete(key.clone()),

@@ -24,6 +24,7 @@ use crate::past::{End, Line, Reason, Skipped};
 use crate::schedule::Count;
 use crate::trigger::Definition;
 
+use super::batch::Put;
 use super::command::{Command, Done, Rejection};
 use super::flight::RunRef;
 use super::memory::{Change, Trigger};
@@ -34,10 +35,30 @@ use super::{Now, Shard, Ticket, Unit};
 const ITSELF: &str = "watchbell";
 
 impl Shard {
-    /// Decides about a command. Whoever has the ticket is told when it is written.
-    pub fn command(&mut self, command: Command, ticket: Ticket, now: Now) -> Result<(), Rejection> {
-        let done = match command {
+    /// Decides about a command. Whoever has the ticket is told when it is written, and the note is written
+    /// together with the first of what it changes.
+    pub fn command(
+        &mut self,
+        command: Command,
+        note: Option<Put>,
+        ticket: Ticket,
+        now: Now,
+    ) -> Result<(), Rejection> {
+        self.note = note;
+        let done = self.carry_out(command, now);
+        if !matches!(done, Ok(done) if done != Done::Unchanged) {
+            self.note = None;
+        }
+        let mut unit = Unit::default().by(now.wall);
+        unit.reply = Some((ticket, done?));
+        self.enact(unit);
+        Ok(())
+    }
+
+    fn carry_out(&mut self, command: Command, now: Now) -> Result<Done, Rejection> {
+        Ok(match command {
             Command::Create { project, definition, draft, author } => {
+                self.check_settled(project)?;
                 self.create(project, *definition, draft, author, now)?
             }
             Command::Replace { trigger, definition, draft, author, revision } => {
@@ -74,11 +95,9 @@ impl Shard {
                 self.check_fires(trigger)?;
                 self.run(trigger, now)?
             }
-        };
-        let mut unit = Unit::default().by(now.wall);
-        unit.reply = Some((ticket, done));
-        self.enact(unit);
-        Ok(())
+            Command::Disable { project } => self.disable(project, now)?,
+            Command::Enable { project } => self.enable(project, now),
+        })
     }
 
     fn known(&self, unique: Unique) -> Result<&Trigger, Rejection> {
@@ -86,8 +105,9 @@ impl Shard {
     }
 
     fn check_fires(&self, unique: Unique) -> Result<(), Rejection> {
-        let is_cancelled = self.known(unique)?.is_cancelled();
-        if is_cancelled { Err(Rejection::AlreadyCancelled) } else { Ok(()) }
+        let trigger = self.known(unique)?;
+        self.check_settled(trigger.project())?;
+        if trigger.is_cancelled() { Err(Rejection::AlreadyCancelled) } else { Ok(()) }
     }
 
     /// Now, for a trigger.
@@ -106,6 +126,9 @@ impl Shard {
     /// look-ahead.
     fn beginning(&self, trigger: Option<&Trigger>, now: Now) -> Instant {
         let cursor = trigger.map_or(now.wall, Trigger::cursor);
+        if trigger.is_some_and(|trigger| self.memory.is_behind(trigger)) {
+            return now.wall.max(cursor);
+        }
         let (here, mark) = (now.wall.max(cursor), self.memory.fired.0);
         if mark.0 - here.0 > LOOK_AHEAD_MS { mark } else { here }
     }
@@ -119,6 +142,9 @@ impl Shard {
         from: Instant,
         moved: &mut MovedRecord,
     ) -> Vec<Change> {
+        if self.memory.stopped.contains_key(&id.project) {
+            return Vec::new();
+        }
         let schedule = &definition.schedule;
         let mut left = moved.remaining.or(schedule.limit().map(NonZeroU64::get));
         let webhook = Arc::new(definition.webhook.clone());
@@ -213,6 +239,7 @@ impl Shard {
         now: Now,
     ) -> Result<Done, Rejection> {
         let trigger = self.known(unique)?;
+        self.check_settled(trigger.project())?;
         let found = u64::from(trigger.revision);
         if expected.is_some_and(|expected| expected != found) {
             return Err(Rejection::RevisionMoved { found });
@@ -322,7 +349,8 @@ impl Shard {
     /// Resumes those whose pause is over.
     pub(super) fn end_pauses(&mut self, now: Now) {
         while let Some(&(until, unique)) = self.resumes.first() {
-            if until > now.wall {
+            let enabling = |trigger: &Trigger| self.is_enabling(trigger.project());
+            if until > now.wall || self.memory.trigger(unique).is_some_and(enabling) {
                 break;
             }
             self.resumes.remove(&(until, unique));
@@ -380,6 +408,9 @@ impl Shard {
             return Err(Rejection::TooManyRuns);
         }
         let trigger = self.known(unique)?;
+        if self.is_disabled(trigger.project()) {
+            return Err(Rejection::ProjectIsDisabled);
+        }
         let record = trigger.run_record(now.wall, now.wall, RunState::Waiting(now.wall));
         let record = RunRecord { generation: None, ..record };
         let sequence = self.memory.sequence + 1;
@@ -484,7 +515,7 @@ impl Shard {
 }
 
 /// Skips all slots from the first one on, up to `until`.
-fn skips(
+pub(super) fn skips(
     trigger: &Trigger,
     (first, until): (Option<Instant>, Instant),
     reason: Reason,

@@ -32,6 +32,10 @@ pub enum Command {
     Delete { trigger: Unique, author: String },
     /// Start a run of it now.
     Run { trigger: Unique, author: String },
+    /// Let nothing of a project fire.
+    Disable { project: ProjectId },
+    /// Let what a project has fire again, and catch up by its policies.
+    Enable { project: ProjectId },
 }
 
 /// What was done.
@@ -47,6 +51,8 @@ pub enum Done {
     Deleted,
     Started(RunId),
     Rewritten,
+    Disabled,
+    Enabled,
 }
 
 /// Why nothing was done.
@@ -71,4 +77,8 @@ pub enum Rejection {
     TooManyTriggers,
     #[error("too many runs are under way: wait until some have ended")]
     TooManyRuns,
+    #[error("its project is disabled: enable it first")]
+    ProjectIsDisabled,
+    #[error("the project was enabled just now and is not up to date yet: try again in a second")]
+    ProjectIsEnabling,
 }

@@ -7,7 +7,7 @@
 //! of a trigger must not overlap, the doubtful one may still be at work at the receiver: it is left alone
 //! for its timeout, and so is all of its trigger.
 
-use crate::id::ShardId;
+use crate::id::{ProjectId, ShardId};
 use crate::instant::Instant;
 use crate::limits::{LOOK_AHEAD_MS, MARK_AHEAD_MS_MAX};
 use crate::mutant::{self, Mutant};
@@ -22,7 +22,9 @@ use super::crowd::Nobody;
 use super::flight::{Flight, RunRef};
 use super::kind::Kinds;
 use super::memory::{Change, Memory};
-use super::record::{FORMAT, HeadRecord, Mark, MovedRecord, RunRecord, RunState, TriggerRecord};
+use super::record::{
+    FORMAT, HeadRecord, Mark, MovedRecord, RunRecord, RunState, StoppedRecord, TriggerRecord,
+};
 use super::{Now, Shard, Unit};
 
 /// A shard that is being read from the store.
@@ -104,6 +106,15 @@ impl Loading {
         Ok(())
     }
 
+    /// A project that is disabled.
+    pub fn stopped(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let record: StoppedRecord = read(key, bytes)?;
+        if let Some(project) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
+            self.memory.apply(&Change::Stopped(ProjectId(project), Some(record)));
+        }
+        Ok(())
+    }
+
     /// Everything is read: from here on it is decided.
     pub fn finish(self, now: Now) -> Shard {
         let memory = self.memory;
@@ -117,6 +128,8 @@ impl Loading {
             horizon: Instant(begin.cast_signed()),
             missed_until: Instant::FIRST,
             resumes: std::collections::BTreeSet::new(),
+            behind: std::collections::VecDeque::new(),
+            note: None,
             flight: Flight::default(),
             crowd: std::sync::Arc::new(Nobody),
             units: std::collections::VecDeque::new(),
@@ -130,6 +143,7 @@ impl Loading {
         shard.awake(now);
         shard.take_over(now);
         shard.arm_all();
+        shard.go_on_enabling();
         shard
     }
 }
@@ -217,7 +231,9 @@ impl Shard {
             .collect();
         for run in ripe {
             let record = self.record_of(run);
-            if record.policy.overlap != Overlap::Allow && self.is_under_way(record.trigger) {
+            let has_to_wait =
+                record.policy.overlap != Overlap::Allow && self.is_under_way(record.trigger);
+            if has_to_wait || self.is_disabled(record.project) {
                 continue;
             }
             match record.policy.delivery {

@@ -65,6 +65,8 @@ pub(super) struct Flight {
     pub(super) holds: HashMap<Unique, u64>,
     /// Attempts that are to be broken off once that is written, and whose they are.
     pub(super) aborting: BTreeMap<u64, Unique>,
+    /// Runs that wait for their project to be enabled.
+    pub(super) stopped: BTreeSet<u64>,
     /// Runs that wait for a host that has too much already, by its origin.
     pub(super) parked: BTreeMap<u64, BTreeSet<(Instant, u64)>>,
     /// When (steady) these hosts are looked at again.
@@ -127,6 +129,7 @@ impl Flight {
     /// A run waits no more.
     pub(super) fn unwait(&mut self, sequence: u64, run: &RunRecord) {
         self.queued.remove(&(run.trigger, sequence));
+        self.stopped.remove(&sequence);
         if let RunState::Waiting(at) | RunState::Backoff(at) = run.state {
             self.waiting.remove(&(at, sequence));
             if let Some(parked) = self.parked.get_mut(&run.webhook.form.origin()) {

@@ -20,7 +20,7 @@ use crate::webhook::Webhook;
 
 use super::batch::Put;
 use super::kind::{Kind, Kinds};
-use super::record::{Mark, MovedRecord, OpenRun, RunRecord, TriggerRecord};
+use super::record::{Mark, MovedRecord, OpenRun, RunRecord, StoppedRecord, TriggerRecord};
 
 /// One step from one state to the next.
 #[derive(Debug, Clone)]
@@ -35,6 +35,8 @@ pub(super) enum Change {
     Run(u64, Arc<RunRecord>),
     /// There is no such unfinished run any more.
     RunGone(u64),
+    /// A project is disabled or being enabled in this way, or neither any more.
+    Stopped(ProjectId, Option<StoppedRecord>),
     /// The mark has moved.
     Fired(Mark),
     /// This run was launched.
@@ -57,6 +59,7 @@ impl Change {
             | Self::Gone(..)
             | Self::Run(..)
             | Self::RunGone(_)
+            | Self::Stopped(..)
             | Self::Raw(_) => false,
         }
     }
@@ -173,6 +176,7 @@ pub(super) struct Memory {
     pub(super) fired: Mark,
     pub(super) open: BTreeSet<OpenRun>,
     pub(super) sequence: u64,
+    pub(super) stopped: BTreeMap<ProjectId, StoppedRecord>,
     pub(super) runs: BTreeMap<u64, Arc<RunRecord>>,
     runs_of: BTreeSet<(Unique, u64)>,
     places: Places,
@@ -194,6 +198,7 @@ impl Memory {
             fired: Mark::default(),
             open: BTreeSet::new(),
             sequence: 0,
+            stopped: BTreeMap::new(),
             runs: BTreeMap::new(),
             runs_of: BTreeSet::new(),
             places: Places::default(),
@@ -232,6 +237,12 @@ impl Memory {
                 if let Some(run) = self.runs.remove(sequence) {
                     self.runs_of.remove(&(run.trigger, *sequence));
                 }
+            }
+            Change::Stopped(project, Some(stopped)) => {
+                self.stopped.insert(*project, *stopped);
+            }
+            Change::Stopped(project, None) => {
+                self.stopped.remove(project);
             }
             Change::Fired(mark) => self.fired = *mark,
             Change::Open(run) => {
@@ -346,14 +357,14 @@ impl Memory {
 
     /// Whether a slot is decided.
     pub(super) fn is_decided(&self, trigger: &Trigger, slot: Instant) -> bool {
-        slot <= trigger.cursor() || Mark(trigger.leaves(slot), trigger.unique) <= self.fired
+        slot <= trigger.cursor() || Mark(trigger.leaves(slot), trigger.unique) <= self.mark_of(trigger)
     }
 
     /// The first slot that is not decided, and when it leaves.
     pub(super) fn undecided(&self, trigger: &Trigger) -> Option<(Instant, Instant)> {
         let schedule = trigger.schedule();
         let with_leave = |slot| (slot, trigger.leaves(slot));
-        let mark = self.fired.0;
+        let mark = self.mark_of(trigger).0;
         let mut from = trigger.cursor();
         if mark > from && schedule.is_jittered() {
             // Jitter never reaches the next slot, so at most the last one is held back beyond the mark.

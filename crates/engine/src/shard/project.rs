@@ -18,6 +18,7 @@ use crate::mutant::{self, Mutant};
 use crate::past::Reason;
 use crate::policy::CatchUp;
 
+use super::change::skips;
 use super::command::{Done, Rejection};
 use super::memory::{Change, Trigger};
 use super::record::{Mark, RunState, StoppedRecord};
@@ -62,6 +63,15 @@ impl Shard {
         }
         self.unblock_all(now);
         Done::Enabled
+    }
+
+    /// A project that is being enabled is left alone until its triggers are up to date.
+    pub(super) fn check_settled(&self, project: ProjectId) -> Result<(), Rejection> {
+        if self.is_enabling(project) { Err(Rejection::ProjectIsEnabling) } else { Ok(()) }
+    }
+
+    pub(super) fn is_enabling(&self, project: ProjectId) -> bool {
+        self.memory.stopped.get(&project).is_some_and(|stopped| stopped.enabled.is_some())
     }
 
     fn places_of(&self, project: ProjectId) -> Vec<u32> {
@@ -117,6 +127,9 @@ impl Shard {
                 .collect();
             for project in done {
                 self.enact(Unit::of(vec![Change::Stopped(project, None)]).by(now.wall));
+                for place in self.places_of(project) {
+                    self.arm(place);
+                }
             }
         }
     }
@@ -128,7 +141,7 @@ impl Shard {
         let trigger = self.memory.at(place);
         let is_due = !trigger.is_paused()
             && !trigger.is_cancelled()
-            && self.memory.remaining(trigger) != Some(0);
+            && trigger.remaining() != Some(0);
         if is_due {
             let keep = match trigger.policy().catch_up {
                 CatchUp::Skip => 0,
@@ -143,11 +156,11 @@ impl Shard {
         if trigger.is_paused() {
             return;
         }
-        let mut moved = trigger.moved();
-        moved.cursor = Some(here.max(trigger.cursor()));
         if mutant::active(Mutant::EnabledWithoutCursor) {
             return;
         }
+        let mut moved = trigger.moved();
+        moved.cursor = Some(here.max(trigger.cursor()));
         self.enact(Unit::of(vec![Change::Moved(unique, moved)]).by(now.wall));
     }
 
@@ -165,7 +178,7 @@ impl Shard {
             last = last.and_then(|slot| schedule.last(before, Instant(slot.0 - 1)));
         }
         let Some(last) = last else { return };
-        let lines = self.skips(trigger, (Some(first), last), Reason::Disabled, now);
+        let lines = skips(trigger, (Some(first), last), Reason::Disabled, now);
         let mut moved = trigger.moved();
         moved.cursor = Some(last);
         let mut changes = lines;
@@ -176,14 +189,14 @@ impl Shard {
     /// Gives every slot up to here that is left a run.
     fn make_up_rest(&mut self, unique: Unique, here: Instant, now: Now) {
         while let Some(trigger) = self.memory.trigger(unique)
-            && self.memory.remaining(trigger) != Some(0)
+            && trigger.remaining() != Some(0)
             && let Some((slot, leaves)) = self.memory.undecided(trigger)
             && slot <= here
         {
             let run = trigger.run_record(slot, leaves, RunState::Waiting(leaves));
             let mut moved = trigger.moved();
             moved.cursor = Some(slot);
-            moved.remaining = self.memory.remaining(trigger).map(|left| left.saturating_sub(1));
+            moved.remaining = trigger.remaining().map(|left| left.saturating_sub(1));
             let sequence = self.memory.sequence + 1;
             let run = Arc::new(run);
             let changes =

@@ -5,6 +5,7 @@
 //! shard/<n>/trigger/<unique>      [`TriggerRecord`]: what the user wrote, and how it began
 //! shard/<n>/moved/<unique>        [`MovedRecord`]: what has moved since, if anything has
 //! shard/<n>/run/<sequence>        [`RunRecord`]: a run that is not finished, and is not in the head
+//! shard/<n>/stopped/<project>     [`StoppedRecord`]: a project that is disabled, or not up to date again
 //! shard/<n>/past/<reverse number> a batch of finished runs and skipped slots: [`crate::past`]
 //! shard/<n>/page/…               what these were merged into: [`crate::past::page`]
 //! name/<project>/trigger/<name>   [`NameRecord`]: where a name leads
@@ -167,6 +168,16 @@ pub struct RunRecord {
     pub attempts: Vec<crate::past::Attempt>,
 }
 
+/// A project that is disabled, or was and is not up to date again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoppedRecord {
+    /// For its triggers the mark stands still here.
+    pub since: Mark,
+    /// When it was enabled again. A trigger whose cursor is there is up to date.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<Instant>,
+}
+
 /// Where a run that is not finished is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -220,6 +231,16 @@ pub fn moved(shard: ShardId) -> String {
 /// Where runs of a shard are.
 pub fn runs(shard: ShardId) -> String {
     format!("shard/{shard}/run/")
+}
+
+/// Where projects of a shard are that are disabled.
+pub fn stopped(shard: ShardId) -> String {
+    format!("shard/{shard}/stopped/")
+}
+
+/// Where a project is that is disabled.
+pub fn stopped_key(shard: ShardId, project: ProjectId) -> String {
+    format!("shard/{shard}/stopped/{}", project.0)
 }
 
 /// Where the past of a shard is, newest first.

@@ -75,6 +75,10 @@ impl Shard {
         let (unique, policy) = (record.trigger, &record.policy);
         let run = RunRef::Record(sequence);
         self.flight.unwait(sequence, &record);
+        if self.is_disabled(record.project) {
+            self.flight.stopped.insert(sequence);
+            return;
+        }
         if record.attempt == 0 && self.is_too_late(run, policy, now) {
             return self.end(run, End::Expired, 0, None, now);
         }
