@@ -233,6 +233,7 @@ fn reason_said(reason: Reason) -> &'static str {
         Reason::Cap => "more were missed than catch-up makes up for",
         Reason::Limit => "the limit of runs was reached",
         Reason::Superseded => "the trigger was changed, or a later slot took their place",
+        Reason::Disabled => "the project was disabled",
     }
 }
 

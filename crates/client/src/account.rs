@@ -142,6 +142,8 @@ pub enum Reason {
     Limit,
     /// The trigger was changed, cancelled or deleted, or a later slot took their place.
     Superseded,
+    /// The project was disabled.
+    Disabled,
 }
 
 /// How many slots are in which state. Runs on demand are not slots.

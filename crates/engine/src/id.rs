@@ -80,7 +80,6 @@ impl ProjectId {
     pub const DEFAULT: Self = Self(0);
 
     /// Whether it is that one. Records do not mention it.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
     pub fn is_default(&self) -> bool {
         *self == Self::DEFAULT
     }

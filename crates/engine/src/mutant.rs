@@ -88,8 +88,8 @@ pub enum Mutant {
     BesideOthers,
     /// A mark is set back, and no cursor says what it stood for.
     SetBackWithoutCursors,
-    /// A trigger of a project that was enabled is caught up with, and its cursor does not say so.
-    EnabledWithoutCursor,
+    /// A project that is enabled is so at once, and nothing says that its triggers are behind.
+    EnabledAtOnce,
     /// Segments of the past are deleted before the pages that they are merged into are written.
     SegmentsBeforePages,
 }
@@ -141,7 +141,7 @@ impl Mutant {
         Self::EarlyAtSuccessor,
         Self::BesideOthers,
         Self::SetBackWithoutCursors,
-        Self::EnabledWithoutCursor,
+        Self::EnabledAtOnce,
     ];
 
     /// Those of the packed past.
@@ -189,7 +189,7 @@ impl Mutant {
             Self::NoPatience => "no-patience",
             Self::EarlyAtSuccessor => "early-at-successor",
             Self::BesideOthers => "beside-others",
-            Self::EnabledWithoutCursor => "enabled-without-cursor",
+            Self::EnabledAtOnce => "enabled-at-once",
             Self::SetBackWithoutCursors => "set-back-without-cursors",
             Self::SegmentsBeforePages => "segments-before-pages",
         }

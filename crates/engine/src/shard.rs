@@ -230,12 +230,12 @@ impl Shard {
     pub fn next_wake(&self, now: Now) -> Option<Instant> {
         let ahead = |at: Instant| Instant(at.0 - LOOK_AHEAD_MS);
         let slots = if self.is_stopping {
-            [None; 3]
+            [None; 4]
         } else {
             let front = self.front.keys().next().map(|(at, _)| *at);
             let wheel = self.wheel.next().map(|at| ahead(Instant(at.cast_signed())));
             let resume = self.resumes.first().map(|(at, _)| *at);
-            [front, wheel, resume]
+            [front, wheel, resume, self.next_catch_up(now)]
         };
         // What is due already waits for something else, which will tell.
         let wakes = slots.into_iter().flatten().chain(self.flight.next_wakes(now));

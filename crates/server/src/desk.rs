@@ -26,6 +26,8 @@ pub enum Call {
         shard: ShardId,
         /// What.
         command: Command,
+        /// What is written together with it.
+        note: Option<Put>,
         /// Where the answer goes, once what it says is durable.
         reply: oneshot::Sender<Result<Done, CallError>>,
     },
@@ -149,7 +151,7 @@ impl Desk {
         }
         tokio::select! {
             biased;
-            answer = self.ask(|reply| Call::Command { shard, command, reply }) => answer,
+            answer = self.ask(|reply| Call::Command { shard, command, note: None, reply }) => answer,
             trouble = self.lasting_trouble() => Err(CallError::Unwritten(trouble)),
         }
     }

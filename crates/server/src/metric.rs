@@ -171,5 +171,6 @@ fn reason(reason: Reason) -> &'static str {
         Reason::Cap => "cap",
         Reason::Limit => "limit",
         Reason::Superseded => "superseded",
+        Reason::Disabled => "disabled",
     }
 }

@@ -124,10 +124,9 @@ impl Shard {
 
     /// From when on a schedule that begins now counts: not from the mark, if that is ahead by no more than the
     /// look-ahead.
-    fn beginning(&self, trigger: Option<&Trigger>, now: Now) -> Instant {
-        let cursor = trigger.map_or(now.wall, Trigger::cursor);
-        if trigger.is_some_and(|trigger| self.memory.is_behind(trigger)) {
-            return now.wall.max(cursor);
+    fn beginning(&self, project: ProjectId, cursor: Instant, now: Now) -> Instant {
+        if let Some(stopped) = self.memory.stopped.get(&project) {
+            return now.wall.max(cursor).max(stopped.since.0);
         }
         let (here, mark) = (now.wall.max(cursor), self.memory.fired.0);
         if mark.0 - here.0 > LOOK_AHEAD_MS { mark } else { here }
@@ -214,7 +213,7 @@ impl Shard {
             author,
             revision: 1,
             generation: 1,
-            since: self.beginning(None, now),
+            since: self.beginning(project, now.wall, now),
         };
         let mut moved = MovedRecord::default();
         let made_up = self.make_up(id, &definition, 1, record.since, &mut moved);
@@ -254,7 +253,7 @@ impl Shard {
         let begins = if trigger.is_paused() {
             self.now_of(trigger, now)
         } else {
-            self.beginning(Some(trigger), now)
+            self.beginning(trigger.project(), trigger.cursor(), now)
         };
         if !is_same_schedule {
             self.take_back(unique, Reason::Superseded, begins, now);
@@ -327,7 +326,7 @@ impl Shard {
     fn resume(&mut self, unique: Unique, now: Now) {
         let Some(place) = self.memory.place(unique) else { return };
         let trigger = self.memory.at(place);
-        let begins = self.beginning(Some(trigger), now);
+        let begins = self.beginning(trigger.project(), trigger.cursor(), now);
         let mut changes = self.account(trigger, begins, Reason::Paused, now);
         let mut moved = trigger.moved();
         let until = moved.paused.take().and_then(|pause| pause.until);

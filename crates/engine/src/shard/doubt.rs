@@ -265,11 +265,10 @@ impl Shard {
     /// Brings a mark that is far ahead back to the clock, after what it stood for is written to the
     /// cursors: so nothing is decided twice, and nothing waits for the clock to get there.
     pub fn set_back(&mut self, now: Now) {
-        let fired = self.memory.fired;
         let mut cursors = Vec::new();
         for trigger in self.memory.triggers() {
             let schedule = trigger.schedule();
-            let last = schedule.last(trigger.cursor(), fired.0);
+            let last = schedule.last(trigger.cursor(), self.memory.mark_of(trigger).0);
             let decided =
                 last.filter(|slot| self.memory.is_decided(trigger, *slot)).or_else(|| {
                     let held_back = last?;
@@ -291,7 +290,12 @@ impl Shard {
             self.enact(Unit::of(vec![Change::Moved(unique, moved)]).by(now.wall));
         }
         let mark = Mark(now.wall, crate::id::Unique(0));
-        self.enact(Unit::of(vec![Change::Fired(mark)]).by(now.wall));
+        let mut changes = vec![Change::Fired(mark)];
+        changes.extend(self.memory.stopped.iter().map(|(project, stopped)| {
+            let since = stopped.since.min(mark);
+            Change::Stopped(*project, Some(StoppedRecord { since, ..*stopped }))
+        }));
+        self.enact(Unit::of(changes).by(now.wall));
         let begin = now.wall.0.max(0).unsigned_abs();
         self.wheel = Wheel::new(begin);
         self.front.clear();

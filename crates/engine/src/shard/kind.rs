@@ -120,7 +120,9 @@ mod tests {
     #[test]
     fn what_nobody_uses_is_thrown_away_and_what_is_used_stays() {
         let kinds = Kinds::default();
-        let kept: Vec<_> = (1..=10).map(|seconds| kinds.of(ProjectId::DEFAULT, &definition(seconds, "a"))).collect();
+        let kept: Vec<_> = (1..=10)
+            .map(|seconds| kinds.of(ProjectId::DEFAULT, &definition(seconds, "a")))
+            .collect();
         for number in 0..FULL_MIN * 3 {
             kinds.of(ProjectId::DEFAULT, &definition(100 + number, &format!("h{number}")));
         }

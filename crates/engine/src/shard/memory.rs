@@ -357,7 +357,8 @@ impl Memory {
 
     /// Whether a slot is decided.
     pub(super) fn is_decided(&self, trigger: &Trigger, slot: Instant) -> bool {
-        slot <= trigger.cursor() || Mark(trigger.leaves(slot), trigger.unique) <= self.mark_of(trigger)
+        slot <= trigger.cursor()
+            || Mark(trigger.leaves(slot), trigger.unique) <= self.mark_of(trigger)
     }
 
     /// The first slot that is not decided, and when it leaves.

@@ -24,6 +24,9 @@ use super::memory::{Change, Trigger};
 use super::record::{Mark, RunState, StoppedRecord};
 use super::{Now, Shard, Unit};
 
+/// Triggers that are brought up to date before others have their turn.
+const AT_ONCE_MAX: usize = 256;
+
 impl Shard {
     /// Whether a project fires nothing.
     pub(super) fn is_disabled(&self, project: ProjectId) -> bool {
@@ -53,8 +56,9 @@ impl Shard {
             return Done::Unchanged;
         }
         let enabled = Some(now.wall.max(self.memory.fired.0));
-        let stopped = StoppedRecord { enabled, ..stopped };
-        self.enact(Unit::of(vec![Change::Stopped(project, Some(stopped))]).by(now.wall));
+        let stopped = Some(StoppedRecord { enabled, ..stopped });
+        let stopped = stopped.filter(|_| !mutant::active(Mutant::EnabledAtOnce));
+        self.enact(Unit::of(vec![Change::Stopped(project, stopped)]).by(now.wall));
         self.bring_up_to_date(project);
         for sequence in std::mem::take(&mut self.flight.stopped) {
             if let Some(run) = self.memory.runs.get(&sequence) {
@@ -105,11 +109,18 @@ impl Shard {
         }
     }
 
+    /// When to go on with that.
+    pub(super) fn next_catch_up(&self, now: Now) -> Option<Instant> {
+        (!self.behind.is_empty()).then_some(Instant(now.wall.0 + 1))
+    }
+
     /// Brings some of the triggers up to date that are behind.
     pub(super) fn catch_up(&mut self, now: Now) {
-        while self.units.len() < UNITS_WAITING_MAX
-            && let Some(unique) = self.behind.pop_front()
-        {
+        for _ in 0..AT_ONCE_MAX {
+            if self.units.len() >= UNITS_WAITING_MAX {
+                return;
+            }
+            let Some(unique) = self.behind.pop_front() else { break };
             if let Some(place) = self.memory.place(unique)
                 && self.memory.is_behind(self.memory.at(place))
             {
@@ -139,9 +150,8 @@ impl Shard {
         let unique = self.memory.at(place).unique;
         let here = now.wall.max(self.memory.fired.0).max(self.memory.at(place).cursor());
         let trigger = self.memory.at(place);
-        let is_due = !trigger.is_paused()
-            && !trigger.is_cancelled()
-            && trigger.remaining() != Some(0);
+        let is_due =
+            !trigger.is_paused() && !trigger.is_cancelled() && trigger.remaining() != Some(0);
         if is_due {
             let keep = match trigger.policy().catch_up {
                 CatchUp::Skip => 0,
@@ -152,11 +162,9 @@ impl Shard {
             self.make_up_rest(unique, here, now);
         }
         let Some(trigger) = self.memory.trigger(unique) else { return };
-        // What is paused is accounted for from its cursor when it is resumed.
-        if trigger.is_paused() {
-            return;
-        }
-        if mutant::active(Mutant::EnabledWithoutCursor) {
+        // What is paused is accounted for from its cursor when it is resumed; and after the last run of a limit nothing
+        // is due, unless that run is taken back.
+        if trigger.is_paused() || trigger.remaining() == Some(0) {
             return;
         }
         let mut moved = trigger.moved();
@@ -219,7 +227,7 @@ impl super::memory::Memory {
     /// Whether a trigger's project is disabled, or was and the trigger is not up to date since.
     pub(super) fn is_behind(&self, trigger: &Trigger) -> bool {
         let stopped = self.stopped.get(&trigger.project());
-        stopped.is_some_and(|stopped| stopped.enabled.is_none_or(|enabled| trigger.cursor() < enabled))
+        stopped
+            .is_some_and(|stopped| stopped.enabled.is_none_or(|enabled| trigger.cursor() < enabled))
     }
 }
-

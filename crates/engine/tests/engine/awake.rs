@@ -1,6 +1,6 @@
 //! A shard whose owner's clock is set.
 
-use engine::id::ShardId;
+use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
 use engine::shard::command::Command;
 use engine::shard::record::HeadRecord;
@@ -22,8 +22,9 @@ fn shard() -> Shard {
     let draft: Draft = serde_json::from_str(text).unwrap();
     let definition = Box::new(draft.build(at(0).wall).unwrap());
     let draft = RawValue::from_string(text.to_owned()).unwrap();
-    let command = Command::Create { definition, draft, author: "me".to_owned() };
-    shard.command(command, Ticket(1), at(0)).unwrap();
+    let (project, author) = (ProjectId::DEFAULT, "me".to_owned());
+    let command = Command::Create { project, definition, draft, author };
+    shard.command(command, None, Ticket(1), at(0)).unwrap();
     let room = Room { writes: 100, bytes: 100_000, value_bytes: 100_000 };
     shard.take_batch(1, room).unwrap();
     shard.committed(at(0));

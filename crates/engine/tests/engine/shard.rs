@@ -6,6 +6,7 @@ mod bench;
 use std::sync::Arc;
 
 use bench::{BEGIN, Bench, draft};
+use engine::id::ProjectId;
 use engine::outcome::{Lost, NotSent, Outcome};
 use engine::past::{End, Line, Reason};
 use engine::shard::command::{Command, Done};
@@ -328,5 +329,115 @@ fn every_command_is_answered_when_it_is_written() {
         (Command::Delete { trigger, author: author() }, None),
     ] {
         assert_eq!(bench.ask(command), done);
+    }
+}
+
+const DISABLE: Command = Command::Disable { project: ProjectId::DEFAULT };
+const ENABLE: Command = Command::Enable { project: ProjectId::DEFAULT };
+
+#[test]
+fn a_disabled_project_fires_nothing_and_then_catches_up_by_policy() {
+    for (policy, runs, skipped) in [("skip", 0, 50_000), ("latest", 1, 40_000), ("all", 5, 0)] {
+        let mut bench = Bench::new();
+        let policy = format!(r#"{{"catch_up": "{policy}", "overlap": "allow"}}"#);
+        bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, &policy));
+        bench.go(5_000);
+        assert_eq!(bench.ask(DISABLE), Some(Done::Disabled));
+        assert_eq!(bench.ask(DISABLE), Some(Done::Unchanged));
+        for second in 6..=55 {
+            bench.go(second * 1_000);
+        }
+        assert!(bench.left.is_empty() && bench.past.is_empty());
+        assert_eq!(bench.ask(ENABLE), Some(Done::Enabled));
+        bench.go(55_100);
+        bench.go(55_200);
+        assert_eq!(bench.left.len(), runs, "{policy}");
+        let skips = bench.skips();
+        let last = skips.last().map_or(0, |(_, to, reason)| {
+            assert_eq!(*reason, Reason::Disabled);
+            *to
+        });
+        assert_eq!(last, skipped, "{policy}");
+        bench.go(60_000);
+        assert_eq!(bench.left.len(), runs + 1, "from here on it fires as before");
+    }
+}
+
+#[test]
+fn a_disabled_project_is_so_for_a_successor_and_catches_up_once() {
+    let mut bench = Bench::new();
+    bench.create(draft(
+        r#"{"cron": "*/10 * * * * *"}"#,
+        r#"{"catch_up": "all", "overlap": "allow"}"#,
+    ));
+    bench.go(5_000);
+    bench.ask(DISABLE);
+    bench.take_over(25_000);
+    bench.go(26_000);
+    assert!(bench.left.is_empty() && bench.past.is_empty());
+    assert_eq!(bench.ask(ENABLE), Some(Done::Enabled));
+    bench.shard.step(bench.now());
+    // One batch lands, and the owner dies.
+    bench.commit_one();
+    bench.take_over(27_000);
+    bench.go(27_100);
+    bench.go(27_200);
+    let mut slots: Vec<i64> = bench.left.iter().map(|left| left.slot.0 - BEGIN).collect();
+    slots.sort_unstable();
+    assert_eq!(slots, [10_000, 20_000]);
+    bench.go(30_000);
+    assert_eq!(bench.left.len(), 3);
+}
+
+#[test]
+fn what_waits_in_a_disabled_project_goes_on_waiting() {
+    let mut bench = Bench::new();
+    let skip = r#"{"catch_up": "skip"}"#;
+    let trigger = bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, skip));
+    bench.go(10_000);
+    bench.finish(Outcome::Answered { status: 500, retry_after: None });
+    bench.commit();
+    bench.ask(DISABLE);
+    bench.go(60_000);
+    assert!(bench.left.is_empty(), "a retry waits");
+    assert_eq!(bench.ask(Command::Run { trigger, author: String::new() }), None);
+    bench.ask(ENABLE);
+    bench.go(60_200);
+    assert_eq!(bench.left.len(), 1);
+    assert_eq!(bench.left[0].attempt, 2);
+}
+
+#[test]
+fn what_comes_due_while_others_are_brought_up_to_date_is_not_lost() {
+    let mut bench = Bench::new();
+    let allow = r#"{"catch_up": "skip", "overlap": "allow"}"#;
+    for _ in 0..300 {
+        bench.create(draft(r#"{"cron": "* * * * * *"}"#, allow));
+    }
+    bench.ask(DISABLE);
+    bench.go(10_400);
+    assert_eq!(bench.ask(ENABLE), Some(Done::Enabled));
+    // Not all of them in one step, and seconds between two steps.
+    for second in 11..=20 {
+        bench.steady += 1_000;
+        bench.wall = second * 1_000 + 500;
+        bench.shard.step(bench.now());
+        bench.commit();
+        bench.shard.depart(bench.now(), &mut bench.left);
+    }
+    bench.go(20_600);
+    for trigger in bench.triggers() {
+        let of = |line: &&Line| line.trigger() == trigger;
+        let skipped: u64 = bench
+            .past
+            .iter()
+            .filter(of)
+            .map(|line| match line {
+                Line::Skip(skip) => skip.count,
+                Line::Run(_) => 0,
+            })
+            .sum();
+        let left = bench.left.iter().filter(|left| left.run.trigger == trigger).count() as u64;
+        assert_eq!(skipped + left, 20, "{trigger}: {skipped} skipped, {left} left");
     }
 }

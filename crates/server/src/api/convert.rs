@@ -218,5 +218,6 @@ pub(super) fn reason(reason: Reason) -> WireReason {
         Reason::Cap => WireReason::Cap,
         Reason::Limit => WireReason::Limit,
         Reason::Superseded => WireReason::Superseded,
+        Reason::Disabled => WireReason::Disabled,
     }
 }

@@ -168,6 +168,8 @@ impl From<Rejection> for Refusal {
             Rejection::AlreadyPaused => conflict("already-paused", "Paused already"),
             Rejection::NotPaused => conflict("not-paused", "Not paused"),
             Rejection::AlreadyCancelled => conflict("already-cancelled", "Cancelled already"),
+            Rejection::ProjectIsDisabled => conflict("project-disabled", "The project is disabled"),
+            Rejection::ProjectIsEnabling => Self::unavailable(sentence, PAUSE),
             Rejection::TooManyTriggers => too_many("Too many triggers"),
             Rejection::TooManyRuns => too_many("Too many runs").retry_after(PAUSE),
         }

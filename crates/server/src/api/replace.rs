@@ -84,7 +84,8 @@ async fn create_named(
     let definition = draft.build(desk.now()).map_err(Refusal::fields)?;
     let shard = ShardId::of(ProjectId::DEFAULT, name, desk.shards());
     let (definition, draft) = (Box::new(definition), raw(&draft));
-    let command = Command::Create { definition, draft, author: AUTHOR.to_owned() };
+    let (project, author) = (ProjectId::DEFAULT, AUTHOR.to_owned());
+    let command = Command::Create { project, definition, draft, author };
     match desk.command(shard, command).await {
         Ok(Done::Created(id)) => Ok(answer(desk, id, StatusCode::CREATED).await?),
         Ok(other) => Err(odd(other).into()),

@@ -53,7 +53,8 @@ async fn create_from(desk: &Desk, draft: &Draft) -> Result<TriggerId, Refusal> {
     let definition = draft.build(desk.now()).map_err(Refusal::fields)?;
     let shard = ShardId::of(ProjectId::DEFAULT, &definition.name, desk.shards());
     let (definition, draft) = (Box::new(definition), raw(draft));
-    let command = Command::Create { definition, draft, author: AUTHOR.to_owned() };
+    let (project, author) = (ProjectId::DEFAULT, AUTHOR.to_owned());
+    let command = Command::Create { project, definition, draft, author };
     match desk.command(shard, command).await? {
         Done::Created(id) => Ok(id),
         other => Err(odd(other)),

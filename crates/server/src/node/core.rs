@@ -395,7 +395,7 @@ impl Core {
                 self.show(now);
                 let _ = reply.send(Ok(()));
             }
-            Call::Command { shard, command, reply } => {
+            Call::Command { shard, command, note, reply } => {
                 let Some(owned) = self.shards.get_mut(&shard) else {
                     let retry_after = Duration::from_secs(1);
                     let _ = reply.send(Err(CallError::NoOwner { retry_after }));
@@ -405,7 +405,7 @@ impl Core {
                 let ticket = Ticket(self.last_ticket);
                 // What is due is due before the command.
                 owned.shard.step(now);
-                match owned.shard.command(command, ticket, now) {
+                match owned.shard.command(command, note, ticket, now) {
                     Ok(()) => {
                         self.tickets.insert(ticket, (shard, reply));
                     }

@@ -45,6 +45,7 @@ pub(super) async fn load(
     each(store, &record::triggers(shard), |key, value| loading.trigger(key, value)).await?;
     each(store, &record::moved(shard), |key, value| loading.moved(key, value)).await?;
     each(store, &record::runs(shard), |key, value| loading.run(key, value)).await?;
+    each(store, &record::stopped(shard), |key, value| loading.stopped(key, value)).await?;
     Ok(loading)
 }
 

@@ -180,6 +180,7 @@ async fn write_past(store: &Store, triggers: &[TriggerId]) {
         let run = |trigger: &TriggerId| {
             let slot = trigger.unique.birth().0 + i64::try_from(head.number).unwrap() * 600_000;
             Line::Run(Finished {
+                project: engine::id::ProjectId::DEFAULT,
                 trigger: trigger.unique,
                 slot: Instant(slot),
                 generation: None,

@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 
-use engine::id::{Birth, RunId, Unique};
+use engine::id::{Birth, ProjectId, RunId, Unique};
 use engine::instant::Instant;
 use engine::limits::OPEN_RUNS_MAX;
 use engine::past::{End, Finished, Line, Reason, Segment};
 use engine::record::decode;
 use engine::schedule::Schedule;
 use engine::shard::record::{
-    self, HeadRecord, Mark, MovedRecord, OpenRun, RunRecord, TriggerRecord,
+    self, HeadRecord, Mark, MovedRecord, OpenRun, RunRecord, StoppedRecord, TriggerRecord,
 };
 use engine::shard::{Batch, Put};
 use engine::trigger::{Definition, Draft};
@@ -98,6 +98,8 @@ pub struct Ledger {
     pub open: BTreeSet<OpenRun>,
     /// The mark.
     pub fired: Mark,
+    /// Projects that are disabled, or not up to date again.
+    stopped: BTreeMap<ProjectId, StoppedRecord>,
     generations: BTreeMap<(Unique, u32), Generation>,
     places: BTreeMap<Run, Place>,
     /// What happened.
@@ -220,6 +222,14 @@ impl Ledger {
                 match self.triggers.get_mut(&unique) {
                     Some(seen) => seen.moved = body(value),
                     None => _ = moves.early.insert(unique, body(value)),
+                }
+                Ok(())
+            }
+            "stopped" => {
+                let project = ProjectId(name.parse().expect("a number"));
+                match value {
+                    Some(value) => _ = self.stopped.insert(project, body(value)),
+                    None => _ = self.stopped.remove(&project),
                 }
                 Ok(())
             }

@@ -56,6 +56,9 @@ impl Shelf {
         for (key, value) in self.below(&record::runs(SHARD)) {
             loading.run(key, value)?;
         }
+        for (key, value) in self.below(&record::stopped(SHARD)) {
+            loading.stopped(key, value)?;
+        }
         Ok(loading.finish(now))
     }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::id::{RunId, Unique};
 use engine::instant::Instant;
+use engine::limits::LOOK_AHEAD_MS;
 use engine::past::End;
 use engine::policy::{Delivery, Overlap, Policy};
 use engine::shard::Departure;
@@ -78,6 +79,10 @@ pub struct Witness {
     resumed: BTreeMap<Unique, Vec<(u64, Instant, u32)>>,
     words: BTreeMap<Unique, Word>,
     deleted: BTreeMap<Unique, Instant>,
+    /// The other project is disabled, and what leaves after this does not leave.
+    disabled: Option<Instant>,
+    /// The last ticket of somebody who asked that it be enabled.
+    enabled: u64,
     /// How many left.
     pub departures: u64,
 }
@@ -126,6 +131,14 @@ impl Witness {
         }
         if trips.is_empty() && self.is_quiet(run, found.leaves) {
             return wrong(Promise::QuietIsQuiet, &format!("at {wall}"));
+        }
+        let project =
+            ledger.triggers.get(&departure.run.trigger).map(|seen| seen.record.id.project);
+        if let Some(from) = self.disabled.filter(|from| found.leaves > *from)
+            && project.is_some_and(|project| !project.is_default())
+            && matches!(run, Run::Slot(_))
+        {
+            return wrong(Promise::QuietIsQuiet, &format!("its project is disabled since {from}"));
         }
         if found.policy.overlap != Overlap::Allow
             && let Some(other) = self.under_way(departure.run.trigger, at)
@@ -220,6 +233,18 @@ impl Witness {
             quiet.generation = quiet.generation.min(generation);
             quiet.is_pausing = false;
         }
+    }
+
+    /// Somebody was told that the other project is disabled: what leaves after the look-ahead does not leave.
+    pub fn was_disabled(&mut self, ticket: u64, from: Instant) {
+        if self.enabled < ticket {
+            self.disabled = Some(Instant(from.0 + LOOK_AHEAD_MS));
+        }
+    }
+
+    /// Somebody asks that it be enabled.
+    pub fn enabling(&mut self, ticket: u64) {
+        (self.enabled, self.disabled) = (ticket, None);
     }
 
     /// Somebody asks that a trigger be cancelled.

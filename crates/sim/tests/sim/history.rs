@@ -121,6 +121,7 @@ fn loaded() -> Shard {
 
 fn run(trigger: u64, slot: Instant) -> Line {
     Line::Run(Finished {
+        project: engine::id::ProjectId::DEFAULT,
         trigger: Unique(trigger),
         slot,
         generation: Some(1),

@@ -9,6 +9,7 @@ const START: i64 = 1_800_000_000_000;
 fn run(trigger: u64, second: i64) -> Line {
     let slot = Instant(START + second * 1_000);
     Line::Run(Finished {
+        project: crate::id::ProjectId::DEFAULT,
         trigger: Unique(trigger),
         slot,
         generation: Some(1),
@@ -23,6 +24,7 @@ fn run(trigger: u64, second: i64) -> Line {
 fn skip(trigger: u64, from: i64, to: i64) -> Line {
     let at = |second: i64| Instant(START + second * 1_000);
     Line::Skip(Skipped {
+        project: crate::id::ProjectId::DEFAULT,
         trigger: Unique(trigger),
         generation: 1,
         from: at(from),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::id::{ShardId, Unique};
+use engine::id::{ProjectId, ShardId, Unique};
 use engine::instant::Instant;
 use engine::outcome::Outcome;
 use engine::past::{Attempt, End, Line, Reason, Segment};
@@ -29,7 +29,7 @@ pub(super) struct Bench {
     pub(super) wall: i64,
     /// What a commit takes.
     pub(super) room: Room,
-    steady: u64,
+    pub(super) steady: u64,
     entries: BTreeMap<String, Vec<u8>>,
     number: u64,
     replies: Vec<Done>,
@@ -133,12 +133,15 @@ impl Bench {
         for (key, value) in below(&self.entries, record::runs(SHARD)) {
             loading.run(key, value).unwrap();
         }
+        for (key, value) in below(&self.entries, record::stopped(SHARD)) {
+            loading.stopped(key, value).unwrap();
+        }
         self.shard = loading.finish(self.now());
     }
 
     /// Asks for something, and says what came of it.
     pub(super) fn ask(&mut self, command: Command) -> Option<Done> {
-        self.shard.command(command, Ticket(1), self.now()).ok()?;
+        self.shard.command(command, None, Ticket(1), self.now()).ok()?;
         self.commit();
         self.replies.pop()
     }
@@ -152,8 +155,8 @@ impl Bench {
         draft.name = Some(format!("t{}", self.number));
         let definition = Box::new(draft.build(Instant(BEGIN + wall)).unwrap());
         let draft = serde_json::value::to_raw_value(&draft).unwrap();
-        let author = String::new();
-        match self.ask(Command::Create { definition, draft, author }) {
+        let (project, author) = (ProjectId::DEFAULT, String::new());
+        match self.ask(Command::Create { project, definition, draft, author }) {
             Some(Done::Created(id)) => id.unique,
             other => panic!("{other:?}"),
         }
@@ -187,6 +190,12 @@ impl Bench {
     /// The records of unfinished runs.
     pub(super) fn runs(&self) -> impl Iterator<Item = RunRecord> {
         below(&self.entries, record::runs(SHARD)).map(|(_, value)| decode(value, FORMAT).unwrap())
+    }
+
+    /// All triggers.
+    pub(super) fn triggers(&self) -> Vec<Unique> {
+        let keys = below(&self.entries, record::triggers(SHARD)).map(|(key, _)| key);
+        keys.map(|key| key.rsplit('/').next().unwrap().parse().unwrap()).collect()
     }
 
     /// What moved of a trigger.

@@ -249,6 +249,7 @@ pub(super) fn minute(minutes: i64) -> Instant {
 /// A slot of the first generation that ended well.
 pub(super) fn succeeded(id: TriggerId, slot: Instant) -> Line {
     Line::Run(Finished {
+        project: engine::id::ProjectId::DEFAULT,
         trigger: id.unique,
         slot,
         generation: Some(1),
@@ -293,7 +294,7 @@ impl StandIn {
     async fn take(mut self, mut calls: mpsc::Receiver<Call>) {
         while let Some(call) = calls.recv().await {
             match call {
-                Call::Command { shard, command, reply } => {
+                Call::Command { shard, command, reply, .. } => {
                     let refused = self.refuse.lock().unwrap().take();
                     let done = match refused {
                         Some(error) => Err(error),
@@ -316,7 +317,8 @@ impl StandIn {
 
     async fn obey(&mut self, shard: ShardId, command: Command) -> Result<Done, Rejection> {
         match command {
-            Command::Create { definition, draft, author } => {
+            Command::Disable { .. } | Command::Enable { .. } => panic!("nobody asks for that here"),
+            Command::Create { definition, draft, author, .. } => {
                 self.create(shard, &definition, draft, author).await
             }
             Command::Replace { trigger, draft, author, revision, .. } => {
@@ -401,6 +403,7 @@ impl StandIn {
         let definition = draft.build(Instant(0)).unwrap();
         self.sequence += 1;
         let run = RunRecord {
+            project: engine::id::ProjectId::DEFAULT,
             trigger,
             name: definition.name.into(),
             slot: self.now(),

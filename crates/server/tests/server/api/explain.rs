@@ -15,6 +15,7 @@ use super::bench::{Bench, NOW, minute, minutely, succeeded};
 
 fn skipped(id: TriggerId, from: i64, to: i64, reason: Reason) -> Line {
     Line::Skip(Skipped {
+        project: engine::id::ProjectId::DEFAULT,
         trigger: id.unique,
         generation: 1,
         from: minute(from),
@@ -51,6 +52,7 @@ async fn each_slot_is_told_once_whatever_became_of_it() {
     let id = bench.minutely("hello").await;
     bench.past(id.shard, vec![succeeded(id, minute(1)), succeeded(id, minute(2))]).await;
     let dead = Line::Run(Finished {
+        project: engine::id::ProjectId::DEFAULT,
         trigger: id.unique,
         slot: minute(3),
         generation: Some(1),
@@ -288,6 +290,7 @@ async fn what_was_before_the_present_schedule_is_told_from_the_records() {
         .past(id.shard, vec![skipped(id, -5, -3, Reason::Superseded), succeeded(id, minute(-2))])
         .await;
     let on_demand = Line::Run(Finished {
+        project: engine::id::ProjectId::DEFAULT,
         trigger: id.unique,
         slot: Instant(minute(1).0 + 500),
         generation: None,

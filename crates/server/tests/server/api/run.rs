@@ -18,6 +18,7 @@ fn unfinished(id: TriggerId, slot: Instant, state: RunState) -> RunRecord {
     let draft: Draft = serde_json::from_str(&draft).unwrap();
     let definition = draft.build(Instant(0)).unwrap();
     RunRecord {
+        project: engine::id::ProjectId::DEFAULT,
         trigger: id.unique,
         name: "hello".into(),
         slot,
@@ -62,6 +63,7 @@ async fn a_run_that_is_waited_for_comes_back_when_it_has_ended() {
             .past(
                 id.shard,
                 vec![Line::Run(Finished {
+                    project: engine::id::ProjectId::DEFAULT,
                     trigger: id.unique,
                     slot: minute(0),
                     generation: None,

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use engine::id::{Birth, RunId, Unique};
 use engine::instant::Instant;
-use engine::shard::record::Mark;
+use engine::shard::record::{Mark, StoppedRecord};
 
 use super::super::promise::Promise;
 use super::super::shelf::CLUSTER;
@@ -74,9 +74,15 @@ impl Ledger {
 
     /// Every slot up to the mark, and up to its trigger's cursor, is somewhere.
     pub(super) fn check_decided(&mut self) -> Result<(), Broken> {
-        let fired = self.fired;
         for (unique, seen) in &self.triggers {
             let number = seen.record.generation;
+            // For a project that is disabled the mark stands still, and for a trigger that is not up to date since.
+            let stopped = self.stopped.get(&seen.record.id.project);
+            let is_behind = |stopped: &&StoppedRecord| {
+                stopped.enabled.is_none_or(|enabled| seen.cursor() < enabled)
+            };
+            let behind = stopped.filter(is_behind).map(|stopped| stopped.since);
+            let fired = behind.map_or(self.fired, |since| since.min(self.fired));
             let generation = self.generations.get_mut(&(*unique, number)).expect("seen");
             while let Some((at, leaves)) = generation.next {
                 let is_decided = at <= seen.cursor() || Mark(leaves, *unique) <= fired;
@@ -118,7 +124,9 @@ impl Ledger {
     pub fn check_up_to(&self, wall: Instant) -> Result<(), Broken> {
         for (unique, seen) in &self.triggers {
             let generation = &self.generations[&(*unique, seen.record.generation)];
-            let is_quiet = seen.moved.paused.is_some() || seen.moved.cancelled.is_some();
+            let is_quiet = seen.moved.paused.is_some()
+                || seen.moved.cancelled.is_some()
+                || self.stopped.contains_key(&seen.record.id.project);
             if let Some((at, leaves)) = generation.next
                 && leaves <= wall
                 && !is_quiet

@@ -52,7 +52,7 @@ pub(super) fn check(
                     return wrong("too many are kept");
                 }
             }
-            Reason::Paused | Reason::Limit | Reason::Superseded => {}
+            Reason::Paused | Reason::Limit | Reason::Superseded | Reason::Disabled => {}
         }
     }
     let Some(until) = missed.low else { return Ok(()) };

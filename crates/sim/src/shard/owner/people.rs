@@ -22,12 +22,14 @@ pub(super) enum Asked {
     Cancel(Unique, Instant),
     Delete(Unique, Instant),
     Run(Unique),
+    Disable(Instant),
+    Enable,
 }
 
 impl Asked {
     fn trigger(&self) -> Option<Unique> {
         match self {
-            Self::Create(_) => None,
+            Self::Create(_) | Self::Disable(_) | Self::Enable => None,
             Self::Replace(trigger, ..)
             | Self::Pause(trigger, ..)
             | Self::Resume(trigger)
@@ -44,6 +46,9 @@ impl Asked {
 }
 
 const PERSON: &str = "somebody";
+
+/// The project that is disabled now and then.
+pub(super) const OTHER: ProjectId = ProjectId(1);
 
 impl Owner {
     /// Somebody may ask for something.
@@ -78,16 +83,31 @@ impl Owner {
             57..=76 => self.resume(trigger, now, stage),
             77..=80 if !is_weighty => self.cancel(trigger, now, stage),
             81..=86 if !is_weighty => self.delete(trigger, now, stage),
-            87..=99 => {
+            87..=94 => {
                 let command = Command::Run { trigger, author: PERSON.into() };
                 self.put(command, Asked::Run(trigger), now, stage);
             }
+            95..=96 => {
+                let command = Command::Disable { project: OTHER };
+                self.put(command, Asked::Disable(now.wall), now, stage);
+            }
+            97..=99 => self.enable(now, stage),
             _ => {}
         }
     }
 
-    /// Pauses every trigger that is not, for good.
+    fn enable(&mut self, now: Now, stage: &mut Stage) {
+        let command = Command::Enable { project: OTHER };
+        if let Some(ticket) = self.put(command, Asked::Enable, now, stage) {
+            stage.witness.enabling(ticket);
+        }
+    }
+
+    /// Enables what is disabled, and pauses every trigger that is not, for good.
     pub fn pause_all(&mut self, stage: &mut Stage) -> Result<(), Broken> {
+        let now = self.now(stage);
+        self.enable(now, stage);
+        self.run_on(stage, 1_000)?;
         for trigger in stage.ledger.triggers.keys().copied().collect::<Vec<_>>() {
             let now = self.now(stage);
             self.resume(trigger, now, stage);
@@ -113,7 +133,9 @@ impl Owner {
     fn create(&mut self, draft: Draft, now: Now, stage: &mut Stage) {
         let Some(written) = draft::write(draft, earlier(now, stage)) else { return };
         let (definition, draft) = (written.definition.clone(), written.text.clone());
-        let command = Command::Create { definition, draft, author: PERSON.into() };
+        let project = if stage.dice.chance(30) { OTHER } else { ProjectId::DEFAULT };
+        let author = PERSON.to_owned();
+        let command = Command::Create { project, definition, draft, author };
         self.put(command, Asked::Create(written), now, stage);
     }
 
@@ -181,7 +203,7 @@ impl Owner {
         stage.tickets += 1;
         let ticket = stage.tickets;
         let text = if stage.is_tracing() { told_of(&command) } else { String::new() };
-        let answer = self.shard.command(command, Ticket(ticket), now);
+        let answer = self.shard.command(command, None, Ticket(ticket), now);
         stage.note(|| format!("asked {ticket} at {}: {text}: {answer:?}", now.wall));
         answer.ok()?;
         stage.count_command();
@@ -222,7 +244,11 @@ impl Owner {
                 stage.witness.was_started(id, &stage.ledger)?;
             }
             (Some(Asked::Resume(trigger)), Done::Resumed) => stage.witness.was_resumed(trigger),
-            (Some(Asked::Replace(..)), Done::Unchanged) => {}
+            (Some(Asked::Disable(wall)), Done::Disabled) => {
+                stage.witness.was_disabled(ticket, wall.max(stage.ledger.fired.0));
+            }
+            (Some(Asked::Enable), Done::Enabled)
+            | (Some(Asked::Replace(..) | Asked::Disable(_) | Asked::Enable), Done::Unchanged) => {}
             (_, done) => panic!("{done:?} is no answer to what was asked"),
         }
         Ok(())
@@ -254,5 +280,7 @@ fn told_of(command: &Command) -> String {
         Command::Cancel { trigger, .. } => format!("cancel {}", id(trigger)),
         Command::Delete { trigger, .. } => format!("delete {}", id(trigger)),
         Command::Run { trigger, .. } => format!("run {}", id(trigger)),
+        Command::Disable { project } => format!("disable {project:?}"),
+        Command::Enable { project } => format!("enable {project:?}"),
     }
 }
