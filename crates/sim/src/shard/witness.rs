@@ -229,9 +229,12 @@ impl Witness {
     /// Somebody asks for another schedule of a trigger that is not paused: pauses that are over were about
     /// schedules up to this one, whatever the clocks said.
     pub fn changing(&mut self, trigger: Unique, generation: u32) {
-        for quiet in self.pausing(trigger) {
-            quiet.generation = quiet.generation.min(generation);
-            quiet.is_pausing = false;
+        for quiet in self.quiet.get_mut(&trigger).into_iter().flatten() {
+            // One that ended by itself, by a clock that was ahead, is over as well.
+            if quiet.is_pausing || quiet.generation == u32::MAX {
+                quiet.generation = quiet.generation.min(generation);
+                quiet.is_pausing = false;
+            }
         }
     }
 
