@@ -152,6 +152,8 @@ fn tell(at: SocketAddr, data: &Path) {
 /// In the words by which this program was started.
 fn welcome(at: SocketAddr, data: &Path) -> String {
     let program = std::env::args().next().unwrap_or_else(|| "watchbell".to_owned());
+    let is_plain = |char: char| char.is_alphanumeric() || "/._-+~".contains(char);
+    let program = if program.chars().all(is_plain) { program } else { format!("'{program}'") };
     let server = if at.port() == 7400 { String::new() } else { format!(" --server http://{at}") };
     format!(
         "Watchbell listens on http://{at} and keeps its data in {}.

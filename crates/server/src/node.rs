@@ -199,7 +199,12 @@ impl Node {
             metrics: Box::new(move || metrics.text()),
         };
         let desk = Desk::new(facts, calls_in, face_out, trouble_out);
-        tasks.spawn(Historian::new(desk.clone(), &machine, config.history).run());
+        let guard = alarm.guard("the historian");
+        let historian = Historian::new(desk.clone(), &machine, config.history);
+        tasks.spawn(async move {
+            let _guard = guard;
+            historian.run().await;
+        });
         Ok((Self { session, alarm, stop: stop_in, core, tasks }, desk))
     }
 

@@ -251,6 +251,13 @@ impl Dispatcher {
         }
     }
 
+    /// Gives up every call that has not begun. What came of them is told: nothing of them was sent.
+    pub fn recall(&self) {
+        for (sender, _) in &self.senders {
+            sender.send(Command::Recall).expect("a sender lives as long as the dispatcher");
+        }
+    }
+
     /// Attempts under way.
     pub fn in_flight(&self) -> usize {
         self.gauges.in_flight.load(Ordering::Relaxed)

@@ -18,9 +18,12 @@ use serde_json::value::RawValue;
 
 use crate::id::{Birth, ProjectId, TriggerId, Unique};
 use crate::instant::Instant;
-use crate::limits::{LOOK_AHEAD_MS, RUNS_PER_SHARD_MAX, TRIGGERS_PER_SHARD_MAX};
+use crate::limits::{
+    LOOK_AHEAD_MS, RUNS_PER_SHARD_MAX, TRIGGERS_PER_SHARD_MAX, WEBHOOK_HEADER_BYTES_MAX,
+};
 use crate::mutant::{self, Mutant};
 use crate::past::{End, Line, Reason, Skipped};
+use crate::policy::Overlap;
 use crate::schedule::Count;
 use crate::trigger::Definition;
 
@@ -30,6 +33,10 @@ use super::flight::RunRef;
 use super::memory::{Change, Trigger};
 use super::record::{Mark, MovedRecord, Pause, RunRecord, RunState, TriggerRecord};
 use super::{Now, Shard, Ticket, Unit};
+
+/// Slots that the mark has passed and that get runs at once, and bytes that these may have together.
+const MADE_UP_MAX: usize = 16;
+const MADE_UP_BYTES: usize = 256 * 1024;
 
 /// Who does what nobody asked for.
 const ITSELF: &str = "watchbell";
@@ -132,7 +139,8 @@ impl Shard {
         if mark.0 - here.0 > LOOK_AHEAD_MS { mark } else { here }
     }
 
-    /// Adds runs for the slots after `from` that the mark has passed already: nobody else decides them.
+    /// What becomes of the slots after `from` that the mark has passed already: nobody else decides them. The first ones
+    /// get runs, as many as fit a commit; where runs must not overlap it is one. The others are skipped.
     fn make_up(
         &self,
         id: TriggerId,
@@ -140,27 +148,51 @@ impl Shard {
         generation: u32,
         from: Instant,
         moved: &mut MovedRecord,
+        now: Now,
     ) -> Vec<Change> {
         if self.memory.stopped.contains_key(&id.project) {
             return Vec::new();
         }
-        let schedule = &definition.schedule;
+        let Definition { name, schedule, webhook, policy } = definition;
+        let body = webhook.body.as_ref().map_or(0, |body| body.len());
+        let bytes = webhook.path.len() + 2 * body + WEBHOOK_HEADER_BYTES_MAX;
+        let (most, reason) = match policy.overlap {
+            Overlap::Allow => (MADE_UP_BYTES / bytes, Reason::Cap),
+            Overlap::Skip | Overlap::QueueOne | Overlap::Replace => (1, Reason::Overlap),
+        };
+        let most = most.clamp(1, MADE_UP_MAX);
         let mut left = moved.remaining.or(schedule.limit().map(NonZeroU64::get));
-        let webhook = Arc::new(definition.webhook.clone());
-        let mut changes = Vec::new();
+        let (mut changes, mut skipped) = (Vec::new(), None::<Skipped>);
+        let webhook = Arc::new(webhook.clone());
         let mut next = schedule.next(from);
         while let Some(slot) = next
             && left != Some(0)
         {
-            let leaves = schedule.leaves_at(slot, &definition.name);
+            let leaves = schedule.leaves_at(slot, name);
             if Mark(leaves, id.unique) > self.memory.fired {
                 break;
+            }
+            next = schedule.next(slot);
+            if changes.len() >= most {
+                let blank = Skipped {
+                    project: id.project,
+                    trigger: id.unique,
+                    generation,
+                    from: slot,
+                    to: slot,
+                    count: 0,
+                    reason,
+                    at: now.wall,
+                };
+                let skipped = skipped.get_or_insert(blank);
+                (skipped.to, skipped.count) = (slot, skipped.count + 1);
+                continue;
             }
             let sequence = self.memory.sequence + 1 + changes.len() as u64;
             let run = RunRecord {
                 project: id.project,
                 trigger: id.unique,
-                name: definition.name.to_string(),
+                name: name.to_string(),
                 slot,
                 leaves,
                 generation: Some(generation),
@@ -169,14 +201,17 @@ impl Shard {
                 tries: 0,
                 untried_since: None,
                 webhook: Arc::clone(&webhook),
-                policy: definition.policy,
+                policy: *policy,
                 attempts: Vec::new(),
             };
             changes.push(Change::Run(sequence, Arc::new(run)));
             left = left.map(|left| left.saturating_sub(1));
-            (moved.cursor, moved.remaining) = (Some(slot), left);
-            next = schedule.next(slot);
+            moved.remaining = left;
+            if left == Some(0) {
+                moved.cursor = Some(slot);
+            }
         }
+        changes.extend(skipped.map(|skipped| Change::Past(Line::Skip(skipped))));
         changes
     }
 
@@ -216,7 +251,7 @@ impl Shard {
             since: self.beginning(project, now.wall, now),
         };
         let mut moved = MovedRecord::default();
-        let made_up = self.make_up(id, &definition, 1, record.since, &mut moved);
+        let made_up = self.make_up(id, &definition, 1, record.since, &mut moved, now);
         let mut changes = vec![Change::Trigger(Box::new((record, definition)))];
         if !made_up.is_empty() {
             changes.push(Change::Moved(unique, moved));
@@ -273,7 +308,7 @@ impl Shard {
             let (cursor, held_ms) = (Some(since), moved.held_ms);
             moved = MovedRecord { cursor, paused, held_ms, ..MovedRecord::default() };
             if moved.paused.is_none() {
-                made_up = self.make_up(id, &definition, generation, since, &mut moved);
+                made_up = self.make_up(id, &definition, generation, since, &mut moved, now);
             }
         }
         let revision = found + 1;
@@ -334,7 +369,7 @@ impl Shard {
         moved.failures = 0;
         let (definition, generation) = (trigger.definition(), trigger.generation);
         let id = self.memory.id_of(trigger);
-        let made_up = self.make_up(id, &definition, generation, begins, &mut moved);
+        let made_up = self.make_up(id, &definition, generation, begins, &mut moved, now);
         changes.push(Change::Moved(unique, moved));
         changes.extend(made_up.iter().cloned());
         self.enact(Unit::of(changes).by(now.wall));

@@ -54,6 +54,7 @@ impl Shard {
             return;
         }
         self.flight.look_again = now.steady + LOOK_AGAIN_MS;
+        self.flight.started.clear();
         let crowd = &self.crowd;
         let free: Vec<u64> = self
             .flight
@@ -76,6 +77,13 @@ impl Shard {
 }
 
 impl Flight {
+    /// Whether one more run for a host may be started before it is looked at again.
+    pub(super) fn may_start(&mut self, origin: u64) -> bool {
+        let started = self.started.entry(origin).or_default();
+        *started += 1;
+        *started <= AT_ONCE_MAX
+    }
+
     /// A run whose instant has come waits for its host.
     pub(super) fn park(&mut self, origin: u64, at: Instant, sequence: u64) {
         self.parked.entry(origin).or_default().insert((at, sequence));

@@ -69,6 +69,8 @@ pub(super) struct Flight {
     pub(super) stopped: BTreeSet<u64>,
     /// Runs that wait for a host that has too much already, by its origin.
     pub(super) parked: BTreeMap<u64, BTreeSet<(Instant, u64)>>,
+    /// Runs for a host that were started since hosts were last looked at.
+    pub(super) started: HashMap<u64, usize>,
     /// When (steady) these hosts are looked at again.
     pub(super) look_again: u64,
     pub(super) last_key: u64,
@@ -132,8 +134,12 @@ impl Flight {
         self.stopped.remove(&sequence);
         if let RunState::Waiting(at) | RunState::Backoff(at) = run.state {
             self.waiting.remove(&(at, sequence));
-            if let Some(parked) = self.parked.get_mut(&run.webhook.form.origin()) {
+            let origin = run.webhook.form.origin();
+            if let Some(parked) = self.parked.get_mut(&origin) {
                 parked.remove(&(at, sequence));
+                if parked.is_empty() {
+                    self.parked.remove(&origin);
+                }
             }
         }
     }

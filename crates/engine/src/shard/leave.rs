@@ -141,7 +141,7 @@ impl Shard {
                 self.end(run, End::Failed, number, Some(report.attempt), now);
                 self.pause_by_itself(attempt.trigger, note, now);
             }
-            Verdict::Late => self.end(run, End::Expired, number, Some(report.attempt), now),
+            Verdict::Late => self.end(run, End::Expired, number, None, now),
             Verdict::Untried { retry_after } if !self.is_tired(run, &policy, now) => {
                 let until = now.wall.after(retry_after.max(Duration::from_millis(100)));
                 self.try_again(run, number, Tries::Same, until, report.attempt, now);

@@ -61,7 +61,7 @@ impl Shard {
             }
             self.flight.waiting.remove(&(at, sequence));
             let origin = self.memory.runs[&sequence].webhook.form.origin();
-            if self.crowd.load(origin) == Load::Free {
+            if self.crowd.load(origin) == Load::Free && self.flight.may_start(origin) {
                 self.start(sequence, now);
             } else {
                 self.flight.park(origin, at, sequence);

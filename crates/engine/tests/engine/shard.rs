@@ -441,3 +441,26 @@ fn what_comes_due_while_others_are_brought_up_to_date_is_not_lost() {
         assert_eq!(skipped + left, 20, "{trigger}: {skipped} skipped, {left} left");
     }
 }
+
+#[test]
+fn of_many_slots_that_the_mark_has_passed_few_run_and_the_rest_is_skipped() {
+    for (overlap, runs) in [("allow", 16), ("skip", 1), ("queue_one", 1), ("replace", 1)] {
+        let mut bench = Bench::new();
+        bench.create(draft(r#"{"cron": "* * * * * *"}"#, "{}"));
+        bench.go(700);
+        let instants: Vec<String> =
+            (710..950).step_by(10).map(|ms| format!("\"2027-01-15T08:00:00.{ms}Z\"")).collect();
+        let schedule = format!(r#"{{"at": [{}]}}"#, instants.join(","));
+        let trigger = bench.create(draft(&schedule, &format!(r#"{{"overlap": "{overlap}"}}"#)));
+        let made = bench.runs().filter(|run| run.trigger == trigger).count();
+        let skipped: u64 = bench
+            .past
+            .iter()
+            .map(|line| match line {
+                Line::Skip(skip) if skip.trigger == trigger => skip.count,
+                Line::Skip(_) | Line::Run(_) => 0,
+            })
+            .sum();
+        assert_eq!((made, skipped), (runs, 24 - runs as u64), "{overlap}");
+    }
+}

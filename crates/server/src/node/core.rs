@@ -446,6 +446,7 @@ impl Core {
             owned.shard.stop(now);
             owned.wake = Some(now.wall);
         }
+        self.dispatcher.recall();
         self.show(now);
     }
 
@@ -459,7 +460,7 @@ impl Core {
             if in_flight > 0 {
                 tracing::warn!(
                     in_flight,
-                    "stopping while webhooks are under way: they will be sent again"
+                    "stopping while webhooks are under way: they are sent again, or end as unknown if that must not be"
                 );
             }
             for owned in self.shards.values_mut() {

@@ -37,8 +37,14 @@ const TIDY_EVERY: Duration = Duration::from_secs(1);
 
 /// What a sender is told.
 pub(super) enum Command {
-    Send { call: Call },
-    Cancel { key: u64 },
+    Send {
+        call: Call,
+    },
+    Cancel {
+        key: u64,
+    },
+    /// What waits is given up.
+    Recall,
 }
 
 /// The state of a sender.
@@ -157,6 +163,7 @@ impl Sender {
                 self.line_up(number);
             }
             Command::Cancel { key } => self.cancel(key),
+            Command::Recall => self.recall(),
         }
     }
 
@@ -298,13 +305,18 @@ impl Sender {
         }
     }
 
-    async fn stop(mut self, mut landed: Vec<Landed>) {
-        self.turn();
+    /// Gives up what has not begun.
+    fn recall(&mut self) {
         let waiting: Vec<Call> =
             self.hosts.iter_mut().flat_map(|host| std::mem::take(&mut host.waiting)).collect();
         for call in waiting {
             self.give_up(&call, NotSent::Cancelled, "this node stopped before it left");
         }
+    }
+
+    async fn stop(mut self, mut landed: Vec<Landed>) {
+        self.turn();
+        self.recall();
         self.land(&mut landed);
         let places = std::mem::replace(&mut self.places, Places::new(Arc::clone(&self.dialer)));
         places.stop(&mut landed).await;

@@ -115,6 +115,28 @@ async fn dead_hosts_however_many_leave_places_to_those_that_answer() {
 }
 
 #[tokio::test]
+async fn what_waits_is_recalled_and_what_is_under_way_goes_on() {
+    let permits = Arc::new(Semaphore::new(0));
+    let receiver = Receiver::start(Manner::Held(Arc::clone(&permits))).await;
+    let mut desk = Desk::local();
+    for _ in 0..100 {
+        desk.send(get(&receiver.url("/")));
+    }
+    for _ in 0..HOST_WINDOW_MIN {
+        receiver.next().await;
+    }
+    desk.dispatcher.recall();
+    for _ in HOST_WINDOW_MIN..100 {
+        let outcome = desk.next().await.outcome;
+        assert_eq!(outcome, Outcome::NotSent { why: NotSent::Cancelled });
+    }
+    permits.add_permits(HOST_WINDOW_MIN);
+    for _ in 0..HOST_WINDOW_MIN {
+        assert_eq!(status(&desk.next().await), 200);
+    }
+}
+
+#[tokio::test]
 async fn hosts_take_turns() {
     let permits = Arc::new(Semaphore::new(0));
     let busy = Receiver::start(Manner::Held(Arc::clone(&permits))).await;
