@@ -95,16 +95,15 @@ impl Shard {
         }
     }
 
+    /// Projects that were enabled and are not up to date.
+    fn enabling(&self) -> Vec<ProjectId> {
+        let stopped = self.memory.stopped.iter();
+        stopped.filter(|(_, stopped)| stopped.enabled.is_some()).map(|(id, _)| *id).collect()
+    }
+
     /// Lines up whatever a predecessor has not brought up to date.
     pub(super) fn go_on_enabling(&mut self) {
-        let enabling: Vec<ProjectId> = self
-            .memory
-            .stopped
-            .iter()
-            .filter(|(_, stopped)| stopped.enabled.is_some())
-            .map(|(project, _)| *project)
-            .collect();
-        for project in enabling {
+        for project in self.enabling() {
             self.bring_up_to_date(project);
         }
     }
@@ -129,14 +128,7 @@ impl Shard {
             }
         }
         if self.behind.is_empty() {
-            let done: Vec<ProjectId> = self
-                .memory
-                .stopped
-                .iter()
-                .filter(|(_, stopped)| stopped.enabled.is_some())
-                .map(|(project, _)| *project)
-                .collect();
-            for project in done {
+            for project in self.enabling() {
                 self.enact(Unit::of(vec![Change::Stopped(project, None)]).by(now.wall));
                 for place in self.places_of(project) {
                     self.arm(place);
