@@ -1,5 +1,6 @@
 //! `watchbell trigger`: everything that is one question and one answer.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -37,6 +38,7 @@ pub(crate) async fn list(typed: TriggerListArgs) -> Result<(), Ending> {
     let filter = TriggerFilter {
         status: typed.status,
         prefix: typed.prefix,
+        labels: typed.labels.iter().map(|(key, value)| format!("{key}={value}")).collect(),
         limit: Some(typed.page.limit.into()),
         cursor: typed.page.cursor,
     };
@@ -155,6 +157,9 @@ pub(crate) fn show_text(trigger: &Trigger) -> String {
     row("name", escape(&trigger.name));
     row("id", trigger.id.clone());
     row("status", status_text(trigger));
+    if !trigger.spec.labels.is_empty() {
+        row("labels", labels_text(&trigger.spec.labels));
+    }
     row("when", when(&trigger.spec));
     let method = trigger.spec.webhook.method.as_deref().unwrap_or("POST");
     row("webhook", format!("{} {}", escape(method), escape(&trigger.spec.webhook.url)));
@@ -171,6 +176,12 @@ pub(crate) fn show_text(trigger: &Trigger) -> String {
     let next: Vec<String> = trigger.next.iter().map(ToString::to_string).collect();
     row("next", if next.is_empty() { "-".to_owned() } else { next.join("\n") });
     table::finish(table, 2)
+}
+
+/// Labels as they are typed.
+pub(crate) fn labels_text(labels: &BTreeMap<String, String>) -> String {
+    let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    escape(&labels.join(","))
 }
 
 fn status_text(trigger: &Trigger) -> String {

@@ -52,6 +52,8 @@ pub struct TriggerFilter {
     pub status: Option<Status>,
     /// Those whose name begins so.
     pub prefix: Option<String>,
+    /// Those that carry all of these labels, each `key=value`.
+    pub labels: Vec<String>,
     /// So many at most, 1 to 500.
     pub limit: Option<usize>,
     /// From where the last page ended.
@@ -127,6 +129,9 @@ impl Client {
         let mut path = Path::new("/v1/triggers");
         path.add("status", filter.status.map(Status::as_str));
         path.add("prefix", filter.prefix.as_deref());
+        for label in &filter.labels {
+            path.add("label", Some(label));
+        }
         path.add("limit", filter.limit);
         path.add("cursor", filter.cursor.as_deref());
         self.get(&path.0).await

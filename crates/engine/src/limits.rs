@@ -177,6 +177,12 @@ pub const HOST_IDLE_MAX: Duration = Duration::from_secs(60);
 /// Longest name of a trigger, in characters.
 pub const NAME_CHARS_MAX: usize = 100;
 
+/// Most labels of a trigger.
+pub const LABELS_MAX: usize = 16;
+
+/// Longest key of a label, and longest value, in characters: as long as a label of a host name.
+pub const LABEL_CHARS_MAX: usize = 63;
+
 /// Longest note of a pause, in characters.
 pub const NOTE_CHARS_MAX: usize = 500;
 

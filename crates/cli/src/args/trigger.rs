@@ -15,6 +15,7 @@ use client::trigger::Status;
 use engine::instant::Instant;
 use engine::length;
 use engine::limits::{LIST_ROWS_MAX, NEXT_SLOTS_MAX, RUN_WAIT_MAX};
+use engine::trigger::check_label;
 use serde::de::DeserializeOwned;
 
 use super::{Output, with_exit_codes};
@@ -65,6 +66,9 @@ pub(crate) struct CreateArgs {
     /// Its name: letters, digits, '.', '_' and '-'; the server makes one up if there is none
     #[arg(long)]
     pub(crate) name: Option<String>,
+    /// A label, by which it is found again; may be given several times
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
     /// A cron pattern; may be given several times
     #[arg(long, value_name = "PATTERN", help_heading = "When")]
     pub(crate) cron: Vec<String>,
@@ -164,8 +168,9 @@ pub(crate) struct CreateArgs {
 }
 
 /// What a file says, and the command line then does not.
-const FIELDS: [&str; 30] = [
+const FIELDS: [&str; 31] = [
     "name",
+    "labels",
     "cron",
     "every",
     "phase",
@@ -201,7 +206,7 @@ const FIELDS: [&str; 30] = [
 #[derive(Debug, clap::Args)]
 #[command(after_help = with_exit_codes(
     "  watchbell trigger list\n  \
-       watchbell trigger list --status paused\n  \
+       watchbell trigger list --status paused --label team=billing\n  \
        watchbell trigger list --prefix report- --output json"
 ))]
 pub(crate) struct TriggerListArgs {
@@ -211,6 +216,9 @@ pub(crate) struct TriggerListArgs {
     /// Only those whose name begins so
     #[arg(long)]
     pub(crate) prefix: Option<String>,
+    /// Only those that carry this label; may be given several times, and then all are needed
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) page: PageArgs,
     #[command(flatten)]
@@ -364,6 +372,12 @@ fn wait(text: &str) -> Result<Duration, String> {
         return Ok(read);
     }
     Err(format!("1s to {} are allowed", length::text(RUN_WAIT_MAX)))
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write it like team=billing")?;
+    check_label(key, value)?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 fn header(text: &str) -> Result<(String, String), String> {

@@ -153,7 +153,7 @@ impl Shard {
         if self.memory.stopped.contains_key(&id.project) {
             return Vec::new();
         }
-        let Definition { name, schedule, webhook, policy } = definition;
+        let Definition { name, labels: _, schedule, webhook, policy } = definition;
         let body = webhook.body.as_ref().map_or(0, |body| body.len());
         let bytes = webhook.path.len() + 2 * body + WEBHOOK_HEADER_BYTES_MAX;
         let (most, reason) = match policy.overlap {
