@@ -22,7 +22,7 @@ use crate::problem::Problem;
 use crate::run::{Run, RunState, Started};
 use crate::scheduler::SchedulerStatus;
 use crate::spec::TriggerSpec;
-use crate::trigger::{NextSlots, PauseRequest, Status, Trigger};
+use crate::trigger::{BackfillRequest, Backfilled, NextSlots, PauseRequest, Status, Trigger};
 use crate::{ClientError, Page};
 
 /// Longest answer that is read.
@@ -166,6 +166,16 @@ impl Client {
         let patience = ANSWER_TIME_MAX + wait.unwrap_or_default();
         let answer = self.call(Method::POST, &path.0, None, HeaderMap::new(), patience).await?;
         self.read(&answer)
+    }
+
+    /// Runs slots of the past again.
+    pub async fn backfill(
+        &self,
+        name: &str,
+        request: &BackfillRequest,
+    ) -> Result<Backfilled, ClientError> {
+        let path = trigger_path(name, "/backfill");
+        self.send(Method::POST, &path, Some(request), HeaderMap::new()).await
     }
 
     /// When a trigger fires next.

@@ -243,6 +243,12 @@ pub const HISTORY_UNIT_WRITES_MAX: usize = COMMIT_WRITES_MIN - 3;
 /// Unfinished runs of a shard that one request reads.
 pub const RUNS_READ_MAX: usize = 1_000;
 
+/// Slots of the past that one request runs again.
+pub const BACKFILL_SLOTS_MAX: usize = 1_000;
+
+/// Backfills of a trigger of which is remembered how far they have come.
+pub const BACKFILLS_REMEMBERED_MAX: usize = 8;
+
 /// Coming slots that one request shows.
 pub const NEXT_SLOTS_MAX: usize = 1_000;
 

@@ -38,6 +38,7 @@
 //! - `rewrite`: keeping the past elsewhere
 //! - `batch`: what is written together
 
+mod backfill;
 mod batch;
 mod change;
 pub mod command;

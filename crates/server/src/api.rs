@@ -6,7 +6,7 @@
 //!
 //! - `serve`, `patient`: connections, and how they end
 //! - `guard`: what holds for every request
-//! - `trigger`, `replace`, `run`, `history`, `explain`, `system`: what can be asked
+//! - `trigger`, `replace`, `run`, `backfill`, `history`, `explain`, `system`: what can be asked
 //! - `body`, `query`: reading requests
 //! - `read`, `segment`: reading the store
 //! - `account`: what became of each slot
@@ -14,6 +14,7 @@
 //! - `problem`: what is said when something is wrong
 
 mod account;
+mod backfill;
 mod body;
 mod convert;
 mod explain;
@@ -60,6 +61,7 @@ pub fn router(desk: Desk, reach: Reach) -> Router {
         .route("/v1/triggers/{name}/resume", post(trigger::resume))
         .route("/v1/triggers/{name}/cancel", post(trigger::cancel))
         .route("/v1/triggers/{name}/run", post(run::start))
+        .route("/v1/triggers/{name}/backfill", post(backfill::start))
         .route("/v1/triggers/{name}/next", get(trigger::next))
         .route("/v1/triggers/{name}/runs", get(history::list_of))
         .route("/v1/triggers/{name}/explain", get(explain::explain))

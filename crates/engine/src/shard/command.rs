@@ -32,6 +32,8 @@ pub enum Command {
     Delete { trigger: Unique, author: String },
     /// Start a run of it now.
     Run { trigger: Unique, author: String },
+    /// Run slots of the past again, from `from` on and before `to`, as far as this request has not done it.
+    Backfill { trigger: Unique, author: String, request: String, from: Instant, to: Instant },
     /// Let nothing of a project fire.
     Disable { project: ProjectId },
     /// Let what a project has fire again, and catch up by its policies.
@@ -43,13 +45,20 @@ pub enum Command {
 #[expect(missing_docs, reason = "each is what came of the command of the same name")]
 pub enum Done {
     Created(TriggerId),
-    Replaced { revision: u64 },
+    Replaced {
+        revision: u64,
+    },
     Unchanged,
     Paused,
     Resumed,
     Cancelled,
     Deleted,
     Started(RunId),
+    /// So many runs were started now, and whether there are more to start.
+    Backfilled {
+        started: u32,
+        has_more: bool,
+    },
     Rewritten,
     Disabled,
     Enabled,
@@ -77,6 +86,10 @@ pub enum Rejection {
     TooManyTriggers,
     #[error("too many runs are under way: wait until some have ended")]
     TooManyRuns,
+    #[error(
+        "this request covers what lies from {from} on and before {until}, and goes on from there without a gap: give another one another name"
+    )]
+    BackfillElsewhere { from: Instant, until: Instant },
     #[error("its project is disabled: enable it first")]
     ProjectIsDisabled,
     #[error("the project was enabled just now and is not up to date yet: try again in a second")]

@@ -1,5 +1,7 @@
 //! What a shard does in situations that chance seldom finds. The simulator tries the others.
 
+#[path = "shard/backfill.rs"]
+mod backfill;
 #[path = "shard/bench.rs"]
 mod bench;
 

@@ -168,6 +168,9 @@ impl From<Rejection> for Refusal {
             Rejection::AlreadyPaused => conflict("already-paused", "Paused already"),
             Rejection::NotPaused => conflict("not-paused", "Not paused"),
             Rejection::AlreadyCancelled => conflict("already-cancelled", "Cancelled already"),
+            Rejection::BackfillElsewhere { .. } => {
+                conflict("backfill-elsewhere", "The request is about another time")
+            }
             Rejection::ProjectIsDisabled => conflict("project-disabled", "The project is disabled"),
             Rejection::ProjectIsEnabling => Self::unavailable(sentence, PAUSE),
             Rejection::TooManyTriggers => too_many("Too many triggers"),
