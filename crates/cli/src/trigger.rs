@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, Write};
 
 use client::spec::{ScheduleSpec, TriggerSpec};
 use client::trigger::{PauseRequest, Status, Trigger};
@@ -110,24 +110,24 @@ pub(crate) async fn resume(typed: &ResumeArgs) -> Result<(), Ending> {
 }
 
 pub(crate) async fn cancel(typed: &CancelArgs) -> Result<(), Ending> {
+    typed.consent.check("nothing was cancelled")?;
     let client = Client::new(&typed.server.server)?;
-    let trigger = client.cancel(&typed.name).await?;
+    let Trigger { id, name, .. } = client.trigger(&typed.name).await?;
+    let question = format!("Cancel the trigger {} for good?", escape(&name));
+    typed.consent.ask(&question, "nothing was cancelled")?;
+    // By its id: somebody may have made another one with this name meanwhile.
+    let trigger = client.cancel(&id).await?;
     print(typed.server.output, &trigger, || {
         format!("{} is cancelled: it never fires again.\n", escape(&trigger.name))
     })
 }
 
 pub(crate) async fn delete(typed: &DeleteArgs) -> Result<(), Ending> {
-    if !typed.yes && !io::stdin().is_terminal() {
-        return Err(Ending::wrong_input(
-            "nothing was deleted: there is no terminal to ask at, so say that you mean it with --yes",
-        ));
-    }
+    typed.consent.check("nothing was deleted")?;
     let client = Client::new(&typed.server.server)?;
     let Trigger { id, name, .. } = client.trigger(&typed.name).await?;
-    if !typed.yes && !confirmed(&name)? {
-        return Err(Ending::failed("nothing was deleted"));
-    }
+    let question = format!("Delete the trigger {}?", escape(&name));
+    typed.consent.ask(&question, "nothing was deleted")?;
     // By its id: somebody may have made another one with this name meanwhile.
     client.delete_trigger(&id).await?;
     let gone = serde_json::json!({ "deleted": name, "id": id });
@@ -138,14 +138,6 @@ pub(crate) async fn delete(typed: &DeleteArgs) -> Result<(), Ending> {
             escape(&id)
         )
     })
-}
-
-/// Whether the person at the keyboard says yes.
-fn confirmed(name: &str) -> Result<bool, Ending> {
-    write!(io::stderr(), "Delete the trigger {}? [y/N] ", escape(name))?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
 /// A trigger, as lines.

@@ -243,6 +243,12 @@ pub const HISTORY_UNIT_WRITES_MAX: usize = COMMIT_WRITES_MIN - 3;
 /// Unfinished runs of a shard that one request reads.
 pub const RUNS_READ_MAX: usize = 1_000;
 
+/// Longest file of triggers, or crontab, that the command line reads.
+pub const FILE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Triggers in files that are applied at a time.
+pub const FILE_TRIGGERS_MAX: usize = 10_000;
+
 /// Slots of the past that one request runs again.
 pub const BACKFILL_SLOTS_MAX: usize = 1_000;
 

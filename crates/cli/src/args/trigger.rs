@@ -18,7 +18,9 @@ use engine::limits::{LIST_ROWS_MAX, NEXT_SLOTS_MAX, RUN_WAIT_MAX};
 use engine::trigger::check_label;
 use serde::de::DeserializeOwned;
 
+use super::apply::{ApplyArgs, BackfillArgs};
 use super::{Output, with_exit_codes};
+use crate::confirm::YesArgs;
 
 /// Which server, and how to show what it says.
 #[derive(Debug, clap::Args)]
@@ -39,6 +41,7 @@ pub(crate) struct ServerArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TriggerVerb {
     Create(Box<CreateArgs>),
+    Apply(ApplyArgs),
     List(TriggerListArgs),
     Show(ShowArgs),
     Explain(AccountArgs),
@@ -47,6 +50,7 @@ pub(crate) enum TriggerVerb {
     Resume(ResumeArgs),
     Cancel(CancelArgs),
     Run(StartArgs),
+    Backfill(BackfillArgs),
     Delete(DeleteArgs),
 }
 
@@ -310,11 +314,15 @@ pub(crate) struct ResumeArgs {
 }
 
 /// Let a trigger never fire again, but keep it and its past
+///
+/// That is for good. On a terminal you are asked first; elsewhere --yes is needed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell trigger cancel hello"))]
+#[command(after_help = with_exit_codes("  watchbell trigger cancel hello --yes"))]
 pub(crate) struct CancelArgs {
     /// Its name or id
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) consent: YesArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }
@@ -343,9 +351,8 @@ pub(crate) struct StartArgs {
 pub(crate) struct DeleteArgs {
     /// Its name or id
     pub(crate) name: String,
-    /// Do not ask
-    #[arg(long)]
-    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) consent: YesArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }
@@ -356,7 +363,7 @@ pub(super) fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     read.map_err(|why| why.to_string().replace('`', "'").replace("variant", "word"))
 }
 
-fn instant(text: &str) -> Result<Timestamp, String> {
+pub(super) fn instant(text: &str) -> Result<Timestamp, String> {
     let instant: Instant =
         text.parse().map_err(|why: engine::instant::BadInstant| why.to_string())?;
     Timestamp::from_millisecond(instant.0).map_err(|why| why.to_string())
@@ -374,7 +381,7 @@ fn wait(text: &str) -> Result<Duration, String> {
     Err(format!("1s to {} are allowed", length::text(RUN_WAIT_MAX)))
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
+pub(super) fn label(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("write it like team=billing")?;
     check_label(key, value)?;
     Ok((key.to_owned(), value.to_owned()))
