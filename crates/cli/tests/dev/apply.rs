@@ -135,19 +135,14 @@ async fn a_dry_run_tells_the_very_slots_that_come_after_it_was_done() {
         ("fresh", None, Some("{cron: '15 */3 * * *'}")),
         ("gone", Some("{every: 4h}"), None),
     ];
-    let text = |of: fn(&(&str, Option<&str>, Option<&str>)) -> Option<String>| {
-        cases.iter().filter_map(of).collect::<String>()
+    let one = |name: &str, schedule: Option<&str>| {
+        let schedule = schedule.map_or_else(String::new, |text| format!("  schedule: {text}\n"));
+        format!("- name: {name}\n  labels: {{by: file}}\n{schedule}  {HOOK}\n")
     };
-    let old = text(|(name, old, _)| {
-        let schedule = old.map_or_else(String::new, |old| format!("  schedule: {old}\n"));
-        (*name != "fresh")
-            .then(|| format!("- name: {name}\n  labels: {{by: file}}\n{schedule}  {HOOK}\n"))
-    });
-    let new = text(|(name, _, new)| {
-        let schedule = new.map_or_else(String::new, |new| format!("  schedule: {new}\n"));
-        (*name != "gone")
-            .then(|| format!("- name: {name}\n  labels: {{by: file}}\n{schedule}  {HOOK}\n"))
-    });
+    let old = cases.iter().filter(|(name, ..)| *name != "fresh");
+    let old: String = old.map(|(name, old, _)| one(name, *old)).collect();
+    let new = cases.iter().filter(|(name, ..)| *name != "gone");
+    let new: String = new.map(|(name, _, new)| one(name, *new)).collect();
     let (old, new) = (file(dir.path(), "old.yaml", &old), file(dir.path(), "new.yaml", &new));
     said(&watchbell(&dev, &["trigger", "apply", &old]).await, 0);
     dev.client.pause("paused", &PauseRequest::default()).await.unwrap();
