@@ -7,6 +7,7 @@
 pub(crate) mod apply;
 pub(crate) mod import;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod trigger;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -65,6 +66,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Dev(DevArgs),
+    Server(serve::ServeArgs),
     /// Make triggers, and ask what became of them
     #[command(after_help = with_exit_codes(
         "  watchbell trigger apply triggers.yaml\n  \

@@ -6,7 +6,7 @@
 //! - [`bench`](mod@bench): `watchbell bench`
 //! - [`check`]: `watchbell store check`, shown by [`report`]
 //! - [`cron`]: `watchbell cron next` and `cron explain`
-//! - [`dev`]: `watchbell dev`
+//! - [`dev`]: `watchbell dev`; [`mod@server`]: `watchbell server`; [`serve`]: what they share
 //! - [`trigger`], [`create`]: `watchbell trigger`, but for
 //! - [`apply`], [`backfill`], [`explain`]: `watchbell trigger` with these verbs
 //! - [`import`]: `watchbell import crontab`
@@ -35,6 +35,8 @@ mod refusal;
 mod report;
 mod run;
 mod scheduler;
+mod serve;
+mod server;
 mod table;
 mod trigger;
 mod value;
@@ -72,6 +74,7 @@ async fn run(verb: Verb) -> Result<(), Ending> {
     match verb {
         Verb::Bench { verb } => bench::bench(&verb).await,
         Verb::Dev(typed) => dev::dev(&typed).await,
+        Verb::Server(typed) => server::server(&typed).await,
         Verb::Trigger { verb } => run_trigger(verb).await,
         Verb::Import { verb: ImportVerb::Crontab(typed) } => import::crontab(&typed),
         Verb::Completions(typed) => {

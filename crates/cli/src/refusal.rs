@@ -75,6 +75,7 @@ mod tests {
             status: 422,
             detail: detail.to_owned(),
             request_id: None,
+            limit: None,
             errors,
         }
     }

@@ -22,7 +22,7 @@ use super::record::{Backfill, RunRecord, RunState};
 use super::{Now, Shard, Unit};
 
 /// Runs that begin in one unit: with the head, the past and what moved they fit every store.
-const RUNS_MAX: usize = COMMIT_WRITES_MIN - 3;
+pub(super) const RUNS_MAX: usize = COMMIT_WRITES_MIN - 3;
 
 impl Shard {
     /// Starts the next few runs of a request: of the slots from `from` on and before `to` that it has not

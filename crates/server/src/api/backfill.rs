@@ -14,11 +14,13 @@ use engine::shard::command::{Command, Done};
 use engine::trigger::{BadField, check_name};
 
 use super::body;
+use super::caller::{Act, Caller};
 use super::problem::Refusal;
 use super::query::Query;
 use super::read;
-use super::trigger::{AUTHOR, odd};
+use super::trigger::odd;
 use crate::desk::Desk;
+use crate::recall::Outcome;
 
 /// A request as it is read.
 #[derive(Default, serde::Deserialize)]
@@ -31,24 +33,36 @@ struct BackfillDraft {
 
 pub(super) async fn start(
     State(desk): State<Desk>,
+    caller: Caller,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
     let BackfillDraft { request, from, to } = body::read(request).await?;
-    let request = request.unwrap_or_else(|| format!("backfill-{:016x}", desk.random()));
+    let request = request.unwrap_or_else(|| made_up_name(&caller, &desk));
     check_name(&request).map_err(|why| bad("/request", why))?;
     let (from, to) = window(from, to, desk.now())?;
-    let stored = read::trigger(desk.store(), &name).await?;
+    let stored = read::trigger(desk.store(), caller.project, &name).await?;
     let slots = count(stored.schedule(), from, to)?;
     let id = stored.id();
+    // By its own name it is done once; that it was carried out is known only after the last run.
+    let caller = Caller { recall: None, ..caller };
     let mut started = 0;
     // Each answer starts at least one run or is the last.
     for _ in 0..=BACKFILL_SLOTS_MAX {
-        let (trigger, author) = (id.unique, AUTHOR.to_owned());
+        let (trigger, author) = (id.unique, caller.author.clone());
         let request = request.clone();
         let command = Command::Backfill { trigger, author, request, from, to };
-        match desk.command(id.shard, command).await? {
+        // The audit tells of it once, with its first runs.
+        let done = if started == 0 {
+            let object = stored.name();
+            let outcome = Outcome::Submitted;
+            let act = Act { action: "trigger.backfill", object, outcome };
+            caller.command(&desk, id.shard, command, act).await?
+        } else {
+            caller.go_on(&desk, id.shard, command).await?
+        };
+        match done {
             Done::Backfilled { started: now, has_more } => {
                 started += u64::from(now);
                 if !has_more {
@@ -60,6 +74,17 @@ pub(super) async fn start(
     }
     let answer = Backfilled { request, slots, started };
     Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
+}
+
+/// A name for a request that has none: the same one for the same idempotency key.
+fn made_up_name(caller: &Caller, desk: &Desk) -> String {
+    match &caller.recall {
+        Some((request, _)) => {
+            let digits = request.key().rsplit('/').next().unwrap_or_default();
+            format!("key-{digits}")
+        }
+        None => format!("backfill-{:016x}", desk.random()),
+    }
 }
 
 fn bad(pointer: &str, why: impl Into<String>) -> Refusal {
