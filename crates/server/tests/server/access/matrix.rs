@@ -29,6 +29,7 @@ const TABLE: &[(&str, &str, Who)] = &[
     ("POST", "/v1/triggers/{name}/resume", Writer),
     ("POST", "/v1/triggers/{name}/cancel", Writer),
     ("POST", "/v1/triggers/{name}/run", Writer),
+    ("POST", "/v1/triggers/{name}/backfill", Writer),
     ("GET", "/v1/triggers/{name}/next", Reader),
     ("GET", "/v1/triggers/{name}/runs", Reader),
     ("GET", "/v1/triggers/{name}/explain", Reader),
