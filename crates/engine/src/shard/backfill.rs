@@ -21,7 +21,7 @@ use super::memory::{Change, Trigger};
 use super::record::{Backfill, RunRecord, RunState};
 use super::{Now, Shard, Unit};
 
-/// Runs that begin in one unit: with the head, the past and what moved they fit every store.
+/// Runs that begin in one unit: with the head, what moved, and who asked for it they fit every store.
 pub(super) const RUNS_MAX: usize = COMMIT_WRITES_MIN - 3;
 
 impl Shard {
