@@ -173,6 +173,7 @@ impl From<StartError> for Ending {
         match why {
             StartError::Corrupt(_) | StartError::Read { .. } => Self::damaged(why.to_string()),
             StartError::Scan(why) => why.into(),
+            StartError::Unfinished(why) => Self::refused(why.to_string()),
             StartError::Commit(why) => why.into(),
             StartError::Session(SessionError::Refused(why)) => CommitError::Refused(why).into(),
             StartError::Id(_) | StartError::Webhooks(_) => Self::wrong_input(why.to_string()),

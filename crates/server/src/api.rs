@@ -6,7 +6,7 @@
 //!
 //! - `serve`, `patient`: connections, and how they end
 //! - `guard`: what holds for every request
-//! - `trigger`, `replace`, `run`, `history`, `explain`, `system`: what can be asked
+//! - `trigger`, `replace`, `run`, `history`, `explain`, `backup`, `system`: what can be asked
 //! - `body`, `query`: reading requests
 //! - `read`, `segment`: reading the store
 //! - `account`: what became of each slot
@@ -14,6 +14,7 @@
 //! - `problem`: what is said when something is wrong
 
 mod account;
+mod backup;
 mod body;
 mod convert;
 mod explain;
@@ -67,6 +68,7 @@ pub fn router(desk: Desk, reach: Reach) -> Router {
         .route("/v1/runs/{id}", get(run::show))
         .route("/v1/scheduler", get(system::scheduler))
         .route("/v1/scheduler/confirm-time", post(system::confirm_time))
+        .route("/v1/backup", get(backup::backup))
         .route("/livez", get(system::livez))
         .route("/readyz", get(system::readyz))
         .route("/metrics", get(system::metrics))

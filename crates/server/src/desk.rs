@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use engine::id::ShardId;
 use engine::instant::Instant;
+#[cfg(doc)]
+use engine::limits::BACKUP_HOLD_MAX;
 use engine::shard::Put;
 use engine::shard::command::{Command, Done, Rejection};
 use store::Store;
 use store::machine::Machine;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 /// What is asked of the node. Whoever takes a call answers it, or drops its `reply` when it stops.
 #[derive(Debug)]
@@ -40,11 +42,51 @@ pub enum Call {
         /// Where the answer goes, once the last of it is durable.
         reply: oneshot::Sender<Result<Done, CallError>>,
     },
+    /// The commits of a shard are to be held back for a moment, so that it can be read.
+    Hold {
+        /// Which shard.
+        shard: ShardId,
+        /// Where the answer goes, once none is on its way.
+        reply: oneshot::Sender<Result<Quiet, CallError>>,
+    },
+    /// They need not be any longer.
+    Release {
+        /// The hold that is over.
+        hold: HoldId,
+    },
     /// A person says that the clock is right.
     ConfirmTime {
         /// Where the answer goes.
         reply: oneshot::Sender<Result<(), CallError>>,
     },
+}
+
+/// Names a hold, among all of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoldId(pub u64);
+
+/// A shard whose commits are held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quiet {
+    /// By this hold.
+    pub hold: HoldId,
+    /// The number of the last commit of its chain, which is durable.
+    pub number: u64,
+}
+
+/// Holds a shard's commits back until it is dropped, or [`BACKUP_HOLD_MAX`] has passed.
+#[derive(Debug)]
+pub struct Hold {
+    /// What is held.
+    pub quiet: Quiet,
+    calls: mpsc::Sender<Call>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // If there is no room for it, the hold ends when its time is over.
+        let _ = self.calls.try_send(Call::Release { hold: self.quiet.hold });
+    }
 }
 
 /// Why a call was not answered with what was asked for.
@@ -127,6 +169,7 @@ pub struct Desk {
     face: watch::Receiver<Face>,
     trouble: watch::Receiver<Option<Trouble>>,
     facts: Arc<Facts>,
+    backups: Arc<Semaphore>,
 }
 
 /// How long trouble with the store may last before those who wait for it are told.
@@ -140,7 +183,7 @@ impl Desk {
         face: watch::Receiver<Face>,
         trouble: watch::Receiver<Option<Trouble>>,
     ) -> Self {
-        Self { calls, face, trouble, facts: Arc::new(facts) }
+        Self { calls, face, trouble, facts: Arc::new(facts), backups: Arc::new(Semaphore::new(1)) }
     }
 
     /// Tells a shard something. The answer comes when it is durable, or when the store has taken nothing for
@@ -162,9 +205,25 @@ impl Desk {
         self.ask(|reply| Call::Rewrite { shard, puts, reply }).await.map(|_| ())
     }
 
+    /// Holds the commits of a shard back for a moment: what is due is decided, and leaves afterwards.
+    pub async fn hold(&self, shard: ShardId) -> Result<Hold, CallError> {
+        let quiet = self.ask(|reply| Call::Hold { shard, reply }).await?;
+        Ok(Hold { quiet, calls: self.calls.clone() })
+    }
+
+    /// The turn to take a backup, if nobody takes one: one at a time is enough.
+    pub fn backup_turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.backups).try_acquire_owned().ok()
+    }
+
     /// Says that the clock is right.
     pub async fn confirm_time(&self) -> Result<(), CallError> {
         self.ask(|reply| Call::ConfirmTime { reply }).await
+    }
+
+    /// The clocks and the dice.
+    pub fn machine(&self) -> &dyn Machine {
+        &*self.facts.machine
     }
 
     /// Where everything is kept.

@@ -2,6 +2,7 @@
 //!
 //! - [`alarm`]: what rings when a part of the node breaks
 //! - [`api`]: the HTTP API
+//! - `backup`: all that the store holds, while the node runs
 //! - [`desk`]: the door to the node
 //! - [`metric`]: what there is to measure
 //! - [`node`]: a session, the shards that it owns, and the threads that serve them
@@ -9,6 +10,7 @@
 
 pub mod alarm;
 pub mod api;
+mod backup;
 pub mod desk;
 pub mod metric;
 pub mod node;

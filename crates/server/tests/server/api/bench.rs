@@ -303,6 +303,7 @@ impl StandIn {
                     let _ = reply.send(done);
                 }
                 Call::Rewrite { .. } => unreachable!("nobody keeps this past elsewhere"),
+                Call::Hold { .. } | Call::Release { .. } => unreachable!("nobody takes a backup"),
                 Call::ConfirmTime { reply } => {
                     self.face.send_modify(|face| face.firing = Firing::Going);
                     let _ = reply.send(Ok(()));
