@@ -2,8 +2,9 @@
 //!
 //! Nothing here decides anything: URLs stay text until a verb reads them, so that a password in one
 //! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`]
-//! and [`run`].
+//! and [`run`]; backups are in [`mod@backup`].
 
+pub(crate) mod backup;
 pub(crate) mod run;
 pub(crate) mod trigger;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use engine::schedule::cron::Dialect;
 
+use self::backup::{BackupVerb, RestoreArgs};
 use self::run::{RunVerb, SchedulerVerb};
 use self::trigger::TriggerVerb;
 use crate::exit::Exit;
@@ -79,6 +81,12 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: StoreVerb,
     },
+    /// Write all that there is to a file, and examine such files
+    Backup {
+        #[command(subcommand)]
+        verb: BackupVerb,
+    },
+    Restore(RestoreArgs),
     /// Measure how fast, how punctual and how large Watchbell is on this machine
     Bench {
         #[command(subcommand)]

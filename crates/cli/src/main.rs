@@ -3,6 +3,7 @@
 //! What was typed is read in [`args`]; each verb is a function in a file of its own; how it ends is
 //! told by [`exit`] and nowhere else.
 //!
+//! - [`backup`](mod@backup), [`restore`](mod@restore): `watchbell backup` and `watchbell restore`
 //! - [`bench`](mod@bench): `watchbell bench`
 //! - [`check`]: `watchbell store check`, shown by [`report`]
 //! - [`cron`]: `watchbell cron next` and `cron explain`
@@ -16,6 +17,7 @@
 //! - [`progress`], [`table`]: what people see meanwhile, and afterwards
 
 mod args;
+mod backup;
 mod bench;
 mod check;
 mod create;
@@ -27,6 +29,7 @@ mod explain;
 mod progress;
 mod refusal;
 mod report;
+mod restore;
 mod run;
 mod scheduler;
 mod table;
@@ -36,6 +39,7 @@ mod value;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
+use args::backup::BackupVerb;
 use args::run::{RunVerb, SchedulerVerb};
 use args::trigger::TriggerVerb;
 use args::{Args, CronVerb, LogFormat, StoreVerb, Verb};
@@ -60,6 +64,9 @@ async fn main() -> ExitCode {
 
 async fn run(verb: Verb) -> Result<(), Ending> {
     match verb {
+        Verb::Backup { verb: BackupVerb::Create(typed) } => backup::create(&typed).await,
+        Verb::Backup { verb: BackupVerb::Verify(typed) } => backup::verify(&typed),
+        Verb::Restore(typed) => restore::restore(&typed).await,
         Verb::Bench { verb } => bench::bench(&verb).await,
         Verb::Dev(typed) => dev::dev(&typed).await,
         Verb::Trigger { verb } => run_trigger(verb).await,

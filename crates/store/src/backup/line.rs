@@ -44,6 +44,13 @@ pub struct Header {
     pub taken: Instant,
 }
 
+impl Header {
+    /// The format of the whole file, in this version.
+    pub fn format(&self) -> Format {
+        FORMAT
+    }
+}
+
 /// The header as it is written.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Opening {
