@@ -3,6 +3,7 @@
 //! One binary, so that it links once; one module per idea.
 
 mod dev {
+    mod backup;
     mod command;
     mod crash;
     mod crowd;

@@ -10,7 +10,8 @@ use client::account::Account;
 use client::spec::{CatchUp, TriggerSpec};
 use client::{Client, Timestamp};
 use engine::lease::Reading;
-use server::node::{Config, End, Node, Pace};
+use server::desk::Desk;
+use server::node::{Config, End, Node, Pace, StartError};
 use store::machine::{Machine, System};
 use store::memory::Memory;
 use store::{
@@ -159,6 +160,7 @@ pub(super) struct World {
 pub(super) struct Running {
     node: Node,
     pub(super) client: Client,
+    pub(super) desk: Desk,
     pub(super) clocks: Arc<Clocks>,
     opened: Arc<Opened>,
     serving: JoinSet<()>,
@@ -174,8 +176,17 @@ impl World {
         Self { memory: Arc::new(Memory::new()), receiver }
     }
 
+    /// The store, as it is without any node.
+    pub(super) fn store(&self) -> Store {
+        Store::shared(Arc::clone(&self.memory) as Arc<dyn Adapter>)
+    }
+
     /// Starts a node, whose wall clock shows this.
     pub(super) async fn start(&self, wall: &str) -> Running {
+        self.try_start(wall).await.unwrap()
+    }
+
+    pub(super) async fn try_start(&self, wall: &str) -> Result<Running, StartError> {
         let clocks = Clocks::at(wall);
         let opened = Arc::new(Opened {
             memory: Arc::clone(&self.memory),
@@ -192,12 +203,12 @@ impl World {
             history: Pace::default(),
         };
         let machine = Arc::clone(&clocks) as Arc<dyn Machine>;
-        let (node, desk) = Node::start(store, machine, &config).await.unwrap();
+        let (node, desk) = Node::start(store, machine, &config).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         let mut serving = JoinSet::new();
-        serving.spawn(server::api::serve(listener, desk, pending()));
-        Running { node, client, clocks, opened, serving }
+        serving.spawn(server::api::serve(listener, desk.clone(), pending()));
+        Ok(Running { node, client, desk, clocks, opened, serving })
     }
 
     /// A trigger that calls a path of its own name.
