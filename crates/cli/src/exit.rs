@@ -14,6 +14,7 @@ use store::conformance::Violation;
 use store::{CommitError, OpenError, Refusal, ScanError};
 
 use crate::refusal;
+use crate::value::escape;
 
 /// What the number says: what the caller can do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,7 +189,8 @@ impl From<ReadError> for Ending {
             ReadError::Broken(_) => Exit::Failed,
             ReadError::Damaged { .. } => Exit::Damaged,
         };
-        Self::new(exit, error.to_string())
+        // It may repeat what a file says that anybody may have written.
+        Self::new(exit, escape(&error.to_string()))
     }
 }
 

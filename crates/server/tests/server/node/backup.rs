@@ -56,11 +56,11 @@ async fn version(world: &World, shard: ShardId) -> store::Version {
 async fn a_shard_that_is_held_writes_nothing_and_the_others_go_on() {
     let world = World::new();
     let node = world.start(WALL).await;
-    let [(held, shard), (free, _)] = two(&node, &world).await;
+    let [(quiet, shard), (free, _)] = two(&node, &world).await;
     let hold = node.desk.hold(shard).await.unwrap();
-    let before = (version(&world, shard).await, world.slots(&held).len());
+    let before = (version(&world, shard).await, world.slots(&quiet).len());
     let asked = PauseRequest::default();
-    let pausing = node.client.pause(&held, &asked);
+    let pausing = node.client.pause(&quiet, &asked);
     let others = async {
         node.client.pause(&free, &PauseRequest::default()).await.unwrap();
         version(&world, shard).await
@@ -73,11 +73,11 @@ async fn a_shard_that_is_held_writes_nothing_and_the_others_go_on() {
     drop(hold);
     // It is written, in its order: the pause was decided first.
     until("the pause is durable", PATIENCE, || async {
-        node.client.trigger(&held).await.unwrap().paused.map(drop)
+        node.client.trigger(&quiet).await.unwrap().paused.map(drop)
     })
     .await;
-    node.client.resume(&held).await.unwrap();
-    world.heard(&held, before.1 + 1).await;
+    node.client.resume(&quiet).await.unwrap();
+    world.heard(&quiet, before.1 + 1).await;
     node.kill();
 }
 
@@ -85,15 +85,15 @@ async fn a_shard_that_is_held_writes_nothing_and_the_others_go_on() {
 async fn what_is_due_while_a_shard_is_held_leaves_afterwards_and_is_not_lost() {
     let world = World::new();
     let node = world.start(WALL).await;
-    let [(held, shard), (free, _)] = two(&node, &world).await;
-    world.heard(&held, 1).await;
+    let [(quiet, shard), (free, _)] = two(&node, &world).await;
+    world.heard(&quiet, 1).await;
     let hold = node.desk.hold(shard).await.unwrap();
     let (before, others) = (version(&world, shard).await, world.slots(&free).len());
     world.heard(&free, others + 1).await;
     assert_eq!(version(&world, shard).await, before);
     drop(hold);
-    let slots = world.heard(&held, others + 1).await;
-    let account = node.settled(&held, "2027-03-01T12:00:00Z").await;
+    let slots = world.heard(&quiet, others + 1).await;
+    let account = node.settled(&quiet, "2027-03-01T12:00:00Z").await;
     assert_eq!(account.totals.succeeded, account.totals.slots, "{account:?} {slots:?}");
     node.kill();
 }
