@@ -166,6 +166,50 @@ async fn a_node_goes_on_from_a_backup_with_the_same_triggers_and_runs() {
     node.kill();
 }
 
+/// One page is one moment's view, so a shard that fits in one is whole by itself. Here none does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_takes_many_pages_is_of_one_moment_though_it_fires_all_the_time() {
+    const BELLS: usize = 64;
+    let world = World::slow();
+    let node = world.start(WALL).await;
+    for number in 0..BELLS {
+        let mut spec = catching_up(world.spec(&format!("bell-{number}")).every("1s"), CatchUp::All);
+        spec.schedule.as_mut().unwrap().jitter = Some("1s".to_owned());
+        node.create(spec).await;
+    }
+    let stir = async {
+        for number in 0.. {
+            let name = format!("brief-{number}");
+            node.create(world.spec(&name).every("1s")).await;
+            node.client.delete_trigger(&name).await.unwrap();
+        }
+    };
+    let backups = async {
+        let mut bytes = Vec::new();
+        for _ in 0..4 {
+            bytes = backup(&node.client).await.unwrap();
+            let summary = verify(&bytes[..]).unwrap_or_else(|why| panic!("{why}"));
+            assert!(summary.census.triggers >= BELLS as u64, "{summary:?}");
+        }
+        bytes
+    };
+    let bytes = tokio::select! {
+        () = stir => unreachable!("it goes on"),
+        bytes = backups => bytes,
+    };
+    node.kill();
+
+    let second = World::with(world.receiver);
+    let clocks: Arc<dyn Machine> = Clocks::at(WALL);
+    restore(&second.store(), &clocks, Cursor::new(&bytes), |_, _| {}).await.unwrap();
+    let node = second.start("2027-03-01T12:00:25.500Z").await;
+    for number in 0..BELLS {
+        let account = node.settled(&format!("bell-{number}"), WALL).await;
+        assert_eq!(account.totals.succeeded, account.totals.slots, "{account:?}");
+    }
+    node.kill();
+}
+
 #[tokio::test]
 async fn no_node_starts_where_a_restore_was_not_finished() {
     let world = World::new();

@@ -103,7 +103,12 @@ struct Opened {
     is_cut: AtomicBool,
     /// Whoever writes to a shard panics.
     is_broken: AtomicBool,
+    /// Pages are short, and each takes its time.
+    is_slow: bool,
 }
+
+/// A page of a slow store, and how long it takes.
+const SLOW_PAGE: (usize, Duration) = (3, Duration::from_millis(2));
 
 impl Opened {
     fn is_cut(&self) -> bool {
@@ -116,7 +121,15 @@ impl Adapter for Opened {
         if self.is_cut() {
             return Box::pin(pending());
         }
-        self.memory.scan(range, limit)
+        if !self.is_slow {
+            return self.memory.scan(range, limit);
+        }
+        let (most, time) = SLOW_PAGE;
+        Box::pin(async move {
+            // Not a wait for anything: what the store is like.
+            tokio::time::sleep(time).await;
+            self.memory.scan(range, limit.min(most)).await
+        })
     }
 
     fn commit(&self, commit: Commit) -> Pending<'_, Result<Version, CommitError>> {
@@ -153,6 +166,7 @@ impl Adapter for Opened {
 /// What outlives a node: the store, and the receiver.
 pub(super) struct World {
     memory: Arc<Memory>,
+    is_slow: bool,
     pub(super) receiver: Receiver,
 }
 
@@ -173,7 +187,12 @@ impl World {
     }
 
     pub(super) fn with(receiver: Receiver) -> Self {
-        Self { memory: Arc::new(Memory::new()), receiver }
+        Self { memory: Arc::new(Memory::new()), is_slow: false, receiver }
+    }
+
+    /// One whose store reads little at a time, and slowly.
+    pub(super) fn slow() -> Self {
+        Self { is_slow: true, ..Self::new() }
     }
 
     /// The store, as it is without any node.
@@ -192,6 +211,7 @@ impl World {
             memory: Arc::clone(&self.memory),
             is_cut: AtomicBool::new(false),
             is_broken: AtomicBool::new(false),
+            is_slow: self.is_slow,
         });
         let store = Store::shared(Arc::clone(&opened) as Arc<dyn Adapter>);
         let config = Config {
