@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use server::access::book::BookError;
+use server::api::Gate;
 use server::node::{Config, End, Node, Pace, StartError};
 use server::webhook::Cidr;
 use store::machine::{Machine, System};
@@ -53,7 +55,7 @@ pub(crate) async fn dev(typed: &DevArgs) -> Result<(), Ending> {
     };
     tell(at, &typed.data);
     let (stop, stopped) = oneshot::channel::<()>();
-    let serving = server::api::serve(listener, desk, async {
+    let serving = server::api::serve(listener, desk, Gate::open(), async {
         let _ = stopped.await;
     });
     let ending = async {
@@ -171,8 +173,10 @@ Try this in a second terminal; it rings at its own door every five seconds:
 impl From<StartError> for Ending {
     fn from(why: StartError) -> Self {
         match why {
-            StartError::Corrupt(_) | StartError::Read { .. } => Self::damaged(why.to_string()),
-            StartError::Scan(why) => why.into(),
+            StartError::Corrupt(_)
+            | StartError::Read { .. }
+            | StartError::Book(BookError::Record { .. }) => Self::damaged(why.to_string()),
+            StartError::Scan(why) | StartError::Book(BookError::Scan(why)) => why.into(),
             StartError::Unfinished(why) => Self::refused(why.to_string()),
             StartError::Commit(why) => why.into(),
             StartError::Session(SessionError::Refused(why)) => CommitError::Refused(why).into(),

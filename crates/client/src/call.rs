@@ -201,9 +201,7 @@ impl Client {
 
     /// Has a backup taken; it comes in pieces.
     pub async fn backup(&self) -> Result<Pieces, ClientError> {
-        let uri = format!("{}/v1/backup", self.base);
-        let request = Request::get(uri).body(Full::default());
-        let request = request.map_err(|why| self.odd(why.to_string()))?;
+        let request = self.request(Method::GET, "/v1/backup", None, HeaderMap::new())?;
         let timed = tokio::time::timeout(ANSWER_TIME_MAX, self.http.request(request)).await;
         let late = |_| self.unreachable(format!("no answer came within {ANSWER_TIME_MAX:?}"));
         let answer = timed.map_err(late)?.map_err(|why| self.lost(&why))?;
@@ -254,16 +252,7 @@ impl Client {
         headers: HeaderMap,
         patience: Duration,
     ) -> Result<Bytes, ClientError> {
-        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
-        if let Some(all) = request.headers_mut() {
-            *all = headers;
-            all.insert(ACCEPT, HeaderValue::from_static("application/json"));
-            if body.is_some() {
-                all.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            }
-        }
-        let body = Full::new(Bytes::from(body.unwrap_or_default()));
-        let request = request.body(body).map_err(|why| self.odd(why.to_string()))?;
+        let request = self.request(method, path, body, headers)?;
         let asked = async {
             let answer = self.http.request(request).await.map_err(|why| self.lost(&why))?;
             let (head, body) = answer.into_parts();
@@ -275,6 +264,25 @@ impl Client {
         let none = || self.unreachable(format!("no answer came within {patience:?}"));
         let (status, body) = timed.map_err(|_| none())??;
         if status.is_success() { Ok(body) } else { Err(self.refused(status, &body)) }
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        headers: HeaderMap,
+    ) -> Result<Request<Full<Bytes>>, ClientError> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        if let Some(all) = request.headers_mut() {
+            *all = headers;
+            all.insert(ACCEPT, HeaderValue::from_static("application/json"));
+            if body.is_some() {
+                all.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            }
+        }
+        let body = Full::new(Bytes::from(body.unwrap_or_default()));
+        request.body(body).map_err(|why| self.odd(why.to_string()))
     }
 
     fn read<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, ClientError> {

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Run {
     /// Its id: the same on every attempt, on every node.
     pub id: String,
@@ -33,6 +34,7 @@ pub struct Run {
 
 /// A run in few words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunSummary {
     /// Its id.
     pub id: String,
@@ -46,6 +48,7 @@ pub struct RunSummary {
 
 /// Where a run is, or how it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     /// It has not left yet.
@@ -117,6 +120,7 @@ impl RunState {
 
 /// What came of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Attempt {
     /// When it left.
     pub at: Timestamp,
@@ -135,6 +139,7 @@ pub struct Attempt {
 
 /// The answer to a run that was started by hand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Started {
     /// The run's id.
     pub id: String,

@@ -57,7 +57,7 @@ mod wait;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::id::{ShardId, Unique};
+use crate::id::{RunId, ShardId, Unique};
 use crate::instant::Instant;
 use crate::limits::LOOK_AHEAD_MS;
 use crate::wheel::Wheel;
@@ -87,6 +87,10 @@ pub struct Now {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
+/// What is to be written together with the first of what a command changes, or else not at all. It is told the
+/// run that the command starts, if it starts one.
+pub type Note = Box<dyn FnOnce(Option<RunId>) -> Vec<Put> + Send>;
+
 /// What happened once a batch was written.
 #[derive(Debug, Default)]
 pub struct Committed {
@@ -107,6 +111,8 @@ struct Unit {
     /// Attempts that are broken off once it is written.
     aborts: Vec<u64>,
     reply: Option<(Ticket, Done)>,
+    /// The run that a command starts with it.
+    started: Option<RunId>,
     /// When it is to be written, at the latest.
     by: Option<Instant>,
 }
@@ -128,7 +134,7 @@ pub struct Shard {
     /// Triggers of projects that were enabled, to be brought up to date.
     behind: VecDeque<Unique>,
     /// What is written together with what a command does.
-    note: Option<Put>,
+    note: Option<Note>,
     flight: Flight,
     crowd: Arc<dyn Crowd>,
     units: VecDeque<Unit>,
@@ -267,7 +273,9 @@ impl Shard {
 
     /// A decision is made: memory knows it from now on, and the store soon.
     fn enact(&mut self, mut unit: Unit) {
-        unit.changes.extend(self.note.take().map(Change::Raw));
+        let run = unit.started;
+        let noted = self.note.take().map(|note| note(run)).unwrap_or_default();
+        unit.changes.extend(noted.into_iter().map(Change::Raw));
         for change in &unit.changes {
             self.memory.apply(change);
         }

@@ -2,8 +2,8 @@
 //!
 //! Each shard is read between two commits of its chain: its owner holds them back, the shard is read into
 //! memory, and then it goes on, long before whoever asked has had all of it. Reading has the same bound as the
-//! hold; a shard that takes longer ends the backup with a sentence. Shards come one after the other, then
-//! the rest: see `store::backup` for why in this order.
+//! hold; a shard that takes longer ends the backup with a sentence. What is remembered of requests comes
+//! first, then shards one after the other, then the rest: see `store::backup` for why in this order.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use engine::id::ShardId;
 use engine::limits::{BACKUP_HOLD_MAX, BACKUP_SHARD_BYTES_MAX};
 use engine::shard::record::head_key;
-use store::backup::{Encoder, Header, Part, TakeError, header, page, rest, shard};
+use store::backup::{Encoder, Header, Part, TakeError, header, page, recall, rest, shard};
 use store::claim::Head;
 use store::{Key, Range, ScanError};
 use tokio::sync::OwnedSemaphorePermit;
@@ -42,8 +42,9 @@ pub(crate) struct Taking {
 }
 
 enum Step {
-    /// These bytes, and then the first shard.
+    /// These bytes, and then what is remembered.
     Begin(Vec<u8>),
+    Recall(VecDeque<Range>),
     Shard(u16),
     Rest(VecDeque<Range>),
 }
@@ -80,7 +81,13 @@ impl Taking {
         match &mut self.next {
             Step::Begin(first) => {
                 out.append(first);
-                self.next = Step::Shard(0);
+                encoder.part(Part::Recall, out);
+                self.next = Step::Recall(recall().into());
+            }
+            Step::Recall(ranges) => {
+                if !read_page(&self.desk, ranges, encoder, out).await? {
+                    self.next = Step::Shard(0);
+                }
             }
             Step::Shard(number) if *number < self.shards => {
                 let id = ShardId(*number);
@@ -92,15 +99,25 @@ impl Taking {
                 self.next = Step::Rest(rest().into());
             }
             Step::Rest(ranges) => {
-                let Some(range) = ranges.pop_front() else { return Ok(false) };
-                let left = page(self.desk.store(), range, encoder, out).await?;
-                if let Some(left) = left {
-                    ranges.push_front(left);
-                }
+                return Ok(read_page(&self.desk, ranges, encoder, out).await?);
             }
         }
         Ok(true)
     }
+}
+
+/// Reads the next page of these ranges, if there is one.
+async fn read_page(
+    desk: &Desk,
+    ranges: &mut VecDeque<Range>,
+    encoder: &mut Encoder,
+    out: &mut Vec<u8>,
+) -> Result<bool, TakeError> {
+    let Some(range) = ranges.pop_front() else { return Ok(false) };
+    if let Some(left) = page(desk.store(), range, encoder, out).await? {
+        ranges.push_front(left);
+    }
+    Ok(true)
 }
 
 /// Reads a shard while its owner writes nothing.

@@ -4,6 +4,7 @@
 //! the node shows of itself. What the node knows in memory is not reachable from here: answers about
 //! triggers and runs come from the store, which every node reads alike.
 
+use std::any::Any;
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
@@ -13,14 +14,17 @@ use engine::id::ShardId;
 use engine::instant::Instant;
 #[cfg(doc)]
 use engine::limits::BACKUP_HOLD_MAX;
-use engine::shard::Put;
 use engine::shard::command::{Command, Done, Rejection};
+use engine::shard::{Note, Put};
 use store::Store;
 use store::machine::Machine;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
+use crate::access::Access;
+use crate::event::Events;
+use crate::recall::UnderWay;
+
 /// What is asked of the node. Whoever takes a call answers it, or drops its `reply` when it stops.
-#[derive(Debug)]
 pub enum Call {
     /// Something for a shard.
     Command {
@@ -29,7 +33,9 @@ pub enum Call {
         /// What.
         command: Command,
         /// What is written together with it.
-        note: Option<Put>,
+        note: Option<Note>,
+        /// Kept until it is known what became of it, also when nobody waits for the answer any more.
+        hold: Option<Hold>,
         /// Where the answer goes, once what it says is durable.
         reply: oneshot::Sender<Result<Done, CallError>>,
     },
@@ -61,6 +67,9 @@ pub enum Call {
     },
 }
 
+/// Something that is kept until it is known what became of a command.
+pub type Hold = Arc<dyn Any + Send + Sync>;
+
 /// Names a hold, among all of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HoldId(pub u64);
@@ -76,13 +85,13 @@ pub struct Quiet {
 
 /// Holds a shard's commits back until it is dropped, or [`BACKUP_HOLD_MAX`] has passed.
 #[derive(Debug)]
-pub struct Hold {
+pub struct HeldShard {
     /// What is held.
     pub quiet: Quiet,
     calls: mpsc::Sender<Call>,
 }
 
-impl Drop for Hold {
+impl Drop for HeldShard {
     fn drop(&mut self) {
         // If there is no room for it, the hold ends when its time is over.
         let _ = self.calls.try_send(Call::Release { hold: self.quiet.hold });
@@ -152,6 +161,10 @@ pub struct Face {
 pub struct Facts {
     /// Where everything is kept.
     pub store: Store,
+    /// Who may do what.
+    pub access: Arc<Access>,
+    /// What happened lately.
+    pub events: Arc<Events>,
     /// The clocks and the dice.
     pub machine: Arc<dyn Machine>,
     /// How many shards the cluster has.
@@ -169,6 +182,8 @@ pub struct Desk {
     face: watch::Receiver<Face>,
     trouble: watch::Receiver<Option<Trouble>>,
     facts: Arc<Facts>,
+    under_way: Arc<UnderWay>,
+    start: u64,
     backups: Arc<Semaphore>,
 }
 
@@ -183,18 +198,36 @@ impl Desk {
         face: watch::Receiver<Face>,
         trouble: watch::Receiver<Option<Trouble>>,
     ) -> Self {
-        Self { calls, face, trouble, facts: Arc::new(facts), backups: Arc::new(Semaphore::new(1)) }
+        let start = facts.machine.random();
+        let (under_way, backups) = (Arc::default(), Arc::new(Semaphore::new(1)));
+        Self { calls, face, trouble, facts: Arc::new(facts), under_way, start, backups }
     }
 
     /// Tells a shard something. The answer comes when it is durable, or when the store has taken nothing for
     /// a while.
-    pub async fn command(&self, shard: ShardId, command: Command) -> Result<Done, CallError> {
+    pub async fn command(
+        &self,
+        shard: ShardId,
+        command: Command,
+        note: Option<Note>,
+    ) -> Result<Done, CallError> {
+        self.command_held(shard, command, note, None).await
+    }
+
+    /// The same, keeping something until it is known what became of it.
+    pub async fn command_held(
+        &self,
+        shard: ShardId,
+        command: Command,
+        note: Option<Note>,
+        hold: Option<Hold>,
+    ) -> Result<Done, CallError> {
         if let Some(trouble) = self.trouble.borrow().clone() {
             return Err(CallError::Refused(trouble));
         }
         tokio::select! {
             biased;
-            answer = self.ask(|reply| Call::Command { shard, command, note: None, reply }) => answer,
+            answer = self.ask(|reply| Call::Command { shard, command, note, hold, reply }) => answer,
             trouble = self.lasting_trouble() => Err(CallError::Unwritten(trouble)),
         }
     }
@@ -206,9 +239,9 @@ impl Desk {
     }
 
     /// Holds the commits of a shard back for a moment: what is due is decided, and leaves afterwards.
-    pub async fn hold(&self, shard: ShardId) -> Result<Hold, CallError> {
+    pub async fn hold(&self, shard: ShardId) -> Result<HeldShard, CallError> {
         let quiet = self.ask(|reply| Call::Hold { shard, reply }).await?;
-        Ok(Hold { quiet, calls: self.calls.clone() })
+        Ok(HeldShard { quiet, calls: self.calls.clone() })
     }
 
     /// The turn to take a backup, if nobody takes one: one at a time is enough.
@@ -221,14 +254,41 @@ impl Desk {
         self.ask(|reply| Call::ConfirmTime { reply }).await
     }
 
+    /// Where everything is kept.
+    pub fn store(&self) -> &Store {
+        &self.facts.store
+    }
+
+    /// Who may do what.
+    pub fn access(&self) -> &Arc<Access> {
+        &self.facts.access
+    }
+
     /// The clocks and the dice.
     pub fn machine(&self) -> &dyn Machine {
         &*self.facts.machine
     }
 
-    /// Where everything is kept.
-    pub fn store(&self) -> &Store {
-        &self.facts.store
+    /// What happened lately.
+    pub fn events(&self) -> &Events {
+        &self.facts.events
+    }
+
+    /// A number that tells this start of the server from others.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Waits until the node stops.
+    pub async fn stopped(&self) {
+        let mut face = self.face.clone();
+        // If nobody shows it any more, there is no node.
+        let _ = face.wait_for(|face| !face.is_ready).await;
+    }
+
+    /// Requests that are under way.
+    pub(crate) fn under_way(&self) -> &UnderWay {
+        &self.under_way
     }
 
     /// How many shards there are.

@@ -13,6 +13,10 @@
 //! it, and so is met by a scan that begins later. What was made in between is there without anybody who refers
 //! to it, which is harmless.
 //!
+//! **Remembered requests come before the shards.** Such a record says that something was done, and is written in the
+//! commit that did it. Read first, what it says is in the shards; what is done afterwards is forgotten, and a request
+//! for it that comes again is carried out again, rather than answered as done though the restored store lacks it.
+//!
 //! **Names of triggers are not in it.** A trigger and its name are written and deleted in one commit of the
 //! shard, but names lie outside of shards, and there is no good moment to scan them: before the shards, a trigger
 //! made in between has none; after, one that was deleted in between has none. So they are left out, and made anew
@@ -33,7 +37,7 @@ pub use content::{Census, Flaw};
 pub use line::{Encoder, Header, Part, TooLong};
 pub use read::{Checksum, Item, ReadError, Reader};
 pub use restore::{RestoreError, Restored, Unfinished, check_finished, restore};
-pub use take::{TakeError, header, page, rest, shard, take};
+pub use take::{TakeError, header, page, recall, rest, shard, take};
 
 use std::io::BufRead;
 

@@ -14,6 +14,7 @@ use engine::limits::{ACCOUNT_SPAN_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
 use engine::past::Line;
 
 use super::account::{Evidence, Window};
+use super::caller::Caller;
 use super::convert::{self, Source, timestamp};
 use super::problem::Refusal;
 use super::query::Query;
@@ -32,6 +33,7 @@ const RUN_PAGES_MAX: usize = 5;
 
 pub(super) async fn explain(
     State(desk): State<Desk>,
+    caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<Account>, Refusal> {
@@ -41,7 +43,7 @@ pub(super) async fn explain(
     let from = query.get("from")?.unwrap_or(Instant(to.0 - USUAL_SPAN_MS));
     let window = Window { from, to };
     check(window)?;
-    let stored = read::trigger(desk.store(), &name).await?;
+    let stored = read::trigger(desk.store(), caller.project, &name).await?;
     let evidence = gather(&desk, &stored, window, now).await?;
     let (rows, totals, more_from) = evidence.account(window);
     for row in rows.iter().filter(|row| row.fate == Fate::Missing) {

@@ -8,11 +8,12 @@ use axum::http::Uri;
 use axum::response::Json;
 use client::Page;
 use client::run::{Run, RunState};
-use engine::id::{RunId, ShardId, TriggerId, Unique};
+use engine::id::{ProjectId, RunId, ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::{RUNS_READ_MAX, SEGMENTS_READ_MAX};
 use engine::past::Line;
 
+use super::caller::Caller;
 use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Stored};
@@ -55,8 +56,9 @@ struct Subject {
 
 impl Subject {
     /// The trigger with this name or id. A name goes with its trigger; an id finds also one that was deleted.
-    async fn find(desk: &Desk, name: &str) -> Result<Self, Refusal> {
-        let id = read::id_of(desk.store(), name).await?.ok_or_else(|| read::no_trigger(name))?;
+    async fn find(desk: &Desk, project: ProjectId, name: &str) -> Result<Self, Refusal> {
+        let id = read::id_of(desk.store(), project, name).await?;
+        let id = id.ok_or_else(|| read::no_trigger(name))?;
         let stored = read::trigger_by_id(desk.store(), id).await?;
         if stored.is_none() && name.parse::<TriggerId>().is_err() {
             return Err(read::no_trigger(name));
@@ -77,6 +79,7 @@ impl Subject {
 /// Runs of a trigger: what is not finished, and then what is, newest first.
 pub(super) async fn list_of(
     State(desk): State<Desk>,
+    caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<Page<Run>>, Refusal> {
@@ -85,7 +88,7 @@ pub(super) async fn list_of(
     let state = query.word("state", &RunState::ALL, RunState::as_str)?;
     let cursor = query.text("cursor").map(|text| Cursor::parse(text).ok_or_else(bad_cursor));
     let cursor = cursor.transpose()?;
-    let subject = Subject::find(&desk, &name).await?;
+    let subject = Subject::find(&desk, caller.project, &name).await?;
     let mut list = List { rows, state, items: Vec::new() };
     let after = match cursor {
         Some(Cursor::Past(place)) => return list.past(&desk, &subject, Some(&place)).await,
@@ -174,7 +177,9 @@ impl List {
                     full = full.or(Some(lines - 1));
                     break;
                 }
-                if let Line::Run(run) = line {
+                if let Line::Run(run) = line
+                    && run.project == id.project
+                {
                     self.push(source.finished(run, subject.name()));
                 }
             }
@@ -192,13 +197,17 @@ impl List {
 
 /// The latest runs of all triggers. It goes back over a bounded number of segments of each shard; what is
 /// older, or is in pages already, is found by its trigger.
-pub(super) async fn list(State(desk): State<Desk>, uri: Uri) -> Result<Json<Page<Run>>, Refusal> {
+pub(super) async fn list(
+    State(desk): State<Desk>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Json<Page<Run>>, Refusal> {
     let query = Query::of(&uri, &["state", "limit", "cursor"])?;
     let rows = query.rows()?;
     let state = query.word("state", &RunState::ALL, RunState::as_str)?;
     let before = query.text("cursor").map(|text| parse_before(text).ok_or_else(bad_cursor));
     let before = before.transpose()?;
-    let mut top = Top { rows, state, before, found: Vec::new() };
+    let mut top = Top { project: caller.project, rows, state, before, found: Vec::new() };
     for shard in (0..desk.shards()).map(ShardId) {
         latest_of(&desk, shard, &mut top).await?;
     }
@@ -221,12 +230,12 @@ fn parse_before(text: &str) -> Option<(Instant, String)> {
 struct Row {
     at: Instant,
     run: Run,
-    shard: ShardId,
-    trigger: Unique,
+    trigger: TriggerId,
 }
 
 /// The newest rows of those that are wanted, and one more: it tells whether there is a next page.
 struct Top {
+    project: ProjectId,
     rows: usize,
     state: Option<RunState>,
     before: Option<(Instant, String)>,
@@ -239,7 +248,8 @@ impl Top {
         self.found.extend(rows.filter(|row| {
             let older =
                 self.before.as_ref().is_none_or(|(at, id)| (row.at, &row.run.id) < (*at, id));
-            older && self.state.is_none_or(|state| state == row.run.state)
+            let is_ours = row.trigger.project == self.project;
+            is_ours && older && self.state.is_none_or(|state| state == row.run.state)
         }));
         let mut seen = HashSet::new();
         self.found.retain(|row| seen.insert(row.run.id.clone()));
@@ -258,13 +268,13 @@ async fn latest_of(desk: &Desk, shard: ShardId, top: &mut Top) -> Result<(), Ref
     while let Some(batch) = walk.next().await? {
         top.add(batch.lines.into_iter().filter_map(|(_, line)| {
             let Line::Run(run) = line else { return None };
-            let (at, trigger) = (run.at, run.trigger);
-            Some(Row { at, run: brief(source.finished(&run, None)), shard, trigger })
+            let trigger = TriggerId { shard, project: run.project, unique: run.trigger };
+            Some(Row { at: run.at, run: brief(source.finished(&run, None)), trigger })
         }));
     }
     top.add(unfinished.runs.iter().map(|(sequence, run)| {
-        let (at, trigger) = (run.leaves, run.trigger);
-        Row { at, run: brief(source.unfinished(*sequence, run)), shard, trigger }
+        let trigger = TriggerId { shard, project: run.project, unique: run.trigger };
+        Row { at: run.leaves, run: brief(source.unfinished(*sequence, run)), trigger }
     }));
     Ok(())
 }
@@ -279,14 +289,14 @@ fn brief(mut run: Run) -> Run {
 
 /// Puts the names of their triggers on runs.
 async fn name(desk: &Desk, rows: Vec<Row>) -> Result<Vec<Run>, Refusal> {
-    let mut names: HashMap<(ShardId, Unique), Option<String>> = HashMap::new();
+    let mut names: HashMap<TriggerId, Option<String>> = HashMap::new();
     let mut runs = Vec::with_capacity(rows.len());
-    for Row { mut run, shard, trigger, .. } in rows {
+    for Row { mut run, trigger, .. } in rows {
         if run.name.is_none() {
-            run.name = match names.entry((shard, trigger)) {
+            run.name = match names.entry(trigger) {
                 Entry::Occupied(known) => known.get().clone(),
                 Entry::Vacant(place) => {
-                    let stored = run::stored(desk, shard, trigger).await?;
+                    let stored = read::trigger_by_id(desk.store(), trigger).await?;
                     place.insert(stored.map(|stored| stored.name().to_owned())).clone()
                 }
             };

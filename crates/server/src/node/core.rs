@@ -25,7 +25,8 @@ use super::committer::{Order, Written};
 use super::crowd::Hosts;
 use super::hold::Held;
 use super::log;
-use crate::desk::{Call, CallError, Face, Firing, HoldId};
+use crate::desk::{Call, CallError, Face, Firing, Hold, HoldId};
+use crate::event::Events;
 use crate::metric::Metrics;
 use crate::webhook::{self, Dispatcher, Finished};
 
@@ -92,10 +93,11 @@ pub(super) struct Core {
     pub(super) lines: Lines,
     pub(super) room: Room,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) events: Arc<Events>,
     /// When it last did something, in steady milliseconds: see [`super::Pulse`].
     pub(super) pulse: Arc<AtomicU64>,
     wall: WallWatch,
-    tickets: HashMap<Ticket, (ShardId, oneshot::Sender<Result<Done, CallError>>)>,
+    tickets: HashMap<Ticket, Waiting>,
     last_ticket: u64,
     /// Steady time of the last order that is not written yet.
     ordered: Option<u64>,
@@ -107,6 +109,14 @@ pub(super) struct Core {
     /// The shard that writes nothing at the moment.
     held: Option<Held>,
     hosts: Arc<Hosts>,
+}
+
+/// Whoever waits for what became of a command.
+struct Waiting {
+    shard: ShardId,
+    reply: oneshot::Sender<Result<Done, CallError>>,
+    /// Kept for as long.
+    _hold: Option<Hold>,
 }
 
 #[derive(Clone, Copy)]
@@ -122,7 +132,7 @@ impl Core {
         dispatcher: Dispatcher,
         lines: Lines,
         room: Room,
-        metrics: Arc<Metrics>,
+        (metrics, events): (Arc<Metrics>, Arc<Events>),
         pulse: Arc<AtomicU64>,
     ) -> Self {
         let hosts = Arc::new(Hosts::default());
@@ -149,6 +159,7 @@ impl Core {
             lines,
             room,
             metrics,
+            events,
             pulse,
         }
     }
@@ -344,20 +355,21 @@ impl Core {
                 self.dispatcher.cancel(global(id, key));
             }
             for (ticket, done) in done.replies {
-                if let Some((_, reply)) = self.tickets.remove(&ticket) {
-                    let _ = reply.send(Ok(done));
+                if let Some(waiting) = self.tickets.remove(&ticket) {
+                    let _ = waiting.reply.send(Ok(done));
                 }
             }
             for line in &done.past {
                 log::line(id, line);
                 self.metrics.line(line);
             }
+            self.events.push_past(id, done.past);
         }
         for id in written.lost {
             tracing::error!(shard = %id, "the shard is not ours any more");
             self.shards.remove(&id);
             // Nobody will ever know here; whoever waits is told so by the dropped reply.
-            self.tickets.retain(|_, (shard, _)| *shard != id);
+            self.tickets.retain(|_, waiting| waiting.shard != id);
         }
         self.begin_hold();
         self.metrics.triggers(self.shards.values().map(|owned| owned.shard.census()));
@@ -421,7 +433,7 @@ impl Core {
             Call::Release { hold } => {
                 self.held.take_if(|held| held.id() == hold);
             }
-            Call::Command { shard, command, note, reply } => {
+            Call::Command { shard, command, note, hold, reply } => {
                 let Some(owned) = self.shards.get_mut(&shard) else {
                     let retry_after = Duration::from_secs(1);
                     let _ = reply.send(Err(CallError::NoOwner { retry_after }));
@@ -433,7 +445,7 @@ impl Core {
                 owned.shard.step(now);
                 match owned.shard.command(command, note, ticket, now) {
                     Ok(()) => {
-                        self.tickets.insert(ticket, (shard, reply));
+                        self.tickets.insert(ticket, Waiting { shard, reply, _hold: hold });
                     }
                     Err(why) => {
                         let _ = reply.send(Err(why.into()));
@@ -450,7 +462,7 @@ impl Core {
                 self.last_ticket += 1;
                 let ticket = Ticket(self.last_ticket);
                 owned.shard.rewrite(puts, ticket, now);
-                self.tickets.insert(ticket, (shard, reply));
+                self.tickets.insert(ticket, Waiting { shard, reply, _hold: None });
             }
         }
     }

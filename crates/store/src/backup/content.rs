@@ -89,7 +89,8 @@ impl Content {
                 self.census.write_bytes = self.census.write_bytes.max(key.len() + value.len());
                 match self.part {
                     Some(Part::Shard(shard)) => self.of_shard(shard, key, value),
-                    Some(Part::Rest) | None => self.of_rest(key, value),
+                    Some(Part::Rest) => self.of_rest(key, value),
+                    Some(Part::Recall) | None => Ok(()),
                 }
             }
         }
@@ -105,13 +106,14 @@ impl Content {
         Ok(self.census)
     }
 
-    /// All shards are there, each once, and then the rest.
+    /// What is remembered comes first, then all shards, each once, and then the rest.
     fn begin(&mut self, part: Part) -> Result<(), Flaw> {
         let after = |shard: u16| {
             if shard < self.header.shards { Part::Shard(ShardId(shard)) } else { Part::Rest }
         };
         let expected = match self.part {
-            None => after(0),
+            None => Part::Recall,
+            Some(Part::Recall) => after(0),
             Some(Part::Shard(shard)) => {
                 self.shard.check(shard)?;
                 after(shard.0 + 1)

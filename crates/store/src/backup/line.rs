@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! {"format":1,"watchbell":"backup","version":"0.1.0","cluster":"00000000000000ab","shards":32,"taken_ms":…}
+//! {"part":"recall/"}
+//! …
 //! {"part":"shard/0/"}
 //! {"key":"shard/0/head","value":{"format":1,…}}
 //! …
@@ -30,6 +32,9 @@ use crate::{Key, Value};
 pub(super) const FORMAT: Format = Format(1);
 
 pub(super) const KIND: &str = "backup";
+
+/// Where requests are remembered.
+const RECALL: &str = "recall/";
 
 /// What a backup says about itself in its first line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +69,8 @@ pub(super) struct Opening {
 /// A part of a backup: they come in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
+    /// Requests that are remembered.
+    Recall,
     /// What lies below a shard.
     Shard(ShardId),
     /// Everything else.
@@ -74,25 +81,29 @@ impl Part {
     /// As it is written: the beginning of its keys, if they have one in common.
     pub(super) fn text(self) -> String {
         match self {
+            Self::Recall => RECALL.to_owned(),
             Self::Shard(shard) => format!("shard/{shard}/"),
             Self::Rest => "rest".to_owned(),
         }
     }
 
     pub(super) fn read(text: &str) -> Option<Self> {
-        if text == "rest" {
-            return Some(Self::Rest);
+        match text {
+            RECALL => Some(Self::Recall),
+            "rest" => Some(Self::Rest),
+            _ => {
+                let number = text.strip_prefix("shard/")?.strip_suffix('/')?.parse().ok()?;
+                let part = Self::Shard(ShardId(number));
+                (part.text() == text).then_some(part)
+            }
         }
-        let number = text.strip_prefix("shard/")?.strip_suffix('/')?.parse().ok()?;
-        let part = Self::Shard(ShardId(number));
-        (part.text() == text).then_some(part)
     }
 
     /// Whether a key belongs there.
     pub(super) fn holds(self, key: &Key) -> bool {
         match self {
-            Self::Shard(_) => key.as_str().starts_with(&self.text()),
-            Self::Rest => !key.as_str().starts_with("shard/"),
+            Self::Recall | Self::Shard(_) => key.as_str().starts_with(&self.text()),
+            Self::Rest => !["shard/", RECALL].iter().any(|begin| key.as_str().starts_with(begin)),
         }
     }
 }
@@ -271,7 +282,8 @@ mod tests {
 
     #[test]
     fn parts_are_read_as_they_are_written_and_nothing_else_is_one() {
-        for part in [Part::Shard(ShardId(0)), Part::Shard(ShardId(4_095)), Part::Rest] {
+        for part in [Part::Recall, Part::Shard(ShardId(0)), Part::Shard(ShardId(4_095)), Part::Rest]
+        {
             assert_eq!(Part::read(&part.text()), Some(part));
         }
         for bad in ["", "shard/", "shard/00/", "shard/+1/", "shard/1", "shard/70000/", "Rest"] {

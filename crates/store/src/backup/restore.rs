@@ -233,6 +233,7 @@ fn writes(part: Part, key: Key, value: Value, machine: &dyn Machine) -> Vec<Writ
                 _ => vec![Write::Put(key, value)],
             }
         }
+        Part::Recall => vec![Write::Put(key, value)],
         Part::Rest => {
             let is_session = SessionKey::try_from(&key).is_ok();
             // The last commit writes these two.

@@ -56,22 +56,22 @@ pub async fn take(
     let header = header(store, machine, version).await?;
     let mut out = Vec::new();
     let mut encoder = Encoder::begin(&header, &mut out);
-    write(&out)?;
-    for id in (0..header.shards).map(ShardId) {
-        shard(store, id, &mut encoder, |bytes| Ok(write(bytes)?)).await?;
-    }
-    out.clear();
-    encoder.part(Part::Rest, &mut out);
-    write(&out)?;
-    for range in rest() {
-        let mut left = Some(range);
-        while let Some(range) = left {
-            out.clear();
-            left = page(store, range, &mut encoder, &mut out).await?;
-            write(&out)?;
+    for (part, ranges) in [(Part::Recall, recall().to_vec()), (Part::Rest, rest().to_vec())] {
+        if part == Part::Rest {
+            for id in (0..header.shards).map(ShardId) {
+                shard(store, id, &mut encoder, |bytes| Ok(write(bytes)?)).await?;
+            }
+        }
+        encoder.part(part, &mut out);
+        for range in ranges {
+            let mut left = Some(range);
+            while let Some(range) = left {
+                left = page(store, range, &mut encoder, &mut out).await?;
+                write(&out)?;
+                out.clear();
+            }
         }
     }
-    out.clear();
     encoder.end(&mut out);
     write(&out)?;
     Ok(())
@@ -108,10 +108,20 @@ pub async fn shard(
     if head(store, id).await? == before { Ok(()) } else { Err(TakeError::Moved(id)) }
 }
 
-/// The ranges of what is in no shard, in order.
-pub fn rest() -> [Range; 2] {
+/// The range of what is remembered of requests.
+pub fn recall() -> [Range; 1] {
+    [Range::prefix(&Part::Recall.text())]
+}
+
+/// The ranges of what is neither that nor in a shard, in order.
+pub fn rest() -> [Range; 3] {
     let key = |text: &str| Key::new(text).expect("a short key");
-    [Range::between(&key("!"), &key("shard/")), Range::since(&key("shard0"))]
+    // A zero follows the slash.
+    [
+        Range::between(&key("!"), &key("recall/")),
+        Range::between(&key("recall0"), &key("shard/")),
+        Range::since(&key("shard0")),
+    ]
 }
 
 /// Reads one page, and tells what is left of the range.

@@ -23,6 +23,8 @@ use engine::trigger::Definition;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
+use server::access::Access;
+use server::api::Gate;
 use server::desk::{Call, CallError, Desk, Face, Facts, Firing, Trouble};
 use store::claim::{Head, State};
 use store::machine::Machine;
@@ -85,8 +87,11 @@ impl Bench {
         let clock = Arc::new(Clock { wall_ms, dice: AtomicU64::new(1) });
         let (calls, taken) = mpsc::channel(16);
         let (face, shown) = watch::channel(Face { firing: Firing::Going, is_ready: true });
+        let machine: Arc<dyn Machine> = clock.clone();
         let facts = Facts {
             store: store.clone(),
+            access: Access::open(&store, &machine).await.unwrap(),
+            events: Arc::default(),
             machine: clock.clone(),
             shards: SHARDS,
             cluster: CLUSTER,
@@ -110,7 +115,7 @@ impl Bench {
         tasks.spawn(node.take(taken));
         tasks.spawn(async move {
             let stop = async { drop(stopped.await) };
-            server::api::serve(listener, desk, stop).await;
+            server::api::serve(listener, desk, Gate::open(), stop).await;
         });
         let client = Client::new(&format!("http://{address}")).unwrap();
         let (numbers, stop) = (Arc::default(), Some(stop));
@@ -303,7 +308,11 @@ impl StandIn {
                     let _ = reply.send(done);
                 }
                 Call::Rewrite { .. } => unreachable!("nobody keeps this past elsewhere"),
-                Call::Hold { .. } | Call::Release { .. } => unreachable!("nobody takes a backup"),
+                Call::Hold { reply, .. } => {
+                    let retry_after = Duration::from_secs(1);
+                    let _ = reply.send(Err(CallError::NoOwner { retry_after }));
+                }
+                Call::Release { .. } => {}
                 Call::ConfirmTime { reply } => {
                     self.face.send_modify(|face| face.firing = Firing::Going);
                     let _ = reply.send(Ok(()));

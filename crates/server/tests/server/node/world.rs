@@ -227,7 +227,12 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         let mut serving = JoinSet::new();
-        serving.spawn(server::api::serve(listener, desk.clone(), pending()));
+        serving.spawn(server::api::serve(
+            listener,
+            desk.clone(),
+            server::api::Gate::open(),
+            pending(),
+        ));
         Ok(Running { node, client, desk, clocks, opened, serving })
     }
 

@@ -83,6 +83,7 @@ fn by_hand(parts: &[(Part, Vec<(String, Value)>)]) -> Vec<u8> {
 fn with(first: Vec<(String, Value)>) -> Vec<(Part, Vec<(String, Value)>)> {
     let about = Cluster { id: 7, shards: SHARDS }.to_value();
     vec![
+        (Part::Recall, Vec::new()),
         (Part::Shard(ShardId(0)), first),
         (Part::Shard(ShardId(1)), Vec::new()),
         (Part::Shard(ShardId(2)), Vec::new()),
@@ -133,13 +134,13 @@ fn parts_that_are_missing_or_misplaced_are_noticed_though_every_byte_is_right() 
         check_wrong(&parts, said);
     }
     let mut parts = all.clone();
-    parts[3].1.clear();
+    parts[4].1.clear();
     check_wrong(&parts, "cluster/about is missing");
     let mut parts = all.clone();
-    parts[3].1[0].1 = Cluster { id: 8, shards: SHARDS }.to_value();
+    parts[4].1[0].1 = Cluster { id: 8, shards: SHARDS }.to_value();
     check_wrong(&parts, "not what the first line says");
     let mut parts = all;
-    parts[1].1.push(("shard/2/x".to_owned(), Value::from("{}")));
+    parts[2].1.push(("shard/2/x".to_owned(), Value::from("{}")));
     check_wrong(&parts, "does not belong to this part");
 }
 
@@ -150,7 +151,7 @@ fn a_newer_backup_says_that_an_upgrade_is_needed() {
     assert!(matches!(why, ReadError::Newer(_)), "{why}");
     assert!(why.to_string().contains("upgrade Watchbell"), "{why}");
     let mut parts = with(vec![(head_key(ShardId(0)), head(1, 0, &[]).to_value())]);
-    parts[0].1.push((past_key(ShardId(0), 1), Value::from(r#"{"format":9}"#)));
+    parts[1].1.push((past_key(ShardId(0), 1), Value::from(r#"{"format":9}"#)));
     let why = verify(&by_hand(&parts)[..]).unwrap_err();
     assert!(matches!(why, ReadError::Newer(_)), "{why}");
 }

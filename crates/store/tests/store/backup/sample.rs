@@ -137,6 +137,8 @@ pub(crate) async fn fill(store: &Store) {
         .put(key("node/anna/00000000000000ab"), session)
         .put(key("node/~longest"), format!(r#"{{"format":1,"ttl_ms":{}}}"#, LONGEST.as_millis()))
         .put(key("project/x"), "{\n}")
+        .put(key("recall/0/ab"), r#"{"format":1}"#)
+        .put(key("recalled"), "x")
         .put(key("shared"), vec![0_u8, 255, 10])
         // A reservation that leads nowhere, and what an examination left.
         .put(key("name/0/trigger/nobody"), r#"{"format":1,"id":"trg_000000000000000000001"}"#)
