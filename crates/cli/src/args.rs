@@ -6,6 +6,7 @@
 
 pub(crate) mod backup;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod trigger;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -61,6 +62,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Dev(DevArgs),
+    Server(serve::ServeArgs),
     /// Make triggers, and ask what became of them
     Trigger {
         #[command(subcommand)]

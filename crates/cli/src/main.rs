@@ -7,7 +7,7 @@
 //! - [`bench`](mod@bench): `watchbell bench`
 //! - [`check`]: `watchbell store check`, shown by [`report`]
 //! - [`cron`]: `watchbell cron next` and `cron explain`
-//! - [`dev`]: `watchbell dev`
+//! - [`dev`]: `watchbell dev`; [`mod@server`]: `watchbell server`; [`serve`]: what they share
 //! - [`trigger`], [`create`]: `watchbell trigger`, but for
 //! - [`explain`]: `watchbell trigger explain`
 //! - [`mod@run`]: `watchbell run`
@@ -32,6 +32,8 @@ mod report;
 mod restore;
 mod run;
 mod scheduler;
+mod serve;
+mod server;
 mod table;
 mod trigger;
 mod value;
@@ -69,6 +71,7 @@ async fn run(verb: Verb) -> Result<(), Ending> {
         Verb::Restore(typed) => restore::restore(&typed).await,
         Verb::Bench { verb } => bench::bench(&verb).await,
         Verb::Dev(typed) => dev::dev(&typed).await,
+        Verb::Server(typed) => server::server(&typed).await,
         Verb::Trigger { verb } => run_trigger(verb).await,
         Verb::Run { verb: RunVerb::List(typed) } => run::list(typed).await,
         Verb::Run { verb: RunVerb::Show(typed) } => run::show(&typed).await,

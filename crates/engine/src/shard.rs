@@ -35,6 +35,7 @@
 //! - `crowd`: how much there is for a host already
 //! - `run`: questions about a run that is not finished
 //! - `doubt`: what a predecessor left
+//! - `usage`: how much a project has, and may have
 //! - `rewrite`: keeping the past elsewhere
 //! - `batch`: what is written together
 
@@ -52,6 +53,7 @@ mod project;
 pub mod record;
 mod rewrite;
 mod run;
+mod usage;
 mod wait;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -71,6 +73,7 @@ use flight::Flight;
 pub use kind::Kinds;
 pub use leave::{Departure, Report};
 use memory::{Change, Memory};
+pub use usage::{Limit, Quota, Usage};
 
 /// What time it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
