@@ -5,6 +5,7 @@
 mod dev {
     mod apply;
     mod backfill;
+    mod backup;
     mod command;
     mod crash;
     mod crowd;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, IF_MATCH};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -213,6 +214,21 @@ impl Client {
         self.get(&path.0).await
     }
 
+    /// Has a backup taken; it comes in pieces.
+    pub async fn backup(&self) -> Result<Pieces, ClientError> {
+        let request = self.request(Method::GET, "/v1/backup", None, HeaderMap::new())?;
+        let timed = tokio::time::timeout(ANSWER_TIME_MAX, self.http.request(request)).await;
+        let late = |_| self.unreachable(format!("no answer came within {ANSWER_TIME_MAX:?}"));
+        let answer = timed.map_err(late)?.map_err(|why| self.lost(&why))?;
+        if answer.status().is_success() {
+            return Ok(Pieces { body: answer.into_body(), client: self.clone() });
+        }
+        let (head, body) = answer.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|why| self.lost(&*why))?.to_bytes();
+        Err(self.refused(head.status, &body))
+    }
+
     /// How the scheduler is.
     pub async fn scheduler(&self) -> Result<SchedulerStatus, ClientError> {
         self.get("/v1/scheduler").await
@@ -251,16 +267,7 @@ impl Client {
         headers: HeaderMap,
         patience: Duration,
     ) -> Result<Bytes, ClientError> {
-        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
-        if let Some(all) = request.headers_mut() {
-            *all = headers;
-            all.insert(ACCEPT, HeaderValue::from_static("application/json"));
-            if body.is_some() {
-                all.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            }
-        }
-        let body = Full::new(Bytes::from(body.unwrap_or_default()));
-        let request = request.body(body).map_err(|why| self.odd(why.to_string()))?;
+        let request = self.request(method, path, body, headers)?;
         let asked = async {
             let answer = self.http.request(request).await.map_err(|why| self.lost(&why))?;
             let (head, body) = answer.into_parts();
@@ -272,6 +279,25 @@ impl Client {
         let none = || self.unreachable(format!("no answer came within {patience:?}"));
         let (status, body) = timed.map_err(|_| none())??;
         if status.is_success() { Ok(body) } else { Err(self.refused(status, &body)) }
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        headers: HeaderMap,
+    ) -> Result<Request<Full<Bytes>>, ClientError> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        if let Some(all) = request.headers_mut() {
+            *all = headers;
+            all.insert(ACCEPT, HeaderValue::from_static("application/json"));
+            if body.is_some() {
+                all.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            }
+        }
+        let body = Full::new(Bytes::from(body.unwrap_or_default()));
+        request.body(body).map_err(|why| self.odd(why.to_string()))
     }
 
     fn read<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, ClientError> {
@@ -300,6 +326,28 @@ impl Client {
 
     fn unreachable(&self, why: String) -> ClientError {
         ClientError::Unreachable { url: self.base.to_string(), why }
+    }
+}
+
+/// An answer that is too long to be held at once.
+#[derive(Debug)]
+pub struct Pieces {
+    body: Incoming,
+    client: Client,
+}
+
+impl Pieces {
+    /// The next piece; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+        loop {
+            let frame = tokio::time::timeout(ANSWER_TIME_MAX, self.body.frame()).await;
+            let late = |_| self.client.unreachable(format!("nothing came for {ANSWER_TIME_MAX:?}"));
+            let Some(frame) = frame.map_err(late)? else { return Ok(None) };
+            let frame = frame.map_err(|why| self.client.lost(&why))?;
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
     }
 }
 

@@ -285,6 +285,19 @@ pub const JUMP_HELD_MS_MIN: i64 = 5 * 60_000;
 /// What a receiver answered is kept up to this length, in bytes, if the run succeeded.
 pub const RESPONSE_KEPT_BYTES_MAX: usize = 1_024;
 
+/// How long a backup may hold back the commits of one shard: what is due in it leaves so much later at worst.
+pub const BACKUP_HOLD_MAX: Duration = Duration::from_secs(3);
+
+/// Bytes of one shard in a backup that a server takes: it reads the whole shard into memory while its commits
+/// are held back, since whoever asked may be slow.
+pub const BACKUP_SHARD_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Longest line of a backup, its end included: a value of any store fits, in whichever way it is written.
+pub const BACKUP_LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Times that a restore sends the same commit, a second apart, before it gives up.
+pub const RESTORE_TRIES_MAX: usize = 30;
+
 /// Shards of a new cluster, if nobody says otherwise.
 pub const SHARDS_DEFAULT: u16 = 32;
 

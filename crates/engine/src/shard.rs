@@ -265,6 +265,11 @@ impl Shard {
         self.asked > 0 && self.sent.is_none()
     }
 
+    /// Whether a batch is on its way.
+    pub fn is_writing(&self) -> bool {
+        self.sent.is_some()
+    }
+
     /// Whether everything that was decided is written.
     pub fn is_settled(&self) -> bool {
         self.units.is_empty() && self.sent.is_none()

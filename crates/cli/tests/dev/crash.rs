@@ -33,6 +33,9 @@ const ACTORS: usize = 4;
 
 const DOORS: usize = 4;
 
+/// Looks that must find no run under way.
+const REST_LOOKS: usize = 4;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_promised_survives_fifteen_crashes_under_load() {
     let _machine = MACHINE.write().await;
@@ -178,22 +181,26 @@ async fn act<F: Future<Output = Actor> + Send + 'static>(
     acting.join_all().await
 }
 
-/// Waits until no run is under way.
-async fn rest(client: &Client) {
-    until("every run ends", PATIENCE, || async {
-        for state in RunState::ALL.into_iter().filter(|state| !state.is_end()) {
-            let filter = RunFilter { state: Some(state), limit: Some(1), ..RunFilter::default() };
-            if !client.runs(&filter).await.unwrap().items.is_empty() {
-                return None;
+/// Waits until no run is under way. Each state is asked for by itself, and a run may go from one that is asked
+/// later to one that was asked before: so several looks in a row must find none.
+pub(super) async fn rest(client: &Client) {
+    for _ in 0..REST_LOOKS {
+        until("every run ends", PATIENCE, || async {
+            for state in RunState::ALL.into_iter().filter(|state| !state.is_end()) {
+                let filter =
+                    RunFilter { state: Some(state), limit: Some(1), ..RunFilter::default() };
+                if !client.runs(&filter).await.unwrap().items.is_empty() {
+                    return None;
+                }
             }
-        }
-        Some(())
-    })
-    .await;
+            Some(())
+        })
+        .await;
+    }
 }
 
 /// What the receiver does: most is well, some fails, some is slow.
-fn answer(call: &Heard, seed: u64) -> Reply {
+pub(super) fn answer(call: &Heard, seed: u64) -> Reply {
     let dice = hash(&format!("{}#{}#{seed}", call.run, call.attempt));
     let delay = match dice % 100 {
         0..2 => 1_300,

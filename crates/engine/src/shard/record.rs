@@ -87,6 +87,17 @@ pub struct TriggerRecord {
     pub since: Instant,
 }
 
+impl TriggerRecord {
+    /// Its name, as the user wrote it or the server made it up: where [`NameRecord`] leads from.
+    pub fn name(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Named {
+            name: String,
+        }
+        serde_json::from_str::<Named>(self.draft.get()).ok().map(|named| named.name)
+    }
+}
+
 /// What has moved since. Written whole; absent as long as nothing has.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MovedRecord {

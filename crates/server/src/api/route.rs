@@ -23,7 +23,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use super::door::{Door, Lock, Need, admit};
 use super::query::LABEL;
 use super::{
-    audit, backfill, event, explain, history, key, openapi, project, replace, run, system, trigger,
+    audit, backfill, backup, event, explain, history, key, openapi, project, replace, run, system,
+    trigger,
 };
 use crate::desk::Desk;
 
@@ -355,6 +356,9 @@ fn whole() -> Vec<Route> {
         admin(get("/v1/cluster", system::cluster))
             .says("Tell who takes part")
             .gives::<Cluster>(200),
+        admin(get("/v1/backup", backup::backup))
+            .says("Take a backup of everything; see docs/backup.md")
+            .gives_text(backup::MEDIA_TYPE),
         admin(get("/v1/audit", audit::list))
             .says("List who changed what, newest first")
             .params([

@@ -308,6 +308,11 @@ impl StandIn {
                     let _ = reply.send(done);
                 }
                 Call::Rewrite { .. } => unreachable!("nobody keeps this past elsewhere"),
+                Call::Hold { reply, .. } => {
+                    let retry_after = Duration::from_secs(1);
+                    let _ = reply.send(Err(CallError::NoOwner { retry_after }));
+                }
+                Call::Release { .. } => {}
                 Call::ConfirmTime { reply } => {
                     self.face.send_modify(|face| face.firing = Firing::Going);
                     let _ = reply.send(Ok(()));
