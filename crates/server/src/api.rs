@@ -6,9 +6,9 @@
 //!
 //! - `serve`, `patient`: connections, and how they end
 //! - `guard`: what holds for every request
-//! - `trigger`, `replace`, `run`, `history`, `explain`, `system`: what can be asked
-//! - `body`, `query`: reading requests
-//! - `read`, `segment`: reading the store
+//! - `trigger`, `replace`, `run`, `history`, `latest`, `explain`, `system`: what can be asked
+//! - `body`, `query`, `filter`: reading requests
+//! - `read`, `segment`, `odd`, `floor`: reading the store
 //! - `account`: what became of each slot
 //! - `convert`: from the engine's types to the wire
 //! - `problem`: what is said when something is wrong
@@ -17,8 +17,12 @@ mod account;
 mod body;
 mod convert;
 mod explain;
+mod filter;
+mod floor;
 mod guard;
 mod history;
+mod latest;
+mod odd;
 mod patient;
 mod problem;
 mod query;
@@ -63,7 +67,7 @@ pub fn router(desk: Desk, reach: Reach) -> Router {
         .route("/v1/triggers/{name}/next", get(trigger::next))
         .route("/v1/triggers/{name}/runs", get(history::list_of))
         .route("/v1/triggers/{name}/explain", get(explain::explain))
-        .route("/v1/runs", get(history::list))
+        .route("/v1/runs", get(latest::list))
         .route("/v1/runs/{id}", get(run::show))
         .route("/v1/scheduler", get(system::scheduler))
         .route("/v1/scheduler/confirm-time", post(system::confirm_time))

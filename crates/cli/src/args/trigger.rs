@@ -348,7 +348,7 @@ pub(super) fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     read.map_err(|why| why.to_string().replace('`', "'").replace("variant", "word"))
 }
 
-fn instant(text: &str) -> Result<Timestamp, String> {
+pub(super) fn instant(text: &str) -> Result<Timestamp, String> {
     let instant: Instant =
         text.parse().map_err(|why: engine::instant::BadInstant| why.to_string())?;
     Timestamp::from_millisecond(instant.0).map_err(|why| why.to_string())

@@ -117,7 +117,7 @@ async fn last_run(desk: &Desk, stored: &Stored) -> Result<Option<RunSummary>, Re
     let source = Source { shard: id.shard, cluster: desk.cluster() };
     let mut walk = Walk::recent(desk.store(), id.shard, LAST_RUN_SEGMENTS_MAX);
     while let Some(batch) = walk.next().await? {
-        for (_, line) in batch.lines {
+        for line in batch.lines {
             if let Line::Run(run) = line
                 && run.trigger == id.unique
             {

@@ -139,7 +139,7 @@ async fn runs_of_a_trigger_are_listed_newest_first_in_pages_of_any_size() {
         expected.sort();
         assert_eq!(ids, expected, "pages of {limit}");
     }
-    let filter = RunFilter { state: Some(WireState::Succeeded), ..RunFilter::default() };
+    let filter = RunFilter { states: vec![WireState::Succeeded], ..RunFilter::default() };
     assert_eq!(bench.client.runs_of("hello", &filter).await.unwrap().items.len(), 4);
 }
 
@@ -164,7 +164,7 @@ async fn a_run_is_found_wherever_it_is() {
 async fn runs_of_a_deleted_trigger_stay_on_record() {
     let bench = Bench::new().await;
     let id = busy(&bench).await;
-    let filter = RunFilter { state: Some(WireState::Succeeded), ..RunFilter::default() };
+    let filter = RunFilter { states: vec![WireState::Succeeded], ..RunFilter::default() };
     let run = bench.client.runs_of("hello", &filter).await.unwrap().items.remove(0);
     bench.client.delete_trigger("hello").await.unwrap();
     let found = bench.client.run_by_id(&run.id).await.unwrap();

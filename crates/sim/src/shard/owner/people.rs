@@ -282,5 +282,6 @@ fn told_of(command: &Command) -> String {
         Command::Run { trigger, .. } => format!("run {}", id(trigger)),
         Command::Disable { project } => format!("disable {project:?}"),
         Command::Enable { project } => format!("enable {project:?}"),
+        Command::Prune { ended_before, .. } => format!("prune before {ended_before}"),
     }
 }
