@@ -1,5 +1,7 @@
 //! The past of a real node, while it is merged into pages: each line is found, once.
 
+mod retention;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
