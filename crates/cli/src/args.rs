@@ -5,6 +5,7 @@
 //! and [`run`].
 
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod trigger;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -59,6 +60,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Dev(DevArgs),
+    Server(serve::ServeArgs),
     /// Make triggers, and ask what became of them
     Trigger {
         #[command(subcommand)]

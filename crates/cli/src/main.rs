@@ -6,7 +6,7 @@
 //! - [`bench`](mod@bench): `watchbell bench`
 //! - [`check`]: `watchbell store check`, shown by [`report`]
 //! - [`cron`]: `watchbell cron next` and `cron explain`
-//! - [`dev`]: `watchbell dev`
+//! - [`dev`]: `watchbell dev`; [`mod@server`]: `watchbell server`; [`serve`]: what they share
 //! - [`trigger`], [`create`]: `watchbell trigger`, but for
 //! - [`explain`]: `watchbell trigger explain`
 //! - [`mod@run`]: `watchbell run`
@@ -29,6 +29,8 @@ mod refusal;
 mod report;
 mod run;
 mod scheduler;
+mod serve;
+mod server;
 mod table;
 mod trigger;
 mod value;
@@ -62,6 +64,7 @@ async fn run(verb: Verb) -> Result<(), Ending> {
     match verb {
         Verb::Bench { verb } => bench::bench(&verb).await,
         Verb::Dev(typed) => dev::dev(&typed).await,
+        Verb::Server(typed) => server::server(&typed).await,
         Verb::Trigger { verb } => run_trigger(verb).await,
         Verb::Run { verb: RunVerb::List(typed) } => run::list(typed).await,
         Verb::Run { verb: RunVerb::Show(typed) } => run::show(&typed).await,

@@ -74,6 +74,7 @@ mod tests {
             status: 422,
             detail: detail.to_owned(),
             request_id: None,
+            limit: None,
             errors,
         }
     }

@@ -24,6 +24,8 @@ fn text(status: &SchedulerStatus) -> String {
         (Firing::Going, _) => "going".to_owned(),
         (Firing::Held, Some(since)) => format!("held since {since}"),
         (Firing::Held, None) => "held".to_owned(),
+        (Firing::Stopped, Some(since)) => format!("stopped since {since}"),
+        (Firing::Stopped, None) => "stopped".to_owned(),
     };
     let mut table = table::plain();
     let mut row = |name: &str, value: String| {
@@ -32,7 +34,13 @@ fn text(status: &SchedulerStatus) -> String {
     row("firing", firing);
     if let Some(why) = &status.why {
         row("why", escape(why));
-        row("then", "watchbell scheduler confirm-time, if the clock is right".to_owned());
+        let then = match status.firing {
+            Firing::Stopped => "watchbell scheduler start",
+            Firing::Going | Firing::Held => {
+                "watchbell scheduler confirm-time, if the clock is right"
+            }
+        };
+        row("then", then.to_owned());
     }
     row("ready", if status.ready { "yes" } else { "no" }.to_owned());
     row("clock", status.now.to_string());

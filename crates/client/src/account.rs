@@ -8,6 +8,7 @@ use crate::trigger::{Pause, Status};
 
 /// What became of the slots in a span of time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Account {
     /// The trigger's id.
     pub id: String,
@@ -43,6 +44,7 @@ pub struct Account {
 
 /// One slot, or several that share a fate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Row {
     /// The slot, or the first one.
     pub from: Timestamp,
@@ -66,6 +68,7 @@ pub struct Row {
 
 /// A range of slots of a former schedule, of which a part was asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Whole {
     /// Its first slot.
     pub from: Timestamp,
@@ -77,6 +80,7 @@ pub struct Whole {
 
 /// What is worth telling of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunFacts {
     /// Its id.
     pub id: String,
@@ -109,6 +113,7 @@ pub struct RunFacts {
 
 /// What became of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
     /// It became a run.
@@ -133,6 +138,7 @@ pub enum Fate {
 
 /// Why slots were skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The trigger was paused.
@@ -155,6 +161,7 @@ pub enum Reason {
 
 /// How many slots are in which state. Runs on demand are not slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[expect(missing_docs, reason = "the states tell themselves")]
 pub struct Totals {
     pub slots: u64,

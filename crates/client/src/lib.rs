@@ -1,7 +1,8 @@
 //! The published library: what Watchbell's API takes and gives, and a client that speaks it.
 //!
 //! - [`spec`]: a trigger as one writes it
-//! - [`trigger`], [`run`], [`account`], [`scheduler`]: what the API tells
+//! - [`trigger`], [`run`], [`account`], [`scheduler`], [`project`], [`key`], [`audit`],
+//!   [`cluster`], [`event`]: what the API tells
 //! - [`problem`]: what it says when something is wrong
 //! - [`Client`]: asks, and gives typed answers
 //!
@@ -16,10 +17,15 @@
 //! ```
 
 pub mod account;
+pub mod audit;
 mod call;
+pub mod cluster;
 mod error;
+pub mod event;
+pub mod key;
 pub mod page;
 pub mod problem;
+pub mod project;
 pub mod run;
 pub mod scheduler;
 pub mod spec;

@@ -7,6 +7,7 @@ pub const MEDIA_TYPE: &str = "application/problem+json";
 
 /// Something is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem {
     /// Which kind, for programs: `urn:watchbell:problem:name-taken`.
     #[serde(rename = "type")]
@@ -20,6 +21,9 @@ pub struct Problem {
     /// The request, as it stands in the server's log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+    /// The limit of the project that is reached, if that is what is wrong: `triggers`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
     /// Each field that is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldProblem>,
@@ -27,6 +31,7 @@ pub struct Problem {
 
 /// A field that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FieldProblem {
     /// A field of the body, as a JSON pointer: `/schedule/cron`. The body itself is the empty text.
     #[serde(default, skip_serializing_if = "Option::is_none")]

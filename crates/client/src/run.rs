@@ -7,6 +7,7 @@ use crate::account::Reason;
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Run {
     /// Its id: the same on every attempt, on every node.
     pub id: String,
@@ -39,6 +40,7 @@ pub struct Run {
 
 /// Slots that were skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Skipped {
     /// The first one.
     pub from: Timestamp,
@@ -52,6 +54,7 @@ pub struct Skipped {
 
 /// A run in few words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunSummary {
     /// Its id.
     pub id: String,
@@ -65,6 +68,7 @@ pub struct RunSummary {
 
 /// Where a run is, or how it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     /// It has not left yet.
@@ -141,6 +145,7 @@ impl RunState {
 
 /// What came of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Attempt {
     /// When it left.
     pub at: Timestamp,
@@ -159,6 +164,7 @@ pub struct Attempt {
 
 /// The answer to a run that was started by hand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Started {
     /// The run's id.
     pub id: String,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// How the scheduler is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SchedulerStatus {
     /// Whether slots are fired.
     pub firing: Firing,
@@ -30,10 +31,13 @@ pub struct SchedulerStatus {
 
 /// Whether slots are fired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Firing {
     /// They are.
     Going,
-    /// They are not, until a person says so.
+    /// They are not, until a person says that the clock is right.
     Held,
+    /// They are not, until a person starts the scheduler again.
+    Stopped,
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// When, what, where to, and by which rules.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TriggerSpec {
     /// 1 to 100 letters, digits, dots, underscores and hyphens. The server makes one up if there is none.
@@ -67,13 +68,16 @@ impl TriggerSpec {
 
 /// When.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ScheduleSpec {
     /// Cron patterns.
     #[serde(skip_serializing_if = "Vec::is_empty", with = "texts")]
+    #[cfg_attr(feature = "schema", schemars(with = "texts::OneOrMore"))]
     pub cron: Vec<String>,
     /// Intervals.
     #[serde(skip_serializing_if = "Vec::is_empty", with = "texts")]
+    #[cfg_attr(feature = "schema", schemars(with = "texts::OneOrMore"))]
     pub every: Vec<String>,
     /// Where intervals begin, counted from 1970; a place that comes from the name, if it is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,6 +119,7 @@ pub struct ScheduleSpec {
 
 /// A window in which nothing fires.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct QuietSpec {
     /// The days on which it begins: `mon` to `sun`; all, if none is named.
@@ -128,6 +133,7 @@ pub struct QuietSpec {
 
 /// What is sent, and where to.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct WebhookSpec {
     /// Where to.
@@ -158,6 +164,7 @@ impl std::fmt::Debug for WebhookSpec {
 
 /// When a failed attempt is followed by another.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RetrySpec {
     /// So many attempts at most: 1 to 10.
@@ -176,6 +183,7 @@ pub struct RetrySpec {
 
 /// What becomes of slots that nobody was there to fire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CatchUp {
     /// They are skipped.
@@ -188,6 +196,7 @@ pub enum CatchUp {
 
 /// What becomes of a slot while another run is not finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
     /// It fires.
@@ -202,6 +211,7 @@ pub enum Overlap {
 
 /// What becomes of a run when nobody knows whether it arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
     /// It is sent again, under the same id.
@@ -212,6 +222,7 @@ pub enum Delivery {
 
 /// How the pause between attempts grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Backoff {
     /// Not at all.
@@ -222,6 +233,7 @@ pub enum Backoff {
 
 /// How a cron pattern is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Dialect {
     /// The Open Cron Pattern Specification.
@@ -232,6 +244,7 @@ pub enum Dialect {
 
 /// What becomes of times that clocks leave out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Gap {
     /// They come once, right after.
@@ -242,6 +255,7 @@ pub enum Gap {
 
 /// What becomes of times that clocks show twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Fold {
     /// Only the first time counts.
@@ -254,6 +268,16 @@ pub enum Fold {
 
 /// One text, or a list of them.
 mod texts {
+    /// One text, or a list of them.
+    #[cfg(feature = "schema")]
+    #[derive(schemars::JsonSchema)]
+    #[serde(untagged)]
+    #[expect(dead_code, reason = "it is a shape, and nothing more")]
+    pub(super) enum OneOrMore {
+        One(String),
+        More(Vec<String>),
+    }
+
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     #[derive(Deserialize)]

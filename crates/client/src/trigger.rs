@@ -8,6 +8,7 @@ use crate::spec::TriggerSpec;
 
 /// A trigger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Trigger {
     /// Its id, which never changes.
     pub id: String,
@@ -46,6 +47,7 @@ pub struct Trigger {
 
 /// Whether a trigger fires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// By its schedule.
@@ -79,6 +81,7 @@ impl Status {
 
 /// A pause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pause {
     /// Since when.
     pub since: Timestamp,
@@ -94,6 +97,7 @@ pub struct Pause {
 
 /// What one sends to pause a trigger.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct PauseRequest {
     /// Why: up to 500 characters.
@@ -106,6 +110,7 @@ pub struct PauseRequest {
 
 /// When a trigger fires next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NextSlots {
     /// These.
     pub items: Vec<Timestamp>,

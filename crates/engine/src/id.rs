@@ -148,6 +148,13 @@ impl fmt::Display for ShardId {
     }
 }
 
+impl fmt::Display for ProjectId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("prj_")?;
+        write(out, self.0.into(), 4)
+    }
+}
+
 impl fmt::Display for TriggerId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("trg_")?;

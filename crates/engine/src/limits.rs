@@ -292,3 +292,32 @@ pub const RESPONSE_KEPT_BYTES_MAX: usize = 1_024;
 
 /// Shards of a new cluster, if nobody says otherwise.
 pub const SHARDS_DEFAULT: u16 = 32;
+
+/// Most projects of a cluster: each node has all of them in memory.
+pub const PROJECTS_MAX: usize = 10_000;
+
+/// Most keys of a cluster: each node has all of them in memory.
+pub const KEYS_MAX: usize = 10_000;
+
+/// Longest name of a key, in characters.
+pub const KEY_NAME_CHARS_MAX: usize = 100;
+
+/// Secrets that a project's webhooks are signed with at a time.
+pub const SECRETS_MAX: usize = 2;
+
+/// How long a key or a secret that was replaced goes on being good, unless it is said otherwise, and at most.
+pub const GRACE_DEFAULT: Duration = Duration::from_secs(86_400);
+/// Longest such time.
+pub const GRACE_MAX: Duration = Duration::from_secs(30 * 86_400);
+
+/// How long a request is remembered under its idempotency key.
+pub const IDEMPOTENCY_KEPT: Duration = Duration::from_secs(86_400);
+
+/// Longest idempotency key, in bytes.
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+
+/// How long the audit is kept.
+pub const AUDIT_KEPT: Duration = Duration::from_secs(400 * 86_400);
+
+/// Events that a server remembers for those who come back.
+pub const EVENTS_KEPT_MAX: usize = 10_000;

@@ -36,6 +36,7 @@
 //! - `crowd`: how much there is for a host already
 //! - `run`: questions about a run that is not finished
 //! - `doubt`: what a predecessor left
+//! - `usage`: how much a project has, and may have
 //! - `rewrite`: keeping the past elsewhere
 //! - `batch`: what is written together
 
@@ -54,12 +55,13 @@ mod prune;
 pub mod record;
 mod rewrite;
 mod run;
+mod usage;
 mod wait;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::id::{ShardId, Unique};
+use crate::id::{RunId, ShardId, Unique};
 use crate::instant::Instant;
 use crate::limits::LOOK_AHEAD_MS;
 use crate::wheel::Wheel;
@@ -73,6 +75,7 @@ use flight::Flight;
 pub use kind::Kinds;
 pub use leave::{Departure, Report};
 use memory::{Change, Memory};
+pub use usage::{Limit, Quota, Usage};
 
 /// What time it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +91,10 @@ pub struct Now {
 /// The caller's name for a command, by which it is told when it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
+
+/// What is to be written together with the first of what a command changes, or else not at all. It is told the
+/// run that the command starts, if it starts one.
+pub type Note = Box<dyn FnOnce(Option<RunId>) -> Vec<Put> + Send>;
 
 /// What happened once a batch was written.
 #[derive(Debug, Default)]
@@ -109,6 +116,8 @@ struct Unit {
     /// Attempts that are broken off once it is written.
     aborts: Vec<u64>,
     reply: Option<(Ticket, Done)>,
+    /// The run that a command starts with it.
+    started: Option<RunId>,
     /// When it is to be written, at the latest.
     by: Option<Instant>,
 }
@@ -130,7 +139,7 @@ pub struct Shard {
     /// Triggers of projects that were enabled, to be brought up to date.
     behind: VecDeque<Unique>,
     /// What is written together with what a command does.
-    note: Option<Put>,
+    note: Option<Note>,
     flight: Flight,
     crowd: Arc<dyn Crowd>,
     units: VecDeque<Unit>,
@@ -264,7 +273,9 @@ impl Shard {
 
     /// A decision is made: memory knows it from now on, and the store soon.
     fn enact(&mut self, mut unit: Unit) {
-        unit.changes.extend(self.note.take().map(Change::Raw));
+        let run = unit.started;
+        let noted = self.note.take().map(|note| note(run)).unwrap_or_default();
+        unit.changes.extend(noted.into_iter().map(Change::Raw));
         for change in &unit.changes {
             self.memory.apply(change);
         }

@@ -4,41 +4,57 @@
 //! with the wire types of `client`. Every error, whoever finds it, is a problem (RFC 9457) that says what to
 //! do; every answer carries the id under which the request stands in the log.
 //!
-//! - `serve`, `patient`: connections, and how they end
-//! - `guard`: what holds for every request
-//! - `trigger`, `replace`, `run`, `history`, `latest`, `explain`, `system`: what can be asked
-//! - `body`, `query`, `filter`: reading requests
+//! - `serve`, `patient`, `tls`: connections, and how they end
+//! - `guard`: what holds for every request; `door`, `caller`: who is let in, and for which project
+//! - `route`: every path and method; `openapi`: the same as a document
+//! - `trigger`, `replace`, `run`, `history`, `latest`, `explain`, `project`, `key`, `audit`, `event`, `system`: what can
+//!   be asked
+//! - `replay`: the answer to a request that was carried out before
+//! - `body`, `query`, `filter`: reading requests; `stream`: answers that are made while they are sent
 //! - `read`, `segment`, `odd`, `floor`: reading the store
 //! - `account`: what became of each slot
 //! - `convert`: from the engine's types to the wire
 //! - `problem`: what is said when something is wrong
 
 mod account;
+mod audit;
 mod body;
+mod caller;
 mod convert;
+mod door;
+mod event;
 mod explain;
 mod filter;
 mod floor;
 mod guard;
 mod history;
+mod key;
 mod latest;
 mod odd;
+mod openapi;
 mod patient;
 mod problem;
+mod project;
 mod query;
 mod read;
 mod replace;
+mod replay;
+mod route;
 mod run;
 mod segment;
 mod serve;
+mod stream;
 mod system;
+mod tls;
 mod trigger;
 
+pub use door::Door;
+pub use openapi::describe;
 pub use serve::serve;
+pub use tls::{Tls, TlsError};
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{get, post};
 
 use crate::desk::Desk;
 
@@ -52,33 +68,41 @@ pub enum Reach {
     Network,
 }
 
+/// How a server lets people in.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    /// Whether a key is needed.
+    pub door: Door,
+    /// What connections are encrypted with, if they are.
+    pub tls: Option<Tls>,
+}
+
+impl Gate {
+    /// Without a key and without encryption: for one machine.
+    pub fn open() -> Self {
+        Self { door: Door::Open, tls: None }
+    }
+}
+
 /// The whole API, in front of this desk.
-pub fn router(desk: Desk, reach: Reach) -> Router {
-    Router::new()
-        .route("/v1/triggers", get(trigger::list).post(trigger::create))
-        .route(
-            "/v1/triggers/{name}",
-            get(trigger::show).put(replace::replace).delete(trigger::delete),
-        )
-        .route("/v1/triggers/{name}/pause", post(trigger::pause))
-        .route("/v1/triggers/{name}/resume", post(trigger::resume))
-        .route("/v1/triggers/{name}/cancel", post(trigger::cancel))
-        .route("/v1/triggers/{name}/run", post(run::start))
-        .route("/v1/triggers/{name}/next", get(trigger::next))
-        .route("/v1/triggers/{name}/runs", get(history::list_of))
-        .route("/v1/triggers/{name}/explain", get(explain::explain))
-        .route("/v1/runs", get(latest::list))
-        .route("/v1/runs/{id}", get(run::show))
-        .route("/v1/scheduler", get(system::scheduler))
-        .route("/v1/scheduler/confirm-time", post(system::confirm_time))
-        .route("/livez", get(system::livez))
-        .route("/readyz", get(system::readyz))
-        .route("/metrics", get(system::metrics))
-        .route("/", get(system::welcome))
+pub fn router(desk: Desk, reach: Reach, door: Door) -> Router {
+    route::router(&desk, door)
         .fallback(problem::no_such_path)
         .method_not_allowed_fallback(problem::no_such_method)
         .with_state(desk.clone())
         .layer(from_fn_with_state(reach, guard::check_host))
         .layer(from_fn(guard::limit_time))
         .layer(from_fn_with_state(desk, guard::name_request))
+}
+
+/// What there is to ask, and what each asks of its caller: the method, the path, and the scope that a key needs, if
+/// one is needed at all.
+pub fn table() -> Vec<(String, &'static str, Option<&'static str>)> {
+    let need = |need| match need {
+        door::Need::Nothing => None,
+        door::Need::Key => Some("any"),
+        door::Need::Scope(scope) => Some(scope.as_str()),
+    };
+    let routes = route::routes().into_iter();
+    routes.map(|route| (route.method.to_string(), route.path, need(route.need))).collect()
 }

@@ -4,21 +4,25 @@
 //! the node shows of itself. What the node knows in memory is not reachable from here: answers about
 //! triggers and runs come from the store, which every node reads alike.
 
+use std::any::Any;
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::id::ShardId;
+use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
-use engine::shard::Put;
 use engine::shard::command::{Command, Done, Rejection};
+use engine::shard::{Note, Put, Quota};
 use store::Store;
 use store::machine::Machine;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::access::Access;
+use crate::event::Events;
+use crate::recall::UnderWay;
+
 /// What is asked of the node. Whoever takes a call answers it, or drops its `reply` when it stops.
-#[derive(Debug)]
 pub enum Call {
     /// Something for a shard.
     Command {
@@ -27,7 +31,11 @@ pub enum Call {
         /// What.
         command: Command,
         /// What is written together with it.
-        note: Option<Put>,
+        note: Option<Note>,
+        /// How much its project may have.
+        quota: Option<(ProjectId, Quota)>,
+        /// Kept until it is known what became of it, also when nobody waits for the answer any more.
+        hold: Option<Hold>,
         /// Where the answer goes, once what it says is durable.
         reply: oneshot::Sender<Result<Done, CallError>>,
     },
@@ -45,6 +53,20 @@ pub enum Call {
         /// Where the answer goes.
         reply: oneshot::Sender<Result<(), CallError>>,
     },
+}
+
+/// Something that is kept until it is known what became of a command.
+pub type Hold = Arc<dyn Any + Send + Sync>;
+
+/// What a command comes with.
+#[derive(Default)]
+pub struct Bounds {
+    /// What is written together with it.
+    pub note: Option<Note>,
+    /// How much its project may have.
+    pub quota: Option<(ProjectId, Quota)>,
+    /// Kept until it is known what became of it.
+    pub hold: Option<Hold>,
 }
 
 /// Why a call was not answered with what was asked for.
@@ -110,6 +132,10 @@ pub struct Face {
 pub struct Facts {
     /// Where everything is kept.
     pub store: Store,
+    /// Who may do what.
+    pub access: Arc<Access>,
+    /// What happened lately.
+    pub events: Arc<Events>,
     /// The clocks and the dice.
     pub machine: Arc<dyn Machine>,
     /// How many shards the cluster has.
@@ -127,6 +153,8 @@ pub struct Desk {
     face: watch::Receiver<Face>,
     trouble: watch::Receiver<Option<Trouble>>,
     facts: Arc<Facts>,
+    under_way: Arc<UnderWay>,
+    start: u64,
 }
 
 /// How long trouble with the store may last before those who wait for it are told.
@@ -140,18 +168,35 @@ impl Desk {
         face: watch::Receiver<Face>,
         trouble: watch::Receiver<Option<Trouble>>,
     ) -> Self {
-        Self { calls, face, trouble, facts: Arc::new(facts) }
+        let start = facts.machine.random();
+        Self { calls, face, trouble, facts: Arc::new(facts), under_way: Arc::default(), start }
     }
 
     /// Tells a shard something. The answer comes when it is durable, or when the store has taken nothing for
     /// a while.
-    pub async fn command(&self, shard: ShardId, command: Command) -> Result<Done, CallError> {
+    pub async fn command(
+        &self,
+        shard: ShardId,
+        command: Command,
+        note: Option<Note>,
+    ) -> Result<Done, CallError> {
+        let bounds = Bounds { note, quota: None, hold: None };
+        self.command_within(shard, command, bounds).await
+    }
+
+    /// The same, within bounds.
+    pub async fn command_within(
+        &self,
+        shard: ShardId,
+        command: Command,
+        Bounds { note, quota, hold }: Bounds,
+    ) -> Result<Done, CallError> {
         if let Some(trouble) = self.trouble.borrow().clone() {
             return Err(CallError::Refused(trouble));
         }
         tokio::select! {
             biased;
-            answer = self.ask(|reply| Call::Command { shard, command, note: None, reply }) => answer,
+            answer = self.ask(|reply| Call::Command { shard, command, note, quota, hold, reply }) => answer,
             trouble = self.lasting_trouble() => Err(CallError::Unwritten(trouble)),
         }
     }
@@ -170,6 +215,38 @@ impl Desk {
     /// Where everything is kept.
     pub fn store(&self) -> &Store {
         &self.facts.store
+    }
+
+    /// Who may do what.
+    pub fn access(&self) -> &Arc<Access> {
+        &self.facts.access
+    }
+
+    /// The clocks and the dice.
+    pub fn machine(&self) -> &dyn Machine {
+        &*self.facts.machine
+    }
+
+    /// What happened lately.
+    pub fn events(&self) -> &Events {
+        &self.facts.events
+    }
+
+    /// A number that tells this start of the server from others.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Waits until the node stops.
+    pub async fn stopped(&self) {
+        let mut face = self.face.clone();
+        // If nobody shows it any more, there is no node.
+        let _ = face.wait_for(|face| !face.is_ready).await;
+    }
+
+    /// Requests that are under way.
+    pub(crate) fn under_way(&self) -> &UnderWay {
+        &self.under_way
     }
 
     /// How many shards there are.

@@ -1,15 +1,21 @@
 //! The server: it moves bytes between people, the store and receivers, and decides nothing.
 //!
+//! - [`access`]: who may do what, for which project
 //! - [`alarm`]: what rings when a part of the node breaks
 //! - [`api`]: the HTTP API
 //! - [`desk`]: the door to the node
+//! - [`event`]: what happened lately
 //! - [`metric`]: what there is to measure
 //! - [`node`]: a session, the shards that it owns, and the threads that serve them
+//! - `recall`: requests that are remembered, so that they are done once
 //! - [`webhook`]: the dispatcher, which calls receivers
 
+pub mod access;
 pub mod alarm;
 pub mod api;
 pub mod desk;
+pub mod event;
 pub mod metric;
 pub mod node;
+mod recall;
 pub mod webhook;

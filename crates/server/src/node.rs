@@ -51,6 +51,8 @@ use self::committer::Committer;
 use self::core::{Core, Lines, Owned};
 use self::historian::Historian;
 use self::pulse::Pulse;
+use crate::access::book::BookError;
+use crate::access::{Access, Steward};
 use crate::alarm::Alarm;
 use crate::desk::{Desk, Face, Facts, Firing};
 use crate::metric::Metrics;
@@ -107,6 +109,9 @@ pub enum StartError {
         /// Why.
         why: Defeat,
     },
+    /// Have a person look, or upgrade.
+    #[error(transparent)]
+    Book(#[from] BookError),
     /// Look at the file, or allow more threads.
     #[error(transparent)]
     Webhooks(#[from] webhook::StartError),
@@ -145,6 +150,7 @@ impl Node {
     ) -> Result<(Self, Desk), StartError> {
         bury_local(&store).await?;
         let cluster = Cluster::found(&store, &*machine).await?;
+        let access = Access::open(&store, &machine).await?;
         let about = session::Node {
             id: NodeId::new(config.id.clone())?,
             ttl: Ttl::new(config.ttl).map_err(|why| StartError::Corrupt(why.to_string()))?,
@@ -162,7 +168,7 @@ impl Node {
         });
 
         let (shards, holdings) = claim_all(&session, cluster, &pulse).await?;
-        let metrics = Arc::new(Metrics::new());
+        let (metrics, events) = (Arc::new(Metrics::new()), Arc::default());
         let (results_in, results) = mpsc::unbounded_channel();
         let webhooks = webhooks(config, &session, &alarm);
         let dispatcher = Dispatcher::start(&webhooks, &machine, &results_in)?;
@@ -187,12 +193,14 @@ impl Node {
             dispatcher,
             lines,
             room,
-            Arc::clone(&metrics),
+            (Arc::clone(&metrics), Arc::clone(&events)),
             pulse.core,
         );
         let core = spawn_core(core, &alarm)?;
         let facts = Facts {
             store,
+            access: Arc::clone(&access),
+            events,
             machine: Arc::clone(&machine),
             shards: cluster.shards,
             cluster: cluster.id,
@@ -207,6 +215,12 @@ impl Node {
         tasks.spawn(async move {
             let _guard = guard;
             historian.run().await;
+        });
+        let guard = alarm.guard("the steward");
+        let steward = Steward::new(desk.clone(), &access, &machine);
+        tasks.spawn(async move {
+            let _guard = guard;
+            steward.run().await;
         });
         Ok((Self { session, alarm, stop: stop_in, core, tasks }, desk))
     }

@@ -27,12 +27,11 @@ use crate::policy::Overlap;
 use crate::schedule::Count;
 use crate::trigger::Definition;
 
-use super::batch::Put;
 use super::command::{Command, Done, Rejection};
 use super::flight::RunRef;
 use super::memory::{Change, Trigger};
 use super::record::{Mark, MovedRecord, Pause, RunRecord, RunState, TriggerRecord};
-use super::{Now, Shard, Ticket, Unit};
+use super::{Note, Now, Shard, Ticket, Unit};
 
 /// Slots that the mark has passed and that get runs at once, and bytes that these may have together.
 const MADE_UP_MAX: usize = 16;
@@ -47,7 +46,7 @@ impl Shard {
     pub fn command(
         &mut self,
         command: Command,
-        note: Option<Put>,
+        note: Option<Note>,
         ticket: Ticket,
         now: Now,
     ) -> Result<(), Rejection> {
@@ -452,7 +451,9 @@ impl Shard {
         let record = RunRecord { generation: None, ..record };
         let sequence = self.memory.sequence + 1;
         let id = self.memory.run_id(unique, now.wall, Birth::Demand(sequence));
-        self.enact(Unit::of(vec![Change::Run(sequence, Arc::new(record))]));
+        let mut unit = Unit::of(vec![Change::Run(sequence, Arc::new(record))]);
+        unit.started = Some(id);
+        self.enact(unit);
         self.flight.wait(sequence, &self.memory.runs[&sequence]);
         Ok(Done::Started(id))
     }

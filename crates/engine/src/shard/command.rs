@@ -8,6 +8,8 @@ use crate::id::{ProjectId, RunId, TriggerId, Unique};
 use crate::instant::Instant;
 use crate::trigger::Definition;
 
+use super::usage::Limit;
+
 /// What a person wants of a shard.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the fields are those of the records that they end up in")]
@@ -80,8 +82,12 @@ pub enum Rejection {
     TooManyTriggers,
     #[error("too many runs are under way: wait until some have ended")]
     TooManyRuns,
-    #[error("its project is disabled: enable it first")]
+    #[error("its project is disabled, or the scheduler is stopped: let it go on first")]
     ProjectIsDisabled,
+    #[error(
+        "the project has reached its limit of {max} for {limit}: delete what is not needed, or ask an admin for more"
+    )]
+    OverLimit { limit: Limit, max: u64 },
     #[error("the project was enabled just now and is not up to date yet: try again in a second")]
     ProjectIsEnabling,
 }

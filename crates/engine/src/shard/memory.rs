@@ -21,6 +21,7 @@ use crate::webhook::Webhook;
 use super::batch::Put;
 use super::kind::{Kind, Kinds};
 use super::record::{Mark, MovedRecord, OpenRun, RunRecord, StoppedRecord, TriggerRecord};
+use super::usage::Ledger;
 
 /// One step from one state to the next.
 #[derive(Debug, Clone)]
@@ -193,6 +194,7 @@ pub(super) struct Memory {
     /// How many triggers are so.
     pub(super) paused: usize,
     pub(super) cancelled: usize,
+    pub(super) usage: Ledger,
 }
 
 impl Memory {
@@ -213,6 +215,7 @@ impl Memory {
             youngest: Unique(0),
             paused: 0,
             cancelled: 0,
+            usage: Ledger::default(),
         }
     }
 
@@ -292,6 +295,7 @@ impl Memory {
             body_at: u16::try_from(name.len() + path.len()).expect("a URL is short"),
             has_body: body.is_some(),
         };
+        self.usage.add(&trigger);
         let place = self.places.put(former, trigger);
         let places = &self.places;
         if former.is_none() {
@@ -322,6 +326,7 @@ impl Memory {
         let trigger = self.places.take(place);
         self.paused -= usize::from(trigger.is_paused());
         self.cancelled -= usize::from(trigger.is_cancelled());
+        self.usage.remove(&trigger);
     }
 
     /// Where a trigger is.

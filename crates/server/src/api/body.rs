@@ -41,16 +41,20 @@ pub(super) async fn read_nothing(request: Request) -> Result<(), Refusal> {
 }
 
 async fn collect(body: Body) -> Result<Vec<u8>, Refusal> {
-    match to_bytes(body, REQUEST_BYTES_MAX).await {
-        Ok(bytes) => Ok(bytes.into()),
-        Err(why) if is_too_long(&why) => Err(Refusal::new(
+    to_bytes(body, REQUEST_BYTES_MAX).await.map(Into::into).map_err(|why| cut(&why))
+}
+
+/// Why a body could not be read to its end.
+pub(super) fn cut(why: &axum::Error) -> Refusal {
+    if is_too_long(why) {
+        return Refusal::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "too-large",
             "Too large",
             format!("a request has at most {REQUEST_BYTES_MAX} bytes"),
-        )),
-        Err(_) => Err(Refusal::malformed("the body ended before it was complete")),
+        );
     }
+    Refusal::malformed("the body ended before it was complete")
 }
 
 fn is_too_long(why: &axum::Error) -> bool {

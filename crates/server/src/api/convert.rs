@@ -120,7 +120,7 @@ impl Source {
     pub(super) fn finished(self, run: &Finished, name: Option<&str>) -> Run {
         Run {
             id: self.finished_id(run).to_string(),
-            trigger: self.trigger(run.trigger),
+            trigger: self.trigger(run.project, run.trigger),
             name: name.map(str::to_owned),
             slot: timestamp(run.slot),
             on_demand: run.generation.is_none(),
@@ -137,7 +137,7 @@ impl Source {
         let (state, not_before) = run_state(run.state);
         Run {
             id: run.id(self.shard, sequence, self.cluster).to_string(),
-            trigger: self.trigger(run.trigger),
+            trigger: self.trigger(run.project, run.trigger),
             name: Some(run.name.clone()),
             slot: timestamp(run.slot),
             on_demand: run.generation.is_none(),
@@ -155,7 +155,7 @@ impl Source {
         let left = leaves <= now;
         Run {
             id: self.open_id(run, stored.record.generation).to_string(),
-            trigger: self.trigger(run.trigger),
+            trigger: stored.id().to_string(),
             name: Some(stored.name().to_owned()),
             slot: timestamp(run.slot),
             on_demand: false,
@@ -174,7 +174,7 @@ impl Source {
         let id = self.id(skip.trigger, skip.to, Birth::Slot(skip.generation));
         Run {
             id: id.to_string(),
-            trigger: self.trigger(skip.trigger),
+            trigger: self.trigger(skip.project, skip.trigger),
             name: name.map(str::to_owned),
             slot: to,
             on_demand: false,
@@ -204,8 +204,8 @@ impl Source {
         }
     }
 
-    fn trigger(self, unique: Unique) -> String {
-        TriggerId { shard: self.shard, project: ProjectId::DEFAULT, unique }.to_string()
+    fn trigger(self, project: ProjectId, unique: Unique) -> String {
+        TriggerId { shard: self.shard, project, unique }.to_string()
     }
 }
 

@@ -14,6 +14,7 @@ use engine::limits::{ACCOUNT_SPAN_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
 use engine::past::Line;
 
 use super::account::{Evidence, Window};
+use super::caller::Caller;
 use super::convert::{self, Source, timestamp};
 use super::floor;
 use super::problem::Refusal;
@@ -33,6 +34,7 @@ const RUN_PAGES_MAX: usize = 5;
 
 pub(super) async fn explain(
     State(desk): State<Desk>,
+    caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<Account>, Refusal> {
@@ -42,14 +44,14 @@ pub(super) async fn explain(
     let from = query.get("from")?.unwrap_or(Instant(to.0 - USUAL_SPAN_MS));
     let window = Window { from, to };
     check(window)?;
-    let stored = read::trigger(desk.store(), &name).await?;
+    let stored = read::trigger(desk.store(), caller.project, &name).await?;
     let evidence = gather(&desk, &stored, window, now).await?;
     let (rows, totals, more_from) = evidence.account(window);
     for row in rows.iter().filter(|row| row.fate == Fate::Missing) {
         tracing::error!(trigger = %stored.id(), slot = %row.from, "a slot was decided and has no record");
     }
     let held = match desk.firing() {
-        Firing::Going => None,
+        Firing::Going => silence(&desk, &stored),
         Firing::Held { why, .. } => Some(why),
     };
     Ok(Json(Account {
@@ -69,6 +71,16 @@ pub(super) async fn explain(
             .map(timestamp),
         held,
     }))
+}
+
+/// Why nothing of a trigger's project fires, if nothing does.
+fn silence(desk: &Desk, stored: &Stored) -> Option<String> {
+    let book = desk.access().book();
+    if let Some(since) = book.stopped() {
+        return Some(format!("the scheduler is stopped since {since}"));
+    }
+    let since = book.project_by_id(stored.id().project)?.disabled?;
+    Some(format!("its project is disabled since {since}"))
 }
 
 fn check(window: Window) -> Result<(), Refusal> {
@@ -93,6 +105,8 @@ async fn gather<'a>(
 ) -> Result<Evidence<'a>, Refusal> {
     let (store, id) = (desk.store(), stored.id());
     let head = read::head(store, id.shard).await?;
+    let mark =
+        read::stopped(store, stored).await?.map_or(head.fired, |since| since.min(head.fired));
     let mut unfinished = Vec::new();
     let mut after = None;
     for _ in 0..RUN_PAGES_MAX {
@@ -122,7 +136,7 @@ async fn gather<'a>(
     Ok(Evidence {
         stored,
         source: Source { shard: id.shard, cluster: desk.cluster() },
-        mark: head.fired,
+        mark,
         open: head.open.into_iter().filter(|run| run.trigger == id.unique).collect(),
         unfinished,
         lines,

@@ -17,17 +17,22 @@ use crate::desk::Desk;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// The name of a request.
+#[derive(Debug, Clone)]
+pub(super) struct RequestId(pub(super) String);
+
 /// Longest id that a caller may give its request.
 const REQUEST_ID_BYTES_MAX: usize = 64;
 
 /// Names the request, writes its line into the log, and puts the name on the answer.
 pub(super) async fn name_request(
     State(desk): State<Desk>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let id = given_id(request.headers()).unwrap_or_else(|| format!("req_{:016x}", desk.random()));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    request.extensions_mut().insert(RequestId(id.clone()));
     let span = tracing::info_span!("request", id);
     let watch = Stopwatch::start();
     let response = next.run(request).instrument(span).await;

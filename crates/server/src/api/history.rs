@@ -16,6 +16,7 @@ use engine::id::{ProjectId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::{RUNS_READ_MAX, SEGMENTS_READ_MAX};
 
+use super::caller::Caller;
 use super::filter::{self, Filter};
 use super::problem::Refusal;
 use super::query::Query;
@@ -86,8 +87,9 @@ struct Subject {
 
 impl Subject {
     /// The trigger with this name or id. A name goes with its trigger; an id finds also one that was deleted.
-    async fn find(desk: &Desk, name: &str) -> Result<Self, Refusal> {
-        let id = read::id_of(desk.store(), name).await?.ok_or_else(|| read::no_trigger(name))?;
+    async fn find(desk: &Desk, project: ProjectId, name: &str) -> Result<Self, Refusal> {
+        let id = read::id_of(desk.store(), project, name).await?;
+        let id = id.ok_or_else(|| read::no_trigger(name))?;
         let stored = read::trigger_by_id(desk.store(), id).await?;
         if stored.is_none() && name.parse::<TriggerId>().is_err() {
             return Err(read::no_trigger(name));
@@ -108,15 +110,16 @@ impl Subject {
 /// Runs of a trigger: what is not finished, and then what is, newest first.
 pub(super) async fn list_of(
     State(desk): State<Desk>,
+    caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<Page<Run>>, Refusal> {
     let query = Query::of(&uri, &filter::PARAMETERS)?;
     let rows = query.rows()?;
-    let filter = Filter::of(&query, ProjectId::DEFAULT)?;
+    let filter = Filter::of(&query, caller.project)?;
     let cursor = query.text("cursor").map(|text| Cursor::parse(text).ok_or_else(bad_cursor));
     let cursor = cursor.transpose()?;
-    let subject = Subject::find(&desk, &name).await?;
+    let subject = Subject::find(&desk, caller.project, &name).await?;
     let mut list = List { rows, filter, items: Vec::new() };
     let after = match cursor {
         Some(Cursor::Past(spot)) => return list.past(&desk, &subject, spot).await,

@@ -13,11 +13,12 @@ use axum::http::Uri;
 use axum::response::Json;
 use client::Page;
 use client::run::Run;
-use engine::id::{ProjectId, ShardId, Unique};
+use engine::id::{ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::{PAGES_READ_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
 use engine::past::page::Day;
 
+use super::caller::Caller;
 use super::filter::{self, Filter};
 use super::history::brief;
 use super::odd;
@@ -62,10 +63,14 @@ impl Cursor {
     }
 }
 
-pub(super) async fn list(State(desk): State<Desk>, uri: Uri) -> Result<Json<Page<Run>>, Refusal> {
+pub(super) async fn list(
+    State(desk): State<Desk>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Json<Page<Run>>, Refusal> {
     let query = Query::of(&uri, &filter::PARAMETERS)?;
     let rows = query.rows()?;
-    let filter = Filter::of(&query, ProjectId::DEFAULT)?;
+    let filter = Filter::of(&query, caller.project)?;
     let cursor = query.text("cursor").map(|text| Cursor::parse(text).ok_or_else(bad_cursor));
     let mut top = Top::new(rows, filter, cursor.transpose()?);
     for shard in (0..desk.shards()).map(ShardId) {
@@ -80,8 +85,7 @@ pub(super) async fn list(State(desk): State<Desk>, uri: Uri) -> Result<Json<Page
 struct Row {
     at: Instant,
     run: Run,
-    shard: ShardId,
-    trigger: Unique,
+    trigger: TriggerId,
     /// When the newest line was written of the record that it comes from, if it is to be read again for it.
     newest: Instant,
 }
@@ -172,8 +176,7 @@ async fn latest_of(desk: &Desk, shard: ShardId, top: &mut Top) -> Result<(), Ref
     let unfinished = unfinished.map(|(sequence, run)| Row {
         at: run.leaves,
         run: brief(source.unfinished(*sequence, run)),
-        shard,
-        trigger: run.trigger,
+        trigger: TriggerId { shard, project: run.project, unique: run.trigger },
         newest: Instant::FIRST,
     });
     let unfinished: Vec<Row> = unfinished.filter(|row| top.filter.takes_run(&row.run)).collect();
@@ -250,22 +253,21 @@ fn add_lines(
     top.add(wanted.into_iter().map(|line| Row {
         at: line.written(),
         run: brief(source.line(line, None)),
-        shard,
-        trigger: line.trigger(),
+        trigger: TriggerId { shard, project: line.project(), unique: line.trigger() },
         newest,
     }));
 }
 
 /// Puts the names of their triggers on runs.
 async fn name(desk: &Desk, rows: Vec<Row>) -> Result<Vec<Run>, Refusal> {
-    let mut names: HashMap<(ShardId, Unique), Option<String>> = HashMap::new();
+    let mut names: HashMap<TriggerId, Option<String>> = HashMap::new();
     let mut runs = Vec::with_capacity(rows.len());
-    for Row { mut run, shard, trigger, .. } in rows {
+    for Row { mut run, trigger, .. } in rows {
         if run.name.is_none() {
-            run.name = match names.entry((shard, trigger)) {
+            run.name = match names.entry(trigger) {
                 Entry::Occupied(known) => known.get().clone(),
                 Entry::Vacant(place) => {
-                    let stored = run::stored(desk, shard, trigger).await?;
+                    let stored = read::trigger_by_id(desk.store(), trigger).await?;
                     place.insert(stored.map(|stored| stored.name().to_owned())).clone()
                 }
             };

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use client::problem::{FieldProblem, MEDIA_TYPE, Problem};
 use engine::record::RecordError;
 use engine::shard::command::Rejection;
 use engine::trigger::BadField;
-use store::ScanError;
+use store::{CommitError, ScanError};
 
+use crate::access::book::BookError;
+use crate::access::{ChangeError, Denial};
 use crate::desk::{CallError, Trouble};
 
 /// An answer that says what is wrong.
@@ -23,10 +25,15 @@ pub(super) struct Refusal {
     detail: String,
     errors: Vec<FieldProblem>,
     retry_after: Option<Duration>,
+    /// The limit of the project that is reached.
+    limit: Option<&'static str>,
 }
 
 /// How long to wait for a store that does not answer, or a server that stops.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long to wait when there is too much of something.
+const LIMIT_PAUSE: Duration = Duration::from_secs(60);
 
 impl Refusal {
     pub(super) fn new(
@@ -35,7 +42,15 @@ impl Refusal {
         title: &'static str,
         detail: impl Into<String>,
     ) -> Self {
-        Self { status, kind, title, detail: detail.into(), errors: Vec::new(), retry_after: None }
+        Self {
+            status,
+            kind,
+            title,
+            detail: detail.into(),
+            errors: Vec::new(),
+            retry_after: None,
+            limit: None,
+        }
     }
 
     pub(super) fn not_found(detail: impl Into<String>) -> Self {
@@ -119,10 +134,15 @@ impl IntoResponse for Refusal {
             status: self.status.as_u16(),
             detail: self.detail,
             request_id: None,
+            limit: self.limit.map(str::to_owned),
             errors: self.errors,
         };
         let mut response = self.status.into_response();
-        if let Some(pause) = self.retry_after {
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        let is_limited = self.status == StatusCode::TOO_MANY_REQUESTS;
+        if let Some(pause) = self.retry_after.or(is_limited.then_some(LIMIT_PAUSE)) {
             // Whole seconds, and never less than what is meant.
             let seconds = pause.as_millis().div_ceil(1_000).max(1);
             let seconds = HeaderValue::from_str(&seconds.to_string()).expect("digits");
@@ -170,6 +190,15 @@ impl From<Rejection> for Refusal {
             Rejection::AlreadyCancelled => conflict("already-cancelled", "Cancelled already"),
             Rejection::ProjectIsDisabled => conflict("project-disabled", "The project is disabled"),
             Rejection::ProjectIsEnabling => Self::unavailable(sentence, PAUSE),
+            Rejection::OverLimit { limit, .. } => Self {
+                limit: Some(limit.as_str()),
+                ..Self::new(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "over-limit",
+                    "The project's limit is reached",
+                    sentence,
+                )
+            },
             Rejection::TooManyTriggers => too_many("Too many triggers"),
             Rejection::TooManyRuns => too_many("Too many runs").retry_after(PAUSE),
         }
@@ -182,6 +211,55 @@ impl From<ScanError> for Refusal {
         match error {
             ScanError::Unavailable(_) => Self::unavailable(sentence, PAUSE),
             ScanError::Corrupt(_) | ScanError::Refused(_) => Self::internal(sentence),
+        }
+    }
+}
+
+impl From<BookError> for Refusal {
+    fn from(error: BookError) -> Self {
+        match error {
+            BookError::Scan(why) => why.into(),
+            BookError::Record { .. } => Self::internal(error.to_string()),
+        }
+    }
+}
+
+impl From<Denial> for Refusal {
+    fn from(denial: Denial) -> Self {
+        let sentence = denial.to_string();
+        let conflict = |kind, title| Self::new(StatusCode::CONFLICT, kind, title, sentence.clone());
+        let too_many =
+            |title| Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many", title, sentence.clone());
+        match denial {
+            Denial::ProjectExists(_) => conflict("name-taken", "The name is taken"),
+            Denial::NoProject(_) => {
+                Self::new(StatusCode::NOT_FOUND, "no-project", "No such project", sentence)
+            }
+            Denial::NoKey(_) => Self::new(StatusCode::NOT_FOUND, "no-key", "No such key", sentence),
+            Denial::TooManyProjects => too_many("Too many projects"),
+            Denial::TooManyKeys => too_many("Too many keys"),
+            Denial::AlreadyEnabled(_) => conflict("already-enabled", "Enabled already"),
+            Denial::AlreadyDisabled(_) => conflict("already-disabled", "Disabled already"),
+            Denial::AlreadyStarted => conflict("already-started", "Running already"),
+            Denial::AlreadyStopped => conflict("already-stopped", "Stopped already"),
+            Denial::LastAdmin => conflict("last-admin", "The last way in"),
+        }
+    }
+}
+
+impl From<ChangeError> for Refusal {
+    fn from(error: ChangeError) -> Self {
+        let sentence = error.to_string();
+        if error.is_full() {
+            return Self::new(StatusCode::INSUFFICIENT_STORAGE, "no-room", "No room", sentence);
+        }
+        match error {
+            ChangeError::Denied(denial) => denial.into(),
+            ChangeError::Read(why) => why.into(),
+            ChangeError::Commit(CommitError::Corrupt(_)) => Self::internal(sentence),
+            ChangeError::Busy | ChangeError::Unknown | ChangeError::Commit(_) => {
+                Self::unavailable(sentence, PAUSE)
+            }
         }
     }
 }

@@ -8,8 +8,8 @@ use engine::instant::Instant;
 use engine::record::{RecordError, decode};
 use engine::schedule::Schedule;
 use engine::shard::record::{
-    FORMAT, HeadRecord, MovedRecord, NameRecord, RunRecord, TriggerRecord, head_key, moved_key,
-    name_key, runs, trigger_key,
+    FORMAT, HeadRecord, Mark, MovedRecord, NameRecord, RunRecord, StoppedRecord, TriggerRecord,
+    head_key, moved_key, name_key, runs, stopped_key, trigger_key,
 };
 use engine::trigger::{Definition, Draft, check_name};
 use serde::de::DeserializeOwned;
@@ -50,8 +50,12 @@ impl Stored {
 }
 
 /// The trigger with this name or id.
-pub(super) async fn trigger(store: &Store, name: &str) -> Result<Stored, Refusal> {
-    let id = id_of(store, name).await?;
+pub(super) async fn trigger(
+    store: &Store,
+    project: ProjectId,
+    name: &str,
+) -> Result<Stored, Refusal> {
+    let id = id_of(store, project, name).await?;
     let found = match id {
         Some(id) => trigger_by_id(store, id).await?,
         None => None,
@@ -65,14 +69,18 @@ pub(super) fn no_trigger(name: &str) -> Refusal {
 }
 
 /// Where a name or an id leads, whether or not there is something.
-pub(super) async fn id_of(store: &Store, name: &str) -> Result<Option<TriggerId>, Refusal> {
+pub(super) async fn id_of(
+    store: &Store,
+    project: ProjectId,
+    name: &str,
+) -> Result<Option<TriggerId>, Refusal> {
     if let Ok(id) = name.parse::<TriggerId>() {
-        return Ok(Some(id).filter(|id| id.project == ProjectId::DEFAULT));
+        return Ok(Some(id).filter(|id| id.project == project));
     }
     if check_name(name).is_err() {
         return Ok(None);
     }
-    let entry = store.get(&key(name_key(ProjectId::DEFAULT, name))).await?;
+    let entry = store.get(&key(name_key(project, name))).await?;
     let record: Option<NameRecord> = entry.map(|entry| record(&entry)).transpose()?;
     Ok(record.map(|record| record.id))
 }
@@ -83,6 +91,10 @@ pub(super) async fn trigger_by_id(store: &Store, id: TriggerId) -> Result<Option
         return Ok(None);
     };
     let record: TriggerRecord = self::record(&entry)?;
+    // Whoever writes an id by hand may lie about whose it is.
+    if record.id != id {
+        return Ok(None);
+    }
     let moved = store.get(&key(moved_key(id.shard, id.unique))).await?;
     let moved = moved.map(|entry| self::record(&entry)).transpose()?.unwrap_or_default();
     let unreadable =
@@ -105,6 +117,17 @@ pub(super) async fn head(store: &Store, shard: ShardId) -> Result<HeadRecord, Re
     let head = Head::from_value(&entry.value).map_err(|why| bad(&why))?;
     let Some(body) = head.body else { return Ok(HeadRecord::default()) };
     serde_json::from_str(body.get()).map_err(|why| bad(&RecordError::Malformed(why.to_string())))
+}
+
+/// Where the mark stands still for a trigger, if its project is disabled, or was and the trigger is not up to date
+/// since.
+pub(super) async fn stopped(store: &Store, stored: &Stored) -> Result<Option<Mark>, Refusal> {
+    let id = stored.id();
+    let entry = store.get(&key(stopped_key(id.shard, id.project))).await?;
+    let found: Option<StoppedRecord> = entry.map(|entry| record(&entry)).transpose()?;
+    let is_behind =
+        |stopped: &StoppedRecord| stopped.enabled.is_none_or(|enabled| stored.cursor() < enabled);
+    Ok(found.filter(is_behind).map(|stopped| stopped.since))
 }
 
 /// A page of runs of a shard that are not finished, with their sequence numbers.

@@ -9,23 +9,26 @@ use axum::extract::{Path, Request, State};
 use axum::http::header::{IF_MATCH, IF_NONE_MATCH};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use engine::id::{ProjectId, ShardId, TriggerId};
+use engine::id::TriggerId;
 use engine::instant::Instant;
 use engine::shard::command::{Command, Done, Rejection};
 use engine::trigger::{BadField, Draft};
 
 use super::body;
+use super::caller::{Act, Caller};
 use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Stored};
-use super::trigger::{AUTHOR, answer, odd, raw, tell};
+use super::trigger::{CreateError, answer, create_from, odd, raw, tell};
 use crate::desk::{CallError, Desk};
+use crate::recall::Outcome;
 
 /// How often it is decided anew when others make and delete the same name meanwhile.
 const REPLACES_MAX: usize = 3;
 
 pub(super) async fn replace(
     State(desk): State<Desk>,
+    caller: Caller,
     Path(name): Path<String>,
     headers: HeaderMap,
     request: Request,
@@ -34,13 +37,15 @@ pub(super) async fn replace(
     let conditions = Conditions::of(&headers)?;
     let draft: Draft = body::read(request).await?;
     for _ in 0..REPLACES_MAX {
-        let found = match read::id_of(desk.store(), &name).await? {
+        let found = match read::id_of(desk.store(), caller.project, &name).await? {
             Some(id) => read::trigger_by_id(desk.store(), id).await?,
             None => None,
         };
         let attempted = match found {
-            Some(stored) => replace_stored(&desk, &stored, draft.clone(), conditions).await,
-            None => create_named(&desk, &name, draft.clone(), conditions).await,
+            Some(stored) => {
+                replace_stored(&desk, &caller, &stored, draft.clone(), conditions).await
+            }
+            None => create_named(&desk, &caller, &name, draft.clone(), conditions).await,
         };
         match attempted {
             Ok(response) => return Ok(response),
@@ -67,6 +72,7 @@ impl<T: Into<Refusal>> From<T> for Attempted {
 
 async fn create_named(
     desk: &Desk,
+    caller: &Caller,
     name: &str,
     mut draft: Draft,
     conditions: Conditions,
@@ -81,21 +87,16 @@ async fn create_named(
     }
     check_same_name(&draft, name)?;
     draft.name = Some(name.to_owned());
-    let definition = draft.build(desk.now()).map_err(Refusal::fields)?;
-    let shard = ShardId::of(ProjectId::DEFAULT, name, desk.shards());
-    let (definition, draft) = (Box::new(definition), raw(&draft));
-    let (project, author) = (ProjectId::DEFAULT, AUTHOR.to_owned());
-    let command = Command::Create { project, definition, draft, author };
-    match desk.command(shard, command).await {
-        Ok(Done::Created(id)) => Ok(answer(desk, id, StatusCode::CREATED).await?),
-        Ok(other) => Err(odd(other).into()),
-        Err(CallError::Rejected(Rejection::NameTaken(_))) => Err(Attempted::Again),
-        Err(other) => Err(other.into()),
+    match create_from(desk, caller, &draft).await {
+        Ok(id) => Ok(answer(desk, id, StatusCode::CREATED).await?),
+        Err(CreateError::Taken(_)) => Err(Attempted::Again),
+        Err(CreateError::Refused(refusal)) => Err(refusal.into()),
     }
 }
 
 async fn replace_stored(
     desk: &Desk,
+    caller: &Caller,
     stored: &Stored,
     mut draft: Draft,
     conditions: Conditions,
@@ -112,7 +113,7 @@ async fn replace_stored(
     check_same_name(&draft, stored.name())?;
     draft.name = Some(stored.name().to_owned());
     if draft == stored.draft {
-        return Ok(tell(desk, stored, None, StatusCode::OK));
+        return Ok(tell(desk, stored, StatusCode::OK).await?);
     }
     // A schedule that was good stays good, also when it is over.
     let same = draft.schedule == stored.draft.schedule;
@@ -123,10 +124,13 @@ async fn replace_stored(
         trigger: id.unique,
         definition: Box::new(definition),
         draft: raw(&draft),
-        author: AUTHOR.to_owned(),
+        author: caller.author.clone(),
         revision,
     };
-    match desk.command(id.shard, command).await {
+    let name = stored.name();
+    let act =
+        Act { action: "trigger.replace", object: name, outcome: Outcome::Changed(name.to_owned()) };
+    match caller.command(desk, id.shard, command, act).await {
         Ok(Done::Replaced { .. } | Done::Unchanged) => Ok(answer(desk, id, StatusCode::OK).await?),
         Ok(other) => Err(odd(other).into()),
         Err(CallError::Rejected(Rejection::NoSuchTrigger)) => Err(Attempted::Again),

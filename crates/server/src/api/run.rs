@@ -6,7 +6,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Json, Response};
 use client::run::{Run, Started};
-use engine::id::{ProjectId, RunId, ShardId, TriggerId, Unique};
+use engine::id::{ProjectId, RunId, ShardId, TriggerId};
 use engine::length;
 use engine::limits::{RUN_WAIT_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
 use engine::past::{Finished, Line};
@@ -14,13 +14,15 @@ use engine::shard::command::{Command, Done};
 use engine::shard::record::past;
 
 use super::body;
+use super::caller::{Act, Caller};
 use super::convert::Source;
 use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Stored};
 use super::segment::{Span, Walk};
-use super::trigger::{AUTHOR, odd};
+use super::trigger::odd;
 use crate::desk::Desk;
+use crate::recall::Outcome;
 
 /// Who waits for the end of a run looks by itself this often, should a hint be lost.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -33,18 +35,21 @@ const RUN_PAGES_MAX: usize = 10;
 
 pub(super) async fn start(
     State(desk): State<Desk>,
+    caller: Caller,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Refusal> {
     let query = Query::of(request.uri(), &["wait"])?;
     let wait = query.text("wait").map(read_wait).transpose()?;
     body::read_nothing(request).await?;
-    let stored = read::trigger(desk.store(), &name).await?;
+    let stored = read::trigger(desk.store(), caller.project, &name).await?;
     let id = stored.id();
     // Watching begins before the run does, so that its end cannot be missed.
     let mut hints = desk.store().watch(&past(id.shard));
-    let command = Command::Run { trigger: id.unique, author: AUTHOR.to_owned() };
-    let run_id = match desk.command(id.shard, command).await? {
+    let command = Command::Run { trigger: id.unique, author: caller.author.clone() };
+    let outcome = Outcome::Changed(stored.name().to_owned());
+    let act = Act { action: "trigger.run", object: stored.name(), outcome };
+    let run_id = match caller.command(&desk, id.shard, command, act).await? {
         Done::Started(run_id) => run_id,
         other => return Err(odd(other)),
     };
@@ -64,7 +69,7 @@ pub(super) async fn start(
     if let Ok(run) = tokio::time::timeout(wait, ended).await {
         return Ok((StatusCode::OK, started(Some(run?))).into_response());
     }
-    let run = find(&desk, run_id).await?;
+    let run = find(&desk, caller.project, run_id).await?;
     let is_over = run.as_ref().is_some_and(|run| run.state.is_end());
     let status = if is_over { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok((status, started(run)).into_response())
@@ -112,22 +117,28 @@ pub(super) fn source(desk: &Desk, shard: ShardId) -> Source {
 
 pub(super) async fn show(
     State(desk): State<Desk>,
+    caller: Caller,
     Path(text): Path<String>,
     uri: Uri,
 ) -> Result<Json<Run>, Refusal> {
     Query::of(&uri, &[])?;
     let id: RunId =
         text.parse().map_err(|why: engine::id::BadId| Refusal::not_found(why.to_string()))?;
-    let run = find(&desk, id).await?;
+    let run = find(&desk, caller.project, id).await?;
     run.map(Json).ok_or_else(|| {
         Refusal::not_found(format!("there is no run {id}, or it is too long ago to be found by its id alone: list its trigger's runs"))
     })
 }
 
 /// A run, wherever it is. It moves from the head to a record to the past, so that is the order of looking.
-async fn find(desk: &Desk, id: RunId) -> Result<Option<Run>, Refusal> {
+pub(super) async fn find(
+    desk: &Desk,
+    project: ProjectId,
+    id: RunId,
+) -> Result<Option<Run>, Refusal> {
     let (store, source) = (desk.store(), source(desk, id.shard));
-    let stored = stored(desk, id.shard, id.trigger).await?;
+    let trigger = TriggerId { shard: id.shard, project, unique: id.trigger };
+    let stored = read::trigger_by_id(store, trigger).await?;
     if let Some(stored) = &stored {
         let head = read::head(store, id.shard).await?;
         let mut open = head.open.iter().filter(|open| open.trigger == id.trigger);
@@ -142,7 +153,7 @@ async fn find(desk: &Desk, id: RunId) -> Result<Option<Run>, Refusal> {
             read::unfinished(store, id.shard, Some(id.trigger), after, RUNS_READ_MAX).await?;
         let mut runs = page.runs.iter();
         let run = runs.find(|(sequence, run)| run.id(id.shard, *sequence, desk.cluster()) == id);
-        if let Some((sequence, run)) = run {
+        if let Some((sequence, run)) = run.filter(|(_, run)| run.project == project) {
             return Ok(Some(source.unfinished(*sequence, run)));
         }
         after = page.more_after;
@@ -152,15 +163,6 @@ async fn find(desk: &Desk, id: RunId) -> Result<Option<Run>, Refusal> {
     }
     let span = Span { trigger: id.trigger, from: id.slot, to: id.slot };
     let walk = Walk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
-    let run = find_ended(desk, id, walk).await?;
+    let run = find_ended(desk, id, walk).await?.filter(|run| run.project == project);
     Ok(run.map(|run| source.finished(&run, stored.as_ref().map(Stored::name))))
-}
-
-pub(super) async fn stored(
-    desk: &Desk,
-    shard: ShardId,
-    unique: Unique,
-) -> Result<Option<Stored>, Refusal> {
-    let id = TriggerId { shard, project: ProjectId::DEFAULT, unique };
-    read::trigger_by_id(desk.store(), id).await
 }

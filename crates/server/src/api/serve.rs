@@ -8,15 +8,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::limits::API_CONNECTIONS_MAX;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
+use super::door::Peer;
 use super::patient::Patient;
-use super::{Reach, router};
+use super::tls::Tls;
+use super::{Gate, Reach, router};
 use crate::desk::Desk;
 
 /// How long a head may take to come, and how long a connection may rest between two requests.
@@ -29,12 +35,20 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(4);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers requests until `stop` is done; then finishes those under way, and returns.
-pub async fn serve(listener: TcpListener, desk: Desk, stop: impl Future<Output = ()>) {
+pub async fn serve(listener: TcpListener, desk: Desk, gate: Gate, stop: impl Future<Output = ()>) {
     let reach = reach_of(listener.local_addr().ok());
-    let service = TowerToHyperService::new(router(desk, reach));
+    let service = TowerToHyperService::new(router(desk, reach, gate.door));
+    let acceptor = gate.tls.as_ref().map(Tls::acceptor);
     let places = Arc::new(Semaphore::new(API_CONNECTIONS_MAX));
     let (ending, ends) = watch::channel(false);
     let mut connections = JoinSet::new();
+    let following = async {
+        match &gate.tls {
+            Some(tls) => tls.follow().await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut following = std::pin::pin!(following);
     let mut stop = std::pin::pin!(stop);
     loop {
         let accepted = async {
@@ -44,12 +58,15 @@ pub async fn serve(listener: TcpListener, desk: Desk, stop: impl Future<Output =
         tokio::select! {
             biased;
             () = &mut stop => break,
+            () = &mut following => {}
             Some(_) = connections.join_next() => {}
             (place, accepted) = accepted => match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, from)) => {
                     let (service, ends) = (service.clone(), ends.clone());
+                    let acceptor = acceptor.clone();
                     connections.spawn(async move {
-                        answer(stream, service, ends).await;
+                        let peer = Peer(from.ip());
+                        welcome(stream, peer, acceptor, service, ends).await;
                         drop(place);
                     });
                 }
@@ -75,16 +92,39 @@ fn reach_of(address: Option<SocketAddr>) -> Reach {
     }
 }
 
-async fn answer(
+/// Answers one connection, encrypted if it is to be.
+async fn welcome(
     stream: TcpStream,
+    peer: Peer,
+    acceptor: Option<TlsAcceptor>,
     service: TowerToHyperService<axum::Router>,
-    mut ends: watch::Receiver<bool>,
+    ends: watch::Receiver<bool>,
 ) {
     // Small answers leave at once; if that cannot be had, they leave a little later.
     let _ = stream.set_nodelay(true);
+    let Some(acceptor) = acceptor else {
+        return answer(stream, peer, service, ends).await;
+    };
+    match tokio::time::timeout(HEAD_TIME_MAX, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => answer(stream, peer, service, ends).await,
+        Ok(Err(why)) => tracing::debug!(%why, "a connection was not encrypted"),
+        Err(_) => tracing::debug!("a connection was not encrypted in time"),
+    }
+}
+
+async fn answer(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    peer: Peer,
+    service: TowerToHyperService<axum::Router>,
+    mut ends: watch::Receiver<bool>,
+) {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
     let stream = TokioIo::new(Patient::new(stream));
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        service.call(request)
+    });
     let mut connection = std::pin::pin!(builder.serve_connection(stream, service));
     // Also when the sender is gone: then there is nobody left to serve for.
     let ending = async { drop(ends.wait_for(|ends| *ends).await) };

@@ -1,5 +1,7 @@
 //! `/v1/triggers`.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
+
 use axum::extract::{Path, Request, State};
 use axum::http::header::{ETAG, LOCATION};
 use axum::http::{HeaderValue, StatusCode, Uri};
@@ -7,32 +9,35 @@ use axum::response::{IntoResponse, Json, Response};
 use client::Page;
 use client::run::RunSummary;
 use client::trigger::{NextSlots, Status};
-use engine::id::{ProjectId, ShardId, TriggerId};
+use engine::id::{ShardId, TriggerId, Unique};
 use engine::instant::Instant;
 use engine::limits::{NAMES_READ_MAX, NEXT_SLOTS_MAX, NOTE_CHARS_MAX};
 use engine::past::Line;
-use engine::shard::command::{Command, Done};
+use engine::shard::command::{Command, Done, Rejection};
 use engine::shard::record::{NameRecord, name_key};
 use engine::trigger::{BadField, Draft, check_name};
 use serde_json::value::{RawValue, to_raw_value};
 use store::Range;
 
 use super::body;
+use super::caller::{Act, Caller};
 use super::convert::{self, Source};
 use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Stored, key};
-use super::segment::Walk;
-use crate::desk::Desk;
+use super::segment::{Span, Walk};
+use crate::desk::{CallError, Desk};
+use crate::recall::Outcome;
 
-/// Who does what is done here. Keys, and with them people, come later.
-pub(super) const AUTHOR: &str = "anonymous";
-
-/// How many of the latest batches of the past are looked at for a trigger's last run.
+/// How many of the latest batches of the past are looked at for a trigger's last run,
 const LAST_RUN_SEGMENTS_MAX: usize = 100;
+
+/// and for those of a list, of each shard.
+const LIST_SEGMENTS_MAX: usize = 20;
 
 pub(super) async fn create(
     State(desk): State<Desk>,
+    caller: Caller,
     request: Request,
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
@@ -40,7 +45,7 @@ pub(super) async fn create(
     if draft.name.is_none() {
         draft.name = Some(made_up_name(desk.random()));
     }
-    let made = create_from(&desk, &draft).await?;
+    let made = create_from(&desk, &caller, &draft).await?;
     answer(&desk, made, StatusCode::CREATED).await
 }
 
@@ -49,19 +54,56 @@ fn made_up_name(random: u64) -> String {
     format!("trigger-{random:016x}")
 }
 
-async fn create_from(desk: &Desk, draft: &Draft) -> Result<TriggerId, Refusal> {
+/// Makes a trigger from a draft that has a name.
+pub(super) async fn create_from(
+    desk: &Desk,
+    caller: &Caller,
+    draft: &Draft,
+) -> Result<TriggerId, CreateError> {
     let definition = draft.build(desk.now()).map_err(Refusal::fields)?;
-    let shard = ShardId::of(ProjectId::DEFAULT, &definition.name, desk.shards());
+    let name = definition.name.clone();
+    let shard = ShardId::of(caller.project, &name, desk.shards());
     let (definition, draft) = (Box::new(definition), raw(draft));
-    let (project, author) = (ProjectId::DEFAULT, AUTHOR.to_owned());
+    let (project, author) = (caller.project, caller.author.clone());
     let command = Command::Create { project, definition, draft, author };
-    match desk.command(shard, command).await? {
-        Done::Created(id) => Ok(id),
-        other => Err(odd(other)),
+    let outcome = Outcome::Created(name.to_string());
+    let act = Act { action: "trigger.create", object: &name, outcome };
+    match caller.command(desk, shard, command, act).await {
+        Ok(Done::Created(id)) => Ok(id),
+        Ok(other) => Err(odd(other).into()),
+        Err(CallError::Rejected(why @ Rejection::NameTaken(_))) => Err(CreateError::Taken(why)),
+        Err(other) => Err(CreateError::Refused(other.into())),
     }
 }
 
-pub(super) async fn list(State(desk): State<Desk>, uri: Uri) -> Result<Response, Refusal> {
+/// Why a trigger was not made.
+pub(super) enum CreateError {
+    /// There is one with this name.
+    Taken(Rejection),
+    /// Something else.
+    Refused(Refusal),
+}
+
+impl From<Refusal> for CreateError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<CreateError> for Refusal {
+    fn from(error: CreateError) -> Self {
+        match error {
+            CreateError::Taken(rejection) => rejection.into(),
+            CreateError::Refused(refusal) => refusal,
+        }
+    }
+}
+
+pub(super) async fn list(
+    State(desk): State<Desk>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Response, Refusal> {
     let query = Query::of(&uri, &["status", "prefix", "limit", "cursor"])?;
     let rows = query.rows()?;
     let status = query.word("status", &Status::ALL, Status::as_str)?;
@@ -69,15 +111,15 @@ pub(super) async fn list(State(desk): State<Desk>, uri: Uri) -> Result<Response,
     if !prefix.is_empty() {
         check_name(prefix).map_err(|why| Refusal::parameter("prefix", why))?;
     }
-    let mut range = Range::prefix(&name_key(ProjectId::DEFAULT, prefix));
+    let mut range = Range::prefix(&name_key(caller.project, prefix));
     if let Some(cursor) = query.text("cursor") {
         check_name(cursor).map_err(|_| bad_cursor())?;
-        range = range.after(&key(name_key(ProjectId::DEFAULT, cursor)));
+        range = range.after(&key(name_key(caller.project, cursor)));
     }
     let now = desk.now();
     let page = desk.store().scan(range, NAMES_READ_MAX).await?;
     let names = page.entries.len();
-    let (mut items, mut next) = (Vec::new(), None);
+    let (mut found, mut next) = (Vec::new(), None);
     for (number, entry) in (1..).zip(page.entries) {
         let name = entry.key.as_str().rsplit('/').next().unwrap_or_default();
         let record: NameRecord = read::record(&entry)?;
@@ -85,14 +127,19 @@ pub(super) async fn list(State(desk): State<Desk>, uri: Uri) -> Result<Response,
         if let Some(stored) = read::trigger_by_id(desk.store(), record.id).await?
             && status.is_none_or(|status| convert::status(&stored, now) == status)
         {
-            items.push(convert::trigger(&stored, now, None));
+            found.push(stored);
         }
-        if items.len() == rows || number == names {
+        if found.len() == rows || number == names {
             let more = number < names || page.next.is_some();
             next = more.then(|| name.to_owned());
             break;
         }
     }
+    let mut last = last_runs(&desk, &found).await?;
+    let items: Vec<_> = found
+        .iter()
+        .map(|stored| convert::trigger(stored, now, last.remove(&stored.id())))
+        .collect();
     Ok(Json(Page { items, next }).into_response())
 }
 
@@ -102,20 +149,22 @@ pub(super) fn bad_cursor() -> Refusal {
 
 pub(super) async fn show(
     State(desk): State<Desk>,
+    caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Response, Refusal> {
     Query::of(&uri, &[])?;
-    let stored = read::trigger(desk.store(), &name).await?;
-    let last_run = last_run(&desk, &stored).await?;
-    Ok(tell(&desk, &stored, last_run, StatusCode::OK))
+    let stored = read::trigger(desk.store(), caller.project, &name).await?;
+    tell(&desk, &stored, StatusCode::OK).await
 }
 
-/// The run that ended last, if it is among the latest of its shard.
+/// The run that ended last.
 async fn last_run(desk: &Desk, stored: &Stored) -> Result<Option<RunSummary>, Refusal> {
     let id = stored.id();
     let source = Source { shard: id.shard, cluster: desk.cluster() };
-    let mut walk = Walk::recent(desk.store(), id.shard, LAST_RUN_SEGMENTS_MAX);
+    let (from, to) = (stored.record.created, Instant::LAST);
+    let span = Span { trigger: id.unique, from, to };
+    let mut walk = Walk::of(desk.store(), id.shard, span, None, LAST_RUN_SEGMENTS_MAX);
     while let Some(batch) = walk.next().await? {
         for line in batch.lines {
             if let Line::Run(run) = line
@@ -128,15 +177,46 @@ async fn last_run(desk: &Desk, stored: &Stored) -> Result<Option<RunSummary>, Re
     Ok(None)
 }
 
+/// The runs that ended last, of the triggers of a list, as far as they are among the latest of their shards.
+async fn last_runs(
+    desk: &Desk,
+    page: &[Stored],
+) -> Result<HashMap<TriggerId, RunSummary>, Refusal> {
+    let mut wanted: BTreeMap<ShardId, HashSet<TriggerId>> = BTreeMap::new();
+    for stored in page {
+        wanted.entry(stored.id().shard).or_default().insert(stored.id());
+    }
+    let mut found = HashMap::new();
+    for (shard, mut wanted) in wanted {
+        let source = Source { shard, cluster: desk.cluster() };
+        let mut walk = Walk::recent(desk.store(), shard, LIST_SEGMENTS_MAX);
+        while !wanted.is_empty()
+            && let Some(batch) = walk.next().await?
+        {
+            for line in batch.lines {
+                let Line::Run(run) = line else { continue };
+                let id = TriggerId { shard, project: run.project, unique: run.trigger };
+                if wanted.remove(&id) {
+                    found.insert(id, source.summary(&run));
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
 pub(super) async fn delete(
     State(desk): State<Desk>,
+    caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<StatusCode, Refusal> {
     Query::of(&uri, &[])?;
-    let id = read::trigger(desk.store(), &name).await?.id();
-    let command = Command::Delete { trigger: id.unique, author: AUTHOR.to_owned() };
-    match desk.command(id.shard, command).await? {
+    let stored = read::trigger(desk.store(), caller.project, &name).await?;
+    let id = stored.id();
+    let command = Command::Delete { trigger: id.unique, author: caller.author.clone() };
+    let act = Act { action: "trigger.delete", object: stored.name(), outcome: Outcome::Done };
+    match caller.command(&desk, id.shard, command, act).await? {
         Done::Deleted => Ok(StatusCode::NO_CONTENT),
         other => Err(odd(other)),
     }
@@ -152,6 +232,7 @@ struct PauseDraft {
 
 pub(super) async fn pause(
     State(desk): State<Desk>,
+    caller: Caller,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Refusal> {
@@ -165,40 +246,45 @@ pub(super) async fn pause(
         let why = format!("it lies in the past: it is {} now", desk.now());
         return Err(Refusal::fields([BadField { pointer: "/until".to_owned(), why }]));
     }
-    let command = |trigger| Command::Pause { trigger, author: AUTHOR.to_owned(), note, until };
-    change(&desk, &name, command, Done::Paused).await
+    let command = |trigger| Command::Pause { trigger, author: caller.author.clone(), note, until };
+    change(&desk, &caller, &name, ("trigger.pause", command), Done::Paused).await
 }
 
 pub(super) async fn resume(
     State(desk): State<Desk>,
+    caller: Caller,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
-    let command = |trigger| Command::Resume { trigger, author: AUTHOR.to_owned() };
-    change(&desk, &name, command, Done::Resumed).await
+    let command = |trigger| Command::Resume { trigger, author: caller.author.clone() };
+    change(&desk, &caller, &name, ("trigger.resume", command), Done::Resumed).await
 }
 
 pub(super) async fn cancel(
     State(desk): State<Desk>,
+    caller: Caller,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
-    let command = |trigger| Command::Cancel { trigger, author: AUTHOR.to_owned() };
-    change(&desk, &name, command, Done::Cancelled).await
+    let command = |trigger| Command::Cancel { trigger, author: caller.author.clone() };
+    change(&desk, &caller, &name, ("trigger.cancel", command), Done::Cancelled).await
 }
 
 async fn change(
     desk: &Desk,
+    caller: &Caller,
     name: &str,
-    command: impl FnOnce(engine::id::Unique) -> Command,
+    (action, command): (&'static str, impl FnOnce(Unique) -> Command),
     expected: Done,
 ) -> Result<Response, Refusal> {
-    let id = read::trigger(desk.store(), name).await?.id();
-    let done = desk.command(id.shard, command(id.unique)).await?;
+    let stored = read::trigger(desk.store(), caller.project, name).await?;
+    let (id, name) = (stored.id(), stored.name());
+    let act = Act { action, object: name, outcome: Outcome::Changed(name.to_owned()) };
+    let done = caller.command(desk, id.shard, command(id.unique), act).await?;
     if done != expected {
         return Err(odd(done));
     }
@@ -207,12 +293,13 @@ async fn change(
 
 pub(super) async fn next(
     State(desk): State<Desk>,
+    caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<NextSlots>, Refusal> {
     let query = Query::of(&uri, &["count"])?;
     let count = query.number("count", 10, NEXT_SLOTS_MAX)?;
-    let stored = read::trigger(desk.store(), &name).await?;
+    let stored = read::trigger(desk.store(), caller.project, &name).await?;
     let items = convert::next(&stored, desk.now(), count);
     let note = match convert::status(&stored, desk.now()) {
         _ if items.len() == count => None,
@@ -235,15 +322,15 @@ pub(super) async fn answer(
     let stored = stored.ok_or_else(|| {
         Refusal::not_found("it was done, and somebody has deleted the trigger since")
     })?;
-    Ok(tell(desk, &stored, None, status))
+    tell(desk, &stored, status).await
 }
 
-pub(super) fn tell(
+pub(super) async fn tell(
     desk: &Desk,
     stored: &Stored,
-    last_run: Option<RunSummary>,
     status: StatusCode,
-) -> Response {
+) -> Result<Response, Refusal> {
+    let last_run = last_run(desk, stored).await?;
     let trigger = convert::trigger(stored, desk.now(), last_run);
     let header = |text: String| HeaderValue::from_str(&text).expect("digits, and a checked name");
     let mut response = (status, Json(&trigger)).into_response();
@@ -252,7 +339,7 @@ pub(super) fn tell(
     if status == StatusCode::CREATED {
         headers.insert(LOCATION, header(format!("/v1/triggers/{}", trigger.name)));
     }
-    response
+    Ok(response)
 }
 
 pub(super) fn raw(draft: &Draft) -> Box<RawValue> {

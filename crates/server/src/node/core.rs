@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::id::ShardId;
+use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
 use engine::jump::{Jump, WallWatch};
 use engine::limits::{MARK_AHEAD_MS_MAX, MISSED_AFTER_MS, RESPONSE_KEPT_BYTES_MAX};
 use engine::outcome::Outcome;
 use engine::past::Attempt;
-use engine::shard::command::Done;
-use engine::shard::{Crowd, Departure, Now, Report, Room, Shard, Ticket};
+use engine::shard::command::{Command, Done, Rejection};
+use engine::shard::{Crowd, Departure, Now, Quota, Report, Room, Shard, Ticket, Usage};
 use store::Pending;
 use store::election::Right;
 use store::machine::Machine;
@@ -24,7 +24,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::committer::{Order, Written};
 use super::crowd::Hosts;
 use super::log;
-use crate::desk::{Call, CallError, Face, Firing};
+use crate::desk::{Call, CallError, Face, Firing, Hold};
+use crate::event::Events;
 use crate::metric::Metrics;
 use crate::webhook::{self, Dispatcher, Finished};
 
@@ -91,11 +92,14 @@ pub(super) struct Core {
     pub(super) lines: Lines,
     pub(super) room: Room,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) events: Arc<Events>,
     /// When it last did something, in steady milliseconds: see [`super::Pulse`].
     pub(super) pulse: Arc<AtomicU64>,
     wall: WallWatch,
-    tickets: HashMap<Ticket, (ShardId, oneshot::Sender<Result<Done, CallError>>)>,
+    tickets: HashMap<Ticket, Waiting>,
     last_ticket: u64,
+    /// Runs that were asked for in this minute, by projects that may have so many.
+    asked: HashMap<ProjectId, (i64, u64)>,
     /// Steady time of the last order that is not written yet.
     ordered: Option<u64>,
     last_order: u64,
@@ -104,6 +108,14 @@ pub(super) struct Core {
     is_ahead: bool,
     stopping: Option<Stopping>,
     hosts: Arc<Hosts>,
+}
+
+/// Whoever waits for what became of a command.
+struct Waiting {
+    shard: ShardId,
+    reply: oneshot::Sender<Result<Done, CallError>>,
+    /// Kept for as long.
+    _hold: Option<Hold>,
 }
 
 #[derive(Clone, Copy)]
@@ -119,7 +131,7 @@ impl Core {
         dispatcher: Dispatcher,
         lines: Lines,
         room: Room,
-        metrics: Arc<Metrics>,
+        (metrics, events): (Arc<Metrics>, Arc<Events>),
         pulse: Arc<AtomicU64>,
     ) -> Self {
         let hosts = Arc::new(Hosts::default());
@@ -133,6 +145,7 @@ impl Core {
             wall: WallWatch::new(wall, steady),
             tickets: HashMap::new(),
             last_ticket: 0,
+            asked: HashMap::new(),
             ordered: None,
             last_order: 0,
             last_look: millis,
@@ -145,6 +158,7 @@ impl Core {
             lines,
             room,
             metrics,
+            events,
             pulse,
         }
     }
@@ -332,20 +346,21 @@ impl Core {
                 self.dispatcher.cancel(global(id, key));
             }
             for (ticket, done) in done.replies {
-                if let Some((_, reply)) = self.tickets.remove(&ticket) {
-                    let _ = reply.send(Ok(done));
+                if let Some(waiting) = self.tickets.remove(&ticket) {
+                    let _ = waiting.reply.send(Ok(done));
                 }
             }
             for line in &done.past {
                 log::line(id, line);
                 self.metrics.line(line);
             }
+            self.events.push_past(id, done.past);
         }
         for id in written.lost {
             tracing::error!(shard = %id, "the shard is not ours any more");
             self.shards.remove(&id);
             // Nobody will ever know here; whoever waits is told so by the dropped reply.
-            self.tickets.retain(|_, (shard, _)| *shard != id);
+            self.tickets.retain(|_, waiting| waiting.shard != id);
         }
         self.metrics.triggers(self.shards.values().map(|owned| owned.shard.census()));
     }
@@ -395,7 +410,13 @@ impl Core {
                 self.show(now);
                 let _ = reply.send(Ok(()));
             }
-            Call::Command { shard, command, note, reply } => {
+            Call::Command { shard, command, note, quota, hold, reply } => {
+                if let Some((project, quota)) = quota
+                    && let Err(why) = self.check_quota(shard, project, quota, &command, now)
+                {
+                    let _ = reply.send(Err(why.into()));
+                    return;
+                }
                 let Some(owned) = self.shards.get_mut(&shard) else {
                     let retry_after = Duration::from_secs(1);
                     let _ = reply.send(Err(CallError::NoOwner { retry_after }));
@@ -407,7 +428,7 @@ impl Core {
                 owned.shard.step(now);
                 match owned.shard.command(command, note, ticket, now) {
                     Ok(()) => {
-                        self.tickets.insert(ticket, (shard, reply));
+                        self.tickets.insert(ticket, Waiting { shard, reply, _hold: hold });
                     }
                     Err(why) => {
                         let _ = reply.send(Err(why.into()));
@@ -424,9 +445,39 @@ impl Core {
                 self.last_ticket += 1;
                 let ticket = Ticket(self.last_ticket);
                 owned.shard.rewrite(puts, ticket, now);
-                self.tickets.insert(ticket, (shard, reply));
+                self.tickets.insert(ticket, Waiting { shard, reply, _hold: None });
             }
         }
+    }
+
+    /// Whether a project may have what a command gives it. What it has elsewhere counts too.
+    fn check_quota(
+        &mut self,
+        shard: ShardId,
+        project: ProjectId,
+        quota: Quota,
+        command: &Command,
+        now: Now,
+    ) -> Result<(), Rejection> {
+        let owned = self.shards.get(&shard);
+        let Some((here, then)) = owned.and_then(|owned| owned.shard.usage_after(project, command))
+        else {
+            return Ok(());
+        };
+        let minute = now.wall.0.div_euclid(60_000);
+        let asked = self.asked.get(&project).filter(|asked| asked.0 == minute);
+        let asked = asked.map_or(0, |asked| asked.1);
+        let others = self.shards.iter().filter(|(id, _)| **id != shard);
+        let mut elsewhere = Usage { fires_per_minute: asked, ..Usage::default() };
+        for (_, owned) in others {
+            elsewhere += owned.shard.usage(project);
+        }
+        quota.check(elsewhere + here, elsewhere + then)?;
+        if matches!(command, Command::Run { .. }) {
+            self.asked.retain(|_, asked| asked.0 == minute);
+            self.asked.insert(project, (minute, asked + 1));
+        }
+        Ok(())
     }
 
     /// Begins to stop: nothing new is decided, and what has not left goes back.

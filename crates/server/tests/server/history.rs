@@ -132,7 +132,12 @@ impl Served {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         let mut tasks = JoinSet::new();
-        tasks.spawn(server::api::serve(listener, desk.clone(), std::future::pending()));
+        tasks.spawn(server::api::serve(
+            listener,
+            desk.clone(),
+            server::api::Gate::open(),
+            std::future::pending(),
+        ));
         Self { node, client, desk, _tasks: tasks }
     }
 

@@ -29,6 +29,11 @@ pub struct Seen {
 }
 
 impl Roster {
+    /// All sessions, as they stand in the store.
+    pub async fn read(store: &Store) -> Result<Self, ScanError> {
+        read_all(store).await.map(Self::new)
+    }
+
     pub(super) fn new(entries: Vec<Entry>) -> Self {
         let longest = entries.iter().find(|entry| entry.key == Longest::key());
         let longest = longest.and_then(|entry| Longest::from_value(&entry.value).ok()?.ttl());

@@ -357,7 +357,7 @@ impl Historian {
         let Some(from) = notes.kept.prune_from else { return Ok(()) };
         let ended_before = self.desk.now().before(self.pace.retention.ended);
         let command = Command::Prune { ended_before, from };
-        match self.desk.command(shard, command).await {
+        match self.desk.command(shard, command, None).await {
             Ok(Done::Pruned { deleted, next }) => {
                 notes.kept.prune_from = next;
                 if deleted > 0 {

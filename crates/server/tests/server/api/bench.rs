@@ -24,6 +24,8 @@ use engine::trigger::Definition;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
+use server::access::Access;
+use server::api::Gate;
 use server::desk::{Call, CallError, Desk, Face, Facts, Firing, Trouble};
 use store::claim::{Head, State};
 use store::machine::Machine;
@@ -86,8 +88,11 @@ impl Bench {
         let clock = Arc::new(Clock { wall_ms, dice: AtomicU64::new(1) });
         let (calls, taken) = mpsc::channel(16);
         let (face, shown) = watch::channel(Face { firing: Firing::Going, is_ready: true });
+        let machine: Arc<dyn Machine> = clock.clone();
         let facts = Facts {
             store: store.clone(),
+            access: Access::open(&store, &machine).await.unwrap(),
+            events: Arc::default(),
             machine: clock.clone(),
             shards: SHARDS,
             cluster: CLUSTER,
@@ -111,7 +116,7 @@ impl Bench {
         tasks.spawn(node.take(taken));
         tasks.spawn(async move {
             let stop = async { drop(stopped.await) };
-            server::api::serve(listener, desk, stop).await;
+            server::api::serve(listener, desk, Gate::open(), stop).await;
         });
         let client = Client::new(&format!("http://{address}")).unwrap();
         let (numbers, stop) = (Arc::default(), Some(stop));

@@ -196,7 +196,7 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         let mut serving = JoinSet::new();
-        serving.spawn(server::api::serve(listener, desk, pending()));
+        serving.spawn(server::api::serve(listener, desk, server::api::Gate::open(), pending()));
         Running { node, client, clocks, opened, serving }
     }
 

@@ -1,0 +1,74 @@
+//! Events, as the API tells them while they happen.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::account::Reason;
+use crate::run::RunState;
+
+/// Something that happened, and is durable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Event {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum What {
+    /// A run ended.
+    RunEnded {
+        /// Its id.
+        run: String,
+        /// Its trigger.
+        trigger: String,
+        /// The instant that it is a run of.
+        slot: Timestamp,
+        /// How it ended.
+        state: RunState,
+        /// Attempts begun.
+        attempt: u32,
+    },
+    /// Slots were skipped.
+    SlotsSkipped {
+        /// Their trigger.
+        trigger: String,
+        /// The first one.
+        from: Timestamp,
+        /// The last one.
+        to: Timestamp,
+        /// How many they are.
+        count: u64,
+        /// Why.
+        reason: Reason,
+    },
+    /// Somebody changed something.
+    Changed {
+        /// What was done: `trigger.create`, `project.disable`, …
+        action: String,
+        /// To what.
+        object: String,
+        /// By whom.
+        author: String,
+    },
+    /// What happened since the event that was named last is not known here: read again what matters.
+    Reset,
+}
+
+impl What {
+    /// The name of its kind.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::RunEnded { .. } => "run_ended",
+            Self::SlotsSkipped { .. } => "slots_skipped",
+            Self::Changed { .. } => "changed",
+            Self::Reset => "reset",
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The audit: who changed what, when, from where.
+//!
+//! A line of it is written in the same commit as the change that it tells of; so there is no change without a line
+//! and no line without a change. Lines are never changed, and go when they are too old.
+//!
+//! ```text
+//! audit/<reverse time>.<random>     [`AuditRecord`], newest first
+//! ```
+
+use std::net::IpAddr;
+
+use engine::id::ProjectId;
+use engine::instant::Instant;
+use serde::{Deserialize, Serialize};
+use store::machine::Machine;
+use store::{Key, Range};
+
+use super::book::value;
+use super::key::KeyId;
+
+/// Where all of it is.
+pub(crate) const AUDIT: &str = "audit/";
+
+/// One change that somebody made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditRecord {
+    /// When.
+    pub at: Instant,
+    /// What was done.
+    pub action: String,
+    /// To what.
+    pub object: String,
+    /// In which project; none, for what concerns all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<ProjectId>,
+    /// By whom.
+    pub author: String,
+    /// By which key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyId>,
+    /// From which address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// In which request.
+    pub request_id: String,
+}
+
+impl AuditRecord {
+    /// Where it goes, and what is there then.
+    pub fn entry(&self, machine: &dyn Machine) -> (String, Vec<u8>) {
+        (format!("{}.{:016x}", place(self.at), machine.random()), value(self))
+    }
+}
+
+/// Where lines of this instant begin.
+fn place(at: Instant) -> String {
+    format!("{AUDIT}{:016x}", u64::MAX - at.0.max(0).unsigned_abs())
+}
+
+/// Lines of this instant, and older ones.
+pub(crate) fn until(at: Instant) -> Range {
+    let first = Key::new(place(at)).expect("digits");
+    let end = Key::new(format!("{AUDIT}~")).expect("short");
+    Range::between(&first, &end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_lines_come_first() {
+        assert!(place(Instant(2)) < place(Instant(1)));
+        assert!(place(Instant(1)).as_str() < "audit/~");
+    }
+}

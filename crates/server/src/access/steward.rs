@@ -1,0 +1,174 @@
+//! The steward: carries what the book says into the shards, and clears away what is old.
+//!
+//! A project is disabled in the book first. It fires nothing from when its shards have it in writing, each with
+//! its own instant; telling them is the work of the steward, and of nobody else, so that two who switch a project
+//! at the same time cannot leave it half on: whoever wrote last in the book wins. What is cut short is done at the
+//! next look.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::id::{ProjectId, ShardId};
+use engine::limits::{AUDIT_KEPT, IDEMPOTENCY_KEPT};
+use engine::shard::command::{Command, Rejection};
+use engine::shard::record::{StoppedRecord, stopped};
+use store::machine::Machine;
+use store::{Commit, Range, Store};
+
+use super::audit;
+use super::book::{Book, record};
+use super::{Access, BookError};
+use crate::desk::{CallError, Desk};
+use crate::recall::{RECALL, RecallRecord};
+
+/// It looks by itself this often, should a hint be lost.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How soon it tries again what a shard could not do yet.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// How often it looks for what is old.
+const SWEEP: Duration = Duration::from_secs(600);
+
+/// Entries that are looked at, and cleared away, at a time.
+const SWEEP_LEN: usize = 256;
+
+pub(crate) struct Steward {
+    desk: Desk,
+    access: Arc<Access>,
+    machine: Arc<dyn Machine>,
+}
+
+impl Steward {
+    pub(crate) fn new(desk: Desk, access: &Arc<Access>, machine: &Arc<dyn Machine>) -> Self {
+        Self { desk, access: Arc::clone(access), machine: Arc::clone(machine) }
+    }
+
+    /// Works until it is dropped.
+    pub(crate) async fn run(self) {
+        let mut hints = self.desk.store().watch(super::record::ACCESS);
+        let (mut done, mut is_begun) = (None, false);
+        let mut swept: Option<Duration> = None;
+        loop {
+            if let Err(why) = self.access.refresh().await {
+                tracing::warn!(%why, "projects and keys could not be read");
+            }
+            let book = self.access.book();
+            let is_new = !is_begun || done != book.version;
+            let mut pause = LOOK;
+            if is_new {
+                if self.carry_out(&book).await {
+                    (done, is_begun) = (book.version, true);
+                    self.access.settled.send_replace(done);
+                } else {
+                    pause = AGAIN;
+                }
+            }
+            let now = self.machine.reading().boot;
+            if swept.is_none_or(|swept| now.saturating_sub(swept) >= SWEEP) {
+                swept = Some(now);
+                self.sweep().await;
+            }
+            tokio::select! {
+                () = hints.changed() => {}
+                () = self.machine.sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Tells the shards which projects fire. Whether all of them know now.
+    async fn carry_out(&self, book: &Book) -> bool {
+        let mut is_done = true;
+        for shard in (0..self.desk.shards()).map(ShardId) {
+            match self.tell(shard, book).await {
+                Ok(told) => is_done &= told,
+                Err(why) => {
+                    tracing::warn!(%shard, why, "a shard could not be told which projects fire");
+                    is_done = false;
+                }
+            }
+        }
+        is_done
+    }
+
+    async fn tell(&self, shard: ShardId, book: &Book) -> Result<bool, String> {
+        let silent = silent(self.desk.store(), shard).await.map_err(|why| why.to_string())?;
+        let mut is_done = true;
+        for (_, project) in book.projects() {
+            let (id, fires) = (project.id, book.fires(project));
+            let command = match (fires, silent.contains(&id)) {
+                (true, true) => Command::Enable { project: id },
+                (false, false) => Command::Disable { project: id },
+                (true, false) | (false, true) => continue,
+            };
+            match self.desk.command(shard, command, None).await {
+                Ok(_) => {}
+                // Its triggers are not up to date since it was last enabled: that is soon over.
+                Err(CallError::Rejected(Rejection::ProjectIsEnabling)) => is_done = false,
+                Err(why) => return Err(why.to_string()),
+            }
+        }
+        Ok(is_done)
+    }
+
+    /// Clears away what is too old.
+    async fn sweep(&self) {
+        let now = self.access.now();
+        let old_audit = audit::until(now.before(AUDIT_KEPT));
+        let old_recall = now.before(IDEMPOTENCY_KEPT);
+        let swept = async {
+            sweep(self.desk.store(), old_audit, |_| true).await?;
+            sweep(self.desk.store(), Range::prefix(RECALL), |entry| {
+                record::<RecallRecord>(entry).is_ok_and(|recall| recall.at < old_recall)
+            })
+            .await
+        };
+        if let Err(why) = swept.await {
+            tracing::warn!(why, "what is old could not be cleared away");
+        }
+    }
+}
+
+/// Projects of which a shard fires nothing.
+async fn silent(store: &Store, shard: ShardId) -> Result<BTreeSet<ProjectId>, BookError> {
+    let mut found = BTreeSet::new();
+    let mut range = Some(Range::prefix(&stopped(shard)));
+    while let Some(part) = range {
+        let page = store.scan(part, 1_000).await?;
+        for entry in &page.entries {
+            let project = entry.key.as_str().rsplit('/').next().and_then(|id| id.parse().ok());
+            if let Some(project) = project
+                && record::<StoppedRecord>(entry)?.enabled.is_none()
+            {
+                found.insert(ProjectId(project));
+            }
+        }
+        range = page.next;
+    }
+    Ok(found)
+}
+
+/// Deletes what is old, some at a time, each only if nobody wrote it meanwhile.
+async fn sweep(
+    store: &Store,
+    range: Range,
+    is_old: impl Fn(&store::Entry) -> bool,
+) -> Result<(), String> {
+    let limit = SWEEP_LEN.min(store.limits().writes);
+    let mut range = Some(range);
+    while let Some(part) = range {
+        let page = store.scan(part, limit).await.map_err(|why| why.to_string())?;
+        let mut commit = Commit::new();
+        for entry in page.entries.iter().filter(|entry| is_old(entry)) {
+            commit = commit
+                .when(store::Condition::At(entry.key.clone(), entry.version))
+                .delete(entry.key.clone());
+        }
+        if !commit.is_empty() {
+            store.commit(commit).await.map_err(|why| why.to_string())?;
+        }
+        range = page.next;
+    }
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! The caller: who asks, for which project, and which request it is.
+
+use std::net::IpAddr;
+
+use axum::extract::FromRequestParts;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use client::key::Scope;
+use client::project::ProjectLimits;
+use engine::id::{ProjectId, RunId, ShardId};
+use engine::shard::command::{Command, Done};
+use engine::shard::{Note, Put, Quota};
+
+use super::problem::Refusal;
+use crate::access::Trail;
+use crate::access::audit::AuditRecord;
+use crate::access::key::KeyId;
+use crate::desk::{Bounds, CallError, Desk, Hold};
+use crate::event::{Event, What};
+use crate::recall::{Outcome, Place, Request};
+
+/// Who does what is done where no key is needed.
+pub(super) const ANONYMOUS: &str = "anonymous";
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub(super) struct Caller {
+    /// The project that the request is about.
+    pub(super) project: ProjectId,
+    /// What people call whoever asks.
+    pub(super) author: String,
+    pub(super) key: Option<KeyId>,
+    /// What they may do.
+    pub(super) scopes: Vec<Scope>,
+    pub(super) address: Option<IpAddr>,
+    pub(super) request_id: String,
+    /// The request, if it is to be done once, and what keeps the same one waiting meanwhile.
+    pub(super) recall: Option<(Request, Place)>,
+}
+
+/// What is done to what, and what a repeated request is told.
+pub(super) struct Act<'a> {
+    pub(super) action: &'static str,
+    pub(super) object: &'a str,
+    pub(super) outcome: Outcome,
+}
+
+impl Caller {
+    pub(super) fn is_admin(&self) -> bool {
+        self.scopes.contains(&Scope::Admin)
+    }
+
+    /// What the audit says of something that is done in the caller's project.
+    pub(super) fn trail(&self, desk: &Desk, action: &str, object: &str) -> Trail {
+        let audit = AuditRecord {
+            at: desk.now(),
+            action: action.to_owned(),
+            object: object.to_owned(),
+            project: Some(self.project),
+            author: self.author.clone(),
+            key: self.key,
+            address: self.address,
+            request_id: self.request_id.clone(),
+        };
+        Trail { audit, recall: self.recall.as_ref().map(|(request, _)| request.clone()) }
+    }
+
+    /// The same, of something that concerns all projects.
+    pub(super) fn trail_of_all(&self, desk: &Desk, action: &str, object: &str) -> Trail {
+        let mut trail = self.trail(desk, action, object);
+        trail.audit.project = None;
+        trail
+    }
+
+    /// Tells a shard something, and writes down who did it in the same commit.
+    pub(super) async fn command(
+        &self,
+        desk: &Desk,
+        shard: ShardId,
+        command: Command,
+        act: Act<'_>,
+    ) -> Result<Done, CallError> {
+        let trail = self.trail(desk, act.action, act.object);
+        let outcome = act.outcome;
+        let random = desk.clone();
+        let note: Note = Box::new(move |run: Option<RunId>| {
+            let outcome = run.map_or(outcome, |run| Outcome::Started(run.to_string()));
+            let entries = trail.entries(outcome, random.machine());
+            entries.map(|(key, value)| Put::Value(key, value)).collect()
+        });
+        let hold = self.recall.as_ref().map(|(_, place)| place.clone() as Hold);
+        let quota = self.quota(desk);
+        let event = Event {
+            project: Some(self.project),
+            at: desk.now(),
+            what: What::Changed {
+                action: act.action.to_owned(),
+                object: act.object.to_owned(),
+                author: self.author.clone(),
+            },
+        };
+        let done =
+            desk.command_within(shard, command, Bounds { note: Some(note), quota, hold }).await?;
+        if done != Done::Unchanged {
+            desk.events().push([event]);
+        }
+        Ok(done)
+    }
+
+    /// How much the project may have, if that is limited.
+    fn quota(&self, desk: &Desk) -> Option<(ProjectId, Quota)> {
+        let limits = desk.access().book().project_by_id(self.project)?.limits;
+        let ProjectLimits { triggers, fires_per_minute, bytes } = limits;
+        let quota = Quota { triggers, bytes, fires_per_minute };
+        (quota != Quota::default()).then_some((self.project, quota))
+    }
+
+    /// Tells those who watch of something that concerns all projects.
+    pub(super) fn tell(&self, desk: &Desk, action: &str, object: &str) {
+        let what = What::Changed {
+            action: action.to_owned(),
+            object: object.to_owned(),
+            author: self.author.clone(),
+        };
+        desk.events().push([Event { project: None, at: desk.now(), what }]);
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller.ok_or_else(|| Refusal::of_status(StatusCode::INTERNAL_SERVER_ERROR))
+    }
+}

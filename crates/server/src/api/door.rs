@@ -1,0 +1,206 @@
+//! The door: who is let in, and for which project.
+//!
+//! A key comes as `authorization: Bearer wbk_…`. Where none is needed, as in `watchbell dev`, a request without one
+//! may do everything; one that has a key is held to it all the same. An admin says by the header
+//! `watchbell-project` which project a request is about; everybody else has one. What belongs to another project
+//! is not there, as far as the answer tells.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use client::key::Scope;
+use engine::id::ProjectId;
+use engine::limits::{IDEMPOTENCY_KEY_BYTES_MAX, REQUEST_BYTES_MAX};
+
+use super::caller::{ANONYMOUS, Caller};
+use super::guard::RequestId;
+use super::problem::Refusal;
+use super::replay;
+use crate::access::book::DEFAULT_PROJECT;
+use crate::access::key::KeyText;
+use crate::access::record::KeyRecord;
+use crate::desk::Desk;
+use crate::recall::{self, Found};
+
+pub(super) const PROJECT: HeaderName = HeaderName::from_static("watchbell-project");
+pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// Whether a key is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// None is: whoever can reach this server may do everything.
+    Open,
+    /// One is.
+    Locked,
+}
+
+/// What a route asks of its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Nothing.
+    Nothing,
+    /// A key, whatever it may do.
+    Key,
+    /// A key that may do this.
+    Scope(Scope),
+}
+
+/// From which address a request came.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer(pub(super) IpAddr);
+
+/// What is looked at, for one route.
+#[derive(Clone)]
+pub(super) struct Lock {
+    pub(super) desk: Desk,
+    pub(super) door: Door,
+    pub(super) need: Need,
+}
+
+/// Lets the request in, or says why not.
+pub(super) async fn admit(
+    State(lock): State<Lock>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    if lock.need == Need::Nothing {
+        return Ok(next.run(request).await);
+    }
+    let key = lock.key(request.headers()).await?;
+    let scopes = key.as_ref().map_or_else(|| vec![Scope::Admin], |key| key.scopes.clone());
+    if let Need::Scope(wanted) = lock.need
+        && !scopes.iter().any(|scope| scope.covers(wanted))
+    {
+        return Err(short_of(wanted, &scopes));
+    }
+    let project = lock.project(request.headers(), key.as_deref()).await?;
+    let extensions = request.extensions();
+    let mut caller = Caller {
+        project,
+        author: key.as_ref().map_or(ANONYMOUS, |key| &key.name).to_owned(),
+        key: key.as_ref().map(|key| key.id),
+        scopes,
+        address: extensions.get().map(|Peer(address)| *address),
+        request_id: extensions.get().map(|RequestId(id)| id.clone()).unwrap_or_default(),
+        recall: None,
+    };
+    if request.method() == Method::POST
+        && let Some(name) = idempotency_key(request.headers())?
+    {
+        let (asked, rest) = remember(request, project, &name).await?;
+        request = rest;
+        let place = lock.desk.under_way().enter(&asked).await;
+        match asked.find(lock.desk.store(), lock.desk.now()).await? {
+            Found::New => caller.recall = Some((asked, place)),
+            Found::Done(outcome) => return replay::replay(&lock.desk, &caller, outcome).await,
+            Found::Other => {
+                return Err(Refusal::parameter(
+                    IDEMPOTENCY_KEY.as_str(),
+                    "another request was made under this key within a day: take a new key for a new request",
+                ));
+            }
+        }
+    }
+    request.extensions_mut().insert(caller);
+    Ok(next.run(request).await)
+}
+
+impl Lock {
+    /// The key of the request; none, if none is needed.
+    async fn key(&self, headers: &HeaderMap) -> Result<Option<Arc<KeyRecord>>, Refusal> {
+        let Some(given) = headers.get(AUTHORIZATION) else {
+            if self.door == Door::Open {
+                return Ok(None);
+            }
+            return Err(unknown(
+                "no-key",
+                "this server wants a key: send it as authorization: Bearer wbk_…, or give it to the command line by --key or WATCHBELL_KEY",
+            ));
+        };
+        let text = given.to_str().ok().and_then(|text| {
+            let (scheme, key) = text.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| KeyText::parse(key.trim()))?
+        });
+        let access = self.desk.access();
+        let found = match &text {
+            Some(text) => access.check(text).await?,
+            None => None,
+        };
+        let Some(found) = found else {
+            return Err(unknown(
+                "bad-key",
+                "this key is not known here, has expired, or was taken back: ask an admin for another",
+            ));
+        };
+        // It is told to the hour: a request does not fail because that could not be written.
+        if let Err(why) = access.used(found.id).await {
+            tracing::debug!(%why, "the use of a key could not be written");
+        }
+        Ok(Some(found))
+    }
+
+    /// The project that the request is about.
+    async fn project(
+        &self,
+        headers: &HeaderMap,
+        key: Option<&KeyRecord>,
+    ) -> Result<ProjectId, Refusal> {
+        let own = key.and_then(|key| key.project);
+        let named = headers.get(PROJECT).map(|name| name.to_str().unwrap_or_default());
+        let Some(name) = named else { return Ok(own.unwrap_or(ProjectId::DEFAULT)) };
+        let found = self.desk.access().project(name).await?;
+        let found = found.map(|project| project.id);
+        let found = found.filter(|id| own.is_none_or(|own| own == *id));
+        found.ok_or_else(|| {
+            let name: String = name.chars().take(100).collect();
+            let detail = format!(
+                "the header {PROJECT} names {name:?}, and there is no such project; the one that is always there is {DEFAULT_PROJECT:?}"
+            );
+            Refusal::new(StatusCode::NOT_FOUND, "no-project", "No such project", detail)
+        })
+    }
+}
+
+fn unknown(kind: &'static str, detail: &str) -> Refusal {
+    Refusal::new(StatusCode::UNAUTHORIZED, kind, "Who are you?", detail)
+}
+
+fn short_of(wanted: Scope, scopes: &[Scope]) -> Refusal {
+    let has: Vec<_> = scopes.iter().map(|scope| scope.as_str()).collect();
+    let detail = format!(
+        "this takes a key with the scope {}, and this one has {}",
+        wanted.as_str(),
+        has.join(", ")
+    );
+    Refusal::new(StatusCode::FORBIDDEN, "scope", "Not with this key", detail)
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+    let Some(given) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let text = given.to_str().unwrap_or_default();
+    if (1..=IDEMPOTENCY_KEY_BYTES_MAX).contains(&text.len()) {
+        return Ok(Some(text.to_owned()));
+    }
+    let why = format!("it has 1 to {IDEMPOTENCY_KEY_BYTES_MAX} letters, digits and signs");
+    Err(Refusal::parameter(IDEMPOTENCY_KEY.as_str(), why))
+}
+
+/// What the request asks, and the request again.
+async fn remember(
+    request: Request,
+    project: ProjectId,
+    key: &str,
+) -> Result<(recall::Request, Request), Refusal> {
+    let (head, body) = request.into_parts();
+    let bytes = to_bytes(body, REQUEST_BYTES_MAX).await.map_err(|why| super::body::cut(&why))?;
+    let path = head.uri.path_and_query().map_or("", |path| path.as_str());
+    let parts = [head.method.as_str().as_bytes(), path.as_bytes(), &bytes];
+    let asked = recall::Request::new(project, key, &parts);
+    Ok((asked, Request::from_parts(head, Body::from(bytes))))
+}

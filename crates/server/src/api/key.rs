@@ -1,0 +1,223 @@
+//! `/v1/keys`.
+
+use axum::extract::{Path, Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Json, Response};
+use client::Page;
+use client::key::{Key, NewKey, Scope};
+use engine::instant::Instant;
+use engine::limits::KEY_NAME_CHARS_MAX;
+use engine::trigger::BadField;
+use serde::Deserialize;
+
+use super::body;
+use super::caller::Caller;
+use super::convert::timestamp;
+use super::problem::Refusal;
+use super::project::read_grace;
+use super::query::Query;
+use super::trigger::bad_cursor;
+use crate::access::Denial;
+use crate::access::key::{KeyId, KeyText};
+use crate::access::record::KeyRecord;
+use crate::desk::Desk;
+
+/// A key as one makes it, with an instant of the engine, which says what is right when it is none.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyDraft {
+    name: String,
+    scopes: Vec<Scope>,
+    #[serde(default)]
+    expires: Option<Instant>,
+}
+
+pub(super) async fn create(
+    State(desk): State<Desk>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Refusal> {
+    Query::of(request.uri(), &[])?;
+    let KeyDraft { name, mut scopes, expires } = body::read(request).await?;
+    check_label(&name)?;
+    check_end(&desk, expires)?;
+    scopes.sort_unstable();
+    scopes.dedup();
+    if scopes.is_empty() {
+        let why = "a key may do something: name at least one of admin, write, read, worker, node";
+        return Err(field("/scopes", why.to_owned()));
+    }
+    let project = (!scopes.contains(&Scope::Admin)).then_some(caller.project);
+    let author = caller.author.clone();
+    let of = |id, tag, created| KeyRecord {
+        id,
+        name: name.clone(),
+        project,
+        scopes: scopes.clone(),
+        tag,
+        created,
+        author: author.clone(),
+        expires,
+    };
+    let trail = caller.trail(&desk, "key.create", "");
+    let (record, text) = desk.access().create_key(&trail, of).await?;
+    Ok(made(&desk, &record, &text))
+}
+
+fn made(desk: &Desk, record: &KeyRecord, text: &KeyText) -> Response {
+    let told = NewKey { key: key(desk, record, None), secret: Some(text.reveal().to_owned()) };
+    (StatusCode::CREATED, Json(told)).into_response()
+}
+
+fn check_label(name: &str) -> Result<(), Refusal> {
+    let fits = (1..=KEY_NAME_CHARS_MAX).contains(&name.chars().count());
+    if fits && !name.chars().any(char::is_control) {
+        return Ok(());
+    }
+    Err(field(
+        "/name",
+        format!("it has 1 to {KEY_NAME_CHARS_MAX} characters, and none that cannot be seen"),
+    ))
+}
+
+fn check_end(desk: &Desk, expires: Option<Instant>) -> Result<(), Refusal> {
+    match expires {
+        Some(end) if end <= desk.now() => {
+            Err(field("/expires", format!("it lies in the past: it is {} now", desk.now())))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn field(pointer: &str, why: String) -> Refusal {
+    Refusal::fields([BadField { pointer: pointer.to_owned(), why }])
+}
+
+pub(super) async fn list(State(desk): State<Desk>, uri: Uri) -> Result<Json<Page<Key>>, Refusal> {
+    let query = Query::of(&uri, &["project", "limit", "cursor"])?;
+    let rows = query.rows()?;
+    let after = query.text("cursor").map(|text| text.parse::<KeyId>().map_err(|_| bad_cursor()));
+    let after = after.transpose()?;
+    desk.access().refresh().await?;
+    let book = desk.access().book();
+    let project = match query.text("project") {
+        Some(name) => {
+            let found = book.project(name).map(|record| record.id);
+            let unknown = || Refusal::parameter("project", "there is no such project");
+            Some(found.ok_or_else(unknown)?)
+        }
+        None => None,
+    };
+    let is_wanted = |record: &KeyRecord| {
+        after.is_none_or(|after| record.id > after)
+            && (project.is_none() || record.project == project)
+    };
+    let found: Vec<_> =
+        book.keys().filter(|record| is_wanted(record)).take(rows + 1).cloned().collect();
+    let mut items = Vec::new();
+    for record in found.iter().take(rows) {
+        let used = desk.access().last_used(record.id).await?;
+        items.push(key(&desk, record, used));
+    }
+    let next = items.last().filter(|_| found.len() > rows).map(|last: &Key| last.id.clone());
+    Ok(Json(Page { items, next }))
+}
+
+pub(super) async fn show(
+    State(desk): State<Desk>,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Result<Json<Key>, Refusal> {
+    Query::of(&uri, &[])?;
+    desk.access().refresh().await?;
+    tell(&desk, read_id(&id)?).await.map(Json)
+}
+
+/// The key that this request was made with.
+pub(super) async fn own(
+    State(desk): State<Desk>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Json<Key>, Refusal> {
+    Query::of(&uri, &[])?;
+    let none = || Refusal::not_found("this request was made without a key, and needs none here");
+    tell(&desk, caller.key.ok_or_else(none)?).await.map(Json)
+}
+
+/// A key as it is now.
+pub(super) async fn tell(desk: &Desk, id: KeyId) -> Result<Key, Refusal> {
+    let book = desk.access().book();
+    let record = book.key(id).ok_or(Denial::NoKey(id))?;
+    let used = desk.access().last_used(id).await?;
+    Ok(key(desk, record, used))
+}
+
+/// Makes a key of the same kind, and lets this one be good for a while longer.
+pub(super) async fn rotate(
+    State(desk): State<Desk>,
+    caller: Caller,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct RotateDraft {
+        grace: Option<String>,
+        expires: Option<Instant>,
+    }
+    Query::of(request.uri(), &[])?;
+    let id = read_id(&id)?;
+    let RotateDraft { grace, expires } = body::read_or_default(request).await?;
+    let grace = read_grace(grace.as_deref())?;
+    check_end(&desk, expires)?;
+    desk.access().refresh().await?;
+    let book = desk.access().book();
+    let old = book.key(id).ok_or(Denial::NoKey(id))?;
+    let author = caller.author.clone();
+    let of = |id, tag, created| KeyRecord {
+        id,
+        tag,
+        created,
+        author: author.clone(),
+        expires,
+        ..KeyRecord::clone(old)
+    };
+    // The new one comes first: there is no moment without one.
+    let trail = caller.trail_of_all(&desk, "key.rotate", "");
+    let (record, text) = desk.access().create_key(&trail, of).await?;
+    let mut trail = caller.trail_of_all(&desk, "key.expire", &id.to_string());
+    trail.recall = None;
+    desk.access().expire_key(id, desk.now().after(grace), &trail).await?;
+    Ok(made(&desk, &record, &text))
+}
+
+pub(super) async fn delete(
+    State(desk): State<Desk>,
+    caller: Caller,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Result<StatusCode, Refusal> {
+    Query::of(&uri, &[])?;
+    let id = read_id(&id)?;
+    let trail = caller.trail_of_all(&desk, "key.delete", &id.to_string());
+    desk.access().delete_key(id, &trail).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn read_id(text: &str) -> Result<KeyId, Refusal> {
+    text.parse().map_err(Refusal::not_found)
+}
+
+fn key(desk: &Desk, record: &KeyRecord, used: Option<Instant>) -> Key {
+    let book = desk.access().book();
+    Key {
+        id: record.id.to_string(),
+        name: record.name.clone(),
+        scopes: record.scopes.clone(),
+        project: record.project.and_then(|id| book.name_of(id).map(str::to_owned)),
+        created: timestamp(record.created),
+        author: record.author.clone(),
+        expires: record.expires.map(timestamp),
+        last_used: used.map(timestamp),
+    }
+}

@@ -1,0 +1,178 @@
+//! `/openapi.json`: the API as `OpenAPI` 3.1 tells it, made from the table of routes and the types of `client`.
+
+use std::sync::OnceLock;
+
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use client::problem::{MEDIA_TYPE, Problem};
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use super::door::{IDEMPOTENCY_KEY, Need, PROJECT};
+use super::route::{Given, Kind, Param, Route, routes};
+
+pub(super) async fn document() -> impl IntoResponse {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    let text = TEXT.get_or_init(|| {
+        serde_json::to_string_pretty(&describe()).expect("a document always serializes")
+    });
+    ([(CONTENT_TYPE, "application/json")], text.as_str())
+}
+
+/// The whole document.
+pub fn describe() -> Value {
+    let settings = SchemaSettings::draft2020_12()
+        .with(|settings| settings.definitions_path = "/components/schemas".into());
+    let mut schemas = settings.into_generator();
+    let problem = schemas.subschema_for::<Problem>();
+    let mut paths: Map<String, Value> = Map::new();
+    for route in routes() {
+        let path = paths.entry(route.path).or_insert_with(|| json!({}));
+        path[route.method.as_str().to_lowercase()] = operation(&route, &mut schemas);
+    }
+    let problems = json!({
+        "description": "Something is wrong; the problem says what, and what to do.",
+        "content": { MEDIA_TYPE: { "schema": problem } },
+    });
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Watchbell",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Rings on time, takes turns, and lets exactly one hold the watch. docs/api.md tells more.",
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "servers": [{ "url": "/" }],
+        "paths": paths,
+        "components": {
+            "schemas": schemas.take_definitions(true),
+            "responses": { "Problem": problems },
+            "securitySchemes": {
+                "key": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A key, wbk_…; watchbell dev needs none.",
+                },
+            },
+        },
+    })
+}
+
+fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
+    let mut parameters: Vec<Value> = path_params(route.path).map(path_param).collect();
+    parameters.extend(route.params.iter().map(query_param));
+    if route.need != Need::Nothing {
+        parameters.push(header(
+            PROJECT.as_str(),
+            "An admin says by it which project the request is about.",
+        ));
+    }
+    if route.method == "POST" {
+        parameters.push(header(
+            IDEMPOTENCY_KEY.as_str(),
+            "A request that is sent again under the same key within a day is done once.",
+        ));
+    }
+    if route.problems.contains(&412) {
+        parameters.push(header("if-match", "Only if it is at this entity tag."));
+    }
+    let mut responses: Map<String, Value> = Map::new();
+    for (status, given) in &route.gives {
+        responses.insert(status.to_string(), response(*given, schemas));
+    }
+    for status in &route.problems {
+        let problem = json!({ "$ref": "#/components/responses/Problem" });
+        responses.entry(status.to_string()).or_insert(problem);
+    }
+    let mut operation = json!({
+        "operationId": operation_id(route),
+        "summary": route.summary,
+        "tags": [tag(route.path)],
+        "parameters": parameters,
+        "responses": responses,
+    });
+    if let Some(shape) = route.takes {
+        let schema = shape(schemas);
+        operation["requestBody"] =
+            json!({ "content": { "application/json": { "schema": schema } } });
+    }
+    if route.need != Need::Nothing {
+        operation["security"] = json!([{ "key": [] }, {}]);
+        if let Need::Scope(scope) = route.need {
+            operation["x-scope"] = json!(scope.as_str());
+        }
+    }
+    operation
+}
+
+fn response(given: Given, schemas: &mut SchemaGenerator) -> Value {
+    let id = json!({
+        "x-request-id": {
+            "description": "The request, as it stands in the server's log.",
+            "schema": { "type": "string" },
+        },
+    });
+    match given {
+        Given::Json(shape) => json!({
+            "description": "What was asked for.",
+            "headers": id,
+            "content": { "application/json": { "schema": shape(schemas) } },
+        }),
+        Given::Text("application/json") => json!({
+            "description": "What was asked for.",
+            "headers": id,
+            "content": { "application/json": { "schema": {} } },
+        }),
+        Given::Text(media_type) => json!({
+            "description": "What was asked for.",
+            "headers": id,
+            "content": { media_type: { "schema": { "type": "string" } } },
+        }),
+        Given::Nothing => json!({ "description": "It is done.", "headers": id }),
+    }
+}
+
+/// The names between braces.
+fn path_params(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+}
+
+fn path_param(name: &str) -> Value {
+    json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })
+}
+
+fn query_param(param: &Param) -> Value {
+    let schema = match param.kind {
+        Kind::Text => json!({ "type": "string" }),
+        Kind::Count => json!({ "type": "integer", "minimum": 1 }),
+        Kind::Instant => json!({ "type": "string", "format": "date-time" }),
+        Kind::Length => json!({ "type": "string", "examples": ["10s"] }),
+    };
+    json!({ "name": param.name, "in": "query", "description": param.about, "schema": schema })
+}
+
+fn header(name: &str, about: &str) -> Value {
+    json!({ "name": name, "in": "header", "description": about, "schema": { "type": "string" } })
+}
+
+fn tag(path: &str) -> &str {
+    let mut parts = path.trim_start_matches('/').split('/');
+    match parts.next() {
+        Some("v1") => parts.next().unwrap_or("v1"),
+        _ => "server",
+    }
+}
+
+/// `postTriggersNamePause`: unique, and fit for the name of a function.
+fn operation_id(route: &Route) -> String {
+    let mut id = route.method.as_str().to_lowercase();
+    for part in route.path.split(|char: char| !char.is_ascii_alphanumeric()) {
+        if part == "v1" || part.is_empty() {
+            continue;
+        }
+        id.push_str(&part[..1].to_uppercase());
+        id.push_str(&part[1..]);
+    }
+    id
+}

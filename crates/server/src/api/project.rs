@@ -1,0 +1,216 @@
+//! `/v1/projects`.
+
+use std::time::Duration;
+
+use axum::extract::{Path, Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Json, Response};
+use client::Page;
+use client::project::{
+    NewProject, NewProjectSpec, Project, ProjectSpec, RotateRequest, SecretInfo,
+};
+use engine::length;
+use engine::limits::{GRACE_DEFAULT, GRACE_MAX};
+use engine::trigger::{BadField, check_name};
+use engine::webhook::{Method, Webhook};
+use store::Version;
+
+use super::body;
+use super::caller::Caller;
+use super::convert::timestamp;
+use super::problem::Refusal;
+use super::query::Query;
+use super::trigger::bad_cursor;
+use crate::access::Denial;
+use crate::access::record::ProjectRecord;
+use crate::access::secret::Secret;
+use crate::desk::Desk;
+
+/// How long an answer waits for the shards to do as it says. They will in any case.
+const SETTLE_TIME_MAX: Duration = Duration::from_secs(5);
+
+pub(super) async fn create(
+    State(desk): State<Desk>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Refusal> {
+    Query::of(request.uri(), &[])?;
+    let NewProjectSpec { name, limits, notify } = body::read(request).await?;
+    check_name(&name).map_err(|why| field("/name", why))?;
+    let spec = ProjectSpec { limits, notify };
+    check(&spec)?;
+    let trail = caller.trail_of_all(&desk, "project.create", &name);
+    let made = desk.access().create_project(&name, |record| fill(record, &spec), &trail).await?;
+    let told = NewProject { project: find(&desk, &name)?, secret: Some(made.reveal().to_owned()) };
+    Ok((StatusCode::CREATED, Json(told)).into_response())
+}
+
+/// Limits are whole: what is not said is not limited.
+pub(super) async fn replace(
+    State(desk): State<Desk>,
+    caller: Caller,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Json<Project>, Refusal> {
+    Query::of(request.uri(), &[])?;
+    let spec: ProjectSpec = body::read(request).await?;
+    check(&spec)?;
+    let trail = caller.trail_of_all(&desk, "project.replace", &name);
+    let change = |record: &mut ProjectRecord, _| {
+        fill(record, &spec);
+        Ok(())
+    };
+    desk.access().change_project(&name, &trail, change).await?;
+    find(&desk, &name).map(Json)
+}
+
+fn fill(record: &mut ProjectRecord, spec: &ProjectSpec) {
+    record.limits = spec.limits.unwrap_or_default();
+    record.notify.clone_from(&spec.notify);
+}
+
+/// What is wrong with what somebody wants of a project.
+fn check(spec: &ProjectSpec) -> Result<(), Refusal> {
+    let Some(notify) = &spec.notify else { return Ok(()) };
+    let (method, timeout) = (Method::Post, Duration::from_secs(15));
+    Webhook::new(&notify.url, method, Vec::new(), None, None, timeout)
+        .map(|_| ())
+        .map_err(|why| field("/notify/url", why.to_string()))
+}
+
+fn field(pointer: &str, why: String) -> Refusal {
+    Refusal::fields([BadField { pointer: pointer.to_owned(), why }])
+}
+
+pub(super) async fn list(
+    State(desk): State<Desk>,
+    uri: Uri,
+) -> Result<Json<Page<Project>>, Refusal> {
+    let query = Query::of(&uri, &["prefix", "limit", "cursor"])?;
+    let rows = query.rows()?;
+    let prefix = query.text("prefix").unwrap_or_default();
+    let after = query.text("cursor").unwrap_or_default();
+    if !after.is_empty() {
+        check_name(after).map_err(|_| bad_cursor())?;
+    }
+    desk.access().refresh().await?;
+    let book = desk.access().book();
+    let mut found =
+        book.projects().filter(|(name, _)| name.starts_with(prefix) && *name > after).peekable();
+    let items: Vec<Project> =
+        found.by_ref().take(rows).map(|(name, record)| project(name, record)).collect();
+    let next = found.peek().and(items.last()).map(|last| last.name.clone());
+    Ok(Json(Page { items, next }))
+}
+
+pub(super) async fn show(
+    State(desk): State<Desk>,
+    Path(name): Path<String>,
+    uri: Uri,
+) -> Result<Json<Project>, Refusal> {
+    Query::of(&uri, &[])?;
+    desk.access().refresh().await?;
+    find(&desk, &name).map(Json)
+}
+
+pub(super) async fn enable(
+    State(desk): State<Desk>,
+    caller: Caller,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    Query::of(request.uri(), &[])?;
+    body::read_nothing(request).await?;
+    let trail = caller.trail_of_all(&desk, "project.enable", &name);
+    let change = |record: &mut ProjectRecord, _| {
+        record.disabled.take().map(|_| ()).ok_or_else(|| Denial::AlreadyEnabled(name.clone()))
+    };
+    let version = desk.access().change_project(&name, &trail, change).await?;
+    caller.tell(&desk, &trail.audit.action, &name);
+    switched(&desk, &name, version).await
+}
+
+pub(super) async fn disable(
+    State(desk): State<Desk>,
+    caller: Caller,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    Query::of(request.uri(), &[])?;
+    body::read_nothing(request).await?;
+    let trail = caller.trail_of_all(&desk, "project.disable", &name);
+    let change = |record: &mut ProjectRecord, now| match record.disabled.replace(now) {
+        None => Ok(()),
+        Some(_) => Err(Denial::AlreadyDisabled(name.clone())),
+    };
+    let version = desk.access().change_project(&name, &trail, change).await?;
+    caller.tell(&desk, &trail.audit.action, &name);
+    switched(&desk, &name, version).await
+}
+
+/// The project, once its shards do as the book says.
+async fn switched(desk: &Desk, name: &str, version: Option<Version>) -> Result<Response, Refusal> {
+    let status = settle(desk, version).await;
+    Ok((status, Json(find(desk, name)?)).into_response())
+}
+
+/// Waits until the shards do as the book says: whether they do, as a status.
+pub(super) async fn settle(desk: &Desk, version: Option<Version>) -> StatusCode {
+    let Some(version) = version else { return StatusCode::OK };
+    let settled = desk.access().settled(version);
+    match tokio::time::timeout(SETTLE_TIME_MAX, settled).await {
+        Ok(()) => StatusCode::OK,
+        Err(_) => StatusCode::ACCEPTED,
+    }
+}
+
+pub(super) async fn rotate(
+    State(desk): State<Desk>,
+    caller: Caller,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Json<NewProject>, Refusal> {
+    Query::of(request.uri(), &[])?;
+    let RotateRequest { grace } = body::read_or_default(request).await?;
+    let grace = read_grace(grace.as_deref())?;
+    let trail = caller.trail_of_all(&desk, "project.rotate", &name);
+    let secret: Secret = desk.access().rotate_secret(&name, grace, &trail).await?;
+    let secret = Some(secret.reveal().to_owned());
+    Ok(Json(NewProject { project: find(&desk, &name)?, secret }))
+}
+
+/// How long what is replaced goes on being good.
+pub(super) fn read_grace(text: Option<&str>) -> Result<Duration, Refusal> {
+    let Some(text) = text else { return Ok(GRACE_DEFAULT) };
+    // Nothing is longer than no time at all.
+    let grace = if text == "0s" { Ok(Duration::ZERO) } else { length::read(text) };
+    let grace = grace.map_err(|why| field("/grace", why.to_string()))?;
+    if grace > GRACE_MAX {
+        return Err(field("/grace", format!("it is at most {}", length::text(GRACE_MAX))));
+    }
+    Ok(grace)
+}
+
+pub(super) fn find(desk: &Desk, name: &str) -> Result<Project, Refusal> {
+    let book = desk.access().book();
+    let record = book.project(name).map(|record| project(name, record));
+    record.ok_or_else(|| Denial::NoProject(name.chars().take(100).collect()).into())
+}
+
+fn project(name: &str, record: &ProjectRecord) -> Project {
+    let info = |secret: &crate::access::record::SecretRecord| SecretInfo {
+        created: timestamp(secret.created),
+        until: secret.until.map(timestamp),
+    };
+    Project {
+        id: record.id.to_string(),
+        name: name.to_owned(),
+        enabled: record.disabled.is_none(),
+        disabled: record.disabled.map(timestamp),
+        limits: record.limits,
+        secrets: record.secrets.iter().map(info).collect(),
+        notify: record.notify.clone(),
+        created: record.created.map(timestamp),
+        author: record.author.clone(),
+    }
+}

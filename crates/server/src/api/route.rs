@@ -1,0 +1,389 @@
+//! The routes: every path and method of the API, what each asks of its caller, and what it takes and gives.
+//!
+//! There is one table, and three things are made from it: the router, the `OpenAPI` document, and the test that
+//! tries every route with every kind of key.
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::http::Method;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodFilter, MethodRouter, on};
+use client::Page;
+use client::account::Account;
+use client::audit::AuditEntry;
+use client::cluster::Cluster;
+use client::key::{Key, KeySpec, NewKey, RotateKeyRequest, Scope};
+use client::project::{NewProject, Project, ProjectSpec, RotateRequest};
+use client::run::{Run, Started};
+use client::scheduler::SchedulerStatus;
+use client::spec::TriggerSpec;
+use client::trigger::{NextSlots, PauseRequest, Trigger};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+use super::door::{Door, Lock, Need, admit};
+use super::{
+    audit, event, explain, history, key, latest, openapi, project, replace, run, system, trigger,
+};
+use crate::desk::Desk;
+
+/// What a type looks like as JSON.
+pub(super) type Shape = fn(&mut SchemaGenerator) -> Schema;
+
+/// A path and a method.
+pub(super) struct Route {
+    pub(super) method: Method,
+    pub(super) path: &'static str,
+    pub(super) need: Need,
+    handler: MethodRouter<Desk>,
+    pub(super) summary: &'static str,
+    pub(super) params: Vec<Param>,
+    pub(super) takes: Option<Shape>,
+    pub(super) gives: Vec<(u16, Given)>,
+    pub(super) problems: Vec<u16>,
+}
+
+/// What an answer holds.
+#[derive(Clone, Copy)]
+pub(super) enum Given {
+    Json(Shape),
+    Text(&'static str),
+    Nothing,
+}
+
+/// A parameter of the query.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Param {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    pub(super) kind: Kind,
+}
+
+/// What a parameter is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Text,
+    Count,
+    Instant,
+    Length,
+}
+
+const fn text(name: &'static str, about: &'static str) -> Param {
+    Param { name, about, kind: Kind::Text }
+}
+
+const fn instant(name: &'static str, about: &'static str) -> Param {
+    Param { name, about, kind: Kind::Instant }
+}
+
+const LIMIT: Param = Param { name: "limit", about: "so many at most, 1 to 500", kind: Kind::Count };
+const CURSOR: Param = text("cursor", "the `next` of the page before");
+const STATES: Param = text("state", "only those in one of these states, with commas between them");
+const FROM_SLOT: Param = instant("from", "only those of slots at or after this");
+const TO_SLOT: Param = instant("to", "only those of slots before this");
+
+/// Statuses that any request with a key may be answered with.
+const USUAL: [u16; 7] = [400, 401, 403, 404, 408, 422, 503];
+
+/// Statuses that a request may be answered with that writes.
+const WRITING: [u16; 5] = [409, 413, 415, 429, 507];
+
+impl Route {
+    fn new<T: 'static>(
+        method: Method,
+        path: &'static str,
+        need: Need,
+        handler: impl Handler<T, Desk>,
+    ) -> Self {
+        let filter = MethodFilter::try_from(method.clone()).expect("a common method");
+        let is_writing = method != Method::GET;
+        let mut problems = if need == Need::Nothing { vec![503] } else { USUAL.to_vec() };
+        problems.extend(WRITING.iter().filter(|_| is_writing));
+        Self {
+            method,
+            path,
+            need,
+            handler: on(filter, handler),
+            summary: "",
+            params: Vec::new(),
+            takes: None,
+            gives: Vec::new(),
+            problems,
+        }
+    }
+
+    fn says(mut self, summary: &'static str) -> Self {
+        self.summary = summary;
+        self
+    }
+
+    fn params(mut self, params: impl IntoIterator<Item = Param>) -> Self {
+        self.params.extend(params);
+        self
+    }
+
+    fn takes<T: JsonSchema>(mut self) -> Self {
+        self.takes = Some(SchemaGenerator::subschema_for::<T>);
+        self
+    }
+
+    fn gives<T: JsonSchema>(mut self, status: u16) -> Self {
+        self.gives.push((status, Given::Json(SchemaGenerator::subschema_for::<T>)));
+        self
+    }
+
+    fn gives_text(mut self, media_type: &'static str) -> Self {
+        self.gives.push((200, Given::Text(media_type)));
+        self
+    }
+
+    fn gives_nothing(mut self) -> Self {
+        self.gives.push((204, Given::Nothing));
+        self
+    }
+
+    fn or_fails(mut self, status: u16) -> Self {
+        self.problems.push(status);
+        self
+    }
+}
+
+fn get<T: 'static>(path: &'static str, handler: impl Handler<T, Desk>) -> Route {
+    Route::new(Method::GET, path, Need::Scope(Scope::Read), handler)
+}
+
+fn post<T: 'static>(path: &'static str, handler: impl Handler<T, Desk>) -> Route {
+    Route::new(Method::POST, path, Need::Scope(Scope::Write), handler)
+}
+
+fn put<T: 'static>(path: &'static str, handler: impl Handler<T, Desk>) -> Route {
+    Route::new(Method::PUT, path, Need::Scope(Scope::Write), handler)
+}
+
+fn delete<T: 'static>(path: &'static str, handler: impl Handler<T, Desk>) -> Route {
+    Route::new(Method::DELETE, path, Need::Scope(Scope::Write), handler)
+}
+
+/// Only an admin may.
+fn admin(route: Route) -> Route {
+    Route { need: Need::Scope(Scope::Admin), ..route }
+}
+
+/// Anybody may: nothing of anybody's triggers is in the answer.
+fn public<T: 'static>(path: &'static str, handler: impl Handler<T, Desk>) -> Route {
+    Route::new(Method::GET, path, Need::Nothing, handler)
+}
+
+/// An empty object, or nothing.
+struct Nothing;
+
+impl JsonSchema for Nothing {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Nothing".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "object", "additionalProperties": false})
+    }
+}
+
+/// All of them.
+pub(super) fn routes() -> Vec<Route> {
+    let mut routes = triggers();
+    routes.extend(runs());
+    routes.extend(projects());
+    routes.extend(keys());
+    routes.extend(whole());
+    routes
+}
+
+fn triggers() -> Vec<Route> {
+    vec![
+        get("/v1/triggers", trigger::list)
+            .says("List triggers, by name")
+            .params([
+                text("status", "only those with this status"),
+                text("prefix", "only those whose name begins so"),
+                LIMIT,
+                CURSOR,
+            ])
+            .gives::<Page<Trigger>>(200),
+        post("/v1/triggers", trigger::create)
+            .says("Make a trigger; a name is made up if it has none")
+            .takes::<TriggerSpec>()
+            .gives::<Trigger>(201),
+        get("/v1/triggers/{name}", trigger::show).says("Show a trigger").gives::<Trigger>(200),
+        put("/v1/triggers/{name}", replace::replace)
+            .says("Make a trigger, or give the one that has this name another text")
+            .takes::<TriggerSpec>()
+            .gives::<Trigger>(200)
+            .gives::<Trigger>(201)
+            .or_fails(412),
+        delete("/v1/triggers/{name}", trigger::delete)
+            .says("Delete a trigger, but for its past")
+            .gives_nothing(),
+        post("/v1/triggers/{name}/pause", trigger::pause)
+            .says("Let it fire nothing for a while")
+            .takes::<PauseRequest>()
+            .gives::<Trigger>(200),
+        post("/v1/triggers/{name}/resume", trigger::resume)
+            .says("Let it fire again")
+            .takes::<Nothing>()
+            .gives::<Trigger>(200),
+        post("/v1/triggers/{name}/cancel", trigger::cancel)
+            .says("Let it never fire again, but keep it")
+            .takes::<Nothing>()
+            .gives::<Trigger>(200),
+        post("/v1/triggers/{name}/run", run::start)
+            .says("Start a run of it now, and wait for its end if asked to")
+            .params([Param {
+                name: "wait",
+                about: "wait so long for its end, up to 30s",
+                kind: Kind::Length,
+            }])
+            .takes::<Nothing>()
+            .gives::<Started>(200)
+            .gives::<Started>(202),
+        get("/v1/triggers/{name}/next", trigger::next)
+            .says("Tell when it fires next")
+            .params([Param { name: "count", about: "so many", kind: Kind::Count }])
+            .gives::<NextSlots>(200),
+        get("/v1/triggers/{name}/runs", history::list_of)
+            .says("List its runs, newest first")
+            .params([STATES, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
+            .gives::<Page<Run>>(200),
+        get("/v1/triggers/{name}/explain", explain::explain)
+            .says("Tell what became of each of its slots")
+            .params([
+                instant("from", "from then on; the last hour, if it is not given"),
+                instant("to", "until then; now, if it is not given"),
+            ])
+            .gives::<Account>(200),
+    ]
+}
+
+fn runs() -> Vec<Route> {
+    vec![
+        get("/v1/runs", latest::list)
+            .says("List the latest runs of all triggers")
+            .params([STATES, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
+            .gives::<Page<Run>>(200),
+        get("/v1/runs/{id}", run::show).says("Show a run").gives::<Run>(200),
+    ]
+}
+
+fn projects() -> Vec<Route> {
+    vec![
+        admin(get("/v1/projects", project::list))
+            .says("List projects, by name")
+            .params([text("prefix", "only those whose name begins so"), LIMIT, CURSOR])
+            .gives::<Page<Project>>(200),
+        admin(post("/v1/projects", project::create))
+            .says("Make a project; its secret is told this once")
+            .takes::<client::project::NewProjectSpec>()
+            .gives::<NewProject>(201),
+        admin(get("/v1/projects/{name}", project::show))
+            .says("Show a project")
+            .gives::<Project>(200),
+        admin(put("/v1/projects/{name}", project::replace))
+            .says("Change what a project may have, and who is notified")
+            .takes::<ProjectSpec>()
+            .gives::<Project>(200),
+        admin(post("/v1/projects/{name}/enable", project::enable))
+            .says("Let its triggers fire again, and catch up by their policies")
+            .takes::<Nothing>()
+            .gives::<Project>(200)
+            .gives::<Project>(202),
+        admin(post("/v1/projects/{name}/disable", project::disable))
+            .says("Let none of its triggers fire")
+            .takes::<Nothing>()
+            .gives::<Project>(200)
+            .gives::<Project>(202),
+        admin(post("/v1/projects/{name}/rotate", project::rotate))
+            .says("Give it a new secret, beside the former one for a while")
+            .takes::<RotateRequest>()
+            .gives::<NewProject>(200),
+    ]
+}
+
+fn keys() -> Vec<Route> {
+    vec![
+        admin(get("/v1/keys", key::list))
+            .says("List keys, oldest first")
+            .params([text("project", "only those of this project"), LIMIT, CURSOR])
+            .gives::<Page<Key>>(200),
+        admin(post("/v1/keys", key::create))
+            .says("Make a key; its secret is told this once")
+            .takes::<KeySpec>()
+            .gives::<NewKey>(201),
+        Route { need: Need::Key, ..get("/v1/keys/self", key::own) }
+            .says("Show the key of this request")
+            .gives::<Key>(200),
+        admin(get("/v1/keys/{id}", key::show)).says("Show a key").gives::<Key>(200),
+        admin(delete("/v1/keys/{id}", key::delete)).says("Take a key back").gives_nothing(),
+        admin(post("/v1/keys/{id}/rotate", key::rotate))
+            .says("Make a key like this one, and let this one expire after a while")
+            .takes::<RotateKeyRequest>()
+            .gives::<NewKey>(201),
+    ]
+}
+
+fn whole() -> Vec<Route> {
+    vec![
+        get("/v1/scheduler", system::scheduler)
+            .says("Tell whether slots are fired")
+            .gives::<SchedulerStatus>(200),
+        admin(post("/v1/scheduler/start", system::start))
+            .says("Let triggers fire again, and catch up by their policies")
+            .takes::<Nothing>()
+            .gives::<SchedulerStatus>(200)
+            .gives::<SchedulerStatus>(202),
+        admin(post("/v1/scheduler/stop", system::stop))
+            .says("Let no trigger fire, of any project")
+            .takes::<Nothing>()
+            .gives::<SchedulerStatus>(200)
+            .gives::<SchedulerStatus>(202),
+        admin(post("/v1/scheduler/confirm-time", system::confirm_time))
+            .says("Say that the clock is right, after it was set forward")
+            .takes::<Nothing>()
+            .gives::<SchedulerStatus>(200),
+        get("/v1/events", event::watch)
+            .says("Tell what happens, while it happens, as server-sent events")
+            .gives_text("text/event-stream"),
+        admin(get("/v1/cluster", system::cluster))
+            .says("Tell who takes part")
+            .gives::<Cluster>(200),
+        admin(get("/v1/audit", audit::list))
+            .says("List who changed what, newest first")
+            .params([
+                text("project", "only changes in this project"),
+                text("author", "only changes by this one"),
+                text("action", "only changes of this kind, like `trigger.create`"),
+                instant("from", "from then on"),
+                instant("to", "until then"),
+                LIMIT,
+                CURSOR,
+            ])
+            .gives::<Page<AuditEntry>>(200),
+        public("/livez", system::livez)
+            .says("Whether the process is there")
+            .gives_text("text/plain"),
+        public("/readyz", system::readyz)
+            .says("Whether it takes requests")
+            .gives_text("text/plain"),
+        public("/metrics", system::metrics)
+            .says("What there is to measure, for Prometheus")
+            .gives_text("text/plain"),
+        public("/openapi.json", openapi::document)
+            .says("This document")
+            .gives_text("application/json"),
+        public("/", system::welcome).says("A page for people").gives_text("text/plain"),
+    ]
+}
+
+/// A router of all of them, each behind its lock.
+pub(super) fn router(desk: &Desk, door: Door) -> Router<Desk> {
+    routes().into_iter().fold(Router::new(), |router, route| {
+        let lock = Lock { desk: desk.clone(), door, need: route.need };
+        router.route(route.path, route.handler.layer(from_fn_with_state(lock, admit)))
+    })
+}

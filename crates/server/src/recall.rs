@@ -1,0 +1,147 @@
+//! Requests that are remembered: the same one, sent again under the same idempotency key, is done once.
+//!
+//! What became of a request is written in the same commit as what it changed, so a crash in between cannot part
+//! them; a repeated request finds it there and is answered by it. While a request is under way, the same key waits
+//! for it: also when the caller is gone, until it is known what became of it.
+//!
+//! ```text
+//! recall/<project>/<hash of the key>     [`RecallRecord`], for a day
+//! ```
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use engine::id::ProjectId;
+use engine::instant::Instant;
+use engine::limits::IDEMPOTENCY_KEPT;
+use engine::record::{Format, decode, encode};
+use ring::digest::{SHA256, digest};
+use serde::{Deserialize, Serialize};
+use store::{Key, ScanError, Store};
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
+
+use crate::access::key::hex;
+
+/// The format of these records.
+pub(crate) const FORMAT: Format = Format(1);
+
+/// Where all of them are.
+pub(crate) const RECALL: &str = "recall/";
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RecallRecord {
+    /// When it was.
+    pub(crate) at: Instant,
+    /// What was asked.
+    pub(crate) request: String,
+    /// What came of it.
+    pub(crate) outcome: Outcome,
+}
+
+/// What came of a request that was carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    /// A trigger was made.
+    Created(String),
+    /// A trigger was changed.
+    Changed(String),
+    /// A run was started.
+    Started(String),
+    /// Runs were started.
+    Submitted,
+    /// A project was made.
+    Project(String),
+    /// A project was changed.
+    ProjectChanged(String),
+    /// A project was given a new secret.
+    Rotated(String),
+    /// A key was made.
+    Key(String),
+    /// The scheduler was told something.
+    Done,
+}
+
+/// A request that says which one it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    /// Where it is remembered.
+    key: String,
+    /// What it asks.
+    request: String,
+}
+
+impl Request {
+    /// A request of a project, under the key that its caller gave it. What it asks is told by `parts`.
+    pub(crate) fn new(project: ProjectId, key: &str, parts: &[&[u8]]) -> Self {
+        let key = hex(digest(&SHA256, key.as_bytes()).as_ref());
+        let mut asked = Vec::new();
+        for part in parts {
+            asked.extend_from_slice(&(part.len() as u64).to_be_bytes());
+            asked.extend_from_slice(part);
+        }
+        let request = hex(digest(&SHA256, &asked).as_ref());
+        Self { key: format!("{RECALL}{}/{key}", project.0), request }
+    }
+
+    /// Where it is remembered.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// What to write when it is carried out.
+    pub(crate) fn record(&self, at: Instant, outcome: Outcome) -> Vec<u8> {
+        encode(FORMAT, &RecallRecord { at, request: self.request.clone(), outcome })
+    }
+
+    /// What became of it, if it was here before.
+    pub(crate) async fn find(&self, store: &Store, now: Instant) -> Result<Found, ScanError> {
+        let key = Key::new(self.key.clone()).expect("a number and digits");
+        let Some(entry) = store.get(&key).await? else { return Ok(Found::New) };
+        let record: RecallRecord = match decode(entry.value.as_bytes(), FORMAT) {
+            Ok(record) => record,
+            Err(why) => return Err(ScanError::Corrupt(format!("{}: {why}", self.key))),
+        };
+        if record.at.after(IDEMPOTENCY_KEPT) <= now {
+            return Ok(Found::New);
+        }
+        if record.request != self.request {
+            return Ok(Found::Other);
+        }
+        Ok(Found::Done(record.outcome))
+    }
+}
+
+/// Whether a request was here before.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// It was not.
+    New,
+    /// It was, and this became of it.
+    Done(Outcome),
+    /// Another one was, under the same key.
+    Other,
+}
+
+/// Requests that are under way.
+#[derive(Debug, Default)]
+pub(crate) struct UnderWay(Mutex<HashMap<String, Weak<Turn<()>>>>);
+
+/// Keeps others with the same key waiting.
+pub(crate) type Place = Arc<OwnedMutexGuard<()>>;
+
+impl UnderWay {
+    /// Waits until nobody else is under way with this key.
+    pub(crate) async fn enter(&self, request: &Request) -> Place {
+        let turn = {
+            let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            turns.retain(|_, turn| turn.strong_count() > 0);
+            let known = turns.get(request.key()).and_then(Weak::upgrade);
+            let turn = known.unwrap_or_default();
+            turns.insert(request.key.clone(), Arc::downgrade(&turn));
+            turn
+        };
+        Arc::new(turn.lock_owned().await)
+    }
+}
