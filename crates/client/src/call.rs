@@ -64,8 +64,12 @@ pub struct TriggerFilter {
 /// Which runs to list.
 #[derive(Debug, Clone, Default)]
 pub struct RunFilter {
-    /// Those in this state.
-    pub state: Option<RunState>,
+    /// Those in one of these states; without any, all runs.
+    pub states: Vec<RunState>,
+    /// Those of slots at or after this.
+    pub from: Option<Timestamp>,
+    /// Those of slots before this.
+    pub to: Option<Timestamp>,
     /// So many at most, 1 to 500.
     pub limit: Option<usize>,
     /// From where the last page ended.
@@ -373,7 +377,10 @@ fn trigger_path(name: &str, rest: &str) -> String {
 
 fn run_path(path: String, filter: &RunFilter) -> String {
     let mut path = Path(path);
-    path.add("state", filter.state.map(RunState::as_str));
+    let states: Vec<&str> = filter.states.iter().map(|state| state.as_str()).collect();
+    path.add("state", (!states.is_empty()).then(|| states.join(",")));
+    path.add("from", filter.from);
+    path.add("to", filter.to);
     path.add("limit", filter.limit);
     path.add("cursor", filter.cursor.as_deref());
     path.0

@@ -240,6 +240,29 @@ pub const HISTORY_PIECE_WRITES_MAX: usize = 128;
 /// Writes of background work that belong together: with the head and a segment they fit every store.
 pub const HISTORY_UNIT_WRITES_MAX: usize = COMMIT_WRITES_MIN - 3;
 
+/// How long lines of the past are kept.
+pub const HISTORY_AGE: Duration = Duration::from_secs(30 * 86_400);
+
+/// Lines of the past that are kept of a trigger.
+pub const HISTORY_LINES: usize = 1_000;
+
+/// Exceptions that are kept of a project in a shard.
+pub const HISTORY_ODD_LINES: usize = 10_000;
+
+/// Bytes that the past may have in a store.
+pub const HISTORY_BYTES: u64 = 10 * 1024 * 1024 * 1024;
+
+/// Floors of single triggers that a bucket has; with more, the lowest hold for all of its triggers.
+pub const HISTORY_FLOORS_MAX: usize = 4_000;
+
+/// How long triggers are kept that have expired or were cancelled.
+pub const TRIGGER_ENDED_AGE: Duration = Duration::from_secs(30 * 86_400);
+
+/// Triggers that one look for those looks at, and how many of them it deletes.
+pub const PRUNE_LOOKED_AT_MAX: usize = 1_000;
+/// See [`PRUNE_LOOKED_AT_MAX`].
+pub const PRUNE_DELETED_MAX: usize = 16;
+
 /// Unfinished runs of a shard that one request reads.
 pub const RUNS_READ_MAX: usize = 1_000;
 

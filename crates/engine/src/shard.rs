@@ -32,6 +32,7 @@
 //! - `change`: what commands do
 //! - `flight`: attempts, from launch to past; `leave`: how they leave and end; `wait`: what waits
 //! - `project`: projects that are disabled
+//! - `prune`: triggers that ended long ago
 //! - `crowd`: how much there is for a host already
 //! - `run`: questions about a run that is not finished
 //! - `doubt`: what a predecessor left
@@ -51,6 +52,7 @@ mod kind;
 mod leave;
 mod memory;
 mod project;
+mod prune;
 pub mod record;
 mod rewrite;
 mod run;

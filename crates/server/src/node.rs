@@ -215,11 +215,14 @@ impl Node {
             machine: Arc::clone(&machine),
             shards: cluster.shards,
             cluster: cluster.id,
-            metrics: Box::new(move || metrics.text()),
+            metrics: Box::new({
+                let metrics = Arc::clone(&metrics);
+                move || metrics.text()
+            }),
         };
         let desk = Desk::new(facts, calls_in, face_out, trouble_out);
         let guard = alarm.guard("the historian");
-        let historian = Historian::new(desk.clone(), &machine, config.history);
+        let historian = Historian::new(desk.clone(), &machine, config.history, metrics);
         tasks.spawn(async move {
             let _guard = guard;
             historian.run().await;

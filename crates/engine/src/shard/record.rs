@@ -8,6 +8,8 @@
 //! shard/<n>/stopped/<project>     [`StoppedRecord`]: a project that is disabled, or not up to date again
 //! shard/<n>/past/<reverse number> a batch of finished runs and skipped slots: [`crate::past`]
 //! shard/<n>/page/…               what these were merged into: [`crate::past::page`]
+//! shard/<n>/odd/…, oddpage/…     the exceptions among them, once more: [`crate::past::odd`]
+//! shard/<n>/floor/…              from when on the past is complete: [`crate::past::floor`]
 //! name/<project>/trigger/<name>   [`NameRecord`]: where a name leads
 //! ```
 
