@@ -309,6 +309,7 @@ pub(crate) enum LogLevel {
     Warn,
     Info,
     Debug,
+    Trace,
 }
 
 impl From<LogLevel> for tracing::Level {
@@ -318,6 +319,7 @@ impl From<LogLevel> for tracing::Level {
             LogLevel::Warn => Self::WARN,
             LogLevel::Info => Self::INFO,
             LogLevel::Debug => Self::DEBUG,
+            LogLevel::Trace => Self::TRACE,
         }
     }
 }

@@ -9,6 +9,7 @@ mod dev {
     mod command;
     mod crash;
     mod crowd;
+    mod door;
     mod full;
     mod golden;
     mod host;
@@ -17,10 +18,13 @@ mod dev {
     mod process;
     mod random;
     mod refusal;
+    mod server;
     mod start;
     mod stop;
     mod verdict;
 
+    #[path = "../../../server/tests/server/access/ask.rs"]
+    mod ask;
     #[path = "../../../server/tests/server/node/receiver.rs"]
     mod receiver;
     #[path = "../../../server/tests/server/node/wait.rs"]

@@ -1,6 +1,7 @@
 //! Who may do what: projects, keys, limits, the audit, events, and requests that are remembered, against a real
 //! node.
 
+mod ask;
 mod audit;
 mod event;
 mod house;
@@ -8,6 +9,8 @@ mod key;
 mod limit;
 mod matrix;
 mod openapi;
+mod paging;
 mod project;
 mod recall;
+mod rubbish;
 mod tls;

@@ -1,6 +1,5 @@
 //! A real node behind a locked door, and a way to ask it anything in any way.
 
-use std::fmt::Write;
 use std::net::SocketAddr;
 
 use client::key::{NewKey, Scope};
@@ -12,9 +11,8 @@ use server::access::audit::AuditRecord;
 use server::access::record::KeyRecord;
 use server::api::{Door, Gate};
 use server::desk::Desk;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
+pub(super) use super::ask::{Answer, Ask};
 use crate::server::node::world::{Running, World};
 
 /// A Friday.
@@ -112,53 +110,7 @@ pub(super) async fn first_admin(desk: &Desk) -> String {
     text.reveal().to_owned()
 }
 
-/// A request.
-pub(super) struct Ask {
-    to: SocketAddr,
-    method: String,
-    path: String,
-    headers: Vec<(String, String)>,
-    body: Option<String>,
-}
-
-/// What was answered.
-#[derive(Debug, Clone)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) head: String,
-    pub(super) text: String,
-}
-
 impl Ask {
-    pub(super) fn new(to: SocketAddr, method: &str, path: &str) -> Self {
-        let (method, path) = (method.to_owned(), path.to_owned());
-        Self { to, method, path, headers: Vec::new(), body: None }
-    }
-
-    pub(super) fn key(self, key: &str) -> Self {
-        self.header("authorization", &format!("Bearer {key}"))
-    }
-
-    pub(super) fn header(mut self, name: &str, value: &str) -> Self {
-        self.headers.push((name.to_owned(), value.to_owned()));
-        self
-    }
-
-    /// Asks with a body.
-    pub(super) async fn body(mut self, body: &Value) -> Answer {
-        self.body = Some(body.to_string());
-        self.send().await
-    }
-
-    /// Asks.
-    pub(super) async fn send(self) -> Answer {
-        let mut stream = TcpStream::connect(self.to).await.unwrap();
-        stream.write_all(self.text().as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.unwrap();
-        Answer::parse(&String::from_utf8_lossy(&answer))
-    }
-
     pub(super) fn to(&self) -> SocketAddr {
         self.to
     }
@@ -170,52 +122,12 @@ impl Ask {
         }
         self
     }
-
-    /// The request as it is sent; the connection ends after the answer.
-    pub(super) fn text(&self) -> String {
-        let Self { method, path, to, .. } = self;
-        let mut text = format!("{method} {path} HTTP/1.1\r\nhost: {to}\r\nconnection: close\r\n");
-        for (name, value) in &self.headers {
-            write!(text, "{name}: {value}\r\n").unwrap();
-        }
-        if let Some(body) = &self.body {
-            write!(text, "content-type: application/json\r\ncontent-length: {}\r\n", body.len())
-                .unwrap();
-        }
-        text.push_str("\r\n");
-        text.push_str(self.body.as_deref().unwrap_or_default());
-        text
-    }
 }
 
 impl Answer {
-    pub(super) fn parse(text: &str) -> Self {
-        let (head, body) = text.split_once("\r\n\r\n").expect("an answer has a head");
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let text = body.to_owned();
-        Self { status: status.expect("a status"), head: head.to_lowercase(), text }
-    }
-
-    /// The same, if its status is this one.
-    #[track_caller]
-    pub(super) fn is(self, status: u16) -> Self {
-        assert_eq!(self.status, status, "{self:?}");
-        self
-    }
-
-    #[track_caller]
-    pub(super) fn json(&self) -> Value {
-        serde_json::from_str(&self.text).unwrap_or_else(|why| panic!("{why}: {self:?}"))
-    }
-
     #[track_caller]
     pub(super) fn read<T: DeserializeOwned>(&self) -> T {
         serde_json::from_str(&self.text).unwrap_or_else(|why| panic!("{why}: {self:?}"))
-    }
-
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
-        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
-        lines.find(|(found, _)| *found == name).map(|(_, value)| value)
     }
 
     /// The last part of its type, if it is a problem.
