@@ -14,6 +14,7 @@ pub(crate) mod trigger;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand, ValueEnum};
 use engine::schedule::cron::Dialect;
 
@@ -63,6 +64,28 @@ pub(crate) struct Args {
     pub(crate) no_color: bool,
     #[command(subcommand)]
     pub(crate) verb: Verb,
+}
+
+/// What was typed. If it is wrong, the program ends here, and says so without repeating a password or a key.
+pub(crate) fn read() -> Args {
+    Args::try_parse().unwrap_or_else(|why| without_secret(why).exit())
+}
+
+fn without_secret(mut why: clap::Error) -> clap::Error {
+    let kinds = [
+        ContextKind::InvalidArg,
+        ContextKind::InvalidSubcommand,
+        ContextKind::InvalidValue,
+        ContextKind::TrailingArg,
+    ];
+    for kind in kinds {
+        if let Some(ContextValue::String(text)) = why.get(kind)
+            && ["@", "wbk_", "whsec_"].iter().any(|mark| text.contains(mark))
+        {
+            why.insert(kind, ContextValue::String("…".to_owned()));
+        }
+    }
+    why
 }
 
 #[derive(Debug, Subcommand)]
@@ -270,7 +293,8 @@ impl CheckArgs {
 /// Show the keys, versions and values in a store
 ///
 /// The store must be there, and no entry of it is changed. Values that are JSON or text are shown
-/// as such, all others in hexadecimal. On a terminal long values are cut.
+/// as such, all others in hexadecimal. On a terminal long values are cut. The table leaves out what may be
+/// secret, such as webhooks and secrets; JSON has it all.
 #[derive(Debug, clap::Args)]
 #[command(after_help = with_exit_codes(
     "  watchbell store dump file:./watchbell-data\n  \
@@ -425,6 +449,37 @@ mod tests {
             let why = address(text).unwrap_err();
             assert!(why.contains(said), "{text}: {why}");
         }
+    }
+
+    #[test]
+    fn a_password_or_a_key_in_the_wrong_place_is_not_repeated() {
+        let url = "postgres://user:canary@host/db";
+        for words in [
+            &["watchbell", "server", url][..],
+            &["watchbell", url],
+            &["watchbell", "server", "--store", url, "--log-level", url],
+            &["watchbell", "server", "--store", url, "--listen", url],
+            &["watchbell", "server", &format!("--stroe={url}")],
+            &["watchbell", "store", "check", url, url],
+            &["watchbell", "trigger", "list", "wbk_canary"],
+        ] {
+            let why = without_secret(Args::try_parse_from(words).unwrap_err());
+            assert!(!why.to_string().contains("canary"), "{words:?}: {why}");
+        }
+    }
+
+    #[test]
+    fn help_does_not_tell_which_secrets_the_environment_holds() {
+        fn check(command: &clap::Command) {
+            for arg in command.get_arguments() {
+                let env = arg.get_env().and_then(|name| name.to_str()).unwrap_or_default();
+                if ["WATCHBELL_STORE", "WATCHBELL_KEY"].contains(&env) {
+                    assert!(arg.is_hide_env_values_set(), "{} {env}", command.get_name());
+                }
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Args::command());
     }
 
     #[test]

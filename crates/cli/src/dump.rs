@@ -11,6 +11,7 @@ use crate::args::Output;
 use crate::exit::{Ending, say};
 use crate::table::terminal_width;
 use crate::value::Readable;
+use crate::veil::veil;
 
 /// Columns kept for keys in a table; longer keys push their own line to the right.
 const KEY_COLUMNS_MAX: usize = 40;
@@ -112,7 +113,10 @@ impl Columns {
 
     fn write_entry(&self, out: &mut impl Write, entry: &Entry) -> io::Result<()> {
         let line = self.begin_line(entry.key.as_str(), &entry.version.0.to_string());
-        let value = Readable::of(entry.value.as_bytes());
+        let value = match Readable::of(entry.value.as_bytes()) {
+            Readable::Json(json) => Readable::Json(veil(&json)),
+            value @ (Readable::Text(_) | Readable::Base16(_)) => value,
+        };
         let value = match self.width {
             Some(width) => {
                 let room = width.saturating_sub(line.len()).max(VALUE_COLUMNS_MIN);

@@ -43,6 +43,7 @@ mod server;
 mod table;
 mod trigger;
 mod value;
+mod veil;
 
 use std::io;
 use std::process::ExitCode;
@@ -52,12 +53,12 @@ use args::import::ImportVerb;
 use args::run::{RunVerb, SchedulerVerb};
 use args::trigger::TriggerVerb;
 use args::{Args, CronVerb, LogFormat, StoreVerb, Verb};
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use exit::{Ending, Exit};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = args::read();
     if args.no_color {
         colour::turn_off();
     }

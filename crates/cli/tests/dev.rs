@@ -6,6 +6,7 @@ mod dev {
     mod apply;
     mod backfill;
     mod backup;
+    mod canary;
     mod command;
     mod crash;
     mod crowd;

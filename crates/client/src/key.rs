@@ -76,8 +76,10 @@ impl Scope {
 #[serde(deny_unknown_fields)]
 pub struct KeySpec {
     /// What people call it: several keys may have the same name.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 100)))]
     pub name: String,
     /// What it may do. An admin's key can do everything, and is for all projects.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub scopes: Vec<Scope>,
     /// From when on it is not taken any more; never, if it is not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,6 +93,10 @@ pub struct KeySpec {
 pub struct RotateKeyRequest {
     /// For so long the former one goes on being taken; a day, if it is not said.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(regex(pattern = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"), length(min = 2))
+    )]
     pub grace: Option<String>,
     /// From when on the new one is not taken any more; never, if it is not said.
     #[serde(skip_serializing_if = "Option::is_none")]

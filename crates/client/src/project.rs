@@ -94,6 +94,10 @@ pub enum Occasion {
 #[serde(deny_unknown_fields)]
 pub struct NewProjectSpec {
     /// Its name, for good.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 100), regex(pattern = "^[A-Za-z0-9._-]+$"))
+    )]
     pub name: String,
     /// How much it may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,6 +127,10 @@ pub struct ProjectSpec {
 pub struct RotateRequest {
     /// For so long the former one goes on being used beside the new one; a day, if it is not said.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(regex(pattern = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"), length(min = 2))
+    )]
     pub grace: Option<String>,
 }
 

@@ -15,6 +15,10 @@ use serde::{Deserialize, Serialize};
 pub struct TriggerSpec {
     /// 1 to 100 letters, digits, dots, underscores and hyphens. The server makes one up if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 100), regex(pattern = "^[A-Za-z0-9._-]+$"))
+    )]
     pub name: Option<String>,
     /// Words by which it is found again: up to 16, keys and values made of what a name is made of.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -29,6 +33,7 @@ pub struct TriggerSpec {
     pub catch_up: Option<CatchUp>,
     /// How many of them fire at most, with [`CatchUp::All`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1_000)))]
     pub catch_up_cap: Option<u64>,
     /// What becomes of a slot while another run is not finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,9 +46,14 @@ pub struct TriggerSpec {
     pub retry: Option<RetrySpec>,
     /// A run that cannot leave within this time is given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(regex(pattern = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"), length(min = 2))
+    )]
     pub max_lateness: Option<String>,
     /// After so many failed runs in a row the trigger pauses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
     pub pause_after: Option<u64>,
 }
 
@@ -84,12 +94,18 @@ pub struct ScheduleSpec {
     pub every: Vec<String>,
     /// Where intervals begin, counted from 1970; a place that comes from the name, if it is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(regex(pattern = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"), length(min = 2))
+    )]
     pub phase: Option<String>,
     /// Instants: RFC 3339.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 5_000)))]
     pub at: Vec<Timestamp>,
     /// The IANA zone of patterns, excluded dates and quiet windows; UTC, if it is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(example = &"Europe/Berlin"))]
     pub tz: Option<String>,
     /// How patterns are meant.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,15 +124,25 @@ pub struct ScheduleSpec {
     pub end: Option<Timestamp>,
     /// It ends after so many runs.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub limit: Option<u64>,
     /// Each slot leaves up to so much later.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(regex(pattern = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"), length(min = 2))
+    )]
     pub jitter: Option<String>,
     /// Dates on which nothing fires: `2027-12-24`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(max = 1_000), inner(regex(pattern = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$")))
+    )]
     pub exclude: Vec<String>,
     /// Windows in which nothing fires.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 32)))]
     pub quiet: Vec<QuietSpec>,
 }
 
@@ -129,8 +155,10 @@ pub struct QuietSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub days: Vec<String>,
     /// When it begins: `22:00`.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[0-9]{2}:[0-9]{2}")))]
     pub from: String,
     /// When it ends, on the next day if that is not later: `06:00`.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[0-9]{2}:[0-9]{2}")))]
     pub to: String,
 }
 
@@ -140,9 +168,11 @@ pub struct QuietSpec {
 #[serde(deny_unknown_fields)]
 pub struct WebhookSpec {
     /// Where to.
+    #[cfg_attr(feature = "schema", schemars(length(max = 2_048), regex(pattern = "^https?://"), example = &"https://hooks.example/bell"))]
     pub url: String,
     /// `GET`, `HEAD`, `POST`, `PUT`, `PATCH` or `DELETE`; `POST`, if it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", null])))]
     pub method: Option<String>,
     /// Headers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -152,9 +182,14 @@ pub struct WebhookSpec {
     pub content_type: Option<String>,
     /// What is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 102_400)))]
     pub body: Option<String>,
     /// How long an attempt may take: 1 to 30 seconds; `15s`, if it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(regex(pattern = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"), length(min = 2))
+    )]
     pub timeout: Option<String>,
 }
 
@@ -172,15 +207,24 @@ impl std::fmt::Debug for WebhookSpec {
 pub struct RetrySpec {
     /// So many attempts at most: 1 to 10.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10)))]
     pub attempts: Option<u64>,
     /// The first pause: 1 second to 5 minutes.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(regex(pattern = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"), length(min = 2))
+    )]
     pub delay: Option<String>,
     /// How it grows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<Backoff>,
     /// How far it grows.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(regex(pattern = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"), length(min = 2))
+    )]
     pub max_delay: Option<String>,
 }
 

@@ -102,6 +102,7 @@ pub struct Pause {
 pub struct PauseRequest {
     /// Why: up to 500 characters.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 500)))]
     pub note: String,
     /// It resumes by itself then.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,6 +116,10 @@ pub struct PauseRequest {
 pub struct BackfillRequest {
     /// A name for it, like one of a trigger: the same name again runs no slot twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 100), regex(pattern = "^[A-Za-z0-9._-]+$"))
+    )]
     pub request: Option<String>,
     /// From this slot on.
     pub from: Timestamp,

@@ -19,7 +19,7 @@ use super::{address, with_exit_codes};
 ))]
 pub(crate) struct ServeArgs {
     /// Where everything is kept: the kind of store, a colon, and the place
-    #[arg(long, value_name = "URL", env = "WATCHBELL_STORE")]
+    #[arg(long, value_name = "URL", env = "WATCHBELL_STORE", hide_env_values = true)]
     pub(crate) store: String,
     /// Where to listen: an address and a port; port 0 takes any that is free
     #[arg(

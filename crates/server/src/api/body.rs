@@ -98,7 +98,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
         if inner.is_syntax() || inner.is_eof() {
             return not_json(inner);
         }
-        let why = without_place(&inner.to_string());
+        let why = without_text(&without_place(&inner.to_string()));
         Refusal::fields([BadField { pointer: pointer(error.path(), &why), why }])
     })?;
     json.end().map_err(|why| not_json(&why))?;
@@ -113,6 +113,14 @@ fn not_json(why: &serde_json::Error) -> Refusal {
 fn without_place(sentence: &str) -> String {
     let end = sentence.rfind(" at line ").unwrap_or(sentence.len());
     sentence[..end].to_owned()
+}
+
+/// The sentence without the text that was sent: it may be a secret in the wrong place.
+fn without_text(sentence: &str) -> String {
+    match (sentence.split_once(": string \""), sentence.rsplit_once("\", expected ")) {
+        (Some((wrong, _)), Some((_, right))) => format!("{wrong}: string, expected {right}"),
+        _ => sentence.to_owned(),
+    }
 }
 
 /// A JSON pointer to the field. One that nobody knows is named in the sentence, not in the path.

@@ -5,12 +5,16 @@ use std::sync::OnceLock;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use client::problem::{MEDIA_TYPE, Problem};
+use engine::limits::{IDEMPOTENCY_KEY_BYTES_MAX, NAME_CHARS_MAX};
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::door::{IDEMPOTENCY_KEY, Need, PROJECT};
 use super::route::{Given, Kind, Param, Route, routes};
+
+/// A length of time: `90s`, `1h30m`.
+const LENGTH: &str = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$";
 
 pub(super) async fn document() -> impl IntoResponse {
     static TEXT: OnceLock<String> = OnceLock::new();
@@ -60,22 +64,29 @@ pub fn describe() -> Value {
 }
 
 fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
-    let mut parameters: Vec<Value> = path_params(route.path).map(path_param).collect();
+    let of_path = |name| path_param(route.path, name);
+    let mut parameters: Vec<Value> = path_params(route.path).map(of_path).collect();
     parameters.extend(route.params.iter().map(query_param));
     if route.need != Need::Nothing {
         parameters.push(header(
             PROJECT.as_str(),
             "An admin says by it which project the request is about.",
+            &name_schema(),
         ));
     }
     if route.method == "POST" {
         parameters.push(header(
             IDEMPOTENCY_KEY.as_str(),
             "A request that is sent again under the same key within a day is done once.",
+            &json!({ "type": "string", "minLength": 1, "maxLength": IDEMPOTENCY_KEY_BYTES_MAX }),
         ));
     }
     if route.problems.contains(&412) {
-        parameters.push(header("if-match", "Only if it is at this entity tag."));
+        let tag =
+            json!({ "type": "string", "pattern": r#"^(\*|"[0-9]+")$"#, "examples": ["\"3\""] });
+        parameters.push(header("if-match", "Only if it is at this entity tag.", &tag));
+        let star = json!({ "type": "string", "const": "*" });
+        parameters.push(header("if-none-match", "Only if there is none of this name.", &star));
     }
     let mut responses: Map<String, Value> = Map::new();
     for (status, given) in &route.gives {
@@ -94,8 +105,10 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
     });
     if let Some(shape) = route.takes {
         let schema = shape(schemas);
-        operation["requestBody"] =
-            json!({ "content": { "application/json": { "schema": schema } } });
+        operation["requestBody"] = json!({
+            "required": route.is_body_needed,
+            "content": { "application/json": { "schema": schema } },
+        });
     }
     if route.need != Need::Nothing {
         operation["security"] = json!([{ "key": [] }, {}]);
@@ -138,22 +151,51 @@ fn path_params(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
 }
 
-fn path_param(name: &str) -> Value {
-    json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })
+fn path_param(path: &str, name: &str) -> Value {
+    let id = |prefix: &str| json!({ "type": "string", "pattern": format!("^{prefix}_[0-9a-z]+$") });
+    let (about, schema) = match tag(path) {
+        "runs" => ("Its id.", id("run")),
+        "keys" => ("Its id.", id("key")),
+        "triggers" => ("Its name, or its id.", name_schema()),
+        _ => ("Its name.", name_schema()),
+    };
+    json!({ "name": name, "in": "path", "required": true, "description": about, "schema": schema })
+}
+
+/// What names of triggers and projects are made of.
+fn name_schema() -> Value {
+    json!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": NAME_CHARS_MAX,
+        "pattern": "^[A-Za-z0-9._-]+$",
+    })
 }
 
 fn query_param(param: &Param) -> Value {
     let schema = match param.kind {
         Kind::Text => json!({ "type": "string" }),
-        Kind::Count => json!({ "type": "integer", "minimum": 1 }),
+        Kind::Like(pattern) => json!({ "type": "string", "pattern": pattern }),
+        Kind::Word(words) => json!({ "type": "string", "enum": words() }),
+        Kind::Words(words) => json!({
+            "type": "array",
+            "items": { "type": "string", "enum": words() },
+        }),
+        Kind::Count(most) => json!({ "type": "integer", "minimum": 1, "maximum": most }),
         Kind::Instant => json!({ "type": "string", "format": "date-time" }),
-        Kind::Length => json!({ "type": "string", "examples": ["10s"] }),
+        Kind::Length => json!({ "type": "string", "pattern": LENGTH, "examples": ["10s"] }),
     };
-    json!({ "name": param.name, "in": "query", "description": param.about, "schema": schema })
+    let mut told =
+        json!({ "name": param.name, "in": "query", "description": param.about, "schema": schema });
+    if let Kind::Words(_) = param.kind {
+        // One parameter, with commas.
+        (told["style"], told["explode"]) = (json!("form"), json!(false));
+    }
+    told
 }
 
-fn header(name: &str, about: &str) -> Value {
-    json!({ "name": name, "in": "header", "description": about, "schema": { "type": "string" } })
+fn header(name: &str, about: &str, schema: &Value) -> Value {
+    json!({ "name": name, "in": "header", "description": about, "schema": schema })
 }
 
 fn tag(path: &str) -> &str {

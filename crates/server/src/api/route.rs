@@ -14,10 +14,11 @@ use client::audit::AuditEntry;
 use client::cluster::Cluster;
 use client::key::{Key, KeySpec, NewKey, RotateKeyRequest, Scope};
 use client::project::{NewProject, Project, ProjectSpec, RotateRequest};
-use client::run::{Run, Started};
+use client::run::{Run, RunState, Started};
 use client::scheduler::SchedulerStatus;
 use client::spec::TriggerSpec;
-use client::trigger::{BackfillRequest, Backfilled, NextSlots, PauseRequest, Trigger};
+use client::trigger::{BackfillRequest, Backfilled, NextSlots, PauseRequest, Status, Trigger};
+use engine::limits::{LIST_ROWS_MAX, NEXT_SLOTS_MAX};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::door::{Door, Lock, Need, admit};
@@ -40,6 +41,8 @@ pub(super) struct Route {
     pub(super) summary: &'static str,
     pub(super) params: Vec<Param>,
     pub(super) takes: Option<Shape>,
+    /// Whether it must be sent.
+    pub(super) is_body_needed: bool,
     pub(super) gives: Vec<(u16, Given)>,
     pub(super) problems: Vec<u16>,
 }
@@ -64,7 +67,14 @@ pub(super) struct Param {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     Text,
-    Count,
+    /// A text like this regular expression.
+    Like(&'static str),
+    /// One of these words.
+    Word(fn() -> Vec<&'static str>),
+    /// Some of these words, with commas between them.
+    Words(fn() -> Vec<&'static str>),
+    /// From one to so many.
+    Count(usize),
     Instant,
     Length,
 }
@@ -77,9 +87,24 @@ const fn instant(name: &'static str, about: &'static str) -> Param {
     Param { name, about, kind: Kind::Instant }
 }
 
-const LIMIT: Param = Param { name: "limit", about: "so many at most, 1 to 500", kind: Kind::Count };
+const LIMIT: Param =
+    Param { name: "limit", about: "so many at most", kind: Kind::Count(LIST_ROWS_MAX) };
 const CURSOR: Param = text("cursor", "the `next` of the page before");
-const STATES: Param = text("state", "only those in one of these states, with commas between them");
+const STATES: Param = Param {
+    name: "state",
+    about: "only those in one of these states, with commas between them",
+    kind: Kind::Words(|| RunState::ALL.map(RunState::as_str).to_vec()),
+};
+const STATUS: Param = Param {
+    name: "status",
+    about: "only those with this status",
+    kind: Kind::Word(|| Status::ALL.map(Status::as_str).to_vec()),
+};
+const LABELS: Param = Param {
+    name: LABEL,
+    about: "only those that carry this label: `team=billing`; of several, with commas between, all",
+    kind: Kind::Like("^[A-Za-z0-9._-]+=[A-Za-z0-9._-]+(,[A-Za-z0-9._-]+=[A-Za-z0-9._-]+)*$"),
+};
 const FROM_SLOT: Param = instant("from", "only those of slots at or after this");
 const TO_SLOT: Param = instant("to", "only those of slots before this");
 
@@ -108,6 +133,7 @@ impl Route {
             summary: "",
             params: Vec::new(),
             takes: None,
+            is_body_needed: false,
             gives: Vec::new(),
             problems,
         }
@@ -124,6 +150,12 @@ impl Route {
     }
 
     fn takes<T: JsonSchema>(mut self) -> Self {
+        self.is_body_needed = true;
+        self.may_take::<T>()
+    }
+
+    /// Takes this, or nothing.
+    fn may_take<T: JsonSchema>(mut self) -> Self {
         self.takes = Some(SchemaGenerator::subschema_for::<T>);
         self
     }
@@ -203,9 +235,9 @@ fn triggers() -> Vec<Route> {
         get("/v1/triggers", trigger::list)
             .says("List triggers, by name")
             .params([
-                text("status", "only those with this status"),
+                STATUS,
                 text("prefix", "only those whose name begins so"),
-                text(LABEL, "only those that carry this label: `team=billing`; of several, with commas between, all"),
+                LABELS,
                 LIMIT,
                 CURSOR,
             ])
@@ -226,24 +258,24 @@ fn triggers() -> Vec<Route> {
             .gives_nothing(),
         post("/v1/triggers/{name}/pause", trigger::pause)
             .says("Let it fire nothing for a while")
-            .takes::<PauseRequest>()
+            .may_take::<PauseRequest>()
             .gives::<Trigger>(200),
         post("/v1/triggers/{name}/resume", trigger::resume)
             .says("Let it fire again")
-            .takes::<Nothing>()
+            .may_take::<Nothing>()
             .gives::<Trigger>(200),
         post("/v1/triggers/{name}/cancel", trigger::cancel)
             .says("Let it never fire again, but keep it")
-            .takes::<Nothing>()
+            .may_take::<Nothing>()
             .gives::<Trigger>(200),
         post("/v1/triggers/{name}/run", run::start)
             .says("Start a run of it now, and wait for its end if asked to")
             .params([Param {
                 name: "wait",
-                about: "wait so long for its end, up to 30s",
+                about: "wait so long for its end, up to 60s",
                 kind: Kind::Length,
             }])
-            .takes::<Nothing>()
+            .may_take::<Nothing>()
             .gives::<Started>(200)
             .gives::<Started>(202),
         post("/v1/triggers/{name}/backfill", backfill::start)
@@ -252,7 +284,7 @@ fn triggers() -> Vec<Route> {
             .gives::<Backfilled>(202),
         get("/v1/triggers/{name}/next", trigger::next)
             .says("Tell when it fires next")
-            .params([Param { name: "count", about: "so many", kind: Kind::Count }])
+            .params([Param { name: "count", about: "so many", kind: Kind::Count(NEXT_SLOTS_MAX) }])
             .gives::<NextSlots>(200),
         get("/v1/triggers/{name}/runs", history::list_of)
             .says("List its runs, newest first")
@@ -297,17 +329,17 @@ fn projects() -> Vec<Route> {
             .gives::<Project>(200),
         admin(post("/v1/projects/{name}/enable", project::enable))
             .says("Let its triggers fire again, and catch up by their policies")
-            .takes::<Nothing>()
+            .may_take::<Nothing>()
             .gives::<Project>(200)
             .gives::<Project>(202),
         admin(post("/v1/projects/{name}/disable", project::disable))
             .says("Let none of its triggers fire")
-            .takes::<Nothing>()
+            .may_take::<Nothing>()
             .gives::<Project>(200)
             .gives::<Project>(202),
         admin(post("/v1/projects/{name}/rotate", project::rotate))
             .says("Give it a new secret, beside the former one for a while")
-            .takes::<RotateRequest>()
+            .may_take::<RotateRequest>()
             .gives::<NewProject>(200),
     ]
 }
@@ -329,7 +361,7 @@ fn keys() -> Vec<Route> {
         admin(delete("/v1/keys/{id}", key::delete)).says("Take a key back").gives_nothing(),
         admin(post("/v1/keys/{id}/rotate", key::rotate))
             .says("Make a key like this one, and let this one expire after a while")
-            .takes::<RotateKeyRequest>()
+            .may_take::<RotateKeyRequest>()
             .gives::<NewKey>(201),
     ]
 }
@@ -341,17 +373,17 @@ fn whole() -> Vec<Route> {
             .gives::<SchedulerStatus>(200),
         admin(post("/v1/scheduler/start", system::start))
             .says("Let triggers fire again, and catch up by their policies")
-            .takes::<Nothing>()
+            .may_take::<Nothing>()
             .gives::<SchedulerStatus>(200)
             .gives::<SchedulerStatus>(202),
         admin(post("/v1/scheduler/stop", system::stop))
             .says("Let no trigger fire, of any project")
-            .takes::<Nothing>()
+            .may_take::<Nothing>()
             .gives::<SchedulerStatus>(200)
             .gives::<SchedulerStatus>(202),
         admin(post("/v1/scheduler/confirm-time", system::confirm_time))
             .says("Say that the clock is right, after it was set forward")
-            .takes::<Nothing>()
+            .may_take::<Nothing>()
             .gives::<SchedulerStatus>(200),
         get("/v1/events", event::watch)
             .says("Tell what happens, while it happens, as server-sent events")

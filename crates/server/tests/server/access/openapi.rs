@@ -1,5 +1,6 @@
 //! The document tells of every route, and nothing in it leads nowhere.
 
+use engine::limits;
 use serde_json::Value;
 
 #[test]
@@ -36,6 +37,34 @@ fn every_reference_leads_somewhere_and_every_operation_has_a_name_of_its_own() {
     names.dedup();
     assert_eq!(names.len(), count);
     assert_eq!(count, server::api::table().len());
+}
+
+#[test]
+fn the_limits_in_the_document_are_the_limits() {
+    let document = server::api::describe();
+    let number = |count: usize| u64::try_from(count).unwrap();
+    for (schema, field, rule, limit) in [
+        ("TriggerSpec", "name", "maxLength", number(limits::NAME_CHARS_MAX)),
+        ("TriggerSpec", "catch_up_cap", "maximum", limits::CATCH_UP_CAP_MAX),
+        ("TriggerSpec", "pause_after", "maximum", limits::PAUSE_AFTER_MAX),
+        ("ScheduleSpec", "at", "maxItems", number(limits::AT_MAX)),
+        ("ScheduleSpec", "exclude", "maxItems", number(limits::EXCLUDED_DATES_MAX)),
+        ("ScheduleSpec", "quiet", "maxItems", number(limits::QUIET_WINDOWS_MAX)),
+        ("WebhookSpec", "url", "maxLength", number(limits::WEBHOOK_URL_BYTES_MAX)),
+        ("WebhookSpec", "body", "maxLength", number(limits::WEBHOOK_BODY_BYTES_MAX)),
+        ("RetrySpec", "attempts", "maximum", limits::RETRY_ATTEMPTS_MAX),
+        ("PauseRequest", "note", "maxLength", number(limits::NOTE_CHARS_MAX)),
+        ("BackfillRequest", "request", "maxLength", number(limits::NAME_CHARS_MAX)),
+        ("NewProjectSpec", "name", "maxLength", number(limits::NAME_CHARS_MAX)),
+        ("KeySpec", "name", "maxLength", number(limits::KEY_NAME_CHARS_MAX)),
+    ] {
+        let told = &document["components"]["schemas"][schema]["properties"][field];
+        assert_eq!(told[rule], limit, "{schema}.{field}: {told}");
+    }
+    for schema in ["TriggerSpec", "ScheduleSpec", "WebhookSpec", "RetrySpec", "KeySpec"] {
+        let told = &document["components"]["schemas"][schema];
+        assert_eq!(told["additionalProperties"], false, "{schema}");
+    }
 }
 
 fn walk(value: &Value, look: &mut impl FnMut(&Value)) {
