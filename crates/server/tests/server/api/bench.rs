@@ -117,7 +117,7 @@ impl Bench {
             let stop = async { drop(stopped.await) };
             server::api::serve(listener, desk, Gate::open(), stop).await;
         });
-        let client = Client::new(&format!("http://{address}")).unwrap();
+        let client = Client::builder(&format!("http://{address}")).retries(0).build().unwrap();
         let (numbers, stop) = (Arc::default(), Some(stop));
         Self { client, store, address, face, trouble, clock, refuse, numbers, stop, tasks }
     }

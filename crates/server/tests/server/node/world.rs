@@ -194,7 +194,8 @@ impl World {
         let machine = Arc::clone(&clocks) as Arc<dyn Machine>;
         let (node, desk) = Node::start(store, machine, &config).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let client = Client::builder(&url).retries(0).build().unwrap();
         let mut serving = JoinSet::new();
         serving.spawn(server::api::serve(listener, desk, server::api::Gate::open(), pending()));
         Running { node, client, clocks, opened, serving }

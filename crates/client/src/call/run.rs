@@ -1,0 +1,75 @@
+//! Runs.
+
+use std::time::Duration;
+
+use super::Client;
+use super::exchange::Question;
+use super::path::Path;
+use super::trigger::at;
+use super::walk::Paged;
+use crate::run::{Run, RunState, Started};
+use crate::{ClientError, Page};
+
+/// Which runs to list.
+#[derive(Debug, Clone, Default)]
+pub struct RunFilter {
+    /// Those in this state.
+    pub state: Option<RunState>,
+    /// So many at most, 1 to 500.
+    pub limit: Option<usize>,
+    /// From where the last page ended.
+    pub cursor: Option<String>,
+}
+
+impl Paged for RunFilter {
+    fn turn(&mut self, limit: usize, cursor: Option<String>) {
+        (self.limit, self.cursor) = (Some(limit), cursor);
+    }
+}
+
+impl Client {
+    /// Starts a run now, and waits for its end for as long as is said. If the answer is lost and the request is
+    /// sent again, the run is told as it stands then, finished or not.
+    pub async fn run(&self, name: &str, wait: Option<Duration>) -> Result<Started, ClientError> {
+        let text = wait.map(|wait| format!("{}s", wait.as_secs()));
+        self.ask(Question::post(at(name, "/run").with("wait", text)).wait(wait)).await
+    }
+
+    /// Runs of a trigger, newest first.
+    pub async fn runs_of(&self, name: &str, filter: &RunFilter) -> Result<Page<Run>, ClientError> {
+        self.ask(Question::get(filtered(at(name, "/runs"), filter))).await
+    }
+
+    /// Runs of a trigger, page after page, so many at most: `next` says where more are.
+    pub async fn all_runs_of(
+        &self,
+        name: &str,
+        filter: RunFilter,
+        most: usize,
+    ) -> Result<Page<Run>, ClientError> {
+        let start = filter.cursor.clone();
+        self.walk(filter, start, most, async |filter| self.runs_of(name, filter).await).await
+    }
+
+    /// Runs of all triggers, newest first.
+    pub async fn runs(&self, filter: &RunFilter) -> Result<Page<Run>, ClientError> {
+        self.ask(Question::get(filtered(Path::new("/v1/runs"), filter))).await
+    }
+
+    /// Runs of all triggers, page after page, so many at most: `next` says where more are.
+    pub async fn all_runs(&self, filter: RunFilter, most: usize) -> Result<Page<Run>, ClientError> {
+        let start = filter.cursor.clone();
+        self.walk(filter, start, most, async |filter| self.runs(filter).await).await
+    }
+
+    /// A run.
+    pub async fn run_by_id(&self, id: &str) -> Result<Run, ClientError> {
+        self.ask(Question::get(Path::of("runs", id, ""))).await
+    }
+}
+
+fn filtered(path: Path, filter: &RunFilter) -> Path {
+    path.with("state", filter.state.map(RunState::as_str))
+        .with("limit", filter.limit)
+        .with("cursor", filter.cursor.as_deref())
+}
