@@ -1,10 +1,13 @@
 //! The command line, as it is typed.
 //!
 //! Nothing here decides anything: URLs stay text until a verb reads them, so that a password in one
-//! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`]
-//! and [`run`].
+//! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`],
+//! [`run`], [`project`], [`key`] and [`system`].
 
+pub(crate) mod key;
+pub(crate) mod project;
 pub(crate) mod run;
+pub(crate) mod system;
 pub(crate) mod trigger;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,7 +16,10 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use engine::schedule::cron::Dialect;
 
+use self::key::KeyVerb;
+use self::project::ProjectVerb;
 use self::run::{RunVerb, SchedulerVerb};
+use self::system::{AuditVerb, ClusterVerb, ConfigVerb, EventsArgs};
 use self::trigger::TriggerVerb;
 use crate::exit::Exit;
 
@@ -52,6 +58,9 @@ pub(crate) struct Args {
         default_value = "text"
     )]
     pub(crate) log_format: LogFormat,
+    /// A file with settings, under the names of the flags; see watchbell config --help
+    #[arg(long, global = true, value_name = "FILE", env = "WATCHBELL_CONFIG")]
+    pub(crate) config: Option<std::path::PathBuf>,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -73,6 +82,42 @@ pub(crate) enum Verb {
     Scheduler {
         #[command(subcommand)]
         verb: SchedulerVerb,
+    },
+    /// Look after projects, which own triggers and keys
+    Project {
+        #[command(subcommand)]
+        verb: ProjectVerb,
+    },
+    /// Look after keys, which let people and programs in
+    Key {
+        #[command(subcommand)]
+        verb: KeyVerb,
+    },
+    /// See who changed what
+    Audit {
+        #[command(subcommand)]
+        verb: AuditVerb,
+    },
+    Events(EventsArgs),
+    /// See who takes part
+    Cluster {
+        #[command(subcommand)]
+        verb: ClusterVerb,
+    },
+    /// See the settings, and where each comes from
+    ///
+    /// A setting comes from a flag, else from its variable, else from a TOML file, else it has a default. The
+    /// file is the first of these that is there: --config FILE, WATCHBELL_CONFIG, ./watchbell.toml,
+    /// $XDG_CONFIG_HOME/watchbell/config.toml (~/.config), /etc/watchbell/config.toml. Its keys are the names
+    /// of the flags: server = "https://bells.example.com:7400"
+    #[command(after_help = with_exit_codes(
+        "  watchbell config\n  \
+           watchbell config show --output json\n  \
+           watchbell config show --server https://bells.example.com:7400"
+    ))]
+    Config {
+        #[command(subcommand)]
+        verb: Option<ConfigVerb>,
     },
     /// Examine a store, and look into it
     Store {
@@ -145,7 +190,7 @@ pub(crate) struct NextArgs {
         value_parser = clap::value_parser!(u16).range(1..=CRON_COUNT_MAX))]
     pub(crate) count: u16,
     /// How to show them: a table, or a JSON array of instants
-    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
     pub(crate) output: Output,
 }
 
@@ -159,7 +204,7 @@ pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) pattern: PatternArgs,
     /// How to show it: sentences, or a JSON object
-    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
     pub(crate) output: Output,
 }
 
@@ -217,7 +262,7 @@ pub(crate) struct CheckArgs {
     /// Where the store is: the kind of store, a colon, and the place
     pub(crate) url: String,
     /// How to show what was found
-    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
     pub(crate) output: Output,
     /// How long each of the three measurements takes; 0 leaves them out
     #[arg(long, value_name = "N", default_value_t = 2,
@@ -249,7 +294,7 @@ pub(crate) struct DumpArgs {
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
     /// How to show it: a table, or one JSON object per line
-    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
     pub(crate) output: Output,
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use client::account::{Account, Fate, Reason, Row, RunFacts, Totals, Whole};
 use client::run::RunState;
 use client::trigger::Status;
-use client::{Client, Timestamp};
+use client::Timestamp;
 
 use crate::args::trigger::AccountArgs;
 use crate::exit::Ending;
@@ -17,7 +17,7 @@ use crate::value::escape;
 const LATE_MS: u64 = 1_000;
 
 pub(crate) async fn explain(typed: &AccountArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let account = client.account(&typed.name, typed.from, typed.to).await?;
     print(typed.server.output, &account, || text(&account))
 }

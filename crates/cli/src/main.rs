@@ -10,25 +10,36 @@
 //! - [`trigger`], [`create`]: `watchbell trigger`, but for
 //! - [`explain`]: `watchbell trigger explain`
 //! - [`mod@run`]: `watchbell run`
-//! - [`scheduler`]: `watchbell scheduler`
+//! - [`scheduler`], [`project`], [`key`], [`audit`], [`event`], [`cluster`]: the verbs of these names
+//! - [`config`]: settings, and `watchbell config`; [`connect`]: from settings to a client
 //! - [`dump`]: `watchbell store dump`, whose values [`value`] makes readable
+//! - [`ask`]: before something is lost; [`secret`]: a text that is never shown
 //! - [`refusal`]: what a server finds wrong, in the words of the command line
 //! - [`progress`], [`table`]: what people see meanwhile, and afterwards
 
 mod args;
+mod ask;
+mod audit;
 mod bench;
 mod check;
+mod cluster;
+mod config;
+mod connect;
 mod create;
 mod cron;
 mod dev;
 mod dump;
+mod event;
 mod exit;
 mod explain;
+mod key;
 mod progress;
+mod project;
 mod refusal;
 mod report;
 mod run;
 mod scheduler;
+mod secret;
 mod table;
 mod trigger;
 mod value;
@@ -37,14 +48,18 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use args::run::{RunVerb, SchedulerVerb};
+use args::system::{AuditVerb, ClusterVerb, ConfigVerb};
 use args::trigger::TriggerVerb;
-use args::{Args, CronVerb, LogFormat, StoreVerb, Verb};
-use clap::Parser;
+use args::{CronVerb, LogFormat, StoreVerb, Verb};
+use config::Layers;
 use exit::{Ending, Exit};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = Args::parse();
+    let (args, layers) = match config::read() {
+        Ok(read) => read,
+        Err(ending) => return ending.tell().into(),
+    };
     let log = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::from(args.log_level))
         .with_writer(io::stderr);
@@ -52,14 +67,15 @@ async fn main() -> ExitCode {
         LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
         LogFormat::Json => log.json().init(),
     }
-    match run(args.verb).await {
+    match run(args.verb, &layers).await {
         Ok(()) => Exit::Fine.into(),
         Err(ending) => ending.tell().into(),
     }
 }
 
-async fn run(verb: Verb) -> Result<(), Ending> {
+async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
     match verb {
+        Verb::Config { verb: Some(ConfigVerb::Show) | None } => layers.show(),
         Verb::Bench { verb } => bench::bench(&verb).await,
         Verb::Dev(typed) => dev::dev(&typed).await,
         Verb::Trigger { verb } => run_trigger(verb).await,
@@ -71,6 +87,15 @@ async fn run(verb: Verb) -> Result<(), Ending> {
         Verb::Scheduler { verb: SchedulerVerb::ConfirmTime(typed) } => {
             scheduler::confirm_time(&typed.server).await
         }
+        Verb::Scheduler { verb: SchedulerVerb::Start(typed) } => {
+            scheduler::start(&typed.server).await
+        }
+        Verb::Scheduler { verb: SchedulerVerb::Stop(typed) } => scheduler::stop(&typed).await,
+        Verb::Project { verb } => project::project(verb).await,
+        Verb::Key { verb } => key::key(verb).await,
+        Verb::Audit { verb: AuditVerb::List(typed) } => audit::list(typed).await,
+        Verb::Events(typed) => event::follow(&typed).await,
+        Verb::Cluster { verb: ClusterVerb::Status(typed) } => cluster::status(&typed).await,
         Verb::Store { verb: StoreVerb::Check(typed) } => {
             check::check(&typed.url, typed.measure_for(), typed.output).await
         }

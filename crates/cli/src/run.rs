@@ -1,7 +1,7 @@
 //! `watchbell run`, and `watchbell trigger run`.
 
+use client::RunFilter;
 use client::run::{Run, RunState, Started};
-use client::{Client, RunFilter};
 
 use crate::args::run::{RunListArgs, RunShowArgs};
 use crate::args::trigger::StartArgs;
@@ -18,7 +18,7 @@ const NAME_COLUMN: usize = 1;
 const WHOLE_COLUMNS: usize = 4;
 
 pub(crate) async fn start(typed: &StartArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let started = client.run(&typed.name, typed.wait).await?;
     print(typed.server.output, &started, || match &started.run {
         Some(run) => show_text(run),
@@ -50,7 +50,7 @@ fn judge(started: &Started) -> Result<(), Ending> {
 }
 
 pub(crate) async fn list(typed: RunListArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let filter = RunFilter {
         state: typed.state,
         limit: Some(typed.page.limit.into()),
@@ -95,7 +95,7 @@ fn list_text(runs: &[Run], width: Option<usize>) -> String {
 }
 
 pub(crate) async fn show(typed: &RunShowArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let run = client.run_by_id(&typed.id).await?;
     print(typed.server.output, &run, || show_text(&run))
 }

@@ -1,22 +1,34 @@
 //! `watchbell scheduler`.
 
-use client::Client;
 use client::scheduler::{Firing, SchedulerStatus};
 
+use crate::args::run::SchedulerStopArgs;
 use crate::args::trigger::ServerArgs;
+use crate::ask;
 use crate::exit::Ending;
 use crate::table;
 use crate::trigger::print;
 use crate::value::escape;
 
 pub(crate) async fn status(typed: &ServerArgs) -> Result<(), Ending> {
-    let status = Client::new(&typed.server)?.scheduler().await?;
+    let status = typed.client()?.scheduler().await?;
     print(typed.output, &status, || text(&status))
 }
 
 pub(crate) async fn confirm_time(typed: &ServerArgs) -> Result<(), Ending> {
-    let status = Client::new(&typed.server)?.confirm_time().await?;
+    let status = typed.client()?.confirm_time().await?;
     print(typed.output, &status, || text(&status))
+}
+
+pub(crate) async fn start(typed: &ServerArgs) -> Result<(), Ending> {
+    let status = typed.client()?.start_scheduler().await?;
+    print(typed.output, &status, || text(&status))
+}
+
+pub(crate) async fn stop(typed: &SchedulerStopArgs) -> Result<(), Ending> {
+    ask::sure(typed.yes, "stopped", || "Stop firing, for all projects?".to_owned())?;
+    let status = typed.server.client()?.stop_scheduler().await?;
+    print(typed.server.output, &status, || text(&status))
 }
 
 fn text(status: &SchedulerStatus) -> String {

@@ -1,17 +1,18 @@
 //! `watchbell trigger`: everything that is one question and one answer.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, Write};
 
+use client::TriggerFilter;
 use client::spec::{ScheduleSpec, TriggerSpec};
 use client::trigger::{PauseRequest, Status, Trigger};
-use client::{Client, TriggerFilter};
 use serde::Serialize;
 
 use crate::args::Output;
 use crate::args::trigger::{
     CancelArgs, DeleteArgs, PauseArgs, ResumeArgs, ShowArgs, SlotsArgs, TriggerListArgs,
 };
+use crate::ask;
 use crate::exit::Ending;
 use crate::table;
 use crate::value::escape;
@@ -33,7 +34,7 @@ pub(crate) fn print(
 }
 
 pub(crate) async fn list(typed: TriggerListArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let filter = TriggerFilter {
         status: typed.status,
         prefix: typed.prefix,
@@ -68,13 +69,13 @@ pub(crate) fn more(next: Option<&str>) -> String {
 }
 
 pub(crate) async fn show(typed: &ShowArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let trigger = client.trigger(&typed.name).await?;
     print(typed.server.output, &trigger, || show_text(&trigger))
 }
 
 pub(crate) async fn next(typed: &SlotsArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let slots = client.next(&typed.name, typed.count.into()).await?;
     print(typed.server.output, &slots, || {
         let slots_text = slots.items.iter().map(ToString::to_string);
@@ -85,7 +86,7 @@ pub(crate) async fn next(typed: &SlotsArgs) -> Result<(), Ending> {
 }
 
 pub(crate) async fn pause(typed: PauseArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let request = PauseRequest { note: typed.note, until: typed.until };
     let trigger = client.pause(&typed.name, &request).await?;
     print(typed.server.output, &trigger, || {
@@ -98,7 +99,7 @@ pub(crate) async fn pause(typed: PauseArgs) -> Result<(), Ending> {
 }
 
 pub(crate) async fn resume(typed: &ResumeArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let trigger = client.resume(&typed.name).await?;
     print(typed.server.output, &trigger, || {
         let next =
@@ -108,7 +109,7 @@ pub(crate) async fn resume(typed: &ResumeArgs) -> Result<(), Ending> {
 }
 
 pub(crate) async fn cancel(typed: &CancelArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let trigger = client.cancel(&typed.name).await?;
     print(typed.server.output, &trigger, || {
         format!("{} is cancelled: it never fires again.\n", escape(&trigger.name))
@@ -116,16 +117,10 @@ pub(crate) async fn cancel(typed: &CancelArgs) -> Result<(), Ending> {
 }
 
 pub(crate) async fn delete(typed: &DeleteArgs) -> Result<(), Ending> {
-    if !typed.yes && !io::stdin().is_terminal() {
-        return Err(Ending::wrong_input(
-            "nothing was deleted: there is no terminal to ask at, so say that you mean it with --yes",
-        ));
-    }
-    let client = Client::new(&typed.server.server)?;
+    ask::possible(typed.yes, "deleted")?;
+    let client = typed.server.client()?;
     let Trigger { id, name, .. } = client.trigger(&typed.name).await?;
-    if !typed.yes && !confirmed(&name)? {
-        return Err(Ending::failed("nothing was deleted"));
-    }
+    ask::sure(typed.yes, "deleted", || format!("Delete the trigger {}?", escape(&name)))?;
     // By its id: somebody may have made another one with this name meanwhile.
     client.delete_trigger(&id).await?;
     let gone = serde_json::json!({ "deleted": name, "id": id });
@@ -136,14 +131,6 @@ pub(crate) async fn delete(typed: &DeleteArgs) -> Result<(), Ending> {
             escape(&id)
         )
     })
-}
-
-/// Whether the person at the keyboard says yes.
-fn confirmed(name: &str) -> Result<bool, Ending> {
-    write!(io::stderr(), "Delete the trigger {}? [y/N] ", escape(name))?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
 /// A trigger, as lines.

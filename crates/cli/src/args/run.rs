@@ -46,7 +46,30 @@ pub(crate) struct RunShowArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SchedulerVerb {
     Status(StatusArgs),
+    Start(SchedulerStartArgs),
+    Stop(SchedulerStopArgs),
     ConfirmTime(ConfirmArgs),
+}
+
+/// Let triggers fire again, of all projects, and catch up by their policies
+#[derive(Debug, clap::Args)]
+#[command(after_help = with_exit_codes("  watchbell scheduler start"))]
+pub(crate) struct SchedulerStartArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// Let no trigger fire, of any project, until it is started again
+///
+/// On a terminal you are asked first; elsewhere --yes is needed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = with_exit_codes("  watchbell scheduler stop --yes"))]
+pub(crate) struct SchedulerStopArgs {
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
 }
 
 /// Show whether slots are fired, and if not, why

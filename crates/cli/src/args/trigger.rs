@@ -18,6 +18,7 @@ use engine::limits::{LIST_ROWS_MAX, NEXT_SLOTS_MAX, RUN_WAIT_MAX};
 use serde::de::DeserializeOwned;
 
 use super::{Output, with_exit_codes};
+use crate::secret::Secret;
 
 /// Which server, and how to show what it says.
 #[derive(Debug, clap::Args)]
@@ -30,8 +31,21 @@ pub(crate) struct ServerArgs {
         default_value = "http://127.0.0.1:7400"
     )]
     pub(crate) server: String,
+    /// The key that lets you in; others on this machine can see what is typed, so take --key-file or the
+    /// variable
+    #[arg(long, value_name = "KEY", env = "WATCHBELL_KEY", hide_env_values = true)]
+    pub(crate) key: Option<Secret>,
+    /// A file with the key that lets you in
+    #[arg(long, value_name = "FILE", env = "WATCHBELL_KEY_FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// The project that is meant, if the key is an admin's
+    #[arg(long, value_name = "NAME", env = "WATCHBELL_PROJECT")]
+    pub(crate) project: Option<String>,
+    /// Trust the issuers in this PEM file as well
+    #[arg(long, value_name = "FILE", env = "WATCHBELL_CA")]
+    pub(crate) ca: Option<PathBuf>,
     /// How to show the answer
-    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
     pub(crate) output: Output,
 }
 
@@ -348,7 +362,7 @@ pub(super) fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     read.map_err(|why| why.to_string().replace('`', "'").replace("variant", "word"))
 }
 
-fn instant(text: &str) -> Result<Timestamp, String> {
+pub(super) fn instant(text: &str) -> Result<Timestamp, String> {
     let instant: Instant =
         text.parse().map_err(|why: engine::instant::BadInstant| why.to_string())?;
     Timestamp::from_millisecond(instant.0).map_err(|why| why.to_string())
