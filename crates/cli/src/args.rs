@@ -4,9 +4,12 @@
 //! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`],
 //! [`run`], [`project`], [`key`] and [`system`].
 
+pub(crate) mod apply;
+pub(crate) mod import;
 pub(crate) mod key;
 pub(crate) mod project;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod system;
 pub(crate) mod trigger;
 
@@ -16,6 +19,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use engine::schedule::cron::Dialect;
 
+use self::import::{CompletionsArgs, ImportVerb};
 use self::key::KeyVerb;
 use self::project::ProjectVerb;
 use self::run::{RunVerb, SchedulerVerb};
@@ -61,6 +65,9 @@ pub(crate) struct Args {
     /// A file with settings, under the names of the flags; see watchbell config --help
     #[arg(long, global = true, value_name = "FILE", env = "WATCHBELL_CONFIG")]
     pub(crate) config: Option<std::path::PathBuf>,
+    /// Show no colours, also on a terminal
+    #[arg(long, global = true, env = "NO_COLOR", value_parser = unless_empty)]
+    pub(crate) no_color: bool,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -68,38 +75,60 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Dev(DevArgs),
+    Server(serve::ServeArgs),
     /// Make triggers, and ask what became of them
+    #[command(after_help = with_exit_codes(
+        "  watchbell trigger apply triggers.yaml\n  \
+           watchbell trigger list --label team=billing\n  \
+           watchbell trigger explain hello"
+    ))]
     Trigger {
         #[command(subcommand)]
         verb: TriggerVerb,
     },
+    /// Bring what another scheduler has
+    #[command(after_help = with_exit_codes(
+        "  crontab -l | watchbell import crontab - --webhook-base https://example.com/cron > cron.yaml"
+    ))]
+    Import {
+        #[command(subcommand)]
+        verb: ImportVerb,
+    },
     /// Look at runs
+    #[command(after_help = with_exit_codes("  watchbell run list --trigger hello"))]
     Run {
         #[command(subcommand)]
         verb: RunVerb,
     },
     /// Look after the scheduler as a whole
+    #[command(after_help = with_exit_codes("  watchbell scheduler status"))]
     Scheduler {
         #[command(subcommand)]
         verb: SchedulerVerb,
     },
     /// Look after projects, which own triggers and keys
+    #[command(after_help = with_exit_codes("  watchbell project create shop\n  watchbell project list"))]
     Project {
         #[command(subcommand)]
         verb: ProjectVerb,
     },
     /// Look after keys, which let people and programs in
+    #[command(after_help = with_exit_codes(
+        "  watchbell key create --name deploy --scope write --project shop\n  watchbell key list"
+    ))]
     Key {
         #[command(subcommand)]
         verb: KeyVerb,
     },
     /// See who changed what
+    #[command(after_help = with_exit_codes("  watchbell audit list"))]
     Audit {
         #[command(subcommand)]
         verb: AuditVerb,
     },
     Events(EventsArgs),
     /// See who takes part
+    #[command(after_help = with_exit_codes("  watchbell cluster status"))]
     Cluster {
         #[command(subcommand)]
         verb: ClusterVerb,
@@ -120,20 +149,24 @@ pub(crate) enum Verb {
         verb: Option<ConfigVerb>,
     },
     /// Examine a store, and look into it
+    #[command(after_help = with_exit_codes("  watchbell store check file:./watchbell-data"))]
     Store {
         #[command(subcommand)]
         verb: StoreVerb,
     },
     /// Measure how fast, how punctual and how large Watchbell is on this machine
+    #[command(after_help = with_exit_codes("  watchbell bench --help"))]
     Bench {
         #[command(subcommand)]
         verb: crate::bench::args::BenchVerb,
     },
     /// Read cron patterns: when they come, and what they mean
+    #[command(after_help = with_exit_codes("  watchbell cron explain '0 12 1 * +MON'"))]
     Cron {
         #[command(subcommand)]
         verb: CronVerb,
     },
+    Completions(CompletionsArgs),
 }
 
 /// Run a whole Watchbell on this machine: server, scheduler and file store in one process
@@ -159,10 +192,10 @@ pub(crate) struct DevArgs {
     #[arg(long, value_name = "DIR", env = "WATCHBELL_DATA", default_value = "./watchbell-data")]
     pub(crate) data: std::path::PathBuf,
     /// Let webhooks call this range of addresses, which is not public; may be given several times
-    #[arg(long, value_name = "CIDR")]
+    #[arg(long, value_name = "CIDR", env = "WATCHBELL_WEBHOOK_ALLOW", value_delimiter = ',')]
     pub(crate) webhook_allow: Vec<server::webhook::Cidr>,
     /// Let webhooks trust the issuers in this PEM file as well
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "WATCHBELL_WEBHOOK_CA")]
     pub(crate) webhook_ca: Option<std::path::PathBuf>,
 }
 
@@ -332,6 +365,12 @@ impl From<LogLevel> for tracing::Level {
     }
 }
 
+/// A variable that means something unless it is empty; `false` is what the flag is if it is not given.
+#[expect(clippy::unnecessary_wraps, reason = "the parser asks for it")]
+fn unless_empty(text: &str) -> Result<bool, String> {
+    Ok(!matches!(text, "" | "false"))
+}
+
 /// An address to listen on.
 fn address(text: &str) -> Result<SocketAddr, String> {
     const RIGHT: &str = "write an address and a port, like 127.0.0.1:7400 or localhost:7400";
@@ -357,6 +396,9 @@ pub(crate) fn with_exit_codes(examples: &str) -> String {
         Exit::ALL.iter().map(|exit| format!("  {}  {}", exit.code(), exit.meaning())).collect();
     format!("Examples:\n{examples}\n\nExit codes:\n{}", codes.join("\n"))
 }
+
+#[cfg(test)]
+mod golden;
 
 #[cfg(test)]
 mod tests {
@@ -391,6 +433,18 @@ mod tests {
             let parsed = Args::try_parse_from(words(&format!("watchbell {line}")));
             assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
         }
+    }
+
+    #[test]
+    fn colours_are_shown_unless_somebody_says_otherwise() {
+        let parse = |flags: &[&str]| {
+            let words = [&["watchbell", "scheduler", "status"], flags].concat();
+            Args::try_parse_from(words).unwrap().no_color
+        };
+        // Whoever runs this may want no colours either.
+        assert_eq!(parse(&[]), std::env::var_os("NO_COLOR").is_some_and(|text| !text.is_empty()));
+        assert!(parse(&["--no-color"]));
+        assert_eq!(["1", "yes", ""].map(|text| unless_empty(text).unwrap()), [true, true, false]);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
+use client::Timestamp;
 use client::account::{Account, Fate, Reason, Row, RunFacts, Totals, Whole};
 use client::run::RunState;
 use client::trigger::Status;
-use client::Timestamp;
 
 use crate::args::trigger::AccountArgs;
 use crate::exit::Ending;

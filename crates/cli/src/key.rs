@@ -7,7 +7,6 @@ use crate::args::Output;
 use crate::args::key::{
     KeyCreateArgs, KeyDeleteArgs, KeyListArgs, KeyRotateArgs, KeySelfArgs, KeyShowArgs, KeyVerb,
 };
-use crate::ask;
 use crate::exit::{Ending, say};
 use crate::table;
 use crate::trigger::{more, print};
@@ -77,12 +76,11 @@ async fn rotate(typed: KeyRotateArgs) -> Result<(), Ending> {
 }
 
 async fn delete(typed: &KeyDeleteArgs) -> Result<(), Ending> {
-    ask::possible(typed.yes, "deleted")?;
+    typed.consent.check("nothing was deleted")?;
     let client = typed.server.client()?;
     let key = client.key(&typed.id).await?;
-    ask::sure(typed.yes, "deleted", || {
-        format!("Take the key {} ({}) back?", escape(&key.name), scopes(&key))
-    })?;
+    let question = format!("Take the key {} ({}) back?", escape(&key.name), scopes(&key));
+    typed.consent.ask(&question, "nothing was deleted")?;
     client.delete_key(&key.id).await?;
     let gone = serde_json::json!({ "deleted": key.id, "name": key.name });
     print(typed.server.output, &gone, || {

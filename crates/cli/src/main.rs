@@ -6,24 +6,28 @@
 //! - [`bench`](mod@bench): `watchbell bench`
 //! - [`check`]: `watchbell store check`, shown by [`report`]
 //! - [`cron`]: `watchbell cron next` and `cron explain`
-//! - [`dev`]: `watchbell dev`
+//! - [`dev`]: `watchbell dev`; [`mod@server`]: `watchbell server`; [`serve`]: what they share
 //! - [`trigger`], [`create`]: `watchbell trigger`, but for
-//! - [`explain`]: `watchbell trigger explain`
+//! - [`apply`], [`backfill`], [`explain`]: `watchbell trigger` with these verbs
+//! - [`import`]: `watchbell import crontab`
 //! - [`mod@run`]: `watchbell run`
 //! - [`scheduler`], [`project`], [`key`], [`audit`], [`event`], [`cluster`]: the verbs of these names
 //! - [`config`]: settings, and `watchbell config`; [`connect`]: from settings to a client
 //! - [`dump`]: `watchbell store dump`, whose values [`value`] makes readable
-//! - [`ask`]: before something is lost; [`secret`]: a text that is never shown
+//! - [`secret`]: a text that is never shown
 //! - [`refusal`]: what a server finds wrong, in the words of the command line
-//! - [`progress`], [`table`]: what people see meanwhile, and afterwards
+//! - [`confirm`], [`progress`], [`table`], [`colour`]: what people are asked, what they see meanwhile, and afterwards
 
+mod apply;
 mod args;
-mod ask;
 mod audit;
+mod backfill;
 mod bench;
 mod check;
 mod cluster;
+mod colour;
 mod config;
+mod confirm;
 mod connect;
 mod create;
 mod cron;
@@ -32,6 +36,7 @@ mod dump;
 mod event;
 mod exit;
 mod explain;
+mod import;
 mod key;
 mod progress;
 mod project;
@@ -40,17 +45,21 @@ mod report;
 mod run;
 mod scheduler;
 mod secret;
+mod serve;
+mod server;
 mod table;
 mod trigger;
 mod value;
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::process::ExitCode;
 
+use args::import::ImportVerb;
 use args::run::{RunVerb, SchedulerVerb};
 use args::system::{AuditVerb, ClusterVerb, ConfigVerb};
 use args::trigger::TriggerVerb;
-use args::{CronVerb, LogFormat, StoreVerb, Verb};
+use args::{Args, CronVerb, LogFormat, StoreVerb, Verb};
+use clap::CommandFactory;
 use config::Layers;
 use exit::{Ending, Exit};
 
@@ -60,11 +69,14 @@ async fn main() -> ExitCode {
         Ok(read) => read,
         Err(ending) => return ending.tell().into(),
     };
+    if args.no_color {
+        colour::turn_off();
+    }
     let log = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::from(args.log_level))
         .with_writer(io::stderr);
     match args.log_format {
-        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
+        LogFormat::Text => log.with_ansi(colour::on_stderr()).init(),
         LogFormat::Json => log.json().init(),
     }
     match run(args.verb, &layers).await {
@@ -78,7 +90,13 @@ async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
         Verb::Config { verb: Some(ConfigVerb::Show) | None } => layers.show(),
         Verb::Bench { verb } => bench::bench(&verb).await,
         Verb::Dev(typed) => dev::dev(&typed).await,
+        Verb::Server(typed) => server::server(&typed).await,
         Verb::Trigger { verb } => run_trigger(verb).await,
+        Verb::Import { verb: ImportVerb::Crontab(typed) } => import::crontab(&typed),
+        Verb::Completions(typed) => {
+            complete(typed.shell);
+            Ok(())
+        }
         Verb::Run { verb: RunVerb::List(typed) } => run::list(typed).await,
         Verb::Run { verb: RunVerb::Show(typed) } => run::show(&typed).await,
         Verb::Scheduler { verb: SchedulerVerb::Status(typed) } => {
@@ -107,9 +125,17 @@ async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
     }
 }
 
+/// Writes what a shell needs. It is made from the command line itself, so it is never out of date.
+fn complete(shell: clap_complete::Shell) {
+    let mut command = Args::command();
+    let name = command.get_name().to_owned();
+    clap_complete::generate(shell, &mut command, name, &mut io::stdout());
+}
+
 async fn run_trigger(verb: TriggerVerb) -> Result<(), Ending> {
     match verb {
         TriggerVerb::Create(typed) => create::create(*typed).await,
+        TriggerVerb::Apply(typed) => apply::apply(typed).await,
         TriggerVerb::List(typed) => trigger::list(typed).await,
         TriggerVerb::Show(typed) => trigger::show(&typed).await,
         TriggerVerb::Explain(typed) => explain::explain(&typed).await,
@@ -118,6 +144,7 @@ async fn run_trigger(verb: TriggerVerb) -> Result<(), Ending> {
         TriggerVerb::Resume(typed) => trigger::resume(&typed).await,
         TriggerVerb::Cancel(typed) => trigger::cancel(&typed).await,
         TriggerVerb::Run(typed) => run::start(&typed).await,
+        TriggerVerb::Backfill(typed) => backfill::backfill(typed).await,
         TriggerVerb::Delete(typed) => trigger::delete(&typed).await,
     }
 }

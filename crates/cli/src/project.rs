@@ -11,7 +11,6 @@ use crate::args::project::{
     ProjectCreateArgs, ProjectDisableArgs, ProjectEnableArgs, ProjectFields, ProjectListArgs,
     ProjectNameArgs, ProjectRotateArgs, ProjectSetArgs, ProjectVerb,
 };
-use crate::ask;
 use crate::exit::{Ending, say};
 use crate::table;
 use crate::trigger::{more, print};
@@ -96,8 +95,8 @@ async fn enable(typed: &ProjectEnableArgs) -> Result<(), Ending> {
 }
 
 async fn disable(typed: &ProjectDisableArgs) -> Result<(), Ending> {
-    let question = || format!("Let none of the triggers of {} fire?", escape(&typed.name));
-    ask::sure(typed.yes, "disabled", question)?;
+    let question = format!("Let none of the triggers of {} fire?", escape(&typed.name));
+    typed.consent.ask(&question, "nothing was disabled")?;
     let project = typed.server.client()?.disable_project(&typed.name).await?;
     print(typed.server.output, &project, || {
         let name = escape(&project.name);

@@ -56,6 +56,7 @@ fn flag(pointer: &str) -> String {
         ("schedule", None) => return "the schedule".to_owned(),
         ("webhook", Some("url") | None) => "webhook".to_owned(),
         ("webhook", Some("headers")) => "header".to_owned(),
+        ("labels", _) => "label".to_owned(),
         ("retry", Some(field)) => format!("retry-{field}"),
         (_, Some(field)) | (field, None) => field.to_owned(),
     };

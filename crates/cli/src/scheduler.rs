@@ -4,7 +4,6 @@ use client::scheduler::{Firing, SchedulerStatus};
 
 use crate::args::run::SchedulerStopArgs;
 use crate::args::trigger::ServerArgs;
-use crate::ask;
 use crate::exit::Ending;
 use crate::table;
 use crate::trigger::print;
@@ -26,7 +25,7 @@ pub(crate) async fn start(typed: &ServerArgs) -> Result<(), Ending> {
 }
 
 pub(crate) async fn stop(typed: &SchedulerStopArgs) -> Result<(), Ending> {
-    ask::sure(typed.yes, "stopped", || "Stop firing, for all projects?".to_owned())?;
+    typed.consent.ask("Stop firing, for all projects?", "nothing was stopped")?;
     let status = typed.server.client()?.stop_scheduler().await?;
     print(typed.server.output, &status, || text(&status))
 }

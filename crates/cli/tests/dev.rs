@@ -3,10 +3,13 @@
 //! One binary, so that it links once; one module per idea.
 
 mod dev {
+    mod apply;
+    mod backfill;
     mod command;
     mod crash;
     mod crowd;
     mod full;
+    mod golden;
     mod host;
     mod ledger;
     mod outage;

@@ -177,6 +177,12 @@ pub const HOST_IDLE_MAX: Duration = Duration::from_secs(60);
 /// Longest name of a trigger, in characters.
 pub const NAME_CHARS_MAX: usize = 100;
 
+/// Most labels of a trigger.
+pub const LABELS_MAX: usize = 16;
+
+/// Longest key of a label, and longest value, in characters: as long as a label of a host name.
+pub const LABEL_CHARS_MAX: usize = 63;
+
 /// Longest note of a pause, in characters.
 pub const NOTE_CHARS_MAX: usize = 500;
 
@@ -236,6 +242,18 @@ pub const HISTORY_UNIT_WRITES_MAX: usize = COMMIT_WRITES_MIN - 3;
 
 /// Unfinished runs of a shard that one request reads.
 pub const RUNS_READ_MAX: usize = 1_000;
+
+/// Longest file of triggers, or crontab, that the command line reads.
+pub const FILE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Triggers in files that are applied at a time.
+pub const FILE_TRIGGERS_MAX: usize = 10_000;
+
+/// Slots of the past that one request runs again.
+pub const BACKFILL_SLOTS_MAX: usize = 1_000;
+
+/// Backfills of a trigger of which is remembered how far they have come.
+pub const BACKFILLS_REMEMBERED_MAX: usize = 8;
 
 /// Coming slots that one request shows.
 pub const NEXT_SLOTS_MAX: usize = 1_000;

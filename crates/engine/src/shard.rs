@@ -35,9 +35,11 @@
 //! - `crowd`: how much there is for a host already
 //! - `run`: questions about a run that is not finished
 //! - `doubt`: what a predecessor left
+//! - `usage`: how much a project has, and may have
 //! - `rewrite`: keeping the past elsewhere
 //! - `batch`: what is written together
 
+mod backfill;
 mod batch;
 mod change;
 pub mod command;
@@ -52,6 +54,7 @@ mod project;
 pub mod record;
 mod rewrite;
 mod run;
+mod usage;
 mod wait;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -71,6 +74,7 @@ use flight::Flight;
 pub use kind::Kinds;
 pub use leave::{Departure, Report};
 use memory::{Change, Memory};
+pub use usage::{Limit, Quota, Usage};
 
 /// What time it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

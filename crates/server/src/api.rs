@@ -7,7 +7,7 @@
 //! - `serve`, `patient`, `tls`: connections, and how they end
 //! - `guard`: what holds for every request; `door`, `caller`: who is let in, and for which project
 //! - `route`: every path and method; `openapi`: the same as a document
-//! - `trigger`, `replace`, `run`, `history`, `explain`, `project`, `key`, `audit`, `event`, `system`: what can
+//! - `trigger`, `replace`, `run`, `backfill`, `history`, `explain`, `project`, `key`, `audit`, `event`, `system`: what can
 //!   be asked
 //! - `replay`: the answer to a request that was carried out before
 //! - `body`, `query`: reading requests; `stream`: answers that are made while they are sent
@@ -18,6 +18,7 @@
 
 mod account;
 mod audit;
+mod backfill;
 mod body;
 mod caller;
 mod convert;

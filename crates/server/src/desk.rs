@@ -10,10 +10,10 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::id::ShardId;
+use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
 use engine::shard::command::{Command, Done, Rejection};
-use engine::shard::{Note, Put};
+use engine::shard::{Note, Put, Quota};
 use store::Store;
 use store::machine::Machine;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -32,6 +32,8 @@ pub enum Call {
         command: Command,
         /// What is written together with it.
         note: Option<Note>,
+        /// How much its project may have.
+        quota: Option<(ProjectId, Quota)>,
         /// Kept until it is known what became of it, also when nobody waits for the answer any more.
         hold: Option<Hold>,
         /// Where the answer goes, once what it says is durable.
@@ -55,6 +57,17 @@ pub enum Call {
 
 /// Something that is kept until it is known what became of a command.
 pub type Hold = Arc<dyn Any + Send + Sync>;
+
+/// What a command comes with.
+#[derive(Default)]
+pub struct Bounds {
+    /// What is written together with it.
+    pub note: Option<Note>,
+    /// How much its project may have.
+    pub quota: Option<(ProjectId, Quota)>,
+    /// Kept until it is known what became of it.
+    pub hold: Option<Hold>,
+}
 
 /// Why a call was not answered with what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -167,23 +180,23 @@ impl Desk {
         command: Command,
         note: Option<Note>,
     ) -> Result<Done, CallError> {
-        self.command_held(shard, command, note, None).await
+        let bounds = Bounds { note, quota: None, hold: None };
+        self.command_within(shard, command, bounds).await
     }
 
-    /// The same, keeping something until it is known what became of it.
-    pub async fn command_held(
+    /// The same, within bounds.
+    pub async fn command_within(
         &self,
         shard: ShardId,
         command: Command,
-        note: Option<Note>,
-        hold: Option<Hold>,
+        Bounds { note, quota, hold }: Bounds,
     ) -> Result<Done, CallError> {
         if let Some(trouble) = self.trouble.borrow().clone() {
             return Err(CallError::Refused(trouble));
         }
         tokio::select! {
             biased;
-            answer = self.ask(|reply| Call::Command { shard, command, note, hold, reply }) => answer,
+            answer = self.ask(|reply| Call::Command { shard, command, note, quota, hold, reply }) => answer,
             trouble = self.lasting_trouble() => Err(CallError::Unwritten(trouble)),
         }
     }

@@ -6,6 +6,7 @@ use client::key::Scope;
 
 use super::trigger::{PageArgs, ServerArgs, instant, word};
 use super::with_exit_codes;
+use crate::confirm::YesArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyVerb {
@@ -94,9 +95,8 @@ pub(crate) struct KeyRotateArgs {
 pub(crate) struct KeyDeleteArgs {
     /// Its id
     pub(crate) id: String,
-    /// Do not ask
-    #[arg(long)]
-    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) consent: YesArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }

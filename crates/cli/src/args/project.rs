@@ -5,6 +5,7 @@ use client::project::Occasion;
 
 use super::trigger::{PageArgs, ServerArgs, word};
 use super::with_exit_codes;
+use crate::confirm::YesArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProjectVerb {
@@ -123,9 +124,8 @@ pub(crate) struct ProjectEnableArgs {
 pub(crate) struct ProjectDisableArgs {
     /// Its name
     pub(crate) name: String,
-    /// Do not ask
-    #[arg(long)]
-    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) consent: YesArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }

@@ -5,6 +5,7 @@ use client::run::RunState;
 
 use super::trigger::{PageArgs, ServerArgs, word};
 use super::with_exit_codes;
+use crate::confirm::YesArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunVerb {
@@ -65,9 +66,8 @@ pub(crate) struct SchedulerStartArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = with_exit_codes("  watchbell scheduler stop --yes"))]
 pub(crate) struct SchedulerStopArgs {
-    /// Do not ask
-    #[arg(long)]
-    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) consent: YesArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }

@@ -15,9 +15,12 @@ use client::trigger::Status;
 use engine::instant::Instant;
 use engine::length;
 use engine::limits::{LIST_ROWS_MAX, NEXT_SLOTS_MAX, RUN_WAIT_MAX};
+use engine::trigger::check_label;
 use serde::de::DeserializeOwned;
 
+use super::apply::{ApplyArgs, BackfillArgs};
 use super::{Output, with_exit_codes};
+use crate::confirm::YesArgs;
 use crate::secret::Secret;
 
 /// Which server, and how to show what it says.
@@ -52,6 +55,7 @@ pub(crate) struct ServerArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TriggerVerb {
     Create(Box<CreateArgs>),
+    Apply(ApplyArgs),
     List(TriggerListArgs),
     Show(ShowArgs),
     Explain(AccountArgs),
@@ -60,6 +64,7 @@ pub(crate) enum TriggerVerb {
     Resume(ResumeArgs),
     Cancel(CancelArgs),
     Run(StartArgs),
+    Backfill(BackfillArgs),
     Delete(DeleteArgs),
 }
 
@@ -79,6 +84,9 @@ pub(crate) struct CreateArgs {
     /// Its name: letters, digits, '.', '_' and '-'; the server makes one up if there is none
     #[arg(long)]
     pub(crate) name: Option<String>,
+    /// A label, by which it is found again; may be given several times
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
     /// A cron pattern; may be given several times
     #[arg(long, value_name = "PATTERN", help_heading = "When")]
     pub(crate) cron: Vec<String>,
@@ -178,8 +186,9 @@ pub(crate) struct CreateArgs {
 }
 
 /// What a file says, and the command line then does not.
-const FIELDS: [&str; 30] = [
+const FIELDS: [&str; 31] = [
     "name",
+    "labels",
     "cron",
     "every",
     "phase",
@@ -215,7 +224,7 @@ const FIELDS: [&str; 30] = [
 #[derive(Debug, clap::Args)]
 #[command(after_help = with_exit_codes(
     "  watchbell trigger list\n  \
-       watchbell trigger list --status paused\n  \
+       watchbell trigger list --status paused --label team=billing\n  \
        watchbell trigger list --prefix report- --output json"
 ))]
 pub(crate) struct TriggerListArgs {
@@ -225,6 +234,9 @@ pub(crate) struct TriggerListArgs {
     /// Only those whose name begins so
     #[arg(long)]
     pub(crate) prefix: Option<String>,
+    /// Only those that carry this label; may be given several times, and then all are needed
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) page: PageArgs,
     #[command(flatten)]
@@ -316,11 +328,15 @@ pub(crate) struct ResumeArgs {
 }
 
 /// Let a trigger never fire again, but keep it and its past
+///
+/// That is for good. On a terminal you are asked first; elsewhere --yes is needed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell trigger cancel hello"))]
+#[command(after_help = with_exit_codes("  watchbell trigger cancel hello --yes"))]
 pub(crate) struct CancelArgs {
     /// Its name or id
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) consent: YesArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }
@@ -349,9 +365,8 @@ pub(crate) struct StartArgs {
 pub(crate) struct DeleteArgs {
     /// Its name or id
     pub(crate) name: String,
-    /// Do not ask
-    #[arg(long)]
-    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) consent: YesArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }
@@ -378,6 +393,12 @@ fn wait(text: &str) -> Result<Duration, String> {
         return Ok(read);
     }
     Err(format!("1s to {} are allowed", length::text(RUN_WAIT_MAX)))
+}
+
+pub(super) fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write it like team=billing")?;
+    check_label(key, value)?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 fn header(text: &str) -> Result<(String, String), String> {

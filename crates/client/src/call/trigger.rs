@@ -9,7 +9,7 @@ use super::path::Path;
 use super::walk::Paged;
 use crate::account::Account;
 use crate::spec::TriggerSpec;
-use crate::trigger::{NextSlots, PauseRequest, Status, Trigger};
+use crate::trigger::{BackfillRequest, Backfilled, NextSlots, PauseRequest, Status, Trigger};
 use crate::{ClientError, Page};
 
 /// Which triggers to list.
@@ -19,6 +19,8 @@ pub struct TriggerFilter {
     pub status: Option<Status>,
     /// Those whose name begins so.
     pub prefix: Option<String>,
+    /// Those that carry all of these labels, each `key=value`.
+    pub labels: Vec<String>,
     /// So many at most, 1 to 500.
     pub limit: Option<usize>,
     /// From where the last page ended.
@@ -71,11 +73,13 @@ impl Client {
 
     /// Triggers, by name.
     pub async fn triggers(&self, filter: &TriggerFilter) -> Result<Page<Trigger>, ClientError> {
-        let path = Path::new("/v1/triggers")
+        let mut path = Path::new("/v1/triggers")
             .with("status", filter.status.map(Status::as_str))
-            .with("prefix", filter.prefix.as_deref())
-            .with("limit", filter.limit)
-            .with("cursor", filter.cursor.as_deref());
+            .with("prefix", filter.prefix.as_deref());
+        for label in &filter.labels {
+            path = path.with("label", Some(label));
+        }
+        let path = path.with("limit", filter.limit).with("cursor", filter.cursor.as_deref());
         self.ask(Question::get(path)).await
     }
 
@@ -107,6 +111,15 @@ impl Client {
     /// Deletes a trigger.
     pub async fn delete_trigger(&self, name: &str) -> Result<(), ClientError> {
         self.ask_away(at(name, "")).await
+    }
+
+    /// Runs slots of the past again.
+    pub async fn backfill(
+        &self,
+        name: &str,
+        request: &BackfillRequest,
+    ) -> Result<Backfilled, ClientError> {
+        self.ask(Question::post(at(name, "/backfill")).body(request)).await
     }
 
     /// When a trigger fires next.

@@ -26,6 +26,7 @@ use crate::past::{End, Line, Reason, Skipped};
 use crate::policy::Overlap;
 use crate::schedule::Count;
 use crate::trigger::Definition;
+use crate::webhook::Webhook;
 
 use super::command::{Command, Done, Rejection};
 use super::flight::RunRef;
@@ -35,7 +36,7 @@ use super::{Note, Now, Shard, Ticket, Unit};
 
 /// Slots that the mark has passed and that get runs at once, and bytes that these may have together.
 const MADE_UP_MAX: usize = 16;
-const MADE_UP_BYTES: usize = 256 * 1024;
+pub(super) const MADE_UP_BYTES: usize = 256 * 1024;
 
 /// Who does what nobody asked for.
 const ITSELF: &str = "watchbell";
@@ -101,12 +102,16 @@ impl Shard {
                 self.check_fires(trigger)?;
                 self.run(trigger, now)?
             }
+            Command::Backfill { trigger, author: _, request, from, to } => {
+                self.check_fires(trigger)?;
+                self.backfill(trigger, &request, (from, to), now)?
+            }
             Command::Disable { project } => self.disable(project, now)?,
             Command::Enable { project } => self.enable(project, now),
         })
     }
 
-    fn known(&self, unique: Unique) -> Result<&Trigger, Rejection> {
+    pub(super) fn known(&self, unique: Unique) -> Result<&Trigger, Rejection> {
         self.memory.trigger(unique).ok_or(Rejection::NoSuchTrigger)
     }
 
@@ -152,9 +157,8 @@ impl Shard {
         if self.memory.stopped.contains_key(&id.project) {
             return Vec::new();
         }
-        let Definition { name, schedule, webhook, policy } = definition;
-        let body = webhook.body.as_ref().map_or(0, |body| body.len());
-        let bytes = webhook.path.len() + 2 * body + WEBHOOK_HEADER_BYTES_MAX;
+        let Definition { name, labels: _, schedule, webhook, policy } = definition;
+        let bytes = bytes_of_run(webhook);
         let (most, reason) = match policy.overlap {
             Overlap::Allow => (MADE_UP_BYTES / bytes, Reason::Cap),
             Overlap::Skip | Overlap::QueueOne | Overlap::Replace => (1, Reason::Overlap),
@@ -304,8 +308,9 @@ impl Shard {
             generation += 1;
             since = begins;
             let paused = moved.paused.take().map(|pause| Pause { since, ..pause });
-            let (cursor, held_ms) = (Some(since), moved.held_ms);
-            moved = MovedRecord { cursor, paused, held_ms, ..MovedRecord::default() };
+            let MovedRecord { held_ms, backfills, .. } = moved;
+            let cursor = Some(since);
+            moved = MovedRecord { cursor, paused, held_ms, backfills, ..MovedRecord::default() };
             if moved.paused.is_none() {
                 made_up = self.make_up(id, &definition, generation, since, &mut moved, now);
             }
@@ -574,6 +579,12 @@ pub(super) fn skips(
         next = schedule.next(to).filter(|slot| *slot <= until);
     }
     lines
+}
+
+/// About how many bytes the record of a run takes that sends this.
+pub(super) fn bytes_of_run(webhook: &Webhook) -> usize {
+    let body = webhook.body.as_ref().map_or(0, |body| body.len());
+    webhook.path.len() + 2 * body + WEBHOOK_HEADER_BYTES_MAX
 }
 
 /// A trigger's cursor once everything up to a moment is accounted for. After the last run nothing is, and

@@ -109,6 +109,20 @@ pub struct MovedRecord {
     /// for so long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_ms: Option<u32>,
+    /// How far the last requests for slots of the past have come, the latest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub backfills: Vec<Backfill>,
+}
+
+/// How far a request for slots of the past has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backfill {
+    /// What its asker called it.
+    pub request: String,
+    /// Every slot from this on...
+    pub from: Instant,
+    /// ...and before this has its run.
+    pub until: Instant,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]

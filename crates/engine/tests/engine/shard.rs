@@ -1,5 +1,7 @@
 //! What a shard does in situations that chance seldom finds. The simulator tries the others.
 
+#[path = "shard/backfill.rs"]
+mod backfill;
 #[path = "shard/bench.rs"]
 mod bench;
 
@@ -463,4 +465,27 @@ fn of_many_slots_that_the_mark_has_passed_few_run_and_the_rest_is_skipped() {
             .sum();
         assert_eq!((made, skipped), (runs, 24 - runs as u64), "{overlap}");
     }
+}
+
+#[test]
+fn other_labels_are_another_revision_and_the_same_schedule() {
+    let mut bench = Bench::new();
+    let written = draft(r#"{"cron": "*/10 * * * * *", "limit": 3}"#, "{}");
+    let trigger = bench.create(written.clone());
+    bench.go(10_000);
+    bench.finish(OK);
+    bench.go(11_000);
+    let before = bench.moved(trigger);
+    let mut labelled = written.clone();
+    labelled.labels.insert("team".to_owned(), "billing".to_owned());
+    bench.replace(trigger, labelled.clone());
+    let record = bench.trigger(trigger);
+    assert_eq!((record.revision, record.generation), (2, 1));
+    assert_eq!(bench.moved(trigger).remaining, before.remaining);
+    assert!(bench.skips().is_empty(), "no slot was taken back: {:?}", bench.skips());
+    assert_eq!(bench.replace_with(trigger, labelled.clone()), Some(Done::Unchanged));
+    bench.take_over(12_000);
+    assert_eq!(bench.replace_with(trigger, labelled), Some(Done::Unchanged));
+    bench.replace(trigger, written);
+    assert_eq!(bench.trigger(trigger).revision, 3);
 }

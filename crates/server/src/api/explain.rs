@@ -50,7 +50,7 @@ pub(super) async fn explain(
         tracing::error!(trigger = %stored.id(), slot = %row.from, "a slot was decided and has no record");
     }
     let held = match desk.firing() {
-        Firing::Going => None,
+        Firing::Going => silence(&desk, &stored),
         Firing::Held { why, .. } => Some(why),
     };
     Ok(Json(Account {
@@ -67,6 +67,16 @@ pub(super) async fn explain(
         more_from: more_from.map(timestamp),
         held,
     }))
+}
+
+/// Why nothing of a trigger's project fires, if nothing does.
+fn silence(desk: &Desk, stored: &Stored) -> Option<String> {
+    let book = desk.access().book();
+    if let Some(since) = book.stopped() {
+        return Some(format!("the scheduler is stopped since {since}"));
+    }
+    let since = book.project_by_id(stored.id().project)?.disabled?;
+    Some(format!("its project is disabled since {since}"))
 }
 
 fn check(window: Window) -> Result<(), Refusal> {
@@ -91,6 +101,8 @@ async fn gather<'a>(
 ) -> Result<Evidence<'a>, Refusal> {
     let (store, id) = (desk.store(), stored.id());
     let head = read::head(store, id.shard).await?;
+    let mark =
+        read::stopped(store, stored).await?.map_or(head.fired, |since| since.min(head.fired));
     let mut unfinished = Vec::new();
     let mut after = None;
     for _ in 0..RUN_PAGES_MAX {
@@ -118,7 +130,7 @@ async fn gather<'a>(
     Ok(Evidence {
         stored,
         source: Source { shard: id.shard, cluster: desk.cluster() },
-        mark: head.fired,
+        mark,
         open: head.open.into_iter().filter(|run| run.trigger == id.unique).collect(),
         unfinished,
         lines,

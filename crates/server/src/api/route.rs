@@ -17,11 +17,14 @@ use client::project::{NewProject, Project, ProjectSpec, RotateRequest};
 use client::run::{Run, Started};
 use client::scheduler::SchedulerStatus;
 use client::spec::TriggerSpec;
-use client::trigger::{NextSlots, PauseRequest, Trigger};
+use client::trigger::{BackfillRequest, Backfilled, NextSlots, PauseRequest, Trigger};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::door::{Door, Lock, Need, admit};
-use super::{audit, event, explain, history, key, openapi, project, replace, run, system, trigger};
+use super::query::LABEL;
+use super::{
+    audit, backfill, event, explain, history, key, openapi, project, replace, run, system, trigger,
+};
 use crate::desk::Desk;
 
 /// What a type looks like as JSON.
@@ -198,6 +201,7 @@ fn triggers() -> Vec<Route> {
             .params([
                 text("status", "only those with this status"),
                 text("prefix", "only those whose name begins so"),
+                text(LABEL, "only those that carry this label: `team=billing`; of several, with commas between, all"),
                 LIMIT,
                 CURSOR,
             ])
@@ -238,6 +242,10 @@ fn triggers() -> Vec<Route> {
             .takes::<Nothing>()
             .gives::<Started>(200)
             .gives::<Started>(202),
+        post("/v1/triggers/{name}/backfill", backfill::start)
+            .says("Run slots of the past again, each once per request")
+            .takes::<BackfillRequest>()
+            .gives::<Backfilled>(202),
         get("/v1/triggers/{name}/next", trigger::next)
             .says("Tell when it fires next")
             .params([Param { name: "count", about: "so many", kind: Kind::Count }])

@@ -5,6 +5,6 @@ mod clock;
 mod downtime;
 mod id;
 #[expect(dead_code, reason = "the tests of `watchbell dev` use more of it")]
-mod receiver;
-mod wait;
-mod world;
+pub(super) mod receiver;
+pub(super) mod wait;
+pub(super) mod world;

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use client::RunFilter;
 use client::run::{Run, RunState as WireState};
+use client::spec::TriggerSpec;
+use client::trigger::Backfilled;
 use engine::id::TriggerId;
 use engine::instant::Instant;
-use engine::limits::SEGMENTS_READ_MAX;
+use engine::limits::{BACKFILL_SLOTS_MAX, SEGMENTS_READ_MAX};
 use engine::past::{Attempt, End, Finished, Line};
 use engine::shard::record::{HeadRecord, OpenRun, RunRecord, RunState, run_key};
 use engine::trigger::Draft;
+use serde_json::json;
 
 use super::bench::{Bench, minute, minutely, succeeded};
 
@@ -222,4 +225,34 @@ async fn a_list_reads_as_many_batches_as_it_may() {
     bench.fill(id.shard, SEGMENTS_READ_MAX - 1, &succeeded(other, minute(1))).await;
     let page = bench.client.runs_of("hello", &RunFilter::default()).await.unwrap();
     assert_eq!((page.items.len(), page.next), (1, None));
+}
+
+#[tokio::test]
+async fn a_backfill_is_of_a_window_of_the_past_with_a_bounded_number_of_slots() {
+    let bench = Bench::new().await;
+    bench.minutely("hello").await;
+    bench.create(&TriggerSpec::webhook("on-demand", "http://example.com")).await;
+    let most = i64::try_from(BACKFILL_SLOTS_MAX).unwrap();
+    let ask = |name: &'static str, request: &'static str, from: i64, to: i64| {
+        let body = json!({"request": request, "from": minute(from).to_string(),
+            "to": minute(to).to_string()});
+        let bench = &bench;
+        let path = format!("/v1/triggers/{name}/backfill");
+        async move { bench.json("POST", &path, &body.to_string()).await }
+    };
+    let answer = ask("hello", "again", -most, 0).await;
+    assert_eq!(answer.status(), 202);
+    let told: Backfilled = answer.body();
+    assert_eq!((told.request.as_str(), told.slots), ("again", BACKFILL_SLOTS_MAX as u64));
+    for (name, request, from, to, pointer) in [
+        ("hello", "again", -most - 1, 0, "/to"),
+        ("hello", "again", -1, 1, "/to"),
+        ("hello", "again", -1, -1, "/from"),
+        ("hello", "not a name", -1, 0, "/request"),
+        ("on-demand", "again", -1, 0, "/from"),
+    ] {
+        let problem = ask(name, request, from, to).await.problem(422);
+        assert_eq!(problem.errors[0].pointer.as_deref(), Some(pointer), "{}", problem.detail);
+    }
+    bench.json("POST", "/v1/triggers/hello/backfill", "{}").await.problem(422);
 }
