@@ -23,7 +23,7 @@ use self::import::{CompletionsArgs, ImportVerb};
 use self::key::KeyVerb;
 use self::project::ProjectVerb;
 use self::run::{RunVerb, SchedulerVerb};
-use self::system::{AuditVerb, ClusterVerb, ConfigVerb, EventsArgs};
+use self::system::{AuditVerb, ClusterVerb, ConfigArgs, EventsArgs};
 use self::trigger::TriggerVerb;
 use crate::exit::Exit;
 
@@ -133,21 +133,7 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: ClusterVerb,
     },
-    /// See the settings, and where each comes from
-    ///
-    /// A setting comes from a flag, else from its variable, else from a TOML file, else it has a default. The
-    /// file is the first of these that is there: --config FILE, WATCHBELL_CONFIG, ./watchbell.toml,
-    /// $XDG_CONFIG_HOME/watchbell/config.toml (~/.config), /etc/watchbell/config.toml. Its keys are the names
-    /// of the flags: server = "https://bells.example.com:7400"
-    #[command(after_help = with_exit_codes(
-        "  watchbell config\n  \
-           watchbell config show --output json\n  \
-           watchbell config show --server https://bells.example.com:7400"
-    ))]
-    Config {
-        #[command(subcommand)]
-        verb: Option<ConfigVerb>,
-    },
+    Config(ConfigArgs),
     /// Examine a store, and look into it
     #[command(after_help = with_exit_codes("  watchbell store check file:./watchbell-data"))]
     Store {

@@ -56,7 +56,7 @@ use std::process::ExitCode;
 
 use args::import::ImportVerb;
 use args::run::{RunVerb, SchedulerVerb};
-use args::system::{AuditVerb, ClusterVerb, ConfigVerb};
+use args::system::{AuditVerb, ClusterVerb, ConfigArgs, ConfigVerb};
 use args::trigger::TriggerVerb;
 use args::{Args, CronVerb, LogFormat, StoreVerb, Verb};
 use clap::CommandFactory;
@@ -87,7 +87,7 @@ async fn main() -> ExitCode {
 
 async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
     match verb {
-        Verb::Config { verb: Some(ConfigVerb::Show) | None } => layers.show(),
+        Verb::Config(ConfigArgs { verb: Some(ConfigVerb::Show) | None }) => layers.show(),
         Verb::Bench { verb } => bench::bench(&verb).await,
         Verb::Dev(typed) => dev::dev(&typed).await,
         Verb::Server(typed) => server::server(&typed).await,

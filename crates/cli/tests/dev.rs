@@ -3,11 +3,13 @@
 //! One binary, so that it links once; one module per idea.
 
 mod dev {
+    mod access;
     mod apply;
     mod backfill;
     mod command;
     mod crash;
     mod crowd;
+    mod example;
     mod full;
     mod golden;
     mod host;
@@ -16,6 +18,7 @@ mod dev {
     mod process;
     mod random;
     mod refusal;
+    mod setting;
     mod start;
     mod stop;
     mod verdict;

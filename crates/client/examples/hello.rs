@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// How a run of a trigger that calls this webhook ends.
-pub async fn hello(client: &Client, webhook: &str) -> Result<RunState, ClientError> {
+pub(crate) async fn hello(client: &Client, webhook: &str) -> Result<RunState, ClientError> {
     // Watching begins first, so that the end cannot be missed.
     let mut events = client.events().await?;
     let spec = TriggerSpec::webhook("hello-example", webhook);

@@ -1,5 +1,10 @@
 //! `watchbell audit`, `events`, `cluster` and `config`, as they are typed.
 
+#![expect(
+    clippy::doc_markdown,
+    reason = "the comments are help texts, which are shown as they are"
+)]
+
 use clap::Subcommand;
 use client::Timestamp;
 
@@ -66,6 +71,23 @@ pub(crate) enum ClusterVerb {
 pub(crate) struct ClusterStatusArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
+}
+
+/// See the settings, and where each comes from
+///
+/// A setting comes from a flag, else from its variable, else from a TOML file, else it has a default. The file is the
+/// first of these that is there: --config FILE, WATCHBELL_CONFIG, ./watchbell.toml,
+/// $XDG_CONFIG_HOME/watchbell/config.toml (~/.config), /etc/watchbell/config.toml. Its keys are the names of the
+/// flags: server = "https://bells.example.com:7400"
+#[derive(Debug, clap::Args)]
+#[command(after_help = with_exit_codes(
+    "  watchbell config\n  \
+       watchbell config show --output json\n  \
+       watchbell config show --server https://bells.example.com:7400"
+))]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(crate) verb: Option<ConfigVerb>,
 }
 
 #[derive(Debug, Clone, Copy, Subcommand)]

@@ -31,21 +31,28 @@ pub(crate) struct ServerArgs {
         long,
         value_name = "URL",
         env = "WATCHBELL_SERVER",
-        default_value = "http://127.0.0.1:7400"
+        default_value = "http://127.0.0.1:7400",
+        help_heading = "Server"
     )]
     pub(crate) server: String,
     /// The key that lets you in; others on this machine can see what is typed, so take --key-file or the
     /// variable
-    #[arg(long, value_name = "KEY", env = "WATCHBELL_KEY", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "WATCHBELL_KEY",
+        hide_env_values = true,
+        help_heading = "Server"
+    )]
     pub(crate) key: Option<Secret>,
     /// A file with the key that lets you in
-    #[arg(long, value_name = "FILE", env = "WATCHBELL_KEY_FILE")]
+    #[arg(long, value_name = "FILE", env = "WATCHBELL_KEY_FILE", help_heading = "Server")]
     pub(crate) key_file: Option<PathBuf>,
     /// The project that is meant, if the key is an admin's
-    #[arg(long, value_name = "NAME", env = "WATCHBELL_PROJECT")]
+    #[arg(long, value_name = "NAME", env = "WATCHBELL_PROJECT", help_heading = "Server")]
     pub(crate) project: Option<String>,
     /// Trust the issuers in this PEM file as well
-    #[arg(long, value_name = "FILE", env = "WATCHBELL_CA")]
+    #[arg(long, value_name = "FILE", env = "WATCHBELL_CA", help_heading = "Server")]
     pub(crate) ca: Option<PathBuf>,
     /// How to show the answer
     #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]

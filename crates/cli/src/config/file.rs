@@ -68,7 +68,7 @@ pub(super) fn read(place: Option<Place>, settings: &[Setting]) -> Result<Option<
 
 /// What a text says; or the number of a line, and what is wrong with it.
 fn values(text: &str, settings: &[Setting]) -> Result<BTreeMap<String, Value>, (usize, String)> {
-    let line = |at: usize| text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
+    let line = |at: usize| text.get(..at).unwrap_or(text).matches('\n').count() + 1;
     let table = DeTable::parse(text).map_err(|why| {
         let at = why.span().map_or(0, |span| span.start.min(text.len()));
         (line(at), format!("this is no TOML: {}", why.message().replace('\n', ", ")))

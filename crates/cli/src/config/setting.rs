@@ -93,13 +93,12 @@ impl Setting {
 fn collect(command: &Command, settings: &mut Vec<Setting>) {
     for arg in command.get_arguments() {
         let Some(name) = Setting::name_of(arg) else { continue };
-        match settings.iter_mut().find(|setting| setting.name == name) {
-            Some(setting) => setting.flags.push(arg.clone()),
-            None => {
-                let variable = arg.get_env().unwrap_or_default().to_string_lossy().into_owned();
-                settings.push(Setting { name, variable, flags: vec![arg.clone()] });
-            }
+        if let Some(setting) = settings.iter_mut().find(|setting| setting.name == name) {
+            setting.flags.push(arg.clone());
+            continue;
         }
+        let variable = arg.get_env().unwrap_or_default().to_string_lossy().into_owned();
+        settings.push(Setting { name, variable, flags: vec![arg.clone()] });
     }
     for command in command.get_subcommands() {
         collect(command, settings);
