@@ -50,14 +50,13 @@ pub(super) fn find(typed: &[OsString]) -> Result<Option<Place>, Ending> {
         .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".config")));
     let own = own.map(|dir| dir.join("watchbell/config.toml"));
     let usual = own.into_iter().chain([PathBuf::from("/etc/watchbell/config.toml")]);
-    for path in usual {
+    // What is in a directory that is closed to us is not there, as far as we can tell.
+    for path in usual.filter(|path| path.is_file()) {
         match fs::File::open(&path) {
-            Ok(_) => return Ok(Some(Place { path, file: PlaceKind::Usual })),
             Err(why) if why.kind() == io::ErrorKind::PermissionDenied => {
                 say(&format!("{} is left out: {why}", path.display()));
             }
-            // Not there, or its directory is none.
-            Err(_) => {}
+            Ok(_) | Err(_) => return Ok(Some(Place { path, file: PlaceKind::Usual })),
         }
     }
     Ok(None)
