@@ -2,9 +2,10 @@
 //!
 //! Nothing here decides anything: URLs stay text until a verb reads them, so that a password in one
 //! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`],
-//! [`run`], [`project`], [`key`] and [`system`].
+//! [`run`], [`project`], [`key`] and [`system`]; backups are in [`mod@backup`].
 
 pub(crate) mod apply;
+pub(crate) mod backup;
 pub(crate) mod import;
 pub(crate) mod key;
 pub(crate) mod project;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use engine::schedule::cron::Dialect;
 
+use self::backup::{BackupVerb, RestoreArgs};
 use self::import::{CompletionsArgs, ImportVerb};
 use self::key::KeyVerb;
 use self::project::ProjectVerb;
@@ -140,6 +142,12 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: StoreVerb,
     },
+    /// Write all that there is to a file, and examine such files
+    Backup {
+        #[command(subcommand)]
+        verb: BackupVerb,
+    },
+    Restore(RestoreArgs),
     /// Measure how fast, how punctual and how large Watchbell is on this machine
     #[command(after_help = with_exit_codes("  watchbell bench --help"))]
     Bench {

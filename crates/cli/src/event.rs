@@ -60,5 +60,6 @@ fn word(reason: Reason) -> &'static str {
         Reason::Limit => "the limit of runs was reached",
         Reason::Superseded => "something later took their place",
         Reason::Disabled => "the project was disabled",
+        Reason::Pruned => "the trigger had ended long ago, and was deleted",
     }
 }

@@ -3,6 +3,7 @@
 //! What was typed is read in [`args`]; each verb is a function in a file of its own; how it ends is
 //! told by [`exit`] and nowhere else.
 //!
+//! - [`backup`](mod@backup), [`restore`](mod@restore): `watchbell backup` and `watchbell restore`
 //! - [`bench`](mod@bench): `watchbell bench`
 //! - [`check`]: `watchbell store check`, shown by [`report`]
 //! - [`cron`]: `watchbell cron next` and `cron explain`
@@ -22,6 +23,7 @@ mod apply;
 mod args;
 mod audit;
 mod backfill;
+mod backup;
 mod bench;
 mod check;
 mod cluster;
@@ -42,6 +44,7 @@ mod progress;
 mod project;
 mod refusal;
 mod report;
+mod restore;
 mod run;
 mod scheduler;
 mod secret;
@@ -54,6 +57,7 @@ mod value;
 use std::io;
 use std::process::ExitCode;
 
+use args::backup::BackupVerb;
 use args::import::ImportVerb;
 use args::run::{RunVerb, SchedulerVerb};
 use args::system::{AuditVerb, ClusterVerb, ConfigArgs, ConfigVerb};
@@ -87,6 +91,9 @@ async fn main() -> ExitCode {
 
 async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
     match verb {
+        Verb::Backup { verb: BackupVerb::Create(typed) } => backup::create(&typed).await,
+        Verb::Backup { verb: BackupVerb::Verify(typed) } => backup::verify(&typed),
+        Verb::Restore(typed) => restore::restore(&typed).await,
         Verb::Config(ConfigArgs { verb: Some(ConfigVerb::Show) | None }) => layers.show(),
         Verb::Bench { verb } => bench::bench(&verb).await,
         Verb::Dev(typed) => dev::dev(&typed).await,

@@ -147,6 +147,7 @@ impl From<StartError> for Ending {
             | StartError::Read { .. }
             | StartError::Book(BookError::Record { .. }) => Self::damaged(why.to_string()),
             StartError::Scan(why) | StartError::Book(BookError::Scan(why)) => why.into(),
+            StartError::Unfinished(why) => Self::refused(why.to_string()),
             StartError::Commit(why) => why.into(),
             StartError::Session(SessionError::Refused(why)) => CommitError::Refused(why).into(),
             StartError::Id(_) | StartError::Webhooks(_) => Self::wrong_input(why.to_string()),

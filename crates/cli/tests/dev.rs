@@ -6,6 +6,7 @@ mod dev {
     mod access;
     mod apply;
     mod backfill;
+    mod backup;
     mod command;
     mod crash;
     mod crowd;

@@ -2,10 +2,11 @@
 //!
 //! - `builder`: what a client is made with; `connect`: connections, and whom to trust
 //! - `exchange`: one request and its answer, and sending it again; `retry`: when that is right
-//! - `trigger`, `run`, `project`, `key`, `system`: the methods
+//! - `trigger`, `run`, `project`, `key`, `system`, `backup`: the methods
 //! - `walk`: lists, page after page; `watch`: events, while they happen
 //! - `path`, `entropy`: what is asked, and what nobody else has
 
+mod backup;
 mod builder;
 mod connect;
 mod entropy;
@@ -28,6 +29,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
+pub use self::backup::Pieces;
 pub use self::builder::ClientBuilder;
 pub use self::key::KeyFilter;
 pub use self::project::ProjectFilter;

@@ -26,7 +26,8 @@ pub mod spec;
 pub mod trigger;
 
 pub use call::{
-    AuditFilter, Client, ClientBuilder, Events, KeyFilter, ProjectFilter, RunFilter, TriggerFilter,
+    AuditFilter, Client, ClientBuilder, Events, KeyFilter, Pieces, ProjectFilter, RunFilter,
+    TriggerFilter,
 };
 pub use error::ClientError;
 pub use jiff::Timestamp;

@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::account::Reason;
+
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -30,6 +32,24 @@ pub struct Run {
     pub attempt: u32,
     /// What came of them; fewer than were begun if some are in doubt or under way.
     pub attempts: Vec<Attempt>,
+    /// The slots that this stands for, if it is no run but slots that were skipped. Its id is the one that a
+    /// run of the last of them would have had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<Skipped>,
+}
+
+/// Slots that were skipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Skipped {
+    /// The first one.
+    pub from: Timestamp,
+    /// The last one.
+    pub to: Timestamp,
+    /// How many.
+    pub count: u64,
+    /// Why.
+    pub reason: Reason,
 }
 
 /// A run in few words.
@@ -71,11 +91,13 @@ pub enum RunState {
     Expired,
     /// It may have arrived, and will not be sent again.
     Unknown,
+    /// It did not come to a run.
+    Skipped,
 }
 
 impl RunState {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Waiting,
         Self::Queued,
         Self::Backoff,
@@ -86,6 +108,7 @@ impl RunState {
         Self::Cancelled,
         Self::Expired,
         Self::Unknown,
+        Self::Skipped,
     ];
 
     /// As it is written.
@@ -101,6 +124,7 @@ impl RunState {
             Self::Cancelled => "cancelled",
             Self::Expired => "expired",
             Self::Unknown => "unknown",
+            Self::Skipped => "skipped",
         }
     }
 
@@ -113,7 +137,8 @@ impl RunState {
             | Self::Dead
             | Self::Cancelled
             | Self::Expired
-            | Self::Unknown => true,
+            | Self::Unknown
+            | Self::Skipped => true,
         }
     }
 }

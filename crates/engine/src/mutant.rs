@@ -92,6 +92,10 @@ pub enum Mutant {
     EnabledAtOnce,
     /// Segments of the past are deleted before the pages that they are merged into are written.
     SegmentsBeforePages,
+    /// Lines of the past are dropped before the floor says so.
+    PagesBeforeFloor,
+    /// Exceptions are merged, and not indexed.
+    NotIndexed,
 }
 
 impl Mutant {
@@ -147,6 +151,9 @@ impl Mutant {
     /// Those of the packed past.
     pub const HISTORY: [Self; 1] = [Self::SegmentsBeforePages];
 
+    /// Those of what is kept of it.
+    pub const RETENTION: [Self; 2] = [Self::PagesBeforeFloor, Self::NotIndexed];
+
     /// Its name on a command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -192,6 +199,8 @@ impl Mutant {
             Self::EnabledAtOnce => "enabled-at-once",
             Self::SetBackWithoutCursors => "set-back-without-cursors",
             Self::SegmentsBeforePages => "segments-before-pages",
+            Self::PagesBeforeFloor => "pages-before-floor",
+            Self::NotIndexed => "not-indexed",
         }
     }
 }

@@ -32,6 +32,7 @@
 //! - `change`: what commands do
 //! - `flight`: attempts, from launch to past; `leave`: how they leave and end; `wait`: what waits
 //! - `project`: projects that are disabled
+//! - `prune`: triggers that ended long ago
 //! - `crowd`: how much there is for a host already
 //! - `run`: questions about a run that is not finished
 //! - `doubt`: what a predecessor left
@@ -51,6 +52,7 @@ mod kind;
 mod leave;
 mod memory;
 mod project;
+mod prune;
 pub mod record;
 mod rewrite;
 mod run;
@@ -263,6 +265,11 @@ impl Shard {
     /// Whether somebody waits for something to be written.
     pub fn is_asked(&self) -> bool {
         self.asked > 0 && self.sent.is_none()
+    }
+
+    /// Whether a batch is on its way.
+    pub fn is_writing(&self) -> bool {
+        self.sent.is_some()
     }
 
     /// Whether everything that was decided is written.

@@ -20,6 +20,7 @@ mod committer;
 mod core;
 mod crowd;
 mod historian;
+mod hold;
 mod load;
 mod log;
 mod pulse;
@@ -35,7 +36,9 @@ use engine::instant::Instant;
 use engine::lease::Ttl;
 use engine::shard::record::head_key;
 use engine::shard::{Kinds, Now, Room};
+use store::backup::{Unfinished, check_finished};
 use store::claim::Claim;
+use store::cluster::Cluster;
 use store::election::{Defeat, Election, Holding, Mode};
 use store::machine::Machine;
 use store::session::{self, BadNodeId, NodeId, Session, SessionError, bury_local};
@@ -43,7 +46,6 @@ use store::{CommitError, Limits, ScanError, Store};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-pub use cluster::Cluster;
 pub use historian::Pace;
 pub use load::ReadError;
 
@@ -93,6 +95,9 @@ pub enum StartError {
     /// Look at the store.
     #[error(transparent)]
     Commit(#[from] CommitError),
+    /// Finish the restore.
+    #[error(transparent)]
+    Unfinished(#[from] Unfinished),
     /// Have a person look, or upgrade.
     #[error("shard {shard} cannot be read: {why}")]
     Read {
@@ -149,7 +154,8 @@ impl Node {
         config: &Config,
     ) -> Result<(Self, Desk), StartError> {
         bury_local(&store).await?;
-        let cluster = Cluster::found(&store, &*machine).await?;
+        check_finished(&store).await??;
+        let cluster = cluster::found(&store, &*machine).await?;
         let access = Access::open(&store, &machine).await?;
         let about = session::Node {
             id: NodeId::new(config.id.clone())?,
@@ -158,6 +164,11 @@ impl Node {
             roles: vec!["api".to_owned(), "schedule".to_owned()],
         };
         let (session, mut keeper) = Session::open(&store, &machine, &about).await?;
+        // One that began since has seen the session, or it is seen here.
+        if let Err(unfinished) = check_finished(&store).await? {
+            session.close().await;
+            return Err(unfinished.into());
+        }
         let (pulse, alarm) = (Pulse::new(&machine, config.ttl), Alarm::default());
         let mut tasks = JoinSet::new();
         let (alive, guard) = (pulse.clone(), alarm.guard("the keeper of the session"));
@@ -204,11 +215,14 @@ impl Node {
             machine: Arc::clone(&machine),
             shards: cluster.shards,
             cluster: cluster.id,
-            metrics: Box::new(move || metrics.text()),
+            metrics: Box::new({
+                let metrics = Arc::clone(&metrics);
+                move || metrics.text()
+            }),
         };
         let desk = Desk::new(facts, calls_in, face_out, trouble_out);
         let guard = alarm.guard("the historian");
-        let historian = Historian::new(desk.clone(), &machine, config.history);
+        let historian = Historian::new(desk.clone(), &machine, config.history, metrics);
         tasks.spawn(async move {
             let _guard = guard;
             historian.run().await;

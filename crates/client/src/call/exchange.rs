@@ -134,11 +134,38 @@ impl Client {
         timed.unwrap_or_else(|_| Err(self.silent(patience)))
     }
 
-    /// Sends a request, and gives the head of its answer.
-    pub(super) async fn send(
+    /// Asks for an answer that is read piece by piece.
+    pub(super) async fn begin(&self, question: &Question) -> Result<Incoming, ClientError> {
+        let (head, body) = self.send(question).await?.into_parts();
+        if head.status.is_success() {
+            return Ok(body);
+        }
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|why| self.lost(&*why))?.to_bytes();
+        Err(self.refused(head.status, &head.headers, &body))
+    }
+
+    /// Tries again what changes nothing, as with any request.
+    pub(super) async fn again<T>(
         &self,
-        question: &Question,
-    ) -> Result<Response<Incoming>, ClientError> {
+        mut attempt: impl AsyncFnMut() -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let begun = Instant::now();
+        let mut tried = 0;
+        loop {
+            let timed = tokio::time::timeout(self.timeout, attempt()).await;
+            let error = match timed.unwrap_or_else(|_| Err(self.silent(self.timeout))) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            tried += 1;
+            let pause = self.retry.pause(tried, begun.elapsed(), &error, entropy::dice());
+            tokio::time::sleep(pause.ok_or(error)?).await;
+        }
+    }
+
+    /// Sends a request, and gives the head of its answer.
+    async fn send(&self, question: &Question) -> Result<Response<Incoming>, ClientError> {
         let uri = format!("{}{}", self.base, question.path.as_str());
         let mut request = Request::builder().method(question.method.clone()).uri(uri);
         if let Some(all) = request.headers_mut() {

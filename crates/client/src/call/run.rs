@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::Client;
 use super::exchange::Question;
 use super::path::Path;
@@ -13,8 +15,12 @@ use crate::{ClientError, Page};
 /// Which runs to list.
 #[derive(Debug, Clone, Default)]
 pub struct RunFilter {
-    /// Those in this state.
-    pub state: Option<RunState>,
+    /// Those in one of these states; without any, all runs.
+    pub states: Vec<RunState>,
+    /// Those of slots at or after this.
+    pub from: Option<Timestamp>,
+    /// Those of slots before this.
+    pub to: Option<Timestamp>,
     /// So many at most, 1 to 500.
     pub limit: Option<usize>,
     /// From where the last page ended.
@@ -69,7 +75,10 @@ impl Client {
 }
 
 fn filtered(path: Path, filter: &RunFilter) -> Path {
-    path.with("state", filter.state.map(RunState::as_str))
+    let states: Vec<&str> = filter.states.iter().map(|state| state.as_str()).collect();
+    path.with("state", (!states.is_empty()).then(|| states.join(",")))
+        .with("from", filter.from)
+        .with("to", filter.to)
         .with("limit", filter.limit)
         .with("cursor", filter.cursor.as_deref())
 }

@@ -10,15 +10,15 @@ mod block;
 use std::fmt;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, HeaderName, HeaderValue};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use self::block::{Block, Reader};
+use super::Client;
 use super::exchange::Question;
 use super::path::Path;
-use super::{Client, entropy};
 use crate::ClientError;
 use crate::event::Event;
 
@@ -26,9 +26,6 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// How long a server may say nothing: three of its heartbeats.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
-
-/// Longest refusal that is read.
-const REFUSAL_BYTES_MAX: usize = 1024 * 1024;
 
 /// What happens, while it happens. See [`Client::events`].
 pub struct Events {
@@ -71,18 +68,7 @@ impl Client {
         &self,
         last: Option<&HeaderValue>,
     ) -> Result<(Stream, HeaderValue), ClientError> {
-        let begun = Instant::now();
-        let mut tried = 0;
-        loop {
-            let error = match timeout(self.timeout, self.open(last)).await {
-                Ok(Ok(opened)) => return Ok(opened),
-                Ok(Err(error)) => error,
-                Err(_) => self.silent(self.timeout),
-            };
-            tried += 1;
-            let pause = self.retry.pause(tried, begun.elapsed(), &error, entropy::dice());
-            tokio::time::sleep(pause.ok_or(error)?).await;
-        }
+        self.again(async || self.open(last).await).await
     }
 
     async fn open(&self, last: Option<&HeaderValue>) -> Result<(Stream, HeaderValue), ClientError> {
@@ -91,18 +77,13 @@ impl Client {
         if let Some(last) = last {
             question = question.header(LAST_EVENT_ID, last.clone());
         }
-        let (head, body) = self.send(&question).await?.into_parts();
-        if !head.status.is_success() {
-            let body = Limited::new(body, REFUSAL_BYTES_MAX).collect().await;
-            let body = body.map_err(|why| self.lost(&*why))?.to_bytes();
-            return Err(self.refused(head.status, &head.headers, &body));
-        }
+        let body = self.begin(&question).await?;
         let mut stream = Stream { body, reader: Reader::default() };
         // A comment with an id comes first: until then nothing was promised.
         let first = stream.block(self).await?;
-        match (first.id, last) {
-            (Some(id), _) if first.data.is_empty() => Ok((stream, self.mark(&id)?)),
-            _ => Err(self.odd("events that do not begin with a place".to_owned())),
+        match first.id {
+            Some(id) if first.data.is_empty() => Ok((stream, self.mark(&id)?)),
+            Some(_) | None => Err(self.odd("events that do not begin with a place".to_owned())),
         }
     }
 

@@ -95,7 +95,7 @@ impl Shard {
             }
             Command::Delete { trigger, author: _ } => {
                 self.known(trigger)?;
-                self.delete(trigger, now);
+                self.delete(trigger, Vec::new(), now);
                 Done::Deleted
             }
             Command::Run { trigger, author: _ } => {
@@ -108,6 +108,7 @@ impl Shard {
             }
             Command::Disable { project } => self.disable(project, now)?,
             Command::Enable { project } => self.enable(project, now),
+            Command::Prune { ended_before, from } => self.prune(ended_before, from, now),
         })
     }
 
@@ -413,13 +414,15 @@ impl Shard {
         self.arm(place);
     }
 
-    fn delete(&mut self, unique: Unique, now: Now) {
+    /// Deletes a trigger, and writes something else in the same unit.
+    pub(super) fn delete(&mut self, unique: Unique, beside: Vec<Change>, now: Now) {
         self.finish_up(unique, now);
         self.write_out_all(unique, now);
         let Some(place) = self.memory.place(unique) else { return };
         let trigger = self.memory.at(place);
         let now_here = self.now_of(trigger, now);
         let mut changes = self.account(trigger, now_here, Reason::Superseded, now);
+        changes.extend(beside);
         changes.push(Change::Gone(self.memory.id_of(trigger), trigger.name().into()));
         self.disarm(place);
         self.enact(Unit::of(changes));

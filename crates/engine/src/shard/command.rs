@@ -40,6 +40,8 @@ pub enum Command {
     Disable { project: ProjectId },
     /// Let what a project has fire again, and catch up by its policies.
     Enable { project: ProjectId },
+    /// Delete triggers that ended before then; look from this place on.
+    Prune { ended_before: Instant, from: u32 },
 }
 
 /// What was done.
@@ -64,6 +66,10 @@ pub enum Done {
     Rewritten,
     Disabled,
     Enabled,
+    Pruned {
+        deleted: u16,
+        next: Option<u32>,
+    },
 }
 
 /// Why nothing was done.

@@ -172,6 +172,11 @@ impl Trigger {
         self.moved.as_deref().is_some_and(|moved| moved.cancelled.is_some())
     }
 
+    /// Since when it will never fire again.
+    pub(super) fn cancelled(&self) -> Option<Instant> {
+        self.moved.as_deref().and_then(|moved| moved.cancelled)
+    }
+
     pub(super) fn failures(&self) -> u32 {
         self.moved.as_deref().map_or(0, |moved| moved.failures)
     }
@@ -359,6 +364,17 @@ impl Memory {
     /// The places that are in use.
     pub(super) fn places(&self) -> impl Iterator<Item = u32> {
         self.by_unique.iter().copied()
+    }
+
+    /// The trigger at a place, if there is one.
+    pub(super) fn used(&self, place: u32) -> Option<&Trigger> {
+        let place = place as usize;
+        self.places.chunks.get(place / CHUNK)?.get(place % CHUNK)?.as_ref()
+    }
+
+    /// There is no place from here on.
+    pub(super) fn places_end(&self) -> u32 {
+        u32::try_from(self.places.chunks.len() * CHUNK).expect("fewer triggers than that")
     }
 
     pub(super) fn triggers(&self) -> impl Iterator<Item = &Trigger> {

@@ -8,6 +8,8 @@
 //! shard/<n>/stopped/<project>     [`StoppedRecord`]: a project that is disabled, or not up to date again
 //! shard/<n>/past/<reverse number> a batch of finished runs and skipped slots: [`crate::past`]
 //! shard/<n>/page/…               what these were merged into: [`crate::past::page`]
+//! shard/<n>/odd/…, oddpage/…     the exceptions among them, once more: [`crate::past::odd`]
+//! shard/<n>/floor/…              from when on the past is complete: [`crate::past::floor`]
 //! name/<project>/trigger/<name>   [`NameRecord`]: where a name leads
 //! ```
 
@@ -85,6 +87,17 @@ pub struct TriggerRecord {
     pub generation: u32,
     /// From when on this schedule counts; the cursor, until something moves.
     pub since: Instant,
+}
+
+impl TriggerRecord {
+    /// Its name, as the user wrote it or the server made it up: where [`NameRecord`] leads from.
+    pub fn name(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Named {
+            name: String,
+        }
+        serde_json::from_str::<Named>(self.draft.get()).ok().map(|named| named.name)
+    }
 }
 
 /// What has moved since. Written whole; absent as long as nothing has.

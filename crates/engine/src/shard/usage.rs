@@ -178,7 +178,8 @@ impl Shard {
             | Command::Cancel { .. }
             | Command::Delete { .. }
             | Command::Disable { .. }
-            | Command::Enable { .. } => return None,
+            | Command::Enable { .. }
+            | Command::Prune { .. } => return None,
         }
         Some((now, then))
     }

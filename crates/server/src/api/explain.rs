@@ -16,6 +16,7 @@ use engine::past::Line;
 use super::account::{Evidence, Window};
 use super::caller::Caller;
 use super::convert::{self, Source, timestamp};
+use super::floor;
 use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Stored};
@@ -65,6 +66,9 @@ pub(super) async fn explain(
         totals,
         next: convert::next(&stored, now, NEXT_LEN),
         more_from: more_from.map(timestamp),
+        kept_from: Some(evidence.kept_from)
+            .filter(|kept| *kept > from.max(stored.record.created))
+            .map(timestamp),
         held,
     }))
 }
@@ -120,8 +124,10 @@ async fn gather<'a>(
     let mut walk = Walk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
     let mut lines: Vec<Line> = Vec::new();
     while let Some(batch) = walk.next().await? {
-        lines.extend(batch.lines.into_iter().map(|(_, line)| line));
+        lines.extend(batch.lines);
     }
+    // After the lines: what was gone by then lies below.
+    let kept_from = floor::of(store, id).await?;
     // With more unfinished runs than are read, any slot may be among the rest.
     let read_back_to = match after {
         Some(_) => Some(Instant::LAST),
@@ -135,6 +141,7 @@ async fn gather<'a>(
         unfinished,
         lines,
         read_back_to,
+        kept_from,
         now,
     })
 }

@@ -97,6 +97,23 @@ impl Query {
         self.number("limit", LIST_ROWS_DEFAULT, LIST_ROWS_MAX)
     }
 
+    /// Some of a list of words, with commas between them.
+    pub(super) fn words<T: Copy>(
+        &self,
+        name: &str,
+        words: &[T],
+        spell: impl Fn(T) -> &'static str,
+    ) -> Result<Vec<T>, Refusal> {
+        let Some(text) = self.text(name) else { return Ok(Vec::new()) };
+        let find = |text: &str| words.iter().find(|word| spell(**word) == text).copied();
+        let found: Option<Vec<T>> = text.split(',').map(|text| find(text.trim())).collect();
+        found.ok_or_else(|| {
+            let known: Vec<_> = words.iter().map(|word| spell(*word)).collect();
+            let known = known.join(", ");
+            Refusal::parameter(name, format!("it is one of {known}, or several with commas"))
+        })
+    }
+
     /// One of a list of words.
     pub(super) fn word<T: Copy>(
         &self,

@@ -23,7 +23,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use super::door::{Door, Lock, Need, admit};
 use super::query::LABEL;
 use super::{
-    audit, backfill, event, explain, history, key, openapi, project, replace, run, system, trigger,
+    audit, backfill, backup, event, explain, history, key, latest, openapi, project, replace, run,
+    system, trigger,
 };
 use crate::desk::Desk;
 
@@ -78,6 +79,9 @@ const fn instant(name: &'static str, about: &'static str) -> Param {
 
 const LIMIT: Param = Param { name: "limit", about: "so many at most, 1 to 500", kind: Kind::Count };
 const CURSOR: Param = text("cursor", "the `next` of the page before");
+const STATES: Param = text("state", "only those in one of these states, with commas between them");
+const FROM_SLOT: Param = instant("from", "only those of slots at or after this");
+const TO_SLOT: Param = instant("to", "only those of slots before this");
 
 /// Statuses that any request with a key may be answered with.
 const USUAL: [u16; 7] = [400, 401, 403, 404, 408, 422, 503];
@@ -252,7 +256,7 @@ fn triggers() -> Vec<Route> {
             .gives::<NextSlots>(200),
         get("/v1/triggers/{name}/runs", history::list_of)
             .says("List its runs, newest first")
-            .params([text("state", "only those in this state"), LIMIT, CURSOR])
+            .params([STATES, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
             .gives::<Page<Run>>(200),
         get("/v1/triggers/{name}/explain", explain::explain)
             .says("Tell what became of each of its slots")
@@ -266,9 +270,9 @@ fn triggers() -> Vec<Route> {
 
 fn runs() -> Vec<Route> {
     vec![
-        get("/v1/runs", history::list)
+        get("/v1/runs", latest::list)
             .says("List the latest runs of all triggers")
-            .params([text("state", "only those in this state"), LIMIT, CURSOR])
+            .params([STATES, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
             .gives::<Page<Run>>(200),
         get("/v1/runs/{id}", run::show).says("Show a run").gives::<Run>(200),
     ]
@@ -355,6 +359,9 @@ fn whole() -> Vec<Route> {
         admin(get("/v1/cluster", system::cluster))
             .says("Tell who takes part")
             .gives::<Cluster>(200),
+        admin(get("/v1/backup", backup::backup))
+            .says("Take a backup of everything; see docs/backup.md")
+            .gives_text(backup::MEDIA_TYPE),
         admin(get("/v1/audit", audit::list))
             .says("List who changed what, newest first")
             .params([

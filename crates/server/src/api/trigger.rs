@@ -174,7 +174,7 @@ async fn last_run(desk: &Desk, stored: &Stored) -> Result<Option<RunSummary>, Re
     let span = Span { trigger: id.unique, from, to };
     let mut walk = Walk::of(desk.store(), id.shard, span, None, LAST_RUN_SEGMENTS_MAX);
     while let Some(batch) = walk.next().await? {
-        for (_, line) in batch.lines {
+        for line in batch.lines {
             if let Line::Run(run) = line
                 && run.trigger == id.unique
             {
@@ -201,7 +201,7 @@ async fn last_runs(
         while !wanted.is_empty()
             && let Some(batch) = walk.next().await?
         {
-            for (_, line) in batch.lines {
+            for line in batch.lines {
                 let Line::Run(run) = line else { continue };
                 let id = TriggerId { shard, project: run.project, unique: run.trigger };
                 if wanted.remove(&id) {

@@ -23,8 +23,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::committer::{Order, Written};
 use super::crowd::Hosts;
+use super::hold::Held;
 use super::log;
-use crate::desk::{Call, CallError, Face, Firing, Hold};
+use crate::desk::{Call, CallError, Face, Firing, HoldId, Kept};
 use crate::event::Events;
 use crate::metric::Metrics;
 use crate::webhook::{self, Dispatcher, Finished};
@@ -107,6 +108,8 @@ pub(super) struct Core {
     /// Why nothing fires: what was fired before lies in the future.
     is_ahead: bool,
     stopping: Option<Stopping>,
+    /// The shard that writes nothing at the moment.
+    held: Option<Held>,
     hosts: Arc<Hosts>,
 }
 
@@ -115,7 +118,7 @@ struct Waiting {
     shard: ShardId,
     reply: oneshot::Sender<Result<Done, CallError>>,
     /// Kept for as long.
-    _hold: Option<Hold>,
+    _kept: Option<Kept>,
 }
 
 #[derive(Clone, Copy)]
@@ -151,6 +154,7 @@ impl Core {
             last_look: millis,
             is_ahead: false,
             stopping: None,
+            held: None,
             hosts,
             machine,
             shards,
@@ -174,6 +178,7 @@ impl Core {
     pub(super) async fn run(mut self) {
         loop {
             let now = self.look();
+            self.end_hold(now);
             self.turn(now);
             if self.is_over(now) {
                 break;
@@ -300,14 +305,15 @@ impl Core {
         if self.ordered.is_some() {
             return;
         }
-        let is_asked = self.shards.values().any(|owned| owned.shard.is_asked());
-        let by = self.shards.values().filter_map(|owned| owned.shard.commit_by()).min();
+        let is_asked = self.writers().any(|owned| owned.shard.is_asked());
+        let by = self.writers().filter_map(|owned| owned.shard.commit_by()).min();
         let is_time = by.is_some_and(|by| by <= now.wall) && now.steady >= self.next_order();
         if !is_asked && !is_time && self.stopping.is_none() {
             return;
         }
         let mut order = Order::new();
-        for (id, owned) in &mut self.shards {
+        let held = self.held.as_ref().map(Held::shard);
+        for (id, owned) in self.shards.iter_mut().filter(|(id, _)| Some(**id) != held) {
             if let Some(batch) = owned.shard.take_batch(owned.number + 1, self.room) {
                 owned.number += 1;
                 order.push((*id, batch));
@@ -319,6 +325,12 @@ impl Core {
         }
     }
 
+    /// The shards that may write.
+    fn writers(&self) -> impl Iterator<Item = &Owned> {
+        let held = self.held.as_ref().map(Held::shard);
+        self.shards.iter().filter(move |(id, _)| Some(**id) != held).map(|(_, owned)| owned)
+    }
+
     fn next_order(&self) -> u64 {
         self.last_order + u64::try_from(PACE.as_millis()).expect("short")
     }
@@ -327,7 +339,7 @@ impl Core {
         let mut wakes: Vec<Instant> = self.shards.values().filter_map(|owned| owned.wake).collect();
         if self.ordered.is_none() {
             let pace = Duration::from_millis(self.next_order().saturating_sub(now.steady));
-            let by = self.shards.values().filter_map(|owned| owned.shard.commit_by()).min();
+            let by = self.writers().filter_map(|owned| owned.shard.commit_by()).min();
             wakes.extend(by.map(|by| by.max(now.wall.after(pace))));
         }
         let wake = wakes.into_iter().min().unwrap_or(Instant::LAST);
@@ -362,6 +374,7 @@ impl Core {
             // Nobody will ever know here; whoever waits is told so by the dropped reply.
             self.tickets.retain(|_, waiting| waiting.shard != id);
         }
+        self.begin_hold();
         self.metrics.triggers(self.shards.values().map(|owned| owned.shard.census()));
     }
 
@@ -410,7 +423,21 @@ impl Core {
                 self.show(now);
                 let _ = reply.send(Ok(()));
             }
-            Call::Command { shard, command, note, quota, hold, reply } => {
+            Call::Hold { shard, reply } => {
+                if !self.shards.contains_key(&shard) {
+                    let retry_after = Duration::from_secs(1);
+                    let _ = reply.send(Err(CallError::NoOwner { retry_after }));
+                    return;
+                }
+                self.last_ticket += 1;
+                // One backup is taken at a time: a hold that is still there is of one whose reader is gone.
+                self.held = Some(Held::new(HoldId(self.last_ticket), shard, now.steady, reply));
+                self.begin_hold();
+            }
+            Call::Release { hold } => {
+                self.held.take_if(|held| held.id() == hold);
+            }
+            Call::Command { shard, command, note, quota, kept, reply } => {
                 if let Some((project, quota)) = quota
                     && let Err(why) = self.check_quota(shard, project, quota, &command, now)
                 {
@@ -428,7 +455,7 @@ impl Core {
                 owned.shard.step(now);
                 match owned.shard.command(command, note, ticket, now) {
                     Ok(()) => {
-                        self.tickets.insert(ticket, Waiting { shard, reply, _hold: hold });
+                        self.tickets.insert(ticket, Waiting { shard, reply, _kept: kept });
                     }
                     Err(why) => {
                         let _ = reply.send(Err(why.into()));
@@ -445,8 +472,28 @@ impl Core {
                 self.last_ticket += 1;
                 let ticket = Ticket(self.last_ticket);
                 owned.shard.rewrite(puts, ticket, now);
-                self.tickets.insert(ticket, Waiting { shard, reply, _hold: None });
+                self.tickets.insert(ticket, Waiting { shard, reply, _kept: None });
             }
+        }
+    }
+
+    /// Tells whoever asked for it that a shard writes nothing, once nothing of it is on its way.
+    fn begin_hold(&mut self) {
+        let Some(held) = &mut self.held else { return };
+        let is_kept = match self.shards.get(&held.shard()) {
+            Some(owned) if owned.shard.is_writing() => true,
+            Some(owned) => held.begin(owned.number),
+            None => false,
+        };
+        if !is_kept {
+            self.held = None;
+        }
+    }
+
+    /// Lets a shard write again that was held back for long enough.
+    fn end_hold(&mut self, now: Now) {
+        if let Some(held) = self.held.take_if(|held| held.is_over(now.steady)) {
+            tracing::warn!(shard = %held.shard(), "the shard was held back for too long: it goes on");
         }
     }
 
@@ -491,9 +538,13 @@ impl Core {
                 Call::Command { reply, .. } | Call::Rewrite { reply, .. } => {
                     drop(reply.send(Err(CallError::Stopping)));
                 }
+                Call::Hold { reply, .. } => drop(reply.send(Err(CallError::Stopping))),
                 Call::ConfirmTime { reply } => drop(reply.send(Err(CallError::Stopping))),
+                Call::Release { .. } => {}
             }
         }
+        // What is decided is written, whoever reads.
+        self.held = None;
         for owned in self.shards.values_mut() {
             owned.shard.stop(now);
             owned.wake = Some(now.wall);

@@ -1,5 +1,6 @@
 //! A whole node and its API, on clocks that the test sets and a store that outlives it.
 
+mod backup;
 mod broken;
 mod clock;
 mod downtime;

@@ -54,6 +54,7 @@ const TABLE: &[(&str, &str, Who)] = &[
     ("POST", "/v1/scheduler/confirm-time", Admin),
     ("GET", "/v1/events", Reader),
     ("GET", "/v1/cluster", Admin),
+    ("GET", "/v1/backup", Admin),
     ("GET", "/v1/audit", Admin),
     ("GET", "/livez", Everybody),
     ("GET", "/readyz", Everybody),

@@ -142,7 +142,7 @@ async fn runs_of_a_trigger_are_listed_newest_first_in_pages_of_any_size() {
         expected.sort();
         assert_eq!(ids, expected, "pages of {limit}");
     }
-    let filter = RunFilter { state: Some(WireState::Succeeded), ..RunFilter::default() };
+    let filter = RunFilter { states: vec![WireState::Succeeded], ..RunFilter::default() };
     assert_eq!(bench.client.runs_of("hello", &filter).await.unwrap().items.len(), 4);
 }
 
@@ -167,7 +167,7 @@ async fn a_run_is_found_wherever_it_is() {
 async fn runs_of_a_deleted_trigger_stay_on_record() {
     let bench = Bench::new().await;
     let id = busy(&bench).await;
-    let filter = RunFilter { state: Some(WireState::Succeeded), ..RunFilter::default() };
+    let filter = RunFilter { states: vec![WireState::Succeeded], ..RunFilter::default() };
     let run = bench.client.runs_of("hello", &filter).await.unwrap().items.remove(0);
     bench.client.delete_trigger("hello").await.unwrap();
     let found = bench.client.run_by_id(&run.id).await.unwrap();
@@ -255,4 +255,74 @@ async fn a_backfill_is_of_a_window_of_the_past_with_a_bounded_number_of_slots() 
         assert_eq!(problem.errors[0].pointer.as_deref(), Some(pointer), "{}", problem.detail);
     }
     bench.json("POST", "/v1/triggers/hello/backfill", "{}").await.problem(422);
+}
+
+fn ended(id: TriggerId, slot: Instant, end: End) -> Line {
+    let Line::Run(run) = succeeded(id, slot) else { unreachable!("it is a run") };
+    Line::Run(Finished { end, ..run })
+}
+
+#[tokio::test]
+async fn an_exception_is_found_once_however_many_others_there_are() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    let other = Finished {
+        project: engine::id::ProjectId(5),
+        ..match ended(id, minute(0), End::Failed) {
+            Line::Run(run) => run,
+            Line::Skip(_) => unreachable!("it is a run"),
+        }
+    };
+    bench.past(id.shard, vec![ended(id, minute(1), End::Failed), Line::Run(other)]).await;
+    let others = i64::try_from(SEGMENTS_READ_MAX).unwrap();
+    for number in 1..=others {
+        bench.past(id.shard, vec![ended(id, minute(1 + number), End::Dead)]).await;
+    }
+    let states = vec![WireState::Failed, WireState::Unknown];
+    let mut filter = RunFilter { states, limit: Some(3), ..RunFilter::default() };
+    let (mut found, mut requests) = (Vec::new(), 0);
+    loop {
+        let page = bench.client.runs(&filter).await.unwrap();
+        found.extend(page.items);
+        requests += 1;
+        filter.cursor = page.next;
+        if filter.cursor.is_none() {
+            break;
+        }
+    }
+    let states: Vec<_> = found.iter().map(|run| run.state).collect();
+    assert_eq!(states, [WireState::Failed], "and none of another project");
+    assert!((2..=6).contains(&requests), "each does a bounded part of the work: {requests}");
+}
+
+#[tokio::test]
+async fn runs_are_filtered_by_several_states_and_by_time() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    let ends = [End::Succeeded, End::Failed, End::Dead, End::Expired, End::Failed];
+    for (number, end) in (1..).zip(ends) {
+        bench.past(id.shard, vec![ended(id, minute(number), end)]).await;
+    }
+    let timestamp = |number| client::Timestamp::from_millisecond(minute(number).0).unwrap();
+    let filter = RunFilter {
+        states: vec![WireState::Failed, WireState::Dead],
+        from: Some(timestamp(2)),
+        to: Some(timestamp(5)),
+        ..RunFilter::default()
+    };
+    for page in [bench.client.runs(&filter).await, bench.client.runs_of("hello", &filter).await] {
+        let slots: Vec<_> = page.unwrap().items.into_iter().map(|run| run.slot).collect();
+        assert_eq!(slots, [timestamp(3), timestamp(2)]);
+    }
+    for (bad, said) in [
+        ("state=failed,lost", "it is one of waiting"),
+        ("from=2027-01-15T08:00:00Z&to=2027-01-15T08:00:00Z", "before"),
+        ("from=soon", "soon"),
+        ("cursor=soon", "unchanged"),
+    ] {
+        for path in ["/v1/runs", "/v1/triggers/hello/runs"] {
+            let problem = bench.json("GET", &format!("{path}?{bad}"), "").await.problem(422);
+            assert!(problem.errors[0].detail.contains(said), "{bad}: {}", problem.detail);
+        }
+    }
 }

@@ -13,7 +13,7 @@ use client::{Client, Timestamp};
 use engine::lease::Reading;
 use server::api::Gate;
 use server::desk::Desk;
-use server::node::{Config, End, Node, Pace};
+use server::node::{Config, End, Node, Pace, StartError};
 use store::machine::{Machine, System};
 use store::memory::Memory;
 use store::{
@@ -105,7 +105,12 @@ struct Opened {
     is_cut: AtomicBool,
     /// Whoever writes to a shard panics.
     is_broken: AtomicBool,
+    /// Pages are short, and each takes its time.
+    is_slow: bool,
 }
+
+/// A page of a slow store, and how long it takes.
+const SLOW_PAGE: (usize, Duration) = (3, Duration::from_millis(2));
 
 impl Opened {
     fn is_cut(&self) -> bool {
@@ -118,7 +123,15 @@ impl Adapter for Opened {
         if self.is_cut() {
             return Box::pin(pending());
         }
-        self.memory.scan(range, limit)
+        if !self.is_slow {
+            return self.memory.scan(range, limit);
+        }
+        let (most, time) = SLOW_PAGE;
+        Box::pin(async move {
+            // Not a wait for anything: what the store is like.
+            tokio::time::sleep(time).await;
+            self.memory.scan(range, limit.min(most)).await
+        })
     }
 
     fn commit(&self, commit: Commit) -> Pending<'_, Result<Version, CommitError>> {
@@ -155,6 +168,7 @@ impl Adapter for Opened {
 /// What outlives a node: the store, and the receiver.
 pub(crate) struct World {
     memory: Arc<Memory>,
+    is_slow: bool,
     pub(crate) receiver: Receiver,
 }
 
@@ -176,7 +190,17 @@ impl World {
     }
 
     pub(crate) fn with(receiver: Receiver) -> Self {
-        Self { memory: Arc::new(Memory::new()), receiver }
+        Self { memory: Arc::new(Memory::new()), is_slow: false, receiver }
+    }
+
+    /// One whose store reads little at a time, and slowly.
+    pub(crate) fn slow() -> Self {
+        Self { is_slow: true, ..Self::new() }
+    }
+
+    /// The store, as it is without any node.
+    pub(crate) fn store(&self) -> Store {
+        Store::shared(Arc::clone(&self.memory) as Arc<dyn Adapter>)
     }
 
     /// Starts a node, whose wall clock shows this, and which asks nobody for a key.
@@ -186,11 +210,16 @@ impl World {
 
     /// Starts a node that lets people in through this gate.
     pub(crate) async fn start_behind(&self, wall: &str, gate: Gate) -> Running {
+        self.try_start(wall, gate).await.unwrap()
+    }
+
+    pub(crate) async fn try_start(&self, wall: &str, gate: Gate) -> Result<Running, StartError> {
         let clocks = Clocks::at(wall);
         let opened = Arc::new(Opened {
             memory: Arc::clone(&self.memory),
             is_cut: AtomicBool::new(false),
             is_broken: AtomicBool::new(false),
+            is_slow: self.is_slow,
         });
         let store = Store::shared(Arc::clone(&opened) as Arc<dyn Adapter>);
         let config = Config {
@@ -202,7 +231,7 @@ impl World {
             history: Pace::default(),
         };
         let machine = Arc::clone(&clocks) as Arc<dyn Machine>;
-        let (node, desk) = Node::start(store, machine, &config).await.unwrap();
+        let (node, desk) = Node::start(store, machine, &config).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let url = format!("http://{address}");
@@ -211,7 +240,7 @@ impl World {
         let until = desk.clone();
         let stopped = async move { until.stopped().await };
         serving.spawn(server::api::serve(listener, desk.clone(), gate, stopped));
-        Running { node, client, address, desk, clocks, opened, serving }
+        Ok(Running { node, client, address, desk, clocks, opened, serving })
     }
 
     /// What is in the store, key by key.

@@ -303,5 +303,6 @@ fn told_of(command: &Command) -> String {
         }
         Command::Disable { project } => format!("disable {project:?}"),
         Command::Enable { project } => format!("enable {project:?}"),
+        Command::Prune { ended_before, .. } => format!("prune before {ended_before}"),
     }
 }
