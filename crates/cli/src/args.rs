@@ -143,6 +143,7 @@ pub(crate) enum Verb {
         verb: StoreVerb,
     },
     /// Write all that there is to a file, and examine such files
+    #[command(after_help = with_exit_codes("  watchbell backup create bells.backup\n  watchbell backup verify bells.backup"))]
     Backup {
         #[command(subcommand)]
         verb: BackupVerb,
