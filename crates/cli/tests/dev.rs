@@ -15,6 +15,7 @@ mod dev {
     mod golden;
     mod host;
     mod ledger;
+    mod loss;
     mod outage;
     mod process;
     mod random;

@@ -151,6 +151,14 @@ mod tests {
     }
 
     #[test]
+    fn the_example_in_the_documentation_is_right() {
+        let document = include_str!("../../../../docs/cli.md");
+        let example = document.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+        let values = read(example.unwrap()).unwrap();
+        assert_eq!(values["webhook-allow"].texts, ["10.0.0.0/8"]);
+    }
+
+    #[test]
     fn what_is_wrong_is_told_with_its_line_and_what_would_be_right() {
         for (text, line, said) in [
             ("\nservr = 'x'", 2, "there is no setting servr: did you mean server?"),
