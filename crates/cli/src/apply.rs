@@ -1,6 +1,6 @@
 //! `watchbell trigger apply`: files say which triggers there shall be, and how.
 //!
-//! - [`document`], [`file`]: reading files, all of them before anything is sent
+//! - [`document`], [`file`](mod@file): reading files, all of them before anything is sent
 //! - [`plan`]: what there is, and what is to be done
 //! - [`fires`]: what that changes, in slots
 //! - [`show`]: what people see

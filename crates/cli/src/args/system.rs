@@ -78,7 +78,7 @@ pub(crate) struct ClusterStatusArgs {
 /// A setting comes from a flag, else from its variable, else from a TOML file, else it has a default. The file is the
 /// first of these that is there: --config FILE, WATCHBELL_CONFIG, ./watchbell.toml,
 /// $XDG_CONFIG_HOME/watchbell/config.toml (~/.config), /etc/watchbell/config.toml. Its keys are the names of the
-/// flags: server = "https://bells.example.com:7400"
+/// flags: log-level = "info"
 #[derive(Debug, clap::Args)]
 #[command(after_help = with_exit_codes(
     "  watchbell config\n  \

@@ -22,7 +22,7 @@ fn road(server: SocketAddr) -> SocketAddr {
             let (from, to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
             std::thread::spawn(move || pump(from, to));
             if number % 2 == 0 {
-                std::thread::spawn(move || lose(near, far));
+                std::thread::spawn(move || lose(&near, &far));
             } else {
                 std::thread::spawn(move || pump(far, near));
             }
@@ -37,7 +37,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream) {
 }
 
 /// Waits until there is an answer, so that all is done, and lets nobody have it.
-fn lose(near: TcpStream, mut far: TcpStream) {
+fn lose(near: &TcpStream, mut far: &TcpStream) {
     let _ = far.read(&mut [0]);
     let _ = near.shutdown(Shutdown::Both).and_then(|()| far.shutdown(Shutdown::Both));
 }
