@@ -261,7 +261,9 @@ impl From<ClientError> for Ending {
                     "{sentence}; start one with watchbell dev, or name another with --server URL"
                 ),
             ),
-            ClientError::Untrusted { .. } => Self::new(Exit::NotAllowed, sentence),
+            ClientError::Untrusted { .. } => {
+                Self::new(Exit::NotAllowed, sentence.replace("as a CA", "with --ca FILE"))
+            }
             ClientError::Answer { .. } => Self::failed(sentence),
             ClientError::Unauthorized(problem)
             | ClientError::Forbidden(problem)

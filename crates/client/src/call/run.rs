@@ -3,14 +3,18 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::Client;
-use super::exchange::Question;
+use super::exchange::{Question, Told};
 use super::path::Path;
 use super::trigger::at;
 use super::walk::Paged;
 use crate::run::{Run, RunState, Started};
 use crate::{ClientError, Page};
+
+/// How often a run is looked at whose end the server does not wait for.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Which runs to list.
 #[derive(Debug, Clone, Default)]
@@ -34,11 +38,22 @@ impl Paged for RunFilter {
 }
 
 impl Client {
-    /// Starts a run now, and waits for its end for as long as is said. If the answer is lost and the request is
-    /// sent again, the run is told as it stands then, finished or not.
+    /// Starts a run now, and waits for its end for as long as is said.
     pub async fn run(&self, name: &str, wait: Option<Duration>) -> Result<Started, ClientError> {
+        let begun = Instant::now();
         let text = wait.map(|wait| format!("{}s", wait.as_secs()));
-        self.ask(Question::post(at(name, "/run").with("wait", text)).wait(wait)).await
+        let question = Question::post(at(name, "/run").with("wait", text)).wait(wait);
+        let Told { answer, in_doubt } = self.pursue(question).await;
+        let mut started: Started = self.read(&answer?)?;
+        // A server that had started it before does not wait for it again: so it is waited for here.
+        while in_doubt
+            && !started.run.as_ref().is_some_and(|run| run.state.is_end())
+            && wait.is_some_and(|wait| begun.elapsed() < wait)
+        {
+            tokio::time::sleep(LOOK).await;
+            started.run = Some(self.run_by_id(&started.id).await?);
+        }
+        Ok(started)
     }
 
     /// Runs of a trigger, newest first.

@@ -139,6 +139,28 @@ async fn a_put_that_finds_its_own_revision_is_done_and_any_other_is_a_conflict()
 }
 
 #[tokio::test]
+async fn a_run_that_was_started_before_its_answer_was_lost_is_waited_for_all_the_same() {
+    let run = |state: &str| {
+        serde_json::json!({
+            "id": "run_1", "trigger": "trg_1", "slot": "2027-01-15T00:00:00Z", "on_demand": true,
+            "state": state, "attempt": 1, "attempts": [],
+        })
+    };
+    let started = serde_json::json!({ "id": "run_1", "run": run("running") });
+    let acts = || {
+        let found = ["running", "succeeded"].map(|state| Act::Answer(200, run(state).to_string()));
+        [Act::After, Act::Answer(202, started.to_string())].into_iter().chain(found)
+    };
+    for (wait, asked) in [(Some(Duration::from_secs(20)), 4), (None, 2)] {
+        let script = Script::play(acts());
+        let told = script.client().run("hello", wait).await.unwrap();
+        let is_over = told.run.is_some_and(|run| run.state.is_end());
+        assert_eq!((script.asked().len(), is_over), (asked, wait.is_some()));
+        assert_eq!(script.done(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_secret_that_was_lost_with_its_answer_is_not_made_up() {
     let made = serde_json::json!({ "key": {
         "id": "key_1", "name": "ci", "scopes": ["read"], "created": "2027-01-15T00:00:00Z", "author": "a",
