@@ -17,6 +17,7 @@ mod dev {
     mod stop;
     mod verdict;
 
+    #[expect(dead_code, reason = "the tests of the server use more of it")]
     #[path = "../../../server/tests/server/node/receiver.rs"]
     mod receiver;
     #[path = "../../../server/tests/server/node/wait.rs"]

@@ -170,7 +170,7 @@ impl Node {
         let (shards, holdings) = claim_all(&session, cluster, &pulse).await?;
         let (metrics, events) = (Arc::new(Metrics::new()), Arc::default());
         let (results_in, results) = mpsc::unbounded_channel();
-        let webhooks = webhooks(config, &session, &alarm);
+        let webhooks = webhooks(config, &session, &access, &alarm);
         let dispatcher = Dispatcher::start(&webhooks, &machine, &results_in)?;
         let (calls_in, calls) = mpsc::channel(1_024);
         let (orders, orders_out) = mpsc::unbounded_channel();
@@ -253,11 +253,17 @@ fn spawn_core(mut core: Core, alarm: &Alarm) -> io::Result<JoinHandle<()>> {
     })
 }
 
-fn webhooks(config: &Config, session: &Session, alarm: &Alarm) -> webhook::Config {
-    let session = session.clone();
+fn webhooks(
+    config: &Config,
+    session: &Session,
+    access: &Arc<Access>,
+    alarm: &Alarm,
+) -> webhook::Config {
+    let (session, access) = (session.clone(), Arc::clone(access));
     webhook::Config {
         allow: config.webhook_allow.clone(),
         extra_ca: config.webhook_ca.clone(),
+        signing: Arc::new(move |project| access.book().signer(project).cloned()),
         alarm: alarm.clone(),
         ..webhook::Config::new(Arc::new(move || !session.valid_for().is_zero()))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::{Birth, RunId, Unique};
+use crate::id::{Birth, ProjectId, RunId, Unique};
 use crate::instant::Instant;
 use crate::limits::{RESULT_WAIT_MS, UNTRIED_MAX};
 use crate::mutant::{self, Mutant};
@@ -22,6 +22,8 @@ use super::{Now, Shard, Unit};
 pub struct Departure {
     /// By which its end is reported.
     pub key: u64,
+    /// Whose it is.
+    pub project: ProjectId,
     /// Its run.
     pub run: RunId,
     /// The so-manieth, from 1.
@@ -101,6 +103,7 @@ impl Shard {
                 }
                 Departure {
                     key,
+                    project: trigger.project(),
                     run: self.memory.run_id(open.trigger, slot, Birth::Slot(trigger.generation)),
                     attempt,
                     slot: open.slot,
@@ -115,6 +118,7 @@ impl Shard {
                 let run = &self.memory.runs[&sequence];
                 Departure {
                     key,
+                    project: run.project,
                     run: self.memory.run_id(run.trigger, run.slot, run.birth(sequence)),
                     attempt,
                     slot: run.slot,

@@ -17,6 +17,7 @@ use super::key::KeyId;
 use super::record::{
     ACCESS, FORMAT, KEYS, KeyRecord, PROJECTS, ProjectRecord, SCHEDULER, SchedulerRecord, TURN,
 };
+use crate::webhook::signature::Signer;
 
 /// The name of the project that is there from the beginning.
 pub const DEFAULT_PROJECT: &str = "default";
@@ -48,6 +49,7 @@ pub struct Book {
     pub(super) scheduler: SchedulerRecord,
     pub(super) projects: BTreeMap<String, Arc<ProjectRecord>>,
     names: HashMap<ProjectId, String>,
+    signers: HashMap<ProjectId, Arc<Signer>>,
     pub(super) keys: BTreeMap<KeyId, Arc<KeyRecord>>,
 }
 
@@ -71,6 +73,7 @@ impl Book {
             scheduler: SchedulerRecord::default(),
             projects: BTreeMap::from([(DEFAULT_PROJECT.to_owned(), Arc::new(default))]),
             names: HashMap::new(),
+            signers: HashMap::new(),
             keys: BTreeMap::new(),
         };
         let mut range = Some(Range::prefix(ACCESS));
@@ -83,6 +86,8 @@ impl Book {
         }
         let names = book.projects.iter().map(|(name, record)| (record.id, name.clone()));
         book.names = names.collect();
+        let signed = book.projects.values().filter(|record| !record.secrets.is_empty());
+        book.signers = signed.map(|record| (record.id, Arc::new(signer(record)))).collect();
         Ok(book)
     }
 
@@ -114,6 +119,11 @@ impl Book {
         self.names.get(&id).map(String::as_str)
     }
 
+    /// What the webhooks of a project are signed with, if with anything.
+    pub fn signer(&self, id: ProjectId) -> Option<&Arc<Signer>> {
+        self.signers.get(&id)
+    }
+
     /// All projects, by name.
     pub fn projects(&self) -> impl Iterator<Item = (&str, &Arc<ProjectRecord>)> {
         self.projects.iter().map(|(name, record)| (name.as_str(), record))
@@ -138,6 +148,12 @@ impl Book {
     pub fn fires(&self, project: &ProjectRecord) -> bool {
         project.disabled.is_none() && self.scheduler.stopped.is_none()
     }
+}
+
+/// The secrets of a project, ready to sign with. One that was changed by hand into no secret does not sign.
+fn signer(record: &ProjectRecord) -> Signer {
+    let secrets = record.secrets.iter();
+    Signer::new(secrets.filter_map(|record| Some((record.secret.bytes()?, record.until))))
 }
 
 /// The last change.

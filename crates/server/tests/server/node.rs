@@ -6,5 +6,7 @@ mod downtime;
 mod id;
 #[expect(dead_code, reason = "the tests of `watchbell dev` use more of it")]
 mod receiver;
+mod signature;
+mod verify;
 mod wait;
 mod world;

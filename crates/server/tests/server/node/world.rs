@@ -1,6 +1,7 @@
 //! A node under test: its clocks can be set, and it can be killed.
 
 use std::future::pending;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -10,6 +11,7 @@ use client::account::Account;
 use client::spec::{CatchUp, TriggerSpec};
 use client::{Client, Timestamp};
 use engine::lease::Reading;
+use serde_json::Value;
 use server::node::{Config, End, Node, Pace};
 use store::machine::{Machine, System};
 use store::memory::Memory;
@@ -17,7 +19,8 @@ use store::{
     Adapter, Class, Commit, CommitError, Epoch, Hints, Limits, Page, Pending, Range, ScanError,
     Store, Version,
 };
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::receiver::{Receiver, Reply};
@@ -159,6 +162,7 @@ pub(super) struct World {
 pub(super) struct Running {
     node: Node,
     pub(super) client: Client,
+    address: SocketAddr,
     pub(super) clocks: Arc<Clocks>,
     opened: Arc<Opened>,
     serving: JoinSet<()>,
@@ -194,10 +198,11 @@ impl World {
         let machine = Arc::clone(&clocks) as Arc<dyn Machine>;
         let (node, desk) = Node::start(store, machine, &config).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = Client::new(&format!("http://{address}")).unwrap();
         let mut serving = JoinSet::new();
         serving.spawn(server::api::serve(listener, desk, server::api::Gate::open(), pending()));
-        Running { node, client, clocks, opened, serving }
+        Running { node, client, address, clocks, opened, serving }
     }
 
     /// A trigger that calls a path of its own name.
@@ -223,6 +228,20 @@ impl World {
 impl Running {
     pub(super) async fn create(&self, spec: TriggerSpec) {
         self.client.create_trigger(&spec).await.unwrap();
+    }
+
+    /// What the API answers to a request with a JSON body, which must be fine.
+    pub(super) async fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let (body, address) = (body.to_string(), self.address);
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+        let about = format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len());
+        stream.write_all(format!("{head}{about}\r\n{body}").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 20"), "{method} {path}: {answer}");
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str(body).unwrap()
     }
 
     /// Ends it as a loss of power would: from here on it writes nothing and sends nothing.
