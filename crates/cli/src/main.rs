@@ -24,6 +24,7 @@ mod dev;
 mod dump;
 mod exit;
 mod explain;
+mod mask;
 mod progress;
 mod refusal;
 mod report;

@@ -56,6 +56,7 @@ fn flag(pointer: &str) -> String {
         ("schedule", None) => return "the schedule".to_owned(),
         ("webhook", Some("url") | None) => "webhook".to_owned(),
         ("webhook", Some("headers")) => "header".to_owned(),
+        ("webhook", Some("secret_headers")) => "secret-header".to_owned(),
         ("retry", Some(field)) => format!("retry-{field}"),
         (_, Some(field)) | (field, None) => field.to_owned(),
     };
@@ -89,6 +90,7 @@ mod tests {
             ("/webhook", "--webhook"),
             ("/webhook/url", "--webhook"),
             ("/webhook/headers", "--header"),
+            ("/webhook/secret_headers", "--secret-header"),
             ("/webhook/content_type", "--content-type"),
             ("/retry/max_delay", "--retry-max-delay"),
             ("/catch_up_cap", "--catch-up-cap"),

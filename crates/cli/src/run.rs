@@ -1,6 +1,6 @@
 //! `watchbell run`, and `watchbell trigger run`.
 
-use client::run::{Run, RunState, Started};
+use client::run::{Run, RunKind, RunState, Started};
 use client::{Client, RunFilter};
 
 use crate::args::run::{RunListArgs, RunShowArgs};
@@ -53,6 +53,7 @@ pub(crate) async fn list(typed: RunListArgs) -> Result<(), Ending> {
     let client = Client::new(&typed.server.server)?;
     let filter = RunFilter {
         state: typed.state,
+        kind: typed.kind,
         limit: Some(typed.page.limit.into()),
         cursor: typed.page.cursor,
     };
@@ -117,6 +118,9 @@ fn show_text(run: &Run) -> String {
         "slot",
         if run.on_demand { format!("{} (on demand)", run.slot) } else { run.slot.to_string() },
     );
+    if run.kind == RunKind::Notification {
+        row("kind", run.kind.as_str().to_owned());
+    }
     row("state", run.state.as_str().to_owned());
     if let Some(instant) = run.not_before {
         row("not before", instant.to_string());
@@ -152,6 +156,8 @@ mod tests {
             trigger: "trg_00f00000d3k8w1v2m7qa".to_owned(),
             name: Some(name.to_owned()),
             slot: "2027-01-15T08:00:00Z".parse().unwrap(),
+            kind: RunKind::Run,
+            event: None,
             on_demand: false,
             state: RunState::Succeeded,
             not_before: None,

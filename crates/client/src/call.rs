@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 
 use crate::account::Account;
 use crate::problem::Problem;
-use crate::run::{Run, RunState, Started};
+use crate::run::{Run, RunKind, RunState, Started};
 use crate::scheduler::SchedulerStatus;
 use crate::spec::TriggerSpec;
 use crate::trigger::{NextSlots, PauseRequest, Status, Trigger};
@@ -63,6 +63,8 @@ pub struct TriggerFilter {
 pub struct RunFilter {
     /// Those in this state.
     pub state: Option<RunState>,
+    /// Those of this kind.
+    pub kind: Option<RunKind>,
     /// So many at most, 1 to 500.
     pub limit: Option<usize>,
     /// From where the last page ended.
@@ -311,6 +313,7 @@ fn trigger_path(name: &str, rest: &str) -> String {
 fn run_path(path: String, filter: &RunFilter) -> String {
     let mut path = Path(path);
     path.add("state", filter.state.map(RunState::as_str));
+    path.add("kind", filter.kind.map(RunKind::as_str));
     path.add("limit", filter.limit);
     path.add("cursor", filter.cursor.as_deref());
     path.0

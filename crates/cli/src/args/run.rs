@@ -1,7 +1,7 @@
 //! `watchbell run` and `watchbell scheduler`, as they are typed.
 
 use clap::Subcommand;
-use client::run::RunState;
+use client::run::{RunKind, RunState};
 
 use super::trigger::{PageArgs, ServerArgs, word};
 use super::with_exit_codes;
@@ -27,6 +27,9 @@ pub(crate) struct RunListArgs {
     /// expired or unknown
     #[arg(long, value_parser = word::<RunState>)]
     pub(crate) state: Option<RunState>,
+    /// Only those of this kind: run or notification
+    #[arg(long, value_parser = word::<RunKind>)]
+    pub(crate) kind: Option<RunKind>,
     #[command(flatten)]
     pub(crate) page: PageArgs,
     #[command(flatten)]

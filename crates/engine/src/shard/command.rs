@@ -2,6 +2,8 @@
 //!
 //! A command is decided by the shard's owner, in memory, and answered when what it changed is durable.
 
+use std::fmt;
+
 use serde_json::value::RawValue;
 
 use crate::id::{ProjectId, RunId, TriggerId, Unique};
@@ -9,7 +11,7 @@ use crate::instant::Instant;
 use crate::trigger::Definition;
 
 /// What a person wants of a shard.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[expect(missing_docs, reason = "the fields are those of the records that they end up in")]
 pub enum Command {
     /// Make a trigger.
@@ -36,6 +38,25 @@ pub enum Command {
     Disable { project: ProjectId },
     /// Let what a project has fire again, and catch up by its policies.
     Enable { project: ProjectId },
+}
+
+impl fmt::Debug for Command {
+    /// Without what the user wrote: it may be secret.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create { project, definition, .. } => {
+                write!(out, "create {} of {project}", definition.name)
+            }
+            Self::Replace { trigger, .. } => write!(out, "replace {trigger}"),
+            Self::Pause { trigger, .. } => write!(out, "pause {trigger}"),
+            Self::Resume { trigger, .. } => write!(out, "resume {trigger}"),
+            Self::Cancel { trigger, .. } => write!(out, "cancel {trigger}"),
+            Self::Delete { trigger, .. } => write!(out, "delete {trigger}"),
+            Self::Run { trigger, .. } => write!(out, "run {trigger}"),
+            Self::Disable { project } => write!(out, "disable {project}"),
+            Self::Enable { project } => write!(out, "enable {project}"),
+        }
+    }
 }
 
 /// What was done.

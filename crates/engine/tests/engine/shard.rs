@@ -2,6 +2,8 @@
 
 #[path = "shard/bench.rs"]
 mod bench;
+#[path = "shard/notice.rs"]
+mod notice;
 
 use std::sync::Arc;
 

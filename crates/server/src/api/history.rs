@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::response::Json;
 use client::Page;
-use client::run::{Run, RunState};
+use client::run::{Run, RunKind, RunState};
 use engine::id::{ProjectId, RunId, ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::{RUNS_READ_MAX, SEGMENTS_READ_MAX};
@@ -83,13 +83,13 @@ pub(super) async fn list_of(
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<Page<Run>>, Refusal> {
-    let query = Query::of(&uri, &["state", "limit", "cursor"])?;
+    let query = Query::of(&uri, &["state", "kind", "limit", "cursor"])?;
     let rows = query.rows()?;
-    let state = query.word("state", &RunState::ALL, RunState::as_str)?;
+    let wanted = Wanted::of(&query)?;
     let cursor = query.text("cursor").map(|text| Cursor::parse(text).ok_or_else(bad_cursor));
     let cursor = cursor.transpose()?;
     let subject = Subject::find(&desk, caller.project, &name).await?;
-    let mut list = List { rows, state, items: Vec::new() };
+    let mut list = List { rows, wanted, items: Vec::new() };
     let after = match cursor {
         Some(Cursor::Past(place)) => return list.past(&desk, &subject, Some(&place)).await,
         Some(Cursor::Unfinished(sequence)) => Some(sequence),
@@ -101,17 +101,36 @@ pub(super) async fn list_of(
     list.past(&desk, &subject, None).await
 }
 
+/// Which runs are wanted.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    state: Option<RunState>,
+    kind: Option<RunKind>,
+}
+
+impl Wanted {
+    fn of(query: &Query) -> Result<Self, Refusal> {
+        let state = query.word("state", &RunState::ALL, RunState::as_str)?;
+        let kind = query.word("kind", &RunKind::ALL, RunKind::as_str)?;
+        Ok(Self { state, kind })
+    }
+
+    fn has(self, run: &Run) -> bool {
+        self.state.is_none_or(|state| state == run.state)
+            && self.kind.is_none_or(|kind| kind == run.kind)
+    }
+}
+
 /// A list that is being filled.
 struct List {
     rows: usize,
-    state: Option<RunState>,
+    wanted: Wanted,
     items: Vec<Run>,
 }
 
 impl List {
     fn push(&mut self, run: Run) {
-        let wanted = self.state.is_none_or(|state| state == run.state);
-        if wanted && self.items.iter().all(|item| item.id != run.id) {
+        if self.wanted.has(&run) && self.items.iter().all(|item| item.id != run.id) {
             self.items.push(brief(run));
         }
     }
@@ -202,12 +221,12 @@ pub(super) async fn list(
     caller: Caller,
     uri: Uri,
 ) -> Result<Json<Page<Run>>, Refusal> {
-    let query = Query::of(&uri, &["state", "limit", "cursor"])?;
+    let query = Query::of(&uri, &["state", "kind", "limit", "cursor"])?;
     let rows = query.rows()?;
-    let state = query.word("state", &RunState::ALL, RunState::as_str)?;
+    let wanted = Wanted::of(&query)?;
     let before = query.text("cursor").map(|text| parse_before(text).ok_or_else(bad_cursor));
     let before = before.transpose()?;
-    let mut top = Top { project: caller.project, rows, state, before, found: Vec::new() };
+    let mut top = Top { project: caller.project, rows, wanted, before, found: Vec::new() };
     for shard in (0..desk.shards()).map(ShardId) {
         latest_of(&desk, shard, &mut top).await?;
     }
@@ -237,7 +256,7 @@ struct Row {
 struct Top {
     project: ProjectId,
     rows: usize,
-    state: Option<RunState>,
+    wanted: Wanted,
     before: Option<(Instant, String)>,
     found: Vec<Row>,
 }
@@ -249,7 +268,7 @@ impl Top {
             let older =
                 self.before.as_ref().is_none_or(|(at, id)| (row.at, &row.run.id) < (*at, id));
             let is_ours = row.trigger.project == self.project;
-            is_ours && older && self.state.is_none_or(|state| state == row.run.state)
+            is_ours && older && self.wanted.has(&row.run)
         }));
         let mut seen = HashSet::new();
         self.found.retain(|row| seen.insert(row.run.id.clone()));

@@ -244,7 +244,12 @@ fn triggers() -> Vec<Route> {
             .gives::<NextSlots>(200),
         get("/v1/triggers/{name}/runs", history::list_of)
             .says("List its runs, newest first")
-            .params([text("state", "only those in this state"), LIMIT, CURSOR])
+            .params([
+                text("state", "only those in this state"),
+                text("kind", "only those of this kind: `run` or `notification`"),
+                LIMIT,
+                CURSOR,
+            ])
             .gives::<Page<Run>>(200),
         get("/v1/triggers/{name}/explain", explain::explain)
             .says("Tell what became of each of its slots")
@@ -260,7 +265,12 @@ fn runs() -> Vec<Route> {
     vec![
         get("/v1/runs", history::list)
             .says("List the latest runs of all triggers")
-            .params([text("state", "only those in this state"), LIMIT, CURSOR])
+            .params([
+                text("state", "only those in this state"),
+                text("kind", "only those of this kind: `run` or `notification`"),
+                LIMIT,
+                CURSOR,
+            ])
             .gives::<Page<Run>>(200),
         get("/v1/runs/{id}", run::show).says("Show a run").gives::<Run>(200),
     ]

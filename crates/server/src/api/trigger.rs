@@ -169,6 +169,7 @@ async fn last_run(desk: &Desk, stored: &Stored) -> Result<Option<RunSummary>, Re
         for (_, line) in batch.lines {
             if let Line::Run(run) = line
                 && run.trigger == id.unique
+                && run.notice.is_none()
             {
                 return Ok(Some(source.summary(&run)));
             }
@@ -196,7 +197,7 @@ async fn last_runs(
             for (_, line) in batch.lines {
                 let Line::Run(run) = line else { continue };
                 let id = TriggerId { shard, project: run.project, unique: run.trigger };
-                if wanted.remove(&id) {
+                if run.notice.is_none() && wanted.remove(&id) {
                     found.insert(id, source.summary(&run));
                 }
             }

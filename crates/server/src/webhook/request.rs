@@ -54,7 +54,7 @@ pub(super) fn request(
     let authority = form.authority();
     let mut request = Request::new(Body::new(call.body.clone().unwrap_or_default()));
     *request.method_mut() = method(form.method);
-    headers.reserve(OURS_MAX + form.headers.len());
+    headers.reserve(OURS_MAX + form.headers.len() + form.secret_headers.len());
     *request.headers_mut() = headers;
     match protocol {
         Protocol::One => {
@@ -78,6 +78,13 @@ pub(super) fn request(
     for (name, text) in &form.headers {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Malformed("headers"))?;
         headers.insert(name, value("headers", text)?);
+    }
+    for (name, text) in &form.secret_headers {
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Malformed("headers"))?;
+        let mut secret = value("headers", text)?;
+        // Not to be printed, nor remembered by HTTP/2 for the next request.
+        secret.set_sensitive(true);
+        headers.insert(name, secret);
     }
     Ok(request)
 }
