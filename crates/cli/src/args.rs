@@ -2,9 +2,13 @@
 //!
 //! Nothing here decides anything: URLs stay text until a verb reads them, so that a password in one
 //! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`]
-//! and [`run`].
+//! and [`run`]; backups are in [`mod@backup`].
 
+pub(crate) mod apply;
+pub(crate) mod backup;
+pub(crate) mod import;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod trigger;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,6 +17,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use engine::schedule::cron::Dialect;
 
+use self::backup::{BackupVerb, RestoreArgs};
+use self::import::{CompletionsArgs, ImportVerb};
 use self::run::{RunVerb, SchedulerVerb};
 use self::trigger::TriggerVerb;
 use crate::exit::Exit;
@@ -52,6 +58,9 @@ pub(crate) struct Args {
         default_value = "text"
     )]
     pub(crate) log_format: LogFormat,
+    /// Show no colours, also on a terminal
+    #[arg(long, global = true, env = "NO_COLOR", value_parser = unless_empty)]
+    pub(crate) no_color: bool,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -59,36 +68,62 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Dev(DevArgs),
+    Server(serve::ServeArgs),
     /// Make triggers, and ask what became of them
+    #[command(after_help = with_exit_codes(
+        "  watchbell trigger apply triggers.yaml\n  \
+           watchbell trigger list --label team=billing\n  \
+           watchbell trigger explain hello"
+    ))]
     Trigger {
         #[command(subcommand)]
         verb: TriggerVerb,
     },
+    /// Bring what another scheduler has
+    #[command(after_help = with_exit_codes(
+        "  crontab -l | watchbell import crontab - --webhook-base https://example.com/cron > cron.yaml"
+    ))]
+    Import {
+        #[command(subcommand)]
+        verb: ImportVerb,
+    },
     /// Look at runs
+    #[command(after_help = with_exit_codes("  watchbell run list --trigger hello"))]
     Run {
         #[command(subcommand)]
         verb: RunVerb,
     },
     /// Look after the scheduler as a whole
+    #[command(after_help = with_exit_codes("  watchbell scheduler status"))]
     Scheduler {
         #[command(subcommand)]
         verb: SchedulerVerb,
     },
     /// Examine a store, and look into it
+    #[command(after_help = with_exit_codes("  watchbell store check file:./watchbell-data"))]
     Store {
         #[command(subcommand)]
         verb: StoreVerb,
     },
+    /// Write all that there is to a file, and examine such files
+    Backup {
+        #[command(subcommand)]
+        verb: BackupVerb,
+    },
+    Restore(RestoreArgs),
     /// Measure how fast, how punctual and how large Watchbell is on this machine
+    #[command(after_help = with_exit_codes("  watchbell bench --help"))]
     Bench {
         #[command(subcommand)]
         verb: crate::bench::args::BenchVerb,
     },
     /// Read cron patterns: when they come, and what they mean
+    #[command(after_help = with_exit_codes("  watchbell cron explain '0 12 1 * +MON'"))]
     Cron {
         #[command(subcommand)]
         verb: CronVerb,
     },
+    Completions(CompletionsArgs),
 }
 
 /// Run a whole Watchbell on this machine: server, scheduler and file store in one process
@@ -287,6 +322,12 @@ impl From<LogLevel> for tracing::Level {
     }
 }
 
+/// A variable that means something unless it is empty; `false` is what the flag is if it is not given.
+#[expect(clippy::unnecessary_wraps, reason = "the parser asks for it")]
+fn unless_empty(text: &str) -> Result<bool, String> {
+    Ok(!matches!(text, "" | "false"))
+}
+
 /// An address to listen on.
 fn address(text: &str) -> Result<SocketAddr, String> {
     const RIGHT: &str = "write an address and a port, like 127.0.0.1:7400 or localhost:7400";
@@ -312,6 +353,9 @@ pub(crate) fn with_exit_codes(examples: &str) -> String {
         Exit::ALL.iter().map(|exit| format!("  {}  {}", exit.code(), exit.meaning())).collect();
     format!("Examples:\n{examples}\n\nExit codes:\n{}", codes.join("\n"))
 }
+
+#[cfg(test)]
+mod golden;
 
 #[cfg(test)]
 mod tests {
@@ -346,6 +390,18 @@ mod tests {
             let parsed = Args::try_parse_from(words(&format!("watchbell {line}")));
             assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
         }
+    }
+
+    #[test]
+    fn colours_are_shown_unless_somebody_says_otherwise() {
+        let parse = |flags: &[&str]| {
+            let words = [&["watchbell", "scheduler", "status"], flags].concat();
+            Args::try_parse_from(words).unwrap().no_color
+        };
+        // Whoever runs this may want no colours either.
+        assert_eq!(parse(&[]), std::env::var_os("NO_COLOR").is_some_and(|text| !text.is_empty()));
+        assert!(parse(&["--no-color"]));
+        assert_eq!(["1", "yes", ""].map(|text| unless_empty(text).unwrap()), [true, true, false]);
     }
 
     #[test]

@@ -90,6 +90,7 @@ fn spec(typed: CreateArgs) -> (crate::args::trigger::ServerArgs, TriggerSpec) {
     };
     let spec = TriggerSpec {
         name: typed.name,
+        labels: typed.labels.into_iter().collect(),
         schedule: (schedule != ScheduleSpec::default()).then_some(schedule),
         webhook,
         catch_up: typed.catch_up,

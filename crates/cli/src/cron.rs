@@ -136,7 +136,7 @@ fn pointed(pattern: &str, why: &CronError) -> String {
     format!("{why}\n  {pattern}\n  {:>1$}", "^", why.position() + 1)
 }
 
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant(i64::try_from(System.wall_us() / 1_000).unwrap_or(i64::MAX))
 }
 

@@ -3,129 +3,39 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use server::access::book::BookError;
 use server::api::Gate;
-use server::node::{Config, End, Node, Pace, StartError};
+use server::node::{Config, Pace};
 use server::webhook::Cidr;
-use store::machine::{Machine, System};
-use store::session::SessionError;
-use store::{CommitError, StoreUrl, open_or_create};
-use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use store::{StoreUrl, open_or_create};
 
 use crate::args::DevArgs;
 use crate::exit::{Ending, say};
-
-/// How long a node may act after a renewal of its session.
-const TTL: Duration = Duration::from_secs(3);
+use crate::serve::{Plan, TTL, serve};
 
 /// Runs until it is told to stop by SIGTERM or SIGINT.
 pub(crate) async fn dev(typed: &DevArgs) -> Result<(), Ending> {
     if !typed.listen.ip().is_loopback() {
         return Err(Ending::wrong_input(format!(
             "--listen: {} is not a loopback address: dev asks nobody for a key, so nobody else may reach it; \
-             use 127.0.0.1:{}, and a proxy or a tunnel if others shall reach it",
+             use 127.0.0.1:{}, or watchbell server, which asks for keys",
             typed.listen.ip(),
             typed.listen.port()
         )));
     }
-    raise_file_limit();
-    // Whoever tells it to stop while it starts is heard.
-    let mut stops = Stops::new()?;
-    let listener = bind(typed.listen).await?;
-    if let Some(path) = &typed.webhook_ca {
-        // Before there is a store that nobody wanted.
-        server::webhook::check_ca(path).map_err(|why| Ending::wrong_input(why.to_string()))?;
-    }
     let url = StoreUrl::parse(&format!("file:{}", typed.data.display()))?;
-    let store = open_or_create(&url)?;
-    let machine: Arc<dyn Machine> = Arc::new(System);
-    let at = listener.local_addr()?;
-    let config = config(typed, at);
-    let (node, desk) = tokio::select! {
-        biased;
-        // What was written so far is that of a process that died: the next one goes on from there.
-        () = stops.next() => return Ok(()),
-        started = Node::start(store, machine, &config) => started?,
+    let plan = Plan {
+        listen: typed.listen,
+        webhook_ca: typed.webhook_ca.as_deref(),
+        store: || open_or_create(&url),
+        config: |at| config(typed, at),
+        gate: Gate::open(),
     };
-    tell(at, &typed.data);
-    let (stop, stopped) = oneshot::channel::<()>();
-    let serving = server::api::serve(listener, desk, Gate::open(), async {
-        let _ = stopped.await;
-    });
-    let ending = async {
-        let ending = tokio::select! {
-            () = stops.next() => Ok(()),
-            end = node.ended() => Err(Ending::failed(sentence(end))),
-        };
-        let _ = stop.send(());
-        node.stop().await;
-        ending
-    };
-    let (ending, ()) = tokio::join!(ending, serving);
-    ending
-}
-
-/// The signals that tell it to stop.
-struct Stops {
-    term: Signal,
-    interrupt: Signal,
-}
-
-impl Stops {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            term: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.term.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-}
-
-fn sentence(end: End) -> String {
-    match end {
-        End::Session => {
-            "the node's session was lost, and with it the right to fire: start it again".to_owned()
-        }
-        End::Broken(part) => format!(
-            "{part} has panicked, which is a bug: start it again, and report what it said before"
-        ),
-    }
-}
-
-/// Takes as many open files as this process may have: each webhook under way is one.
-fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-    if let Err(why) = raised {
-        tracing::warn!(%why, "cannot raise the limit of open files");
-    }
-}
-
-async fn bind(at: SocketAddr) -> Result<TcpListener, Ending> {
-    TcpListener::bind(at).await.map_err(|why| cannot_listen(at, &why))
-}
-
-fn cannot_listen(at: SocketAddr, why: &io::Error) -> Ending {
-    if why.kind() == io::ErrorKind::PermissionDenied {
-        return Ending::refused(format!(
-            "no permission to listen on {at}: ports below 1024 are for root; give another with --listen"
-        ));
-    }
-    Ending::unreachable(format!(
-        "cannot listen on {at}: {why}; stop whoever does, or give another address with --listen"
-    ))
+    serve(plan, async |at, _| {
+        tell(at, &typed.data);
+        Ok(())
+    })
+    .await
 }
 
 fn config(typed: &DevArgs, at: SocketAddr) -> Config {
@@ -168,35 +78,4 @@ Try this in a second terminal; it rings at its own door every five seconds:
 ",
         data.display()
     )
-}
-
-impl From<StartError> for Ending {
-    fn from(why: StartError) -> Self {
-        match why {
-            StartError::Corrupt(_)
-            | StartError::Read { .. }
-            | StartError::Book(BookError::Record { .. }) => Self::damaged(why.to_string()),
-            StartError::Scan(why) | StartError::Book(BookError::Scan(why)) => why.into(),
-            StartError::Commit(why) => why.into(),
-            StartError::Session(SessionError::Refused(why)) => CommitError::Refused(why).into(),
-            StartError::Id(_) | StartError::Webhooks(_) => Self::wrong_input(why.to_string()),
-            StartError::Session(_) | StartError::Claim { .. } => Self::unreachable(why.to_string()),
-            StartError::Thread(_) => Self::failed(why.to_string()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::exit::Exit;
-
-    #[test]
-    fn a_port_without_permission_is_told_from_one_that_is_taken() {
-        let told = |kind: io::ErrorKind| {
-            cannot_listen("127.0.0.1:80".parse().unwrap(), &io::Error::from(kind)).tell()
-        };
-        assert_eq!(told(io::ErrorKind::PermissionDenied), Exit::Refused);
-        assert_eq!(told(io::ErrorKind::AddrInUse), Exit::Unreachable);
-    }
 }

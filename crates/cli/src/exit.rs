@@ -9,10 +9,12 @@ use std::process::ExitCode;
 use client::ClientError;
 use client::problem::Problem;
 use engine::record::RecordError;
+use store::backup::{ReadError, RestoreError, TakeError};
 use store::conformance::Violation;
 use store::{CommitError, OpenError, Refusal, ScanError};
 
 use crate::refusal;
+use crate::value::escape;
 
 /// What the number says: what the caller can do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +52,7 @@ impl Exit {
                 "refused: no permission, a newer format, a network file system,\n     \
                  a foreign directory, a missing store, no room"
             }
-            Self::Damaged => "the store is damaged",
+            Self::Damaged => "the store, or a backup, is damaged",
         }
     }
 }
@@ -176,6 +178,52 @@ impl From<CommitError> for Ending {
             CommitError::Corrupt(_) => Exit::Damaged,
         };
         Self::new(exit, error.to_string())
+    }
+}
+
+impl From<ReadError> for Ending {
+    fn from(error: ReadError) -> Self {
+        let exit = match &error {
+            ReadError::Io(_) => Exit::Unreachable,
+            ReadError::Foreign(_) | ReadError::Newer(_) => Exit::Refused,
+            ReadError::Broken(_) => Exit::Failed,
+            ReadError::Damaged { .. } => Exit::Damaged,
+        };
+        // It may repeat what a file says that anybody may have written.
+        Self::new(exit, escape(&error.to_string()))
+    }
+}
+
+impl From<TakeError> for Ending {
+    fn from(error: TakeError) -> Self {
+        let sentence = error.to_string();
+        let exit = match error {
+            TakeError::Scan(why) => return why.into(),
+            TakeError::Unfinished(_)
+            | TakeError::Empty
+            | TakeError::TooSlow(_)
+            | TakeError::TooLarge(_) => Exit::Refused,
+            TakeError::Io(why) if why.kind() == io::ErrorKind::StorageFull => Exit::Refused,
+            TakeError::Moved(_) => Exit::Unreachable,
+            TakeError::TooLong(_) | TakeError::Io(_) => Exit::Failed,
+        };
+        Self::new(exit, sentence)
+    }
+}
+
+impl From<RestoreError> for Ending {
+    fn from(error: RestoreError) -> Self {
+        let sentence = error.to_string();
+        let exit = match error {
+            RestoreError::Read(why) => return why.into(),
+            RestoreError::Scan(why) => return why.into(),
+            RestoreError::Commit(why) => Self::from(why).exit,
+            RestoreError::NotEmpty { .. }
+            | RestoreError::Other(_)
+            | RestoreError::TooLarge { .. } => Exit::Refused,
+            RestoreError::InUse { .. } | RestoreError::Overtaken => Exit::Unreachable,
+        };
+        Self::new(exit, sentence)
     }
 }
 

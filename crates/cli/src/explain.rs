@@ -52,6 +52,9 @@ fn text(account: &Account) -> String {
             "\nSome slots lie further back than one answer reaches: ask for a shorter span.\n",
         );
     }
+    if let Some(from) = account.kept_from {
+        let _ = writeln!(text, "\nRecords of slots before {from} are not kept any more.");
+    }
     if let Some(from) = account.more_from {
         let _ = writeln!(text, "\nThere is more: add\n  --from {from} --to {}", account.to);
     }
@@ -128,6 +131,7 @@ fn parts(totals: &Totals) -> String {
         (totals.pending, "due and not decided yet"),
         (totals.coming, "still to come"),
         (totals.unread, "not looked up"),
+        (totals.forgotten, "no longer on record"),
         (totals.missing, "WITHOUT A RECORD"),
     ];
     let parts = parts.into_iter().filter(|(count, _)| *count > 0);
@@ -221,6 +225,7 @@ fn said(row: &Row) -> String {
         (Fate::Pending, ..) => format!("{slots} due, and not decided yet"),
         (Fate::Coming, ..) => format!("{slots} still to come"),
         (Fate::Unread, ..) => format!("{slots} not looked up: too far back"),
+        (Fate::Forgotten, ..) => format!("{slots}: records this old are not kept any more"),
         (Fate::Missing, ..) => "NO RECORD: this is a fault of Watchbell".to_owned(),
     }
 }
@@ -234,6 +239,7 @@ fn reason_said(reason: Reason) -> &'static str {
         Reason::Limit => "the limit of runs was reached",
         Reason::Superseded => "the trigger was changed, or a later slot took their place",
         Reason::Disabled => "the project was disabled",
+        Reason::Pruned => "the trigger had ended long ago, and was deleted",
     }
 }
 
@@ -253,6 +259,7 @@ fn run_said(run: &RunFacts) -> String {
         RunState::Cancelled => "cancelled".to_owned(),
         RunState::Expired => "given up: it could not leave in time".to_owned(),
         RunState::Unknown => "may or may not have arrived, and is not sent again".to_owned(),
+        RunState::Skipped => "skipped".to_owned(),
         RunState::Waiting => "about to leave".to_owned(),
         RunState::Queued => "waits for the run before it".to_owned(),
         RunState::Backoff => format!("tried again soon, after {tries}{answer}"),

@@ -3,54 +3,70 @@
 //! What was typed is read in [`args`]; each verb is a function in a file of its own; how it ends is
 //! told by [`exit`] and nowhere else.
 //!
+//! - [`backup`](mod@backup), [`restore`](mod@restore): `watchbell backup` and `watchbell restore`
 //! - [`bench`](mod@bench): `watchbell bench`
 //! - [`check`]: `watchbell store check`, shown by [`report`]
 //! - [`cron`]: `watchbell cron next` and `cron explain`
-//! - [`dev`]: `watchbell dev`
+//! - [`dev`]: `watchbell dev`; [`mod@server`]: `watchbell server`; [`serve`]: what they share
 //! - [`trigger`], [`create`]: `watchbell trigger`, but for
-//! - [`explain`]: `watchbell trigger explain`
+//! - [`apply`], [`backfill`], [`explain`]: `watchbell trigger` with these verbs
+//! - [`import`]: `watchbell import crontab`
 //! - [`mod@run`]: `watchbell run`
 //! - [`scheduler`]: `watchbell scheduler`
 //! - [`dump`]: `watchbell store dump`, whose values [`value`] makes readable
 //! - [`refusal`]: what a server finds wrong, in the words of the command line
-//! - [`progress`], [`table`]: what people see meanwhile, and afterwards
+//! - [`confirm`], [`progress`], [`table`], [`colour`]: what people are asked, what they see meanwhile, and afterwards
 
+mod apply;
 mod args;
+mod backfill;
+mod backup;
 mod bench;
 mod check;
+mod colour;
+mod confirm;
 mod create;
 mod cron;
 mod dev;
 mod dump;
 mod exit;
 mod explain;
+mod import;
 mod mask;
 mod progress;
 mod refusal;
 mod report;
+mod restore;
 mod run;
 mod scheduler;
+mod serve;
+mod server;
 mod table;
 mod trigger;
 mod value;
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::process::ExitCode;
 
+use args::backup::BackupVerb;
+use args::import::ImportVerb;
 use args::run::{RunVerb, SchedulerVerb};
 use args::trigger::TriggerVerb;
 use args::{Args, CronVerb, LogFormat, StoreVerb, Verb};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use exit::{Ending, Exit};
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = Args::parse();
+    if args.no_color {
+        colour::turn_off();
+    }
     let log = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::from(args.log_level))
         .with_writer(io::stderr);
     match args.log_format {
-        LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).init(),
+        LogFormat::Text => log.with_ansi(colour::on_stderr()).init(),
         LogFormat::Json => log.json().init(),
     }
     match run(args.verb).await {
@@ -61,9 +77,18 @@ async fn main() -> ExitCode {
 
 async fn run(verb: Verb) -> Result<(), Ending> {
     match verb {
+        Verb::Backup { verb: BackupVerb::Create(typed) } => backup::create(&typed).await,
+        Verb::Backup { verb: BackupVerb::Verify(typed) } => backup::verify(&typed),
+        Verb::Restore(typed) => restore::restore(&typed).await,
         Verb::Bench { verb } => bench::bench(&verb).await,
         Verb::Dev(typed) => dev::dev(&typed).await,
+        Verb::Server(typed) => server::server(&typed).await,
         Verb::Trigger { verb } => run_trigger(verb).await,
+        Verb::Import { verb: ImportVerb::Crontab(typed) } => import::crontab(&typed),
+        Verb::Completions(typed) => {
+            complete(typed.shell);
+            Ok(())
+        }
         Verb::Run { verb: RunVerb::List(typed) } => run::list(typed).await,
         Verb::Run { verb: RunVerb::Show(typed) } => run::show(&typed).await,
         Verb::Scheduler { verb: SchedulerVerb::Status(typed) } => {
@@ -83,9 +108,17 @@ async fn run(verb: Verb) -> Result<(), Ending> {
     }
 }
 
+/// Writes what a shell needs. It is made from the command line itself, so it is never out of date.
+fn complete(shell: clap_complete::Shell) {
+    let mut command = Args::command();
+    let name = command.get_name().to_owned();
+    clap_complete::generate(shell, &mut command, name, &mut io::stdout());
+}
+
 async fn run_trigger(verb: TriggerVerb) -> Result<(), Ending> {
     match verb {
         TriggerVerb::Create(typed) => create::create(*typed).await,
+        TriggerVerb::Apply(typed) => apply::apply(typed).await,
         TriggerVerb::List(typed) => trigger::list(typed).await,
         TriggerVerb::Show(typed) => trigger::show(&typed).await,
         TriggerVerb::Explain(typed) => explain::explain(&typed).await,
@@ -94,6 +127,7 @@ async fn run_trigger(verb: TriggerVerb) -> Result<(), Ending> {
         TriggerVerb::Resume(typed) => trigger::resume(&typed).await,
         TriggerVerb::Cancel(typed) => trigger::cancel(&typed).await,
         TriggerVerb::Run(typed) => run::start(&typed).await,
+        TriggerVerb::Backfill(typed) => backfill::backfill(typed).await,
         TriggerVerb::Delete(typed) => trigger::delete(&typed).await,
     }
 }

@@ -57,6 +57,7 @@ fn flag(pointer: &str) -> String {
         ("webhook", Some("url") | None) => "webhook".to_owned(),
         ("webhook", Some("headers")) => "header".to_owned(),
         ("webhook", Some("secret_headers")) => "secret-header".to_owned(),
+        ("labels", _) => "label".to_owned(),
         ("retry", Some(field)) => format!("retry-{field}"),
         (_, Some(field)) | (field, None) => field.to_owned(),
     };

@@ -1,12 +1,12 @@
 //! `watchbell run`, and `watchbell trigger run`.
 
-use client::run::{Run, RunKind, RunState, Started};
+use client::run::{Run, RunKind, RunState, Skipped, Started};
 use client::{Client, RunFilter};
 
 use crate::args::run::{RunListArgs, RunShowArgs};
 use crate::args::trigger::StartArgs;
 use crate::exit::Ending;
-use crate::table;
+use crate::table::{self, grouped};
 use crate::trigger::{more, print};
 use crate::value::{Readable, escape};
 
@@ -40,6 +40,7 @@ fn judge(started: &Started) -> Result<(), Ending> {
         Some(RunState::Cancelled) => "was cancelled",
         Some(RunState::Expired) => "has expired: it could not leave in time",
         Some(RunState::Unknown) => "may or may not have arrived, and is not sent again",
+        Some(RunState::Skipped) => "was skipped",
         Some(RunState::Waiting | RunState::Queued | RunState::Backoff | RunState::Running)
         | None => {
             let hint = "is not finished; look again later: watchbell run show";
@@ -52,8 +53,10 @@ fn judge(started: &Started) -> Result<(), Ending> {
 pub(crate) async fn list(typed: RunListArgs) -> Result<(), Ending> {
     let client = Client::new(&typed.server.server)?;
     let filter = RunFilter {
-        state: typed.state,
+        states: typed.state,
         kind: typed.kind,
+        from: typed.from,
+        to: typed.to,
         limit: Some(typed.page.limit.into()),
         cursor: typed.page.cursor,
     };
@@ -79,7 +82,7 @@ fn list_text(runs: &[Run], width: Option<usize>) -> String {
         vec![
             run.slot.to_string(),
             run.name.as_deref().map_or_else(|| run.trigger.clone(), escape),
-            run.state.as_str().to_owned(),
+            state_text(run),
             run.id.clone(),
             run.attempt.to_string(),
             took.unwrap_or_default(),
@@ -93,6 +96,14 @@ fn list_text(runs: &[Run], width: Option<usize>) -> String {
     table.set_header(rows.next().unwrap_or_default());
     table.add_rows(rows);
     table::finish(table, WHOLE_COLUMNS)
+}
+
+/// Where a run is; and of slots that were skipped how many.
+fn state_text(run: &Run) -> String {
+    match &run.skipped {
+        Some(Skipped { count, .. }) if *count > 1 => format!("skipped {}", grouped(*count)),
+        Some(_) | None => run.state.as_str().to_owned(),
+    }
 }
 
 pub(crate) async fn show(typed: &RunShowArgs) -> Result<(), Ending> {
@@ -164,6 +175,7 @@ mod tests {
             ended: None,
             attempt: 1,
             attempts: Vec::new(),
+            skipped: None,
         }
     }
 

@@ -1,7 +1,8 @@
 //! `watchbell trigger`: everything that is one question and one answer.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, Write};
 
 use client::spec::{ScheduleSpec, TriggerSpec};
 use client::trigger::{PauseRequest, Status, Trigger};
@@ -37,6 +38,7 @@ pub(crate) async fn list(typed: TriggerListArgs) -> Result<(), Ending> {
     let filter = TriggerFilter {
         status: typed.status,
         prefix: typed.prefix,
+        labels: typed.labels.iter().map(|(key, value)| format!("{key}={value}")).collect(),
         limit: Some(typed.page.limit.into()),
         cursor: typed.page.cursor,
     };
@@ -108,24 +110,24 @@ pub(crate) async fn resume(typed: &ResumeArgs) -> Result<(), Ending> {
 }
 
 pub(crate) async fn cancel(typed: &CancelArgs) -> Result<(), Ending> {
+    typed.consent.check("nothing was cancelled")?;
     let client = Client::new(&typed.server.server)?;
-    let trigger = client.cancel(&typed.name).await?;
+    let Trigger { id, name, .. } = client.trigger(&typed.name).await?;
+    let question = format!("Cancel the trigger {} for good?", escape(&name));
+    typed.consent.ask(&question, "nothing was cancelled")?;
+    // By its id: somebody may have made another one with this name meanwhile.
+    let trigger = client.cancel(&id).await?;
     print(typed.server.output, &trigger, || {
         format!("{} is cancelled: it never fires again.\n", escape(&trigger.name))
     })
 }
 
 pub(crate) async fn delete(typed: &DeleteArgs) -> Result<(), Ending> {
-    if !typed.yes && !io::stdin().is_terminal() {
-        return Err(Ending::wrong_input(
-            "nothing was deleted: there is no terminal to ask at, so say that you mean it with --yes",
-        ));
-    }
+    typed.consent.check("nothing was deleted")?;
     let client = Client::new(&typed.server.server)?;
     let Trigger { id, name, .. } = client.trigger(&typed.name).await?;
-    if !typed.yes && !confirmed(&name)? {
-        return Err(Ending::failed("nothing was deleted"));
-    }
+    let question = format!("Delete the trigger {}?", escape(&name));
+    typed.consent.ask(&question, "nothing was deleted")?;
     // By its id: somebody may have made another one with this name meanwhile.
     client.delete_trigger(&id).await?;
     let gone = serde_json::json!({ "deleted": name, "id": id });
@@ -138,14 +140,6 @@ pub(crate) async fn delete(typed: &DeleteArgs) -> Result<(), Ending> {
     })
 }
 
-/// Whether the person at the keyboard says yes.
-fn confirmed(name: &str) -> Result<bool, Ending> {
-    write!(io::stderr(), "Delete the trigger {}? [y/N] ", escape(name))?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
-}
-
 /// A trigger, as lines.
 pub(crate) fn show_text(trigger: &Trigger) -> String {
     let mut table = table::plain();
@@ -155,6 +149,9 @@ pub(crate) fn show_text(trigger: &Trigger) -> String {
     row("name", escape(&trigger.name));
     row("id", trigger.id.clone());
     row("status", status_text(trigger));
+    if !trigger.spec.labels.is_empty() {
+        row("labels", labels_text(&trigger.spec.labels));
+    }
     row("when", when(&trigger.spec));
     let method = trigger.spec.webhook.method.as_deref().unwrap_or("POST");
     row("webhook", format!("{} {}", escape(method), escape(&trigger.spec.webhook.url)));
@@ -171,6 +168,12 @@ pub(crate) fn show_text(trigger: &Trigger) -> String {
     let next: Vec<String> = trigger.next.iter().map(ToString::to_string).collect();
     row("next", if next.is_empty() { "-".to_owned() } else { next.join("\n") });
     table::finish(table, 2)
+}
+
+/// Labels as they are typed.
+pub(crate) fn labels_text(labels: &BTreeMap<String, String>) -> String {
+    let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    escape(&labels.join(","))
 }
 
 fn status_text(trigger: &Trigger) -> String {

@@ -438,6 +438,7 @@ fn without_a_server_one_is_told_how_to_start_one() {
         &["trigger", "list"][..],
         &["trigger", "show", "hello"],
         &["trigger", "delete", "hello", "--yes"],
+        &["trigger", "cancel", "hello", "--yes"],
         &["run", "list"],
         &["scheduler", "status"],
     ] {
@@ -450,10 +451,25 @@ fn without_a_server_one_is_told_how_to_start_one() {
 }
 
 #[test]
-fn nothing_is_deleted_without_a_word_where_nobody_can_be_asked() {
-    let delete = ["trigger", "delete", "hello", "--server", "http://127.0.0.1:1"];
-    let output = Command::new(WATCHBELL).args(delete).stdin(Stdio::null()).output().unwrap();
-    check_refused(&output, 2, "--yes");
+fn nothing_is_deleted_or_cancelled_without_a_word_where_nobody_can_be_asked() {
+    for (verb, said) in [("delete", "nothing was deleted: "), ("cancel", "nothing was cancelled: ")]
+    {
+        let typed = ["trigger", verb, "hello", "--server", "http://127.0.0.1:1"];
+        let output = Command::new(WATCHBELL).args(typed).stdin(Stdio::null()).output().unwrap();
+        check_refused(&output, 2, said);
+        assert!(stderr(&output).contains("--yes"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn every_shell_can_complete_the_words() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = check_fine(&watchbell(&["completions", shell]));
+        for word in ["watchbell", "backfill", "dry-run", "crontab"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    assert_eq!(watchbell(&["completions", "tcsh"]).status.code(), Some(2));
 }
 
 #[test]

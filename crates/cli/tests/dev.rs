@@ -3,10 +3,14 @@
 //! One binary, so that it links once; one module per idea.
 
 mod dev {
+    mod apply;
+    mod backfill;
+    mod backup;
     mod command;
     mod crash;
     mod crowd;
     mod full;
+    mod golden;
     mod host;
     mod ledger;
     mod outage;
@@ -17,7 +21,6 @@ mod dev {
     mod stop;
     mod verdict;
 
-    #[expect(dead_code, reason = "the tests of the server use more of it")]
     #[path = "../../../server/tests/server/node/receiver.rs"]
     mod receiver;
     #[path = "../../../server/tests/server/node/wait.rs"]

@@ -34,6 +34,9 @@ pub struct Account {
     /// The rows end here because there are more than fit: ask again from there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more_from: Option<Timestamp>,
+    /// Slots before this may have had records that are not kept any more; from here on none is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_from: Option<Timestamp>,
     /// Firing is held for the whole node, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
@@ -127,6 +130,8 @@ pub enum Fate {
     Coming,
     /// It is further back than one request reads: ask for a shorter span, later.
     Unread,
+    /// It is further back than records are kept.
+    Forgotten,
     /// It should be on record, and is not. This is a fault of Watchbell.
     Missing,
 }
@@ -150,6 +155,8 @@ pub enum Reason {
     Superseded,
     /// The project was disabled.
     Disabled,
+    /// None was: the trigger had ended long ago, and was deleted.
+    Pruned,
 }
 
 /// How many slots are in which state. Runs on demand are not slots.
@@ -167,6 +174,8 @@ pub struct Totals {
     pub pending: u64,
     pub coming: u64,
     pub unread: u64,
+    #[serde(default)]
+    pub forgotten: u64,
     pub missing: u64,
     /// Of those that became runs, so many left more than a second late.
     #[serde(default)]

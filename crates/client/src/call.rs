@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, IF_MATCH};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -22,7 +23,7 @@ use crate::problem::Problem;
 use crate::run::{Run, RunKind, RunState, Started};
 use crate::scheduler::SchedulerStatus;
 use crate::spec::TriggerSpec;
-use crate::trigger::{NextSlots, PauseRequest, Status, Trigger};
+use crate::trigger::{BackfillRequest, Backfilled, NextSlots, PauseRequest, Status, Trigger};
 use crate::{ClientError, Page};
 
 /// Longest answer that is read.
@@ -52,6 +53,8 @@ pub struct TriggerFilter {
     pub status: Option<Status>,
     /// Those whose name begins so.
     pub prefix: Option<String>,
+    /// Those that carry all of these labels, each `key=value`.
+    pub labels: Vec<String>,
     /// So many at most, 1 to 500.
     pub limit: Option<usize>,
     /// From where the last page ended.
@@ -61,10 +64,14 @@ pub struct TriggerFilter {
 /// Which runs to list.
 #[derive(Debug, Clone, Default)]
 pub struct RunFilter {
-    /// Those in this state.
-    pub state: Option<RunState>,
+    /// Those in one of these states; without any, all runs.
+    pub states: Vec<RunState>,
     /// Those of this kind.
     pub kind: Option<RunKind>,
+    /// Those of slots at or after this.
+    pub from: Option<Timestamp>,
+    /// Those of slots before this.
+    pub to: Option<Timestamp>,
     /// So many at most, 1 to 500.
     pub limit: Option<usize>,
     /// From where the last page ended.
@@ -129,6 +136,9 @@ impl Client {
         let mut path = Path::new("/v1/triggers");
         path.add("status", filter.status.map(Status::as_str));
         path.add("prefix", filter.prefix.as_deref());
+        for label in &filter.labels {
+            path.add("label", Some(label));
+        }
         path.add("limit", filter.limit);
         path.add("cursor", filter.cursor.as_deref());
         self.get(&path.0).await
@@ -165,6 +175,16 @@ impl Client {
         self.read(&answer)
     }
 
+    /// Runs slots of the past again.
+    pub async fn backfill(
+        &self,
+        name: &str,
+        request: &BackfillRequest,
+    ) -> Result<Backfilled, ClientError> {
+        let path = trigger_path(name, "/backfill");
+        self.send(Method::POST, &path, Some(request), HeaderMap::new()).await
+    }
+
     /// When a trigger fires next.
     pub async fn next(&self, name: &str, count: usize) -> Result<NextSlots, ClientError> {
         let mut path = Path(trigger_path(name, "/next"));
@@ -198,6 +218,21 @@ impl Client {
         path.add("from", from);
         path.add("to", to);
         self.get(&path.0).await
+    }
+
+    /// Has a backup taken; it comes in pieces.
+    pub async fn backup(&self) -> Result<Pieces, ClientError> {
+        let request = self.request(Method::GET, "/v1/backup", None, HeaderMap::new())?;
+        let timed = tokio::time::timeout(ANSWER_TIME_MAX, self.http.request(request)).await;
+        let late = |_| self.unreachable(format!("no answer came within {ANSWER_TIME_MAX:?}"));
+        let answer = timed.map_err(late)?.map_err(|why| self.lost(&why))?;
+        if answer.status().is_success() {
+            return Ok(Pieces { body: answer.into_body(), client: self.clone() });
+        }
+        let (head, body) = answer.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|why| self.lost(&*why))?.to_bytes();
+        Err(self.refused(head.status, &body))
     }
 
     /// How the scheduler is.
@@ -238,16 +273,7 @@ impl Client {
         headers: HeaderMap,
         patience: Duration,
     ) -> Result<Bytes, ClientError> {
-        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
-        if let Some(all) = request.headers_mut() {
-            *all = headers;
-            all.insert(ACCEPT, HeaderValue::from_static("application/json"));
-            if body.is_some() {
-                all.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            }
-        }
-        let body = Full::new(Bytes::from(body.unwrap_or_default()));
-        let request = request.body(body).map_err(|why| self.odd(why.to_string()))?;
+        let request = self.request(method, path, body, headers)?;
         let asked = async {
             let answer = self.http.request(request).await.map_err(|why| self.lost(&why))?;
             let (head, body) = answer.into_parts();
@@ -259,6 +285,25 @@ impl Client {
         let none = || self.unreachable(format!("no answer came within {patience:?}"));
         let (status, body) = timed.map_err(|_| none())??;
         if status.is_success() { Ok(body) } else { Err(self.refused(status, &body)) }
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        headers: HeaderMap,
+    ) -> Result<Request<Full<Bytes>>, ClientError> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        if let Some(all) = request.headers_mut() {
+            *all = headers;
+            all.insert(ACCEPT, HeaderValue::from_static("application/json"));
+            if body.is_some() {
+                all.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            }
+        }
+        let body = Full::new(Bytes::from(body.unwrap_or_default()));
+        request.body(body).map_err(|why| self.odd(why.to_string()))
     }
 
     fn read<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, ClientError> {
@@ -290,6 +335,28 @@ impl Client {
     }
 }
 
+/// An answer that is too long to be held at once.
+#[derive(Debug)]
+pub struct Pieces {
+    body: Incoming,
+    client: Client,
+}
+
+impl Pieces {
+    /// The next piece; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+        loop {
+            let frame = tokio::time::timeout(ANSWER_TIME_MAX, self.body.frame()).await;
+            let late = |_| self.client.unreachable(format!("nothing came for {ANSWER_TIME_MAX:?}"));
+            let Some(frame) = frame.map_err(late)? else { return Ok(None) };
+            let frame = frame.map_err(|why| self.client.lost(&why))?;
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+    }
+}
+
 /// A path with its query.
 struct Path(String);
 
@@ -312,8 +379,11 @@ fn trigger_path(name: &str, rest: &str) -> String {
 
 fn run_path(path: String, filter: &RunFilter) -> String {
     let mut path = Path(path);
-    path.add("state", filter.state.map(RunState::as_str));
+    let states: Vec<&str> = filter.states.iter().map(|state| state.as_str()).collect();
+    path.add("state", (!states.is_empty()).then(|| states.join(",")));
     path.add("kind", filter.kind.map(RunKind::as_str));
+    path.add("from", filter.from);
+    path.add("to", filter.to);
     path.add("limit", filter.limit);
     path.add("cursor", filter.cursor.as_deref());
     path.0

@@ -31,7 +31,7 @@ pub mod scheduler;
 pub mod spec;
 pub mod trigger;
 
-pub use call::{Client, RunFilter, TriggerFilter};
+pub use call::{Client, Pieces, RunFilter, TriggerFilter};
 pub use error::ClientError;
 pub use jiff::Timestamp;
 pub use page::Page;

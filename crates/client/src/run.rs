@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::account::Reason;
 use crate::project::Occasion;
 
 /// A run.
@@ -38,6 +39,24 @@ pub struct Run {
     pub attempt: u32,
     /// What came of them; fewer than were begun if some are in doubt or under way.
     pub attempts: Vec<Attempt>,
+    /// The slots that this stands for, if it is no run but slots that were skipped. Its id is the one that a
+    /// run of the last of them would have had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<Skipped>,
+}
+
+/// Slots that were skipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Skipped {
+    /// The first one.
+    pub from: Timestamp,
+    /// The last one.
+    pub to: Timestamp,
+    /// How many.
+    pub count: u64,
+    /// Why.
+    pub reason: Reason,
 }
 
 /// What a run is for.
@@ -104,11 +123,13 @@ pub enum RunState {
     Expired,
     /// It may have arrived, and will not be sent again.
     Unknown,
+    /// It did not come to a run.
+    Skipped,
 }
 
 impl RunState {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Waiting,
         Self::Queued,
         Self::Backoff,
@@ -119,6 +140,7 @@ impl RunState {
         Self::Cancelled,
         Self::Expired,
         Self::Unknown,
+        Self::Skipped,
     ];
 
     /// As it is written.
@@ -134,6 +156,7 @@ impl RunState {
             Self::Cancelled => "cancelled",
             Self::Expired => "expired",
             Self::Unknown => "unknown",
+            Self::Skipped => "skipped",
         }
     }
 
@@ -146,7 +169,8 @@ impl RunState {
             | Self::Dead
             | Self::Cancelled
             | Self::Expired
-            | Self::Unknown => true,
+            | Self::Unknown
+            | Self::Skipped => true,
         }
     }
 }

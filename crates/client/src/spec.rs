@@ -16,6 +16,9 @@ pub struct TriggerSpec {
     /// 1 to 100 letters, digits, dots, underscores and hyphens. The server makes one up if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Words by which it is found again: up to 16, keys and values made of what a name is made of.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// When; without it, on demand only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleSpec>,

@@ -108,6 +108,32 @@ pub struct PauseRequest {
     pub until: Option<Timestamp>,
 }
 
+/// What one sends to run slots of the past again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct BackfillRequest {
+    /// A name for it, like one of a trigger: the same name again runs no slot twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    /// From this slot on.
+    pub from: Timestamp,
+    /// Before this one.
+    pub to: Timestamp,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Backfilled {
+    /// By which name to ask again.
+    pub request: String,
+    /// How many slots there are.
+    pub slots: u64,
+    /// How many runs were started now; the others were before.
+    pub started: u64,
+}
+
 /// When a trigger fires next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -104,7 +104,7 @@ impl Ttl {
 }
 
 /// How long to wait until something has certainly lasted for `length` on another machine.
-fn patience(length: Duration) -> Duration {
+pub fn patience(length: Duration) -> Duration {
     if mutant::active(Mutant::PatienceOfOneTtl) { length } else { length * 5 / 4 }
 }
 

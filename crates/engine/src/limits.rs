@@ -177,6 +177,12 @@ pub const HOST_IDLE_MAX: Duration = Duration::from_secs(60);
 /// Longest name of a trigger, in characters.
 pub const NAME_CHARS_MAX: usize = 100;
 
+/// Most labels of a trigger.
+pub const LABELS_MAX: usize = 16;
+
+/// Longest key of a label, and longest value, in characters: as long as a label of a host name.
+pub const LABEL_CHARS_MAX: usize = 63;
+
 /// Longest note of a pause, in characters.
 pub const NOTE_CHARS_MAX: usize = 500;
 
@@ -244,8 +250,43 @@ pub const HISTORY_PIECE_WRITES_MAX: usize = 128;
 /// Writes of background work that belong together: with the head and a segment they fit every store.
 pub const HISTORY_UNIT_WRITES_MAX: usize = COMMIT_WRITES_MIN - 3;
 
+/// How long lines of the past are kept.
+pub const HISTORY_AGE: Duration = Duration::from_secs(30 * 86_400);
+
+/// Lines of the past that are kept of a trigger.
+pub const HISTORY_LINES: usize = 1_000;
+
+/// Exceptions that are kept of a project in a shard.
+pub const HISTORY_ODD_LINES: usize = 10_000;
+
+/// Bytes that the past may have in a store.
+pub const HISTORY_BYTES: u64 = 10 * 1024 * 1024 * 1024;
+
+/// Floors of single triggers that a bucket has; with more, the lowest hold for all of its triggers.
+pub const HISTORY_FLOORS_MAX: usize = 4_000;
+
+/// How long triggers are kept that have expired or were cancelled.
+pub const TRIGGER_ENDED_AGE: Duration = Duration::from_secs(30 * 86_400);
+
+/// Triggers that one look for those looks at, and how many of them it deletes.
+pub const PRUNE_LOOKED_AT_MAX: usize = 1_000;
+/// See [`PRUNE_LOOKED_AT_MAX`].
+pub const PRUNE_DELETED_MAX: usize = 16;
+
 /// Unfinished runs of a shard that one request reads.
 pub const RUNS_READ_MAX: usize = 1_000;
+
+/// Longest file of triggers, or crontab, that the command line reads.
+pub const FILE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Triggers in files that are applied at a time.
+pub const FILE_TRIGGERS_MAX: usize = 10_000;
+
+/// Slots of the past that one request runs again.
+pub const BACKFILL_SLOTS_MAX: usize = 1_000;
+
+/// Backfills of a trigger of which is remembered how far they have come.
+pub const BACKFILLS_REMEMBERED_MAX: usize = 8;
 
 /// Coming slots that one request shows.
 pub const NEXT_SLOTS_MAX: usize = 1_000;
@@ -276,6 +317,19 @@ pub const JUMP_HELD_MS_MIN: i64 = 5 * 60_000;
 
 /// What a receiver answered is kept up to this length, in bytes, if the run succeeded.
 pub const RESPONSE_KEPT_BYTES_MAX: usize = 1_024;
+
+/// How long a backup may hold back the commits of one shard: what is due in it leaves so much later at worst.
+pub const BACKUP_HOLD_MAX: Duration = Duration::from_secs(3);
+
+/// Bytes of one shard in a backup that a server takes: it reads the whole shard into memory while its commits
+/// are held back, since whoever asked may be slow.
+pub const BACKUP_SHARD_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Longest line of a backup, its end included: a value of any store fits, in whichever way it is written.
+pub const BACKUP_LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Times that a restore sends the same commit, a second apart, before it gives up.
+pub const RESTORE_TRIES_MAX: usize = 30;
 
 /// Shards of a new cluster, if nobody says otherwise.
 pub const SHARDS_DEFAULT: u16 = 32;

@@ -96,6 +96,10 @@ pub enum Mutant {
     StreakForgotten,
     /// Segments of the past are deleted before the pages that they are merged into are written.
     SegmentsBeforePages,
+    /// Lines of the past are dropped before the floor says so.
+    PagesBeforeFloor,
+    /// Exceptions are merged, and not indexed.
+    NotIndexed,
 }
 
 impl Mutant {
@@ -153,6 +157,9 @@ impl Mutant {
     /// Those of the packed past.
     pub const HISTORY: [Self; 1] = [Self::SegmentsBeforePages];
 
+    /// Those of what is kept of it.
+    pub const RETENTION: [Self; 2] = [Self::PagesBeforeFloor, Self::NotIndexed];
+
     /// Its name on a command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -200,6 +207,8 @@ impl Mutant {
             Self::NoticeLater => "notice-later",
             Self::StreakForgotten => "streak-forgotten",
             Self::SegmentsBeforePages => "segments-before-pages",
+            Self::PagesBeforeFloor => "pages-before-floor",
+            Self::NotIndexed => "not-indexed",
         }
     }
 }

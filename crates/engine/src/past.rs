@@ -2,9 +2,14 @@
 //!
 //! A commit of a shard writes the runs that finished, and the slots that were skipped, as one record. A
 //! range of skipped slots is one line. What a person asks about a trigger (why did it not run?) is
-//! answered from here. In the background these records become pages, by trigger and day: [`page`].
+//! answered from here. In the background these records become pages, by trigger and day: [`page`]. What did not
+//! simply succeed is found by its project as well: [`odd`]. How much is kept is a matter of [`retain`], and how
+//! one knows of [`floor`].
 
+pub mod floor;
+pub mod odd;
 pub mod page;
+pub mod retain;
 
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +56,8 @@ pub enum Reason {
     Superseded,
     /// The project was disabled.
     Disabled,
+    /// None was: the trigger had ended long ago, and was deleted.
+    Pruned,
 }
 
 /// What came of one attempt.

@@ -47,6 +47,19 @@ pub enum Spec {
 }
 
 impl Spec {
+    /// How many slots there are in a minute at most.
+    fn per_minute_max(&self) -> u64 {
+        match self {
+            Self::Cron(local) => local.cron().per_minute_max(),
+            Self::Every(every) => every.per_minute_max(),
+            Self::At(moments) => {
+                let after = |first: &Instant| moments.partition_point(|at| at.0 < first.0 + 60_000);
+                let most = moments.iter().enumerate().map(|(place, first)| after(first) - place);
+                most.max().unwrap_or(0) as u64
+            }
+        }
+    }
+
     /// These moments, in any order.
     pub fn at(mut moments: Vec<Instant>) -> Result<Self, ScheduleError> {
         if moments.is_empty() || moments.len() > AT_MAX {
@@ -299,6 +312,11 @@ impl Schedule {
             Form::Plain(_) => None,
             Form::Full(full) => full.limit,
         }
+    }
+
+    /// How many slots there are in a minute at most.
+    pub fn per_minute_max(&self) -> u64 {
+        self.specs().iter().map(Spec::per_minute_max).sum()
     }
 
     /// Its specs; none for what is started on demand only.

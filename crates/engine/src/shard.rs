@@ -33,12 +33,15 @@
 //! - `flight`: attempts, from launch to past; `leave`: how they leave and end; `wait`: what waits
 //! - `project`: projects that are disabled
 //! - `notify`: who is told what
+//! - `prune`: triggers that ended long ago
 //! - `crowd`: how much there is for a host already
 //! - `run`: questions about a run that is not finished
 //! - `doubt`: what a predecessor left
+//! - `usage`: how much a project has, and may have
 //! - `rewrite`: keeping the past elsewhere
 //! - `batch`: what is written together
 
+mod backfill;
 mod batch;
 mod change;
 pub mod command;
@@ -51,9 +54,11 @@ mod leave;
 mod memory;
 mod notify;
 mod project;
+mod prune;
 pub mod record;
 mod rewrite;
 mod run;
+mod usage;
 mod wait;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -74,6 +79,7 @@ use flight::Flight;
 pub use kind::Kinds;
 pub use leave::{Departure, Report};
 use memory::{Change, Memory};
+pub use usage::{Limit, Quota, Usage};
 
 /// What time it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -268,6 +274,11 @@ impl Shard {
     /// Whether somebody waits for something to be written.
     pub fn is_asked(&self) -> bool {
         self.asked > 0 && self.sent.is_none()
+    }
+
+    /// Whether a batch is on its way.
+    pub fn is_writing(&self) -> bool {
+        self.sent.is_some()
     }
 
     /// Whether everything that was decided is written.

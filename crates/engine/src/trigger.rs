@@ -5,10 +5,12 @@
 
 mod build;
 mod draft;
+mod label;
 mod read;
 
 pub use build::BadField;
 pub use draft::{Draft, QuietDraft, RetryDraft, ScheduleDraft, Texts, WebhookDraft};
+pub use label::{Labels, check_label};
 pub use read::check_name;
 
 use crate::policy::Policy;
@@ -20,6 +22,8 @@ use crate::webhook::Webhook;
 pub struct Definition {
     /// Its name.
     pub name: Box<str>,
+    /// By what it is found.
+    pub labels: Labels,
     /// When.
     pub schedule: Schedule,
     /// What, and where to.

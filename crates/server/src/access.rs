@@ -349,6 +349,17 @@ impl Access {
         of: impl Fn(KeyId, key::Tag, Instant) -> KeyRecord,
     ) -> Result<(KeyRecord, KeyText), ChangeError> {
         let text = KeyText::draw(&*self.machine, self.now());
+        let record = self.create_key_of(&text, trail, of).await?;
+        Ok((record, text))
+    }
+
+    /// Makes a key with a text that somebody has.
+    pub async fn create_key_of(
+        &self,
+        text: &KeyText,
+        trail: &Trail,
+        of: impl Fn(KeyId, key::Tag, Instant) -> KeyRecord,
+    ) -> Result<KeyRecord, ChangeError> {
         let record = of(text.id(), text.tag(&*self.machine), self.now());
         let mut trail = trail.clone();
         trail.audit.object = record.id.to_string();
@@ -359,7 +370,7 @@ impl Access {
             Ok(Edit::put(format!("{KEYS}{}", record.id), value(&record)))
         })
         .await?;
-        Ok((record, text))
+        Ok(record)
     }
 
     /// Lets a key be good no longer than until then.

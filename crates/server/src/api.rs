@@ -7,26 +7,33 @@
 //! - `serve`, `patient`, `tls`: connections, and how they end
 //! - `guard`: what holds for every request; `door`, `caller`: who is let in, and for which project
 //! - `route`: every path and method; `openapi`: the same as a document
-//! - `trigger`, `replace`, `run`, `history`, `explain`, `project`, `key`, `audit`, `event`, `system`: what can
+//! - `trigger`, `replace`, `run`, `backfill`, `history`, `latest`, `explain`, `project`, `key`, `audit`, `event`,
+//!   `backup`, `system`: what can
 //!   be asked
 //! - `replay`: the answer to a request that was carried out before
-//! - `body`, `query`: reading requests; `stream`: answers that are made while they are sent
-//! - `read`, `segment`: reading the store
+//! - `body`, `query`, `filter`: reading requests; `stream`: answers that are made while they are sent
+//! - `read`, `segment`, `odd`, `floor`: reading the store
 //! - `account`: what became of each slot
 //! - `convert`: from the engine's types to the wire
 //! - `problem`: what is said when something is wrong
 
 mod account;
 mod audit;
+mod backfill;
+mod backup;
 mod body;
 mod caller;
 mod convert;
 mod door;
 mod event;
 mod explain;
+mod filter;
+mod floor;
 mod guard;
 mod history;
 mod key;
+mod latest;
+mod odd;
 mod openapi;
 mod patient;
 mod problem;

@@ -10,13 +10,15 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::id::ShardId;
+use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
+#[cfg(doc)]
+use engine::limits::BACKUP_HOLD_MAX;
 use engine::shard::command::{Command, Done, Rejection};
-use engine::shard::{Note, Put};
+use engine::shard::{Note, Put, Quota};
 use store::Store;
 use store::machine::Machine;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::access::Access;
 use crate::event::Events;
@@ -32,6 +34,8 @@ pub enum Call {
         command: Command,
         /// What is written together with it.
         note: Option<Note>,
+        /// How much its project may have.
+        quota: Option<(ProjectId, Quota)>,
         /// Kept until it is known what became of it, also when nobody waits for the answer any more.
         hold: Option<Hold>,
         /// Where the answer goes, once what it says is durable.
@@ -46,6 +50,18 @@ pub enum Call {
         /// Where the answer goes, once the last of it is durable.
         reply: oneshot::Sender<Result<Done, CallError>>,
     },
+    /// The commits of a shard are to be held back for a moment, so that it can be read.
+    Hold {
+        /// Which shard.
+        shard: ShardId,
+        /// Where the answer goes, once none is on its way.
+        reply: oneshot::Sender<Result<Quiet, CallError>>,
+    },
+    /// They need not be any longer.
+    Release {
+        /// The hold that is over.
+        hold: HoldId,
+    },
     /// A person says that the clock is right.
     ConfirmTime {
         /// Where the answer goes.
@@ -55,6 +71,45 @@ pub enum Call {
 
 /// Something that is kept until it is known what became of a command.
 pub type Hold = Arc<dyn Any + Send + Sync>;
+
+/// What a command comes with.
+#[derive(Default)]
+pub struct Bounds {
+    /// What is written together with it.
+    pub note: Option<Note>,
+    /// How much its project may have.
+    pub quota: Option<(ProjectId, Quota)>,
+    /// Kept until it is known what became of it.
+    pub hold: Option<Hold>,
+}
+
+/// Names a hold, among all of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoldId(pub u64);
+
+/// A shard whose commits are held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quiet {
+    /// By this hold.
+    pub hold: HoldId,
+    /// The number of the last commit of its chain, which is durable.
+    pub number: u64,
+}
+
+/// Holds a shard's commits back until it is dropped, or [`BACKUP_HOLD_MAX`] has passed.
+#[derive(Debug)]
+pub struct HeldShard {
+    /// What is held.
+    pub quiet: Quiet,
+    calls: mpsc::Sender<Call>,
+}
+
+impl Drop for HeldShard {
+    fn drop(&mut self) {
+        // If there is no room for it, the hold ends when its time is over.
+        let _ = self.calls.try_send(Call::Release { hold: self.quiet.hold });
+    }
+}
 
 /// Why a call was not answered with what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -142,6 +197,7 @@ pub struct Desk {
     facts: Arc<Facts>,
     under_way: Arc<UnderWay>,
     start: u64,
+    backups: Arc<Semaphore>,
 }
 
 /// How long trouble with the store may last before those who wait for it are told.
@@ -156,7 +212,8 @@ impl Desk {
         trouble: watch::Receiver<Option<Trouble>>,
     ) -> Self {
         let start = facts.machine.random();
-        Self { calls, face, trouble, facts: Arc::new(facts), under_way: Arc::default(), start }
+        let (under_way, backups) = (Arc::default(), Arc::new(Semaphore::new(1)));
+        Self { calls, face, trouble, facts: Arc::new(facts), under_way, start, backups }
     }
 
     /// Tells a shard something. The answer comes when it is durable, or when the store has taken nothing for
@@ -167,23 +224,23 @@ impl Desk {
         command: Command,
         note: Option<Note>,
     ) -> Result<Done, CallError> {
-        self.command_held(shard, command, note, None).await
+        let bounds = Bounds { note, quota: None, hold: None };
+        self.command_within(shard, command, bounds).await
     }
 
-    /// The same, keeping something until it is known what became of it.
-    pub async fn command_held(
+    /// The same, within bounds.
+    pub async fn command_within(
         &self,
         shard: ShardId,
         command: Command,
-        note: Option<Note>,
-        hold: Option<Hold>,
+        Bounds { note, quota, hold }: Bounds,
     ) -> Result<Done, CallError> {
         if let Some(trouble) = self.trouble.borrow().clone() {
             return Err(CallError::Refused(trouble));
         }
         tokio::select! {
             biased;
-            answer = self.ask(|reply| Call::Command { shard, command, note, hold, reply }) => answer,
+            answer = self.ask(|reply| Call::Command { shard, command, note, quota, hold, reply }) => answer,
             trouble = self.lasting_trouble() => Err(CallError::Unwritten(trouble)),
         }
     }
@@ -192,6 +249,17 @@ impl Desk {
     /// one, any beginning of it may be.
     pub async fn rewrite(&self, shard: ShardId, puts: Vec<Put>) -> Result<(), CallError> {
         self.ask(|reply| Call::Rewrite { shard, puts, reply }).await.map(|_| ())
+    }
+
+    /// Holds the commits of a shard back for a moment: what is due is decided, and leaves afterwards.
+    pub async fn hold(&self, shard: ShardId) -> Result<HeldShard, CallError> {
+        let quiet = self.ask(|reply| Call::Hold { shard, reply }).await?;
+        Ok(HeldShard { quiet, calls: self.calls.clone() })
+    }
+
+    /// The turn to take a backup, if nobody takes one: one at a time is enough.
+    pub fn backup_turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.backups).try_acquire_owned().ok()
     }
 
     /// Says that the clock is right.

@@ -3,6 +3,7 @@
 //! - [`access`]: who may do what, for which project
 //! - [`alarm`]: what rings when a part of the node breaks
 //! - [`api`]: the HTTP API
+//! - `backup`: all that the store holds, while the node runs
 //! - [`desk`]: the door to the node
 //! - [`event`]: what happened lately
 //! - [`metric`]: what there is to measure
@@ -13,6 +14,7 @@
 pub mod access;
 pub mod alarm;
 pub mod api;
+mod backup;
 pub mod desk;
 pub mod event;
 pub mod metric;

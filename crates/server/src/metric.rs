@@ -36,6 +36,8 @@ pub struct Metrics {
     commit_seconds: Histogram,
     commit_bytes: Histogram,
     fires: Counter<u64, AtomicU64>,
+    history: Gauge,
+    over_budget: Counter,
 }
 
 impl Metrics {
@@ -54,6 +56,8 @@ impl Metrics {
             commit_seconds: commit_seconds.clone(),
             commit_bytes: commit_bytes.clone(),
             fires: Counter::default(),
+            history: Gauge::default(),
+            over_budget: Counter::default(),
             registry: Registry::default(),
         };
         registry.register_with_unit(
@@ -87,6 +91,17 @@ impl Metrics {
             commit_bytes,
         );
         registry.register("fires", "First attempts that left", metrics.fires.clone());
+        registry.register_with_unit(
+            "history_size",
+            "Pages of the past, as far as they were counted since the start",
+            Unit::Bytes,
+            metrics.history.clone(),
+        );
+        registry.register(
+            "history_over_budget",
+            "How often the oldest of the past had to go because there was too much of it",
+            metrics.over_budget.clone(),
+        );
         Self { registry, ..metrics }
     }
 
@@ -101,6 +116,16 @@ impl Metrics {
     pub(crate) fn commit(&self, took: Duration, bytes: usize) {
         self.commit_seconds.observe(took.as_secs_f64());
         self.commit_bytes.observe(f64::from(u32::try_from(bytes).unwrap_or(u32::MAX)));
+    }
+
+    /// The past has so many bytes.
+    pub(crate) fn history(&self, bytes: u64) {
+        self.history.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// The past had more bytes than it may.
+    pub(crate) fn over_budget(&self) {
+        self.over_budget.inc();
     }
 
     /// So many attempts are under way, and so many wait.
@@ -175,5 +200,6 @@ fn reason(reason: Reason) -> &'static str {
         Reason::Limit => "limit",
         Reason::Superseded => "superseded",
         Reason::Disabled => "disabled",
+        Reason::Pruned => "pruned",
     }
 }

@@ -20,6 +20,7 @@ mod committer;
 mod core;
 mod crowd;
 mod historian;
+mod hold;
 mod load;
 mod log;
 mod pulse;
@@ -36,7 +37,9 @@ use engine::lease::Ttl;
 use engine::notice::Audience;
 use engine::shard::record::head_key;
 use engine::shard::{Kinds, Now, Room};
+use store::backup::{Unfinished, check_finished};
 use store::claim::Claim;
+use store::cluster::Cluster;
 use store::election::{Defeat, Election, Holding, Mode};
 use store::machine::Machine;
 use store::session::{self, BadNodeId, NodeId, Session, SessionError, bury_local};
@@ -44,7 +47,6 @@ use store::{CommitError, Limits, ScanError, Store};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-pub use cluster::Cluster;
 pub use historian::Pace;
 pub use load::ReadError;
 
@@ -94,6 +96,9 @@ pub enum StartError {
     /// Look at the store.
     #[error(transparent)]
     Commit(#[from] CommitError),
+    /// Finish the restore.
+    #[error(transparent)]
+    Unfinished(#[from] Unfinished),
     /// Have a person look, or upgrade.
     #[error("shard {shard} cannot be read: {why}")]
     Read {
@@ -150,7 +155,8 @@ impl Node {
         config: &Config,
     ) -> Result<(Self, Desk), StartError> {
         bury_local(&store).await?;
-        let cluster = Cluster::found(&store, &*machine).await?;
+        check_finished(&store).await??;
+        let cluster = cluster::found(&store, &*machine).await?;
         let access = Access::open(&store, &machine).await?;
         let about = session::Node {
             id: NodeId::new(config.id.clone())?,
@@ -159,6 +165,11 @@ impl Node {
             roles: vec!["api".to_owned(), "schedule".to_owned()],
         };
         let (session, mut keeper) = Session::open(&store, &machine, &about).await?;
+        // One that began since has seen the session, or it is seen here.
+        if let Err(unfinished) = check_finished(&store).await? {
+            session.close().await;
+            return Err(unfinished.into());
+        }
         let (pulse, alarm) = (Pulse::new(&machine, config.ttl), Alarm::default());
         let mut tasks = JoinSet::new();
         let (alive, guard) = (pulse.clone(), alarm.guard("the keeper of the session"));
@@ -205,11 +216,14 @@ impl Node {
             machine: Arc::clone(&machine),
             shards: cluster.shards,
             cluster: cluster.id,
-            metrics: Box::new(move || metrics.text()),
+            metrics: Box::new({
+                let metrics = Arc::clone(&metrics);
+                move || metrics.text()
+            }),
         };
         let desk = Desk::new(facts, calls_in, face_out, trouble_out);
         let guard = alarm.guard("the historian");
-        let historian = Historian::new(desk.clone(), &machine, config.history);
+        let historian = Historian::new(desk.clone(), &machine, config.history, metrics);
         tasks.spawn(async move {
             let _guard = guard;
             historian.run().await;

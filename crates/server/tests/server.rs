@@ -3,6 +3,7 @@
 //! One binary, so that it links once; one module per idea.
 
 mod server {
+    mod access;
     mod answer;
     mod api;
     mod bound;

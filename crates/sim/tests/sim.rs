@@ -8,6 +8,8 @@ mod gate;
 mod history;
 #[path = "sim/model.rs"]
 mod model;
+#[path = "sim/retention.rs"]
+mod retention;
 #[path = "sim/seed.rs"]
 mod seed;
 #[path = "sim/shard.rs"]

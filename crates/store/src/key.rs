@@ -113,6 +113,11 @@ impl Range {
         }
     }
 
+    /// From `start` on.
+    pub fn since(start: &Key) -> Self {
+        Self { start: Bound::Included(start.as_str().to_owned()), end: Bound::Unbounded }
+    }
+
     /// What is left of this range behind `key`: how a scan goes on after a page.
     #[must_use]
     pub fn after(&self, key: &Key) -> Self {

@@ -15,11 +15,14 @@
 //! [`log`] for order and durability, and an index behind it.
 //!
 //! On top of the three verbs: [`session`]s, the only lease; [`claim`]s, which name the session that has
-//! something; [`chain`]s, by which a holder writes; [`election`]s, which put these together.
+//! something; [`chain`]s, by which a holder writes; [`election`]s, which put these together. And beside
+//! them [`mod@cluster`], what the store belongs to, and [`mod@backup`], all of it in one file.
 
+pub mod backup;
 pub mod chain;
 pub mod claim;
 pub mod clock;
+pub mod cluster;
 mod commit;
 pub mod conformance;
 mod contract;

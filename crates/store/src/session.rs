@@ -24,9 +24,9 @@ use engine::mutant::{self, Mutant};
 use tokio::sync::watch;
 
 pub use keeper::Keeper;
-pub(crate) use record::hex;
 use record::millis;
 pub use record::{BadNodeId, Node, NodeId, SessionKey, SessionRecord};
+pub(crate) use record::{Longest, hex};
 use roster::raise_longest;
 pub use roster::{Roster, Seen, bury, bury_local};
 

@@ -3,6 +3,7 @@
 //! One binary, so that it links once; one module per idea.
 
 mod store {
+    mod backup;
     mod child;
     mod crash;
     mod damage;

@@ -1,9 +1,10 @@
 //! `watchbell run` and `watchbell scheduler`, as they are typed.
 
 use clap::Subcommand;
+use client::Timestamp;
 use client::run::{RunKind, RunState};
 
-use super::trigger::{PageArgs, ServerArgs, word};
+use super::trigger::{PageArgs, ServerArgs, instant, word};
 use super::with_exit_codes;
 
 #[derive(Debug, Subcommand)]
@@ -17,19 +18,26 @@ pub(crate) enum RunVerb {
 #[command(after_help = with_exit_codes(
     "  watchbell run list\n  \
        watchbell run list --trigger hello --state dead\n  \
+       watchbell run list --state failed,dead,skipped --from 2027-01-15T00:00:00Z\n  \
        watchbell run list --trigger hello --output json"
 ))]
 pub(crate) struct RunListArgs {
     /// Only those of this trigger, by its name or id; by its id also if it was deleted
     #[arg(long, value_name = "NAME")]
     pub(crate) trigger: Option<String>,
-    /// Only those in this state: waiting, queued, backoff, running, succeeded, failed, dead, cancelled,
-    /// expired or unknown
-    #[arg(long, value_parser = word::<RunState>)]
-    pub(crate) state: Option<RunState>,
+    /// Only those in one of these states: waiting, queued, backoff, running, succeeded, failed, dead,
+    /// cancelled, expired, unknown; or skipped, for slots that were
+    #[arg(long, value_name = "STATE,…", value_delimiter = ',', value_parser = word::<RunState>)]
+    pub(crate) state: Vec<RunState>,
     /// Only those of this kind: run or notification
     #[arg(long, value_parser = word::<RunKind>)]
     pub(crate) kind: Option<RunKind>,
+    /// Only those of slots at or after this instant
+    #[arg(long, value_name = "INSTANT", value_parser = instant)]
+    pub(crate) from: Option<Timestamp>,
+    /// Only those of slots before this instant
+    #[arg(long, value_name = "INSTANT", value_parser = instant)]
+    pub(crate) to: Option<Timestamp>,
     #[command(flatten)]
     pub(crate) page: PageArgs,
     #[command(flatten)]

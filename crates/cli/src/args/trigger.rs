@@ -15,9 +15,12 @@ use client::trigger::Status;
 use engine::instant::Instant;
 use engine::length;
 use engine::limits::{LIST_ROWS_MAX, NEXT_SLOTS_MAX, RUN_WAIT_MAX};
+use engine::trigger::check_label;
 use serde::de::DeserializeOwned;
 
+use super::apply::{ApplyArgs, BackfillArgs};
 use super::{Output, with_exit_codes};
+use crate::confirm::YesArgs;
 
 /// Which server, and how to show what it says.
 #[derive(Debug, clap::Args)]
@@ -38,6 +41,7 @@ pub(crate) struct ServerArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TriggerVerb {
     Create(Box<CreateArgs>),
+    Apply(ApplyArgs),
     List(TriggerListArgs),
     Show(ShowArgs),
     Explain(AccountArgs),
@@ -46,6 +50,7 @@ pub(crate) enum TriggerVerb {
     Resume(ResumeArgs),
     Cancel(CancelArgs),
     Run(StartArgs),
+    Backfill(BackfillArgs),
     Delete(DeleteArgs),
 }
 
@@ -65,6 +70,9 @@ pub(crate) struct CreateArgs {
     /// Its name: letters, digits, '.', '_' and '-'; the server makes one up if there is none
     #[arg(long)]
     pub(crate) name: Option<String>,
+    /// A label, by which it is found again; may be given several times
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
     /// A cron pattern; may be given several times
     #[arg(long, value_name = "PATTERN", help_heading = "When")]
     pub(crate) cron: Vec<String>,
@@ -174,8 +182,9 @@ pub(crate) struct CreateArgs {
 }
 
 /// What a file says, and the command line then does not.
-const FIELDS: [&str; 33] = [
+const FIELDS: [&str; 34] = [
     "name",
+    "labels",
     "cron",
     "every",
     "phase",
@@ -214,7 +223,7 @@ const FIELDS: [&str; 33] = [
 #[derive(Debug, clap::Args)]
 #[command(after_help = with_exit_codes(
     "  watchbell trigger list\n  \
-       watchbell trigger list --status paused\n  \
+       watchbell trigger list --status paused --label team=billing\n  \
        watchbell trigger list --prefix report- --output json"
 ))]
 pub(crate) struct TriggerListArgs {
@@ -224,6 +233,9 @@ pub(crate) struct TriggerListArgs {
     /// Only those whose name begins so
     #[arg(long)]
     pub(crate) prefix: Option<String>,
+    /// Only those that carry this label; may be given several times, and then all are needed
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) page: PageArgs,
     #[command(flatten)]
@@ -315,11 +327,15 @@ pub(crate) struct ResumeArgs {
 }
 
 /// Let a trigger never fire again, but keep it and its past
+///
+/// That is for good. On a terminal you are asked first; elsewhere --yes is needed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell trigger cancel hello"))]
+#[command(after_help = with_exit_codes("  watchbell trigger cancel hello --yes"))]
 pub(crate) struct CancelArgs {
     /// Its name or id
     pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) consent: YesArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }
@@ -348,9 +364,8 @@ pub(crate) struct StartArgs {
 pub(crate) struct DeleteArgs {
     /// Its name or id
     pub(crate) name: String,
-    /// Do not ask
-    #[arg(long)]
-    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) consent: YesArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }
@@ -361,7 +376,7 @@ pub(super) fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     read.map_err(|why| why.to_string().replace('`', "'").replace("variant", "word"))
 }
 
-fn instant(text: &str) -> Result<Timestamp, String> {
+pub(super) fn instant(text: &str) -> Result<Timestamp, String> {
     let instant: Instant =
         text.parse().map_err(|why: engine::instant::BadInstant| why.to_string())?;
     Timestamp::from_millisecond(instant.0).map_err(|why| why.to_string())
@@ -377,6 +392,12 @@ fn wait(text: &str) -> Result<Duration, String> {
         return Ok(read);
     }
     Err(format!("1s to {} are allowed", length::text(RUN_WAIT_MAX)))
+}
+
+pub(super) fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write it like team=billing")?;
+    check_label(key, value)?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 fn header(text: &str) -> Result<(String, String), String> {

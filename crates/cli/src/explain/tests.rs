@@ -40,6 +40,7 @@ fn account(rows: Vec<Row>, totals: Totals) -> Account {
         totals,
         next: vec![at(65)],
         more_from: None,
+        kept_from: None,
         held: None,
     }
 }

@@ -7,7 +7,7 @@ use super::process::{Dev, MACHINE, WATCHBELL, place};
 use super::receiver::{Receiver, Reply};
 
 /// Types this at the server, and waits for the end of it.
-async fn watchbell(dev: &Dev, args: &[&str]) -> Output {
+pub(super) async fn watchbell(dev: &Dev, args: &[&str]) -> Output {
     let mut command = Command::new(WATCHBELL);
     command.args(args).args(["--server", dev.client.url()]);
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
@@ -15,7 +15,7 @@ async fn watchbell(dev: &Dev, args: &[&str]) -> Output {
 
 /// It ended with this code; what it said on stdout and on stderr.
 #[track_caller]
-fn said(output: &Output, code: i32) -> (String, String) {
+pub(super) fn said(output: &Output, code: i32) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(code), "{out}{err}");

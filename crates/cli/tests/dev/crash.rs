@@ -179,21 +179,17 @@ async fn act<F: Future<Output = Actor> + Send + 'static>(
 }
 
 /// Waits until no run is under way.
-async fn rest(client: &Client) {
+pub(super) async fn rest(client: &Client) {
+    let states: Vec<_> = RunState::ALL.into_iter().filter(|state| !state.is_end()).collect();
+    let filter = RunFilter { states, limit: Some(1), ..RunFilter::default() };
     until("every run ends", PATIENCE, || async {
-        for state in RunState::ALL.into_iter().filter(|state| !state.is_end()) {
-            let filter = RunFilter { state: Some(state), limit: Some(1), ..RunFilter::default() };
-            if !client.runs(&filter).await.unwrap().items.is_empty() {
-                return None;
-            }
-        }
-        Some(())
+        client.runs(&filter).await.unwrap().items.is_empty().then_some(())
     })
     .await;
 }
 
 /// What the receiver does: most is well, some fails, some is slow.
-fn answer(call: &Heard, seed: u64) -> Reply {
+pub(super) fn answer(call: &Heard, seed: u64) -> Reply {
     let dice = hash(&format!("{}#{}#{seed}", call.run, call.attempt));
     let delay = match dice % 100 {
         0..2 => 1_300,

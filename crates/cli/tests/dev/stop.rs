@@ -31,7 +31,7 @@ async fn under_way(receiver: &Receiver, calls: usize) {
 async fn rest(client: &Client) {
     until("every run ends", PATIENCE, || async {
         for state in RunState::ALL.into_iter().filter(|state| !state.is_end()) {
-            let filter = RunFilter { state: Some(state), limit: Some(1), ..RunFilter::default() };
+            let filter = RunFilter { states: vec![state], limit: Some(1), ..RunFilter::default() };
             if !client.runs(&filter).await.unwrap().items.is_empty() {
                 return None;
             }

@@ -61,11 +61,23 @@ pub(super) fn check(
     ids: &BTreeMap<String, String>,
     heard: &[Heard],
 ) {
+    println!("{} runs, {} calls", ledger.runs.len(), heard.len());
+    check_records(ledger, told, deleted, ids);
+    let names = ids.iter().map(|(name, id)| (unique(id), name)).collect();
+    check_calls(ledger, &names, heard);
+}
+
+/// All slots are on record, once, and told as they are.
+pub(super) fn check_records(
+    ledger: &Ledger,
+    told: &BTreeMap<String, Told>,
+    deleted: &BTreeMap<String, u64>,
+    ids: &BTreeMap<String, String>,
+) {
     assert_eq!(ledger.open, 0, "runs are left in heads");
     assert!(ledger.unfinished.is_empty(), "runs are left: {:?}", ledger.unfinished);
     let slots = ledger.slots();
-    let total: usize = slots.values().map(BTreeMap::len).sum();
-    println!("{total} slots, {} runs, {} calls", ledger.runs.len(), heard.len());
+    println!("{} slots", slots.values().map(BTreeMap::len).sum::<usize>());
     for ((trigger, generation), slots) in &slots {
         check_gapless(*trigger, *generation, slots);
     }
@@ -95,7 +107,6 @@ pub(super) fn check(
         let accounted = last.is_some_and(|last| *last > asked.cast_signed() - 2_000);
         assert!(accounted || has_limit || last.is_none(), "{name}: {last:?}, deleted at {asked}");
     }
-    check_calls(ledger, &names, heard);
 }
 
 /// The slots of an interval are all there, from the first to the last.

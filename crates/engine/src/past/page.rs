@@ -24,13 +24,14 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::hash::mix;
-use crate::id::{Birth, ShardId, Unique};
+use crate::id::{Birth, ProjectId, ShardId, Unique};
 use crate::instant::Instant;
 use crate::limits::{HISTORY_BUCKETS, HISTORY_PAGE_BYTES_MAX, HISTORY_PIECE_WRITES_MAX};
 use crate::mutant::{self, Mutant};
 use crate::shard::Put;
 use crate::shard::record::past_key;
 
+use super::odd::{odd_key_of, odd_pages, odd_pages_of};
 use super::{Line, Segment};
 
 const DAY_MS: i64 = 86_400_000;
@@ -50,6 +51,56 @@ impl Bucket {
     }
 }
 
+impl fmt::Display for Bucket {
+    /// As in a key.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:04}", self.0)
+    }
+}
+
+impl Bucket {
+    /// The first of all.
+    pub const FIRST: Self = Self(0);
+
+    /// The one after it, if there is one.
+    pub fn next(self) -> Option<Self> {
+        (self.0 + 1 < HISTORY_BUCKETS).then_some(Self(self.0 + 1))
+    }
+}
+
+/// Whose lines share pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Home {
+    /// All lines of some triggers, by the day of their slot.
+    Bucket(Bucket),
+    /// The exceptions of a project, by the day on which they were written.
+    Odd(ProjectId),
+}
+
+impl From<Bucket> for Home {
+    fn from(bucket: Bucket) -> Self {
+        Self::Bucket(bucket)
+    }
+}
+
+impl Home {
+    /// Where its pages are, newest first.
+    pub fn pages(self, shard: ShardId) -> String {
+        match self {
+            Self::Bucket(bucket) => pages_of(shard, bucket),
+            Self::Odd(project) => odd_pages_of(shard, project),
+        }
+    }
+
+    /// By what its lines are in order.
+    pub fn instant(self, line: &Line) -> Instant {
+        match self {
+            Self::Bucket(_) => line.slot(),
+            Self::Odd(_) => line.written(),
+        }
+    }
+}
+
 /// A day of UTC, counted from 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Day(u32);
@@ -59,6 +110,17 @@ impl Day {
     pub fn of(instant: Instant) -> Self {
         let days = instant.0.div_euclid(DAY_MS).clamp(0, i64::from(DAY_END));
         Self(u32::try_from(days).expect("between the bounds"))
+    }
+
+    /// Its first instant.
+    pub fn start(self) -> Instant {
+        Instant(i64::from(self.0) * DAY_MS)
+    }
+
+    /// The day before it.
+    #[must_use]
+    pub fn before(self) -> Self {
+        Self(self.0.saturating_sub(1))
     }
 
     /// Its last instant.
@@ -89,8 +151,8 @@ pub struct PageName {
 
 impl PageName {
     /// Where it is.
-    pub fn key(&self, shard: ShardId, bucket: Bucket) -> String {
-        format!("{}{self}", pages_of(shard, bucket))
+    pub fn key(&self, shard: ShardId, home: impl Into<Home>) -> String {
+        format!("{}{self}", home.into().pages(shard))
     }
 }
 
@@ -132,7 +194,7 @@ pub fn pages(shard: ShardId) -> String {
 
 /// Where the pages of a bucket are, newest first.
 pub fn pages_of(shard: ShardId, bucket: Bucket) -> String {
-    format!("shard/{shard}/page/{:04}/", bucket.0)
+    format!("shard/{shard}/page/{bucket}/")
 }
 
 /// Which bucket and which page a key of a shard is about.
@@ -141,6 +203,17 @@ pub fn read_key(shard: ShardId, key: &str) -> Option<(Bucket, PageName)> {
     let bucket = Bucket(bucket.parse().ok().filter(|bucket| *bucket < HISTORY_BUCKETS)?);
     let name: PageName = name.parse().ok()?;
     (name.key(shard, bucket) == key).then_some((bucket, name))
+}
+
+/// Whose page a key of a shard is about, and which.
+pub fn read_any_key(shard: ShardId, key: &str) -> Option<(Home, PageName)> {
+    let Some(rest) = key.strip_prefix(&odd_pages(shard)) else {
+        return read_key(shard, key).map(|(bucket, name)| (Home::Bucket(bucket), name));
+    };
+    let (project, name) = rest.split_once('/')?;
+    let (home, name) =
+        (Home::Odd(ProjectId(project.parse().ok()?)), name.parse::<PageName>().ok()?);
+    (name.key(shard, home) == key).then_some((home, name))
 }
 
 /// What makes a line the same as another.
@@ -176,6 +249,8 @@ impl Line {
 pub struct Plan {
     /// New pages.
     pub pages: Vec<(String, Vec<u8>)>,
+    /// New pages of exceptions.
+    pub index: Vec<(String, Vec<u8>)>,
     /// What they were made from, in the order in which it goes.
     pub spent: Vec<String>,
 }
@@ -184,7 +259,12 @@ impl Plan {
     /// What is to be written, piece by piece: each one when the one before is durable. They are small, so
     /// that nothing that is due waits long behind one.
     pub fn pieces(self) -> Vec<Vec<Put>> {
-        let pages = self.pages.into_iter().map(|(key, bytes)| Put::Value(key, bytes));
+        let mut index = self.index;
+        if mutant::active(Mutant::NotIndexed) {
+            index.clear();
+        }
+        let pages = self.pages.into_iter().chain(index);
+        let pages = pages.map(|(key, bytes)| Put::Value(key, bytes));
         let (pages, spent) = (pieces(pages), pieces(self.spent.into_iter().map(Put::Gone)));
         if mutant::active(Mutant::SegmentsBeforePages) {
             return [spent, pages].concat();
@@ -193,7 +273,8 @@ impl Plan {
     }
 }
 
-fn pieces(puts: impl Iterator<Item = Put>) -> Vec<Vec<Put>> {
+/// Cuts writes of background work into pieces.
+pub(super) fn pieces(puts: impl Iterator<Item = Put>) -> Vec<Vec<Put>> {
     split(puts, HISTORY_PIECE_WRITES_MAX, HISTORY_PAGE_BYTES_MAX)
 }
 
@@ -227,52 +308,95 @@ pub(crate) fn split(
 /// Merges segments, each with the number of its commit, into pages of at most so many bytes. A line that
 /// is longer than that has a page to itself.
 pub fn merge(shard: ShardId, segments: Vec<(u64, Segment)>, page_bytes: usize) -> Plan {
+    merge_from(shard, segments, Instant::FIRST, page_bytes)
+}
+
+/// Merges segments, but leaves out lines about slots before an instant, which are not kept any more.
+pub fn merge_from(
+    shard: ShardId,
+    segments: Vec<(u64, Segment)>,
+    before: Instant,
+    page_bytes: usize,
+) -> Plan {
     let mut numbers: Vec<u64> = segments.iter().map(|(number, _)| *number).collect();
     numbers.sort_unstable_by(|one, other| other.cmp(one));
     let Some(&round) = numbers.first() else { return Plan::default() };
+    let mut plan = Plan::default();
+    // The exceptions of a commit go first: while its segment is there, they are known to be.
+    let odd = |number, lines: &[Line]| odd_key_of(shard, lines, number);
+    let odd: BTreeMap<u64, Option<String>> =
+        segments.iter().map(|(number, segment)| (*number, odd(*number, &segment.lines))).collect();
+    for number in numbers {
+        plan.spent.extend(odd.get(&number).cloned().flatten());
+        plan.spent.push(past_key(shard, number));
+    }
+    let lines: Vec<Line> = segments.into_iter().flat_map(|(_, segment)| segment.lines).collect();
+    plan.index = index(shard, &lines, round, 0, page_bytes);
     let mut sorted: BTreeMap<(Bucket, Day), Vec<Line>> = BTreeMap::new();
-    for line in segments.into_iter().flat_map(|(_, segment)| segment.lines) {
+    for line in lines.into_iter().filter(|line| line.slot() >= before) {
         let place = (Bucket::of(line.trigger()), Day::of(line.slot()));
         sorted.entry(place).or_default().push(line);
     }
-    let mut plan = Plan::default();
     for ((bucket, day), lines) in sorted {
-        for (part, bytes) in parts(lines, page_bytes) {
+        for (part, bytes) in parts(bucket.into(), lines, page_bytes) {
             let name = PageName { day, round, turn: 0, part };
             plan.pages.push((name.key(shard, bucket), bytes));
         }
     }
-    plan.spent = numbers.into_iter().map(|number| past_key(shard, number)).collect();
     plan
 }
 
-/// Turns pages of one bucket and day into fewer; nothing, if that cannot be. The turn is the number of the
+/// The exceptions among lines, as pages of their projects.
+pub fn index(
+    shard: ShardId,
+    lines: &[Line],
+    round: u64,
+    turn: u64,
+    page_bytes: usize,
+) -> Vec<(String, Vec<u8>)> {
+    let mut sorted: BTreeMap<(ProjectId, Day), Vec<Line>> = BTreeMap::new();
+    for line in lines.iter().filter(|line| line.is_odd()) {
+        let place = (line.project(), Day::of(line.written()));
+        sorted.entry(place).or_default().push(line.brief());
+    }
+    let mut pages = Vec::new();
+    for ((project, day), lines) in sorted {
+        let home = Home::Odd(project);
+        for (part, bytes) in parts(home, lines, page_bytes) {
+            pages.push((PageName { day, round, turn, part }.key(shard, home), bytes));
+        }
+    }
+    pages
+}
+
+/// Turns pages of one home and day into fewer; nothing, if that cannot be. The turn is the number of the
 /// chain now: nothing was written under it, and it is greater than all before.
 pub fn compact(
     shard: ShardId,
-    bucket: Bucket,
+    home: impl Into<Home>,
     turn: u64,
     sources: Vec<(PageName, Segment)>,
     page_bytes: usize,
 ) -> Option<Plan> {
+    let home = home.into();
     let (first, _) = sources.first()?;
     let day = first.day;
     assert!(sources.iter().all(|(name, _)| name.day == day), "pages of one day");
     assert!(sources.iter().all(|(name, _)| name.turn < turn), "turns grow with the chain");
     let round = sources.iter().map(|(name, _)| name.round).min()?;
-    let spent: Vec<String> = sources.iter().map(|(name, _)| name.key(shard, bucket)).collect();
+    let spent: Vec<String> = sources.iter().map(|(name, _)| name.key(shard, home)).collect();
     let lines = sources.into_iter().flat_map(|(_, page)| page.lines).collect();
-    let pages: Vec<_> = parts(lines, page_bytes)
+    let pages: Vec<_> = parts(home, lines, page_bytes)
         .into_iter()
-        .map(|(part, bytes)| (PageName { day, round, turn, part }.key(shard, bucket), bytes))
+        .map(|(part, bytes)| (PageName { day, round, turn, part }.key(shard, home), bytes))
         .collect();
-    (pages.len() < spent.len()).then_some(Plan { pages, spent })
+    (pages.len() < spent.len()).then_some(Plan { pages, index: Vec::new(), spent })
 }
 
 /// Lines as a set, newest first, cut into pages.
-fn parts(mut lines: Vec<Line>, page_bytes: usize) -> Vec<(u16, Vec<u8>)> {
-    // The same lines have the same slot, so they stand together.
-    lines.sort_by_cached_key(|line| std::cmp::Reverse((line.slot(), line.identity())));
+fn parts(home: Home, mut lines: Vec<Line>, page_bytes: usize) -> Vec<(u16, Vec<u8>)> {
+    // The same lines have the same instants, so they stand together.
+    lines.sort_by_cached_key(|line| std::cmp::Reverse((home.instant(line), line.identity())));
     lines.dedup_by_key(|line| line.identity());
     let around = Segment::enclose(&[]).len();
     let mut parts: Vec<Vec<u8>> = Vec::new();

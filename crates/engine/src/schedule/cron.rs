@@ -94,6 +94,11 @@ impl Cron {
         self.kind.pace
     }
 
+    /// How many seconds match in a minute at most.
+    pub(super) fn per_minute_max(&self) -> u64 {
+        self.seconds.count_ones().into()
+    }
+
     /// Whether it comes in every hour of a day.
     pub(super) fn has_all_hours(&self) -> bool {
         self.hours == ALL_HOURS

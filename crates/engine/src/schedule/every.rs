@@ -49,6 +49,11 @@ impl Every {
         Duration::from_millis(self.phase_ms.unsigned_abs())
     }
 
+    /// How many slots there are in a minute at most.
+    pub(super) fn per_minute_max(&self) -> u64 {
+        60_000_u64.div_ceil(self.interval_ms.unsigned_abs())
+    }
+
     /// The first slot after this moment.
     pub fn next(&self, after: Instant) -> Option<Instant> {
         let steps = (after.0 - self.phase_ms).div_euclid(self.interval_ms) + 1;

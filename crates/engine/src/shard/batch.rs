@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::id::{ShardId, Unique};
+use crate::instant::Instant;
 use crate::limits::OPEN_RUNS_MAX;
-use crate::past::Segment;
+use crate::past::odd::odd_key;
+use crate::past::{Line, Segment};
 use crate::record::encode;
 
 use super::memory::{Change, Memory};
@@ -97,7 +99,7 @@ impl Shard {
             self.note(unit);
         }
         self.units = left;
-        let puts = pile.into_puts(record::past_key(self.memory.shard, number));
+        let puts = pile.into_puts(self.memory.shard, number);
         let open = self.shadow.open.iter().copied().collect();
         let Shadow { fired, sequence, youngest, .. } = self.shadow;
         let head = HeadRecord { fired, open, sequence, youngest };
@@ -157,6 +159,9 @@ struct Pile {
     bytes: usize,
     /// The past, as a JSON list without its brackets.
     lines: Vec<u8>,
+    /// The exceptions among it, likewise, and when the newest one was written.
+    odd: Vec<u8>,
+    newest: Option<Instant>,
 }
 
 impl Pile {
@@ -173,11 +178,13 @@ impl Pile {
             return fits;
         }
         // Most units end a run, and are taken back by cutting off what they added.
-        let before = self.lines.len();
+        let before = (self.lines.len(), self.odd.len(), self.newest);
         self.add_all(shard, unit);
         let fits = self.takes(&Self::default(), room);
         if !fits {
-            self.lines.truncate(before);
+            self.lines.truncate(before.0);
+            self.odd.truncate(before.1);
+            self.newest = before.2;
         }
         fits
     }
@@ -208,10 +215,18 @@ impl Pile {
                 self.put(record::stopped_key(shard, *project), stopped);
             }
             Change::Stopped(project, None) => self.delete(record::stopped_key(shard, *project)),
-            Change::Past(line) => Segment::append(&mut self.lines, line),
+            Change::Past(line) => self.add_line(line),
             Change::Raw(Put::Value(key, value)) => self.put_raw(key.clone(), value.clone()),
             Change::Raw(Put::Gone(key)) => self.delete(key.clone()),
             Change::Fired(_) | Change::Open(_) | Change::Shut(_) => {}
+        }
+    }
+
+    fn add_line(&mut self, line: &Line) {
+        Segment::append(&mut self.lines, line);
+        if line.is_odd() {
+            Segment::append(&mut self.odd, &line.brief());
+            self.newest = self.newest.max(Some(line.written()));
         }
     }
 
@@ -232,28 +247,38 @@ impl Pile {
     /// Whether another one fits as well, beside the head.
     fn takes(&self, more: &Self, room: Room) -> bool {
         let lines = self.lines.len() + more.lines.len() + SEGMENT_BYTES;
-        self.puts.len() + more.puts.len() + 2 <= room.writes
+        let odd = self.odd.len() + more.odd.len();
+        // The head, the segment, and its exceptions if it has any.
+        let beside = if odd == 0 { 2 } else { 3 };
+        self.puts.len() + more.puts.len() + beside <= room.writes
             && lines <= room.value_bytes
-            && self.bytes + more.bytes + lines + HEAD_BYTES <= room.bytes
+            && self.bytes + more.bytes + lines + odd + SEGMENT_BYTES + HEAD_BYTES <= room.bytes
     }
 
     fn merge(&mut self, more: Self) {
         self.puts.extend(more.puts);
         self.bytes += more.bytes;
-        if !self.lines.is_empty() && !more.lines.is_empty() {
-            self.lines.push(b',');
+        for (lines, more) in [(&mut self.lines, more.lines), (&mut self.odd, more.odd)] {
+            if !lines.is_empty() && !more.is_empty() {
+                lines.push(b',');
+            }
+            lines.extend(more);
         }
-        self.lines.extend(more.lines);
+        self.newest = self.newest.max(more.newest);
     }
 
-    fn into_puts(self, past: String) -> Vec<Put> {
+    fn into_puts(self, shard: ShardId, number: u64) -> Vec<Put> {
+        let past = record::past_key(shard, number);
         let segment =
             (!self.lines.is_empty()).then(|| Put::Value(past, Segment::enclose(&self.lines)));
+        let odd = self
+            .newest
+            .map(|newest| Put::Value(odd_key(shard, newest, number), Segment::enclose(&self.odd)));
         let puts = self.puts.into_iter().map(|(key, value)| match value {
             Some(value) => Put::Value(key, value),
             None => Put::Gone(key),
         });
-        puts.chain(segment).collect()
+        puts.chain(segment).chain(odd).collect()
     }
 }
 

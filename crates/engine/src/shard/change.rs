@@ -27,6 +27,7 @@ use crate::past::{End, Line, Reason, Skipped};
 use crate::policy::Overlap;
 use crate::schedule::Count;
 use crate::trigger::Definition;
+use crate::webhook::Webhook;
 
 use super::command::{Command, Done, Rejection};
 use super::flight::RunRef;
@@ -36,7 +37,7 @@ use super::{Note, Now, Shard, Ticket, Unit};
 
 /// Slots that the mark has passed and that get runs at once, and bytes that these may have together.
 const MADE_UP_MAX: usize = 16;
-const MADE_UP_BYTES: usize = 256 * 1024;
+pub(super) const MADE_UP_BYTES: usize = 256 * 1024;
 
 /// Who does what nobody asked for.
 const ITSELF: &str = "watchbell";
@@ -95,19 +96,24 @@ impl Shard {
             }
             Command::Delete { trigger, author: _ } => {
                 self.known(trigger)?;
-                self.delete(trigger, now);
+                self.delete(trigger, Vec::new(), now);
                 Done::Deleted
             }
             Command::Run { trigger, author: _ } => {
                 self.check_fires(trigger)?;
                 self.run(trigger, now)?
             }
+            Command::Backfill { trigger, author: _, request, from, to } => {
+                self.check_fires(trigger)?;
+                self.backfill(trigger, &request, (from, to), now)?
+            }
             Command::Disable { project } => self.disable(project, now)?,
             Command::Enable { project } => self.enable(project, now),
+            Command::Prune { ended_before, from } => self.prune(ended_before, from, now),
         })
     }
 
-    fn known(&self, unique: Unique) -> Result<&Trigger, Rejection> {
+    pub(super) fn known(&self, unique: Unique) -> Result<&Trigger, Rejection> {
         self.memory.trigger(unique).ok_or(Rejection::NoSuchTrigger)
     }
 
@@ -153,9 +159,8 @@ impl Shard {
         if self.memory.stopped.contains_key(&id.project) {
             return Vec::new();
         }
-        let Definition { name, schedule, webhook, policy } = definition;
-        let body = webhook.body.as_ref().map_or(0, |body| body.len());
-        let bytes = webhook.path.len() + 2 * body + WEBHOOK_HEADER_BYTES_MAX;
+        let Definition { name, labels: _, schedule, webhook, policy } = definition;
+        let bytes = bytes_of_run(webhook);
         let (most, reason) = match policy.overlap {
             Overlap::Allow => (MADE_UP_BYTES / bytes, Reason::Cap),
             Overlap::Skip | Overlap::QueueOne | Overlap::Replace => (1, Reason::Overlap),
@@ -433,13 +438,15 @@ impl Shard {
         self.arm(place);
     }
 
-    fn delete(&mut self, unique: Unique, now: Now) {
+    /// Deletes a trigger, and writes something else in the same unit.
+    pub(super) fn delete(&mut self, unique: Unique, beside: Vec<Change>, now: Now) {
         self.finish_up(unique, now);
         self.write_out_all(unique, now);
         let Some(place) = self.memory.place(unique) else { return };
         let trigger = self.memory.at(place);
         let now_here = self.now_of(trigger, now);
         let mut changes = self.account(trigger, now_here, Reason::Superseded, now);
+        changes.extend(beside);
         changes.push(Change::Gone(self.memory.id_of(trigger), trigger.name().into()));
         self.disarm(place);
         self.enact(Unit::of(changes));
@@ -599,6 +606,12 @@ pub(super) fn skips(
         next = schedule.next(to).filter(|slot| *slot <= until);
     }
     lines
+}
+
+/// About how many bytes the record of a run takes that sends this.
+pub(super) fn bytes_of_run(webhook: &Webhook) -> usize {
+    let body = webhook.body.as_ref().map_or(0, |body| body.len());
+    webhook.path.len() + 2 * body + WEBHOOK_HEADER_BYTES_MAX
 }
 
 /// A trigger's cursor once everything up to a moment is accounted for. After the last run nothing is, and

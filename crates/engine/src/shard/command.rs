@@ -10,6 +10,8 @@ use crate::id::{ProjectId, RunId, TriggerId, Unique};
 use crate::instant::Instant;
 use crate::trigger::Definition;
 
+use super::usage::Limit;
+
 /// What a person wants of a shard.
 #[derive(Clone)]
 #[expect(missing_docs, reason = "the fields are those of the records that they end up in")]
@@ -34,10 +36,14 @@ pub enum Command {
     Delete { trigger: Unique, author: String },
     /// Start a run of it now.
     Run { trigger: Unique, author: String },
+    /// Run slots of the past again, from `from` on and before `to`, as far as this request has not done it.
+    Backfill { trigger: Unique, author: String, request: String, from: Instant, to: Instant },
     /// Let nothing of a project fire.
     Disable { project: ProjectId },
     /// Let what a project has fire again, and catch up by its policies.
     Enable { project: ProjectId },
+    /// Delete triggers that ended before then; look from this place on.
+    Prune { ended_before: Instant, from: u32 },
 }
 
 impl fmt::Debug for Command {
@@ -53,6 +59,12 @@ impl fmt::Debug for Command {
             Self::Cancel { trigger, .. } => write!(out, "cancel {trigger}"),
             Self::Delete { trigger, .. } => write!(out, "delete {trigger}"),
             Self::Run { trigger, .. } => write!(out, "run {trigger}"),
+            Self::Backfill { trigger, from, to, .. } => {
+                write!(out, "backfill {trigger} from {from} to {to}")
+            }
+            Self::Prune { ended_before, from } => {
+                write!(out, "prune what ended before {ended_before} from place {from}")
+            }
             Self::Disable { project } => write!(out, "disable {project}"),
             Self::Enable { project } => write!(out, "enable {project}"),
         }
@@ -64,16 +76,27 @@ impl fmt::Debug for Command {
 #[expect(missing_docs, reason = "each is what came of the command of the same name")]
 pub enum Done {
     Created(TriggerId),
-    Replaced { revision: u64 },
+    Replaced {
+        revision: u64,
+    },
     Unchanged,
     Paused,
     Resumed,
     Cancelled,
     Deleted,
     Started(RunId),
+    /// So many runs were started now, and whether there are more to start.
+    Backfilled {
+        started: u32,
+        has_more: bool,
+    },
     Rewritten,
     Disabled,
     Enabled,
+    Pruned {
+        deleted: u16,
+        next: Option<u32>,
+    },
 }
 
 /// Why nothing was done.
@@ -98,8 +121,16 @@ pub enum Rejection {
     TooManyTriggers,
     #[error("too many runs are under way: wait until some have ended")]
     TooManyRuns,
-    #[error("its project is disabled: enable it first")]
+    #[error(
+        "this request covers what lies from {from} on and before {until}, and goes on from there without a gap: give another one another name"
+    )]
+    BackfillElsewhere { from: Instant, until: Instant },
+    #[error("its project is disabled, or the scheduler is stopped: let it go on first")]
     ProjectIsDisabled,
+    #[error(
+        "the project has reached its limit of {max} for {limit}: delete what is not needed, or ask an admin for more"
+    )]
+    OverLimit { limit: Limit, max: u64 },
     #[error("the project was enabled just now and is not up to date yet: try again in a second")]
     ProjectIsEnabling,
 }

@@ -79,7 +79,7 @@ impl Shard {
     }
 
     /// Whether a run of a trigger is not finished.
-    fn is_active(&self, trigger: &Trigger) -> bool {
+    pub(super) fn is_active(&self, trigger: &Trigger) -> bool {
         self.memory.open_of(trigger.unique).next().is_some()
             || self.memory.runs_of(trigger.unique).next().is_some()
     }

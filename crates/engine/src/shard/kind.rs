@@ -18,6 +18,8 @@ pub(super) struct Kind {
     pub(super) schedule: Schedule,
     /// Equal forms are the same one.
     pub(super) form: Arc<Form>,
+    /// What the schedule allows; it follows from it.
+    pub(super) per_minute_max: u32,
 }
 
 impl PartialEq for Kind {
@@ -62,7 +64,9 @@ impl Kinds {
         known.sweep();
         let form = shared(&mut known.forms, &definition.webhook.form);
         let Definition { policy, schedule, .. } = definition;
-        let kind = Kind { project, policy: *policy, schedule: schedule.clone(), form };
+        let per_minute_max = u32::try_from(schedule.per_minute_max()).unwrap_or(u32::MAX);
+        let (policy, schedule) = (*policy, schedule.clone());
+        let kind = Kind { project, policy, schedule, form, per_minute_max };
         if let Some(same) = known.kinds.get(&kind) {
             return Arc::clone(same);
         }

@@ -15,12 +15,13 @@ use crate::instant::Instant;
 use crate::past::Line;
 use crate::policy::Policy;
 use crate::schedule::Schedule;
-use crate::trigger::Definition;
+use crate::trigger::{Definition, Labels};
 use crate::webhook::Webhook;
 
 use super::batch::Put;
 use super::kind::{Kind, Kinds};
 use super::record::{Mark, MovedRecord, OpenRun, RunRecord, StoppedRecord, TriggerRecord};
+use super::usage::Ledger;
 
 /// One step from one state to the next.
 #[derive(Debug, Clone)]
@@ -72,7 +73,7 @@ pub(super) struct Trigger {
     /// From when on its schedule counts.
     pub(super) since: Instant,
     pub(super) kind: Arc<Kind>,
-    /// Its name, its path and its body, one after the other.
+    /// Its name, its path, its body and its labels, one after the other.
     text: Box<str>,
     moved: Option<Box<MovedRecord>>,
     pub(super) generation: u32,
@@ -80,6 +81,7 @@ pub(super) struct Trigger {
     path_at: u8,
     body_at: u16,
     has_body: bool,
+    labels_at: u32,
 }
 
 impl Trigger {
@@ -92,7 +94,11 @@ impl Trigger {
     }
 
     pub(super) fn body(&self) -> Option<&str> {
-        self.has_body.then(|| &self.text[usize::from(self.body_at)..])
+        self.has_body.then(|| &self.text[usize::from(self.body_at)..self.labels_at as usize])
+    }
+
+    pub(super) fn labels(&self) -> &str {
+        &self.text[self.labels_at as usize..]
     }
 
     pub(super) fn project(&self) -> ProjectId {
@@ -128,6 +134,7 @@ impl Trigger {
         self.webhook() == definition.webhook
             && *self.policy() == definition.policy
             && *self.schedule() == definition.schedule
+            && self.labels() == definition.labels.as_str()
     }
 
     /// How many runs are left, if there is a limit.
@@ -145,6 +152,7 @@ impl Trigger {
     pub(super) fn definition(&self) -> Definition {
         Definition {
             name: self.name().into(),
+            labels: Labels::kept(self.labels()),
             schedule: self.schedule().clone(),
             webhook: self.webhook(),
             policy: *self.policy(),
@@ -162,6 +170,11 @@ impl Trigger {
 
     pub(super) fn is_cancelled(&self) -> bool {
         self.moved.as_deref().is_some_and(|moved| moved.cancelled.is_some())
+    }
+
+    /// Since when it will never fire again.
+    pub(super) fn cancelled(&self) -> Option<Instant> {
+        self.moved.as_deref().and_then(|moved| moved.cancelled)
     }
 
     pub(super) fn failures(&self) -> u32 {
@@ -190,6 +203,7 @@ pub(super) struct Memory {
     /// How many triggers are so.
     pub(super) paused: usize,
     pub(super) cancelled: usize,
+    pub(super) usage: Ledger,
 }
 
 impl Memory {
@@ -211,6 +225,7 @@ impl Memory {
             youngest: Unique(0),
             paused: 0,
             cancelled: 0,
+            usage: Ledger::default(),
         }
     }
 
@@ -281,19 +296,22 @@ impl Memory {
         }
         let (name, path) = (&*definition.name, &*definition.webhook.path);
         let body = definition.webhook.body.as_deref();
-        let text = [name, path, body.unwrap_or_default()].concat().into_boxed_str();
+        let labels = definition.labels.as_str();
+        let text = [name, path, body.unwrap_or_default(), labels].concat().into_boxed_str();
         let trigger = Trigger {
             unique,
             since: record.since,
             kind: self.kinds.of(record.id.project, definition),
-            text,
             moved: None,
             generation: record.generation,
             revision: u32::try_from(record.revision).unwrap_or(u32::MAX),
+            labels_at: u32::try_from(text.len() - labels.len()).expect("a body is short"),
+            text,
             path_at: u8::try_from(name.len()).expect("a name is short"),
             body_at: u16::try_from(name.len() + path.len()).expect("a URL is short"),
             has_body: body.is_some(),
         };
+        self.usage.add(&trigger);
         let place = self.places.put(former, trigger);
         let places = &self.places;
         if former.is_none() {
@@ -324,6 +342,7 @@ impl Memory {
         let trigger = self.places.take(place);
         self.paused -= usize::from(trigger.is_paused());
         self.cancelled -= usize::from(trigger.is_cancelled());
+        self.usage.remove(&trigger);
     }
 
     /// Where a trigger is.
@@ -352,6 +371,17 @@ impl Memory {
     /// The places that are in use.
     pub(super) fn places(&self) -> impl Iterator<Item = u32> {
         self.by_unique.iter().copied()
+    }
+
+    /// The trigger at a place, if there is one.
+    pub(super) fn used(&self, place: u32) -> Option<&Trigger> {
+        let place = place as usize;
+        self.places.chunks.get(place / CHUNK)?.get(place % CHUNK)?.as_ref()
+    }
+
+    /// There is no place from here on.
+    pub(super) fn places_end(&self) -> u32 {
+        u32::try_from(self.places.chunks.len() * CHUNK).expect("fewer triggers than that")
     }
 
     pub(super) fn triggers(&self) -> impl Iterator<Item = &Trigger> {

@@ -8,6 +8,8 @@
 //! shard/<n>/stopped/<project>     [`StoppedRecord`]: a project that is disabled, or not up to date again
 //! shard/<n>/past/<reverse number> a batch of finished runs and skipped slots: [`crate::past`]
 //! shard/<n>/page/…               what these were merged into: [`crate::past::page`]
+//! shard/<n>/odd/…, oddpage/…     the exceptions among them, once more: [`crate::past::odd`]
+//! shard/<n>/floor/…              from when on the past is complete: [`crate::past::floor`]
 //! name/<project>/trigger/<name>   [`NameRecord`]: where a name leads
 //! ```
 
@@ -97,6 +99,17 @@ impl fmt::Debug for TriggerRecord {
     }
 }
 
+impl TriggerRecord {
+    /// Its name, as the user wrote it or the server made it up: where [`NameRecord`] leads from.
+    pub fn name(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Named {
+            name: String,
+        }
+        serde_json::from_str::<Named>(self.draft.get()).ok().map(|named| named.name)
+    }
+}
+
 /// What has moved since. Written whole; absent as long as nothing has.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MovedRecord {
@@ -119,6 +132,9 @@ pub struct MovedRecord {
     /// for so long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_ms: Option<u32>,
+    /// How far the last requests for slots of the past have come, the latest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub backfills: Vec<Backfill>,
     /// Somebody was told that its runs fail, or would be told that they succeed again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub failing: bool,
@@ -133,6 +149,17 @@ pub struct MovedRecord {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 fn is_false(flag: &bool) -> bool {
     !*flag
+}
+
+/// How far a request for slots of the past has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backfill {
+    /// What its asker called it.
+    pub request: String,
+    /// Every slot from this on...
+    pub from: Instant,
+    /// ...and before this has its run.
+    pub until: Instant,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]

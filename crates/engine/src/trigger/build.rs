@@ -9,6 +9,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::draft::{Draft, RetryDraft, ScheduleDraft, Texts, WebhookDraft};
+use super::label::Labels;
 use super::{Definition, read};
 use crate::instant::Instant;
 use crate::limits::{
@@ -72,12 +73,16 @@ impl Draft {
         let mut faults = Faults::default();
         let name = self.name.as_deref().unwrap_or_default();
         faults.take("/name", read::check_name(name));
+        let labels = Labels::of(&self.labels).unwrap_or_else(|found| {
+            faults.0.extend(found);
+            Labels::default()
+        });
         let schedule = build_schedule(self.schedule.as_ref(), name, now, &mut faults);
         let webhook = build_webhook(self.webhook.as_ref(), &mut faults);
         let policy = self.build_policy(&mut faults);
         match (schedule, webhook) {
             (Some(schedule), Some(webhook)) if faults.0.is_empty() => {
-                Ok(Definition { name: name.into(), schedule, webhook, policy })
+                Ok(Definition { name: name.into(), labels, schedule, webhook, policy })
             }
             _ => Err(faults.0),
         }

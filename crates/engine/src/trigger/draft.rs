@@ -17,6 +17,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Draft {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    #[serde(deserialize_with = "once::map", skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Without one it is run on demand.
     #[serde(deserialize_with = "object::option", skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleDraft>,
@@ -252,6 +254,43 @@ mod object {
     {
         let objects = Vec::<Object<T>>::deserialize(from)?;
         Ok(objects.into_iter().map(|object| object.0).collect())
+    }
+}
+
+/// A label that is written twice is refused, as fields are.
+mod once {
+    use std::collections::BTreeMap;
+    use std::fmt;
+
+    use serde::Deserializer;
+    use serde::de::{Error, MapAccess, Visitor};
+
+    pub(super) fn map<'de, D>(from: D) -> Result<BTreeMap<String, String>, D::Error>
+    where
+        D: Deserializer<'de>,
+    {
+        from.deserialize_map(Reader)
+    }
+
+    struct Reader;
+
+    impl<'de> Visitor<'de> for Reader {
+        type Value = BTreeMap<String, String>;
+
+        fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+            out.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut labels = BTreeMap::new();
+            while let Some((key, value)) = map.next_entry::<String, String>()? {
+                if labels.contains_key(&key) {
+                    return Err(A::Error::custom(format!("the label {key:?} is there twice")));
+                }
+                labels.insert(key, value);
+            }
+            Ok(labels)
+        }
     }
 }
 

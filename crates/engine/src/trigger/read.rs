@@ -11,12 +11,11 @@ use crate::schedule::civil::{Date, month_len};
 
 /// Whether this can be the name of a trigger, or why not.
 pub fn check_name(name: &str) -> Result<(), String> {
-    let fits = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '_' | '-');
     let len = name.chars().count();
     if len == 0 || len > NAME_CHARS_MAX {
         return Err(format!("a name has 1 to {NAME_CHARS_MAX} characters, and this one has {len}"));
     }
-    if let Some(odd) = name.chars().find(|char| !fits(*char)) {
+    if let Some(odd) = name.chars().find(|char| !is_of_a_name(*char)) {
         return Err(format!(
             "a name is made of letters from a to z, digits, '.', '_' and '-', and {odd:?} is none of them"
         ));
@@ -28,6 +27,11 @@ pub fn check_name(name: &str) -> Result<(), String> {
         return Err("this name looks like an id: choose another".to_owned());
     }
     Ok(())
+}
+
+/// Whether this may stand in a name.
+pub(super) fn is_of_a_name(char: char) -> bool {
+    char.is_ascii_alphanumeric() || matches!(char, '.' | '_' | '-')
 }
 
 /// A word of a list.

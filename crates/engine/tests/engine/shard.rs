@@ -1,5 +1,7 @@
 //! What a shard does in situations that chance seldom finds. The simulator tries the others.
 
+#[path = "shard/backfill.rs"]
+mod backfill;
 #[path = "shard/bench.rs"]
 mod bench;
 #[path = "shard/notice.rs"]
@@ -465,4 +467,98 @@ fn of_many_slots_that_the_mark_has_passed_few_run_and_the_rest_is_skipped() {
             .sum();
         assert_eq!((made, skipped), (runs, 24 - runs as u64), "{overlap}");
     }
+}
+
+#[test]
+fn other_labels_are_another_revision_and_the_same_schedule() {
+    let mut bench = Bench::new();
+    let written = draft(r#"{"cron": "*/10 * * * * *", "limit": 3}"#, "{}");
+    let trigger = bench.create(written.clone());
+    bench.go(10_000);
+    bench.finish(OK);
+    bench.go(11_000);
+    let before = bench.moved(trigger);
+    let mut labelled = written.clone();
+    labelled.labels.insert("team".to_owned(), "billing".to_owned());
+    bench.replace(trigger, labelled.clone());
+    let record = bench.trigger(trigger);
+    assert_eq!((record.revision, record.generation), (2, 1));
+    assert_eq!(bench.moved(trigger).remaining, before.remaining);
+    assert!(bench.skips().is_empty(), "no slot was taken back: {:?}", bench.skips());
+    assert_eq!(bench.replace_with(trigger, labelled.clone()), Some(Done::Unchanged));
+    bench.take_over(12_000);
+    assert_eq!(bench.replace_with(trigger, labelled), Some(Done::Unchanged));
+    bench.replace(trigger, written);
+    assert_eq!(bench.trigger(trigger).revision, 3);
+}
+
+const DAY_MS: i64 = 86_400_000;
+
+fn prune(days: i64, from: u32) -> Command {
+    Command::Prune { ended_before: engine::instant::Instant(BEGIN + days * DAY_MS), from }
+}
+
+#[test]
+fn what_ended_long_ago_is_deleted_and_nothing_else() {
+    let mut bench = Bench::new();
+    let author = String::new;
+    let cancelled = bench.create(draft(r#"{"cron": "0 0 1 1 *"}"#, "{}"));
+    bench.ask(Command::Cancel { trigger: cancelled, author: author() });
+    let limited = bench.create(draft(r#"{"cron": "*/10 * * * * *", "limit": 1}"#, "{}"));
+    let over = bench.create(draft(r#"{"at": ["2027-01-15T08:00:30Z"]}"#, "{}"));
+    let busy = bench.create(draft(r#"{"at": ["2027-01-15T08:00:30Z"]}"#, "{}"));
+    let mut no_schedule = draft(r#"{"cron": "0 0 1 1 *"}"#, "{}");
+    no_schedule.schedule = None;
+    let on_demand = bench.create(no_schedule);
+    let goes_on = bench.create(draft(r#"{"cron": "0 0 1 1 *"}"#, "{}"));
+    bench.go(10_000);
+    bench.finish(OK);
+    bench.go(30_000);
+    assert_eq!(bench.left.len(), 2);
+    // The first ends well, the other is under way.
+    bench.finish(OK);
+    bench.go(31_000);
+    let mut open =
+        bench.runs().map(|run| run.trigger).chain(bench.head.open.iter().map(|run| run.trigger));
+    let under_way = open.next().unwrap();
+    assert!(open.next().is_none() && [over, busy].contains(&under_way));
+    drop(open);
+    bench.go(DAY_MS);
+    assert_eq!(bench.ask(prune(0, 0)), Some(Done::Pruned { deleted: 0, next: None }));
+    assert_eq!(bench.triggers().len(), 6, "not long enough ago");
+    assert_eq!(bench.ask(prune(1, 0)), Some(Done::Pruned { deleted: 3, next: None }));
+    let mut left = bench.triggers();
+    left.sort();
+    let mut expected = vec![under_way, on_demand, goes_on];
+    expected.sort();
+    assert_eq!(left, expected);
+    let said = bench.past.iter().filter_map(|line| match line {
+        Line::Skip(skip) if skip.reason == Reason::Pruned => Some((skip.trigger, skip.count)),
+        Line::Skip(_) | Line::Run(_) => None,
+    });
+    let mut said: Vec<_> = said.collect();
+    said.sort();
+    let over = if under_way == busy { over } else { busy };
+    let mut gone = vec![(cancelled, 0), (limited, 0), (over, 0)];
+    gone.sort();
+    assert_eq!(said, gone);
+    // Nobody knows what time it is: nothing is old.
+    bench.shard.set_held(true);
+    assert_eq!(bench.ask(prune(900, 0)), Some(Done::Pruned { deleted: 0, next: None }));
+}
+
+#[test]
+fn a_look_for_what_ended_deletes_as_many_as_it_may_and_goes_on_there() {
+    let mut bench = Bench::new();
+    let most = engine::limits::PRUNE_DELETED_MAX;
+    for _ in 0..=most {
+        let trigger = bench.create(draft(r#"{"cron": "0 0 1 1 *"}"#, "{}"));
+        bench.ask(Command::Cancel { trigger, author: String::new() });
+    }
+    bench.go(1_000);
+    let deleted = u16::try_from(most).unwrap();
+    let next = Some(u32::from(deleted));
+    assert_eq!(bench.ask(prune(1, 0)), Some(Done::Pruned { deleted, next }));
+    assert_eq!(bench.ask(prune(1, 16)), Some(Done::Pruned { deleted: 1, next: None }));
+    assert!(bench.triggers().is_empty());
 }

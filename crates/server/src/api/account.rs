@@ -51,6 +51,8 @@ pub(super) struct Evidence<'a> {
     pub(super) lines: Vec<Line>,
     /// What was written before this was not read, although it might be about the window.
     pub(super) read_back_to: Option<Instant>,
+    /// Records of slots before this may be gone.
+    pub(super) kept_from: Instant,
     pub(super) now: Instant,
 }
 
@@ -213,6 +215,7 @@ impl Evidence<'_> {
         let fired = Mark(leaves, self.stored.id().unique) <= self.mark;
         let decided = fired || slot <= self.stored.cursor();
         match (decided, slot <= self.now) {
+            (true, _) if slot < self.kept_from => Fate::Forgotten,
             (true, _) if self.read_back_to.is_some_and(|read| slot <= read) => Fate::Unread,
             (true, _) => Fate::Missing,
             (false, true) => Fate::Pending,
@@ -310,6 +313,7 @@ fn untold(run: &Run) -> u32 {
         RunState::Backoff | RunState::Succeeded | RunState::Failed | RunState::Dead => 0,
         // It has not left, or it was ended while an attempt was under way.
         RunState::Waiting
+        | RunState::Skipped
         | RunState::Queued
         | RunState::Cancelled
         | RunState::Expired
@@ -332,6 +336,7 @@ fn totals(rows: &[Row]) -> Totals {
             (Fate::Pending, _) => &mut totals.pending,
             (Fate::Coming, _) => &mut totals.coming,
             (Fate::Unread, _) => &mut totals.unread,
+            (Fate::Forgotten, _) => &mut totals.forgotten,
             (Fate::Missing, _) => &mut totals.missing,
         };
         *sum += row.count;

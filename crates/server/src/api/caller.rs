@@ -6,15 +6,16 @@ use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use client::key::Scope;
+use client::project::ProjectLimits;
 use engine::id::{ProjectId, RunId, ShardId};
 use engine::shard::command::{Command, Done};
-use engine::shard::{Note, Put};
+use engine::shard::{Note, Put, Quota};
 
 use super::problem::Refusal;
 use crate::access::Trail;
 use crate::access::audit::AuditRecord;
 use crate::access::key::KeyId;
-use crate::desk::{CallError, Desk, Hold};
+use crate::desk::{Bounds, CallError, Desk, Hold};
 use crate::event::{Event, What};
 use crate::recall::{Outcome, Place, Request};
 
@@ -88,6 +89,7 @@ impl Caller {
             entries.map(|(key, value)| Put::Value(key, value)).collect()
         });
         let hold = self.recall.as_ref().map(|(_, place)| place.clone() as Hold);
+        let quota = self.quota(desk);
         let event = Event {
             project: Some(self.project),
             at: desk.now(),
@@ -97,11 +99,31 @@ impl Caller {
                 author: self.author.clone(),
             },
         };
-        let done = desk.command_held(shard, command, Some(note), hold).await?;
+        let done =
+            desk.command_within(shard, command, Bounds { note: Some(note), quota, hold }).await?;
         if done != Done::Unchanged {
             desk.events().push([event]);
         }
         Ok(done)
+    }
+
+    /// Tells a shard more of what is written down already.
+    pub(super) async fn go_on(
+        &self,
+        desk: &Desk,
+        shard: ShardId,
+        command: Command,
+    ) -> Result<Done, CallError> {
+        let quota = self.quota(desk);
+        desk.command_within(shard, command, Bounds { note: None, quota, hold: None }).await
+    }
+
+    /// How much the project may have, if that is limited.
+    fn quota(&self, desk: &Desk) -> Option<(ProjectId, Quota)> {
+        let limits = desk.access().book().project_by_id(self.project)?.limits;
+        let ProjectLimits { triggers, fires_per_minute, bytes } = limits;
+        let quota = Quota { triggers, bytes, fires_per_minute };
+        (quota != Quota::default()).then_some((self.project, quota))
     }
 
     /// Tells those who watch of something that concerns all projects.

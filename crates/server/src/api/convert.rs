@@ -6,13 +6,15 @@
 use client::Timestamp;
 use client::account::Reason as WireReason;
 use client::project::Occasion as WireOccasion;
-use client::run::{Attempt, Run, RunKind, RunState as WireState, RunSummary};
+use client::run::{
+    Attempt, Run, RunKind, RunState as WireState, RunSummary, Skipped as WireSkipped,
+};
 use client::spec::TriggerSpec;
 use client::trigger::{Pause as WirePause, Status, Trigger};
 use engine::id::{Birth, ProjectId, RunId, ShardId, TriggerId, Unique};
 use engine::instant::Instant;
 use engine::notice::Occasion;
-use engine::past::{self, End, Finished, Reason};
+use engine::past::{self, End, Finished, Line, Reason, Skipped};
 use engine::shard::record::{MovedRecord, OpenRun, Pause, RunRecord, RunState, TriggerRecord};
 use engine::trigger::WebhookDraft;
 
@@ -144,6 +146,7 @@ impl Source {
             ended: Some(timestamp(run.at)),
             attempt: run.attempt,
             attempts: run.attempts.iter().map(attempt).collect(),
+            skipped: None,
         }
     }
 
@@ -162,6 +165,7 @@ impl Source {
             ended: None,
             attempt: run.attempt,
             attempts: run.attempts.iter().map(attempt).collect(),
+            skipped: None,
         }
     }
 
@@ -181,6 +185,36 @@ impl Source {
             ended: None,
             attempt: u32::from(left),
             attempts: Vec::new(),
+            skipped: None,
+        }
+    }
+
+    /// Skipped slots in the place of a run: that of the last of them.
+    pub(super) fn skipped(self, skip: &Skipped, name: Option<&str>) -> Run {
+        let (from, to) = (timestamp(skip.from), timestamp(skip.to));
+        let id = self.id(skip.trigger, skip.to, Birth::Slot(skip.generation));
+        Run {
+            id: id.to_string(),
+            trigger: self.trigger(skip.project, skip.trigger),
+            name: name.map(str::to_owned),
+            slot: to,
+            kind: RunKind::Run,
+            event: None,
+            on_demand: false,
+            state: WireState::Skipped,
+            not_before: None,
+            ended: Some(timestamp(skip.at)),
+            attempt: 0,
+            attempts: Vec::new(),
+            skipped: Some(WireSkipped { from, to, count: skip.count, reason: reason(skip.reason) }),
+        }
+    }
+
+    /// A line of the past, as a list tells it.
+    pub(super) fn line(self, line: &Line, name: Option<&str>) -> Run {
+        match line {
+            Line::Run(run) => self.finished(run, name),
+            Line::Skip(skip) => self.skipped(skip, name),
         }
     }
 
@@ -198,7 +232,7 @@ impl Source {
     }
 }
 
-fn kind(notice: Option<Occasion>) -> RunKind {
+pub(super) fn kind(notice: Option<Occasion>) -> RunKind {
     if notice.is_some() { RunKind::Notification } else { RunKind::Run }
 }
 
@@ -252,5 +286,6 @@ pub(super) fn reason(reason: Reason) -> WireReason {
         Reason::Limit => WireReason::Limit,
         Reason::Superseded => WireReason::Superseded,
         Reason::Disabled => WireReason::Disabled,
+        Reason::Pruned => WireReason::Pruned,
     }
 }

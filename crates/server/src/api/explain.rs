@@ -16,6 +16,7 @@ use engine::past::Line;
 use super::account::{Evidence, Window};
 use super::caller::Caller;
 use super::convert::{self, Source, timestamp};
+use super::floor;
 use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Stored};
@@ -50,7 +51,7 @@ pub(super) async fn explain(
         tracing::error!(trigger = %stored.id(), slot = %row.from, "a slot was decided and has no record");
     }
     let held = match desk.firing() {
-        Firing::Going => None,
+        Firing::Going => silence(&desk, &stored),
         Firing::Held { why, .. } => Some(why),
     };
     Ok(Json(Account {
@@ -65,8 +66,21 @@ pub(super) async fn explain(
         totals,
         next: convert::next(&stored, now, NEXT_LEN),
         more_from: more_from.map(timestamp),
+        kept_from: Some(evidence.kept_from)
+            .filter(|kept| *kept > from.max(stored.record.created))
+            .map(timestamp),
         held,
     }))
+}
+
+/// Why nothing of a trigger's project fires, if nothing does.
+fn silence(desk: &Desk, stored: &Stored) -> Option<String> {
+    let book = desk.access().book();
+    if let Some(since) = book.stopped() {
+        return Some(format!("the scheduler is stopped since {since}"));
+    }
+    let since = book.project_by_id(stored.id().project)?.disabled?;
+    Some(format!("its project is disabled since {since}"))
 }
 
 fn check(window: Window) -> Result<(), Refusal> {
@@ -91,6 +105,8 @@ async fn gather<'a>(
 ) -> Result<Evidence<'a>, Refusal> {
     let (store, id) = (desk.store(), stored.id());
     let head = read::head(store, id.shard).await?;
+    let mark =
+        read::stopped(store, stored).await?.map_or(head.fired, |since| since.min(head.fired));
     let mut unfinished = Vec::new();
     let mut after = None;
     for _ in 0..RUN_PAGES_MAX {
@@ -108,8 +124,10 @@ async fn gather<'a>(
     let mut walk = Walk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
     let mut lines: Vec<Line> = Vec::new();
     while let Some(batch) = walk.next().await? {
-        lines.extend(batch.lines.into_iter().map(|(_, line)| line));
+        lines.extend(batch.lines);
     }
+    // After the lines: what was gone by then lies below.
+    let kept_from = floor::of(store, id).await?;
     // With more unfinished runs than are read, any slot may be among the rest.
     let read_back_to = match after {
         Some(_) => Some(Instant::LAST),
@@ -118,11 +136,12 @@ async fn gather<'a>(
     Ok(Evidence {
         stored,
         source: Source { shard: id.shard, cluster: desk.cluster() },
-        mark: head.fired,
+        mark,
         open: head.open.into_iter().filter(|run| run.trigger == id.unique).collect(),
         unfinished,
         lines,
         read_back_to,
+        kept_from,
         now,
     })
 }

@@ -1,19 +1,23 @@
-//! Lists of runs: of a trigger, and of all.
+//! The runs of a trigger: what is not finished, and then what is, newest slot first.
+//!
+//! A page of the list ends at a slot and an id, and the next one goes on below. Where a line is kept changes
+//! while people read: segments are merged into pages, and pages into others. Its slot and its id do not. So no
+//! line is told twice, and none is missed that was there from the beginning and is still kept. What is not
+//! merged yet has any order, so all of it is read for each page of the list; of pages whole days are.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::response::Json;
 use client::Page;
-use client::run::{Run, RunKind, RunState};
-use engine::id::{ProjectId, RunId, ShardId, TriggerId};
+use client::run::Run;
+use engine::id::{ProjectId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::{RUNS_READ_MAX, SEGMENTS_READ_MAX};
-use engine::past::Line;
 
 use super::caller::Caller;
+use super::filter::{self, Filter};
 use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Stored};
@@ -27,23 +31,50 @@ enum Cursor {
     /// After this unfinished run.
     Unfinished(u64),
     /// In the past.
-    Past(Place),
+    Past(Spot),
+}
+
+/// A place in the past of a trigger.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Spot {
+    /// After this segment: there are more than one request reads.
+    after: Option<Place>,
+    /// Below this slot and this id.
+    below: Option<(Instant, String)>,
 }
 
 impl Cursor {
     fn text(&self) -> String {
         match self {
             Self::Unfinished(sequence) => format!("u{sequence}"),
-            Self::Past(place) => format!("p{}", place.text()),
+            Self::Past(Spot { after, below }) => {
+                let after = after.as_ref().map_or("", Place::text);
+                match below {
+                    Some((slot, id)) => format!("p{after}.{}.{id}", slot.0),
+                    None => format!("p{after}"),
+                }
+            }
         }
     }
 
     fn parse(text: &str) -> Option<Self> {
-        match text.split_at_checked(1)? {
-            ("u", sequence) => sequence.parse().ok().map(Self::Unfinished),
-            ("p", place) => Place::parse(place).map(Self::Past),
-            _ => None,
-        }
+        let rest = match text.split_at_checked(1)? {
+            ("u", sequence) => return sequence.parse().ok().map(Self::Unfinished),
+            ("p", rest) => rest,
+            _ => return None,
+        };
+        let (after, below) = match rest.split_once('.') {
+            Some((after, below)) => {
+                let (slot, id) = below.split_once('.')?;
+                (after, Some((Instant(slot.parse().ok()?), id.to_owned())))
+            }
+            None => (rest, None),
+        };
+        let after = match after {
+            "" => None,
+            after => Some(Place::parse(after)?),
+        };
+        Some(Self::Past(Spot { after, below }))
     }
 }
 
@@ -83,60 +114,56 @@ pub(super) async fn list_of(
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<Page<Run>>, Refusal> {
-    let query = Query::of(&uri, &["state", "kind", "limit", "cursor"])?;
+    let query = Query::of(&uri, &filter::PARAMETERS)?;
     let rows = query.rows()?;
-    let wanted = Wanted::of(&query)?;
+    let filter = Filter::of(&query, caller.project)?;
     let cursor = query.text("cursor").map(|text| Cursor::parse(text).ok_or_else(bad_cursor));
     let cursor = cursor.transpose()?;
     let subject = Subject::find(&desk, caller.project, &name).await?;
-    let mut list = List { rows, wanted, items: Vec::new() };
+    let mut list = List { rows, filter, items: Vec::new() };
     let after = match cursor {
-        Some(Cursor::Past(place)) => return list.past(&desk, &subject, Some(&place)).await,
+        Some(Cursor::Past(spot)) => return list.past(&desk, &subject, spot).await,
         Some(Cursor::Unfinished(sequence)) => Some(sequence),
         None => None,
     };
-    if let Some(next) = list.unfinished(&desk, &subject, after).await? {
-        return Ok(Json(Page { items: list.items, next: Some(next.text()) }));
+    if list.filter.wants_unfinished()
+        && let Some(next) = list.unfinished(&desk, &subject, after).await?
+    {
+        return Ok(list.page(Some(next)));
     }
-    list.past(&desk, &subject, None).await
-}
-
-/// Which runs are wanted.
-#[derive(Debug, Clone, Copy)]
-struct Wanted {
-    state: Option<RunState>,
-    kind: Option<RunKind>,
-}
-
-impl Wanted {
-    fn of(query: &Query) -> Result<Self, Refusal> {
-        let state = query.word("state", &RunState::ALL, RunState::as_str)?;
-        let kind = query.word("kind", &RunKind::ALL, RunKind::as_str)?;
-        Ok(Self { state, kind })
+    if !list.filter.wants_past() {
+        return Ok(list.page(None));
     }
-
-    fn has(self, run: &Run) -> bool {
-        self.state.is_none_or(|state| state == run.state)
-            && self.kind.is_none_or(|kind| kind == run.kind)
-    }
+    list.past(&desk, &subject, Spot::default()).await
 }
 
 /// A list that is being filled.
 struct List {
     rows: usize,
-    wanted: Wanted,
+    filter: Filter,
     items: Vec<Run>,
 }
 
+/// What was found in the past and is not told yet, by slot and id.
+type Pool = BTreeMap<(Instant, String), Run>;
+
+/// Above which slot all that is wanted was found.
+#[derive(Debug, Clone, Copy)]
+enum Known {
+    Above(Instant),
+    All,
+}
+
 impl List {
-    fn push(&mut self, run: Run) {
-        if self.wanted.has(&run) && self.items.iter().all(|item| item.id != run.id) {
-            self.items.push(brief(run));
-        }
+    fn page(self, next: Option<Cursor>) -> Json<Page<Run>> {
+        Json(Page { items: self.items, next: next.map(|next| next.text()) })
     }
 
-    fn is_full(&self) -> bool {
-        self.items.len() >= self.rows
+    fn push(&mut self, run: Run) {
+        let is_new = self.items.iter().all(|item| item.id != run.id);
+        if is_new && self.filter.takes_run(&run) {
+            self.items.push(brief(run));
+        }
     }
 
     /// Adds what is not finished; where to go on, if there is more of it.
@@ -183,144 +210,125 @@ impl List {
         mut self,
         desk: &Desk,
         subject: &Subject,
-        from: Option<&Place>,
+        spot: Spot,
     ) -> Result<Json<Page<Run>>, Refusal> {
-        let (id, source) = (subject.id, run::source(desk, subject.id.shard));
-        let span = Span { trigger: id.unique, from: subject.born(), to: Instant::LAST };
-        let mut walk = Walk::of(desk.store(), id.shard, span, from, SEGMENTS_READ_MAX);
-        let mut place = from.cloned();
-        while let Some(batch) = walk.next().await? {
-            let mut full = self.is_full().then_some(0);
-            for (lines, line) in &batch.lines {
-                if self.is_full() {
-                    full = full.or(Some(lines - 1));
-                    break;
-                }
-                if let Line::Run(run) = line
-                    && run.project == id.project
-                {
-                    self.push(source.finished(run, subject.name()));
-                }
-            }
-            if let Some(lines) = full {
-                let next = Some(Cursor::Past(batch.after(lines)).text());
-                return Ok(Json(Page { items: self.items, next }));
-            }
-            place = Some(batch.end());
+        let room = self.rows.saturating_sub(self.items.len());
+        if room == 0 {
+            return Ok(self.page(Some(Cursor::Past(spot))));
         }
-        let cut = walk.is_cut().then_some(place).flatten();
-        let next = cut.map(|place| Cursor::Past(place).text());
-        Ok(Json(Page { items: self.items, next }))
+        let span = Span {
+            trigger: subject.id.unique,
+            from: subject.born().max(self.filter.from),
+            to: spot.below.as_ref().map_or(Instant::LAST, |(slot, _)| *slot),
+        };
+        let (store, shard) = (desk.store(), subject.id.shard);
+        let mut walk = Walk::of(store, shard, span, spot.after.as_ref(), SEGMENTS_READ_MAX);
+        let (pool, known) = self.gather(desk, subject, &mut walk, &spot, room).await?;
+        let (told, next) = tell(pool, known, room, &spot, walk.cut_after());
+        // What has ended while we read is told as it was read first.
+        let told = told.into_iter().filter(|run| self.items.iter().all(|item| item.id != run.id));
+        let told: Vec<Run> = told.collect();
+        self.items.extend(told);
+        Ok(self.page(next.map(Cursor::Past)))
+    }
+
+    /// Reads until there is enough: all segments, and then whole days of pages.
+    async fn gather(
+        &self,
+        desk: &Desk,
+        subject: &Subject,
+        walk: &mut Walk<'_>,
+        spot: &Spot,
+        room: usize,
+    ) -> Result<(Pool, Known), Refusal> {
+        let source = run::source(desk, subject.id.shard);
+        let mut pool = Pool::new();
+        let mut day = None;
+        while let Some(batch) = walk.next().await? {
+            // Days come newest first, so those before this one are complete.
+            let above = batch.day().map(engine::past::page::Day::end);
+            if let Some(above) = above
+                && pool
+                    .range((above, String::new())..)
+                    .filter(|((slot, _), _)| *slot > above)
+                    .count()
+                    > room
+            {
+                return Ok((pool, Known::Above(above)));
+            }
+            day = batch.day().or(day);
+            for line in batch.lines.iter().filter(|line| self.filter.takes(line)) {
+                let run = brief(source.line(line, subject.name()));
+                let place = (line.slot(), run.id.clone());
+                if spot.below.as_ref().is_none_or(|below| place < *below) {
+                    pool.insert(place, run);
+                }
+            }
+        }
+        let known = match day {
+            Some(day) if walk.is_cut() => Known::Above(Instant(day.start().0 - 1)),
+            Some(_) | None => Known::All,
+        };
+        Ok((pool, known))
     }
 }
 
-/// The latest runs of all triggers. It goes back over a bounded number of segments of each shard; what is
-/// older, or is in pages already, is found by its trigger.
-pub(super) async fn list(
-    State(desk): State<Desk>,
-    caller: Caller,
-    uri: Uri,
-) -> Result<Json<Page<Run>>, Refusal> {
-    let query = Query::of(&uri, &["state", "kind", "limit", "cursor"])?;
-    let rows = query.rows()?;
-    let wanted = Wanted::of(&query)?;
-    let before = query.text("cursor").map(|text| parse_before(text).ok_or_else(bad_cursor));
-    let before = before.transpose()?;
-    let mut top = Top { project: caller.project, rows, wanted, before, found: Vec::new() };
-    for shard in (0..desk.shards()).map(ShardId) {
-        latest_of(&desk, shard, &mut top).await?;
+/// What of the pool is told now, newest first, and where to go on.
+fn tell(
+    mut pool: Pool,
+    known: Known,
+    room: usize,
+    spot: &Spot,
+    cut_after: Option<Place>,
+) -> (Vec<Run>, Option<Spot>) {
+    let mut below = spot.below.clone();
+    let mut told = Vec::new();
+    while told.len() < room {
+        let is_known = |slot: Instant| match known {
+            Known::Above(above) => slot > above,
+            Known::All => true,
+        };
+        let Some(last) = pool.last_entry().filter(|last| is_known(last.key().0)) else { break };
+        let (place, run) = last.remove_entry();
+        below = Some(place);
+        told.push(run);
     }
-    let mut found = top.found;
-    let more = found.len() > rows;
-    found.truncate(rows);
-    let last = found.last().filter(|_| more);
-    let next = last.map(|row| format!("{}.{}", row.at.0, row.run.id));
-    let items = name(&desk, found).await?;
-    Ok(Json(Page { items, next }))
-}
-
-fn parse_before(text: &str) -> Option<(Instant, String)> {
-    let (at, id) = text.split_once('.')?;
-    let id: RunId = id.parse().ok()?;
-    Some((Instant(at.parse().ok()?), id.to_string()))
-}
-
-/// A run, and when something last became of it.
-struct Row {
-    at: Instant,
-    run: Run,
-    trigger: TriggerId,
-}
-
-/// The newest rows of those that are wanted, and one more: it tells whether there is a next page.
-struct Top {
-    project: ProjectId,
-    rows: usize,
-    wanted: Wanted,
-    before: Option<(Instant, String)>,
-    found: Vec<Row>,
-}
-
-impl Top {
-    /// Takes more rows into account. Of two that tell of the same run the one that came first stays.
-    fn add(&mut self, rows: impl Iterator<Item = Row>) {
-        self.found.extend(rows.filter(|row| {
-            let older =
-                self.before.as_ref().is_none_or(|(at, id)| (row.at, &row.run.id) < (*at, id));
-            let is_ours = row.trigger.project == self.project;
-            is_ours && older && self.wanted.has(&row.run)
-        }));
-        let mut seen = HashSet::new();
-        self.found.retain(|row| seen.insert(row.run.id.clone()));
-        self.found.sort_by(|one, other| (other.at, &other.run.id).cmp(&(one.at, &one.run.id)));
-        self.found.truncate(self.rows + 1);
+    let after = spot.after.clone();
+    if told.len() == room {
+        let has_more = !pool.is_empty() || matches!(known, Known::Above(_)) || cut_after.is_some();
+        return (told, has_more.then_some(Spot { after, below }));
     }
-}
-
-/// The latest runs of a shard. What is not finished is read first and told last: what has ended meanwhile is
-/// told as ended.
-async fn latest_of(desk: &Desk, shard: ShardId, top: &mut Top) -> Result<(), Refusal> {
-    let part = |most: usize| (most / usize::from(desk.shards())).max(1);
-    let source = run::source(desk, shard);
-    let unfinished = read::unfinished(desk.store(), shard, None, None, part(RUNS_READ_MAX)).await?;
-    let mut walk = Walk::recent(desk.store(), shard, part(SEGMENTS_READ_MAX));
-    while let Some(batch) = walk.next().await? {
-        top.add(batch.lines.into_iter().filter_map(|(_, line)| {
-            let Line::Run(run) = line else { return None };
-            let trigger = TriggerId { shard, project: run.project, unique: run.trigger };
-            Some(Row { at: run.at, run: brief(source.finished(&run, None)), trigger })
-        }));
-    }
-    top.add(unfinished.runs.iter().map(|(sequence, run)| {
-        let trigger = TriggerId { shard, project: run.project, unique: run.trigger };
-        Row { at: run.leaves, run: brief(source.unfinished(*sequence, run)), trigger }
-    }));
-    Ok(())
+    let next = match (known, cut_after) {
+        // All of these segments are told: the next ones follow.
+        (_, Some(after)) => Some(Spot { after: Some(after), below: None }),
+        (Known::Above(above), None) => {
+            let below = Some((Instant(above.0 + 1), String::new()));
+            Some(Spot { after, below })
+        }
+        (Known::All, None) => None,
+    };
+    (told, next)
 }
 
 /// A run as a list tells it: what receivers said would fill pages, and is told with the run itself.
-fn brief(mut run: Run) -> Run {
+pub(super) fn brief(mut run: Run) -> Run {
     for attempt in &mut run.attempts {
         attempt.response = None;
     }
     run
 }
 
-/// Puts the names of their triggers on runs.
-async fn name(desk: &Desk, rows: Vec<Row>) -> Result<Vec<Run>, Refusal> {
-    let mut names: HashMap<TriggerId, Option<String>> = HashMap::new();
-    let mut runs = Vec::with_capacity(rows.len());
-    for Row { mut run, trigger, .. } in rows {
-        if run.name.is_none() {
-            run.name = match names.entry(trigger) {
-                Entry::Occupied(known) => known.get().clone(),
-                Entry::Vacant(place) => {
-                    let stored = read::trigger_by_id(desk.store(), trigger).await?;
-                    place.insert(stored.map(|stored| stored.name().to_owned())).clone()
-                }
-            };
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_comes_back_as_it_was_and_rubbish_does_not() {
+        for text in ["u7", "p", "pfffffffffffffffe", "p.5.run_x", "pfffffffffffffffe.-5.run_x"] {
+            assert_eq!(Cursor::parse(text).unwrap().text(), text);
         }
-        runs.push(run);
+        for bad in ["", "x", "u", "ux", "px", "p.", "p.x.y", "p.5", "p../../head.5.x"] {
+            assert!(Cursor::parse(bad).is_none(), "{bad}");
+        }
     }
-    Ok(runs)
 }

@@ -32,6 +32,9 @@ pub(super) struct Refusal {
 /// How long to wait for a store that does not answer, or a server that stops.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// How long to wait when there is too much of something.
+const LIMIT_PAUSE: Duration = Duration::from_secs(60);
+
 impl Refusal {
     pub(super) fn new(
         status: StatusCode,
@@ -138,7 +141,8 @@ impl IntoResponse for Refusal {
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if let Some(pause) = self.retry_after {
+        let is_limited = self.status == StatusCode::TOO_MANY_REQUESTS;
+        if let Some(pause) = self.retry_after.or(is_limited.then_some(LIMIT_PAUSE)) {
             // Whole seconds, and never less than what is meant.
             let seconds = pause.as_millis().div_ceil(1_000).max(1);
             let seconds = HeaderValue::from_str(&seconds.to_string()).expect("digits");
@@ -184,8 +188,20 @@ impl From<Rejection> for Refusal {
             Rejection::AlreadyPaused => conflict("already-paused", "Paused already"),
             Rejection::NotPaused => conflict("not-paused", "Not paused"),
             Rejection::AlreadyCancelled => conflict("already-cancelled", "Cancelled already"),
+            Rejection::BackfillElsewhere { .. } => {
+                conflict("backfill-elsewhere", "The request is about another time")
+            }
             Rejection::ProjectIsDisabled => conflict("project-disabled", "The project is disabled"),
             Rejection::ProjectIsEnabling => Self::unavailable(sentence, PAUSE),
+            Rejection::OverLimit { limit, .. } => Self {
+                limit: Some(limit.as_str()),
+                ..Self::new(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "over-limit",
+                    "The project's limit is reached",
+                    sentence,
+                )
+            },
             Rejection::TooManyTriggers => too_many("Too many triggers"),
             Rejection::TooManyRuns => too_many("Too many runs").retry_after(PAUSE),
         }

@@ -1,13 +1,18 @@
-//! Reading the query of a request: each parameter once, and none that nobody knows.
+//! Reading the query of a request: each parameter once, but for labels, and none that nobody knows.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Display;
 use std::str::FromStr;
 
 use axum::http::Uri;
-use engine::limits::{LIST_ROWS_DEFAULT, LIST_ROWS_MAX};
+use engine::limits::{LABELS_MAX, LIST_ROWS_DEFAULT, LIST_ROWS_MAX};
+use engine::trigger::check_label;
 
 use super::problem::Refusal;
+
+/// The parameter that may be given several times.
+pub(super) const LABEL: &str = "label";
 
 /// What stands behind the question mark.
 #[derive(Debug)]
@@ -27,8 +32,18 @@ impl Query {
                 };
                 return Err(Refusal::parameter(&name, why));
             }
-            if query.insert(name.clone(), decoded(value)).is_some() {
-                return Err(Refusal::parameter(&name, "it is given twice"));
+            match query.entry(name) {
+                Entry::Vacant(place) => {
+                    place.insert(decoded(value));
+                }
+                // Several labels may be one parameter or several.
+                Entry::Occupied(mut place) if place.key() == LABEL => {
+                    place.get_mut().push(',');
+                    place.get_mut().push_str(&decoded(value));
+                }
+                Entry::Occupied(place) => {
+                    return Err(Refusal::parameter(place.key(), "it is given twice"));
+                }
             }
         }
         Ok(Self(query))
@@ -59,9 +74,44 @@ impl Query {
         Err(Refusal::parameter(name, format!("it is a whole number from 1 to {most}")))
     }
 
+    /// The labels that are asked for, each with its key and its value.
+    pub(super) fn labels(&self) -> Result<Vec<(&str, &str)>, Refusal> {
+        let Some(text) = self.text(LABEL) else { return Ok(Vec::new()) };
+        let bad = |why: String| Refusal::parameter(LABEL, why);
+        let labels = text.split(',').map(|label| {
+            let pair = label.split_once('=');
+            let (key, value) =
+                pair.ok_or_else(|| bad("write it like label=team=billing".to_owned()))?;
+            check_label(key, value).map_err(bad)?;
+            Ok::<_, Refusal>((key, value))
+        });
+        let labels: Vec<_> = labels.collect::<Result<_, _>>()?;
+        if labels.len() > LABELS_MAX {
+            return Err(bad(format!("at most {LABELS_MAX} labels are asked for at a time")));
+        }
+        Ok(labels)
+    }
+
     /// How many rows a list has.
     pub(super) fn rows(&self) -> Result<usize, Refusal> {
         self.number("limit", LIST_ROWS_DEFAULT, LIST_ROWS_MAX)
+    }
+
+    /// Some of a list of words, with commas between them.
+    pub(super) fn words<T: Copy>(
+        &self,
+        name: &str,
+        words: &[T],
+        spell: impl Fn(T) -> &'static str,
+    ) -> Result<Vec<T>, Refusal> {
+        let Some(text) = self.text(name) else { return Ok(Vec::new()) };
+        let find = |text: &str| words.iter().find(|word| spell(**word) == text).copied();
+        let found: Option<Vec<T>> = text.split(',').map(|text| find(text.trim())).collect();
+        found.ok_or_else(|| {
+            let known: Vec<_> = words.iter().map(|word| spell(*word)).collect();
+            let known = known.join(", ");
+            Refusal::parameter(name, format!("it is one of {known}, or several with commas"))
+        })
     }
 
     /// One of a list of words.

@@ -8,8 +8,8 @@ use engine::instant::Instant;
 use engine::record::{RecordError, decode};
 use engine::schedule::Schedule;
 use engine::shard::record::{
-    FORMAT, HeadRecord, MovedRecord, NameRecord, RunRecord, TriggerRecord, head_key, moved_key,
-    name_key, runs, trigger_key,
+    FORMAT, HeadRecord, Mark, MovedRecord, NameRecord, RunRecord, StoppedRecord, TriggerRecord,
+    head_key, moved_key, name_key, runs, stopped_key, trigger_key,
 };
 use engine::trigger::{Definition, Draft, check_name};
 use serde::de::DeserializeOwned;
@@ -117,6 +117,17 @@ pub(super) async fn head(store: &Store, shard: ShardId) -> Result<HeadRecord, Re
     let head = Head::from_value(&entry.value).map_err(|why| bad(&why))?;
     let Some(body) = head.body else { return Ok(HeadRecord::default()) };
     serde_json::from_str(body.get()).map_err(|why| bad(&RecordError::Malformed(why.to_string())))
+}
+
+/// Where the mark stands still for a trigger, if its project is disabled, or was and the trigger is not up to date
+/// since.
+pub(super) async fn stopped(store: &Store, stored: &Stored) -> Result<Option<Mark>, Refusal> {
+    let id = stored.id();
+    let entry = store.get(&key(stopped_key(id.shard, id.project))).await?;
+    let found: Option<StoppedRecord> = entry.map(|entry| record(&entry)).transpose()?;
+    let is_behind =
+        |stopped: &StoppedRecord| stopped.enabled.is_none_or(|enabled| stored.cursor() < enabled);
+    Ok(found.filter(is_behind).map(|stopped| stopped.since))
 }
 
 /// A page of runs of a shard that are not finished, with their sequence numbers.

@@ -17,11 +17,15 @@ use client::project::{NewProject, Project, ProjectSpec, RotateRequest};
 use client::run::{Run, Started};
 use client::scheduler::SchedulerStatus;
 use client::spec::TriggerSpec;
-use client::trigger::{NextSlots, PauseRequest, Trigger};
+use client::trigger::{BackfillRequest, Backfilled, NextSlots, PauseRequest, Trigger};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::door::{Door, Lock, Need, admit};
-use super::{audit, event, explain, history, key, openapi, project, replace, run, system, trigger};
+use super::query::LABEL;
+use super::{
+    audit, backfill, backup, event, explain, history, key, latest, openapi, project, replace, run,
+    system, trigger,
+};
 use crate::desk::Desk;
 
 /// What a type looks like as JSON.
@@ -75,6 +79,10 @@ const fn instant(name: &'static str, about: &'static str) -> Param {
 
 const LIMIT: Param = Param { name: "limit", about: "so many at most, 1 to 500", kind: Kind::Count };
 const CURSOR: Param = text("cursor", "the `next` of the page before");
+const KIND: Param = text("kind", "only those of this kind: `run` or `notification`");
+const STATES: Param = text("state", "only those in one of these states, with commas between them");
+const FROM_SLOT: Param = instant("from", "only those of slots at or after this");
+const TO_SLOT: Param = instant("to", "only those of slots before this");
 
 /// Statuses that any request with a key may be answered with.
 const USUAL: [u16; 7] = [400, 401, 403, 404, 408, 422, 503];
@@ -198,6 +206,7 @@ fn triggers() -> Vec<Route> {
             .params([
                 text("status", "only those with this status"),
                 text("prefix", "only those whose name begins so"),
+                text(LABEL, "only those that carry this label: `team=billing`; of several, with commas between, all"),
                 LIMIT,
                 CURSOR,
             ])
@@ -238,18 +247,17 @@ fn triggers() -> Vec<Route> {
             .takes::<Nothing>()
             .gives::<Started>(200)
             .gives::<Started>(202),
+        post("/v1/triggers/{name}/backfill", backfill::start)
+            .says("Run slots of the past again, each once per request")
+            .takes::<BackfillRequest>()
+            .gives::<Backfilled>(202),
         get("/v1/triggers/{name}/next", trigger::next)
             .says("Tell when it fires next")
             .params([Param { name: "count", about: "so many", kind: Kind::Count }])
             .gives::<NextSlots>(200),
         get("/v1/triggers/{name}/runs", history::list_of)
             .says("List its runs, newest first")
-            .params([
-                text("state", "only those in this state"),
-                text("kind", "only those of this kind: `run` or `notification`"),
-                LIMIT,
-                CURSOR,
-            ])
+            .params([STATES, KIND, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
             .gives::<Page<Run>>(200),
         get("/v1/triggers/{name}/explain", explain::explain)
             .says("Tell what became of each of its slots")
@@ -263,14 +271,9 @@ fn triggers() -> Vec<Route> {
 
 fn runs() -> Vec<Route> {
     vec![
-        get("/v1/runs", history::list)
+        get("/v1/runs", latest::list)
             .says("List the latest runs of all triggers")
-            .params([
-                text("state", "only those in this state"),
-                text("kind", "only those of this kind: `run` or `notification`"),
-                LIMIT,
-                CURSOR,
-            ])
+            .params([STATES, KIND, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
             .gives::<Page<Run>>(200),
         get("/v1/runs/{id}", run::show).says("Show a run").gives::<Run>(200),
     ]
@@ -357,6 +360,9 @@ fn whole() -> Vec<Route> {
         admin(get("/v1/cluster", system::cluster))
             .says("Tell who takes part")
             .gives::<Cluster>(200),
+        admin(get("/v1/backup", backup::backup))
+            .says("Take a backup of everything; see docs/backup.md")
+            .gives_text(backup::MEDIA_TYPE),
         admin(get("/v1/audit", audit::list))
             .says("List who changed what, newest first")
             .params([

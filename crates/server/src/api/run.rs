@@ -100,7 +100,7 @@ async fn find_ended(
 ) -> Result<Option<Finished>, Refusal> {
     let source = source(desk, id.shard);
     while let Some(batch) = walk.next().await? {
-        for (_, line) in batch.lines {
+        for line in batch.lines {
             if let Line::Run(run) = line
                 && source.finished_id(&run) == id
             {

@@ -38,31 +38,19 @@ enum Name {
     Page(PageName),
 }
 
-/// A place in the past: in this batch, after so many lines of it.
+/// A place among the segments of a shard: after this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
-    name: Name,
-    lines: usize,
-}
+pub(super) struct Place(String);
 
 impl Place {
     /// As a part of a cursor.
-    pub(super) fn text(&self) -> String {
-        match &self.name {
-            Name::Segment(name) => format!("{name}.{}", self.lines),
-            Name::Page(name) => format!("{}.{}", name.to_string().replace('/', "-"), self.lines),
-        }
+    pub(super) fn text(&self) -> &str {
+        &self.0
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let (name, lines) = text.rsplit_once('.')?;
-        let lines = lines.parse().ok()?;
-        if name.contains('-') {
-            let name = name.replace('-', "/").parse().ok()?;
-            return Some(Self { name: Name::Page(name), lines });
-        }
-        let fits = name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-        fits.then(|| Self { name: Name::Segment(name.to_ascii_lowercase()), lines })
+        let fits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        fits.then(|| Self(text.to_ascii_lowercase()))
     }
 }
 
@@ -94,8 +82,8 @@ pub(super) struct Walk<'a> {
     waiting: Vec<(Name, Segment)>,
     /// How many segments may still be read, or pages, once these are.
     left: usize,
-    /// Where the last request ended.
-    from: Option<Place>,
+    /// The last one that was given.
+    last: Option<Name>,
     /// When the oldest line that was read was written, until pages are; these are read to the end of a day.
     oldest: Option<Instant>,
     seen: HashSet<Identity>,
@@ -104,21 +92,17 @@ pub(super) struct Walk<'a> {
 /// A batch of the walk.
 pub(super) struct Batch {
     name: Name,
-    /// How many lines it has, also those that are not given.
-    len: usize,
-    /// Its lines, newest first, each with how many of the batch are done after it.
-    pub(super) lines: Vec<(usize, Line)>,
+    /// Its lines, newest first.
+    pub(super) lines: Vec<Line>,
 }
 
 impl Batch {
-    /// After so many of its lines.
-    pub(super) fn after(&self, lines: usize) -> Place {
-        Place { name: self.name.clone(), lines }
-    }
-
-    /// After all of its lines.
-    pub(super) fn end(&self) -> Place {
-        self.after(self.len)
+    /// Which day's slots it is about, if it is a page.
+    pub(super) fn day(&self) -> Option<Day> {
+        match &self.name {
+            Name::Segment(_) => None,
+            Name::Page(name) => Some(name.day),
+        }
     }
 }
 
@@ -133,39 +117,31 @@ impl<'a> Walk<'a> {
             pages: None,
             waiting: Vec::new(),
             left: most,
-            from: None,
+            last: None,
             oldest: None,
             seen: HashSet::new(),
         }
     }
 
-    /// Through the past of a trigger, from the newest batch on or from a place; at most so many
-    /// segments, and then a bounded number of pages.
+    /// Through the past of a trigger, from the newest batch on or after a segment; at most so many
+    /// segments, and then a bounded number of pages: the last day of these is read to its end.
     pub(super) fn of(
         store: &'a Store,
         shard: ShardId,
         span: Span,
-        from: Option<&Place>,
+        after: Option<&Place>,
         most: usize,
     ) -> Self {
         let prefix = pages_of(shard, Bucket::of(span.trigger));
         let first_day = Day::of(Instant(span.from.0.saturating_sub(SLACK_MS)));
         // '0' follows '/': the end of a day, and of the segments.
         let pages_end = key(format!("{prefix}{first_day}0"));
-        let mut pages = Range::between(&key(format!("{prefix}{}/", Day::of(span.to))), &pages_end);
+        let pages = Range::between(&key(format!("{prefix}{}/", Day::of(span.to))), &pages_end);
         let mut walk = Self::recent(store, shard, most);
-        match from.map(|place| &place.name) {
-            Some(Name::Segment(name)) => {
-                let at = key(format!("{}{name}", past(shard)));
-                walk.rest = Some(Range::between(&at, &key(format!("shard/{shard}/past0"))));
-            }
-            Some(Name::Page(name)) => {
-                walk.rest = None;
-                pages = Range::between(&key(format!("{prefix}{name}")), &pages_end);
-            }
-            None => {}
+        if let Some(Place(name)) = after {
+            let at = key(format!("{}{name}", past(shard)));
+            walk.rest = Some(Range::prefix(&past(shard)).after(&at));
         }
-        walk.from = from.cloned();
         walk.span = Some(span);
         walk.pages = Some(pages);
         walk
@@ -176,8 +152,12 @@ impl<'a> Walk<'a> {
         if self.waiting.is_empty() {
             self.fill().await?;
         }
+        if self.left == 0 && !self.is_within_day() {
+            return Ok(None);
+        }
         let Some((name, segment)) = self.waiting.pop() else { return Ok(None) };
-        self.left -= 1;
+        self.left = self.left.saturating_sub(1);
+        self.last = Some(name.clone());
         let mut lines = segment.lines;
         match &name {
             Name::Segment(_) => {
@@ -186,20 +166,29 @@ impl<'a> Walk<'a> {
             }
             Name::Page(name) => self.oldest = Some(name.day.end()),
         }
-        let len = lines.len();
-        // The batch that the last request ended in may be gone; then all of the next one is new.
-        let skip = self.from.take().filter(|from| from.name == name).map_or(0, |from| from.lines);
-        let mut lines: Vec<_> = lines
-            .into_iter()
-            .enumerate()
-            .map(|(index, line)| (index + 1, line))
-            .skip(skip)
-            .collect();
         let (span, seen) = (self.span, &mut self.seen);
-        lines.retain(|(_, line)| {
+        lines.retain(|line| {
             span.is_none_or(|span| span.trigger == line.trigger()) && seen.insert(line.identity())
         });
-        Ok(Some(Batch { name, len, lines }))
+        Ok(Some(Batch { name, lines }))
+    }
+
+    /// Whether the next page is of the same day as the last one.
+    fn is_within_day(&self) -> bool {
+        match (&self.last, self.waiting.last()) {
+            (Some(Name::Page(last)), Some((Name::Page(next), _))) => last.day == next.day,
+            _ => false,
+        }
+    }
+
+    /// The oldest segment that was given, if that is where the walk was cut.
+    pub(super) fn cut_after(&self) -> Option<Place> {
+        match (&self.last, self.stage) {
+            (Some(Name::Segment(name)), Stage::Segments) if self.is_cut() => {
+                Some(Place(name.clone()))
+            }
+            _ => None,
+        }
     }
 
     /// Leaves the segments when they are from before anything that is wanted.
@@ -217,7 +206,7 @@ impl<'a> Walk<'a> {
 
     /// Whether the walk ended because it had read enough, and not because there is no more.
     pub(super) fn is_cut(&self) -> bool {
-        self.left == 0 && self.rest.is_some()
+        self.left == 0 && (self.rest.is_some() || !self.waiting.is_empty())
     }
 
     /// Up to which instant slots may have lines that were not read, if the walk was cut.
@@ -233,7 +222,7 @@ impl<'a> Walk<'a> {
                 let Some(pages) = self.pages.take() else { return Ok(()) };
                 (self.stage, self.rest, self.left) = (Stage::Pages, Some(pages), PAGES_READ_MAX);
             }
-            if self.left == 0 {
+            if self.left == 0 && self.stage == Stage::Segments {
                 return Ok(());
             }
             let Some(range) = self.rest.take() else { return Ok(()) };
@@ -241,7 +230,7 @@ impl<'a> Walk<'a> {
                 Stage::Segments => SEGMENTS_LEN,
                 Stage::Pages => PAGES_LEN,
             };
-            let page = self.store.scan(range, most.min(self.left)).await?;
+            let page = self.store.scan(range, most.min(self.left.max(1))).await?;
             self.rest = page.next;
             for entry in page.entries.into_iter().rev() {
                 let bad = |why: &RecordError| Refusal::of_record(entry.key.as_str(), why);
@@ -276,26 +265,9 @@ mod tests {
 
     #[test]
     fn a_place_comes_back_as_it_was_and_rubbish_does_not() {
-        let name = Name::Segment("fffffffffffffffe".to_owned());
-        let segment = Place { name, lines: 12 };
-        let day = Day::of(Instant(1_800_000_000_000));
-        let page = PageName { day, round: 1_000, turn: 7, part: 2 };
-        let page = Place { name: Name::Page(page), lines: 3 };
-        assert_eq!(page.text(), "9979166-fffffffffffffc17.0000000000000007.00002.3");
-        for place in [segment, page] {
-            assert_eq!(Place::parse(&place.text()), Some(place));
-        }
-        for bad in [
-            "",
-            ".",
-            "fffffffffffffffe",
-            "fffffffffffffffe.x",
-            "../../head.1",
-            "zz.1",
-            "9979166-fffffffffffffc17.0000000000000007.00002.x",
-            "9979166-fffffffffffffc17.0000000000000007.00002",
-            "9979166-../../head.1",
-        ] {
+        let place = Place("fffffffffffffffe".to_owned());
+        assert_eq!(Place::parse(place.text()), Some(place));
+        for bad in ["", ".", "fffffffffffffff", "fffffffffffffffe.1", "../../head......"] {
             assert_eq!(Place::parse(bad), None, "{bad}");
         }
     }

@@ -90,7 +90,7 @@ impl Tls {
                 }
                 // It may be half written: the next look tells.
                 Err(why) => {
-                    tracing::warn!(%why, "the certificate changed and cannot be used: the former one stays")
+                    tracing::warn!(%why, "the certificate changed and cannot be used: the former one stays");
                 }
             }
         }

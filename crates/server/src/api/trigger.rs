@@ -23,7 +23,7 @@ use super::body;
 use super::caller::{Act, Caller};
 use super::convert::{self, Source};
 use super::problem::Refusal;
-use super::query::Query;
+use super::query::{LABEL, Query};
 use super::read::{self, Stored, key};
 use super::segment::{Span, Walk};
 use crate::desk::{CallError, Desk};
@@ -104,9 +104,16 @@ pub(super) async fn list(
     caller: Caller,
     uri: Uri,
 ) -> Result<Response, Refusal> {
-    let query = Query::of(&uri, &["status", "prefix", "limit", "cursor"])?;
+    let query = Query::of(&uri, &["status", "prefix", LABEL, "limit", "cursor"])?;
     let rows = query.rows()?;
     let status = query.word("status", &Status::ALL, Status::as_str)?;
+    let labels = query.labels()?;
+    let carries_all = |stored: &Stored| {
+        let carries = |(key, value): &(&str, &str)| {
+            stored.draft.labels.get(*key).is_some_and(|found| found == value)
+        };
+        labels.iter().all(carries)
+    };
     let prefix = query.text("prefix").unwrap_or_default();
     if !prefix.is_empty() {
         check_name(prefix).map_err(|why| Refusal::parameter("prefix", why))?;
@@ -125,6 +132,7 @@ pub(super) async fn list(
         let record: NameRecord = read::record(&entry)?;
         // A name may be reserved for a trigger that was never made.
         if let Some(stored) = read::trigger_by_id(desk.store(), record.id).await?
+            && carries_all(&stored)
             && status.is_none_or(|status| convert::status(&stored, now) == status)
         {
             found.push(stored);
@@ -166,7 +174,7 @@ async fn last_run(desk: &Desk, stored: &Stored) -> Result<Option<RunSummary>, Re
     let span = Span { trigger: id.unique, from, to };
     let mut walk = Walk::of(desk.store(), id.shard, span, None, LAST_RUN_SEGMENTS_MAX);
     while let Some(batch) = walk.next().await? {
-        for (_, line) in batch.lines {
+        for line in batch.lines {
             if let Line::Run(run) = line
                 && run.trigger == id.unique
                 && run.notice.is_none()
@@ -194,7 +202,7 @@ async fn last_runs(
         while !wanted.is_empty()
             && let Some(batch) = walk.next().await?
         {
-            for (_, line) in batch.lines {
+            for line in batch.lines {
                 let Line::Run(run) = line else { continue };
                 let id = TriggerId { shard, project: run.project, unique: run.trigger };
                 if run.notice.is_none() && wanted.remove(&id) {

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::id::ShardId;
+use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
 use engine::jump::{Jump, WallWatch};
 use engine::limits::{MARK_AHEAD_MS_MAX, MISSED_AFTER_MS, RESPONSE_KEPT_BYTES_MAX};
 use engine::outcome::Outcome;
 use engine::past::Attempt;
-use engine::shard::command::Done;
-use engine::shard::{Crowd, Departure, Now, Report, Room, Shard, Ticket};
+use engine::shard::command::{Command, Done, Rejection};
+use engine::shard::{Crowd, Departure, Now, Quota, Report, Room, Shard, Ticket, Usage};
 use store::Pending;
 use store::election::Right;
 use store::machine::Machine;
@@ -23,8 +23,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::committer::{Order, Written};
 use super::crowd::Hosts;
+use super::hold::Held;
 use super::log;
-use crate::desk::{Call, CallError, Face, Firing, Hold};
+use crate::desk::{Call, CallError, Face, Firing, Hold, HoldId};
 use crate::event::Events;
 use crate::metric::Metrics;
 use crate::webhook::{self, Dispatcher, Finished};
@@ -98,6 +99,8 @@ pub(super) struct Core {
     wall: WallWatch,
     tickets: HashMap<Ticket, Waiting>,
     last_ticket: u64,
+    /// Runs that were asked for in this minute, by projects that may have so many.
+    asked: HashMap<ProjectId, (i64, u64)>,
     /// Steady time of the last order that is not written yet.
     ordered: Option<u64>,
     last_order: u64,
@@ -105,6 +108,8 @@ pub(super) struct Core {
     /// Why nothing fires: what was fired before lies in the future.
     is_ahead: bool,
     stopping: Option<Stopping>,
+    /// The shard that writes nothing at the moment.
+    held: Option<Held>,
     hosts: Arc<Hosts>,
 }
 
@@ -143,11 +148,13 @@ impl Core {
             wall: WallWatch::new(wall, steady),
             tickets: HashMap::new(),
             last_ticket: 0,
+            asked: HashMap::new(),
             ordered: None,
             last_order: 0,
             last_look: millis,
             is_ahead: false,
             stopping: None,
+            held: None,
             hosts,
             machine,
             shards,
@@ -171,6 +178,7 @@ impl Core {
     pub(super) async fn run(mut self) {
         loop {
             let now = self.look();
+            self.end_hold(now);
             self.turn(now);
             if self.is_over(now) {
                 break;
@@ -297,14 +305,15 @@ impl Core {
         if self.ordered.is_some() {
             return;
         }
-        let is_asked = self.shards.values().any(|owned| owned.shard.is_asked());
-        let by = self.shards.values().filter_map(|owned| owned.shard.commit_by()).min();
+        let is_asked = self.writers().any(|owned| owned.shard.is_asked());
+        let by = self.writers().filter_map(|owned| owned.shard.commit_by()).min();
         let is_time = by.is_some_and(|by| by <= now.wall) && now.steady >= self.next_order();
         if !is_asked && !is_time && self.stopping.is_none() {
             return;
         }
         let mut order = Order::new();
-        for (id, owned) in &mut self.shards {
+        let held = self.held.as_ref().map(Held::shard);
+        for (id, owned) in self.shards.iter_mut().filter(|(id, _)| Some(**id) != held) {
             if let Some(batch) = owned.shard.take_batch(owned.number + 1, self.room) {
                 owned.number += 1;
                 order.push((*id, batch));
@@ -316,6 +325,12 @@ impl Core {
         }
     }
 
+    /// The shards that may write.
+    fn writers(&self) -> impl Iterator<Item = &Owned> {
+        let held = self.held.as_ref().map(Held::shard);
+        self.shards.iter().filter(move |(id, _)| Some(**id) != held).map(|(_, owned)| owned)
+    }
+
     fn next_order(&self) -> u64 {
         self.last_order + u64::try_from(PACE.as_millis()).expect("short")
     }
@@ -324,7 +339,7 @@ impl Core {
         let mut wakes: Vec<Instant> = self.shards.values().filter_map(|owned| owned.wake).collect();
         if self.ordered.is_none() {
             let pace = Duration::from_millis(self.next_order().saturating_sub(now.steady));
-            let by = self.shards.values().filter_map(|owned| owned.shard.commit_by()).min();
+            let by = self.writers().filter_map(|owned| owned.shard.commit_by()).min();
             wakes.extend(by.map(|by| by.max(now.wall.after(pace))));
         }
         let wake = wakes.into_iter().min().unwrap_or(Instant::LAST);
@@ -359,6 +374,7 @@ impl Core {
             // Nobody will ever know here; whoever waits is told so by the dropped reply.
             self.tickets.retain(|_, waiting| waiting.shard != id);
         }
+        self.begin_hold();
         self.metrics.triggers(self.shards.values().map(|owned| owned.shard.census()));
     }
 
@@ -407,7 +423,26 @@ impl Core {
                 self.show(now);
                 let _ = reply.send(Ok(()));
             }
-            Call::Command { shard, command, note, hold, reply } => {
+            Call::Hold { shard, reply } => {
+                if self.held.is_some() || !self.shards.contains_key(&shard) {
+                    let retry_after = Duration::from_secs(1);
+                    let _ = reply.send(Err(CallError::NoOwner { retry_after }));
+                    return;
+                }
+                self.last_ticket += 1;
+                self.held = Some(Held::new(HoldId(self.last_ticket), shard, now.steady, reply));
+                self.begin_hold();
+            }
+            Call::Release { hold } => {
+                self.held.take_if(|held| held.id() == hold);
+            }
+            Call::Command { shard, command, note, quota, hold, reply } => {
+                if let Some((project, quota)) = quota
+                    && let Err(why) = self.check_quota(shard, project, quota, &command, now)
+                {
+                    let _ = reply.send(Err(why.into()));
+                    return;
+                }
                 let Some(owned) = self.shards.get_mut(&shard) else {
                     let retry_after = Duration::from_secs(1);
                     let _ = reply.send(Err(CallError::NoOwner { retry_after }));
@@ -441,6 +476,57 @@ impl Core {
         }
     }
 
+    /// Tells whoever asked for it that a shard writes nothing, once nothing of it is on its way.
+    fn begin_hold(&mut self) {
+        let Some(held) = &mut self.held else { return };
+        let is_kept = match self.shards.get(&held.shard()) {
+            Some(owned) if owned.shard.is_writing() => true,
+            Some(owned) => held.begin(owned.number),
+            None => false,
+        };
+        if !is_kept {
+            self.held = None;
+        }
+    }
+
+    /// Lets a shard write again that was held back for long enough.
+    fn end_hold(&mut self, now: Now) {
+        if let Some(held) = self.held.take_if(|held| held.is_over(now.steady)) {
+            tracing::warn!(shard = %held.shard(), "the shard was held back for too long: it goes on");
+        }
+    }
+
+    /// Whether a project may have what a command gives it. What it has elsewhere counts too.
+    fn check_quota(
+        &mut self,
+        shard: ShardId,
+        project: ProjectId,
+        quota: Quota,
+        command: &Command,
+        now: Now,
+    ) -> Result<(), Rejection> {
+        let owned = self.shards.get(&shard);
+        let Some((here, then)) = owned.and_then(|owned| owned.shard.usage_after(project, command))
+        else {
+            return Ok(());
+        };
+        let minute = now.wall.0.div_euclid(60_000);
+        let asked = self.asked.get(&project).filter(|asked| asked.0 == minute);
+        let asked = asked.map_or(0, |asked| asked.1);
+        let others = self.shards.iter().filter(|(id, _)| **id != shard);
+        let mut elsewhere = Usage { fires_per_minute: asked, ..Usage::default() };
+        for (_, owned) in others {
+            elsewhere += owned.shard.usage(project);
+        }
+        quota.check(elsewhere + here, elsewhere + then)?;
+        if matches!(command, Command::Run { .. } | Command::Backfill { .. }) {
+            let more = then.fires_per_minute - here.fires_per_minute;
+            self.asked.retain(|_, asked| asked.0 == minute);
+            self.asked.insert(project, (minute, asked + more));
+        }
+        Ok(())
+    }
+
     /// Begins to stop: nothing new is decided, and what has not left goes back.
     fn stop(&mut self, now: Now) {
         tracing::info!("stopping");
@@ -451,9 +537,13 @@ impl Core {
                 Call::Command { reply, .. } | Call::Rewrite { reply, .. } => {
                     drop(reply.send(Err(CallError::Stopping)));
                 }
+                Call::Hold { reply, .. } => drop(reply.send(Err(CallError::Stopping))),
                 Call::ConfirmTime { reply } => drop(reply.send(Err(CallError::Stopping))),
+                Call::Release { .. } => {}
             }
         }
+        // What is decided is written, whoever reads.
+        self.held = None;
         for owned in self.shards.values_mut() {
             owned.shard.stop(now);
             owned.wake = Some(now.wall);

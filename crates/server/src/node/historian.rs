@@ -6,6 +6,12 @@
 //! it remembers between two looks only saves reading: a node that starts anew finds it out again.
 //!
 //! The newest commits are left alone, so that what just happened is found where it was written.
+//!
+//! - `keeping`: what is not kept any more goes
+//! - `backfill`: the index of exceptions, for a past that has none
+
+mod backfill;
+mod keeping;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,14 +20,19 @@ use std::time::Duration;
 use engine::id::ShardId;
 use engine::instant::Instant;
 use engine::limits::HISTORY_PAGE_BYTES_MAX;
-use engine::past::page::{self, Bucket, Day, PageName, Plan};
+use engine::past::odd::odd_pages;
+use engine::past::page::{self, Day, Home, PageName, Plan};
+use engine::past::retain::Retention;
 use engine::past::{Line, Segment};
 use engine::shard::record::{head_key, past_key, past_number};
 use store::claim::Head;
 use store::machine::Machine;
 use store::{Entry, Key, Range, ScanError, Store};
 
+use self::backfill::Backfill;
+use self::keeping::Kept;
 use crate::desk::{CallError, Desk};
+use crate::metric::Metrics;
 
 /// When the past is merged, and how much of it at a time.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +53,8 @@ pub struct Pace {
     pub small_max: usize,
     /// How long after its end a day is over: what was due late in it has been had then.
     pub day_over: Duration,
+    /// How much of it is kept.
+    pub retention: Retention,
 }
 
 impl Default for Pace {
@@ -55,6 +68,7 @@ impl Default for Pace {
             round_bytes_max: 8 * 1024 * 1024,
             small_max: 16,
             day_over: Duration::from_secs(3_600),
+            retention: Retention::default(),
         }
     }
 }
@@ -98,7 +112,7 @@ impl From<ScanError> for Left {
 }
 
 /// Where a page is, but for its shard.
-type Place = (Bucket, Day);
+type Place = (Home, Day);
 
 /// What is known about a shard's past.
 struct Notes {
@@ -111,6 +125,12 @@ struct Notes {
     /// What has not been looked at since this node started, and where that look is.
     lap: Option<Range>,
     lap_at: Option<Place>,
+    /// The last page that this look has passed: those up to it are counted.
+    lap_key: Option<String>,
+    /// What is kept.
+    kept: Kept,
+    /// What is not indexed yet.
+    backfill: Backfill,
 }
 
 pub(super) struct Historian {
@@ -118,22 +138,31 @@ pub(super) struct Historian {
     machine: Arc<dyn Machine>,
     pace: Pace,
     page_bytes: usize,
+    metrics: Arc<Metrics>,
     shards: BTreeMap<ShardId, Notes>,
 }
 
 impl Historian {
-    pub(super) fn new(desk: Desk, machine: &Arc<dyn Machine>, pace: Pace) -> Self {
+    pub(super) fn new(
+        desk: Desk,
+        machine: &Arc<dyn Machine>,
+        pace: Pace,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let page_bytes = HISTORY_PAGE_BYTES_MAX.min(desk.store().limits().value_bytes);
         let aged = machine.reading().boot;
         let blank = |shard| Notes {
             floor: None,
             aged,
             small: BTreeMap::new(),
-            lap: Some(Range::prefix(&page::pages(shard))),
+            lap: Some(Range::prefix(&odd_pages(shard))),
             lap_at: None,
+            lap_key: None,
+            kept: Kept::default(),
+            backfill: Backfill::new(shard),
         };
         let shards = (0..desk.shards()).map(ShardId).map(|shard| (shard, blank(shard))).collect();
-        Self { desk, machine: Arc::clone(machine), pace, page_bytes, shards }
+        Self { desk, machine: Arc::clone(machine), pace, page_bytes, metrics, shards }
     }
 
     /// Works until there is no shard left.
@@ -155,10 +184,13 @@ impl Historian {
                     }
                 }
             }
+            self.look_at_bytes();
         }
     }
 
     async fn visit(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
+        self.read_floor(shard, notes).await?;
+        self.backfill(shard, notes).await?;
         for _ in 0..ROUNDS_MAX {
             if !self.merge(shard, notes).await? {
                 break;
@@ -175,7 +207,7 @@ impl Historian {
         notes.small.retain(|place, names| {
             names.len() > 1 || !self.is_over(place.1, now) || Some(*place) == lap_at
         });
-        Ok(())
+        self.keep(shard, notes).await
     }
 
     /// Merges the oldest segments, if it is worth while. Tells whether there may be more.
@@ -201,9 +233,11 @@ impl Historian {
                 return Ok(false);
             }
         }
-        let plan = page::merge(shard, segments, self.page_bytes);
+        notes.kept.added(segments.iter().flat_map(|(_, segment)| &segment.lines));
+        let before = notes.kept.floor.before;
+        let plan = page::merge_from(shard, segments, before, self.page_bytes);
         let (pages, spent) = (plan.pages.len(), plan.spent.len());
-        self.carry_out(shard, notes, plan).await?;
+        self.carry_out(shard, notes, plan, &[]).await?;
         if spent > 0 {
             tracing::debug!(%shard, segments = spent, pages, "merged segments of the past");
         }
@@ -261,12 +295,21 @@ impl Historian {
         let Some(range) = notes.lap.clone() else { return Ok(()) };
         let page = self.desk.store().scan(range, LAP_LEN).await?;
         for entry in &page.entries {
-            if let Some((bucket, name)) = page::read_key(shard, entry.key.as_str()) {
-                notes.lap_at = Some((bucket, name.day));
-                self.remember(notes, bucket, name, entry.value.len());
+            if let Some((home, name)) = page::read_any_key(shard, entry.key.as_str()) {
+                notes.lap_at = Some((home, name.day));
+                notes.kept.found(home, name, entry.value.len());
+                self.remember(notes, home, name, entry.value.len());
             }
+            notes.lap_key = Some(entry.key.as_str().to_owned());
         }
-        notes.lap = page.next;
+        self.backfill_pages(shard, notes, &page.entries).await?;
+        notes.lap = match page.next {
+            None if !notes.kept.is_lap_in_pages => {
+                notes.kept.is_lap_in_pages = true;
+                Some(Range::prefix(&page::pages(shard)))
+            }
+            next => next,
+        };
         if notes.lap.is_none() {
             notes.lap_at = None;
         }
@@ -280,54 +323,66 @@ impl Historian {
             names.len() > self.pace.small_max || names.len() > 1 && self.is_over(*day, now)
         });
         let Some((&place, names)) = due else { return Ok(false) };
-        let bucket = place.0;
+        let home = place.0;
         let names: Vec<PageName> = names.iter().copied().take(SOURCES_MAX).collect();
         let (mut sources, mut bytes) = (Vec::new(), 0);
-        let mut looked_at = Vec::new();
+        let (mut looked_at, mut sizes) = (Vec::new(), Vec::new());
         for name in names {
             if bytes >= SOURCE_BYTES_MAX {
                 break;
             }
             looked_at.push(name);
-            let entry = self.desk.store().get(&key(name.key(shard, bucket))).await?;
+            let entry = self.desk.store().get(&key(name.key(shard, home))).await?;
             let Some(entry) = entry else { continue };
             bytes += entry.value.len();
+            sizes.push((name.key(shard, home), entry.value.len()));
             sources.extend(decoded(&entry).map(|page| (name, page)));
         }
         // Read after the last compaction was written, so it has moved since.
         let turn = number(self.desk.store(), shard).await?;
-        let plan = page::compact(shard, bucket, turn, sources, self.page_bytes);
+        let plan = page::compact(shard, home, turn, sources, self.page_bytes);
         if let Some(names) = notes.small.get_mut(&place) {
             // Those that do not get fewer are left as they are.
             names.retain(|name| !looked_at.contains(name));
         }
         if let Some(plan) = plan {
             let (pages, spent) = (plan.pages.len(), plan.spent.len());
-            self.carry_out(shard, notes, plan).await?;
+            self.carry_out(shard, notes, plan, &sizes).await?;
             tracing::debug!(%shard, from = spent, to = pages, "compacted pages of the past");
         }
         Ok(true)
     }
 
-    /// Writes a plan, piece by piece, each when the one before is durable.
-    async fn carry_out(&self, shard: ShardId, notes: &mut Notes, plan: Plan) -> Result<(), Left> {
-        let made: Vec<_> =
-            plan.pages.iter().map(|(key, bytes)| (key.clone(), bytes.len())).collect();
+    /// Writes a plan, piece by piece, each when the one before is durable. Of pages that go by it, these are
+    /// the sizes.
+    async fn carry_out(
+        &self,
+        shard: ShardId,
+        notes: &mut Notes,
+        plan: Plan,
+        spent: &[(String, usize)],
+    ) -> Result<(), Left> {
+        let made = plan.pages.iter().chain(&plan.index);
+        let made: Vec<_> = made.map(|(key, bytes)| (key.clone(), bytes.len())).collect();
         for piece in plan.pieces() {
             self.desk.rewrite(shard, piece).await?;
         }
+        for (key, bytes) in spent {
+            notes.resized(shard, key, *bytes, 0);
+        }
         for (key, bytes) in made {
-            if let Some((bucket, name)) = page::read_key(shard, &key) {
-                self.remember(notes, bucket, name, bytes);
+            notes.resized(shard, &key, 0, bytes);
+            if let Some((home, name)) = page::read_any_key(shard, &key) {
+                self.remember(notes, home, name, bytes);
             }
         }
         Ok(())
     }
 
     /// Remembers a page, if it is a small one.
-    fn remember(&self, notes: &mut Notes, bucket: Bucket, name: PageName, bytes: usize) {
+    fn remember(&self, notes: &mut Notes, home: Home, name: PageName, bytes: usize) {
         if bytes < self.page_bytes / 2 {
-            notes.small.entry((bucket, name.day)).or_default().insert(name);
+            notes.small.entry((home, name.day)).or_default().insert(name);
         }
     }
 

@@ -1,5 +1,7 @@
 //! The past of a real node, while it is merged into pages: each line is found, once.
 
+mod retention;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use client::{Client, RunFilter};
 use engine::id::{ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::past::page::{pages, read_key};
+use engine::past::retain::Retention;
 use engine::past::{End, Finished, Line, Segment};
 use engine::shard::record::{head_key, past, past_key};
 use server::desk::Desk;
@@ -38,6 +41,13 @@ const QUICK: Pace = Pace {
     round_bytes_max: 1 << 20,
     small_max: 2,
     day_over: Duration::from_secs(3_600),
+    retention: Retention {
+        age: Duration::from_secs(30 * 86_400),
+        lines: 1_000,
+        odd_lines: 10_000,
+        bytes: 1 << 30,
+        ended: Duration::from_secs(30 * 86_400),
+    },
 };
 
 /// A road to a store on which, if it is so told, no segment is ever deleted: whoever tries hangs there as

@@ -1,14 +1,15 @@
 //! A whole node and its API, on clocks that the test sets and a store that outlives it.
 
+mod backup;
 mod broken;
 mod clock;
 mod downtime;
 mod id;
 mod notify;
 #[expect(dead_code, reason = "the tests of `watchbell dev` use more of it")]
-mod receiver;
+pub(super) mod receiver;
 mod secret;
 mod signature;
 mod verify;
-mod wait;
-mod world;
+pub(super) mod wait;
+pub(super) mod world;

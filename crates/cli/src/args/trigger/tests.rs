@@ -60,10 +60,14 @@ fn a_trigger_comes_from_the_command_line_or_from_a_file() {
     assert!(parse(&["create", "--file=x.json"]).is_ok());
     assert!(parse(&["create", "--file=x.json", "--replace"]).is_ok());
     for field in FIELDS {
-        let flag = if field == "zone" { "tz".to_owned() } else { field.replace('_', "-") };
+        let named = [("zone", "tz"), ("labels", "label")];
+        let named = named.iter().find(|(name, _)| *name == field);
+        let flag =
+            if let Some((_, flag)) = named { (*flag).to_owned() } else { field.replace('_', "-") };
         let value = match field {
             "at" | "start" | "end" => "2027-03-28T01:00:00Z",
             "header" => "a:b",
+            "labels" => "team=billing",
             "dialect" => "open",
             "gap" | "catch_up" | "overlap" => "skip",
             "fold" => "both",

@@ -127,8 +127,19 @@ fn a_merge_keeps_each_line_once_in_its_bucket_and_day_newest_first() {
         assert!(page.lines.iter().all(|line| Day::of(line.slot()) == name.day));
         assert!(page.lines.iter().rev().map(Line::slot).is_sorted());
     }
-    let spent: Vec<String> = (1..=51).rev().map(|number| past_key(SHARD, number)).collect();
-    assert_eq!(plan.spent, spent, "the newest goes first");
+    let at = Instant(START + 9_000);
+    let odd = crate::past::odd::odd_key(SHARD, at, 51);
+    let segments = (1..=51).rev().map(|number| past_key(SHARD, number));
+    let spent: Vec<String> = [odd].into_iter().chain(segments).collect();
+    assert_eq!(plan.spent, spent, "the newest goes first, and its exceptions before it");
+    let index: Vec<Line> = plan
+        .index
+        .iter()
+        .flat_map(|(_, bytes)| Segment::from_bytes(bytes).unwrap().lines)
+        .collect();
+    assert_eq!(index, [skip(1, 3, 9)]);
+    let home = read_any_key(SHARD, &plan.index[0].0).map(|(home, _)| home);
+    assert_eq!(home, Some(Home::Odd(crate::id::ProjectId::DEFAULT)));
 }
 
 #[test]

@@ -174,15 +174,22 @@ impl Bench {
         }
     }
 
-    pub(super) fn replace(&mut self, trigger: Unique, mut draft: Draft) {
-        let stored: TriggerRecord =
-            decode(&self.entries[&record::trigger_key(SHARD, trigger)], FORMAT).unwrap();
+    pub(super) fn replace(&mut self, trigger: Unique, draft: Draft) {
+        assert!(matches!(self.replace_with(trigger, draft), Some(Done::Replaced { .. })));
+    }
+
+    /// What a trigger is.
+    pub(super) fn trigger(&self, trigger: Unique) -> TriggerRecord {
+        decode(&self.entries[&record::trigger_key(SHARD, trigger)], FORMAT).unwrap()
+    }
+
+    pub(super) fn replace_with(&mut self, trigger: Unique, mut draft: Draft) -> Option<Done> {
+        let stored = self.trigger(trigger);
         draft.name = serde_json::from_str::<Draft>(stored.draft.get()).unwrap().name;
         let definition = Box::new(draft.build(self.now().wall).unwrap());
         let draft = serde_json::value::to_raw_value(&draft).unwrap();
         let author = String::new();
-        let command = Command::Replace { trigger, definition, draft, author, revision: None };
-        assert!(matches!(self.ask(command), Some(Done::Replaced { .. })));
+        self.ask(Command::Replace { trigger, definition, draft, author, revision: None })
     }
 
     pub(super) fn pause(&mut self, trigger: Unique) {

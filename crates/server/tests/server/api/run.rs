@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use client::RunFilter;
 use client::run::{Run, RunState as WireState};
+use client::spec::TriggerSpec;
+use client::trigger::Backfilled;
 use engine::id::TriggerId;
 use engine::instant::Instant;
-use engine::limits::SEGMENTS_READ_MAX;
+use engine::limits::{BACKFILL_SLOTS_MAX, SEGMENTS_READ_MAX};
 use engine::past::{Attempt, End, Finished, Line};
 use engine::shard::record::{HeadRecord, OpenRun, RunRecord, RunState, run_key};
 use engine::trigger::Draft;
+use serde_json::json;
 
 use super::bench::{Bench, minute, minutely, succeeded};
 
@@ -141,7 +144,7 @@ async fn runs_of_a_trigger_are_listed_newest_first_in_pages_of_any_size() {
         expected.sort();
         assert_eq!(ids, expected, "pages of {limit}");
     }
-    let filter = RunFilter { state: Some(WireState::Succeeded), ..RunFilter::default() };
+    let filter = RunFilter { states: vec![WireState::Succeeded], ..RunFilter::default() };
     assert_eq!(bench.client.runs_of("hello", &filter).await.unwrap().items.len(), 4);
 }
 
@@ -166,7 +169,7 @@ async fn a_run_is_found_wherever_it_is() {
 async fn runs_of_a_deleted_trigger_stay_on_record() {
     let bench = Bench::new().await;
     let id = busy(&bench).await;
-    let filter = RunFilter { state: Some(WireState::Succeeded), ..RunFilter::default() };
+    let filter = RunFilter { states: vec![WireState::Succeeded], ..RunFilter::default() };
     let run = bench.client.runs_of("hello", &filter).await.unwrap().items.remove(0);
     bench.client.delete_trigger("hello").await.unwrap();
     let found = bench.client.run_by_id(&run.id).await.unwrap();
@@ -224,4 +227,104 @@ async fn a_list_reads_as_many_batches_as_it_may() {
     bench.fill(id.shard, SEGMENTS_READ_MAX - 1, &succeeded(other, minute(1))).await;
     let page = bench.client.runs_of("hello", &RunFilter::default()).await.unwrap();
     assert_eq!((page.items.len(), page.next), (1, None));
+}
+
+#[tokio::test]
+async fn a_backfill_is_of_a_window_of_the_past_with_a_bounded_number_of_slots() {
+    let bench = Bench::new().await;
+    bench.minutely("hello").await;
+    bench.create(&TriggerSpec::webhook("on-demand", "http://example.com")).await;
+    let most = i64::try_from(BACKFILL_SLOTS_MAX).unwrap();
+    let ask = |name: &'static str, request: &'static str, from: i64, to: i64| {
+        let body = json!({"request": request, "from": minute(from).to_string(),
+            "to": minute(to).to_string()});
+        let bench = &bench;
+        let path = format!("/v1/triggers/{name}/backfill");
+        async move { bench.json("POST", &path, &body.to_string()).await }
+    };
+    let answer = ask("hello", "again", -most, 0).await;
+    assert_eq!(answer.status(), 202);
+    let told: Backfilled = answer.body();
+    assert_eq!((told.request.as_str(), told.slots), ("again", BACKFILL_SLOTS_MAX as u64));
+    for (name, request, from, to, pointer) in [
+        ("hello", "again", -most - 1, 0, "/to"),
+        ("hello", "again", -1, 1, "/to"),
+        ("hello", "again", -1, -1, "/from"),
+        ("hello", "not a name", -1, 0, "/request"),
+        ("on-demand", "again", -1, 0, "/from"),
+    ] {
+        let problem = ask(name, request, from, to).await.problem(422);
+        assert_eq!(problem.errors[0].pointer.as_deref(), Some(pointer), "{}", problem.detail);
+    }
+    bench.json("POST", "/v1/triggers/hello/backfill", "{}").await.problem(422);
+}
+
+fn ended(id: TriggerId, slot: Instant, end: End) -> Line {
+    let Line::Run(run) = succeeded(id, slot) else { unreachable!("it is a run") };
+    Line::Run(Finished { end, ..run })
+}
+
+#[tokio::test]
+async fn an_exception_is_found_once_however_many_others_there_are() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    let other = Finished {
+        project: engine::id::ProjectId(5),
+        ..match ended(id, minute(0), End::Failed) {
+            Line::Run(run) => run,
+            Line::Skip(_) => unreachable!("it is a run"),
+        }
+    };
+    bench.past(id.shard, vec![ended(id, minute(1), End::Failed), Line::Run(other)]).await;
+    let others = i64::try_from(SEGMENTS_READ_MAX).unwrap();
+    for number in 1..=others {
+        bench.past(id.shard, vec![ended(id, minute(1 + number), End::Dead)]).await;
+    }
+    let states = vec![WireState::Failed, WireState::Unknown];
+    let mut filter = RunFilter { states, limit: Some(3), ..RunFilter::default() };
+    let (mut found, mut requests) = (Vec::new(), 0);
+    loop {
+        let page = bench.client.runs(&filter).await.unwrap();
+        found.extend(page.items);
+        requests += 1;
+        filter.cursor = page.next;
+        if filter.cursor.is_none() {
+            break;
+        }
+    }
+    let states: Vec<_> = found.iter().map(|run| run.state).collect();
+    assert_eq!(states, [WireState::Failed], "and none of another project");
+    assert!((2..=6).contains(&requests), "each does a bounded part of the work: {requests}");
+}
+
+#[tokio::test]
+async fn runs_are_filtered_by_several_states_and_by_time() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    let ends = [End::Succeeded, End::Failed, End::Dead, End::Expired, End::Failed];
+    for (number, end) in (1..).zip(ends) {
+        bench.past(id.shard, vec![ended(id, minute(number), end)]).await;
+    }
+    let timestamp = |number| client::Timestamp::from_millisecond(minute(number).0).unwrap();
+    let filter = RunFilter {
+        states: vec![WireState::Failed, WireState::Dead],
+        from: Some(timestamp(2)),
+        to: Some(timestamp(5)),
+        ..RunFilter::default()
+    };
+    for page in [bench.client.runs(&filter).await, bench.client.runs_of("hello", &filter).await] {
+        let slots: Vec<_> = page.unwrap().items.into_iter().map(|run| run.slot).collect();
+        assert_eq!(slots, [timestamp(3), timestamp(2)]);
+    }
+    for (bad, said) in [
+        ("state=failed,lost", "it is one of waiting"),
+        ("from=2027-01-15T08:00:00Z&to=2027-01-15T08:00:00Z", "before"),
+        ("from=soon", "soon"),
+        ("cursor=soon", "unchanged"),
+    ] {
+        for path in ["/v1/runs", "/v1/triggers/hello/runs"] {
+            let problem = bench.json("GET", &format!("{path}?{bad}"), "").await.problem(422);
+            assert!(problem.errors[0].detail.contains(said), "{bad}: {}", problem.detail);
+        }
+    }
 }

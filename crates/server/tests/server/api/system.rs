@@ -49,6 +49,7 @@ async fn firing_that_is_held_is_told_and_goes_on_when_a_person_confirms_the_time
 fn what_the_client_writes_and_what_the_engine_reads_are_the_same_json() {
     let full = json!({
         "name": "backup",
+        "labels": {"env": "prod", "team": "billing"},
         "schedule": {
             "cron": ["0 3 * * *", "0 15 * * *"], "every": "90s", "phase": "5s",
             "at": ["2027-03-28T01:00:00Z"], "tz": "Europe/Berlin", "dialect": "open",

@@ -4,7 +4,7 @@ use client::spec::TriggerSpec;
 use client::trigger::{PauseRequest, Status, Trigger};
 use client::{ClientError, TriggerFilter};
 use engine::instant::Instant;
-use engine::limits::NOTE_CHARS_MAX;
+use engine::limits::{LABELS_MAX, NOTE_CHARS_MAX};
 use engine::shard::record::{MovedRecord, moved_key};
 use serde_json::json;
 
@@ -111,6 +111,47 @@ async fn a_list_shows_those_with_a_status() {
         let found: Vec<String> = page.items.into_iter().map(|trigger| trigger.name).collect();
         assert_eq!(found, names);
     }
+}
+
+#[tokio::test]
+async fn a_list_shows_those_that_carry_all_labels() {
+    let bench = Bench::new().await;
+    for (name, labels) in [
+        ("both", vec![("team", "billing"), ("env", "prod")]),
+        ("one", vec![("team", "billing")]),
+        ("none", vec![]),
+    ] {
+        let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let spec = TriggerSpec { labels: labels.collect(), ..minutely(name) };
+        assert_eq!(bench.client.create_trigger(&spec).await.unwrap().spec, spec);
+    }
+    for (query, names) in [
+        ("label=team=billing", vec!["both", "one"]),
+        ("label=team%3Dbilling&label=env%3Dprod", vec!["both"]),
+        ("label=team=billing,env=prod", vec!["both"]),
+        ("label=team=other", vec![]),
+        ("label=", vec!["both", "none", "one"]),
+    ] {
+        let page = bench.json("GET", &format!("/v1/triggers?{query}"), "").await;
+        let page: client::Page<Trigger> = page.body();
+        let found: Vec<String> = page.items.into_iter().map(|trigger| trigger.name).collect();
+        assert_eq!(found, names, "{query}");
+    }
+    for query in ["label=team", "label=team=", "label=te%20am=x", "label=a=b,,c=d"] {
+        let told = bench.json("GET", &format!("/v1/triggers?{query}"), "").await.problem(422);
+        assert_eq!(told.errors[0].parameter.as_deref(), Some("label"), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn at_most_so_many_labels_are_asked_for() {
+    let bench = Bench::new().await;
+    let query = |len: usize| {
+        let labels: Vec<String> = (0..len).map(|number| format!("k{number}=v")).collect();
+        format!("/v1/triggers?label={}", labels.join(","))
+    };
+    assert_eq!(bench.json("GET", &query(LABELS_MAX), "").await.status(), 200);
+    bench.json("GET", &query(LABELS_MAX + 1), "").await.problem(422);
 }
 
 #[tokio::test]

@@ -47,8 +47,8 @@ async fn run(node: &Running, name: &str) {
 }
 
 async fn notifications(node: &Running, state: RunState) -> Vec<client::run::Run> {
-    let (state, kind) = (Some(state), Some(RunKind::Notification));
-    let filter = RunFilter { state, kind, ..RunFilter::default() };
+    let (states, kind) = (vec![state], Some(RunKind::Notification));
+    let filter = RunFilter { states, kind, ..RunFilter::default() };
     node.client.runs(&filter).await.unwrap().items
 }
 

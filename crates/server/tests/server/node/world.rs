@@ -12,7 +12,9 @@ use client::spec::{CatchUp, TriggerSpec};
 use client::{Client, Timestamp};
 use engine::lease::Reading;
 use serde_json::Value;
-use server::node::{Config, End, Node, Pace};
+use server::api::Gate;
+use server::desk::Desk;
+use server::node::{Config, End, Node, Pace, StartError};
 use store::machine::{Machine, System};
 use store::memory::Memory;
 use store::{
@@ -27,13 +29,13 @@ use super::receiver::{Receiver, Reply};
 use super::wait::until;
 
 /// How long anything may take that is no matter of the test, on a machine that is busy.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) const MINUTE_MS: i64 = 60_000;
-pub(super) const HOUR_MS: i64 = 60 * MINUTE_MS;
+pub(crate) const MINUTE_MS: i64 = 60_000;
+pub(crate) const HOUR_MS: i64 = 60 * MINUTE_MS;
 
 /// The clocks of a machine: they run as ours do, from where they are set.
-pub(super) struct Clocks {
+pub(crate) struct Clocks {
     wall_ms: AtomicI64,
     slept_ms: AtomicI64,
     broken: Mutex<Option<&'static str>>,
@@ -41,7 +43,7 @@ pub(super) struct Clocks {
 
 impl Clocks {
     /// The wall clock shows this now.
-    pub(super) fn at(wall: &str) -> Arc<Self> {
+    pub(crate) fn at(wall: &str) -> Arc<Self> {
         let clocks = Self {
             wall_ms: AtomicI64::new(0),
             slept_ms: AtomicI64::new(0),
@@ -54,17 +56,17 @@ impl Clocks {
     }
 
     /// Somebody sets the wall clock.
-    pub(super) fn set_wall_by(&self, ms: i64) {
+    pub(crate) fn set_wall_by(&self, ms: i64) {
         self.wall_ms.fetch_add(ms, Ordering::SeqCst);
     }
 
     /// The machine was asleep for so long.
-    pub(super) fn sleep_for(&self, ms: i64) {
+    pub(crate) fn sleep_for(&self, ms: i64) {
         self.slept_ms.fetch_add(ms, Ordering::SeqCst);
     }
 
     /// Threads whose name begins so panic when they look at a clock from now on.
-    pub(super) fn break_threads(&self, name: &'static str) {
+    pub(crate) fn break_threads(&self, name: &'static str) {
         *self.broken.lock().unwrap() = Some(name);
     }
 
@@ -105,7 +107,12 @@ struct Opened {
     is_cut: AtomicBool,
     /// Whoever writes to a shard panics.
     is_broken: AtomicBool,
+    /// Pages are short, and each takes its time.
+    is_slow: bool,
 }
+
+/// A page of a slow store, and how long it takes.
+const SLOW_PAGE: (usize, Duration) = (3, Duration::from_millis(2));
 
 impl Opened {
     fn is_cut(&self) -> bool {
@@ -118,7 +125,15 @@ impl Adapter for Opened {
         if self.is_cut() {
             return Box::pin(pending());
         }
-        self.memory.scan(range, limit)
+        if !self.is_slow {
+            return self.memory.scan(range, limit);
+        }
+        let (most, time) = SLOW_PAGE;
+        Box::pin(async move {
+            // Not a wait for anything: what the store is like.
+            tokio::time::sleep(time).await;
+            self.memory.scan(range, limit.min(most)).await
+        })
     }
 
     fn commit(&self, commit: Commit) -> Pending<'_, Result<Version, CommitError>> {
@@ -153,38 +168,60 @@ impl Adapter for Opened {
 }
 
 /// What outlives a node: the store, and the receiver.
-pub(super) struct World {
+pub(crate) struct World {
     memory: Arc<Memory>,
-    pub(super) receiver: Receiver,
+    is_slow: bool,
+    pub(crate) receiver: Receiver,
 }
 
 /// A node that runs.
-pub(super) struct Running {
+pub(crate) struct Running {
     node: Node,
-    pub(super) client: Client,
-    address: SocketAddr,
-    pub(super) clocks: Arc<Clocks>,
+    pub(crate) client: Client,
+    pub(crate) address: SocketAddr,
+    pub(crate) desk: Desk,
+    pub(crate) clocks: Arc<Clocks>,
     opened: Arc<Opened>,
     serving: JoinSet<()>,
 }
 
 impl World {
     /// One whose receiver takes everything.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(Receiver::start(1, |_| Reply::FINE))
     }
 
-    pub(super) fn with(receiver: Receiver) -> Self {
-        Self { memory: Arc::new(Memory::new()), receiver }
+    pub(crate) fn with(receiver: Receiver) -> Self {
+        Self { memory: Arc::new(Memory::new()), is_slow: false, receiver }
     }
 
-    /// Starts a node, whose wall clock shows this.
-    pub(super) async fn start(&self, wall: &str) -> Running {
+    /// One whose store reads little at a time, and slowly.
+    pub(crate) fn slow() -> Self {
+        Self { is_slow: true, ..Self::new() }
+    }
+
+    /// The store, as it is without any node.
+    pub(crate) fn store(&self) -> Store {
+        Store::shared(Arc::clone(&self.memory) as Arc<dyn Adapter>)
+    }
+
+    /// Starts a node, whose wall clock shows this, and which asks nobody for a key.
+    pub(crate) async fn start(&self, wall: &str) -> Running {
+        self.start_behind(wall, Gate::open()).await
+    }
+
+    /// Starts a node that lets people in through this gate.
+    pub(crate) async fn start_behind(&self, wall: &str, gate: Gate) -> Running {
+        self.try_start(wall, gate).await.unwrap()
+    }
+
+    pub(crate) async fn try_start(&self, wall: &str, gate: Gate) -> Result<Running, StartError> {
         let clocks = Clocks::at(wall);
         let opened = Arc::new(Opened {
             memory: Arc::clone(&self.memory),
             is_cut: AtomicBool::new(false),
             is_broken: AtomicBool::new(false),
+            is_slow: self.is_slow,
         });
         let store = Store::shared(Arc::clone(&opened) as Arc<dyn Adapter>);
         let config = Config {
@@ -196,27 +233,41 @@ impl World {
             history: Pace::default(),
         };
         let machine = Arc::clone(&clocks) as Arc<dyn Machine>;
-        let (node, desk) = Node::start(store, machine, &config).await.unwrap();
+        let (node, desk) = Node::start(store, machine, &config).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let client = Client::new(&format!("http://{address}")).unwrap();
         let mut serving = JoinSet::new();
-        serving.spawn(server::api::serve(listener, desk, server::api::Gate::open(), pending()));
-        Running { node, client, address, clocks, opened, serving }
+        let until = desk.clone();
+        let stopped = async move { until.stopped().await };
+        serving.spawn(server::api::serve(listener, desk.clone(), gate, stopped));
+        Ok(Running { node, client, address, desk, clocks, opened, serving })
+    }
+
+    /// What is in the store, key by key.
+    pub(crate) async fn entries(&self) -> Vec<store::Entry> {
+        let store = Store::shared(Arc::clone(&self.memory) as Arc<dyn Adapter>);
+        let (mut entries, mut rest) = (Vec::new(), Some(Range::all()));
+        while let Some(range) = rest {
+            let page = store.scan(range, 1_000).await.unwrap();
+            entries.extend(page.entries);
+            rest = page.next;
+        }
+        entries
     }
 
     /// A trigger that calls a path of its own name.
-    pub(super) fn spec(&self, name: &str) -> TriggerSpec {
+    pub(crate) fn spec(&self, name: &str) -> TriggerSpec {
         TriggerSpec::webhook(name, self.receiver.url(0, &format!("/{name}")))
     }
 
     /// The slots for which a trigger's receiver was called.
-    pub(super) fn slots(&self, name: &str) -> Vec<String> {
+    pub(crate) fn slots(&self, name: &str) -> Vec<String> {
         self.receiver.slots(&format!("/{name}"))
     }
 
     /// Waits until a trigger's receiver was called so often.
-    pub(super) async fn heard(&self, name: &str, calls: usize) -> Vec<String> {
+    pub(crate) async fn heard(&self, name: &str, calls: usize) -> Vec<String> {
         until(&format!("{name} is called {calls} times"), PATIENCE, || async {
             let slots = self.slots(name);
             (slots.len() >= calls).then_some(slots)
@@ -226,7 +277,7 @@ impl World {
 }
 
 impl Running {
-    pub(super) async fn create(&self, spec: TriggerSpec) {
+    pub(crate) async fn create(&self, spec: TriggerSpec) {
         self.client.create_trigger(&spec).await.unwrap();
     }
 
@@ -245,7 +296,7 @@ impl Running {
     }
 
     /// Ends it as a loss of power would: from here on it writes nothing and sends nothing.
-    pub(super) fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.opened.is_cut.store(true, Ordering::SeqCst);
         self.clocks.sleep_for(HOUR_MS);
         self.serving.abort_all();
@@ -253,23 +304,23 @@ impl Running {
     }
 
     /// From here on, whoever writes to a shard panics.
-    pub(super) fn break_store(&self) {
+    pub(crate) fn break_store(&self) {
         self.opened.is_broken.store(true, Ordering::SeqCst);
     }
 
     /// Waits for its end.
-    pub(super) async fn ended(&self) -> End {
+    pub(crate) async fn ended(&self) -> End {
         let ended = tokio::time::timeout(PATIENCE, self.node.ended()).await;
         ended.expect("the node ends")
     }
 
     /// Stops it in order.
-    pub(super) async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.node.stop().await;
     }
 
     /// The account of a trigger from an instant on, once every slot in it has come to an end.
-    pub(super) async fn settled(&self, name: &str, from: &str) -> Account {
+    pub(crate) async fn settled(&self, name: &str, from: &str) -> Account {
         let from: Timestamp = from.parse().unwrap();
         until(&format!("{name} rests"), PATIENCE, || async {
             let account = self.client.account(name, Some(from), None).await.unwrap();
@@ -280,14 +331,14 @@ impl Running {
         .await
     }
 
-    pub(super) async fn is_held(&self) -> bool {
+    pub(crate) async fn is_held(&self) -> bool {
         let status = self.client.scheduler().await.unwrap();
         assert_eq!(status.why.is_some(), status.since.is_some(), "{status:?}");
         status.why.is_some()
     }
 
     /// Waits until firing is held, or goes on.
-    pub(super) async fn wait_held(&self, is_held: bool) {
+    pub(crate) async fn wait_held(&self, is_held: bool) {
         until(&format!("firing is held: {is_held}"), PATIENCE, || async {
             (self.is_held().await == is_held).then_some(())
         })
@@ -296,7 +347,7 @@ impl Running {
 }
 
 /// With this rule for what was missed.
-pub(super) fn catching_up(mut spec: TriggerSpec, catch_up: CatchUp) -> TriggerSpec {
+pub(crate) fn catching_up(mut spec: TriggerSpec, catch_up: CatchUp) -> TriggerSpec {
     spec.catch_up = Some(catch_up);
     spec
 }

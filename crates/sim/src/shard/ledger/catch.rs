@@ -52,7 +52,11 @@ pub(super) fn check(
                     return wrong("too many are kept");
                 }
             }
-            Reason::Paused | Reason::Limit | Reason::Superseded | Reason::Disabled => {}
+            Reason::Paused
+            | Reason::Limit
+            | Reason::Superseded
+            | Reason::Disabled
+            | Reason::Pruned => {}
         }
     }
     let Some(until) = missed.low else { return Ok(()) };

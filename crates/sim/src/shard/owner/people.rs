@@ -22,6 +22,7 @@ pub(super) enum Asked {
     Cancel(Unique, Instant),
     Delete(Unique, Instant),
     Run(Unique),
+    Backfill(Unique),
     Disable(Instant),
     Enable,
 }
@@ -35,7 +36,8 @@ impl Asked {
             | Self::Resume(trigger)
             | Self::Cancel(trigger, _)
             | Self::Delete(trigger, _)
-            | Self::Run(trigger) => Some(*trigger),
+            | Self::Run(trigger)
+            | Self::Backfill(trigger) => Some(*trigger),
         }
     }
 
@@ -83,10 +85,11 @@ impl Owner {
             57..=76 => self.resume(trigger, now, stage),
             77..=80 if !is_weighty => self.cancel(trigger, now, stage),
             81..=86 if !is_weighty => self.delete(trigger, now, stage),
-            87..=94 => {
+            87..=91 => {
                 let command = Command::Run { trigger, author: PERSON.into() };
                 self.put(command, Asked::Run(trigger), now, stage);
             }
+            92..=94 => self.backfill(trigger, now, stage),
             95..=96 => {
                 let command = Command::Disable { project: OTHER };
                 self.put(command, Asked::Disable(now.wall), now, stage);
@@ -94,6 +97,20 @@ impl Owner {
             97..=99 => self.enable(now, stage),
             _ => {}
         }
+    }
+
+    /// Asks for slots of the last minute again, by a request that may have been asked before.
+    fn backfill(&mut self, trigger: Unique, now: Now, stage: &mut Stage) {
+        let request = format!("request-{}", stage.dice.between(0, 3));
+        let known =
+            stage.ledger.triggers.get(&trigger).and_then(|seen| {
+                seen.moved.backfills.iter().find(|known| known.request == request)
+            });
+        let back = Instant(now.wall.0 - stage.dice.between(1, 60_000).cast_signed());
+        let from = known.map_or(back, |known| known.from);
+        let to = Instant(from.0 + stage.dice.between(1, 30_000).cast_signed());
+        let command = Command::Backfill { trigger, author: PERSON.into(), request, from, to };
+        self.put(command, Asked::Backfill(trigger), now, stage);
     }
 
     fn enable(&mut self, now: Now, stage: &mut Stage) {
@@ -247,7 +264,8 @@ impl Owner {
             (Some(Asked::Disable(wall)), Done::Disabled) => {
                 stage.witness.was_disabled(ticket, wall.max(stage.ledger.fired.0));
             }
-            (Some(Asked::Enable), Done::Enabled)
+            (Some(Asked::Backfill(_)), Done::Backfilled { .. })
+            | (Some(Asked::Enable), Done::Enabled)
             | (Some(Asked::Replace(..) | Asked::Disable(_) | Asked::Enable), Done::Unchanged) => {}
             (_, done) => panic!("{done:?} is no answer to what was asked"),
         }
@@ -280,7 +298,11 @@ fn told_of(command: &Command) -> String {
         Command::Cancel { trigger, .. } => format!("cancel {}", id(trigger)),
         Command::Delete { trigger, .. } => format!("delete {}", id(trigger)),
         Command::Run { trigger, .. } => format!("run {}", id(trigger)),
+        Command::Backfill { trigger, request, from, to, .. } => {
+            format!("backfill {} {request} {from} {to}", id(trigger))
+        }
         Command::Disable { project } => format!("disable {project:?}"),
         Command::Enable { project } => format!("enable {project:?}"),
+        Command::Prune { ended_before, .. } => format!("prune before {ended_before}"),
     }
 }

@@ -1,0 +1,62 @@
+//! `watchbell server`, as it is typed.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::{address, with_exit_codes};
+
+/// Run a server that others can reach: API, scheduler and webhooks, on a store
+///
+/// Everybody who asks something needs a key. The first one, an admin's, is written to a file when the store has
+/// none; a key that is in that file already becomes the first one. Stop it with Ctrl-C or SIGTERM: what is under
+/// way ends first.
+#[derive(Debug, clap::Args)]
+#[command(after_help = with_exit_codes(
+    "  watchbell server --store file:/var/lib/watchbell\n  \
+       watchbell server --store file:/var/lib/watchbell --listen 0.0.0.0:7400 \\\n      \
+       --tls-cert server.pem --tls-key server.key --admin-key-file /etc/watchbell/admin-key\n  \
+       watchbell server --store file:/var/lib/watchbell --listen 10.0.0.5:7400 --insecure"
+))]
+pub(crate) struct ServeArgs {
+    /// Where everything is kept: the kind of store, a colon, and the place
+    #[arg(long, value_name = "URL", env = "WATCHBELL_STORE")]
+    pub(crate) store: String,
+    /// Where to listen: an address and a port; port 0 takes any that is free
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "WATCHBELL_LISTEN",
+        default_value = "127.0.0.1:7400",
+        value_parser = address
+    )]
+    pub(crate) listen: SocketAddr,
+    /// A PEM file with the certificate of this server, and those of its issuers; read again when it changes
+    #[arg(long, value_name = "FILE", env = "WATCHBELL_TLS_CERT", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// A PEM file with the private key of that certificate
+    #[arg(long, value_name = "FILE", env = "WATCHBELL_TLS_KEY", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Listen without encryption although others can reach this server: something in front of it encrypts
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// The file with the first admin key
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "WATCHBELL_ADMIN_KEY_FILE",
+        default_value = "./watchbell-admin-key"
+    )]
+    pub(crate) admin_key_file: PathBuf,
+    /// The name of this node; that of the machine, if it is not given
+    #[arg(long, value_name = "NAME", env = "WATCHBELL_NODE")]
+    pub(crate) node: Option<String>,
+    /// Where others reach this server; where it listens, if it is not given
+    #[arg(long, value_name = "URL", env = "WATCHBELL_URL")]
+    pub(crate) url: Option<String>,
+    /// Let webhooks call this range of addresses, which is not public; may be given several times
+    #[arg(long, value_name = "CIDR")]
+    pub(crate) webhook_allow: Vec<server::webhook::Cidr>,
+    /// Let webhooks trust the issuers in this PEM file as well
+    #[arg(long, value_name = "FILE")]
+    pub(crate) webhook_ca: Option<PathBuf>,
+}

@@ -1,0 +1,173 @@
+//! A server process: one node and its API, from the first signal to the last.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use server::access::book::BookError;
+use server::api::Gate;
+use server::desk::Desk;
+use server::node::{Config, End, Node, StartError};
+use store::machine::{Machine, System};
+use store::session::SessionError;
+use store::{CommitError, OpenError, Store};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::exit::Ending;
+
+/// How long a node may act after a renewal of its session.
+pub(crate) const TTL: Duration = Duration::from_secs(3);
+
+/// What kind of server it is.
+pub(crate) struct Plan<'a, S, C> {
+    pub(crate) listen: SocketAddr,
+    pub(crate) webhook_ca: Option<&'a Path>,
+    /// Opens the store, once everything else is known to be right.
+    pub(crate) store: S,
+    /// How the node works, once it is known where it listens.
+    pub(crate) config: C,
+    pub(crate) gate: Gate,
+}
+
+/// Runs until it is told to stop by SIGTERM or SIGINT. `begin` is called when the node has started, before anybody
+/// is let in.
+pub(crate) async fn serve<S, C>(
+    plan: Plan<'_, S, C>,
+    begin: impl AsyncFnOnce(SocketAddr, &Desk) -> Result<(), Ending>,
+) -> Result<(), Ending>
+where
+    S: FnOnce() -> Result<Store, OpenError>,
+    C: FnOnce(SocketAddr) -> Config,
+{
+    raise_file_limit();
+    // Whoever tells it to stop while it starts is heard.
+    let mut stops = Stops::new()?;
+    let listener = bind(plan.listen).await?;
+    if let Some(path) = plan.webhook_ca {
+        // Before there is a store that nobody wanted.
+        server::webhook::check_ca(path).map_err(|why| Ending::wrong_input(why.to_string()))?;
+    }
+    let store = (plan.store)()?;
+    let machine: Arc<dyn Machine> = Arc::new(System);
+    let at = listener.local_addr()?;
+    let config = (plan.config)(at);
+    let (node, desk) = tokio::select! {
+        biased;
+        // What was written so far is that of a process that died: the next one goes on from there.
+        () = stops.next() => return Ok(()),
+        started = Node::start(store, machine, &config) => started?,
+    };
+    if let Err(ending) = begin(at, &desk).await {
+        node.stop().await;
+        return Err(ending);
+    }
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serving = server::api::serve(listener, desk, plan.gate, async {
+        let _ = stopped.await;
+    });
+    let ending = async {
+        let ending = tokio::select! {
+            () = stops.next() => Ok(()),
+            end = node.ended() => Err(Ending::failed(sentence(end))),
+        };
+        let _ = stop.send(());
+        node.stop().await;
+        ending
+    };
+    let (ending, ()) = tokio::join!(ending, serving);
+    ending
+}
+
+/// The signals that tell it to stop.
+struct Stops {
+    term: Signal,
+    interrupt: Signal,
+}
+
+impl Stops {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn sentence(end: End) -> String {
+    match end {
+        End::Session => {
+            "the node's session was lost, and with it the right to fire: start it again".to_owned()
+        }
+        End::Broken(part) => format!(
+            "{part} has panicked, which is a bug: start it again, and report what it said before"
+        ),
+    }
+}
+
+/// Takes as many open files as this process may have: each webhook under way is one.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    if let Err(why) = raised {
+        tracing::warn!(%why, "cannot raise the limit of open files");
+    }
+}
+
+async fn bind(at: SocketAddr) -> Result<TcpListener, Ending> {
+    TcpListener::bind(at).await.map_err(|why| cannot_listen(at, &why))
+}
+
+fn cannot_listen(at: SocketAddr, why: &io::Error) -> Ending {
+    if why.kind() == io::ErrorKind::PermissionDenied {
+        return Ending::refused(format!(
+            "no permission to listen on {at}: ports below 1024 are for root; give another with --listen"
+        ));
+    }
+    Ending::unreachable(format!(
+        "cannot listen on {at}: {why}; stop whoever does, or give another address with --listen"
+    ))
+}
+
+impl From<StartError> for Ending {
+    fn from(why: StartError) -> Self {
+        match why {
+            StartError::Corrupt(_)
+            | StartError::Read { .. }
+            | StartError::Book(BookError::Record { .. }) => Self::damaged(why.to_string()),
+            StartError::Scan(why) | StartError::Book(BookError::Scan(why)) => why.into(),
+            StartError::Unfinished(why) => Self::refused(why.to_string()),
+            StartError::Commit(why) => why.into(),
+            StartError::Session(SessionError::Refused(why)) => CommitError::Refused(why).into(),
+            StartError::Id(_) | StartError::Webhooks(_) => Self::wrong_input(why.to_string()),
+            StartError::Session(_) | StartError::Claim { .. } => Self::unreachable(why.to_string()),
+            StartError::Thread(_) => Self::failed(why.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Exit;
+
+    #[test]
+    fn a_port_without_permission_is_told_from_one_that_is_taken() {
+        let told = |kind: io::ErrorKind| {
+            cannot_listen("127.0.0.1:80".parse().unwrap(), &io::Error::from(kind)).tell()
+        };
+        assert_eq!(told(io::ErrorKind::PermissionDenied), Exit::Refused);
+        assert_eq!(told(io::ErrorKind::AddrInUse), Exit::Unreachable);
+    }
+}

@@ -1,0 +1,164 @@
+//! `watchbell server`: a server for others, who need a key.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use client::key::Scope;
+use server::access::Trail;
+use server::access::audit::AuditRecord;
+use server::access::key::KeyText;
+use server::access::record::KeyRecord;
+use server::api::{Door, Gate, Tls};
+use server::desk::Desk;
+use server::node::{Config, Pace};
+use store::{StoreUrl, open_or_create};
+
+use crate::args::serve::ServeArgs;
+use crate::exit::{Ending, say};
+use crate::serve::{Plan, TTL, serve};
+
+/// Who makes the first key.
+const ITSELF: &str = "watchbell";
+
+/// Longest key file that is read: a key and a line break, and then some.
+const KEY_FILE_BYTES_MAX: u64 = 4_096;
+
+/// Runs until it is told to stop by SIGTERM or SIGINT.
+pub(crate) async fn server(typed: &ServeArgs) -> Result<(), Ending> {
+    let tls = match (&typed.tls_cert, &typed.tls_key) {
+        (Some(cert), Some(key)) => {
+            Some(Tls::open(cert, key).map_err(|why| Ending::wrong_input(why.to_string()))?)
+        }
+        // The parser wants both or none.
+        _ => None,
+    };
+    if !typed.listen.ip().is_loopback() && tls.is_none() && !typed.insecure {
+        return Err(Ending::wrong_input(format!(
+            "--listen: {} can be reached from elsewhere, and keys would cross the network for everybody to read: give \
+             --tls-cert and --tls-key, or say --insecure if something in front of this server encrypts",
+            typed.listen.ip()
+        )));
+    }
+    let url = StoreUrl::parse(&typed.store)?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let plan = Plan {
+        listen: typed.listen,
+        webhook_ca: typed.webhook_ca.as_deref(),
+        store: || open_or_create(&url),
+        config: |at| config(typed, at, scheme),
+        gate: Gate { door: Door::Locked, tls },
+    };
+    serve(plan, async |at, desk| {
+        let is_new = first_key(desk, &typed.admin_key_file).await?;
+        tell(at, scheme, typed, is_new);
+        Ok(())
+    })
+    .await
+}
+
+fn config(typed: &ServeArgs, at: SocketAddr, scheme: &str) -> Config {
+    Config {
+        id: typed.node.clone().unwrap_or_else(host_name),
+        url: Some(typed.url.clone().unwrap_or_else(|| format!("{scheme}://{at}"))),
+        ttl: TTL,
+        webhook_allow: typed.webhook_allow.clone(),
+        webhook_ca: typed.webhook_ca.clone(),
+        history: Pace::default(),
+    }
+}
+
+/// The name of this machine, as far as it can be the name of a node.
+fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
+    let first = name.split('.').next().unwrap_or_default();
+    let fits = |char: &char| char.is_ascii_alphanumeric() || *char == '-';
+    let name: String = first.chars().filter(fits).take(63).collect();
+    if name.is_empty() { "server".to_owned() } else { name }
+}
+
+/// Makes sure that somebody can come in: if there is no admin's key, the one in this file becomes one, and if there
+/// is no such file, a new one is written there. The file comes first: a key that nobody has would be of no use.
+/// Whether a key was made.
+async fn first_key(desk: &Desk, path: &Path) -> Result<bool, Ending> {
+    let access = desk.access();
+    let is_admin = |key: &KeyRecord| key.scopes.contains(&Scope::Admin);
+    if access.book().keys().any(|key| is_admin(key)) {
+        return Ok(false);
+    }
+    let bad =
+        |why: String| Ending::wrong_input(format!("--admin-key-file {}: {why}", path.display()));
+    let text = if let Some(text) = read_key(path).map_err(|why| bad(why.to_string()))? {
+        let other = "there is something else in it than a key: move it away, or give another path";
+        KeyText::parse(text.trim()).ok_or_else(|| bad(other.to_owned()))?
+    } else {
+        let text = KeyText::draw(desk.machine(), desk.now());
+        let failed =
+            |why| format!("the first key cannot be written there: {why}; give another path");
+        write_key(path, &text).map_err(|why| bad(failed(why)))?;
+        text
+    };
+    let audit = AuditRecord {
+        at: desk.now(),
+        action: "key.create".to_owned(),
+        object: text.id().to_string(),
+        project: None,
+        author: ITSELF.to_owned(),
+        key: None,
+        address: None,
+        request_id: "start".to_owned(),
+    };
+    let of = |id, tag, created| KeyRecord {
+        id,
+        name: "first admin".to_owned(),
+        project: None,
+        scopes: vec![Scope::Admin],
+        tag,
+        created,
+        author: ITSELF.to_owned(),
+        expires: None,
+    };
+    let made = access.create_key_of(&text, &Trail::of(audit), of).await;
+    made.map_err(|why| Ending::failed(format!("the first key could not be stored: {why}")))?;
+    Ok(true)
+}
+
+fn read_key(path: &Path) -> io::Result<Option<String>> {
+    use io::Read;
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(why) => return Err(why),
+    };
+    let mut text = String::new();
+    file.take(KEY_FILE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(Some(text))
+}
+
+/// For its owner alone, and safe on the disk before anybody relies on it.
+fn write_key(path: &Path, text: &KeyText) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(format!("{}\n", text.reveal()).as_bytes())?;
+    file.sync_all()
+}
+
+/// Says where it is. Who has closed stdout has had enough of it; the server goes on.
+fn tell(at: SocketAddr, scheme: &str, typed: &ServeArgs, is_new: bool) {
+    let path = typed.admin_key_file.display();
+    let key = if is_new {
+        format!(
+            "The first admin key is in {path}, for its owner alone. Try:\n\n  \
+             watchbell trigger list --server {scheme}://{at} --key \"$(cat {path})\"\n"
+        )
+    } else {
+        "Whoever asks something needs a key.\n".to_owned()
+    };
+    let text = format!("Watchbell listens on {scheme}://{at}.\n{key}");
+    let mut out = io::stdout().lock();
+    let told = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if let Err(why) = told {
+        say(&format!("listening on {scheme}://{at}, which could not be said on stdout: {why}"));
+    }
+}

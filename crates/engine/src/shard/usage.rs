@@ -1,0 +1,204 @@
+//! How much a project has, and how much it may have.
+//!
+//! What counts is known in memory: so many triggers, the bytes of their names, paths and bodies, and the runs of
+//! the busiest minute that their schedules allow. A trigger counts for as long as it is there, also while it is
+//! paused.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::{Add, AddAssign, SubAssign};
+
+use crate::id::ProjectId;
+use crate::trigger::Definition;
+
+use super::Shard;
+use super::backfill;
+use super::command::{Command, Rejection};
+use super::memory::Trigger;
+
+/// How much there is of everything that is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Triggers.
+    pub triggers: u64,
+    /// Bytes of their names, paths and bodies.
+    pub bytes: u64,
+    /// Runs in the busiest minute.
+    pub fires_per_minute: u64,
+}
+
+/// How much a project may have. What is not said is not limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the fields are those of what is used")]
+pub struct Quota {
+    pub triggers: Option<u64>,
+    pub bytes: Option<u64>,
+    pub fires_per_minute: Option<u64>,
+}
+
+/// What is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they are named in the same way in the API")]
+pub enum Limit {
+    Triggers,
+    Bytes,
+    FiresPerMinute,
+}
+
+impl Limit {
+    /// As the API calls it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Triggers => "triggers",
+            Self::Bytes => "bytes",
+            Self::FiresPerMinute => "fires_per_minute",
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+impl Quota {
+    /// Whether something may grow to this. Only what grows is looked at: who has too much already may still have
+    /// less.
+    pub fn check(&self, now: Usage, then: Usage) -> Result<(), Rejection> {
+        let pairs = [
+            (Limit::Triggers, self.triggers, now.triggers, then.triggers),
+            (Limit::Bytes, self.bytes, now.bytes, then.bytes),
+            (
+                Limit::FiresPerMinute,
+                self.fires_per_minute,
+                now.fires_per_minute,
+                then.fires_per_minute,
+            ),
+        ];
+        for (limit, most, now, then) in pairs {
+            if let Some(max) = most
+                && then > now
+                && then > max
+            {
+                return Err(Rejection::OverLimit { limit, max });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Usage {
+    fn of(definition: &Definition) -> Self {
+        let webhook = &definition.webhook;
+        let body = webhook.body.as_ref().map_or(0, |body| body.len());
+        Self {
+            triggers: 1,
+            bytes: (definition.name.len() + webhook.path.len() + body) as u64,
+            fires_per_minute: definition.schedule.per_minute_max(),
+        }
+    }
+
+    pub(super) fn of_trigger(trigger: &Trigger) -> Self {
+        let body = trigger.body().map_or(0, str::len);
+        Self {
+            triggers: 1,
+            bytes: (trigger.name().len() + trigger.path().len() + body) as u64,
+            fires_per_minute: trigger.kind.per_minute_max.into(),
+        }
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.triggers += other.triggers;
+        self.bytes += other.bytes;
+        self.fires_per_minute += other.fires_per_minute;
+    }
+}
+
+impl Add for Usage {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        self += other;
+        self
+    }
+}
+
+impl SubAssign for Usage {
+    fn sub_assign(&mut self, other: Self) {
+        self.triggers -= other.triggers;
+        self.bytes -= other.bytes;
+        self.fires_per_minute -= other.fires_per_minute;
+    }
+}
+
+/// How much each project has.
+#[derive(Debug, Default)]
+pub(super) struct Ledger(BTreeMap<ProjectId, Usage>);
+
+impl Ledger {
+    pub(super) fn add(&mut self, trigger: &Trigger) {
+        *self.0.entry(trigger.project()).or_default() += Usage::of_trigger(trigger);
+    }
+
+    pub(super) fn remove(&mut self, trigger: &Trigger) {
+        let project = trigger.project();
+        let usage = self.0.entry(project).or_default();
+        *usage -= Usage::of_trigger(trigger);
+        if usage.triggers == 0 {
+            self.0.remove(&project);
+        }
+    }
+}
+
+impl Shard {
+    /// How much a project has here.
+    pub fn usage(&self, project: ProjectId) -> Usage {
+        self.memory.usage.0.get(&project).copied().unwrap_or_default()
+    }
+
+    /// How much a project would have here after a command, and how much it has; none, if the command changes nothing
+    /// of that.
+    pub fn usage_after(&self, project: ProjectId, command: &Command) -> Option<(Usage, Usage)> {
+        let now = self.usage(project);
+        let mut then = now;
+        match command {
+            Command::Create { definition, .. } => then += Usage::of(definition),
+            Command::Replace { trigger, definition, .. } => {
+                then -= Usage::of_trigger(self.memory.trigger(*trigger)?);
+                then += Usage::of(definition);
+            }
+            // As many as it may start at a time.
+            Command::Backfill { .. } => then.fires_per_minute += backfill::RUNS_MAX as u64,
+            Command::Run { .. } => then.fires_per_minute += 1,
+            Command::Pause { .. }
+            | Command::Resume { .. }
+            | Command::Cancel { .. }
+            | Command::Delete { .. }
+            | Command::Disable { .. }
+            | Command::Enable { .. }
+            | Command::Prune { .. } => return None,
+        }
+        Some((now, then))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(triggers: u64, fires_per_minute: u64) -> Usage {
+        Usage { triggers, bytes: 0, fires_per_minute }
+    }
+
+    #[test]
+    fn a_quota_is_kept_at_its_limit_and_refuses_one_past_it() {
+        let quota = Quota { triggers: Some(3), ..Quota::default() };
+        assert_eq!(quota.check(usage(2, 0), usage(3, 0)), Ok(()));
+        let over = Rejection::OverLimit { limit: Limit::Triggers, max: 3 };
+        assert_eq!(quota.check(usage(3, 0), usage(4, 0)), Err(over));
+        assert_eq!(quota.check(usage(9, 0), usage(8, 99)), Ok(()), "less is always fine");
+    }
+}

@@ -1,0 +1,130 @@
+//! `POST /v1/triggers/{name}/backfill`: slots of the past, run again.
+//!
+//! The shard starts a handful of runs at a time and remembers how far the request has come, so whoever gets no
+//! answer asks the same again, under the same name.
+
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use client::trigger::Backfilled;
+use engine::instant::Instant;
+use engine::limits::BACKFILL_SLOTS_MAX;
+use engine::schedule::Schedule;
+use engine::shard::command::{Command, Done};
+use engine::trigger::{BadField, check_name};
+
+use super::body;
+use super::caller::{Act, Caller};
+use super::problem::Refusal;
+use super::query::Query;
+use super::read;
+use super::trigger::odd;
+use crate::desk::Desk;
+use crate::recall::Outcome;
+
+/// A request as it is read.
+#[derive(Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct BackfillDraft {
+    request: Option<String>,
+    from: Option<Instant>,
+    to: Option<Instant>,
+}
+
+pub(super) async fn start(
+    State(desk): State<Desk>,
+    caller: Caller,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    Query::of(request.uri(), &[])?;
+    let BackfillDraft { request, from, to } = body::read(request).await?;
+    let request = request.unwrap_or_else(|| made_up_name(&caller, &desk));
+    check_name(&request).map_err(|why| bad("/request", why))?;
+    let (from, to) = window(from, to, desk.now())?;
+    let stored = read::trigger(desk.store(), caller.project, &name).await?;
+    let slots = count(stored.schedule(), from, to)?;
+    let id = stored.id();
+    // By its own name it is done once; that it was carried out is known only after the last run.
+    let caller = Caller { recall: None, ..caller };
+    let mut started = 0;
+    // Each answer starts at least one run or is the last.
+    for _ in 0..=BACKFILL_SLOTS_MAX {
+        let (trigger, author) = (id.unique, caller.author.clone());
+        let request = request.clone();
+        let command = Command::Backfill { trigger, author, request, from, to };
+        // The audit tells of it once, with its first runs.
+        let done = if started == 0 {
+            let object = stored.name();
+            let outcome = Outcome::Submitted;
+            let act = Act { action: "trigger.backfill", object, outcome };
+            caller.command(&desk, id.shard, command, act).await?
+        } else {
+            caller.go_on(&desk, id.shard, command).await?
+        };
+        match done {
+            Done::Backfilled { started: now, has_more } => {
+                started += u64::from(now);
+                if !has_more {
+                    break;
+                }
+            }
+            other => return Err(odd(other)),
+        }
+    }
+    let answer = Backfilled { request, slots, started };
+    Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
+}
+
+/// A name for a request that has none: the same one for the same idempotency key.
+fn made_up_name(caller: &Caller, desk: &Desk) -> String {
+    match &caller.recall {
+        Some((request, _)) => {
+            let digits = request.key().rsplit('/').next().unwrap_or_default();
+            format!("key-{digits}")
+        }
+        None => format!("backfill-{:016x}", desk.random()),
+    }
+}
+
+fn bad(pointer: &str, why: impl Into<String>) -> Refusal {
+    Refusal::fields([BadField { pointer: pointer.to_owned(), why: why.into() }])
+}
+
+fn window(
+    from: Option<Instant>,
+    to: Option<Instant>,
+    now: Instant,
+) -> Result<(Instant, Instant), Refusal> {
+    let missing = "it must be there: an instant, like 2027-01-15T08:00:00Z";
+    let from = from.ok_or_else(|| bad("/from", missing))?;
+    let to = to.ok_or_else(|| bad("/to", missing))?;
+    if to > now {
+        let why = format!("it lies in the future: it is {now} now, and what comes is fired anyway");
+        return Err(bad("/to", why));
+    }
+    if from >= to {
+        return Err(bad("/from", "it must lie before \"to\""));
+    }
+    Ok((from, to))
+}
+
+/// How many slots there are in a window, if that is not too many.
+fn count(schedule: &Schedule, from: Instant, to: Instant) -> Result<u64, Refusal> {
+    if schedule.specs().is_empty() {
+        return Err(bad("/from", "the trigger has no schedule, and so no slots: run it instead"));
+    }
+    let mut slots = 0;
+    let mut next = schedule.next(Instant(from.0 - 1)).filter(|slot| *slot < to);
+    while let Some(slot) = next {
+        if slots == BACKFILL_SLOTS_MAX as u64 {
+            let why = format!(
+                "at most {BACKFILL_SLOTS_MAX} slots are run again at a time: ask up to {slot} first, then from there on under the same name"
+            );
+            return Err(bad("/to", why));
+        }
+        slots += 1;
+        next = schedule.next(slot).filter(|slot| *slot < to);
+    }
+    Ok(slots)
+}

@@ -1,0 +1,41 @@
+//! `GET /v1/backup`: all that the store holds, as it is read.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::Uri;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use store::backup::TakeError;
+
+use super::problem::Refusal;
+use super::query::Query;
+use super::stream::stream;
+use crate::backup::Taking;
+use crate::desk::Desk;
+
+pub(super) const MEDIA_TYPE: &str = "application/x-ndjson";
+
+pub(super) async fn backup(State(desk): State<Desk>, uri: Uri) -> Result<Response, Refusal> {
+    Query::of(&uri, &[])?;
+    let Some(turn) = desk.backup_turn() else {
+        let busy = "another backup is being taken: try again when it is done";
+        return Err(Refusal::unavailable(busy, Duration::from_secs(5)));
+    };
+    let taking = Taking::begin(&desk, turn).await.map_err(refusal)?;
+    Ok(([(CONTENT_TYPE, MEDIA_TYPE)], stream(taking, next)).into_response())
+}
+
+/// With the connection the backup ends, and whatever it held back goes on.
+async fn next(mut taking: Taking) -> Option<(Bytes, Taking)> {
+    let piece = taking.next().await?;
+    Some((piece, taking))
+}
+
+fn refusal(why: TakeError) -> Refusal {
+    match why {
+        TakeError::Scan(why) => why.into(),
+        why => Refusal::unavailable(why.to_string(), Duration::from_secs(1)),
+    }
+}

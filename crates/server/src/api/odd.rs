@@ -1,0 +1,86 @@
+//! Reading the exceptions of a project, newest first: [`engine::past::odd`].
+//!
+//! What commits wrote comes first, newest commit first, and then pages, newest day first. A commit's key says
+//! when its newest exception was written, so whoever has enough that is newer is done.
+
+use std::collections::VecDeque;
+
+use engine::id::{ProjectId, ShardId};
+use engine::instant::Instant;
+use engine::past::odd::{odd, odd_from, odd_newest, odd_pages_of};
+use engine::past::page::{Day, PageName};
+use engine::past::{Line, Segment};
+use engine::record::RecordError;
+use store::{Entry, Range, Store};
+
+use super::problem::Refusal;
+use super::read::key;
+
+/// Records that are asked for at once.
+const ENTRIES_LEN: usize = 16;
+
+/// Some exceptions. None of those that follow was written after `newest`.
+pub(super) struct Batch {
+    pub(super) newest: Instant,
+    /// Whether it is of a commit, and not a page.
+    pub(super) is_commit: bool,
+    pub(super) lines: Vec<Line>,
+}
+
+/// A walk through the exceptions of a project in one shard.
+pub(super) struct Walk<'a> {
+    store: &'a Store,
+    shard: ShardId,
+    commits: Option<Range>,
+    pages: Option<Range>,
+    waiting: VecDeque<Batch>,
+}
+
+impl<'a> Walk<'a> {
+    /// From commits on that have nothing newer than `seek`, and pages of the day of `before`.
+    pub(super) fn new(
+        store: &'a Store,
+        shard: ShardId,
+        project: ProjectId,
+        seek: Instant,
+        before: Instant,
+    ) -> Self {
+        // '0' follows '/': the ends of these prefixes.
+        let commits = key(format!("shard/{shard}/odd0"));
+        let commits = Range::between(&key(odd_from(shard, seek)), &commits);
+        let prefix = odd_pages_of(shard, project);
+        let end = key(format!("{}0", prefix.trim_end_matches('/')));
+        let pages = Range::between(&key(format!("{prefix}{}/", Day::of(before))), &end);
+        let (commits, pages) = (Some(commits), Some(pages));
+        Self { store, shard, commits, pages, waiting: VecDeque::new() }
+    }
+
+    /// The next ones.
+    pub(super) async fn next(&mut self) -> Result<Option<Batch>, Refusal> {
+        while self.waiting.is_empty() {
+            // Not before the last commit is read, so that what is merged meanwhile is found in pages.
+            let stage = if self.commits.is_some() { &mut self.commits } else { &mut self.pages };
+            let Some(range) = stage.take() else { return Ok(None) };
+            let page = self.store.scan(range, ENTRIES_LEN).await?;
+            *stage = page.next;
+            for entry in &page.entries {
+                self.waiting.push_back(self.batch(entry)?);
+            }
+        }
+        Ok(self.waiting.pop_front())
+    }
+
+    fn batch(&self, entry: &Entry) -> Result<Batch, Refusal> {
+        let text = entry.key.as_str();
+        let bad = |why: &RecordError| Refusal::of_record(text, why);
+        let lines = Segment::from_bytes(entry.value.as_bytes()).map_err(|why| bad(&why))?.lines;
+        let no_name = || bad(&RecordError::Malformed("its key names no exceptions".to_owned()));
+        if text.starts_with(&odd(self.shard)) {
+            let newest = odd_newest(self.shard, text).ok_or_else(no_name)?;
+            return Ok(Batch { newest, is_commit: true, lines });
+        }
+        let name = text.splitn(5, '/').nth(4).and_then(|name| name.parse::<PageName>().ok());
+        let newest = name.ok_or_else(no_name)?.day.end();
+        Ok(Batch { newest, is_commit: false, lines })
+    }
+}

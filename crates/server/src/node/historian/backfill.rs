@@ -1,0 +1,84 @@
+//! The index of exceptions, for a past that was written before there was one.
+//!
+//! Segments that are not merged get the record that a commit writes beside its segment nowadays; what is in
+//! pages is indexed as the look at a predecessor's pages passes them. Then the floor says that it is done. A
+//! node that stops in between begins again: exceptions are a set.
+
+use engine::id::ShardId;
+use engine::limits::PAGE_ENTRIES_MAX;
+use engine::past::floor::{ShardFloor, floor_key};
+use engine::past::odd::odd_key_of;
+use engine::past::page::{self, Plan};
+use engine::past::{Line, Segment};
+use engine::shard::Put;
+use engine::shard::record::{past, past_number};
+use store::{Entry, Range};
+
+use super::{Historian, Left, Notes, decoded, number};
+
+/// What is not indexed yet.
+pub(super) struct Backfill {
+    /// Segments that were not looked at.
+    segments: Option<Range>,
+}
+
+impl Backfill {
+    pub(super) fn new(shard: ShardId) -> Self {
+        Self { segments: Some(Range::prefix(&past(shard))) }
+    }
+}
+
+impl Historian {
+    /// Indexes some of what is not, or says that all is.
+    pub(super) async fn backfill(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
+        if notes.kept.floor.indexed {
+            return Ok(());
+        }
+        if let Some(range) = notes.backfill.segments.clone() {
+            let page = self.desk.store().scan(range, PAGE_ENTRIES_MAX).await?;
+            let puts: Vec<Put> =
+                page.entries.iter().filter_map(|entry| odd_of(shard, entry)).collect();
+            for piece in puts.chunks(engine::limits::HISTORY_PIECE_WRITES_MAX) {
+                self.desk.rewrite(shard, piece.to_vec()).await?;
+            }
+            notes.backfill.segments = page.next;
+        } else if notes.lap.is_none() {
+            let floor = ShardFloor { indexed: true, ..notes.kept.floor };
+            let put = Put::Value(floor_key(shard), floor.to_bytes());
+            self.desk.rewrite(shard, vec![put]).await?;
+            notes.kept.floor = floor;
+        }
+        Ok(())
+    }
+
+    /// Indexes pages that were there before this node, if they are not.
+    pub(super) async fn backfill_pages(
+        &self,
+        shard: ShardId,
+        notes: &mut Notes,
+        entries: &[Entry],
+    ) -> Result<(), Left> {
+        if notes.kept.floor.indexed {
+            return Ok(());
+        }
+        let pages =
+            entries.iter().filter(|entry| page::read_key(shard, entry.key.as_str()).is_some());
+        let lines: Vec<Line> = pages.filter_map(decoded).flat_map(|page| page.lines).collect();
+        // Behind all that is merged, under a name that nobody has: the chain moves with each of them.
+        let turn = number(self.desk.store(), shard).await?;
+        let index = page::index(shard, &lines, 0, turn, self.page_bytes);
+        if index.is_empty() {
+            return Ok(());
+        }
+        self.carry_out(shard, notes, Plan { index, ..Plan::default() }, &[]).await
+    }
+}
+
+/// What a commit writes beside this segment nowadays.
+fn odd_of(shard: ShardId, entry: &Entry) -> Option<Put> {
+    let number = past_number(shard, entry.key.as_str())?;
+    let lines = decoded(entry)?.lines;
+    let key = odd_key_of(shard, &lines, number)?;
+    let lines = lines.iter().filter(|line| line.is_odd()).map(Line::brief).collect();
+    Some(Put::Value(key, Segment { lines }.to_bytes()))
+}

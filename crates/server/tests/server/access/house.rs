@@ -1,0 +1,226 @@
+//! A real node behind a locked door, and a way to ask it anything in any way.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+use client::key::{NewKey, Scope};
+use client::project::NewProject;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use server::access::Trail;
+use server::access::audit::AuditRecord;
+use server::access::record::KeyRecord;
+use server::api::{Door, Gate};
+use server::desk::Desk;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::server::node::world::{Running, World};
+
+/// A Friday.
+pub(super) const NOON: &str = "2027-01-15T12:00:00Z";
+
+/// A server with keys.
+pub(super) struct House {
+    pub(super) world: World,
+    pub(super) running: Running,
+    /// The text of an admin's key.
+    pub(super) admin: String,
+}
+
+impl House {
+    pub(super) async fn open() -> Self {
+        Self::of(World::new()).await
+    }
+
+    pub(super) async fn of(world: World) -> Self {
+        let running = world.start_behind(NOON, locked()).await;
+        let admin = first_admin(&running.desk).await;
+        Self { world, running, admin }
+    }
+
+    /// Kills the node, and starts another on the same store.
+    pub(super) async fn restart(self, wall: &str) -> Self {
+        let Self { world, running, admin } = self;
+        running.kill();
+        let running = world.start_behind(wall, locked()).await;
+        Self { world, running, admin }
+    }
+
+    /// A request of an admin.
+    pub(super) fn ask(&self, method: &str, path: &str) -> Ask {
+        Ask::new(self.running.address, method, path).key(&self.admin)
+    }
+
+    /// A request of somebody with this key.
+    pub(super) fn ask_as(&self, key: &str, method: &str, path: &str) -> Ask {
+        Ask::new(self.running.address, method, path).key(key)
+    }
+
+    /// Makes a project.
+    pub(super) async fn project(&self, name: &str) -> NewProject {
+        self.ask("POST", "/v1/projects").body(&json!({ "name": name })).await.is(201).read()
+    }
+
+    /// Makes a key for a project, and gives its text.
+    pub(super) async fn key(&self, project: &str, scopes: &[Scope]) -> String {
+        let body = json!({ "name": "test", "scopes": scopes });
+        let ask = self.ask("POST", "/v1/keys").header("watchbell-project", project);
+        let made: NewKey = ask.body(&body).await.is(201).read();
+        made.secret.expect("a new key is told")
+    }
+
+    /// A trigger that calls the receiver every second, as JSON.
+    pub(super) fn secondly(&self, name: &str) -> Value {
+        let mut spec = self.world.spec(name).cron("* * * * * *");
+        spec.catch_up = Some(client::spec::CatchUp::Skip);
+        serde_json::to_value(spec).unwrap()
+    }
+
+    /// A trigger that is run on demand, as JSON.
+    pub(super) fn on_demand(&self, name: &str) -> Value {
+        serde_json::to_value(self.world.spec(name)).unwrap()
+    }
+}
+
+pub(super) fn locked() -> Gate {
+    Gate { door: Door::Locked, tls: None }
+}
+
+pub(super) async fn first_admin(desk: &Desk) -> String {
+    let audit = AuditRecord {
+        at: desk.now(),
+        action: "key.create".to_owned(),
+        object: String::new(),
+        project: None,
+        author: "test".to_owned(),
+        key: None,
+        address: None,
+        request_id: "start".to_owned(),
+    };
+    let of = |id, tag, created| KeyRecord {
+        id,
+        name: "admin".to_owned(),
+        project: None,
+        scopes: vec![Scope::Admin],
+        tag,
+        created,
+        author: "test".to_owned(),
+        expires: None,
+    };
+    let (_, text) = desk.access().create_key(&Trail::of(audit), of).await.unwrap();
+    text.reveal().to_owned()
+}
+
+/// A request.
+pub(super) struct Ask {
+    to: SocketAddr,
+    method: String,
+    path: String,
+    headers: Vec<(String, String)>,
+    body: Option<String>,
+}
+
+/// What was answered.
+#[derive(Debug, Clone)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) head: String,
+    pub(super) text: String,
+}
+
+impl Ask {
+    pub(super) fn new(to: SocketAddr, method: &str, path: &str) -> Self {
+        let (method, path) = (method.to_owned(), path.to_owned());
+        Self { to, method, path, headers: Vec::new(), body: None }
+    }
+
+    pub(super) fn key(self, key: &str) -> Self {
+        self.header("authorization", &format!("Bearer {key}"))
+    }
+
+    pub(super) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Asks with a body.
+    pub(super) async fn body(mut self, body: &Value) -> Answer {
+        self.body = Some(body.to_string());
+        self.send().await
+    }
+
+    /// Asks.
+    pub(super) async fn send(self) -> Answer {
+        let mut stream = TcpStream::connect(self.to).await.unwrap();
+        stream.write_all(self.text().as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        Answer::parse(&String::from_utf8_lossy(&answer))
+    }
+
+    pub(super) fn to(&self) -> SocketAddr {
+        self.to
+    }
+
+    /// The same with a body that nothing takes.
+    pub(super) fn with_bad_body(mut self) -> Self {
+        if self.method != "GET" {
+            self.body = Some(r#"{"nobody knows this":1}"#.to_owned());
+        }
+        self
+    }
+
+    /// The request as it is sent; the connection ends after the answer.
+    pub(super) fn text(&self) -> String {
+        let Self { method, path, to, .. } = self;
+        let mut text = format!("{method} {path} HTTP/1.1\r\nhost: {to}\r\nconnection: close\r\n");
+        for (name, value) in &self.headers {
+            write!(text, "{name}: {value}\r\n").unwrap();
+        }
+        if let Some(body) = &self.body {
+            write!(text, "content-type: application/json\r\ncontent-length: {}\r\n", body.len())
+                .unwrap();
+        }
+        text.push_str("\r\n");
+        text.push_str(self.body.as_deref().unwrap_or_default());
+        text
+    }
+}
+
+impl Answer {
+    pub(super) fn parse(text: &str) -> Self {
+        let (head, body) = text.split_once("\r\n\r\n").expect("an answer has a head");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let text = body.to_owned();
+        Self { status: status.expect("a status"), head: head.to_lowercase(), text }
+    }
+
+    /// The same, if its status is this one.
+    #[track_caller]
+    pub(super) fn is(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{self:?}");
+        self
+    }
+
+    #[track_caller]
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|why| panic!("{why}: {self:?}"))
+    }
+
+    #[track_caller]
+    pub(super) fn read<T: DeserializeOwned>(&self) -> T {
+        serde_json::from_str(&self.text).unwrap_or_else(|why| panic!("{why}: {self:?}"))
+    }
+
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(found, _)| *found == name).map(|(_, value)| value)
+    }
+
+    /// The last part of its type, if it is a problem.
+    pub(super) fn problem(&self) -> Option<String> {
+        let value: Value = serde_json::from_str(&self.text).ok()?;
+        Some(value["type"].as_str()?.rsplit(':').next()?.to_owned())
+    }
+}

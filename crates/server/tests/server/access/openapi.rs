@@ -1,0 +1,48 @@
+//! The document tells of every route, and nothing in it leads nowhere.
+
+use serde_json::Value;
+
+#[test]
+fn every_route_is_in_the_document_with_its_scope() {
+    let document = server::api::describe();
+    assert_eq!(document["openapi"], "3.1.0");
+    let mut count = 0;
+    for (method, path, scope) in server::api::table() {
+        let operation = &document["paths"][path][method.to_lowercase()];
+        assert!(operation["summary"].as_str().is_some_and(|text| !text.is_empty()), "{path}");
+        assert!(operation["responses"].as_object().is_some_and(|all| !all.is_empty()), "{path}");
+        let told = operation["x-scope"].as_str();
+        assert_eq!(told, scope.filter(|scope| *scope != "any"), "{method} {path}");
+        count += 1;
+    }
+    let operations = document["paths"].as_object().unwrap().values();
+    let told: usize = operations.map(|path| path.as_object().unwrap().len()).sum();
+    assert_eq!(told, count);
+}
+
+#[test]
+fn every_reference_leads_somewhere_and_every_operation_has_a_name_of_its_own() {
+    let document = server::api::describe();
+    let mut names = Vec::new();
+    walk(&document, &mut |value| {
+        if let Some(place) = value["$ref"].as_str() {
+            let place = place.strip_prefix('#').expect("within the document");
+            assert!(document.pointer(place).is_some(), "{place}");
+        }
+        names.extend(value["operationId"].as_str().map(str::to_owned));
+    });
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    assert_eq!(count, server::api::table().len());
+}
+
+fn walk(value: &Value, look: &mut impl FnMut(&Value)) {
+    look(value);
+    match value {
+        Value::Object(fields) => fields.values().for_each(|value| walk(value, look)),
+        Value::Array(items) => items.iter().for_each(|value| walk(value, look)),
+        _ => {}
+    }
+}

@@ -1,0 +1,71 @@
+//! A process that acted on the store before it was emptied and restored stops, and can write nothing.
+
+use std::io::Cursor;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::lease::Ttl;
+use store::backup::restore;
+use store::chain::ChainError;
+use store::claim::Claim;
+use store::cluster::Cluster;
+use store::election::{Election, Holding, Mode};
+use store::machine::{Machine, System};
+use store::memory::Memory;
+use store::session::{End, Node, NodeId, Session};
+use store::{Commit, Store, Write};
+use tokio::task::JoinSet;
+
+use super::backup;
+use super::sample::{contents, key};
+
+const GUARD: Duration = Duration::from_secs(30);
+
+async fn guarded<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(GUARD, future).await.expect("it hangs")
+}
+
+async fn join(store: &Store, id: &str, keepers: &mut JoinSet<End>) -> Session {
+    let ttl = Ttl::new(Duration::from_millis(500)).unwrap();
+    let node = Node { id: NodeId::new(id).unwrap(), ttl, url: None, roles: Vec::new() };
+    let machine: Arc<dyn Machine> = Arc::new(System);
+    let (session, mut keeper) = guarded(Session::open(store, &machine, &node)).await.unwrap();
+    keepers.spawn(async move { keeper.run(|| true).await });
+    session
+}
+
+async fn win(session: &Session) -> Holding {
+    let claim = Claim::new("election/default/watch").unwrap();
+    guarded(Election::new(session, claim, Mode::Automatic).campaign()).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_had_the_store_before_cannot_act_on_the_restored_one() {
+    let (store, mut keepers) = (Store::new(Memory::new()), JoinSet::new());
+    let about = Cluster { id: 7, shards: 1 }.to_value();
+    store.commit(Commit::new().put(Cluster::key(), about)).await.unwrap();
+    let anna = join(&store, "anna", &mut keepers).await;
+    let mut former = win(&anna).await;
+    let bytes = backup(&store).await;
+    assert!(former.right.permit().is_some());
+
+    let keys = contents(&store).await.into_keys();
+    let empty = keys.fold(Commit::new(), |commit, name| commit.delete(key(name)));
+    store.commit(empty).await.unwrap();
+    let machine: Arc<dyn Machine> = Arc::new(System);
+    guarded(restore(&store, &machine, Cursor::new(bytes), |_, _| {})).await.unwrap();
+
+    // The restore has outlasted it: there is no moment at which both could act.
+    assert!(former.right.permit().is_none());
+    assert_eq!(guarded(anna.ended()).await, End::Lost);
+    let late = guarded(former.commit(None, vec![Write::Put(key("late"), "x".into())])).await;
+    assert_eq!(late, Err(ChainError::Moved));
+    assert!(store.get(&key("late")).await.unwrap().is_none());
+
+    let bert = join(&store, "bert", &mut keepers).await;
+    let next = win(&bert).await;
+    assert!(next.right.token() > former.right.token());
+    assert!(next.right.permit().is_some());
+    guarded(bert.close()).await;
+    while guarded(keepers.join_next()).await.is_some() {}
+}
