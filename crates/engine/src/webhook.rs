@@ -117,7 +117,6 @@ impl FromStr for Method {
 /// Names and values.
 pub type Headers = Box<[(Box<str>, Box<str>)]>;
 
-#[expect(clippy::borrowed_box, reason = "serde asks for a reference to the field")]
 fn is_empty(headers: &Headers) -> bool {
     headers.is_empty()
 }

@@ -18,14 +18,14 @@ const GONE: Outcome = Outcome::Answered { status: 410, retry_after: None };
 const EACH_SECOND: &str = r#"{"cron": "* * * * * *"}"#;
 const EACH_HOUR: &str = r#"{"cron": "0 0 * * * *"}"#;
 
-fn listener(url: &str, on: Occasions) -> Option<Listener> {
-    Some(Listener::new("default", url, on).unwrap())
+fn listener(url: &str) -> Listener {
+    Listener::new("default", url, Occasions::USUAL).unwrap()
 }
 
 /// A bench to which somebody listens, as usual.
 fn heard() -> Bench {
     let mut bench = Bench::new();
-    bench.hear(listener("http://chat.test/hook", Occasions::USUAL));
+    bench.hear(Some(listener("http://chat.test/hook")));
     bench
 }
 
@@ -238,7 +238,7 @@ fn a_notice_goes_to_who_listens_when_it_leaves() {
     bench.create(draft(EACH_HOUR, r#"{"retry": {"attempts": 1}}"#));
     ring(&mut bench, 3_600, BROKEN);
     bench.finish(BROKEN);
-    bench.hear(listener("http://other.test/hook", Occasions::USUAL));
+    bench.hear(Some(listener("http://other.test/hook")));
     bench.go(3_610_000);
     assert_eq!(&*bench.left[0].form.host, "other.test");
     bench.finish(BROKEN);
