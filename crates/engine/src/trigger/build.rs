@@ -88,6 +88,18 @@ impl Draft {
         }
     }
 
+    /// Whether it says all that is to be stored: a mask that stands for no value is refused. Who merely reads what
+    /// somebody else has stored knows no more than the mask.
+    pub fn check_unmasked(&self) -> Result<(), [BadField; 1]> {
+        let secret = self.webhook.iter().flat_map(|webhook| webhook.secret_headers.values());
+        if secret.into_iter().all(|value| value != WebhookDraft::MASK) {
+            return Ok(());
+        }
+        let pointer = "/webhook/secret_headers".to_owned();
+        let why = "*** keeps a value, and none is stored under this name".to_owned();
+        Err([BadField { pointer, why }])
+    }
+
     fn build_policy(&self, faults: &mut Faults) -> Policy {
         const OVERLAPS: [(&str, Overlap); 4] = [
             ("allow", Overlap::Allow),
@@ -206,12 +218,6 @@ fn build_webhook(draft: Option<&WebhookDraft>, faults: &mut Faults) -> Option<We
         faults.add("/webhook/url", MISSING);
         return None;
     };
-    if draft.secret_headers.values().any(|value| value == WebhookDraft::MASK) {
-        faults.add(
-            "/webhook/secret_headers",
-            "*** keeps a value, and none is stored under this name",
-        );
-    }
     let pairs = |headers: &BTreeMap<String, String>| headers.clone().into_iter().collect();
     let (headers, secret) = (pairs(&draft.headers), pairs(&draft.secret_headers));
     let content_type = draft.content_type.as_deref();

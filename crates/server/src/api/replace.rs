@@ -118,6 +118,7 @@ async fn replace_stored(
         // Values that are kept are those of this text and of no later one.
         revision = Some(stored.record.revision);
     }
+    draft.check_unmasked().map_err(Refusal::fields)?;
     if draft == stored.draft {
         return Ok(tell(desk, stored, StatusCode::OK).await?);
     }

@@ -60,6 +60,7 @@ pub(super) async fn create_from(
     caller: &Caller,
     draft: &Draft,
 ) -> Result<TriggerId, CreateError> {
+    draft.check_unmasked().map_err(Refusal::fields)?;
     let definition = draft.build(desk.now()).map_err(Refusal::fields)?;
     let name = definition.name.clone();
     let shard = ShardId::of(caller.project, &name, desk.shards());
