@@ -37,7 +37,7 @@ pub enum Call {
         /// How much its project may have.
         quota: Option<(ProjectId, Quota)>,
         /// Kept until it is known what became of it, also when nobody waits for the answer any more.
-        hold: Option<Hold>,
+        kept: Option<Kept>,
         /// Where the answer goes, once what it says is durable.
         reply: oneshot::Sender<Result<Done, CallError>>,
     },
@@ -70,7 +70,7 @@ pub enum Call {
 }
 
 /// Something that is kept until it is known what became of a command.
-pub type Hold = Arc<dyn Any + Send + Sync>;
+pub type Kept = Arc<dyn Any + Send + Sync>;
 
 /// What a command comes with.
 #[derive(Default)]
@@ -80,7 +80,7 @@ pub struct Bounds {
     /// How much its project may have.
     pub quota: Option<(ProjectId, Quota)>,
     /// Kept until it is known what became of it.
-    pub hold: Option<Hold>,
+    pub kept: Option<Kept>,
 }
 
 /// Names a hold, among all of a node.
@@ -224,7 +224,7 @@ impl Desk {
         command: Command,
         note: Option<Note>,
     ) -> Result<Done, CallError> {
-        let bounds = Bounds { note, quota: None, hold: None };
+        let bounds = Bounds { note, quota: None, kept: None };
         self.command_within(shard, command, bounds).await
     }
 
@@ -233,14 +233,14 @@ impl Desk {
         &self,
         shard: ShardId,
         command: Command,
-        Bounds { note, quota, hold }: Bounds,
+        Bounds { note, quota, kept }: Bounds,
     ) -> Result<Done, CallError> {
         if let Some(trouble) = self.trouble.borrow().clone() {
             return Err(CallError::Refused(trouble));
         }
         tokio::select! {
             biased;
-            answer = self.ask(|reply| Call::Command { shard, command, note, quota, hold, reply }) => answer,
+            answer = self.ask(|reply| Call::Command { shard, command, note, quota, kept, reply }) => answer,
             trouble = self.lasting_trouble() => Err(CallError::Unwritten(trouble)),
         }
     }

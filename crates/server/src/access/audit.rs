@@ -48,18 +48,19 @@ pub struct AuditRecord {
 impl AuditRecord {
     /// Where it goes, and what is there then.
     pub fn entry(&self, machine: &dyn Machine) -> (String, Vec<u8>) {
-        (format!("{}.{:016x}", place(self.at), machine.random()), value(self))
+        (format!("{}.{:016x}", place(machine.wall_us()), machine.random()), value(self))
     }
 }
 
-/// Where lines of this instant begin.
-fn place(at: Instant) -> String {
-    format!("{AUDIT}{:016x}", u64::MAX - at.0.max(0).unsigned_abs())
+/// Where lines of this microsecond begin.
+fn place(at_us: u64) -> String {
+    format!("{AUDIT}{:016x}", u64::MAX - at_us)
 }
 
 /// Lines of this instant, and older ones.
 pub(crate) fn until(at: Instant) -> Range {
-    let first = Key::new(place(at)).expect("digits");
+    let last_us = at.0.max(0).unsigned_abs().saturating_mul(1_000).saturating_add(999);
+    let first = Key::new(place(last_us)).expect("digits");
     let end = Key::new(format!("{AUDIT}~")).expect("short");
     Range::between(&first, &end)
 }
@@ -70,7 +71,7 @@ mod tests {
 
     #[test]
     fn later_lines_come_first() {
-        assert!(place(Instant(2)) < place(Instant(1)));
-        assert!(place(Instant(1)).as_str() < "audit/~");
+        assert!(place(2) < place(1));
+        assert!(place(1).as_str() < "audit/~");
     }
 }

@@ -15,7 +15,7 @@ use super::problem::Refusal;
 use crate::access::Trail;
 use crate::access::audit::AuditRecord;
 use crate::access::key::KeyId;
-use crate::desk::{Bounds, CallError, Desk, Hold};
+use crate::desk::{Bounds, CallError, Desk, Kept};
 use crate::event::{Event, What};
 use crate::recall::{Outcome, Place, Request};
 
@@ -88,7 +88,7 @@ impl Caller {
             let entries = trail.entries(outcome, random.machine());
             entries.map(|(key, value)| Put::Value(key, value)).collect()
         });
-        let hold = self.recall.as_ref().map(|(_, place)| place.clone() as Hold);
+        let kept = self.recall.as_ref().map(|(_, place)| place.clone() as Kept);
         let quota = self.quota(desk);
         let event = Event {
             project: Some(self.project),
@@ -100,7 +100,7 @@ impl Caller {
             },
         };
         let done =
-            desk.command_within(shard, command, Bounds { note: Some(note), quota, hold }).await?;
+            desk.command_within(shard, command, Bounds { note: Some(note), quota, kept }).await?;
         if done != Done::Unchanged {
             desk.events().push([event]);
         }
@@ -115,7 +115,7 @@ impl Caller {
         command: Command,
     ) -> Result<Done, CallError> {
         let quota = self.quota(desk);
-        desk.command_within(shard, command, Bounds { note: None, quota, hold: None }).await
+        desk.command_within(shard, command, Bounds { note: None, quota, kept: None }).await
     }
 
     /// How much the project may have, if that is limited.

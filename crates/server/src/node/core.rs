@@ -25,7 +25,7 @@ use super::committer::{Order, Written};
 use super::crowd::Hosts;
 use super::hold::Held;
 use super::log;
-use crate::desk::{Call, CallError, Face, Firing, Hold, HoldId};
+use crate::desk::{Call, CallError, Face, Firing, HoldId, Kept};
 use crate::event::Events;
 use crate::metric::Metrics;
 use crate::webhook::{self, Dispatcher, Finished};
@@ -118,7 +118,7 @@ struct Waiting {
     shard: ShardId,
     reply: oneshot::Sender<Result<Done, CallError>>,
     /// Kept for as long.
-    _hold: Option<Hold>,
+    _kept: Option<Kept>,
 }
 
 #[derive(Clone, Copy)]
@@ -424,19 +424,20 @@ impl Core {
                 let _ = reply.send(Ok(()));
             }
             Call::Hold { shard, reply } => {
-                if self.held.is_some() || !self.shards.contains_key(&shard) {
+                if !self.shards.contains_key(&shard) {
                     let retry_after = Duration::from_secs(1);
                     let _ = reply.send(Err(CallError::NoOwner { retry_after }));
                     return;
                 }
                 self.last_ticket += 1;
+                // One backup is taken at a time: a hold that is still there is of one whose reader is gone.
                 self.held = Some(Held::new(HoldId(self.last_ticket), shard, now.steady, reply));
                 self.begin_hold();
             }
             Call::Release { hold } => {
                 self.held.take_if(|held| held.id() == hold);
             }
-            Call::Command { shard, command, note, quota, hold, reply } => {
+            Call::Command { shard, command, note, quota, kept, reply } => {
                 if let Some((project, quota)) = quota
                     && let Err(why) = self.check_quota(shard, project, quota, &command, now)
                 {
@@ -454,7 +455,7 @@ impl Core {
                 owned.shard.step(now);
                 match owned.shard.command(command, note, ticket, now) {
                     Ok(()) => {
-                        self.tickets.insert(ticket, Waiting { shard, reply, _hold: hold });
+                        self.tickets.insert(ticket, Waiting { shard, reply, _kept: kept });
                     }
                     Err(why) => {
                         let _ = reply.send(Err(why.into()));
@@ -471,7 +472,7 @@ impl Core {
                 self.last_ticket += 1;
                 let ticket = Ticket(self.last_ticket);
                 owned.shard.rewrite(puts, ticket, now);
-                self.tickets.insert(ticket, Waiting { shard, reply, _hold: None });
+                self.tickets.insert(ticket, Waiting { shard, reply, _kept: None });
             }
         }
     }
