@@ -80,6 +80,7 @@ fn spec(typed: CreateArgs) -> (crate::args::trigger::ServerArgs, TriggerSpec) {
         url: typed.webhook.unwrap_or_default(),
         method: typed.method,
         headers: typed.header.into_iter().collect(),
+        secret_headers: typed.secret_header.into_iter().collect(),
         content_type: typed.content_type,
         body: typed.body,
         timeout: typed.timeout,
@@ -96,6 +97,8 @@ fn spec(typed: CreateArgs) -> (crate::args::trigger::ServerArgs, TriggerSpec) {
         retry: (retry != RetrySpec::default()).then_some(retry),
         max_lateness: typed.max_lateness,
         pause_after: typed.pause_after,
+        alert_after: typed.alert_after,
+        notify: typed.notify,
     };
     (typed.server, spec)
 }

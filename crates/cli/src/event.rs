@@ -34,7 +34,7 @@ pub(crate) async fn follow(typed: &EventsArgs) -> Result<(), Ending> {
 
 fn line(event: &Event) -> String {
     let what = match &event.what {
-        What::RunEnded { run, trigger, slot, state, attempt } => format!(
+        What::RunEnded { run, trigger, slot, state, attempt, event: _ } => format!(
             "{}  {}  slot {slot}  trigger {}  attempts {attempt}",
             state.as_str(),
             escape(run),

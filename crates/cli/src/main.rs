@@ -40,6 +40,7 @@ mod exit;
 mod explain;
 mod import;
 mod key;
+mod mask;
 mod progress;
 mod project;
 mod refusal;

@@ -1,7 +1,7 @@
 //! `watchbell run`, and `watchbell trigger run`.
 
 use client::RunFilter;
-use client::run::{Run, RunState, Skipped, Started};
+use client::run::{Run, RunKind, RunState, Skipped, Started};
 
 use crate::args::run::{RunListArgs, RunShowArgs};
 use crate::args::trigger::StartArgs;
@@ -54,6 +54,7 @@ pub(crate) async fn list(typed: RunListArgs) -> Result<(), Ending> {
     let client = typed.server.client()?;
     let filter = RunFilter {
         states: typed.state,
+        kind: typed.kind,
         from: typed.from,
         to: typed.to,
         limit: Some(typed.page.limit.into()),
@@ -128,6 +129,9 @@ fn show_text(run: &Run) -> String {
         "slot",
         if run.on_demand { format!("{} (on demand)", run.slot) } else { run.slot.to_string() },
     );
+    if run.kind == RunKind::Notification {
+        row("kind", run.kind.as_str().to_owned());
+    }
     row("state", run.state.as_str().to_owned());
     if let Some(instant) = run.not_before {
         row("not before", instant.to_string());
@@ -163,6 +167,8 @@ mod tests {
             trigger: "trg_00f00000d3k8w1v2m7qa".to_owned(),
             name: Some(name.to_owned()),
             slot: "2027-01-15T08:00:00Z".parse().unwrap(),
+            kind: RunKind::Run,
+            event: None,
             on_demand: false,
             state: RunState::Succeeded,
             not_before: None,

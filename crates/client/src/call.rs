@@ -66,8 +66,8 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// - a DELETE that finds nothing, after an attempt that may have arrived, has done what it should.
 /// - a PUT says how it shall be. If others write the same thing at the same time, the last one wins: give a
 ///   revision where that matters. If such a PUT finds another revision after an attempt that may have arrived, it
-///   is read back: the next revision with this very text is taken for ours, anything else is a
-///   [`ClientError::Conflict`].
+///   is read back: the next revision with this very text is taken for ours, anything else, also a text with secret
+///   headers, which cannot be compared, is a [`ClientError::Conflict`].
 ///
 /// Any other refusal (4xx, 500, 507) is final. `retries(0)` turns all of it off.
 #[derive(Clone)]

@@ -45,6 +45,14 @@ pub struct TriggerSpec {
     /// After so many failed runs in a row the trigger pauses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_after: Option<u64>,
+    /// Somebody is told if there is no success for so long: `1d`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alert_after: Option<String>,
+    /// What somebody is told of: `failure`, `recovery`, `paused`, `success`, `overdue`, or `none`. As the project has it,
+    /// if it is not given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "texts")]
+    #[cfg_attr(feature = "schema", schemars(with = "texts::OneOrMore"))]
+    pub notify: Vec<String>,
 }
 
 impl TriggerSpec {
@@ -147,6 +155,9 @@ pub struct WebhookSpec {
     /// Headers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
+    /// Headers whose values are never told again: `***` stands for them, and keeps them when it is sent back.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secret_headers: BTreeMap<String, String>,
     /// What the body is; `application/json`, if it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use client::Timestamp;
-use client::run::RunState;
+use client::run::{RunKind, RunState};
 
 use super::trigger::{PageArgs, ServerArgs, instant, word};
 use super::with_exit_codes;
@@ -30,6 +30,9 @@ pub(crate) struct RunListArgs {
     /// cancelled, expired, unknown; or skipped, for slots that were
     #[arg(long, value_name = "STATE,…", value_delimiter = ',', value_parser = word::<RunState>)]
     pub(crate) state: Vec<RunState>,
+    /// Only those of this kind: run or notification
+    #[arg(long, value_parser = word::<RunKind>)]
+    pub(crate) kind: Option<RunKind>,
     /// Only those of slots at or after this instant
     #[arg(long, value_name = "INSTANT", value_parser = instant)]
     pub(crate) from: Option<Timestamp>,

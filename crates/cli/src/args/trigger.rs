@@ -142,6 +142,9 @@ pub(crate) struct CreateArgs {
     /// A header; may be given several times
     #[arg(long, value_name = "NAME:VALUE", value_parser = header, help_heading = "What")]
     pub(crate) header: Vec<(String, String)>,
+    /// A header whose value is never told again; may be given several times
+    #[arg(long, value_name = "NAME:VALUE", value_parser = header, help_heading = "What")]
+    pub(crate) secret_header: Vec<(String, String)>,
     /// What the body is [default: application/json]
     #[arg(long, value_name = "TYPE", help_heading = "What")]
     pub(crate) content_type: Option<String>,
@@ -182,6 +185,13 @@ pub(crate) struct CreateArgs {
     /// Pause after so many failed runs in a row
     #[arg(long, value_name = "N", help_heading = "Rules")]
     pub(crate) pause_after: Option<u64>,
+    /// Tell somebody if there is no success for so long
+    #[arg(long, value_name = "LENGTH", help_heading = "Rules")]
+    pub(crate) alert_after: Option<String>,
+    /// What somebody is told of: failure, recovery, paused, success, overdue, or none; may be given several times
+    /// [default: as the project has it]
+    #[arg(long, value_name = "WORD", help_heading = "Rules")]
+    pub(crate) notify: Vec<String>,
     /// Read it from a JSON file instead, or from stdin if that is -
     #[arg(long, conflicts_with_all = FIELDS)]
     pub(crate) file: Option<PathBuf>,
@@ -193,7 +203,7 @@ pub(crate) struct CreateArgs {
 }
 
 /// What a file says, and the command line then does not.
-const FIELDS: [&str; 31] = [
+const FIELDS: [&str; 34] = [
     "name",
     "labels",
     "cron",
@@ -212,6 +222,7 @@ const FIELDS: [&str; 31] = [
     "webhook",
     "method",
     "header",
+    "secret_header",
     "content_type",
     "body",
     "timeout",
@@ -225,6 +236,8 @@ const FIELDS: [&str; 31] = [
     "retry_max_delay",
     "max_lateness",
     "pause_after",
+    "alert_after",
+    "notify",
 ];
 
 /// List triggers in the order of their names

@@ -10,7 +10,7 @@ use super::exchange::{Question, Told};
 use super::path::Path;
 use super::trigger::at;
 use super::walk::Paged;
-use crate::run::{Run, RunState, Started};
+use crate::run::{Run, RunKind, RunState, Started};
 use crate::{ClientError, Page};
 
 /// How often a run is looked at whose end the server does not wait for.
@@ -21,6 +21,8 @@ const LOOK: Duration = Duration::from_millis(250);
 pub struct RunFilter {
     /// Those in one of these states; without any, all runs.
     pub states: Vec<RunState>,
+    /// Those of this kind.
+    pub kind: Option<RunKind>,
     /// Those of slots at or after this.
     pub from: Option<Timestamp>,
     /// Those of slots before this.
@@ -92,6 +94,7 @@ impl Client {
 fn filtered(path: Path, filter: &RunFilter) -> Path {
     let states: Vec<&str> = filter.states.iter().map(|state| state.as_str()).collect();
     path.with("state", (!states.is_empty()).then(|| states.join(",")))
+        .with("kind", filter.kind.map(RunKind::as_str))
         .with("from", filter.from)
         .with("to", filter.to)
         .with("limit", filter.limit)

@@ -142,7 +142,8 @@ pub(super) fn at(name: &str, rest: &str) -> Path {
     Path::of("triggers", name, rest)
 }
 
-/// Whether two texts say the same, but for the name, which a PUT has in its path.
+/// Whether two texts say the same, but for the name, which a PUT has in its path. A text with secret headers is never
+/// the same as what is told of it: whose values those are cannot be seen.
 fn is_same(one: &TriggerSpec, other: &TriggerSpec) -> bool {
     let nameless = |spec: &TriggerSpec| TriggerSpec { name: None, ..spec.clone() };
     nameless(one) == nameless(other)

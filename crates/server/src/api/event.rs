@@ -146,6 +146,7 @@ impl Watcher {
                     Line::Run(run) => WireWhat::RunEnded {
                         run: source.finished_id(run).to_string(),
                         trigger: id(run.trigger).to_string(),
+                        event: run.notice.map(convert::occasion),
                         slot: timestamp(run.slot),
                         state: convert::end(run.end),
                         attempt: run.attempt,

@@ -79,6 +79,7 @@ const fn instant(name: &'static str, about: &'static str) -> Param {
 
 const LIMIT: Param = Param { name: "limit", about: "so many at most, 1 to 500", kind: Kind::Count };
 const CURSOR: Param = text("cursor", "the `next` of the page before");
+const KIND: Param = text("kind", "only those of this kind: `run` or `notification`");
 const STATES: Param = text("state", "only those in one of these states, with commas between them");
 const FROM_SLOT: Param = instant("from", "only those of slots at or after this");
 const TO_SLOT: Param = instant("to", "only those of slots before this");
@@ -256,7 +257,7 @@ fn triggers() -> Vec<Route> {
             .gives::<NextSlots>(200),
         get("/v1/triggers/{name}/runs", history::list_of)
             .says("List its runs, newest first")
-            .params([STATES, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
+            .params([STATES, KIND, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
             .gives::<Page<Run>>(200),
         get("/v1/triggers/{name}/explain", explain::explain)
             .says("Tell what became of each of its slots")
@@ -272,7 +273,7 @@ fn runs() -> Vec<Route> {
     vec![
         get("/v1/runs", latest::list)
             .says("List the latest runs of all triggers")
-            .params([STATES, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
+            .params([STATES, KIND, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
             .gives::<Page<Run>>(200),
         get("/v1/runs/{id}", run::show).says("Show a run").gives::<Run>(200),
     ]

@@ -201,6 +201,7 @@ async fn write_past(store: &Store, triggers: &[TriggerId]) {
                 slot: Instant(slot),
                 generation: None,
                 sequence: Some(head.number),
+                notice: None,
                 end: End::Succeeded,
                 at: Instant(slot),
                 attempt: 1,
