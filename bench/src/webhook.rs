@@ -172,6 +172,7 @@ fn webhook(address: SocketAddr) -> Webhook {
 fn call(number: usize, form: &Arc<engine::webhook::Form>) -> Call {
     Call {
         key: number as u64,
+        project: engine::id::ProjectId::DEFAULT,
         run: format!("run_0007_1hz8k2m4q6_{number:012}_abcde").into(),
         attempt: 1,
         scheduled: engine::instant::Instant(1_800_000_000_000 + number as i64),

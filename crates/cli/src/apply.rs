@@ -1,6 +1,6 @@
 //! `watchbell trigger apply`: files say which triggers there shall be, and how.
 //!
-//! - [`document`], [`file`]: reading files, all of them before anything is sent
+//! - [`document`], [`file`](mod@file): reading files, all of them before anything is sent
 //! - [`plan`]: what there is, and what is to be done
 //! - [`fires`]: what that changes, in slots
 //! - [`show`]: what people see
@@ -30,7 +30,7 @@ pub(crate) async fn apply(typed: ApplyArgs) -> Result<(), Ending> {
         return Err(Ending::wrong_input("stdin can be read once: name - once"));
     }
     let wanted = file::read_all(&typed.files, now())?;
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let labels: Vec<String> =
         typed.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     if typed.prune {
@@ -109,7 +109,7 @@ impl Sending {
             (Change::Delete, _, Some(found)) => {
                 // By its id: somebody may have made another one with this name meanwhile.
                 let deleted = self.client.delete_trigger(&found.trigger.id).await;
-                deleted.map_or_else(|why| Outcome::Failed(sentence(why)), |()| Outcome::Deleted)
+                deleted.map_or_else(|why| Outcome::Failed(sentence(&why)), |()| Outcome::Deleted)
             }
             (_, Some(wanted), found) => {
                 let before = found.map(|found| found.trigger.revision);
@@ -117,7 +117,7 @@ impl Sending {
                     Ok(_) if before.is_none() => Outcome::Created,
                     Ok(made) if before == Some(made.revision) => Outcome::Unchanged,
                     Ok(_) => Outcome::Updated,
-                    Err(why) => Outcome::Failed(sentence(why)),
+                    Err(why) => Outcome::Failed(sentence(&why)),
                 }
             }
             (_, None, _) => Outcome::Failed("there is nothing to send".to_owned()),
@@ -130,9 +130,6 @@ impl Sending {
     }
 }
 
-fn sentence(error: ClientError) -> String {
-    match error {
-        ClientError::Problem(problem) => refusal::of_file(&problem),
-        other => other.to_string(),
-    }
+fn sentence(error: &ClientError) -> String {
+    error.problem().map_or_else(|| error.to_string(), refusal::of_file)
 }

@@ -1,14 +1,17 @@
 //! The command line, as it is typed.
 //!
 //! Nothing here decides anything: URLs stay text until a verb reads them, so that a password in one
-//! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`]
-//! and [`run`]; backups are in [`mod@backup`].
+//! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`],
+//! [`run`], [`project`], [`key`] and [`system`]; backups are in [`mod@backup`].
 
 pub(crate) mod apply;
 pub(crate) mod backup;
 pub(crate) mod import;
+pub(crate) mod key;
+pub(crate) mod project;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod system;
 pub(crate) mod trigger;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,7 +23,10 @@ use engine::schedule::cron::Dialect;
 
 use self::backup::{BackupVerb, RestoreArgs};
 use self::import::{CompletionsArgs, ImportVerb};
+use self::key::KeyVerb;
+use self::project::ProjectVerb;
 use self::run::{RunVerb, SchedulerVerb};
+use self::system::{AuditVerb, ClusterVerb, ConfigArgs, EventsArgs};
 use self::trigger::TriggerVerb;
 use crate::exit::Exit;
 
@@ -59,6 +65,9 @@ pub(crate) struct Args {
         default_value = "text"
     )]
     pub(crate) log_format: LogFormat,
+    /// A file with settings, under the names of the flags; see watchbell config --help
+    #[arg(long, global = true, value_name = "FILE", env = "WATCHBELL_CONFIG")]
+    pub(crate) config: Option<std::path::PathBuf>,
     /// Show no colours, also on a terminal
     #[arg(long, global = true, env = "NO_COLOR", value_parser = unless_empty)]
     pub(crate) no_color: bool,
@@ -66,12 +75,8 @@ pub(crate) struct Args {
     pub(crate) verb: Verb,
 }
 
-/// What was typed. If it is wrong, the program ends here, and says so without repeating a password or a key.
-pub(crate) fn read() -> Args {
-    Args::try_parse().unwrap_or_else(|why| without_secret(why).exit())
-}
-
-fn without_secret(mut why: clap::Error) -> clap::Error {
+/// What is wrong with what was typed, without a password or a key that was typed in the wrong place.
+pub(crate) fn without_secret(mut why: clap::Error) -> clap::Error {
     let kinds = [
         ContextKind::InvalidArg,
         ContextKind::InvalidSubcommand,
@@ -122,6 +127,34 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: SchedulerVerb,
     },
+    /// Look after projects, which own triggers and keys
+    #[command(after_help = with_exit_codes("  watchbell project create shop\n  watchbell project list"))]
+    Project {
+        #[command(subcommand)]
+        verb: ProjectVerb,
+    },
+    /// Look after keys, which let people and programs in
+    #[command(after_help = with_exit_codes(
+        "  watchbell key create --name deploy --scope write --project shop\n  watchbell key list"
+    ))]
+    Key {
+        #[command(subcommand)]
+        verb: KeyVerb,
+    },
+    /// See who changed what
+    #[command(after_help = with_exit_codes("  watchbell audit list"))]
+    Audit {
+        #[command(subcommand)]
+        verb: AuditVerb,
+    },
+    Events(EventsArgs),
+    /// See who takes part
+    #[command(after_help = with_exit_codes("  watchbell cluster status"))]
+    Cluster {
+        #[command(subcommand)]
+        verb: ClusterVerb,
+    },
+    Config(ConfigArgs),
     /// Examine a store, and look into it
     #[command(after_help = with_exit_codes("  watchbell store check file:./watchbell-data"))]
     Store {
@@ -129,6 +162,7 @@ pub(crate) enum Verb {
         verb: StoreVerb,
     },
     /// Write all that there is to a file, and examine such files
+    #[command(after_help = with_exit_codes("  watchbell backup create bells.backup\n  watchbell backup verify bells.backup"))]
     Backup {
         #[command(subcommand)]
         verb: BackupVerb,
@@ -172,10 +206,10 @@ pub(crate) struct DevArgs {
     #[arg(long, value_name = "DIR", env = "WATCHBELL_DATA", default_value = "./watchbell-data")]
     pub(crate) data: std::path::PathBuf,
     /// Let webhooks call this range of addresses, which is not public; may be given several times
-    #[arg(long, value_name = "CIDR")]
+    #[arg(long, value_name = "CIDR", env = "WATCHBELL_WEBHOOK_ALLOW", value_delimiter = ',')]
     pub(crate) webhook_allow: Vec<server::webhook::Cidr>,
     /// Let webhooks trust the issuers in this PEM file as well
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "WATCHBELL_WEBHOOK_CA")]
     pub(crate) webhook_ca: Option<std::path::PathBuf>,
 }
 
@@ -203,7 +237,7 @@ pub(crate) struct NextArgs {
         value_parser = clap::value_parser!(u16).range(1..=CRON_COUNT_MAX))]
     pub(crate) count: u16,
     /// How to show them: a table, or a JSON array of instants
-    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
     pub(crate) output: Output,
 }
 
@@ -217,7 +251,7 @@ pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) pattern: PatternArgs,
     /// How to show it: sentences, or a JSON object
-    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
     pub(crate) output: Output,
 }
 
@@ -275,7 +309,7 @@ pub(crate) struct CheckArgs {
     /// Where the store is: the kind of store, a colon, and the place
     pub(crate) url: String,
     /// How to show what was found
-    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
     pub(crate) output: Output,
     /// How long each of the three measurements takes; 0 leaves them out
     #[arg(long, value_name = "N", default_value_t = 2,
@@ -293,8 +327,7 @@ impl CheckArgs {
 /// Show the keys, versions and values in a store
 ///
 /// The store must be there, and no entry of it is changed. Values that are JSON or text are shown
-/// as such, all others in hexadecimal. On a terminal long values are cut. The table leaves out what may be
-/// secret, such as webhooks and secrets; JSON has it all.
+/// as such, all others in hexadecimal. On a terminal long values are cut.
 #[derive(Debug, clap::Args)]
 #[command(after_help = with_exit_codes(
     "  watchbell store dump file:./watchbell-data\n  \
@@ -308,7 +341,7 @@ pub(crate) struct DumpArgs {
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
     /// How to show it: a table, or one JSON object per line
-    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
     pub(crate) output: Output,
 }
 

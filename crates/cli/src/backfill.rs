@@ -39,7 +39,7 @@ pub(crate) async fn backfill(typed: BackfillArgs) -> Result<(), Ending> {
             "--to: it lies in the future, and what comes is fired anyway",
         ));
     }
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let trigger = client.trigger(&typed.name).await?;
     let slots = slots(&trigger, from, to)?;
     if typed.dry_run {

@@ -7,7 +7,6 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::Path;
 
-use client::Client;
 use serde::Serialize;
 use store::backup::{Summary, take, verify as read_back};
 use store::machine::System;
@@ -89,7 +88,7 @@ async fn write(typed: &BackupCreateArgs, to: &mut NamedTempFile) -> Result<(), E
         let store = store::open_existing(&StoreUrl::parse(url)?).map_err(in_use)?;
         take(&store, &System, env!("CARGO_PKG_VERSION"), &mut write).await?;
     } else {
-        let mut pieces = Client::new(&typed.server.server)?.backup().await?;
+        let mut pieces = typed.server.client()?.backup().await?;
         while let Some(piece) = pieces.next().await? {
             write(&piece).map_err(cannot)?;
         }

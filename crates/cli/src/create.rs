@@ -4,7 +4,6 @@ use std::io::Read;
 use std::path::Path;
 
 use client::spec::{RetrySpec, ScheduleSpec, TriggerSpec, WebhookSpec};
-use client::{Client, ClientError};
 use engine::limits::REQUEST_BYTES_MAX;
 
 use crate::args::trigger::CreateArgs;
@@ -13,7 +12,7 @@ use crate::refusal;
 use crate::trigger::{self, show_text};
 
 pub(crate) async fn create(mut typed: CreateArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let file = typed.file.take();
     let replace = typed.replace;
     let (server, spec) = match &file {
@@ -27,11 +26,9 @@ pub(crate) async fn create(mut typed: CreateArgs) -> Result<(), Ending> {
         }
         (false, _) => client.create_trigger(&spec).await,
     };
-    let made = made.map_err(|error| match (error, &file) {
-        (ClientError::Problem(problem), Some(_)) => {
-            Ending::wrong_or_failed(&problem, refusal::of_file(&problem))
-        }
-        (other, _) => other.into(),
+    let made = made.map_err(|error| match (error.problem(), &file) {
+        (Some(problem), Some(_)) => Ending::wrong_or_failed(problem, refusal::of_file(problem)),
+        (Some(_) | None, _) => error.into(),
     })?;
     trigger::print(server.output, &made, || show_text(&made))
 }
@@ -83,6 +80,7 @@ fn spec(typed: CreateArgs) -> (crate::args::trigger::ServerArgs, TriggerSpec) {
         url: typed.webhook.unwrap_or_default(),
         method: typed.method,
         headers: typed.header.into_iter().collect(),
+        secret_headers: typed.secret_header.into_iter().collect(),
         content_type: typed.content_type,
         body: typed.body,
         timeout: typed.timeout,
@@ -99,6 +97,8 @@ fn spec(typed: CreateArgs) -> (crate::args::trigger::ServerArgs, TriggerSpec) {
         retry: (retry != RetrySpec::default()).then_some(retry),
         max_lateness: typed.max_lateness,
         pause_after: typed.pause_after,
+        alert_after: typed.alert_after,
+        notify: typed.notify,
     };
     (typed.server, spec)
 }

@@ -9,9 +9,9 @@ use store::{Entry, Range, StoreUrl};
 
 use crate::args::Output;
 use crate::exit::{Ending, say};
+use crate::mask::masked;
 use crate::table::terminal_width;
 use crate::value::Readable;
-use crate::veil::veil;
 
 /// Columns kept for keys in a table; longer keys push their own line to the right.
 const KEY_COLUMNS_MAX: usize = 40;
@@ -76,10 +76,10 @@ impl Lines {
     }
 }
 
-/// The members stay in this order, and the value as it was written.
+/// The members stay in this order, and the value as it was written, but for its secrets.
 fn write_json(out: &mut impl Write, entry: &Entry) -> io::Result<()> {
     let key = serde_json::Value::from(entry.key.as_str());
-    let value = Readable::of(entry.value.as_bytes()).json();
+    let value = Readable::of(&masked(entry.value.as_bytes())).json();
     writeln!(out, r#"{{"key":{key},"version":{},"value":{value}}}"#, entry.version.0)
 }
 
@@ -113,10 +113,7 @@ impl Columns {
 
     fn write_entry(&self, out: &mut impl Write, entry: &Entry) -> io::Result<()> {
         let line = self.begin_line(entry.key.as_str(), &entry.version.0.to_string());
-        let value = match Readable::of(entry.value.as_bytes()) {
-            Readable::Json(json) => Readable::Json(veil(&json)),
-            value @ (Readable::Text(_) | Readable::Base16(_)) => value,
-        };
+        let value = Readable::of(&masked(entry.value.as_bytes()));
         let value = match self.width {
             Some(width) => {
                 let room = width.saturating_sub(line.len()).max(VALUE_COLUMNS_MIN);

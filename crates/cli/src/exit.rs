@@ -26,16 +26,18 @@ pub(crate) enum Exit {
     Unreachable = 3,
     Refused = 4,
     Damaged = 5,
+    NotAllowed = 6,
 }
 
 impl Exit {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Fine,
         Self::Failed,
         Self::WrongInput,
         Self::Unreachable,
         Self::Refused,
         Self::Damaged,
+        Self::NotAllowed,
     ];
 
     pub(crate) const fn code(self) -> u8 {
@@ -53,6 +55,9 @@ impl Exit {
                  a foreign directory, a missing store, no room"
             }
             Self::Damaged => "the store, or a backup, is damaged",
+            Self::NotAllowed => {
+                "not allowed: the server wants a key, or another one, or is not trusted"
+            }
         }
     }
 }
@@ -244,17 +249,31 @@ fn exit_of_refusal(refusal: &Refusal) -> Exit {
 impl From<ClientError> for Ending {
     fn from(error: ClientError) -> Self {
         let sentence = error.to_string();
-        match error {
+        match &error {
             ClientError::Url { .. } => Self::new(Exit::WrongInput, sentence),
+            ClientError::Setting { what, why } => {
+                let flag = what.replace(' ', "-");
+                Self::new(Exit::WrongInput, format!("--{flag} cannot be used: {why}"))
+            }
             ClientError::Unreachable { .. } => Self::new(
                 Exit::Unreachable,
                 format!(
                     "{sentence}; start one with watchbell dev, or name another with --server URL"
                 ),
             ),
+            ClientError::Untrusted { .. } => {
+                Self::new(Exit::NotAllowed, sentence.replace("as a CA", "with --ca FILE"))
+            }
             ClientError::Answer { .. } => Self::failed(sentence),
-            ClientError::Problem(problem) => {
-                Self::wrong_or_failed(&problem, refusal::of_flags(&problem))
+            ClientError::Unauthorized(problem)
+            | ClientError::Forbidden(problem)
+            | ClientError::NotFound(problem)
+            | ClientError::Conflict(problem)
+            | ClientError::Invalid(problem)
+            | ClientError::LimitReached { problem, .. }
+            | ClientError::Unavailable { problem, .. }
+            | ClientError::Refused(problem) => {
+                Self::wrong_or_failed(problem, refusal::of_flags(problem))
             }
         }
     }
@@ -263,8 +282,9 @@ impl From<ClientError> for Ending {
 fn exit_of_status(status: u16) -> Exit {
     match status {
         400 | 422 => Exit::WrongInput,
-        403 | 507 => Exit::Refused,
-        503 => Exit::Unreachable,
+        401 | 403 => Exit::NotAllowed,
+        507 => Exit::Refused,
+        502..=504 => Exit::Unreachable,
         _ => Exit::Failed,
     }
 }

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
+use client::Timestamp;
 use client::account::{Account, Fate, Reason, Row, RunFacts, Totals, Whole};
 use client::run::RunState;
 use client::trigger::Status;
-use client::{Client, Timestamp};
 
 use crate::args::trigger::AccountArgs;
 use crate::exit::Ending;
@@ -17,7 +17,7 @@ use crate::value::escape;
 const LATE_MS: u64 = 1_000;
 
 pub(crate) async fn explain(typed: &AccountArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let account = client.account(&typed.name, typed.from, typed.to).await?;
     print(typed.server.output, &account, || text(&account))
 }

@@ -12,38 +12,48 @@
 //! - [`apply`], [`backfill`], [`explain`]: `watchbell trigger` with these verbs
 //! - [`import`]: `watchbell import crontab`
 //! - [`mod@run`]: `watchbell run`
-//! - [`scheduler`]: `watchbell scheduler`
+//! - [`scheduler`], [`project`], [`key`], [`audit`], [`event`], [`cluster`]: the verbs of these names
+//! - [`config`]: settings, and `watchbell config`; [`connect`]: from settings to a client
 //! - [`dump`]: `watchbell store dump`, whose values [`value`] makes readable
+//! - [`secret`]: a text that is never shown
 //! - [`refusal`]: what a server finds wrong, in the words of the command line
 //! - [`confirm`], [`progress`], [`table`], [`colour`]: what people are asked, what they see meanwhile, and afterwards
 
 mod apply;
 mod args;
+mod audit;
 mod backfill;
 mod backup;
 mod bench;
 mod check;
+mod cluster;
 mod colour;
+mod config;
 mod confirm;
+mod connect;
 mod create;
 mod cron;
 mod dev;
 mod dump;
+mod event;
 mod exit;
 mod explain;
 mod import;
+mod key;
+mod mask;
 mod progress;
+mod project;
 mod refusal;
 mod report;
 mod restore;
 mod run;
 mod scheduler;
+mod secret;
 mod serve;
 mod server;
 mod table;
 mod trigger;
 mod value;
-mod veil;
 
 use std::io;
 use std::process::ExitCode;
@@ -51,14 +61,19 @@ use std::process::ExitCode;
 use args::backup::BackupVerb;
 use args::import::ImportVerb;
 use args::run::{RunVerb, SchedulerVerb};
+use args::system::{AuditVerb, ClusterVerb, ConfigArgs, ConfigVerb};
 use args::trigger::TriggerVerb;
 use args::{Args, CronVerb, LogFormat, StoreVerb, Verb};
 use clap::CommandFactory;
+use config::Layers;
 use exit::{Ending, Exit};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = args::read();
+    let (args, layers) = match config::read() {
+        Ok(read) => read,
+        Err(ending) => return ending.tell().into(),
+    };
     if args.no_color {
         colour::turn_off();
     }
@@ -69,17 +84,18 @@ async fn main() -> ExitCode {
         LogFormat::Text => log.with_ansi(colour::on_stderr()).init(),
         LogFormat::Json => log.json().init(),
     }
-    match run(args.verb).await {
+    match run(args.verb, &layers).await {
         Ok(()) => Exit::Fine.into(),
         Err(ending) => ending.tell().into(),
     }
 }
 
-async fn run(verb: Verb) -> Result<(), Ending> {
+async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
     match verb {
         Verb::Backup { verb: BackupVerb::Create(typed) } => backup::create(&typed).await,
         Verb::Backup { verb: BackupVerb::Verify(typed) } => backup::verify(&typed),
         Verb::Restore(typed) => restore::restore(&typed).await,
+        Verb::Config(ConfigArgs { verb: Some(ConfigVerb::Show) | None }) => layers.show(),
         Verb::Bench { verb } => bench::bench(&verb).await,
         Verb::Dev(typed) => dev::dev(&typed).await,
         Verb::Server(typed) => server::server(&typed).await,
@@ -97,6 +113,15 @@ async fn run(verb: Verb) -> Result<(), Ending> {
         Verb::Scheduler { verb: SchedulerVerb::ConfirmTime(typed) } => {
             scheduler::confirm_time(&typed.server).await
         }
+        Verb::Scheduler { verb: SchedulerVerb::Start(typed) } => {
+            scheduler::start(&typed.server).await
+        }
+        Verb::Scheduler { verb: SchedulerVerb::Stop(typed) } => scheduler::stop(&typed).await,
+        Verb::Project { verb } => project::project(verb).await,
+        Verb::Key { verb } => key::key(verb).await,
+        Verb::Audit { verb: AuditVerb::List(typed) } => audit::list(typed).await,
+        Verb::Events(typed) => event::follow(&typed).await,
+        Verb::Cluster { verb: ClusterVerb::Status(typed) } => cluster::status(&typed).await,
         Verb::Store { verb: StoreVerb::Check(typed) } => {
             check::check(&typed.url, typed.measure_for(), typed.output).await
         }

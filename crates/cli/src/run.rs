@@ -1,7 +1,7 @@
 //! `watchbell run`, and `watchbell trigger run`.
 
-use client::run::{Run, RunState, Skipped, Started};
-use client::{Client, RunFilter};
+use client::RunFilter;
+use client::run::{Run, RunKind, RunState, Skipped, Started};
 
 use crate::args::run::{RunListArgs, RunShowArgs};
 use crate::args::trigger::StartArgs;
@@ -18,7 +18,7 @@ const NAME_COLUMN: usize = 1;
 const WHOLE_COLUMNS: usize = 4;
 
 pub(crate) async fn start(typed: &StartArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let started = client.run(&typed.name, typed.wait).await?;
     print(typed.server.output, &started, || match &started.run {
         Some(run) => show_text(run),
@@ -51,9 +51,10 @@ fn judge(started: &Started) -> Result<(), Ending> {
 }
 
 pub(crate) async fn list(typed: RunListArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let filter = RunFilter {
         states: typed.state,
+        kind: typed.kind,
         from: typed.from,
         to: typed.to,
         limit: Some(typed.page.limit.into()),
@@ -106,7 +107,7 @@ fn state_text(run: &Run) -> String {
 }
 
 pub(crate) async fn show(typed: &RunShowArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let run = client.run_by_id(&typed.id).await?;
     print(typed.server.output, &run, || show_text(&run))
 }
@@ -128,6 +129,9 @@ fn show_text(run: &Run) -> String {
         "slot",
         if run.on_demand { format!("{} (on demand)", run.slot) } else { run.slot.to_string() },
     );
+    if run.kind == RunKind::Notification {
+        row("kind", run.kind.as_str().to_owned());
+    }
     row("state", run.state.as_str().to_owned());
     if let Some(instant) = run.not_before {
         row("not before", instant.to_string());
@@ -163,6 +167,8 @@ mod tests {
             trigger: "trg_00f00000d3k8w1v2m7qa".to_owned(),
             name: Some(name.to_owned()),
             slot: "2027-01-15T08:00:00Z".parse().unwrap(),
+            kind: RunKind::Run,
+            event: None,
             on_demand: false,
             state: RunState::Succeeded,
             not_before: None,

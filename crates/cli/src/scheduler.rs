@@ -1,8 +1,8 @@
 //! `watchbell scheduler`.
 
-use client::Client;
 use client::scheduler::{Firing, SchedulerStatus};
 
+use crate::args::run::SchedulerStopArgs;
 use crate::args::trigger::ServerArgs;
 use crate::exit::Ending;
 use crate::table;
@@ -10,13 +10,24 @@ use crate::trigger::print;
 use crate::value::escape;
 
 pub(crate) async fn status(typed: &ServerArgs) -> Result<(), Ending> {
-    let status = Client::new(&typed.server)?.scheduler().await?;
+    let status = typed.client()?.scheduler().await?;
     print(typed.output, &status, || text(&status))
 }
 
 pub(crate) async fn confirm_time(typed: &ServerArgs) -> Result<(), Ending> {
-    let status = Client::new(&typed.server)?.confirm_time().await?;
+    let status = typed.client()?.confirm_time().await?;
     print(typed.output, &status, || text(&status))
+}
+
+pub(crate) async fn start(typed: &ServerArgs) -> Result<(), Ending> {
+    let status = typed.client()?.start_scheduler().await?;
+    print(typed.output, &status, || text(&status))
+}
+
+pub(crate) async fn stop(typed: &SchedulerStopArgs) -> Result<(), Ending> {
+    typed.consent.ask("Stop firing, for all projects?", "nothing was stopped")?;
+    let status = typed.server.client()?.stop_scheduler().await?;
+    print(typed.server.output, &status, || text(&status))
 }
 
 fn text(status: &SchedulerStatus) -> String {

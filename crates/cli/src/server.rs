@@ -32,8 +32,18 @@ pub(crate) async fn server(typed: &ServeArgs) -> Result<(), Ending> {
         (Some(cert), Some(key)) => {
             Some(Tls::open(cert, key).map_err(|why| Ending::wrong_input(why.to_string()))?)
         }
-        // The parser wants both or none.
-        _ => None,
+        (None, None) => None,
+        // They may come from different layers of settings, so the parser cannot see to it.
+        (Some(_), None) => {
+            return Err(Ending::wrong_input(
+                "--tls-cert needs the key of that certificate: give --tls-key",
+            ));
+        }
+        (None, Some(_)) => {
+            return Err(Ending::wrong_input(
+                "--tls-key needs the certificate of that key: give --tls-cert",
+            ));
+        }
     };
     if !typed.listen.ip().is_loopback() && tls.is_none() && !typed.insecure {
         return Err(Ending::wrong_input(format!(
@@ -150,7 +160,7 @@ fn tell(at: SocketAddr, scheme: &str, typed: &ServeArgs, is_new: bool) {
     let key = if is_new {
         format!(
             "The first admin key is in {path}, for its owner alone. Try:\n\n  \
-             watchbell trigger list --server {scheme}://{at} --key \"$(cat {path})\"\n"
+             watchbell trigger list --server {scheme}://{at} --key-file {path}\n"
         )
     } else {
         "Whoever asks something needs a key.\n".to_owned()

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use client::TriggerFilter;
 use client::spec::{ScheduleSpec, TriggerSpec};
 use client::trigger::{PauseRequest, Status, Trigger};
-use client::{Client, TriggerFilter};
 use serde::Serialize;
 
 use crate::args::Output;
@@ -34,7 +34,7 @@ pub(crate) fn print(
 }
 
 pub(crate) async fn list(typed: TriggerListArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let filter = TriggerFilter {
         status: typed.status,
         prefix: typed.prefix,
@@ -70,13 +70,13 @@ pub(crate) fn more(next: Option<&str>) -> String {
 }
 
 pub(crate) async fn show(typed: &ShowArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let trigger = client.trigger(&typed.name).await?;
     print(typed.server.output, &trigger, || show_text(&trigger))
 }
 
 pub(crate) async fn next(typed: &SlotsArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let slots = client.next(&typed.name, typed.count.into()).await?;
     print(typed.server.output, &slots, || {
         let slots_text = slots.items.iter().map(ToString::to_string);
@@ -87,7 +87,7 @@ pub(crate) async fn next(typed: &SlotsArgs) -> Result<(), Ending> {
 }
 
 pub(crate) async fn pause(typed: PauseArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let request = PauseRequest { note: typed.note, until: typed.until };
     let trigger = client.pause(&typed.name, &request).await?;
     print(typed.server.output, &trigger, || {
@@ -100,7 +100,7 @@ pub(crate) async fn pause(typed: PauseArgs) -> Result<(), Ending> {
 }
 
 pub(crate) async fn resume(typed: &ResumeArgs) -> Result<(), Ending> {
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let trigger = client.resume(&typed.name).await?;
     print(typed.server.output, &trigger, || {
         let next =
@@ -111,7 +111,7 @@ pub(crate) async fn resume(typed: &ResumeArgs) -> Result<(), Ending> {
 
 pub(crate) async fn cancel(typed: &CancelArgs) -> Result<(), Ending> {
     typed.consent.check("nothing was cancelled")?;
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let Trigger { id, name, .. } = client.trigger(&typed.name).await?;
     let question = format!("Cancel the trigger {} for good?", escape(&name));
     typed.consent.ask(&question, "nothing was cancelled")?;
@@ -124,7 +124,7 @@ pub(crate) async fn cancel(typed: &CancelArgs) -> Result<(), Ending> {
 
 pub(crate) async fn delete(typed: &DeleteArgs) -> Result<(), Ending> {
     typed.consent.check("nothing was deleted")?;
-    let client = Client::new(&typed.server.server)?;
+    let client = typed.server.client()?;
     let Trigger { id, name, .. } = client.trigger(&typed.name).await?;
     let question = format!("Delete the trigger {}?", escape(&name));
     typed.consent.ask(&question, "nothing was deleted")?;

@@ -530,3 +530,44 @@ fn the_log_goes_to_stderr_as_much_of_it_as_was_asked_for() {
     assert!(told.contains("WARN") && !told.contains('\x1b'), "{told}");
     assert_eq!(dump_with_damaged_index("error"), "");
 }
+
+/// All of our files that end so, below a directory.
+fn files(dir: &Path, end: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, end, found);
+        } else if path.to_string_lossy().ends_with(end) {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_test_that_a_page_for_newcomers_names_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut sources = Vec::new();
+    files(&root.join("crates"), ".rs", &mut sources);
+    let code: String = sources.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let mut pages = Vec::new();
+    files(&root.join("docs"), ".md", &mut pages);
+    pages.retain(|path| path.file_name().unwrap().to_string_lossy().starts_with("coming-from-"));
+    assert!(!pages.is_empty());
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        let rows =
+            text.lines().filter(|line| line.starts_with("| ") && !line.ends_with("| test |"));
+        let mut count = 0;
+        for row in rows {
+            let named = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+            let tests: Vec<_> = named.split('`').skip(1).step_by(2).collect();
+            assert!(!tests.is_empty(), "{}: no test is named: {row}", page.display());
+            for test in tests {
+                let is_there = code.contains(&format!("fn {test}("));
+                assert!(is_there, "{}: there is no test {test}", page.display());
+                count += 1;
+            }
+        }
+        assert!(count > 20, "{}: {count}", page.display());
+    }
+}

@@ -3,6 +3,7 @@
 //! One binary, so that it links once; one module per idea.
 
 mod dev {
+    mod access;
     mod apply;
     mod backfill;
     mod backup;
@@ -11,15 +12,18 @@ mod dev {
     mod crash;
     mod crowd;
     mod door;
+    mod example;
     mod full;
     mod golden;
     mod host;
     mod ledger;
+    mod loss;
     mod outage;
     mod process;
     mod random;
     mod refusal;
     mod server;
+    mod setting;
     mod start;
     mod stop;
     mod verdict;

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::account::Reason;
+use crate::project::Occasion;
 use crate::run::RunState;
 
 /// Something that happened, and is durable.
@@ -28,6 +29,9 @@ pub enum What {
         run: String,
         /// Its trigger.
         trigger: String,
+        /// What it tells somebody of, if it is a notification.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        event: Option<Occasion>,
         /// The instant that it is a run of.
         slot: Timestamp,
         /// How it ended.

@@ -4,17 +4,11 @@
 //! - [`trigger`], [`run`], [`account`], [`scheduler`], [`project`], [`key`], [`audit`],
 //!   [`cluster`], [`event`]: what the API tells
 //! - [`problem`]: what it says when something is wrong
-//! - [`Client`]: asks, and gives typed answers
+//! - [`Client`]: asks, tries again where nothing is done twice by it, and gives typed answers; [`Events`]: follows what
+//!   happens
+//! - [`ClientError`]: why there is no answer, and what to do next
 //!
-//! ```no_run
-//! # async fn example() -> Result<(), client::ClientError> {
-//! let client = client::Client::new("http://127.0.0.1:7400")?;
-//! let spec = client::spec::TriggerSpec::webhook("hello", "http://127.0.0.1:8000/hook").cron("0 9 * * *");
-//! let trigger = client.create_trigger(&spec).await?;
-//! println!("{} rings next at {:?}", trigger.name, trigger.next.first());
-//! # Ok(())
-//! # }
-//! ```
+#![doc = include_str!("../README.md")]
 
 pub mod account;
 pub mod audit;
@@ -31,7 +25,10 @@ pub mod scheduler;
 pub mod spec;
 pub mod trigger;
 
-pub use call::{Client, Pieces, RunFilter, TriggerFilter};
+pub use call::{
+    AuditFilter, Client, ClientBuilder, Events, KeyFilter, Pieces, ProjectFilter, RunFilter,
+    TriggerFilter,
+};
 pub use error::ClientError;
 pub use jiff::Timestamp;
 pub use page::Page;

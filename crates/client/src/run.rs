@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::account::Reason;
+use crate::project::Occasion;
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +17,12 @@ pub struct Run {
     /// Its trigger's name, if that is still there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Whether it is one of its trigger's, or tells somebody about them.
+    #[serde(default)]
+    pub kind: RunKind,
+    /// What it tells of, if it is a notification.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<Occasion>,
     /// The instant that it is a run of.
     pub slot: Timestamp,
     /// Whether somebody started it by hand.
@@ -50,6 +57,31 @@ pub struct Skipped {
     pub count: u64,
     /// Why.
     pub reason: Reason,
+}
+
+/// What a run is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum RunKind {
+    /// It does what its trigger says.
+    #[default]
+    Run,
+    /// It tells somebody what became of those.
+    Notification,
+}
+
+impl RunKind {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Run, Self::Notification];
+
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Notification => "notification",
+        }
+    }
 }
 
 /// A run in few words.

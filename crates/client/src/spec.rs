@@ -55,6 +55,14 @@ pub struct TriggerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
     pub pause_after: Option<u64>,
+    /// Somebody is told if there is no success for so long: `1d`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alert_after: Option<String>,
+    /// What somebody is told of: `failure`, `recovery`, `paused`, `success`, `overdue`, or `none`. As the project has it,
+    /// if it is not given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "texts")]
+    #[cfg_attr(feature = "schema", schemars(with = "texts::OneOrMore"))]
+    pub notify: Vec<String>,
 }
 
 impl TriggerSpec {
@@ -177,6 +185,9 @@ pub struct WebhookSpec {
     /// Headers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
+    /// Headers whose values are never told again: `***` stands for them, and keeps them when it is sent back.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secret_headers: BTreeMap<String, String>,
     /// What the body is; `application/json`, if it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,

@@ -63,7 +63,7 @@ pub struct RunId {
 pub enum Birth {
     /// By this generation of the trigger's schedule.
     Slot(u32),
-    /// On demand, as the so-manieth of its shard.
+    /// On demand, or as a notice: as the so-manieth of its shard.
     Demand(u64),
 }
 

@@ -29,6 +29,7 @@ pub mod lease;
 pub mod length;
 pub mod limits;
 pub mod mutant;
+pub mod notice;
 pub mod outcome;
 pub mod past;
 pub mod policy;

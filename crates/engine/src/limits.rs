@@ -213,6 +213,16 @@ pub const MAX_LATENESS_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// Most failures in a row after which a trigger pauses by itself.
 pub const PAUSE_AFTER_MAX: u64 = 10_000;
 
+/// Shortest time without a success after which somebody is told.
+pub const ALERT_AFTER_MIN: Duration = Duration::from_secs(1);
+
+/// Longest time without a success after which somebody is told: a leap year.
+pub const ALERT_AFTER_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// Most notices of a shard that are not sent yet. Further ones are given up, and recorded as expired: they must not
+/// keep runs from being decided.
+pub const NOTICES_PER_SHARD_MAX: usize = 1_000;
+
 /// Rows of a list, if nobody says otherwise.
 pub const LIST_ROWS_DEFAULT: usize = 50;
 

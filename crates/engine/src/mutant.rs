@@ -90,6 +90,10 @@ pub enum Mutant {
     SetBackWithoutCursors,
     /// A project that is enabled is so at once, and nothing says that its triggers are behind.
     EnabledAtOnce,
+    /// A notice is written after what it tells of.
+    NoticeLater,
+    /// Nothing is remembered of a failure that somebody was told of.
+    StreakForgotten,
     /// Segments of the past are deleted before the pages that they are merged into are written.
     SegmentsBeforePages,
     /// Lines of the past are dropped before the floor says so.
@@ -119,7 +123,7 @@ impl Mutant {
     ];
 
     /// Those of the shard engine.
-    pub const SHARD: [Self; 26] = [
+    pub const SHARD: [Self; 28] = [
         Self::MarkWithoutId,
         Self::NoCursor,
         Self::NowWithoutMark,
@@ -146,6 +150,8 @@ impl Mutant {
         Self::BesideOthers,
         Self::SetBackWithoutCursors,
         Self::EnabledAtOnce,
+        Self::NoticeLater,
+        Self::StreakForgotten,
     ];
 
     /// Those of the packed past.
@@ -198,6 +204,8 @@ impl Mutant {
             Self::BesideOthers => "beside-others",
             Self::EnabledAtOnce => "enabled-at-once",
             Self::SetBackWithoutCursors => "set-back-without-cursors",
+            Self::NoticeLater => "notice-later",
+            Self::StreakForgotten => "streak-forgotten",
             Self::SegmentsBeforePages => "segments-before-pages",
             Self::PagesBeforeFloor => "pages-before-floor",
             Self::NotIndexed => "not-indexed",

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ProjectId, Unique};
 use crate::instant::Instant;
+use crate::notice::Occasion;
 use crate::record::{Format, RecordError, decode};
 
 const FORMAT: Format = Format(1);
@@ -98,12 +99,15 @@ pub struct Finished {
     pub trigger: Unique,
     /// Its instant.
     pub slot: Instant,
-    /// By which generation of the schedule; none for a run on demand.
+    /// By which generation of the schedule; none for a run on demand and for a notice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u32>,
-    /// Its sequence number, if it is a run on demand.
+    /// Its sequence number, if it is a run on demand or a notice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u64>,
+    /// What it tells somebody of, if it is a notice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notice: Option<Occasion>,
     /// How it ended.
     pub end: End,
     /// When that was.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::hash::mix;
+use crate::notice::Occasions;
 
 /// What becomes of the slots that passed while nobody was there to fire them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -118,6 +119,12 @@ pub struct Policy {
     /// After so many failed runs in a row the trigger pauses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_after: Option<u32>,
+    /// Somebody is told if there is no success for so long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alert_after_ms: Option<u64>,
+    /// What somebody is told of; as the project has it, if it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notify: Option<Occasions>,
 }
 
 #[cfg(test)]

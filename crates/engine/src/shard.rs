@@ -32,6 +32,7 @@
 //! - `change`: what commands do
 //! - `flight`: attempts, from launch to past; `leave`: how they leave and end; `wait`: what waits
 //! - `project`: projects that are disabled
+//! - `notify`: who is told what
 //! - `prune`: triggers that ended long ago
 //! - `crowd`: how much there is for a host already
 //! - `run`: questions about a run that is not finished
@@ -51,6 +52,7 @@ mod flight;
 mod kind;
 mod leave;
 mod memory;
+mod notify;
 mod project;
 mod prune;
 pub mod record;
@@ -65,6 +67,7 @@ use std::sync::Arc;
 use crate::id::{RunId, ShardId, Unique};
 use crate::instant::Instant;
 use crate::limits::LOOK_AHEAD_MS;
+use crate::notice::Audience;
 use crate::wheel::Wheel;
 
 use batch::Shadow;
@@ -139,10 +142,14 @@ pub struct Shard {
     resumes: BTreeSet<(Instant, Unique)>,
     /// Triggers of projects that were enabled, to be brought up to date.
     behind: VecDeque<Unique>,
+    /// Triggers that are overdue then, unless they succeed before, and when each is.
+    alerts: BTreeSet<(Instant, Unique)>,
+    alert_of: HashMap<Unique, Instant>,
     /// What is written together with what a command does.
     note: Option<Note>,
     flight: Flight,
     crowd: Arc<dyn Crowd>,
+    audience: Audience,
     units: VecDeque<Unit>,
     shadow: Shadow,
     /// The batch that is on its way.
@@ -209,6 +216,7 @@ impl Shard {
         if !self.is_stopping {
             self.end_pauses(now);
             self.catch_up(now);
+            self.alert(now);
             self.due(now);
         }
         self.pump(now);
@@ -242,12 +250,13 @@ impl Shard {
     pub fn next_wake(&self, now: Now) -> Option<Instant> {
         let ahead = |at: Instant| Instant(at.0 - LOOK_AHEAD_MS);
         let slots = if self.is_stopping {
-            [None; 4]
+            [None; 5]
         } else {
             let front = self.front.keys().next().map(|(at, _)| *at);
             let wheel = self.wheel.next().map(|at| ahead(Instant(at.cast_signed())));
             let resume = self.resumes.first().map(|(at, _)| *at);
-            [front, wheel, resume, self.next_catch_up(now)]
+            let alert = self.alerts.first().map(|(at, _)| *at);
+            [front, wheel, resume, alert, self.next_catch_up(now)]
         };
         // What is due already waits for something else, which will tell.
         let wakes = slots.into_iter().flatten().chain(self.flight.next_wakes(now));

@@ -117,6 +117,10 @@ impl FromStr for Method {
 /// Names and values.
 pub type Headers = Box<[(Box<str>, Box<str>)]>;
 
+fn is_empty(headers: &Headers) -> bool {
+    headers.is_empty()
+}
+
 /// What many webhooks share. Made by [`Webhook::new`] only.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -131,6 +135,9 @@ pub struct Form {
     pub method: Method,
     /// Names in lower case, each once; the content type is one of them.
     pub headers: Headers,
+    /// The same, of those whose values are told to nobody but the receiver.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub secret_headers: Headers,
     /// How long an attempt may take in all.
     pub timeout_ms: u32,
 }
@@ -164,7 +171,8 @@ impl Form {
 impl fmt::Debug for Form {
     /// Without the values of headers: they may be secret.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.headers.iter().map(|(name, _)| &**name).collect();
+        let headers = self.headers.iter().chain(&self.secret_headers);
+        let names: Vec<&str> = headers.map(|(name, _)| &**name).collect();
         write!(out, "{} {}://{}", self.method, self.scheme, self.authority())?;
         write!(out, " {names:?} {} ms", self.timeout_ms)
     }
@@ -200,8 +208,18 @@ impl Webhook {
         }
         let timeout_ms = u32::try_from(timeout.as_millis()).expect("30 s at most");
         let (scheme, host, port) = (url.scheme, url.host, url.port);
-        let form = Form { scheme, host, port, method, headers, timeout_ms };
+        let secret_headers = Headers::default();
+        let form = Form { scheme, host, port, method, headers, secret_headers, timeout_ms };
         Ok(Self { form, path: url.path, body })
+    }
+
+    /// The same with headers whose values are told to nobody but the receiver. They count as headers do.
+    pub fn with_secret_headers(
+        mut self,
+        secret: Vec<(String, String)>,
+    ) -> Result<Self, WebhookError> {
+        self.form.secret_headers = header::check_secret(&self.form.headers, secret)?;
+        Ok(self)
     }
 
     /// Its URL, in the one way that we write it.

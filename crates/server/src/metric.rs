@@ -137,6 +137,9 @@ impl Metrics {
     /// Something is past.
     pub(crate) fn line(&self, line: &Line) {
         let (labels, count) = match line {
+            Line::Run(run) if run.notice.is_some() => {
+                (SlotLabels { state: end(run.end), reason: "notification" }, 1)
+            }
             Line::Run(run) => (SlotLabels { state: end(run.end), reason: "" }, 1),
             Line::Skip(skip) => {
                 (SlotLabels { state: "skipped", reason: reason(skip.reason) }, skip.count)

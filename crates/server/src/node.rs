@@ -34,6 +34,7 @@ use std::time::Duration;
 use engine::id::ShardId;
 use engine::instant::Instant;
 use engine::lease::Ttl;
+use engine::notice::Audience;
 use engine::shard::record::head_key;
 use engine::shard::{Kinds, Now, Room};
 use store::backup::{Unfinished, check_finished};
@@ -178,10 +179,10 @@ impl Node {
             tracing::debug!(?end, "the session has ended");
         });
 
-        let (shards, holdings) = claim_all(&session, cluster, &pulse).await?;
+        let (shards, holdings) = claim_all(&session, cluster, &audience(&access), &pulse).await?;
         let (metrics, events) = (Arc::new(Metrics::new()), Arc::default());
         let (results_in, results) = mpsc::unbounded_channel();
-        let webhooks = webhooks(config, &session, &alarm);
+        let webhooks = webhooks(config, &session, &access, &alarm);
         let dispatcher = Dispatcher::start(&webhooks, &machine, &results_in)?;
         let (calls_in, calls) = mpsc::channel(1_024);
         let (orders, orders_out) = mpsc::unbounded_channel();
@@ -267,14 +268,26 @@ fn spawn_core(mut core: Core, alarm: &Alarm) -> io::Result<JoinHandle<()>> {
     })
 }
 
-fn webhooks(config: &Config, session: &Session, alarm: &Alarm) -> webhook::Config {
-    let session = session.clone();
+fn webhooks(
+    config: &Config,
+    session: &Session,
+    access: &Arc<Access>,
+    alarm: &Alarm,
+) -> webhook::Config {
+    let (session, access) = (session.clone(), Arc::clone(access));
     webhook::Config {
         allow: config.webhook_allow.clone(),
         extra_ca: config.webhook_ca.clone(),
+        signing: Arc::new(move |project| access.book().signer(project).cloned()),
         alarm: alarm.clone(),
         ..webhook::Config::new(Arc::new(move || !session.valid_for().is_zero()))
     }
+}
+
+/// Who listens to which project, as the book of the moment says.
+fn audience(access: &Arc<Access>) -> Audience {
+    let access = Arc::clone(access);
+    Arc::new(move |project| access.book().listener(project).cloned())
 }
 
 /// What of a store's limits a shard may use for one batch.
@@ -287,6 +300,7 @@ fn room(limits: Limits) -> Room {
 async fn claim_all(
     session: &Session,
     cluster: Cluster,
+    audience: &Audience,
     pulse: &Pulse,
 ) -> Result<(BTreeMap<ShardId, Owned>, HashMap<ShardId, Holding>), StartError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -295,10 +309,10 @@ async fn claim_all(
     let mut tasks = JoinSet::new();
     for shard in (0..cluster.shards).map(ShardId) {
         let (session, turns) = (session.clone(), Arc::clone(&turns));
-        let kinds = kinds.clone();
+        let (kinds, audience) = (kinds.clone(), Arc::clone(audience));
         tasks.spawn(async move {
             let _turn = turns.acquire().await.expect("it is never closed");
-            claim(&session, cluster, shard, &kinds).await.map(|owned| (shard, owned))
+            claim(&session, cluster, shard, (&kinds, audience)).await.map(|owned| (shard, owned))
         });
     }
     let (mut shards, mut holdings) = (BTreeMap::new(), HashMap::new());
@@ -342,15 +356,16 @@ async fn claim(
     session: &Session,
     cluster: Cluster,
     shard: ShardId,
-    kinds: &Kinds,
+    (kinds, audience): (&Kinds, Audience),
 ) -> Result<(Owned, Holding), StartError> {
     let claim = Claim::new(head_key(shard)).expect("a short key");
     let mut election = Election::new(session, claim, Mode::Automatic);
     let holding = election.campaign().await.map_err(|why| StartError::Claim { shard, why })?;
     let body = holding.head().body.as_deref();
-    let loading = load::load(session.store(), shard, cluster.id, kinds, body)
+    let mut loading = load::load(session.store(), shard, cluster.id, kinds, body)
         .await
         .map_err(|why| StartError::Read { shard, why })?;
+    loading.set_audience(audience);
     let loaded = loading.finish(now(&**session.machine()));
     tracing::debug!(%shard, triggers = loaded.len(), unfinished = loaded.unfinished(), "took a shard");
     let (right, number) = (holding.right.clone(), holding.head().number);

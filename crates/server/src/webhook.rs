@@ -26,7 +26,7 @@
 //! a proxy would connect where nobody has judged. Redirects are not followed for the same reason.
 //!
 //! The life of a call: `sender` queues it and finds a `place` → `attempt` takes a rested connection or has
-//! `dial` make one (`name`, [`guard`], `tls`) → `request` writes it down → `wire` lets it out →
+//! `dial` make one (`name`, [`guard`], `tls`) → `request` writes it down, with its [`signature`] → `wire` lets it out →
 //! the answer is read up to its limit → the connection goes back to its `host`.
 
 mod attempt;
@@ -38,6 +38,7 @@ mod name;
 mod place;
 mod request;
 mod sender;
+pub mod signature;
 mod tls;
 mod wire;
 
@@ -51,6 +52,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bytes::Bytes;
+use engine::id::ProjectId;
 use engine::instant::Instant;
 use engine::outcome::Outcome;
 use engine::webhook::Form;
@@ -62,6 +64,7 @@ pub use name::{Resolver, SystemResolver};
 pub use tls::{CaError, check_ca};
 
 use sender::{Command, Sender};
+use signature::Signing;
 
 use crate::alarm::Alarm;
 
@@ -87,12 +90,14 @@ pub struct Config {
     pub resolver: Arc<dyn Resolver>,
     /// Whether this node may act at this moment.
     pub permit: Permit,
+    /// What webhooks are signed with.
+    pub signing: Signing,
     /// Rings when a sender breaks.
     pub alarm: Alarm,
 }
 
 impl Config {
-    /// What is right for a server, with one sender per core.
+    /// What is right for a server, with one sender per core, and nothing to sign with.
     pub fn new(permit: Permit) -> Self {
         Self {
             senders: thread::available_parallelism().map_or(1, usize::from),
@@ -103,6 +108,7 @@ impl Config {
             connect_timeout: Duration::from_secs(3),
             resolver: Arc::new(SystemResolver),
             permit,
+            signing: Arc::new(|_| None),
             alarm: Alarm::default(),
         }
     }
@@ -112,6 +118,8 @@ impl Config {
 pub struct Call {
     /// The caller's own number, which comes back with what came of it.
     pub key: u64,
+    /// Whose it is: with what it is signed.
+    pub project: ProjectId,
     /// The run's id.
     pub run: Box<str>,
     /// Which attempt of the run this is, from 1.

@@ -140,7 +140,9 @@ fn fields(old: &TriggerSpec, new: &TriggerSpec) -> Vec<FieldChange> {
     let differs = |name: &&&String| old.get(**name) != new.get(**name);
     let tell = |name: &String| {
         // Headers, and bodies, may be secret.
-        let is_secret = name.starts_with("webhook.headers.") || name == "webhook.body";
+        let is_secret = name.starts_with("webhook.headers.")
+            || name.starts_with("webhook.secret_headers.")
+            || name == "webhook.body";
         let text = |value: Option<&Value>| value.filter(|_| !is_secret).map(text_of);
         FieldChange { field: name.clone(), old: text(old.get(name)), new: text(new.get(name)) }
     };
@@ -208,7 +210,7 @@ async fn find(
             Ok(trigger) => {
                 found.insert(trigger.name.clone(), trigger);
             }
-            Err(ClientError::Problem(problem)) if problem.status == 404 => {}
+            Err(ClientError::NotFound(_)) => {}
             Err(other) => return Err(other),
         }
     }
@@ -272,6 +274,7 @@ mod tests {
         let mut new =
             TriggerSpec::webhook("a", "http://y.example").cron("0 9 * * *").cron("@daily");
         new.webhook.headers.insert("authorization".to_owned(), "Bearer secret".to_owned());
+        new.webhook.secret_headers.insert("x-key".to_owned(), "secret".to_owned());
         new.webhook.body = Some("secret".to_owned());
         new.labels.insert("team".to_owned(), "billing".to_owned());
         let told = serde_json::to_value(fields(&old, &new)).unwrap();
@@ -282,6 +285,7 @@ mod tests {
                 {"field": "schedule.cron", "old": "0 9 * * *", "new": "[\"0 9 * * *\",\"@daily\"]"},
                 {"field": "webhook.body"},
                 {"field": "webhook.headers.authorization"},
+                {"field": "webhook.secret_headers.x-key"},
                 {"field": "webhook.url", "old": "http://x.example", "new": "http://y.example"},
             ])
         );

@@ -2,10 +2,11 @@
 
 use clap::Subcommand;
 use client::Timestamp;
-use client::run::RunState;
+use client::run::{RunKind, RunState};
 
 use super::trigger::{PageArgs, ServerArgs, instant, word};
 use super::with_exit_codes;
+use crate::confirm::YesArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunVerb {
@@ -29,6 +30,9 @@ pub(crate) struct RunListArgs {
     /// cancelled, expired, unknown; or skipped, for slots that were
     #[arg(long, value_name = "STATE,…", value_delimiter = ',', value_parser = word::<RunState>)]
     pub(crate) state: Vec<RunState>,
+    /// Only those of this kind: run or notification
+    #[arg(long, value_parser = word::<RunKind>)]
+    pub(crate) kind: Option<RunKind>,
     /// Only those of slots at or after this instant
     #[arg(long, value_name = "INSTANT", value_parser = instant)]
     pub(crate) from: Option<Timestamp>,
@@ -54,7 +58,29 @@ pub(crate) struct RunShowArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SchedulerVerb {
     Status(StatusArgs),
+    Start(SchedulerStartArgs),
+    Stop(SchedulerStopArgs),
     ConfirmTime(ConfirmArgs),
+}
+
+/// Let triggers fire again, of all projects, and catch up by their policies
+#[derive(Debug, clap::Args)]
+#[command(after_help = with_exit_codes("  watchbell scheduler start"))]
+pub(crate) struct SchedulerStartArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// Let no trigger fire, of any project, until it is started again
+///
+/// On a terminal you are asked first; elsewhere --yes is needed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = with_exit_codes("  watchbell scheduler stop --yes"))]
+pub(crate) struct SchedulerStopArgs {
+    #[command(flatten)]
+    pub(crate) consent: YesArgs,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
 }
 
 /// Show whether slots are fired, and if not, why

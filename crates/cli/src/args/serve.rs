@@ -31,10 +31,10 @@ pub(crate) struct ServeArgs {
     )]
     pub(crate) listen: SocketAddr,
     /// A PEM file with the certificate of this server, and those of its issuers; read again when it changes
-    #[arg(long, value_name = "FILE", env = "WATCHBELL_TLS_CERT", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", env = "WATCHBELL_TLS_CERT")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// A PEM file with the private key of that certificate
-    #[arg(long, value_name = "FILE", env = "WATCHBELL_TLS_KEY", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", env = "WATCHBELL_TLS_KEY")]
     pub(crate) tls_key: Option<PathBuf>,
     /// Listen without encryption although others can reach this server: something in front of it encrypts
     #[arg(long)]
@@ -54,9 +54,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "URL", env = "WATCHBELL_URL")]
     pub(crate) url: Option<String>,
     /// Let webhooks call this range of addresses, which is not public; may be given several times
-    #[arg(long, value_name = "CIDR")]
+    #[arg(long, value_name = "CIDR", env = "WATCHBELL_WEBHOOK_ALLOW", value_delimiter = ',')]
     pub(crate) webhook_allow: Vec<server::webhook::Cidr>,
     /// Let webhooks trust the issuers in this PEM file as well
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "WATCHBELL_WEBHOOK_CA")]
     pub(crate) webhook_ca: Option<PathBuf>,
 }

@@ -21,6 +21,7 @@ use serde::de::DeserializeOwned;
 use super::apply::{ApplyArgs, BackfillArgs};
 use super::{Output, with_exit_codes};
 use crate::confirm::YesArgs;
+use crate::secret::Secret;
 
 /// Which server, and how to show what it says.
 #[derive(Debug, clap::Args)]
@@ -30,11 +31,31 @@ pub(crate) struct ServerArgs {
         long,
         value_name = "URL",
         env = "WATCHBELL_SERVER",
-        default_value = "http://127.0.0.1:7400"
+        default_value = "http://127.0.0.1:7400",
+        help_heading = "Server"
     )]
     pub(crate) server: String,
+    /// The key that lets you in; others on this machine can see what is typed, so take --key-file or the
+    /// variable
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "WATCHBELL_KEY",
+        hide_env_values = true,
+        help_heading = "Server"
+    )]
+    pub(crate) key: Option<Secret>,
+    /// A file with the key that lets you in
+    #[arg(long, value_name = "FILE", env = "WATCHBELL_KEY_FILE", help_heading = "Server")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// The project that is meant, if the key is an admin's
+    #[arg(long, value_name = "NAME", env = "WATCHBELL_PROJECT", help_heading = "Server")]
+    pub(crate) project: Option<String>,
+    /// Trust the issuers in this PEM file as well
+    #[arg(long, value_name = "FILE", env = "WATCHBELL_CA", help_heading = "Server")]
+    pub(crate) ca: Option<PathBuf>,
     /// How to show the answer
-    #[arg(long, value_enum, default_value_t = Output::Table)]
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
     pub(crate) output: Output,
 }
 
@@ -121,6 +142,9 @@ pub(crate) struct CreateArgs {
     /// A header; may be given several times
     #[arg(long, value_name = "NAME:VALUE", value_parser = header, help_heading = "What")]
     pub(crate) header: Vec<(String, String)>,
+    /// A header whose value is never told again; may be given several times
+    #[arg(long, value_name = "NAME:VALUE", value_parser = header, help_heading = "What")]
+    pub(crate) secret_header: Vec<(String, String)>,
     /// What the body is [default: application/json]
     #[arg(long, value_name = "TYPE", help_heading = "What")]
     pub(crate) content_type: Option<String>,
@@ -161,6 +185,13 @@ pub(crate) struct CreateArgs {
     /// Pause after so many failed runs in a row
     #[arg(long, value_name = "N", help_heading = "Rules")]
     pub(crate) pause_after: Option<u64>,
+    /// Tell somebody if there is no success for so long
+    #[arg(long, value_name = "LENGTH", help_heading = "Rules")]
+    pub(crate) alert_after: Option<String>,
+    /// What somebody is told of: failure, recovery, paused, success, overdue, or none; may be given several times
+    /// [default: as the project has it]
+    #[arg(long, value_name = "WORD", help_heading = "Rules")]
+    pub(crate) notify: Vec<String>,
     /// Read it from a JSON file instead, or from stdin if that is -
     #[arg(long, conflicts_with_all = FIELDS)]
     pub(crate) file: Option<PathBuf>,
@@ -172,7 +203,7 @@ pub(crate) struct CreateArgs {
 }
 
 /// What a file says, and the command line then does not.
-const FIELDS: [&str; 31] = [
+const FIELDS: [&str; 34] = [
     "name",
     "labels",
     "cron",
@@ -191,6 +222,7 @@ const FIELDS: [&str; 31] = [
     "webhook",
     "method",
     "header",
+    "secret_header",
     "content_type",
     "body",
     "timeout",
@@ -204,6 +236,8 @@ const FIELDS: [&str; 31] = [
     "retry_max_delay",
     "max_lateness",
     "pause_after",
+    "alert_after",
+    "notify",
 ];
 
 /// List triggers in the order of their names

@@ -52,14 +52,13 @@ async fn create_until_full(dev: &Dev) -> Vec<String> {
         spec.webhook.body = Some("x".repeat(90_000));
         match dev.client.create_trigger(&spec).await {
             Ok(_) => made.push(name),
-            Err(ClientError::Problem(problem)) if problem.status == 507 => {
+            Err(ClientError::Refused(problem)) if problem.status == 507 => {
                 assert!(problem.detail.contains("nothing was done"), "{}", problem.detail);
                 assert!(problem.detail.contains("there is no room left in"), "{}", problem.detail);
                 return made;
             }
             // The one that came when it was not known yet.
-            Err(ClientError::Problem(problem)) => {
-                assert_eq!(problem.status, 503, "{}", problem.detail);
+            Err(ClientError::Unavailable { problem, .. }) => {
                 assert!(problem.detail.contains("it is not done yet"), "{}", problem.detail);
             }
             Err(why) => panic!("{why}"),

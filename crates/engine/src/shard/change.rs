@@ -22,6 +22,7 @@ use crate::limits::{
     LOOK_AHEAD_MS, RUNS_PER_SHARD_MAX, TRIGGERS_PER_SHARD_MAX, WEBHOOK_HEADER_BYTES_MAX,
 };
 use crate::mutant::{self, Mutant};
+use crate::notice::Occasion;
 use crate::past::{End, Line, Reason, Skipped};
 use crate::policy::Overlap;
 use crate::schedule::Count;
@@ -77,7 +78,7 @@ impl Shard {
                 if self.known(trigger)?.is_paused() {
                     return Err(Rejection::AlreadyPaused);
                 }
-                self.pause(trigger, author, note, until, now);
+                self.pause(trigger, author, note, until, None, now);
                 Done::Paused
             }
             Command::Resume { trigger, author: _ } => {
@@ -204,6 +205,7 @@ impl Shard {
                 attempt: 0,
                 tries: 0,
                 untried_since: None,
+                notice: None,
                 webhook: Arc::clone(&webhook),
                 policy: *policy,
                 attempts: Vec::new(),
@@ -220,9 +222,12 @@ impl Shard {
     }
 
     /// The runs of these changes wait.
-    fn wait_all(&mut self, made_up: &[Change]) {
+    pub(super) fn wait_all(&mut self, made_up: &[Change]) {
         for change in made_up {
-            if let Change::Run(sequence, run) = change {
+            // A notice may have been given up in the same unit.
+            if let Change::Run(sequence, run) = change
+                && self.memory.runs.contains_key(sequence)
+            {
                 self.flight.wait(*sequence, run);
             }
         }
@@ -264,6 +269,7 @@ impl Shard {
         self.enact(Unit::of(changes));
         self.wait_all(&made_up);
         self.arm(self.memory.place(unique).expect("just made"));
+        self.watch_over(unique);
         Ok(Done::Created(id))
     }
 
@@ -309,12 +315,22 @@ impl Shard {
             generation += 1;
             since = begins;
             let paused = moved.paused.take().map(|pause| Pause { since, ..pause });
-            let MovedRecord { held_ms, backfills, .. } = moved;
-            let cursor = Some(since);
-            moved = MovedRecord { cursor, paused, held_ms, backfills, ..MovedRecord::default() };
+            moved = MovedRecord {
+                cursor: Some(since),
+                remaining: None,
+                failures: 0,
+                paused,
+                cancelled: None,
+                ..moved
+            };
             if moved.paused.is_none() {
                 made_up = self.make_up(id, &definition, generation, since, &mut moved, now);
             }
+        }
+        let alert_after_ms = definition.policy.alert_after_ms;
+        if trigger.policy().alert_after_ms != alert_after_ms {
+            // Before it was watched, nobody knows when it last succeeded.
+            moved.well = alert_after_ms.map(|_| moved.well.unwrap_or(now.wall));
         }
         let revision = found + 1;
         let written = now.wall;
@@ -328,6 +344,7 @@ impl Shard {
         self.enact(Unit::of(changes));
         self.wait_all(&made_up);
         self.arm(self.memory.place(unique).expect("it is known"));
+        self.watch_over(unique);
         Ok(Done::Replaced { revision })
     }
 
@@ -337,6 +354,7 @@ impl Shard {
         author: String,
         note: String,
         until: Option<Instant>,
+        occasion: Option<Occasion>,
         now: Now,
     ) {
         self.take_back(unique, Reason::Paused, Instant::LAST, now);
@@ -345,10 +363,13 @@ impl Shard {
         let since = self.now_of(trigger, now);
         let mut changes = self.account(trigger, since, Reason::Paused, now);
         let mut moved = trigger.moved();
+        if occasion.is_some() {
+            changes.extend(self.notice_of_pause(trigger, &note, now));
+        }
         moved.paused = Some(Pause { since, until, author, note });
         moved.cursor = Some(cursor_at(trigger, since));
         changes.push(Change::Moved(unique, moved));
-        self.enact(Unit::of(changes).by(now.wall));
+        self.enact_telling(Unit::of(changes).by(now.wall));
         self.arm(place);
         if let Some(until) = until {
             self.resumes.insert((until, unique));
@@ -359,7 +380,8 @@ impl Shard {
     pub(super) fn pause_by_itself(&mut self, unique: Unique, note: &str, now: Now) {
         let is_pausable = |trigger: &Trigger| !trigger.is_paused() && !trigger.is_cancelled();
         if self.memory.trigger(unique).is_some_and(is_pausable) {
-            self.pause(unique, ITSELF.to_owned(), note.to_owned(), None, now);
+            let occasion = Some(Occasion::Paused);
+            self.pause(unique, ITSELF.to_owned(), note.to_owned(), None, occasion, now);
         }
     }
 
@@ -372,6 +394,7 @@ impl Shard {
         let until = moved.paused.take().and_then(|pause| pause.until);
         moved.cursor = Some(cursor_at(trigger, begins));
         moved.failures = 0;
+        moved.well = trigger.policy().alert_after_ms.map(|_| now.wall);
         let (definition, generation) = (trigger.definition(), trigger.generation);
         let id = self.memory.id_of(trigger);
         let made_up = self.make_up(id, &definition, generation, begins, &mut moved, now);
@@ -383,6 +406,7 @@ impl Shard {
             self.resumes.remove(&(until, unique));
         }
         self.arm(place);
+        self.watch_over(unique);
     }
 
     /// Resumes those whose pause is over.

@@ -2,6 +2,8 @@
 //!
 //! A command is decided by the shard's owner, in memory, and answered when what it changed is durable.
 
+use std::fmt;
+
 use serde_json::value::RawValue;
 
 use crate::id::{ProjectId, RunId, TriggerId, Unique};
@@ -11,7 +13,7 @@ use crate::trigger::Definition;
 use super::usage::Limit;
 
 /// What a person wants of a shard.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[expect(missing_docs, reason = "the fields are those of the records that they end up in")]
 pub enum Command {
     /// Make a trigger.
@@ -42,6 +44,31 @@ pub enum Command {
     Enable { project: ProjectId },
     /// Delete triggers that ended before then; look from this place on.
     Prune { ended_before: Instant, from: u32 },
+}
+
+impl fmt::Debug for Command {
+    /// Without what the user wrote: it may be secret.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create { project, definition, .. } => {
+                write!(out, "create {} of {project}", definition.name)
+            }
+            Self::Replace { trigger, .. } => write!(out, "replace {trigger}"),
+            Self::Pause { trigger, .. } => write!(out, "pause {trigger}"),
+            Self::Resume { trigger, .. } => write!(out, "resume {trigger}"),
+            Self::Cancel { trigger, .. } => write!(out, "cancel {trigger}"),
+            Self::Delete { trigger, .. } => write!(out, "delete {trigger}"),
+            Self::Run { trigger, .. } => write!(out, "run {trigger}"),
+            Self::Backfill { trigger, from, to, .. } => {
+                write!(out, "backfill {trigger} from {from} to {to}")
+            }
+            Self::Prune { ended_before, from } => {
+                write!(out, "prune what ended before {ended_before} from place {from}")
+            }
+            Self::Disable { project } => write!(out, "disable {project}"),
+            Self::Enable { project } => write!(out, "enable {project}"),
+        }
+    }
 }
 
 /// What was done.

@@ -11,6 +11,7 @@ use crate::id::{ProjectId, ShardId};
 use crate::instant::Instant;
 use crate::limits::{LOOK_AHEAD_MS, MARK_AHEAD_MS_MAX};
 use crate::mutant::{self, Mutant};
+use crate::notice::{self, Audience};
 use crate::past::End;
 use crate::policy::{Delivery, Overlap};
 use crate::record::{RecordError, decode};
@@ -30,6 +31,7 @@ use super::{Now, Shard, Unit};
 /// A shard that is being read from the store.
 pub struct Loading {
     memory: Memory,
+    audience: Audience,
 }
 
 /// Why a shard cannot be read.
@@ -70,7 +72,12 @@ impl Loading {
                 memory.apply(&Change::Open(*run));
             }
         }
-        Self { memory }
+        Self { memory, audience: notice::nobody() }
+    }
+
+    /// Who listens: also to what is decided while it is taken over.
+    pub fn set_audience(&mut self, audience: Audience) {
+        self.audience = audience;
     }
 
     /// A trigger, as it was written.
@@ -129,9 +136,12 @@ impl Loading {
             missed_until: Instant::FIRST,
             resumes: std::collections::BTreeSet::new(),
             behind: std::collections::VecDeque::new(),
+            alerts: std::collections::BTreeSet::new(),
+            alert_of: std::collections::HashMap::new(),
             note: None,
             flight: Flight::default(),
             crowd: std::sync::Arc::new(Nobody),
+            audience: self.audience,
             units: std::collections::VecDeque::new(),
             shadow,
             sent: None,
@@ -196,12 +206,22 @@ impl Shard {
                 self.flight.hold(trigger.unique, now.steady + u64::from(held_ms));
             }
         }
+        let triggers = self.memory.triggers();
+        let watched = triggers.filter(|trigger| trigger.policy().alert_after_ms.is_some());
+        let watched: Vec<_> = watched.map(|trigger| trigger.unique).collect();
+        for unique in watched {
+            self.watch_over(unique);
+        }
         self.unblock_all(now);
     }
 
     /// A run may have left under a predecessor.
     fn doubt(&mut self, run: RunRef, now: Now) {
         let record = self.record_of(run);
+        if record.notice.is_some() {
+            self.flight.doubts.insert(run, now.steady);
+            return;
+        }
         let mut timeout = u64::from(record.webhook.form.timeout_ms);
         if mutant::active(Mutant::NoPatience) {
             timeout = 0;

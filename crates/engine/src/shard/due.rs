@@ -292,6 +292,7 @@ impl Trigger {
             attempt: 0,
             tries: 0,
             untried_since: None,
+            notice: None,
             webhook: Arc::new(self.webhook()),
             policy: *self.policy(),
             attempts: Vec::new(),

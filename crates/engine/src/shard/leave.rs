@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::{Birth, RunId, Unique};
+use crate::id::{Birth, ProjectId, RunId, Unique};
 use crate::instant::Instant;
 use crate::limits::{RESULT_WAIT_MS, UNTRIED_MAX};
 use crate::mutant::{self, Mutant};
@@ -22,6 +22,8 @@ use super::{Now, Shard, Unit};
 pub struct Departure {
     /// By which its end is reported.
     pub key: u64,
+    /// Whose it is.
+    pub project: ProjectId,
     /// Its run.
     pub run: RunId,
     /// The so-manieth, from 1.
@@ -101,6 +103,7 @@ impl Shard {
                 }
                 Departure {
                     key,
+                    project: trigger.project(),
                     run: self.memory.run_id(open.trigger, slot, Birth::Slot(trigger.generation)),
                     attempt,
                     slot: open.slot,
@@ -115,6 +118,7 @@ impl Shard {
                 let run = &self.memory.runs[&sequence];
                 Departure {
                     key,
+                    project: run.project,
                     run: self.memory.run_id(run.trigger, run.slot, run.birth(sequence)),
                     attempt,
                     slot: run.slot,
@@ -243,11 +247,18 @@ impl Shard {
     ) {
         let mut unit = Unit::of(Vec::with_capacity(3)).by(Instant(now.wall.0 + RESULT_WAIT_MS));
         let (unique, finished) = self.close(run, end, number, attempt, now, &mut unit);
+        let (is_notice, failures) =
+            (finished.notice.is_some(), self.reckon(&finished, now, &mut unit));
         if !mutant::active(Mutant::OpenWithoutRecord) || matches!(run, RunRef::Record(_)) {
             unit.changes.push(Change::Past(Line::Run(finished)));
         }
-        let failures = self.count_failure(unique, end, &mut unit);
-        self.enact(unit);
+        self.enact_telling(unit);
+        if is_notice {
+            return;
+        }
+        if end == End::Succeeded {
+            self.watch_over(unique);
+        }
         if let Some(failures) = failures {
             let note = format!("{failures} runs failed in a row");
             self.pause_by_itself(unique, &note, now);
@@ -266,18 +277,18 @@ impl Shard {
         unit: &mut Unit,
     ) -> (Unique, Finished) {
         unit.changes.push(self.forget(run));
-        let (project, unique, slot, generation, mut attempts, sequence) = match run {
+        let (project, unique, slot, generation, mut attempts, sequence, notice) = match run {
             RunRef::Open(open) => {
                 let trigger = self.memory.trigger(open.trigger).expect("an open run's trigger");
                 let generation = Some(trigger.generation);
-                (trigger.project(), open.trigger, open.slot, generation, Vec::new(), None)
+                (trigger.project(), open.trigger, open.slot, generation, Vec::new(), None, None)
             }
             RunRef::Record(sequence) => {
                 let record = &self.memory.runs[&sequence];
                 let demanded = record.generation.is_none().then_some(sequence);
                 let attempts = record.attempts.clone();
-                let RunRecord { project, trigger, slot, generation, .. } = **record;
-                (project, trigger, slot, generation, attempts, demanded)
+                let RunRecord { project, trigger, slot, generation, notice, .. } = **record;
+                (project, trigger, slot, generation, attempts, demanded, notice)
             }
         };
         attempts.extend(attempt);
@@ -287,30 +298,13 @@ impl Shard {
             slot,
             generation,
             sequence,
+            notice,
             end,
             at: now.wall,
             attempt: number,
             attempts,
         };
         (unique, finished)
-    }
-
-    /// Counts failures in a row; says how many if that is enough to pause.
-    fn count_failure(&self, unique: Unique, end: End, unit: &mut Unit) -> Option<u32> {
-        let trigger = self.memory.trigger(unique)?;
-        let failures = match end {
-            End::Succeeded => 0,
-            End::Failed | End::Dead => trigger.failures() + 1,
-            End::Cancelled | End::Expired | End::Unknown => return None,
-        };
-        if failures == trigger.failures() {
-            return None;
-        }
-        let enough = trigger.policy().pause_after?;
-        let mut moved = trigger.moved();
-        moved.failures = failures;
-        unit.changes.push(Change::Moved(unique, moved));
-        (failures >= enough && !trigger.is_paused()).then_some(failures)
     }
 
     /// Breaks a run off.
@@ -344,7 +338,7 @@ impl Shard {
     /// A run is ended that may still be at work at its receiver: a successor has to know that.
     pub(super) fn held(&self, run: RunRef) -> Option<Change> {
         let record = self.record_of(run);
-        let mut moved = self.memory.trigger(record.trigger)?.moved();
+        let mut moved = self.memory.trigger(record.lane())?.moved();
         moved.held_ms = Some(record.webhook.form.timeout_ms.max(moved.held_ms.unwrap_or(0)));
         Some(Change::Moved(record.trigger, moved))
     }

@@ -191,6 +191,8 @@ pub(super) struct Memory {
     pub(super) sequence: u64,
     pub(super) stopped: BTreeMap<ProjectId, StoppedRecord>,
     pub(super) runs: BTreeMap<u64, Arc<RunRecord>>,
+    /// How many of them are notices.
+    pub(super) notices: usize,
     runs_of: BTreeSet<(Unique, u64)>,
     places: Places,
     /// Places by the hash of their trigger's unique part, and of its name: the texts stay where they are.
@@ -214,6 +216,7 @@ impl Memory {
             sequence: 0,
             stopped: BTreeMap::new(),
             runs: BTreeMap::new(),
+            notices: 0,
             runs_of: BTreeSet::new(),
             places: Places::default(),
             by_unique: HashTable::new(),
@@ -245,12 +248,16 @@ impl Memory {
             Change::Run(sequence, run) => {
                 self.sequence = self.sequence.max(*sequence);
                 let run = self.sharing(run);
-                self.runs_of.insert((run.trigger, *sequence));
-                self.runs.insert(*sequence, run);
+                self.runs_of.insert((run.lane(), *sequence));
+                self.notices += usize::from(run.notice.is_some());
+                let former = self.runs.insert(*sequence, run);
+                let was_notice = former.is_some_and(|former| former.notice.is_some());
+                self.notices -= usize::from(was_notice);
             }
             Change::RunGone(sequence) => {
                 if let Some(run) = self.runs.remove(sequence) {
-                    self.runs_of.remove(&(run.trigger, *sequence));
+                    self.runs_of.remove(&(run.lane(), *sequence));
+                    self.notices -= usize::from(run.notice.is_some());
                 }
             }
             Change::Stopped(project, Some(stopped)) => {
@@ -272,7 +279,7 @@ impl Memory {
 
     /// A run that shares what it sends with another one of its trigger: a hundred thousand may wait.
     fn sharing(&self, run: &Arc<RunRecord>) -> Arc<RunRecord> {
-        let other = self.runs_of(run.trigger).next().map(|sequence| &self.runs[&sequence].webhook);
+        let other = self.runs_of(run.lane()).next().map(|sequence| &self.runs[&sequence].webhook);
         match other {
             Some(webhook) if !Arc::ptr_eq(webhook, &run.webhook) && *webhook == run.webhook => {
                 Arc::new(RunRecord { webhook: Arc::clone(webhook), ..(**run).clone() })
@@ -420,7 +427,7 @@ impl Memory {
         self.open.range(from..=to).copied()
     }
 
-    /// The unfinished runs of a trigger that have a record.
+    /// The unfinished runs of a trigger that have a record, but for notices.
     pub(super) fn runs_of(&self, unique: Unique) -> impl Iterator<Item = u64> {
         self.runs_of.range((unique, 0)..=(unique, u64::MAX)).map(|(_, sequence)| *sequence)
     }

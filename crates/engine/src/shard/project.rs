@@ -161,7 +161,9 @@ impl Shard {
         }
         let mut moved = trigger.moved();
         moved.cursor = Some(here.max(trigger.cursor()));
+        moved.well = trigger.policy().alert_after_ms.map(|_| now.wall);
         self.enact(Unit::of(vec![Change::Moved(unique, moved)]).by(now.wall));
+        self.watch_over(unique);
     }
 
     /// Skips the slots up to here, but for the last few.

@@ -13,6 +13,7 @@
 //! name/<project>/trigger/<name>   [`NameRecord`]: where a name leads
 //! ```
 
+use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use serde_json::value::RawValue;
 
 use crate::id::{Birth, ProjectId, RunId, ShardId, TriggerId, Unique};
 use crate::instant::Instant;
+use crate::notice::Occasion;
 use crate::policy::Policy;
 use crate::record::Format;
 use crate::webhook::Webhook;
@@ -68,7 +70,7 @@ pub struct OpenRun {
 }
 
 /// What the user wrote, and how it began.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct TriggerRecord {
     /// Its id.
     #[serde(with = "text")]
@@ -87,6 +89,14 @@ pub struct TriggerRecord {
     pub generation: u32,
     /// From when on this schedule counts; the cursor, until something moves.
     pub since: Instant,
+}
+
+impl fmt::Debug for TriggerRecord {
+    /// Without what the user wrote: it may be secret.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, revision, generation, since, .. } = self;
+        write!(out, "{id}, revision {revision}, generation {generation} since {since}")
+    }
 }
 
 impl TriggerRecord {
@@ -125,6 +135,20 @@ pub struct MovedRecord {
     /// How far the last requests for slots of the past have come, the latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub backfills: Vec<Backfill>,
+    /// Somebody was told that its runs fail, or would be told that they succeed again.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub failing: bool,
+    /// Somebody was told that there was no success for too long.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub overdue: bool,
+    /// Since when there was no success, if that is watched: since the last one, or since it was resumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub well: Option<Instant>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// How far a request for slots of the past has come.
@@ -173,7 +197,7 @@ pub struct RunRecord {
     pub slot: Instant,
     /// When it was to leave.
     pub leaves: Instant,
-    /// By which generation of the schedule; none for a run on demand.
+    /// By which generation of the schedule; none for a run on demand and for a notice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u32>,
     /// Where it is.
@@ -186,6 +210,9 @@ pub struct RunRecord {
     /// Since when it cannot even be tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untried_since: Option<Instant>,
+    /// What it tells somebody of, if it is a notice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notice: Option<Occasion>,
     /// What it sends. Runs of a trigger share it.
     pub webhook: Arc<Webhook>,
     /// By which rules.
@@ -194,6 +221,9 @@ pub struct RunRecord {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<crate::past::Attempt>,
 }
+
+/// The lane of notices.
+const NOBODY: Unique = Unique(0);
 
 /// A project that is disabled, or was and is not up to date again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -232,6 +262,11 @@ impl RunRecord {
     pub fn id(&self, shard: ShardId, sequence: u64, cluster: u64) -> RunId {
         let letters = self.birth(sequence).letters(cluster);
         RunId { shard, trigger: self.trigger, slot: self.slot, letters }
+    }
+
+    /// Runs of a lane may have to wait for each other: those of a trigger. A notice waits for nobody.
+    pub(super) fn lane(&self) -> Unique {
+        if self.notice.is_some() { NOBODY } else { self.trigger }
     }
 
     /// How it came to be.

@@ -72,7 +72,7 @@ impl Shard {
     /// Begins the next attempt of a run that waits, unless it has to wait for another one.
     fn start(&mut self, sequence: u64, now: Now) {
         let record = Arc::clone(&self.memory.runs[&sequence]);
-        let (unique, policy) = (record.trigger, &record.policy);
+        let (unique, policy) = (record.lane(), &record.policy);
         let run = RunRef::Record(sequence);
         self.flight.unwait(sequence, &record);
         if self.is_disabled(record.project) {
@@ -90,6 +90,7 @@ impl Shard {
             self.flight.queued.insert((unique, sequence));
             return;
         }
+        let Some(record) = self.address(sequence, now) else { return };
         let number = record.attempt + 1;
         let leaves = match record.state {
             RunState::Waiting(at) | RunState::Backoff(at) => record.leaves.max(at),
@@ -149,7 +150,7 @@ impl Shard {
         if mutant::active(Mutant::AttemptNumberAfter) {
             record.attempt -= 1;
         }
-        let (number, unique) = (record.attempt, record.trigger);
+        let (number, unique) = (record.attempt, record.lane());
         let early = mutant::active(Mutant::EarlyAtSuccessor);
         let leaves = if early { now.wall } else { record.leaves };
         let key = self.flight.begin(run, unique, number, leaves);

@@ -3,6 +3,7 @@
 //! Each part is read as far as it can be; what is wrong is noted with a JSON pointer to its field, and
 //! reading goes on. Only if nothing was noted is there a [`Definition`].
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -12,10 +13,12 @@ use super::label::Labels;
 use super::{Definition, read};
 use crate::instant::Instant;
 use crate::limits::{
-    CATCH_UP_CAP_DEFAULT, CATCH_UP_CAP_MAX, EVERY_MAX, EVERY_MIN, JITTER_MAX, MAX_LATENESS_MAX,
-    MAX_LATENESS_MIN, PAUSE_AFTER_MAX, RETRY_ATTEMPTS_MAX, RETRY_DELAY_MAX, RETRY_DELAY_MIN,
-    RETRY_GROWN_DELAY_MAX, WEBHOOK_TIMEOUT_DEFAULT, WEBHOOK_TIMEOUT_MAX, WEBHOOK_TIMEOUT_MIN,
+    ALERT_AFTER_MAX, ALERT_AFTER_MIN, CATCH_UP_CAP_DEFAULT, CATCH_UP_CAP_MAX, EVERY_MAX, EVERY_MIN,
+    JITTER_MAX, MAX_LATENESS_MAX, MAX_LATENESS_MIN, PAUSE_AFTER_MAX, RETRY_ATTEMPTS_MAX,
+    RETRY_DELAY_MAX, RETRY_DELAY_MIN, RETRY_GROWN_DELAY_MAX, WEBHOOK_TIMEOUT_DEFAULT,
+    WEBHOOK_TIMEOUT_MAX, WEBHOOK_TIMEOUT_MIN,
 };
+use crate::notice::{Occasion, Occasions};
 use crate::policy::{Backoff, CatchUp, Delivery, Overlap, Policy, Retry};
 use crate::schedule::calendar::Quiet;
 use crate::schedule::cron::{Cron, Dialect, Parsed};
@@ -85,6 +88,18 @@ impl Draft {
         }
     }
 
+    /// Whether it says all that is to be stored: a mask that stands for no value is refused. Who merely reads what
+    /// somebody else has stored knows no more than the mask.
+    pub fn check_unmasked(&self) -> Result<(), [BadField; 1]> {
+        let secret = self.webhook.iter().flat_map(|webhook| webhook.secret_headers.values());
+        if secret.into_iter().all(|value| value != WebhookDraft::MASK) {
+            return Ok(());
+        }
+        let pointer = "/webhook/secret_headers".to_owned();
+        let why = "*** keeps a value, and none is stored under this name".to_owned();
+        Err([BadField { pointer, why }])
+    }
+
     fn build_policy(&self, faults: &mut Faults) -> Policy {
         const OVERLAPS: [(&str, Overlap); 4] = [
             ("allow", Overlap::Allow),
@@ -111,7 +126,33 @@ impl Draft {
         let pause_after = faults.or_usual("/pause_after", self.pause_after, None, |count| {
             read::number(count, 1, PAUSE_AFTER_MAX).map(|count| u32::try_from(count).ok())
         });
-        Policy { catch_up, overlap, delivery, retry, max_lateness_ms, pause_after }
+        let alert_after_ms =
+            faults.or_usual("/alert_after", self.alert_after.as_deref(), None, |text| {
+                read::length(text, ALERT_AFTER_MIN, ALERT_AFTER_MAX)
+                    .map(|after| Some(millis(after)))
+            });
+        let notify = self.build_notify(faults);
+        Policy {
+            catch_up,
+            overlap,
+            delivery,
+            retry,
+            max_lateness_ms,
+            pause_after,
+            alert_after_ms,
+            notify,
+        }
+    }
+
+    fn build_notify(&self, faults: &mut Faults) -> Option<Occasions> {
+        if self.notify.is_empty() {
+            return None;
+        }
+        if self.notify.0 == ["none"] {
+            return Some(Occasions::NONE);
+        }
+        let read = |text: &str| read::word(text, &Occasion::WORDS);
+        Some(texts(&self.notify, "/notify", faults, read).into_iter().collect())
     }
 
     fn build_catch_up(&self, faults: &mut Faults) -> CatchUp {
@@ -177,11 +218,13 @@ fn build_webhook(draft: Option<&WebhookDraft>, faults: &mut Faults) -> Option<We
         faults.add("/webhook/url", MISSING);
         return None;
     };
-    let headers: Vec<_> =
-        draft.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let pairs = |headers: &BTreeMap<String, String>| headers.clone().into_iter().collect();
+    let (headers, secret) = (pairs(&draft.headers), pairs(&draft.secret_headers));
     let content_type = draft.content_type.as_deref();
-    let webhook = Webhook::new(url, method, headers, content_type, draft.body.clone(), timeout);
-    webhook.map_err(|why| faults.add(format!("/webhook/{}", why.field()), &why)).ok()
+    let open = Webhook::new(url, method, headers, content_type, draft.body.clone(), timeout);
+    let open = open.map_err(|why| faults.add(format!("/webhook/{}", why.field()), &why)).ok()?;
+    let webhook = open.with_secret_headers(secret);
+    webhook.map_err(|why| faults.add("/webhook/secret_headers", &why)).ok()
 }
 
 fn build_schedule(

@@ -38,6 +38,10 @@ pub struct Draft {
     pub max_lateness: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_after: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alert_after: Option<String>,
+    #[serde(skip_serializing_if = "Texts::is_empty")]
+    pub notify: Texts,
 }
 
 /// When.
@@ -99,6 +103,9 @@ pub struct WebhookDraft {
     pub method: Option<String>,
     #[serde(deserialize_with = "header::map", skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
+    /// Never told again: see [`WebhookDraft::MASK`].
+    #[serde(deserialize_with = "header::map", skip_serializing_if = "BTreeMap::is_empty")]
+    pub secret_headers: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,6 +133,26 @@ impl fmt::Debug for Draft {
     /// Only the name: a webhook's headers and body may be secret.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Draft({:?})", self.name)
+    }
+}
+
+impl WebhookDraft {
+    /// What stands for the value of a secret header wherever it is told; who sends it back keeps the value.
+    pub const MASK: &str = "***";
+
+    /// Puts the stored values where the mask stands for them. Whether it stood for any.
+    pub fn unmask(&mut self, stored: &Self) -> bool {
+        let mut is_any = false;
+        for (name, value) in &mut self.secret_headers {
+            let is_it = |(known, _): &(&String, &String)| known.eq_ignore_ascii_case(name);
+            if value == Self::MASK
+                && let Some((_, kept)) = stored.secret_headers.iter().find(is_it)
+            {
+                value.clone_from(kept);
+                is_any = true;
+            }
+        }
+        is_any
     }
 }
 
@@ -313,7 +340,9 @@ mod header {
 
         fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<String, D::Error> {
             match self {
-                Self::New => String::deserialize(from),
+                // Without what serde says of it, which may be a secret.
+                Self::New => String::deserialize(from)
+                    .map_err(|_| D::Error::custom("the value of a header is a text")),
                 Self::Twice => Err(D::Error::custom(
                     "the header is there twice: capitals make no difference in names of headers",
                 )),

@@ -41,15 +41,7 @@ pub(super) fn check(
     content_type: Option<&str>,
     has_body: bool,
 ) -> Result<Headers, WebhookError> {
-    let mut headers: Vec<(Box<str>, Box<str>)> = Vec::with_capacity(given.len() + 1);
-    for (name, value) in given {
-        let name = check_name(&name)?;
-        check_value(&name, &value)?;
-        if headers.iter().any(|(known, _)| **known == *name) {
-            return Err(WebhookError::HeaderTwice { name });
-        }
-        headers.push((name.into(), value.into()));
-    }
+    let mut headers = check_each(&[], given)?;
     let given = headers.iter().any(|(name, _)| **name == *CONTENT_TYPE);
     match content_type {
         Some(_) if given => return Err(WebhookError::ContentTypeTwice),
@@ -62,14 +54,49 @@ pub(super) fn check(
         }
         None => (),
     }
-    if headers.len() > WEBHOOK_HEADERS_MAX {
-        return Err(WebhookError::Headers { len: headers.len() });
+    check_limits(&[], &headers)?;
+    Ok(headers.into())
+}
+
+/// Judges those whose values are secret, beside the others.
+pub(super) fn check_secret(
+    others: &Headers,
+    given: Vec<(String, String)>,
+) -> Result<Headers, WebhookError> {
+    let headers = check_each(others, given)?;
+    check_limits(others, &headers)?;
+    Ok(headers.into())
+}
+
+type Header = (Box<str>, Box<str>);
+
+/// Judges each, and that no name is there twice.
+fn check_each(
+    others: &[Header],
+    given: Vec<(String, String)>,
+) -> Result<Vec<Header>, WebhookError> {
+    let mut headers: Vec<Header> = Vec::with_capacity(given.len() + 1);
+    for (name, value) in given {
+        let name = check_name(&name)?;
+        check_value(&name, &value)?;
+        if headers.iter().chain(others).any(|(known, _)| **known == *name) {
+            return Err(WebhookError::HeaderTwice { name });
+        }
+        headers.push((name.into(), value.into()));
     }
-    let len = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    Ok(headers)
+}
+
+fn check_limits(others: &[Header], headers: &[Header]) -> Result<(), WebhookError> {
+    let len = others.len() + headers.len();
+    if len > WEBHOOK_HEADERS_MAX {
+        return Err(WebhookError::Headers { len });
+    }
+    let len = others.iter().chain(headers).map(|(name, value)| name.len() + value.len()).sum();
     if len > WEBHOOK_HEADER_BYTES_MAX {
         return Err(WebhookError::HeaderBytes { len });
     }
-    Ok(headers.into())
+    Ok(())
 }
 
 /// The name in lower case.

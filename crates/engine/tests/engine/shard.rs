@@ -4,6 +4,8 @@
 mod backfill;
 #[path = "shard/bench.rs"]
 mod bench;
+#[path = "shard/notice.rs"]
+mod notice;
 
 use std::sync::Arc;
 

@@ -6,8 +6,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use client::project::{Notify, Occasion as WireOccasion};
 use engine::id::ProjectId;
 use engine::instant::Instant;
+use engine::notice::{Listener, Occasion, Occasions};
 use engine::record::{RecordError, decode, encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,6 +19,7 @@ use super::key::KeyId;
 use super::record::{
     ACCESS, FORMAT, KEYS, KeyRecord, PROJECTS, ProjectRecord, SCHEDULER, SchedulerRecord, TURN,
 };
+use crate::webhook::signature::Signer;
 
 /// The name of the project that is there from the beginning.
 pub const DEFAULT_PROJECT: &str = "default";
@@ -48,6 +51,8 @@ pub struct Book {
     pub(super) scheduler: SchedulerRecord,
     pub(super) projects: BTreeMap<String, Arc<ProjectRecord>>,
     names: HashMap<ProjectId, String>,
+    signers: HashMap<ProjectId, Arc<Signer>>,
+    listeners: HashMap<ProjectId, Arc<Listener>>,
     pub(super) keys: BTreeMap<KeyId, Arc<KeyRecord>>,
 }
 
@@ -71,6 +76,8 @@ impl Book {
             scheduler: SchedulerRecord::default(),
             projects: BTreeMap::from([(DEFAULT_PROJECT.to_owned(), Arc::new(default))]),
             names: HashMap::new(),
+            signers: HashMap::new(),
+            listeners: HashMap::new(),
             keys: BTreeMap::new(),
         };
         let mut range = Some(Range::prefix(ACCESS));
@@ -83,6 +90,12 @@ impl Book {
         }
         let names = book.projects.iter().map(|(name, record)| (record.id, name.clone()));
         book.names = names.collect();
+        let signed = book.projects.values().filter(|record| !record.secrets.is_empty());
+        book.signers = signed.map(|record| (record.id, Arc::new(signer(record)))).collect();
+        let listening = book.projects.iter().filter_map(|(name, record)| {
+            Some((record.id, Arc::new(listener(name, record.notify.as_ref()?)?)))
+        });
+        book.listeners = listening.collect();
         Ok(book)
     }
 
@@ -114,6 +127,16 @@ impl Book {
         self.names.get(&id).map(String::as_str)
     }
 
+    /// What the webhooks of a project are signed with, if with anything.
+    pub fn signer(&self, id: ProjectId) -> Option<&Arc<Signer>> {
+        self.signers.get(&id)
+    }
+
+    /// Whom a project's notifications go to, if to anybody.
+    pub fn listener(&self, id: ProjectId) -> Option<&Arc<Listener>> {
+        self.listeners.get(&id)
+    }
+
     /// All projects, by name.
     pub fn projects(&self) -> impl Iterator<Item = (&str, &Arc<ProjectRecord>)> {
         self.projects.iter().map(|(name, record)| (name.as_str(), record))
@@ -137,6 +160,31 @@ impl Book {
     /// Whether triggers of this project fire.
     pub fn fires(&self, project: &ProjectRecord) -> bool {
         project.disabled.is_none() && self.scheduler.stopped.is_none()
+    }
+}
+
+/// The secrets of a project, ready to sign with. One that was changed by hand into no secret does not sign.
+fn signer(record: &ProjectRecord) -> Signer {
+    let secrets = record.secrets.iter();
+    Signer::new(secrets.filter_map(|record| Some((record.secret.bytes()?, record.until))))
+}
+
+/// Who is told of what. A URL that was good when it was written, and is not any more, is called by nobody.
+fn listener(project: &str, notify: &Notify) -> Option<Listener> {
+    let on = match notify.on.as_slice() {
+        [] => Occasions::USUAL,
+        some => some.iter().copied().map(occasion).collect(),
+    };
+    Listener::new(project, &notify.url, on).ok()
+}
+
+fn occasion(occasion: WireOccasion) -> Occasion {
+    match occasion {
+        WireOccasion::Failure => Occasion::Failure,
+        WireOccasion::Recovery => Occasion::Recovery,
+        WireOccasion::Paused => Occasion::Paused,
+        WireOccasion::Success => Occasion::Success,
+        WireOccasion::Overdue => Occasion::Overdue,
     }
 }
 

@@ -112,11 +112,13 @@ impl Evidence<'_> {
         for run in &self.open {
             add(run.slot, self.source.open(*run, self.stored, self.now));
         }
-        for (sequence, run) in &self.unfinished {
+        for (sequence, run) in self.unfinished.iter().filter(|(_, run)| run.notice.is_none()) {
             add(run.slot, self.source.unfinished(*sequence, run));
         }
         for line in self.lines.iter().rev() {
-            if let Line::Run(run) = line {
+            if let Line::Run(run) = line
+                && run.notice.is_none()
+            {
                 add(run.slot, self.source.finished(run, None));
             }
         }

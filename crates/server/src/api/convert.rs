@@ -5,12 +5,18 @@
 
 use client::Timestamp;
 use client::account::Reason as WireReason;
-use client::run::{Attempt, Run, RunState as WireState, RunSummary, Skipped as WireSkipped};
+use client::project::Occasion as WireOccasion;
+use client::run::{
+    Attempt, Run, RunKind, RunState as WireState, RunSummary, Skipped as WireSkipped,
+};
+use client::spec::TriggerSpec;
 use client::trigger::{Pause as WirePause, Status, Trigger};
 use engine::id::{Birth, ProjectId, RunId, ShardId, TriggerId, Unique};
 use engine::instant::Instant;
+use engine::notice::Occasion;
 use engine::past::{self, End, Finished, Line, Reason, Skipped};
-use engine::shard::record::{MovedRecord, OpenRun, Pause, RunRecord, RunState};
+use engine::shard::record::{MovedRecord, OpenRun, Pause, RunRecord, RunState, TriggerRecord};
+use engine::trigger::WebhookDraft;
 
 use super::read::Stored;
 
@@ -28,8 +34,7 @@ pub(super) fn trigger(stored: &Stored, now: Instant, last_run: Option<RunSummary
         id: record.id.to_string(),
         name: stored.name().to_owned(),
         status: status(stored, now),
-        spec: serde_json::from_str(record.draft.get())
-            .expect("a test holds the draft and the spec together, and this draft was read"),
+        spec: spec(record),
         paused: moved.paused.as_ref().map(pause),
         cancelled: moved.cancelled.map(timestamp),
         remaining: remaining(stored),
@@ -41,6 +46,16 @@ pub(super) fn trigger(stored: &Stored, now: Instant, last_run: Option<RunSummary
         last_run,
         next: next(stored, now, NEXT_LEN),
     }
+}
+
+/// What was written, but for the values of secret headers.
+fn spec(record: &TriggerRecord) -> TriggerSpec {
+    let mut spec: TriggerSpec = serde_json::from_str(record.draft.get())
+        .expect("a test holds the draft and the spec together, and this draft was read");
+    for value in spec.webhook.secret_headers.values_mut() {
+        WebhookDraft::MASK.clone_into(value);
+    }
+    spec
 }
 
 pub(super) fn status(stored: &Stored, now: Instant) -> Status {
@@ -123,7 +138,9 @@ impl Source {
             trigger: self.trigger(run.project, run.trigger),
             name: name.map(str::to_owned),
             slot: timestamp(run.slot),
-            on_demand: run.generation.is_none(),
+            kind: kind(run.notice),
+            event: run.notice.map(occasion),
+            on_demand: run.generation.is_none() && run.notice.is_none(),
             state: end(run.end),
             not_before: None,
             ended: Some(timestamp(run.at)),
@@ -140,7 +157,9 @@ impl Source {
             trigger: self.trigger(run.project, run.trigger),
             name: Some(run.name.clone()),
             slot: timestamp(run.slot),
-            on_demand: run.generation.is_none(),
+            kind: kind(run.notice),
+            event: run.notice.map(occasion),
+            on_demand: run.generation.is_none() && run.notice.is_none(),
             state,
             not_before: not_before.map(timestamp),
             ended: None,
@@ -158,6 +177,8 @@ impl Source {
             trigger: stored.id().to_string(),
             name: Some(stored.name().to_owned()),
             slot: timestamp(run.slot),
+            kind: RunKind::Run,
+            event: None,
             on_demand: false,
             state: if left { WireState::Running } else { WireState::Waiting },
             not_before: (!left).then(|| timestamp(leaves)),
@@ -177,6 +198,8 @@ impl Source {
             trigger: self.trigger(skip.project, skip.trigger),
             name: name.map(str::to_owned),
             slot: to,
+            kind: RunKind::Run,
+            event: None,
             on_demand: false,
             state: WireState::Skipped,
             not_before: None,
@@ -206,6 +229,20 @@ impl Source {
 
     fn trigger(self, project: ProjectId, unique: Unique) -> String {
         TriggerId { shard: self.shard, project, unique }.to_string()
+    }
+}
+
+pub(super) fn kind(notice: Option<Occasion>) -> RunKind {
+    if notice.is_some() { RunKind::Notification } else { RunKind::Run }
+}
+
+pub(super) fn occasion(occasion: Occasion) -> WireOccasion {
+    match occasion {
+        Occasion::Failure => WireOccasion::Failure,
+        Occasion::Recovery => WireOccasion::Recovery,
+        Occasion::Paused => WireOccasion::Paused,
+        Occasion::Success => WireOccasion::Success,
+        Occasion::Overdue => WireOccasion::Overdue,
     }
 }
 

@@ -1,8 +1,9 @@
 //! `/v1/events`: what happens, while it happens, as server-sent events.
 //!
 //! An event's id is the server's start and a number. Who comes back says the last id that it had; if this server
-//! does not know what came after it, the first event is `reset`. A comment is sent now and then, so that both sides
-//! notice when the other is gone.
+//! does not know what came after it, the first event is `reset`. A comment is sent at the beginning, and now and
+//! then, so that both sides notice when the other is gone. It has an id as well: so a watcher knows its place before
+//! the first event, and also when nothing happens that it may see.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -78,7 +79,7 @@ impl Watcher {
         if !self.is_begun {
             // A client learns at once that it is connected.
             self.is_begun = true;
-            let mut text = ": watching\n\n".to_owned();
+            let mut text = self.comment("watching");
             if self.is_lost {
                 text.push_str(&self.reset());
             }
@@ -99,7 +100,7 @@ impl Watcher {
                     () = desk.stopped() => return None,
                     () = desk.events().more(self.place) => continue,
                     () = tokio::time::sleep(HEARTBEAT) => {
-                        return Some((Bytes::from_static(b": heartbeat\n\n"), self));
+                        return Some((self.comment("heartbeat").into(), self));
                     }
                 }
             }
@@ -118,6 +119,10 @@ impl Watcher {
 
     fn may_see(&self, event: &Event) -> bool {
         event.project.map_or(self.is_admin, |project| project == self.project)
+    }
+
+    fn comment(&self, words: &str) -> String {
+        format!(": {words}\nid: {:016x}-{}\n\n", self.desk.start(), self.place.0)
     }
 
     fn reset(&self) -> String {
@@ -141,6 +146,7 @@ impl Watcher {
                     Line::Run(run) => WireWhat::RunEnded {
                         run: source.finished_id(run).to_string(),
                         trigger: id(run.trigger).to_string(),
+                        event: run.notice.map(convert::occasion),
                         slot: timestamp(run.slot),
                         state: convert::end(run.end),
                         attempt: run.attempt,

@@ -1,6 +1,6 @@
 //! Which runs a list is about: a project's, in some states, of some time.
 
-use client::run::{Run, RunState};
+use client::run::{Run, RunKind, RunState};
 use engine::id::ProjectId;
 use engine::instant::Instant;
 use engine::past::Line;
@@ -10,13 +10,14 @@ use super::problem::Refusal;
 use super::query::Query;
 
 /// The parameters of a filter.
-pub(super) const PARAMETERS: [&str; 5] = ["state", "from", "to", "limit", "cursor"];
+pub(super) const PARAMETERS: [&str; 6] = ["state", "kind", "from", "to", "limit", "cursor"];
 
 /// What is wanted.
 pub(super) struct Filter {
     pub(super) project: ProjectId,
     /// Empty for all runs; skipped slots are told only if they are asked for.
     states: Vec<RunState>,
+    kind: Option<RunKind>,
     /// Slots from here on,
     pub(super) from: Instant,
     /// and before this.
@@ -27,12 +28,13 @@ impl Filter {
     /// What a query asks for, of a project.
     pub(super) fn of(query: &Query, project: ProjectId) -> Result<Self, Refusal> {
         let states = query.words("state", &RunState::ALL, RunState::as_str)?;
+        let kind = query.word("kind", &RunKind::ALL, RunKind::as_str)?;
         let from = query.get("from")?.unwrap_or(Instant::FIRST);
         let to = query.get("to")?.unwrap_or(Instant::LAST);
         if from >= to {
             return Err(Refusal::parameter("from", "it must lie before \"to\""));
         }
-        Ok(Self { project, states, from, to })
+        Ok(Self { project, states, kind, from, to })
     }
 
     fn has(&self, state: RunState) -> bool {
@@ -40,6 +42,10 @@ impl Filter {
             [] => state != RunState::Skipped,
             states => states.contains(&state),
         }
+    }
+
+    fn is_of(&self, kind: RunKind) -> bool {
+        self.kind.is_none_or(|wanted| wanted == kind)
     }
 
     /// Whether what has not ended is wanted.
@@ -59,16 +65,19 @@ impl Filter {
 
     /// Whether a line of the past is wanted. Of a range of skipped slots one is enough.
     pub(super) fn takes(&self, line: &Line) -> bool {
-        let (state, from, to) = match line {
-            Line::Run(run) => (convert::end(run.end), run.slot, run.slot),
-            Line::Skip(skip) => (RunState::Skipped, skip.from, skip.to),
+        let (state, kind, from, to) = match line {
+            Line::Run(run) => {
+                (convert::end(run.end), convert::kind(run.notice), run.slot, run.slot)
+            }
+            Line::Skip(skip) => (RunState::Skipped, RunKind::Run, skip.from, skip.to),
         };
-        line.project() == self.project && self.has(state) && from < self.to && to >= self.from
+        let is_within = from < self.to && to >= self.from;
+        line.project() == self.project && self.has(state) && self.is_of(kind) && is_within
     }
 
     /// Whether a run that has not ended is wanted.
     pub(super) fn takes_run(&self, run: &Run) -> bool {
         let slot = Instant(run.slot.as_millisecond());
-        self.has(run.state) && self.from <= slot && slot < self.to
+        self.has(run.state) && self.is_of(run.kind) && self.from <= slot && slot < self.to
     }
 }

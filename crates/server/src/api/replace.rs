@@ -104,7 +104,7 @@ async fn replace_stored(
     if conditions.if_none_match {
         return Err(Refusal::precondition("there is such a trigger already").into());
     }
-    let revision = conditions.if_match;
+    let mut revision = conditions.if_match;
     if let Some(revision) = revision
         && revision != stored.record.revision
     {
@@ -112,6 +112,13 @@ async fn replace_stored(
     }
     check_same_name(&draft, stored.name())?;
     draft.name = Some(stored.name().to_owned());
+    if let (Some(webhook), Some(stored_webhook)) = (&mut draft.webhook, &stored.draft.webhook)
+        && webhook.unmask(stored_webhook)
+    {
+        // Values that are kept are those of this text and of no later one.
+        revision = Some(stored.record.revision);
+    }
+    draft.check_unmasked().map_err(Refusal::fields)?;
     if draft == stored.draft {
         return Ok(tell(desk, stored, StatusCode::OK).await?);
     }
@@ -134,6 +141,11 @@ async fn replace_stored(
         Ok(Done::Replaced { .. } | Done::Unchanged) => Ok(answer(desk, id, StatusCode::OK).await?),
         Ok(other) => Err(odd(other).into()),
         Err(CallError::Rejected(Rejection::NoSuchTrigger)) => Err(Attempted::Again),
+        Err(CallError::Rejected(Rejection::RevisionMoved { .. }))
+            if conditions.if_match.is_none() =>
+        {
+            Err(Attempted::Again)
+        }
         Err(other) => Err(other.into()),
     }
 }

@@ -14,7 +14,7 @@ use client::audit::AuditEntry;
 use client::cluster::Cluster;
 use client::key::{Key, KeySpec, NewKey, RotateKeyRequest, Scope};
 use client::project::{NewProject, Project, ProjectSpec, RotateRequest};
-use client::run::{Run, RunState, Started};
+use client::run::{Run, RunKind, RunState, Started};
 use client::scheduler::SchedulerStatus;
 use client::spec::TriggerSpec;
 use client::trigger::{BackfillRequest, Backfilled, NextSlots, PauseRequest, Status, Trigger};
@@ -104,6 +104,11 @@ const LABELS: Param = Param {
     name: LABEL,
     about: "only those that carry this label: `team=billing`; of several, with commas between, all",
     kind: Kind::Like("^[A-Za-z0-9._-]+=[A-Za-z0-9._-]+(,[A-Za-z0-9._-]+=[A-Za-z0-9._-]+)*$"),
+};
+const KIND: Param = Param {
+    name: "kind",
+    about: "only those of this kind",
+    kind: Kind::Word(|| RunKind::ALL.map(RunKind::as_str).to_vec()),
 };
 const FROM_SLOT: Param = instant("from", "only those of slots at or after this");
 const TO_SLOT: Param = instant("to", "only those of slots before this");
@@ -288,7 +293,7 @@ fn triggers() -> Vec<Route> {
             .gives::<NextSlots>(200),
         get("/v1/triggers/{name}/runs", history::list_of)
             .says("List its runs, newest first")
-            .params([STATES, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
+            .params([STATES, KIND, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
             .gives::<Page<Run>>(200),
         get("/v1/triggers/{name}/explain", explain::explain)
             .says("Tell what became of each of its slots")
@@ -304,7 +309,7 @@ fn runs() -> Vec<Route> {
     vec![
         get("/v1/runs", latest::list)
             .says("List the latest runs of all triggers")
-            .params([STATES, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
+            .params([STATES, KIND, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
             .gives::<Page<Run>>(200),
         get("/v1/runs/{id}", run::show).says("Show a run").gives::<Run>(200),
     ]

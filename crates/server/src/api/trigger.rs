@@ -60,6 +60,7 @@ pub(super) async fn create_from(
     caller: &Caller,
     draft: &Draft,
 ) -> Result<TriggerId, CreateError> {
+    draft.check_unmasked().map_err(Refusal::fields)?;
     let definition = draft.build(desk.now()).map_err(Refusal::fields)?;
     let name = definition.name.clone();
     let shard = ShardId::of(caller.project, &name, desk.shards());
@@ -177,6 +178,7 @@ async fn last_run(desk: &Desk, stored: &Stored) -> Result<Option<RunSummary>, Re
         for line in batch.lines {
             if let Line::Run(run) = line
                 && run.trigger == id.unique
+                && run.notice.is_none()
             {
                 return Ok(Some(source.summary(&run)));
             }
@@ -204,7 +206,7 @@ async fn last_runs(
             for line in batch.lines {
                 let Line::Run(run) = line else { continue };
                 let id = TriggerId { shard, project: run.project, unique: run.trigger };
-                if wanted.remove(&id) {
+                if run.notice.is_none() && wanted.remove(&id) {
                     found.insert(id, source.summary(&run));
                 }
             }

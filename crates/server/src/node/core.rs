@@ -588,6 +588,7 @@ fn send(dispatcher: &Dispatcher, shard: ShardId, token: u64, departure: Departur
     log::departure(shard, &departure);
     dispatcher.send(webhook::Call {
         key: global(shard, departure.key),
+        project: departure.project,
         run: departure.run.to_string().into(),
         attempt: departure.attempt,
         scheduled: departure.slot,

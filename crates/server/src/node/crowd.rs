@@ -92,6 +92,7 @@ mod tests {
         let Webhook { form, path, body, .. } = webhook.unwrap();
         let (shard, trigger, slot) = (ShardId(0), Unique(1), Instant(0));
         Departure {
+            project: engine::id::ProjectId::DEFAULT,
             key: 0,
             run: RunId { shard, trigger, slot, letters: 0 },
             attempt: 1,

@@ -163,11 +163,12 @@ async fn converse(
             // Boxed, because it is rare and large: attempts on rested connections stay small.
             None => Box::pin(dialer.dial(&call.form, name, stage)).await?,
         };
-        let second = wall(&*dialer.machine).second();
-        let written =
-            request(call, connection.protocol(), second, take(headers)).map_err(|why| {
-                Ended::without_answer(Outcome::NotSent { why: NotSent::Malformed }, why.to_string())
-            })?;
+        let now = wall(&*dialer.machine);
+        let signer = (dialer.signing)(call.project);
+        let written = request(call, connection.protocol(), now, signer.as_deref(), take(headers));
+        let written = written.map_err(|why| {
+            Ended::without_answer(Outcome::NotSent { why: NotSent::Malformed }, why.to_string())
+        })?;
         match connection.send(written, || stage.enter(Step::Left)).await {
             Ok(answer) => return Ok((answer, connection)),
             // A rested one that was closed meanwhile: a new one does.

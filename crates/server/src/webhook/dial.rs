@@ -25,6 +25,7 @@ use super::connection::{Connection, Drivers, Protocol};
 use super::guard::Guard;
 use super::name::{Name, Resolver};
 use super::place::Clock;
+use super::signature::Signing;
 use super::{Config, Permit, tls};
 
 /// How long an address may keep the next one waiting.
@@ -46,6 +47,7 @@ pub(super) struct Dialer {
     resolver: Arc<dyn Resolver>,
     tls: TlsConnector,
     permit: Permit,
+    pub(super) signing: Signing,
     connect_timeout: Duration,
     pub(super) machine: Arc<dyn Machine>,
     pub(super) drivers: Drivers,
@@ -62,6 +64,7 @@ impl Dialer {
             resolver: Arc::clone(&config.resolver),
             tls: TlsConnector::from(Arc::clone(tls)),
             permit: Arc::clone(&config.permit),
+            signing: Arc::clone(&config.signing),
             connect_timeout: config.connect_timeout,
             machine: Arc::clone(machine),
             drivers: Drivers::default(),

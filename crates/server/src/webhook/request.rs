@@ -1,14 +1,15 @@
 //! A call, written down as a request.
 //!
 //! Every attempt of a run carries the same `webhook-id` (and `idempotency-key`), by which a receiver can tell a
-//! repeated delivery, and the same trace id. What differs: the number of the attempt, its time, its token and its
-//! span id. A receiver that guards a resource refuses a `watchbell-token` lower than one it has seen.
+//! repeated delivery, and the same trace id. What differs: the number of the attempt, its time, its signature, its
+//! token and its span id. A receiver that guards a resource refuses a `watchbell-token` lower than one it has seen.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
 
 use bytes::Bytes;
 use engine::hash::{hash, mix};
+use engine::instant::Instant;
 use hyper::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use hyper::http::uri::{Authority, Parts, PathAndQuery, Scheme as UriScheme, Uri};
 use hyper::{Method as HttpMethod, Request};
@@ -17,17 +18,19 @@ use engine::webhook::{Method, Scheme};
 
 use super::Call;
 use super::connection::{Body, Protocol};
+use super::signature::Signer;
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 const WATCHBELL_SCHEDULED_TIME: HeaderName = HeaderName::from_static("watchbell-scheduled-time");
 const WATCHBELL_ATTEMPT: HeaderName = HeaderName::from_static("watchbell-attempt");
 const WATCHBELL_TOKEN: HeaderName = HeaderName::from_static("watchbell-token");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Headers that Watchbell answers for.
-const OURS_MAX: usize = 10;
+const OURS_MAX: usize = 11;
 
 const OUR_NAME: &str = concat!("watchbell/", env!("CARGO_PKG_VERSION"));
 
@@ -37,12 +40,13 @@ const OUR_NAME: &str = concat!("watchbell/", env!("CARGO_PKG_VERSION"));
 #[error("the {0} of the webhook cannot be written down: make it anew")]
 pub(super) struct Malformed(&'static str);
 
-/// The request for a call, in the form that the protocol has, at this time by the wall clock. Its headers stand in
-/// the table that is given, which is empty.
+/// The request for a call, in the form that the protocol has, at this time by the wall clock, signed if there is
+/// something to sign it with. Its headers stand in the table that is given, which is empty.
 pub(super) fn request(
     call: &Call,
     protocol: Protocol,
-    second: i64,
+    now: Instant,
+    signer: Option<&Signer>,
     mut headers: HeaderMap,
 ) -> Result<Request<Body>, Malformed> {
     let form = &call.form;
@@ -50,7 +54,7 @@ pub(super) fn request(
     let authority = form.authority();
     let mut request = Request::new(Body::new(call.body.clone().unwrap_or_default()));
     *request.method_mut() = method(form.method);
-    headers.reserve(OURS_MAX + form.headers.len());
+    headers.reserve(OURS_MAX + form.headers.len() + form.secret_headers.len());
     *request.headers_mut() = headers;
     match protocol {
         Protocol::One => {
@@ -66,20 +70,31 @@ pub(super) fn request(
         }
     }
     let headers = request.headers_mut();
-    ours(call, second, headers)?;
+    ours(call, now, headers)?;
+    let body = call.body.as_deref().unwrap_or_default();
+    if let Some(signatures) = signer.and_then(|signer| signer.sign(&call.run, now, body)) {
+        headers.insert(WEBHOOK_SIGNATURE, value("signature", &signatures)?);
+    }
     for (name, text) in &form.headers {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Malformed("headers"))?;
         headers.insert(name, value("headers", text)?);
+    }
+    for (name, text) in &form.secret_headers {
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Malformed("headers"))?;
+        let mut secret = value("headers", text)?;
+        // Not to be printed, nor remembered by HTTP/2 for the next request.
+        secret.set_sensitive(true);
+        headers.insert(name, secret);
     }
     Ok(request)
 }
 
 /// The headers that Watchbell answers for.
-fn ours(call: &Call, second: i64, headers: &mut HeaderMap) -> Result<(), Malformed> {
+fn ours(call: &Call, now: Instant, headers: &mut HeaderMap) -> Result<(), Malformed> {
     let run = value("run id", &call.run)?;
     headers.insert(WEBHOOK_ID, run.clone());
     headers.insert(IDEMPOTENCY_KEY, run);
-    headers.insert(WEBHOOK_TIMESTAMP, second.into());
+    headers.insert(WEBHOOK_TIMESTAMP, now.second().into());
     headers.insert(WATCHBELL_SCHEDULED_TIME, value("time", &call.scheduled.to_string())?);
     headers.insert(WATCHBELL_ATTEMPT, call.attempt.into());
     headers.insert(WATCHBELL_TOKEN, call.token.into());

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use engine::id::ProjectId;
 use engine::instant::Instant;
 use engine::lease::Reading;
 use engine::limits::WEBHOOK_TIMEOUT_MAX;
@@ -123,6 +124,7 @@ impl Desk {
         self.keys += 1;
         self.dispatcher.send(Call {
             key: self.keys,
+            project: ProjectId::DEFAULT,
             run: format!("run_{}", self.keys).into(),
             attempt: 3,
             scheduled: Instant::from_second(1_799_999_999),

@@ -130,7 +130,8 @@ impl Served {
         };
         let (node, desk) = Node::start(store, Arc::new(System), &config).await.unwrap();
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
-        let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let client = Client::builder(&url).retries(0).build().unwrap();
         let mut tasks = JoinSet::new();
         tasks.spawn(server::api::serve(
             listener,
@@ -200,6 +201,7 @@ async fn write_past(store: &Store, triggers: &[TriggerId]) {
                 slot: Instant(slot),
                 generation: None,
                 sequence: Some(head.number),
+                notice: None,
                 end: End::Succeeded,
                 at: Instant(slot),
                 attempt: 1,

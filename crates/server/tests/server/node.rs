@@ -5,7 +5,11 @@ mod broken;
 mod clock;
 mod downtime;
 mod id;
+mod notify;
 #[expect(dead_code, reason = "the tests of `watchbell dev` use more of it")]
 pub(super) mod receiver;
+mod secret;
+mod signature;
+mod verify;
 pub(super) mod wait;
 pub(super) mod world;

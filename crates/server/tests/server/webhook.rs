@@ -62,6 +62,7 @@ async fn attempts_of_a_run_share_a_trace_and_each_has_a_span() {
         let webhook = get(&receiver.url("/"));
         desk.dispatcher.send(server::webhook::Call {
             key: 0,
+            project: engine::id::ProjectId::DEFAULT,
             run: run.into(),
             attempt,
             scheduled: engine::instant::Instant(0),

@@ -54,6 +54,7 @@ pub fn policy(draft: &mut Draft, dice: &mut Dice) {
     });
     draft.max_lateness = dice.chance(30).then(|| dice.pick(&["1s", "2s", "7s"]).to_owned());
     draft.pause_after = dice.chance(15).then(|| dice.pick(&[1, 2, 3]));
+    draft.alert_after = dice.chance(20).then(|| dice.pick(&["2s", "5s", "15s"]).to_owned());
 }
 
 /// Gives a trigger another jitter, which is another schedule.

@@ -7,6 +7,7 @@
 
 mod account;
 pub mod catch;
+mod notice;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -15,6 +16,7 @@ use std::ops::RangeInclusive;
 use engine::id::{Birth, ProjectId, RunId, Unique};
 use engine::instant::Instant;
 use engine::limits::OPEN_RUNS_MAX;
+use engine::notice::Occasion;
 use engine::past::{End, Finished, Line, Reason, Segment};
 use engine::record::decode;
 use engine::schedule::Schedule;
@@ -47,6 +49,8 @@ pub enum Run {
     Slot(Slot),
     /// On demand, by its trigger and number.
     Demand(Unique, u64),
+    /// A notice, by its trigger and number.
+    Notice(Unique, u64),
 }
 
 /// Where a run is.
@@ -102,6 +106,7 @@ pub struct Ledger {
     stopped: BTreeMap<ProjectId, StoppedRecord>,
     generations: BTreeMap<(Unique, u32), Generation>,
     places: BTreeMap<Run, Place>,
+    told: BTreeMap<Unique, notice::Told>,
     /// What happened.
     pub counts: Counts,
 }
@@ -165,6 +170,7 @@ impl Ledger {
             Some(generation) => {
                 Run::Slot(Slot { trigger: record.trigger, generation, at: record.slot })
             }
+            None if record.notice.is_some() => Run::Notice(record.trigger, sequence),
             None => Run::Demand(record.trigger, sequence),
         }
     }
@@ -193,6 +199,7 @@ impl Ledger {
             self.file(line, &mut moves)?;
         }
         catch::check(self, missed, &moves, &lines)?;
+        notice::check(self, &moves.news, &lines)?;
         self.move_all(moves, witness)?;
         self.check_decided()?;
         self.check_limits()
@@ -234,6 +241,8 @@ impl Ledger {
                 Ok(())
             }
             "run" => self.read_run(name.parse().expect("a number"), value, moves),
+            // What did not succeed is there once more, for those who look for nothing else.
+            "odd" => Ok(()),
             "past" => {
                 let value = value.expect("the past is never taken back");
                 lines.extend(Segment::from_bytes(value).expect("a segment").lines);
@@ -304,6 +313,7 @@ impl Ledger {
                 return Err((Promise::NumbersGrow, what));
             }
         } else {
+            moves.news.extend(record.notice.map(|occasion| (record.trigger, occasion)));
             moves.fresh.push(run);
         }
         moves.to.push((run, Place::Record(sequence)));
@@ -397,6 +407,8 @@ struct Moves {
     changed: BTreeSet<Unique>,
     /// Schedules that no longer count, up to when they did, and when they were cancelled.
     over: Vec<(Unique, u32, Instant, Option<Instant>)>,
+    /// Notices that were not there before.
+    news: Vec<(Unique, Occasion)>,
     /// What moved of triggers that come later in the batch.
     early: BTreeMap<Unique, MovedRecord>,
 }
@@ -409,7 +421,14 @@ fn run_of(finished: &Finished) -> Run {
     let trigger = finished.trigger;
     match (finished.generation, finished.sequence) {
         (Some(generation), _) => Run::Slot(Slot { trigger, generation, at: finished.slot }),
-        (None, sequence) => Run::Demand(trigger, sequence.expect("a run on demand has a number")),
+        (None, sequence) => {
+            let sequence = sequence.expect("what is no slot has a number");
+            if finished.notice.is_some() {
+                Run::Notice(trigger, sequence)
+            } else {
+                Run::Demand(trigger, sequence)
+            }
+        }
     }
 }
 

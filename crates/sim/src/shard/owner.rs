@@ -418,6 +418,7 @@ impl std::fmt::Display for Run {
         match self {
             Self::Slot(slot) => write!(out, "{}/{}@{}", slot.trigger, slot.generation, slot.at),
             Self::Demand(trigger, sequence) => write!(out, "{trigger} on demand, {sequence}"),
+            Self::Notice(trigger, sequence) => write!(out, "{trigger} notice, {sequence}"),
         }
     }
 }

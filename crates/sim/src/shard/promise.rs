@@ -59,6 +59,8 @@ pub enum Promise {
     NothingIsStuck,
     /// T18
     NoPanic,
+    /// T19
+    ToldOnce,
 }
 
 impl Promise {
@@ -93,6 +95,9 @@ impl Promise {
             Self::FitsRoom => "T16, every commit fits its room, and the head its bounds",
             Self::NothingIsStuck => "T17, every run ends once nothing goes wrong any more",
             Self::NoPanic => "T18, the engine never contradicts itself",
+            Self::ToldOnce => {
+                "T19, a streak of failures, its end and being overdue are told once, with what they tell of"
+            }
         }
     }
 }

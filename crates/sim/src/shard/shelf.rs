@@ -4,8 +4,10 @@
 //! tried by the other one.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use engine::id::ShardId;
+use engine::id::{ProjectId, ShardId};
+use engine::notice::{Audience, Listener, Occasions};
 use engine::shard::record::{self, HeadRecord};
 use engine::shard::{Batch, LoadError, Loading, Now, Put, Shard};
 
@@ -24,6 +26,13 @@ pub struct Shelf {
     pub head: HeadRecord,
     /// How often the head was written.
     pub number: u64,
+}
+
+/// Somebody listens to the default project, and nobody to others.
+fn audience() -> Audience {
+    let listener = Listener::new("default", "http://listener.test/", Occasions::USUAL);
+    let listener = Arc::new(listener.expect("a good URL"));
+    Arc::new(move |project: ProjectId| project.is_default().then(|| Arc::clone(&listener)))
 }
 
 impl Shelf {
@@ -59,6 +68,7 @@ impl Shelf {
         for (key, value) in self.below(&record::stopped(SHARD)) {
             loading.stopped(key, value)?;
         }
+        loading.set_audience(audience());
         Ok(loading.finish(now))
     }
 

@@ -153,7 +153,10 @@ impl Witness {
         let Fate { ends, has_reached, is_taken } = fate;
         let trip = Trip { attempt, ends, has_reached, is_taken };
         self.trips.entry(run).or_default().push(trip);
-        self.last.entry(trigger_of(run)).or_default().insert(run);
+        // A notice is at another receiver, and stands in nobody's way.
+        if !matches!(run, Run::Notice(..)) {
+            self.last.entry(trigger_of(run)).or_default().insert(run);
+        }
     }
 
     /// The last attempt of a run was broken off.
@@ -342,7 +345,7 @@ impl Witness {
 fn trigger_of(run: Run) -> Unique {
     match run {
         Run::Slot(slot) => slot.trigger,
-        Run::Demand(trigger, _) => trigger,
+        Run::Demand(trigger, _) | Run::Notice(trigger, _) => trigger,
     }
 }
 
@@ -370,7 +373,7 @@ fn find(departure: &Departure, ledger: &Ledger) -> Option<Found> {
     let run = Ledger::recorded(*sequence, record);
     let leaves = match run {
         Run::Slot(slot) => ledger.generation(trigger, slot.generation)?.leaves(slot.at),
-        Run::Demand(..) => record.leaves,
+        Run::Demand(..) | Run::Notice(..) => record.leaves,
     };
     Some(Found { run, policy: record.policy, attempt: record.attempt, id, leaves })
 }

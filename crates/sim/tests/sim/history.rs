@@ -126,6 +126,7 @@ fn run(trigger: u64, slot: Instant) -> Line {
         slot,
         generation: Some(1),
         sequence: None,
+        notice: None,
         end: End::Succeeded,
         at: slot,
         attempt: 1,

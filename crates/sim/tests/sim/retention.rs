@@ -240,6 +240,7 @@ fn line(trigger: u64, hour: i64, dice: &mut Dice) -> Line {
         slot,
         generation,
         sequence,
+        notice: None,
         end,
         at: slot,
         attempt,

@@ -66,7 +66,7 @@ fn a_trigger_comes_from_the_command_line_or_from_a_file() {
             if let Some((_, flag)) = named { (*flag).to_owned() } else { field.replace('_', "-") };
         let value = match field {
             "at" | "start" | "end" => "2027-03-28T01:00:00Z",
-            "header" => "a:b",
+            "header" | "secret_header" => "a:b",
             "labels" => "team=billing",
             "dialect" => "open",
             "gap" | "catch_up" | "overlap" => "skip",

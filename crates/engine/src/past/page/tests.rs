@@ -14,6 +14,7 @@ fn run(trigger: u64, second: i64) -> Line {
         slot,
         generation: Some(1),
         sequence: None,
+        notice: None,
         end: End::Succeeded,
         at: slot,
         attempt: 1,

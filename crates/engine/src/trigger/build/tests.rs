@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::limits::NAME_CHARS_MAX;
+use crate::limits::{NAME_CHARS_MAX, WEBHOOK_HEADER_BYTES_MAX, WEBHOOK_HEADERS_MAX};
 
 const NOW: Instant = Instant(1_800_000_000_000); // 2027-01-15T08:00:00Z
 
@@ -54,11 +54,13 @@ fn a_full_draft_comes_back_as_it_was_written() {
         },
         "webhook": {
             "url": "https://example.com/hook", "method": "PUT", "headers": {"x-bell": "noon"},
+            "secret_headers": {"authorization": "Bearer swordfish"},
             "content_type": "text/plain", "body": "ring", "timeout": "20s",
         },
         "catch_up": "all", "catch_up_cap": 5, "overlap": "queue_one", "delivery": "at_most_once",
         "retry": {"attempts": 5, "delay": "2s", "backoff": "constant", "max_delay": "1m"},
-        "max_lateness": "1h30m", "pause_after": 3,
+        "max_lateness": "1h30m", "pause_after": 3, "alert_after": "1d",
+        "notify": ["failure", "success"],
     });
     let read = draft(json.clone());
     assert_eq!(serde_json::to_value(&read).unwrap(), json);
@@ -77,8 +79,74 @@ fn a_full_draft_comes_back_as_it_was_written() {
             retry,
             max_lateness_ms: Some(5_400_000),
             pause_after: Some(3),
+            alert_after_ms: Some(86_400_000),
+            notify: Some([Occasion::Failure, Occasion::Success].into_iter().collect()),
         }
     );
+}
+
+#[test]
+fn secret_headers_count_as_headers_do_and_are_named_by_their_own_field() {
+    let secret = "/webhook/secret_headers";
+    let many = |count: usize| {
+        let headers = (0..count).map(|number| (format!("x-{number}"), json!("v")));
+        Value::Object(headers.collect())
+    };
+    let form = check_good(secret, many(WEBHOOK_HEADERS_MAX)).webhook.form;
+    assert_eq!((form.headers.len(), form.secret_headers.len()), (0, WEBHOOK_HEADERS_MAX));
+    check_bad(secret, many(WEBHOOK_HEADERS_MAX + 1), secret, "at most 30 headers");
+    let long = |bytes: usize| json!({"x": "v".repeat(bytes - 1)});
+    check_good(secret, long(WEBHOOK_HEADER_BYTES_MAX));
+    check_bad(secret, long(WEBHOOK_HEADER_BYTES_MAX + 1), secret, "8192 bytes");
+    check_bad(secret, json!({"a b": "swordfish"}), secret, "the name of a header");
+    check_bad(secret, json!({"Host": "swordfish"}), secret, "leave it out");
+    let mut both = with(secret, json!({"X-Key": "swordfish"}));
+    both.webhook.as_mut().unwrap().headers.insert("x-key".to_owned(), "open".to_owned());
+    let faults = both.build(NOW).unwrap_err();
+    assert!(faults[0].pointer == secret && faults[0].why.contains("twice"), "{faults:?}");
+}
+
+#[test]
+fn no_secret_is_printed_or_told_with_what_is_wrong() {
+    let draft = with("/webhook/secret_headers", json!({"x-key": "swordfish"}));
+    let definition = draft.build(NOW).unwrap();
+    let shown = format!("{draft:?} {:?} {definition:?}", draft.webhook);
+    assert!(!shown.contains("swordfish") && shown.contains("x-key"), "{shown}");
+    let wrong = r#"{"name": "x", "webhook": {"secret_headers": {"x-key": 20061961}}}"#;
+    let why = serde_json::from_str::<Draft>(wrong).unwrap_err().to_string();
+    assert!(!why.contains("20061961") && why.contains("is a text"), "{why}");
+}
+
+#[test]
+fn a_mask_that_is_sent_back_keeps_what_is_stored() {
+    let headers = |json: Value| WebhookDraft {
+        secret_headers: serde_json::from_value(json).unwrap(),
+        ..WebhookDraft::default()
+    };
+    let stored = headers(json!({"X-Key": "swordfish", "x-gone": "tuna"}));
+    let mut sent = headers(json!({"x-key": "***", "x-new": "cod", "x-odd": "***"}));
+    assert!(sent.unmask(&stored));
+    let expected = headers(json!({"x-key": "swordfish", "x-new": "cod", "x-odd": "***"}));
+    assert_eq!(sent.secret_headers, expected.secret_headers);
+    assert!(!expected.clone().unmask(&headers(json!({}))));
+    let draft = |webhook| Draft { webhook: Some(webhook), ..Draft::default() };
+    let [fault] = draft(sent).check_unmasked().unwrap_err();
+    assert!(fault.why.contains("none is stored"), "{}", fault.why);
+    assert_eq!(draft(stored).check_unmasked(), Ok(()));
+}
+
+#[test]
+fn who_is_told_is_chosen_by_words() {
+    let notify = |value: Value| check_good("/notify", value).policy.notify;
+    assert_eq!(notify(json!("none")), Some(Occasions::NONE));
+    assert_eq!(notify(json!("overdue")), Some([Occasion::Overdue].into_iter().collect()));
+    assert_eq!(notify(json!([])), None, "it is as the project has it");
+    check_bad("/notify", json!(["failure", "disaster"]), "/notify/1", "\"overdue\"");
+    check_bad("/notify", json!(["failure", "none"]), "/notify/1", "\"overdue\"");
+    check_good("/alert_after", json!("1s"));
+    check_good("/alert_after", json!("366d"));
+    check_bad("/alert_after", json!("0s"), "/alert_after", "1s to 366d");
+    check_bad("/alert_after", json!("367d"), "/alert_after", "1s to 366d");
 }
 
 #[test]

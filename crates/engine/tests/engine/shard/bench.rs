@@ -1,9 +1,11 @@
 //! A shard on a bench: a store that takes everything at once, and time that is set by hand.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use engine::id::{ProjectId, ShardId, Unique};
 use engine::instant::Instant;
+use engine::notice::{Audience, Listener, nobody};
 use engine::outcome::Outcome;
 use engine::past::{Attempt, End, Line, Reason, Segment};
 use engine::record::decode;
@@ -31,6 +33,7 @@ pub(super) struct Bench {
     pub(super) room: Room,
     pub(super) steady: u64,
     entries: BTreeMap<String, Vec<u8>>,
+    audience: Audience,
     number: u64,
     replies: Vec<Done>,
 }
@@ -56,9 +59,17 @@ impl Bench {
             room: Room { writes: 64, bytes: 1 << 20, value_bytes: 1 << 17 },
             steady: 0,
             entries: BTreeMap::new(),
+            audience: nobody(),
             number: 0,
             replies: Vec::new(),
         }
+    }
+
+    /// Somebody listens from now on, or nobody.
+    pub(super) fn hear(&mut self, listener: Option<Listener>) {
+        let listener = listener.map(Arc::new);
+        self.audience = Arc::new(move |_| listener.clone());
+        self.shard.set_audience(Arc::clone(&self.audience));
     }
 
     pub(super) fn now(&self) -> Now {
@@ -136,6 +147,7 @@ impl Bench {
         for (key, value) in below(&self.entries, record::stopped(SHARD)) {
             loading.stopped(key, value).unwrap();
         }
+        loading.set_audience(Arc::clone(&self.audience));
         self.shard = loading.finish(self.now());
     }
 
@@ -189,8 +201,12 @@ impl Bench {
     /// The first that is under way ends like this.
     pub(super) fn finish(&mut self, outcome: Outcome) {
         let departure = self.left.remove(0);
-        let attempt =
-            Attempt { at: self.now().wall, ms: 1, status: None, error: None, response: None };
+        let status = match outcome {
+            Outcome::Answered { status, .. } => Some(status),
+            Outcome::NotSent { .. } | Outcome::Lost { .. } => None,
+        };
+        let (at, error, response) = (self.now().wall, None, None);
+        let attempt = Attempt { at, ms: 1, status, error, response };
         self.shard.finished(Report { key: departure.key, outcome, attempt }, self.now());
     }
 

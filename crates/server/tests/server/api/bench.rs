@@ -118,7 +118,7 @@ impl Bench {
             let stop = async { drop(stopped.await) };
             server::api::serve(listener, desk, Gate::open(), stop).await;
         });
-        let client = Client::new(&format!("http://{address}")).unwrap();
+        let client = Client::builder(&format!("http://{address}")).retries(0).build().unwrap();
         let (numbers, stop) = (Arc::default(), Some(stop));
         Self { client, store, address, face, trouble, clock, refuse, numbers, stop, tasks }
     }
@@ -264,6 +264,7 @@ pub(super) fn succeeded(id: TriggerId, slot: Instant) -> Line {
         slot,
         generation: Some(1),
         sequence: None,
+        notice: None,
         end: End::Succeeded,
         at: Instant(slot.0 + 40),
         attempt: 1,
@@ -432,6 +433,7 @@ impl StandIn {
             attempt: 1,
             tries: 0,
             untried_since: None,
+            notice: None,
             webhook: definition.webhook.into(),
             policy: definition.policy,
             attempts: Vec::new(),

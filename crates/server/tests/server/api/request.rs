@@ -57,7 +57,7 @@ async fn what_no_trigger_can_be_is_refused_with_its_pointer() {
             "string",
         ),
         (r#"{"schedule": {"cron": 5}}"#, "/schedule/cron", "a text or a list of texts"),
-        (r#"{"webhook": {"headers": {"a/b~c": 1}}}"#, "/webhook/headers/a~1b~0c", "string"),
+        (r#"{"webhook": {"headers": {"a/b~c": 1}}}"#, "/webhook/headers/a~1b~0c", "a text"),
         (
             r#"{"webhook": {"headers": {"a": "1", "a": "2"}}}"#,
             "/webhook/headers/a",

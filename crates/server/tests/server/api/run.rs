@@ -31,6 +31,7 @@ fn unfinished(id: TriggerId, slot: Instant, state: RunState) -> RunRecord {
         attempt: 1,
         tries: 0,
         untried_since: None,
+        notice: None,
         webhook: definition.webhook.into(),
         policy: definition.policy,
         attempts: vec![Attempt {
@@ -71,6 +72,7 @@ async fn a_run_that_is_waited_for_comes_back_when_it_has_ended() {
                     slot: minute(0),
                     generation: None,
                     sequence: Some(1),
+                    notice: None,
                     end: End::Failed,
                     at: minute(0),
                     attempt: 1,

@@ -12,12 +12,9 @@ use super::bench::{Bench, NOW, minute, minutely, succeeded};
 
 /// The status and the kind of the problem that a call came to.
 fn problem<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, String) {
-    match answer {
-        Err(ClientError::Problem(problem)) => {
-            (problem.status, problem.kind.rsplit(':').next().unwrap().to_owned())
-        }
-        other => panic!("{other:?}"),
-    }
+    let error = answer.unwrap_err();
+    let problem = error.problem().expect("the server says what is wrong");
+    (problem.status, problem.kind.rsplit(':').next().unwrap().to_owned())
 }
 
 #[tokio::test]

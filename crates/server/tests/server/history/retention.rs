@@ -152,6 +152,7 @@ fn run(id: TriggerId, slot: Instant, end: End) -> Line {
         slot,
         generation: Some(1),
         sequence: None,
+        notice: None,
         end,
         at: Instant(slot.0 + 40),
         attempt: 1,

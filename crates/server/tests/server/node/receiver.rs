@@ -3,6 +3,7 @@
 //! It lives on a thread of its own, so that neither the test nor the node under test keeps it from noting
 //! when something arrived.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,6 +28,9 @@ pub(crate) struct Heard {
     pub(crate) answered_us: Option<u64>,
     /// With what.
     pub(crate) status: u16,
+    /// Names in lower case.
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: String,
 }
 
 /// What a receiver does with a call.
@@ -195,6 +199,8 @@ async fn read(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<Heard> {
         at_us: 0,
         answered_us: None,
         status: 0,
+        headers: BTreeMap::new(),
+        body: String::new(),
     };
     let mut body_len = 0;
     for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
@@ -205,12 +211,14 @@ async fn read(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<Heard> {
             "watchbell-attempt" => call.attempt = value.parse().ok()?,
             _ => {}
         }
+        call.headers.insert(name.to_ascii_lowercase(), value.to_owned());
     }
     while bytes.len() < head_len + body_len {
         if stream.read_buf(bytes).await.ok()? == 0 {
             return None;
         }
     }
+    call.body = String::from_utf8(bytes[head_len..head_len + body_len].to_vec()).ok()?;
     bytes.drain(..head_len + body_len);
     call.at_us = System.wall_us();
     Some(call)

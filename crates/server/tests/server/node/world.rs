@@ -11,6 +11,7 @@ use client::account::Account;
 use client::spec::{CatchUp, TriggerSpec};
 use client::{Client, Timestamp};
 use engine::lease::Reading;
+use serde_json::Value;
 use server::api::Gate;
 use server::desk::Desk;
 use server::node::{Config, End, Node, Pace, StartError};
@@ -20,7 +21,8 @@ use store::{
     Adapter, Class, Commit, CommitError, Epoch, Hints, Limits, Page, Pending, Range, ScanError,
     Store, Version,
 };
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::receiver::{Receiver, Reply};
@@ -234,7 +236,8 @@ impl World {
         let (node, desk) = Node::start(store, machine, &config).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let client = Client::new(&format!("http://{address}")).unwrap();
+        let url = format!("http://{address}");
+        let client = Client::builder(&url).retries(0).build().unwrap();
         let mut serving = JoinSet::new();
         let until = desk.clone();
         let stopped = async move { until.stopped().await };
@@ -277,6 +280,20 @@ impl World {
 impl Running {
     pub(crate) async fn create(&self, spec: TriggerSpec) {
         self.client.create_trigger(&spec).await.unwrap();
+    }
+
+    /// What the API answers to a request with a JSON body, which must be fine.
+    pub(super) async fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let (body, address) = (body.to_string(), self.address);
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+        let about = format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len());
+        stream.write_all(format!("{head}{about}\r\n{body}").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 20"), "{method} {path}: {answer}");
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str(body).unwrap()
     }
 
     /// Ends it as a loss of power would: from here on it writes nothing and sends nothing.

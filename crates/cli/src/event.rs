@@ -1,0 +1,65 @@
+//! `watchbell events`: follows what happens, one line per event.
+
+use std::io::{self, Write};
+
+use client::account::Reason;
+use client::event::{Event, What};
+
+use crate::args::Output;
+use crate::args::system::EventsArgs;
+use crate::exit::Ending;
+use crate::value::escape;
+
+pub(crate) async fn follow(typed: &EventsArgs) -> Result<(), Ending> {
+    let mut events = typed.server.client()?.events().await?;
+    let mut count: u64 = 0;
+    while typed.count.is_none_or(|most| count < most) {
+        let event = tokio::select! {
+            event = events.next() => event?,
+            // Whoever follows ends it so: that is fine.
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        };
+        let line = match typed.server.output {
+            Output::Json => serde_json::to_string(&event).expect("events always serialize"),
+            Output::Table => line(&event),
+        };
+        // Each line is out at once: somebody waits for it.
+        let mut out = io::stdout().lock();
+        writeln!(out, "{line}")?;
+        out.flush()?;
+        count += 1;
+    }
+    Ok(())
+}
+
+fn line(event: &Event) -> String {
+    let what = match &event.what {
+        What::RunEnded { run, trigger, slot, state, attempt, event: _ } => format!(
+            "{}  {}  slot {slot}  trigger {}  attempts {attempt}",
+            state.as_str(),
+            escape(run),
+            escape(trigger)
+        ),
+        What::SlotsSkipped { trigger, from, to, count, reason } => {
+            format!("{count} of {}  {from} to {to}  {}", escape(trigger), word(*reason))
+        }
+        What::Changed { action, object, author } => {
+            format!("{}  {}  by {}", escape(action), escape(object), escape(author))
+        }
+        What::Reset => "events may be missing here: look again at what matters".to_owned(),
+    };
+    format!("{}  {:13}  {what}", event.at, event.what.kind())
+}
+
+fn word(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Paused => "the trigger was paused",
+        Reason::Overlap => "another run was not finished",
+        Reason::Misfire => "nobody was there to fire them",
+        Reason::Cap => "too many were missed",
+        Reason::Limit => "the limit of runs was reached",
+        Reason::Superseded => "something later took their place",
+        Reason::Disabled => "the project was disabled",
+        Reason::Pruned => "the trigger had ended long ago, and was deleted",
+    }
+}

@@ -1,0 +1,30 @@
+//! A text that is never shown.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::str::FromStr;
+
+/// A secret, as it was typed.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(String);
+
+impl Secret {
+    /// What it is: for those who need it, and no log.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Secret {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Secret")
+    }
+}

@@ -1,0 +1,107 @@
+//! Connections: to where, for how long, and whom to trust.
+//!
+//! The roots that browsers trust are bundled; those of a private authority come from a file. A server whose
+//! certificate does not fit gets nothing, not even the key: a request is written after the handshake.
+
+use std::error::Error;
+use std::time::Duration;
+
+use hyper_util::client::legacy::connect::HttpConnector;
+
+use crate::ClientError;
+
+/// How long to wait for a connection.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+
+#[cfg(feature = "tls")]
+pub(super) type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
+#[cfg(not(feature = "tls"))]
+pub(super) type Connector = HttpConnector;
+
+fn plain() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.set_connect_timeout(Some(CONNECT_TIME_MAX));
+    connector.set_nodelay(true);
+    connector.enforce_http(false);
+    connector
+}
+
+/// Makes connections, and trusts these certificates (PEM) beside the usual ones.
+#[cfg(not(feature = "tls"))]
+#[expect(clippy::unnecessary_wraps, reason = "with tls it may fail")]
+pub(super) fn connector(_: &[Vec<u8>]) -> Result<Connector, ClientError> {
+    Ok(plain())
+}
+
+/// Makes connections, and trusts these certificates (PEM) beside the usual ones.
+#[cfg(feature = "tls")]
+pub(super) fn connector(extra: &[Vec<u8>]) -> Result<Connector, ClientError> {
+    use std::sync::Arc;
+
+    use rustls::{ClientConfig, RootCertStore};
+
+    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    for pem in extra {
+        add(&mut roots, pem)?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring knows the suites of TLS 1.2 and 1.3")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let https = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(config);
+    Ok(https.https_or_http().enable_http1().wrap_connector(plain()))
+}
+
+#[cfg(feature = "tls")]
+fn add(roots: &mut rustls::RootCertStore, pem: &[u8]) -> Result<(), ClientError> {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+
+    let bad = |why: String| ClientError::Setting { what: "ca", why };
+    let mut number = 0;
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        number += 1;
+        let certificate = certificate.map_err(|why| bad(why.to_string()))?;
+        let added = roots.add(certificate);
+        added.map_err(|why| bad(format!("certificate {number} cannot be trusted: {why}")))?;
+    }
+    if number == 0 {
+        return Err(bad("there is no certificate in it: it is PEM, with BEGIN CERTIFICATE".into()));
+    }
+    Ok(())
+}
+
+/// What is wrong with the certificate of a server, if that is why there is no connection.
+#[cfg(not(feature = "tls"))]
+pub(super) fn distrust(_: &(dyn Error + 'static)) -> Option<String> {
+    None
+}
+
+/// What is wrong with the certificate of a server, if that is why there is no connection.
+#[cfg(feature = "tls")]
+pub(super) fn distrust(why: &(dyn Error + 'static)) -> Option<String> {
+    use rustls::{CertificateError, Error as TlsError};
+
+    let why = std::iter::successors(Some(why), |cause: &&(dyn Error + 'static)| beneath(*cause))
+        .find_map(|cause| cause.downcast_ref::<TlsError>())?;
+    Some(match why {
+        TlsError::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "its certificate is from an unknown issuer: give that one's certificate as a CA, if you trust it".to_owned()
+        }
+        TlsError::InvalidMessage(_) => {
+            "it does not speak TLS: is it http instead of https?".to_owned()
+        }
+        // Broken off without a reason that is about trust: worth another attempt.
+        TlsError::InvalidCertificate(_) | TlsError::AlertReceived(_) => why.to_string(),
+        _ => return None,
+    })
+}
+
+/// What is behind an error. What an `io::Error` was made from is not its source, but that one's source is.
+#[cfg(feature = "tls")]
+fn beneath<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    let made_from = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    made_from.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source())
+}

@@ -1,0 +1,76 @@
+//! Keys: for admins, but for [`Client::own_key`].
+
+use super::Client;
+use super::exchange::Question;
+use super::path::Path;
+use super::walk::Paged;
+use crate::key::{Key, KeySpec, NewKey, RotateKeyRequest};
+use crate::{ClientError, Page};
+
+/// Which keys to list.
+#[derive(Debug, Clone, Default)]
+pub struct KeyFilter {
+    /// Those of this project.
+    pub project: Option<String>,
+    /// So many at most, 1 to 500.
+    pub limit: Option<usize>,
+    /// From where the last page ended.
+    pub cursor: Option<String>,
+}
+
+impl Paged for KeyFilter {
+    fn turn(&mut self, limit: usize, cursor: Option<String>) {
+        (self.limit, self.cursor) = (Some(limit), cursor);
+    }
+}
+
+impl Client {
+    /// Makes a key for this client's project, or for all if it is an admin's. Its secret is told this once: if
+    /// the answer is lost, and the request sent again, there is none, and the key is of no use but to be deleted.
+    pub async fn create_key(&self, spec: &KeySpec) -> Result<NewKey, ClientError> {
+        self.ask(Question::post(Path::new("/v1/keys")).body(spec)).await
+    }
+
+    /// The key with this id.
+    pub async fn key(&self, id: &str) -> Result<Key, ClientError> {
+        self.ask(Question::get(at(id, ""))).await
+    }
+
+    /// The key of this client.
+    pub async fn own_key(&self) -> Result<Key, ClientError> {
+        self.key("self").await
+    }
+
+    /// Keys, oldest first.
+    pub async fn keys(&self, filter: &KeyFilter) -> Result<Page<Key>, ClientError> {
+        let path = Path::new("/v1/keys")
+            .with("project", filter.project.as_deref())
+            .with("limit", filter.limit)
+            .with("cursor", filter.cursor.as_deref());
+        self.ask(Question::get(path)).await
+    }
+
+    /// Keys, page after page, so many at most: `next` says where more are.
+    pub async fn all_keys(&self, filter: KeyFilter, most: usize) -> Result<Page<Key>, ClientError> {
+        let start = filter.cursor.clone();
+        self.walk(filter, start, most, async |filter| self.keys(filter).await).await
+    }
+
+    /// Makes a key of the same kind, and lets this one expire after a while. The new secret is told this once.
+    pub async fn rotate_key(
+        &self,
+        id: &str,
+        request: &RotateKeyRequest,
+    ) -> Result<NewKey, ClientError> {
+        self.ask(Question::post(at(id, "/rotate")).body(request)).await
+    }
+
+    /// Takes a key back.
+    pub async fn delete_key(&self, id: &str) -> Result<(), ClientError> {
+        self.ask_away(at(id, "")).await
+    }
+}
+
+fn at(id: &str, rest: &str) -> Path {
+    Path::of("keys", id, rest)
+}

@@ -1,0 +1,88 @@
+//! Projects: for admins.
+
+use super::Client;
+use super::exchange::Question;
+use super::path::Path;
+use super::walk::Paged;
+use crate::project::{NewProject, NewProjectSpec, Project, ProjectSpec, RotateRequest};
+use crate::{ClientError, Page};
+
+/// Which projects to list.
+#[derive(Debug, Clone, Default)]
+pub struct ProjectFilter {
+    /// Those whose name begins so.
+    pub prefix: Option<String>,
+    /// So many at most, 1 to 500.
+    pub limit: Option<usize>,
+    /// From where the last page ended.
+    pub cursor: Option<String>,
+}
+
+impl Paged for ProjectFilter {
+    fn turn(&mut self, limit: usize, cursor: Option<String>) {
+        (self.limit, self.cursor) = (Some(limit), cursor);
+    }
+}
+
+impl Client {
+    /// Makes a project. Its secret is told this once.
+    pub async fn create_project(&self, spec: &NewProjectSpec) -> Result<NewProject, ClientError> {
+        self.ask(Question::post(Path::new("/v1/projects")).body(spec)).await
+    }
+
+    /// The project with this name.
+    pub async fn project(&self, name: &str) -> Result<Project, ClientError> {
+        self.ask(Question::get(at(name, ""))).await
+    }
+
+    /// Projects, by name.
+    pub async fn projects(&self, filter: &ProjectFilter) -> Result<Page<Project>, ClientError> {
+        let path = Path::new("/v1/projects")
+            .with("prefix", filter.prefix.as_deref())
+            .with("limit", filter.limit)
+            .with("cursor", filter.cursor.as_deref());
+        self.ask(Question::get(path)).await
+    }
+
+    /// Projects, page after page, so many at most: `next` says where more are.
+    pub async fn all_projects(
+        &self,
+        filter: ProjectFilter,
+        most: usize,
+    ) -> Result<Page<Project>, ClientError> {
+        let start = filter.cursor.clone();
+        self.walk(filter, start, most, async |filter| self.projects(filter).await).await
+    }
+
+    /// Changes what a project may have, and who is notified. What the text does not say is not limited.
+    pub async fn put_project(
+        &self,
+        name: &str,
+        spec: &ProjectSpec,
+    ) -> Result<Project, ClientError> {
+        self.ask(Question::put(at(name, ""), spec)).await
+    }
+
+    /// Lets a project's triggers fire again.
+    pub async fn enable_project(&self, name: &str) -> Result<Project, ClientError> {
+        self.ask(Question::post(at(name, "/enable"))).await
+    }
+
+    /// Lets none of a project's triggers fire.
+    pub async fn disable_project(&self, name: &str) -> Result<Project, ClientError> {
+        self.ask(Question::post(at(name, "/disable"))).await
+    }
+
+    /// Gives a project a new secret, beside the former one for a while. It is told this once.
+    pub async fn rotate_project(
+        &self,
+        name: &str,
+        request: &RotateRequest,
+    ) -> Result<NewProject, ClientError> {
+        self.ask(Question::post(at(name, "/rotate")).body(request)).await
+    }
+}
+
+fn at(name: &str, rest: &str) -> Path {
+    Path::of("projects", name, rest)
+}

@@ -1,0 +1,102 @@
+//! Runs.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::Client;
+use super::exchange::{Question, Told};
+use super::path::Path;
+use super::trigger::at;
+use super::walk::Paged;
+use crate::run::{Run, RunKind, RunState, Started};
+use crate::{ClientError, Page};
+
+/// How often a run is looked at whose end the server does not wait for.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Which runs to list.
+#[derive(Debug, Clone, Default)]
+pub struct RunFilter {
+    /// Those in one of these states; without any, all runs.
+    pub states: Vec<RunState>,
+    /// Those of this kind.
+    pub kind: Option<RunKind>,
+    /// Those of slots at or after this.
+    pub from: Option<Timestamp>,
+    /// Those of slots before this.
+    pub to: Option<Timestamp>,
+    /// So many at most, 1 to 500.
+    pub limit: Option<usize>,
+    /// From where the last page ended.
+    pub cursor: Option<String>,
+}
+
+impl Paged for RunFilter {
+    fn turn(&mut self, limit: usize, cursor: Option<String>) {
+        (self.limit, self.cursor) = (Some(limit), cursor);
+    }
+}
+
+impl Client {
+    /// Starts a run now, and waits for its end for as long as is said.
+    pub async fn run(&self, name: &str, wait: Option<Duration>) -> Result<Started, ClientError> {
+        let begun = Instant::now();
+        let text = wait.map(|wait| format!("{}s", wait.as_secs()));
+        let question = Question::post(at(name, "/run").with("wait", text)).wait(wait);
+        let Told { answer, in_doubt } = self.pursue(question).await;
+        let mut started: Started = self.read(&answer?)?;
+        // A server that had started it before does not wait for it again: so it is waited for here.
+        while in_doubt
+            && !started.run.as_ref().is_some_and(|run| run.state.is_end())
+            && wait.is_some_and(|wait| begun.elapsed() < wait)
+        {
+            tokio::time::sleep(LOOK).await;
+            started.run = Some(self.run_by_id(&started.id).await?);
+        }
+        Ok(started)
+    }
+
+    /// Runs of a trigger, newest first.
+    pub async fn runs_of(&self, name: &str, filter: &RunFilter) -> Result<Page<Run>, ClientError> {
+        self.ask(Question::get(filtered(at(name, "/runs"), filter))).await
+    }
+
+    /// Runs of a trigger, page after page, so many at most: `next` says where more are.
+    pub async fn all_runs_of(
+        &self,
+        name: &str,
+        filter: RunFilter,
+        most: usize,
+    ) -> Result<Page<Run>, ClientError> {
+        let start = filter.cursor.clone();
+        self.walk(filter, start, most, async |filter| self.runs_of(name, filter).await).await
+    }
+
+    /// Runs of all triggers, newest first.
+    pub async fn runs(&self, filter: &RunFilter) -> Result<Page<Run>, ClientError> {
+        self.ask(Question::get(filtered(Path::new("/v1/runs"), filter))).await
+    }
+
+    /// Runs of all triggers, page after page, so many at most: `next` says where more are.
+    pub async fn all_runs(&self, filter: RunFilter, most: usize) -> Result<Page<Run>, ClientError> {
+        let start = filter.cursor.clone();
+        self.walk(filter, start, most, async |filter| self.runs(filter).await).await
+    }
+
+    /// A run.
+    pub async fn run_by_id(&self, id: &str) -> Result<Run, ClientError> {
+        self.ask(Question::get(Path::of("runs", id, ""))).await
+    }
+}
+
+fn filtered(path: Path, filter: &RunFilter) -> Path {
+    let states: Vec<&str> = filter.states.iter().map(|state| state.as_str()).collect();
+    path.with("state", (!states.is_empty()).then(|| states.join(",")))
+        .with("kind", filter.kind.map(RunKind::as_str))
+        .with("from", filter.from)
+        .with("to", filter.to)
+        .with("limit", filter.limit)
+        .with("cursor", filter.cursor.as_deref())
+}

@@ -1,0 +1,87 @@
+//! The whole: scheduler, cluster, audit.
+
+use jiff::Timestamp;
+
+use super::Client;
+use super::exchange::Question;
+use super::path::Path;
+use super::walk::Paged;
+use crate::audit::AuditEntry;
+use crate::cluster::Cluster;
+use crate::scheduler::SchedulerStatus;
+use crate::{ClientError, Page};
+
+/// Which changes to list.
+#[derive(Debug, Clone, Default)]
+pub struct AuditFilter {
+    /// Those in this project.
+    pub project: Option<String>,
+    /// Those by this one.
+    pub author: Option<String>,
+    /// Those of this kind: `trigger.create`.
+    pub action: Option<String>,
+    /// Those from this instant on.
+    pub from: Option<Timestamp>,
+    /// Those before this instant.
+    pub to: Option<Timestamp>,
+    /// So many at most, 1 to 500.
+    pub limit: Option<usize>,
+    /// From where the last page ended.
+    pub cursor: Option<String>,
+}
+
+impl Paged for AuditFilter {
+    fn turn(&mut self, limit: usize, cursor: Option<String>) {
+        (self.limit, self.cursor) = (Some(limit), cursor);
+    }
+}
+
+impl Client {
+    /// How the scheduler is.
+    pub async fn scheduler(&self) -> Result<SchedulerStatus, ClientError> {
+        self.ask(Question::get(Path::new("/v1/scheduler"))).await
+    }
+
+    /// Lets triggers fire again, of all projects: for admins.
+    pub async fn start_scheduler(&self) -> Result<SchedulerStatus, ClientError> {
+        self.ask(Question::post(Path::new("/v1/scheduler/start"))).await
+    }
+
+    /// Lets no trigger fire, of any project: for admins.
+    pub async fn stop_scheduler(&self) -> Result<SchedulerStatus, ClientError> {
+        self.ask(Question::post(Path::new("/v1/scheduler/stop"))).await
+    }
+
+    /// Says that the clock is right, so that firing goes on: for admins.
+    pub async fn confirm_time(&self) -> Result<SchedulerStatus, ClientError> {
+        self.ask(Question::post(Path::new("/v1/scheduler/confirm-time"))).await
+    }
+
+    /// Who takes part: for admins.
+    pub async fn cluster(&self) -> Result<Cluster, ClientError> {
+        self.ask(Question::get(Path::new("/v1/cluster"))).await
+    }
+
+    /// Who changed what, newest first: for admins.
+    pub async fn audit(&self, filter: &AuditFilter) -> Result<Page<AuditEntry>, ClientError> {
+        let path = Path::new("/v1/audit")
+            .with("project", filter.project.as_deref())
+            .with("author", filter.author.as_deref())
+            .with("action", filter.action.as_deref())
+            .with("from", filter.from)
+            .with("to", filter.to)
+            .with("limit", filter.limit)
+            .with("cursor", filter.cursor.as_deref());
+        self.ask(Question::get(path)).await
+    }
+
+    /// Who changed what, page after page, so many at most: `next` says where more are.
+    pub async fn all_audit(
+        &self,
+        filter: AuditFilter,
+        most: usize,
+    ) -> Result<Page<AuditEntry>, ClientError> {
+        let start = filter.cursor.clone();
+        self.walk(filter, start, most, async |filter| self.audit(filter).await).await
+    }
+}

@@ -1,0 +1,150 @@
+//! Triggers.
+
+use hyper::header::{HeaderValue, IF_MATCH};
+use jiff::Timestamp;
+
+use super::Client;
+use super::exchange::{Question, Told};
+use super::path::Path;
+use super::walk::Paged;
+use crate::account::Account;
+use crate::spec::TriggerSpec;
+use crate::trigger::{BackfillRequest, Backfilled, NextSlots, PauseRequest, Status, Trigger};
+use crate::{ClientError, Page};
+
+/// Which triggers to list.
+#[derive(Debug, Clone, Default)]
+pub struct TriggerFilter {
+    /// Those with this status.
+    pub status: Option<Status>,
+    /// Those whose name begins so.
+    pub prefix: Option<String>,
+    /// Those that carry all of these labels, each `key=value`.
+    pub labels: Vec<String>,
+    /// So many at most, 1 to 500.
+    pub limit: Option<usize>,
+    /// From where the last page ended.
+    pub cursor: Option<String>,
+}
+
+impl Paged for TriggerFilter {
+    fn turn(&mut self, limit: usize, cursor: Option<String>) {
+        (self.limit, self.cursor) = (Some(limit), cursor);
+    }
+}
+
+impl Client {
+    /// Makes a trigger.
+    pub async fn create_trigger(&self, spec: &TriggerSpec) -> Result<Trigger, ClientError> {
+        self.ask(Question::post(Path::new("/v1/triggers")).body(spec)).await
+    }
+
+    /// Makes a trigger with this name, or gives the one that has it another text. With a revision, only if
+    /// it is at that one.
+    pub async fn put_trigger(
+        &self,
+        name: &str,
+        spec: &TriggerSpec,
+        revision: Option<u64>,
+    ) -> Result<Trigger, ClientError> {
+        let mut question = Question::put(at(name, ""), spec);
+        if let Some(revision) = revision {
+            let tag = HeaderValue::from_str(&format!("\"{revision}\"")).expect("digits");
+            question = question.header(IF_MATCH, tag);
+        }
+        let Told { answer, in_doubt } = self.pursue(question).await;
+        match (answer, revision) {
+            (Err(ClientError::Conflict(problem)), Some(revision))
+                if in_doubt && problem.status == 412 =>
+            {
+                // It may have been our own attempt that moved it.
+                let found = self.trigger(name).await?;
+                let is_ours = found.revision == revision + 1 && is_same(&found.spec, spec);
+                if is_ours { Ok(found) } else { Err(ClientError::Conflict(problem)) }
+            }
+            (answer, _) => self.read(&answer?),
+        }
+    }
+
+    /// The trigger with this name or id.
+    pub async fn trigger(&self, name: &str) -> Result<Trigger, ClientError> {
+        self.ask(Question::get(at(name, ""))).await
+    }
+
+    /// Triggers, by name.
+    pub async fn triggers(&self, filter: &TriggerFilter) -> Result<Page<Trigger>, ClientError> {
+        let mut path = Path::new("/v1/triggers")
+            .with("status", filter.status.map(Status::as_str))
+            .with("prefix", filter.prefix.as_deref());
+        for label in &filter.labels {
+            path = path.with("label", Some(label));
+        }
+        let path = path.with("limit", filter.limit).with("cursor", filter.cursor.as_deref());
+        self.ask(Question::get(path)).await
+    }
+
+    /// Triggers, page after page, so many at most: `next` says where more are.
+    pub async fn all_triggers(
+        &self,
+        filter: TriggerFilter,
+        most: usize,
+    ) -> Result<Page<Trigger>, ClientError> {
+        let start = filter.cursor.clone();
+        self.walk(filter, start, most, async |filter| self.triggers(filter).await).await
+    }
+
+    /// Pauses a trigger.
+    pub async fn pause(&self, name: &str, request: &PauseRequest) -> Result<Trigger, ClientError> {
+        self.ask(Question::post(at(name, "/pause")).body(request)).await
+    }
+
+    /// Lets a paused trigger go on.
+    pub async fn resume(&self, name: &str) -> Result<Trigger, ClientError> {
+        self.ask(Question::post(at(name, "/resume"))).await
+    }
+
+    /// Lets a trigger never fire again.
+    pub async fn cancel(&self, name: &str) -> Result<Trigger, ClientError> {
+        self.ask(Question::post(at(name, "/cancel"))).await
+    }
+
+    /// Deletes a trigger.
+    pub async fn delete_trigger(&self, name: &str) -> Result<(), ClientError> {
+        self.ask_away(at(name, "")).await
+    }
+
+    /// Runs slots of the past again.
+    pub async fn backfill(
+        &self,
+        name: &str,
+        request: &BackfillRequest,
+    ) -> Result<Backfilled, ClientError> {
+        self.ask(Question::post(at(name, "/backfill")).body(request)).await
+    }
+
+    /// When a trigger fires next.
+    pub async fn next(&self, name: &str, count: usize) -> Result<NextSlots, ClientError> {
+        self.ask(Question::get(at(name, "/next").with("count", Some(count)))).await
+    }
+
+    /// What became of the slots of a trigger.
+    pub async fn account(
+        &self,
+        name: &str,
+        from: Option<Timestamp>,
+        to: Option<Timestamp>,
+    ) -> Result<Account, ClientError> {
+        self.ask(Question::get(at(name, "/explain").with("from", from).with("to", to))).await
+    }
+}
+
+pub(super) fn at(name: &str, rest: &str) -> Path {
+    Path::of("triggers", name, rest)
+}
+
+/// Whether two texts say the same, but for the name, which a PUT has in its path. A text with secret headers is never
+/// the same as what is told of it: whose values those are cannot be seen.
+fn is_same(one: &TriggerSpec, other: &TriggerSpec) -> bool {
+    let nameless = |spec: &TriggerSpec| TriggerSpec { name: None, ..spec.clone() };
+    nameless(one) == nameless(other)
+}

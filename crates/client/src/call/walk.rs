@@ -1,0 +1,44 @@
+//! Lists, page after page.
+
+use super::Client;
+use crate::{ClientError, Page};
+
+/// Most items that one request gives.
+const PAGE_LEN_MAX: usize = 500;
+
+/// What says which part of a list is wanted.
+pub(super) trait Paged {
+    /// Asks for so many, from there on.
+    fn turn(&mut self, limit: usize, cursor: Option<String>);
+}
+
+impl Client {
+    /// Follows the cursors from `start` until there are `most` items, or no more. No request asks for more than is
+    /// still wanted, so nothing is left out between the last item and `next`.
+    pub(super) async fn walk<T, F: Paged>(
+        &self,
+        mut filter: F,
+        start: Option<String>,
+        most: usize,
+        mut page: impl AsyncFnMut(&F) -> Result<Page<T>, ClientError>,
+    ) -> Result<Page<T>, ClientError> {
+        let (mut items, mut cursor) = (Vec::new(), start);
+        loop {
+            let wanted = most.saturating_sub(items.len()).min(PAGE_LEN_MAX);
+            if wanted == 0 {
+                return Ok(Page { items, next: cursor });
+            }
+            filter.turn(wanted, cursor.clone());
+            let found = page(&filter).await?;
+            items.extend(found.items);
+            match found.next {
+                None => return Ok(Page { items, next: None }),
+                // A page may be empty, but it never stays where it is.
+                next if next == cursor => {
+                    return Err(self.odd("a list goes on where it was".to_owned()));
+                }
+                next => cursor = next,
+            }
+        }
+    }
+}

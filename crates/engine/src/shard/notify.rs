@@ -1,0 +1,261 @@
+//! Who is told what.
+//!
+//! Each rule looks at what it decides about, changes what the trigger remembers (that its runs are failing, that
+//! somebody was told that it is overdue), and adds a notice to the same unit. So ten failures give one notice,
+//! whatever crashes in between: either the store has the failure, the memory of it and the notice, or none of them.
+//!
+//! A notice is an unfinished run with a record. It is no run of its trigger's schedule: it waits for nobody, nobody
+//! waits for it, it goes on when its trigger is changed or gone, and what becomes of it is told to nobody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::id::{Birth, Unique};
+use crate::instant::Instant;
+use crate::limits::NOTICES_PER_SHARD_MAX;
+use crate::mutant::{self, Mutant};
+use crate::notice::{self, Audience, Listener, News, Occasion, Occasions};
+use crate::past::{End, Finished, Line};
+
+use super::flight::RunRef;
+use super::memory::{Change, Trigger};
+use super::record::{MovedRecord, RunRecord, RunState};
+use super::{Now, Shard, Unit};
+
+impl Shard {
+    /// Whoever runs this shard knows who listens.
+    pub fn set_audience(&mut self, audience: Audience) {
+        self.audience = audience;
+    }
+
+    /// Who listens to a trigger, and to what.
+    fn hears(&self, trigger: &Trigger) -> (Option<Arc<Listener>>, Occasions) {
+        let chosen = trigger.policy().notify;
+        if chosen == Some(Occasions::NONE) {
+            return (None, Occasions::NONE);
+        }
+        let listener = (self.audience)(trigger.project());
+        let on = listener.as_ref().map_or(Occasions::NONE, |known| chosen.unwrap_or(known.on));
+        (listener, on)
+    }
+
+    /// What of a trigger moves with the end of a run of it, and who is told. Says how many runs failed in a row, if
+    /// that is enough to pause.
+    pub(super) fn reckon(&self, finished: &Finished, now: Now, unit: &mut Unit) -> Option<u32> {
+        if finished.notice.is_some() {
+            return None;
+        }
+        let trigger = self.memory.trigger(finished.trigger)?;
+        let (listener, on) = self.hears(trigger);
+        let before = trigger.moved();
+        let mut moved = before.clone();
+        let enough = count_failure(trigger, finished.end, &mut moved);
+        let occasion = occasion(trigger, finished.end, on, &mut moved, now);
+        if moved != before {
+            unit.changes.push(Change::Moved(trigger.unique, moved));
+        }
+        if let (Some(occasion), Some(listener)) = (occasion, listener) {
+            let birth = match finished.generation {
+                Some(generation) => Birth::Slot(generation),
+                None => Birth::Demand(finished.sequence.unwrap_or_default()),
+            };
+            let run = self.memory.run_id(finished.trigger, finished.slot, birth);
+            let news = News::Ended(run, finished);
+            unit.changes.extend(self.notice(trigger, &listener, occasion, &news, now));
+        }
+        enough
+    }
+
+    /// Somebody is told that a trigger was paused, if anybody wants to know.
+    pub(super) fn notice_of_pause(&self, trigger: &Trigger, why: &str, now: Now) -> Vec<Change> {
+        match self.hears(trigger) {
+            (Some(listener), on) if on.has(Occasion::Paused) => {
+                self.notice(trigger, &listener, Occasion::Paused, &News::Paused(why), now)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// A notice, which waits to be sent. If too many do, it is given up at once, and its past says so.
+    fn notice(
+        &self,
+        trigger: &Trigger,
+        listener: &Listener,
+        occasion: Occasion,
+        news: &News<'_>,
+        now: Now,
+    ) -> Vec<Change> {
+        let id = (self.memory.id_of(trigger), trigger.name());
+        let body = notice::body(listener, id, occasion, news, now.wall);
+        let sequence = self.memory.sequence + 1;
+        let record = RunRecord {
+            generation: None,
+            webhook: Arc::new(listener.webhook(Some(body.into()))),
+            policy: notice::POLICY,
+            notice: Some(occasion),
+            ..trigger.run_record(now.wall, now.wall, RunState::Waiting(now.wall))
+        };
+        let mut changes = vec![Change::Run(sequence, Arc::new(record))];
+        if self.memory.notices >= NOTICES_PER_SHARD_MAX {
+            let given_up = Finished {
+                project: trigger.project(),
+                trigger: trigger.unique,
+                slot: now.wall,
+                generation: None,
+                sequence: Some(sequence),
+                notice: Some(occasion),
+                end: End::Expired,
+                at: now.wall,
+                attempt: 0,
+                attempts: Vec::new(),
+            };
+            changes.push(Change::RunGone(sequence));
+            changes.push(Change::Past(Line::Run(given_up)));
+        }
+        changes
+    }
+
+    /// A decision is made of which somebody is perhaps told.
+    pub(super) fn enact_telling(&mut self, mut unit: Unit) {
+        let is_notice =
+            |change: &Change| matches!(change, Change::Run(_, run) if run.notice.is_some());
+        let notices: Vec<Change> =
+            unit.changes.iter().filter(|change| is_notice(change)).cloned().collect();
+        if mutant::active(Mutant::NoticeLater) && !notices.is_empty() {
+            unit.changes.retain(|change| !is_notice(change));
+            let by = unit.by;
+            self.enact(unit);
+            self.enact(Unit { by, ..Unit::of(notices.clone()) });
+        } else {
+            self.enact(unit);
+        }
+        self.wait_all(&notices);
+    }
+
+    /// A notice goes to whoever listens when it leaves. If nobody does any more, it is given up.
+    pub(super) fn address(&mut self, sequence: u64, now: Now) -> Option<Arc<RunRecord>> {
+        let record = Arc::clone(&self.memory.runs[&sequence]);
+        if record.notice.is_none() {
+            return Some(record);
+        }
+        let Some(listener) = (self.audience)(record.project) else {
+            self.end(RunRef::Record(sequence), End::Cancelled, record.attempt, None, now);
+            return None;
+        };
+        let webhook = listener.webhook(record.webhook.body.clone());
+        Some(Arc::new(RunRecord { webhook: Arc::new(webhook), ..(*record).clone() }))
+    }
+}
+
+/// Triggers that somebody is to be told of if they do not succeed in time.
+impl Shard {
+    /// Looks again when a trigger is overdue.
+    pub(super) fn watch_over(&mut self, unique: Unique) {
+        if let Some(former) = self.alert_of.remove(&unique) {
+            self.alerts.remove(&(former, unique));
+        }
+        let due = self.memory.trigger(unique).and_then(|trigger| self.overdue_at(trigger));
+        if let Some(due) = due {
+            self.alert_at(unique, due);
+        }
+    }
+
+    fn alert_at(&mut self, unique: Unique, due: Instant) {
+        self.alerts.insert((due, unique));
+        self.alert_of.insert(unique, due);
+    }
+
+    /// When a trigger is overdue, if it does not succeed before.
+    fn overdue_at(&self, trigger: &Trigger) -> Option<Instant> {
+        let after = Duration::from_millis(trigger.policy().alert_after_ms?);
+        let moved = trigger.moved();
+        let is_quiet = moved.overdue
+            || trigger.is_paused()
+            || trigger.is_cancelled()
+            || self.memory.is_behind(trigger);
+        (!is_quiet).then(|| moved.well.unwrap_or(trigger.created()).after(after))
+    }
+
+    /// Tells of the triggers that are overdue.
+    pub(super) fn alert(&mut self, now: Now) {
+        while let Some(&(due, unique)) = self.alerts.first() {
+            if due > now.wall {
+                break;
+            }
+            self.alerts.remove(&(due, unique));
+            self.alert_of.remove(&unique);
+            if let Some(trigger) = self.memory.trigger(unique)
+                && self.overdue_at(trigger).is_some()
+            {
+                self.alert_one(unique, now);
+            }
+        }
+    }
+
+    fn alert_one(&mut self, unique: Unique, now: Now) {
+        let Some(trigger) = self.memory.trigger(unique) else { return };
+        let after = Duration::from_millis(trigger.policy().alert_after_ms.unwrap_or_default());
+        let schedule = trigger.schedule();
+        let is_over = trigger.remaining() == Some(0)
+            || (!schedule.specs().is_empty() && schedule.next(now.wall).is_none());
+        if is_over {
+            return;
+        }
+        let (listener, on) = self.hears(trigger);
+        let Some(listener) = listener.filter(|_| on.has(Occasion::Overdue)) else {
+            // Somebody may listen later.
+            return self.alert_at(unique, now.wall.after(after));
+        };
+        let mut moved = trigger.moved();
+        moved.overdue = true;
+        let news = News::Overdue(after);
+        let mut unit = Unit::of(vec![Change::Moved(unique, moved)]).by(now.wall);
+        unit.changes.extend(self.notice(trigger, &listener, Occasion::Overdue, &news, now));
+        self.enact_telling(unit);
+    }
+}
+
+/// Counts failures in a row; says how many if that is enough to pause.
+fn count_failure(trigger: &Trigger, end: End, moved: &mut MovedRecord) -> Option<u32> {
+    let failures = match end {
+        End::Succeeded => 0,
+        End::Failed | End::Dead => trigger.failures() + 1,
+        End::Cancelled | End::Expired | End::Unknown => return None,
+    };
+    if failures == trigger.failures() {
+        return None;
+    }
+    let enough = trigger.policy().pause_after?;
+    moved.failures = failures;
+    (failures >= enough && !trigger.is_paused()).then_some(failures)
+}
+
+/// What the end of a run is an occasion for, and what is remembered of it.
+fn occasion(
+    trigger: &Trigger,
+    end: End,
+    on: Occasions,
+    moved: &mut MovedRecord,
+    now: Now,
+) -> Option<Occasion> {
+    match end {
+        End::Succeeded => {
+            let was_told = moved.failing || moved.overdue;
+            (moved.failing, moved.overdue) = (false, false);
+            if trigger.policy().alert_after_ms.is_some() {
+                moved.well = Some(now.wall);
+            }
+            let recovery = Some(Occasion::Recovery).filter(|_| was_told);
+            recovery.into_iter().chain([Occasion::Success]).find(|occasion| on.has(*occasion))
+        }
+        End::Failed | End::Dead | End::Expired | End::Unknown => {
+            let is_news =
+                !moved.failing && (on.has(Occasion::Failure) || on.has(Occasion::Recovery));
+            if is_news && !mutant::active(Mutant::StreakForgotten) {
+                moved.failing = true;
+            }
+            (is_news && on.has(Occasion::Failure)).then_some(Occasion::Failure)
+        }
+        End::Cancelled => None,
+    }
+}
