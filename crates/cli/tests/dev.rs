@@ -11,6 +11,7 @@ mod dev {
     mod command;
     mod crash;
     mod crowd;
+    mod document;
     mod door;
     mod example;
     mod full;

@@ -9,6 +9,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 use super::ask::{Answer, Ask};
@@ -189,25 +190,25 @@ async fn a_request_that_is_sent_again_after_a_loss_of_power_is_done_once() {
     let mut dice = Random::new(0x1de_0001);
     let mut answered = 0;
     for round in 0..KILLS {
-        let sent = asks(&server, round).map(|ask| {
+        let mut sent = JoinSet::new();
+        for (number, ask) in asks(&server, round).into_iter().enumerate() {
             let address = server.address;
-            tokio::spawn(async move { ask.over(TcpStream::connect(address).await?).await })
-        });
+            let over = async move { ask.over(TcpStream::connect(address).await?).await };
+            sent.spawn(async move { (number, over.await.ok()) });
+        }
         if round % 2 == 0 {
             // Somewhere before the answer, or shortly after it: how long this process lives.
             tokio::time::sleep(Duration::from_micros(dice.below(20_000))).await;
             server.kill();
         }
-        let mut told = Vec::new();
-        for sent in sent {
-            told.push(sent.await.unwrap().ok());
-        }
+        let mut told = sent.join_all().await;
+        told.sort_unstable_by_key(|(number, _)| *number);
         if round % 2 == 1 {
             server.kill();
         }
-        answered += told.iter().flatten().count();
+        answered += told.iter().filter(|(_, answer)| answer.is_some()).count();
         server = Server::start(&data, &[]).await;
-        for (ask, before) in asks(&server, round).into_iter().zip(told) {
+        for (ask, (_, before)) in asks(&server, round).into_iter().zip(told) {
             let again = ask.send().await;
             assert!((200..300).contains(&again.status), "round {round}: {again:?}");
             let Some(before) = before else { continue };

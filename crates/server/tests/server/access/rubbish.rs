@@ -2,7 +2,9 @@
 //!
 //! The dice are seeded: a failure tells the request, and falls the same way again.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +13,7 @@ use client::key::Scope;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
 use super::house::{Answer, House, first_admin};
 use crate::server::node::world::PATIENCE;
@@ -174,12 +177,11 @@ impl Truth {
         let mut is_read = true;
         let mut text = format!("{method} ").into_bytes();
         for part in path.split_inclusive('/') {
-            match part.starts_with('{') {
-                true => {
-                    self.place(dice, &mut text, &mut is_read);
-                    text.extend(part.ends_with('/').then_some(b'/'));
-                }
-                false => text.extend(part.as_bytes()),
+            if part.starts_with('{') {
+                self.place(dice, &mut text, &mut is_read);
+                text.extend(part.ends_with('/').then_some(b'/'));
+            } else {
+                text.extend(part.as_bytes());
             }
         }
         let parameters = if dice.below(2) == 0 { dice.below(4) } else { 0 };
@@ -287,8 +289,8 @@ fn any(dice: &mut Random) -> u8 {
 }
 
 /// What came back; nothing, if the connection just ended.
-async fn send(house: &House, request: &Bytes) -> io::Result<Option<Answer>> {
-    let mut stream = TcpStream::connect(house.running.address).await?;
+async fn send(to: SocketAddr, request: &Bytes) -> io::Result<Option<Answer>> {
+    let mut stream = TcpStream::connect(to).await?;
     // A server that has seen enough need not take the rest.
     let sent = stream.write_all(&request.text).await;
     if sent.is_ok() && !request.is_whole {
@@ -348,32 +350,41 @@ fn count_panics() -> Arc<AtomicUsize> {
     count
 }
 
+/// How often each status was answered; 0 is for none.
+type Statuses = BTreeMap<u16, usize>;
+
+/// Sends a share of the requests, and looks at every answer.
+async fn try_share(share: usize, truth: Arc<Truth>, to: SocketAddr) -> Statuses {
+    let mut statuses = Statuses::new();
+    for round in 0..REQUESTS / SENDERS {
+        let seed = SEED + u64::try_from(share * REQUESTS + round).unwrap();
+        let request = truth.request(&mut Random::new(seed), &to.to_string());
+        let told = || String::from_utf8_lossy(&request.text[..request.text.len().min(3_000)]);
+        let sent = tokio::time::timeout(PATIENCE, send(to, &request)).await;
+        let Ok(sent) = sent else { panic!("seed {seed}: no end: {}", told()) };
+        let answer = sent.unwrap();
+        if let Some(fault) = fault(&request, answer.as_ref()) {
+            panic!("seed {seed}: {fault}: {answer:?} to {}", told());
+        }
+        *statuses.entry(answer.map_or(0, |answer| answer.status)).or_default() += 1;
+    }
+    statuses
+}
+
 #[tokio::test]
 async fn rubbish_is_told_so_and_breaks_nothing() {
     let panics = count_panics();
     let house = House::open().await;
-    let truth = Truth::of(&house).await;
-    let host = house.running.address.to_string();
-    let statuses = std::sync::Mutex::new(std::collections::BTreeMap::<u16, usize>::new());
-    let sender = async |number: usize| {
-        for round in 0..REQUESTS / SENDERS {
-            let seed = SEED + u64::try_from(number * REQUESTS + round).unwrap();
-            let request = truth.request(&mut Random::new(seed), &host);
-            let told = || String::from_utf8_lossy(&request.text[..request.text.len().min(3_000)]);
-            let sent = tokio::time::timeout(PATIENCE, send(&house, &request)).await;
-            let Ok(sent) = sent else { panic!("seed {seed}: no end: {}", told()) };
-            let answer = sent.unwrap();
-            if let Some(fault) = fault(&request, answer.as_ref()) {
-                panic!("seed {seed}: {fault}: {answer:?} to {}", told());
-            }
-            let status = answer.map_or(0, |answer| answer.status);
-            *statuses.lock().unwrap().entry(status).or_default() += 1;
-        }
-    };
-    let [a, b, c, d, e, f, g, h] = std::array::from_fn(|number| sender(number));
-    tokio::join!(a, b, c, d, e, f, g, h);
+    let truth = Arc::new(Truth::of(&house).await);
+    let mut senders = JoinSet::new();
+    for share in 0..SENDERS {
+        senders.spawn(try_share(share, Arc::clone(&truth), house.running.address));
+    }
+    let mut statuses = Statuses::new();
+    for (status, count) in senders.join_all().await.into_iter().flatten() {
+        *statuses.entry(status).or_default() += count;
+    }
     assert_eq!(panics.load(Ordering::SeqCst), 0);
-    let statuses = statuses.into_inner().unwrap();
     println!("statuses, 0 for none: {statuses:?}");
     // It went through all doors: much was done, and much was refused at each of them.
     for status in [200, 201, 400, 401, 403, 404, 405, 409, 415, 422] {
