@@ -59,8 +59,10 @@ pub(super) fn read(place: Option<Place>, settings: &[Setting]) -> Result<Option<
     }
     let values = values(&text, settings)
         .map_err(|(line, why)| Ending::wrong_input(format!("{told}:{line}: {why}")))?;
-    let is_secret = |setting: &&Setting| setting.is_secret() && values.contains_key(&setting.name);
-    if settings.iter().any(|setting| is_secret(&setting)) {
+    let is_secret = |setting: &Setting| {
+        values.get(&setting.name).is_some_and(|value| setting.is_secret(&value.texts))
+    };
+    if settings.iter().any(is_secret) {
         warn_if_shared(&open, &path);
     }
     Ok(Some(File { path, values }))
@@ -164,7 +166,7 @@ mod tests {
             ("\nservr = 'x'", 2, "there is no setting servr: did you mean server?"),
             ("log_level = 'info'", 1, "did you mean log-level?"),
             ("config = 'x'", 1, "there is no setting config"),
-            ("log-level = 'loud'", 1, "[possible values: error, warn, info, debug]"),
+            ("log-level = 'loud'", 1, "[possible values: error, warn, info, debug, trace]"),
             ("listen = '7400'", 1, "listen: that is a port without an address"),
             ("server = 1.5", 1, "server: write a text in quotes"),
             ("server = ['a', 'b']", 1, "server: it has one value"),

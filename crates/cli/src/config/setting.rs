@@ -2,6 +2,8 @@
 
 use clap::{Arg, ArgAction, Command};
 
+use crate::args::without_secret;
+
 /// What the variables of all settings begin with.
 const PREFIX: &str = "WATCHBELL_";
 
@@ -37,8 +39,11 @@ impl Setting {
         self.flags[0].is_global_set()
     }
 
-    pub(super) fn is_secret(&self) -> bool {
-        self.flags.iter().any(Arg::is_hide_env_values_set)
+    /// Whether these values of it are for nobody else. A store on this machine has no password; any other may have
+    /// one anywhere in its URL.
+    pub(super) fn is_secret(&self, texts: &[String]) -> bool {
+        let is_local = |text: &String| text.starts_with("file:") || text == "memory:";
+        self.flags.iter().any(Arg::is_hide_env_values_set) && !texts.iter().all(is_local)
     }
 
     /// Whether it is there or not, and has no value.
@@ -78,7 +83,7 @@ impl Setting {
             let parsed =
                 alone.try_get_matches_from(["watchbell".to_owned()].into_iter().chain(words));
             if let Err(error) = parsed {
-                let told = error.render().to_string();
+                let told = without_secret(error).render().to_string();
                 let told = told.split("\n\n").next().unwrap_or_default().replace("\n  ", " ");
                 let told = told.trim_start_matches("error: ");
                 // The value is in front of it, which may be secret; the reason is behind.

@@ -59,7 +59,8 @@ fn row<'a>(
     let texts: Option<Vec<String>> =
         raw.map(|raw| raw.map(|text| text.to_string_lossy().into_owned()).collect());
     let shown = |texts: Vec<String>| without_user(&texts.join(", "));
-    let value = texts.map(|texts| if setting.is_secret() { MASK.to_owned() } else { shown(texts) });
+    let value =
+        texts.map(|texts| if setting.is_secret(&texts) { MASK.to_owned() } else { shown(texts) });
     let of_file = file.and_then(|file| Some((&file.path, file.values.get(&setting.name)?.line)));
     let origin = match (leaf.value_source(setting.id()), of_file) {
         (Some(ValueSource::CommandLine), _) => format!("flag --{}", setting.name),
