@@ -22,6 +22,16 @@ pub struct TriggerSpec {
     pub name: Option<String>,
     /// Words by which it is found again: up to 16, keys and values made of what a name is made of.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(extend(
+            "maxProperties" = 16,
+            "propertyNames" = { "pattern": "^[A-Za-z0-9._-]+$", "minLength": 1, "maxLength": 63 },
+            "additionalProperties" = {
+                "type": "string", "pattern": "^[A-Za-z0-9._-]+$", "minLength": 1, "maxLength": 63
+            },
+        ))
+    )]
     pub labels: BTreeMap<String, String>,
     /// When; without it, on demand only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -184,9 +194,17 @@ pub struct WebhookSpec {
     pub method: Option<String>,
     /// Headers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(extend("propertyNames" = { "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$" }))
+    )]
     pub headers: BTreeMap<String, String>,
     /// Headers whose values are never told again: `***` stands for them, and keeps them when it is sent back.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(extend("propertyNames" = { "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$" }))
+    )]
     pub secret_headers: BTreeMap<String, String>,
     /// What the body is; `application/json`, if it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -232,6 +232,7 @@ async fn no_secret_turns_up_where_it_does_not_belong() {
     let answer = server.ask("POST", "/v1/triggers").body(&Value::from(broken)).await;
     said.answer("a body that is no object", answer);
     look_around(&server, &failed, &mut said).await;
+    with_keys(&server, &writer, &closed.to_string(), &mut said);
     let log = server.told();
     assert!(log.contains("TRACE") || log.contains("DEBUG"), "{log}");
     said.note("the server", log);
@@ -241,6 +242,27 @@ async fn no_secret_turns_up_where_it_does_not_belong() {
     commands(&data, dir.path(), &failed, &mut said).await;
     said.check(OF_TRIGGERS.into_iter().chain([OF_HEADERS, ANSWERED, REFUSED]));
     said.check(secrets.iter().map(String::as_str));
+}
+
+/// What is typed with a key, a right one and wrong ones, at a server that is there and at one that is not.
+fn with_keys(server: &Server, writer: &str, closed: &str, said: &mut Said) {
+    let wrong = format!("wbk_{REFUSED}");
+    for (args, key, url, code) in [
+        (&["key", "list"][..], &server.admin[..], server.url(), 0),
+        (&["project", "list"], &server.admin, server.url(), 0),
+        (&["audit", "list"], &server.admin, server.url(), 0),
+        (&["cluster", "status"], &server.admin, server.url(), 0),
+        (&["run", "list"], writer, server.url(), 0),
+        (&["key", "list"], writer, server.url(), 6),
+        (&["run", "list"], &wrong, server.url(), 6),
+        (&["trigger", "delete", "nobody", "--yes"], writer, format!("http://{closed}"), 3),
+    ] {
+        let mut command = Command::new(WATCHBELL);
+        command.args(args).args(["--key", key, "--server", &url, "--log-level", "trace"]);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {output:?}");
+        said.note_output(args, &output);
+    }
 }
 
 /// Every command that looks at what is there, on the same data.

@@ -146,3 +146,26 @@ fn push_key(pointer: &mut String, key: &str) {
     pointer.push('/');
     pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sent_is_not_repeated_in_what_is_wrong_with_it() {
+        for (sentence, told) in [
+            (
+                r#"invalid type: string "hush", expected an object"#,
+                "invalid type: string, expected an object",
+            ),
+            (
+                r#"invalid type: string "a: string \"b\", expected c", expected a boolean"#,
+                "invalid type: string, expected a boolean",
+            ),
+            ("missing field `url`", "missing field `url`"),
+            ("invalid type: map, expected a string", "invalid type: map, expected a string"),
+        ] {
+            assert_eq!(without_text(sentence), told);
+        }
+    }
+}

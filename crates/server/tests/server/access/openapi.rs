@@ -47,6 +47,7 @@ fn the_limits_in_the_document_are_the_limits() {
         ("TriggerSpec", "name", "maxLength", number(limits::NAME_CHARS_MAX)),
         ("TriggerSpec", "catch_up_cap", "maximum", limits::CATCH_UP_CAP_MAX),
         ("TriggerSpec", "pause_after", "maximum", limits::PAUSE_AFTER_MAX),
+        ("TriggerSpec", "labels", "maxProperties", number(limits::LABELS_MAX)),
         ("ScheduleSpec", "at", "maxItems", number(limits::AT_MAX)),
         ("ScheduleSpec", "exclude", "maxItems", number(limits::EXCLUDED_DATES_MAX)),
         ("ScheduleSpec", "quiet", "maxItems", number(limits::QUIET_WINDOWS_MAX)),
