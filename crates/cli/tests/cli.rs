@@ -555,7 +555,8 @@ fn every_test_that_a_page_for_newcomers_names_is_there() {
     assert!(!pages.is_empty());
     for page in pages {
         let text = fs::read_to_string(&page).unwrap();
-        let rows = text.lines().filter(|line| line.starts_with("| ") && !line.ends_with("| test |"));
+        let rows =
+            text.lines().filter(|line| line.starts_with("| ") && !line.ends_with("| test |"));
         let mut count = 0;
         for row in rows {
             let named = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
