@@ -51,6 +51,7 @@ pub(crate) struct Args {
         long,
         alias = "log",
         global = true,
+        help_heading = "Everywhere",
         value_name = "LEVEL",
         env = "WATCHBELL_LOG_LEVEL",
         default_value = "warn"
@@ -60,16 +61,29 @@ pub(crate) struct Args {
     #[arg(
         long,
         global = true,
+        help_heading = "Everywhere",
         value_name = "FORMAT",
         env = "WATCHBELL_LOG_FORMAT",
         default_value = "text"
     )]
     pub(crate) log_format: LogFormat,
     /// A file with settings, under the names of the flags; see watchbell config --help
-    #[arg(long, global = true, value_name = "FILE", env = "WATCHBELL_CONFIG")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Everywhere",
+        value_name = "FILE",
+        env = "WATCHBELL_CONFIG"
+    )]
     pub(crate) config: Option<std::path::PathBuf>,
     /// Show no colours, also on a terminal
-    #[arg(long, global = true, env = "NO_COLOR", value_parser = unless_empty)]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Everywhere",
+        env = "NO_COLOR",
+        value_parser = unless_empty
+    )]
     pub(crate) no_color: bool,
     #[command(subcommand)]
     pub(crate) verb: Verb,

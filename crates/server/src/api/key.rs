@@ -61,6 +61,7 @@ pub(super) async fn create(
     };
     let trail = caller.trail(&desk, "key.create", "");
     let (record, text) = desk.access().create_key(&trail, of).await?;
+    caller.tell(&desk, "key.create", &record.id.to_string());
     Ok(made(&desk, &record, &text))
 }
 
@@ -188,6 +189,7 @@ pub(super) async fn rotate(
     let mut trail = caller.trail_of_all(&desk, "key.expire", &id.to_string());
     trail.recall = None;
     desk.access().expire_key(id, desk.now().after(grace), &trail).await?;
+    caller.tell(&desk, "key.rotate", &id.to_string());
     Ok(made(&desk, &record, &text))
 }
 
@@ -201,6 +203,7 @@ pub(super) async fn delete(
     let id = read_id(&id)?;
     let trail = caller.trail_of_all(&desk, "key.delete", &id.to_string());
     desk.access().delete_key(id, &trail).await?;
+    caller.tell(&desk, "key.delete", &id.to_string());
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -41,6 +41,7 @@ pub(super) async fn create(
     check(&spec)?;
     let trail = caller.trail_of_all(&desk, "project.create", &name);
     let made = desk.access().create_project(&name, |record| fill(record, &spec), &trail).await?;
+    caller.tell(&desk, &trail.audit.action, &name);
     let told = NewProject { project: find(&desk, &name)?, secret: Some(made.reveal().to_owned()) };
     Ok((StatusCode::CREATED, Json(told)).into_response())
 }
@@ -60,7 +61,9 @@ pub(super) async fn replace(
         fill(record, &spec);
         Ok(())
     };
-    desk.access().change_project(&name, &trail, change).await?;
+    if desk.access().change_project(&name, &trail, change).await?.is_some() {
+        caller.tell(&desk, &trail.audit.action, &name);
+    }
     find(&desk, &name).map(Json)
 }
 
@@ -175,6 +178,7 @@ pub(super) async fn rotate(
     let grace = read_grace(grace.as_deref())?;
     let trail = caller.trail_of_all(&desk, "project.rotate", &name);
     let secret: Secret = desk.access().rotate_secret(&name, grace, &trail).await?;
+    caller.tell(&desk, &trail.audit.action, &name);
     let secret = Some(secret.reveal().to_owned());
     Ok(Json(NewProject { project: find(&desk, &name)?, secret }))
 }

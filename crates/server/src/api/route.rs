@@ -277,7 +277,7 @@ fn triggers() -> Vec<Route> {
             .says("Start a run of it now, and wait for its end if asked to")
             .params([Param {
                 name: "wait",
-                about: "wait so long for its end, up to 60s",
+                about: "wait so long for its end, up to 1m",
                 kind: Kind::Length,
             }])
             .may_take::<Nothing>()
