@@ -9,12 +9,13 @@ use std::time::Duration;
 use client::trigger::{BackfillRequest, Trigger};
 use client::{Client, Timestamp};
 use engine::instant::Instant;
+use engine::length;
 use store::machine::{Machine, System};
 
 use crate::apply::file;
 use crate::args::apply::{BackfillArgs, Rate};
 use crate::cron::now;
-use crate::exit::Ending;
+use crate::exit::{Ending, say};
 use crate::progress::Progress;
 use crate::table::grouped;
 use crate::trigger::print;
@@ -53,6 +54,11 @@ pub(crate) async fn backfill(typed: BackfillArgs) -> Result<(), Ending> {
     let made_up = || format!("backfill-{:016x}", System.random());
     let request = typed.request.clone().unwrap_or_else(made_up);
     let windows = windows(from, to, &slots, typed.rate);
+    if slots.len() > UNASKED_MAX {
+        let (count, per) = (typed.rate.count, length::text(typed.rate.per));
+        let slots = grouped(slots.len());
+        say(&format!("{slots} slots of {name}, {count} in {per}; Ctrl-C stops it"));
+    }
     let sent = send(&client, &trigger.id, &request, &windows, typed.rate).await;
     let started = sent.map_err(|why| {
         why.and(Some(format!(

@@ -1,24 +1,45 @@
 //! `watchbell events`: follows what happens, one line per event.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
+use client::ClientError;
 use client::account::Reason;
 use client::event::{Event, What};
 
 use crate::args::Output;
 use crate::args::system::EventsArgs;
-use crate::exit::Ending;
+use crate::exit::{Ending, say};
 use crate::value::escape;
+
+/// How long to wait before a server that does not answer is asked again.
+const AWAY_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn follow(typed: &EventsArgs) -> Result<(), Ending> {
     let mut events = typed.server.client()?.events().await?;
-    let mut count: u64 = 0;
+    let (mut count, mut is_away): (u64, bool) = (0, false);
     while typed.count.is_none_or(|most| count < most) {
         let event = tokio::select! {
-            event = events.next() => event?,
+            event = events.next() => event,
             // Whoever follows ends it so: that is fine.
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
+        let event = match event {
+            Ok(event) => event,
+            // A server that is started again is followed on: that may take a while.
+            Err(why @ (ClientError::Unreachable { .. } | ClientError::Unavailable { .. })) => {
+                if !is_away {
+                    say(&format!("{why}; it is tried again until it answers"));
+                }
+                is_away = true;
+                tokio::select! {
+                    () = tokio::time::sleep(AWAY_PAUSE) => continue,
+                    _ = tokio::signal::ctrl_c() => return Ok(()),
+                }
+            }
+            Err(why) => return Err(why.into()),
+        };
+        is_away = false;
         let line = match typed.server.output {
             Output::Json => serde_json::to_string(&event).expect("events always serialize"),
             Output::Table => line(&event),

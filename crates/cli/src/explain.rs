@@ -27,10 +27,14 @@ fn text(account: &Account) -> String {
     if let Some(why) = &account.held {
         let why = escape(why);
         let why = why.trim_end_matches('.');
-        sentences.push(folded(&format!(
-            "Nothing fires on this server at the moment: {why}. If its clock is right, say so:"
-        )));
-        sentences.push("  watchbell scheduler confirm-time".to_owned());
+        let cure = account.cure.as_deref().unwrap_or("watchbell scheduler status");
+        let then = if cure.ends_with("confirm-time") {
+            "If its clock is right, say so:"
+        } else {
+            "Let it go on:"
+        };
+        sentences.push(folded(&format!("It does not fire at the moment: {why}. {then}")));
+        sentences.push(format!("  {}", escape(cure)));
     }
     sentences.extend(sum(account));
     let mut text = sentences.join("\n");
@@ -83,6 +87,7 @@ fn standing(account: &Account) -> Vec<String> {
     let said = match account.status {
         Status::Scheduled | Status::Paused => match account.next.as_slice() {
             [] => format!("{name} follows its schedule."),
+            [_, ..] if account.held.is_some() => format!("{name} has a schedule."),
             [next, ..] => format!("{name} follows its schedule; it rings next at {next}."),
         },
         Status::OnDemand => format!("{name} has no schedule: it runs when somebody runs it."),

@@ -32,7 +32,9 @@ pub(crate) fn of_file(problem: &Problem) -> String {
 fn with_verbs(problem: &Problem) -> String {
     let then = match problem.kind.rsplit(':').next() {
         Some("no-trigger") => "watchbell trigger list shows those that there are",
-        Some("name-taken") => "choose another, or give that trigger this text with --replace",
+        Some("name-taken") if problem.detail.contains("replace") => {
+            "choose another, or give that trigger this text with --replace"
+        }
         _ => return problem.detail.clone(),
     };
     let detail = &problem.detail;

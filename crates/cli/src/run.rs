@@ -35,7 +35,7 @@ fn judge(started: &Started) -> Result<(), Ending> {
     let id = &started.id;
     let said = match started.run.as_ref().map(|run| run.state) {
         Some(RunState::Succeeded) => return Ok(()),
-        Some(RunState::Failed) => "failed: the receiver refused it for good",
+        Some(RunState::Failed) => "failed: it was refused for good, and is not tried again",
         Some(RunState::Dead) => "is dead: its attempts are used up",
         Some(RunState::Cancelled) => "was cancelled",
         Some(RunState::Expired) => "has expired: it could not leave in time",
@@ -100,6 +100,10 @@ fn list_text(runs: &[Run], width: Option<usize>) -> String {
 
 /// Where a run is; and of slots that were skipped how many.
 fn state_text(run: &Run) -> String {
+    if let Some(event) = run.event {
+        let told = serde_json::to_value(event).expect("a word always serializes");
+        return format!("{}, tells of {}", run.state.as_str(), told.as_str().unwrap_or("news"));
+    }
     match &run.skipped {
         Some(Skipped { count, .. }) if *count > 1 => format!("skipped {}", grouped(*count)),
         Some(_) | None => run.state.as_str().to_owned(),

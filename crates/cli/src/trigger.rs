@@ -149,12 +149,18 @@ pub(crate) fn show_text(trigger: &Trigger) -> String {
     row("name", escape(&trigger.name));
     row("id", trigger.id.clone());
     row("status", status_text(trigger));
+    if let Some(why) = &trigger.held {
+        row("does not fire", escape(why));
+    }
     if !trigger.spec.labels.is_empty() {
         row("labels", labels_text(&trigger.spec.labels));
     }
     row("when", when(&trigger.spec));
     let method = trigger.spec.webhook.method.as_deref().unwrap_or("POST");
     row("webhook", format!("{} {}", escape(method), escape(&trigger.spec.webhook.url)));
+    for (name, value) in rules(&trigger.spec) {
+        row(name, value);
+    }
     if let Some(remaining) = trigger.remaining {
         row("runs left", remaining.to_string());
     }
@@ -168,6 +174,37 @@ pub(crate) fn show_text(trigger: &Trigger) -> String {
     let next: Vec<String> = trigger.next.iter().map(ToString::to_string).collect();
     row("next", if next.is_empty() { "-".to_owned() } else { next.join("\n") });
     table::finish(table, 2)
+}
+
+/// The rules that somebody chose, in the words in which they are written.
+fn rules(spec: &TriggerSpec) -> Vec<(&'static str, String)> {
+    let json = serde_json::to_value(spec).expect("a spec always serializes");
+    let text = |value: &serde_json::Value| match value {
+        serde_json::Value::String(text) => escape(text),
+        serde_json::Value::Object(fields) => {
+            let word = |value: &serde_json::Value| value.to_string().replace('"', "");
+            let fields = fields.iter().map(|(name, value)| format!("{name} {}", word(value)));
+            escape(&fields.collect::<Vec<_>>().join(", "))
+        }
+        other => escape(&other.to_string().replace(['"', '[', ']'], "")),
+    };
+    let names = [
+        ("catch_up", "catch-up"),
+        ("catch_up_cap", "catch-up cap"),
+        ("overlap", "overlap"),
+        ("delivery", "delivery"),
+        ("retry", "retry"),
+        ("max_lateness", "max lateness"),
+        ("pause_after", "pause after"),
+        ("alert_after", "alert after"),
+        ("notify", "notify"),
+    ];
+    let chosen = names.into_iter().filter_map(|(field, name)| Some((name, text(json.get(field)?))));
+    let webhook = &spec.webhook;
+    let timeout = webhook.timeout.iter().map(|timeout| ("timeout", escape(timeout)));
+    let headers: Vec<&str> = webhook.headers.keys().map(String::as_str).collect();
+    let headers = (!headers.is_empty()).then(|| ("headers", escape(&headers.join(", "))));
+    timeout.chain(headers).chain(chosen).collect()
 }
 
 /// Labels as they are typed.

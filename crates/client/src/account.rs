@@ -40,6 +40,9 @@ pub struct Account {
     /// Firing is held for the whole node, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<String>,
+    /// What to type to let it go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cure: Option<String>,
 }
 
 /// One slot, or several that share a fate.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A part of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "PageOf{T}"))]
 pub struct Page<T> {
     /// These. There may be none although more follow: a request does a bounded amount of work.
     pub items: Vec<T>,

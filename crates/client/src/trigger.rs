@@ -18,6 +18,9 @@ pub struct Trigger {
     pub status: Status,
     /// What was written.
     pub spec: TriggerSpec,
+    /// Why it does not fire although it would by its schedule: its project is disabled, or the scheduler is stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
     /// Since when and why it is paused, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,

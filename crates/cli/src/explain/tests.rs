@@ -29,6 +29,7 @@ fn run(second: i64, state: RunState, attempt: u32) -> Row {
 
 fn account(rows: Vec<Row>, totals: Totals) -> Account {
     Account {
+        cure: None,
         id: "trg_x".into(),
         name: "hello".into(),
         status: Status::Scheduled,

@@ -124,7 +124,7 @@ impl Reader<'_> {
             }
             "MAILTO" | "MAILFROM" => self.note(
                 number,
-                format!("{name} is not carried over: watchbell run list shows what failed"),
+                format!("{name} is not carried over: watchbell project set NAME --notify-url URL has people told of failures"),
             ),
             "RANDOM_DELAY" => self.note(
                 number,

@@ -90,6 +90,9 @@ pub(super) fn distrust(why: &(dyn Error + 'static)) -> Option<String> {
         TlsError::InvalidCertificate(CertificateError::UnknownIssuer) => {
             "its certificate is from an unknown issuer: give that one's certificate as a CA, if you trust it".to_owned()
         }
+        TlsError::InvalidCertificate(why) if format!("{why:?}").contains("CaUsedAsEndEntity") => {
+            "its certificate is one that issues others (CA:TRUE), as openssl makes them by itself: make it with -addext basicConstraints=CA:FALSE, or sign it by a CA of your own".to_owned()
+        }
         TlsError::InvalidMessage(_) => {
             "it does not speak TLS: is it http instead of https?".to_owned()
         }

@@ -34,6 +34,7 @@ pub(super) fn trigger(stored: &Stored, now: Instant, last_run: Option<RunSummary
         id: record.id.to_string(),
         name: stored.name().to_owned(),
         status: status(stored, now),
+        held: None,
         spec: spec(record),
         paused: moved.paused.as_ref().map(pause),
         cancelled: moved.cancelled.map(timestamp),

@@ -120,7 +120,7 @@ impl Lock {
             }
             return Err(unknown(
                 "no-key",
-                "this server wants a key: send it as authorization: Bearer wbk_…, or give it to the command line by --key or WATCHBELL_KEY",
+                "this server wants a key: send it as authorization: Bearer wbk_…, or give it to the command line by --key-file or WATCHBELL_KEY",
             ));
         };
         let text = given.to_str().ok().and_then(|text| {
@@ -135,9 +135,13 @@ impl Lock {
         let Some(found) = found else {
             return Err(unknown(
                 "bad-key",
-                "this key is not known here, has expired, or was taken back: ask an admin for another",
+                "this key is not known here, or was taken back: ask an admin for another",
             ));
         };
+        if let Some(end) = found.expires.filter(|end| *end <= access.now()) {
+            let detail = format!("this key expired at {end}: ask an admin for another");
+            return Err(unknown("expired-key", &detail));
+        }
         // It is told to the hour: a request does not fail because that could not be written.
         if let Err(why) = access.used(found.id).await {
             tracing::debug!(%why, "the use of a key could not be written");
@@ -160,7 +164,7 @@ impl Lock {
         found.ok_or_else(|| {
             let name: String = name.chars().take(100).collect();
             let detail = format!(
-                "the header {PROJECT} names {name:?}, and there is no such project; the one that is always there is {DEFAULT_PROJECT:?}"
+                "there is no project {name:?}, which the header {PROJECT} names; the one that is always there is {DEFAULT_PROJECT:?}"
             );
             Refusal::new(StatusCode::NOT_FOUND, "no-project", "No such project", detail)
         })

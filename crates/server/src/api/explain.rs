@@ -19,7 +19,7 @@ use super::convert::{self, Source, timestamp};
 use super::floor;
 use super::problem::Refusal;
 use super::query::Query;
-use super::read::{self, Stored};
+use super::read::{self, Silence, Stored};
 use super::segment::{Span, Walk};
 use crate::desk::{Desk, Firing};
 
@@ -50,10 +50,13 @@ pub(super) async fn explain(
     for row in rows.iter().filter(|row| row.fate == Fate::Missing) {
         tracing::error!(trigger = %stored.id(), slot = %row.from, "a slot was decided and has no record");
     }
-    let held = match desk.firing() {
-        Firing::Going => silence(&desk, &stored),
-        Firing::Held { why, .. } => Some(why),
+    let silence = match desk.firing() {
+        Firing::Going => Silence::of(&desk, stored.id().project),
+        Firing::Held { why, .. } => {
+            Some(Silence { why, cure: "watchbell scheduler confirm-time".to_owned() })
+        }
     };
+    let (held, cure) = silence.map(|silence| (silence.why, silence.cure)).unzip();
     Ok(Json(Account {
         id: stored.id().to_string(),
         name: stored.name().to_owned(),
@@ -70,17 +73,8 @@ pub(super) async fn explain(
             .filter(|kept| *kept > from.max(stored.record.created))
             .map(timestamp),
         held,
+        cure,
     }))
-}
-
-/// Why nothing of a trigger's project fires, if nothing does.
-fn silence(desk: &Desk, stored: &Stored) -> Option<String> {
-    let book = desk.access().book();
-    if let Some(since) = book.stopped() {
-        return Some(format!("the scheduler is stopped since {since}"));
-    }
-    let since = book.project_by_id(stored.id().project)?.disabled?;
-    Some(format!("its project is disabled since {since}"))
 }
 
 fn check(window: Window) -> Result<(), Refusal> {

@@ -17,6 +17,7 @@ use store::claim::Head;
 use store::{Entry, Key, Range, Store};
 
 use super::problem::Refusal;
+use crate::desk::Desk;
 
 /// A trigger as it is stored.
 pub(super) struct Stored {
@@ -128,6 +129,28 @@ pub(super) async fn stopped(store: &Store, stored: &Stored) -> Result<Option<Mar
     let is_behind =
         |stopped: &StoppedRecord| stopped.enabled.is_none_or(|enabled| stored.cursor() < enabled);
     Ok(found.filter(is_behind).map(|stopped| stopped.since))
+}
+
+/// Why nothing of a project fires.
+pub(super) struct Silence {
+    pub(super) why: String,
+    /// What to type to let it go on.
+    pub(super) cure: String,
+}
+
+impl Silence {
+    /// Why nothing of a project fires, if nothing does.
+    pub(super) fn of(desk: &Desk, project: ProjectId) -> Option<Self> {
+        let book = desk.access().book();
+        if let Some(since) = book.stopped() {
+            let why = format!("the scheduler is stopped since {since}");
+            return Some(Self { why, cure: "watchbell scheduler start".to_owned() });
+        }
+        let since = book.project_by_id(project)?.disabled?;
+        let name = book.name_of(project)?;
+        let why = format!("its project {name} is disabled since {since}");
+        Some(Self { why, cure: format!("watchbell project enable {name}") })
+    }
 }
 
 /// A page of runs of a shard that are not finished, with their sequence numbers.

@@ -74,11 +74,11 @@ impl Tls {
 
     /// Reads the files again whenever they change, until it is dropped.
     pub(super) async fn follow(&self) {
-        let mut seen = self.stamps();
+        let (mut seen, mut warned) = (self.stamps(), None);
         loop {
             tokio::time::sleep(LOOK).await;
             let now = self.stamps();
-            if now == seen {
+            if now == seen || Some(now) == warned {
                 continue;
             }
             match read(&self.0.cert, &self.0.key) {
@@ -88,8 +88,9 @@ impl Tls {
                     seen = now;
                     tracing::info!(cert = %self.0.cert.display(), "the certificate was read again");
                 }
-                // It may be half written: the next look tells.
+                // It may be half written: when it is whole, it has changed again.
                 Err(why) => {
+                    warned = Some(now);
                     tracing::warn!(%why, "the certificate changed and cannot be used: the former one stays");
                 }
             }

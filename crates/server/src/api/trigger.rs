@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Json, Response};
 use client::Page;
 use client::run::RunSummary;
-use client::trigger::{NextSlots, Status};
+use client::trigger::{NextSlots, Status, Trigger};
 use engine::id::{ShardId, TriggerId, Unique};
 use engine::instant::Instant;
 use engine::limits::{NAMES_READ_MAX, NEXT_SLOTS_MAX, NOTE_CHARS_MAX};
@@ -24,7 +24,7 @@ use super::caller::{Act, Caller};
 use super::convert::{self, Source};
 use super::problem::Refusal;
 use super::query::{LABEL, Query};
-use super::read::{self, Stored, key};
+use super::read::{self, Silence, Stored, key};
 use super::segment::{Span, Walk};
 use crate::desk::{CallError, Desk};
 use crate::recall::Outcome;
@@ -144,10 +144,14 @@ pub(super) async fn list(
             break;
         }
     }
+    let held = Silence::of(&desk, caller.project).map(|silence| silence.why);
     let mut last = last_runs(&desk, &found).await?;
     let items: Vec<_> = found
         .iter()
-        .map(|stored| convert::trigger(stored, now, last.remove(&stored.id())))
+        .map(|stored| Trigger {
+            held: held.clone(),
+            ..convert::trigger(stored, now, last.remove(&stored.id()))
+        })
         .collect();
     Ok(Json(Page { items, next }).into_response())
 }
@@ -311,7 +315,11 @@ pub(super) async fn next(
     let count = query.number("count", 10, NEXT_SLOTS_MAX)?;
     let stored = read::trigger(desk.store(), caller.project, &name).await?;
     let items = convert::next(&stored, desk.now(), count);
+    let silence = Silence::of(&desk, caller.project);
     let note = match convert::status(&stored, desk.now()) {
+        Status::Scheduled if silence.is_some() => {
+            silence.map(|silence| format!("{}: until that ends, none of them fires", silence.why))
+        }
         _ if items.len() == count => None,
         Status::Scheduled => Some("its schedule, or its limit of runs, ends there".to_owned()),
         Status::OnDemand => Some("it has no schedule: it is run on demand".to_owned()),
@@ -341,7 +349,8 @@ pub(super) async fn tell(
     status: StatusCode,
 ) -> Result<Response, Refusal> {
     let last_run = last_run(desk, stored).await?;
-    let trigger = convert::trigger(stored, desk.now(), last_run);
+    let held = Silence::of(desk, stored.id().project).map(|silence| silence.why);
+    let trigger = Trigger { held, ..convert::trigger(stored, desk.now(), last_run) };
     let header = |text: String| HeaderValue::from_str(&text).expect("digits, and a checked name");
     let mut response = (status, Json(&trigger)).into_response();
     let headers = response.headers_mut();

@@ -64,6 +64,8 @@ pub(super) struct Content {
 /// What was read of the shard that is being read.
 #[derive(Default)]
 struct Moment {
+    /// Something that stands before the head, in the order of keys.
+    before: Option<Key>,
     head: Option<(u64, HeadRecord)>,
     triggers: BTreeSet<Unique>,
     moved: BTreeSet<Unique>,
@@ -142,9 +144,12 @@ impl Content {
             self.shard.head = Some((head.number, record));
             return Ok(());
         }
-        let Some((number, head)) = &self.shard.head else {
-            return Err(Flaw::Wrong(format!("{key} is there, and the head of its shard is not")));
-        };
+        if rest < "head" {
+            // Such as what is kept of the past. Whether there is a head is seen later.
+            self.shard.before.get_or_insert_with(|| key.clone());
+            return Ok(());
+        }
+        let Some((number, head)) = &self.shard.head else { return Err(headless(key)) };
         let ahead = || Flaw::Wrong(format!("{key} is younger than the head of its shard"));
         let (kind, name) = rest.split_once('/').unwrap_or((rest, ""));
         match kind {
@@ -232,6 +237,9 @@ impl Moment {
 
     /// All of it was read: does it fit together?
     fn check(&self, shard: ShardId) -> Result<(), Flaw> {
+        if let (Some(key), None) = (&self.before, &self.head) {
+            return Err(headless(key));
+        }
         if let Some(lost) = self.moved.difference(&self.triggers).next() {
             let why =
                 format!("shard {shard}: something moved of trigger {lost}, which is not there");
@@ -246,6 +254,10 @@ impl Moment {
             None => Ok(()),
         }
     }
+}
+
+fn headless(key: &Key) -> Flaw {
+    Flaw::Wrong(format!("{key} is there, and the head of its shard is not"))
 }
 
 fn read<T: DeserializeOwned>(key: &Key, value: &Value) -> Result<T, Flaw> {

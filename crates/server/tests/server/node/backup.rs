@@ -114,6 +114,24 @@ async fn a_hold_that_nobody_ends_is_over_by_itself() {
 }
 
 #[tokio::test]
+async fn a_server_that_has_been_up_for_a_while_is_backed_up() {
+    let world = World::new();
+    let node = world.start(WALL).await;
+    let [(name, _), _] = two(&node, &world).await;
+    // What is kept of the past is written down after a while, in every shard.
+    until("every shard says what is kept", PATIENCE, || async {
+        let entries = world.entries().await;
+        let floors = entries.iter().filter(|entry| entry.key.as_str().contains("/floor/"));
+        (floors.count() >= usize::from(node.desk.shards())).then_some(())
+    })
+    .await;
+    world.heard(&name, 1).await;
+    let bytes = backup(&node.client).await.unwrap();
+    assert_eq!(verify(&bytes[..]).unwrap().census.triggers, 2);
+    node.kill();
+}
+
+#[tokio::test]
 async fn one_backup_is_taken_at_a_time_and_whoever_goes_away_holds_nothing() {
     let world = World::new();
     let node = world.start(WALL).await;

@@ -131,6 +131,7 @@ pub(crate) async fn fill(store: &Store) {
         .put(key(past_key(ShardId(0), 11)), segment())
         .put(key(head_key(ShardId(0))), head(12, 20, &[(20, 8)]).to_value())
         .put(key(head_key(ShardId(2))), head(1, 30, &[]).to_value())
+        .put(key("shard/0/floor/all"), r#"{"format":1}"#)
         .put(key("shard/2/worker/future"), "not JSON")
         .put(key("election/default/watch"), ahead.to_value())
         .put(key("election/default/watch/wish"), r#"{"format":1,"token":3,"by":"x"}"#)
