@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use client::key::Scope;
@@ -135,13 +135,24 @@ async fn first_key(desk: &Desk, path: &Path) -> Result<bool, Ending> {
     Ok(true)
 }
 
+/// What is in the file; nothing, if there is none, or nothing was written to it before a crash.
 fn read_key(path: &Path) -> io::Result<Option<String>> {
     use io::Read;
-    let file = match std::fs::File::open(path) {
-        Ok(file) => file,
+    let about = match std::fs::metadata(path) {
+        Ok(about) => about,
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(why) => return Err(why),
     };
+    if !about.is_file() {
+        return Err(io::Error::other("it is no file: give the path of one"));
+    }
+    if about.len() == 0 {
+        return Ok(None);
+    }
+    if about.mode() & 0o077 != 0 {
+        say(&format!("{} can be read by others than its owner: chmod 600 it", path.display()));
+    }
+    let file = std::fs::File::open(path)?;
     let mut text = String::new();
     file.take(KEY_FILE_BYTES_MAX).read_to_string(&mut text)?;
     Ok(Some(text))
@@ -149,6 +160,10 @@ fn read_key(path: &Path) -> io::Result<Option<String>> {
 
 /// For its owner alone, and safe on the disk before anybody relies on it.
 fn write_key(path: &Path, text: &KeyText) -> io::Result<()> {
+    let is_empty = std::fs::metadata(path).is_ok_and(|about| about.is_file() && about.len() == 0);
+    if is_empty {
+        std::fs::remove_file(path)?;
+    }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(format!("{}\n", text.reveal()).as_bytes())?;
     file.sync_all()

@@ -360,5 +360,10 @@ pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 /// How long the audit is kept.
 pub const AUDIT_KEPT: Duration = Duration::from_secs(400 * 86_400);
 
+/// Those who watch events of a server at a time, and with one key: each keeps a connection.
+pub const WATCHERS_MAX: usize = 256;
+/// With one key.
+pub const WATCHERS_OF_KEY_MAX: usize = 32;
+
 /// Events that a server remembers for those who come back.
 pub const EVENTS_KEPT_MAX: usize = 10_000;

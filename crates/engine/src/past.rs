@@ -143,6 +143,17 @@ pub struct Skipped {
 }
 
 impl Line {
+    /// The same without what receivers said, which may be long.
+    #[must_use]
+    pub fn without_responses(mut self) -> Self {
+        if let Self::Run(run) = &mut self {
+            for attempt in &mut run.attempts {
+                attempt.response = None;
+            }
+        }
+        self
+    }
+
     /// Whose it is.
     pub fn project(&self) -> ProjectId {
         match self {

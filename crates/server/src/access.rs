@@ -83,6 +83,9 @@ pub enum ChangeError {
     /// Try again.
     #[error("many are changing projects and keys at the same time: try again")]
     Busy,
+    /// Send the same request again: it is told what came of it.
+    #[error("the same request is being carried out: send it again in a moment")]
+    Repeated,
     /// It may be done: look, and try again if it is not.
     #[error("it may have been done, the store did not say: look, and try again if it was not")]
     Unknown,
@@ -370,29 +373,50 @@ impl Access {
         Ok(record)
     }
 
-    /// Lets a key be good no longer than until then.
-    pub async fn expire_key(
+    /// Makes a key like another, which is good until then and no longer: both or neither. The text is told this once.
+    pub async fn rotate_key(
         &self,
         id: KeyId,
         end: Instant,
+        expires: Option<Instant>,
         trail: &Trail,
-    ) -> Result<(), ChangeError> {
-        self.change(trail, Outcome::Done, |book, _| {
+    ) -> Result<(KeyRecord, KeyText), ChangeError> {
+        let text = KeyText::draw(&*self.machine, self.now());
+        let tag = text.tag(&*self.machine);
+        let made = |old: &KeyRecord, now| KeyRecord {
+            id: text.id(),
+            tag: tag.clone(),
+            created: now,
+            author: trail.audit.author.clone(),
+            expires,
+            ..old.clone()
+        };
+        self.change(trail, Outcome::Key(text.id().to_string()), |book, now| {
             let found = book.key(id).ok_or(Denial::NoKey(id))?;
-            check_admin(book, found)?;
-            let mut record = KeyRecord::clone(found);
-            record.expires = Some(record.expires.map_or(end, |expires| expires.min(end)));
-            Ok(Edit::put(format!("{KEYS}{id}"), value(&record)))
+            if expires.is_some() {
+                check_admin(book, found)?;
+            }
+            if book.keys.len() >= KEYS_MAX {
+                return Err(Denial::TooManyKeys);
+            }
+            let mut old = KeyRecord::clone(found);
+            old.expires = Some(old.expires.map_or(end, |expires| expires.min(end)));
+            let mut edit = Edit::put(format!("{KEYS}{id}"), value(&old));
+            edit.puts.push((format!("{KEYS}{}", text.id()), value(&made(found, now))));
+            Ok(edit)
         })
-        .await
-        .map(|_| ())
+        .await?;
+        let record = self.book().key(text.id()).map(|record| KeyRecord::clone(record));
+        Ok((record.ok_or(ChangeError::Unknown)?, text))
     }
 
     /// Takes a key back for good.
     pub async fn delete_key(&self, id: KeyId, trail: &Trail) -> Result<(), ChangeError> {
         self.change(trail, Outcome::Done, |book, _| {
             check_admin(book, book.key(id).ok_or(Denial::NoKey(id))?)?;
-            Ok(Edit::gone(format!("{KEYS}{id}")))
+            let mut edit = Edit::gone(format!("{KEYS}{id}"));
+            edit.gone.push(format!("used/{id}"));
+            Ok(edit)
         })
         .await
         .map(|_| ())
@@ -443,12 +467,18 @@ impl Access {
             let mut commit = Commit::new()
                 .when(condition)
                 .put(turn_key, value(&TurnRecord { nonce: nonce.clone() }));
-            let trail = trail.entries(outcome.clone(), &*self.machine);
-            for (key, value) in edit.puts.into_iter().chain(trail) {
+            let noted = trail.entries(outcome.clone(), &*self.machine);
+            for (key, value) in edit.puts.into_iter().chain(noted) {
                 commit = commit.put(store_key(key), value);
             }
             for key in edit.gone {
                 commit = commit.delete(store_key(key));
+            }
+            if let Some(request) = &trail.recall {
+                // Who has gone away and asks again may have been faster than itself.
+                let now = self.now();
+                let condition = request.condition(&self.store, now).await?;
+                commit = commit.when(condition.ok_or(ChangeError::Repeated)?);
             }
             if let Some(version) = self.send(commit, &nonce).await? {
                 self.refresh().await?;

@@ -21,7 +21,7 @@ use store::machine::Machine;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::access::Access;
-use crate::event::Events;
+use crate::event::{Events, Seats};
 use crate::recall::UnderWay;
 
 /// What is asked of the node. Whoever takes a call answers it, or drops its `reply` when it stops.
@@ -123,6 +123,9 @@ pub enum CallError {
         /// After so long.
         retry_after: Duration,
     },
+    /// The shard had too much to write, and nothing was done: try again.
+    #[error("the shard has too much to write at the moment: try again")]
+    Busy,
     /// The store takes nothing, and nothing was done: mend that, and try again.
     #[error("nothing was done, because the store takes nothing at the moment: {0}")]
     Refused(Trouble),
@@ -196,6 +199,7 @@ pub struct Desk {
     trouble: watch::Receiver<Option<Trouble>>,
     facts: Arc<Facts>,
     under_way: Arc<UnderWay>,
+    seats: Arc<Seats>,
     start: u64,
     backups: Arc<Semaphore>,
 }
@@ -213,7 +217,8 @@ impl Desk {
     ) -> Self {
         let start = facts.machine.random();
         let (under_way, backups) = (Arc::default(), Arc::new(Semaphore::new(1)));
-        Self { calls, face, trouble, facts: Arc::new(facts), under_way, start, backups }
+        let (facts, seats) = (Arc::new(facts), Arc::default());
+        Self { calls, face, trouble, facts, under_way, seats, start, backups }
     }
 
     /// Tells a shard something. The answer comes when it is durable, or when the store has taken nothing for
@@ -297,6 +302,11 @@ impl Desk {
         let mut face = self.face.clone();
         // If nobody shows it any more, there is no node.
         let _ = face.wait_for(|face| !face.is_ready).await;
+    }
+
+    /// Those who watch.
+    pub(crate) fn seats(&self) -> &Arc<Seats> {
+        &self.seats
     }
 
     /// Requests that are under way.

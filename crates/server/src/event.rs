@@ -4,14 +4,16 @@
 //! reads them at its own pace; who falls so far behind that some are gone, or comes back with the number of one
 //! that this server never had, is told so and reads everything again. Nobody who watches slows anybody down.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
-use engine::limits::EVENTS_KEPT_MAX;
+use engine::limits::{EVENTS_KEPT_MAX, WATCHERS_MAX, WATCHERS_OF_KEY_MAX};
 use engine::past::Line;
 use tokio::sync::watch;
+
+use crate::access::key::KeyId;
 
 /// Something that happened.
 #[derive(Debug, Clone)]
@@ -43,6 +45,43 @@ pub enum What {
 /// Where somebody is who watches: after so many events of this server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place(pub u64);
+
+/// How many watch, and with which keys.
+pub(crate) type Seats = Mutex<BTreeMap<Option<KeyId>, usize>>;
+
+/// A place among those who watch, until it is dropped.
+pub(crate) struct Seat {
+    seats: Arc<Seats>,
+    key: Option<KeyId>,
+}
+
+impl Seat {
+    /// Takes one, if there is one left for this key.
+    pub(crate) fn take(seats: &Arc<Seats>, key: Option<KeyId>) -> Option<Self> {
+        let mut taken = seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: usize = taken.values().sum();
+        let of_key = taken.get(&key).copied().unwrap_or(0);
+        // Where no key is needed, everybody is the same one.
+        let most = if key.is_some() { WATCHERS_OF_KEY_MAX } else { WATCHERS_MAX };
+        if all >= WATCHERS_MAX || of_key >= most {
+            return None;
+        }
+        taken.insert(key, of_key + 1);
+        Some(Self { seats: Arc::clone(seats), key })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = taken.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.key);
+            }
+        }
+    }
+}
 
 /// What there is for somebody who watches.
 #[derive(Debug)]
@@ -158,6 +197,24 @@ mod tests {
             What::Past(..) => unreachable!(),
         };
         Some((events.iter().map(number).collect(), place))
+    }
+
+    #[test]
+    fn seats_are_taken_up_to_their_limits_and_refused_one_past_them() {
+        let seats = Arc::new(Seats::default());
+        let key = |number| Some(KeyId(engine::id::Unique(number)));
+        let mut taken: Vec<_> =
+            (0..WATCHERS_OF_KEY_MAX).map(|_| Seat::take(&seats, key(1)).unwrap()).collect();
+        assert!(Seat::take(&seats, key(1)).is_none());
+        while taken.len() < WATCHERS_MAX {
+            let number = 2 + (taken.len() / WATCHERS_OF_KEY_MAX) as u64;
+            taken.push(Seat::take(&seats, key(number)).unwrap());
+        }
+        assert!(Seat::take(&seats, None).is_none());
+        taken.pop();
+        assert!(Seat::take(&seats, None).is_some());
+        drop(taken);
+        assert!(seats.lock().unwrap().is_empty());
     }
 
     #[test]

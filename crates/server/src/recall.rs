@@ -17,7 +17,7 @@ use engine::limits::IDEMPOTENCY_KEPT;
 use engine::record::{Format, decode, encode};
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
-use store::{Key, ScanError, Store};
+use store::{Condition, Key, ScanError, Store};
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
 use crate::access::key::hex;
@@ -110,6 +110,22 @@ impl Request {
             return Ok(Found::Other);
         }
         Ok(Found::Done(record.outcome))
+    }
+}
+
+impl Request {
+    /// What must be so for it to be carried out now; nothing, if it was carried out meanwhile.
+    pub(crate) async fn condition(
+        &self,
+        store: &Store,
+        now: Instant,
+    ) -> Result<Option<Condition>, ScanError> {
+        let key = Key::new(self.key.clone()).expect("a number and digits");
+        let Some(entry) = store.get(&key).await? else { return Ok(Some(Condition::Absent(key))) };
+        Ok(match self.find(store, now).await? {
+            Found::New => Some(Condition::At(key, entry.version)),
+            Found::Done(_) | Found::Other => None,
+        })
     }
 }
 

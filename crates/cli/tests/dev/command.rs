@@ -38,7 +38,7 @@ async fn who_waits_for_a_run_hears_how_it_ended() {
     let dev = Dev::start(&data);
     for (name, wait, code, told) in [
         ("fine", "20s", 0, ""),
-        ("refused", "20", 1, "failed: the receiver refused it for good"),
+        ("refused", "20", 1, "failed: it was refused for good, and is not tried again"),
         ("silent", "1s", 1, "is not finished; look again later: watchbell run show run_"),
     ] {
         let url = receiver.url(0, &format!("/{name}"));

@@ -13,9 +13,9 @@ use engine::id::ProjectId;
 use engine::instant::Instant;
 use serde::{Deserialize, Serialize};
 use store::machine::Machine;
-use store::{Key, Range};
+use store::{Key, Range, Store};
 
-use super::book::value;
+use super::book::{BookError, record, value};
 use super::key::KeyId;
 
 /// Where all of it is.
@@ -55,6 +55,13 @@ impl AuditRecord {
 /// Where lines of this microsecond begin.
 fn place(at_us: u64) -> String {
     format!("{AUDIT}{:016x}", u64::MAX - at_us)
+}
+
+/// When the last line was written.
+pub(crate) async fn newest(store: &Store) -> Result<Option<Instant>, BookError> {
+    let page = store.scan(Range::prefix(AUDIT), 1).await?;
+    let line: Option<AuditRecord> = page.entries.first().map(record).transpose()?;
+    Ok(line.map(|line| line.at))
 }
 
 /// Lines of this instant, and older ones.

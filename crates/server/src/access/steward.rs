@@ -19,7 +19,7 @@ use store::{Commit, Range, Store};
 use super::audit;
 use super::book::{Book, record};
 use super::{Access, BookError};
-use crate::desk::{CallError, Desk};
+use crate::desk::{CallError, Desk, Firing};
 use crate::recall::{RECALL, RecallRecord};
 
 /// It looks by itself this often, should a hint be lost.
@@ -30,6 +30,9 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// How often it looks for what is old.
 const SWEEP: Duration = Duration::from_secs(600);
+
+/// The audit ages by the clock for so long after its last line.
+const QUIET_MAX: Duration = Duration::from_secs(7 * 86_400);
 
 /// Entries that are looked at, and cleared away, at a time.
 const SWEEP_LEN: usize = 256;
@@ -112,12 +115,18 @@ impl Steward {
         Ok(is_done)
     }
 
-    /// Clears away what is too old.
+    /// Clears away what is too old. While nobody knows what time it is, nothing is; and a line of the audit ages by
+    /// what is written after it: a clock that is far ahead makes nothing old by itself.
     async fn sweep(&self) {
+        if self.desk.firing() != Firing::Going {
+            return;
+        }
         let now = self.access.now();
-        let old_audit = audit::until(now.before(AUDIT_KEPT));
         let old_recall = now.before(IDEMPOTENCY_KEPT);
         let swept = async {
+            let newest = audit::newest(self.desk.store()).await.map_err(|why| why.to_string())?;
+            let now = newest.map_or(now, |newest| now.min(newest.after(QUIET_MAX)));
+            let old_audit = audit::until(now.before(AUDIT_KEPT));
             sweep(self.desk.store(), old_audit, |_| true).await?;
             sweep(self.desk.store(), Range::prefix(RECALL), |entry| {
                 record::<RecallRecord>(entry).is_ok_and(|recall| recall.at < old_recall)

@@ -6,6 +6,7 @@
 //! the first event, and also when nothing happens that it may see.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -15,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use client::event::{Event as WireEvent, What as WireWhat};
 use engine::id::{ProjectId, TriggerId};
+use engine::limits::{WATCHERS_MAX, WATCHERS_OF_KEY_MAX};
 use engine::past::Line;
 
 use super::caller::Caller;
@@ -22,8 +24,10 @@ use super::convert::{self, Source, timestamp};
 use super::problem::Refusal;
 use super::query::Query;
 use super::stream::stream;
+use crate::access::book::Book;
+use crate::access::key::KeyId;
 use crate::desk::Desk;
-use crate::event::{Event, News, Place, What};
+use crate::event::{Event, News, Place, Seat, What};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -42,6 +46,9 @@ struct Watcher {
     /// Whether to say first that events are lost.
     is_lost: bool,
     is_begun: bool,
+    key: Option<KeyId>,
+    books: tokio::sync::watch::Receiver<Arc<Book>>,
+    _seat: Seat,
 }
 
 pub(super) async fn watch(
@@ -53,7 +60,16 @@ pub(super) async fn watch(
     let last = request.headers().get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default());
     let known = last.map(|id| place_of(id, desk.start()));
     let place = known.flatten().unwrap_or_else(|| desk.events().now());
+    let seat = Seat::take(desk.seats(), caller.key).ok_or_else(|| {
+        let detail = format!(
+            "events are watched by {WATCHERS_MAX} at a time, and by {WATCHERS_OF_KEY_MAX} with one key: end those that are not needed"
+        );
+        Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too-many", "Too many watch", detail)
+    })?;
     let watcher = Watcher {
+        key: caller.key,
+        books: desk.access().books(),
+        _seat: seat,
         project: caller.project,
         is_admin: caller.is_admin(),
         place,
@@ -86,6 +102,10 @@ impl Watcher {
             return Some((text.into(), self));
         }
         loop {
+            // A key that was taken back, or has expired, opens nothing any more.
+            if !self.is_let_in() {
+                return None;
+            }
             let desk = self.desk.clone();
             let (events, next) = match desk.events().after(self.place, EVENTS_AT_ONCE) {
                 News::Lost(place) => {
@@ -99,6 +119,7 @@ impl Watcher {
                     biased;
                     () = desk.stopped() => return None,
                     () = desk.events().more(self.place) => continue,
+                    Ok(()) = self.books.changed() => continue,
                     () = tokio::time::sleep(HEARTBEAT) => {
                         return Some((self.comment("heartbeat").into(), self));
                     }
@@ -115,6 +136,13 @@ impl Watcher {
                 return Some((text.into(), self));
             }
         }
+    }
+
+    fn is_let_in(&self) -> bool {
+        let Some(id) = self.key else { return true };
+        let now = self.desk.now();
+        let book = self.desk.access().book();
+        book.key(id).is_some_and(|key| key.expires.is_none_or(|end| now < end))
     }
 
     fn may_see(&self, event: &Event) -> bool {

@@ -104,7 +104,7 @@ async fn gather<'a>(
     let mut unfinished = Vec::new();
     let mut after = None;
     for _ in 0..RUN_PAGES_MAX {
-        let page = read::unfinished(store, id.shard, Some(id.unique), after, RUNS_READ_MAX).await?;
+        let page = read::unfinished(store, id.shard, Some(id), after, RUNS_READ_MAX).await?;
         unfinished.extend(page.runs);
         after = page.more_after;
         if after.is_none() {
@@ -118,7 +118,7 @@ async fn gather<'a>(
     let mut walk = Walk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
     let mut lines: Vec<Line> = Vec::new();
     while let Some(batch) = walk.next().await? {
-        lines.extend(batch.lines);
+        lines.extend(batch.lines.into_iter().map(Line::without_responses));
     }
     // After the lines: what was gone by then lies below.
     let kept_from = floor::of(store, id).await?;

@@ -184,8 +184,7 @@ impl List {
         }
         // Open runs are few, and have no place to go on from: they take what room there is.
         let room = self.rows.saturating_sub(open.len()).max(1);
-        let read =
-            read::unfinished(desk.store(), id.shard, Some(id.unique), after, RUNS_READ_MAX).await?;
+        let read = read::unfinished(desk.store(), id.shard, Some(id), after, RUNS_READ_MAX).await?;
         let more = read.runs.len() > room;
         let last = read.runs.get(room - 1).map(|(sequence, _)| *sequence);
         for run in open {

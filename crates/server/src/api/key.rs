@@ -171,24 +171,9 @@ pub(super) async fn rotate(
     let RotateDraft { grace, expires } = body::read_or_default(request).await?;
     let grace = read_grace(grace.as_deref())?;
     check_end(&desk, expires)?;
-    desk.access().refresh().await?;
-    let book = desk.access().book();
-    let old = book.key(id).ok_or(Denial::NoKey(id))?;
-    let author = caller.author.clone();
-    let of = |id, tag, created| KeyRecord {
-        id,
-        tag,
-        created,
-        author: author.clone(),
-        expires,
-        ..KeyRecord::clone(old)
-    };
-    // The new one comes first: there is no moment without one.
-    let trail = caller.trail_of_all(&desk, "key.rotate", "");
-    let (record, text) = desk.access().create_key(&trail, of).await?;
-    let mut trail = caller.trail_of_all(&desk, "key.expire", &id.to_string());
-    trail.recall = None;
-    desk.access().expire_key(id, desk.now().after(grace), &trail).await?;
+    let trail = caller.trail_of_all(&desk, "key.rotate", &id.to_string());
+    let end = desk.now().after(grace);
+    let (record, text) = desk.access().rotate_key(id, end, expires, &trail).await?;
     caller.tell(&desk, "key.rotate", &id.to_string());
     Ok(made(&desk, &record, &text))
 }

@@ -168,7 +168,8 @@ impl From<CallError> for Refusal {
             CallError::Refused(Trouble::Full(_)) => {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "no-room", "No room", sentence)
             }
-            CallError::Refused(Trouble::Closed(_))
+            CallError::Busy
+            | CallError::Refused(Trouble::Closed(_))
             | CallError::Unwritten(_)
             | CallError::Stopping => Self::unavailable(sentence, PAUSE),
         }
@@ -260,9 +261,10 @@ impl From<ChangeError> for Refusal {
             ChangeError::Denied(denial) => denial.into(),
             ChangeError::Read(why) => why.into(),
             ChangeError::Commit(CommitError::Corrupt(_)) => Self::internal(sentence),
-            ChangeError::Busy | ChangeError::Unknown | ChangeError::Commit(_) => {
-                Self::unavailable(sentence, PAUSE)
-            }
+            ChangeError::Busy
+            | ChangeError::Repeated
+            | ChangeError::Unknown
+            | ChangeError::Commit(_) => Self::unavailable(sentence, PAUSE),
         }
     }
 }

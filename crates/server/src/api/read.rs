@@ -3,7 +3,7 @@
 //! Everything that is told about triggers and runs comes from here and not from the node's memory, so every
 //! node answers alike, also while a shard has no owner.
 
-use engine::id::{ProjectId, ShardId, TriggerId, Unique};
+use engine::id::{ProjectId, ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::record::{RecordError, decode};
 use engine::schedule::Schedule;
@@ -164,7 +164,7 @@ pub(super) struct Unfinished {
 pub(super) async fn unfinished(
     store: &Store,
     shard: ShardId,
-    of: Option<Unique>,
+    of: Option<TriggerId>,
     after: Option<u64>,
     limit: usize,
 ) -> Result<Unfinished, Refusal> {
@@ -184,7 +184,8 @@ pub(super) async fn unfinished(
         })?;
         last = Some(sequence);
         let run: RunRecord = record(entry)?;
-        if of.is_none_or(|trigger| trigger == run.trigger) {
+        // Whoever writes an id by hand may lie about whose it is.
+        if of.is_none_or(|id| id.unique == run.trigger && id.project == run.project) {
             found.push((sequence, run));
         }
     }

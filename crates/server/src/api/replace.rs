@@ -115,8 +115,9 @@ async fn replace_stored(
     if let (Some(webhook), Some(stored_webhook)) = (&mut draft.webhook, &stored.draft.webhook)
         && webhook.unmask(stored_webhook)
     {
-        // Values that are kept are those of this text and of no later one.
+        // Values that are kept are those of this text and of no later one, and are told to nobody else.
         revision = Some(stored.record.revision);
+        check_same_host(&draft, stored)?;
     }
     draft.check_unmasked().map_err(Refusal::fields)?;
     if draft == stored.draft {
@@ -148,6 +149,21 @@ async fn replace_stored(
         }
         Err(other) => Err(other.into()),
     }
+}
+
+/// A secret header that is kept goes where it went before: whoever may change a trigger may not learn it by having it
+/// sent elsewhere.
+fn check_same_host(draft: &Draft, stored: &Stored) -> Result<(), Refusal> {
+    let form = &stored.definition.webhook.form;
+    let new = draft.build(Instant(0)).map_err(Refusal::fields)?.webhook.form;
+    if (new.scheme, &new.host, new.port) == (form.scheme, &form.host, form.port) {
+        return Ok(());
+    }
+    Err(Refusal::fields([BadField {
+        pointer: "/webhook/secret_headers".to_owned(),
+        why: "the webhook goes to another host now: write the values anew, *** keeps them only where they went before"
+            .to_owned(),
+    }]))
 }
 
 /// A name is for good: where a trigger lives comes from it.

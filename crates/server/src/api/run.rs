@@ -149,8 +149,7 @@ pub(super) async fn find(
     }
     let mut after = None;
     for _ in 0..RUN_PAGES_MAX {
-        let page =
-            read::unfinished(store, id.shard, Some(id.trigger), after, RUNS_READ_MAX).await?;
+        let page = read::unfinished(store, id.shard, Some(trigger), after, RUNS_READ_MAX).await?;
         let mut runs = page.runs.iter();
         let run = runs.find(|(sequence, run)| run.id(id.shard, *sequence, desk.cluster()) == id);
         if let Some((sequence, run)) = run.filter(|(_, run)| run.project == project) {

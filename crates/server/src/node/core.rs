@@ -494,6 +494,7 @@ impl Core {
     fn end_hold(&mut self, now: Now) {
         if let Some(held) = self.held.take_if(|held| held.is_over(now.steady)) {
             tracing::warn!(shard = %held.shard(), "the shard was held back for too long: it goes on");
+            held.end();
         }
     }
 
@@ -606,7 +607,9 @@ fn report(key: u64, result: Finished) -> Report {
     let text =
         result.response.as_ref().filter(|response| !response.body.is_empty()).map(|response| {
             let body = &response.body[..response.body.len().min(kept)];
-            String::from_utf8_lossy(body).into_owned()
+            // What cannot be seen would take six times its room in a record.
+            let is_odd = |char: char| char.is_control() && !matches!(char, '\n' | '\r' | '\t');
+            String::from_utf8_lossy(body).replace(is_odd, "?")
         });
     let attempt = Attempt {
         at: result.started,

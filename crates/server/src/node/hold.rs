@@ -44,6 +44,13 @@ impl Held {
         self.reply.take().is_none_or(|reply| reply.send(Ok(quiet)).is_ok())
     }
 
+    /// It is over. Whoever still waits for its beginning is told to come again.
+    pub(super) fn end(self) {
+        if let Some(reply) = self.reply {
+            let _ = reply.send(Err(CallError::Busy));
+        }
+    }
+
     pub(super) fn is_over(&self, now: u64) -> bool {
         now >= self.until
     }

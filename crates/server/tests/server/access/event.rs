@@ -108,6 +108,32 @@ async fn who_comes_back_gets_what_it_missed_or_is_told_that_it_is_lost() {
 }
 
 #[tokio::test]
+async fn watching_ends_with_the_key_that_it_began_with() {
+    let house = House::open().await;
+    let key = house.key("default", &[Scope::Read]).await;
+    let own = house.ask_as(&key, "GET", "/v1/keys/self").send().await.is(200).json();
+    let mut watching = Watching::begin(house.ask_as(&key, "GET", "/v1/events")).await;
+    let path = format!("/v1/keys/{}", own["id"].as_str().unwrap());
+    house.ask("DELETE", &path).send().await.is(204);
+    assert!(watching.next().await.is_none());
+}
+
+#[tokio::test]
+async fn those_who_watch_with_one_key_do_not_take_every_place() {
+    let house = House::open().await;
+    let key = house.key("default", &[Scope::Read]).await;
+    let mut watching = Vec::new();
+    for _ in 0..engine::limits::WATCHERS_OF_KEY_MAX {
+        watching.push(Watching::begin(house.ask_as(&key, "GET", "/v1/events")).await);
+    }
+    let refused = house.ask_as(&key, "GET", "/v1/events").send().await.is(429);
+    assert!(refused.header("retry-after").is_some());
+    drop(watching);
+    let other = house.key("default", &[Scope::Read]).await;
+    Watching::begin(house.ask_as(&other, "GET", "/v1/events")).await;
+}
+
+#[tokio::test]
 async fn watching_ends_when_the_server_stops_and_does_not_keep_it() {
     let house = House::open().await;
     let mut watching = Watching::begin(house.ask("GET", "/v1/events")).await;

@@ -40,6 +40,9 @@ async fn a_key_that_is_taken_back_is_refused_at_once_and_one_that_is_used_says_w
     let answer = house.ask_as(&secret, "GET", "/v1/triggers").send().await.is(401);
     assert_eq!(answer.header("www-authenticate"), Some("bearer"));
     house.ask("DELETE", &path).send().await.is(404);
+    let left = house.world.entries().await;
+    let trace = format!("used/{}", id.as_str().unwrap());
+    assert!(left.iter().all(|entry| entry.key.as_str() != trace), "nothing of it stays");
 }
 
 #[tokio::test]
@@ -57,6 +60,38 @@ async fn rotation_leaves_no_moment_without_a_key() {
     house.running.clocks.sleep_for(2 * HOUR_MS);
     house.ask_as(&new, "GET", "/v1/triggers").send().await.is(200);
     house.ask_as(&old, "GET", "/v1/triggers").send().await.is(401);
+}
+
+#[tokio::test]
+async fn a_rotation_is_done_whole_or_not_at_all() {
+    let house = House::open().await;
+    let id = house.ask("GET", "/v1/keys/self").send().await.is(200).json()["id"].clone();
+    let path = format!("/v1/keys/{}/rotate", id.as_str().unwrap());
+    // The last admin's key may not be replaced by one that ends: nothing is made.
+    let body = json!({ "expires": "2099-01-01T00:00:00Z" });
+    let refused = house.ask("POST", &path).body(&body).await.is(409);
+    assert_eq!(refused.problem().as_deref(), Some("last-admin"));
+    let keys =
+        || async { house.ask("GET", "/v1/keys").send().await.is(200).json()["items"].clone() };
+    assert_eq!(keys().await.as_array().unwrap().len(), 1);
+    let once = house.ask("POST", &path).header("idempotency-key", "r").send().await.is(201);
+    assert!(once.json()["secret"].is_string());
+    let again = house.ask("POST", &path).header("idempotency-key", "r").send().await.is(201);
+    assert!(again.json()["secret"].is_null(), "{again:?}");
+    let keys = keys().await;
+    let [old, new] = keys.as_array().unwrap().as_slice() else { panic!("{keys}") };
+    assert!(old["expires"].is_string() && new["expires"].is_null(), "{keys}");
+}
+
+#[tokio::test]
+async fn a_key_that_has_expired_is_told_so() {
+    let house = House::open().await;
+    let body = json!({ "name": "short", "scopes": ["read"], "expires": "2027-01-15T12:30:00Z" });
+    let made = house.ask("POST", "/v1/keys").body(&body).await.is(201).json();
+    house.running.clocks.sleep_for(HOUR_MS);
+    let key = made["secret"].as_str().unwrap();
+    let refused = house.ask_as(key, "GET", "/v1/triggers").send().await.is(401);
+    assert_eq!(refused.problem().as_deref(), Some("expired-key"));
 }
 
 #[tokio::test]

@@ -193,6 +193,17 @@ async fn what_belongs_to_another_project_is_not_there() {
     // Nor by naming the other project.
     let named = house.ask_as(&theirs, "GET", "/v1/triggers").header("watchbell-project", "mine");
     assert_eq!(named.send().await.is(404).problem().as_deref(), Some("no-project"));
+    // Nor are runs that are not finished, by an id with a lie in it.
+    let mut slow = house.on_demand("slow");
+    slow["webhook"]["url"] = json!("http://10.255.255.1:9/never");
+    let made = house.ask_as(&mine, "POST", "/v1/triggers").body(&slow).await.is(201);
+    let slow = made.json()["id"].as_str().unwrap().to_owned();
+    for _ in 0..3 {
+        house.ask_as(&mine, "POST", "/v1/triggers/slow/run").send().await.is(202);
+    }
+    let slow = format!("{}{}{}", &slow[..7], "0002", &slow[11..]);
+    let list = house.ask_as(&theirs, "GET", &format!("/v1/triggers/{slow}/runs")).send().await;
+    assert_eq!(list.is(200).json()["items"], json!([]));
     // The runs of a trigger that is gone are not shown to others either, by whatever id.
     house.ask_as(&mine, "DELETE", "/v1/triggers/bell").send().await.is(204);
     let path = format!("/v1/triggers/{lie}/runs");

@@ -61,5 +61,12 @@ async fn a_mask_that_is_sent_back_keeps_the_value_and_what_is_left_out_is_gone()
     let changed = node.ask("PUT", path, &spec(&world, &json!({"x-key": "trout"}))).await;
     assert_eq!(changed["revision"], 3);
     assert_eq!(header(&world, &node, "x-key").await.as_deref(), Some("trout"));
+
+    // Who may change a trigger does not learn the value by having it sent elsewhere.
+    let mut elsewhere = spec(&world, &json!({"x-key": "***"}));
+    elsewhere["webhook"]["url"] = json!("http://127.0.0.2:9/steal");
+    let (status, refused) = node.answer("PUT", path, &elsewhere).await;
+    assert_eq!(status, 422);
+    assert_eq!(refused["errors"][0]["pointer"], "/webhook/secret_headers", "{refused}");
     node.stop().await;
 }

@@ -284,6 +284,13 @@ impl Running {
 
     /// What the API answers to a request with a JSON body, which must be fine.
     pub(super) async fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.answer(method, path, body).await;
+        assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
+        answer
+    }
+
+    /// The same, whatever comes of it: the status, and the body of the answer.
+    pub(super) async fn answer(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let (body, address) = (body.to_string(), self.address);
         let head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
@@ -291,9 +298,9 @@ impl Running {
         stream.write_all(format!("{head}{about}\r\n{body}").as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
-        assert!(answer.starts_with("HTTP/1.1 20"), "{method} {path}: {answer}");
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        serde_json::from_str(body).unwrap()
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(body).unwrap())
     }
 
     /// Ends it as a loss of power would: from here on it writes nothing and sends nothing.
