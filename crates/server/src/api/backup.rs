@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use store::backup::TakeError;
 
+use super::caller::Caller;
 use super::problem::Refusal;
 use super::query::Query;
 use super::stream::stream;
@@ -17,13 +18,19 @@ use crate::desk::Desk;
 
 pub(super) const MEDIA_TYPE: &str = "application/x-ndjson";
 
-pub(super) async fn backup(State(desk): State<Desk>, uri: Uri) -> Result<Response, Refusal> {
+pub(super) async fn backup(
+    State(desk): State<Desk>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Response, Refusal> {
     Query::of(&uri, &[])?;
     let Some(turn) = desk.backup_turn() else {
         let busy = "another backup is being taken: try again when it is done";
         return Err(Refusal::unavailable(busy, Duration::from_secs(5)));
     };
     let taking = Taking::begin(&desk, turn).await.map_err(refusal)?;
+    // It holds everything of everybody: who took it is on record.
+    desk.access().note(&caller.trail_of_all(&desk, "backup.create", "cluster")).await?;
     Ok(([(CONTENT_TYPE, MEDIA_TYPE)], stream(taking, next)).into_response())
 }
 
