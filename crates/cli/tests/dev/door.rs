@@ -64,7 +64,7 @@ async fn a_key_that_is_in_the_file_becomes_the_first_one_and_anything_else_is_re
     server.stop().await;
 
     let key = text.trim();
-    for wrong in ["", "\n", "hunter2", &key[..key.len() - 1], &format!("{key}x"), &key[4..]] {
+    for wrong in ["\n", "hunter2", &key[..key.len() - 1], &format!("{key}x"), &key[4..]] {
         let (_dir, data) = place();
         fs::write(key_file(&data), wrong).unwrap();
         let (code, said) = refused(&data, "127.0.0.1:0", &[]).await;
@@ -73,6 +73,19 @@ async fn a_key_that_is_in_the_file_becomes_the_first_one_and_anything_else_is_re
         assert!(wrong.trim().is_empty() || !said.contains(wrong), "{said}");
         assert_eq!(fs::read_to_string(key_file(&data)).unwrap(), wrong);
     }
+
+    // A start that died before it wrote the key leaves an empty file, which is no hindrance.
+    let (_dir, data) = place();
+    fs::write(key_file(&data), "").unwrap();
+    let server = Server::start(&data, &[]).await;
+    server.ask("GET", "/v1/keys/self").send().await.is(200);
+    assert_eq!(fs::metadata(key_file(&data)).unwrap().permissions().mode() & 0o777, 0o600);
+    server.stop().await;
+
+    let (_dir, data) = place();
+    fs::create_dir(key_file(&data)).unwrap();
+    let (code, said) = refused(&data, "127.0.0.1:0", &[]).await;
+    assert!(code == Some(2) && said.contains("it is no file"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
