@@ -19,6 +19,7 @@ mod cluster;
 mod committer;
 mod core;
 mod crowd;
+mod demand;
 mod historian;
 mod hold;
 mod load;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -10,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::command::said;
-use super::process::{MACHINE, PATIENCE, WATCHBELL};
+use super::process::{MACHINE, PATIENCE, WATCHBELL, place};
 use super::wait::until;
 
 /// A server that wants keys, and the file with the first one.
@@ -253,4 +254,58 @@ async fn the_verbs_read_their_key_from_wherever_it_is_but_from_one_place() {
     fs::set_permissions(&server.key_file, fs::Permissions::from_mode(0o644)).unwrap();
     let (_, err) = said(&list(None, Some(&server.key_file)).output().unwrap(), 0);
     assert!(err.contains("others can read it: chmod 600"), "{err}");
+}
+
+/// A `watchbell dev` at this port, once it serves.
+fn dev_at(port: u16, data: &Path) -> Child {
+    let listen = format!("127.0.0.1:{port}");
+    let mut command = Command::new(WATCHBELL);
+    command.args(["dev", "--listen", &listen, "--data"]).arg(data);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains(&listen), "{said}");
+    child
+}
+
+#[tokio::test]
+async fn events_are_followed_on_when_the_server_is_started_again() {
+    let _machine = MACHINE.read().await;
+    let (_dir, data) = place();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("http://127.0.0.1:{port}");
+    let mut server = dev_at(port, &data);
+    let mut follower = Command::new(WATCHBELL)
+        .args(["events", "--count", "2", "--output", "json", "--server", &url])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let mut complaints = BufReader::new(follower.stderr.take().unwrap()).lines();
+    let heard = std::thread::spawn(move || (lines.next().unwrap().unwrap(), lines));
+    for number in 0.. {
+        let name = format!("trigger-{number}");
+        let made = Command::new(WATCHBELL)
+            .args(["trigger", "create", "--webhook", "http://127.0.0.1:1/x", "--server", &url])
+            .args(["--name", &name])
+            .output()
+            .unwrap();
+        assert!(made.status.success());
+        if heard.is_finished() {
+            break;
+        }
+    }
+    let (first, mut lines) = heard.join().unwrap();
+    assert!(first.contains("trigger.create"), "{first}");
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let said = complaints.next().unwrap().unwrap();
+    assert!(said.contains("it is tried again until it answers"), "{said}");
+    let mut server = dev_at(port, &data);
+    let second = lines.next().unwrap().unwrap();
+    assert!(second.contains("reset"), "what it missed is not known any more: {second}");
+    assert!(follower.wait().unwrap().success());
+    server.kill().unwrap();
+    server.wait().unwrap();
 }

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::id::{ProjectId, ShardId};
+use engine::id::ShardId;
 use engine::instant::Instant;
 use engine::jump::{Jump, WallWatch};
 use engine::limits::{MARK_AHEAD_MS_MAX, MISSED_AFTER_MS, RESPONSE_KEPT_BYTES_MAX};
 use engine::outcome::Outcome;
 use engine::past::Attempt;
-use engine::shard::command::{Command, Done, Rejection};
-use engine::shard::{Crowd, Departure, Now, Quota, Report, Room, Shard, Ticket, Usage};
+use engine::shard::command::Done;
+use engine::shard::{Crowd, Departure, Now, Report, Room, Shard, Ticket};
 use store::Pending;
 use store::election::Right;
 use store::machine::Machine;
@@ -23,6 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::committer::{Order, Written};
 use super::crowd::Hosts;
+use super::demand::Demand;
 use super::hold::Held;
 use super::log;
 use crate::desk::{Call, CallError, Face, Firing, HoldId, Kept};
@@ -99,8 +100,7 @@ pub(super) struct Core {
     wall: WallWatch,
     tickets: HashMap<Ticket, Waiting>,
     last_ticket: u64,
-    /// Runs that were asked for in this minute, by projects that may have so many.
-    asked: HashMap<ProjectId, (i64, u64)>,
+    demand: Demand,
     /// Steady time of the last order that is not written yet.
     ordered: Option<u64>,
     last_order: u64,
@@ -148,7 +148,7 @@ impl Core {
             wall: WallWatch::new(wall, steady),
             tickets: HashMap::new(),
             last_ticket: 0,
-            asked: HashMap::new(),
+            demand: Demand::default(),
             ordered: None,
             last_order: 0,
             last_look: millis,
@@ -439,7 +439,8 @@ impl Core {
             }
             Call::Command { shard, command, note, quota, kept, reply } => {
                 if let Some((project, quota)) = quota
-                    && let Err(why) = self.check_quota(shard, project, quota, &command, now)
+                    && let Err(why) =
+                        self.demand.check(&self.shards, (shard, project), quota, &command, now)
                 {
                     let _ = reply.send(Err(why.into()));
                     return;
@@ -496,37 +497,6 @@ impl Core {
             tracing::warn!(shard = %held.shard(), "the shard was held back for too long: it goes on");
             held.end();
         }
-    }
-
-    /// Whether a project may have what a command gives it. What it has elsewhere counts too.
-    fn check_quota(
-        &mut self,
-        shard: ShardId,
-        project: ProjectId,
-        quota: Quota,
-        command: &Command,
-        now: Now,
-    ) -> Result<(), Rejection> {
-        let owned = self.shards.get(&shard);
-        let Some((here, then)) = owned.and_then(|owned| owned.shard.usage_after(project, command))
-        else {
-            return Ok(());
-        };
-        let minute = now.wall.0.div_euclid(60_000);
-        let asked = self.asked.get(&project).filter(|asked| asked.0 == minute);
-        let asked = asked.map_or(0, |asked| asked.1);
-        let others = self.shards.iter().filter(|(id, _)| **id != shard);
-        let mut elsewhere = Usage { fires_per_minute: asked, ..Usage::default() };
-        for (_, owned) in others {
-            elsewhere += owned.shard.usage(project);
-        }
-        quota.check(elsewhere + here, elsewhere + then)?;
-        if matches!(command, Command::Run { .. } | Command::Backfill { .. }) {
-            let more = then.fires_per_minute - here.fires_per_minute;
-            self.asked.retain(|_, asked| asked.0 == minute);
-            self.asked.insert(project, (minute, asked + more));
-        }
-        Ok(())
     }
 
     /// Begins to stop: nothing new is decided, and what has not left goes back.
