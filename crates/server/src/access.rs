@@ -17,7 +17,8 @@ pub mod record;
 pub mod secret;
 mod steward;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use engine::id::ProjectId;
@@ -110,6 +111,8 @@ pub struct Access {
     book: watch::Sender<Arc<Book>>,
     /// The shards do what the book of this version says.
     settled: watch::Sender<Option<Version>>,
+    /// When keys were last used, as far as that is written.
+    used: Mutex<HashMap<KeyId, Instant>>,
 }
 
 /// Whether triggers fire at all.
@@ -175,6 +178,7 @@ impl Access {
             machine: Arc::clone(machine),
             book: watch::Sender::new(book),
             settled: watch::Sender::new(None),
+            used: Mutex::default(),
         }))
     }
 
@@ -194,6 +198,7 @@ impl Access {
             return Ok(());
         }
         let news = Book::read(&self.store).await?;
+        self.known_uses().retain(|id, _| news.key(*id).is_some());
         self.book.send_if_modified(|book| {
             // Of two that read at the same time the one with the newer book prevails.
             let is_newer = book.version < news.version;
@@ -221,16 +226,28 @@ impl Access {
         Ok(self.book().project(name).cloned())
     }
 
-    /// Notes that a key was used; most of the time that is known already.
+    /// Notes that a key was used; most of the time that is known already, and the store is not asked.
     pub async fn used(&self, id: KeyId) -> Result<(), ChangeError> {
-        let key = store_key(format!("used/{id}"));
         let now = self.now();
-        let last = self.last_used(id).await?;
-        if last.is_some_and(|last| now < last.after(USED_EVERY)) {
+        let is_known =
+            |last: Option<Instant>| last.is_some_and(|last| now < last.after(USED_EVERY));
+        if is_known(self.known_uses().get(&id).copied()) {
             return Ok(());
         }
+        let last = self.last_used(id).await?;
+        if is_known(last) {
+            self.known_uses().extend(last.map(|last| (id, last)));
+            return Ok(());
+        }
+        let key = store_key(format!("used/{id}"));
         let commit = Commit::new().put(key, value(&UsedRecord { at: now }));
-        self.store.commit(commit).await.map(|_| ()).map_err(ChangeError::Commit)
+        self.store.commit(commit).await.map_err(ChangeError::Commit)?;
+        self.known_uses().insert(id, now);
+        Ok(())
+    }
+
+    fn known_uses(&self) -> MutexGuard<'_, HashMap<KeyId, Instant>> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When a key was last used, to the hour.
