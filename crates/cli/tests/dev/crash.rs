@@ -6,7 +6,7 @@
 //! read without it, and what the receiver heard are held against each other.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use client::run::RunState;
@@ -15,6 +15,7 @@ use client::spec::{
 };
 use client::trigger::{PauseRequest, Trigger};
 use client::{Client, ClientError, RunFilter, TriggerFilter};
+use store::clock::Stopwatch;
 use store::machine::{Machine, System};
 use tokio::task::JoinSet;
 
@@ -176,12 +177,24 @@ async fn act<F: Future<Output = Actor> + Send + 'static>(
     acting.join_all().await
 }
 
-/// Waits until no run is under way.
+/// A run that is under way for longer than this is in the list of all runs.
+const UNTOLD_MAX: Duration = Duration::from_millis(1_500);
+
+/// Waits until no run is under way. The list of all runs tells nothing of one that left within the last second: it
+/// has no record of its own so long. So there must be none for longer than that.
 pub(super) async fn rest(client: &Client) {
     let states: Vec<_> = RunState::ALL.into_iter().filter(|state| !state.is_end()).collect();
     let filter = RunFilter { states, limit: Some(1), ..RunFilter::default() };
+    let calm: Mutex<Option<Stopwatch>> = Mutex::new(None);
     until("every run ends", PATIENCE, || async {
-        client.runs(&filter).await.unwrap().items.is_empty().then_some(())
+        let is_calm = client.runs(&filter).await.unwrap().items.is_empty();
+        let mut calm = calm.lock().unwrap();
+        if !is_calm {
+            *calm = None;
+            return None;
+        }
+        let since = calm.get_or_insert_with(Stopwatch::start);
+        (since.elapsed() > UNTOLD_MAX).then_some(())
     })
     .await;
 }
