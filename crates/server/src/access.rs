@@ -240,7 +240,10 @@ impl Access {
             return Ok(());
         }
         let key = store_key(format!("used/{id}"));
-        let commit = Commit::new().put(key, value(&UsedRecord { at: now }));
+        // Nothing is written of a key that is taken back at this moment: it would stay for ever.
+        let commit = Commit::new()
+            .when(Condition::Present(store_key(format!("{KEYS}{id}"))))
+            .put(key, value(&UsedRecord { at: now }));
         self.store.commit(commit).await.map_err(ChangeError::Commit)?;
         self.known_uses().insert(id, now);
         Ok(())
