@@ -85,7 +85,7 @@ async fn write(typed: &BackupCreateArgs, to: &mut NamedTempFile) -> Result<(), E
     };
     let cannot = |why: io::Error| unwritten(&typed.file, &why);
     if let Some(url) = &typed.store {
-        let store = store::open_existing(&StoreUrl::parse(url)?).map_err(in_use)?;
+        let store = store::open_existing(&StoreUrl::parse(url)?).await.map_err(in_use)?;
         take(&store, &System, env!("CARGO_PKG_VERSION"), &mut write).await?;
     } else {
         let mut pieces = typed.server.client()?.backup().await?;

@@ -27,7 +27,7 @@ pub(crate) async fn dev(typed: &DevArgs) -> Result<(), Ending> {
     let plan = Plan {
         listen: typed.listen,
         webhook_ca: typed.webhook_ca.as_deref(),
-        store: || open_or_create(&url),
+        store: open_or_create(&url),
         config: |at| config(typed, at),
         gate: Gate::open(),
     };

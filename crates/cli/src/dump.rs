@@ -20,7 +20,7 @@ const KEY_COLUMNS_MAX: usize = 40;
 const VALUE_COLUMNS_MIN: usize = 24;
 
 pub(crate) async fn dump(url: &str, prefix: &str, output: Output) -> Result<(), Ending> {
-    let store = store::open_existing(&StoreUrl::parse(url)?)?;
+    let store = store::open_existing(&StoreUrl::parse(url)?).await?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut lines = Lines::new(output);
     let mut rest = Some(Range::prefix(prefix));

@@ -11,7 +11,7 @@ use client::problem::Problem;
 use engine::record::RecordError;
 use store::backup::{ReadError, RestoreError, TakeError};
 use store::conformance::Violation;
-use store::{CommitError, OpenError, Refusal, ScanError};
+use store::{CommitError, Fault, OpenError, Refusal, ScanError};
 
 use crate::refusal;
 use crate::value::escape;
@@ -27,10 +27,16 @@ pub(crate) enum Exit {
     Refused = 4,
     Damaged = 5,
     NotAllowed = 6,
+    StorePassword = 7,
+    StoreDatabase = 8,
+    StoreTls = 9,
+    StoreReadOnly = 10,
+    StoreTooOld = 11,
+    StoreUnsafe = 12,
 }
 
 impl Exit {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Fine,
         Self::Failed,
         Self::WrongInput,
@@ -38,6 +44,12 @@ impl Exit {
         Self::Refused,
         Self::Damaged,
         Self::NotAllowed,
+        Self::StorePassword,
+        Self::StoreDatabase,
+        Self::StoreTls,
+        Self::StoreReadOnly,
+        Self::StoreTooOld,
+        Self::StoreUnsafe,
     ];
 
     pub(crate) const fn code(self) -> u8 {
@@ -58,6 +70,14 @@ impl Exit {
             Self::NotAllowed => {
                 "not allowed: the server wants a key, or another one, or is not trusted"
             }
+            Self::StorePassword => "the store's engine knows neither this user nor this password",
+            Self::StoreDatabase => "the store's engine has no such database",
+            Self::StoreTls => "no TLS with the store's engine",
+            Self::StoreReadOnly => {
+                "the store's engine takes no writes: a replica, a standby, no room"
+            }
+            Self::StoreTooOld => "the store's engine is too old",
+            Self::StoreUnsafe => "the store's engine is set up to drop what it acknowledged",
         }
     }
 }
@@ -155,6 +175,7 @@ impl From<OpenError> for Ending {
             | OpenError::NotADirectory { .. }
             | OpenError::ReadOnly { .. }
             | OpenError::Full { .. } => Exit::Refused,
+            OpenError::Engine { fault, .. } => exit_of_fault(*fault),
             OpenError::Format { why: RecordError::Malformed(_), .. } | OpenError::Corrupt(_) => {
                 Exit::Damaged
             }
@@ -229,6 +250,18 @@ impl From<RestoreError> for Ending {
             RestoreError::InUse { .. } | RestoreError::Overtaken => Exit::Unreachable,
         };
         Self::new(exit, sentence)
+    }
+}
+
+fn exit_of_fault(fault: Fault) -> Exit {
+    match fault {
+        Fault::Unreachable => Exit::Unreachable,
+        Fault::Password => Exit::StorePassword,
+        Fault::Database => Exit::StoreDatabase,
+        Fault::Tls => Exit::StoreTls,
+        Fault::ReadOnly => Exit::StoreReadOnly,
+        Fault::TooOld => Exit::StoreTooOld,
+        Fault::Unsafe => Exit::StoreUnsafe,
     }
 }
 

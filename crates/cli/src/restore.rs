@@ -31,7 +31,7 @@ pub(crate) async fn restore(typed: &RestoreArgs) -> Result<(), Ending> {
     let mut file = open(&typed.file)?;
     // Before there is a store that nobody wanted.
     store::backup::verify(&mut file)?;
-    let store = open_or_create(&url)?;
+    let store = open_or_create(&url).await?;
     let machine: Arc<dyn Machine> = Arc::new(System);
     let progress = Progress::on_stderr();
     let told = |done, all| {

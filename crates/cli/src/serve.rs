@@ -41,7 +41,7 @@ pub(crate) async fn serve<S, C>(
     begin: impl AsyncFnOnce(SocketAddr, &Desk) -> Result<(), Ending>,
 ) -> Result<(), Ending>
 where
-    S: FnOnce() -> Result<Store, OpenError>,
+    S: Future<Output = Result<Store, OpenError>>,
     C: FnOnce(SocketAddr) -> Config,
 {
     raise_file_limit();
@@ -52,7 +52,7 @@ where
         // Before there is a store that nobody wanted.
         server::webhook::check_ca(path).map_err(|why| Ending::wrong_input(why.to_string()))?;
     }
-    let store = (plan.store)()?;
+    let store = plan.store.await?;
     let machine: Arc<dyn Machine> = Arc::new(System);
     let at = listener.local_addr()?;
     let config = (plan.config)(at);

@@ -57,7 +57,7 @@ pub(crate) async fn server(typed: &ServeArgs) -> Result<(), Ending> {
     let plan = Plan {
         listen: typed.listen,
         webhook_ca: typed.webhook_ca.as_deref(),
-        store: || open_or_create(&url),
+        store: open_or_create(&url),
         config: |at| config(typed, at, scheme),
         gate: Gate { door: Door::Locked, tls },
     };

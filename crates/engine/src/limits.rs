@@ -367,3 +367,15 @@ pub const WATCHERS_OF_KEY_MAX: usize = 32;
 
 /// Events that a server remembers for those who come back.
 pub const EVENTS_KEPT_MAX: usize = 10_000;
+
+/// Longest URL of a store, in bytes.
+pub const URL_BYTES_MAX: usize = 4_096;
+
+/// Hosts that a store's URL may name.
+pub const STORE_HOSTS_MAX: usize = 32;
+
+/// How long a connection to a store's engine may take to come about.
+pub const STORE_CONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// How long an engine on the network may take to answer one scan or commit before the answer is called off.
+pub const STORE_ANSWER_MAX: Duration = Duration::from_secs(3);

@@ -120,4 +120,58 @@ pub enum OpenError {
     NotADirectory { path: PathBuf },
     #[error("cannot open {path}: {why}; check the disk, then start again", path = path.display())]
     Io { path: PathBuf, why: std::io::Error },
+    #[error("{store}: {fault}: {why}; {}", fault.remedy())]
+    Engine { store: String, fault: Fault, why: String },
+}
+
+/// What is wrong with an engine on the network: one for each thing that a person does about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It does not answer, or its name is unknown.
+    Unreachable,
+    /// It knows neither this user nor this password, or lets this user do too little.
+    Password,
+    /// It has no such database.
+    Database,
+    /// One side speaks TLS and the other does not, or does not trust the other's certificate.
+    Tls,
+    /// It takes no writes: a replica, a hot standby, an engine that is out of room.
+    ReadOnly,
+    /// Its version lacks what a store needs.
+    TooOld,
+    /// It is set up so that what it acknowledged could be dropped.
+    Unsafe,
+}
+
+impl Fault {
+    /// What to do about it.
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Unreachable => "start it, or check host and port in the URL",
+            Self::Password => {
+                "check the user and the password in the URL, and what that user may do"
+            }
+            Self::Database => "create it, or check the name in the URL",
+            Self::Tls => {
+                "check whether the URL should say TLS or not, and give the issuer's certificate with ?ca=FILE"
+            }
+            Self::ReadOnly => "name the primary in the URL, or let this one take writes again",
+            Self::TooOld => "upgrade it",
+            Self::Unsafe => "change that setting, then start again",
+        }
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Unreachable => "it cannot be reached",
+            Self::Password => "it does not let us in",
+            Self::Database => "there is no such database",
+            Self::Tls => "no encrypted connection comes about",
+            Self::ReadOnly => "it takes no writes",
+            Self::TooOld => "it is too old",
+            Self::Unsafe => "it could drop what it acknowledged",
+        })
+    }
 }

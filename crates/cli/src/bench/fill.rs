@@ -49,7 +49,7 @@ pub(super) async fn fill(
     actions: Actions<'_>,
 ) -> Result<Version, Ending> {
     let url = StoreUrl::parse(&format!("file:{}", place.display()))?;
-    let store = open_or_create(&url)?;
+    let store = open_or_create(&url).await?;
     let mut members = crowds
         .iter()
         .flat_map(|crowd| (crowd.first..crowd.first + crowd.len).map(|number| (crowd.when, number)))
@@ -82,7 +82,7 @@ pub(super) async fn fill(
 /// What the next commit of a store is numbered: how many there have been, from one time to the next.
 pub(super) async fn next_version(place: &Path) -> Result<Version, Ending> {
     let url = StoreUrl::parse(&format!("file:{}", place.display()))?;
-    let store = store::open_existing(&url)?;
+    let store = store::open_existing(&url).await?;
     let key = Key::new("scratch/bench").expect("a short key");
     Ok(store.commit(Commit::new().put(key, "{}")).await?)
 }

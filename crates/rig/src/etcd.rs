@@ -1,0 +1,1 @@
+//! Etcd for tests.
