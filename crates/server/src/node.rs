@@ -18,6 +18,7 @@
 mod cluster;
 mod committer;
 mod core;
+mod counted;
 mod crowd;
 mod demand;
 mod historian;
@@ -53,6 +54,7 @@ pub use load::ReadError;
 
 use self::committer::Committer;
 use self::core::{Core, Lines, Owned};
+use self::counted::counted;
 use self::historian::Historian;
 use self::pulse::Pulse;
 use crate::access::book::BookError;
@@ -172,6 +174,8 @@ impl Node {
         machine: Arc<dyn Machine>,
         config: &Config,
     ) -> Result<(Self, Desk), StartError> {
+        let metrics = Arc::new(Metrics::new());
+        let store = counted(&store, &metrics);
         bury_local(&store).await?;
         check_finished(&store).await??;
         let cluster = cluster::found(&store, &*machine).await?;
@@ -200,7 +204,7 @@ impl Node {
         // Rights are good in the epoch in which they were claimed; one that begins meanwhile ends this node.
         let epoch = store.epoch();
         let (shards, holdings) = claim_all(&session, cluster, &audience(&access), &pulse).await?;
-        let (metrics, events) = (Arc::new(Metrics::new()), Arc::default());
+        let events = Arc::default();
         let (results_in, results) = mpsc::unbounded_channel();
         let webhooks = webhooks(config, &session, &access, &alarm);
         let dispatcher = Dispatcher::start(&webhooks, &machine, &results_in)?;
