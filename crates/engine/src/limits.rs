@@ -379,3 +379,14 @@ pub const STORE_CONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// How long an engine on the network may take to answer one scan or commit before the answer is called off.
 pub const STORE_ANSWER_MAX: Duration = Duration::from_secs(3);
+
+/// Longest prefix of keys in an etcd, its slash included: with it the largest commit fits in a request.
+pub const ETCD_PREFIX_BYTES_MAX: usize = 128;
+
+/// How long an etcd keeps former values, unless its URL says otherwise.
+pub const ETCD_HISTORY_AGE: Duration = Duration::from_secs(3_600);
+
+/// Shortest and longest time that a URL may ask for instead.
+pub const ETCD_HISTORY_AGE_MIN: Duration = Duration::from_secs(1);
+/// See [`ETCD_HISTORY_AGE_MIN`].
+pub const ETCD_HISTORY_AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
