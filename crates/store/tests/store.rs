@@ -12,6 +12,7 @@ mod store {
     mod mutant;
     mod open;
     mod random;
+    mod redis;
     mod session;
     mod suite;
     mod torn;
