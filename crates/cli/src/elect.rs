@@ -4,7 +4,7 @@
 //! - [`candidate`]: campaign, lead, stop
 //! - [`hook`]: what is run when leadership is won and lost
 //! - [`board`], [`page`]: what is measured, and where it is read
-//! - [`voice`]: what is said
+//! - [`voice`]: what is said; [`mirror`]: the key that the Redis scheduler wrote
 //!
 //! The campaign waits for nobody else: hooks, metrics, stdout and the mirror each have a task or thread of their own.
 
@@ -12,13 +12,17 @@ mod ancestor;
 mod board;
 mod candidate;
 mod hook;
+mod mirror;
 mod page;
 mod plan;
 mod voice;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use store::StoreUrl;
+use store::redis::Mirror;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -30,6 +34,9 @@ use self::voice::{Dialect, Moment, Voice};
 use crate::args::elect::ElectArgs;
 use crate::exit::Ending;
 use crate::serve::Stops;
+
+/// How long the last word to the mirror may take.
+const MIRROR_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Takes part until it is told to stop by SIGTERM or SIGINT.
 pub(crate) async fn elect(typed: &ElectArgs) -> Result<(), Ending> {
@@ -55,11 +62,18 @@ pub(crate) async fn elect(typed: &ElectArgs) -> Result<(), Ending> {
     }
     let (hooks, runner) = hook::hooks(plan.hooks.clone());
     tasks.spawn(runner.run());
-    let (shown, _) = watch::channel(None);
+    let (shown, to_show) = watch::channel(None);
+    let mut mirrors = JoinSet::new();
+    if let (Dialect::Ancestor(leader_key), StoreUrl::Redis(at)) = (&plan.dialect, &plan.url) {
+        let id = plan.node.id.as_str().to_owned();
+        mirrors.spawn(mirror::show(Mirror::new(at, leader_key)?, id, to_show));
+    }
     let candidate = Candidate { plan: &plan, voice: &voice, board, hooks, stops, shown };
     let ended = candidate.run().await;
     drop(candidate);
     voice.finish();
+    // What it shows ends by itself if this takes longer.
+    let _ = tokio::time::timeout(MIRROR_TIME_MAX, mirrors.join_all()).await;
     tasks.shutdown().await;
     ended
 }

@@ -24,6 +24,9 @@ pub(super) const TTL: Duration = Duration::from_secs(1);
 const METRICS_PORT: u16 = 9834;
 const REDIS_PORT: u16 = 6379;
 
+/// What the keys of a store on Redis begin with: a leader key among them would overwrite it.
+const OWN: &str = "{watchbell}";
+
 /// What the six variables say.
 pub(super) struct Ancestor {
     pub(super) host: Host,
@@ -50,6 +53,11 @@ impl Ancestor {
         let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
         let leader_key = typed.leader_key.clone().unwrap_or_default();
         let election = election_of(&leader_key).map_err(Wrong::Other)?;
+        if leader_key.starts_with(OWN) {
+            let why =
+                format!("REDIS_LEADER_KEY begins with {OWN}, as our own keys do: take another");
+            return Err(Wrong::Other(why));
+        }
         let password = typed.password.as_ref().map(crate::secret::Secret::reveal);
         Ok(Self {
             host: Host { name, port },
@@ -164,6 +172,10 @@ mod tests {
         assert!(why.contains("REDIS_PORT"), "{why}");
         let Wrong::Other(why) = wrong("REDIS_LEADER_KEY", "") else { panic!("of Redis") };
         assert!(why.contains("REDIS_LEADER_KEY"), "{why}");
+        let Wrong::Other(why) = wrong("REDIS_LEADER_KEY", "{watchbell}:entries") else {
+            panic!("of Redis")
+        };
+        assert!(why.contains("our own keys"), "{why}");
     }
 
     #[test]

@@ -25,6 +25,9 @@ use crate::exit::Ending;
 const AWAY_PAUSE: Duration = Duration::from_millis(500);
 const AWAY_TOLD_EVERY: u32 = 60;
 
+/// Why a leader stops when all is well.
+const TOLD: &str = "it was told to stop";
+
 /// A candidate.
 pub(super) struct Candidate<'a> {
     pub(super) plan: &'a Plan,
@@ -216,7 +219,7 @@ impl Candidate<'_> {
             self.leads(right);
             let (finish, why) = tokio::select! {
                 biased;
-                () = self.stopped() => (Some(Finish::Stopped), "it was told to stop"),
+                () = self.stopped() => (Some(Finish::Stopped), TOLD),
                 over = right.over() => (Some(over.into()), of_over(over)),
                 () = session.unrenewed_for(patience) => {
                     (None, "no renewal was acknowledged in time")
@@ -245,15 +248,13 @@ impl Candidate<'_> {
         let Some(right) = self.board.leads_no_more() else { return };
         self.hooks.change(None);
         self.shown.send_replace(None);
-        let token = right.token().0;
-        tracing::warn!(
-            election = self.voice.election,
-            node = self.voice.node,
-            token,
-            why,
-            "leads no more"
-        );
-        let words = format!("{} leads no more, token {token}: {why}", self.voice.node);
+        let (election, node, token) = (&*self.voice.election, &*self.voice.node, right.token().0);
+        if why == TOLD {
+            tracing::info!(election, node, token, why, "leads no more");
+        } else {
+            tracing::warn!(election, node, token, why, "leads no more");
+        }
+        let words = format!("{node} leads no more, token {token}: {why}");
         self.voice.tell("lost", &words, json!({ "token": token, "why": why }));
     }
 
