@@ -8,6 +8,7 @@ use std::time::Duration;
 use client::spec::{CatchUp, TriggerSpec};
 use client::trigger::PauseRequest;
 use client::{Client, Timestamp};
+use rig::etcd::Etcd;
 use rig::{Road, Way, redis};
 use store::clock::Stopwatch;
 use store::machine::{Machine, System};
@@ -245,4 +246,30 @@ async fn a_server_goes_on_by_itself_when_its_redis_has_forgotten_everything() {
     assert!(load.server.is_running());
     assert_eq!(names(&load.client).await, BTreeSet::from(["anew".to_owned()]));
     load.server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_survives_what_befalls_its_etcd() {
+    let _machine = MACHINE.write().await;
+    let mut etcd = blocking(Etcd::three);
+    let mut load = Load::start(&format!("etcd://{}/watchbell", etcd.hosts())).await;
+    for round in ["first leader", "second leader"] {
+        let what = round.replace(' ', "-");
+        load.survive(&what, async || {
+            let leader = blocking(|| etcd.leader());
+            etcd.kill(leader);
+            pass(Duration::from_secs(2)).await;
+            blocking(|| etcd.restart(leader));
+        })
+        .await;
+    }
+    load.survive("all", async || {
+        for member in 0..etcd.len() {
+            etcd.kill(member);
+        }
+        pass(LONG).await;
+        blocking(|| etcd.restart_all());
+    })
+    .await;
+    load.finish().await;
 }
