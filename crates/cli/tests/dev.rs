@@ -13,6 +13,7 @@ mod dev {
     mod crowd;
     mod document;
     mod door;
+    mod engine;
     mod example;
     mod full;
     mod golden;

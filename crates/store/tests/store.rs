@@ -8,6 +8,7 @@ mod store {
     mod crash;
     mod damage;
     mod disk;
+    mod election;
     mod fault;
     mod mutant;
     mod open;
