@@ -35,8 +35,9 @@ impl Script {
 
     /// A call by hash: short, and answered `NOSCRIPT` by a server that has not seen the script, which has done nothing then.
     pub(super) fn by_hash(&self) -> Cmd {
-        let mut command = cmd("EVALSHA");
-        command.arg(&self.hash);
+        // Room for what most calls are made of, so that it is found once.
+        let mut command = Cmd::with_capacity(16, 512);
+        command.arg("EVALSHA").arg(&self.hash);
         command
     }
 
@@ -159,17 +160,17 @@ impl Answer {
         let Reply::Array(items) = reply else { return Err("it is not a list".to_owned()) };
         let mut items = items.into_iter();
         let (epoch, replicas) = (text(items.next())?, number(items.next())?);
-        let outcome = match text(items.next())?.as_str() {
-            "done" => Outcome::Done(Version(number(items.next())?)),
-            "conflict" => {
+        let outcome = match &bytes(items.next())?[..] {
+            b"done" => Outcome::Done(Version(number(items.next())?)),
+            b"conflict" => {
                 let place =
                     number(items.next())?.checked_sub(1).ok_or("conditions count from 1")?;
                 let number = usize::try_from(place).map_err(|_| "no such condition")?;
                 Outcome::Conflict { number, found: version(&text(items.next())?)? }
             }
-            "refused" => Outcome::Refused(text(items.next())?),
-            "replica" => Outcome::Replica,
-            "page" => {
+            b"refused" => Outcome::Refused(text(items.next())?),
+            b"replica" => Outcome::Replica,
+            b"page" => {
                 let more = number(items.next())? == 1;
                 let mut entries = Vec::with_capacity(items.len() / 2);
                 while let Some(key) = items.next() {
@@ -177,8 +178,8 @@ impl Answer {
                 }
                 Outcome::Page { entries, more }
             }
-            "lacking" => Outcome::Lacking(text(items.next())?),
-            other => return Err(format!("it says {other:?}")),
+            b"lacking" => Outcome::Lacking(text(items.next())?),
+            _ => return Err("it says what no script of ours does".to_owned()),
         };
         Ok(Self { epoch, replicas, outcome })
     }
