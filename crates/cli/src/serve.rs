@@ -152,20 +152,20 @@ async fn attend(
 }
 
 /// The signals that tell it to stop.
-struct Stops {
+pub(crate) struct Stops {
     term: Signal,
     interrupt: Signal,
 }
 
 impl Stops {
-    fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             term: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         })
     }
 
-    async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.term.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -14,6 +14,7 @@ mod dev {
     mod document;
     mod door;
     mod engine;
+    mod elect;
     mod example;
     mod full;
     mod golden;

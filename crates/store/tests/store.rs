@@ -9,6 +9,7 @@ mod store {
     mod damage;
     mod disk;
     mod election;
+    mod etcd;
     mod fault;
     mod mutant;
     mod open;
