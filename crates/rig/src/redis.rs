@@ -137,6 +137,11 @@ impl Redis {
         self.await_ready();
     }
 
+    /// Takes its directory away, so that it can save nothing any longer, whoever it runs as.
+    pub fn lose_directory(&self) {
+        std::fs::remove_dir_all(self.dir.path()).expect("it is ours");
+    }
+
     /// SIGSTOP.
     pub fn pause(&self) {
         self.process.pause();
@@ -167,7 +172,7 @@ fn command(setup: &Setup, dir: &TempDir, port: u16, tls_port: Option<u16>) -> Co
     let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
     let mut set = |name: &str, value: &str| {
         command.arg(format!("--{name}"));
-        command.args(if value.is_empty() { vec![""] } else { value.split(' ').collect() });
+        command.args(value.split(' '));
     };
     set("bind", "127.0.0.1");
     set("port", &port.to_string());
@@ -212,7 +217,7 @@ fn ask(address: SocketAddr, password: Option<&str>, words: &[&str]) -> std::io::
 fn write(stream: &mut TcpStream, words: &[&str]) -> std::io::Result<()> {
     let mut text = format!("*{}\r\n", words.len());
     for word in words {
-        text += &format!("${}\r\n{word}\r\n", word.len());
+        text.extend(["$", &word.len().to_string(), "\r\n", word, "\r\n"]);
     }
     stream.write_all(text.as_bytes())
 }

@@ -69,4 +69,8 @@ impl Adapter for Counted {
     fn is_exclusive(&self) -> bool {
         self.inner.is_exclusive()
     }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        self.inner.facts()
+    }
 }

@@ -12,7 +12,7 @@ use redis::{PushInfo, PushKind, Value as Reply, cmd};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use super::Core;
+use super::core::Core;
 use super::link::Link;
 use super::trouble::Trouble;
 use crate::{Fault, Key};

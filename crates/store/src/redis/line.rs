@@ -119,7 +119,8 @@ impl Line {
     }
 
     fn current(&self) -> Option<Arc<Link>> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().filter(|link| !link.is_closed()).map(Arc::clone)
     }
 
     /// Leaves this connection, unless it was left already.

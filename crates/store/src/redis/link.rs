@@ -14,7 +14,7 @@ use redis::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
@@ -49,7 +49,8 @@ pub(super) struct Link {
     connection: MultiplexedConnection,
     /// Whether something was asked since the last answer came.
     is_owed: AtomicBool,
-    _driver: JoinSet<()>,
+    driver: AbortHandle,
+    _drivers: JoinSet<()>,
 }
 
 impl Link {
@@ -67,6 +68,11 @@ impl Link {
     /// Whether something was asked since the last answer came.
     pub(super) fn is_owed(&self) -> bool {
         self.is_owed.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is known to be gone: what is given to it now is not sent.
+    pub(super) fn is_closed(&self) -> bool {
+        self.driver.is_finished()
     }
 
     /// Asks how the server is set up, and refuses what cannot hold a store.
@@ -271,8 +277,8 @@ async fn open(
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&info, stream, config).await?;
     let mut drivers = JoinSet::new();
-    drivers.spawn(driver);
-    Ok(Link { connection, is_owed: AtomicBool::new(false), _driver: drivers })
+    let driver = drivers.spawn(driver);
+    Ok(Link { connection, is_owed: AtomicBool::new(false), driver, _drivers: drivers })
 }
 
 /// Whether a Redis answers here without TLS.

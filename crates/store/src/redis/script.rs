@@ -167,7 +167,7 @@ impl Answer {
                 let more = number(items.next())? == 1;
                 let mut entries = Vec::with_capacity(items.len() / 2);
                 while let Some(key) = items.next() {
-                    entries.push(entry(bytes(Some(key))?, bytes(items.next())?)?);
+                    entries.push(entry(bytes(Some(key))?, &bytes(items.next())?)?);
                 }
                 Outcome::Page { entries, more }
             }
@@ -185,7 +185,7 @@ pub(super) fn page(range: &Range, entries: Vec<Entry>, more: bool) -> Page {
 }
 
 /// `VERSION VALUE`.
-fn entry(key: Bytes, held: Bytes) -> Result<Entry, String> {
+fn entry(key: Bytes, held: &Bytes) -> Result<Entry, String> {
     let key = Key::from_bytes(key).map_err(|why| why.to_string())?;
     let damaged = || format!("{key} does not hold a version and a value");
     let space = held.iter().position(|byte| *byte == b' ').ok_or_else(damaged)?;

@@ -131,11 +131,12 @@ mod tests {
             fields.retain(|(other, _)| other != name);
             fields.push((name, value));
         }
-        fields.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect()
+        let lines: Vec<_> = fields.iter().map(|(name, value)| format!("{name}:{value}")).collect();
+        lines.join("\r\n")
     }
 
-    fn sync(when: &str) -> Option<Sync> {
-        Some(Sync { when: when.into(), pauses: false })
+    fn sync(when: &str) -> Sync {
+        Sync { when: when.into(), pauses: false }
     }
 
     #[track_caller]
@@ -150,11 +151,11 @@ mod tests {
         let class = |changes: &[(&str, &str)], sync| {
             Setting::read(&info(changes), sync).unwrap().class_alone()
         };
-        assert_eq!(class(&[], sync("always")), Class::S);
-        assert_eq!(class(&[], sync("everysec")), Class::B);
-        assert_eq!(class(&[], sync("no")), Class::B);
+        assert_eq!(class(&[], Some(sync("always"))), Class::S);
+        assert_eq!(class(&[], Some(sync("everysec"))), Class::B);
+        assert_eq!(class(&[], Some(sync("no"))), Class::B);
         assert_eq!(class(&[], None), Class::B, "what is not known is not promised");
-        assert_eq!(class(&[("aof_enabled", "0")], sync("always")), Class::B);
+        assert_eq!(class(&[("aof_enabled", "0")], Some(sync("always"))), Class::B);
         let pausing = Some(Sync { when: "always".into(), pauses: true });
         assert_eq!(class(&[], pausing), Class::B);
     }
