@@ -11,6 +11,7 @@ mod store {
     mod fault;
     mod mutant;
     mod open;
+    mod postgres;
     mod random;
     mod session;
     mod suite;

@@ -3,7 +3,7 @@
 mod cut;
 mod file;
 mod former;
-mod sample;
+pub(super) mod sample;
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) async fn put_back(store: &Store, bytes: &[u8]) -> Result<Restored, Re
 }
 
 /// What every store must pass: two of a kind, both empty, are given.
-async fn check_round_trip(one: &Store, other: &Store) {
+pub(super) async fn check_round_trip(one: &Store, other: &Store) {
     fill(one).await;
     let bytes = backup(one).await;
     let summary = verify(&bytes[..]).unwrap();
