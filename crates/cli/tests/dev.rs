@@ -13,6 +13,8 @@ mod dev {
     mod crowd;
     mod document;
     mod door;
+    mod engine;
+    mod elect;
     mod example;
     mod full;
     mod golden;

@@ -175,6 +175,11 @@ pub trait Adapter: Send + Sync + 'static {
     fn is_exclusive(&self) -> bool {
         false
     }
+
+    /// What else a person may want to know about the engine, as name and value. Never a secret.
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 }
 
 /// A store, whichever engine is behind it. Clones are cheap and share the engine.
@@ -244,6 +249,11 @@ impl Store {
     /// Whether only one process at a time can have this store open.
     pub fn is_exclusive(&self) -> bool {
         self.0.is_exclusive()
+    }
+
+    /// What else there is to know about the engine.
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        self.0.facts()
     }
 }
 

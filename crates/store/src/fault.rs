@@ -151,4 +151,8 @@ impl Adapter for Faulty {
     fn is_exclusive(&self) -> bool {
         self.inner.is_exclusive()
     }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        self.inner.facts()
+    }
 }

@@ -8,11 +8,14 @@ mod store {
     mod crash;
     mod damage;
     mod disk;
+    mod election;
+    mod etcd;
     mod fault;
     mod mutant;
     mod open;
     mod postgres;
     mod random;
+    mod redis;
     mod session;
     mod suite;
     mod torn;
