@@ -9,6 +9,7 @@ use client::spec::{CatchUp, TriggerSpec};
 use client::trigger::PauseRequest;
 use client::{Client, Timestamp};
 use rig::etcd::Etcd;
+use rig::postgres::Postgres;
 use rig::{Road, Way, redis};
 use store::clock::Stopwatch;
 use store::machine::{Machine, System};
@@ -271,5 +272,27 @@ async fn a_server_survives_what_befalls_its_etcd() {
         blocking(|| etcd.restart_all());
     })
     .await;
+    load.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_survives_what_befalls_its_postgres() {
+    let _machine = MACHINE.write().await;
+    let mut postgres = blocking(|| Postgres::start(&[]));
+    let road = Road::to(postgres.address()).await;
+    let mut load = Load::start(&postgres.url_at(road.address())).await;
+    load.survive("stalled", async || {
+        postgres.pause();
+        pass(LONG).await;
+        postgres.wake();
+    })
+    .await;
+    load.survive("killed", async || {
+        postgres.kill();
+        pass(Duration::from_secs(1)).await;
+        blocking(|| postgres.bring_up());
+    })
+    .await;
+    survive_the_road(&mut load, &road).await;
     load.finish().await;
 }
