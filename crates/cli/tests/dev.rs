@@ -13,8 +13,8 @@ mod dev {
     mod crowd;
     mod document;
     mod door;
-    mod engine;
     mod elect;
+    mod engine;
     mod example;
     mod full;
     mod golden;
