@@ -105,8 +105,14 @@ impl Postgres {
     /// kill -9 of all of its processes.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
-            Self::signal_all(&process, Signal::KILL);
+            let children = Self::signal_all(&process, Signal::KILL);
             process.kill();
+            // Until the last one is gone the data are in use.
+            for child in children {
+                while is_alive(child) {
+                    std::thread::yield_now();
+                }
+            }
         }
     }
 
@@ -130,13 +136,15 @@ impl Postgres {
 
     /// Each process of a server leads a group of its own, so the children are asked for, while their parent stands still
     /// and makes no more.
-    fn signal_all(process: &Process, signal: Signal) {
+    fn signal_all(process: &Process, signal: Signal) -> Vec<u32> {
         process.pause();
-        for child in children(process.id()) {
-            let child = Pid::from_raw(i32::try_from(child).expect("a process id")).expect("not 0");
-            let _ = kill_process(child, signal);
+        let children = children(process.id());
+        for child in &children {
+            let child = Pid::from_raw(i32::try_from(*child).expect("a process id"));
+            let _ = kill_process(child.expect("not 0"), signal);
         }
         process.signal(signal);
+        children
     }
 
     /// Says something in SQL as the superuser, in the database `postgres`, and returns what it answers.
@@ -321,6 +329,13 @@ fn program(name: &str) -> PathBuf {
         panic!("no Postgres below {VERSIONS}: install it with scripts/need test")
     });
     dir.join("bin").join(name)
+}
+
+/// Whether a process does something still; one that waits to be buried does not.
+fn is_alive(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| state != 'Z' && state != 'X')
 }
 
 /// The processes whose parent this is.
