@@ -62,7 +62,7 @@ impl Postgres {
     }
 
     fn on(dir: TempDir, template: Arc<TempDir>, settings: &[&str]) -> Self {
-        let mut server = Self { dir, port: free_port(), process: None, template: template };
+        let mut server = Self { dir, port: free_port(), process: None, template };
         let mut config = OpenOptions::new()
             .append(true)
             .open(server.data().join("postgresql.conf"))
@@ -289,13 +289,14 @@ fn template() -> Arc<TempDir> {
     let password = dir.path().join("password");
     fs::write(&password, PASSWORD).expect("it can be written");
     give_away(&password, 0o600);
-    let mut make = Command::new(program("initdb"));
-    make.args(["--no-sync", "--no-locale", "--encoding=UTF8", "--username=postgres"])
+    let mut initdb = Command::new(program("initdb"));
+    initdb
+        .args(["--no-sync", "--no-locale", "--encoding=UTF8", "--username=postgres"])
         .args(["--auth-local=trust", "--auth-host=scram-sha-256", "--pwfile"])
         .arg(&password)
         .arg("--pgdata")
         .arg(dir.path().join("data"));
-    run(&dir, &mut make);
+    run(&dir, &mut initdb);
     let template = Arc::new(dir);
     *made = Arc::downgrade(&template);
     template
