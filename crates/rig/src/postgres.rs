@@ -10,7 +10,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -29,15 +29,17 @@ pub struct Postgres {
     dir: TempDir,
     port: u16,
     process: Option<Process>,
+    /// Kept for others to copy.
+    template: Arc<TempDir>,
 }
 
 impl Postgres {
     /// Starts one with these lines of configuration.
     pub fn start(settings: &[&str]) -> Self {
         let dir = directory();
-        let template = template().join("data");
-        run(&dir, Command::new("cp").arg("-a").arg(template).arg(dir.path()));
-        Self::on(dir, settings)
+        let template = template();
+        run(&dir, Command::new("cp").arg("-a").arg(template.path().join("data")).arg(dir.path()));
+        Self::on(dir, template, settings)
     }
 
     /// A standby of this one, which follows it and takes no writes.
@@ -56,11 +58,11 @@ impl Postgres {
         .args(["--port", &self.port.to_string(), "--username=postgres", "--pgdata"])
         .arg(dir.path().join("data"));
         run(&dir, &mut copy);
-        Self::on(dir, settings)
+        Self::on(dir, Arc::clone(&self.template), settings)
     }
 
-    fn on(dir: TempDir, settings: &[&str]) -> Self {
-        let mut server = Self { dir, port: free_port(), process: None };
+    fn on(dir: TempDir, template: Arc<TempDir>, settings: &[&str]) -> Self {
+        let mut server = Self { dir, port: free_port(), process: None, template };
         let mut config = OpenOptions::new()
             .append(true)
             .open(server.data().join("postgresql.conf"))
@@ -105,8 +107,14 @@ impl Postgres {
     /// kill -9 of all of its processes.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
-            Self::signal_all(&process, Signal::KILL);
+            let children = Self::signal_all(&process, Signal::KILL);
             process.kill();
+            // Until the last one is gone the data are in use.
+            for child in children {
+                while is_alive(child) {
+                    std::thread::yield_now();
+                }
+            }
         }
     }
 
@@ -130,13 +138,15 @@ impl Postgres {
 
     /// Each process of a server leads a group of its own, so the children are asked for, while their parent stands still
     /// and makes no more.
-    fn signal_all(process: &Process, signal: Signal) {
+    fn signal_all(process: &Process, signal: Signal) -> Vec<u32> {
         process.pause();
-        for child in children(process.id()) {
-            let child = Pid::from_raw(i32::try_from(child).expect("a process id")).expect("not 0");
-            let _ = kill_process(child, signal);
+        let children = children(process.id());
+        for child in &children {
+            let child = Pid::from_raw(i32::try_from(*child).expect("a process id"));
+            let _ = kill_process(child.expect("not 0"), signal);
         }
         process.signal(signal);
+        children
     }
 
     /// Says something in SQL as the superuser, in the database `postgres`, and returns what it answers.
@@ -268,25 +278,28 @@ impl PgBouncer {
     }
 }
 
-/// A system that is made once; it is gone with the process that made it.
-fn template() -> &'static Path {
-    static TEMPLATE: OnceLock<TempDir> = OnceLock::new();
-    TEMPLATE
-        .get_or_init(|| {
-            let dir = directory();
-            let password = dir.path().join("password");
-            fs::write(&password, PASSWORD).expect("it can be written");
-            give_away(&password, 0o600);
-            let mut make = Command::new(program("initdb"));
-            make.args(["--no-sync", "--no-locale", "--encoding=UTF8", "--username=postgres"])
-                .args(["--auth-local=trust", "--auth-host=scram-sha-256", "--pwfile"])
-                .arg(&password)
-                .arg("--pgdata")
-                .arg(dir.path().join("data"));
-            run(&dir, &mut make);
-            dir
-        })
-        .path()
+/// A system to copy: made once for all that run at a time, and gone with the last of them.
+fn template() -> Arc<TempDir> {
+    static TEMPLATE: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
+    let mut made = TEMPLATE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(template) = made.upgrade() {
+        return template;
+    }
+    let dir = directory();
+    let password = dir.path().join("password");
+    fs::write(&password, PASSWORD).expect("it can be written");
+    give_away(&password, 0o600);
+    let mut initdb = Command::new(program("initdb"));
+    initdb
+        .args(["--no-sync", "--no-locale", "--encoding=UTF8", "--username=postgres"])
+        .args(["--auth-local=trust", "--auth-host=scram-sha-256", "--pwfile"])
+        .arg(&password)
+        .arg("--pgdata")
+        .arg(dir.path().join("data"));
+    run(&dir, &mut initdb);
+    let template = Arc::new(dir);
+    *made = Arc::downgrade(&template);
+    template
 }
 
 fn directory() -> TempDir {
@@ -321,6 +334,13 @@ fn program(name: &str) -> PathBuf {
         panic!("no Postgres below {VERSIONS}: install it with scripts/need test")
     });
     dir.join("bin").join(name)
+}
+
+/// Whether a process does something still; one that waits to be buried does not.
+fn is_alive(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| state != 'Z' && state != 'X')
 }
 
 /// The processes whose parent this is.

@@ -10,6 +10,10 @@ const FORMAT: i32 = 1;
 /// Held while the schema is made, so that others wait and then find it. One for all databases and schemas: it is short.
 const LOCK: i64 = 0x7761_7463_6862_656c;
 
+/// A crash may lose commits where they do not wait for the disk, but not the schema: nobody would make it again.
+const DURABLE: &str = "SELECT set_config('synchronous_commit', 'local', true) \
+    WHERE current_setting('synchronous_commit') = 'off'";
+
 const SQL: [&str; 2] = [include_str!("schema.sql"), include_str!("view.sql")];
 
 /// Why there is no schema to work in.
@@ -29,7 +33,9 @@ impl From<Error> for MigrateError {
 /// Makes the schema if there is none; refuses one that a newer version made.
 pub(super) async fn migrate(client: &Client, schema: &str) -> Result<(), MigrateError> {
     if !is_there(client, schema).await? {
-        client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})")).await?;
+        client
+            .batch_execute(&format!("BEGIN; {DURABLE}; SELECT pg_advisory_xact_lock({LOCK})"))
+            .await?;
         let made = make(client, schema).await;
         let end = if made.is_ok() { "COMMIT" } else { "ROLLBACK" };
         client.batch_execute(end).await?;
