@@ -5,6 +5,7 @@ mod deploy;
 mod lifecycle;
 mod secret;
 mod state;
+mod throttle;
 
 use std::fs;
 use std::net::SocketAddr;

@@ -138,6 +138,40 @@ async fn a_leader_that_is_told_to_stop_is_followed_at_once() {
     assert!(worst <= Duration::from_millis(500), "{worst:?}");
 }
 
+/// Whoever stops or is killed is followed, on a store like this.
+async fn check_followed(engine: &str, url: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let [mut anna, mut bert] =
+        ["anna", "bert"].map(|node| Candidate::start(dir.path(), node, url, &[]));
+    if leader(&[&anna, &bert]).await == 1 {
+        std::mem::swap(&mut anna, &mut bert);
+    }
+    let first = anna.elected().await;
+    bert.event("leader", 1).await;
+    let begun = Stopwatch::start();
+    anna.signal(Signal::TERM);
+    let second = bert.elected().await;
+    let handed = begun.elapsed();
+    assert_eq!(anna.ended().await.code(), Some(0), "{engine}: {}", anna.log());
+    let cora = Candidate::start(dir.path(), "cora", url, &[]);
+    cora.event("leader", 1).await;
+    let begun = Stopwatch::start();
+    bert.kill();
+    let third = cora.elected().await;
+    println!("{engine}: handed over in {handed:?}, taken over in {:?}", begun.elapsed());
+    assert!(first < second && second < third, "{engine}: {first} {second} {third}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_other_engines_whoever_stops_or_is_killed_is_followed_too() {
+    let _machine = MACHINE.write().await;
+    let etcd = rig::etcd::Etcd::one();
+    check_followed("etcd", &format!("etcd://{}", etcd.hosts())).await;
+    drop(etcd);
+    let postgres = rig::postgres::Postgres::start(&[]);
+    check_followed("postgres", &postgres.url()).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_wished_away_makes_room_and_campaigns_on() {
     let _machine = MACHINE.read().await;
