@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
-use engine::limits::{EVENTS_KEPT_MAX, WATCHERS_MAX, WATCHERS_OF_KEY_MAX};
+use engine::limits::EVENTS_KEPT_MAX;
 use engine::past::Line;
 use tokio::sync::watch;
 
@@ -56,14 +56,18 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Takes one, if there is one left for this key.
-    pub(crate) fn take(seats: &Arc<Seats>, key: Option<KeyId>) -> Option<Self> {
+    /// Takes one, if there is one left: of all, and of those for this key.
+    pub(crate) fn take(
+        seats: &Arc<Seats>,
+        key: Option<KeyId>,
+        (all_max, of_key_max): (usize, usize),
+    ) -> Option<Self> {
         let mut taken = seats.lock().unwrap_or_else(PoisonError::into_inner);
         let all: usize = taken.values().sum();
         let of_key = taken.get(&key).copied().unwrap_or(0);
         // Where no key is needed, everybody is the same one.
-        let most = if key.is_some() { WATCHERS_OF_KEY_MAX } else { WATCHERS_MAX };
-        if all >= WATCHERS_MAX || of_key >= most {
+        let most = if key.is_some() { of_key_max } else { all_max };
+        if all >= all_max || of_key >= most {
             return None;
         }
         taken.insert(key, of_key + 1);

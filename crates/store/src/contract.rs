@@ -175,6 +175,12 @@ pub trait Adapter: Send + Sync + 'static {
     fn is_exclusive(&self) -> bool {
         false
     }
+
+    /// The project on whose behalf it is used, if a Watchbell server stands before it. Then sessions say so in
+    /// their keys, and others are buried by servers alone.
+    fn guest(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A store, whichever engine is behind it. Clones are cheap and share the engine.
@@ -244,6 +250,11 @@ impl Store {
     /// Whether only one process at a time can have this store open.
     pub fn is_exclusive(&self) -> bool {
         self.0.is_exclusive()
+    }
+
+    /// The project on whose behalf it is used, if a Watchbell server stands before it.
+    pub fn guest(&self) -> Option<String> {
+        self.0.guest()
     }
 }
 

@@ -151,4 +151,8 @@ impl Adapter for Faulty {
     fn is_exclusive(&self) -> bool {
         self.inner.is_exclusive()
     }
+
+    fn guest(&self) -> Option<String> {
+        self.inner.guest()
+    }
 }

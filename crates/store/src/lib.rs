@@ -26,6 +26,7 @@ pub mod cluster;
 mod commit;
 pub mod conformance;
 mod contract;
+pub mod deed;
 pub mod election;
 mod entropy;
 mod error;

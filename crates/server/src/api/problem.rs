@@ -6,6 +6,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use client::problem::{FieldProblem, MEDIA_TYPE, Problem};
+use client::store::StoreTrouble;
 use engine::record::RecordError;
 use engine::shard::command::Rejection;
 use engine::trigger::BadField;
@@ -27,6 +28,8 @@ pub(super) struct Refusal {
     retry_after: Option<Duration>,
     /// The limit of the project that is reached.
     limit: Option<&'static str>,
+    /// How the store was, if the request was for it.
+    store: Option<StoreTrouble>,
 }
 
 /// How long to wait for a store that does not answer, or a server that stops.
@@ -50,7 +53,14 @@ impl Refusal {
             errors: Vec::new(),
             retry_after: None,
             limit: None,
+            store: None,
         }
+    }
+
+    /// Says how the store was.
+    pub(super) fn with_store(mut self, store: StoreTrouble) -> Self {
+        self.store = Some(store);
+        self
     }
 
     pub(super) fn not_found(detail: impl Into<String>) -> Self {
@@ -135,6 +145,7 @@ impl IntoResponse for Refusal {
             detail: self.detail,
             request_id: None,
             limit: self.limit.map(str::to_owned),
+            store: self.store,
             errors: self.errors,
         };
         let mut response = self.status.into_response();
