@@ -35,6 +35,7 @@ mod create;
 mod cron;
 mod dev;
 mod dump;
+mod election;
 mod event;
 mod exit;
 mod explain;
@@ -119,6 +120,7 @@ async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
         Verb::Scheduler { verb: SchedulerVerb::Stop(typed) } => scheduler::stop(&typed).await,
         Verb::Project { verb } => project::project(verb).await,
         Verb::Key { verb } => key::key(verb).await,
+        Verb::Election { verb } => election::election(verb).await,
         Verb::Audit { verb: AuditVerb::List(typed) } => audit::list(typed).await,
         Verb::Events(typed) => event::follow(&typed).await,
         Verb::Cluster { verb: ClusterVerb::Status(typed) } => cluster::status(&typed).await,

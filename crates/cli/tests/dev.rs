@@ -13,6 +13,7 @@ mod dev {
     mod crowd;
     mod document;
     mod door;
+    mod election;
     mod example;
     mod full;
     mod golden;

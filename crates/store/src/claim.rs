@@ -205,7 +205,7 @@ impl Claim {
             nonce: Nonce(machine.random()),
             body: seen.head.body.clone(),
         };
-        let commit = self.taking(seen, by.key(), head.clone());
+        let commit = self.taking(seen, by.key(), &head);
         match within(machine, by.ttl().timeout(), by.store().commit(commit)).await {
             // What was taken in an epoch that we have not looked at is looked at first.
             Some(Ok(version)) if by.store().epoch() == epoch => {
@@ -224,7 +224,7 @@ impl Claim {
     }
 
     /// What takes a claim as it was seen, with this head. What it carries over is the caller's business.
-    pub fn taking(&self, seen: &Sight, by: &SessionKey, head: Head) -> Commit {
+    pub fn taking(&self, seen: &Sight, by: &SessionKey, head: &Head) -> Commit {
         let mut commit = Commit::new().when(self.unmoved(seen));
         if let Some(former) = seen.head.session.as_ref().filter(|former| *former != by) {
             commit = commit.when(Condition::Absent(former.key().clone()));

@@ -277,7 +277,9 @@ fn head(commit: &Commit, project: &str, claim: Claim) -> Result<Deed, Denied> {
             true
         }
         _ => {
-            return denied(format!("nothing but {key} is written, and what lies beside it cleared"));
+            return denied(format!(
+                "nothing but {key} is written, and what lies beside it cleared"
+            ));
         }
     };
     let Some(Write::Put(_, value)) = commit.then.first() else { return denied(POSSIBLE) };
@@ -295,7 +297,7 @@ fn head(commit: &Commit, project: &str, claim: Claim) -> Result<Deed, Denied> {
     };
     let at = at_or_absent(first, key)?;
     if rest.is_empty() {
-        return Ok(Deed::Move(Move { at, head, clears, claim }));
+        return Ok(Deed::Move(Move { claim, at, head, clears }));
     }
     let (former, by) = match rest {
         [Condition::Present(by)] => (None, by),

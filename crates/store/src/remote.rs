@@ -89,15 +89,12 @@ impl Remote {
         let ticket = self.gate.ticket();
         match self.road.send(|client| async move { client.store_commit(sent).await }).await {
             Ok(done) if self.gate.admits(&ticket, &done.moment) => Ok(Version(done.version)),
-            Ok(_) => Err(late()),
             Err(why) if self.gate.heed(&ticket, &why) => Err(wire::commit_error(&why, &commit)),
-            Err(_) => Err(late()),
+            Ok(_) | Err(_) => {
+                Err(CommitError::Unknown("an answer of a former epoch came late".into()))
+            }
         }
     }
-}
-
-fn late() -> CommitError {
-    CommitError::Unknown("an answer of a former epoch came late".into())
 }
 
 impl Adapter for Remote {

@@ -5,9 +5,9 @@ use engine::record::Format;
 use proptest::prelude::*;
 
 use super::*;
-use crate::Value;
 use crate::claim::{Sight, State};
 use crate::session::NodeId;
+use crate::{Range, Value};
 
 pub(super) const PROJECT: &str = "shop";
 pub(super) const KEY: &str = "key_mine";
@@ -123,16 +123,16 @@ pub(super) fn allowed() -> Vec<(&'static str, Commit, BTreeMap<Key, Entry>)> {
         ),
         (
             "take the first time",
-            claim.taking(&sight(&Head::first(), None), &mine, first),
+            claim.taking(&sight(&Head::first(), None), &mine, &first),
             seen(&[(&key, own.clone())]),
         ),
-        ("take what is free", claim.taking(&sight(&free, three), &mine, won(&free)), with(&free)),
+        ("take what is free", claim.taking(&sight(&free, three), &mine, &won(&free)), with(&free)),
         (
             "take what a dead one had",
-            claim.taking(&sight(&dead, three), &mine, won(&dead)),
+            claim.taking(&sight(&dead, three), &mine, &won(&dead)),
             with(&dead),
         ),
-        ("take again", claim.taking(&sight(&held, three), &mine, won(&held)), with(&held)),
+        ("take again", claim.taking(&sight(&held, three), &mine, &won(&held)), with(&held)),
         ("touch", moved(&dead), with(&dead)),
         ("write", moved(&Head { body: None, ..held.clone() }), with(&held)),
         ("release", claim.releasing(&sight(&held, three), Nonce(8)).unwrap(), with(&held)),
@@ -200,7 +200,9 @@ fn a_session_that_is_gone_is_a_conflict_and_so_is_a_head_that_moved() {
             "{what}: {judged:?}"
         );
         let mut moved = full;
-        moved.values_mut().for_each(|entry| entry.version = Version(4));
+        for entry in moved.values_mut() {
+            entry.version = Version(4);
+        }
         if what == "close" || what == "take the first time" {
             continue;
         }
@@ -275,7 +277,7 @@ fn limits_hold_and_one_past_them_is_refused() {
     let take = |token: u64, body: usize| {
         let body = serde_json::value::to_raw_value(&text(body - 2)).unwrap();
         let head = Head { token, number: 5, body: Some(body), ..head(Some(&mine)) };
-        through(&claim.taking(&sight, &mine, head), &guest(), &store).is_ok()
+        through(&claim.taking(&sight, &mine, &head), &guest(), &store).is_ok()
     };
     let day = NOW + 86_400_000_000;
     assert!(take(11, 10) && !take(10, 10), "a token grows");
@@ -299,7 +301,6 @@ fn only_what_concerns_a_project_is_shown() {
     let record = SessionRecord::from_value(&server.value).unwrap();
     assert_eq!((record.ttl_ms, record.url, record.roles), (3_000, None, vec![]));
 
-    use crate::Range;
     let may = |range: &Range| may_scan(range, PROJECT).is_ok();
     assert!(may(&Range::prefix("node/")) && may(&Range::prefix("election/shop/")));
     assert!(may(&Range::only(claim().key())));

@@ -214,7 +214,7 @@ impl Candidate<'_> {
             body: Some(body),
         };
         let token = head.token;
-        match act(self.desk, self.caller, &self.project, self.claim.taking(seen, by, head)).await {
+        match act(self.desk, self.caller, &self.project, self.claim.taking(seen, by, &head)).await {
             Ok(_) => Ok(self.leading(&epoch, token, false)),
             // Somebody was quicker: what was opened for it is of no use.
             Err(Failure::Conflict { .. }) => {
