@@ -4,6 +4,7 @@
 //! Every rival gets the same group commit that the `file` store has (one thread that merges whatever
 //! waits into one transaction with one sync), because without it none of them comes near.
 
+mod engine;
 mod rival;
 mod schedule;
 mod webhook;
@@ -39,6 +40,8 @@ fn main() {
             runtime.block_on(opens());
             runtime.block_on(longest(Duration::from_secs(120)));
         }
+        ["engines"] => runtime.block_on(engine::commits()),
+        ["elections"] => runtime.block_on(engine::elections()),
         ["commits"] => runtime.block_on(commits(Duration::from_secs(10))),
         ["schedules"] => schedules(),
         ["webhooks"] => webhook::webhooks(),
@@ -48,7 +51,7 @@ fn main() {
             runtime.block_on(longest(Duration::from_secs(seconds.parse().unwrap())));
         }
         _ => eprintln!(
-            "usage: watchbell-bench [schedules | webhooks | commits | scans | opens | longest SECONDS]"
+            "usage: watchbell-bench [schedules | webhooks | commits | engines | elections | scans | opens | longest SECONDS]"
         ),
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! Nothing here decides anything: URLs stay text until a verb reads them, so that a password in one
 //! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`],
-//! [`run`], [`project`], [`key`] and [`system`]; backups are in [`mod@backup`].
+//! [`run`], [`project`], [`key`] and [`system`]; backups are in [`mod@backup`], and what a candidate is told in
+//! [`elect`].
 
 pub(crate) mod apply;
 pub(crate) mod backup;
+pub(crate) mod elect;
 pub(crate) mod election;
 pub(crate) mod import;
 pub(crate) mod key;
@@ -176,6 +178,7 @@ pub(crate) enum Verb {
         #[command(subcommand)]
         verb: ClusterVerb,
     },
+    Elect(Box<elect::ElectArgs>),
     Config(ConfigArgs),
     /// Examine a store, and look into it
     #[command(after_help = with_exit_codes("  watchbell store check file:./watchbell-data"))]
@@ -528,7 +531,7 @@ mod tests {
         fn check(command: &clap::Command) {
             for arg in command.get_arguments() {
                 let env = arg.get_env().and_then(|name| name.to_str()).unwrap_or_default();
-                if ["WATCHBELL_STORE", "WATCHBELL_KEY"].contains(&env) {
+                if ["WATCHBELL_STORE", "WATCHBELL_KEY", "REDIS_PASSWORD"].contains(&env) {
                     assert!(arg.is_hide_env_values_set(), "{} {env}", command.get_name());
                 }
             }

@@ -77,7 +77,8 @@ async fn examine(store: &Store, measure_for: Option<Duration>) -> Result<Report,
         return Err(Ending::failed(format!("the check was interrupted, and {left}")));
     };
     let (class, epoch, limits) = (store.class(), store.epoch(), store.limits());
-    Ok(Report { class, epoch, limits, contents, clauses, speeds, left })
+    let facts = store.facts();
+    Ok(Report { class, epoch, limits, facts, contents, clauses, speeds, left })
 }
 
 /// Damage anywhere shows once everything was read.

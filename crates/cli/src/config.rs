@@ -107,6 +107,22 @@ fn unset(arg: Arg) -> Arg {
 }
 
 impl Layers {
+    /// Whether anybody says anything for this setting: typed, by its variable, or in the file.
+    pub(crate) fn says(&self, name: &str) -> bool {
+        let mut leaf = &self.matches;
+        while let Some((_, beneath)) = leaf.subcommand() {
+            leaf = beneath;
+        }
+        let Some(setting) = self.settings.iter().find(|setting| setting.name == name) else {
+            return false;
+        };
+        let is_above = !matches!(
+            leaf.value_source(setting.id()),
+            None | Some(clap::parser::ValueSource::DefaultValue)
+        );
+        is_above || self.file.as_ref().is_some_and(|file| file.values.contains_key(name))
+    }
+
     /// `watchbell config show`.
     pub(crate) fn show(&self) -> Result<(), Ending> {
         show::show(&self.settings, self.file.as_ref(), &self.matches)

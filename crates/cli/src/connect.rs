@@ -36,7 +36,8 @@ impl ServerArgs {
     }
 }
 
-fn read_key(path: &Path) -> Result<String, Ending> {
+/// The key in a file.
+pub(crate) fn read_key(path: &Path) -> Result<String, Ending> {
     let wrong = |why: &dyn std::fmt::Display| {
         Ending::wrong_input(format!("--key-file {}: {why}", path.display()))
     };

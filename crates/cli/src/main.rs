@@ -8,6 +8,7 @@
 //! - [`check`]: `watchbell store check`, shown by [`report`]
 //! - [`cron`]: `watchbell cron next` and `cron explain`
 //! - [`dev`]: `watchbell dev`; [`mod@server`]: `watchbell server`; [`serve`]: what they share
+//! - [`elect`]: `watchbell elect`
 //! - [`trigger`], [`create`]: `watchbell trigger`, but for
 //! - [`apply`], [`backfill`], [`explain`]: `watchbell trigger` with these verbs
 //! - [`import`]: `watchbell import crontab`
@@ -35,6 +36,7 @@ mod create;
 mod cron;
 mod dev;
 mod dump;
+mod elect;
 mod election;
 mod event;
 mod exit;
@@ -64,7 +66,7 @@ use args::import::ImportVerb;
 use args::run::{RunVerb, SchedulerVerb};
 use args::system::{AuditVerb, ClusterVerb, ConfigArgs, ConfigVerb};
 use args::trigger::TriggerVerb;
-use args::{Args, CronVerb, LogFormat, StoreVerb, Verb};
+use args::{Args, CronVerb, LogFormat, LogLevel, StoreVerb, Verb};
 use clap::CommandFactory;
 use config::Layers;
 use exit::{Ending, Exit};
@@ -79,7 +81,7 @@ async fn main() -> ExitCode {
         colour::turn_off();
     }
     let log = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::from(args.log_level))
+        .with_max_level(tracing::Level::from(log_level(&args, &layers)))
         .with_writer(io::stderr);
     match args.log_format {
         LogFormat::Text => log.with_ansi(colour::on_stderr()).init(),
@@ -89,6 +91,15 @@ async fn main() -> ExitCode {
         Ok(()) => Exit::Fine.into(),
         Err(ending) => ending.tell().into(),
     }
+}
+
+/// As much as was asked for; if nothing was, what the verb has always told.
+fn log_level(args: &Args, layers: &Layers) -> LogLevel {
+    let usual = match &args.verb {
+        Verb::Elect(typed) => typed.log_level(),
+        _ => None,
+    };
+    usual.filter(|_| !layers.says("log-level")).unwrap_or(args.log_level)
 }
 
 async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
@@ -122,6 +133,7 @@ async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
         Verb::Key { verb } => key::key(verb).await,
         Verb::Election { verb } => election::election(verb).await,
         Verb::Audit { verb: AuditVerb::List(typed) } => audit::list(typed).await,
+        Verb::Elect(typed) => elect::elect(&typed).await,
         Verb::Events(typed) => event::follow(&typed).await,
         Verb::Cluster { verb: ClusterVerb::Status(typed) } => cluster::status(&typed).await,
         Verb::Store { verb: StoreVerb::Check(typed) } => {

@@ -1,5 +1,6 @@
 //! What a check found, for people and for programs.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::{Value, json};
@@ -15,6 +16,8 @@ pub(crate) struct Report {
     pub(crate) class: Class,
     pub(crate) epoch: Epoch,
     pub(crate) limits: Limits,
+    /// What the engine says of itself.
+    pub(crate) facts: Vec<(&'static str, String)>,
     pub(crate) contents: Contents,
     pub(crate) clauses: Vec<Examined>,
     /// Empty if nothing was measured.
@@ -129,6 +132,9 @@ impl Report {
             ),
         ]);
         table.add_row(["epoch".into(), self.epoch.0.clone()]);
+        for (name, value) in &self.facts {
+            table.add_row([(*name).to_owned(), value.clone()]);
+        }
         table.add_row([
             "entries".into(),
             format!(
@@ -188,6 +194,7 @@ impl Report {
                 "value_bytes": value_bytes,
             },
             "epoch": self.epoch.0,
+            "facts": self.facts.iter().map(|(name, value)| (*name, value.as_str())).collect::<BTreeMap<_, _>>(),
             "entries": self.contents.entries,
             "bytes": self.contents.bytes,
             "clauses": self.clauses.iter().map(clause_json).collect::<Vec<_>>(),

@@ -10,10 +10,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::access::book::BookError;
 use server::api::Gate;
 use server::desk::Desk;
-use server::node::{Config, End, Node, StartError};
+use server::node::{Config, End, Node, ReadError, StartError};
+use store::election::Defeat;
 use store::machine::{Machine, System};
 use store::session::SessionError;
-use store::{CommitError, OpenError, Store};
+use store::{CommitError, OpenError, ScanError, Store};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -22,6 +23,9 @@ use crate::exit::Ending;
 
 /// How long a node may act after a renewal of its session.
 pub(crate) const TTL: Duration = Duration::from_secs(3);
+
+/// How long to wait before a node that could not be started is tried again.
+const START_PAUSE: Duration = Duration::from_millis(200);
 
 /// What kind of server it is.
 pub(crate) struct Plan<'a, S, C> {
@@ -34,11 +38,12 @@ pub(crate) struct Plan<'a, S, C> {
     pub(crate) gate: Gate,
 }
 
-/// Runs until it is told to stop by SIGTERM or SIGINT. `begin` is called when the node has started, before anybody
-/// is let in.
+/// Runs until it is told to stop by SIGTERM or SIGINT. `begin` is called when a node has started, before anybody is
+/// let in. A node that lost its session or a shard, as it does when a store forgets what it acknowledged, is followed
+/// by another one in the same process: nobody has to start it by hand.
 pub(crate) async fn serve<S, C>(
     plan: Plan<'_, S, C>,
-    begin: impl AsyncFnOnce(SocketAddr, &Desk) -> Result<(), Ending>,
+    mut begin: impl AsyncFnMut(SocketAddr, &Desk) -> Result<(), Ending>,
 ) -> Result<(), Ending>
 where
     S: Future<Output = Result<Store, OpenError>>,
@@ -53,66 +58,118 @@ where
         server::webhook::check_ca(path).map_err(|why| Ending::wrong_input(why.to_string()))?;
     }
     let store = plan.store.await?;
-    let machine: Arc<dyn Machine> = Arc::new(System);
     let at = listener.local_addr()?;
     let config = (plan.config)(at);
-    let (node, desk) = tokio::select! {
-        biased;
-        // What was written so far is that of a process that died: the next one goes on from there.
-        () = stops.next() => return Ok(()),
-        started = Node::start(store, machine, &config) => started?,
-    };
-    if let Err(ending) = begin(at, &desk).await {
-        node.stop().await;
-        return Err(ending);
+    let mut is_first = true;
+    loop {
+        let started = tokio::select! {
+            biased;
+            // What was written so far is that of a process that died: the next one goes on from there.
+            () = stops.next() => return Ok(()),
+            started = start(&store, &config, is_first) => started,
+        };
+        let (node, desk) = started?;
+        if let Err(ending) = begin(at, &desk).await {
+            node.stop().await;
+            return Err(ending);
+        }
+        is_first = false;
+        match attend(&listener, node, desk, plan.gate.clone(), &mut stops).await {
+            None => return Ok(()),
+            Some(End::Session) => {
+                tracing::error!(
+                    "the node's session was lost, and with it the right to fire: another node is started"
+                );
+            }
+            Some(End::Shard) => {
+                tracing::error!(
+                    "the store is another than before, or a shard was taken: another node is started"
+                );
+            }
+            Some(End::Broken(part)) => {
+                return Err(Ending::failed(format!(
+                    "{part} has panicked, which is a bug: start it again, and report what it said before"
+                )));
+            }
+        }
     }
+}
+
+/// Starts a node. Once one has run here, a store that does not answer is waited for.
+async fn start(store: &Store, config: &Config, is_first: bool) -> Result<(Node, Desk), StartError> {
+    let machine: Arc<dyn Machine> = Arc::new(System);
+    loop {
+        match Node::start(store.clone(), Arc::clone(&machine), config).await {
+            Err(why) if !is_first && is_passing(&why) => {
+                tracing::warn!(%why, "no node could be started: trying again");
+                tokio::time::sleep(START_PAUSE).await;
+            }
+            started => return started,
+        }
+    }
+}
+
+/// Whether it may work later without anybody doing anything here.
+fn is_passing(why: &StartError) -> bool {
+    matches!(
+        why,
+        StartError::Scan(ScanError::Unavailable(_))
+            | StartError::Book(BookError::Scan(ScanError::Unavailable(_)))
+            | StartError::Commit(CommitError::Unavailable(_) | CommitError::Unknown(_))
+            | StartError::Session(SessionError::Unavailable(_) | SessionError::AlreadyLive { .. })
+            | StartError::Claim { why: Defeat::Ended(_), .. }
+            | StartError::Read { why: ReadError::Scan(ScanError::Unavailable(_)), .. }
+    )
+}
+
+/// Serves a node until it ends, or is told to. Tells what ended it.
+async fn attend(
+    listener: &TcpListener,
+    node: Node,
+    desk: Desk,
+    gate: Gate,
+    stops: &mut Stops,
+) -> Option<End> {
     let (stop, stopped) = oneshot::channel::<()>();
-    let serving = server::api::serve(listener, desk, plan.gate, async {
+    let serving = server::api::serve(listener, desk, gate, async {
         let _ = stopped.await;
     });
     let ending = async {
-        let ending = tokio::select! {
-            () = stops.next() => Ok(()),
-            end = node.ended() => Err(Ending::failed(sentence(end))),
+        let end = tokio::select! {
+            () = stops.next() => None,
+            end = node.ended() => Some(end),
         };
         let _ = stop.send(());
-        node.stop().await;
-        ending
+        match end {
+            None | Some(End::Broken(_)) => node.stop().await,
+            // Whatever it would write now is not its own any more.
+            Some(End::Session | End::Shard) => node.abandon().await,
+        }
+        end
     };
-    let (ending, ()) = tokio::join!(ending, serving);
-    ending
+    let (end, ()) = tokio::join!(ending, serving);
+    end
 }
 
 /// The signals that tell it to stop.
-struct Stops {
+pub(crate) struct Stops {
     term: Signal,
     interrupt: Signal,
 }
 
 impl Stops {
-    fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             term: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         })
     }
 
-    async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.term.recv() => {}
             _ = self.interrupt.recv() => {}
         }
-    }
-}
-
-fn sentence(end: End) -> String {
-    match end {
-        End::Session => {
-            "the node's session was lost, and with it the right to fire: start it again".to_owned()
-        }
-        End::Broken(part) => format!(
-            "{part} has panicked, which is a bug: start it again, and report what it said before"
-        ),
     }
 }
 

@@ -81,7 +81,7 @@ fn config(typed: &ServeArgs, at: SocketAddr, scheme: &str) -> Config {
 }
 
 /// The name of this machine, as far as it can be the name of a node.
-fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
     let first = name.split('.').next().unwrap_or_default();
     let fits = |char: &char| char.is_ascii_alphanumeric() || *char == '-';

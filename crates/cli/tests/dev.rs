@@ -13,7 +13,9 @@ mod dev {
     mod crowd;
     mod document;
     mod door;
+    mod elect;
     mod election;
+    mod engine;
     mod example;
     mod full;
     mod golden;

@@ -12,6 +12,21 @@ pub const LEASE_TTL_MIN: Duration = Duration::from_millis(500);
 /// Longest lease: what it holds is stuck for 1.25 times as long after a crash.
 pub const LEASE_TTL_MAX: Duration = Duration::from_secs(3_600);
 
+/// Shortest time between two looks of a candidate at who leads, if no hint comes: shorter only loads the store.
+pub const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(50);
+
+/// Longest time that a hook of an election may be given: a hand-over waits for it.
+pub const HOOK_TIME_MAX: Duration = Duration::from_secs(300);
+
+/// Longest time that a candidate may be told to wait for its store at the start; without a word it waits for ever.
+pub const ELECT_WAIT_MAX: Duration = Duration::from_secs(86_400);
+
+/// Connections at a time to a candidate's metrics.
+pub const METRICS_CONNECTIONS_MAX: usize = 32;
+
+/// Transitions that wait for a reader of a candidate's stdout; those beyond are left out.
+pub const TRANSITIONS_WAITING_MAX: usize = 256;
+
 /// Renewals that a holder remembers; it sends five in a lease, and a few more when answers are late.
 pub const RENEWALS_REMEMBERED_MAX: usize = 64;
 
@@ -415,3 +430,14 @@ pub const GUEST_WATCHERS_OF_KEY_MAX: usize = 256;
 
 /// Longest wait for an election to be free, in one request.
 pub const CAMPAIGN_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Longest prefix of keys in an etcd, its slash included: with it the largest commit fits in a request.
+pub const ETCD_PREFIX_BYTES_MAX: usize = 128;
+
+/// How long an etcd keeps former values, unless its URL says otherwise.
+pub const ETCD_HISTORY_AGE: Duration = Duration::from_secs(3_600);
+
+/// Shortest and longest time that a URL may ask for instead.
+pub const ETCD_HISTORY_AGE_MIN: Duration = Duration::from_secs(1);
+/// See [`ETCD_HISTORY_AGE_MIN`].
+pub const ETCD_HISTORY_AGE_MAX: Duration = Duration::from_secs(30 * 86_400);

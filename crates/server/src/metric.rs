@@ -25,6 +25,13 @@ struct TriggerLabels {
     state: &'static str,
 }
 
+/// What was asked of the store, and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StoreLabels {
+    verb: &'static str,
+    outcome: &'static str,
+}
+
 /// All of it.
 pub struct Metrics {
     registry: Registry,
@@ -38,6 +45,7 @@ pub struct Metrics {
     fires: Counter<u64, AtomicU64>,
     history: Gauge,
     over_budget: Counter,
+    store: Family<StoreLabels, Counter>,
 }
 
 impl Metrics {
@@ -58,6 +66,7 @@ impl Metrics {
             fires: Counter::default(),
             history: Gauge::default(),
             over_budget: Counter::default(),
+            store: Family::default(),
             registry: Registry::default(),
         };
         registry.register_with_unit(
@@ -102,6 +111,11 @@ impl Metrics {
             "How often the oldest of the past had to go because there was too much of it",
             metrics.over_budget.clone(),
         );
+        registry.register(
+            "store_operations",
+            "What was asked of the store and answered, by verb and outcome",
+            metrics.store.clone(),
+        );
         Self { registry, ..metrics }
     }
 
@@ -116,6 +130,11 @@ impl Metrics {
     pub(crate) fn commit(&self, took: Duration, bytes: usize) {
         self.commit_seconds.observe(took.as_secs_f64());
         self.commit_bytes.observe(f64::from(u32::try_from(bytes).unwrap_or(u32::MAX)));
+    }
+
+    /// The store has answered.
+    pub(crate) fn store(&self, verb: &'static str, outcome: &'static str) {
+        self.store.get_or_create(&StoreLabels { verb, outcome }).inc();
     }
 
     /// The past has so many bytes.

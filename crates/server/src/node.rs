@@ -18,6 +18,7 @@
 mod cluster;
 mod committer;
 mod core;
+mod counted;
 mod crowd;
 mod demand;
 mod historian;
@@ -44,7 +45,7 @@ use store::cluster::Cluster;
 use store::election::{Defeat, Election, Holding, Mode};
 use store::machine::Machine;
 use store::session::{self, BadNodeId, NodeId, Session, SessionError, bury_local};
-use store::{CommitError, Limits, ScanError, Store};
+use store::{CommitError, Epoch, Limits, ScanError, Store};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -53,6 +54,7 @@ pub use load::ReadError;
 
 use self::committer::Committer;
 use self::core::{Core, Lines, Owned};
+use self::counted::counted;
 use self::historian::Historian;
 use self::pulse::Pulse;
 use crate::access::book::BookError;
@@ -133,8 +135,10 @@ const QUIET_START: Duration = Duration::from_secs(1);
 /// What ended a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Its session was lost, and with it the right to act.
+    /// Its session was lost, and with it the right to act: another node may be started in its place.
     Session,
+    /// A shard is not its own any more, or the store may have forgotten that it is: the same.
+    Shard,
     /// A part of it panicked: this one.
     Broken(&'static str),
 }
@@ -142,10 +146,25 @@ pub enum End {
 /// A node that runs.
 pub struct Node {
     session: Session,
+    /// The epoch of the store in which it claimed its shards.
+    epoch: Epoch,
+    /// Whether it still has all of them.
+    whole: watch::Receiver<bool>,
     alarm: Alarm,
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Stop>,
     core: JoinHandle<()>,
     tasks: JoinSet<()>,
+}
+
+/// How a node is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// Not at all yet.
+    No,
+    /// In order: what is decided is written.
+    InOrder,
+    /// At once: nothing that it could write would count.
+    AtOnce,
 }
 
 impl Node {
@@ -155,6 +174,8 @@ impl Node {
         machine: Arc<dyn Machine>,
         config: &Config,
     ) -> Result<(Self, Desk), StartError> {
+        let metrics = Arc::new(Metrics::new());
+        let store = counted(&store, &metrics);
         bury_local(&store).await?;
         check_finished(&store).await??;
         let cluster = cluster::found(&store, &*machine).await?;
@@ -180,19 +201,22 @@ impl Node {
             tracing::debug!(?end, "the session has ended");
         });
 
+        // Rights are good in the epoch in which they were claimed; one that begins meanwhile ends this node.
+        let epoch = store.epoch();
         let (shards, holdings) = claim_all(&session, cluster, &audience(&access), &pulse).await?;
-        let (metrics, events) = (Arc::new(Metrics::new()), Arc::default());
+        let events = Arc::default();
         let (results_in, results) = mpsc::unbounded_channel();
         let webhooks = webhooks(config, &session, &access, &alarm);
         let dispatcher = Dispatcher::start(&webhooks, &machine, &results_in)?;
         let (calls_in, calls) = mpsc::channel(1_024);
         let (orders, orders_out) = mpsc::unbounded_channel();
         let (written_in, written) = mpsc::unbounded_channel();
-        let (stop_in, stop) = watch::channel(false);
+        let (stop_in, stop) = watch::channel(Stop::No);
+        let (whole_in, whole) = watch::channel(true);
         let (face, face_out) = watch::channel(Face { firing: Firing::Going, is_ready: true });
         let (trouble, trouble_out) = watch::channel(None);
         let (on, beats) = (Arc::clone(&machine), pulse.clone());
-        let committer = Committer { holdings, machine: on, pulse: beats, trouble };
+        let committer = Committer { holdings, machine: on, pulse: beats, trouble, whole: whole_in };
         let guard = alarm.guard("the committer");
         tasks.spawn(async move {
             let _guard = guard;
@@ -239,7 +263,7 @@ impl Node {
             let _guard = guard;
             steward.run().await;
         });
-        Ok((Self { session, alarm, stop: stop_in, core, tasks }, desk))
+        Ok((Self { session, epoch, whole, alarm, stop: stop_in, core, tasks }, desk))
     }
 
     /// Waits for the end of this node, and tells what it was. All that is left to do then is to stop it.
@@ -248,12 +272,35 @@ impl Node {
             biased;
             part = self.alarm.rung() => End::Broken(part),
             _ = self.session.ended() => End::Session,
+            () = self.dispossessed() => End::Shard,
+        }
+    }
+
+    /// Waits until a shard is not this node's any more, or the store is in another epoch.
+    async fn dispossessed(&self) {
+        let (machine, pause) = (self.session.machine(), self.session.ttl().pause());
+        let mut whole = self.whole.clone();
+        while self.session.store().epoch() == self.epoch {
+            tokio::select! {
+                biased;
+                Ok(_) = whole.wait_for(|whole| !whole) => return,
+                () = machine.sleep(pause) => {}
+            }
         }
     }
 
     /// Stops in order, within five seconds.
-    pub async fn stop(mut self) {
-        let _ = self.stop.send(true);
+    pub async fn stop(self) {
+        self.end(Stop::InOrder).await;
+    }
+
+    /// Stops at once: for a node that has lost the right to write what it has decided.
+    pub async fn abandon(self) {
+        self.end(Stop::AtOnce).await;
+    }
+
+    async fn end(mut self, how: Stop) {
+        let _ = self.stop.send(how);
         let core = self.core;
         let _ = tokio::task::spawn_blocking(move || core.join()).await;
         self.session.close().await;

@@ -181,6 +181,11 @@ pub trait Adapter: Send + Sync + 'static {
     fn guest(&self) -> Option<String> {
         None
     }
+
+    /// What else a person may want to know about the engine, as name and value. Never a secret.
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 }
 
 /// A store, whichever engine is behind it. Clones are cheap and share the engine.
@@ -255,6 +260,11 @@ impl Store {
     /// The project on whose behalf it is used, if a Watchbell server stands before it.
     pub fn guest(&self) -> Option<String> {
         self.0.guest()
+    }
+
+    /// What else there is to know about the engine.
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        self.0.facts()
     }
 }
 

@@ -9,6 +9,8 @@
 //! session lives on, or given to somebody else by a primary that did not know yet; so the right is over,
 //! and the claim is taken anew, under a new token, after the quarantine.
 
+mod sighting;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +22,15 @@ use crate::chain::{self, Chain, ChainError, Piece};
 use crate::claim::{Claim, Head, Sight, State, TakeError};
 use crate::machine::within;
 use crate::session::{End, Roster, Session, SessionKey};
-use crate::{Epoch, Hints, ScanError, Version, Write};
+use crate::{Epoch, Hints, Refusal, ScanError, Version, Write};
+
+use sighting::Log;
+pub use sighting::Sighting;
+
+/// The claim of a leadership: what all candidates for it campaign for.
+pub fn claim_of(project: &str, name: &str) -> Result<Claim, Refusal> {
+    Claim::new(format!("election/{project}/{name}"))
+}
 
 /// How a candidate becomes a holder that may act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +50,9 @@ pub struct Election {
     roster: watch::Receiver<Roster>,
     /// When it looked last.
     looked: Reading,
+    /// How often it looks, if no hint comes.
+    interval: Option<Duration>,
+    log: Log,
     /// The token that it gave up because somebody wished so, and when: others go first.
     yielded: Option<(Token, Reading)>,
     /// What a take was conditional on that was never answered. It may still land.
@@ -86,7 +99,22 @@ impl Election {
         let hints = session.store().watch(claim.key().as_str());
         let (roster, looked) = (session.roster(), session.machine().reading());
         let session = session.clone();
-        Self { session, claim, mode, hints, roster, looked, yielded: None, unclear: None }
+        let (interval, log) = (None, Log::default());
+        let (yielded, unclear) = (None, None);
+        Self { session, claim, mode, hints, roster, looked, interval, log, yielded, unclear }
+    }
+
+    /// The same one, which looks at the claim so often if no hint comes: as a candidate instead of every
+    /// T/10, and as a holder instead of every T/2.
+    #[must_use]
+    pub fn checking_every(mut self, interval: Duration) -> Self {
+        self.interval = Some(interval);
+        self
+    }
+
+    /// What it saw and did, and word when there is something new: for those who show it to people.
+    pub fn sightings(&self) -> watch::Receiver<Sighting> {
+        self.log.follow()
     }
 
     /// Waits until this node has the claim and may begin, or its session has ended. May be dropped at
@@ -152,7 +180,7 @@ impl Election {
             self.looked = self.session.machine().reading();
             match self.standing().await {
                 Some(standing) if Some(&standing) != last => return standing,
-                Some(_) | None => self.wait(self.session.ttl().poll()).await,
+                Some(_) | None => self.wait(self.poll()).await,
             }
         }
     }
@@ -178,7 +206,7 @@ impl Election {
                     }
                 }
                 Err(TakeError::Quarantine { left }) => {
-                    self.wait(left.min(self.session.ttl().poll())).await;
+                    self.wait(left.min(self.poll())).await;
                 }
                 Err(TakeError::Refused(why)) => {
                     tracing::warn!(%why, claim = %self.claim.key(), "the claim could not be taken");
@@ -191,7 +219,7 @@ impl Election {
 
     /// What to do about a claim that looks like this.
     fn next(&mut self, seen: &Sight) -> Step {
-        let (ttl, poll) = (self.session.ttl(), Step::Wait(self.session.ttl().poll()));
+        let (ttl, poll) = (self.session.ttl(), Step::Wait(self.poll()));
         let is_free = match &seen.head.session {
             // Taken by a commit whose answer did not come, or in another epoch.
             Some(holder) if holder == self.session.key() => true,
@@ -208,7 +236,7 @@ impl Election {
             let back = ttl.length() * 3 / 2;
             let left = back.saturating_sub(self.session.machine().reading().least_since(since));
             if !left.is_zero() {
-                return Step::Wait(left.min(ttl.poll()));
+                return Step::Wait(left.min(self.poll()));
             }
         }
         Step::Take
@@ -223,13 +251,18 @@ impl Election {
             Mode::Manual => State::Waiting,
         };
         let former = self.unclear.replace(seen.clone());
+        if self.session.quarantine_left().is_zero() {
+            self.log.takes();
+        }
         let taken = self.claim.take(seen, &self.session, state).await;
-        match taken {
+        match &taken {
             Ok(_) => self.unclear = None,
-            Err(TakeError::Unclear) => {}
+            Err(why @ TakeError::Unclear) => self.log.fails(why),
             // This one was not done; one before it may still be on its way.
-            Err(TakeError::NotFree | TakeError::Quarantine { .. } | TakeError::Refused(_)) => {
+            Err(TakeError::NotFree | TakeError::Quarantine { .. }) => self.unclear = former,
+            Err(why @ TakeError::Refused(_)) => {
                 self.unclear = former;
+                self.log.fails(why);
             }
         }
         taken
@@ -264,7 +297,7 @@ impl Election {
                 }
                 Some(seen) if seen.approval == token => chain.begin().await,
                 Some(_) | None => {
-                    self.wait(self.session.ttl().poll()).await;
+                    self.wait(self.poll()).await;
                     continue;
                 }
             };
@@ -274,14 +307,18 @@ impl Election {
                 Err(_) => return Ok(None),
             }
         }
-        Ok(Some(Holding::new(&self.session, self.claim.clone(), chain)))
+        let pace = (self.interval, self.log.clone());
+        Ok(Some(Holding::new(&self.session, self.claim.clone(), chain, pace)))
     }
 
     /// One look; `None` if the store does not answer, and an error if what it says cannot be read.
     async fn look(&self) -> Result<Option<Sight>, String> {
         let look = self.claim.look(self.session.store());
         match within(self.session.machine(), self.session.ttl().timeout(), look).await {
-            Some(Ok(seen)) => Ok(Some(seen)),
+            Some(Ok(seen)) => {
+                self.log.sees(&seen.head);
+                Ok(Some(seen))
+            }
             Some(Err(ScanError::Corrupt(why))) => Err(why),
             Some(Err(why)) => {
                 tracing::debug!(%why, claim = %self.claim.key(), "the claim could not be read");
@@ -299,18 +336,31 @@ impl Election {
         self.pause().await;
     }
 
-    /// Waits for a hint about the claim or the sessions, and not longer than this; but for a pause since the
-    /// last look, since a busy holder gives many hints.
+    /// Waits for a hint about the claim or for the end of its holder's session, and not longer than this; but
+    /// for a pause since the last look, since a busy holder gives many hints.
     async fn wait(&mut self, longest: Duration) {
         let machine = self.session.machine();
         let passed = machine.reading().most_since(self.looked);
         machine.sleep(self.session.ttl().pause().saturating_sub(passed)).await;
+        // Everybody's renewals make a new roster. Only that somebody is gone from it frees anything.
+        let (roster, holder) = (&mut self.roster, self.log.holder());
+        let gone = async {
+            match holder {
+                Some(holder) => drop(roster.wait_for(|roster| !roster.contains(&holder)).await),
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             () = self.hints.changed() => {}
-            _ = self.roster.changed() => {}
+            () = gone => {}
             () = self.session.machine().sleep(longest) => {}
         }
+    }
+
+    /// How long it waits for a hint.
+    fn poll(&self) -> Duration {
+        self.interval.unwrap_or(self.session.ttl().poll())
     }
 
     async fn pause(&self) {
@@ -348,7 +398,12 @@ pub struct Share<'a> {
 }
 
 impl Holding {
-    fn new(session: &Session, claim: Claim, chain: Chain) -> Self {
+    fn new(
+        session: &Session,
+        claim: Claim,
+        chain: Chain,
+        (interval, log): (Option<Duration>, Log),
+    ) -> Self {
         session.entitle(claim.key(), chain.token());
         let right = Right(Arc::new(Shared {
             token: chain.token(),
@@ -356,6 +411,8 @@ impl Holding {
             over: watch::Sender::new(None),
             session: session.clone(),
             claim,
+            interval: interval.unwrap_or(session.ttl().length() / 2),
+            log,
         }));
         Self { right, chain }
     }
@@ -413,6 +470,9 @@ struct Shared {
     /// The epoch in which the claim was taken.
     epoch: Epoch,
     over: watch::Sender<Option<Over>>,
+    /// How often it looks whether the claim is still its own, if no hint comes.
+    interval: Duration,
+    log: Log,
 }
 
 /// Good at the moment when it was given, and for so long by its node's own clocks.
@@ -465,22 +525,23 @@ impl Right {
         over.expect("it is over now")
     }
 
-    /// Looks at the epoch every T/10, and at the claim when a hint comes and every T/2.
+    /// Looks at the epoch every T/10, and at the claim when a hint comes and every T/2, or as often as was asked for.
     async fn watch(&self) -> Over {
         let session = &self.0.session;
         let (machine, ttl) = (session.machine(), session.ttl());
         let mut hints = session.store().watch(self.0.claim.key().as_str());
+        let poll = ttl.poll().min(self.0.interval);
         loop {
             let looked = machine.reading();
             if let Some(over) = self.look().await {
                 return over;
             }
             machine.sleep(ttl.pause()).await;
-            while machine.reading().most_since(looked) < ttl.length() / 2 {
+            while machine.reading().most_since(looked) < self.0.interval {
                 if session.store().epoch() != self.0.epoch {
                     return Over::Lost;
                 }
-                if within(machine, ttl.poll(), hints.changed()).await.is_some() {
+                if within(machine, poll, hints.changed()).await.is_some() {
                     break;
                 }
             }
@@ -494,6 +555,7 @@ impl Right {
         let Some(Ok(seen)) = within(session.machine(), session.ttl().timeout(), look).await else {
             return None;
         };
+        self.0.log.sees(&seen.head);
         let mine = seen.head.session.as_ref() == Some(session.key());
         if !mine || seen.head.token() != self.0.token {
             return Some(Over::Lost);

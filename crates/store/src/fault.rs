@@ -155,4 +155,8 @@ impl Adapter for Faulty {
     fn guest(&self) -> Option<String> {
         self.inner.guest()
     }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        self.inner.facts()
+    }
 }

@@ -11,6 +11,7 @@
 //! `engine::lease`'s; see docs/guarantees.md.
 
 mod keeper;
+mod pulse;
 mod record;
 mod roster;
 
@@ -24,6 +25,7 @@ use engine::mutant::{self, Mutant};
 use tokio::sync::watch;
 
 pub use keeper::Keeper;
+pub use pulse::Pulse;
 use record::millis;
 pub use record::{BadNodeId, Node, NodeId, SessionKey, SessionRecord};
 pub(crate) use record::{Longest, SESSIONS, hex};
@@ -44,6 +46,7 @@ struct Shared {
     observer: Mutex<Observer<SessionKey, Version>>,
     end: watch::Sender<Option<End>>,
     roster: watch::Sender<Roster>,
+    pulse: watch::Sender<Pulse>,
     /// The claims that it has a right to, and under which token: one at a time for each.
     rights: Mutex<BTreeMap<Key, Token>>,
 }
@@ -179,6 +182,7 @@ impl Session {
             observer: Mutex::new(Observer::new(node.ttl)),
             end: watch::Sender::new(None),
             roster: watch::Sender::new(Roster::default()),
+            pulse: watch::Sender::new(Pulse::default()),
             rights: Mutex::default(),
         }));
         let keeper = Keeper::new(session.clone(), record, version);
@@ -258,6 +262,11 @@ impl Session {
     /// The sessions there are, as this node saw them last, and word when they change.
     pub fn roster(&self) -> watch::Receiver<Roster> {
         self.0.roster.subscribe()
+    }
+
+    /// How its renewals go, and word when one is answered or is not: for those who show it to people.
+    pub fn pulse(&self) -> watch::Receiver<Pulse> {
+        self.0.pulse.subscribe()
     }
 
     /// Gives the session up: its node may not act from here on, and everything that it owned is free

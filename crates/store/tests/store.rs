@@ -8,10 +8,13 @@ mod store {
     mod crash;
     mod damage;
     mod disk;
+    mod election;
+    mod etcd;
     mod fault;
     mod mutant;
     mod open;
     mod random;
+    mod redis;
     mod session;
     mod suite;
     mod torn;

@@ -81,7 +81,8 @@ pub(crate) struct LatenessArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = with_exit_codes(
     "  watchbell bench fires\n  \
-       watchbell bench fires --seconds 30 --rounds 5 --hosts 1"
+       watchbell bench fires --seconds 30 --rounds 5 --hosts 1\n  \
+       watchbell bench fires --store redis://127.0.0.1/15"
 ))]
 pub(crate) struct FiresArgs {
     /// For how long to measure each time
@@ -100,6 +101,9 @@ pub(crate) struct FiresArgs {
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [100, 1_000, 10_000],
         value_parser = clap::value_parser!(u32).range(1..=RATE_MAX))]
     pub(crate) rates: Vec<u32>,
+    /// The store to measure on, which must be empty and is emptied again; a file store of its own otherwise
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
     #[command(flatten)]
     pub(crate) target: Target,
     #[command(flatten)]

@@ -21,7 +21,7 @@ use super::crowd::{Crowd, When, draft, name};
 use super::{Bench, now};
 use crate::exit::Ending;
 
-/// Records in a commit; every store takes as many.
+/// Records in a commit, if the store takes as many.
 const COMMIT_LEN: usize = 500;
 
 /// Commits on their way at once.
@@ -48,8 +48,18 @@ pub(super) async fn fill(
     begin: Instant,
     actions: Actions<'_>,
 ) -> Result<Version, Ending> {
-    let url = StoreUrl::parse(&format!("file:{}", place.display()))?;
-    let store = open_or_create(&url).await?;
+    let store = open_or_create(&StoreUrl::File(place.to_owned())).await?;
+    fill_store(bench, store, crowds, begin, actions).await
+}
+
+/// Fills this store.
+pub(super) async fn fill_store(
+    bench: &Bench,
+    store: Store,
+    crowds: &[Crowd],
+    begin: Instant,
+    actions: Actions<'_>,
+) -> Result<Version, Ending> {
     let mut members = crowds
         .iter()
         .flat_map(|crowd| (crowd.first..crowd.first + crowd.len).map(|number| (crowd.when, number)))
@@ -59,6 +69,7 @@ pub(super) async fn fill(
     let total = members.len() * 2;
     let born = now();
     let triggers = members.iter().map(|member| member.trigger(born, begin, actions));
+    let len = COMMIT_LEN.min(store.limits().writes);
     let mut writer = Writer { store, tasks: JoinSet::new(), last: Version(0) };
     let mut done = 0;
     let mut told = 0;
@@ -68,7 +79,7 @@ pub(super) async fn fill(
     let names = by_name.iter().map(|member| member.reservation(born));
     let mut records = triggers.chain(names).peekable();
     while records.peek().is_some() {
-        let batch: Vec<(Key, Vec<u8>)> = records.by_ref().take(COMMIT_LEN).collect();
+        let batch: Vec<(Key, Vec<u8>)> = records.by_ref().take(len).collect();
         done += batch.len();
         writer.write(batch).await?;
         if done - told >= 50_000 {
@@ -81,8 +92,7 @@ pub(super) async fn fill(
 
 /// What the next commit of a store is numbered: how many there have been, from one time to the next.
 pub(super) async fn next_version(place: &Path) -> Result<Version, Ending> {
-    let url = StoreUrl::parse(&format!("file:{}", place.display()))?;
-    let store = store::open_existing(&url).await?;
+    let store = store::open_existing(&StoreUrl::File(place.to_owned())).await?;
     let key = Key::new("scratch/bench").expect("a short key");
     Ok(store.commit(Commit::new().put(key, "{}")).await?)
 }

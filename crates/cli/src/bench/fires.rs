@@ -8,11 +8,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use store::clock::Stopwatch;
+use store::conformance;
+use store::{Range, Store, StoreUrl, open_or_create};
 
 use super::args::FiresArgs;
 use super::bare::{self, Sent, Until};
 use super::crowd::{Crowd, When};
-use super::fill::{self, Actions, fill};
+use super::fill::{self, Actions, fill, fill_store};
 use super::machine::About;
 use super::receiver::{Receiver, Tally};
 use super::report::{Cell, Report, float};
@@ -31,6 +33,8 @@ struct Fired {
     recorded: u64,
     not_succeeded: u64,
     commits: u64,
+    /// Scans and commits of the store, of all parts of the server.
+    operations: u64,
     waiting: u64,
     tally: Tally,
     spent: Spent,
@@ -48,6 +52,10 @@ impl Fired {
         float(self.commits) * 1_000.0 / float(self.recorded.max(1))
     }
 
+    fn operations_per_1000(&self) -> f64 {
+        float(self.operations) * 1_000.0 / float(self.recorded.max(1))
+    }
+
     fn each_us(&self, process: usize) -> f64 {
         float(self.spent.processes_us[process]) / float(self.recorded.max(1))
     }
@@ -57,17 +65,16 @@ pub(super) async fn fires(typed: &FiresArgs) -> Result<Report, Ending> {
     let mut bench = Bench::new(&typed.common)?;
     let mut receiver = Receiver::start(typed.target.hosts).await?;
     let mut report = Report::new(About::this(bench.path()));
-    let length = Duration::from_secs(typed.seconds.into());
     let mut rounds = Vec::new();
     for round in 1..=typed.rounds {
         bench.progress.show(format_args!("round {round} of {}", typed.rounds));
-        let fired = one(&mut bench, &mut receiver, typed.offered, length).await?;
+        let fired = one(&mut bench, &mut receiver, typed, typed.offered).await?;
         let sent = bare(&mut receiver, &bench, typed.seconds, &mut report).await?;
         rounds.push((fired, sent));
     }
     let mut rates = Vec::new();
     for rate in &typed.rates {
-        rates.push((*rate, one(&mut bench, &mut receiver, *rate, length).await?));
+        rates.push((*rate, one(&mut bench, &mut receiver, typed, *rate).await?));
     }
     for fired in rounds.iter().map(|(fired, _)| fired).chain(rates.iter().map(|(_, fired)| fired)) {
         report.others(fired.spent.others);
@@ -78,24 +85,46 @@ pub(super) async fn fires(typed: &FiresArgs) -> Result<Report, Ending> {
     let full = rounds.iter().map(|(fired, _)| rate_row("full speed".into(), fired));
     report.add("commits", rows.chain(full).collect());
     report.note(
-        "Recorded: succeeded, and durable in the store. Commits are those of shards; the session has 1.7 a second of its own.",
+        "Recorded: succeeded, and durable in the store. Commits are those of shards, several together; store operations are all scans and commits, also those of the session and of the past that is merged.",
     );
     Ok(report)
+}
+
+/// A store on the network that has nothing in it: it is emptied afterwards.
+async fn open_empty(url: &str) -> Result<Store, Ending> {
+    let url = StoreUrl::parse(url)?;
+    let store = open_or_create(&url).await?;
+    if !store.scan(Range::all(), 1).await?.entries.is_empty() {
+        return Err(Ending::refused(format!(
+            "--store: {url} is not empty, and would be emptied: give another database or prefix"
+        )));
+    }
+    Ok(store)
 }
 
 /// A fresh store with so many triggers that are due every second, and a server on it.
 async fn one(
     bench: &mut Bench,
     receiver: &mut Receiver,
+    typed: &FiresArgs,
     rate: u32,
-    length: Duration,
 ) -> Result<Fired, Ending> {
+    let length = Duration::from_secs(typed.seconds.into());
     let place = bench.place();
     let crowd = Crowd { when: When::Spread { interval_s: 1 }, first: 0, len: rate };
     let begin = fill::begin(rate);
     let actions = Actions { hosts: &receiver.hosts, bytes: ACTION_BYTES };
-    fill(bench, &place, &[crowd], begin, actions).await?;
-    let subject = Subject::start(&place).await?;
+    let subject = match &typed.store {
+        None => {
+            fill(bench, &place, &[crowd], begin, actions).await?;
+            Subject::start(&place).await?
+        }
+        Some(url) => {
+            let store = open_empty(url).await?;
+            fill_store(bench, store, &[crowd], begin, actions).await?;
+            Subject::start_on(url, bench.path()).await?
+        }
+    };
     bench.wait_until(begin.after(WARM_UP), "warming up").await;
     let pids = [subject.pid(), receiver.pid()];
     receiver.forget().await?;
@@ -109,10 +138,16 @@ async fn one(
     let tally = receiver.tally().await?;
     let stopped_after = subject.stop().await?;
     remove(&place);
+    if let Some(url) = &typed.store {
+        let store = store::open_existing(&StoreUrl::parse(url)?).await?;
+        let swept = conformance::sweep(&store, "").await;
+        swept.map_err(|why| Ending::failed(format!("the store could not be emptied: {why}")))?;
+    }
     Ok(Fired {
         recorded: after.succeeded() - before.succeeded(),
         not_succeeded: after.not_succeeded() - before.not_succeeded(),
         commits: after.commits() - before.commits(),
+        operations: after.store_operations() - before.store_operations(),
         waiting: after.waiting(),
         tally,
         spent,
@@ -206,6 +241,12 @@ fn rate_row(rate: String, fired: &Fired) -> Vec<Cell> {
         Cell::number("recorded_per_s", "recorded/s", Some(fired.per_second()), 0),
         Cell::number("commits_per_s", "commits/s", Some(commits), 1),
         Cell::number("commits_per_1000", "commits/1,000 fires", Some(fired.commits_per_1000()), 1),
+        Cell::number(
+            "store_operations_per_1000",
+            "store operations/1,000",
+            Some(fired.operations_per_1000()),
+            1,
+        ),
         Cell::number("cpu_us_per_fire", "CPU µs/fire", Some(fired.each_us(0)), 1),
     ]
 }

@@ -48,6 +48,11 @@ impl Metrics {
         self.sum("watchbell_commit_duration_seconds_count")
     }
 
+    /// Scans and commits that the store has answered.
+    pub(super) fn store_operations(&self) -> u64 {
+        self.sum("watchbell_store_operations_total")
+    }
+
     /// Triggers that will fire.
     pub(super) fn scheduled(&self) -> u64 {
         let samples = self.0.iter().filter(|(key, _)| {

@@ -1,4 +1,4 @@
-//! The server that is measured: `watchbell dev`, in a process of its own.
+//! The server that is measured: `watchbell dev`, or `watchbell server` on an engine, in a process of its own.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -26,9 +26,22 @@ impl Subject {
     /// Starts it on this store, and waits until it is ready.
     pub(super) async fn start(store: &Path) -> Result<Self, Ending> {
         let data = store.display().to_string();
-        let args = ["dev", "--listen", "127.0.0.1:0", "--data", &data].map(str::to_owned);
+        Self::start_by(&["dev", "--listen", "127.0.0.1:0", "--data", &data].map(str::to_owned))
+            .await
+    }
+
+    /// Starts it on a store on the network; the first key goes to this directory.
+    pub(super) async fn start_on(store: &str, dir: &Path) -> Result<Self, Ending> {
+        let key = dir.join("admin-key").display().to_string();
+        let words = ["server", "--listen", "127.0.0.1:0", "--webhook-allow", "127.0.0.0/8"];
+        let more = ["--node", "bench", "--admin-key-file", &key, "--store", store];
+        let args: Vec<_> = words.into_iter().chain(more).map(str::to_owned).collect();
+        Self::start_by(&args).await
+    }
+
+    async fn start_by(args: &[String]) -> Result<Self, Ending> {
         let started_us = wall_us();
-        let mut child = Child::start("server", &args)?;
+        let mut child = Child::start("server", args)?;
         let line = child.line().await?;
         let address = address_in(&line)
             .ok_or_else(|| Ending::failed(format!("no address in what the server said: {line}")))?;
@@ -58,7 +71,7 @@ impl Subject {
 
 /// The first address in a sentence.
 fn address_in(line: &str) -> Option<SocketAddr> {
-    line.split("http://").nth(1)?.split_whitespace().next()?.parse().ok()
+    line.split("http://").nth(1)?.split_whitespace().next()?.trim_end_matches('.').parse().ok()
 }
 
 /// The body at a path, if the answer is a good one.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
+use client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::ask::Ask;
@@ -27,12 +28,17 @@ pub(super) fn key_file(data: &Path) -> PathBuf {
 
 /// Starts one on this directory that listens here, with more flags. What it says goes to files beside it.
 pub(super) fn spawn(data: &Path, listen: &str, flags: &[&str]) -> (Spawned, PathBuf) {
+    spawn_on(&url(data), data, listen, flags)
+}
+
+/// Starts one on this store.
+fn spawn_on(store: &str, data: &Path, listen: &str, flags: &[&str]) -> (Spawned, PathBuf) {
     let (said, log) = (data.with_extension("out"), data.with_extension("log"));
     let out = fs::File::create(&said).unwrap();
     let err = fs::File::options().create(true).append(true).open(&log).unwrap();
     let mut command = Command::new(WATCHBELL);
     command.args(["server", "--listen", listen, "--node", "test"]);
-    command.args(["--webhook-allow", "127.0.0.0/8", "--store", &url(data)]);
+    command.args(["--webhook-allow", "127.0.0.0/8", "--store", store]);
     command.arg("--admin-key-file").arg(key_file(data)).args(flags);
     let child = command.stdout(out).stderr(err).stdin(Stdio::null()).spawn().unwrap();
     (Spawned { child, log }, said)
@@ -66,7 +72,15 @@ impl Server {
 
     /// Starts one that listens there.
     pub(super) async fn start_at(data: &Path, listen: &str, flags: &[&str]) -> Self {
-        let (spawned, said) = spawn(data, listen, flags);
+        Self::listening(spawn(data, listen, flags), data).await
+    }
+
+    /// Starts one on this store; what it says goes to files beside `data`.
+    pub(super) async fn start_on(store: &str, data: &Path) -> Self {
+        Self::listening(spawn_on(store, data, "127.0.0.1:0", &[]), data).await
+    }
+
+    async fn listening((spawned, said): (Spawned, PathBuf), data: &Path) -> Self {
         let address = until("it listens", PATIENCE, || async {
             let text = fs::read_to_string(&said).unwrap();
             let url = text.split_whitespace().find_map(|word| word.split_once("://"));
@@ -96,6 +110,16 @@ impl Server {
 
     pub(super) fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// A client with an admin's key that tries nothing twice.
+    pub(super) fn client(&self) -> Client {
+        Client::builder(&self.url()).key(&self.admin).retries(0).build().unwrap()
+    }
+
+    /// Whether it still runs.
+    pub(super) fn is_running(&mut self) -> bool {
+        self.spawned.child.try_wait().unwrap().is_none()
     }
 
     /// Ends it as a loss of power would.

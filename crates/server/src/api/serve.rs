@@ -3,6 +3,7 @@
 //! Nobody keeps a place by doing nothing: a head that does not come, a rest between two requests, an answer
 //! that is not read are all bounded in time; what happens in between is bounded by `guard`.
 
+use std::borrow::Borrow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +36,13 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(4);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers requests until `stop` is done; then finishes those under way, and returns.
-pub async fn serve(listener: TcpListener, desk: Desk, gate: Gate, stop: impl Future<Output = ()>) {
+pub async fn serve(
+    listener: impl Borrow<TcpListener>,
+    desk: Desk,
+    gate: Gate,
+    stop: impl Future<Output = ()>,
+) {
+    let listener = listener.borrow();
     let reach = reach_of(listener.local_addr().ok());
     let service = TowerToHyperService::new(router(desk, reach, gate.door));
     let acceptor = gate.tls.as_ref().map(Tls::acceptor);

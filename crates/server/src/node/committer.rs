@@ -45,6 +45,8 @@ pub(super) struct Committer {
     pub(super) pulse: Pulse,
     /// Why the store takes nothing, while it does not.
     pub(super) trouble: watch::Sender<Option<Trouble>>,
+    /// Whether every shard is still ours.
+    pub(super) whole: watch::Sender<bool>,
 }
 
 impl Committer {
@@ -95,6 +97,7 @@ impl Committer {
                     Err(ChainError::Moved) => {
                         left.remove(&shard);
                         self.holdings.remove(&shard);
+                        self.whole.send_replace(false);
                         outcome.lost.push(shard);
                     }
                     Err(

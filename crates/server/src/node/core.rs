@@ -25,7 +25,7 @@ use super::committer::{Order, Written};
 use super::crowd::Hosts;
 use super::demand::Demand;
 use super::hold::Held;
-use super::log;
+use super::{Stop, log};
 use crate::desk::{Call, CallError, Face, Firing, HoldId, Kept};
 use crate::event::Events;
 use crate::metric::Metrics;
@@ -61,7 +61,7 @@ pub(super) struct Lines {
     pub(super) orders: mpsc::UnboundedSender<Order>,
     pub(super) written: mpsc::UnboundedReceiver<Written>,
     pub(super) face: watch::Sender<Face>,
-    pub(super) stop: watch::Receiver<bool>,
+    pub(super) stop: watch::Receiver<Stop>,
 }
 
 /// What the core wakes up for.
@@ -78,7 +78,7 @@ impl Lines {
     async fn next(&mut self, sleeping: Pending<'static, ()>, is_open: bool) -> Event {
         tokio::select! {
             biased;
-            _ = self.stop.wait_for(|stop| *stop), if is_open => Event::Stop,
+            _ = self.stop.wait_for(|stop| *stop != Stop::No), if is_open => Event::Stop,
             Some(written) = self.written.recv() => Event::Written(written),
             Some(result) = self.results.recv() => Event::Result(result),
             call = self.calls.recv(), if is_open => call.map_or(Event::Stop, Event::Call),
@@ -527,6 +527,9 @@ impl Core {
     /// Whether everything is written and nothing is under way, or there is no more time to wait.
     fn is_over(&mut self, now: Now) -> bool {
         let Some(stopping) = &mut self.stopping else { return false };
+        if *self.lines.stop.borrow() == Stop::AtOnce {
+            return true;
+        }
         let passed = Duration::from_millis(now.steady.saturating_sub(stopping.since));
         let in_flight: usize = self.shards.values().map(|owned| owned.shard.in_flight()).sum();
         if (in_flight == 0 || passed >= FLIGHT_END) && !stopping.is_abandoned {

@@ -8,6 +8,8 @@
 mod bench;
 #[path = "driver/burying.rs"]
 mod burying;
+#[path = "driver/calm.rs"]
+mod calm;
 #[path = "driver/chain.rs"]
 mod chain;
 #[path = "driver/claim.rs"]

@@ -11,7 +11,7 @@ use engine::lease::{Author, Look, Memory, Nonce, Reading};
 
 use super::record::SESSIONS;
 use super::roster::{Roster, bury, read_all};
-use super::{End, Session, SessionError, SessionKey, SessionRecord};
+use super::{End, Pulse, Session, SessionError, SessionKey, SessionRecord};
 use crate::machine::within;
 use crate::{Class, Commit, CommitError, Condition, ScanError, Version};
 
@@ -165,24 +165,31 @@ impl Beat {
                 self.version = version;
                 self.session.won(nonce);
                 self.session.observer().answered(self.session.now());
+                self.session.0.pulse.send_modify(Pulse::beats);
                 Renewal::Done
             }
             Some(Err(CommitError::Unavailable(why))) => {
                 tracing::debug!(why, "the session could not be renewed");
-                Renewal::Open
+                self.fails(why)
             }
             Some(Err(CommitError::Refused(why))) => {
                 tracing::warn!(%why, "the store refused to renew the session");
-                Renewal::Open
+                self.fails(why.to_string())
             }
             Some(Err(CommitError::Corrupt(why))) => {
                 tracing::error!(why, "the store is damaged, the session could not be renewed");
-                Renewal::Open
+                self.fails(why)
             }
             // It may be done: then the next one meets a conflict, and we read back.
-            Some(Err(CommitError::Unknown(_))) | None => Renewal::Open,
+            Some(Err(CommitError::Unknown(why))) => self.fails(why),
+            None => self.fails("the store did not answer in time"),
             Some(Err(CommitError::Conflict(_))) => self.read_back().await,
         }
+    }
+
+    fn fails(&self, why: impl Into<String>) -> Renewal {
+        self.session.0.pulse.send_modify(|pulse| pulse.fails(why));
+        Renewal::Open
     }
 
     /// Somebody moved the record: it was one of our own renewals that was never answered, or else the

@@ -15,6 +15,7 @@ use store::machine::Machine;
 use store::memory::Memory;
 
 use self::sample::{Still, contents, fill, restored};
+use super::redis::open as open_redis;
 use super::suite::SMALL;
 
 /// A backup of this store.
@@ -34,7 +35,7 @@ pub(super) async fn put_back(store: &Store, bytes: &[u8]) -> Result<Restored, Re
 }
 
 /// What every store must pass: two of a kind, both empty, are given.
-async fn check_round_trip(one: &Store, other: &Store) {
+pub(crate) async fn check_round_trip(one: &Store, other: &Store) {
     fill(one).await;
     let bytes = backup(one).await;
     let summary = verify(&bytes[..]).unwrap();
@@ -90,4 +91,22 @@ async fn a_store_on_which_no_server_ran_has_nothing_to_back_up() {
     let store = Store::new(Memory::new());
     let why = take(&store, &Still::default(), "test", |_| Ok(())).await.unwrap_err();
     assert!(why.to_string().contains("nothing to back up"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_store_is_restored_as_it_was() {
+    let (one, other) = (rig::redis::Setup::new().start(), rig::redis::Setup::durable().start());
+    check_round_trip(&open_redis(&one.url()).await, &open_redis(&other.url()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_goes_from_file_to_redis_and_back() {
+    let (dir, redis) = (tempfile::tempdir().unwrap(), rig::redis::Setup::new().start());
+    let file = Store::new(File::open_or_create(dir.path(), SMALL).unwrap());
+    fill(&file).await;
+    let store = open_redis(&redis.url()).await;
+    put_back(&store, &backup(&file).await).await.unwrap();
+    let memory = Store::new(Memory::new());
+    put_back(&memory, &backup(&store).await).await.unwrap();
+    assert_eq!(restored(&contents(&memory).await), restored(&contents(&file).await));
 }

@@ -1,4 +1,4 @@
-//! A part that panics: the node ends, instead of living on without it.
+//! A part that panics, or a store that is another than before: the node ends, instead of living on without it.
 
 use server::node::End;
 
@@ -46,4 +46,17 @@ async fn a_committer_that_panics_ends_the_node() {
     let node = ringing(&world).await;
     node.break_store();
     check_ends(world, node, "the committer").await;
+}
+
+#[tokio::test]
+async fn a_store_that_failed_over_ends_the_node_and_the_next_one_goes_on() {
+    let world = World::forgetful();
+    let node = ringing(&world).await;
+    world.fail_over();
+    assert_eq!(node.ended().await, End::Shard);
+    node.abandon().await;
+    let heard = world.slots("bell").len();
+    let node = world.start("2027-03-01T12:10:00Z").await;
+    world.heard("bell", heard + 1).await;
+    node.kill();
 }

@@ -200,9 +200,19 @@ impl World {
         Self { is_slow: true, ..Self::new() }
     }
 
+    /// One whose store may forget what it acknowledged.
+    pub(crate) fn forgetful() -> Self {
+        Self { memory: Arc::new(Memory::of_class(Class::B)), ..Self::new() }
+    }
+
     /// The store, as it is without any node.
     pub(crate) fn store(&self) -> Store {
         Store::shared(Arc::clone(&self.memory) as Arc<dyn Adapter>)
+    }
+
+    /// The store goes on elsewhere, and has forgotten nothing.
+    pub(crate) fn fail_over(&self) {
+        self.memory.fail_over(0);
     }
 
     /// Starts a node, whose wall clock shows this, and which asks nobody for a key.
@@ -325,6 +335,11 @@ impl Running {
     /// Stops it in order.
     pub(crate) async fn stop(self) {
         self.node.stop().await;
+    }
+
+    /// Stops it at once.
+    pub(crate) async fn abandon(self) {
+        self.node.abandon().await;
     }
 
     /// The account of a trigger from an instant on, once every slot in it has come to an end.

@@ -1,0 +1,371 @@
+//! A candidate from its first session to its last: campaign, lead, stop.
+//!
+//! It says that it leads from when it may act for at least half of T, until its right ends or is about to: when no
+//! renewal was acknowledged for four fifths of T, a fifth of it is left to stop in. Both are judged by its own clocks.
+//! A lapse is no loss: if nobody took the claim meanwhile, it leads again under the same token.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use store::election::{Defeat, Election, Over, Permit, Right, Sighting, Standing};
+use store::machine::{Machine, System};
+use store::session::{Pulse, Session, SessionError, bury_local};
+use store::{Fault, OpenError, Store, open_or_create};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::board::{Board, margin};
+use super::hook::Desk;
+use super::plan::Plan;
+use super::voice::{Moment, Voice};
+use crate::exit::Ending;
+
+/// How long after a store could not be reached it is tried again, and how often that is told.
+const AWAY_PAUSE: Duration = Duration::from_millis(500);
+const AWAY_TOLD_EVERY: u32 = 60;
+
+/// Why a leader stops when all is well.
+const TOLD: &str = "it was told to stop";
+
+/// A candidate.
+pub(super) struct Candidate<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) voice: &'a Voice,
+    pub(super) board: Arc<Board>,
+    pub(super) hooks: Desk,
+    /// How often it was told to stop.
+    pub(super) stops: watch::Receiver<u32>,
+    /// What the mirror shows.
+    pub(super) shown: watch::Sender<Option<Right>>,
+}
+
+/// Why it leads no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Finish {
+    Stopped,
+    Wished,
+    Lost,
+}
+
+impl Candidate<'_> {
+    /// Takes part until it is told to stop. Ends before only if something is wrong at the start.
+    pub(super) async fn run(&self) -> Result<(), Ending> {
+        let store = tokio::select! {
+            biased;
+            () = self.stopped() => return Ok(()),
+            opened = self.open() => opened?,
+        };
+        let mut is_first = true;
+        loop {
+            let (session, mut keeper) = tokio::select! {
+                biased;
+                () = self.stopped() => return Ok(()),
+                joined = self.join(&store, is_first) => joined?,
+            };
+            self.begins(&session, is_first);
+            is_first = false;
+            let is_stopped = tokio::select! {
+                biased;
+                _ = keeper.run(|| true) => false,
+                () = self.take_part(&session) => true,
+            };
+            self.leads_no_more("the session was lost");
+            if is_stopped {
+                self.voice.log(Moment::Closing, None);
+                session.close().await;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Opens the store. One that cannot be reached is waited for, since it may be started after us; whatever else is
+    /// wrong with it is for a person to mend.
+    async fn open(&self) -> Result<Store, Ending> {
+        let begun = System.reading();
+        let mut tries = 0;
+        loop {
+            let why = match open_or_create(&self.plan.url).await {
+                Ok(store) => {
+                    bury_local(&store).await.map_err(|why| Ending::failed(why.to_string()))?;
+                    return Ok(store);
+                }
+                Err(why) => why,
+            };
+            let is_away = matches!(&why, OpenError::Engine { fault: Fault::Unreachable, .. });
+            let waited = System.reading().least_since(begun);
+            if !is_away || self.plan.wait.is_some_and(|most| waited >= most) {
+                self.voice.log(Moment::CannotCreate, Some(&why.to_string()));
+                return Err(why.into());
+            }
+            if tries % AWAY_TOLD_EVERY == 0 {
+                let why = format!("{why}; it is waited for");
+                self.voice.log(Moment::CannotCreate, Some(&why));
+            }
+            tries += 1;
+            sleep(AWAY_PAUSE).await;
+        }
+    }
+
+    /// Opens a session, however long that takes. Only at the start it may be refused.
+    async fn join(
+        &self,
+        store: &Store,
+        is_first: bool,
+    ) -> Result<(Session, store::session::Keeper), Ending> {
+        let machine: Arc<dyn Machine> = Arc::new(System);
+        let mut told = None;
+        loop {
+            let why = match Session::open(store, &machine, &self.plan.node).await {
+                Ok(opened) => return Ok(opened),
+                Err(why) => why,
+            };
+            let sentence = why.to_string();
+            if told.as_ref() != Some(&sentence) {
+                self.voice.log(Moment::CannotCreate, Some(&sentence));
+                told = Some(sentence.clone());
+            }
+            match why {
+                SessionError::AlreadyLive { .. } if is_first => {
+                    return Err(Ending::unreachable(sentence));
+                }
+                SessionError::Corrupt(_) if is_first => return Err(Ending::damaged(sentence)),
+                SessionError::AlreadyLive { .. }
+                | SessionError::Corrupt(_)
+                | SessionError::Unavailable(_)
+                | SessionError::Refused(_) => sleep(AWAY_PAUSE).await,
+            }
+        }
+    }
+
+    fn begins(&self, session: &Session, is_first: bool) {
+        if is_first {
+            self.voice.log(Moment::Created, None);
+        } else {
+            tracing::info!(session = %session.key(), "a new session is opened");
+        }
+        let words = format!("{} campaigns for {}", self.voice.node, self.voice.election);
+        self.voice.tell("candidate", &words, json!({ "session": session.key().to_string() }));
+    }
+
+    /// Campaigns and leads in one session, until it is told to stop and has given up what it had.
+    async fn take_part(&self, session: &Session) {
+        let claim = self.plan.claim.clone();
+        let mut election = Election::new(session, claim, store::election::Mode::Automatic);
+        if let Some(interval) = self.plan.interval {
+            election = election.checking_every(interval);
+        }
+        let following = self.follow(session, session.pulse(), election.sightings());
+        tokio::select! {
+            biased;
+            () = following => unreachable!("it has no end"),
+            () = self.contend(session, &mut election) => {}
+        }
+    }
+
+    async fn contend(&self, session: &Session, election: &mut Election) {
+        loop {
+            let won = tokio::select! {
+                biased;
+                () = self.stopped() => {
+                    self.voice.log(Moment::Ending, None);
+                    return;
+                }
+                won = election.campaign() => won,
+            };
+            let mut holding = match won {
+                Ok(holding) => holding,
+                // The keeper says so too, and ends this.
+                Err(Defeat::Ended(_)) => std::future::pending().await,
+                Err(why @ Defeat::Corrupt(_)) => {
+                    self.voice.log(Moment::CannotCreate, Some(&why.to_string()));
+                    sleep(session.ttl().length()).await;
+                    continue;
+                }
+            };
+            self.board.claimed.inc();
+            match self.lead(session, &holding.right).await {
+                Finish::Stopped => {
+                    self.voice.log(Moment::Ending, None);
+                    self.hooks_done().await;
+                    // If the store is away, the end of the session frees it as well.
+                    let _ = timeout(session.ttl().length(), holding.release()).await;
+                    return;
+                }
+                Finish::Wished => {
+                    self.hooks.settled().await;
+                    if let Err(why) = election.step_down(holding).await {
+                        tracing::warn!(%why, "the claim was not given up");
+                    }
+                }
+                Finish::Lost => {}
+            }
+        }
+    }
+
+    /// Leads while it may, as often as it may.
+    async fn lead(&self, session: &Session, right: &Right) -> Finish {
+        let patience = session.ttl().length().saturating_sub(margin(session.ttl()));
+        loop {
+            let finish = tokio::select! {
+                biased;
+                () = self.stopped() => Some(Finish::Stopped),
+                over = right.over() => Some(over.into()),
+                () = may_begin(session, right) => None,
+            };
+            if let Some(finish) = finish {
+                return finish;
+            }
+            self.leads(right);
+            let (finish, why) = tokio::select! {
+                biased;
+                () = self.stopped() => (Some(Finish::Stopped), TOLD),
+                over = right.over() => (Some(over.into()), of_over(over)),
+                () = session.unrenewed_for(patience) => {
+                    (None, "no renewal was acknowledged in time")
+                }
+            };
+            self.leads_no_more(why);
+            if let Some(finish) = finish {
+                return finish;
+            }
+        }
+    }
+
+    fn leads(&self, right: &Right) {
+        let Some(Permit { token, valid_for }) = right.permit() else { return };
+        self.board.leads(right);
+        self.hooks.change(Some(right));
+        self.shown.send_replace(Some(right.clone()));
+        self.voice.log(Moment::Becoming, Some(&format!("token {}", token.0)));
+        let millis = valid_for.as_millis();
+        let words = format!("{} leads, token {}, valid for {millis} ms", self.voice.node, token.0);
+        let facts = json!({ "token": token.0, "valid_for_ms": millis });
+        self.voice.tell("elected", &words, facts);
+    }
+
+    fn leads_no_more(&self, why: &str) {
+        let Some(right) = self.board.leads_no_more() else { return };
+        self.hooks.change(None);
+        self.shown.send_replace(None);
+        let (election, node, token) = (&*self.voice.election, &*self.voice.node, right.token().0);
+        if why == TOLD {
+            tracing::info!(election, node, token, why, "leads no more");
+        } else {
+            tracing::warn!(election, node, token, why, "leads no more");
+        }
+        let words = format!("{node} leads no more, token {token}: {why}");
+        self.voice.tell("lost", &words, json!({ "token": token, "why": why }));
+    }
+
+    /// Counts and tells what goes on.
+    async fn follow(
+        &self,
+        session: &Session,
+        mut pulse: watch::Receiver<Pulse>,
+        mut sightings: watch::Receiver<Sighting>,
+    ) {
+        let (mut beat, mut seen) = (pulse.borrow_and_update().clone(), Sighting::default());
+        loop {
+            tokio::select! {
+                biased;
+                Ok(()) = pulse.changed() => {
+                    let now = pulse.borrow_and_update().clone();
+                    self.beats(&beat, &now);
+                    beat = now;
+                }
+                Ok(()) = sightings.changed() => {
+                    let now = sightings.borrow_and_update().clone();
+                    self.sees(session, &seen, &now);
+                    seen = now;
+                }
+                else => std::future::pending().await,
+            }
+        }
+    }
+
+    fn beats(&self, former: &Pulse, now: &Pulse) {
+        if now.renewed > former.renewed && self.board.permit().is_some() {
+            self.board.refreshed.inc_by(now.renewed - former.renewed);
+            // What shows who leads lasts no longer than what it shows.
+            self.shown.send_modify(|_| {});
+            self.voice.log(Moment::Refreshing, None);
+        }
+        // Once for each time that it goes wrong, however long.
+        if let (None, Some(why)) = (&former.trouble, &now.trouble) {
+            self.voice.log(Moment::CannotWrite, Some(why));
+        }
+    }
+
+    fn sees(&self, session: &Session, former: &Sighting, now: &Sighting) {
+        self.board.read.inc_by(now.looks - former.looks);
+        if now.takes > former.takes {
+            self.voice.log(Moment::Writing, None);
+        }
+        if now.failures > former.failures && former.trouble != now.trouble {
+            self.voice.log(Moment::CannotWrite, now.trouble.as_deref());
+        }
+        let Some(Standing { holder, token, .. }) = &now.standing else { return };
+        if former.standing.as_ref().is_some_and(|former| former.holder == *holder) {
+            return;
+        }
+        match holder {
+            Some(holder) if holder == session.key() => {}
+            Some(holder) => {
+                let words = format!("{} has the claim, token {}", holder.node(), token.0);
+                let facts = json!({ "holder": holder.node().as_str(), "token": token.0 });
+                self.voice.tell("leader", &words, facts);
+            }
+            None => self.voice.tell("vacant", "nobody has the claim", json!({ "token": token.0 })),
+        }
+    }
+
+    /// Waits until it is told to stop.
+    async fn stopped(&self) {
+        told(&self.stops, 1).await;
+    }
+
+    /// Waits for hooks at the end; who says it twice has no time for them.
+    async fn hooks_done(&self) {
+        tokio::select! {
+            biased;
+            () = self.hooks.settled() => {}
+            () = told(&self.stops, 2) => tracing::warn!("told to stop twice: hooks are not waited for"),
+        }
+    }
+}
+
+/// Waits until it was told so often.
+async fn told(stops: &watch::Receiver<u32>, times: u32) {
+    if stops.clone().wait_for(|stops| *stops >= times).await.is_err() {
+        // Nobody is left to tell it.
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits until there is enough time left to begin with.
+async fn may_begin(session: &Session, right: &Right) {
+    let mut pulse = session.pulse();
+    let enough = session.ttl().length() / 2;
+    while right.permit().is_none_or(|permit| permit.valid_for <= enough) {
+        // A permit may also come back because a quarantine ends.
+        let _ = timeout(session.ttl().poll(), pulse.changed()).await;
+    }
+}
+
+impl From<Over> for Finish {
+    fn from(over: Over) -> Self {
+        match over {
+            Over::Wished => Self::Wished,
+            Over::Lost | Over::Released => Self::Lost,
+        }
+    }
+}
+
+fn of_over(over: Over) -> &'static str {
+    match over {
+        Over::Wished => "somebody wishes that it leaves",
+        Over::Lost => "the claim or the session is not its own any more, or the store failed over",
+        Over::Released => "it was given up",
+    }
+}

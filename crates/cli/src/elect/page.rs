@@ -1,0 +1,100 @@
+//! The two pages of a candidate, `/metrics` and `/livez`, on a socket of their own.
+//!
+//! They run beside the campaign and share nothing with it but the board: whoever asks slowly, or often, holds up only
+//! others who ask.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use engine::limits::METRICS_CONNECTIONS_MAX;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::CONTENT_TYPE;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::board::Board;
+
+/// How long a connection may take for one request, its answer, and the rest before it.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
+const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long to wait when no connection can be accepted, as when there are too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The first of these addresses that can be listened on; else what is wrong with the last.
+pub(super) async fn bind(at: &[SocketAddr]) -> Result<TcpListener, (SocketAddr, io::Error)> {
+    let mut wrong = None;
+    for address in at {
+        match TcpListener::bind(address).await {
+            Ok(listener) => return Ok(listener),
+            Err(why) => wrong = Some((*address, why)),
+        }
+    }
+    Err(wrong.expect("there is at least one address"))
+}
+
+/// Answers for as long as it is not dropped.
+pub(super) async fn serve(listener: TcpListener, board: Arc<Board>) {
+    let places = Arc::new(Semaphore::new(METRICS_CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await.expect("it is never closed");
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let board = Arc::clone(&board);
+                connections.spawn(async move {
+                    let answering =
+                        tokio::time::timeout(CONNECTION_TIME_MAX, answer(stream, board));
+                    if let Ok(Err(why)) = answering.await {
+                        tracing::debug!(%why, "a connection to the metrics ended");
+                    }
+                    drop(place);
+                });
+            }
+            Err(why) => {
+                tracing::warn!(%why, "no connection to the metrics could be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn answer(stream: TcpStream, board: Arc<Board>) -> Result<(), hyper::Error> {
+    // Small answers leave at once; if that cannot be had, they leave a little later.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |request| {
+        let page = page(&request, &board);
+        async move { Ok::<_, Infallible>(page) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
+    builder.serve_connection(TokioIo::new(stream), service).await
+}
+
+fn page(request: &Request<Incoming>, board: &Board) -> Response<Full<Bytes>> {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let (status, text) = match request.uri().path() {
+        "/metrics" | "/livez" if !is_read => {
+            (StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n".to_owned())
+        }
+        "/metrics" => (StatusCode::OK, board.text()),
+        "/livez" => (StatusCode::OK, "ok\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, "there are /metrics and /livez\n".to_owned()),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+    response
+}

@@ -1,0 +1,182 @@
+//! From what was typed, or from the variables of the Redis scheduler, to what is meant.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use engine::lease::Ttl;
+use engine::trigger::check_name;
+use store::claim::Claim;
+use store::election::claim_of;
+use store::machine::{Machine, System};
+use store::session::{Node, NodeId};
+use store::{Secret, StoreUrl};
+
+use super::ancestor::{self, Ancestor, Wrong};
+use super::hook::Hooks;
+use super::voice::{Dialect, Moment, Voice};
+use crate::args::Output;
+use crate::args::elect::ElectArgs;
+use crate::connect::read_key;
+use crate::exit::Ending;
+use crate::server::host_name;
+
+/// What a session says that its node does.
+const ROLE: &str = "candidate";
+
+/// What is meant.
+pub(super) struct Plan {
+    pub(super) url: StoreUrl,
+    pub(super) claim: Claim,
+    pub(super) node: Node,
+    pub(super) interval: Option<Duration>,
+    /// Where metrics are served: at the first of these where it can be; nowhere, if there is none.
+    pub(super) metrics: Vec<SocketAddr>,
+    /// How long a store that cannot be reached is waited for.
+    pub(super) wait: Option<Duration>,
+    pub(super) hooks: Hooks,
+    pub(super) output: Output,
+    pub(super) dialect: Dialect,
+}
+
+impl Plan {
+    pub(super) fn of(typed: &ElectArgs) -> Result<Self, Ending> {
+        if typed.is_ancestor() { Self::of_ancestor(typed) } else { Self::of_typed(typed) }
+    }
+
+    fn of_typed(typed: &ElectArgs) -> Result<Self, Ending> {
+        let Some(name) = &typed.name else {
+            return Err(Ending::wrong_input(
+                "what to lead is missing: watchbell elect NAME --store URL",
+            ));
+        };
+        let Some(url) = &typed.store else {
+            return Err(Ending::wrong_input(
+                "where candidates meet is missing: give --store URL, or WATCHBELL_STORE",
+            ));
+        };
+        let key = match (&typed.key, &typed.key_file) {
+            (Some(key), None) => Some(Secret::new(key.reveal())),
+            (None, Some(path)) => Some(Secret::new(read_key(path)?)),
+            (Some(_), Some(_)) => {
+                return Err(Ending::wrong_input(
+                    "there are two keys: give --key or --key-file, not both",
+                ));
+            }
+            (None, None) => None,
+        };
+        let url = StoreUrl::parse(url)?.trusting(typed.ca.as_deref()).with_key(key);
+        let drawn = || format!("{:.50}-{:08x}", host_name(), System.random() >> 32);
+        let node = typed.node.clone().unwrap_or_else(drawn);
+        let plan = Self::new(typed, name, url, &node, (typed.ttl, Dialect::Ours))?;
+        Ok(Self {
+            interval: typed.check_interval,
+            metrics: typed.metrics.into_iter().collect(),
+            ..plan
+        })
+    }
+
+    /// What is wrong is also told in the words that people search for.
+    fn of_ancestor(typed: &ElectArgs) -> Result<Self, Ending> {
+        let node = typed.node.clone().unwrap_or_else(uuid);
+        let leader_key = typed.ancestor.leader_key.clone().unwrap_or_default();
+        let dialect = Dialect::Ancestor(leader_key);
+        let voice = Voice::new(dialect.clone(), "", &node, typed.output);
+        let wrong = |moment, why: String| {
+            voice.log(moment, Some(&why));
+            Ending::wrong_input(why)
+        };
+        let ancestor = Ancestor::read(&typed.ancestor).map_err(|why| match why {
+            Wrong::Metrics(why) => wrong(Moment::CannotServe, why),
+            Wrong::Other(why) => wrong(Moment::CannotCreate, why),
+        })?;
+        let Ancestor { host, election, metrics, .. } = &ancestor;
+        let password = ancestor.password.as_ref().map(|_| "***");
+        let leader_key = &ancestor.leader_key;
+        let (host, port) = (&host.name, host.port);
+        tracing::debug!(uuid = node, host, port, password, leader_key, "Creating leader");
+        let plan = Self::new(typed, election, ancestor.url(), &node, (ancestor::TTL, dialect))?;
+        Ok(Self {
+            interval: Some(typed.check_interval.unwrap_or(ancestor::CHECK_INTERVAL)),
+            metrics: typed.metrics.map_or(metrics.to_vec(), |at| vec![at]),
+            ..plan
+        })
+    }
+
+    fn new(
+        typed: &ElectArgs,
+        name: &str,
+        url: StoreUrl,
+        node: &str,
+        (ttl, dialect): (Duration, Dialect),
+    ) -> Result<Self, Ending> {
+        for (what, name) in [("NAME", name), ("--project", &typed.project)] {
+            check_name(name).map_err(|why| Ending::wrong_input(format!("{what}: {why}")))?;
+        }
+        let wrong = |why: &dyn std::fmt::Display| Ending::wrong_input(why.to_string());
+        let claim = claim_of(&typed.project, name).map_err(|why| wrong(&why))?;
+        let ttl = Ttl::new(ttl).map_err(|why| wrong(&why))?;
+        let id = NodeId::new(node).map_err(|why| wrong(&why))?;
+        if typed.check_interval.is_some_and(|interval| interval > ttl.length()) {
+            return Err(Ending::wrong_input(
+                "--check-interval is longer than --ttl: look at least once in that time",
+            ));
+        }
+        Ok(Self {
+            url,
+            claim,
+            node: Node { id, ttl, url: None, roles: vec![ROLE.to_owned()] },
+            interval: None,
+            metrics: Vec::new(),
+            wait: typed.wait,
+            hooks: Hooks {
+                on_elected: typed.on_elected.clone(),
+                on_lost: typed.on_lost.clone(),
+                time_max: typed.hook_timeout,
+                election: name.to_owned(),
+                node: node.to_owned(),
+            },
+            output: typed.output,
+            dialect,
+        })
+    }
+
+    /// The name of what is led.
+    pub(super) fn election(&self) -> &str {
+        &self.hooks.election
+    }
+
+    pub(super) fn ttl(&self) -> Ttl {
+        self.node.ttl
+    }
+}
+
+/// A name that nobody else has, as the Redis scheduler drew one.
+fn uuid() -> String {
+    let (high, low) = (System.random(), System.random());
+    let high = high & !0xf000 | 0x4000;
+    let low = low & !(0b11 << 62) | 0b10 << 62;
+    format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        high >> 32,
+        high >> 16 & 0xffff,
+        high & 0xffff,
+        low >> 48,
+        low & 0xffff_ffff_ffff
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_one_of_the_fourth_kind() {
+        let (one, other) = (uuid(), uuid());
+        assert_ne!(one, other);
+        let lens: Vec<usize> = one.split('-').map(str::len).collect();
+        assert_eq!(lens, [8, 4, 4, 4, 12], "{one}");
+        assert_eq!(&one[14..15], "4", "{one}");
+        assert!("89ab".contains(&one[19..20]), "{one}");
+        assert!(NodeId::new(one).is_ok());
+    }
+}

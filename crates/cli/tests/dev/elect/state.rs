@@ -1,0 +1,173 @@
+//! What metrics say in every state, judged by a clock beside them.
+
+use rig::redis::Setup;
+use rig::{Road, Way};
+use rustix::process::Signal;
+use store::clock::Stopwatch;
+
+use super::super::process::{MACHINE, PATIENCE};
+use super::super::wait::until;
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_tell_a_leader_from_a_candidate_and_count_what_they_do() {
+    let _machine = MACHINE.read().await;
+    let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
+    let mut anna = Candidate::start(dir.path(), "anna", &redis.url(), &[]);
+    let token = anna.elected().await;
+    let bert = Candidate::start(dir.path(), "bert", &redis.url(), &[]);
+    bert.event("leader", 1).await;
+    until("the leader was renewed", PATIENCE, || async {
+        (anna.metric("watchbell_leader_refreshed_total").await > 2).then_some(())
+    })
+    .await;
+    let (leads, waits) = (page(anna.address().await).await, page(bert.address().await).await);
+    for (page, name, expected) in [
+        (&leads, "watchbell_leader_current_leader", 1),
+        (&leads, "watchbell_leader_token", token),
+        (&leads, "watchbell_leader_claimed_total", 1),
+        (&waits, "watchbell_leader_current_leader", 0),
+        (&waits, "watchbell_leader_token", 0),
+        (&waits, "watchbell_leader_claimed_total", 0),
+        (&waits, "watchbell_leader_refreshed_total", 0),
+    ] {
+        assert_eq!(metric(page, name), expected, "{page}");
+    }
+    let before = (metric(&leads, READ), metric(&waits, READ));
+    until("both look", PATIENCE, || async {
+        let now = (anna.metric(READ).await, bert.metric(READ).await);
+        (now.0 > before.0 && now.1 > before.1).then_some(())
+    })
+    .await;
+    let alive = Ask::new(anna.address().await, "GET", "/livez").send().await;
+    assert_eq!((alive.status, alive.text.as_str()), (200, "ok\n"));
+    assert_eq!(Ask::new(anna.address().await, "GET", "/").send().await.status, 404);
+    assert_eq!(Ask::new(anna.address().await, "POST", "/metrics").send().await.status, 405);
+    anna.stop().await;
+    bert.elected().await;
+    assert!(bert.leads().await);
+}
+
+const READ: &str = "watchbell_leader_read_total";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_cut_off_says_0_before_its_validity_ends() {
+    let _machine = MACHINE.read().await;
+    let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
+    let road = Road::to(redis.address()).await;
+    let left = dir.path().join("left");
+    let on_lost = format!("echo $WATCHBELL_VALID_FOR_MS >> {}", left.display());
+    let hooks = ["--on-lost", &on_lost];
+    let anna = Candidate::start(dir.path(), "anna", &redis.url_at(road.address()), &hooks);
+    let first = anna.elected().await;
+    let bert = Candidate::start(dir.path(), "bert", &redis.url(), &[]);
+    bert.event("leader", 1).await;
+    assert!(anna.leads().await);
+    road.both(Way::Closed);
+    // No renewal can have been sent after this, so no validity reaches further than T from here.
+    let cut = Stopwatch::start();
+    let mut silent = None;
+    while bert.count("elected") == 0 {
+        assert!(cut.elapsed() < PATIENCE, "nobody takes over: {}", bert.log());
+        let asked = cut.elapsed();
+        if anna.leads().await {
+            assert!(asked < T, "it says 1 {asked:?} after it was cut off");
+            assert_eq!(silent, None, "it said 0 and then 1 again");
+        } else {
+            silent.get_or_insert(cut.elapsed());
+        }
+    }
+    println!("said 0 after {silent:?}, and another one led after {:?}", cut.elapsed());
+    assert!(!anna.leads().await && bert.leads().await);
+    let left = std::fs::read_to_string(left).unwrap();
+    let left: u64 = left.lines().next().unwrap().parse().unwrap();
+    assert!(left > 0, "the hook was told so before the end");
+    road.both(Way::Open);
+    anna.event("candidate", 2).await;
+    let seen = anna.event("leader", 1).await;
+    assert!(seen["token"].as_u64().unwrap() > first);
+    assert!(!anna.leads().await && bert.leads().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_slept_longer_than_t_never_says_1_after_another_one_leads() {
+    let _machine = MACHINE.read().await;
+    let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
+    let anna = Candidate::start(dir.path(), "anna", &redis.url(), &[]);
+    let first = anna.elected().await;
+    let bert = Candidate::start(dir.path(), "bert", &redis.url(), &[]);
+    bert.event("leader", 1).await;
+    let at = anna.address().await;
+    anna.signal(Signal::STOP);
+    // These were asked while it slept, and are answered the moment that it wakes.
+    let mut asked = tokio::task::JoinSet::new();
+    let second = bert.elected().await;
+    for _ in 0..8 {
+        asked.spawn(page(at));
+    }
+    anna.signal(Signal::CONT);
+    while let Some(page) = asked.join_next().await {
+        assert_eq!(metric(&page.unwrap(), "watchbell_leader_current_leader"), 0);
+    }
+    let lost = anna.event("lost", 1).await;
+    assert_eq!(lost["token"].as_u64(), Some(first));
+    anna.event("candidate", 2).await;
+    assert!(second > first && !anna.leads().await && bert.leads().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_store_refuses_writes_nobody_leads_and_then_somebody_does_again() {
+    let _machine = MACHINE.read().await;
+    let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
+    let anna = Candidate::start(dir.path(), "anna", &redis.url(), &[]);
+    let first = anna.elected().await;
+    let bert = Candidate::start(dir.path(), "bert", &redis.url(), &[]);
+    bert.event("leader", 1).await;
+    assert_eq!(redis.ask(&["CONFIG", "SET", "min-replicas-to-write", "1"]), "OK");
+    let begun = Stopwatch::start();
+    until("nobody leads", PATIENCE, || async {
+        (!anna.leads().await && !bert.leads().await).then_some(())
+    })
+    .await;
+    assert!(begun.elapsed() < T + Duration::from_millis(500), "{:?}", begun.elapsed());
+    // And nobody does for as long as it lasts.
+    while begun.elapsed() < 3 * T {
+        assert!(!anna.leads().await && !bert.leads().await);
+    }
+    anna.logs("the store takes no renewal or claim").await;
+    assert_eq!(redis.ask(&["CONFIG", "SET", "min-replicas-to-write", "0"]), "OK");
+    let both = [&anna, &bert];
+    let place = leader(&both).await;
+    let last = both[place].events().into_iter().rfind(|told| told["event"] == "elected").unwrap();
+    assert!(last["token"].as_u64().unwrap() >= first);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_redis_forgets_everything_nobody_leads_twice() {
+    let _machine = MACHINE.read().await;
+    let dir = tempfile::tempdir().unwrap();
+    // Class B: it keeps nothing over a restart.
+    let mut redis = Setup::new().start();
+    let anna = Candidate::start(dir.path(), "anna", &redis.url(), &[]);
+    let first = anna.elected().await;
+    let bert = Candidate::start(dir.path(), "bert", &redis.url(), &[]);
+    bert.event("leader", 1).await;
+    redis.restart();
+    let forgot = Stopwatch::start();
+    let mut is_over = false;
+    loop {
+        // Whoever says 1 second has said it after the other one was asked.
+        let (one, other) = (anna.leads().await, bert.leads().await);
+        assert!(!(one && other && anna.leads().await), "both lead");
+        is_over |= !one && !other;
+        if is_over && (one || other) {
+            break;
+        }
+        assert!(forgot.elapsed() < PATIENCE, "nobody leads: {}{}", anna.log(), bert.log());
+    }
+    println!("led again {:?} after Redis came back empty", forgot.elapsed());
+    let both = [&anna, &bert];
+    let again = leader(&both).await;
+    let last = both[again].events().into_iter().rfind(|told| told["event"] == "elected").unwrap();
+    assert!(last["token"].as_u64().unwrap() > first);
+}

@@ -1,0 +1,235 @@
+//! The two scripts, and what is said to them and by them.
+//!
+//! A script is one step of Redis, so a commit is atomic and a page is one moment's view. Each answer begins with the epoch of the server
+//! that gave it and the number of its replicas, read in that same step: see [`super::epoch`].
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use engine::limits::PAGE_BYTES_MAX;
+use redis::{Cmd, Value as Reply, cmd};
+
+use crate::{Commit, Condition, Entry, Key, Page, Range, Version, Write};
+
+/// A script and the hash by which Redis knows it.
+pub(super) struct Script {
+    code: &'static str,
+    hash: String,
+}
+
+pub(super) static COMMIT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("commit.lua")));
+pub(super) static SCAN: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scan.lua")));
+
+impl Script {
+    fn new(code: &'static str) -> Self {
+        Self { code, hash: redis::Script::new(code).get_hash().to_owned() }
+    }
+
+    /// A call by hash: short, and answered `NOSCRIPT` by a server that has not seen the script, which has done nothing then.
+    pub(super) fn by_hash(&self) -> Cmd {
+        let mut command = cmd("EVALSHA");
+        command.arg(&self.hash);
+        command
+    }
+
+    /// A call that brings the script along.
+    pub(super) fn by_code(&self) -> Cmd {
+        let mut command = cmd("EVAL");
+        command.arg(self.code);
+        command
+    }
+}
+
+/// The names of everything that a store has in Redis: all with the same tag, so that all of it is in one slot.
+#[derive(Debug, Clone)]
+pub(super) struct Names {
+    entries: String,
+    order: String,
+    last: String,
+    pub(super) hints: String,
+}
+
+impl Names {
+    pub(super) fn new(prefix: &str) -> Self {
+        let name = |what: &str| format!("{{{prefix}}}:{what}");
+        Self {
+            entries: name("entries"),
+            order: name("order"),
+            last: name("last"),
+            hints: name("hints"),
+        }
+    }
+
+    /// Others beside them, for a rehearsal.
+    pub(super) fn rehearsal(&self) -> Self {
+        let name = |what: &str| format!("{what}:rehearsal");
+        Self {
+            entries: name(&self.entries),
+            order: name(&self.order),
+            last: name(&self.last),
+            hints: self.hints.clone(),
+        }
+    }
+
+    /// Removes what a rehearsal left behind.
+    pub(super) fn removal(&self) -> Cmd {
+        let mut command = cmd("DEL");
+        command.arg(&[&self.entries, &self.order, &self.last]);
+        command
+    }
+
+    /// Adds what [`COMMIT`] is told.
+    pub(super) fn commit(&self, mut command: Cmd, commit: &Commit) -> Cmd {
+        let puts = commit.then.iter().filter(|write| matches!(write, Write::Put(..))).count();
+        command.arg(3).arg(&self.entries).arg(&self.order).arg(&self.last);
+        command.arg(&self.hints).arg(commit.when.len()).arg(puts);
+        for condition in &commit.when {
+            match condition {
+                Condition::Absent(_) => command.arg("-"),
+                Condition::Present(_) => command.arg("+"),
+                Condition::At(_, version) => command.arg(version.0),
+            };
+            command.arg(condition.key().as_bytes());
+        }
+        for write in &commit.then {
+            if let Write::Put(key, value) = write {
+                command.arg(key.as_bytes()).arg(value.as_bytes());
+            }
+        }
+        for write in &commit.then {
+            if let Write::Delete(key) = write {
+                command.arg(key.as_bytes());
+            }
+        }
+        command
+    }
+
+    /// Adds what [`SCAN`] is told.
+    pub(super) fn scan(&self, mut command: Cmd, range: &Range, limit: usize) -> Cmd {
+        let bound = |bound: Bound<&str>, unbounded: &str| match bound {
+            Bound::Included(text) => format!("[{text}"),
+            Bound::Excluded(text) => format!("({text}"),
+            Bound::Unbounded => unbounded.to_owned(),
+        };
+        command.arg(2).arg(&self.entries).arg(&self.order);
+        command.arg(bound(range.start_bound(), "-")).arg(bound(range.end_bound(), "+"));
+        command.arg(limit).arg(PAGE_BYTES_MAX);
+        command
+    }
+}
+
+/// What a script says, behind who says it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// The epoch of the server.
+    pub(super) epoch: String,
+    /// How many replicas follow it.
+    pub(super) replicas: u64,
+    /// The rest.
+    pub(super) outcome: Outcome,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The commit was done.
+    Done(Version),
+    /// The condition with this number, from 0, does not hold.
+    Conflict { number: usize, found: Option<Version> },
+    /// Redis took none of the writes, for this reason.
+    Refused(String),
+    /// It is a replica: it did nothing.
+    Replica,
+    /// A page, and whether there is more behind it.
+    Page { entries: Vec<Entry>, more: bool },
+    /// This key has a place in the order and no entry.
+    Lacking(String),
+}
+
+impl Answer {
+    /// Reads an answer, or says why it is none.
+    pub(super) fn read(reply: Reply) -> Result<Self, String> {
+        let Reply::Array(items) = reply else { return Err("it is not a list".to_owned()) };
+        let mut items = items.into_iter();
+        let (epoch, replicas) = (text(items.next())?, number(items.next())?);
+        let outcome = match text(items.next())?.as_str() {
+            "done" => Outcome::Done(Version(number(items.next())?)),
+            "conflict" => {
+                let place =
+                    number(items.next())?.checked_sub(1).ok_or("conditions count from 1")?;
+                let number = usize::try_from(place).map_err(|_| "no such condition")?;
+                Outcome::Conflict { number, found: version(&text(items.next())?)? }
+            }
+            "refused" => Outcome::Refused(text(items.next())?),
+            "replica" => Outcome::Replica,
+            "page" => {
+                let more = number(items.next())? == 1;
+                let mut entries = Vec::with_capacity(items.len() / 2);
+                while let Some(key) = items.next() {
+                    entries.push(entry(bytes(Some(key))?, &bytes(items.next())?)?);
+                }
+                Outcome::Page { entries, more }
+            }
+            "lacking" => Outcome::Lacking(text(items.next())?),
+            other => return Err(format!("it says {other:?}")),
+        };
+        Ok(Self { epoch, replicas, outcome })
+    }
+}
+
+/// The page that these entries are.
+pub(super) fn page(range: &Range, entries: Vec<Entry>, more: bool) -> Page {
+    let next = if more { entries.last().map(|last| range.after(&last.key)) } else { None };
+    Page { entries, next }
+}
+
+/// `VERSION VALUE`.
+fn entry(key: Bytes, held: &Bytes) -> Result<Entry, String> {
+    let key = Key::from_bytes(key).map_err(|why| why.to_string())?;
+    let damaged = || format!("{key} does not hold a version and a value");
+    let space = held.iter().position(|byte| *byte == b' ').ok_or_else(damaged)?;
+    let digits = std::str::from_utf8(&held[..space]).map_err(|_| damaged())?;
+    let version = Version(digits.parse().map_err(|_| damaged())?);
+    Ok(Entry { version, value: held.slice(space + 1..).into(), key })
+}
+
+fn version(text: &str) -> Result<Option<Version>, String> {
+    match text {
+        "-" => Ok(None),
+        digits => match digits.parse() {
+            Ok(number) => Ok(Some(Version(number))),
+            Err(_) => Err("a key does not hold a version and a value".to_owned()),
+        },
+    }
+}
+
+fn bytes(item: Option<Reply>) -> Result<Bytes, String> {
+    match item {
+        Some(Reply::BulkString(bytes)) => Ok(bytes.into()),
+        other => Err(format!("it has {} where text should be", kind(other.as_ref()))),
+    }
+}
+
+fn text(item: Option<Reply>) -> Result<String, String> {
+    String::from_utf8(bytes(item)?.into()).map_err(|_| "it is not UTF-8".to_owned())
+}
+
+fn number(item: Option<Reply>) -> Result<u64, String> {
+    match item {
+        Some(Reply::Int(number)) => {
+            u64::try_from(number).map_err(|_| "it counts below 0".to_owned())
+        }
+        item => text(item)?.parse().map_err(|_| "it has text where a number should be".to_owned()),
+    }
+}
+
+/// Never shows what is in it: that may be a value.
+fn kind(item: Option<&Reply>) -> &'static str {
+    match item {
+        None | Some(Reply::Nil) => "nothing",
+        Some(Reply::Int(_)) => "a number",
+        Some(Reply::Array(_)) => "a list",
+        Some(_) => "something else",
+    }
+}

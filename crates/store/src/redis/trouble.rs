@@ -1,0 +1,82 @@
+//! What is wrong with a Redis, or with the way to it, in one phrase: for whoever opens a store, and for every call while it lasts.
+//!
+//! The phrases are ours. What a server says is repeated only where it cannot hold a secret: Redis quotes the arguments of a command that it does
+//! not know, and one of them may be a password.
+
+use redis::RedisError;
+
+use crate::{Address, Fault, OpenError};
+
+pub(super) const FORMER: &str = "it was left behind by a fail-over, and still takes itself for the master: restart it, or make it a replica";
+
+/// Why there is no connection that can be relied on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Trouble {
+    pub(super) fault: Fault,
+    pub(super) why: String,
+}
+
+impl Trouble {
+    pub(super) fn new(fault: Fault, why: impl Into<String>) -> Self {
+        Self { fault, why: why.into() }
+    }
+
+    /// For whoever opens the store at this address.
+    pub(super) fn opening(self, at: &Address) -> OpenError {
+        OpenError::Engine { store: at.to_string(), fault: self.fault, why: self.why }
+    }
+
+    /// What a server means that answers a command of the set-up with an error.
+    pub(super) fn told(error: &RedisError) -> Self {
+        Self::of(
+            error.code().unwrap_or_default(),
+            error.detail().unwrap_or_default(),
+            error.is_io_error(),
+        )
+    }
+
+    /// The same for a script that was refused its first write.
+    pub(super) fn refused(said: &str) -> Self {
+        let said = said.trim_start_matches('-');
+        Self::of(said.split(' ').next().unwrap_or_default(), said, false)
+    }
+
+    fn of(code: &str, said: &str, is_lost: bool) -> Self {
+        let (fault, why) = match code {
+            "NOAUTH" => (Fault::Password, "it asks for a password, and the URL has none"),
+            "WRONGPASS" => (Fault::Password, "the user or the password is wrong"),
+            "NOPERM" => (
+                Fault::Password,
+                "this user may not use all the commands, keys and channels that a store needs",
+            ),
+            "DENIED" => (
+                Fault::Password,
+                "it is in protected mode, and takes no strangers until it has a password",
+            ),
+            "LOADING" => (Fault::Unreachable, "it is still loading its data"),
+            "BUSY" => (Fault::Unreachable, "it is busy with somebody's script"),
+            "READONLY" => (Fault::ReadOnly, "it is a replica"),
+            "MASTERDOWN" => (Fault::ReadOnly, "it is a replica that has lost its master"),
+            "OOM" => (Fault::ReadOnly, "its memory is full (maxmemory)"),
+            "MISCONF" => (Fault::ReadOnly, "it cannot save to its disk (MISCONF, see its log)"),
+            "NOREPLICAS" => (Fault::ReadOnly, "it has too few replicas (min-replicas-to-write)"),
+            // What a script is not permitted to do.
+            _ if said.contains("executing the script can't") => (
+                Fault::Password,
+                "this user may not use all the commands and keys that a store needs",
+            ),
+            _ if said.contains("max number of clients") => {
+                (Fault::Unreachable, "it has as many clients as it takes (maxclients)")
+            }
+            _ if is_lost => (Fault::Unreachable, "it closes the connection"),
+            _ => (Fault::Unreachable, "it does not answer as a Redis does"),
+        };
+        Self::new(fault, why)
+    }
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}: {}", self.fault, self.why)
+    }
+}

@@ -1,0 +1,133 @@
+//! etcd: the contract on one member and on three, and everything that may happen to them.
+
+mod fault;
+mod open;
+mod quota;
+
+use rig::Road;
+use rig::etcd::{Etcd, Setup};
+use store::conformance::Subject;
+use store::memory::Memory;
+use store::{Class, Commit, Condition, Key, Range, Store, StoreUrl, Version};
+
+use super::backup::{backup, check_round_trip, put_back};
+use super::suite::check;
+
+/// A store at this URL.
+pub(super) async fn open(url: &str) -> Store {
+    store::open_or_create(&StoreUrl::parse(url).unwrap()).await.unwrap()
+}
+
+/// A key that is fine.
+pub(super) fn key(text: impl Into<String>) -> Key {
+    Key::new(text).unwrap()
+}
+
+/// The contract, through one member, and through another one, or another connection, which is cut.
+async fn check_contract(etcd: &Etcd) {
+    let road = Road::to(etcd.address(etcd.len() - 1)).await;
+    let store = open(&format!("etcd://{}", etcd.address(0))).await;
+    let other = open(&format!("etcd://{}", road.address())).await;
+    let subject = Subject::new(store.clone(), "scratch/")
+        .with_other(other)
+        .with_reconnect(move || road.cut());
+    check(subject, &store).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_of_one_member_keeps_the_contract() {
+    let etcd = Etcd::one();
+    check_contract(&etcd).await;
+    assert_eq!(open(&format!("etcd://{}", etcd.hosts())).await.class(), Class::S);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_of_three_members_keeps_the_contract() {
+    let etcd = Etcd::three();
+    check_contract(&etcd).await;
+    assert_eq!(open(&format!("etcd://{}", etcd.hosts())).await.class(), Class::A);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_with_tls_and_passwords_keeps_the_contract() {
+    let setup = Setup { tls: true, password: Some("hunter2".into()), ..Setup::default() };
+    let etcd = Etcd::start(1, &setup);
+    let url = format!("etcds://wb:hunter2@{}?ca={}", etcd.hosts(), etcd.ca().display());
+    let store = open(&url).await;
+    check(Subject::new(store.clone(), "scratch/").with_other(open(&url).await), &store).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_store_is_restored_as_it_was_and_to_other_kinds() {
+    let etcd = Etcd::one();
+    let (one, other) = (
+        open(&format!("etcd://{}/one", etcd.hosts())).await,
+        open(&format!("etcd://{}/other", etcd.hosts())).await,
+    );
+    check_round_trip(&one, &other).await;
+    let memory = Store::new(Memory::new());
+    put_back(&memory, &backup(&one).await).await.unwrap();
+    let third = open(&format!("etcd://{}/third", etcd.hosts())).await;
+    put_back(&third, &backup(&memory).await).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_commit_that_deletes_what_is_not_there_has_a_version_of_its_own() {
+    let etcd = Etcd::one();
+    let store = open(&format!("etcd://{}", etcd.hosts())).await;
+    let mut last = Version(0);
+    for _ in 0..3 {
+        let version = store.commit(Commit::new().delete(key("nothing"))).await.unwrap();
+        assert!(version > last, "{version:?} after {last:?}");
+        last = version;
+    }
+    assert_eq!(store.scan(Range::all(), 10).await.unwrap().entries, vec![], "nor is it seen");
+}
+
+#[tokio::test]
+async fn no_commit_was_given_version_0_nor_one_beyond_all_revisions() {
+    let etcd = Etcd::one();
+    let store = open(&format!("etcd://{}", etcd.hosts())).await;
+    for version in [0, u64::MAX] {
+        let at = Condition::At(key("absent"), Version(version));
+        let outcome = store.commit(Commit::new().when(at).put(key("a"), "")).await;
+        assert!(matches!(outcome, Err(store::CommitError::Conflict(_))), "{outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn stores_of_one_etcd_do_not_see_each_other_and_etcdctl_sees_both() {
+    let etcd = Etcd::one();
+    let a = open(&format!("etcd://{}/team/a", etcd.hosts())).await;
+    let b = open(&format!("etcd://{}/team/a/b", etcd.hosts())).await;
+    let default = open(&format!("etcd://{}", etcd.hosts())).await;
+    a.commit(Commit::new().put(key("k"), "of a")).await.unwrap();
+    default.commit(Commit::new().put(key("k"), "of all")).await.unwrap();
+    assert_eq!(b.scan(Range::all(), 10).await.unwrap().entries, vec![]);
+    assert_eq!(default.scan(Range::all(), 10).await.unwrap().entries.len(), 1);
+    assert_eq!(etcd.ctl(&["get", "team/a/k"]), "team/a/k\nof a\n");
+    assert_eq!(etcd.ctl(&["get", "watchbell/k"]), "watchbell/k\nof all\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_large_values_ends_early_and_is_of_one_moment() {
+    let etcd = Etcd::one();
+    let store = open(&format!("etcd://{}", etcd.hosts())).await;
+    // Small ones first, so that the next portion is asked for in good faith.
+    for number in 0..60 {
+        store.commit(Commit::new().put(key(format!("a{number:03}")), "small")).await.unwrap();
+    }
+    let large = vec![b'v'; store.limits().value_bytes];
+    for number in 0..90 {
+        store.commit(Commit::new().put(key(format!("b{number:03}")), large.clone())).await.unwrap();
+    }
+    let (mut rest, mut seen, mut pages) = (Some(Range::all()), 0, 0);
+    while let Some(range) = rest {
+        let page = store.scan(range, 1_000).await.unwrap();
+        let bytes: usize = page.entries.iter().map(|entry| entry.value.len()).sum();
+        assert!(bytes <= 5 * 1024 * 1024, "{bytes} bytes in a page");
+        (seen, pages, rest) = (seen + page.entries.len(), pages + 1, page.next);
+    }
+    assert_eq!(seen, 150);
+    assert!(pages >= 90 / 5, "{pages}");
+}

@@ -1,0 +1,68 @@
+//! A store on a real Redis: the contract, what is refused at open, and what becomes of it when the server is treated badly.
+
+mod fault;
+mod mirror;
+mod open;
+mod room;
+mod speed;
+mod tail;
+
+use std::time::Duration;
+
+use rig::redis::Setup;
+use store::conformance::Subject;
+use store::{Commit, CommitError, Key, Store, StoreUrl, Version, open_existing};
+
+use super::suite::check;
+
+/// No test waits for anything nearly as long.
+const LONG: Duration = Duration::from_secs(30);
+
+pub(super) async fn open(url: &str) -> Store {
+    open_existing(&StoreUrl::parse(url).unwrap()).await.unwrap()
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+fn put(name: &str, value: &str) -> Commit {
+    Commit::new().put(key(name), value.to_owned())
+}
+
+/// Commits again and again until it is done: what a caller does whose store comes back.
+async fn insist(store: &Store, commit: Commit) -> Version {
+    let tries = async {
+        loop {
+            match store.commit(commit.clone()).await {
+                Ok(version) => return version,
+                Err(CommitError::Unavailable(_) | CommitError::Unknown(_)) => {
+                    tokio::task::yield_now().await;
+                }
+                Err(why) => panic!("{why}"),
+            }
+        }
+    };
+    tokio::time::timeout(LONG, tries).await.expect("the store comes back by itself")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn redis_keeps_the_contract() {
+    let redis = Setup::new().start();
+    let (store, other) = (open(&redis.url()).await, open(&redis.url()).await);
+    let reconnect = move || {
+        redis.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    };
+    let subject =
+        Subject::new(store.clone(), "scratch/").with_other(other).with_reconnect(reconnect);
+    check(subject, &store).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn redis_keeps_the_contract_by_tls_with_a_password_and_a_synced_file() {
+    let redis = Setup::durable().password("hunter2").tls().start();
+    let url = format!("{}?ca={}&prefix=other", redis.tls_url(), redis.ca().display());
+    let (store, other) = (open(&url).await, open(&url).await);
+    check(Subject::new(store.clone(), "scratch/").with_other(other), &store).await;
+    assert_eq!(redis.ask(&["KEYS", "*"]), "{other}:last", "one slot, and nothing left behind");
+}
