@@ -156,11 +156,6 @@ impl Claim {
         })
     }
 
-    /// The election of this name, of a project.
-    pub fn election(project: &str, name: &str) -> Result<Self, Refusal> {
-        Self::new(format!("election/{project}/{name}"))
-    }
-
     /// Where its head is.
     pub fn key(&self) -> &Key {
         &self.head

@@ -33,6 +33,7 @@ use engine::trigger::check_name;
 
 pub use self::view::{may_scan, shown};
 use crate::claim::{Claim, Head, NUMBER_MAX, Note};
+use crate::election::claim_of;
 use crate::session::{Longest, SESSIONS, SessionKey, SessionRecord};
 use crate::{Commit, Condition, Entry, Key, Version, Write};
 
@@ -247,7 +248,7 @@ fn election(commit: &Commit, project: &str, rest: &str) -> Result<Deed, Denied> 
     let (name, beside) =
         rest.split_once('/').map_or((rest, None), |(name, rest)| (name, Some(rest)));
     check_name(name).map_err(Denied)?;
-    let claim = Claim::election(project, name).map_err(|why| Denied(why.to_string()))?;
+    let claim = claim_of(project, name).map_err(|why| Denied(why.to_string()))?;
     match beside {
         None => head(commit, project, claim),
         Some("wish") => wish(commit, claim),

@@ -78,7 +78,7 @@ async fn a_holder_outlives_its_server_and_nobody_else_leads_before_its_time() {
     let (line, _) = ask(&["election", "watch", "--count", "1"], 0);
     assert!(line.starts_with("nightly  held  web-1  token "), "{line}");
     assert!(ask(&["election", "resign", "nightly", "--yes"], 0).0.contains("web-1 was asked"));
-    ask(&["election", "show", "nothing"], 4);
+    ask(&["election", "show", "nothing"], 1);
 
     kill(server);
     let server = start(dir.path(), port);
@@ -88,5 +88,32 @@ async fn a_holder_outlives_its_server_and_nobody_else_leads_before_its_time() {
     assert!(watch.elapsed() >= ttl * 5 / 4, "{:?}", watch.elapsed());
     let next = campaign(&client, &CampaignRequest::new("web-2")).await;
     assert!(matches!(next, Campaign::Leading { token: next, .. } if next > token), "{next:?}");
+    kill(server);
+}
+
+#[tokio::test]
+async fn a_candidate_of_the_command_line_leads_through_a_server() {
+    let _machine = MACHINE.read().await;
+    let dir = tempfile::tempdir().unwrap();
+    let port = rig::free_port();
+    let server = start(dir.path(), port);
+    let elect = |project: &str| {
+        let mut command = Command::new(WATCHBELL);
+        command
+            .args(["elect", "nightly", "--node", "web-1", "--project", project, "--output", "json"])
+            .args(["--store", &format!("http://127.0.0.1:{port}"), "--key-file"])
+            .arg(dir.path().join("admin-key"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    };
+    let (_, why) = said(&elect("shop").output().unwrap(), 2);
+    assert!(why.contains("--project default"), "{why}");
+    let mut candidate = elect("default").spawn().unwrap();
+    let lines = BufReader::new(candidate.stdout.take().unwrap()).lines();
+    let elected = lines.map_while(Result::ok).find(|line| line.contains("\"elected\""));
+    assert!(elected.is_some_and(|line| line.contains("web-1")));
+    kill(candidate);
     kill(server);
 }

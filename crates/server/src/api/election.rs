@@ -14,6 +14,7 @@ use client::election::{Election, ElectionHolder, ElectionState};
 use engine::instant::Instant;
 use engine::trigger::{BadField, check_name};
 use store::claim::{Claim, Sight, State as HeadState};
+use store::election::claim_of;
 use store::session::{Roster, SessionKey, SessionRecord};
 use store::{CommitError, Key, Range};
 
@@ -131,7 +132,7 @@ fn none(name: &str) -> Refusal {
 }
 
 fn claim(project: &str, name: &str) -> Result<Claim, Refusal> {
-    Claim::election(project, name).map_err(|_| none(name))
+    claim_of(project, name).map_err(|_| none(name))
 }
 
 /// A name that somebody campaigns for.

@@ -37,7 +37,7 @@ fn record(key: Option<&str>) -> SessionRecord {
 }
 
 pub(super) fn claim() -> Claim {
-    Claim::election(PROJECT, "nightly").unwrap()
+    claim_of(PROJECT, "nightly").unwrap()
 }
 
 /// A head at number 4 and token 10.

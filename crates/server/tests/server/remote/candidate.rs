@@ -7,7 +7,7 @@ use client::key::Scope;
 use engine::lease::{Ttl, patience};
 use store::claim::Claim;
 use store::clock::Stopwatch;
-use store::election::{Election, Mode, Over};
+use store::election::{Election, Mode, Over, claim_of};
 use store::file::{File, Sizes};
 use store::memory::Memory;
 use store::session::{self, NodeId, Roster, Session, SessionError};
@@ -19,7 +19,7 @@ use crate::server::node::wait::until;
 use crate::server::node::world::PATIENCE;
 
 fn nightly() -> Claim {
-    Claim::election("shop", "nightly").unwrap()
+    claim_of("shop", "nightly").unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

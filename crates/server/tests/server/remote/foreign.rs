@@ -4,8 +4,7 @@ use client::ElectionFilter;
 use client::election::CampaignRequest;
 use client::key::Scope;
 use engine::limits::GUEST_WATCHERS_OF_KEY_MAX;
-use store::claim::Claim;
-use store::election::{Election, Mode};
+use store::election::{Election, Mode, claim_of};
 use store::memory::Memory;
 use store::session::{SessionRecord, bury};
 use store::{Commit, CommitError, Condition, Range, Refusal, ScanError, Store};
@@ -25,7 +24,7 @@ async fn another_project_sees_and_touches_nothing() {
     let mut keepers = JoinSet::new();
     let (session, keeper) = open(&ours, "web-1").await;
     keep(&mut keepers, keeper);
-    let claim = Claim::election("shop", "nightly").unwrap();
+    let claim = claim_of("shop", "nightly").unwrap();
     let mut election = Election::new(&session, claim.clone(), Mode::Automatic);
     let holding = election.campaign().await.unwrap();
 
