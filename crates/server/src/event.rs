@@ -187,6 +187,9 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::limits::{WATCHERS_MAX, WATCHERS_OF_KEY_MAX};
+
+    const MOST: (usize, usize) = (WATCHERS_MAX, WATCHERS_OF_KEY_MAX);
 
     fn event(number: usize) -> Event {
         let text = || number.to_string();
@@ -208,15 +211,15 @@ mod tests {
         let seats = Arc::new(Seats::default());
         let key = |number| Some(KeyId(engine::id::Unique(number)));
         let mut taken: Vec<_> =
-            (0..WATCHERS_OF_KEY_MAX).map(|_| Seat::take(&seats, key(1)).unwrap()).collect();
-        assert!(Seat::take(&seats, key(1)).is_none());
+            (0..WATCHERS_OF_KEY_MAX).map(|_| Seat::take(&seats, key(1), MOST).unwrap()).collect();
+        assert!(Seat::take(&seats, key(1), MOST).is_none());
         while taken.len() < WATCHERS_MAX {
             let number = 2 + (taken.len() / WATCHERS_OF_KEY_MAX) as u64;
-            taken.push(Seat::take(&seats, key(number)).unwrap());
+            taken.push(Seat::take(&seats, key(number), MOST).unwrap());
         }
-        assert!(Seat::take(&seats, None).is_none());
+        assert!(Seat::take(&seats, None, MOST).is_none());
         taken.pop();
-        assert!(Seat::take(&seats, None).is_some());
+        assert!(Seat::take(&seats, None, MOST).is_some());
         drop(taken);
         assert!(seats.lock().unwrap().is_empty());
     }

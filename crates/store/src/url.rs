@@ -130,7 +130,7 @@ async fn open(
         StoreUrl::Etcd(at) => Etcd::open(at).await,
         StoreUrl::Redis(at) => Redis::open(at).await,
         StoreUrl::Postgres(at) => Postgres::open(at).await,
-        StoreUrl::Server(at) => Remote::open(at).await,
+        StoreUrl::Server(at) => Box::pin(Remote::open(at)).await,
     }
 }
 

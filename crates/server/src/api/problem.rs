@@ -24,12 +24,12 @@ pub(super) struct Refusal {
     kind: &'static str,
     title: &'static str,
     detail: String,
-    errors: Vec<FieldProblem>,
+    errors: Box<[FieldProblem]>,
     retry_after: Option<Duration>,
     /// The limit of the project that is reached.
     limit: Option<&'static str>,
     /// How the store was, if the request was for it.
-    store: Option<StoreTrouble>,
+    store: Option<Box<StoreTrouble>>,
 }
 
 /// How long to wait for a store that does not answer, or a server that stops.
@@ -50,7 +50,7 @@ impl Refusal {
             kind,
             title,
             detail: detail.into(),
-            errors: Vec::new(),
+            errors: Box::default(),
             retry_after: None,
             limit: None,
             store: None,
@@ -59,7 +59,7 @@ impl Refusal {
 
     /// Says how the store was.
     pub(super) fn with_store(mut self, store: StoreTrouble) -> Self {
-        self.store = Some(store);
+        self.store = Some(Box::new(store));
         self
     }
 
@@ -110,7 +110,10 @@ impl Refusal {
             })
             .collect();
         let status = StatusCode::UNPROCESSABLE_ENTITY;
-        Self { errors, ..Self::new(status, "invalid", "Invalid request", sentences.join("; ")) }
+        Self {
+            errors: errors.into(),
+            ..Self::new(status, "invalid", "Invalid request", sentences.join("; "))
+        }
     }
 
     fn retry_after(mut self, pause: Duration) -> Self {
@@ -145,8 +148,8 @@ impl IntoResponse for Refusal {
             detail: self.detail,
             request_id: None,
             limit: self.limit.map(str::to_owned),
-            store: self.store,
-            errors: self.errors,
+            store: self.store.map(|store| *store),
+            errors: self.errors.into_vec(),
         };
         let mut response = self.status.into_response();
         if self.status == StatusCode::UNAUTHORIZED {

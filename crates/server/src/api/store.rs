@@ -69,7 +69,7 @@ pub(super) async fn scan(
     let (range, limit) = wire::range(&asked)?;
     let project = project_name(&desk, caller.project)?;
     if !(caller.is_admin() && range.is_within(SCRATCH)) {
-        deed::may_scan(&range, &project).map_err(act::denied)?;
+        deed::may_scan(&range, &project).map_err(|why| act::denied(&why))?;
     }
     let page = timeout(STORE_ANSWER_MAX, read(desk.store(), range, limit, &project)).await;
     let silence = |_| Err(ScanError::Unavailable("it did not answer in time".into()));
@@ -104,7 +104,7 @@ pub(super) async fn commit(
     Query::of(request.uri(), &[])?;
     let asked: StoreCommit = body::read(request).await?;
     let commit = wire::commit(asked)?;
-    commit.check(&limits(desk.store())).map_err(act::unfit)?;
+    commit.check(&limits(desk.store())).map_err(|why| act::unfit(&why))?;
     let project = project_name(&desk, caller.project)?;
     match act(&desk, &caller, &project, commit).await {
         Ok(version) => Ok(Json(StoreCommitted { version: version.0, moment: moment(&desk) })),

@@ -125,7 +125,7 @@ impl Failure {
     pub(in crate::api) fn told(self, desk: &Desk) -> Refusal {
         let mut trouble = StoreTrouble { moment: moment(desk), condition: None, found: None };
         let refusal = match self {
-            Self::Denied(why) => denied(why),
+            Self::Denied(why) => denied(&why),
             Self::TooMany => Refusal::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too-many",
@@ -189,11 +189,11 @@ pub(super) fn unread(desk: &Desk, why: ScanError) -> Refusal {
     refusal.with_store(trouble)
 }
 
-pub(super) fn denied(why: Denied) -> Refusal {
+pub(super) fn denied(why: &Denied) -> Refusal {
     Refusal::new(StatusCode::FORBIDDEN, "no-deed", "Not through a server", why.to_string())
 }
 
 /// A commit that breaks a limit.
-pub(super) fn unfit(why: store::Refusal) -> Refusal {
+pub(super) fn unfit(why: &store::Refusal) -> Refusal {
     Refusal::malformed(why.to_string())
 }

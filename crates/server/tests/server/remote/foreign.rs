@@ -57,19 +57,19 @@ async fn another_project_sees_and_touches_nothing() {
     let at = ours.get(&key).await.unwrap().unwrap().version;
     for store in [&theirs, &mate] {
         let close = Commit::new().when(Condition::Present(key.clone())).delete(key.clone());
-        denied(store.commit(close).await);
-        denied(bury(store, &[(session.key().clone(), at)]).await);
+        denied(&store.commit(close).await);
+        denied(&bury(store, &[(session.key().clone(), at)]).await);
         let free = claim.releasing(&claim.look(&ours).await.unwrap(), engine::lease::Nonce(1));
-        denied(store.commit(free.unwrap()).await);
+        denied(&store.commit(free.unwrap()).await);
     }
-    denied(theirs.commit(claim.wishing(holding.right.token().0, "x")).await);
+    denied(&theirs.commit(claim.wishing(holding.right.token().0, "x")).await);
     assert!(holding.right.permit().is_some());
     stand.stop().await;
 }
 
 #[track_caller]
-fn denied(outcome: Result<store::Version, CommitError>) {
-    let refused = matches!(&outcome, Err(CommitError::Refused(Refusal::Denied { .. })));
+fn denied(outcome: &Result<store::Version, CommitError>) {
+    let refused = matches!(outcome, Err(CommitError::Refused(Refusal::Denied { .. })));
     assert!(refused, "{outcome:?}");
 }
 

@@ -23,7 +23,7 @@ async fn check(inner: Store) {
         match clause.check(&subject).await {
             Outcome::Violated(why) => broken.push(format!("{}: {why}", clause.name)),
             Outcome::NotApplicable(why) => {
-                broken.push(format!("{} is not tried: {why}", clause.name))
+                broken.push(format!("{} is not tried: {why}", clause.name));
             }
             Outcome::Held => {}
         }
