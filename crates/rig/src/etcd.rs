@@ -28,8 +28,6 @@ pub struct Setup {
     pub tls: bool,
     /// Clients need a password: `root`'s, and that of `wb`, who may do everything below `watchbell/`.
     pub password: Option<String>,
-    /// Seconds for which a token is good.
-    pub token_ttl_s: Option<u64>,
 }
 
 /// A cluster. Killed when dropped, with its data.
@@ -136,9 +134,6 @@ impl Etcd {
         if let Some(bytes) = self.setup.quota_bytes {
             command.args(["--quota-backend-bytes", &bytes.to_string()]);
         }
-        if let Some(seconds) = self.setup.token_ttl_s {
-            command.args(["--auth-token-ttl", &seconds.to_string()]);
-        }
         if self.setup.tls {
             command.arg("--cert-file").arg(dir.join("server.pem"));
             command.arg("--key-file").arg(dir.join("server.key"));
@@ -187,12 +182,24 @@ impl Etcd {
 
     /// `etcdctl` with these arguments, as root where passwords are needed.
     pub fn ctl(&self, arguments: &[&str]) -> String {
+        self.try_ctl(arguments).unwrap_or_else(|why| panic!("etcdctl {arguments:?}: {why}"))
+    }
+
+    /// The same, where an error is what a test waits for.
+    pub fn try_ctl(&self, arguments: &[&str]) -> Result<String, String> {
         let user = self.setup.password.iter().map(|password| format!("--user=root:{password}"));
         let arguments: Vec<_> =
             user.chain(arguments.iter().map(|&argument| argument.to_owned())).collect();
         let done = self.ctl_without_password(&arguments);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
+    }
+
+    /// Makes all tokens invalid, as time does.
+    pub fn forget_tokens(&self) {
+        self.ctl(&["auth", "disable"]);
+        let done = self.ctl_without_password(&["auth", "enable"]);
         assert!(done.status.success(), "{done:?}");
-        String::from_utf8_lossy(&done.stdout).into_owned()
     }
 
     fn ctl_without_password<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Output {

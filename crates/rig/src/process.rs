@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, getuid, kill_process};
 use tempfile::TempDir;
 
 /// `nobody`: what engines run as that refuse root.
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 
 /// No engine takes nearly as long to start.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -84,6 +84,11 @@ impl Process {
     /// SIGTERM, and waits until it is gone.
     pub fn terminate(&mut self) {
         self.signal(Signal::TERM);
+        self.await_end();
+    }
+
+    /// Waits until it is gone.
+    pub(crate) fn await_end(&mut self) {
         let _ = self.child.wait();
     }
 

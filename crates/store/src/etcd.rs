@@ -89,7 +89,7 @@ impl Etcd {
 
     /// Where there is no room, and what to do about it.
     fn place(&self) -> String {
-        let typed = full::what_to_type(&self.at, self.reach.eras.revision());
+        let typed = full::what_to_type(&self.at, Some(self.reach.eras.revision()));
         format!("{} (alarm NOSPACE; {typed})", self.at)
     }
 }

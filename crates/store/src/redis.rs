@@ -1,9 +1,10 @@
 //! A store on Redis (6.2 or later; Valkey too).
 //!
-//! Three keys and a channel, all with the tag `{watchbell}` and so in one slot, readable with redis-cli: `{watchbell}:entries`, a hash from key
-//! to `VERSION VALUE`; `{watchbell}:order`, a sorted set of the keys, all of score 0, which Redis keeps in the order of their bytes;
-//! `{watchbell}:last`, the last version given; `{watchbell}:hints`, where each commit publishes the keys that it changed. One hash instead of a
-//! key per entry: so the scripts name every key that they touch, as Redis asks them to, and a user can be confined to them.
+//! Two keys and a channel, all with the tag `{watchbell}` and so in one slot, readable with redis-cli: `{watchbell}:entries`, a hash from key
+//! to `VERSION VALUE`, with the last version given under ` last`, which is no key; `{watchbell}:order`, a sorted set of the keys, all of score
+//! 0, which Redis keeps in the order of their bytes; `{watchbell}:hints`, where each commit publishes the keys that it changed. One hash
+//! instead of a key per entry: so the scripts name every key that they touch, as Redis asks them to, a user can be confined to them, and a
+//! commit that changes what is there is one `HSET`, in the append-only file too.
 //!
 //! A commit is one call of one script ([`script`]), and so is a page. Versions are `max(previous + 1, Redis's clock in µs)`: a Redis that lost
 //! its tail, the last version included, still gives none twice, as long as its clock is not set back by more than it lost. What has happened

@@ -123,13 +123,14 @@ async fn open(
     url: &StoreUrl,
     open_file: impl FnOnce(&Path) -> Result<File, OpenError>,
 ) -> Result<Store, OpenError> {
+    // Boxed, since all that may be asked of an engine would make large futures of all that open a store.
     match url {
         StoreUrl::File(dir) => Ok(Store::new(open_file(dir)?)),
         // To a person, a store that is gone with its process has lost what it acknowledged.
         StoreUrl::Memory => Ok(Store::new(Memory::of_class(Class::B))),
-        StoreUrl::Etcd(at) => Etcd::open(at).await,
-        StoreUrl::Redis(at) => Redis::open(at).await,
-        StoreUrl::Postgres(at) => Postgres::open(at).await,
+        StoreUrl::Etcd(at) => Box::pin(Etcd::open(at)).await,
+        StoreUrl::Redis(at) => Box::pin(Redis::open(at)).await,
+        StoreUrl::Postgres(at) => Box::pin(Postgres::open(at)).await,
         StoreUrl::Server(at) => Box::pin(Remote::open(at)).await,
     }
 }

@@ -40,9 +40,9 @@ pub(crate) struct ElectArgs {
     #[arg(long, value_name = "URL", env = "WATCHBELL_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
     /// How long it may lead after a renewal, of which there are five in that time; after a crash another one leads
-    /// in 1.25 times as long
-    #[arg(long, value_name = "LENGTH", env = "WATCHBELL_TTL", default_value = "3s", value_parser = ttl)]
-    pub(crate) ttl: Duration,
+    /// in 1.25 times as long. 3s, if it is not given
+    #[arg(long, value_name = "LENGTH", env = "WATCHBELL_TTL", value_parser = ttl)]
+    pub(crate) ttl: Option<Duration>,
     /// How often to look who leads if the store says nothing: a tenth of the TTL while it does not lead and half of it
     /// while it does, if it is not given
     #[arg(long, value_name = "LENGTH", env = "WATCHBELL_CHECK_INTERVAL", value_parser = interval)]

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use store::election::{Defeat, Election, Over, Permit, Right, Sighting, Standing};
+use store::chain::ChainError;
+use store::election::{Defeat, Election, Holding, Over, Permit, Right, Sighting, Standing};
 use store::machine::{Machine, System};
 use store::session::{Pulse, Session, SessionError, bury_local};
 use store::{Fault, OpenError, Store, open_or_create};
@@ -24,6 +25,9 @@ use crate::exit::Ending;
 /// How long after a store could not be reached it is tried again, and how often that is told.
 const AWAY_PAUSE: Duration = Duration::from_millis(500);
 const AWAY_TOLD_EVERY: u32 = 60;
+
+/// How long the store may take for each of the last two words to it.
+const STOP_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// Why a leader stops when all is well.
 const TOLD: &str = "it was told to stop";
@@ -73,7 +77,8 @@ impl Candidate<'_> {
             self.leads_no_more("the session was lost");
             if is_stopped {
                 self.voice.log(Moment::Closing, None);
-                session.close().await;
+                // If the store is away, others will bury it.
+                let _ = timeout(STOP_TIME_MAX, session.close()).await;
                 return Ok(());
             }
         }
@@ -191,7 +196,7 @@ impl Candidate<'_> {
                 Err(Defeat::Ended(_)) => std::future::pending().await,
                 Err(why @ Defeat::Corrupt(_)) => {
                     self.voice.log(Moment::CannotCreate, Some(&why.to_string()));
-                    sleep(session.ttl().length()).await;
+                    sleep(session.ttl().length().min(STOP_TIME_MAX)).await;
                     continue;
                 }
             };
@@ -201,18 +206,26 @@ impl Candidate<'_> {
                     self.voice.log(Moment::Ending, None);
                     self.hooks_done().await;
                     // If the store is away, the end of the session frees it as well.
-                    let _ = timeout(session.ttl().length(), holding.release()).await;
+                    let _ = timeout(STOP_TIME_MAX, holding.release()).await;
                     return;
                 }
-                Finish::Wished => {
-                    self.hooks.settled().await;
-                    if let Err(why) = election.step_down(holding).await {
+                Finish::Wished => tokio::select! {
+                    biased;
+                    // It has stopped to act; the end of the session frees the claim.
+                    () = self.stopped() => return self.hooks_done().await,
+                    done = self.make_room(election, holding) => if let Err(why) = done {
                         tracing::warn!(%why, "the claim was not given up");
-                    }
-                }
+                    },
+                },
                 Finish::Lost => {}
             }
         }
+    }
+
+    /// Gives up what it has when it has stopped to act, and lets others go first.
+    async fn make_room(&self, election: &mut Election, holding: Holding) -> Result<(), ChainError> {
+        self.hooks.settled().await;
+        election.step_down(holding).await
     }
 
     /// Leads while it may, as often as it may.

@@ -18,6 +18,7 @@ use crate::args::Output;
 use crate::args::elect::ElectArgs;
 use crate::connect::read_key;
 use crate::exit::Ending;
+use crate::serve::TTL;
 use crate::server::host_name;
 
 /// What a session says that its node does.
@@ -67,7 +68,7 @@ impl Plan {
         let url = StoreUrl::parse(url)?.trusting(typed.ca.as_deref()).with_key(key);
         let drawn = || format!("{:.50}-{:08x}", host_name(), System.random() >> 32);
         let node = typed.node.clone().unwrap_or_else(drawn);
-        let plan = Self::new(typed, name, url, &node, (typed.ttl, Dialect::Ours))?;
+        let plan = Self::new(typed, name, url, &node, (TTL, Dialect::Ours))?;
         Ok(Self {
             interval: typed.check_interval,
             metrics: typed.metrics.into_iter().collect(),
@@ -107,14 +108,14 @@ impl Plan {
         name: &str,
         url: StoreUrl,
         node: &str,
-        (ttl, dialect): (Duration, Dialect),
+        (usual_ttl, dialect): (Duration, Dialect),
     ) -> Result<Self, Ending> {
         for (what, name) in [("NAME", name), ("--project", &typed.project)] {
             check_name(name).map_err(|why| Ending::wrong_input(format!("{what}: {why}")))?;
         }
         let wrong = |why: &dyn std::fmt::Display| Ending::wrong_input(why.to_string());
         let claim = claim_of(&typed.project, name).map_err(|why| wrong(&why))?;
-        let ttl = Ttl::new(ttl).map_err(|why| wrong(&why))?;
+        let ttl = Ttl::new(typed.ttl.unwrap_or(usual_ttl)).map_err(|why| wrong(&why))?;
         let id = NodeId::new(node).map_err(|why| wrong(&why))?;
         if typed.check_interval.is_some_and(|interval| interval > ttl.length()) {
             return Err(Ending::wrong_input(

@@ -69,14 +69,10 @@ async fn follow(reach: &Reach, line: &Line) -> String {
 async fn open(reach: &Reach, line: &Line) -> Result<WatchStream, String> {
     let options = WatchOptions::new().with_range(reach.space.end()).with_fragment();
     let mut client = line.client.watch_client().max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let refused = |why: etcd_client::Error| match Failure::of(&why) {
-        Failure::Token(why) => why,
-        _ => {
-            reach.seats.leave(line, Parting::Drop);
-            deepest(&why)
-        }
+    let mut stream = match client.watch(reach.space.prefix(), Some(options)).await {
+        Ok(stream) => stream,
+        Err(why) => return Err(refused(reach, line, &why).await),
     };
-    let mut stream = client.watch(reach.space.prefix(), Some(options)).await.map_err(refused)?;
     match stream.message().await {
         Ok(Some(answer)) if answer.created() && !answer.canceled() => Ok(stream),
         Ok(answer) => {
@@ -84,8 +80,17 @@ async fn open(reach: &Reach, line: &Line) -> Result<WatchStream, String> {
             let _ = line.client.refresh_token().await;
             Err(answer.map_or_else(String::new, |answer| answer.cancel_reason().to_owned()))
         }
-        Err(why) => Err(refused(why)),
+        Err(why) => Err(refused(reach, line, &why).await),
     }
+}
+
+async fn refused(reach: &Reach, line: &Line, why: &etcd_client::Error) -> String {
+    if let Failure::Token(_) = Failure::of(why) {
+        let _ = line.client.refresh_token().await;
+    } else {
+        reach.seats.leave(line, Parting::Drop);
+    }
+    deepest(why)
 }
 
 fn pass_on(reach: &Reach, answer: &WatchResponse) {

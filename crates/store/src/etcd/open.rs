@@ -2,7 +2,8 @@
 
 use engine::limits::{STORE_ANSWER_MAX, STORE_CONNECT_MAX};
 use etcd_client::{
-    Channel, Client, Compare, CompareOp, Error, GetOptions, StatusResponse, Txn, TxnOp,
+    Channel, Client, Compare, CompareOp, Error, GetOptions, ResponseHeader, StatusResponse, Txn,
+    TxnOp,
 };
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -25,6 +26,16 @@ const VERSION_MIN: (u32, u32) = (3, 4);
 /// What is wrong, and in which words.
 type Wrong = (Fault, String);
 
+/// How much a member told before something was wrong. What the one says that told most is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    Nothing,
+    /// It is there, and has no leader, or is silent.
+    Presence,
+    /// What a person can do something about.
+    Fault,
+}
+
 /// What the first member that answered said.
 pub(super) struct Greeting {
     pub(super) seats: Seats,
@@ -37,25 +48,27 @@ pub(super) async fn greet(at: &Address, setting: &Setting) -> Result<Greeting, O
     let wrong = |(fault, why)| OpenError::Engine { store: at.to_string(), fault, why };
     let space = Space::new(setting.prefix.clone());
     let seats = Seats::new(at, setting.tls.as_ref()).map_err(|why| wrong((Fault::Tls, why)))?;
-    let mut worst: Option<Wrong> = None;
+    let mut most: Option<(Told, Wrong)> = None;
     for seat in 0..seats.len() {
-        let visit =
-            Visit { at, seats: &seats, space: &space, seat, encrypted: setting.tls.is_some() };
-        match visit.greet().await {
-            Ok((client, origin, mut state)) => {
-                seats.prefer(seat, client);
-                state.quota_bytes = state.quota_bytes.or(setting.quota);
-                return Ok(Greeting { seats, origin, state });
-            }
-            // That one of them is not there says less than what another one says.
-            Err(why) => match &worst {
-                Some((fault, _)) if *fault != Fault::Unreachable || why.0 == Fault::Unreachable => {
+        let encrypted = setting.tls.is_some();
+        let visit = Visit { at, seats: &seats, space: &space, seat, encrypted };
+        let (told, why) = match visit.knock().await {
+            Err(why) => (Told::Nothing, why),
+            Ok(()) => match visit.greet().await {
+                Ok((client, origin, mut state)) => {
+                    seats.prefer(seat, client);
+                    state.quota_bytes = state.quota_bytes.or(setting.quota);
+                    return Ok(Greeting { seats, origin, state });
                 }
-                _ => worst = Some(why),
+                Err(why) if why.0 == Fault::Unreachable => (Told::Presence, why),
+                Err(why) => (Told::Fault, why),
             },
+        };
+        if most.as_ref().is_none_or(|(most, _)| told > *most) {
+            most = Some((told, why));
         }
     }
-    Err(wrong(worst.expect("a URL names a host")))
+    Err(wrong(most.expect("a URL names a host").1))
 }
 
 /// One member that is greeted.
@@ -69,7 +82,6 @@ struct Visit<'a> {
 
 impl Visit<'_> {
     async fn greet(&self) -> Result<(Client, Origin, State), Wrong> {
-        self.knock().await?;
         let channel = match timeout(STORE_CONNECT_MAX, self.endpoint().connect()).await {
             Ok(Ok(channel)) => channel,
             Ok(Err(why)) => return Err((self.connect_fault(), self.said(&deepest(&why)))),
@@ -80,9 +92,7 @@ impl Visit<'_> {
             judge_version(status.version()).map_err(|why| (Fault::TooOld, why))?;
             state.note(&status);
             if let Some(alarm) = alarm_of(&status) {
-                return Err(
-                    self.alarm(&alarm, status.header().map_or(0, |header| header.revision()))
-                );
+                return Err(self.alarm(&alarm, status.header().map(ResponseHeader::revision)));
             }
             if status.leader() == 0 {
                 return Err(self.no_quorum());
@@ -171,7 +181,7 @@ impl Visit<'_> {
     /// What an answer to the first questions means.
     fn refused(&self, why: &Error) -> Wrong {
         if let Failure::Full = Failure::of(why) {
-            return self.alarm("NOSPACE", 0);
+            return self.alarm("NOSPACE", None);
         }
         let Error::GRpcStatus(status) = why else {
             return (Fault::Unreachable, self.said(&reason(why)));
@@ -201,7 +211,7 @@ impl Visit<'_> {
         }
     }
 
-    fn alarm(&self, alarm: &str, revision: i64) -> Wrong {
+    fn alarm(&self, alarm: &str, revision: Option<i64>) -> Wrong {
         let what = match alarm {
             "NOSPACE" => what_to_type(self.at, revision),
             _ => "the members do not agree on what they hold: restore the broken one".to_owned(),
@@ -241,7 +251,7 @@ fn reason(error: &Error) -> String {
 
 /// Whether this version has what we need; or why not.
 fn judge_version(version: &str) -> Result<(), String> {
-    let mut numbers = version.split('.').map(|number| number.parse::<u32>());
+    let mut numbers = version.split('.').map(str::parse::<u32>);
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
         return Err(format!("its version is {version:?}, which is none"));
     };

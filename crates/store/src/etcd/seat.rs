@@ -22,7 +22,9 @@ const REST_MAX: Duration = Duration::from_secs(1);
 
 /// A connection on which something was asked and nothing at all was answered for so long is stalled. Callers
 /// may be less patient and give up before; this notices all the same.
-const SILENCE_MAX: Duration = Duration::from_millis(STORE_ANSWER_MAX.as_millis() as u64 / 2);
+const SILENCE_MAX: Duration = Duration::from_millis(1_500);
+
+const _: () = assert!(SILENCE_MAX.as_millis() < STORE_ANSWER_MAX.as_millis());
 
 /// etcd breaks connections that ping more often than every 5 s.
 const PING_EVERY: Duration = Duration::from_secs(6);
@@ -33,7 +35,7 @@ const STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
 /// All members that the URL names.
 pub(super) struct Seats {
-    seats: Vec<Seat>,
+    all: Vec<Seat>,
     favourite: watch::Sender<usize>,
     user: Option<(String, Secret)>,
 }
@@ -78,20 +80,20 @@ impl Seats {
     /// Seats for all hosts; nothing is connected yet.
     pub(super) fn new(at: &Address, tls: Option<&ClientTlsConfig>) -> Result<Self, String> {
         let user = at.user.clone().map(|user| (user, at.password.clone().unwrap_or_default()));
-        let seats = at.hosts.iter().map(|host| Seat::new(host.clone(), tls));
-        Ok(Self { seats: seats.collect::<Result<_, _>>()?, favourite: watch::Sender::new(0), user })
+        let all = at.hosts.iter().map(|host| Seat::new(host.clone(), tls));
+        Ok(Self { all: all.collect::<Result<_, _>>()?, favourite: watch::Sender::new(0), user })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.seats.len()
+        self.all.len()
     }
 
     pub(super) fn host(&self, seat: usize) -> &Host {
-        &self.seats[seat].host
+        &self.all[seat].host
     }
 
     pub(super) fn endpoint(&self, seat: usize) -> &Endpoint {
-        &self.seats[seat].endpoint
+        &self.all[seat].endpoint
     }
 
     /// Tells when another member is the favourite.
@@ -101,7 +103,7 @@ impl Seats {
 
     /// Begins with this one.
     pub(super) fn prefer(&self, seat: usize, client: Client) {
-        self.seats[seat].install(client);
+        self.all[seat].install(client);
         self.favourite.send_replace(seat);
     }
 
@@ -122,8 +124,8 @@ impl Seats {
         let mut why = None;
         loop {
             let favourite = *self.favourite.borrow();
-            for turn in 0..self.seats.len() {
-                let number = (favourite + turn) % self.seats.len();
+            for turn in 0..self.all.len() {
+                let number = (favourite + turn) % self.all.len();
                 match self.try_take(number, deadline).await {
                     Ok(Some(line)) => {
                         if turn > 0 {
@@ -132,10 +134,10 @@ impl Seats {
                         return Ok(line);
                     }
                     Ok(None) => {}
-                    Err(error) => why = Some(format!("{}: {error}", self.seats[number].host)),
+                    Err(error) => why = Some(format!("{}: {error}", self.all[number].host)),
                 }
             }
-            let wake = self.seats.iter().filter_map(|seat| seat.lock().rests_until).min();
+            let wake = self.all.iter().filter_map(|seat| seat.lock().rests_until).min();
             let wake = wake.unwrap_or_else(|| Instant::now() + REST_MIN);
             if wake >= deadline || Instant::now() >= deadline {
                 let why = why.unwrap_or_else(|| "every member has just failed".to_owned());
@@ -147,7 +149,7 @@ impl Seats {
 
     /// None if this one rests.
     async fn try_take(&self, number: usize, deadline: Instant) -> Result<Option<Line>, String> {
-        let seat = &self.seats[number];
+        let seat = &self.all[number];
         if let Some(line) = seat.ready(number) {
             return Ok(Some(line));
         }
@@ -194,7 +196,7 @@ impl Seats {
 
     /// Something is about to be asked.
     pub(super) fn asks(&self, line: &Line) {
-        let mut state = self.seats[line.seat].lock();
+        let mut state = self.all[line.seat].lock();
         if state.is_line(line) {
             state.silent_since.get_or_insert_with(Instant::now);
         }
@@ -202,7 +204,7 @@ impl Seats {
 
     /// Something was answered, if only that it could not be done.
     pub(super) fn answers(&self, line: &Line) {
-        let mut state = self.seats[line.seat].lock();
+        let mut state = self.all[line.seat].lock();
         if state.is_line(line) {
             state.silent_since = None;
         }
@@ -210,7 +212,7 @@ impl Seats {
 
     /// It did what it was asked for: whatever was wrong with it is forgotten.
     pub(super) fn praise(&self, line: &Line) {
-        let mut state = self.seats[line.seat].lock();
+        let mut state = self.all[line.seat].lock();
         if state.is_line(line) {
             state.silent_since = None;
             state.rests_until = None;
@@ -220,7 +222,7 @@ impl Seats {
 
     /// Leaves a member that failed on this connection. Nothing happens if that was left already.
     pub(super) fn leave(&self, line: &Line, parting: Parting) {
-        let mut state = self.seats[line.seat].lock();
+        let mut state = self.all[line.seat].lock();
         if !state.is_line(line) {
             return;
         }
@@ -230,11 +232,11 @@ impl Seats {
         state.silent_since = None;
         state.take_rest();
         drop(state);
-        tracing::debug!(member = %self.seats[line.seat].host, ?parting, "left a member of etcd");
+        tracing::debug!(member = %self.all[line.seat].host, ?parting, "left a member of etcd");
         self.favourite.send_if_modified(|favourite| {
-            let is_left = *favourite == line.seat && self.seats.len() > 1;
+            let is_left = *favourite == line.seat && self.all.len() > 1;
             if is_left {
-                *favourite = (line.seat + 1) % self.seats.len();
+                *favourite = (line.seat + 1) % self.all.len();
             }
             is_left
         });
@@ -242,7 +244,7 @@ impl Seats {
 
     /// The member at the other end.
     pub(super) fn host_of(&self, line: &Line) -> &Host {
-        &self.seats[line.seat].host
+        &self.all[line.seat].host
     }
 }
 

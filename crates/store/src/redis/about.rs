@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use super::epoch::Epochs;
-use super::script::Answer;
+use super::script::{Answer, Outcome};
 use super::setting::Setting;
 use crate::Class;
 
@@ -26,8 +26,11 @@ impl About {
         }
     }
 
-    /// Whether an answer counts. Learns what it says beside.
+    /// Whether an answer counts. Learns what it says beside. A replica has no reign of its own, and says nothing about one.
     pub(super) fn admit(&self, answer: &Answer) -> bool {
+        if answer.outcome == Outcome::Replica {
+            return true;
+        }
         let counts = self.epochs.admit(&answer.epoch);
         if counts && self.replicas.load(Ordering::Relaxed) != answer.replicas {
             self.replicas.store(answer.replicas, Ordering::Relaxed);

@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::core::Core;
 use super::link::Link;
+use super::script::EVERYTHING;
 use super::trouble::Trouble;
 use crate::{Fault, Key};
 
@@ -80,7 +81,7 @@ fn ring(core: &Core, keys: &[u8]) {
     let keys: Result<Vec<Key>, _> =
         keys.split(|byte| *byte == b' ').map(|key| Key::from_bytes(key.to_vec().into())).collect();
     match keys {
-        Ok(keys) if keys.iter().any(|key| key.as_bytes() == b"*") => core.watchers.ring_all(),
+        Ok(keys) if keys.iter().any(|key| key.as_str() == EVERYTHING) => core.watchers.ring_all(),
         Ok(keys) => core.watchers.ring(&keys.iter()),
         // What somebody else published.
         Err(_) => core.watchers.ring_all(),

@@ -83,9 +83,14 @@ impl Line {
 
     /// Sends one command.
     pub(super) async fn ask(&self, command: &Cmd, deadline: Instant) -> Result<Reply, Failure> {
-        let link = match timeout_at(deadline, self.link()).await {
-            Ok(link) => link.map_err(Failure::NotSent)?,
-            Err(_) => return Err(Failure::NotSent("no connection came about in time".to_owned())),
+        let link = match self.current() {
+            Some(link) => link,
+            None => match timeout_at(deadline, self.link()).await {
+                Ok(link) => link.map_err(Failure::NotSent)?,
+                Err(_) => {
+                    return Err(Failure::NotSent("no connection came about in time".to_owned()));
+                }
+            },
         };
         match timeout_at(deadline, link.ask(command)).await {
             Ok(Ok(reply)) => Ok(reply),
@@ -131,11 +136,8 @@ impl Line {
         }
     }
 
-    /// The present connection, or a new one.
+    /// A new connection, or the one that somebody else has made meanwhile.
     async fn link(&self) -> Result<Arc<Link>, String> {
-        if let Some(link) = self.current() {
-            return Ok(link);
-        }
         let failed = self.failed.load(Ordering::Acquire);
         let mut gate = self.gate.lock().await;
         if let Some(link) = self.current() {

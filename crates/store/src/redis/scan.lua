@@ -4,12 +4,14 @@
 -- ARGV   the bounds as ZRANGEBYLEX takes them, the most entries, and the bytes at which a page ends
 -- gives  {epoch, replicas, "page", 1 if there is more or 0, key, "VERSION VALUE", key, …}
 --        {epoch, replicas, "lacking", key}: it has a place in the order and no entry
---        {epoch, replicas, "replica"}
-local role, replicas, epoch = string.match(redis.call('INFO', 'replication'),
-    'role:(%a+).-connected_slaves:(%d+).-master_replid:(%x+)')
-if role ~= 'master' then
-    return {epoch or '', replicas or '0', 'replica'}
+--        {"", "0", "replica"}
+local info = redis.call('INFO', 'replication')
+local replicas = string.match(info, 'role:master\r\nconnected_slaves:(%d+)')
+if not replicas then
+    return {'', '0', 'replica'}
 end
+local at = string.find(info, 'master_replid:', 1, true)
+local epoch = string.sub(info, at + 14, at + 53)
 
 local limit, bytes_max = tonumber(ARGV[3]), tonumber(ARGV[4])
 local keys = redis.call('ZRANGEBYLEX', KEYS[2], ARGV[1], ARGV[2], 'LIMIT', 0, limit + 1)

@@ -12,6 +12,12 @@ use redis::{Cmd, Value as Reply, cmd};
 
 use crate::{Commit, Condition, Entry, Key, Page, Range, Version, Write};
 
+/// More keys than this are not named in a hint.
+const HINT_KEYS_MAX: usize = 32;
+
+/// The hint that anything may have changed.
+pub(super) const EVERYTHING: &str = "*";
+
 /// A script and the hash by which Redis knows it.
 pub(super) struct Script {
     code: &'static str,
@@ -29,8 +35,9 @@ impl Script {
 
     /// A call by hash: short, and answered `NOSCRIPT` by a server that has not seen the script, which has done nothing then.
     pub(super) fn by_hash(&self) -> Cmd {
-        let mut command = cmd("EVALSHA");
-        command.arg(&self.hash);
+        // Room for what most calls are made of, so that it is found once.
+        let mut command = Cmd::with_capacity(16, 512);
+        command.arg("EVALSHA").arg(&self.hash);
         command
     }
 
@@ -47,50 +54,41 @@ impl Script {
 pub(super) struct Names {
     entries: String,
     order: String,
-    last: String,
     pub(super) hints: String,
 }
 
 impl Names {
     pub(super) fn new(prefix: &str) -> Self {
         let name = |what: &str| format!("{{{prefix}}}:{what}");
-        Self {
-            entries: name("entries"),
-            order: name("order"),
-            last: name("last"),
-            hints: name("hints"),
-        }
+        Self { entries: name("entries"), order: name("order"), hints: name("hints") }
     }
 
     /// Others beside them, for a rehearsal.
     pub(super) fn rehearsal(&self) -> Self {
         let name = |what: &str| format!("{what}:rehearsal");
-        Self {
-            entries: name(&self.entries),
-            order: name(&self.order),
-            last: name(&self.last),
-            hints: self.hints.clone(),
-        }
+        Self { entries: name(&self.entries), order: name(&self.order), hints: self.hints.clone() }
     }
 
     /// Removes what a rehearsal left behind.
     pub(super) fn removal(&self) -> Cmd {
         let mut command = cmd("DEL");
-        command.arg(&[&self.entries, &self.order, &self.last]);
+        command.arg(&[&self.entries, &self.order]);
         command
     }
 
     /// Adds what [`COMMIT`] is told.
     pub(super) fn commit(&self, mut command: Cmd, commit: &Commit) -> Cmd {
         let puts = commit.then.iter().filter(|write| matches!(write, Write::Put(..))).count();
-        command.arg(3).arg(&self.entries).arg(&self.order).arg(&self.last);
-        command.arg(&self.hints).arg(commit.when.len()).arg(puts);
+        command.arg(2).arg(&self.entries).arg(&self.order);
+        command.arg(&self.hints).arg(hint(commit)).arg(commit.when.len()).arg(puts);
         for condition in &commit.when {
             match condition {
                 Condition::Absent(_) => command.arg("-"),
                 Condition::Present(_) => command.arg("+"),
                 Condition::At(_, version) => command.arg(version.0),
             };
+        }
+        for condition in &commit.when {
             command.arg(condition.key().as_bytes());
         }
         for write in &commit.then {
@@ -118,6 +116,15 @@ impl Names {
         command.arg(limit).arg(PAGE_BYTES_MAX);
         command
     }
+}
+
+/// The keys that a commit changes, or a star if they are too many.
+fn hint(commit: &Commit) -> String {
+    if commit.then.len() > HINT_KEYS_MAX {
+        return EVERYTHING.to_owned();
+    }
+    let keys: Vec<&str> = commit.then.iter().map(|write| write.key().as_str()).collect();
+    keys.join(" ")
 }
 
 /// What a script says, behind who says it.
@@ -153,17 +160,17 @@ impl Answer {
         let Reply::Array(items) = reply else { return Err("it is not a list".to_owned()) };
         let mut items = items.into_iter();
         let (epoch, replicas) = (text(items.next())?, number(items.next())?);
-        let outcome = match text(items.next())?.as_str() {
-            "done" => Outcome::Done(Version(number(items.next())?)),
-            "conflict" => {
+        let outcome = match &bytes(items.next())?[..] {
+            b"done" => Outcome::Done(Version(number(items.next())?)),
+            b"conflict" => {
                 let place =
                     number(items.next())?.checked_sub(1).ok_or("conditions count from 1")?;
                 let number = usize::try_from(place).map_err(|_| "no such condition")?;
                 Outcome::Conflict { number, found: version(&text(items.next())?)? }
             }
-            "refused" => Outcome::Refused(text(items.next())?),
-            "replica" => Outcome::Replica,
-            "page" => {
+            b"refused" => Outcome::Refused(text(items.next())?),
+            b"replica" => Outcome::Replica,
+            b"page" => {
                 let more = number(items.next())? == 1;
                 let mut entries = Vec::with_capacity(items.len() / 2);
                 while let Some(key) = items.next() {
@@ -171,8 +178,8 @@ impl Answer {
                 }
                 Outcome::Page { entries, more }
             }
-            "lacking" => Outcome::Lacking(text(items.next())?),
-            other => return Err(format!("it says {other:?}")),
+            b"lacking" => Outcome::Lacking(text(items.next())?),
+            _ => return Err("it says what no script of ours does".to_owned()),
         };
         Ok(Self { epoch, replicas, outcome })
     }

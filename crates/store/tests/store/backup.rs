@@ -3,7 +3,7 @@
 mod cut;
 mod file;
 mod former;
-mod sample;
+pub(super) mod sample;
 
 use std::io::Cursor;
 use std::sync::Arc;

@@ -4,6 +4,7 @@ mod fault;
 mod open;
 mod quota;
 
+use engine::limits::{ETCD_PREFIX_BYTES_MAX, KEY_BYTES_MAX};
 use rig::Road;
 use rig::etcd::{Etcd, Setup};
 use store::conformance::Subject;
@@ -130,4 +131,28 @@ async fn a_page_of_large_values_ends_early_and_is_of_one_moment() {
     }
     assert_eq!(seen, 150);
     assert!(pages >= 90 / 5, "{pages}");
+}
+
+#[tokio::test]
+async fn the_largest_commit_fits_also_with_the_longest_prefix_and_keys() {
+    let etcd = Etcd::one();
+    let prefix = "p".repeat(ETCD_PREFIX_BYTES_MAX - 1);
+    let store = open(&format!("etcd://{}/{prefix}", etcd.hosts())).await;
+    let limits = store.limits();
+    let long = |kind: &str, number: usize| {
+        key(format!("{kind}{number:0>width$}", width = KEY_BYTES_MAX - 1))
+    };
+    let mut commit = Commit::new();
+    for number in 0..limits.writes {
+        commit = commit.when(Condition::Absent(long("c", number)));
+    }
+    for number in 1..limits.writes {
+        commit = commit.put(long("w", number), "");
+    }
+    let room = limits.commit_bytes - commit.len() - KEY_BYTES_MAX;
+    let commit = commit.put(long("w", 0), vec![b'v'; room.min(limits.value_bytes)]);
+    store.commit(commit.clone()).await.unwrap();
+    let deletes =
+        (0..limits.writes).fold(Commit::new(), |all, number| all.delete(long("w", number)));
+    store.commit(deletes).await.unwrap();
 }

@@ -1,5 +1,6 @@
 //! A store on a real Redis: the contract, what is refused at open, and what becomes of it when the server is treated badly.
 
+mod election;
 mod fault;
 mod mirror;
 mod open;
@@ -64,5 +65,5 @@ async fn redis_keeps_the_contract_by_tls_with_a_password_and_a_synced_file() {
     let url = format!("{}?ca={}&prefix=other", redis.tls_url(), redis.ca().display());
     let (store, other) = (open(&url).await, open(&url).await);
     check(Subject::new(store.clone(), "scratch/").with_other(other), &store).await;
-    assert_eq!(redis.ask(&["KEYS", "*"]), "{other}:last", "one slot, and nothing left behind");
+    assert_eq!(redis.ask(&["KEYS", "*"]), "{other}:entries", "one slot, and nothing left behind");
 }

@@ -10,7 +10,7 @@ use store::{Range, Store};
 /// Small enough that the suite goes through many segments and tables.
 pub(crate) const SMALL: Sizes = Sizes { segment_bytes: 256 * 1024, layer_bytes: 64 * 1024 };
 
-pub(super) async fn check(subject: Subject, store: &Store) {
+pub(crate) async fn check(subject: Subject, store: &Store) {
     let mut broken = Vec::new();
     for clause in CLAUSES {
         if let Outcome::Violated(why) = clause.check(&subject).await {

@@ -143,6 +143,24 @@ async fn while_the_store_refuses_writes_nobody_leads_and_then_somebody_does_agai
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_come_later_than_t_give_nobody_a_right() {
+    let _machine = MACHINE.read().await;
+    let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
+    let road = Road::to(redis.address()).await;
+    let anna = Candidate::start(dir.path(), "anna", &redis.url_at(road.address()), &[]);
+    let first = anna.elected().await;
+    road.back(Way::Slow(T * 3 / 2));
+    anna.event("lost", 1).await;
+    let begun = Stopwatch::start();
+    while begun.elapsed() < 3 * T {
+        assert!(!anna.leads().await, "what it hears is older than T");
+    }
+    road.back(Way::Open);
+    let again = anna.event("elected", 2).await["token"].as_u64().unwrap();
+    assert!(again >= first);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_redis_forgets_everything_nobody_leads_twice() {
     let _machine = MACHINE.read().await;
     let dir = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use store::{Fault, OpenError, StoreUrl};
 
 async fn check_refused(url: &str, fault: Fault, said: &[&str]) {
     let url = StoreUrl::parse(url).unwrap();
-    let why = store::open_or_create(&url).await.err().expect("it is refused");
+    let why = store::open_or_create(&url).await.expect_err("it is refused");
     let sentence = why.to_string();
     assert!(matches!(why, OpenError::Engine { fault: found, .. } if found == fault), "{sentence}");
     for part in said {
