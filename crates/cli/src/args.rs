@@ -8,6 +8,7 @@
 pub(crate) mod apply;
 pub(crate) mod backup;
 pub(crate) mod elect;
+pub(crate) mod election;
 pub(crate) mod import;
 pub(crate) mod key;
 pub(crate) mod project;
@@ -24,6 +25,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use engine::schedule::cron::Dialect;
 
 use self::backup::{BackupVerb, RestoreArgs};
+use self::election::ElectionVerb;
 use self::import::{CompletionsArgs, ImportVerb};
 use self::key::KeyVerb;
 use self::project::ProjectVerb;
@@ -156,6 +158,12 @@ pub(crate) enum Verb {
     Key {
         #[command(subcommand)]
         verb: KeyVerb,
+    },
+    /// See who leads, and ask whoever does to leave
+    #[command(after_help = with_exit_codes("  watchbell election list\n  watchbell election watch"))]
+    Election {
+        #[command(subcommand)]
+        verb: ElectionVerb,
     },
     /// See who changed what
     #[command(after_help = with_exit_codes("  watchbell audit list"))]

@@ -267,7 +267,7 @@ fn exit_of_fault(fault: Fault) -> Exit {
 
 fn exit_of_refusal(refusal: &Refusal) -> Exit {
     match refusal {
-        Refusal::Full { .. } => Exit::Refused,
+        Refusal::Full { .. } | Refusal::Denied { .. } => Exit::Refused,
         Refusal::KeyLength { .. } | Refusal::KeyCharacter { .. } => Exit::WrongInput,
         Refusal::ValueBytes { .. }
         | Refusal::Writes { .. }

@@ -37,6 +37,7 @@ mod cron;
 mod dev;
 mod dump;
 mod elect;
+mod election;
 mod event;
 mod exit;
 mod explain;
@@ -130,6 +131,7 @@ async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
         Verb::Scheduler { verb: SchedulerVerb::Stop(typed) } => scheduler::stop(&typed).await,
         Verb::Project { verb } => project::project(verb).await,
         Verb::Key { verb } => key::key(verb).await,
+        Verb::Election { verb } => election::election(verb).await,
         Verb::Audit { verb: AuditVerb::List(typed) } => audit::list(typed).await,
         Verb::Elect(typed) => elect::elect(&typed).await,
         Verb::Events(typed) => event::follow(&typed).await,

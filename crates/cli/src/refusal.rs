@@ -79,6 +79,7 @@ mod tests {
             detail: detail.to_owned(),
             request_id: None,
             limit: None,
+            store: None,
             errors,
         }
     }

@@ -14,6 +14,7 @@ mod dev {
     mod document;
     mod door;
     mod elect;
+    mod election;
     mod engine;
     mod example;
     mod full;

@@ -2,13 +2,14 @@
 //!
 //! - `builder`: what a client is made with; `connect`: connections, and whom to trust
 //! - `exchange`: one request and its answer, and sending it again; `retry`: when that is right
-//! - `trigger`, `run`, `project`, `key`, `system`, `backup`: the methods
+//! - `trigger`, `run`, `project`, `key`, `election`, `system`, `backup`, `store`: the methods
 //! - `walk`: lists, page after page; `watch`: events, while they happen
 //! - `path`, `entropy`: what is asked, and what nobody else has
 
 mod backup;
 mod builder;
 mod connect;
+mod election;
 mod entropy;
 mod exchange;
 mod key;
@@ -16,6 +17,7 @@ mod path;
 mod project;
 mod retry;
 mod run;
+mod store;
 mod system;
 mod trigger;
 mod walk;
@@ -31,9 +33,11 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 pub use self::backup::Pieces;
 pub use self::builder::ClientBuilder;
+pub use self::election::ElectionFilter;
 pub use self::key::KeyFilter;
 pub use self::project::ProjectFilter;
 pub use self::run::RunFilter;
+pub use self::store::StoreHints;
 pub use self::system::AuditFilter;
 pub use self::trigger::TriggerFilter;
 pub use self::watch::Events;

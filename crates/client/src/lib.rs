@@ -2,7 +2,8 @@
 //!
 //! - [`spec`]: a trigger as one writes it
 //! - [`trigger`], [`run`], [`account`], [`scheduler`], [`project`], [`key`], [`audit`],
-//!   [`cluster`], [`event`]: what the API tells
+//!   [`cluster`], [`event`]: what the API tells; [`election`]: who leads, and how to
+//! - [`store`]: what Watchbell's own candidates ask a server
 //! - [`problem`]: what it says when something is wrong
 //! - [`Client`]: asks, tries again where nothing is done twice by it, and gives typed answers; [`Events`]: follows what
 //!   happens
@@ -14,6 +15,7 @@ pub mod account;
 pub mod audit;
 mod call;
 pub mod cluster;
+pub mod election;
 mod error;
 pub mod event;
 pub mod key;
@@ -23,11 +25,12 @@ pub mod project;
 pub mod run;
 pub mod scheduler;
 pub mod spec;
+pub mod store;
 pub mod trigger;
 
 pub use call::{
-    AuditFilter, Client, ClientBuilder, Events, KeyFilter, Pieces, ProjectFilter, RunFilter,
-    TriggerFilter,
+    AuditFilter, Client, ClientBuilder, ElectionFilter, Events, KeyFilter, Pieces, ProjectFilter,
+    RunFilter, StoreHints, TriggerFilter,
 };
 pub use error::ClientError;
 pub use jiff::Timestamp;

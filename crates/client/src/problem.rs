@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::store::StoreTrouble;
+
 /// The media type of a problem.
 pub const MEDIA_TYPE: &str = "application/problem+json";
 
@@ -24,6 +26,9 @@ pub struct Problem {
     /// The limit of the project that is reached, if that is what is wrong: `triggers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
+    /// How the store was, if the request was for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreTrouble>,
     /// Each field that is wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldProblem>,

@@ -395,6 +395,42 @@ pub const STORE_CONNECT_MAX: Duration = Duration::from_secs(1);
 /// How long an engine on the network may take to answer one scan or commit before the answer is called off.
 pub const STORE_ANSWER_MAX: Duration = Duration::from_secs(3);
 
+/// Longest T of a session that came through a server: after a fail-over everybody waits for the longest there was.
+pub const GUEST_TTL_MAX: Duration = Duration::from_secs(60);
+
+/// Sessions that a project has through servers.
+pub const GUEST_SESSIONS_MAX: usize = 1_000;
+
+/// Longest body of a claim's head that is written through a server.
+pub const GUEST_BODY_BYTES_MAX: usize = 4 * 1024;
+
+/// Roles of a session that came through a server, and the bytes of each.
+pub const GUEST_ROLES_MAX: usize = 16;
+
+/// Longest text that a session that came through a server says of itself: where it is reached, or what it does.
+pub const GUEST_TEXT_BYTES_MAX: usize = 512;
+
+/// How far ahead of a server's clock a token that comes through it may be.
+pub const GUEST_TOKEN_AHEAD_MAX: Duration = Duration::from_secs(86_400);
+
+/// Writes of a commit that comes through a server, and its conditions.
+pub const GUEST_WRITES_MAX: usize = 64;
+
+/// Bytes of all keys and values of a commit that comes through a server: as JSON it is a request like others.
+pub const GUEST_COMMIT_BYTES_MAX: usize = 96 * 1024;
+
+/// Longest value that comes through a server.
+pub const GUEST_VALUE_BYTES_MAX: usize = 32 * 1024;
+
+/// Who watches a server's store, at a time.
+pub const GUEST_WATCHERS_MAX: usize = 512;
+
+/// Who watches a server's store with one key.
+pub const GUEST_WATCHERS_OF_KEY_MAX: usize = 256;
+
+/// Longest wait for an election to be free, in one request.
+pub const CAMPAIGN_WAIT_MAX: Duration = Duration::from_secs(30);
+
 /// Longest prefix of keys in an etcd, its slash included: with it the largest commit fits in a request.
 pub const ETCD_PREFIX_BYTES_MAX: usize = 128;
 

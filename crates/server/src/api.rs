@@ -8,8 +8,8 @@
 //! - `guard`: what holds for every request; `door`, `caller`: who is let in, and for which project
 //! - `route`: every path and method; `openapi`: the same as a document
 //! - `trigger`, `replace`, `run`, `backfill`, `history`, `latest`, `explain`, `project`, `key`, `audit`, `event`,
-//!   `backup`, `system`: what can
-//!   be asked
+//!   `election`, `backup`, `system`: what can be asked
+//! - `store`: sessions and claims of candidates and members that come through this server
 //! - `replay`: the answer to a request that was carried out before
 //! - `body`, `query`, `filter`: reading requests; `stream`: answers that are made while they are sent
 //! - `read`, `segment`, `odd`, `floor`: reading the store
@@ -25,6 +25,7 @@ mod body;
 mod caller;
 mod convert;
 mod door;
+mod election;
 mod event;
 mod explain;
 mod filter;
@@ -46,6 +47,7 @@ mod route;
 mod run;
 mod segment;
 mod serve;
+mod store;
 mod stream;
 mod system;
 mod tls;

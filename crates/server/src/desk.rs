@@ -189,6 +189,8 @@ pub struct Facts {
     pub cluster: u64,
     /// Writes the metrics as Prometheus reads them.
     pub metrics: Box<dyn Fn() -> String + Send + Sync>,
+    /// How long nothing may be claimed yet, because the store may have forgotten what others act on.
+    pub quarantine: Box<dyn Fn() -> Duration + Send + Sync>,
 }
 
 /// The door. Clones are cheap and lead to the same node.
@@ -200,6 +202,7 @@ pub struct Desk {
     facts: Arc<Facts>,
     under_way: Arc<UnderWay>,
     seats: Arc<Seats>,
+    guests: Arc<Seats>,
     start: u64,
     backups: Arc<Semaphore>,
 }
@@ -217,8 +220,8 @@ impl Desk {
     ) -> Self {
         let start = facts.machine.random();
         let (under_way, backups) = (Arc::default(), Arc::new(Semaphore::new(1)));
-        let (facts, seats) = (Arc::new(facts), Arc::default());
-        Self { calls, face, trouble, facts, under_way, seats, start, backups }
+        let (facts, seats, guests) = (Arc::new(facts), Arc::default(), Arc::default());
+        Self { calls, face, trouble, facts, under_way, seats, guests, start, backups }
     }
 
     /// Tells a shard something. The answer comes when it is durable, or when the store has taken nothing for
@@ -307,6 +310,16 @@ impl Desk {
     /// Those who watch.
     pub(crate) fn seats(&self) -> &Arc<Seats> {
         &self.seats
+    }
+
+    /// Those who watch the store.
+    pub(crate) fn guests(&self) -> &Arc<Seats> {
+        &self.guests
+    }
+
+    /// How long nothing may be claimed yet.
+    pub(crate) fn quarantine(&self) -> Duration {
+        (self.facts.quarantine)()
     }
 
     /// Requests that are under way.

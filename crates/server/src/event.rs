@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
-use engine::limits::{EVENTS_KEPT_MAX, WATCHERS_MAX, WATCHERS_OF_KEY_MAX};
+use engine::limits::EVENTS_KEPT_MAX;
 use engine::past::Line;
 use tokio::sync::watch;
 
@@ -56,14 +56,18 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Takes one, if there is one left for this key.
-    pub(crate) fn take(seats: &Arc<Seats>, key: Option<KeyId>) -> Option<Self> {
+    /// Takes one, if there is one left: of all, and of those for this key.
+    pub(crate) fn take(
+        seats: &Arc<Seats>,
+        key: Option<KeyId>,
+        (all_max, of_key_max): (usize, usize),
+    ) -> Option<Self> {
         let mut taken = seats.lock().unwrap_or_else(PoisonError::into_inner);
         let all: usize = taken.values().sum();
         let of_key = taken.get(&key).copied().unwrap_or(0);
         // Where no key is needed, everybody is the same one.
-        let most = if key.is_some() { WATCHERS_OF_KEY_MAX } else { WATCHERS_MAX };
-        if all >= WATCHERS_MAX || of_key >= most {
+        let most = if key.is_some() { of_key_max } else { all_max };
+        if all >= all_max || of_key >= most {
             return None;
         }
         taken.insert(key, of_key + 1);
@@ -183,6 +187,9 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::limits::{WATCHERS_MAX, WATCHERS_OF_KEY_MAX};
+
+    const MOST: (usize, usize) = (WATCHERS_MAX, WATCHERS_OF_KEY_MAX);
 
     fn event(number: usize) -> Event {
         let text = || number.to_string();
@@ -204,15 +211,15 @@ mod tests {
         let seats = Arc::new(Seats::default());
         let key = |number| Some(KeyId(engine::id::Unique(number)));
         let mut taken: Vec<_> =
-            (0..WATCHERS_OF_KEY_MAX).map(|_| Seat::take(&seats, key(1)).unwrap()).collect();
-        assert!(Seat::take(&seats, key(1)).is_none());
+            (0..WATCHERS_OF_KEY_MAX).map(|_| Seat::take(&seats, key(1), MOST).unwrap()).collect();
+        assert!(Seat::take(&seats, key(1), MOST).is_none());
         while taken.len() < WATCHERS_MAX {
             let number = 2 + (taken.len() / WATCHERS_OF_KEY_MAX) as u64;
-            taken.push(Seat::take(&seats, key(number)).unwrap());
+            taken.push(Seat::take(&seats, key(number), MOST).unwrap());
         }
-        assert!(Seat::take(&seats, None).is_none());
+        assert!(Seat::take(&seats, None, MOST).is_none());
         taken.pop();
-        assert!(Seat::take(&seats, None).is_some());
+        assert!(Seat::take(&seats, None, MOST).is_some());
         drop(taken);
         assert!(seats.lock().unwrap().is_empty());
     }

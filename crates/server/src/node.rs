@@ -245,6 +245,10 @@ impl Node {
                 let metrics = Arc::clone(&metrics);
                 move || metrics.text()
             }),
+            quarantine: Box::new({
+                let session = session.clone();
+                move || session.quarantine_left()
+            }),
         };
         let desk = Desk::new(facts, calls_in, face_out, trouble_out);
         let guard = alarm.guard("the historian");

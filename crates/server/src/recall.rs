@@ -59,6 +59,8 @@ pub(crate) enum Outcome {
     Rotated(String),
     /// A key was made.
     Key(String),
+    /// Whoever has an election was asked to leave.
+    Resigned(String),
     /// The scheduler was told something.
     Done,
 }

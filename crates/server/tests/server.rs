@@ -12,6 +12,7 @@ mod server {
     mod history;
     mod node;
     mod receiver;
+    mod remote;
     mod tls;
     mod webhook;
 }

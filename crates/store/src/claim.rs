@@ -30,7 +30,7 @@ use crate::{
 const FORMAT: Format = Format(1);
 
 /// Tokens are microseconds since 1970, and chains count commits: neither ever gets here.
-const NUMBER_MAX: u64 = u64::MAX / 2;
+pub(crate) const NUMBER_MAX: u64 = u64::MAX / 2;
 
 /// What a claim says.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ pub enum State {
 
 impl Head {
     /// What a claim is before anybody had it.
-    fn first() -> Self {
+    pub(crate) fn first() -> Self {
         Self { session: None, token: 0, state: State::Free, number: 0, nonce: Nonce(0), body: None }
     }
 
@@ -87,11 +87,21 @@ impl Head {
 
 /// A wish that a holder leave, or an approval that it may begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Note {
+pub(crate) struct Note {
     /// The holder that it is about.
-    token: u64,
+    pub(crate) token: u64,
     /// Who wrote it.
-    by: String,
+    pub(crate) by: String,
+}
+
+impl Note {
+    pub(crate) fn to_value(&self) -> Value {
+        encode(FORMAT, self).into()
+    }
+
+    pub(crate) fn from_value(value: &Value) -> Result<Self, RecordError> {
+        decode(value.as_bytes(), FORMAT)
+    }
 }
 
 /// Where a claim is.
@@ -169,10 +179,7 @@ impl Claim {
             None => (Head::first(), None),
         };
         // They name the token that they are about, so it does not matter which was read first.
-        let token = |entry: Option<Entry>| {
-            let note: Note = decode(entry?.value.as_bytes(), FORMAT).ok()?;
-            Some(Token(note.token))
-        };
+        let token = |entry: Option<Entry>| Some(Token(Note::from_value(&entry?.value).ok()?.token));
         let (wish, approval) = (token(wish?), token(approval?));
         Ok(Sight { head, version, wish, approval })
     }
@@ -193,16 +200,7 @@ impl Claim {
             nonce: Nonce(machine.random()),
             body: seen.head.body.clone(),
         };
-        let mut commit = Commit::new().when(match seen.version {
-            Some(version) => Condition::At(self.head.clone(), version),
-            None => Condition::Absent(self.head.clone()),
-        });
-        if let Some(former) = seen.head.session.as_ref().filter(|former| *former != by.key()) {
-            commit = commit.when(Condition::Absent(former.key().clone()));
-        }
-        let commit = commit
-            .when(Condition::Present(by.key().key().clone()))
-            .put(self.head.clone(), head.to_value());
+        let commit = self.taking(seen, by.key(), &head);
         match within(machine, by.ttl().timeout(), by.store().commit(commit)).await {
             // What was taken in an epoch that we have not looked at is looked at first.
             Some(Ok(version)) if by.store().epoch() == epoch => {
@@ -217,6 +215,36 @@ impl Claim {
                 ),
             )
             | None => Err(TakeError::Unclear),
+        }
+    }
+
+    /// What takes a claim as it was seen, with this head. What it carries over is the caller's business.
+    pub fn taking(&self, seen: &Sight, by: &SessionKey, head: &Head) -> Commit {
+        let mut commit = Commit::new().when(self.unmoved(seen));
+        if let Some(former) = seen.head.session.as_ref().filter(|former| *former != by) {
+            commit = commit.when(Condition::Absent(former.key().clone()));
+        }
+        commit.when(Condition::Present(by.key().clone())).put(self.head.clone(), head.to_value())
+    }
+
+    /// What frees a claim as it was seen, on behalf of whoever has it. Nothing, if nobody ever had it.
+    pub fn releasing(&self, seen: &Sight, nonce: Nonce) -> Option<Commit> {
+        seen.version?;
+        let (number, last) = (seen.head.number + 1, seen.head.clone());
+        let head = Head { session: None, state: State::Free, number, nonce, ..last };
+        let commit = Commit::new().when(self.unmoved(seen)).put(self.head.clone(), head.to_value());
+        Some(self.notes().into_iter().fold(commit, Commit::delete))
+    }
+
+    /// What asks whoever has the claim under this token to leave it.
+    pub fn wishing(&self, token: u64, by: &str) -> Commit {
+        note(&self.wish, token, by)
+    }
+
+    fn unmoved(&self, seen: &Sight) -> Condition {
+        match seen.version {
+            Some(version) => Condition::At(self.head.clone(), version),
+            None => Condition::Absent(self.head.clone()),
         }
     }
 
@@ -246,11 +274,7 @@ impl Claim {
     /// Writes a head that nobody has once more, so that whatever was conditional on it no longer lands.
     pub(crate) fn touch(&self, seen: &Sight, nonce: u64) -> Commit {
         let head = Head { number: seen.head.number + 1, nonce: Nonce(nonce), ..seen.head.clone() };
-        let unmoved = match seen.version {
-            Some(version) => Condition::At(self.head.clone(), version),
-            None => Condition::Absent(self.head.clone()),
-        };
-        Commit::new().when(unmoved).put(self.head.clone(), head.to_value())
+        Commit::new().when(self.unmoved(seen)).put(self.head.clone(), head.to_value())
     }
 
     /// What is deleted together with a release.
@@ -261,5 +285,5 @@ impl Claim {
 
 fn note(key: &Key, token: u64, by: &str) -> Commit {
     let note = Note { token, by: by.to_owned() };
-    Commit::new().put(key.clone(), encode(FORMAT, &note))
+    Commit::new().put(key.clone(), note.to_value())
 }

@@ -176,6 +176,12 @@ pub trait Adapter: Send + Sync + 'static {
         false
     }
 
+    /// The project on whose behalf it is used, if a Watchbell server stands before it. Then sessions say so in
+    /// their keys, and others are buried by servers alone.
+    fn guest(&self) -> Option<String> {
+        None
+    }
+
     /// What else a person may want to know about the engine, as name and value. Never a secret.
     fn facts(&self) -> Vec<(&'static str, String)> {
         Vec::new()
@@ -249,6 +255,11 @@ impl Store {
     /// Whether only one process at a time can have this store open.
     pub fn is_exclusive(&self) -> bool {
         self.0.is_exclusive()
+    }
+
+    /// The project on whose behalf it is used, if a Watchbell server stands before it.
+    pub fn guest(&self) -> Option<String> {
+        self.0.guest()
     }
 
     /// What else there is to know about the engine.

@@ -90,6 +90,8 @@ pub enum Refusal {
         "there is no room left in {place}: free some space, nothing is lost and commits go on by themselves"
     )]
     Full { place: String },
+    #[error("{why}")]
+    Denied { why: String },
 }
 
 /// Why a store was not opened. Each sentence says what is wrong and what to do.

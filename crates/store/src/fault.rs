@@ -152,6 +152,10 @@ impl Adapter for Faulty {
         self.inner.is_exclusive()
     }
 
+    fn guest(&self) -> Option<String> {
+        self.inner.guest()
+    }
+
     fn facts(&self) -> Vec<(&'static str, String)> {
         self.inner.facts()
     }

@@ -47,6 +47,18 @@ impl Watchers {
         }
     }
 
+    /// Rings for everyone who watches something below `prefix`, or more: something there has changed.
+    pub(crate) fn ring_below(&self, prefix: &str) {
+        let watchers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (watched, bell) in watchers.iter() {
+            if (watched.starts_with(prefix) || prefix.starts_with(watched.as_str()))
+                && let Some(bell) = bell.upgrade()
+            {
+                bell.notify_one();
+            }
+        }
+    }
+
     /// Rings for everyone: what a connection does that was lost and is back.
     pub fn ring_all(&self) {
         let watchers = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -113,6 +113,23 @@ impl Range {
         }
     }
 
+    /// Between these bounds, whatever they are.
+    pub fn of(start: Bound<String>, end: Bound<String>) -> Self {
+        Self { start, end }
+    }
+
+    /// Whether it holds nothing but keys that begin with `prefix`.
+    pub fn is_within(&self, prefix: &str) -> bool {
+        let begins = |text: &str| text.starts_with(prefix);
+        let from =
+            matches!(&self.start, Bound::Included(start) | Bound::Excluded(start) if begins(start));
+        let to = match &self.end {
+            Bound::Included(end) | Bound::Excluded(end) if begins(end) => true,
+            end => *end == end_of_prefix(prefix),
+        };
+        from && to
+    }
+
     /// From `start` on.
     pub fn since(start: &Key) -> Self {
         Self { start: Bound::Included(start.as_str().to_owned()), end: Bound::Unbounded }
@@ -215,6 +232,22 @@ mod tests {
         fn a_prefix_holds_exactly_what_begins_with_it(prefix in "[!-~]{0,3}", text in "[!-~]{1,5}") {
             let range = Range::prefix(&prefix);
             prop_assert_eq!(range.contains(text.as_str()), text.starts_with(&prefix));
+        }
+
+        #[test]
+        fn what_is_within_a_prefix_holds_nothing_else(
+            prefix in "[a-c]{1,2}", start in "[a-d]{0,3}", end in "[a-d]{0,3}", text in "[a-d]{1,4}", kind in 0..9,
+        ) {
+            let bound = |text: &String, kind| match kind {
+                0 => Bound::Unbounded,
+                1 => Bound::Included(text.clone()),
+                _ => Bound::Excluded(text.clone()),
+            };
+            let range = Range::of(bound(&start, kind % 3), bound(&end, kind / 3));
+            if range.is_within(&prefix) && !range.is_empty() && range.contains(text.as_str()) {
+                prop_assert!(text.starts_with(&prefix));
+            }
+            prop_assert!(Range::prefix(&prefix).is_within(&prefix));
         }
 
         #[test]

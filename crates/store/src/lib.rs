@@ -12,7 +12,8 @@
 //! `watchbell store check`.
 //!
 //! Adapters: [`memory`], the reference, with [`fault`]s on order; and [`mod@file`], the embedded one: a
-//! [`log`] for order and durability, and an index behind it; and [`mod@postgres`].
+//! [`log`] for order and durability, and an index behind it; and [`mod@postgres`]. [`remote`] is a Watchbell
+//! server, which takes [`mod@deed`]s alone.
 //!
 //! On top of the three verbs: [`session`]s, the only lease; [`claim`]s, which name the session that has
 //! something; [`chain`]s, by which a holder writes; [`election`]s, which put these together. And beside
@@ -26,6 +27,7 @@ pub mod cluster;
 mod commit;
 pub mod conformance;
 mod contract;
+pub mod deed;
 pub mod election;
 mod entropy;
 mod error;

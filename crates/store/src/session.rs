@@ -28,9 +28,8 @@ pub use keeper::Keeper;
 pub use pulse::Pulse;
 use record::millis;
 pub use record::{BadNodeId, Node, NodeId, SessionKey, SessionRecord};
-pub(crate) use record::{Longest, hex};
-use roster::raise_longest;
-pub use roster::{Roster, Seen, bury, bury_local};
+pub(crate) use record::{Longest, SESSIONS, hex};
+pub use roster::{Roster, Seen, bury, bury_local, raise_longest};
 
 use crate::machine::{Machine, within};
 use crate::{Commit, CommitError, Condition, Epoch, Key, Refusal, ScanError, Store, Version};
@@ -133,7 +132,10 @@ impl Session {
         node: &Node,
         drawn: &mut Vec<SessionKey>,
     ) -> Result<Option<(Self, Keeper)>, SessionError> {
-        let mut key = SessionKey::new(&node.id, machine.random());
+        let mut key = match store.guest() {
+            Some(project) => SessionKey::of_guest(&node.id, &project, machine.random()),
+            None => SessionKey::new(&node.id, machine.random()),
+        };
         let mut free = Condition::Absent(key.key().clone());
         if mutant::active(Mutant::KeyWithoutIncarnation) {
             key = SessionKey::without_incarnation(&node.id);
@@ -159,6 +161,7 @@ impl Session {
             reads: engine::record::Format(1),
             local: store.is_exclusive(),
             joining: true,
+            key: None,
         };
         let mut holder = Holder::new(node.ttl);
         holder.sending(nonce, machine.reading());

@@ -93,6 +93,7 @@ impl Candidate<'_> {
             let why = match open_or_create(&self.plan.url).await {
                 Ok(store) => {
                     bury_local(&store).await.map_err(|why| Ending::failed(why.to_string()))?;
+                    self.check_project(&store)?;
                     return Ok(store);
                 }
                 Err(why) => why,
@@ -110,6 +111,17 @@ impl Candidate<'_> {
             tries += 1;
             sleep(AWAY_PAUSE).await;
         }
+    }
+
+    /// Through a server one takes part in the elections of one's own project alone.
+    fn check_project(&self, store: &Store) -> Result<(), Ending> {
+        let Some(project) = store.guest() else { return Ok(()) };
+        if self.plan.claim.key().as_str().starts_with(&format!("election/{project}/")) {
+            return Ok(());
+        }
+        let why = format!("this key is for the project {project}: give --project {project}");
+        self.voice.log(Moment::CannotCreate, Some(&why));
+        Err(Ending::wrong_input(why))
     }
 
     /// Opens a session, however long that takes. Only at the start it may be refused.

@@ -25,6 +25,7 @@ pub struct ClientBuilder {
     trouble: Option<String>,
     retry: Retry,
     timeout: Duration,
+    connect: Duration,
 }
 
 impl ClientBuilder {
@@ -37,6 +38,7 @@ impl ClientBuilder {
             trouble: None,
             retry: Retry::default(),
             timeout: ANSWER_TIME_MAX,
+            connect: connect::CONNECT_TIME_MAX,
         }
     }
 
@@ -98,13 +100,19 @@ impl ClientBuilder {
         self
     }
 
+    /// Wait so long for a connection; 5 seconds, if it is not said.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect = timeout;
+        self
+    }
+
     /// The client. Nothing is connected yet.
     pub fn build(self) -> Result<Client, ClientError> {
         let base = base(&self.url)?;
         if let Some(why) = self.trouble {
             return Err(ClientError::Setting { what: "ca", why });
         }
-        let connector = connect::connector(&self.authorities)?;
+        let connector = connect::connector(&self.authorities, self.connect)?;
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         let agent = concat!("watchbell-client/", env!("CARGO_PKG_VERSION"));

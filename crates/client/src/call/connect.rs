@@ -11,16 +11,16 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use crate::ClientError;
 
 /// How long to wait for a connection.
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
 #[cfg(feature = "tls")]
 pub(super) type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
 #[cfg(not(feature = "tls"))]
 pub(super) type Connector = HttpConnector;
 
-fn plain() -> HttpConnector {
+fn plain(timeout: Duration) -> HttpConnector {
     let mut connector = HttpConnector::new();
-    connector.set_connect_timeout(Some(CONNECT_TIME_MAX));
+    connector.set_connect_timeout(Some(timeout));
     connector.set_nodelay(true);
     connector.enforce_http(false);
     connector
@@ -29,13 +29,13 @@ fn plain() -> HttpConnector {
 /// Makes connections, and trusts these certificates (PEM) beside the usual ones.
 #[cfg(not(feature = "tls"))]
 #[expect(clippy::unnecessary_wraps, reason = "with tls it may fail")]
-pub(super) fn connector(_: &[Vec<u8>]) -> Result<Connector, ClientError> {
-    Ok(plain())
+pub(super) fn connector(_: &[Vec<u8>], timeout: Duration) -> Result<Connector, ClientError> {
+    Ok(plain(timeout))
 }
 
 /// Makes connections, and trusts these certificates (PEM) beside the usual ones.
 #[cfg(feature = "tls")]
-pub(super) fn connector(extra: &[Vec<u8>]) -> Result<Connector, ClientError> {
+pub(super) fn connector(extra: &[Vec<u8>], timeout: Duration) -> Result<Connector, ClientError> {
     use std::sync::Arc;
 
     use rustls::{ClientConfig, RootCertStore};
@@ -51,7 +51,7 @@ pub(super) fn connector(extra: &[Vec<u8>]) -> Result<Connector, ClientError> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let https = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(config);
-    Ok(https.https_or_http().enable_http1().wrap_connector(plain()))
+    Ok(https.https_or_http().enable_http1().wrap_connector(plain(timeout)))
 }
 
 #[cfg(feature = "tls")]

@@ -119,7 +119,7 @@ impl Client {
     }
 
     /// Asks once.
-    async fn attempt(&self, question: &Question) -> Result<Bytes, ClientError> {
+    pub(super) async fn attempt(&self, question: &Question) -> Result<Bytes, ClientError> {
         let patience = self.timeout.saturating_add(question.wait);
         let asked = async {
             let (head, body) = self.send(question).await?.into_parts();
@@ -221,6 +221,7 @@ impl Client {
             detail: format!("{}, or what stands before it, answered {status}", self.base),
             request_id: None,
             limit: None,
+            store: None,
             errors: Vec::new(),
         }
     }

@@ -86,6 +86,7 @@ mod tests {
             detail: String::new(),
             request_id: None,
             limit: None,
+            store: None,
             errors: Vec::new(),
         };
         ClientError::of_problem(problem, retry_after.map(Duration::from_secs))

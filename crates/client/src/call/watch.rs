@@ -35,7 +35,7 @@ pub struct Events {
     stream: Option<Stream>,
 }
 
-struct Stream {
+pub(super) struct Stream {
     body: Incoming,
     reader: Reader,
 }
@@ -78,7 +78,7 @@ impl Client {
             question = question.header(LAST_EVENT_ID, last.clone());
         }
         let body = self.begin(&question).await?;
-        let mut stream = Stream { body, reader: Reader::default() };
+        let mut stream = Stream::new(body);
         // A comment with an id comes first: until then nothing was promised.
         let first = stream.block(self).await?;
         match first.id {
@@ -93,8 +93,12 @@ impl Client {
 }
 
 impl Stream {
+    pub(super) fn new(body: Incoming) -> Self {
+        Self { body, reader: Reader::default() }
+    }
+
     /// The next block that the server sends.
-    async fn block(&mut self, client: &Client) -> Result<Block, ClientError> {
+    pub(super) async fn block(&mut self, client: &Client) -> Result<Block, ClientError> {
         loop {
             match self.reader.next() {
                 Ok(Some(block)) => return Ok(block),

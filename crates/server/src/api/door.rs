@@ -51,6 +51,14 @@ pub(super) enum Need {
     Scope(Scope),
 }
 
+impl Need {
+    /// Whether requests are done once under an idempotency key. What those send who take part is safe to send again,
+    /// and means something new each time.
+    pub(super) fn remembers(self) -> bool {
+        self != Self::Scope(Scope::Node)
+    }
+}
+
 /// From which address a request came.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer(pub(super) IpAddr);
@@ -91,6 +99,7 @@ pub(super) async fn admit(
         recall: None,
     };
     if request.method() == Method::POST
+        && lock.need.remembers()
         && let Some(name) = idempotency_key(request.headers())?
     {
         let (asked, rest) = remember(request, project, &name).await?;

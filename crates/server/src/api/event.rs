@@ -60,7 +60,8 @@ pub(super) async fn watch(
     let last = request.headers().get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default());
     let known = last.map(|id| place_of(id, desk.start()));
     let place = known.flatten().unwrap_or_else(|| desk.events().now());
-    let seat = Seat::take(desk.seats(), caller.key).ok_or_else(|| {
+    let most = (WATCHERS_MAX, WATCHERS_OF_KEY_MAX);
+    let seat = Seat::take(desk.seats(), caller.key, most).ok_or_else(|| {
         let detail = format!(
             "events are watched by {WATCHERS_MAX} at a time, and by {WATCHERS_OF_KEY_MAX} with one key: end those that are not needed"
         );

@@ -74,7 +74,7 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
             &name_schema(),
         ));
     }
-    if route.method == "POST" {
+    if route.method == "POST" && route.need.remembers() {
         parameters.push(header(
             IDEMPOTENCY_KEY.as_str(),
             "A request that is sent again under the same key within a day is done once.",

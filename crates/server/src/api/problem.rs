@@ -6,6 +6,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use client::problem::{FieldProblem, MEDIA_TYPE, Problem};
+use client::store::StoreTrouble;
 use engine::record::RecordError;
 use engine::shard::command::Rejection;
 use engine::trigger::BadField;
@@ -23,10 +24,12 @@ pub(super) struct Refusal {
     kind: &'static str,
     title: &'static str,
     detail: String,
-    errors: Vec<FieldProblem>,
+    errors: Box<[FieldProblem]>,
     retry_after: Option<Duration>,
     /// The limit of the project that is reached.
     limit: Option<&'static str>,
+    /// How the store was, if the request was for it.
+    store: Option<Box<StoreTrouble>>,
 }
 
 /// How long to wait for a store that does not answer, or a server that stops.
@@ -47,10 +50,17 @@ impl Refusal {
             kind,
             title,
             detail: detail.into(),
-            errors: Vec::new(),
+            errors: Box::default(),
             retry_after: None,
             limit: None,
+            store: None,
         }
+    }
+
+    /// Says how the store was.
+    pub(super) fn with_store(mut self, store: StoreTrouble) -> Self {
+        self.store = Some(Box::new(store));
+        self
     }
 
     pub(super) fn not_found(detail: impl Into<String>) -> Self {
@@ -100,7 +110,10 @@ impl Refusal {
             })
             .collect();
         let status = StatusCode::UNPROCESSABLE_ENTITY;
-        Self { errors, ..Self::new(status, "invalid", "Invalid request", sentences.join("; ")) }
+        Self {
+            errors: errors.into(),
+            ..Self::new(status, "invalid", "Invalid request", sentences.join("; "))
+        }
     }
 
     fn retry_after(mut self, pause: Duration) -> Self {
@@ -135,7 +148,8 @@ impl IntoResponse for Refusal {
             detail: self.detail,
             request_id: None,
             limit: self.limit.map(str::to_owned),
-            errors: self.errors,
+            store: self.store.map(|store| *store),
+            errors: self.errors.into_vec(),
         };
         let mut response = self.status.into_response();
         if self.status == StatusCode::UNAUTHORIZED {

@@ -13,7 +13,7 @@ use engine::id::RunId;
 use super::caller::Caller;
 use super::problem::Refusal;
 use super::read::{self};
-use super::{key, project, run, system, trigger};
+use super::{election, key, project, run, system, trigger};
 use crate::desk::Desk;
 use crate::recall::Outcome;
 
@@ -47,6 +47,7 @@ pub(super) async fn replay(
             let key = key::tell(desk, id.parse().map_err(gone)?).await?;
             (StatusCode::CREATED, Json(NewKey { key, secret: None })).into_response()
         }
+        Outcome::Resigned(name) => Json(election::find(desk, caller, &name).await?).into_response(),
         Outcome::Done => Json(system::status(desk)).into_response(),
     };
     response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));

@@ -12,11 +12,13 @@ use client::Page;
 use client::account::Account;
 use client::audit::AuditEntry;
 use client::cluster::Cluster;
+use client::election::{Campaign, CampaignRequest, Election, ReleaseRequest};
 use client::key::{Key, KeySpec, NewKey, RotateKeyRequest, Scope};
 use client::project::{NewProject, Project, ProjectSpec, RotateRequest};
 use client::run::{Run, RunKind, RunState, Started};
 use client::scheduler::SchedulerStatus;
 use client::spec::TriggerSpec;
+use client::store::{StoreCommit, StoreCommitted, StoreFacts, StorePage, StoreScan};
 use client::trigger::{BackfillRequest, Backfilled, NextSlots, PauseRequest, Status, Trigger};
 use engine::limits::{LIST_ROWS_MAX, NEXT_SLOTS_MAX};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -24,8 +26,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use super::door::{Door, Lock, Need, admit};
 use super::query::LABEL;
 use super::{
-    audit, backfill, backup, event, explain, history, key, latest, openapi, project, replace, run,
-    system, trigger,
+    audit, backfill, backup, election, event, explain, history, key, latest, openapi, project,
+    replace, run, store, system, trigger,
 };
 use crate::desk::Desk;
 
@@ -207,6 +209,11 @@ fn admin(route: Route) -> Route {
     Route { need: Need::Scope(Scope::Admin), ..route }
 }
 
+/// Who takes part in elections may.
+fn node(route: Route) -> Route {
+    Route { need: Need::Scope(Scope::Node), ..route }
+}
+
 /// Anybody may: nothing of anybody's triggers is in the answer.
 fn public<T: 'static>(path: &'static str, handler: impl Handler<T, Desk>) -> Route {
     Route::new(Method::GET, path, Need::Nothing, handler)
@@ -231,6 +238,8 @@ pub(super) fn routes() -> Vec<Route> {
     routes.extend(runs());
     routes.extend(projects());
     routes.extend(keys());
+    routes.extend(elections());
+    routes.extend(stores());
     routes.extend(whole());
     routes
 }
@@ -368,6 +377,52 @@ fn keys() -> Vec<Route> {
             .says("Make a key like this one, and let this one expire after a while")
             .may_take::<RotateKeyRequest>()
             .gives::<NewKey>(201),
+    ]
+}
+
+fn elections() -> Vec<Route> {
+    vec![
+        get("/v1/elections", election::list)
+            .says("List elections, by name: who leads, and under which token")
+            .params([text("prefix", "only those whose name begins so"), LIMIT, CURSOR])
+            .gives::<Page<Election>>(200),
+        get("/v1/elections/{name}", election::show).says("Show an election").gives::<Election>(200),
+        post("/v1/elections/{name}/resign", election::resign)
+            .says("Ask whoever leads to leave")
+            .may_take::<Nothing>()
+            .gives::<Election>(200),
+        node(post("/v1/elections/{name}/campaign", election::campaign))
+            .says("Want to lead, or go on leading; the answer is good from when this was sent")
+            .takes::<CampaignRequest>()
+            .gives::<Campaign>(200)
+            .or_fails(504),
+        node(post("/v1/elections/{name}/release", election::release))
+            .says("Leave, having stopped")
+            .takes::<ReleaseRequest>()
+            .gives::<Election>(200)
+            .or_fails(504),
+    ]
+}
+
+/// What Watchbell's own candidates ask.
+fn stores() -> Vec<Route> {
+    vec![
+        node(get("/v1/store", store::facts))
+            .says("Tell what the store is like, for candidates that come through this server")
+            .gives::<StoreFacts>(200),
+        node(post("/v1/store/scan", store::scan))
+            .says("Read sessions, or elections of the project")
+            .takes::<StoreScan>()
+            .gives::<StorePage>(200),
+        node(post("/v1/store/commit", store::commit))
+            .says("Open, renew or close one's own session; take, write or release an election")
+            .takes::<StoreCommit>()
+            .gives::<StoreCommitted>(200)
+            .or_fails(504),
+        node(get("/v1/store/watch", store::watch))
+            .says("Tell when something changed, as server-sent events")
+            .gives_text("text/event-stream")
+            .or_fails(429),
     ]
 }
 

@@ -85,7 +85,8 @@ async fn alone(session: &Session, drawn: &[SessionKey]) -> Result<(), SessionErr
         let now = roster.borrow_and_update().clone();
         let mut others = 0;
         for (key, seen) in now.of_node(session.key().node()) {
-            if drawn.contains(key) {
+            // Projects do not know of each other's nodes, nor of the servers'.
+            if drawn.contains(key) || key.guest() != session.key().guest() {
                 continue;
             }
             others += 1;
@@ -289,6 +290,10 @@ impl Lookout {
     /// them has moved after all, one by one.
     async fn bury_overdue(&mut self) -> Vec<SessionKey> {
         let session = &self.session;
+        // Who comes through a server leaves that to servers.
+        if session.key().guest().is_some() {
+            return Vec::new();
+        }
         let mut overdue = session.observer().overdue(&session.holder(), session.now());
         overdue.retain(|(other, _)| other != session.key());
         let mut buried = Vec::new();

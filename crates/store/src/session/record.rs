@@ -67,6 +67,17 @@ impl SessionKey {
         Self::below(node, &format!("/{incarnation:016x}"))
     }
 
+    /// The key of an incarnation that came through a server, for a project: no other session can have it.
+    pub fn of_guest(node: &NodeId, project: &str, incarnation: u64) -> Self {
+        Self::below(node, &format!("/{project}.{incarnation:016x}"))
+    }
+
+    /// The project for which it came through a server, if it did.
+    pub fn guest(&self) -> Option<&str> {
+        let (_, incarnation) = self.key.as_str().strip_prefix(SESSIONS)?.split_once('/')?;
+        incarnation.rsplit_once('.').map(|(project, _)| project)
+    }
+
     /// What a node without incarnations would be called.
     pub(crate) fn without_incarnation(node: &NodeId) -> Self {
         Self::below(node, "")
@@ -74,7 +85,7 @@ impl SessionKey {
 
     fn below(node: &NodeId, rest: &str) -> Self {
         let key = Key::new(format!("{SESSIONS}{node}{rest}"));
-        Self { node: node.clone(), key: key.expect("a node id is short and printable") }
+        Self { node: node.clone(), key: key.expect("ids and names are short and printable") }
     }
 
     /// Whose it is.
@@ -157,6 +168,9 @@ pub struct SessionRecord {
     /// Not yet known to be the only one with its id: it takes no part so far.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub joining: bool,
+    /// The key that it was opened with, if it came through a server: nobody else may renew or use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 
 impl SessionRecord {
@@ -165,11 +179,13 @@ impl SessionRecord {
         Ttl::new(Duration::from_millis(self.ttl_ms)).ok()
     }
 
-    pub(crate) fn to_value(&self) -> Value {
+    /// As it is stored.
+    pub fn to_value(&self) -> Value {
         encode(FORMAT, self).into()
     }
 
-    pub(crate) fn from_value(value: &Value) -> Result<Self, RecordError> {
+    /// As it was stored.
+    pub fn from_value(value: &Value) -> Result<Self, RecordError> {
         decode(value.as_bytes(), FORMAT)
     }
 }
@@ -249,6 +265,16 @@ mod tests {
     }
 
     #[test]
+    fn the_key_of_a_guest_names_its_project() {
+        let node = NodeId::new("web-1.eu").unwrap();
+        let guest = SessionKey::of_guest(&node, "shop.eu", 0xab);
+        assert_eq!(guest.to_string(), "node/web-1.eu/shop.eu.00000000000000ab");
+        let read = SessionKey::try_from(guest.to_string()).unwrap();
+        assert_eq!((read.node(), read.guest()), (&node, Some("shop.eu")));
+        assert_eq!(SessionKey::new(&node, 0xab).guest(), None, "dots of a node's id are its own");
+    }
+
+    #[test]
     fn a_record_is_readable_text_and_reads_back() {
         let record = SessionRecord {
             url: None,
@@ -260,6 +286,7 @@ mod tests {
             reads: FORMAT,
             local: true,
             joining: false,
+            key: None,
         };
         let value = record.to_value();
         let expected = r#"{"format":1,"roles":["schedule"],"ttl_ms":3000,"beat":7,"nonce":"ffffffffffffffff","wall_us":5,"reads":1,"local":true}"#;

@@ -55,6 +55,16 @@ impl Roster {
         self.sessions.contains_key(session)
     }
 
+    /// All of them.
+    pub fn keys(&self) -> impl Iterator<Item = &SessionKey> {
+        self.sessions.keys()
+    }
+
+    /// What a session says, if it is there and can be read.
+    pub fn record(&self, session: &SessionKey) -> Option<&SessionRecord> {
+        self.sessions.get(session)?.record.as_ref()
+    }
+
     /// The version that it was at.
     pub fn version(&self, session: &SessionKey) -> Option<Version> {
         self.sessions.get(session).map(|seen| seen.version)
@@ -98,7 +108,7 @@ pub(super) async fn read_all(store: &Store) -> Result<Vec<Entry>, ScanError> {
 }
 
 /// Has the store remember this T, if it is longer than all before.
-pub(super) async fn raise_longest(store: &Store, ttl: Ttl) -> Result<(), CommitError> {
+pub async fn raise_longest(store: &Store, ttl: Ttl) -> Result<(), CommitError> {
     let key = Longest::key();
     loop {
         let found = store.get(&key).await.map_err(unread)?;

@@ -5,10 +5,10 @@ const BLOCK_BYTES_MAX: usize = 1024 * 1024;
 
 /// What stands between two empty lines.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Block {
+pub(in crate::call) struct Block {
     pub(super) id: Option<String>,
     /// Empty in a comment.
-    pub(super) data: String,
+    pub(in crate::call) data: String,
 }
 
 /// A block that is too long to be one of ours.

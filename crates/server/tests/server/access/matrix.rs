@@ -14,9 +14,10 @@ enum Who {
     Key,
     Reader,
     Writer,
+    Node,
     Admin,
 }
-use Who::{Admin, Everybody, Key, Reader, Writer};
+use Who::{Admin, Everybody, Key, Node, Reader, Writer};
 
 /// The whole API, as it ought to be. A route that is missing here fails the test.
 const TABLE: &[(&str, &str, Who)] = &[
@@ -48,6 +49,15 @@ const TABLE: &[(&str, &str, Who)] = &[
     ("GET", "/v1/keys/{id}", Admin),
     ("DELETE", "/v1/keys/{id}", Admin),
     ("POST", "/v1/keys/{id}/rotate", Admin),
+    ("GET", "/v1/elections", Reader),
+    ("GET", "/v1/elections/{name}", Reader),
+    ("POST", "/v1/elections/{name}/resign", Writer),
+    ("POST", "/v1/elections/{name}/campaign", Node),
+    ("POST", "/v1/elections/{name}/release", Node),
+    ("GET", "/v1/store", Node),
+    ("POST", "/v1/store/scan", Node),
+    ("POST", "/v1/store/commit", Node),
+    ("GET", "/v1/store/watch", Node),
     ("GET", "/v1/scheduler", Reader),
     ("POST", "/v1/scheduler/start", Admin),
     ("POST", "/v1/scheduler/stop", Admin),
@@ -83,6 +93,7 @@ fn refusal(who: Who, holds: Holds) -> Option<u16> {
         Everybody | Key => true,
         Reader => matches!(scope, Scope::Read | Scope::Write | Scope::Admin),
         Writer => matches!(scope, Scope::Write | Scope::Admin),
+        Node => matches!(scope, Scope::Node | Scope::Admin),
         Admin => scope == Scope::Admin,
     };
     (!may).then_some(403)

@@ -43,6 +43,7 @@ fn every_reference_leads_somewhere_and_every_operation_has_a_name_of_its_own() {
 fn the_limits_in_the_document_are_the_limits() {
     let document = server::api::describe();
     let number = |count: usize| u64::try_from(count).unwrap();
+    let millis = |length: std::time::Duration| u64::try_from(length.as_millis()).unwrap();
     for (schema, field, rule, limit) in [
         ("TriggerSpec", "name", "maxLength", number(limits::NAME_CHARS_MAX)),
         ("TriggerSpec", "catch_up_cap", "maximum", limits::CATCH_UP_CAP_MAX),
@@ -58,11 +59,18 @@ fn the_limits_in_the_document_are_the_limits() {
         ("BackfillRequest", "request", "maxLength", number(limits::NAME_CHARS_MAX)),
         ("NewProjectSpec", "name", "maxLength", number(limits::NAME_CHARS_MAX)),
         ("KeySpec", "name", "maxLength", number(limits::KEY_NAME_CHARS_MAX)),
+        ("CampaignRequest", "candidate", "maxLength", number(limits::NODE_ID_BYTES_MAX)),
+        ("CampaignRequest", "ttl_ms", "maximum", millis(limits::GUEST_TTL_MAX)),
+        ("CampaignRequest", "ttl_ms", "minimum", millis(limits::LEASE_TTL_MIN)),
+        ("CampaignRequest", "wait_ms", "maximum", millis(limits::CAMPAIGN_WAIT_MAX)),
+        ("StoreScan", "limit", "maximum", number(limits::PAGE_ENTRIES_MAX)),
     ] {
         let told = &document["components"]["schemas"][schema]["properties"][field];
         assert_eq!(told[rule], limit, "{schema}.{field}: {told}");
     }
-    for schema in ["TriggerSpec", "ScheduleSpec", "WebhookSpec", "RetrySpec", "KeySpec"] {
+    for schema in
+        ["TriggerSpec", "ScheduleSpec", "WebhookSpec", "RetrySpec", "KeySpec", "CampaignRequest"]
+    {
         let told = &document["components"]["schemas"][schema];
         assert_eq!(told["additionalProperties"], false, "{schema}");
     }

@@ -141,6 +141,17 @@ impl Truth {
             ("/backfill", json!({ "from": "2027-01-15T00:00:00Z", "to": "2027-01-15T12:00:00Z" })),
             ("/pause", json!({ "note": "lunch", "until": "2027-01-15T14:00:00Z" })),
             ("/rotate", json!({ "grace": "1h" })),
+            ("/campaign", json!({ "candidate": "web-1", "ttl_ms": 3000, "wait_ms": 5 })),
+            ("/release", json!({ "candidate": "web-1", "session": "00000000000000ff" })),
+            (
+                "/store/scan",
+                json!({ "from": { "included": "node/" }, "to": { "excluded": "node0" }, "limit": 5 }),
+            ),
+            (
+                "/store/commit",
+                json!({ "when": [{ "absent": "scratch/a" }, { "at": ["scratch/b", 3] }],
+                        "then": [{ "put": ["scratch/a", { "hex": "00ff" }] }, { "delete": "scratch/b" }] }),
+            ),
             ("", json!({})),
         ];
         Self { values, bodies, routes: routes.collect(), keys }

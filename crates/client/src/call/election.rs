@@ -1,0 +1,86 @@
+//! Elections: who leads, and how to.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Client;
+use super::exchange::Question;
+use super::path::Path;
+use super::walk::Paged;
+use crate::election::{Campaign, CampaignRequest, Election, ReleaseRequest};
+use crate::{ClientError, Page};
+
+/// Which elections to list.
+#[derive(Debug, Clone, Default)]
+pub struct ElectionFilter {
+    /// Those whose name begins so.
+    pub prefix: Option<String>,
+    /// So many at most, 1 to 500.
+    pub limit: Option<usize>,
+    /// From where the last page ended.
+    pub cursor: Option<String>,
+}
+
+impl Paged for ElectionFilter {
+    fn turn(&mut self, limit: usize, cursor: Option<String>) {
+        (self.limit, self.cursor) = (Some(limit), cursor);
+    }
+}
+
+impl Client {
+    /// Elections, by name.
+    pub async fn elections(&self, filter: &ElectionFilter) -> Result<Page<Election>, ClientError> {
+        let path = Path::new("/v1/elections")
+            .with("prefix", filter.prefix.as_deref())
+            .with("limit", filter.limit)
+            .with("cursor", filter.cursor.as_deref());
+        self.ask(Question::get(path)).await
+    }
+
+    /// Elections, page after page, so many at most: `next` says where more are.
+    pub async fn all_elections(
+        &self,
+        filter: ElectionFilter,
+        most: usize,
+    ) -> Result<Page<Election>, ClientError> {
+        let start = filter.cursor.clone();
+        self.walk(filter, start, most, async |filter| self.elections(filter).await).await
+    }
+
+    /// The election with this name.
+    pub async fn election(&self, name: &str) -> Result<Election, ClientError> {
+        self.ask(Question::get(at(name, ""))).await
+    }
+
+    /// Asks whoever has it to leave.
+    pub async fn resign_election(&self, name: &str) -> Result<Election, ClientError> {
+        self.ask(Question::post(at(name, "/resign"))).await
+    }
+
+    /// Says once that this candidate wants it, or goes on with it. The instant is when that was first sent: what the
+    /// answer says is good from then on.
+    pub async fn campaign(
+        &self,
+        name: &str,
+        request: &CampaignRequest,
+    ) -> Result<(Campaign, Instant), ClientError> {
+        let sent = Instant::now();
+        let wait = Duration::from_millis(request.wait_ms);
+        let question = Question::post(at(name, "/campaign")).body(request).wait(Some(wait));
+        Ok((self.ask(question).await?, sent))
+    }
+
+    /// Gives it up. The caller has stopped acting before.
+    pub async fn release_election(
+        &self,
+        name: &str,
+        request: &ReleaseRequest,
+    ) -> Result<Election, ClientError> {
+        self.ask(Question::post(at(name, "/release")).body(request)).await
+    }
+}
+
+fn at(name: &str, rest: &str) -> Path {
+    Path::of("elections", name, rest)
+}

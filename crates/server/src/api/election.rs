@@ -1,0 +1,202 @@
+//! `/v1/elections`: who leads, and how a program in any language takes part.
+//!
+//! What is shown comes from the store: the head of each election, and the session that it names. For how much longer a
+//! holder may act is known to itself alone; others see its T and its last sign of life.
+
+mod campaign;
+mod release;
+
+use axum::extract::{Path, Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Json;
+use client::Page;
+use client::election::{Election, ElectionHolder, ElectionState};
+use engine::instant::Instant;
+use engine::trigger::{BadField, check_name};
+use store::claim::{Claim, Sight, State as HeadState};
+use store::election::claim_of;
+use store::session::{Roster, SessionKey, SessionRecord};
+use store::{CommitError, Key, Range};
+
+pub(super) use self::campaign::campaign;
+pub(super) use self::release::release;
+use super::body;
+use super::caller::Caller;
+use super::convert::timestamp;
+use super::problem::Refusal;
+use super::query::Query;
+use super::store::{Failure, project_name};
+use crate::desk::Desk;
+use crate::event::{Event, What};
+use crate::recall::Outcome;
+
+/// Entries of the store that are looked at for one page of a list.
+const ENTRIES_READ_MAX: usize = 2_000;
+
+pub(super) async fn list(
+    State(desk): State<Desk>,
+    caller: Caller,
+    uri: Uri,
+) -> Result<Json<Page<Election>>, Refusal> {
+    let query = Query::of(&uri, &["prefix", "limit", "cursor"])?;
+    let (rows, project) = (query.rows()?, project_name(&desk, caller.project)?);
+    let prefix = query.text("prefix").unwrap_or_default();
+    let mut range = Range::prefix(&format!("election/{project}/{prefix}"));
+    if let Some(cursor) = query.text("cursor") {
+        check_name(cursor).map_err(|_| super::trigger::bad_cursor())?;
+        let last = Key::new(format!("election/{project}/{cursor}"));
+        range = range.after(&last.map_err(|_| super::trigger::bad_cursor())?);
+    }
+    let (names, next) = names(&desk, &project, range, rows).await?;
+    let roster = Roster::read(desk.store()).await?;
+    let mut items = Vec::with_capacity(names.len());
+    for name in names {
+        let seen = claim(&project, &name)?.look(desk.store()).await?;
+        let holder = seen.head.session.clone().filter(|holder| roster.contains(holder));
+        let record = holder.as_ref().and_then(|holder| roster.record(holder)).cloned();
+        items.push(tell(name, &seen, holder.map(|holder| (holder, record))));
+    }
+    Ok(Json(Page { items, next }))
+}
+
+/// Names of elections, and where there are more.
+async fn names(
+    desk: &Desk,
+    project: &str,
+    range: Range,
+    rows: usize,
+) -> Result<(Vec<String>, Option<String>), Refusal> {
+    let (mut names, mut rest, mut read) = (Vec::new(), Some(range), 0);
+    let (below, mut last) = (format!("election/{project}/"), None);
+    while let Some(range) = rest {
+        if read >= ENTRIES_READ_MAX {
+            return Ok((names, last));
+        }
+        let page = desk.store().scan(range, 500).await?;
+        read += page.entries.len();
+        for entry in page.entries {
+            let Some(name) = entry.key.as_str().strip_prefix(&below) else { continue };
+            // What lies beside a head is no election.
+            if name.contains('/') {
+                continue;
+            }
+            if names.len() == rows {
+                return Ok((names, last));
+            }
+            last = Some(name.to_owned());
+            names.push(name.to_owned());
+        }
+        rest = page.next;
+    }
+    Ok((names, None))
+}
+
+pub(super) async fn show(
+    State(desk): State<Desk>,
+    caller: Caller,
+    Path(name): Path<String>,
+    uri: Uri,
+) -> Result<Json<Election>, Refusal> {
+    Query::of(&uri, &[])?;
+    Ok(Json(find(&desk, &caller, &name).await?))
+}
+
+/// The election with this name.
+pub(super) async fn find(desk: &Desk, caller: &Caller, name: &str) -> Result<Election, Refusal> {
+    let project = project_name(desk, caller.project)?;
+    check_name(name).map_err(|_| none(name))?;
+    let seen = claim(&project, name)?.look(desk.store()).await?;
+    if seen.version.is_none() {
+        return Err(none(name));
+    }
+    view(desk, name, &seen).await
+}
+
+/// An election as it was seen.
+async fn view(desk: &Desk, name: &str, seen: &Sight) -> Result<Election, Refusal> {
+    let holder = match &seen.head.session {
+        Some(holder) => desk
+            .store()
+            .get(holder.key())
+            .await?
+            .map(|entry| (holder.clone(), SessionRecord::from_value(&entry.value).ok())),
+        None => None,
+    };
+    Ok(tell(name.to_owned(), seen, holder))
+}
+
+fn none(name: &str) -> Refusal {
+    let name: String = name.chars().take(100).collect();
+    let detail = format!("there is no election {name:?}: list them at /v1/elections");
+    Refusal::new(StatusCode::NOT_FOUND, "no-election", "No such election", detail)
+}
+
+fn claim(project: &str, name: &str) -> Result<Claim, Refusal> {
+    claim_of(project, name).map_err(|_| none(name))
+}
+
+/// A name that somebody campaigns for.
+fn check(name: &str) -> Result<(), Refusal> {
+    check_name(name).map_err(|why| Refusal::parameter("name", why))
+}
+
+/// A field of the body that is wrong.
+fn field(pointer: &str, why: impl Into<String>) -> Refusal {
+    Refusal::fields([BadField { pointer: pointer.to_owned(), why: why.into() }])
+}
+
+/// What is shown. A holder whose session is gone has it no more.
+fn tell(
+    name: String,
+    seen: &Sight,
+    holder: Option<(SessionKey, Option<SessionRecord>)>,
+) -> Election {
+    let state = match (&holder, seen.head.state) {
+        (None, _) | (_, HeadState::Free) => ElectionState::Free,
+        (Some(_), HeadState::Held) => ElectionState::Held,
+        (Some(_), HeadState::Waiting) => ElectionState::Waiting,
+    };
+    let holder = holder.map(|(key, record)| ElectionHolder {
+        node: key.node().to_string(),
+        ttl_ms: record.as_ref().map(|record| record.ttl_ms),
+        renewed: record.map(|record| {
+            timestamp(Instant(i64::try_from(record.wall_us / 1_000).unwrap_or(i64::MAX)))
+        }),
+    });
+    let resign_wished = holder.is_some() && seen.wish == Some(seen.head.token());
+    Election { name, state, token: seen.head.token, holder, resign_wished }
+}
+
+pub(super) async fn resign(
+    State(desk): State<Desk>,
+    caller: Caller,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Json<Election>, Refusal> {
+    Query::of(request.uri(), &[])?;
+    body::read_nothing(request).await?;
+    let there = find(&desk, &caller, &name).await?;
+    if there.holder.is_none() {
+        let detail = format!("nobody has {name} at the moment");
+        return Err(Refusal::new(StatusCode::CONFLICT, "not-held", "Nobody has it", detail));
+    }
+    let project = project_name(&desk, caller.project)?;
+    let trail = caller.trail(&desk, "election.resign", &name);
+    let mut commit = claim(&project, &name)?.wishing(there.token, &caller.author);
+    for (key, value) in trail.entries(Outcome::Resigned(name.clone()), desk.machine()) {
+        let key = Key::new(key).expect("keys of ours are short and printable");
+        commit = commit.put(key, value);
+    }
+    match desk.store().commit(commit).await {
+        Ok(_) => {}
+        Err(CommitError::Conflict(_)) => unreachable!("it has no conditions"),
+        Err(why) => return Err(Failure::Store(why).told(&desk)),
+    }
+    let what = What::Changed {
+        action: "election.resign".to_owned(),
+        object: name.clone(),
+        author: caller.author.clone(),
+    };
+    desk.events().push([Event { project: Some(caller.project), at: desk.now(), what }]);
+    Ok(Json(find(&desk, &caller, &name).await?))
+}

@@ -1,0 +1,301 @@
+//! `POST /v1/elections/{name}/campaign`: a program says again and again that it wants to lead.
+//!
+//! Each request is one sign of life and no more. The server keeps nothing of a candidate in mind: what is not asked
+//! for is not renewed, so a program that has stopped asking loses its session as any node would. Time stays with the
+//! program: `valid_for_ms` is counted from the moment before it sent the request, and every commit of the answer came
+//! after that. So an answer that was under way for long, or was given by a slow server, is worth less and never more.
+//!
+//! A candidate looks first: as long as somebody else leads, nothing is written, and it needs no session. If the
+//! election is free, it is given one, and takes it. A request that waits for its turn is told when that has come and
+//! asks again: what it would be given after waiting would have been good since it was sent.
+//!
+//! The head of an election keeps in which epoch of the store it was taken. In another one it is taken anew, under a
+//! new token, when this server trusts that epoch.
+
+use std::time::Duration;
+
+use axum::extract::{Path, Request, State};
+use axum::response::Json;
+use client::election::{Campaign, CampaignRequest};
+use engine::lease::{Nonce, Token, Ttl};
+use engine::limits::{CAMPAIGN_WAIT_MAX, GUEST_TTL_MAX, LEASE_TTL_MIN};
+use engine::record::Format;
+use serde::{Deserialize, Serialize};
+use serde_json::value::to_raw_value;
+use store::claim::{Claim, Head, Sight, State as HeadState};
+use store::session::{NodeId, SessionKey, SessionRecord, raise_longest};
+use store::{Commit, Condition, Entry};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::{check, claim, field};
+use crate::api::body;
+use crate::api::caller::Caller;
+use crate::api::problem::Refusal;
+use crate::api::query::Query;
+use crate::api::store::{Failure, act, moment, project_name};
+use crate::desk::Desk;
+
+/// How often a renewal is tried that meets another one of the same session.
+const RENEWALS_MAX: usize = 5;
+
+/// How often it is looked whether an election is free, while somebody waits: at least, and at most.
+const POLL: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How long to wait while nobody may have it yet.
+const RETRY_MAX: Duration = Duration::from_secs(1);
+
+/// What the head of an election keeps that was taken here.
+#[derive(Serialize, Deserialize)]
+struct Term {
+    epoch: String,
+}
+
+/// Somebody who wants to lead.
+struct Candidate<'a> {
+    desk: &'a Desk,
+    caller: &'a Caller,
+    project: String,
+    claim: Claim,
+    node: NodeId,
+    ttl: Ttl,
+    session: Option<SessionKey>,
+}
+
+/// What a session was found to be.
+enum Renewed {
+    Done,
+    /// It is not there any more.
+    Lost,
+}
+
+pub(in crate::api) async fn campaign(
+    State(desk): State<Desk>,
+    caller: Caller,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Json<Campaign>, Refusal> {
+    let arrived = Instant::now();
+    Query::of(request.uri(), &[])?;
+    let asked: CampaignRequest = body::read(request).await?;
+    check(&name)?;
+    let project = project_name(&desk, caller.project)?;
+    let (node, session) = session_of(&project, &asked.candidate, asked.session.as_deref())?;
+    let length = Duration::from_millis(asked.ttl_ms);
+    let ttl = Ttl::new(length).ok().filter(|_| length <= GUEST_TTL_MAX).ok_or_else(|| {
+        let (least, most) = (LEASE_TTL_MIN.as_millis(), GUEST_TTL_MAX.as_millis());
+        field("/ttl_ms", format!("it is a whole number from {least} to {most}"))
+    })?;
+    let wait = Duration::from_millis(asked.wait_ms);
+    if wait > CAMPAIGN_WAIT_MAX {
+        let most = CAMPAIGN_WAIT_MAX.as_millis();
+        return Err(field("/wait_ms", format!("it is a whole number from 0 to {most}")));
+    }
+    let claim = claim(&project, &name)?;
+    let candidate = Candidate { desk: &desk, caller: &caller, project, claim, node, ttl, session };
+    let answer = candidate.step(arrived + wait).await;
+    answer.map(Json).map_err(|failure| failure.told(&desk))
+}
+
+/// A candidate and its session, as a request names them.
+pub(super) fn session_of(
+    project: &str,
+    candidate: &str,
+    session: Option<&str>,
+) -> Result<(NodeId, Option<SessionKey>), Refusal> {
+    let node = NodeId::new(candidate).map_err(|why| field("/candidate", why.to_string()))?;
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let session = match session {
+        None => None,
+        Some(text) if text.len() == 16 && text.bytes().all(is_hex) => {
+            let number = u64::from_str_radix(text, 16).expect("hexadecimal digits");
+            Some(SessionKey::of_guest(&node, project, number))
+        }
+        Some(_) => {
+            return Err(field(
+                "/session",
+                "it is the session that an answer told: 16 hexadecimal digits",
+            ));
+        }
+    };
+    Ok((node, session))
+}
+
+impl Candidate<'_> {
+    async fn step(mut self, deadline: Instant) -> Result<Campaign, Failure> {
+        let mut hints = self.desk.store().watch(self.claim.key().as_str());
+        let mut sessions = self.desk.store().watch("node/");
+        let mut has_waited = false;
+        loop {
+            let seen = self.claim.look(self.desk.store()).await?;
+            let holder = seen.head.session.clone();
+            if holder.is_some() && holder == self.session {
+                return self.go_on(&seen).await;
+            }
+            let Some(holder) = self.present(holder).await? else {
+                if has_waited {
+                    return Ok(Campaign::Open { retry_ms: 0 });
+                }
+                return self.take(&seen).await;
+            };
+            if Instant::now() >= deadline {
+                let holder = holder.node().to_string();
+                return Ok(Campaign::Following { holder, token: seen.head.token });
+            }
+            has_waited = true;
+            let changed = async {
+                tokio::time::sleep(PAUSE).await;
+                tokio::select! {
+                    () = hints.changed() => {}
+                    () = sessions.changed() => {}
+                    () = self.desk.stopped() => {}
+                }
+            };
+            let _ = timeout_at(deadline, timeout(POLL, changed)).await;
+        }
+    }
+
+    /// The session that has the election, if it is there.
+    async fn present(&self, holder: Option<SessionKey>) -> Result<Option<SessionKey>, Failure> {
+        let Some(holder) = holder else { return Ok(None) };
+        Ok(self.desk.store().get(holder.key()).await?.map(|_| holder))
+    }
+
+    /// It has the election: it goes on, if its session does.
+    async fn go_on(&mut self, seen: &Sight) -> Result<Campaign, Failure> {
+        let now = moment(self.desk).epoch;
+        if let Renewed::Lost = self.renew().await? {
+            return self.take(seen).await;
+        }
+        let term: Option<Term> =
+            seen.head.body.as_ref().and_then(|body| serde_json::from_str(body.get()).ok());
+        if term.is_none_or(|term| term.epoch != now) {
+            return self.take(seen).await;
+        }
+        let resign_wished = seen.wish == Some(seen.head.token());
+        Ok(self.leading(&now, seen.head.token, resign_wished))
+    }
+
+    /// What it is told, if the store is still in the epoch that all of this was done in.
+    fn leading(&self, epoch: &str, token: u64, resign_wished: bool) -> Campaign {
+        let quarantine = self.desk.quarantine();
+        let key = self.session.as_ref().map(|key| key.key().as_str()).unwrap_or_default();
+        if !quarantine.is_zero() || moment(self.desk).epoch != epoch {
+            return wait(quarantine);
+        }
+        let session = key.rsplit_once('.').map_or("", |(_, session)| session).to_owned();
+        let valid_for_ms = u64::try_from(self.ttl.length().as_millis()).unwrap_or(u64::MAX);
+        Campaign::Leading { session, token, valid_for_ms, resign_wished }
+    }
+
+    /// Nobody has the election: it takes it, with a session that was renewed or opened in this request.
+    async fn take(&mut self, seen: &Sight) -> Result<Campaign, Failure> {
+        let quarantine = self.desk.quarantine();
+        if !quarantine.is_zero() {
+            return Ok(wait(quarantine));
+        }
+        let epoch = moment(self.desk).epoch;
+        let is_new = match &self.session {
+            Some(_) => matches!(self.renew().await?, Renewed::Lost),
+            None => true,
+        };
+        if is_new {
+            self.open().await?;
+        }
+        let Some(by) = &self.session else { return Ok(wait(Duration::ZERO)) };
+        let machine = self.desk.machine();
+        let body = to_raw_value(&Term { epoch: epoch.clone() }).expect("a term always serializes");
+        let head = Head {
+            session: Some(by.clone()),
+            token: Token::after(seen.head.token(), machine.wall_us()).0,
+            state: HeadState::Held,
+            number: seen.head.number + 1,
+            nonce: Nonce(machine.random()),
+            body: Some(body),
+        };
+        let token = head.token;
+        match act(self.desk, self.caller, &self.project, self.claim.taking(seen, by, &head)).await {
+            Ok(_) => Ok(self.leading(&epoch, token, false)),
+            // Somebody was quicker: what was opened for it is of no use.
+            Err(Failure::Conflict { .. }) => {
+                if is_new {
+                    self.close().await;
+                }
+                Ok(wait(Duration::ZERO))
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    async fn open(&mut self) -> Result<(), Failure> {
+        let machine = self.desk.machine();
+        raise_longest(self.desk.store(), self.ttl).await?;
+        let key = SessionKey::of_guest(&self.node, &self.project, machine.random());
+        let record = SessionRecord {
+            url: None,
+            roles: vec!["candidate".to_owned()],
+            ttl_ms: u64::try_from(self.ttl.length().as_millis()).unwrap_or(u64::MAX),
+            beat: 1,
+            nonce: Nonce(machine.random()),
+            wall_us: machine.wall_us(),
+            reads: Format(1),
+            local: false,
+            joining: false,
+            key: None,
+        };
+        let commit = Commit::new()
+            .when(Condition::Absent(key.key().clone()))
+            .put(key.key().clone(), record.to_value());
+        act(self.desk, self.caller, &self.project, commit).await?;
+        self.session = Some(key);
+        Ok(())
+    }
+
+    /// One sign of life.
+    async fn renew(&mut self) -> Result<Renewed, Failure> {
+        let Some(key) = self.session.clone() else { return Ok(Renewed::Lost) };
+        let mut tried = 0;
+        loop {
+            let Some(entry) = self.desk.store().get(key.key()).await? else {
+                return Ok(Renewed::Lost);
+            };
+            let Some(record) = self.next(&entry) else { return Ok(Renewed::Lost) };
+            let commit = Commit::new()
+                .when(Condition::At(key.key().clone(), entry.version))
+                .put(key.key().clone(), record.to_value());
+            tried += 1;
+            match act(self.desk, self.caller, &self.project, commit).await {
+                Ok(_) => return Ok(Renewed::Done),
+                Err(Failure::Conflict { .. }) if tried < RENEWALS_MAX => {}
+                Err(why) => return Err(why),
+            }
+        }
+    }
+
+    /// The record that comes after this one.
+    fn next(&self, entry: &Entry) -> Option<SessionRecord> {
+        let machine = self.desk.machine();
+        let record = SessionRecord::from_value(&entry.value).ok()?;
+        Some(SessionRecord {
+            beat: record.beat + 1,
+            nonce: Nonce(machine.random()),
+            wall_us: machine.wall_us(),
+            ttl_ms: u64::try_from(self.ttl.length().as_millis()).unwrap_or(u64::MAX),
+            ..record
+        })
+    }
+
+    /// What nobody needs any more: if it cannot be closed, patience will do it.
+    async fn close(&mut self) {
+        let Some(key) = self.session.take() else { return };
+        let there = Condition::Present(key.key().clone());
+        let commit = Commit::new().when(there).delete(key.key().clone());
+        let _ = act(self.desk, self.caller, &self.project, commit).await;
+    }
+}
+
+/// Nobody may have it yet, or it has just changed: again in a moment.
+fn wait(quarantine: Duration) -> Campaign {
+    let pause = quarantine.min(RETRY_MAX).max(PAUSE);
+    Campaign::Open { retry_ms: u64::try_from(pause.as_millis()).unwrap_or(u64::MAX) }
+}

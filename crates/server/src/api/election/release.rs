@@ -1,0 +1,68 @@
+//! `POST /v1/elections/{name}/release`: whoever leads has stopped, and lets others.
+
+use axum::extract::{Path, Request, State};
+use axum::response::Json;
+use client::election::{Election, ReleaseRequest};
+use engine::lease::Nonce;
+use store::claim::Claim;
+use store::session::SessionKey;
+
+use super::campaign::session_of;
+use super::{check, claim, view};
+use crate::api::body;
+use crate::api::caller::Caller;
+use crate::api::problem::Refusal;
+use crate::api::query::Query;
+use crate::api::store::{Failure, act, project_name};
+use crate::desk::Desk;
+
+/// How often it is tried while the head moves.
+const TRIES_MAX: usize = 5;
+
+/// If it has not got the election, nothing is done: so it may be sent again.
+pub(in crate::api) async fn release(
+    State(desk): State<Desk>,
+    caller: Caller,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Json<Election>, Refusal> {
+    Query::of(request.uri(), &[])?;
+    let asked: ReleaseRequest = body::read(request).await?;
+    check(&name)?;
+    let project = project_name(&desk, caller.project)?;
+    let (_, session) = session_of(&project, &asked.candidate, Some(&asked.session))?;
+    let claim = claim(&project, &name)?;
+    if let Some(session) = &session {
+        let freed = free(&desk, &caller, &project, (&claim, session)).await;
+        freed.map_err(|failure| failure.told(&desk))?;
+    }
+    let seen = claim.look(desk.store()).await?;
+    Ok(Json(view(&desk, &name, &seen).await?))
+}
+
+async fn free(
+    desk: &Desk,
+    caller: &Caller,
+    project: &str,
+    (claim, session): (&Claim, &SessionKey),
+) -> Result<(), Failure> {
+    let mut tried = 0;
+    loop {
+        let seen = claim.look(desk.store()).await?;
+        if seen.head.session.as_ref() != Some(session) {
+            return Ok(());
+        }
+        let Some(commit) = claim.releasing(&seen, Nonce(desk.random())) else { return Ok(()) };
+        tried += 1;
+        match act(desk, caller, project, commit).await {
+            Ok(_) => return Ok(()),
+            Err(Failure::Conflict { .. }) if tried < TRIES_MAX => {
+                // Its session is gone: then so is its claim.
+                if desk.store().get(session.key()).await?.is_none() {
+                    return Ok(());
+                }
+            }
+            Err(why) => return Err(why),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Carrying out a deed: read what it touches, judge it, send it.
+
+use axum::http::StatusCode;
+use client::store::StoreTrouble;
+use engine::id::ProjectId;
+use engine::limits::{GUEST_SESSIONS_MAX, STORE_ANSWER_MAX};
+use store::deed::{Deed, Denied, Guest, Seen, Verdict};
+use store::session::Roster;
+use store::{Commit, CommitError, Key, ScanError, Version};
+use tokio::time::timeout;
+
+use super::moment;
+use crate::api::caller::{ANONYMOUS, Caller};
+use crate::api::problem::Refusal;
+use crate::desk::Desk;
+
+/// Why a commit was not done.
+pub(in crate::api) enum Failure {
+    Denied(Denied),
+    /// There are as many sessions as there may be.
+    TooMany,
+    Conflict {
+        condition: usize,
+        found: Option<Version>,
+    },
+    Store(CommitError),
+}
+
+impl From<Verdict> for Failure {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Denied(why) => Self::Denied(why),
+            Verdict::Conflict { condition, found } => Self::Conflict { condition, found },
+        }
+    }
+}
+
+impl From<CommitError> for Failure {
+    fn from(why: CommitError) -> Self {
+        Self::Store(why)
+    }
+}
+
+impl From<ScanError> for Failure {
+    /// Nothing was done: what it rests on could not be read.
+    fn from(why: ScanError) -> Self {
+        Self::Store(match why {
+            ScanError::Refused(why) => CommitError::Refused(why),
+            ScanError::Unavailable(why) => CommitError::Unavailable(why),
+            ScanError::Corrupt(why) => CommitError::Corrupt(why),
+        })
+    }
+}
+
+/// What people call a project: its claims and sessions carry it.
+pub(in crate::api) fn project_name(desk: &Desk, id: ProjectId) -> Result<String, Refusal> {
+    let name = desk.access().book().name_of(id).map(str::to_owned);
+    name.ok_or_else(|| Refusal::not_found("the project of this key is not there any more"))
+}
+
+/// The id under which a caller's sessions stand.
+fn key_of(caller: &Caller) -> String {
+    caller.key.map_or_else(|| ANONYMOUS.to_owned(), |key| key.to_string())
+}
+
+/// Does what a commit means, if it may be done.
+pub(in crate::api) async fn act(
+    desk: &Desk,
+    caller: &Caller,
+    project: &str,
+    commit: Commit,
+) -> Result<Version, Failure> {
+    if caller.is_admin() && Deed::is_scratch(&commit) {
+        return send(desk, commit, usize::MAX).await;
+    }
+    let key = key_of(caller);
+    let guest =
+        Guest { project, key: &key, author: &caller.author, wall_us: desk.machine().wall_us() };
+    let deed = Deed::of(&commit, project).map_err(Failure::Denied)?;
+    if let Deed::Open(..) = deed {
+        check_room(desk, project).await?;
+    }
+    let mut seen = Seen::new();
+    while let Some(key) = deed.needs(&seen) {
+        let found = get(desk, &key).await?;
+        seen.insert(key, found);
+    }
+    let conditions = commit.when.len();
+    send(desk, deed.judge(&guest, &seen)?, conditions).await
+}
+
+async fn get(desk: &Desk, key: &Key) -> Result<Option<store::Entry>, ScanError> {
+    let silence = |_| Err(ScanError::Unavailable("it did not answer in time".into()));
+    timeout(STORE_ANSWER_MAX, desk.store().get(key)).await.unwrap_or_else(silence)
+}
+
+/// Sessions are read by everybody, all the time: a project has so many, give or take a few that come at once.
+async fn check_room(desk: &Desk, project: &str) -> Result<(), Failure> {
+    let silence = |_| Err(ScanError::Unavailable("it did not answer in time".into()));
+    let roster = timeout(STORE_ANSWER_MAX, Roster::read(desk.store())).await;
+    let roster = roster.unwrap_or_else(silence)?;
+    let own = roster.keys().filter(|key| key.guest() == Some(project)).count();
+    if own < GUEST_SESSIONS_MAX { Ok(()) } else { Err(Failure::TooMany) }
+}
+
+/// Sends a commit. Of its conditions the first ones are its sender's.
+async fn send(desk: &Desk, commit: Commit, conditions: usize) -> Result<Version, Failure> {
+    let when = commit.when.clone();
+    let answer = timeout(STORE_ANSWER_MAX, desk.store().commit(commit)).await;
+    let silence = |_| Err(CommitError::Unknown("it did not answer in time".into()));
+    match answer.unwrap_or_else(silence) {
+        Ok(version) => Ok(version),
+        Err(CommitError::Conflict(why)) => {
+            let place = when.iter().position(|condition| *condition == why.condition);
+            // What was added here stands for the first one: read again, and decide anew.
+            let condition = place.filter(|place| *place < conditions).unwrap_or(0);
+            Err(Failure::Conflict { condition, found: why.found })
+        }
+        Err(why) => Err(why.into()),
+    }
+}
+
+impl Failure {
+    /// The problem that says so.
+    pub(in crate::api) fn told(self, desk: &Desk) -> Refusal {
+        let mut trouble = StoreTrouble { moment: moment(desk), condition: None, found: None };
+        let refusal = match self {
+            Self::Denied(why) => denied(&why),
+            Self::TooMany => Refusal::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too-many",
+                "Too many sessions",
+                format!(
+                    "a project has at most {GUEST_SESSIONS_MAX} sessions through servers: end those that are not needed"
+                ),
+            ),
+            Self::Conflict { condition, found } => {
+                trouble.condition = Some(condition);
+                trouble.found = found.map(|found| found.0);
+                let detail = format!(
+                    "condition {condition} of the commit does not hold: read again, and decide anew"
+                );
+                Refusal::new(StatusCode::CONFLICT, "conflict", "Changed meanwhile", detail)
+            }
+            Self::Store(why) => undone(&why),
+        };
+        refusal.with_store(trouble)
+    }
+}
+
+/// What the store said of a commit, passed on.
+fn undone(why: &CommitError) -> Refusal {
+    let sentence = why.to_string();
+    match why {
+        CommitError::Refused(store::Refusal::Full { .. }) => {
+            Refusal::new(StatusCode::INSUFFICIENT_STORAGE, "no-room", "No room", sentence)
+        }
+        CommitError::Refused(_) => Refusal::malformed(sentence),
+        CommitError::Unavailable(_) => Refusal::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "store-unavailable",
+            "Nothing was done",
+            sentence,
+        ),
+        // A conflict was told before.
+        CommitError::Unknown(_) | CommitError::Conflict(_) => Refusal::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "store-unknown",
+            "Nobody knows what became of it",
+            sentence,
+        ),
+        CommitError::Corrupt(_) => damaged(sentence),
+    }
+}
+
+fn damaged(sentence: String) -> Refusal {
+    tracing::error!(why = %sentence, "a request could not be answered");
+    let status = StatusCode::INTERNAL_SERVER_ERROR;
+    Refusal::new(status, "store-damaged", "The store is damaged", sentence)
+}
+
+/// What the store said of a scan, passed on.
+pub(super) fn unread(desk: &Desk, why: ScanError) -> Refusal {
+    let trouble = StoreTrouble { moment: moment(desk), condition: None, found: None };
+    let refusal = match why {
+        ScanError::Corrupt(why) => damaged(why),
+        why => why.into(),
+    };
+    refusal.with_store(trouble)
+}
+
+pub(super) fn denied(why: &Denied) -> Refusal {
+    Refusal::new(StatusCode::FORBIDDEN, "no-deed", "Not through a server", why.to_string())
+}
+
+/// A commit that breaks a limit.
+pub(super) fn unfit(why: &store::Refusal) -> Refusal {
+    Refusal::malformed(why.to_string())
+}

@@ -1,0 +1,321 @@
+//! Deeds: what a commit that comes through a server means, and whether its sender may do that.
+//!
+//! A server takes no raw commits. It reads each one as one of a few deeds, and refuses what is none: open, renew and
+//! close one's own session; take, write, release and touch an election of one's own project; wish that a holder leave;
+//! raise the longest T. So whatever somebody sends who has a key, the store holds well-formed records of theirs, and
+//! nobody else's are touched.
+//!
+//! It takes two steps. [`Deed::of`] looks at the commit alone: which keys, which conditions, which values. [`Deed::judge`]
+//! looks at what the deed touches as it was just read, and gives the commit that is sent to the store: the same
+//! conditions in the same order, perhaps one more, and values written anew, so that nothing gets in that was not
+//! understood. All of it is conditional on what was read, so it does not matter that time passes in between. What is
+//! judged against is told by [`Deed::needs`].
+//!
+//! A session is a project's by its key, `node/<id>/<project>.<incarnation>`, and within it the key's that opened it, by
+//! its record. Nothing that has no such key can be opened, renewed, closed or named as a holder through a server, so
+//! the sessions of servers, and of whoever uses the store directly, are out of reach whatever a guest knows of them.
+
+mod judge;
+#[cfg(test)]
+mod mutation;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use engine::lease::Ttl;
+use engine::limits::{
+    GUEST_BODY_BYTES_MAX, GUEST_ROLES_MAX, GUEST_TEXT_BYTES_MAX, GUEST_TTL_MAX, KEY_NAME_CHARS_MAX,
+};
+use engine::trigger::check_name;
+
+pub use self::view::{may_scan, shown};
+use crate::claim::{Claim, Head, NUMBER_MAX, Note};
+use crate::election::claim_of;
+use crate::session::{Longest, SESSIONS, SessionKey, SessionRecord};
+use crate::{Commit, Condition, Entry, Key, Version, Write};
+
+/// Below this lies what `watchbell store check` writes. Admins may do anything there.
+pub const SCRATCH: &str = "scratch/";
+
+/// Who sends a commit.
+#[derive(Debug, Clone, Copy)]
+pub struct Guest<'a> {
+    /// For which project.
+    pub project: &'a str,
+    /// With which key: its id.
+    pub key: &'a str,
+    /// What people call whoever has it.
+    pub author: &'a str,
+    /// The server's wall clock.
+    pub wall_us: u64,
+}
+
+/// Why a commit is not sent to the store: it says what may be done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Denied(String);
+
+/// What a commit means.
+#[derive(Debug)]
+pub enum Deed {
+    /// The store is to remember a longer T.
+    Raise(Option<Version>, Ttl),
+    /// A session begins.
+    Open(SessionKey, SessionRecord),
+    /// A session goes on.
+    Renew(SessionKey, Version, SessionRecord),
+    /// A session ends.
+    Close(SessionKey, Option<Version>),
+    /// A claim is taken.
+    Take(Take),
+    /// A claim is written by its holder, released, or touched while nobody has it.
+    Move(Move),
+    /// Its holder is asked to leave.
+    Wish(Claim, u64),
+}
+
+/// A claim is taken.
+#[derive(Debug)]
+pub struct Take {
+    claim: Claim,
+    at: Option<Version>,
+    former: Option<SessionKey>,
+    by: SessionKey,
+    head: Head,
+}
+
+/// A head is written.
+#[derive(Debug)]
+pub struct Move {
+    claim: Claim,
+    at: Option<Version>,
+    head: Head,
+    /// Whether what lies beside it goes.
+    clears: bool,
+}
+
+/// What was read, and what was not there.
+pub type Seen = BTreeMap<Key, Option<Entry>>;
+
+/// Why nothing is sent.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is not theirs to do.
+    Denied(Denied),
+    /// This condition of the commit does not hold: what was read shows it.
+    Conflict {
+        /// Its place in the commit.
+        condition: usize,
+        /// What is there.
+        found: Option<Version>,
+    },
+}
+
+impl From<Denied> for Verdict {
+    fn from(why: Denied) -> Self {
+        Self::Denied(why)
+    }
+}
+
+fn denied<T>(why: impl Into<String>) -> Result<T, Denied> {
+    Err(Denied(why.into()))
+}
+
+/// What is said of a commit that is no deed at all.
+const POSSIBLE: &str = "through a server one can open, renew and close a session of one's own, and take, write and release elections of one's own project: use the store itself for everything else";
+
+impl Deed {
+    /// Reads a commit of somebody of this project.
+    pub fn of(commit: &Commit, project: &str) -> Result<Self, Denied> {
+        let Some(first) = commit.then.first() else { return denied(POSSIBLE) };
+        let key = first.key().as_str();
+        if *first.key() == Longest::key() {
+            return raise(commit);
+        }
+        if key.starts_with(SESSIONS) {
+            return session(commit, project);
+        }
+        match key.strip_prefix("election/").and_then(|rest| rest.split_once('/')) {
+            Some((of, rest)) if of == project => election(commit, project, rest),
+            Some(_) => denied(format!("there are no elections here but those of {project}")),
+            None => denied(POSSIBLE),
+        }
+    }
+
+    /// Whether all of a commit lies below [`SCRATCH`].
+    pub fn is_scratch(commit: &Commit) -> bool {
+        let conditions = commit.when.iter().map(Condition::key);
+        let mut keys = conditions.chain(commit.then.iter().map(Write::key));
+        keys.all(|key| key.as_str().starts_with(SCRATCH))
+    }
+}
+
+fn raise(commit: &Commit) -> Result<Deed, Denied> {
+    let key = Longest::key();
+    let [condition] = commit.when.as_slice() else { return denied(POSSIBLE) };
+    let at = at_or_absent(condition, &key)?;
+    let [Write::Put(_, value)] = commit.then.as_slice() else { return denied(POSSIBLE) };
+    let longest = Longest::from_value(value).map_err(|why| Denied(format!("{key}: {why}")))?;
+    let ttl = longest.ttl().map(Ttl::length);
+    Ok(Deed::Raise(at, check_ttl(ttl)?))
+}
+
+/// A T that a guest may have.
+fn check_ttl(length: Option<Duration>) -> Result<Ttl, Denied> {
+    let ttl = length.filter(|length| *length <= GUEST_TTL_MAX).and_then(|ttl| Ttl::new(ttl).ok());
+    ttl.ok_or_else(|| {
+        let most = GUEST_TTL_MAX.as_secs();
+        Denied(format!(
+            "a session that comes through a server lasts half a second to {most} seconds"
+        ))
+    })
+}
+
+/// The version at which a key is, or that it is absent.
+fn at_or_absent(condition: &Condition, key: &Key) -> Result<Option<Version>, Denied> {
+    match condition {
+        Condition::At(of, version) if of == key => Ok(Some(*version)),
+        Condition::Absent(of) if of == key => Ok(None),
+        _ => denied(format!("a change of {key} is conditional on how it was read")),
+    }
+}
+
+fn session(commit: &Commit, project: &str) -> Result<Deed, Denied> {
+    let ([condition], [write]) = (commit.when.as_slice(), commit.then.as_slice()) else {
+        return denied(
+            "a session is opened, renewed or closed by itself, on one condition; servers bury others",
+        );
+    };
+    let key = own_session(write.key(), project)?;
+    if condition.key() != key.key() {
+        return denied("a session is opened, renewed and closed on a condition of its own");
+    }
+    match (condition, write) {
+        (Condition::Absent(_), Write::Put(_, value)) => {
+            Ok(Deed::Open(key.clone(), record(&key, value)?))
+        }
+        (Condition::At(_, at), Write::Put(_, value)) => {
+            Ok(Deed::Renew(key.clone(), *at, record(&key, value)?))
+        }
+        (Condition::Present(_), Write::Delete(_)) => Ok(Deed::Close(key, None)),
+        (Condition::At(_, at), Write::Delete(_)) => Ok(Deed::Close(key, Some(*at))),
+        (Condition::Present(_), Write::Put(..)) | (Condition::Absent(_), Write::Delete(_)) => {
+            denied(
+                "a session is opened while it is absent, renewed at its version, closed while it is there",
+            )
+        }
+    }
+}
+
+/// The session at this key, if it is one that somebody of this project may have.
+fn own_session(key: &Key, project: &str) -> Result<SessionKey, Denied> {
+    let bad = || {
+        Denied(format!(
+            "{key} is no session of project {project}: one that comes through a server is node/<id>/{project}.<16 hexadecimal digits>"
+        ))
+    };
+    let session = SessionKey::try_from(key).map_err(|_| bad())?;
+    let digits = key.as_str().rsplit_once('.').map_or("", |(_, digits)| digits);
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let fits = digits.len() == 16 && digits.bytes().all(is_hex);
+    if fits && session.guest() == Some(project) { Ok(session) } else { Err(bad()) }
+}
+
+fn record(key: &SessionKey, value: &crate::Value) -> Result<SessionRecord, Denied> {
+    let record = SessionRecord::from_value(value).map_err(|why| Denied(format!("{key}: {why}")))?;
+    check_ttl(Some(Duration::from_millis(record.ttl_ms)))?;
+    if record.local {
+        return denied(
+            "a session that comes through a server is not local: others may see it live",
+        );
+    }
+    let url = record.url.as_deref().unwrap_or_default();
+    let texts = record.roles.iter().map(String::as_str).chain([url]);
+    if record.roles.len() > GUEST_ROLES_MAX
+        || texts.into_iter().any(|text| text.len() > GUEST_TEXT_BYTES_MAX)
+    {
+        return denied(format!(
+            "a session says of itself up to {GUEST_ROLES_MAX} roles and a URL, each of up to {GUEST_TEXT_BYTES_MAX} bytes"
+        ));
+    }
+    Ok(record)
+}
+
+fn election(commit: &Commit, project: &str, rest: &str) -> Result<Deed, Denied> {
+    let (name, beside) =
+        rest.split_once('/').map_or((rest, None), |(name, rest)| (name, Some(rest)));
+    check_name(name).map_err(Denied)?;
+    let claim = claim_of(project, name).map_err(|why| Denied(why.to_string()))?;
+    match beside {
+        None => head(commit, project, claim),
+        Some("wish") => wish(commit, claim),
+        Some("approval") => denied("an approval is not given through a server in this version"),
+        Some(_) => denied(POSSIBLE),
+    }
+}
+
+fn wish(commit: &Commit, claim: Claim) -> Result<Deed, Denied> {
+    let ([], [Write::Put(key, value)]) = (commit.when.as_slice(), commit.then.as_slice()) else {
+        return denied("a wish is written by itself");
+    };
+    let note = Note::from_value(value).map_err(|why| Denied(format!("{key}: {why}")))?;
+    if note.token > NUMBER_MAX || note.by.chars().count() > KEY_NAME_CHARS_MAX {
+        return denied("a wish names a token, and who has it");
+    }
+    Ok(Deed::Wish(claim, note.token))
+}
+
+fn head(commit: &Commit, project: &str, claim: Claim) -> Result<Deed, Denied> {
+    let key = claim.key();
+    let clears = match commit.then.as_slice() {
+        [Write::Put(..)] => false,
+        [Write::Put(..), Write::Delete(one), Write::Delete(other)]
+            if claim.notes() == [one.clone(), other.clone()] =>
+        {
+            true
+        }
+        _ => {
+            return denied(format!(
+                "nothing but {key} is written, and what lies beside it cleared"
+            ));
+        }
+    };
+    let Some(Write::Put(_, value)) = commit.then.first() else { return denied(POSSIBLE) };
+    let head = Head::from_value(value).map_err(|why| Denied(format!("{key}: {why}")))?;
+    if head.token.max(head.number) > NUMBER_MAX {
+        return denied(format!("{key}: its numbers are beyond all that is ever reached"));
+    }
+    if head.body.as_ref().is_some_and(|body| body.get().len() > GUEST_BODY_BYTES_MAX) {
+        return denied(format!(
+            "the head of an election keeps at most {GUEST_BODY_BYTES_MAX} bytes"
+        ));
+    }
+    let Some((first, rest)) = commit.when.split_first() else {
+        return denied(format!("a change of {key} is conditional on how it was read"));
+    };
+    let at = at_or_absent(first, key)?;
+    if rest.is_empty() {
+        return Ok(Deed::Move(Move { claim, at, head, clears }));
+    }
+    let (former, by) = match rest {
+        [Condition::Present(by)] => (None, by),
+        [Condition::Absent(former), Condition::Present(by)] => (Some(former), by),
+        _ => return denied(TAKING),
+    };
+    let by = own_session(by, project)?;
+    let former = match former.map(SessionKey::try_from) {
+        None => None,
+        Some(Ok(former)) => Some(former),
+        Some(Err(_)) => return denied(TAKING),
+    };
+    if clears || head.session.as_ref() != Some(&by) {
+        return denied(TAKING);
+    }
+    Ok(Deed::Take(Take { claim, at, former, by, head }))
+}
+
+/// How a claim is taken.
+const TAKING: &str = "an election is taken as it was read, while the session that it named is absent and one's own is there, which it names from then on";

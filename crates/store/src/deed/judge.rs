@@ -1,0 +1,216 @@
+//! Whether a deed may be done, by what it touches.
+
+use engine::lease::Ttl;
+use engine::limits::GUEST_TOKEN_AHEAD_MAX;
+
+use super::{Deed, Denied, Guest, Move, Seen, TAKING, Take, Verdict, denied};
+use crate::claim::{Claim, Head, Note, State};
+use crate::session::{Longest, SessionKey, SessionRecord};
+use crate::{Commit, Condition, Entry, Key, Version};
+
+impl Deed {
+    /// What else must be read before it can be judged; nothing, if all has been.
+    pub fn needs(&self, seen: &Seen) -> Option<Key> {
+        let session = |key: &SessionKey| key.key().clone();
+        let mut keys = match self {
+            Self::Open(..) => Vec::new(),
+            Self::Raise(..) => vec![Longest::key()],
+            Self::Renew(key, ..) | Self::Close(key, _) => vec![session(key)],
+            Self::Take(take) => vec![session(&take.by), take.claim.key().clone()],
+            Self::Wish(claim, _) => vec![claim.key().clone()],
+            Self::Move(step) => vec![step.claim.key().clone()],
+        };
+        if let Self::Move(step) = self
+            && let Some(Some(head)) = seen.get(step.claim.key())
+        {
+            let head = Head::from_value(&head.value).ok();
+            keys.extend(head.and_then(|head| head.session).as_ref().map(session));
+        }
+        keys.into_iter().find(|key| !seen.contains_key(key))
+    }
+
+    /// The commit that does it, if it may be done. Everything that it needs has been read.
+    pub fn judge(self, guest: &Guest<'_>, seen: &Seen) -> Result<Commit, Verdict> {
+        let found = |key: &Key| seen.get(key).and_then(Option::as_ref);
+        match self {
+            Self::Raise(at, ttl) => raise(at, ttl, found(&Longest::key())),
+            Self::Open(key, record) => {
+                let record = SessionRecord { key: Some(guest.key.to_owned()), ..record };
+                let key = key.key().clone();
+                Ok(Commit::new().when(Condition::Absent(key.clone())).put(key, record.to_value()))
+            }
+            Self::Renew(key, at, record) => {
+                let (former, version) = owned(&key, guest, found(key.key()), 0)?;
+                check_at(Some(at), Some(version))?;
+                if former.ttl_ms != record.ttl_ms {
+                    return Err(Denied("T is fixed while a session lasts".into()).into());
+                }
+                let record = SessionRecord { key: former.key, ..record };
+                let key = key.key().clone();
+                Ok(Commit::new().when(Condition::At(key.clone(), at)).put(key, record.to_value()))
+            }
+            Self::Close(key, at) => {
+                let (_, version) = owned(&key, guest, found(key.key()), 0)?;
+                check_at(at.or(Some(version)), Some(version))?;
+                let key = key.key().clone();
+                let there = match at {
+                    Some(at) => Condition::At(key.clone(), at),
+                    None => Condition::Present(key.clone()),
+                };
+                Ok(Commit::new().when(there).delete(key))
+            }
+            Self::Take(take) => take.judge(guest, seen),
+            Self::Move(step) => step.judge(guest, seen),
+            Self::Wish(claim, token) => {
+                let [wish, _] = claim.notes();
+                if found(claim.key()).is_none() {
+                    return Err(Denied("nobody ever had it".into()).into());
+                }
+                let note = Note { token, by: guest.author.to_owned() };
+                Ok(Commit::new().put(wish, note.to_value()))
+            }
+        }
+    }
+}
+
+fn raise(at: Option<Version>, ttl: Ttl, found: Option<&Entry>) -> Result<Commit, Verdict> {
+    check_at(at, found.map(|entry| entry.version))?;
+    let known = found.and_then(|entry| Longest::from_value(&entry.value).ok()?.ttl());
+    if known.is_some_and(|known| known > ttl) {
+        return Err(Denied("the longest T that there ever was is not lowered".into()).into());
+    }
+    let key = Longest::key();
+    let commit = Commit::new().when(unmoved(&key, at));
+    Ok(commit.put(key, Longest::new(ttl).to_value()))
+}
+
+fn unmoved(key: &Key, at: Option<Version>) -> Condition {
+    at.map_or_else(|| Condition::Absent(key.clone()), |at| Condition::At(key.clone(), at))
+}
+
+/// The first condition, against what is there.
+fn check_at(at: Option<Version>, found: Option<Version>) -> Result<(), Verdict> {
+    if at == found { Ok(()) } else { Err(Verdict::Conflict { condition: 0, found }) }
+}
+
+/// A session that is there and belongs to this guest; `condition` says that it is there.
+fn owned(
+    key: &SessionKey,
+    guest: &Guest<'_>,
+    found: Option<&Entry>,
+    condition: usize,
+) -> Result<(SessionRecord, Version), Verdict> {
+    let entry = found.ok_or(Verdict::Conflict { condition, found: None })?;
+    let record = SessionRecord::from_value(&entry.value).ok();
+    match record {
+        Some(record)
+            if key.guest() == Some(guest.project) && record.key.as_deref() == Some(guest.key) =>
+        {
+            Ok((record, entry.version))
+        }
+        _ => Err(Denied(format!("the session {key} was opened with another key")).into()),
+    }
+}
+
+/// A head as it was read, and its version.
+fn head_of(claim: &Claim, seen: &Seen) -> Result<(Head, Option<Version>), Verdict> {
+    let Some(Some(entry)) = seen.get(claim.key()) else { return Ok((Head::first(), None)) };
+    let head = Head::from_value(&entry.value);
+    let head = head.map_err(|why| Denied(format!("{} cannot be read: {why}", claim.key())))?;
+    Ok((head, Some(entry.version)))
+}
+
+impl Take {
+    fn judge(self, guest: &Guest<'_>, seen: &Seen) -> Result<Commit, Verdict> {
+        let Self { claim, at, former, by, head } = self;
+        let found = seen.get(by.key()).and_then(Option::as_ref);
+        owned(&by, guest, found, 1 + usize::from(former.is_some()))?;
+        let (last, version) = head_of(&claim, seen)?;
+        check_at(at, version)?;
+        if last.session.filter(|last| *last != by) != former {
+            return Err(Denied(TAKING.into()).into());
+        }
+        check_token(head.token, last.token, guest)?;
+        if head.number != last.number + 1 || head.state == State::Free {
+            return Err(Denied(TAKING.into()).into());
+        }
+        let mut commit = Commit::new().when(unmoved(claim.key(), at));
+        if let Some(former) = &former {
+            commit = commit.when(Condition::Absent(former.key().clone()));
+        }
+        let commit = commit.when(Condition::Present(by.key().clone()));
+        Ok(commit.put(claim.key().clone(), head.to_value()))
+    }
+}
+
+/// A token grows, and not so far that nobody could ever have the next one.
+fn check_token(token: u64, last: u64, guest: &Guest<'_>) -> Result<(), Denied> {
+    let ahead = u64::try_from(GUEST_TOKEN_AHEAD_MAX.as_micros()).unwrap_or(u64::MAX);
+    let most = guest.wall_us.saturating_add(ahead).max(last + 1);
+    if token <= last {
+        return denied("a token only grows");
+    }
+    if token > most {
+        return denied(
+            "the token is more than a day ahead of the server's clock: set the clock of this machine",
+        );
+    }
+    Ok(())
+}
+
+impl Move {
+    fn judge(self, guest: &Guest<'_>, seen: &Seen) -> Result<Commit, Verdict> {
+        let (last, version) = head_of(&self.claim, seen)?;
+        check_at(self.at, version)?;
+        let holder = last.session.as_ref();
+        let is_there = |key: &SessionKey| seen.get(key.key()).is_some_and(Option::is_some);
+        match holder.filter(|holder| is_there(holder)) {
+            Some(holder) => {
+                let entry = seen.get(holder.key()).and_then(Option::as_ref);
+                owned(holder, guest, entry, 0)?;
+                self.check_held(&last)?;
+            }
+            None => self.check_touch(&last)?,
+        }
+        let mut commit = Commit::new().when(unmoved(self.claim.key(), self.at));
+        match holder {
+            // What was judged by its holder's being there, or not, holds only as long as that does.
+            Some(holder) if is_there(holder) => {
+                commit = commit.when(Condition::Present(holder.key().clone()));
+            }
+            Some(holder) => commit = commit.when(Condition::Absent(holder.key().clone())),
+            None => {}
+        }
+        commit = commit.put(self.claim.key().clone(), self.head.to_value());
+        if self.clears {
+            commit = self.claim.notes().into_iter().fold(commit, Commit::delete);
+        }
+        Ok(commit)
+    }
+
+    /// Written or released by whoever has it.
+    fn check_held(&self, last: &Head) -> Result<(), Denied> {
+        let new = &self.head;
+        let keeps = new.session == last.session && new.state != State::Free && !self.clears;
+        let frees = new.session.is_none() && new.state == State::Free;
+        if (keeps || frees) && new.token == last.token && new.number == last.number + 1 {
+            return Ok(());
+        }
+        denied(
+            "whoever has an election writes it under its token, with the next number, or releases it",
+        )
+    }
+
+    /// Written once more while nobody has it, so that what is on its way no longer lands. What else is written by
+    /// somebody whose session is gone has come too late.
+    fn check_touch(&self, last: &Head) -> Result<(), Verdict> {
+        let new = &self.head;
+        let body = |head: &Head| head.body.as_ref().map(|body| body.get().to_owned());
+        let is_touch = new.session == last.session
+            && (new.token, new.state) == (last.token, last.state)
+            && body(new) == body(last)
+            && new.number == last.number + 1
+            && !self.clears;
+        if is_touch { Ok(()) } else { Err(Verdict::Conflict { condition: 0, found: self.at }) }
+    }
+}
