@@ -73,4 +73,8 @@ impl Adapter for Counted {
     fn facts(&self) -> Vec<(&'static str, String)> {
         self.inner.facts()
     }
+
+    fn guest(&self) -> Option<String> {
+        self.inner.guest()
+    }
 }
