@@ -54,7 +54,15 @@ pub(super) struct Directory {
     pub(super) identity: Identity,
     pub(super) medium: Medium,
     /// Holds the lock; the kernel frees it with the process, however that ends.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Directory {
+    /// Says so, instead of leaving it to the end of the file: a child that this process is just starting has it open too,
+    /// until it becomes another program.
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
+    }
 }
 
 /// Whether a store may be made where there is none.
@@ -87,7 +95,7 @@ impl Directory {
             fs::create_dir_all(path.join(part)).map_err(at(path))?;
         }
         sync_dir(path).map_err(at(path))?;
-        Ok(Self { path: path.to_owned(), identity, medium, _lock: lock })
+        Ok(Self { path: path.to_owned(), identity, medium, lock })
     }
 
     pub(super) fn path(&self) -> &Path {
