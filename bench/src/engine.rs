@@ -111,18 +111,27 @@ async fn etcd_commits(writers: usize, members: usize) {
     for _ in 0..ROUNDS {
         let ours = ours(&store, writers).await;
         let client = client.kv_client();
-        let bare = drive("bare", writers, |writer| (format!("bare/{writers}/{writer}"), None::<i64>), move |(key, revision)| {
-            use etcd_client::{Compare, CompareOp, Txn, TxnOp};
-            let mut client = client.clone();
-            async move {
-                let when = revision.map(|revision| Compare::mod_revision(key.as_str(), CompareOp::Equal, revision));
-                let txn = Txn::new().when(when.into_iter().collect::<Vec<_>>()).and_then([TxnOp::put(key.as_str(), VALUE, None)]);
-                let answer = client.txn(txn).await.unwrap();
-                assert!(answer.succeeded());
-                let revision = answer.header().unwrap().revision();
-                (key, Some(revision))
-            }
-        })
+        let bare = drive(
+            "bare",
+            writers,
+            |writer| (format!("bare/{writers}/{writer}"), None::<i64>),
+            move |(key, revision)| {
+                use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+                let mut client = client.clone();
+                async move {
+                    let when = revision.map(|revision| {
+                        Compare::mod_revision(key.as_str(), CompareOp::Equal, revision)
+                    });
+                    let txn = Txn::new()
+                        .when(when.into_iter().collect::<Vec<_>>())
+                        .and_then([TxnOp::put(key.as_str(), VALUE, None)]);
+                    let answer = client.txn(txn).await.unwrap();
+                    assert!(answer.succeeded());
+                    let revision = answer.header().unwrap().revision();
+                    (key, Some(revision))
+                }
+            },
+        )
         .await;
         rounds.push((ours, bare));
     }
@@ -166,7 +175,7 @@ async fn redis_commits(writers: usize, fsync: &str) {
 
 async fn postgres_commits(writers: usize) {
     println!("Postgres, {writers} writers");
-    let postgres = Postgres::start();
+    let postgres = Postgres::start(&[]);
     let store = open(&postgres.url()).await;
     let config: tokio_postgres::Config = postgres.url().split('?').next().unwrap().parse().unwrap();
     let manager = deadpool_postgres::Manager::new(config, tokio_postgres::NoTls);
@@ -200,7 +209,12 @@ struct Candidate {
 }
 
 impl Candidate {
-    async fn start(store: &Store, number: usize, ttl: Duration, seen: &watch::Sender<(Token, usize)>) -> Self {
+    async fn start(
+        store: &Store,
+        number: usize,
+        ttl: Duration,
+        seen: &watch::Sender<(Token, usize)>,
+    ) -> Self {
         let id = NodeId::new(format!("candidate-{number}")).unwrap();
         let node = Node { id, ttl: Ttl::new(ttl).unwrap(), url: None, roles: Vec::new() };
         let machine: Arc<dyn Machine> = Arc::new(System);
@@ -229,7 +243,7 @@ impl Candidate {
 pub async fn elections() {
     let etcd = Etcd::three();
     let redis = rig::redis::Setup::durable().start();
-    let postgres = Postgres::start();
+    let postgres = Postgres::start(&[]);
     let engines = [
         ("etcd, three members", format!("etcd://{}/bench", etcd.hosts())),
         ("Redis", redis.url()),
@@ -243,7 +257,9 @@ pub async fn elections() {
                 println!(
                     "{name}, T = {ttl:?}, {}: p50 {:.0?}, least {:.0?}, most {:.0?}",
                     if is_killed { "kill -9" } else { "leaves in order" },
-                    found.p50, took.iter().min().unwrap(), found.max,
+                    found.p50,
+                    took.iter().min().unwrap(),
+                    found.max,
                 );
             }
         }
