@@ -189,7 +189,7 @@ async fn postgres_commits(writers: usize) {
             let pool = pool.clone();
             async move {
                 let client = pool.get().await.unwrap();
-                let text = "INSERT INTO bare VALUES ($1, $2, $3 + 1) ON CONFLICT (key) DO UPDATE SET value = $2, version = bare.version + 1 WHERE bare.version = $3";
+                let text = "INSERT INTO bare VALUES ($1, $2, $3::bigint + 1) ON CONFLICT (key) DO UPDATE SET value = $2, version = bare.version + 1 WHERE bare.version = $3";
                 let statement = client.prepare_cached(text).await.unwrap();
                 let done = client.execute(&statement, &[&key, &&VALUE[..], &version]).await.unwrap();
                 assert_eq!(done, 1);
