@@ -11,6 +11,7 @@ pub(crate) mod elect;
 pub(crate) mod election;
 pub(crate) mod import;
 pub(crate) mod key;
+pub(crate) mod pass;
 pub(crate) mod project;
 pub(crate) mod run;
 pub(crate) mod serve;
@@ -28,6 +29,7 @@ use self::backup::{BackupVerb, RestoreArgs};
 use self::election::ElectionVerb;
 use self::import::{CompletionsArgs, ImportVerb};
 use self::key::KeyVerb;
+use self::pass::PassArgs;
 use self::project::ProjectVerb;
 use self::run::{RunVerb, SchedulerVerb};
 use self::system::{AuditVerb, ClusterVerb, ConfigArgs, EventsArgs};
@@ -328,6 +330,7 @@ pub(crate) enum StoreVerb {
 #[command(after_help = with_exit_codes(
     "  watchbell store check file:./watchbell-data\n  \
        watchbell store check file:/var/lib/watchbell --seconds 10\n  \
+       watchbell store check etcd://10.0.0.1,10.0.0.2,10.0.0.3/watchbell\n  \
        watchbell store check file:/var/lib/watchbell --output json > check.json"
 ))]
 pub(crate) struct CheckArgs {
@@ -340,6 +343,8 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "N", default_value_t = 2,
         value_parser = clap::value_parser!(u16).range(0..=MEASURE_SECONDS_MAX))]
     pub(crate) seconds: u16,
+    #[command(flatten)]
+    pub(crate) pass: PassArgs,
 }
 
 impl CheckArgs {
@@ -368,6 +373,8 @@ pub(crate) struct DumpArgs {
     /// How to show it: a table, or one JSON object per line
     #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
     pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) pass: PassArgs,
 }
 
 /// For whom the output is.

@@ -26,13 +26,12 @@ const WORKS: [Work; 3] = [Work::Commits { writers: 1 }, Work::Commits { writers:
 const CLAIMS_MAX: usize = 1_000;
 
 pub(crate) async fn check(
-    url: &str,
+    url: &StoreUrl,
     measure_for: Option<Duration>,
     output: Output,
 ) -> Result<(), Ending> {
-    let url = StoreUrl::parse(url)?;
-    let store = store::open_or_create(&url).await?;
-    sweep_dead_checks(&url, &store).await?;
+    let store = store::open_or_create(url).await?;
+    sweep_dead_checks(url, &store).await?;
     let report = examine(&store, measure_for).await?;
     let text = match output {
         Output::Table => report.table(),

@@ -19,8 +19,8 @@ const KEY_COLUMNS_MAX: usize = 40;
 /// A value is given at least this much room, even if its line then takes two.
 const VALUE_COLUMNS_MIN: usize = 24;
 
-pub(crate) async fn dump(url: &str, prefix: &str, output: Output) -> Result<(), Ending> {
-    let store = store::open_existing(&StoreUrl::parse(url)?).await?;
+pub(crate) async fn dump(url: &StoreUrl, prefix: &str, output: Output) -> Result<(), Ending> {
+    let store = store::open_existing(url).await?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut lines = Lines::new(output);
     let mut rest = Some(Range::prefix(prefix));

@@ -257,6 +257,7 @@ fn exit_of_fault(fault: Fault) -> Exit {
     match fault {
         Fault::Unreachable => Exit::Unreachable,
         Fault::Password => Exit::StorePassword,
+        Fault::Key => Exit::NotAllowed,
         Fault::Database => Exit::StoreDatabase,
         Fault::Tls => Exit::StoreTls,
         Fault::ReadOnly => Exit::StoreReadOnly,

@@ -239,7 +239,7 @@ fn reason_said(reason: Reason) -> &'static str {
     match reason {
         Reason::Paused => "the trigger was paused",
         Reason::Overlap => "a run before it was not finished",
-        Reason::Misfire => "no server was there to fire, and catch-up leaves them out",
+        Reason::Misfire => "no server could fire then, and catch-up leaves them out",
         Reason::Cap => "more were missed than catch-up makes up for",
         Reason::Limit => "the limit of runs was reached",
         Reason::Superseded => "the trigger was changed, or a later slot took their place",

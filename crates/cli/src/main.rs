@@ -137,10 +137,12 @@ async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
         Verb::Events(typed) => event::follow(&typed).await,
         Verb::Cluster { verb: ClusterVerb::Status(typed) } => cluster::status(&typed).await,
         Verb::Store { verb: StoreVerb::Check(typed) } => {
-            check::check(&typed.url, typed.measure_for(), typed.output).await
+            let url = typed.pass.store(&typed.url)?;
+            check::check(&url, typed.measure_for(), typed.output).await
         }
         Verb::Store { verb: StoreVerb::Dump(typed) } => {
-            dump::dump(&typed.url, &typed.prefix, typed.output).await
+            let url = typed.pass.store(&typed.url)?;
+            dump::dump(&url, &typed.prefix, typed.output).await
         }
         Verb::Cron { verb: CronVerb::Next(typed) } => cron::next(&typed),
         Verb::Cron { verb: CronVerb::Explain(typed) } => cron::explain(&typed),

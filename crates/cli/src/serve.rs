@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::access::book::BookError;
 use server::api::Gate;
 use server::desk::Desk;
-use server::node::{Config, End, Node, ReadError, StartError};
+use server::node::{Config, End, Former, Node, ReadError, StartError};
 use store::election::Defeat;
 use store::machine::{Machine, System};
 use store::session::SessionError;
@@ -60,20 +60,20 @@ where
     let store = plan.store.await?;
     let at = listener.local_addr()?;
     let config = (plan.config)(at);
-    let mut is_first = true;
+    let mut former = None;
     loop {
         let started = tokio::select! {
             biased;
             // What was written so far is that of a process that died: the next one goes on from there.
             () = stops.next() => return Ok(()),
-            started = start(&store, &config, is_first) => started,
+            started = start(former.as_ref(), &store, &config) => started,
         };
         let (node, desk) = started?;
         if let Err(ending) = begin(at, &desk).await {
             node.stop().await;
             return Err(ending);
         }
-        is_first = false;
+        former = Some(node.legacy());
         match attend(&listener, node, desk, plan.gate.clone(), &mut stops).await {
             None => return Ok(()),
             Some(End::Session) => {
@@ -96,11 +96,15 @@ where
 }
 
 /// Starts a node. Once one has run here, a store that does not answer is waited for.
-async fn start(store: &Store, config: &Config, is_first: bool) -> Result<(Node, Desk), StartError> {
+async fn start(
+    former: Option<&Former>,
+    store: &Store,
+    config: &Config,
+) -> Result<(Node, Desk), StartError> {
     let machine: Arc<dyn Machine> = Arc::new(System);
     loop {
-        match Node::start(store.clone(), Arc::clone(&machine), config).await {
-            Err(why) if !is_first && is_passing(&why) => {
+        match Node::start_after(former, store.clone(), Arc::clone(&machine), config).await {
+            Err(why) if former.is_some() && is_passing(&why) => {
                 tracing::warn!(%why, "no node could be started: trying again");
                 tokio::time::sleep(START_PAUSE).await;
             }

@@ -191,6 +191,8 @@ pub struct Facts {
     pub metrics: Box<dyn Fn() -> String + Send + Sync>,
     /// How long nothing may be claimed yet, because the store may have forgotten what others act on.
     pub quarantine: Box<dyn Fn() -> Duration + Send + Sync>,
+    /// Whether this node may act: its store has answered lately.
+    pub may_act: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// The door. Clones are cheap and lead to the same node.
@@ -355,7 +357,7 @@ impl Desk {
 
     /// Whether the node takes calls.
     pub fn is_ready(&self) -> bool {
-        self.face.borrow().is_ready && !self.calls.is_closed()
+        self.face.borrow().is_ready && !self.calls.is_closed() && (self.facts.may_act)()
     }
 
     /// What there is to measure, as Prometheus reads it.

@@ -143,8 +143,15 @@ pub enum End {
     Broken(&'static str),
 }
 
+/// What a node leaves to the next one in the same process.
+pub struct Former {
+    session: Session,
+    cluster: u64,
+}
+
 /// A node that runs.
 pub struct Node {
+    cluster: u64,
     session: Session,
     /// The epoch of the store in which it claimed its shards.
     epoch: Epoch,
@@ -174,11 +181,26 @@ impl Node {
         machine: Arc<dyn Machine>,
         config: &Config,
     ) -> Result<(Self, Desk), StartError> {
+        Self::start_after(None, store, machine, config).await
+    }
+
+    /// The same, after another node of this process that has ended.
+    pub async fn start_after(
+        former: Option<&Former>,
+        store: Store,
+        machine: Arc<dyn Machine>,
+        config: &Config,
+    ) -> Result<(Self, Desk), StartError> {
         let metrics = Arc::new(Metrics::new());
         let store = counted(&store, &metrics);
         bury_local(&store).await?;
         check_finished(&store).await??;
         let cluster = cluster::found(&store, &*machine).await?;
+        if former.is_some_and(|former| former.cluster != cluster.id) {
+            tracing::error!(
+                "the store is empty or another: what was in it is not here any more; restore a backup if it should be"
+            );
+        }
         let access = Access::open(&store, &machine).await?;
         let about = session::Node {
             id: NodeId::new(config.id.clone())?,
@@ -186,7 +208,9 @@ impl Node {
             url: config.url.clone(),
             roles: vec!["api".to_owned(), "schedule".to_owned()],
         };
-        let (session, mut keeper) = Session::open(&store, &machine, &about).await?;
+        let (session, mut keeper) =
+            Session::open_after(former.map(|former| &former.session), &store, &machine, &about)
+                .await?;
         // One that began since has seen the session, or it is seen here.
         if let Err(unfinished) = check_finished(&store).await? {
             session.close().await;
@@ -249,7 +273,15 @@ impl Node {
                 let session = session.clone();
                 move || session.quarantine_left()
             }),
+            may_act: Box::new({
+                let session = session.clone();
+                move || session.is_valid()
+            }),
         };
+        tracing::info!(
+            class = %facts.store.class(), epoch = facts.store.epoch().0, shards = cluster.shards,
+            "the node has started"
+        );
         let desk = Desk::new(facts, calls_in, face_out, trouble_out);
         let guard = alarm.guard("the historian");
         let historian = Historian::new(desk.clone(), &machine, config.history, metrics);
@@ -263,7 +295,10 @@ impl Node {
             let _guard = guard;
             steward.run().await;
         });
-        Ok((Self { session, epoch, whole, alarm, stop: stop_in, core, tasks }, desk))
+        Ok((
+            Self { cluster: cluster.id, session, epoch, whole, alarm, stop: stop_in, core, tasks },
+            desk,
+        ))
     }
 
     /// Waits for the end of this node, and tells what it was. All that is left to do then is to stop it.
@@ -287,6 +322,11 @@ impl Node {
                 () = machine.sleep(pause) => {}
             }
         }
+    }
+
+    /// What the next node in this process had better know.
+    pub fn legacy(&self) -> Former {
+        Former { session: self.session.clone(), cluster: self.cluster }
     }
 
     /// Stops in order, within five seconds.
@@ -393,12 +433,24 @@ async fn claim_all(
 /// Says why a start takes its time.
 fn tell_wait(session: &Session, taken: usize, shards: u16) {
     let wait = session.quarantine_left();
-    if wait.is_zero() {
+    let roster = session.roster();
+    let others: Vec<String> = roster
+        .borrow()
+        .live()
+        .filter(|(key, record)| {
+            *key != session.key() && record.roles.iter().any(|role| role == "schedule")
+        })
+        .map(|(key, _)| key.node().to_string())
+        .collect();
+    if wait.is_zero() && taken == 0 && !others.is_empty() {
+        let others = others.join(", ");
+        tracing::warn!(%others, "another server has the shards of this store: this one waits until it has gone");
+    } else if wait.is_zero() {
         tracing::warn!(taken, shards, "starting takes a while: shards are claimed and read");
     } else {
         tracing::warn!(
             seconds = wait.as_secs_f64().ceil(),
-            "starting takes a while: this store may forget what it acknowledged, as one on tmpfs does, so nothing is claimed until nobody can act on that any more"
+            "starting takes a while: this store may have forgotten what it acknowledged, so nothing is claimed until nobody can act on that any more"
         );
     }
 }

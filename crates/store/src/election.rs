@@ -186,6 +186,7 @@ impl Election {
     }
 
     async fn win(&mut self) -> Result<Holding, Defeat> {
+        let mut is_told = false;
         loop {
             self.looked = self.session.machine().reading();
             let Some(seen) = self.look().await.map_err(Defeat::Corrupt)? else {
@@ -206,6 +207,11 @@ impl Election {
                     }
                 }
                 Err(TakeError::Quarantine { left }) => {
+                    if !is_told {
+                        is_told = true;
+                        let seconds = left.as_secs_f64();
+                        tracing::info!(seconds, claim = %self.claim.key(), "the store may have forgotten what others act on: nothing is claimed until they cannot any more");
+                    }
                     self.wait(left.min(self.poll())).await;
                 }
                 Err(TakeError::Refused(why)) => {

@@ -98,7 +98,7 @@ pub enum Refusal {
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the sentences below are the documentation of each field")]
 pub enum OpenError {
-    #[error("{url:?} is not a store URL: {why}; try file:./watchbell-data")]
+    #[error("{url:?} is not a store URL: {why}")]
     Url { url: String, why: String },
     #[error("there is no store in {dir}: check the path, or make one with watchbell store check", dir = dir.display())]
     Missing { dir: PathBuf },
@@ -133,6 +133,8 @@ pub enum Fault {
     Unreachable,
     /// It knows neither this user nor this password, or lets this user do too little.
     Password,
+    /// It is a Watchbell server that wants a key, or another one.
+    Key,
     /// It has no such database.
     Database,
     /// One side speaks TLS and the other does not, or does not trust the other's certificate.
@@ -153,6 +155,9 @@ impl Fault {
             Self::Password => {
                 "check the user and the password in the URL, and what that user may do"
             }
+            Self::Key => {
+                "give a key of the scope node with --key-file FILE, WATCHBELL_KEY, or in the URL as https://:KEY@HOST"
+            }
             Self::Database => "create it, or check the name in the URL",
             Self::Tls => {
                 "check whether the URL should say TLS or not, and give the issuer's certificate with ?ca=FILE"
@@ -169,6 +174,7 @@ impl std::fmt::Display for Fault {
         out.write_str(match self {
             Self::Unreachable => "it cannot be reached",
             Self::Password => "it does not let us in",
+            Self::Key => "it wants a key, or another one",
             Self::Database => "there is no such database",
             Self::Tls => "no encrypted connection comes about",
             Self::ReadOnly => "it takes no writes",

@@ -226,7 +226,7 @@ impl Shared {
             Turn::None => Ok(()),
             Turn::Epoch => {
                 let now = self.ledger.now();
-                tracing::warn!(store = self.name, epoch = now.epoch().0, class = %now.class, "a new epoch of the store");
+                tracing::warn!(store = self.name, epoch = self.ledger.epoch().0, class = %now.class, "a new epoch of the store");
                 self.watchers.ring_all();
                 Ok(())
             }
@@ -374,7 +374,7 @@ impl Adapter for Postgres {
     }
 
     fn epoch(&self) -> Epoch {
-        self.shared.ledger.now().epoch()
+        self.shared.ledger.epoch()
     }
 }
 

@@ -94,6 +94,9 @@ fn read(at: &Address) -> Result<(Door, Names), OpenError> {
             let connector = tls::connector(address.ca.as_deref());
             Some(connector.map_err(|why| Trouble::new(Fault::Tls, why).opening(at))?)
         }
+        _ if address.ca.is_some() => {
+            return Err(bad("a certificate is of use with TLS only: rediss://".to_owned()));
+        }
         _ => None,
     };
     let door = Door {

@@ -168,7 +168,7 @@ fn check(at: &Address) -> Result<Choice, OpenError> {
 /// Why a server is no store for us.
 fn refused(at: &Address, why: &ClientError) -> OpenError {
     let fault = match why {
-        ClientError::Unauthorized(_) | ClientError::Forbidden(_) => Fault::Password,
+        ClientError::Unauthorized(_) | ClientError::Forbidden(_) => Fault::Key,
         ClientError::Untrusted { .. } => Fault::Tls,
         ClientError::NotFound(problem) if problem.kind.ends_with(":no-project") => Fault::Database,
         ClientError::NotFound(_) | ClientError::Answer { .. } => Fault::TooOld,

@@ -104,9 +104,24 @@ impl Session {
         machine: &Arc<dyn Machine>,
         node: &Node,
     ) -> Result<(Self, Keeper), SessionError> {
+        Self::open_after(None, store, machine, node).await
+    }
+
+    /// The same, for a process that had a session before, which has ended: what that one knew of the store's epoch is not
+    /// forgotten, so that a store that was restored meanwhile is not taken for one that is seen for the first time.
+    pub async fn open_after(
+        former: Option<&Self>,
+        store: &Store,
+        machine: &Arc<dyn Machine>,
+        node: &Node,
+    ) -> Result<(Self, Keeper), SessionError> {
+        let observer = former.map_or_else(
+            || Observer::new(node.ttl),
+            |former| former.observer().successor(node.ttl),
+        );
         let mut drawn = Vec::new();
         let (session, mut keeper) = loop {
-            match Self::create(store, machine, node, &mut drawn).await? {
+            match Self::create(&observer, store, machine, node, &mut drawn).await? {
                 Some(created) => break created,
                 None if drawn.len() == INCARNATIONS_MAX => {
                     let why = format!("it was asked for a session {INCARNATIONS_MAX} times");
@@ -127,6 +142,7 @@ impl Session {
     /// Writes the record of a new incarnation. `None` if it is not known whether that was done: then
     /// this incarnation is given up, and the next one is another.
     async fn create(
+        observer: &Observer<SessionKey, Version>,
         store: &Store,
         machine: &Arc<dyn Machine>,
         node: &Node,
@@ -179,7 +195,7 @@ impl Session {
             store: store.clone(),
             machine: Arc::clone(machine),
             holder: Mutex::new(holder),
-            observer: Mutex::new(Observer::new(node.ttl)),
+            observer: Mutex::new(observer.clone()),
             end: watch::Sender::new(None),
             roster: watch::Sender::new(Roster::default()),
             pulse: watch::Sender::new(Pulse::default()),

@@ -51,7 +51,9 @@ impl StoreUrl {
     pub fn parse(url: &str) -> Result<Self, OpenError> {
         let refuse = |why: &str| Err(OpenError::Url { url: without_secret(url), why: why.into() });
         let Some((scheme, rest)) = url.split_once(':') else {
-            return refuse("it does not begin with a kind of store and a colon, such as file:");
+            return refuse(
+                "it does not begin with a kind of store and a colon; try file:./watchbell-data",
+            );
         };
         match scheme {
             "file" if rest.is_empty() => return refuse("the directory is missing"),
@@ -68,7 +70,9 @@ impl StoreUrl {
         }
         let known = NETWORK.iter().find(|(name, ..)| *name == scheme);
         let Some((scheme, port, url_of)) = known else {
-            return refuse("the kinds of store are file, etcd, redis, postgres, https and memory");
+            return refuse(
+                "the kinds of store are file, etcd, redis, postgres, https and memory; try file:./watchbell-data",
+            );
         };
         match Address::parse(scheme, rest, *port) {
             Ok(address) => Ok(url_of(address)),

@@ -6,7 +6,6 @@
 )]
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use engine::length;
@@ -15,6 +14,7 @@ use engine::limits::{
 };
 
 use super::{LogLevel, Output, address, with_exit_codes};
+use crate::args::pass::PassArgs;
 use crate::secret::Secret;
 
 /// Campaign for a leadership, and say when it is won and lost, until SIGTERM or Ctrl-C
@@ -74,15 +74,8 @@ pub(crate) struct ElectArgs {
     /// How long to wait for a store that cannot be reached at the start; for ever, if it is not given
     #[arg(long, value_name = "LENGTH", env = "WATCHBELL_WAIT", value_parser = wait)]
     pub(crate) wait: Option<Duration>,
-    /// Trust the issuers in this PEM file
-    #[arg(long, value_name = "FILE", env = "WATCHBELL_CA")]
-    pub(crate) ca: Option<PathBuf>,
-    /// The key that a Watchbell server as store lets in
-    #[arg(long, value_name = "KEY", env = "WATCHBELL_KEY", hide_env_values = true)]
-    pub(crate) key: Option<Secret>,
-    /// A file with that key
-    #[arg(long, value_name = "FILE", env = "WATCHBELL_KEY_FILE")]
-    pub(crate) key_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) pass: PassArgs,
     /// How to show transitions: lines for people, or one JSON object each
     #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
     pub(crate) output: Output,

@@ -12,7 +12,7 @@ use store::chain::ChainError;
 use store::election::{Defeat, Election, Holding, Over, Permit, Right, Sighting, Standing};
 use store::machine::{Machine, System};
 use store::session::{Pulse, Session, SessionError, bury_local};
-use store::{Fault, OpenError, Store, open_or_create};
+use store::{CommitError, Fault, OpenError, Refusal, Store, open_or_create};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -60,15 +60,15 @@ impl Candidate<'_> {
             () = self.stopped() => return Ok(()),
             opened = self.open() => opened?,
         };
-        let mut is_first = true;
+        let mut former = None;
         loop {
             let (session, mut keeper) = tokio::select! {
                 biased;
                 () = self.stopped() => return Ok(()),
-                joined = self.join(&store, is_first) => joined?,
+                joined = self.join(&store, former.as_ref()) => joined?,
             };
-            self.begins(&session, is_first);
-            is_first = false;
+            self.begins(&session, former.is_none());
+            former = Some(session.clone());
             let is_stopped = tokio::select! {
                 biased;
                 _ = keeper.run(|| true) => false,
@@ -128,12 +128,13 @@ impl Candidate<'_> {
     async fn join(
         &self,
         store: &Store,
-        is_first: bool,
+        former: Option<&Session>,
     ) -> Result<(Session, store::session::Keeper), Ending> {
+        let is_first = former.is_none();
         let machine: Arc<dyn Machine> = Arc::new(System);
         let mut told = None;
         loop {
-            let why = match Session::open(store, &machine, &self.plan.node).await {
+            let why = match Session::open_after(former, store, &machine, &self.plan.node).await {
                 Ok(opened) => return Ok(opened),
                 Err(why) => why,
             };
@@ -147,6 +148,10 @@ impl Candidate<'_> {
                     return Err(Ending::unreachable(sentence));
                 }
                 SessionError::Corrupt(_) if is_first => return Err(Ending::damaged(sentence)),
+                // What the store will not take today it will not take tomorrow, unless it is out of room.
+                SessionError::Refused(why) if is_first && !matches!(why, Refusal::Full { .. }) => {
+                    return Err(CommitError::Refused(why).into());
+                }
                 SessionError::AlreadyLive { .. }
                 | SessionError::Corrupt(_)
                 | SessionError::Unavailable(_)

@@ -5,18 +5,17 @@ use std::time::Duration;
 
 use engine::lease::Ttl;
 use engine::trigger::check_name;
+use store::StoreUrl;
 use store::claim::Claim;
 use store::election::claim_of;
 use store::machine::{Machine, System};
 use store::session::{Node, NodeId};
-use store::{Secret, StoreUrl};
 
 use super::ancestor::{self, Ancestor, Wrong};
 use super::hook::Hooks;
 use super::voice::{Dialect, Moment, Voice};
 use crate::args::Output;
 use crate::args::elect::ElectArgs;
-use crate::connect::read_key;
 use crate::exit::Ending;
 use crate::serve::TTL;
 use crate::server::host_name;
@@ -55,17 +54,7 @@ impl Plan {
                 "where candidates meet is missing: give --store URL, or WATCHBELL_STORE",
             ));
         };
-        let key = match (&typed.key, &typed.key_file) {
-            (Some(key), None) => Some(Secret::new(key.reveal())),
-            (None, Some(path)) => Some(Secret::new(read_key(path)?)),
-            (Some(_), Some(_)) => {
-                return Err(Ending::wrong_input(
-                    "there are two keys: give --key or --key-file, not both",
-                ));
-            }
-            (None, None) => None,
-        };
-        let url = StoreUrl::parse(url)?.trusting(typed.ca.as_deref()).with_key(key);
+        let url = typed.pass.store(url)?;
         let drawn = || format!("{:.50}-{:08x}", host_name(), System.random() >> 32);
         let node = typed.node.clone().unwrap_or_else(drawn);
         let plan = Self::new(typed, name, url, &node, (TTL, Dialect::Ours))?;

@@ -74,6 +74,18 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
         }
     }
 
+    /// The observer of another session of the same process, which knows what this one knew of the store's epoch: that it
+    /// looks for the first time is no reason to trust a store that has just been restored.
+    #[must_use]
+    pub fn successor(&self, own: Ttl) -> Self {
+        Self {
+            epoch: self.epoch.clone(),
+            quarantined: self.quarantined,
+            longest: self.longest.max(own),
+            ..Self::new(own)
+        }
+    }
+
     /// The store has answered something else than a look.
     pub fn answered(&mut self, now: Reading) {
         self.contact.answered(now);

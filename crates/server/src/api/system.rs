@@ -126,7 +126,10 @@ pub(super) async fn readyz(State(desk): State<Desk>) -> Result<&'static str, Ref
         return Ok("ok\n");
     }
     let pause = std::time::Duration::from_secs(1);
-    Err(Refusal::unavailable("this server is starting or stopping", pause))
+    Err(Refusal::unavailable(
+        "this server is starting or stopping, or its store does not answer",
+        pause,
+    ))
 }
 
 pub(super) async fn metrics(State(desk): State<Desk>) -> impl IntoResponse {

@@ -167,6 +167,7 @@ impl Historian {
 
     /// Works until there is no shard left.
     pub(super) async fn run(mut self) {
+        let mut is_told = false;
         while !self.shards.is_empty() {
             self.machine.sleep(self.pace.look).await;
             let ids: Vec<ShardId> = self.shards.keys().copied().collect();
@@ -175,11 +176,15 @@ impl Historian {
                 let Some(mut notes) = self.shards.remove(&shard) else { continue };
                 match self.visit(shard, &mut notes).await {
                     Ok(()) => {
+                        is_told = false;
                         self.shards.insert(shard, notes);
                     }
                     Err(Left::Lost) => tracing::debug!(%shard, "the past is left to others"),
                     Err(Left::Unread(why)) => {
-                        tracing::warn!(%shard, %why, "the past is not merged now: trying again");
+                        if !is_told {
+                            tracing::warn!(%shard, %why, "the past is not merged now: trying again");
+                        }
+                        is_told = true;
                         self.shards.insert(shard, notes);
                     }
                 }

@@ -41,7 +41,7 @@ fn weight(fault: Fault) -> u8 {
         Fault::TooOld | Fault::Unsafe => 2,
         Fault::Tls => 3,
         Fault::Database => 4,
-        Fault::Password => 5,
+        Fault::Password | Fault::Key => 5,
     }
 }
 
@@ -63,6 +63,9 @@ pub(super) fn of(why: &Error) -> Fault {
         }
         SqlState::PROTOCOL_VIOLATION if said.message().contains("SSL required") => Fault::Tls,
         SqlState::PROTOCOL_VIOLATION if said.message().contains("no such user") => Fault::Password,
+        SqlState::PROTOCOL_VIOLATION if said.message().contains("authentication failed") => {
+            Fault::Password
+        }
         _ => Fault::Unreachable,
     }
 }

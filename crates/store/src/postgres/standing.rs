@@ -14,7 +14,7 @@ use tokio_postgres::{Client, Error};
 
 use crate::{Class, Epoch};
 
-/// Incarnations of former epochs that are remembered.
+/// Servers of former epochs that are remembered.
 const FORMER_MAX: usize = 64;
 
 /// A server as it was when it was looked at.
@@ -79,13 +79,32 @@ impl Standing {
         })
     }
 
-    pub(super) fn epoch(&self) -> Epoch {
+    /// The name of the epoch that begins with it.
+    fn epoch(&self) -> Epoch {
         let Self { incarnation, system, timeline, class } = self;
         Epoch(match class {
             Class::A | Class::S => format!("{system}.{timeline}"),
             Class::B => format!("{system}.{timeline}.{incarnation}"),
         })
     }
+
+    /// Whether what `self` acknowledged may be missing in what follows it. What its word is worth may change meanwhile, as
+    /// it does with every standby that comes and goes: that alone loses nothing.
+    fn is_left_by(&self, next: &Self) -> bool {
+        let may_forget = self.class == Class::B || next.class == Class::B;
+        let ((start, life), (next_start, next_life)) =
+            (parts(&self.incarnation), parts(&next.incarnation));
+        // A life is told only where commits do not wait for the disk; that somebody changed that setting loses nothing.
+        let is_other_life = life.is_some() && next_life.is_some() && life != next_life;
+        self.system != next.system
+            || self.timeline != next.timeline
+            || (may_forget && (start != next_start || is_other_life))
+    }
+}
+
+/// The start of a server, and which life of its processes it is in, if that is told.
+fn parts(incarnation: &str) -> (&str, Option<&str>) {
+    incarnation.split_once('.').map_or((incarnation, None), |(start, life)| (start, Some(life)))
 }
 
 /// The present standing, and what it has left behind.
@@ -95,7 +114,8 @@ pub(super) struct Ledger(Mutex<Page>);
 #[derive(Debug)]
 struct Page {
     now: Standing,
-    /// Incarnations of epochs that were left.
+    epoch: Epoch,
+    /// Starts of servers whose epochs were left.
     former: VecDeque<String>,
     /// Systems that were left.
     former_systems: VecDeque<String>,
@@ -126,7 +146,12 @@ pub(super) enum Turn {
 impl Ledger {
     pub(super) fn new(now: Standing) -> Self {
         let (former, former_systems) = (VecDeque::new(), VecDeque::new());
-        Self(Mutex::new(Page { now, former, former_systems }))
+        let epoch = now.epoch();
+        Self(Mutex::new(Page { now, epoch, former, former_systems }))
+    }
+
+    pub(super) fn epoch(&self) -> Epoch {
+        self.lock().epoch.clone()
     }
 
     pub(super) fn now(&self) -> Standing {
@@ -137,7 +162,7 @@ impl Ledger {
         let page = self.lock();
         if page.now.incarnation == incarnation {
             Worth::Present
-        } else if page.former.iter().any(|former| former == incarnation) {
+        } else if page.former.iter().any(|former| former == parts(incarnation).0) {
             Worth::Former
         } else {
             Worth::Unseen
@@ -148,20 +173,22 @@ impl Ledger {
     pub(super) fn note(&self, seen: Standing) -> Turn {
         let page = &mut *self.lock();
         let is_same = page.now.system == seen.system;
-        if page.former.contains(&seen.incarnation)
+        if page.former.iter().any(|former| former == parts(&seen.incarnation).0)
             || (is_same && seen.timeline < page.now.timeline)
             || (!is_same && page.former_systems.contains(&seen.system))
         {
-            push(&mut page.former, seen.incarnation);
+            push(&mut page.former, parts(&seen.incarnation).0.to_owned());
             return Turn::Former;
         }
         let left = std::mem::replace(&mut page.now, seen);
-        if left.epoch() == page.now.epoch() {
+        if !left.is_left_by(&page.now) {
             return Turn::None;
         }
-        // A server whose class has changed goes on; it is only called something else.
-        if left.incarnation != page.now.incarnation {
-            push(&mut page.former, left.incarnation);
+        let Standing { incarnation, system, timeline, .. } = &page.now;
+        page.epoch = Epoch(format!("{system}.{timeline}.{incarnation}"));
+        let start = parts(&left.incarnation).0;
+        if start != parts(&page.now.incarnation).0 {
+            push(&mut page.former, start.to_owned());
         }
         if !is_same {
             push(&mut page.former_systems, left.system);
@@ -227,10 +254,27 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_worth_less_from_now_on_begins_an_epoch_and_still_counts() {
+    fn a_standby_that_comes_and_goes_begins_no_epoch() {
         let ledger = Ledger::new(standing("s", 1, "one", Class::S));
-        assert_eq!(ledger.note(standing("s", 1, "one", Class::B)), Turn::Epoch);
-        assert_eq!(ledger.worth("one"), Worth::Present);
+        let epoch = ledger.epoch();
+        for class in [Class::B, Class::S, Class::A, Class::B] {
+            assert_eq!(ledger.note(standing("s", 1, "one", class)), Turn::None);
+            assert_eq!((ledger.worth("one"), ledger.now().class), (Worth::Present, class));
+        }
+        assert_eq!(ledger.epoch(), epoch);
+        assert_eq!(ledger.note(standing("s", 1, "two", Class::S)), Turn::Epoch, "it was worth B");
+        assert_ne!(ledger.epoch(), epoch);
+    }
+
+    #[test]
+    fn who_stops_waiting_for_the_disk_and_begins_again_is_the_same_server() {
+        let ledger = Ledger::new(standing("s", 1, "7", Class::S));
+        for (incarnation, class) in [("7.1", Class::B), ("7", Class::S), ("7.1", Class::B)] {
+            assert_eq!(ledger.note(standing("s", 1, incarnation, class)), Turn::None);
+            assert_eq!(ledger.worth(incarnation), Worth::Present);
+        }
+        assert_eq!(ledger.note(standing("s", 1, "7.2", Class::B)), Turn::Epoch, "a crash");
+        assert_eq!(ledger.worth("7.2"), Worth::Present);
     }
 
     #[test]

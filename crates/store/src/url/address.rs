@@ -127,6 +127,10 @@ impl fmt::Display for Address {
         write!(out, "{}://", self.scheme)?;
         match (&self.user, &self.password) {
             (None, None) => {}
+            // Who forgot the colon has written the secret in the place of the user.
+            (Some(_), None) if matches!(self.scheme, "http" | "https" | "redis" | "rediss") => {
+                out.write_str("***@")?;
+            }
             (user, password) => {
                 out.write_str(user.as_deref().unwrap_or_default())?;
                 out.write_str(if password.is_some() { ":***@" } else { "@" })?;
@@ -228,7 +232,12 @@ mod tests {
 
     #[test]
     fn a_password_is_shown_neither_for_people_nor_for_programmers() {
-        for text in ["//:hunter2@h", "//me:hunter2@h/0?password=hunter2", "//a:hunt@hunter2@h"] {
+        for text in [
+            "//:hunter2@h",
+            "//me:hunter2@h/0?password=hunter2",
+            "//a:hunt@hunter2@h",
+            "//hunter2@h",
+        ] {
             let address = parse(text).unwrap();
             assert!(!address.to_string().contains("hunter2"), "{address}");
             assert!(!format!("{address:?} {:?}", address.password).contains("hunter2"));

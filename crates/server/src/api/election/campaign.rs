@@ -277,7 +277,7 @@ impl Candidate<'_> {
         let machine = self.desk.machine();
         let record = SessionRecord::from_value(&entry.value).ok()?;
         Some(SessionRecord {
-            beat: record.beat + 1,
+            beat: record.beat.wrapping_add(1),
             nonce: Nonce(machine.random()),
             wall_us: machine.wall_us(),
             ttl_ms: u64::try_from(self.ttl.length().as_millis()).unwrap_or(u64::MAX),

@@ -98,6 +98,7 @@ impl Bench {
             cluster: CLUSTER,
             metrics: Box::new(|| "watchbell_up 1\n".to_owned()),
             quarantine: Box::new(|| std::time::Duration::ZERO),
+            may_act: Box::new(|| true),
         };
         let (trouble, told) = watch::channel(None);
         let desk = Desk::new(facts, calls, shown, told);
