@@ -70,6 +70,10 @@ use args::{Args, CronVerb, LogFormat, LogLevel, StoreVerb, Verb};
 use clap::CommandFactory;
 use config::Layers;
 use exit::{Ending, Exit};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -80,12 +84,13 @@ async fn main() -> ExitCode {
     if args.no_color {
         colour::turn_off();
     }
-    let log = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::from(log_level(&args, &layers)))
-        .with_writer(io::stderr);
+    let level = LevelFilter::from(tracing::Level::from(log_level(&args, &layers)));
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
+    // A hundred lines for each frame of each connection to an etcd: nobody would find anything else.
+    let told = Targets::new().with_default(level).with_target("h2", level.min(LevelFilter::INFO));
     match args.log_format {
-        LogFormat::Text => log.with_ansi(colour::on_stderr()).init(),
-        LogFormat::Json => log.json().init(),
+        LogFormat::Text => log.with_ansi(colour::on_stderr()).finish().with(told).init(),
+        LogFormat::Json => log.json().finish().with(told).init(),
     }
     match run(args.verb, &layers).await {
         Ok(()) => Exit::Fine.into(),

@@ -47,7 +47,7 @@ pub(crate) async fn restore(typed: &RestoreArgs) -> Result<(), Ending> {
         format!(
             "{}\nRestored to {} as epoch {}. Slots since the backup are missed ones: each trigger's catch_up decides.\n",
             answer.backup.text(),
-            typed.store,
+            url,
             answer.epoch
         )
     })

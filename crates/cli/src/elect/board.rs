@@ -4,6 +4,7 @@
 //! so it reads right whatever happened to the process or the store in between. It says 0 some time before the right
 //! ends, since what was read takes a while to arrive.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub(super) struct Board {
     pub(super) read: Counter,
     current: Gauge,
     token: Gauge,
+    valid_for: Gauge<f64, AtomicU64>,
     margin: Duration,
     /// What it has, if it leads. Locked while it is shown, so that two who ask do not mix what they see.
     right: Mutex<Option<Right>>,
@@ -45,6 +47,7 @@ impl Board {
             read: Counter::default(),
             current: Gauge::default(),
             token: Gauge::default(),
+            valid_for: Gauge::default(),
             margin: margin(ttl),
             right: Mutex::default(),
         };
@@ -83,6 +86,11 @@ impl Board {
             "The fencing token under which this one leads; 0 if it does not",
             self.token.clone(),
         );
+        registry.register(
+            "valid_for_seconds",
+            "For how long this leader may act if nothing is renewed; 0 if it does not lead",
+            self.valid_for.clone(),
+        );
     }
 
     /// From now on it leads, for as long as this is good.
@@ -107,9 +115,13 @@ impl Board {
     /// As Prometheus reads it.
     pub(super) fn text(&self) -> String {
         let right = self.right();
-        let token = self.of(right.as_ref()).map(|permit| permit.token.0);
-        self.current.set(i64::from(token.is_some()));
-        self.token.set(i64::try_from(token.unwrap_or_default()).unwrap_or(i64::MAX));
+        let permit = self.of(right.as_ref());
+        let (token, valid_for) = permit
+            .as_ref()
+            .map_or_else(Default::default, |permit| (permit.token.0, permit.valid_for));
+        self.current.set(i64::from(permit.is_some()));
+        self.token.set(i64::try_from(token).unwrap_or(i64::MAX));
+        self.valid_for.set(valid_for.as_secs_f64());
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
@@ -136,6 +148,7 @@ mod tests {
             assert!(ours.contains(&line) && both.contains(&line), "{line}\n{both}");
             assert!(both.contains(&format!("scheduler_leader_{name} 0\n")), "{both}");
         }
+        assert!(ours.contains("watchbell_leader_valid_for_seconds 0.0\n"), "{ours}");
         assert!(!ours.contains("scheduler_"), "{ours}");
     }
 }

@@ -4,6 +4,8 @@
 //! wrong, none of them may turn up in a log at the finest level, in an answer that is not the one that tells it, or
 //! in what commands say.
 
+mod engine;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,11 +1,15 @@
-//! `watchbell elect` on a real Redis: real processes, which are killed, stopped, cut off and annoyed.
+//! `watchbell elect` on real engines: real processes, which are killed, stopped, cut off and annoyed.
 
 mod ancestor;
 mod deploy;
+mod engine;
+mod fault;
 mod lifecycle;
 mod secret;
 mod state;
+mod storm;
 mod throttle;
+mod witness;
 
 use std::fs;
 use std::net::SocketAddr;

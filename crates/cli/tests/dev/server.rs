@@ -80,6 +80,12 @@ impl Server {
         Self::listening(spawn_on(store, data, "127.0.0.1:0", &[]), data).await
     }
 
+    /// The same, which tells everything in its log.
+    pub(super) async fn start_telling_all_on(store: &str, data: &Path) -> Self {
+        let flags = ["--log-level", "trace"];
+        Self::listening(spawn_on(store, data, "127.0.0.1:0", &flags), data).await
+    }
+
     async fn listening((spawned, said): (Spawned, PathBuf), data: &Path) -> Self {
         let address = until("it listens", PATIENCE, || async {
             let text = fs::read_to_string(&said).unwrap();

@@ -1,5 +1,6 @@
 //! etcd: the contract on one member and on three, and everything that may happen to them.
 
+mod election;
 mod fault;
 mod open;
 mod quota;

@@ -2,6 +2,7 @@
 
 mod crash;
 mod diagnosis;
+mod election;
 mod failover;
 mod load;
 mod schema;
