@@ -401,6 +401,9 @@ pub const GUEST_TTL_MAX: Duration = Duration::from_secs(60);
 /// Sessions that a project has through servers.
 pub const GUEST_SESSIONS_MAX: usize = 1_000;
 
+/// Elections that a project begins through servers. They are never forgotten: a token only grows.
+pub const GUEST_ELECTIONS_MAX: usize = 10_000;
+
 /// Longest body of a claim's head that is written through a server.
 pub const GUEST_BODY_BYTES_MAX: usize = 4 * 1024;
 

@@ -44,7 +44,7 @@ use store::claim::Claim;
 use store::cluster::Cluster;
 use store::election::{Defeat, Election, Holding, Mode};
 use store::machine::Machine;
-use store::session::{self, BadNodeId, NodeId, Session, SessionError, bury_local};
+use store::session::{self, BadNodeId, Keeper, NodeId, Session, SessionError, bury_local};
 use store::{CommitError, Epoch, Limits, ScanError, Store};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
@@ -202,20 +202,7 @@ impl Node {
             );
         }
         let access = Access::open(&store, &machine).await?;
-        let about = session::Node {
-            id: NodeId::new(config.id.clone())?,
-            ttl: Ttl::new(config.ttl).map_err(|why| StartError::Corrupt(why.to_string()))?,
-            url: config.url.clone(),
-            roles: vec!["api".to_owned(), "schedule".to_owned()],
-        };
-        let (session, mut keeper) =
-            Session::open_after(former.map(|former| &former.session), &store, &machine, &about)
-                .await?;
-        // One that began since has seen the session, or it is seen here.
-        if let Err(unfinished) = check_finished(&store).await? {
-            session.close().await;
-            return Err(unfinished.into());
-        }
+        let (session, mut keeper) = join(former, &store, &machine, config).await?;
         let (pulse, alarm) = (Pulse::new(&machine, config.ttl), Alarm::default());
         let mut tasks = JoinSet::new();
         let (alive, guard) = (pulse.clone(), alarm.guard("the keeper of the session"));
@@ -346,6 +333,29 @@ impl Node {
         self.session.close().await;
         self.tasks.shutdown().await;
     }
+}
+
+/// Opens the session of a node.
+async fn join(
+    former: Option<&Former>,
+    store: &Store,
+    machine: &Arc<dyn Machine>,
+    config: &Config,
+) -> Result<(Session, Keeper), StartError> {
+    let about = session::Node {
+        id: NodeId::new(config.id.clone())?,
+        ttl: Ttl::new(config.ttl).map_err(|why| StartError::Corrupt(why.to_string()))?,
+        url: config.url.clone(),
+        roles: vec!["api".to_owned(), "schedule".to_owned()],
+    };
+    let former = former.map(|former| &former.session);
+    let (session, keeper) = Session::open_after(former, store, machine, &about).await?;
+    // A restore that began since has seen the session, or it is seen here.
+    if let Err(unfinished) = check_finished(store).await? {
+        session.close().await;
+        return Err(unfinished.into());
+    }
+    Ok((session, keeper))
 }
 
 /// The core's thread, with a runtime of its own.

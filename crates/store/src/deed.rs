@@ -128,6 +128,19 @@ fn denied<T>(why: impl Into<String>) -> Result<T, Denied> {
 const POSSIBLE: &str = "through a server one can open, renew and close a session of one's own, and take, write and release elections of one's own project: use the store itself for everything else";
 
 impl Deed {
+    /// Whether it makes a claim that nobody has ever had.
+    pub fn founds(&self) -> bool {
+        match self {
+            Self::Take(take) => take.at.is_none(),
+            Self::Move(write) => write.at.is_none(),
+            Self::Raise(..)
+            | Self::Open(..)
+            | Self::Renew(..)
+            | Self::Close(..)
+            | Self::Wish(..) => false,
+        }
+    }
+
     /// Reads a commit of somebody of this project.
     pub fn of(commit: &Commit, project: &str) -> Result<Self, Denied> {
         let Some(first) = commit.then.first() else { return denied(POSSIBLE) };

@@ -6,11 +6,11 @@
 //! instead of a key per entry: so the scripts name every key that they touch, as Redis asks them to, a user can be confined to them, and a
 //! commit that changes what is there is one `HSET`, in the append-only file too.
 //!
-//! A commit is one call of one script ([`script`]), and so is a page. Versions are `max(previous + 1, Redis's clock in µs)`: a Redis that lost
+//! A commit is one call of one script (`script`), and so is a page. Versions are `max(previous + 1, Redis's clock in µs)`: a Redis that lost
 //! its tail, the last version included, still gives none twice, as long as its clock is not set back by more than it lost. What has happened
-//! to the server between two answers is told by the [`epoch`].
+//! to the server between two answers is told by the `epoch`.
 //!
-//! Two connections, so that a renewal never waits behind a page of 4 MB, and a third that listens ([`hint`]).
+//! Two connections, so that a renewal never waits behind a page of 4 MB, and a third that listens (`hint`).
 
 mod about;
 mod core;

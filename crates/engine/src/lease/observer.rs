@@ -328,6 +328,24 @@ mod tests {
     }
 
     #[test]
+    fn the_next_session_of_a_process_does_not_take_a_restored_store_for_a_first_contact() {
+        let whole = (4.0 + FAILOVER_LAG.as_secs_f64()) * 1.25;
+        let own = Ttl::new(secs(4.0)).unwrap();
+        // Whether the former one has seen it or not.
+        for is_seen in [true, false] {
+            let mut bench = Bench::new();
+            bench.look(7, 4.0);
+            bench.epoch = "restored";
+            if is_seen {
+                bench.look(8, 4.0);
+            }
+            bench.observer = bench.observer.successor(own);
+            bench.look(9, 4.0);
+            assert_eq!(bench.observer.quarantine_left(at(0.0)), secs(whole), "{is_seen}");
+        }
+    }
+
+    #[test]
     fn a_new_epoch_begins_a_quarantine_also_where_nothing_is_forgotten() {
         let mut bench = Bench::new();
         bench.look(7, 4.0);

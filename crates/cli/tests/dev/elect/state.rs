@@ -189,3 +189,26 @@ async fn when_redis_forgets_everything_nobody_leads_twice() {
     let last = both[again].events().into_iter().rfind(|told| told["event"] == "elected").unwrap();
     assert!(last["token"].as_u64().unwrap() > first);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_leads_beside_one_that_is_cut_off_from_a_store_that_was_emptied() {
+    let _machine = MACHINE.read().await;
+    // It keeps its word, so only that it is another than before tells that it has forgotten.
+    let (dir, mut redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
+    let road = Road::to(redis.address()).await;
+    let anna = Candidate::start(dir.path(), "anna", &redis.url_at(road.address()), &[]);
+    anna.elected().await;
+    let bert = Candidate::start(dir.path(), "bert", &redis.url(), &[]);
+    bert.event("leader", 1).await;
+    road.both(Way::Closed);
+    // No validity reaches further than T from here.
+    let cut = Stopwatch::start();
+    tokio::task::block_in_place(|| {
+        redis.ask(&["FLUSHALL"]);
+        redis.kill();
+        redis.restart();
+    });
+    bert.elected().await;
+    assert!(cut.elapsed() > T, "another one leads {:?} after the cut", cut.elapsed());
+    assert!(!anna.leads().await);
+}

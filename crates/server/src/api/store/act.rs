@@ -3,10 +3,10 @@
 use axum::http::StatusCode;
 use client::store::StoreTrouble;
 use engine::id::ProjectId;
-use engine::limits::{GUEST_SESSIONS_MAX, STORE_ANSWER_MAX};
+use engine::limits::{GUEST_ELECTIONS_MAX, GUEST_SESSIONS_MAX, PAGE_ENTRIES_MAX, STORE_ANSWER_MAX};
 use store::deed::{Deed, Denied, Guest, Seen, Verdict};
 use store::session::Roster;
-use store::{Commit, CommitError, Key, ScanError, Version};
+use store::{Commit, CommitError, Key, Range, ScanError, Version};
 use tokio::time::timeout;
 
 use super::moment;
@@ -19,6 +19,8 @@ pub(in crate::api) enum Failure {
     Denied(Denied),
     /// There are as many sessions as there may be.
     TooMany,
+    /// The project has as many elections as it may.
+    TooManyElections,
     Conflict {
         condition: usize,
         found: Option<Version>,
@@ -80,6 +82,9 @@ pub(in crate::api) async fn act(
     if let Deed::Open(..) = deed {
         check_room(desk, project).await?;
     }
+    if deed.founds() {
+        check_elections(desk, project).await?;
+    }
     let mut seen = Seen::new();
     while let Some(key) = deed.needs(&seen) {
         let found = get(desk, &key).await?;
@@ -101,6 +106,25 @@ async fn check_room(desk: &Desk, project: &str) -> Result<(), Failure> {
     let roster = roster.unwrap_or_else(silence)?;
     let own = roster.keys().filter(|key| key.guest() == Some(project)).count();
     if own < GUEST_SESSIONS_MAX { Ok(()) } else { Err(Failure::TooMany) }
+}
+
+/// A project has so many elections, give or take a few that come at once.
+async fn check_elections(desk: &Desk, project: &str) -> Result<(), Failure> {
+    let mut count = 0;
+    let mut rest = Some(Range::prefix(&format!("election/{project}/")));
+    while let Some(range) = rest {
+        let scan = desk.store().scan(range, PAGE_ENTRIES_MAX);
+        let silence = |_| Err(ScanError::Unavailable("it did not answer in time".into()));
+        let page = timeout(STORE_ANSWER_MAX, scan).await.unwrap_or_else(silence)?;
+        // A wish lies beside its head.
+        let is_head = |entry: &&store::Entry| entry.key.as_str().split('/').count() == 3;
+        count += page.entries.iter().filter(is_head).count();
+        if count >= GUEST_ELECTIONS_MAX {
+            return Err(Failure::TooManyElections);
+        }
+        rest = page.next;
+    }
+    Ok(())
 }
 
 /// Sends a commit. Of its conditions the first ones are its sender's.
@@ -132,6 +156,14 @@ impl Failure {
                 "Too many sessions",
                 format!(
                     "a project has at most {GUEST_SESSIONS_MAX} sessions through servers: end those that are not needed"
+                ),
+            ),
+            Self::TooManyElections => Refusal::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too-many",
+                "Too many elections",
+                format!(
+                    "a project begins at most {GUEST_ELECTIONS_MAX} elections through servers: use the names that there are"
                 ),
             ),
             Self::Conflict { condition, found } => {
