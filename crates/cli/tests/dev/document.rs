@@ -51,7 +51,14 @@ impl Trial<'_> {
         command.args(["--phases", "examples,coverage,fuzzing", "--checks", CHECKS]);
         command.args(["--seed", &SEED.to_string()]);
         command.args(["--max-examples", &self.examples.to_string()]);
-        command.args(["--generation-database", "none", "--exclude-path", "/v1/events"]);
+        command.args([
+            "--generation-database",
+            "none",
+            "--exclude-path",
+            "/v1/events",
+            "--exclude-path",
+            "/v1/store/watch",
+        ]);
         if !self.real.is_empty() {
             // What is asked about stays.
             command.args(["--exclude-method", "DELETE"]);

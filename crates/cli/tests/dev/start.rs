@@ -27,7 +27,7 @@ async fn a_start_on_tmpfs_waits_for_its_time_and_says_why() {
     assert!(dev.client.scheduler().await.unwrap().ready);
     let log = dev.log();
     let told = log.lines().filter(|line| line.contains("starting takes a while")).count();
-    assert!(told == 1 && log.contains("may forget what it acknowledged"), "{log}");
+    assert!(told == 1 && log.contains("may have forgotten what it acknowledged"), "{log}");
     dev.stop().await;
 }
 

@@ -57,6 +57,11 @@ pub struct Observer<K: Ord, V> {
     watched: BTreeMap<K, Watched<V>>,
     epoch: Option<String>,
     quarantined: Option<Reading>,
+    /// How long another server may have gone on acknowledging what this epoch does not know of. None, where a store keeps its
+    /// word: then nobody answered before the new epoch did but the one that is gone.
+    lag: Duration,
+    /// What the store's acknowledgements were worth at the last look.
+    memory: Memory,
     /// The longest T that it ever heard of.
     longest: Ttl,
 }
@@ -70,6 +75,8 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
             watched: BTreeMap::new(),
             epoch: None,
             quarantined: None,
+            lag: Duration::ZERO,
+            memory: Memory::Keeps,
             longest: own,
         }
     }
@@ -81,6 +88,8 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
         Self {
             epoch: self.epoch.clone(),
             quarantined: self.quarantined,
+            lag: self.lag,
+            memory: self.memory,
             longest: self.longest.max(own),
             ..Self::new(own)
         }
@@ -104,8 +113,11 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
                 Memory::Keeps => !starts,
             };
             self.quarantined = waits.then_some(look.arrived);
+            let forgets = [self.memory, look.memory].contains(&Memory::MayForget);
+            self.lag = if forgets { FAILOVER_LAG } else { Duration::ZERO };
             self.epoch = Some(look.epoch);
         }
+        self.memory = look.memory;
         let since =
             if mutant::active(Mutant::PatienceFromAsking) { look.asked } else { look.arrived };
         let readable = look.sessions.iter().filter_map(|(_, _, ttl)| *ttl);
@@ -151,7 +163,7 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
     /// How long it may neither bury nor claim nor act because the store may have forgotten something.
     pub fn quarantine_left(&self, now: Reading) -> Duration {
         let Some(begun) = self.quarantined else { return Duration::ZERO };
-        patience(self.longest.length() + FAILOVER_LAG).saturating_sub(now.least_since(begun))
+        patience(self.longest.length() + self.lag).saturating_sub(now.least_since(begun))
     }
 
     /// How long until a session that stands still may be buried, as far as patience alone decides;
@@ -329,7 +341,7 @@ mod tests {
 
     #[test]
     fn the_next_session_of_a_process_does_not_take_a_restored_store_for_a_first_contact() {
-        let whole = (4.0 + FAILOVER_LAG.as_secs_f64()) * 1.25;
+        let whole = 4.0 * 1.25;
         let own = Ttl::new(secs(4.0)).unwrap();
         // Whether the former one has seen it or not.
         for is_seen in [true, false] {
@@ -352,7 +364,7 @@ mod tests {
         assert_eq!(bench.observer.quarantine_left(at(0.0)), Duration::ZERO, "a first contact");
         assert_eq!(bench.watch(4.0, 7, 4.0), None);
         bench.epoch = "restored";
-        let whole = (4.0 + FAILOVER_LAG.as_secs_f64()) * 1.25;
+        let whole = 4.0 * 1.25;
         assert_eq!(bench.watch(30.0, 7, 4.0), Some(4.5 + whole));
     }
 

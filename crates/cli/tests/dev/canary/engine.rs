@@ -302,7 +302,7 @@ async fn a_candidate_does_not_tell_its_key_to_a_server() {
     let closed = format!("127.0.0.1:{}", rig::free_port());
     let key = format!("wbk_{REFUSED}");
     for (store, code) in [
-        (server.url(), 7),
+        (server.url(), 6),
         (server.url().replace("http:", "https:"), 9),
         (format!("http://{closed}"), 3),
         (format!("https://user:{REFUSED}@{closed}"), 2),
