@@ -91,7 +91,7 @@ fn compare(rounds: &[(Done, Done)]) {
 
 /// Commits per second on each engine, 1 and 64 writers.
 pub async fn commits() {
-    for writers in [1, 64] {
+    for writers in [64, 1] {
         etcd_commits(writers, 1).await;
         etcd_commits(writers, 3).await;
         for fsync in ["always", "everysec"] {
