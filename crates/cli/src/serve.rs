@@ -14,7 +14,7 @@ use server::node::{Config, End, Former, Node, ReadError, StartError};
 use store::election::Defeat;
 use store::machine::{Machine, System};
 use store::session::SessionError;
-use store::{CommitError, OpenError, ScanError, Store};
+use store::{CommitError, OpenError, Refusal, ScanError, Store};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -119,8 +119,16 @@ fn is_passing(why: &StartError) -> bool {
         why,
         StartError::Scan(ScanError::Unavailable(_))
             | StartError::Book(BookError::Scan(ScanError::Unavailable(_)))
-            | StartError::Commit(CommitError::Unavailable(_) | CommitError::Unknown(_))
-            | StartError::Session(SessionError::Unavailable(_) | SessionError::AlreadyLive { .. })
+            | StartError::Commit(
+                CommitError::Unavailable(_)
+                    | CommitError::Unknown(_)
+                    | CommitError::Refused(Refusal::Full { .. })
+            )
+            | StartError::Session(
+                SessionError::Unavailable(_)
+                    | SessionError::AlreadyLive { .. }
+                    | SessionError::Refused(Refusal::Full { .. })
+            )
             | StartError::Claim { why: Defeat::Ended(_), .. }
             | StartError::Read { why: ReadError::Scan(ScanError::Unavailable(_)), .. }
     )
@@ -222,6 +230,21 @@ impl From<StartError> for Ending {
 mod tests {
     use super::*;
     use crate::exit::Exit;
+
+    #[test]
+    fn a_node_that_follows_another_waits_for_a_store_that_is_away_or_full() {
+        let full = || Refusal::Full { place: "it".to_owned() };
+        for passing in [
+            StartError::Commit(CommitError::Unknown("no answer".to_owned())),
+            StartError::Commit(CommitError::Refused(full())),
+            StartError::Session(SessionError::Refused(full())),
+            StartError::Scan(ScanError::Unavailable("away".to_owned())),
+        ] {
+            assert!(is_passing(&passing), "{passing}");
+        }
+        assert!(!is_passing(&StartError::Corrupt("a bit".to_owned())));
+        assert!(!is_passing(&StartError::Commit(CommitError::Refused(Refusal::Empty))));
+    }
 
     #[test]
     fn a_port_without_permission_is_told_from_one_that_is_taken() {

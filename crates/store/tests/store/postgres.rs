@@ -6,7 +6,6 @@ mod election;
 mod failover;
 mod load;
 mod schema;
-mod speed;
 
 use std::time::Duration;
 

@@ -5,7 +5,6 @@ mod fault;
 mod mirror;
 mod open;
 mod room;
-mod speed;
 mod tail;
 
 use std::time::Duration;
