@@ -43,8 +43,8 @@ bench-large: ## Measure memory with ten million triggers
 	$(BENCH) memory --dir target --count 10000000 --action-bytes 64
 	$(BENCH) memory --dir target --count 10000000 --action-bytes 200
 
-soak: ## Run the long tests (over an hour)
+soak: ## Run the long tests (some hours)
 	@scripts/need test
 	cargo run --release --package watchbell-sim -- --seeds 0..20000
 	cargo run --release --package watchbell-sim -- --shard --seeds 0..200000
-	cargo test --workspace -- --ignored --nocapture
+	former=$$(scripts/former) && WATCHBELL_FORMER=$$former cargo test --workspace -- --ignored --nocapture

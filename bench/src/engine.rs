@@ -1,12 +1,15 @@
 //! Stores on real engines, each beside a bare loop of its client in the same run: one compare-and-set of one record of
-//! 200 bytes per commit, every writer on a key of its own.
+//! 200 bytes per commit, every writer on a key of its own. Take-overs on them, and a whole server.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::lease::{Token, Ttl};
 use rig::etcd::Etcd;
 use rig::postgres::Postgres;
+use rig::redis::Redis;
+use rustix::time::{ClockId, clock_gettime};
 use store::claim::Claim;
 use store::election::{Election, Mode};
 use store::machine::{Machine, System};
@@ -30,6 +33,8 @@ async fn open(url: &str) -> Store {
 struct Done {
     rate: f64,
     p99: Duration,
+    /// Processor time of each, of this process; where it can be asked for, that of the engine as well.
+    each_us: f64,
 }
 
 /// Lets so many writers do one thing again and again.
@@ -39,7 +44,7 @@ async fn drive<S: Send + 'static, F: Future<Output = S> + Send>(
     begin: impl Fn(usize) -> S,
     step: impl Fn(S) -> F + Clone + Send + 'static,
 ) -> Done {
-    let clock = Instant::now();
+    let (clock, before) = (Instant::now(), processor());
     let mut tasks = JoinSet::new();
     for writer in 0..writers {
         let (mut state, step) = (begin(writer), step.clone());
@@ -55,12 +60,18 @@ async fn drive<S: Send + 'static, F: Future<Output = S> + Send>(
     }
     let samples = tasks.join_all().await.concat();
     let elapsed = clock.elapsed();
+    let spent = processor() - before;
     let done = Done {
+        each_us: spent.as_secs_f64() * 1e6 / samples.len() as f64,
         rate: samples.len() as f64 / elapsed.as_secs_f64(),
         p99: Latencies::of(samples.clone()).p99,
     };
     print(name, samples.len(), elapsed, samples);
     done
+}
+
+fn processor() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).expect("it counts up")
 }
 
 /// Ours: a commit with one condition and one write.
@@ -86,18 +97,27 @@ fn compare(rounds: &[(Done, Done)]) {
     let mut ratios: Vec<f64> = rounds.iter().map(|(ours, bare)| ours.rate / bare.rate).collect();
     ratios.sort_by(f64::total_cmp);
     let p99: Vec<_> = rounds.iter().map(|(ours, bare)| (ours.p99, bare.p99)).collect();
-    println!("  ratio to the bare loop {ratios:.2?}; p99 (ours, bare) {p99:.1?}\n");
+    let each: Vec<_> = rounds.iter().map(|(ours, bare)| (ours.each_us, bare.each_us)).collect();
+    println!("  ratio to the bare loop {ratios:.2?}; p99 (ours, bare) {p99:.1?}");
+    println!("  µs of processor time per commit (ours, bare) {each:.1?}\n");
 }
 
-/// Commits per second on each engine, 1 and 64 writers.
-pub async fn commits() {
+/// Commits per second with 64 writers and with 1, on each engine, or on the one of this name.
+pub async fn commits(only: Option<&str>) {
+    let is_asked = |name: &str| only.is_none_or(|only| only == name);
     for writers in [64, 1] {
-        etcd_commits(writers, 1).await;
-        etcd_commits(writers, 3).await;
-        for fsync in ["always", "everysec"] {
-            redis_commits(writers, fsync).await;
+        if is_asked("etcd") {
+            etcd_commits(writers, 1).await;
+            etcd_commits(writers, 3).await;
         }
-        postgres_commits(writers).await;
+        if is_asked("redis") {
+            for fsync in ["always", "everysec"] {
+                redis_commits(writers, fsync).await;
+            }
+        }
+        if is_asked("postgres") {
+            postgres_commits(writers).await;
+        }
     }
 }
 
@@ -155,22 +175,40 @@ async fn redis_commits(writers: usize, fsync: &str) {
     let script = Arc::new(redis::Script::new(REDIS));
     let mut rounds = Vec::new();
     for round in 0..ROUNDS {
-        let ours = ours(&store, writers).await;
+        let ours = with_server(&redis, ours(&store, writers)).await;
         let (connection, script) = (connection.clone(), Arc::clone(&script));
         let begin = |writer| (format!("{{bare}}/{round}/{writers}/{writer}"), String::new());
-        let bare = drive("bare", writers, begin, move |(key, version)| {
-            let (mut connection, script) = (connection.clone(), Arc::clone(&script));
-            async move {
-                let mut call = script.key(key.as_str());
-                call.key("{bare}/version").arg(version).arg(&VALUE[..]);
-                let version: String = call.invoke_async(&mut connection).await.unwrap();
-                (key, version)
-            }
-        })
+        let bare = with_server(
+            &redis,
+            drive("bare", writers, begin, move |(key, version)| {
+                let (mut connection, script) = (connection.clone(), Arc::clone(&script));
+                async move {
+                    let mut call = script.key(key.as_str());
+                    call.key("{bare}/version").arg(version).arg(&VALUE[..]);
+                    let version: String = call.invoke_async(&mut connection).await.unwrap();
+                    (key, version)
+                }
+            }),
+        )
         .await;
         rounds.push((ours, bare));
     }
     compare(&rounds);
+}
+
+/// Counts the server's processor time too: what one side saves the other may spend.
+async fn with_server(redis: &Redis, driving: impl Future<Output = Done>) -> Done {
+    let seconds = || -> f64 {
+        let info = redis.ask(&["INFO", "cpu"]);
+        let of = |name: &str| {
+            info.lines().find_map(|line| line.strip_prefix(name)?.parse::<f64>().ok()).unwrap()
+        };
+        of("used_cpu_user:") + of("used_cpu_sys:")
+    };
+    let (before, clock) = (seconds(), Instant::now());
+    let done = driving.await;
+    let commits = done.rate * clock.elapsed().as_secs_f64();
+    Done { each_us: done.each_us + (seconds() - before) * 1e6 / commits, ..done }
 }
 
 async fn postgres_commits(writers: usize) {
@@ -252,14 +290,16 @@ pub async fn elections() {
     for (name, url) in engines {
         for ttl in [Duration::from_secs(1), Duration::from_secs(3)] {
             for is_killed in [true, false] {
-                let took = take_overs(&url, ttl, is_killed, 12).await;
-                let found = Latencies::of(took.clone());
+                let mut took = take_overs(&url, ttl, is_killed, 12).await;
+                took.sort();
+                let ms = |length: Duration| length.as_millis();
                 println!(
-                    "{name}, T = {ttl:?}, {}: p50 {:.0?}, least {:.0?}, most {:.0?}",
+                    "{name}, T = {ttl:?}, {}: least {} ms, p50 {} ms, p90 {} ms, most {} ms",
                     if is_killed { "kill -9" } else { "leaves in order" },
-                    found.p50,
-                    took.iter().min().unwrap(),
-                    found.max,
+                    ms(took[0]),
+                    ms(took[took.len() / 2]),
+                    ms(took[took.len() * 9 / 10]),
+                    ms(took[took.len() - 1]),
                 );
             }
         }
@@ -299,4 +339,26 @@ async fn take_overs(url: &str, ttl: Duration, is_killed: bool, rounds: usize) ->
         candidate.session.close().await;
     }
     took
+}
+
+/// `watchbell bench fires` of this binary on each engine, and on a file beside them.
+pub fn fires(binary: &str, options: &[&str]) {
+    let etcd = Etcd::three();
+    let redis = rig::redis::Setup::durable().start();
+    let postgres = Postgres::start(&[]);
+    let engines = [
+        ("file", None),
+        ("etcd, three members", Some(format!("etcd://{}/bench", etcd.hosts()))),
+        ("Redis, appendfsync always", Some(redis.url())),
+        ("Postgres", Some(postgres.url())),
+    ];
+    for (name, url) in engines {
+        println!("{name}");
+        let mut bench = Command::new(binary);
+        bench.args(["bench", "fires"]).args(options);
+        if let Some(url) = url {
+            bench.args(["--store", &url]);
+        }
+        assert!(bench.status().unwrap().success(), "{name}");
+    }
 }

@@ -40,7 +40,11 @@ fn main() {
             runtime.block_on(opens());
             runtime.block_on(longest(Duration::from_secs(120)));
         }
-        ["engines"] => runtime.block_on(engine::commits()),
+        ["engines"] => runtime.block_on(engine::commits(None)),
+        ["engines", only @ ("etcd" | "redis" | "postgres")] => {
+            runtime.block_on(engine::commits(Some(only)));
+        }
+        ["fires", binary, options @ ..] => engine::fires(binary, options),
         ["elections"] => runtime.block_on(engine::elections()),
         ["commits"] => runtime.block_on(commits(Duration::from_secs(10))),
         ["schedules"] => schedules(),
@@ -51,7 +55,7 @@ fn main() {
             runtime.block_on(longest(Duration::from_secs(seconds.parse().unwrap())));
         }
         _ => eprintln!(
-            "usage: watchbell-bench [schedules | webhooks | commits | engines | elections | scans | opens | longest SECONDS]"
+            "usage: watchbell-bench [schedules | webhooks | commits | engines [etcd | redis | postgres] | elections | fires WATCHBELL [OPTION…] | scans | opens | longest SECONDS]"
         ),
     }
 }

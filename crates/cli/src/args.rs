@@ -174,8 +174,11 @@ pub(crate) enum Verb {
         verb: AuditVerb,
     },
     Events(EventsArgs),
-    /// See who takes part
-    #[command(after_help = with_exit_codes("  watchbell cluster status"))]
+    /// See who takes part, and let a server go
+    #[command(after_help = with_exit_codes(
+        "  watchbell cluster status\n  \
+           watchbell cluster drain watchbell-2"
+    ))]
     Cluster {
         #[command(subcommand)]
         verb: ClusterVerb,

@@ -5,15 +5,16 @@
 //! system's account of the processes and `/metrics` are all that is looked at. Beside it, in the same run, a
 //! bare client loop sends the same bytes to the same receiver, because a figure alone says little.
 //!
-//! - [`memory`], [`lateness`], [`fires`], [`idle`]: what can be measured
+//! - [`memory`], [`lateness`], [`fires`], [`idle`], [`takeover`]: what can be measured
 //! - [`crowd`], [`fill`]: the triggers, and how they get into a store
-//! - [`subject`], [`receiver`], [`bare`]: the three kinds of children, started by [`child`]
+//! - [`subject`], [`receiver`], [`bare`]: the three kinds of children, started by [`child`]; [`cluster`]: several subjects
 //! - [`usage`], [`metrics`], [`machine`]: what is looked at
 //! - [`report`]: what is told
 
 pub(crate) mod args;
 mod bare;
 mod child;
+mod cluster;
 mod crowd;
 mod fill;
 mod fires;
@@ -25,6 +26,7 @@ mod metrics;
 mod receiver;
 mod report;
 mod subject;
+mod takeover;
 mod usage;
 
 use std::io::{self, Write};
@@ -49,6 +51,7 @@ pub(crate) async fn bench(verb: &BenchVerb) -> Result<(), Ending> {
         BenchVerb::Lateness(typed) => show(&typed.common, lateness::lateness(typed)).await,
         BenchVerb::Fires(typed) => show(&typed.common, fires::fires(typed)).await,
         BenchVerb::Idle(typed) => show(&typed.common, idle::idle(typed)).await,
+        BenchVerb::Takeover(typed) => show(&typed.common, takeover::takeover(typed)).await,
         BenchVerb::Receiver(typed) => receiver::serve::serve(typed),
         BenchVerb::Bare(typed) => bare::run(typed),
     }

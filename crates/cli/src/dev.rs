@@ -6,6 +6,7 @@ use std::path::Path;
 
 use server::api::Gate;
 use server::node::{Config, Pace};
+use server::peers::ROLES;
 use server::webhook::Cidr;
 use store::{StoreUrl, open_or_create};
 
@@ -44,10 +45,13 @@ fn config(typed: &DevArgs, at: SocketAddr) -> Config {
     Config {
         id: "dev".to_owned(),
         url: Some(format!("http://{at}")),
+        roles: ROLES.map(str::to_owned).to_vec(),
         ttl: TTL,
         webhook_allow: loopback.chain(typed.webhook_allow.iter().copied()).collect(),
         webhook_ca: typed.webhook_ca.clone(),
+        notify: None,
         history: Pace::default(),
+        shards: None,
     }
 }
 

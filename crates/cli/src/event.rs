@@ -67,9 +67,22 @@ fn line(event: &Event) -> String {
         What::Changed { action, object, author } => {
             format!("{}  {}  by {}", escape(action), escape(object), escape(author))
         }
+        What::ServerJoined { node }
+        | What::ServerLeft { node }
+        | What::ServerLost { node }
+        | What::ClockRight { node } => escape(node),
+        What::ShardsOrphaned { count, shards } => {
+            let first: Vec<String> = shards.iter().take(8).map(u16::to_string).collect();
+            let more = if *count > 8 { ", …" } else { "" };
+            format!("{count}: {}{more}", first.join(", "))
+        }
+        What::ShardsOwned => "every shard has an owner again".to_owned(),
+        What::ClockApart { node, ahead_ms } => {
+            format!("{}  {ahead_ms} ms ahead of the median", escape(node))
+        }
         What::Reset => "events may be missing here: look again at what matters".to_owned(),
     };
-    format!("{}  {:13}  {what}", event.at, event.what.kind())
+    format!("{}  {:15}  {what}", event.at, event.what.kind())
 }
 
 fn word(reason: Reason) -> &'static str {

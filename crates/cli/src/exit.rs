@@ -292,7 +292,7 @@ impl From<ClientError> for Ending {
             ClientError::Unreachable { .. } => Self::new(
                 Exit::Unreachable,
                 format!(
-                    "{sentence}; start one with watchbell dev, or name another with --server URL"
+                    "{sentence}; start one (watchbell dev, watchbell server), or name another with --server URL"
                 ),
             ),
             ClientError::Untrusted { .. } => {

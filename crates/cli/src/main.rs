@@ -141,6 +141,7 @@ async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
         Verb::Elect(typed) => elect::elect(&typed).await,
         Verb::Events(typed) => event::follow(&typed).await,
         Verb::Cluster { verb: ClusterVerb::Status(typed) } => cluster::status(&typed).await,
+        Verb::Cluster { verb: ClusterVerb::Drain(typed) } => cluster::drain(&typed).await,
         Verb::Store { verb: StoreVerb::Check(typed) } => {
             let url = typed.pass.store(&typed.url)?;
             check::check(&url, typed.measure_for(), typed.output).await

@@ -143,8 +143,18 @@ fn show_text(run: &Run) -> String {
     if let Some(ended) = run.ended {
         row("ended", ended.to_string());
     }
-    row("attempts", run.attempt.to_string());
+    let told = u32::try_from(run.attempts.len()).unwrap_or(u32::MAX);
+    let untold = if run.ended.is_some() { run.attempt.saturating_sub(told) } else { 0 };
+    row(
+        "attempts",
+        match untold {
+            0 => run.attempt.to_string(),
+            _ => format!("{}, {untold} of them not on record", run.attempt),
+        },
+    );
     for (number, attempt) in (1..).zip(&run.attempts) {
+        // Which of them are not is not known either.
+        let number = if untold == 0 { number.to_string() } else { "-".to_owned() };
         let status = attempt.status.map(|status| format!("HTTP {status}"));
         let error = attempt.error.as_deref().map(escape);
         let answer =
@@ -163,6 +173,8 @@ fn show_text(run: &Run) -> String {
 
 #[cfg(test)]
 mod tests {
+    use client::run::Attempt;
+
     use super::*;
 
     fn run(name: &str) -> Run {
@@ -197,6 +209,27 @@ mod tests {
         assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
         assert_eq!(narrow.matches(&runs[0].id).count(), 2, "{narrow}");
         assert!(narrow.contains("  a-report…  ") && !narrow.contains("attempts"), "{narrow}");
+    }
+
+    #[test]
+    fn attempts_have_numbers_unless_some_are_not_on_record() {
+        let at = "2027-01-15T08:00:00Z".parse().unwrap();
+        let (status, error, response) = (Some(200), None, None);
+        let attempts = vec![Attempt { at, latency_ms: 7, status, error, response }];
+        let whole = Run { attempts, ended: Some(at), ..run("hello") };
+        let rows = |run: &Run| -> Vec<String> {
+            let text = show_text(run);
+            let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+            text.lines().map(words).skip_while(|line| !line.starts_with("attempts")).collect()
+        };
+        let line = "2027-01-15T08:00:00Z after 7 ms: HTTP 200";
+        assert_eq!(rows(&whole), ["attempts 1", &format!("1 {line}")]);
+        let lost = Run { attempt: 3, ..whole };
+        let told = "attempts 3, 2 of them not on record";
+        assert_eq!(rows(&lost), [told, &format!("- {line}")]);
+        // One may be under way.
+        let going = Run { attempt: 2, ended: None, ..lost };
+        assert_eq!(rows(&going), ["attempts 2", &format!("1 {line}")]);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(crate) struct Plan<'a, S, C> {
 }
 
 /// Runs until it is told to stop by SIGTERM or SIGINT. `begin` is called when a node has started, before anybody is
-/// let in. A node that lost its session or a shard, as it does when a store forgets what it acknowledged, is followed
+/// let in. A node that lost its session, as it does when a store forgets what it acknowledged, is followed
 /// by another one in the same process: nobody has to start it by hand.
 pub(crate) async fn serve<S, C>(
     plan: Plan<'_, S, C>,
@@ -81,10 +81,8 @@ where
                     "the node's session was lost, and with it the right to fire: another node is started"
                 );
             }
-            Some(End::Shard) => {
-                tracing::error!(
-                    "the store is another than before, or a shard was taken: another node is started"
-                );
+            Some(End::Epoch) => {
+                tracing::error!("the store is another than before: another node is started");
             }
             Some(End::Broken(part)) => {
                 return Err(Ending::failed(format!(
@@ -147,15 +145,23 @@ async fn attend(
         let _ = stopped.await;
     });
     let ending = async {
-        let end = tokio::select! {
+        let mut end = tokio::select! {
             () = stops.next() => None,
             end = node.ended() => Some(end),
         };
+        if end.is_none() {
+            // Requests are answered meanwhile. Whoever says it twice does not want to wait.
+            tokio::select! {
+                () = stops.next() => tracing::warn!("told twice to stop: what is under way is not waited for"),
+                ended = node.ended() => end = Some(ended).filter(|end| matches!(end, End::Broken(_))),
+                () = node.drain() => {}
+            }
+        }
         let _ = stop.send(());
         match end {
             None | Some(End::Broken(_)) => node.stop().await,
             // Whatever it would write now is not its own any more.
-            Some(End::Session | End::Shard) => node.abandon().await,
+            Some(End::Session | End::Epoch) => node.abandon().await,
         }
         end
     };
@@ -219,9 +225,11 @@ impl From<StartError> for Ending {
             StartError::Unfinished(why) => Self::refused(why.to_string()),
             StartError::Commit(why) => why.into(),
             StartError::Session(SessionError::Refused(why)) => CommitError::Refused(why).into(),
-            StartError::Id(_) | StartError::Webhooks(_) => Self::wrong_input(why.to_string()),
+            StartError::Id(_) | StartError::Webhooks(_) | StartError::Shards { .. } => {
+                Self::wrong_input(why.to_string())
+            }
             StartError::Session(_) | StartError::Claim { .. } => Self::unreachable(why.to_string()),
-            StartError::Thread(_) => Self::failed(why.to_string()),
+            StartError::Thread(_) | StartError::Broken(_) => Self::failed(why.to_string()),
         }
     }
 }

@@ -7,13 +7,16 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use client::key::Scope;
+use engine::notice::webhook_to;
+use engine::webhook::Webhook;
 use server::access::Trail;
 use server::access::audit::AuditRecord;
 use server::access::key::KeyText;
 use server::access::record::KeyRecord;
-use server::api::{Door, Gate, Tls};
+use server::api::{Gate, Tls};
 use server::desk::Desk;
 use server::node::{Config, Pace};
+use server::peers::ROLES;
 use store::{StoreUrl, open_or_create};
 
 use crate::args::serve::ServeArgs;
@@ -54,12 +57,15 @@ pub(crate) async fn server(typed: &ServeArgs) -> Result<(), Ending> {
     }
     let url = StoreUrl::parse(&typed.store)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
+    let gate = gate(typed, tls)?;
+    let notify = typed.notify_url.as_deref().map(webhook_to).transpose();
+    let notify = notify.map_err(|why| Ending::wrong_input(format!("--notify-url: {why}")))?;
     let plan = Plan {
         listen: typed.listen,
         webhook_ca: typed.webhook_ca.as_deref(),
         store: open_or_create(&url),
-        config: |at| config(typed, at, scheme),
-        gate: Gate { door: Door::Locked, tls },
+        config: |at| config(typed, at, scheme, notify),
+        gate,
     };
     serve(plan, async |at, desk| {
         let is_new = first_key(desk, &typed.admin_key_file).await?;
@@ -69,15 +75,39 @@ pub(crate) async fn server(typed: &ServeArgs) -> Result<(), Ending> {
     .await
 }
 
-fn config(typed: &ServeArgs, at: SocketAddr, scheme: &str) -> Config {
+/// How people are let in, and other servers asked.
+fn gate(typed: &ServeArgs, tls: Option<Tls>) -> Result<Gate, Ending> {
+    let mut gate = Gate::locked();
+    if let Some(tls) = tls {
+        gate = gate.encrypted(tls);
+    }
+    let Some(path) = &typed.peer_ca else { return Ok(gate) };
+    gate.trusting_peers(path).map_err(|why| Ending::wrong_input(format!("--peer-ca: {why}")))
+}
+
+fn config(typed: &ServeArgs, at: SocketAddr, scheme: &str, notify: Option<Webhook>) -> Config {
+    if typed.url.is_none() && at.ip().is_unspecified() {
+        tracing::warn!(
+            "nobody can tell from {at} where this server is reached: other servers need --url"
+        );
+    }
     Config {
         id: typed.node.clone().unwrap_or_else(host_name),
         url: Some(typed.url.clone().unwrap_or_else(|| format!("{scheme}://{at}"))),
+        roles: roles(typed),
         ttl: TTL,
         webhook_allow: typed.webhook_allow.clone(),
         webhook_ca: typed.webhook_ca.clone(),
+        notify,
         history: Pace::default(),
+        shards: typed.shards,
     }
+}
+
+/// Each role once.
+fn roles(typed: &ServeArgs) -> Vec<String> {
+    let named = |role: &str| typed.roles.iter().any(|typed| typed == role);
+    ROLES.into_iter().filter(|role| named(role)).map(str::to_owned).collect()
 }
 
 /// The name of this machine, as far as it can be the name of a node.
@@ -118,6 +148,7 @@ async fn first_key(desk: &Desk, path: &Path) -> Result<bool, Ending> {
         author: ITSELF.to_owned(),
         key: None,
         address: None,
+        via: None,
         request_id: "start".to_owned(),
     };
     let of = |id, tag, created| KeyRecord {

@@ -56,6 +56,25 @@ pub(crate) fn narrow(rows: &mut [Vec<String>], width: usize, cut: usize, whole: 
     }
 }
 
+/// Cuts the texts of a column so that rows fit into a terminal, or into 80 columns.
+pub(crate) fn cut(rows: &mut [Vec<String>], column: usize) {
+    let columns = rows.first().map_or(0, Vec::len);
+    narrow(rows, terminal_width().unwrap_or(COLUMNS), column, columns);
+}
+
+/// Rows as a table, of which the first is its header, with numbers in all columns from `numbers_from` on.
+pub(crate) fn rows(rows: Vec<Vec<String>>, numbers_from: usize) -> String {
+    let mut table = plain();
+    let mut rows = rows.into_iter();
+    if let Some(header) = rows.next() {
+        table.set_header(header);
+    }
+    for row in rows {
+        table.add_row(row);
+    }
+    finish(table, numbers_from)
+}
+
 /// Sentences on lines of at most 80 columns, if their words allow it.
 pub(crate) fn folded(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();

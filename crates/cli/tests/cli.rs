@@ -444,7 +444,7 @@ fn without_a_server_one_is_told_how_to_start_one() {
     ] {
         let output = watchbell(&[verb, &nobody].concat());
         check_refused(&output, 3, "no server answers at http://127.0.0.1:1");
-        assert!(stderr(&output).contains("start one with watchbell dev"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("start one (watchbell dev"), "{}", stderr(&output));
     }
     let output = watchbell(&["trigger", "list", "--server", "localhost"]);
     check_refused(&output, 2, "is no server URL: it begins with http://");

@@ -8,6 +8,7 @@ mod dev {
     mod backfill;
     mod backup;
     mod canary;
+    mod cluster;
     mod command;
     mod crash;
     mod crowd;

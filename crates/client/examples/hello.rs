@@ -42,7 +42,7 @@ pub(crate) async fn hello(client: &Client, webhook: &str) -> Result<RunState, Cl
                 state if state.is_end() => break state,
                 _ => {}
             },
-            What::RunEnded { .. } | What::SlotsSkipped { .. } | What::Changed { .. } => {}
+            _ => {}
         }
     };
     client.delete_trigger(&trigger.id).await?;

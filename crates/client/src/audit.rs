@@ -24,6 +24,10 @@ pub struct AuditEntry {
     /// From which address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// The server that says it has passed the request on, if it did not come from whoever asked: then `address` is that
+    /// server's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<String>,
     /// The id of the request, under which it stands in the log.
     pub request_id: String,
 }

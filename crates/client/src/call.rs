@@ -4,10 +4,12 @@
 //! - `exchange`: one request and its answer, and sending it again; `retry`: when that is right
 //! - `trigger`, `run`, `project`, `key`, `election`, `system`, `backup`, `store`: the methods
 //! - `walk`: lists, page after page; `watch`: events, while they happen
+//! - `carrier`: requests of others, passed on
 //! - `path`, `entropy`: what is asked, and what nobody else has
 
 mod backup;
 mod builder;
+mod carrier;
 mod connect;
 mod election;
 mod entropy;
@@ -33,6 +35,7 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 pub use self::backup::Pieces;
 pub use self::builder::ClientBuilder;
+pub use self::carrier::{Carrier, Followed};
 pub use self::election::ElectionFilter;
 pub use self::key::KeyFilter;
 pub use self::project::ProjectFilter;
@@ -40,7 +43,7 @@ pub use self::run::RunFilter;
 pub use self::store::StoreHints;
 pub use self::system::AuditFilter;
 pub use self::trigger::TriggerFilter;
-pub use self::watch::Events;
+pub use self::watch::{Block, Events};
 
 use self::connect::Connector;
 use self::retry::Retry;

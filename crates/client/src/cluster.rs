@@ -17,6 +17,20 @@ pub struct Cluster {
     pub store_means: String,
     /// Who takes part, by name.
     pub nodes: Vec<Node>,
+    /// Shards that nobody has who is there: nothing of them fires.
+    #[serde(default)]
+    pub orphans: Vec<Orphan>,
+}
+
+/// A shard that nobody has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Orphan {
+    /// Its number.
+    pub shard: u16,
+    /// Since when, as far as the server that tells this has seen it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
 }
 
 /// A process that takes part.
@@ -34,4 +48,81 @@ pub struct Node {
     pub ttl_ms: u64,
     /// What its clock showed at its last sign of life.
     pub seen: Timestamp,
+    /// How it is, if it is a server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerNode>,
+}
+
+/// A server that takes part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ServerNode {
+    /// How it is.
+    pub state: NodeState,
+    /// Which Watchbell it is.
+    pub version: String,
+    /// The shards that it has.
+    pub shards: Vec<u16>,
+    /// The shards that it cannot run: its log says why.
+    pub unable: Vec<u16>,
+    /// How far its clock is ahead of the median of all servers, in milliseconds.
+    pub clock_ahead_ms: i64,
+}
+
+/// How a server is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// It has no shard yet.
+    Joining,
+    /// It does what its roles say.
+    Ready,
+    /// It hands its shards over, and takes none.
+    Draining,
+    /// Its clock is so far from that of others that it takes no shard.
+    Apart,
+}
+
+impl NodeState {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Joining => "joining",
+            Self::Ready => "ready",
+            Self::Draining => "draining",
+            Self::Apart => "apart",
+        }
+    }
+}
+
+/// How far a server is with handing its shards over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Drain {
+    /// Its name.
+    pub node: String,
+    /// Whether it is to have no shard.
+    pub draining: bool,
+    /// The shards that it has.
+    pub shards: Vec<u16>,
+}
+
+/// A shard whose commits are held back for a moment, so that it can be read: what servers ask each other for a backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ShardHold {
+    /// Names the hold.
+    pub hold: u64,
+    /// The number of the last commit of the shard, which is durable.
+    pub number: u64,
+}
+
+/// A hold that is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ReleaseHold {
+    /// Which.
+    pub hold: u64,
 }

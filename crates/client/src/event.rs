@@ -61,6 +61,42 @@ pub enum What {
         /// By whom.
         author: String,
     },
+    /// A server has come: for admins, as are all that follow up to `reset`.
+    ServerJoined {
+        /// Its name.
+        node: String,
+    },
+    /// A server has left in order, having handed over what it had.
+    ServerLeft {
+        /// Its name.
+        node: String,
+    },
+    /// A server is gone without a word.
+    ServerLost {
+        /// Its name.
+        node: String,
+    },
+    /// Nobody has these shards any more: nothing of them fires until somebody does.
+    ShardsOrphaned {
+        /// How many they are.
+        count: u64,
+        /// Which, or the first of them.
+        shards: Vec<u16>,
+    },
+    /// Every shard has an owner again.
+    ShardsOwned,
+    /// The clock of a server is so far from that of others that it takes no shard: set it.
+    ClockApart {
+        /// The name of the server.
+        node: String,
+        /// How far it is ahead of the median of all, in milliseconds.
+        ahead_ms: i64,
+    },
+    /// It is as those of others are again.
+    ClockRight {
+        /// The name of the server.
+        node: String,
+    },
     /// What happened since the event that was named last is not known here: read again what matters.
     Reset,
 }
@@ -72,6 +108,13 @@ impl What {
             Self::RunEnded { .. } => "run_ended",
             Self::SlotsSkipped { .. } => "slots_skipped",
             Self::Changed { .. } => "changed",
+            Self::ServerJoined { .. } => "server_joined",
+            Self::ServerLeft { .. } => "server_left",
+            Self::ServerLost { .. } => "server_lost",
+            Self::ShardsOrphaned { .. } => "shards_orphaned",
+            Self::ShardsOwned => "shards_owned",
+            Self::ClockApart { .. } => "clock_apart",
+            Self::ClockRight { .. } => "clock_right",
             Self::Reset => "reset",
         }
     }

@@ -7,6 +7,7 @@
 //! - [`problem`]: what it says when something is wrong
 //! - [`Client`]: asks, tries again where nothing is done twice by it, and gives typed answers; [`Events`]: follows what
 //!   happens
+//! - [`Carrier`]: passes requests on, for servers
 //! - [`ClientError`]: why there is no answer, and what to do next
 //!
 #![doc = include_str!("../README.md")]
@@ -29,8 +30,8 @@ pub mod store;
 pub mod trigger;
 
 pub use call::{
-    AuditFilter, Client, ClientBuilder, ElectionFilter, Events, KeyFilter, Pieces, ProjectFilter,
-    RunFilter, StoreHints, TriggerFilter,
+    AuditFilter, Block, Carrier, Client, ClientBuilder, ElectionFilter, Events, Followed,
+    KeyFilter, Pieces, ProjectFilter, RunFilter, StoreHints, TriggerFilter,
 };
 pub use error::ClientError;
 pub use jiff::Timestamp;

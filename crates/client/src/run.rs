@@ -37,7 +37,7 @@ pub struct Run {
     pub ended: Option<Timestamp>,
     /// Attempts begun.
     pub attempt: u32,
-    /// What came of them; fewer than were begun if some are in doubt or under way.
+    /// What came of them; fewer than were begun if some are in doubt, under way, or were never sent.
     pub attempts: Vec<Attempt>,
     /// The slots that this stands for, if it is no run but slots that were skipped. Its id is the one that a
     /// run of the last of them would have had.

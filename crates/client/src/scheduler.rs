@@ -27,6 +27,35 @@ pub struct SchedulerStatus {
     pub tzdata: String,
     /// The version of the server.
     pub version: String,
+    /// Each server of the cluster; all else is told by the one that was asked, of itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<ServerStatus>,
+}
+
+/// How a server of the cluster is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ServerStatus {
+    /// Its name.
+    pub node: String,
+    /// Why it could not be asked. Then nothing else is known, and it was told nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreached: Option<String>,
+    /// Whether slots of its shards are fired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firing: Option<Firing>,
+    /// Since when they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// What its clock shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<Timestamp>,
+    /// Its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }
 
 /// Whether slots are fired.

@@ -4,6 +4,7 @@
 //! clock, opens a file or a socket, or awaits: what happens at three in the morning can be replayed
 //! at noon in a test. The store remembers, the server moves bytes; the engine decides.
 //!
+//! - [`assignment`]: which server should own which shard
 //! - [`hash`]: a hash that never changes
 //! - [`id`]: names of things
 //! - [`instant`]: a moment
@@ -20,6 +21,7 @@
 //! - [`webhook`]: what is sent, and where to
 //! - [`wheel`]: which of ten million alarms is next
 
+pub mod assignment;
 pub mod breaker;
 pub mod hash;
 pub mod id;

@@ -40,6 +40,18 @@ pub const NODE_ID_BYTES_MAX: usize = 63;
 /// Incarnations that a node draws in a row when the store does not say whether its session was made.
 pub const INCARNATIONS_MAX: usize = 5;
 
+/// Shards that a node lists in its session because it cannot run them; those beyond are not told.
+pub const UNABLE_SHARDS_MAX: usize = 64;
+
+/// A server whose wall clock is further than this from that of the others takes no shard.
+pub const CLOCK_APART_MS_MAX: i64 = 2_000;
+
+/// Renewals of a node by which its wall clock is judged.
+pub const CLOCK_BEATS: usize = 5;
+
+/// How long the servers of a cluster must have been the same before shards are handed over for balance.
+pub const SETTLE: Duration = Duration::from_secs(2);
+
 /// Longest key of a store, in bytes. Postgres indexes keys of up to about 2,700 bytes and etcd is
 /// happiest well below a kilobyte.
 pub const KEY_BYTES_MAX: usize = 512;
@@ -238,6 +250,12 @@ pub const ALERT_AFTER_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// keep runs from being decided.
 pub const NOTICES_PER_SHARD_MAX: usize = 1_000;
 
+/// How long nobody may have a shard before somebody is notified: whoever dies leaves shards without an owner for less.
+pub const ORPHANED_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Notifications about the cluster that wait to be sent by a server. Further ones are dropped.
+pub const CLUSTER_NOTIFICATIONS_MAX: usize = 64;
+
 /// Rows of a list, if nobody says otherwise.
 pub const LIST_ROWS_DEFAULT: usize = 50;
 
@@ -276,6 +294,9 @@ pub const HISTORY_ODD_LINES: usize = 10_000;
 
 /// Bytes that the past may have in a store.
 pub const HISTORY_BYTES: u64 = 10 * 1024 * 1024 * 1024;
+
+/// The part of an engine's room that the past may have: one in so many.
+pub const HISTORY_PART: u64 = 4;
 
 /// Floors of single triggers that a bucket has; with more, the lowest hold for all of its triggers.
 pub const HISTORY_FLOORS_MAX: usize = 4_000;
@@ -444,3 +465,24 @@ pub const ETCD_HISTORY_AGE: Duration = Duration::from_secs(3_600);
 pub const ETCD_HISTORY_AGE_MIN: Duration = Duration::from_secs(1);
 /// See [`ETCD_HISTORY_AGE_MIN`].
 pub const ETCD_HISTORY_AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
+
+/// How long a connection from one server to another may take to come about.
+pub const FORWARD_CONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// How long another server may take to answer a request that was passed on to it: less than a request may take, so
+/// that whoever asked is told what is known.
+pub const FORWARD_ANSWER_MAX: Duration = Duration::from_secs(70);
+
+/// How long a server looks for whoever has a shard that changes hands, and passes a request on anew, before it says
+/// that nothing was done.
+pub const FORWARD_TRIES_MAX: Duration = Duration::from_secs(2);
+
+/// Longest answer of another server to a request that was passed on, in bytes.
+pub const FORWARD_ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// How long other servers may take to answer when all of them are asked something.
+pub const FORWARD_ROUND_MAX: Duration = Duration::from_secs(3);
+
+/// Servers whose events are merged for somebody who watches, beside those of the server that is asked; of further ones it
+/// is told that events are missing.
+pub const EVENT_SERVERS_MAX: usize = 63;

@@ -38,6 +38,14 @@ pub enum Mutant {
     PatienceThroughOutage,
     /// Only those who saw the epoch change wait; whoever starts after it does not.
     NoQuarantineForStarters,
+    /// A claim is handed over to a session that need not be there.
+    HandOverToAnybody,
+    /// A successor that is gone is told of, wherever the head may be by then.
+    GoneWhateverTheHead,
+    /// Whoever hands a claim over acts until that is known to be done.
+    ActWhileHandingOver,
+    /// A head that names this session because somebody handed it over is left alone.
+    HandedOverAndLeft,
     /// The mark is an instant without an id.
     MarkWithoutId,
     /// A catch-up moves no cursor.
@@ -94,6 +102,34 @@ pub enum Mutant {
     NoticeLater,
     /// Nothing is remembered of a failure that somebody was told of.
     StreakForgotten,
+    /// What may leave is not taken back when a hand-over begins.
+    LeavesAfterParting,
+    /// An attempt under way is handed over with the instant by which it ends, not with the time that is left.
+    DeadlineAbroad,
+    /// Who has an attempt under way is waited for as if its clock ran like ours.
+    PatienceOfTimeLeft,
+    /// What has not left is handed over as under way.
+    AbroadNeverLeft,
+    /// Who hands a shard on does not say for whom it waits itself.
+    HandedOnForgotten,
+    /// A successor looks who is there after it has read what they reported.
+    SendersAfterReports,
+    /// Who has an attempt under way is waited for until it reports or is gone.
+    PatienceForEver,
+    /// Attempts of an owner that was one before have the keys of those before.
+    KeysFromOne,
+    /// A report is taken whichever attempt it is about, and whoever made that.
+    ReportOfAnother,
+    /// A report is deleted before its result is written.
+    ReportGoneFirst,
+    /// What somebody has under way who is gone is waited for.
+    SenderGoneIgnored,
+    /// A sender's absence is acted upon before its reports are read.
+    AbsenceBeforeReports,
+    /// A clean stop does not wait for its attempts to end.
+    StopWithoutWaiting,
+    /// A claim does not carry over which runs are open.
+    ClaimWithoutOpen,
     /// Segments of the past are deleted before the pages that they are merged into are written.
     SegmentsBeforePages,
     /// Lines of the past are dropped before the floor says so.
@@ -104,7 +140,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// Those of leases.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 19] = [
         Self::ValidityFromReply,
         Self::PatienceFromAsking,
         Self::PatienceOfOneTtl,
@@ -120,10 +156,14 @@ impl Mutant {
         Self::FreeOnResign,
         Self::PatienceThroughOutage,
         Self::NoQuarantineForStarters,
+        Self::HandOverToAnybody,
+        Self::GoneWhateverTheHead,
+        Self::ActWhileHandingOver,
+        Self::HandedOverAndLeft,
     ];
 
     /// Those of the shard engine.
-    pub const SHARD: [Self; 28] = [
+    pub const SHARD: [Self; 42] = [
         Self::MarkWithoutId,
         Self::NoCursor,
         Self::NowWithoutMark,
@@ -152,6 +192,20 @@ impl Mutant {
         Self::EnabledAtOnce,
         Self::NoticeLater,
         Self::StreakForgotten,
+        Self::LeavesAfterParting,
+        Self::DeadlineAbroad,
+        Self::PatienceOfTimeLeft,
+        Self::AbroadNeverLeft,
+        Self::HandedOnForgotten,
+        Self::SendersAfterReports,
+        Self::PatienceForEver,
+        Self::KeysFromOne,
+        Self::ReportOfAnother,
+        Self::ReportGoneFirst,
+        Self::SenderGoneIgnored,
+        Self::AbsenceBeforeReports,
+        Self::StopWithoutWaiting,
+        Self::ClaimWithoutOpen,
     ];
 
     /// Those of the packed past.
@@ -178,6 +232,10 @@ impl Mutant {
             Self::FreeOnResign => "free-on-resign",
             Self::PatienceThroughOutage => "patience-through-outage",
             Self::NoQuarantineForStarters => "no-quarantine-for-starters",
+            Self::HandOverToAnybody => "hand-over-to-anybody",
+            Self::GoneWhateverTheHead => "gone-whatever-the-head",
+            Self::ActWhileHandingOver => "act-while-handing-over",
+            Self::HandedOverAndLeft => "handed-over-and-left",
             Self::MarkWithoutId => "mark-without-id",
             Self::NoCursor => "no-cursor",
             Self::NowWithoutMark => "now-without-mark",
@@ -206,6 +264,20 @@ impl Mutant {
             Self::SetBackWithoutCursors => "set-back-without-cursors",
             Self::NoticeLater => "notice-later",
             Self::StreakForgotten => "streak-forgotten",
+            Self::LeavesAfterParting => "leaves-after-parting",
+            Self::DeadlineAbroad => "deadline-abroad",
+            Self::PatienceOfTimeLeft => "patience-of-time-left",
+            Self::AbroadNeverLeft => "abroad-never-left",
+            Self::HandedOnForgotten => "handed-on-forgotten",
+            Self::SendersAfterReports => "senders-after-reports",
+            Self::PatienceForEver => "patience-for-ever",
+            Self::KeysFromOne => "keys-from-one",
+            Self::ReportOfAnother => "report-of-another",
+            Self::ReportGoneFirst => "report-gone-first",
+            Self::SenderGoneIgnored => "sender-gone-ignored",
+            Self::AbsenceBeforeReports => "absence-before-reports",
+            Self::StopWithoutWaiting => "stop-without-waiting",
+            Self::ClaimWithoutOpen => "claim-without-open",
             Self::SegmentsBeforePages => "segments-before-pages",
             Self::PagesBeforeFloor => "pages-before-floor",
             Self::NotIndexed => "not-indexed",

@@ -109,10 +109,7 @@ pub fn nobody() -> Audience {
 impl Listener {
     /// One at this URL.
     pub fn new(project: &str, url: &str, on: Occasions) -> Result<Self, WebhookError> {
-        let body = Some(String::new());
-        let webhook =
-            Webhook::new(url, Method::Post, Vec::new(), None, body, WEBHOOK_TIMEOUT_DEFAULT)?;
-        Ok(Self { project: project.into(), webhook, on })
+        Ok(Self { project: project.into(), webhook: webhook_to(url)?, on })
     }
 
     /// A notice with this body.
@@ -121,17 +118,22 @@ impl Listener {
     }
 }
 
+/// A webhook that tells something to whoever is at this URL, but for what it tells.
+pub fn webhook_to(url: &str) -> Result<Webhook, WebhookError> {
+    let body = Some(String::new());
+    Webhook::new(url, Method::Post, Vec::new(), None, body, WEBHOOK_TIMEOUT_DEFAULT)
+}
+
+/// How often it is tried to tell somebody something.
+pub const RETRY: Retry =
+    Retry { attempts: 6, delay_ms: 5_000, backoff: Backoff::Exponential, max_delay_ms: 300_000 };
+
 /// By which rules notices are sent.
 pub(crate) const POLICY: Policy = Policy {
     catch_up: crate::policy::CatchUp::Latest,
     overlap: Overlap::Allow,
     delivery: Delivery::AtLeastOnce,
-    retry: Retry {
-        attempts: 6,
-        delay_ms: 5_000,
-        backoff: Backoff::Exponential,
-        max_delay_ms: 300_000,
-    },
+    retry: RETRY,
     max_lateness_ms: None,
     pause_after: None,
     alert_after_ms: None,

@@ -20,18 +20,22 @@ use std::time::Duration;
 use jiff::civil::DateTime;
 use jiff::fmt::rfc2822;
 use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
 
 use crate::instant::Instant;
 use crate::limits::RETRY_AFTER_MAX;
 
 /// What came of an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The receiver answered.
     Answered {
         /// The status of its answer.
         status: u16,
         /// How long it asks to be left alone.
+        #[serde(default, rename = "retry_after_ms", with = "millis::optional")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         retry_after: Option<Duration>,
     },
     /// Nothing left this process that the receiver could act upon.
@@ -47,7 +51,8 @@ pub enum Outcome {
 }
 
 /// Why nothing was sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NotSent {
     /// The request cannot be written down: its parts were never judged.
     Malformed,
@@ -64,6 +69,7 @@ pub enum NotSent {
     /// The host did not answer lately and is left alone.
     Resting {
         /// For so much longer.
+        #[serde(rename = "rest_ms", with = "millis")]
         rest: Duration,
     },
     /// The right to act had lapsed when it was about to leave.
@@ -75,7 +81,8 @@ pub enum NotSent {
 }
 
 /// How an attempt was lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Lost {
     /// No answer in time.
     TimedOut,
@@ -224,9 +231,69 @@ fn http_date(text: &str) -> Option<Instant> {
     Some(Instant(timestamp.as_millisecond()))
 }
 
+/// Lengths of time as whole milliseconds, rounded up: nobody is called sooner than asked for.
+mod millis {
+    use super::{Deserialize, Duration};
+
+    pub(super) fn serialize<S: serde::Serializer>(
+        length: &Duration,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
+        out.serialize_u64(length.as_micros().div_ceil(1_000).try_into().unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(
+        from: D,
+    ) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_millis)
+    }
+
+    pub(super) mod optional {
+        use super::{Deserialize, Duration};
+
+        #[expect(clippy::ref_option, reason = "serde asks for a reference")]
+        pub(in super::super) fn serialize<S: serde::Serializer>(
+            length: &Option<Duration>,
+            out: S,
+        ) -> Result<S::Ok, S::Error> {
+            match length {
+                Some(length) => super::serialize(length, out),
+                None => out.serialize_none(),
+            }
+        }
+
+        pub(in super::super) fn deserialize<'de, D: serde::Deserializer<'de>>(
+            from: D,
+        ) -> Result<Option<Duration>, D::Error> {
+            Ok(Option::<u64>::deserialize(from)?.map(Duration::from_millis))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_stored_of_an_outcome_is_short_and_read_as_it_was() {
+        let retry_after = Some(Duration::from_millis(1_500));
+        for (outcome, text) in [
+            (answer(200), r#"{"answered":{"status":200}}"#),
+            (
+                Outcome::Answered { status: 429, retry_after },
+                r#"{"answered":{"status":429,"retry_after_ms":1500}}"#,
+            ),
+            (Outcome::NotSent { why: NotSent::Connect }, r#"{"not_sent":{"why":"connect"}}"#),
+            (
+                Outcome::NotSent { why: NotSent::Resting { rest: Duration::from_secs(2) } },
+                r#"{"not_sent":{"why":{"resting":{"rest_ms":2000}}}}"#,
+            ),
+            (Outcome::Lost { why: Lost::TimedOut }, r#"{"lost":{"why":"timed_out"}}"#),
+        ] {
+            assert_eq!(serde_json::to_string(&outcome).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Outcome>(text).unwrap(), outcome);
+        }
+    }
 
     fn answer(status: u16) -> Outcome {
         Outcome::Answered { status, retry_after: None }

@@ -29,18 +29,20 @@
 //! - [`command`]: what people ask
 //! - `memory`: what a shard knows, and the only place where that changes; `kind`: what triggers share
 //! - `due`: which slots fire
-//! - `change`: what commands do
+//! - `change`: what commands do; `account`: what becomes of slots then
 //! - `flight`: attempts, from launch to past; `leave`: how they leave and end; `wait`: what waits
 //! - `project`: projects that are disabled
 //! - `notify`: who is told what
 //! - `prune`: triggers that ended long ago
 //! - `crowd`: how much there is for a host already
 //! - `run`: questions about a run that is not finished
-//! - `doubt`: what a predecessor left
+//! - `doubt`: what a predecessor left; `abroad`: what a former owner has under way, and how a shard is handed over
 //! - `usage`: how much a project has, and may have
 //! - `rewrite`: keeping the past elsewhere
 //! - `batch`: what is written together
 
+mod abroad;
+mod account;
 mod backfill;
 mod batch;
 mod change;
@@ -70,6 +72,7 @@ use crate::limits::LOOK_AHEAD_MS;
 use crate::notice::Audience;
 use crate::wheel::Wheel;
 
+pub use abroad::Errand;
 use batch::Shadow;
 pub use batch::{Batch, Put, Room};
 use command::Done;
@@ -154,13 +157,23 @@ pub struct Shard {
     shadow: Shadow,
     /// The batch that is on its way.
     sent: Option<Vec<Unit>>,
-    /// Nothing new is decided.
-    is_stopping: bool,
+    course: Course,
     /// Nothing is decided for as long as nobody knows what time it is.
     is_held: bool,
     /// When something is to be written, and for how many somebody waits.
     due_by: Option<Instant>,
     asked: usize,
+}
+
+/// How far a shard is from being somebody else's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Course {
+    /// It decides.
+    Deciding,
+    /// Nothing new is decided.
+    Stopping,
+    /// Nothing is decided at all. What was is written.
+    Parted,
 }
 
 /// How many triggers are what.
@@ -209,11 +222,11 @@ impl Shard {
 
     /// Decides all that is to be decided by now.
     pub fn step(&mut self, now: Now) {
-        if self.is_held {
+        if self.is_held || self.course == Course::Parted {
             return;
         }
         self.settle(now);
-        if !self.is_stopping {
+        if !self.is_stopping() {
             self.end_pauses(now);
             self.catch_up(now);
             self.alert(now);
@@ -249,7 +262,10 @@ impl Shard {
     /// When to call [`Shard::step`] or [`Shard::depart`] again, unless something happens before.
     pub fn next_wake(&self, now: Now) -> Option<Instant> {
         let ahead = |at: Instant| Instant(at.0 - LOOK_AHEAD_MS);
-        let slots = if self.is_stopping {
+        if self.is_held || self.course == Course::Parted {
+            return None;
+        }
+        let slots = if self.is_stopping() {
             [None; 5]
         } else {
             let front = self.front.keys().next().map(|(at, _)| *at);
@@ -260,7 +276,7 @@ impl Shard {
         };
         // What is due already waits for something else, which will tell.
         let wakes = slots.into_iter().flatten().chain(self.flight.next_wakes(now));
-        wakes.filter(|at| *at > now.wall && !self.is_held).min()
+        wakes.filter(|at| *at > now.wall).min()
     }
 
     /// When something is to be written, at the latest. Nothing, while a batch is on its way.
@@ -284,6 +300,13 @@ impl Shard {
     /// Whether everything that was decided is written.
     pub fn is_settled(&self) -> bool {
         self.units.is_empty() && self.sent.is_none()
+    }
+
+    fn is_stopping(&self) -> bool {
+        match self.course {
+            Course::Deciding => false,
+            Course::Stopping | Course::Parted => true,
+        }
     }
 
     /// A decision is made: memory knows it from now on, and the store soon.

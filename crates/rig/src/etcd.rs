@@ -24,6 +24,8 @@ const START_MAX: Duration = Duration::from_secs(60);
 pub struct Setup {
     /// Bytes that its database may have, if not the default.
     pub quota_bytes: Option<u64>,
+    /// Clients reach it at this address as well, by the same ports.
+    pub also_at: Option<Ipv4Addr>,
     /// Clients speak TLS.
     pub tls: bool,
     /// Clients need a password: `root`'s, and that of `wb`, who may do everything below `watchbell/`.
@@ -119,12 +121,14 @@ impl Etcd {
             format!("{scheme}://127.0.0.1:{}", member.client),
             format!("http://127.0.0.1:{}", member.peer),
         );
+        let also = self.setup.also_at.map(|at| format!(",{scheme}://{at}:{}", member.client));
+        let listen = client.clone() + &also.unwrap_or_default();
         let mut command = Command::new("etcd");
         command
             .args(["--name", &member.name])
             .arg("--data-dir")
             .arg(dir.join(&member.name))
-            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-client-urls", &listen, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--listen-metrics-urls", &format!("http://127.0.0.1:{}", member.health)])
             .args(["--initial-cluster", &peers.join(",")])

@@ -36,7 +36,7 @@ use self::record::{
     TurnRecord, UsedRecord,
 };
 use self::secret::Secret;
-pub(crate) use self::steward::Steward;
+pub(crate) use self::steward::{Steward, agreed};
 use crate::recall::{self, Outcome};
 
 /// How often a change is decided anew when others change something at the same time.
@@ -109,7 +109,7 @@ pub struct Access {
     store: Store,
     machine: Arc<dyn Machine>,
     book: watch::Sender<Arc<Book>>,
-    /// The shards do what the book of this version says.
+    /// The shards that are here do what the book of this version says.
     settled: watch::Sender<Option<Version>>,
     /// When keys were last used, as far as that is written.
     used: Mutex<HashMap<KeyId, Instant>>,
@@ -444,14 +444,19 @@ impl Access {
 
     /// Writes down what somebody did that changes nothing in the store.
     pub async fn note(&self, trail: &Trail) -> Result<(), ChangeError> {
+        self.note_as(trail, Outcome::Done).await
+    }
+
+    /// The same, of something that whoever repeats the request is told of like this.
+    pub(crate) async fn note_as(&self, trail: &Trail, outcome: Outcome) -> Result<(), ChangeError> {
         let mut commit = Commit::new();
-        for (key, value) in trail.entries(Outcome::Done, &*self.machine) {
+        for (key, value) in trail.entries(outcome, &*self.machine) {
             commit = commit.put(store_key(key), value);
         }
         self.store.commit(commit).await.map(|_| ()).map_err(ChangeError::Commit)
     }
 
-    /// Waits until the shards do what the book of this version says.
+    /// Waits until the shards that are here do what the book of this version says.
     pub async fn settled(&self, version: Version) {
         let mut settled = self.settled.subscribe();
         // It fails only when there is nobody left to ask.

@@ -6,9 +6,10 @@
 //!
 //! - `serve`, `patient`, `tls`: connections, and how they end
 //! - `guard`: what holds for every request; `door`, `caller`: who is let in, and for which project
+//! - `forward`: what another server is to answer
 //! - `route`: every path and method; `openapi`: the same as a document
 //! - `trigger`, `replace`, `run`, `backfill`, `history`, `latest`, `explain`, `project`, `key`, `audit`, `event`,
-//!   `election`, `backup`, `system`: what can be asked
+//!   `election`, `backup`, `cluster`, `system`: what can be asked
 //! - `store`: sessions and claims of candidates and members that come through this server
 //! - `replay`: the answer to a request that was carried out before
 //! - `body`, `query`, `filter`: reading requests; `stream`: answers that are made while they are sent
@@ -23,6 +24,7 @@ mod backfill;
 mod backup;
 mod body;
 mod caller;
+mod cluster;
 mod convert;
 mod door;
 mod election;
@@ -30,6 +32,7 @@ mod event;
 mod explain;
 mod filter;
 mod floor;
+pub(crate) mod forward;
 mod guard;
 mod history;
 mod key;
@@ -58,9 +61,16 @@ pub use openapi::describe;
 pub use serve::serve;
 pub use tls::{Tls, TlsError};
 
+pub(crate) use event::cluster_event;
+
+use std::path::Path;
+
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
+use client::{Carrier, ClientError};
+use engine::limits::FORWARD_CONNECT_MAX;
 
+use self::forward::Road;
 use crate::desk::Desk;
 
 /// From where requests may come.
@@ -80,21 +90,47 @@ pub struct Gate {
     pub door: Door,
     /// What connections are encrypted with, if they are.
     pub tls: Option<Tls>,
+    /// How other servers are reached.
+    carrier: Carrier,
 }
 
 impl Gate {
     /// Without a key and without encryption: for one machine.
     pub fn open() -> Self {
-        Self { door: Door::Open, tls: None }
+        Self::new(Door::Open)
+    }
+
+    /// Only with a key.
+    pub fn locked() -> Self {
+        Self::new(Door::Locked)
+    }
+
+    fn new(door: Door) -> Self {
+        let carrier = Carrier::new(FORWARD_CONNECT_MAX).expect("the bundled roots are right");
+        Self { door, tls: None, carrier }
+    }
+
+    /// Encrypts connections.
+    #[must_use]
+    pub fn encrypted(self, tls: Tls) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+
+    /// Trusts the issuers in this PEM file when other servers are asked.
+    pub fn trusting_peers(self, ca: &Path) -> Result<Self, ClientError> {
+        Ok(Self { carrier: Carrier::with_ca(ca, FORWARD_CONNECT_MAX)?, ..self })
     }
 }
 
 /// The whole API, in front of this desk.
-pub fn router(desk: Desk, reach: Reach, door: Door) -> Router {
-    route::router(&desk, door)
+pub fn router(desk: Desk, reach: Reach, gate: &Gate) -> Router {
+    let road = Road::new(gate.carrier.clone(), desk.clone());
+    route::router(&desk, gate.door)
         .fallback(problem::no_such_path)
         .method_not_allowed_fallback(problem::no_such_method)
         .with_state(desk.clone())
+        .layer(from_fn_with_state(road, forward::pass_on))
+        .layer(from_fn_with_state(desk.clone(), guard::check_role))
         .layer(from_fn_with_state(reach, guard::check_host))
         .layer(from_fn(guard::limit_time))
         .layer(from_fn_with_state(desk, guard::name_request))

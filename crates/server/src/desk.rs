@@ -5,6 +5,7 @@
 //! triggers and runs come from the store, which every node reads alike.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
@@ -18,11 +19,15 @@ use engine::shard::command::{Command, Done, Rejection};
 use engine::shard::{Note, Put, Quota};
 use store::Store;
 use store::machine::Machine;
+use store::session::NodeId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::access::Access;
 use crate::event::{Events, Seats};
+use crate::herald::Herald;
+use crate::peers::{Peers, Place};
 use crate::recall::UnderWay;
+use crate::tally::{Tallies, Tally};
 
 /// What is asked of the node. Whoever takes a call answers it, or drops its `reply` when it stops.
 pub enum Call {
@@ -61,6 +66,15 @@ pub enum Call {
     Release {
         /// The hold that is over.
         hold: HoldId,
+    },
+    /// What servers have written about limited projects, of every shard, is to be held against what is so.
+    Compare {
+        /// What was found.
+        found: Tallies,
+        /// Those projects.
+        limited: BTreeSet<ProjectId>,
+        /// Where the answer goes: what should be written of shards that are run here, and is not.
+        reply: oneshot::Sender<Result<Vec<(ShardId, Tally)>, CallError>>,
     },
     /// A person says that the clock is right.
     ConfirmTime {
@@ -117,12 +131,23 @@ pub enum CallError {
     /// The shard decided against it.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// Nobody owns the shard now: try again then.
+    /// Nobody owns the shard now, and nothing was done: try again then.
     #[error("nobody owns this shard at the moment: try again in {retry_after:?}")]
     NoOwner {
         /// After so long.
         retry_after: Duration,
     },
+    /// Another server has the shard, and nothing was done: ask that one.
+    #[error("the server {node} has this shard: ask that one")]
+    Elsewhere {
+        /// Which.
+        node: NodeId,
+        /// Where it is, if it says so.
+        url: Option<String>,
+    },
+    /// The same request was carried out meanwhile: send it again, and be told what came of it.
+    #[error("the same request was carried out meanwhile: send it again to be told what came of it")]
+    Repeated,
     /// The shard had too much to write, and nothing was done: try again.
     #[error("the shard has too much to write at the moment: try again")]
     Busy,
@@ -134,6 +159,11 @@ pub enum CallError {
         "it is not done yet, because the store takes nothing at the moment: {0}; look later whether it is"
     )]
     Unwritten(Trouble),
+    /// The shard went to another server before it was known what came of it: look, or send it again under the same key.
+    #[error(
+        "the shard changed hands before this was answered: look first whether it was done, or send it again under the same idempotency key"
+    )]
+    Parted,
     /// This node is stopping: ask another, or try again later. It may have been done.
     #[error("this server is stopping: try again, and look first whether it was done")]
     Stopping,
@@ -181,6 +211,10 @@ pub struct Facts {
     pub access: Arc<Access>,
     /// What happened lately.
     pub events: Arc<Events>,
+    /// The other servers, and who has which shard.
+    pub peers: Arc<Peers>,
+    /// Who tells somebody outside what goes wrong among them.
+    pub herald: Herald,
     /// The clocks and the dice.
     pub machine: Arc<dyn Machine>,
     /// How many shards the cluster has.
@@ -208,6 +242,12 @@ pub struct Desk {
     start: u64,
     backups: Arc<Semaphore>,
 }
+
+/// How long a request waits for a shard that is being taken or handed over.
+const OWNER_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// After how long whoever met a shard without an owner may try again.
+const OWNER_RETRY: Duration = Duration::from_secs(1);
 
 /// How long trouble with the store may last before those who wait for it are told.
 const TROUBLE_TIME_MAX: Duration = Duration::from_secs(5);
@@ -248,6 +288,7 @@ impl Desk {
         if let Some(trouble) = self.trouble.borrow().clone() {
             return Err(CallError::Refused(trouble));
         }
+        self.find(shard).await?;
         tokio::select! {
             biased;
             answer = self.ask(|reply| Call::Command { shard, command, note, quota, kept, reply }) => answer,
@@ -263,13 +304,56 @@ impl Desk {
 
     /// Holds the commits of a shard back for a moment: what is due is decided, and leaves afterwards.
     pub async fn hold(&self, shard: ShardId) -> Result<HeldShard, CallError> {
-        let quiet = self.ask(|reply| Call::Hold { shard, reply }).await?;
+        let quiet = self.hold_for_another(shard).await?;
         Ok(HeldShard { quiet, calls: self.calls.clone() })
+    }
+
+    /// The same, until [`Desk::release`], or [`BACKUP_HOLD_MAX`] has passed.
+    pub async fn hold_for_another(&self, shard: ShardId) -> Result<Quiet, CallError> {
+        self.ask(|reply| Call::Hold { shard, reply }).await
+    }
+
+    /// Ends a hold, if it is not over yet.
+    pub fn release(&self, hold: HoldId) {
+        // If there is no room for it, the hold ends when its time is over.
+        let _ = self.calls.try_send(Call::Release { hold });
     }
 
     /// The turn to take a backup, if nobody takes one: one at a time is enough.
     pub fn backup_turn(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.backups).try_acquire_owned().ok()
+    }
+
+    /// Waits for a moment until a shard is run here, and says where it is if it is not.
+    pub async fn find(&self, shard: ShardId) -> Result<(), CallError> {
+        let (mut served, mut view) = (self.facts.peers.served(), self.facts.peers.follow());
+        let mut waiting = self.facts.machine.sleep(OWNER_WAIT_MAX);
+        loop {
+            if served.borrow_and_update().contains(&shard) {
+                return Ok(());
+            }
+            let place = view.borrow_and_update().place(shard);
+            if let Place::There(server) = place {
+                return Err(CallError::Elsewhere { node: server.node().clone(), url: server.url });
+            }
+            tokio::select! {
+                biased;
+                Ok(()) = served.changed() => {}
+                Ok(()) = view.changed() => {}
+                () = &mut waiting => {
+                    return Err(CallError::NoOwner { retry_after: OWNER_RETRY });
+                }
+            }
+        }
+    }
+
+    /// Holds what was written about limited projects against what is so, see [`crate::tally`].
+    pub(crate) async fn compare(
+        &self,
+        found: Tallies,
+        limited: BTreeSet<ProjectId>,
+    ) -> Result<Vec<(ShardId, Tally)>, CallError> {
+        self.ask(|reply| Call::Compare { found, limited, reply }).await
     }
 
     /// Says that the clock is right.
@@ -285,6 +369,16 @@ impl Desk {
     /// Who may do what.
     pub fn access(&self) -> &Arc<Access> {
         &self.facts.access
+    }
+
+    /// The other servers, and who has which shard.
+    pub fn peers(&self) -> &Arc<Peers> {
+        &self.facts.peers
+    }
+
+    /// Who tells somebody outside what goes wrong among them.
+    pub(crate) fn herald(&self) -> &Herald {
+        &self.facts.herald
     }
 
     /// The clocks and the dice.
@@ -391,7 +485,11 @@ impl Desk {
     ) -> Result<T, CallError> {
         let (reply, answer) = oneshot::channel();
         self.calls.send(call(reply)).await.map_err(|_| CallError::Stopping)?;
-        answer.await.unwrap_or(Err(CallError::Stopping))
+        // A node that goes on has dropped it with the shard.
+        let is_stopping = || self.calls.is_closed();
+        answer.await.unwrap_or_else(|_| {
+            Err(if is_stopping() { CallError::Stopping } else { CallError::Parted })
+        })
     }
 }
 

@@ -14,6 +14,7 @@ use engine::past::Line;
 use tokio::sync::watch;
 
 use crate::access::key::KeyId;
+use crate::lookout::Change;
 
 /// Something that happened.
 #[derive(Debug, Clone)]
@@ -40,6 +41,8 @@ pub enum What {
         /// By whom.
         author: String,
     },
+    /// Something changed among the servers.
+    Cluster(Change),
 }
 
 /// Where somebody is who watches: after so many events of this server.
@@ -201,7 +204,7 @@ mod tests {
         let News::Events(events, place) = news else { return None };
         let number = |event: &Arc<Event>| match &event.what {
             What::Changed { action, .. } => action.parse().unwrap(),
-            What::Past(..) => unreachable!(),
+            What::Past(..) | What::Cluster(_) => unreachable!(),
         };
         Some((events.iter().map(number).collect(), place))
     }

@@ -1,5 +1,6 @@
 //! What there is to measure, as Prometheus reads it. Base units, and never an id as a label.
 
+use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+
+use crate::peers::View;
 
 /// How slots ended.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -199,6 +202,28 @@ impl Default for Metrics {
     }
 }
 
+/// What there is to measure about the cluster, as this server sees it.
+pub(crate) fn of_cluster(view: &View) -> String {
+    let is_apart = view.mine().is_some_and(|server| server.is_apart);
+    let gauges = [
+        ("servers", "Servers of the cluster that are there", view.servers.len()),
+        ("shards", "Shards that this server has", view.shards_of(&view.me).count()),
+        ("shards_without_owner", "Shards that nobody has who is there", view.orphans().count()),
+        (
+            "clock_apart",
+            "Whether the clock of this server is so far from the others' that it takes no shard",
+            usize::from(is_apart),
+        ),
+    ];
+    let mut text = String::new();
+    for (name, about, value) in gauges {
+        let name = format!("watchbell_cluster_{name}");
+        writeln!(text, "# HELP {name} {about}.\n# TYPE {name} gauge\n{name} {value}")
+            .expect("a String never fails");
+    }
+    text
+}
+
 fn end(end: End) -> &'static str {
     match end {
         End::Succeeded => "succeeded",
@@ -220,5 +245,24 @@ fn reason(reason: Reason) -> &'static str {
         Reason::Superseded => "superseded",
         Reason::Disabled => "disabled",
         Reason::Pruned => "pruned",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::session::{NodeId, SessionKey};
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_measured_by_its_servers_and_shards() {
+        let session = |name| SessionKey::new(&NodeId::new(name).unwrap(), 1);
+        let mut view = View::alone(session("a"), 4);
+        view.owners[3] = Some(session("gone"));
+        view.servers[0].is_apart = true;
+        let text = of_cluster(&view);
+        for line in ["servers 1", "shards 3", "shards_without_owner 1", "clock_apart 1"] {
+            assert!(text.contains(&format!("\nwatchbell_cluster_{line}\n")), "{line}: {text}");
+        }
     }
 }

@@ -5,29 +5,36 @@
 //!                │  ◀─written──┘
 //!                └─calls─▶ dispatcher ─▶ receivers
 //!                   ◀─results─┘
+//! assigner ─shards─▶ core: takes what this node should have, hands over what another should
 //! historian: merges the past into pages, through the desk
 //! ```
 //!
-//! A node opens a session, claims every shard, reads each one and hands it to the core, which is a thread of
-//! its own: nothing that a request or a slow store does keeps it from its clocks. The session is renewed only
-//! while the node has moved lately, so one that is stuck loses its work instead of keeping it; see `pulse`. A
-//! part that panics ends the node: see [`Node::ended`]. Stopping is ordered: nothing new fires, what is under
-//! way ends or is written down as being so, all that was decided is written, and then the session is closed,
-//! which frees everything at once.
+//! A node opens a session, claims the shards that it should have (`assign`), reads each one and hands it to the core,
+//! which is a thread of its own: nothing that a request or a slow store does keeps it from its clocks. The session is
+//! renewed only while the node has moved lately, so one that is stuck loses its work instead of keeping it; see `pulse`.
+//! A part that panics ends the node: see [`Node::ended`]. Stopping is ordered: shards are handed over if there is anybody
+//! ([`Node::drain`], `moving`), nothing new fires, what is under way ends or is written down as being so, all that was
+//! decided is written, and then the session is closed, which frees everything at once.
 
+mod asked;
+mod assign;
 mod cluster;
 mod committer;
 mod core;
 mod counted;
 mod crowd;
 mod demand;
+mod drain;
 mod historian;
 mod hold;
 mod load;
 mod log;
+mod moving;
 mod pulse;
+mod report;
+mod sight;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -37,23 +44,23 @@ use engine::id::ShardId;
 use engine::instant::Instant;
 use engine::lease::Ttl;
 use engine::notice::Audience;
-use engine::shard::record::head_key;
-use engine::shard::{Kinds, Now, Room};
+use engine::shard::{Now, Room};
+use engine::webhook::Webhook;
 use store::backup::{Unfinished, check_finished};
-use store::claim::Claim;
 use store::cluster::Cluster;
-use store::election::{Defeat, Election, Holding, Mode};
-use store::machine::Machine;
+use store::election::Defeat;
+use store::machine::{Machine, within};
 use store::session::{self, BadNodeId, Keeper, NodeId, Session, SessionError, bury_local};
 use store::{CommitError, Epoch, Limits, ScanError, Store};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 pub use historian::Pace;
 pub use load::ReadError;
 
+use self::assign::Assigner;
 use self::committer::Committer;
-use self::core::{Core, Lines, Owned};
+use self::core::{Core, Lines};
 use self::counted::counted;
 use self::historian::Historian;
 use self::pulse::Pulse;
@@ -61,7 +68,11 @@ use crate::access::book::BookError;
 use crate::access::{Access, Steward};
 use crate::alarm::Alarm;
 use crate::desk::{Desk, Face, Facts, Firing};
+use crate::event::Events;
+use crate::herald::Herald;
 use crate::metric::Metrics;
+use crate::peers::{Peers, View};
+use crate::tally;
 use crate::webhook::{self, Cidr, Dispatcher};
 
 /// How a node works.
@@ -71,14 +82,20 @@ pub struct Config {
     pub id: String,
     /// Where others reach it.
     pub url: Option<String>,
+    /// What it does: see [`crate::peers::ROLES`].
+    pub roles: Vec<String>,
     /// How long it may act after a renewal of its session.
     pub ttl: Duration,
     /// Ranges that webhooks may call although they are not public.
     pub webhook_allow: Vec<Cidr>,
     /// A PEM file with further issuers that webhooks trust.
     pub webhook_ca: Option<std::path::PathBuf>,
+    /// Who is told what goes wrong among the servers, if anybody is.
+    pub notify: Option<Webhook>,
     /// When the past is merged into pages.
     pub history: Pace,
+    /// How many shards a new cluster has; none, if that does not matter.
+    pub shards: Option<u16>,
 }
 
 /// Why a node does not start. Each sentence says what to do.
@@ -102,6 +119,16 @@ pub enum StartError {
     /// Finish the restore.
     #[error(transparent)]
     Unfinished(#[from] Unfinished),
+    /// Ask for as many as there are.
+    #[error(
+        "the cluster has {found} shards, which was fixed when it first started, and {wanted} are asked for: leave --shards out"
+    )]
+    Shards {
+        /// So many there are.
+        found: u16,
+        /// So many were asked for.
+        wanted: u16,
+    },
     /// Have a person look, or upgrade.
     #[error("shard {shard} cannot be read: {why}")]
     Read {
@@ -124,21 +151,21 @@ pub enum StartError {
     /// Look at the file, or allow more threads.
     #[error(transparent)]
     Webhooks(#[from] webhook::StartError),
+    /// This one.
+    #[error("{0} has panicked, which is a bug: start it again, and report what it said before")]
+    Broken(&'static str),
     /// Allow this process more threads.
     #[error("cannot start a thread: {0}; raise this process's limit of threads")]
     Thread(#[from] io::Error),
 }
-
-/// How long a start takes before it says what it waits for.
-const QUIET_START: Duration = Duration::from_secs(1);
 
 /// What ended a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// Its session was lost, and with it the right to act: another node may be started in its place.
     Session,
-    /// A shard is not its own any more, or the store may have forgotten that it is: the same.
-    Shard,
+    /// The store may have forgotten what was claimed: the same.
+    Epoch,
     /// A part of it panicked: this one.
     Broken(&'static str),
 }
@@ -147,6 +174,7 @@ pub enum End {
 pub struct Former {
     session: Session,
     cluster: u64,
+    peers: Arc<Peers>,
 }
 
 /// A node that runs.
@@ -155,11 +183,14 @@ pub struct Node {
     session: Session,
     /// The epoch of the store in which it claimed its shards.
     epoch: Epoch,
-    /// Whether it still has all of them.
-    whole: watch::Receiver<bool>,
+    peers: Arc<Peers>,
+    /// How many attempts of shards that were handed over are under way.
+    errands: watch::Receiver<usize>,
     alarm: Alarm,
     stop: watch::Sender<Stop>,
     core: JoinHandle<()>,
+    /// What has to be done to the end when the core has ended.
+    posting: JoinSet<()>,
     tasks: JoinSet<()>,
 }
 
@@ -193,51 +224,63 @@ impl Node {
     ) -> Result<(Self, Desk), StartError> {
         let metrics = Arc::new(Metrics::new());
         let store = counted(&store, &metrics);
-        bury_local(&store).await?;
-        check_finished(&store).await??;
-        let cluster = cluster::found(&store, &*machine).await?;
-        if former.is_some_and(|former| former.cluster != cluster.id) {
-            tracing::error!(
-                "the store is empty or another: what was in it is not here any more; restore a backup if it should be"
-            );
-        }
+        let cluster = prepare(former, &store, &*machine, config).await?;
         let access = Access::open(&store, &machine).await?;
         let (session, mut keeper) = join(former, &store, &machine, config).await?;
         let (pulse, alarm) = (Pulse::new(&machine, config.ttl), Alarm::default());
         let mut tasks = JoinSet::new();
-        let (alive, guard) = (pulse.clone(), alarm.guard("the keeper of the session"));
-        tasks.spawn(async move {
-            let _guard = guard;
+        let alive = pulse.clone();
+        keep(&mut tasks, &alarm, "the keeper of the session", async move {
             let end = keeper.run(move || alive.beats()).await;
             tracing::debug!(?end, "the session has ended");
         });
 
         // Rights are good in the epoch in which they were claimed; one that begins meanwhile ends this node.
         let epoch = store.epoch();
-        let (shards, holdings) = claim_all(&session, cluster, &audience(&access), &pulse).await?;
-        let events = Arc::default();
+        let me = session.key().clone();
+        let peers = Arc::new(Peers::new(View::first(me.clone(), cluster.shards)));
+        peers.drain(former.is_some_and(|former| *former.peers.drained().borrow()));
+        let events: Arc<Events> = Arc::default();
         let (results_in, results) = mpsc::unbounded_channel();
         let webhooks = webhooks(config, &session, &access, &alarm);
         let dispatcher = Dispatcher::start(&webhooks, &machine, &results_in)?;
+        let herald = herald(config, &webhooks, &machine, &mut tasks)?;
         let (calls_in, calls) = mpsc::channel(1_024);
         let (orders, orders_out) = mpsc::unbounded_channel();
-        let (written_in, written) = mpsc::unbounded_channel();
+        let (answers_in, answers) = mpsc::unbounded_channel();
+        let (moves_in, moves) = mpsc::unbounded_channel();
+        let (posts, posts_out) = mpsc::unbounded_channel();
+        let (awaited, awaited_out) = watch::channel(BTreeMap::new());
+        let (errands, errands_out) = watch::channel(0);
         let (stop_in, stop) = watch::channel(Stop::No);
-        let (whole_in, whole) = watch::channel(true);
         let (face, face_out) = watch::channel(Face { firing: Firing::Going, is_ready: true });
         let (trouble, trouble_out) = watch::channel(None);
-        let (on, beats) = (Arc::clone(&machine), pulse.clone());
-        let committer = Committer { holdings, machine: on, pulse: beats, trouble, whole: whole_in };
-        let guard = alarm.guard("the committer");
-        tasks.spawn(async move {
-            let _guard = guard;
-            committer.run(orders_out, written_in).await;
-        });
-        let lines = Lines { calls, results, orders, written, face, stop };
+        let committer = Committer::new((&store, &epoch), &machine, &pulse, trouble);
+        keep(&mut tasks, &alarm, "the committer", committer.run(orders_out, answers_in));
+        let mut posting = JoinSet::new();
+        let post = report::post(session.clone(), posts_out);
+        keep(&mut posting, &alarm, "the poster of reports", post);
+        let collecting = report::collect(session.clone(), awaited_out, moves_in.clone());
+        keep(&mut tasks, &alarm, "the collector of reports", collecting);
+        let assigner =
+            Assigner::new(&session, cluster, &peers, audience(&access), moves_in.clone());
+        let lines = Lines {
+            calls,
+            results,
+            orders,
+            answers,
+            moves,
+            moves_in,
+            posts,
+            awaited,
+            errands,
+            face,
+            stop,
+        };
         let room = room(store.limits());
         let core = Core::new(
+            (me, Arc::clone(&peers)),
             Arc::clone(&machine),
-            shards,
             dispatcher,
             lines,
             room,
@@ -245,47 +288,57 @@ impl Node {
             pulse.core,
         );
         let core = spawn_core(core, &alarm)?;
-        let facts = Facts {
-            store,
-            access: Arc::clone(&access),
-            events,
-            machine: Arc::clone(&machine),
-            shards: cluster.shards,
+        let (started_in, started) = oneshot::channel();
+        keep(&mut tasks, &alarm, "the assigner", assigner.run(started_in));
+        let node = Self {
             cluster: cluster.id,
-            metrics: Box::new({
-                let metrics = Arc::clone(&metrics);
-                move || metrics.text()
-            }),
-            quarantine: Box::new({
-                let session = session.clone();
-                move || session.quarantine_left()
-            }),
-            may_act: Box::new({
-                let session = session.clone();
-                move || session.is_valid()
-            }),
+            session: session.clone(),
+            epoch,
+            peers: Arc::clone(&peers),
+            errands: errands_out,
+            alarm: alarm.clone(),
+            stop: stop_in,
+            core,
+            posting,
+            tasks,
         };
+        let mut node = node.begun(started).await?;
+        let shared = (store, Arc::clone(&access), events, peers, herald);
+        let facts = facts(shared, &session, cluster, &metrics);
         tracing::info!(
             class = %facts.store.class(), epoch = facts.store.epoch().0, shards = cluster.shards,
             "the node has started"
         );
         let desk = Desk::new(facts, calls_in, face_out, trouble_out);
-        let guard = alarm.guard("the historian");
         let historian = Historian::new(desk.clone(), &machine, config.history, metrics);
-        tasks.spawn(async move {
-            let _guard = guard;
-            historian.run().await;
-        });
-        let guard = alarm.guard("the steward");
-        let steward = Steward::new(desk.clone(), &access, &machine);
-        tasks.spawn(async move {
-            let _guard = guard;
-            steward.run().await;
-        });
-        Ok((
-            Self { cluster: cluster.id, session, epoch, whole, alarm, stop: stop_in, core, tasks },
-            desk,
-        ))
+        node.employ("the historian", historian.run());
+        node.employ("the steward", Steward::new(desk.clone(), &access, &machine).run());
+        node.employ("the counter of shares", tally::count(desk.clone()));
+        Ok((node, desk))
+    }
+
+    fn employ(&mut self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+        keep(&mut self.tasks, &self.alarm, name, work);
+    }
+
+    /// Waits until this node has the shards that it should have at first.
+    async fn begun(
+        self,
+        started: oneshot::Receiver<Result<(), StartError>>,
+    ) -> Result<Self, StartError> {
+        let why = tokio::select! {
+            biased;
+            Ok(begun) = started => match begun {
+                Ok(()) => return Ok(self),
+                Err(why) => why,
+            },
+            part = self.alarm.rung() => StartError::Broken(part),
+            end = self.session.ended() => {
+                StartError::Claim { shard: ShardId(0), why: Defeat::Ended(end) }
+            }
+        };
+        self.abandon().await;
+        Err(why)
     }
 
     /// Waits for the end of this node, and tells what it was. All that is left to do then is to stop it.
@@ -294,26 +347,22 @@ impl Node {
             biased;
             part = self.alarm.rung() => End::Broken(part),
             _ = self.session.ended() => End::Session,
-            () = self.dispossessed() => End::Shard,
+            () = self.outlived() => End::Epoch,
         }
     }
 
-    /// Waits until a shard is not this node's any more, or the store is in another epoch.
-    async fn dispossessed(&self) {
+    /// Waits until the store is in another epoch.
+    async fn outlived(&self) {
         let (machine, pause) = (self.session.machine(), self.session.ttl().pause());
-        let mut whole = self.whole.clone();
         while self.session.store().epoch() == self.epoch {
-            tokio::select! {
-                biased;
-                Ok(_) = whole.wait_for(|whole| !whole) => return,
-                () = machine.sleep(pause) => {}
-            }
+            machine.sleep(pause).await;
         }
     }
 
     /// What the next node in this process had better know.
     pub fn legacy(&self) -> Former {
-        Former { session: self.session.clone(), cluster: self.cluster }
+        let peers = Arc::clone(&self.peers);
+        Former { session: self.session.clone(), cluster: self.cluster, peers }
     }
 
     /// Stops in order, within five seconds.
@@ -330,9 +379,77 @@ impl Node {
         let _ = self.stop.send(how);
         let core = self.core;
         let _ = tokio::task::spawn_blocking(move || core.join()).await;
+        if how == Stop::InOrder {
+            // Nobody gives it anything any more: it ends by itself, or with its session.
+            let posted = async { while self.posting.join_next().await.is_some() {} };
+            within(self.session.machine(), self.session.ttl().length(), posted).await;
+        }
         self.session.close().await;
         self.tasks.shutdown().await;
     }
+}
+
+/// Has a part of the node work; if it panics, the alarm rings.
+fn keep(
+    tasks: &mut JoinSet<()>,
+    alarm: &Alarm,
+    name: &'static str,
+    work: impl Future<Output = ()> + Send + 'static,
+) {
+    let guard = alarm.guard(name);
+    tasks.spawn(async move {
+        let _guard = guard;
+        work.await;
+    });
+}
+
+/// What those at the desk know of the node.
+fn facts(
+    (store, access, events, peers, herald): (Store, Arc<Access>, Arc<Events>, Arc<Peers>, Herald),
+    session: &Session,
+    cluster: Cluster,
+    metrics: &Arc<Metrics>,
+) -> Facts {
+    Facts {
+        store,
+        access,
+        events,
+        peers,
+        herald,
+        machine: Arc::clone(session.machine()),
+        shards: cluster.shards,
+        cluster: cluster.id,
+        metrics: Box::new({
+            let metrics = Arc::clone(metrics);
+            move || metrics.text()
+        }),
+        quarantine: Box::new({
+            let session = session.clone();
+            move || session.quarantine_left()
+        }),
+        may_act: Box::new({
+            let session = session.clone();
+            move || session.is_valid()
+        }),
+    }
+}
+
+/// Makes sure that a store can be worked with, and tells what it belongs to.
+async fn prepare(
+    former: Option<&Former>,
+    store: &Store,
+    machine: &dyn Machine,
+    config: &Config,
+) -> Result<Cluster, StartError> {
+    bury_local(store).await?;
+    check_finished(store).await??;
+    let cluster = cluster::found(store, machine, config.shards).await?;
+    if former.is_some_and(|former| former.cluster != cluster.id) {
+        tracing::error!(
+            "the store is empty or another: what was in it is not here any more; restore a backup if it should be"
+        );
+    }
+    Ok(cluster)
 }
 
 /// Opens the session of a node.
@@ -346,7 +463,7 @@ async fn join(
         id: NodeId::new(config.id.clone())?,
         ttl: Ttl::new(config.ttl).map_err(|why| StartError::Corrupt(why.to_string()))?,
         url: config.url.clone(),
-        roles: vec!["api".to_owned(), "schedule".to_owned()],
+        roles: config.roles.clone(),
     };
     let former = former.map(|former| &former.session);
     let (session, keeper) = Session::open_after(former, store, machine, &about).await?;
@@ -359,9 +476,7 @@ async fn join(
 }
 
 /// The core's thread, with a runtime of its own.
-fn spawn_core(mut core: Core, alarm: &Alarm) -> io::Result<JoinHandle<()>> {
-    // Whoever asks as soon as the node has started is told the truth.
-    core.begin();
+fn spawn_core(core: Core, alarm: &Alarm) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let guard = alarm.guard("the core");
     std::thread::Builder::new().name("core".to_owned()).spawn(move || {
@@ -386,6 +501,19 @@ fn webhooks(
     }
 }
 
+/// Who tells somebody outside what goes wrong among the servers, if anybody is to be told.
+fn herald(
+    config: &Config,
+    webhooks: &webhook::Config,
+    machine: &Arc<dyn Machine>,
+    tasks: &mut JoinSet<()>,
+) -> Result<Herald, StartError> {
+    let Some(listener) = config.notify.clone() else { return Ok(Herald::default()) };
+    let (herald, work) = Herald::new(listener, webhooks, machine)?;
+    keep(tasks, &webhooks.alarm, "the herald", work);
+    Ok(herald)
+}
+
 /// Who listens to which project, as the book of the moment says.
 fn audience(access: &Arc<Access>) -> Audience {
     let access = Arc::clone(access);
@@ -396,94 +524,6 @@ fn audience(access: &Arc<Access>) -> Audience {
 fn room(limits: Limits) -> Room {
     let Limits { writes, commit_bytes, value_bytes } = limits;
     Room { writes, bytes: commit_bytes, value_bytes }
-}
-
-/// Claims and reads every shard, as many at a time as there are cores: most of it is reading JSON.
-async fn claim_all(
-    session: &Session,
-    cluster: Cluster,
-    audience: &Audience,
-    pulse: &Pulse,
-) -> Result<(BTreeMap<ShardId, Owned>, HashMap<ShardId, Holding>), StartError> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let turns = Arc::new(Semaphore::new(cores));
-    let kinds = Kinds::default();
-    let mut tasks = JoinSet::new();
-    for shard in (0..cluster.shards).map(ShardId) {
-        let (session, turns) = (session.clone(), Arc::clone(&turns));
-        let (kinds, audience) = (kinds.clone(), Arc::clone(audience));
-        tasks.spawn(async move {
-            let _turn = turns.acquire().await.expect("it is never closed");
-            claim(&session, cluster, shard, (&kinds, audience)).await.map(|owned| (shard, owned))
-        });
-    }
-    let (mut shards, mut holdings) = (BTreeMap::new(), HashMap::new());
-    let machine = session.machine();
-    let (begun, mut is_told) = (machine.reading(), false);
-    while !tasks.is_empty() {
-        // There is no core yet to show that this node lives, and what it waits for may take longer than T.
-        pulse.beat();
-        if !is_told && machine.reading().least_since(begun) >= QUIET_START {
-            is_told = true;
-            tell_wait(session, shards.len(), cluster.shards);
-        }
-        let joined = tokio::select! {
-            biased;
-            Some(joined) = tasks.join_next() => joined,
-            () = machine.sleep(pulse.pause().min(QUIET_START)) => continue,
-        };
-        let claimed = joined.unwrap_or_else(|why| std::panic::resume_unwind(why.into_panic()));
-        let (shard, (owned, holding)) = claimed?;
-        shards.insert(shard, owned);
-        holdings.insert(shard, holding);
-    }
-    Ok((shards, holdings))
-}
-
-/// Says why a start takes its time.
-fn tell_wait(session: &Session, taken: usize, shards: u16) {
-    let wait = session.quarantine_left();
-    let roster = session.roster();
-    let others: Vec<String> = roster
-        .borrow()
-        .live()
-        .filter(|(key, record)| {
-            *key != session.key() && record.roles.iter().any(|role| role == "schedule")
-        })
-        .map(|(key, _)| key.node().to_string())
-        .collect();
-    if wait.is_zero() && taken == 0 && !others.is_empty() {
-        let others = others.join(", ");
-        tracing::warn!(%others, "another server has the shards of this store: this one waits until it has gone");
-    } else if wait.is_zero() {
-        tracing::warn!(taken, shards, "starting takes a while: shards are claimed and read");
-    } else {
-        tracing::warn!(
-            seconds = wait.as_secs_f64().ceil(),
-            "starting takes a while: this store may have forgotten what it acknowledged, so nothing is claimed until nobody can act on that any more"
-        );
-    }
-}
-
-/// Claims and reads a shard.
-async fn claim(
-    session: &Session,
-    cluster: Cluster,
-    shard: ShardId,
-    (kinds, audience): (&Kinds, Audience),
-) -> Result<(Owned, Holding), StartError> {
-    let claim = Claim::new(head_key(shard)).expect("a short key");
-    let mut election = Election::new(session, claim, Mode::Automatic);
-    let holding = election.campaign().await.map_err(|why| StartError::Claim { shard, why })?;
-    let body = holding.head().body.as_deref();
-    let mut loading = load::load(session.store(), shard, cluster.id, kinds, body)
-        .await
-        .map_err(|why| StartError::Read { shard, why })?;
-    loading.set_audience(audience);
-    let loaded = loading.finish(now(&**session.machine()));
-    tracing::debug!(%shard, triggers = loaded.len(), unfinished = loaded.unfinished(), "took a shard");
-    let (right, number) = (holding.right.clone(), holding.head().number);
-    Ok((Owned { shard: loaded, right, number, wake: Some(Instant::FIRST) }, holding))
 }
 
 fn now(machine: &dyn Machine) -> Now {

@@ -63,6 +63,8 @@ pub(crate) enum Outcome {
     Resigned(String),
     /// The scheduler was told something.
     Done,
+    /// A server was told to have no shard.
+    Drained(String),
 }
 
 /// A request that says which one it is.
@@ -90,6 +92,11 @@ impl Request {
     /// Where it is remembered.
     pub(crate) fn key(&self) -> &str {
         &self.key
+    }
+
+    /// Some digits that tell it from other requests.
+    pub(crate) fn short(&self) -> &str {
+        &self.key[self.key.len() - 16..]
     }
 
     /// What to write when it is carried out.

@@ -45,6 +45,7 @@ mod wire;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -259,11 +260,19 @@ impl Dispatcher {
         }
     }
 
-    /// Gives up every call that has not begun. What came of them is told: nothing of them was sent.
-    pub fn recall(&self) {
+    /// Gives up every call of these keys that has not begun. What came of them is told: nothing of them was sent.
+    /// Then `told` is called, by each sender; tells how many there are.
+    pub fn recall(
+        &self,
+        keys: RangeInclusive<u64>,
+        told: impl Fn() + Clone + Send + 'static,
+    ) -> usize {
         for (sender, _) in &self.senders {
-            sender.send(Command::Recall).expect("a sender lives as long as the dispatcher");
+            let (keys, told) = (keys.clone(), Box::new(told.clone()));
+            let recall = Command::Recall { keys, told };
+            sender.send(recall).expect("a sender lives as long as the dispatcher");
         }
+        self.senders.len()
     }
 
     /// Attempts under way.

@@ -9,12 +9,12 @@ use engine::lease::Ttl;
 use store::claim::Claim;
 use store::election::Mode;
 use store::machine::Machine;
-use store::session::{Node, NodeId};
+use store::session::Node;
 use store::{Class, Store};
 
 use crate::clock::{Clocks, Instant, MS};
 use crate::dice::Dice;
-use crate::node::{self, DATA, Start, Strings};
+use crate::node::{self, DATA, Start, Strings, Style};
 use crate::road::{Lane, Road, Sender, SharedSite, SimMachine, Site, Traveller};
 use crate::vault::{NodeIndex, Vault};
 use crate::witness::{Ill, Premises, Witness};
@@ -64,18 +64,21 @@ pub struct Setting {
     pub mode: Mode,
     /// Whether reads may be answered from an old copy.
     pub stale_reads: bool,
+    /// Whether holders are told to hand over.
+    pub hand_overs: bool,
 }
 
 impl fmt::Display for Setting {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,
-            "{:?} store, {:?} roads, {:?} mode, T = {:?}{}",
+            "{:?} store, {:?} roads, {:?} mode, T = {:?}{}{}",
             self.kind,
             self.weather,
             self.mode,
             self.ttls,
-            if self.stale_reads { ", stale reads" } else { "" }
+            if self.stale_reads { ", stale reads" } else { "" },
+            if self.hand_overs { ", hand-overs" } else { "" }
         )
     }
 }
@@ -102,7 +105,8 @@ impl Setting {
         let ttls = ttls.collect();
         let mode = if dice.chance(15) { Mode::Manual } else { Mode::Automatic };
         let stale_reads = kind != Kind::Forgetful && dice.chance(15);
-        Self { kind, weather, ttls, mode, stale_reads }
+        let hand_overs = dice.chance(60);
+        Self { kind, weather, ttls, mode, stale_reads, hand_overs }
     }
 
     fn longest_ttl(&self) -> Duration {
@@ -319,15 +323,24 @@ impl Cluster {
             store: Store::new(Traveller(road)),
             machine,
             node: Node {
-                id: NodeId::new(format!("n{node}")).expect("a valid id"),
+                id: node::node_id(node),
                 ttl: Ttl::new(self.setting.ttls[node]).expect("a valid T"),
                 url: None,
                 roles: Vec::new(),
             },
             claim: self.claim.clone(),
             mode: self.setting.mode,
+            style: self.style(node),
             ids: Arc::clone(&self.ids),
             strings,
+        }
+    }
+
+    /// Who waits for a person's approval campaigns; of the others some look from time to time.
+    fn style(&self, node: NodeIndex) -> Style {
+        match self.setting.mode {
+            Mode::Automatic if self.setting.hand_overs && node % 2 == 1 => Style::Tries,
+            Mode::Automatic | Mode::Manual => Style::Campaigns,
         }
     }
 

@@ -101,6 +101,9 @@ pub fn begin(cluster: &Cluster) {
     }
     every(cluster, PATROL, |cluster| cluster.witness.patrol(&cluster.world, &cluster.vault));
     forget_takes(cluster, 0);
+    if cluster.setting.hand_overs {
+        plan_hand_over(cluster);
+    }
 }
 
 /// Whoever has just taken the claim is often forgotten, where that can happen.
@@ -130,6 +133,15 @@ fn plan_next(cluster: &Cluster) {
     cluster.world.after(delay, move |_| {
         strike(&next);
         plan_next(&next);
+    });
+}
+
+fn plan_hand_over(cluster: &Cluster) {
+    let (ttl, next) = (cluster.ttl(), cluster.clone());
+    let delay = cluster.dice().between(ttl / 4, ttl * 5);
+    cluster.world.after(delay, move |_| {
+        hand_over(&next);
+        plan_hand_over(&next);
     });
 }
 
@@ -379,6 +391,66 @@ fn fail_over(cluster: &Cluster) {
     if holder(cluster) != Some(newcomer) {
         crash(cluster, newcomer, 200 * MS);
     }
+}
+
+/// What goes wrong with a hand-over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mishap {
+    None,
+    /// The one who shall have the claim dies.
+    HeirDies,
+    /// It stops, and its session is gone at once.
+    HeirStops,
+    /// It stops, and whoever hands over hears nothing for a while: not even that it was done.
+    HeirStopsUnheard,
+    /// It stands still.
+    HeirPauses,
+    /// Whoever hands over stands still.
+    HolderPauses,
+    /// Its messages do not arrive, nor do the answers.
+    HolderIsCut,
+}
+
+const MISHAPS: [Mishap; 10] = [
+    Mishap::None,
+    Mishap::None,
+    Mishap::HeirDies,
+    Mishap::HeirStops,
+    Mishap::HeirStops,
+    Mishap::HeirStopsUnheard,
+    Mishap::HeirStopsUnheard,
+    Mishap::HeirPauses,
+    Mishap::HolderPauses,
+    Mishap::HolderIsCut,
+];
+
+/// The holder is told to hand over, and something goes wrong at about the same time.
+fn hand_over(cluster: &Cluster) {
+    let Some(node) = holder(cluster) else { return };
+    let Some((_, strings)) = cluster.process(node) else { return };
+    let (heir, mishap, delay, silence) = {
+        let (ttl, len, mut dice) = (cluster.ttl(), cluster.len() as u64, cluster.dice());
+        let heir = (node as u64 + dice.between(1, len - 1)) % len;
+        let heir = usize::try_from(heir).expect("an index fits");
+        let (delay, silence) = (dice.between(0, ttl / 4), dice.between(ttl / 4, ttl));
+        (heir, dice.pick(&MISHAPS), delay, silence)
+    };
+    let length = length(cluster);
+    cluster.world.trace("fault", || format!("node {node} hands over to node {heir}: {mishap:?}"));
+    strings.heir.store(heir, Ordering::SeqCst);
+    strings.hand_over.notify_one();
+    if mishap == Mishap::HeirStopsUnheard {
+        cut(cluster, node, silence, &[Side::Back]);
+    }
+    let later = cluster.clone();
+    cluster.world.after(delay, move |_| match mishap {
+        Mishap::None => {}
+        Mishap::HeirDies => crash(&later, heir, length),
+        Mishap::HeirStops | Mishap::HeirStopsUnheard => stop(&later, heir, length),
+        Mishap::HeirPauses => pause(&later, heir, length),
+        Mishap::HolderPauses => pause(&later, node, length),
+        Mishap::HolderIsCut => cut(&later, node, length, &[Side::There, Side::Back]),
+    });
 }
 
 fn wish(cluster: &Cluster) {

@@ -149,6 +149,8 @@ fn lease(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Told {
             (counts.sessions, "sessions"),
             (counts.burials, "burials"),
             (counts.takes, "take-overs"),
+            (counts.hand_overs, "hand-overs"),
+            (counts.heirs_gone, "successors gone"),
         ],
         trace: report.trace,
     }
@@ -163,6 +165,9 @@ fn shard(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Told {
         counts: vec![
             (counts.owners, "owners"),
             (counts.crashes, "crashes"),
+            (counts.hand_overs, "hand-overs"),
+            (counts.called_off, "called off"),
+            (counts.reports, "reports"),
             (counts.commands, "commands"),
             (counts.commits, "commits"),
             (counts.departures, "departures"),

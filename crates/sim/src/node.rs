@@ -2,10 +2,11 @@
 //!
 //! It is written as a program on Watchbell's parts would be. What it works at is a small copy of what a
 //! shard does: it decides, commits what it decided by the chain, and then lets an effect leave, if it
-//! still may at that moment.
+//! still may at that moment. When it is told to it hands its claim over to another node, and if that one is
+//! gone it takes it up again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use engine::limits::FAILOVER_LAG;
@@ -15,11 +16,12 @@ use store::chain::ChainError;
 use store::claim::Claim;
 use store::election::{Defeat, Election, Holding, Mode, Over};
 use store::machine::Machine;
-use store::session::{Node, Session, SessionError, bury_local};
+use store::session::{Node, NodeId, Session, SessionError, SessionKey, bury_local};
 use store::{Class, Key, Store, Write};
 use tokio::sync::Notify;
 
 use crate::clock::Instant;
+use crate::vault::NodeIndex;
 use crate::witness::Witness;
 use crate::world::{ProcessId, World};
 
@@ -43,10 +45,21 @@ pub struct Start {
     pub claim: Claim,
     /// How it gets it.
     pub mode: Mode,
+    /// How it looks for it.
+    pub style: Style,
     /// Numbers of decisions, one after the other over all processes.
     pub ids: Arc<AtomicU64>,
     /// How to reach it.
     pub strings: Strings,
+}
+
+/// How a candidate looks for its claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// It waits for it.
+    Campaigns,
+    /// It looks from time to time, and does other things in between.
+    Tries,
 }
 
 /// What a process can be told from outside.
@@ -58,6 +71,10 @@ pub struct Strings {
     pub settled: Arc<AtomicBool>,
     /// It shall stop cleanly.
     pub stop: Arc<Notify>,
+    /// It shall hand its claim over, if it has it.
+    pub hand_over: Arc<Notify>,
+    /// To whom: the place of a node.
+    pub heir: Arc<AtomicUsize>,
     /// It has the exclusive store open and has buried those before it.
     pub opened: Arc<Notify>,
 }
@@ -131,7 +148,7 @@ async fn work(start: &Start, process: ProcessId, session: &Session) {
         let mut holding = tokio::select! {
             biased;
             () = start.strings.stop.notified() => return,
-            won = election.campaign() => match won {
+            won = win(start, &mut election) => match won {
                 Ok(holding) => holding,
                 // The keeper says so too, and ends this.
                 Err(Defeat::Ended(_)) => std::future::pending().await,
@@ -141,18 +158,13 @@ async fn work(start: &Start, process: ProcessId, session: &Session) {
         let token = holding.right.token().0;
         start.world.trace(process, || format!("holds   under {token}"));
         start.witness.holds(process, holding.right.clone());
-        let right = holding.right.clone();
-        let over = tokio::select! {
-            biased;
-            () = start.strings.stop.notified() => None,
-            over = right.over() => Some(over),
-            () = serve(start, session, &mut holding) => Some(Over::Lost),
-        };
-        start.world.trace(process, || format!("is over {over:?}"));
-        match over {
+        let turn = serve_until(start, session, &mut holding).await;
+        start.world.trace(process, || format!("is over {turn:?}"));
+        match turn {
             // Then the session is closed, and with it every right.
-            None => return,
-            Some(Over::Wished) => {
+            Turn::Stop => return,
+            Turn::HandOver(heir) => hand_over(start, process, &heir, &mut holding).await,
+            Turn::Over(Over::Wished) => {
                 start.witness.candidate(process, None);
                 let left = election.step_down(holding).await;
                 start.world.trace(process, || format!("left    {left:?}"));
@@ -160,9 +172,86 @@ async fn work(start: &Start, process: ProcessId, session: &Session) {
                 let back = start.world.now() + u64::try_from(back.as_nanos()).expect("seconds");
                 start.witness.candidate(process, Some(back));
             }
-            Some(Over::Lost | Over::Released) => {}
+            Turn::Over(Over::Lost | Over::Released) => {}
         }
         start.witness.holds_no_more(process);
+    }
+}
+
+async fn win(start: &Start, election: &mut Election) -> Result<Holding, Defeat> {
+    match start.style {
+        Style::Campaigns => election.campaign().await,
+        Style::Tries => loop {
+            if let Some(holding) = election.try_take().await? {
+                return Ok(holding);
+            }
+            start.machine.sleep(start.node.ttl.poll()).await;
+        },
+    }
+}
+
+/// Why a holder no longer serves.
+#[derive(Debug)]
+enum Turn {
+    Stop,
+    HandOver(SessionKey),
+    Over(Over),
+}
+
+async fn serve_until(start: &Start, session: &Session, holding: &mut Holding) -> Turn {
+    let right = holding.right.clone();
+    loop {
+        tokio::select! {
+            biased;
+            () = start.strings.stop.notified() => return Turn::Stop,
+            () = start.strings.hand_over.notified() => {
+                if let Some(heir) = heir(start, session) {
+                    return Turn::HandOver(heir);
+                }
+            }
+            over = right.over() => return Turn::Over(over),
+            () = serve(start, session, holding) => return Turn::Over(Over::Lost),
+        }
+    }
+}
+
+/// The session of the node that it shall hand over to, as far as it knows; it may be dead.
+fn heir(start: &Start, session: &Session) -> Option<SessionKey> {
+    let node = node_id(start.strings.heir.load(Ordering::SeqCst));
+    let roster = session.roster();
+    let roster = roster.borrow();
+    let mut sessions = roster.live().map(|(key, _)| key);
+    sessions.find(|key| *key.node() == node && *key != session.key()).cloned()
+}
+
+/// What a node is called.
+pub fn node_id(node: NodeIndex) -> NodeId {
+    NodeId::new(format!("n{node}")).expect("a valid id")
+}
+
+/// Hands the claim over. If it turns out to be its own still, it is taken anew by whoever campaigns next; and so it
+/// may be if nothing is known, since it loses patience now and then.
+async fn hand_over(start: &Start, process: ProcessId, heir: &SessionKey, holding: &mut Holding) {
+    let id = start.ids.fetch_add(1, Ordering::SeqCst);
+    let body = to_raw_value(&json!({ "id": id })).expect("a number is JSON");
+    start.witness.hands_over(process, holding.right.clone());
+    let patience = start.node.ttl.length() * (start.machine.random() % 8) as u32;
+    let done = tokio::select! {
+        biased;
+        done = holding.hand_over(heir, body) => done,
+        () = start.machine.sleep(patience) => {
+            start.world.trace(process, || format!("forgets that it handed over to {heir}"));
+            return;
+        }
+    };
+    start.world.trace(process, || format!("handed  over to {heir}: {done:?}"));
+    match done {
+        Ok(_) => start.witness.called_done(&start.world, id),
+        Err(ChainError::Gone) => start.witness.called_gone(&start.world, id),
+        Err(ChainError::NotSent(_) | ChainError::Refused(_)) => {
+            start.witness.called_undone(&start.world, id);
+        }
+        Err(ChainError::Moved | ChainError::Corrupt(_)) => {}
     }
 }
 
@@ -186,6 +275,7 @@ async fn serve(start: &Start, session: &Session, holding: &mut Holding) {
                 continue;
             }
             Err(ChainError::Moved | ChainError::Corrupt(_)) => return,
+            Err(ChainError::Gone) => unreachable!("nobody hands over here"),
         }
         // The effect waits its turn, and looks again before it leaves.
         machine.sleep(share(ttl / 10)).await;

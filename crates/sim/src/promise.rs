@@ -22,7 +22,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What is checked. docs/guarantees.md has the same list.
+/// What is checked. docs/guarantees.md has the same list, and what other tests see to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Promise {
     /// L1
@@ -47,6 +47,10 @@ pub enum Promise {
     Approved,
     /// L11
     WishHeard,
+    /// L14
+    HeirIsThere,
+    /// L15
+    LeavesAtOnce,
 }
 
 impl Promise {
@@ -66,6 +70,10 @@ impl Promise {
             Self::HolderActs => "L9, whoever has a claim and is well may act",
             Self::Approved => "L10, in manual mode nobody acts without an approval of that token",
             Self::WishHeard => "L11, a holder that is well hears a wish",
+            Self::HeirIsThere => "L14, a claim is handed over only to a session that is there",
+            Self::LeavesAtOnce => {
+                "L15, whoever has begun to hand a claim over may not act any more"
+            }
         }
     }
 }

@@ -48,6 +48,7 @@ pub fn run(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Report {
         trace: cluster.world.take_trace(),
     };
     cluster.world.end();
+    cluster.witness.rests();
     mutant::switch(None);
     report
 }

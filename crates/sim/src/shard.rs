@@ -2,8 +2,9 @@
 //!
 //! The engine of a shard is a machine without arms, so nothing here is asynchronous: a loop tells it what
 //! happened and what time it is, and carries what it says to a store and to receivers that exist only
-//! here. Owners come and go with clocks of their own, die between any two things that they do, or stop
-//! cleanly. Batches take time, land or not, and are answered late. People create, change, pause, resume,
+//! here. Owners come and go with clocks of their own, die between any two things that they do, stop
+//! cleanly, or hand the shard over to each other while attempts are under way, and report those later, or
+//! never. Batches take time, land or not, and are answered late. People create, change, pause, resume,
 //! cancel, delete and run triggers. Receivers answer, refuse, are slow, or say nothing.
 //!
 //! Two observers share no code with the engine's decisions. The [`ledger`] reads what is in the store
@@ -12,6 +13,7 @@
 
 pub mod draft;
 pub mod ledger;
+pub mod node;
 pub mod owner;
 pub mod promise;
 pub mod setting;

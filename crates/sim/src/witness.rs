@@ -5,6 +5,8 @@
 //! paused, since they might wake at that moment; and it knows what is true about who is well. Nothing
 //! here uses the rules that it checks: what it needs of them it works out again from what it saw.
 
+mod health;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,6 +19,8 @@ use store::election::Right;
 use store::session::{SessionKey, SessionRecord};
 use store::{Class, Commit, CommitError, Key, Value, Version, Write};
 
+use self::health::Health;
+pub use self::health::Ill;
 use crate::clock::{Instant, MS};
 use crate::promise::{Promise, Violation};
 use crate::road::Lane;
@@ -36,6 +40,8 @@ pub struct Counts {
     pub commits: u64,
     pub effects: u64,
     pub takes: u64,
+    pub hand_overs: u64,
+    pub heirs_gone: u64,
     pub burials: u64,
     pub sessions: u64,
 }
@@ -92,6 +98,8 @@ struct State {
     violation: Option<Violation>,
     counts: Counts,
     rights: BTreeMap<ProcessId, Right>,
+    /// Those of processes that have begun to hand the claim over.
+    left: BTreeMap<ProcessId, Right>,
     /// Which process a session is of, and when its landed renewals were sent.
     sessions: BTreeMap<Key, Owner>,
     processes: BTreeMap<ProcessId, Health>,
@@ -117,31 +125,6 @@ struct Owner {
     renewals: VecDeque<Reading>,
 }
 
-/// How a process is.
-#[derive(Debug, Clone)]
-struct Health {
-    /// How many things are wrong with it.
-    ills: u32,
-    /// How many of them keep it from renewing at all.
-    silences: u32,
-    well_since: Instant,
-    silent_since: Option<Instant>,
-    /// Since when it is a candidate that could take a claim.
-    candidate_since: Option<Instant>,
-    /// The session that it lives in; others that it made are nobody's.
-    session: Option<Key>,
-    killed: bool,
-}
-
-/// What is wrong with a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ill {
-    /// It may be slow or miss something.
-    Weak,
-    /// It cannot renew.
-    Silent,
-}
-
 impl Witness {
     /// One that has seen nothing yet.
     pub fn new(premises: Premises) -> Self {
@@ -160,51 +143,30 @@ impl Witness {
 
     /// A process begins.
     pub fn born(&self, process: ProcessId, now: Instant) {
-        let health = Health {
-            ills: 0,
-            silences: 0,
-            well_since: now,
-            silent_since: None,
-            candidate_since: None,
-            session: None,
-            killed: false,
-        };
-        self.lock().processes.insert(process, health);
+        self.lock().processes.insert(process, Health::new(now));
     }
 
     /// A process is gone.
     pub fn died(&self, process: ProcessId, now: Instant) {
         let mut state = self.lock();
         state.rights.remove(&process);
+        state.left.remove(&process);
         if let Some(health) = state.processes.get_mut(&process) {
-            health.killed = true;
-            health.candidate_since = None;
-            health.silent_since.get_or_insert(now);
+            health.dies(now);
         }
     }
 
     /// Something goes wrong with a process.
     pub fn ails(&self, process: ProcessId, ill: Ill, now: Instant) {
         if let Some(health) = self.lock().processes.get_mut(&process) {
-            health.ills += 1;
-            if ill == Ill::Silent {
-                health.silences += 1;
-                health.silent_since.get_or_insert(now);
-            }
+            health.ails(ill, now);
         }
     }
 
     /// It is over.
     pub fn recovers(&self, process: ProcessId, ill: Ill, now: Instant) {
         if let Some(health) = self.lock().processes.get_mut(&process) {
-            health.ills -= 1;
-            health.well_since = now;
-            if ill == Ill::Silent {
-                health.silences -= 1;
-                if health.silences == 0 && !health.killed {
-                    health.silent_since = None;
-                }
-            }
+            health.recovers(ill, now);
         }
     }
 
@@ -227,9 +189,32 @@ impl Witness {
         self.lock().rights.insert(process, right);
     }
 
+    /// It hands the claim over, and has no right to it from now on.
+    pub fn hands_over(&self, process: ProcessId, right: Right) {
+        self.lock().left.insert(process, right);
+    }
+
+    /// It was told that the one whom it wanted to hand the claim over to is gone.
+    pub fn called_gone(&self, world: &World, id: u64) {
+        self.lock().counts.heirs_gone += 1;
+        // A store that may forget may also forget that somebody was buried.
+        if self.premises.class != Class::B {
+            self.called_undone(world, id);
+        }
+    }
+
     /// It has forgotten it.
     pub fn holds_no_more(&self, process: ProcessId) {
         self.lock().rights.remove(&process);
+    }
+
+    /// Nobody is asked any more. A right leads to the road that its holder sends on, and that to this witness, so
+    /// none of them would ever be freed.
+    pub fn rests(&self) {
+        let mut state = self.lock();
+        let rights = (std::mem::take(&mut state.rights), std::mem::take(&mut state.left));
+        drop(state);
+        drop(rights);
     }
 
     /// The store answers again, from now on.
@@ -306,7 +291,14 @@ impl Witness {
             _ => None,
         });
         if let Some(head) = head {
-            state.check_link(world, before.as_ref(), head);
+            state.check_link(world, before.as_ref(), head, landing.process);
+            let session = |head: &Value| head_of(head).and_then(|head| head.session);
+            let (former, heir) = (before.as_ref().and_then(session), session(head));
+            if let Some(heir) = heir.filter(|heir| former.as_ref() != Some(heir))
+                && vault.peek(landing.node, heir.key()).is_none()
+            {
+                state.accuse(world, Promise::HeirIsThere, format!("{heir} is not there"));
+            }
         }
         for write in &landing.commit.then {
             match write {
@@ -332,6 +324,10 @@ impl Witness {
     /// Asks everybody for the right to act, as if each woke up at this moment.
     pub fn ask_everybody(&self, world: &World) {
         let mut state = self.lock();
+        if let Some((who, right)) = state.left.iter().find(|(_, right)| right.permit().is_some()) {
+            let what = format!("{who} may act under {}", right.token().0);
+            state.accuse(world, Promise::LeavesAtOnce, what);
+        }
         if state.rights.is_empty() {
             return;
         }
@@ -510,8 +506,8 @@ impl State {
         self.processes.get(&owner.process)?.silent_since
     }
 
-    /// A head lands: is it the next one, under a token that fits?
-    fn check_link(&mut self, world: &World, before: Option<&Value>, after: &Value) {
+    /// A head of this process lands: is it the next one, under a token that fits?
+    fn check_link(&mut self, world: &World, before: Option<&Value>, after: &Value, by: ProcessId) {
         let Some(after) = head_of(after) else {
             return self.accuse(world, Promise::SeenState, "the head is no head".into());
         };
@@ -520,9 +516,13 @@ impl State {
             Some(before) => (before.number, before.token, before.session.clone()),
             None => (0, 0, None),
         };
+        let is_new = after.session.is_some() && after.session != session;
+        let heir = after.session.as_ref().and_then(|heir| self.sessions.get(heir.key()));
+        let is_take = is_new && heir.is_none_or(|heir| heir.process == by);
+        let is_hand_over = is_new && !is_take;
         // Whoever takes a claim or gives it up carries over what it finds.
         let text = |head: &Head| head.body.as_ref().map(|body| body.get().to_owned());
-        let carries = after.session != session || after.token != token;
+        let carries = !is_hand_over && (after.session != session || after.token != token);
         if carries && before.as_ref().and_then(text) != text(&after) {
             let what = format!("{} did not carry over what it found", after.number);
             self.accuse(world, Promise::SeenState, what);
@@ -531,12 +531,10 @@ impl State {
             let what = format!("{} landed on {number}", after.number);
             self.accuse(world, Promise::SeenState, what);
         }
-        let is_take = after.session.is_some() && after.session != session;
-        if is_take {
-            self.counts.takes += 1;
-        }
+        self.counts.takes += u64::from(is_take);
+        self.counts.hand_overs += u64::from(is_hand_over);
         // Who has it already may take it anew, under a greater token.
-        if after.token < token || is_take && after.token == token {
+        if after.token < token || is_new && after.token == token {
             let what = format!("the head went from {token} to {}", after.token);
             self.accuse(world, Promise::TokensGrow, what);
         }

@@ -25,7 +25,7 @@
 //!
 //! **Sessions are in it, and are not restored.** A session that is absent is dead for ever: that is what burying
 //! means. Whoever had one finds it gone at its next renewal and ends, and whatever it owned is free. See
-//! [`restore()`] for when.
+//! [`restore()`] for when. The mirrors of claims, which name them, are not even in it.
 
 mod content;
 mod line;

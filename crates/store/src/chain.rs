@@ -7,6 +7,19 @@
 //! sent again, unchanged, since at most one of the copies can land. Not finding it done proves
 //! nothing: it may still arrive.
 //!
+//! The last link of a holder may be a *hand-over*: it names another session as the holder, if that one is
+//! there.
+//!
+//! ```text
+//! when  At(head, as I wrote it), Present(the successor's session)
+//! then  Put(head: the successor's session, the next token)
+//! ```
+//!
+//! The order matters. A store names the first condition that does not hold, and judges all of them at one
+//! moment; so an answer that the successor is absent also says that the head stood where this chain left it.
+//! Then no copy was done, and none can be any more, since the key of a session is never used again: the
+//! successor is *gone*, and the claim is still this node's.
+//!
 //! Several chains of a session write together in one commit of the store, because that is cheaper:
 //! [`commit_all`]. They share nothing else. A link of a chain is the same in whatever company it is
 //! sent: its condition, its head with its nonce, its writes. Whichever commit lands first that it is in
@@ -20,7 +33,7 @@ use serde_json::value::RawValue;
 
 use crate::claim::{Claim, Head, State};
 use crate::machine::within;
-use crate::session::Session;
+use crate::session::{Session, SessionKey};
 use crate::{Commit, CommitError, Condition, Entry, Epoch, Refusal, Version, Write};
 
 /// A holder's writing end of a claim. One commit at a time is in flight.
@@ -36,8 +49,8 @@ pub struct Chain {
     failed: Option<ChainError>,
     /// Somebody else has moved the head. There is no way back, even if the store forgets it.
     moved: bool,
-    /// It is being given up, or has been: nothing else is written any more.
-    released: bool,
+    /// It is being given up or handed over, or has been: nothing else is written any more.
+    leaving: bool,
 }
 
 /// One commit of the chain.
@@ -73,6 +86,10 @@ pub enum ChainError {
     /// It never left this process. Nothing was done; try again later, or decide anew.
     #[error("the store takes no commits now: {0}")]
     NotSent(String),
+    /// The session that it was handed over to has ended, and it never had the claim. Hand it over to
+    /// somebody else, release it, or take it anew.
+    #[error("the successor is gone: the claim is still this node's")]
+    Gone,
     /// What the store holds is damaged: stop, and have a person look. The commit may have been done.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
@@ -97,7 +114,7 @@ impl Chain {
             open: None,
             failed: None,
             moved: false,
-            released: false,
+            leaving: false,
         }
     }
 
@@ -143,9 +160,52 @@ impl Chain {
         if self.head.session.is_none() {
             return Ok(self.version);
         }
-        self.released = true;
-        let notes = self.claim.notes().map(Write::Delete);
-        self.append(|head| Head { session: None, state: State::Free, ..head }, notes.into()).await
+        self.check_ours()?;
+        self.leaving = true;
+        self.answer()?;
+        let head = Head { session: None, state: State::Free, ..self.next() };
+        let mut writes = self.claim.giving(&head);
+        writes.extend(self.claim.notes().map(Write::Delete));
+        let commit = Commit { when: vec![self.unmoved()], then: writes };
+        self.send(Link { head, commit, out: 0 }).await
+    }
+
+    /// Gives the claim to another session, under the next token and with this body. The caller has stopped
+    /// acting before. Returns when that is known to have been done, or cannot be any more. May be called again,
+    /// with the same successor or another, if nothing came of it or if it was dropped; nothing else but a
+    /// release can be written from then on.
+    pub async fn hand_over(
+        &mut self,
+        to: &SessionKey,
+        body: Box<RawValue>,
+    ) -> Result<Version, ChainError> {
+        self.leaving = true;
+        // What came of the last one matters no more, but that the claim is lost: this will say so too.
+        self.settle().await.ok();
+        // One that was dropped half way was done after all.
+        if to != self.session.key() && self.head.session.as_ref() == Some(to) {
+            return Ok(self.version);
+        }
+        self.check_ours()?;
+        self.answer()?;
+        let wall_us = self.session.machine().wall_us();
+        let head = Head {
+            session: Some(to.clone()),
+            token: Token::after(self.token(), wall_us).0,
+            state: State::Held,
+            body: Some(body),
+            ..self.next()
+        };
+        let there = Condition::Present(to.key().clone());
+        let mut when = vec![self.unmoved(), there];
+        if mutant::active(Mutant::HandOverToAnybody) {
+            when.pop();
+        }
+        if mutant::active(Mutant::GoneWhateverTheHead) {
+            when.reverse();
+        }
+        let commit = Commit { when, then: self.claim.giving(&head) };
+        self.send(Link { head, commit, out: 0 }).await
     }
 
     /// Waits until nothing is open. After that, [`Chain::head`] tells what was done.
@@ -155,7 +215,13 @@ impl Chain {
     }
 
     fn check_kept(&self) -> Result<(), ChainError> {
-        if self.released { Err(ChainError::Moved) } else { Ok(()) }
+        if self.leaving { Err(ChainError::Moved) } else { Ok(()) }
+    }
+
+    /// What was handed over is not given to anybody else, nor freed.
+    fn check_ours(&self) -> Result<(), ChainError> {
+        let ours = self.head.session.as_ref() == Some(self.session.key());
+        if ours { Ok(()) } else { Err(ChainError::Moved) }
     }
 
     /// Settles what is open, and then writes the head, changed, and the rest.
@@ -165,22 +231,37 @@ impl Chain {
         writes: Vec<Write>,
     ) -> Result<Version, ChainError> {
         self.settle().await?;
-        self.add(change, writes);
-        settle_all(&mut [self]).await;
-        self.answer()
+        self.send(self.link(change, writes)).await
     }
 
-    /// Makes the next link. It is not sent yet.
-    fn add(&mut self, change: impl FnOnce(Head) -> Head, writes: Vec<Write>) {
-        let nonce = Nonce(self.session.machine().random());
-        let head = Head { number: self.head.number + 1, nonce, ..change(self.head.clone()) };
-        let mut guard = Condition::At(self.claim.key().clone(), self.version);
-        if mutant::active(Mutant::GuardWithoutChain) {
-            guard = Condition::Present(self.session.key().key().clone());
-        }
-        let mut commit = Commit::new().when(guard).put(self.claim.key().clone(), head.to_value());
+    /// The next link, of the same holder.
+    fn link(&self, change: impl FnOnce(Head) -> Head, writes: Vec<Write>) -> Link {
+        let head = change(self.next());
+        let commit = Commit::new().when(self.unmoved());
+        let mut commit = commit.put(self.claim.key().clone(), head.to_value());
         commit.then.extend(writes);
-        self.open = Some(Link { head, commit, out: 0 });
+        Link { head, commit, out: 0 }
+    }
+
+    /// The head as the next link has it, unless that one changes something.
+    fn next(&self) -> Head {
+        let nonce = Nonce(self.session.machine().random());
+        Head { number: self.head.number + 1, nonce, ..self.head.clone() }
+    }
+
+    /// What every link is conditional on.
+    fn unmoved(&self) -> Condition {
+        if mutant::active(Mutant::GuardWithoutChain) {
+            return Condition::Present(self.session.key().key().clone());
+        }
+        Condition::At(self.claim.key().clone(), self.version)
+    }
+
+    /// Sends a link until something is known of it. Nothing else is open.
+    async fn send(&mut self, link: Link) -> Result<Version, ChainError> {
+        self.open = Some(link);
+        settle_all(&mut [self]).await;
+        self.answer()
     }
 
     /// What came of the last link. A failure is told once, but that it was moved each time.
@@ -193,7 +274,7 @@ impl Chain {
 
     /// Whether a link may be added.
     fn is_clear(&self) -> bool {
-        !self.moved && !self.released && self.failed.is_none()
+        !self.moved && !self.leaving && self.failed.is_none()
     }
 
     /// Whether what is open may have been done, or may yet be without being sent again.
@@ -204,6 +285,15 @@ impl Chain {
     /// Whether what is open has this condition.
     fn requires(&self, condition: &Condition) -> bool {
         self.open.as_ref().is_some_and(|link| link.commit.when.contains(condition))
+    }
+
+    /// Whether this condition, which does not hold though those before it do, is that the one is there whom
+    /// the open link gives the claim to.
+    fn is_gone(&self, condition: &Condition) -> bool {
+        let to = self.open.as_ref().and_then(|link| link.head.session.as_ref());
+        to.is_some_and(|to| {
+            to != self.session.key() && *condition == Condition::Present(to.key().clone())
+        })
     }
 
     /// A copy of what is open did nothing. If no other one is out, then it was not done, and if there is
@@ -266,7 +356,8 @@ pub async fn commit_all(mut pieces: Vec<Piece<'_>>) -> Vec<Result<Version, Chain
     for Piece { chain, body, writes } in &mut pieces {
         if chain.is_clear() {
             let body = body.take();
-            chain.add(|head| Head { body, ..head }, std::mem::take(writes));
+            let link = chain.link(|head| Head { body, ..head }, std::mem::take(writes));
+            chain.open = Some(link);
         }
     }
     settle_all(&mut writers(&mut pieces)).await;
@@ -277,7 +368,7 @@ pub async fn commit_all(mut pieces: Vec<Piece<'_>>) -> Vec<Result<Version, Chain
 
 /// The chains that may be written to.
 fn writers<'a>(pieces: &'a mut [Piece<'_>]) -> Vec<&'a mut Chain> {
-    pieces.iter_mut().map(|piece| &mut *piece.chain).filter(|chain| !chain.released).collect()
+    pieces.iter_mut().map(|piece| &mut *piece.chain).filter(|chain| !chain.leaving).collect()
 }
 
 /// How links are sent.
@@ -310,6 +401,7 @@ fn pack<'a>(chains: &'a mut [&mut Chain], most: usize) -> Vec<&'a mut Chain> {
     for chain in chains.iter_mut() {
         let Some(Link { commit, .. }) = &chain.open else { continue };
         // The limit of conditions is that of writes, and a link has one condition and at least one write.
+        // A hand-over has two, and goes by itself.
         writes += commit.then.len();
         bytes += commit.len();
         let limits = chain.session.store().limits();
@@ -360,6 +452,11 @@ fn judge(batch: &mut [&mut Chain], answer: Option<Result<Version, CommitError>>)
         Some(Err(CommitError::Conflict(why))) => {
             let mut company = Company::Apart;
             for chain in batch {
+                if chain.is_gone(&why.condition) {
+                    company = Company::Together;
+                    chain.undone(ChainError::Gone);
+                    continue;
+                }
                 let blamed = is_single || chain.requires(&why.condition);
                 if blamed {
                     company = Company::Together;

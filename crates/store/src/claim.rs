@@ -12,6 +12,10 @@
 //! holder or a burial frees a claim. Who wants a holder to leave writes a *wish* beside the head, which
 //! names the token that it is about; a person who lets a waiting holder begin writes an *approval*, and
 //! that names the token as well, so that neither can ever meet somebody else.
+//!
+//! A claim may be *mirrored*: every commit that changes who has it writes that to a second key as well.
+//! Holders write their heads all the time, and a head may be long; a mirror is short and changes only
+//! when the holder does. Nobody decides by it: see [`crate::ownership`].
 
 use engine::lease::{Nonce, Token};
 use engine::mutant::{self, Mutant};
@@ -22,9 +26,10 @@ use serde_json::value::RawValue;
 use crate::chain::Chain;
 use crate::error::unread;
 use crate::machine::within;
+use crate::ownership::Ownership;
 use crate::session::{NodeId, Session, SessionKey, hex};
 use crate::{
-    Commit, CommitError, Condition, Entry, Key, Refusal, ScanError, Store, Value, Version,
+    Commit, CommitError, Condition, Entry, Key, Refusal, ScanError, Store, Value, Version, Write,
 };
 
 const FORMAT: Format = Format(1);
@@ -110,6 +115,7 @@ pub struct Claim {
     head: Key,
     wish: Key,
     approval: Key,
+    mirror: Option<Key>,
 }
 
 /// A claim as one look showed it.
@@ -153,7 +159,16 @@ impl Claim {
             wish: Key::new(format!("{key}/wish"))?,
             approval: Key::new(format!("{key}/approval"))?,
             head: Key::new(key)?,
+            mirror: None,
         })
+    }
+
+    /// The same one, whose holder stands at this key too: for those who want to know the holders of many
+    /// claims, and word when one changes. Only commits of a claim that was made with its mirror write it.
+    #[must_use]
+    pub fn mirrored(mut self, mirror: Key) -> Self {
+        self.mirror = Some(mirror);
+        self
     }
 
     /// Where its head is.
@@ -224,7 +239,9 @@ impl Claim {
         if let Some(former) = seen.head.session.as_ref().filter(|former| *former != by) {
             commit = commit.when(Condition::Absent(former.key().clone()));
         }
-        commit.when(Condition::Present(by.key().clone())).put(self.head.clone(), head.to_value())
+        commit = commit.when(Condition::Present(by.key().clone()));
+        commit.then = self.giving(head);
+        commit
     }
 
     /// What frees a claim as it was seen, on behalf of whoever has it. Nothing, if nobody ever had it.
@@ -232,8 +249,34 @@ impl Claim {
         seen.version?;
         let (number, last) = (seen.head.number + 1, seen.head.clone());
         let head = Head { session: None, state: State::Free, number, nonce, ..last };
-        let commit = Commit::new().when(self.unmoved(seen)).put(self.head.clone(), head.to_value());
+        let then = self.giving(&head);
+        let commit = Commit { when: vec![self.unmoved(seen)], then };
         Some(self.notes().into_iter().fold(commit, Commit::delete))
+    }
+
+    /// What writes a head that names somebody else than the last one, or names it under another token.
+    pub(crate) fn giving(&self, head: &Head) -> Vec<Write> {
+        let mirror = self.mirror.clone().map(|mirror| (mirror, Ownership::of(head).to_value()));
+        let both = [(self.head.clone(), head.to_value())].into_iter().chain(mirror);
+        both.map(|(key, value)| Write::Put(key, value)).collect()
+    }
+
+    /// Has the mirror say who has the claim, if it does not: somebody has damaged it, or knows of no mirrors. Whether it
+    /// did not.
+    pub async fn mend_mirror(&self, store: &Store) -> Result<bool, CommitError> {
+        let Some(mirror) = &self.mirror else { return Ok(false) };
+        // Before the head: whoever changes that after this look changes the mirror as well.
+        let shown = store.get(mirror).await.map_err(unread)?;
+        let seen = self.look(store).await.map_err(unread)?;
+        let right = Ownership::of(&seen.head).to_value();
+        let unmoved = match shown {
+            _ if seen.version.is_none() => return Ok(false),
+            Some(Entry { value, .. }) if value == right => return Ok(false),
+            Some(Entry { version, .. }) => Condition::At(mirror.clone(), version),
+            None => Condition::Absent(mirror.clone()),
+        };
+        store.commit(Commit::new().when(unmoved).put(mirror.clone(), right)).await?;
+        Ok(true)
     }
 
     /// What asks whoever has the claim under this token to leave it.

@@ -182,6 +182,11 @@ pub trait Adapter: Send + Sync + 'static {
         None
     }
 
+    /// How many bytes the engine has room for, if it has less than a disk.
+    fn room(&self) -> Option<u64> {
+        None
+    }
+
     /// What else a person may want to know about the engine, as name and value. Never a secret.
     fn facts(&self) -> Vec<(&'static str, String)> {
         Vec::new()
@@ -260,6 +265,11 @@ impl Store {
     /// The project on whose behalf it is used, if a Watchbell server stands before it.
     pub fn guest(&self) -> Option<String> {
         self.0.guest()
+    }
+
+    /// How many bytes the engine has room for, if it has less than a disk.
+    pub fn room(&self) -> Option<u64> {
+        self.0.room()
     }
 
     /// What else there is to know about the engine.

@@ -28,6 +28,7 @@ use std::time::Duration;
 use engine::lease::Ttl;
 use engine::limits::{
     GUEST_BODY_BYTES_MAX, GUEST_ROLES_MAX, GUEST_TEXT_BYTES_MAX, GUEST_TTL_MAX, KEY_NAME_CHARS_MAX,
+    UNABLE_SHARDS_MAX,
 };
 use engine::trigger::check_name;
 
@@ -246,12 +247,13 @@ fn record(key: &SessionKey, value: &crate::Value) -> Result<SessionRecord, Denie
         );
     }
     let url = record.url.as_deref().unwrap_or_default();
-    let texts = record.roles.iter().map(String::as_str).chain([url]);
+    let texts = record.roles.iter().map(String::as_str).chain([url, &record.version]);
     if record.roles.len() > GUEST_ROLES_MAX
         || texts.into_iter().any(|text| text.len() > GUEST_TEXT_BYTES_MAX)
+        || record.unable.len() > UNABLE_SHARDS_MAX
     {
         return denied(format!(
-            "a session says of itself up to {GUEST_ROLES_MAX} roles and a URL, each of up to {GUEST_TEXT_BYTES_MAX} bytes"
+            "a session says of itself up to {GUEST_ROLES_MAX} roles, a URL and a version, each of up to {GUEST_TEXT_BYTES_MAX} bytes, and up to {UNABLE_SHARDS_MAX} shards"
         ));
     }
     Ok(record)

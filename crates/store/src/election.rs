@@ -9,21 +9,23 @@
 //! session lives on, or given to somebody else by a primary that did not know yet; so the right is over,
 //! and the claim is taken anew, under a new token, after the quarantine.
 
+mod holding;
 mod sighting;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use engine::lease::{Reading, Token};
-use serde_json::value::RawValue;
+use engine::mutant::{self, Mutant};
 use tokio::sync::watch;
 
-use crate::chain::{self, Chain, ChainError, Piece};
+use crate::chain::{Chain, ChainError};
 use crate::claim::{Claim, Head, Sight, State, TakeError};
 use crate::machine::within;
 use crate::session::{End, Roster, Session, SessionKey};
-use crate::{Epoch, Hints, Refusal, ScanError, Version, Write};
+use crate::{Hints, Refusal, ScanError};
 
+use holding::release;
+pub use holding::{Holding, Over, Permit, Right, Share};
 use sighting::Log;
 pub use sighting::Sighting;
 
@@ -93,6 +95,16 @@ enum Step {
     Wait(Duration),
 }
 
+/// Why one look, and one try to take what was seen, gave nothing.
+enum Later {
+    /// It is not to be had: look again when there is a hint, and not later than this.
+    Wait(Duration),
+    /// Nothing may be had for so long.
+    Quarantine(Duration),
+    /// Somebody was quicker, or the store gave no clear answer: look again soon.
+    Pause,
+}
+
 impl Election {
     /// A candidate in this session.
     pub fn new(session: &Session, claim: Claim, mode: Mode) -> Self {
@@ -125,6 +137,20 @@ impl Election {
             biased;
             end = session.ended() => Err(Defeat::Ended(end)),
             won = self.win() => won,
+        }
+    }
+
+    /// Looks once, and takes the claim if it is free or names this session: by the same rules as
+    /// [`Election::campaign`], and without waiting for anything but the store. `None` if it is not to be had
+    /// now. May be dropped at any moment, like a campaign.
+    pub async fn try_take(&mut self) -> Result<Option<Holding>, Defeat> {
+        assert_eq!(self.mode, Mode::Automatic, "an approval is waited for in a campaign");
+        if let Some(end) = self.session.end() {
+            return Err(Defeat::Ended(end));
+        }
+        match self.attempt().await? {
+            Ok(chain) => Ok(Some(self.hold(chain))),
+            Err(Later::Wait(_) | Later::Quarantine(_) | Later::Pause) => Ok(None),
         }
     }
 
@@ -188,25 +214,14 @@ impl Election {
     async fn win(&mut self) -> Result<Holding, Defeat> {
         let mut is_told = false;
         loop {
-            self.looked = self.session.machine().reading();
-            let Some(seen) = self.look().await.map_err(Defeat::Corrupt)? else {
-                self.pause().await;
-                continue;
-            };
-            let taken = match self.next(&seen) {
-                Step::Take => self.take(&seen).await,
-                Step::Wait(longest) => {
-                    self.wait(longest).await;
-                    continue;
-                }
-            };
-            match taken {
+            match self.attempt().await? {
                 Ok(chain) => {
                     if let Some(holding) = self.begin(chain).await? {
                         return Ok(holding);
                     }
                 }
-                Err(TakeError::Quarantine { left }) => {
+                Err(Later::Wait(longest)) => self.wait(longest).await,
+                Err(Later::Quarantine(left)) => {
                     if !is_told {
                         is_told = true;
                         let seconds = left.as_secs_f64();
@@ -214,21 +229,39 @@ impl Election {
                     }
                     self.wait(left.min(self.poll())).await;
                 }
-                Err(TakeError::Refused(why)) => {
-                    tracing::warn!(%why, claim = %self.claim.key(), "the claim could not be taken");
-                    self.pause().await;
-                }
-                Err(TakeError::NotFree | TakeError::Unclear) => self.pause().await,
+                Err(Later::Pause) => self.pause().await,
             }
         }
+    }
+
+    /// Looks, and takes what is free. Waits for nothing but the store.
+    async fn attempt(&mut self) -> Result<Result<Chain, Later>, Defeat> {
+        self.looked = self.session.machine().reading();
+        let Some(seen) = self.look().await.map_err(Defeat::Corrupt)? else {
+            return Ok(Err(Later::Pause));
+        };
+        let taken = match self.next(&seen) {
+            Step::Take => self.take(&seen).await,
+            Step::Wait(longest) => return Ok(Err(Later::Wait(longest))),
+        };
+        Ok(taken.map_err(|why| match why {
+            TakeError::Quarantine { left } => Later::Quarantine(left),
+            TakeError::Refused(why) => {
+                tracing::warn!(%why, claim = %self.claim.key(), "the claim could not be taken");
+                Later::Pause
+            }
+            TakeError::NotFree | TakeError::Unclear => Later::Pause,
+        }))
     }
 
     /// What to do about a claim that looks like this.
     fn next(&mut self, seen: &Sight) -> Step {
         let (ttl, poll) = (self.session.ttl(), Step::Wait(self.poll()));
         let is_free = match &seen.head.session {
-            // Taken by a commit whose answer did not come, or in another epoch.
-            Some(holder) if holder == self.session.key() => true,
+            // Taken by a commit whose answer did not come, or in another epoch; or handed over by somebody.
+            Some(holder) if holder == self.session.key() => {
+                !mutant::active(Mutant::HandedOverAndLeft)
+            }
             Some(holder) => !self.roster.borrow_and_update().contains(holder),
             None => true,
         };
@@ -313,8 +346,12 @@ impl Election {
                 Err(_) => return Ok(None),
             }
         }
+        Ok(Some(self.hold(chain)))
+    }
+
+    fn hold(&self, chain: Chain) -> Holding {
         let pace = (self.interval, self.log.clone());
-        Ok(Some(Holding::new(&self.session, self.claim.clone(), chain, pace)))
+        Holding::new(&self.session, self.claim.clone(), chain, pace)
     }
 
     /// One look; `None` if the store does not answer, and an error if what it says cannot be read.
@@ -371,215 +408,5 @@ impl Election {
 
     async fn pause(&self) {
         self.session.machine().sleep(self.session.ttl().pause()).await;
-    }
-}
-
-/// Frees a claim, however often the store cannot be reached.
-async fn release(session: &Session, chain: &mut Chain) -> Result<(), ChainError> {
-    loop {
-        match chain.release().await {
-            Err(ChainError::NotSent(_)) if session.end().is_none() => {
-                session.machine().sleep(session.ttl().pause()).await;
-            }
-            done => return done.map(|_| ()),
-        }
-    }
-}
-
-/// What somebody who has a claim has: a chain to write with, and the right to act.
-pub struct Holding {
-    /// The right to act.
-    pub right: Right,
-    chain: Chain,
-}
-
-/// What one claim contributes to a commit of several.
-pub struct Share<'a> {
-    /// Whose claim it is.
-    pub holding: &'a mut Holding,
-    /// What its head keeps from then on.
-    pub body: Box<RawValue>,
-    /// What else is written.
-    pub writes: Vec<Write>,
-}
-
-impl Holding {
-    fn new(
-        session: &Session,
-        claim: Claim,
-        chain: Chain,
-        (interval, log): (Option<Duration>, Log),
-    ) -> Self {
-        session.entitle(claim.key(), chain.token());
-        let right = Right(Arc::new(Shared {
-            token: chain.token(),
-            epoch: chain.epoch().clone(),
-            over: watch::Sender::new(None),
-            session: session.clone(),
-            claim,
-            interval: interval.unwrap_or(session.ttl().length() / 2),
-            log,
-        }));
-        Self { right, chain }
-    }
-
-    /// Writes, as [`Chain::commit`] does.
-    pub async fn commit(
-        &mut self,
-        body: Option<Box<RawValue>>,
-        writes: Vec<Write>,
-    ) -> Result<Version, ChainError> {
-        let done = self.chain.commit(body, writes).await;
-        if done == Err(ChainError::Moved) {
-            self.right.finish(Over::Lost);
-        }
-        done
-    }
-
-    /// Writes several claims in one commit, as [`chain::commit_all`] does.
-    pub async fn commit_all(shares: Vec<Share<'_>>) -> Vec<Result<Version, ChainError>> {
-        let rights: Vec<Right> = shares.iter().map(|share| share.holding.right.clone()).collect();
-        let pieces = shares.into_iter().map(|Share { holding, body, writes }| Piece {
-            chain: &mut holding.chain,
-            body: Some(body),
-            writes,
-        });
-        let answers = chain::commit_all(pieces.collect()).await;
-        for (right, answer) in rights.iter().zip(&answers) {
-            if *answer == Err(ChainError::Moved) {
-                right.finish(Over::Lost);
-            }
-        }
-        answers
-    }
-
-    /// The head as the last commit left it.
-    pub fn head(&self) -> &Head {
-        self.chain.head()
-    }
-
-    /// Stops acting, and then frees the claim.
-    pub async fn release(&mut self) -> Result<(), ChainError> {
-        self.right.finish(Over::Released);
-        release(&self.right.0.session, &mut self.chain).await
-    }
-}
-
-/// The right to act under a token. Clones are the same right.
-#[derive(Clone)]
-pub struct Right(Arc<Shared>);
-
-struct Shared {
-    session: Session,
-    claim: Claim,
-    token: Token,
-    /// The epoch in which the claim was taken.
-    epoch: Epoch,
-    over: watch::Sender<Option<Over>>,
-    /// How often it looks whether the claim is still its own, if no hint comes.
-    interval: Duration,
-    log: Log,
-}
-
-/// Good at the moment when it was given, and for so long by its node's own clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Permit {
-    /// To show to whatever is acted upon.
-    pub token: Token,
-    /// How much longer, if nothing is heard.
-    pub valid_for: Duration,
-}
-
-/// Why a right is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
-    /// Somebody wishes that this holder leave: stop, and then [`Election::step_down`].
-    Wished,
-    /// The claim is somebody else's, the session has ended, or the store may have forgotten about it:
-    /// drop everything that was built on it, and campaign again.
-    Lost,
-    /// Its holder gave it up.
-    Released,
-}
-
-impl Right {
-    /// The right to act at this moment, if there is one. Ask at the moment when something leaves.
-    pub fn permit(&self) -> Option<Permit> {
-        let over = self.0.over.borrow().is_some_and(|over| over != Over::Wished);
-        let valid_for = self.0.session.valid_for();
-        let entitled = self.0.session.is_entitled(self.0.claim.key(), self.0.token);
-        let good = !over && entitled && self.is_trusted() && !valid_for.is_zero();
-        good.then_some(Permit { token: self.0.token, valid_for })
-    }
-
-    /// The token that it is under.
-    pub fn token(&self) -> Token {
-        self.0.token
-    }
-
-    /// Waits until the right is over, and tells why. A lapse is not the end of it.
-    pub async fn over(&self) -> Over {
-        let session = &self.0.session;
-        let mut over = self.0.over.subscribe();
-        tokio::select! {
-            biased;
-            _ = session.ended() => self.finish(Over::Lost),
-            _ = over.wait_for(Option::is_some) => {}
-            why = self.watch() => self.finish(why),
-        }
-        let over = *self.0.over.borrow();
-        over.expect("it is over now")
-    }
-
-    /// Looks at the epoch every T/10, and at the claim when a hint comes and every T/2, or as often as was asked for.
-    async fn watch(&self) -> Over {
-        let session = &self.0.session;
-        let (machine, ttl) = (session.machine(), session.ttl());
-        let mut hints = session.store().watch(self.0.claim.key().as_str());
-        let poll = ttl.poll().min(self.0.interval);
-        loop {
-            let looked = machine.reading();
-            if let Some(over) = self.look().await {
-                return over;
-            }
-            machine.sleep(ttl.pause()).await;
-            while machine.reading().most_since(looked) < self.0.interval {
-                if session.store().epoch() != self.0.epoch {
-                    return Over::Lost;
-                }
-                if within(machine, poll, hints.changed()).await.is_some() {
-                    break;
-                }
-            }
-        }
-    }
-
-    /// Is the claim still ours, and does nobody wish it otherwise?
-    async fn look(&self) -> Option<Over> {
-        let session = &self.0.session;
-        let look = self.0.claim.look(session.store());
-        let Some(Ok(seen)) = within(session.machine(), session.ttl().timeout(), look).await else {
-            return None;
-        };
-        self.0.log.sees(&seen.head);
-        let mine = seen.head.session.as_ref() == Some(session.key());
-        if !mine || seen.head.token() != self.0.token {
-            return Some(Over::Lost);
-        }
-        (seen.wish == Some(self.0.token)).then_some(Over::Wished)
-    }
-
-    fn is_trusted(&self) -> bool {
-        self.0.session.trusted_epoch().is_ok_and(|epoch| epoch == self.0.epoch)
-    }
-
-    fn finish(&self, why: Over) {
-        self.0.over.send_if_modified(|over| {
-            let news = over.is_none() || why != Over::Wished && *over == Some(Over::Wished);
-            if news {
-                *over = Some(why);
-            }
-            news
-        });
     }
 }

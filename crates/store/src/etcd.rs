@@ -123,6 +123,10 @@ impl Adapter for Etcd {
         self.reach.eras.epoch()
     }
 
+    fn room(&self) -> Option<u64> {
+        Some(self.knowledge.room())
+    }
+
     fn facts(&self) -> Vec<(&'static str, String)> {
         self.knowledge.facts()
     }

@@ -156,6 +156,10 @@ impl Adapter for Faulty {
         self.inner.guest()
     }
 
+    fn room(&self) -> Option<u64> {
+        self.inner.room()
+    }
+
     fn facts(&self) -> Vec<(&'static str, String)> {
         self.inner.facts()
     }

@@ -16,8 +16,8 @@
 //! server, which takes [`mod@deed`]s alone.
 //!
 //! On top of the three verbs: [`session`]s, the only lease; [`claim`]s, which name the session that has
-//! something; [`chain`]s, by which a holder writes; [`election`]s, which put these together. And beside
-//! them [`mod@cluster`], what the store belongs to, and [`mod@backup`], all of it in one file.
+//! something; [`chain`]s, by which a holder writes; [`election`]s, which put these together; and the
+//! [`ownership`] of shards, which everybody reads. And beside them [`mod@cluster`], what the store belongs to, and [`mod@backup`], all of it in one file.
 
 pub mod backup;
 pub mod chain;
@@ -40,6 +40,8 @@ pub mod log;
 pub mod machine;
 pub mod measure;
 pub mod memory;
+pub mod ownership;
+mod parcel;
 pub mod postgres;
 pub mod redis;
 pub mod remote;

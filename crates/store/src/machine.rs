@@ -48,7 +48,7 @@ impl Machine for System {
 }
 
 /// What the future gives, if it does so within `length`; it is dropped otherwise.
-pub(crate) async fn within<T>(
+pub async fn within<T>(
     machine: &Arc<dyn Machine>,
     length: Duration,
     future: impl Future<Output = T>,

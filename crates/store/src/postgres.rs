@@ -30,7 +30,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Error, Row};
 
-use self::batch::{Counter, Parcel};
+use self::batch::Keys;
 use self::connect::Connector;
 use self::fault::Fate;
 use self::hint::Hinter;
@@ -38,6 +38,7 @@ use self::migrate::MigrateError;
 use self::option::{Listen, Options};
 use self::request::Request;
 use self::standing::{Ledger, Standing, Turn, Worth};
+use crate::parcel::{Counter, Parcel};
 use crate::{
     Adapter, Address, Class, Commit, CommitError, Conflict, Entry, Epoch, Fault, Hints, Key,
     Limits, OpenError, Page, Pending, Range, Refusal, ScanError, Store, Value, Version, Watchers,
@@ -126,7 +127,11 @@ impl Postgres {
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(hint::keep(Arc::clone(&shared)));
-        let counter = Counter::open(&shared, options.connections, &mut tasks);
+        let carrier = Arc::clone(&shared);
+        let counter = Counter::open::<Keys, _>(options.connections, &mut tasks, move |batch| {
+            let carrier = Arc::clone(&carrier);
+            async move { carrier.send(batch).await }
+        });
         Ok(Store::new(Self { shared, counter, _tasks: tasks }))
     }
 }

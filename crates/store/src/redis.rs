@@ -2,17 +2,19 @@
 //!
 //! Two keys and a channel, all with the tag `{watchbell}` and so in one slot, readable with redis-cli: `{watchbell}:entries`, a hash from key
 //! to `VERSION VALUE`, with the last version given under ` last`, which is no key; `{watchbell}:order`, a sorted set of the keys, all of score
-//! 0, which Redis keeps in the order of their bytes; `{watchbell}:hints`, where each commit publishes the keys that it changed. One hash
+//! 0, which Redis keeps in the order of their bytes; `{watchbell}:hints`, where the keys are published that commits changed. One hash
 //! instead of a key per entry: so the scripts name every key that they touch, as Redis asks them to, a user can be confined to them, and a
 //! commit that changes what is there is one `HSET`, in the append-only file too.
 //!
-//! A commit is one call of one script (`script`), and so is a page. Versions are `max(previous + 1, Redis's clock in µs)`: a Redis that lost
+//! A commit is a call of a script (`script`), and so is a page. One that finds a lane free leaves at once, from the task of whoever asked;
+//! those that come while all are taken share a call (`batch`). Versions are `max(previous + 1, Redis's clock in µs)`: a Redis that lost
 //! its tail, the last version included, still gives none twice, as long as its clock is not set back by more than it lost. What has happened
 //! to the server between two answers is told by the `epoch`.
 //!
 //! Two connections, so that a renewal never waits behind a page of 4 MB, and a third that listens (`hint`).
 
 mod about;
+mod batch;
 mod core;
 mod epoch;
 mod hint;
@@ -31,10 +33,12 @@ use tokio::task::JoinSet;
 
 pub use self::mirror::{Mirror, MirrorError};
 
+use self::batch::{LANES, Steps};
 use self::core::Core;
 use self::link::Door;
 use self::script::Names;
 use self::trouble::Trouble;
+use crate::parcel::Counter;
 use crate::{
     Adapter, Address, Class, Commit, CommitError, Epoch, Fault, Hints, Limits, OpenError, Page,
     Pending, Range, ScanError, Store, Version,
@@ -49,6 +53,7 @@ const OPTIONS: &str = "prefix, ca";
 /// A store on Redis.
 pub struct Redis {
     core: Arc<Core>,
+    counter: Counter,
     /// Dropped with the store, and with it every connection.
     _tasks: JoinSet<()>,
 }
@@ -67,7 +72,12 @@ impl Redis {
         tasks.spawn(async move {
             tokio::join!(watched.writer.watch(), watched.reader.watch());
         });
-        Ok(Store::new(Self { core, _tasks: tasks }))
+        let carrier = Arc::clone(&core);
+        let counter = Counter::open::<Steps, _>(LANES, &mut tasks, move |batch| {
+            let carrier = Arc::clone(&carrier);
+            async move { carrier.carry(batch).await }
+        });
+        Ok(Store::new(Self { core, counter, _tasks: tasks }))
     }
 }
 
@@ -120,7 +130,12 @@ impl Adapter for Redis {
     }
 
     fn commit(&self, commit: Commit) -> Pending<'_, Result<Version, CommitError>> {
-        Box::pin(async move { self.core.commit(&commit).await })
+        Box::pin(async move {
+            match self.counter.lane() {
+                Some(_lane) => self.core.commit(&commit).await,
+                None => self.counter.commit(commit).await,
+            }
+        })
     }
 
     fn watch(&self, prefix: &str) -> Hints {
@@ -137,6 +152,10 @@ impl Adapter for Redis {
 
     fn epoch(&self) -> Epoch {
         self.core.about.epochs.present()
+    }
+
+    fn room(&self) -> Option<u64> {
+        self.core.about.room()
     }
 
     fn facts(&self) -> Vec<(&'static str, String)> {

@@ -10,6 +10,7 @@
 //! that keeps it alive and looks after the others; somebody must run it. The rules of time are
 //! `engine::lease`'s; see docs/guarantees.md.
 
+mod clocks;
 mod keeper;
 mod pulse;
 mod record;
@@ -27,7 +28,7 @@ use tokio::sync::watch;
 pub use keeper::Keeper;
 pub use pulse::Pulse;
 use record::millis;
-pub use record::{BadNodeId, Node, NodeId, SessionKey, SessionRecord};
+pub use record::{About, BadNodeId, Node, NodeId, SessionKey, SessionRecord};
 pub(crate) use record::{Longest, SESSIONS, hex};
 pub use roster::{Roster, Seen, bury, bury_local, raise_longest};
 
@@ -47,6 +48,8 @@ struct Shared {
     end: watch::Sender<Option<End>>,
     roster: watch::Sender<Roster>,
     pulse: watch::Sender<Pulse>,
+    /// What its node says about itself; the next renewal writes it.
+    about: watch::Sender<About>,
     /// The claims that it has a right to, and under which token: one at a time for each.
     rights: Mutex<BTreeMap<Key, Token>>,
 }
@@ -178,6 +181,9 @@ impl Session {
             local: store.is_exclusive(),
             joining: true,
             key: None,
+            draining: false,
+            unable: Vec::new(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         let mut holder = Holder::new(node.ttl);
         holder.sending(nonce, machine.reading());
@@ -199,6 +205,7 @@ impl Session {
             end: watch::Sender::new(None),
             roster: watch::Sender::new(Roster::default()),
             pulse: watch::Sender::new(Pulse::default()),
+            about: watch::Sender::new(About::default()),
             rights: Mutex::default(),
         }));
         let keeper = Keeper::new(session.clone(), record, version);
@@ -283,6 +290,16 @@ impl Session {
     /// How its renewals go, and word when one is answered or is not: for those who show it to people.
     pub fn pulse(&self) -> watch::Receiver<Pulse> {
         self.0.pulse.subscribe()
+    }
+
+    /// Says something about this node, or takes it back: the record says so from the next renewal on, which is
+    /// not waited for. Others see it when they look.
+    pub fn say(&self, change: impl FnOnce(&mut About)) {
+        self.0.about.send_if_modified(|about| {
+            let former = about.clone();
+            change(about);
+            *about != former
+        });
     }
 
     /// Gives the session up: its node may not act from here on, and everything that it owned is free

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use server::peers::ROLES;
+
 use super::{address, with_exit_codes};
 
 /// Run a server that others can reach: API, scheduler and webhooks, on a store
@@ -53,10 +55,46 @@ pub(crate) struct ServeArgs {
     /// Where others reach this server; where it listens, if it is not given
     #[arg(long, value_name = "URL", env = "WATCHBELL_URL")]
     pub(crate) url: Option<String>,
+    /// What this server does: answer requests, have shards, or both; with a comma between
+    #[arg(
+        long,
+        value_name = "ROLES",
+        env = "WATCHBELL_ROLES",
+        default_value = "api,schedule",
+        value_delimiter = ',',
+        value_parser = role
+    )]
+    pub(crate) roles: Vec<String>,
+    /// How many shards a new cluster has, from 1 to 4096 (32 by default); fixed for ever when its first server starts
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        env = "WATCHBELL_SHARDS",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(engine::limits::SHARDS_MAX))
+    )]
+    pub(crate) shards: Option<u16>,
+    /// Trust the issuers in this PEM file as well when a request is passed on to another server of the cluster
+    #[arg(long, value_name = "FILE", env = "WATCHBELL_PEER_CA")]
+    pub(crate) peer_ca: Option<PathBuf>,
     /// Let webhooks call this range of addresses, which is not public; may be given several times
     #[arg(long, value_name = "CIDR", env = "WATCHBELL_WEBHOOK_ALLOW", value_delimiter = ',')]
     pub(crate) webhook_allow: Vec<server::webhook::Cidr>,
     /// Let webhooks trust the issuers in this PEM file as well
     #[arg(long, value_name = "FILE", env = "WATCHBELL_WEBHOOK_CA")]
     pub(crate) webhook_ca: Option<PathBuf>,
+    /// Notify this URL, by a webhook, when a server of the cluster is lost, when a clock is apart, and when nobody has had a
+    /// shard for 10 seconds
+    #[arg(long, value_name = "URL", env = "WATCHBELL_NOTIFY_URL", hide_env_values = true)]
+    pub(crate) notify_url: Option<String>,
+}
+
+fn role(text: &str) -> Result<String, String> {
+    match ROLES.iter().find(|role| **role == text) {
+        Some(role) => Ok((*role).to_owned()),
+        None => Err(format!(
+            "a role is one of {}: give one or both, as in {}",
+            ROLES.join(", "),
+            ROLES.join(",")
+        )),
+    }
 }

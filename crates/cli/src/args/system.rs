@@ -63,12 +63,36 @@ pub(crate) struct EventsArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
     Status(ClusterStatusArgs),
+    Drain(ClusterDrainArgs),
 }
 
-/// Show who takes part in the cluster, and what its store is worth
+/// Show who takes part in the cluster, who has which shard, and what the store is worth
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell cluster status"))]
+#[command(after_help = with_exit_codes(
+    "  watchbell cluster status\n  \
+       watchbell cluster status --output json | jq '.nodes[].server.shards'"
+))]
 pub(crate) struct ClusterStatusArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// Let a server hand its shards over to the others and take none, before it is stopped
+///
+/// It waits until the server has no shard, for at most 30 seconds. Requests are answered there as before. The server
+/// takes shards again after --undo, or when it is started anew.
+#[derive(Debug, clap::Args)]
+#[command(after_help = with_exit_codes(
+    "  watchbell cluster drain watchbell-2\n  \
+       watchbell cluster drain watchbell-2 --undo"
+))]
+pub(crate) struct ClusterDrainArgs {
+    /// The name of the server, as watchbell cluster status shows it
+    #[arg(value_name = "NODE")]
+    pub(crate) node: String,
+    /// Let it take shards again
+    #[arg(long)]
+    pub(crate) undo: bool,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }

@@ -10,6 +10,7 @@ use crate::args::{Output, with_exit_codes};
 const COUNT_MAX: i64 = 20_000_000;
 const RATE_MAX: i64 = 1_000_000;
 const SECONDS_MAX: i64 = 3_600;
+const SERVERS_MAX: i64 = 16;
 const ACTION_BYTES_MIN: i64 = 24;
 const ACTION_BYTES_MAX: i64 = 10_000;
 
@@ -19,6 +20,7 @@ pub(crate) enum BenchVerb {
     Lateness(LatenessArgs),
     Fires(FiresArgs),
     Idle(IdleArgs),
+    Takeover(TakeoverArgs),
     /// Take webhooks, and count them; told what to do on stdin
     #[command(hide = true)]
     Receiver(ReceiverArgs),
@@ -82,7 +84,7 @@ pub(crate) struct LatenessArgs {
 #[command(after_help = with_exit_codes(
     "  watchbell bench fires\n  \
        watchbell bench fires --seconds 30 --rounds 5 --hosts 1\n  \
-       watchbell bench fires --store redis://127.0.0.1/15"
+       watchbell bench fires --store redis://127.0.0.1/15 --servers 3"
 ))]
 pub(crate) struct FiresArgs {
     /// For how long to measure each time
@@ -101,9 +103,8 @@ pub(crate) struct FiresArgs {
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [100, 1_000, 10_000],
         value_parser = clap::value_parser!(u32).range(1..=RATE_MAX))]
     pub(crate) rates: Vec<u32>,
-    /// The store to measure on, which must be empty and is emptied again; a file store of its own otherwise
-    #[arg(long, value_name = "URL")]
-    pub(crate) store: Option<String>,
+    #[command(flatten)]
+    pub(crate) on: On,
     #[command(flatten)]
     pub(crate) target: Target,
     #[command(flatten)]
@@ -123,7 +124,46 @@ pub(crate) struct IdleArgs {
         value_parser = clap::value_parser!(u16).range(1..=SECONDS_MAX))]
     pub(crate) seconds: u16,
     #[command(flatten)]
+    pub(crate) on: On,
+    #[command(flatten)]
     pub(crate) common: Common,
+}
+
+/// Measure how long triggers have no server when theirs is killed, and when it leaves in order
+///
+/// Two servers share a store. One is killed, and the other one has its triggers as soon as it has noticed and read them.
+/// Then the one that was killed comes back, is given its shards again, and is told to stop.
+#[derive(Debug, clap::Args)]
+#[command(after_help = with_exit_codes(
+    "  watchbell bench takeover --store redis://127.0.0.1/15\n  \
+       watchbell bench takeover --store etcd://127.0.0.1:2379/bench --count 20000 --rounds 5"
+))]
+pub(crate) struct TakeoverArgs {
+    /// The store to measure on, which must be empty and is emptied again
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: String,
+    /// How many triggers each of the two servers has, or nearly so; several numbers with commas between them
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1_000, 20_000, 300_000],
+        value_parser = clap::value_parser!(u32).range(1..=COUNT_MAX / 2))]
+    pub(crate) count: Vec<u32>,
+    /// How often a server is killed, and how often it leaves
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(crate) rounds: u16,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// What servers are measured on.
+#[derive(Debug, clap::Args)]
+pub(crate) struct On {
+    /// The store to measure on, which must be empty and is emptied again; a file store of its own otherwise
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// How many servers share the store
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "store",
+        value_parser = clap::value_parser!(u16).range(1..=SERVERS_MAX))]
+    pub(crate) servers: u16,
 }
 
 /// Whom webhooks call.
@@ -180,13 +220,20 @@ mod tests {
     #[test]
     fn numbers_are_taken_up_to_their_limits_and_refused_one_past_them() {
         let parse = |verb: &str, flag: &str, value: i64| {
-            Args::try_parse_from(["watchbell", "bench", verb, flag, &value.to_string()])
+            let value = value.to_string();
+            let mut words = vec!["watchbell", "bench", verb, flag, &value];
+            if matches!(verb, "fires" | "takeover") {
+                words.extend(["--store", "redis://127.0.0.1"]);
+            }
+            Args::try_parse_from(words)
         };
         for (verb, flag, min, max) in [
             ("memory", "--count", 1, COUNT_MAX),
             ("memory", "--action-bytes", ACTION_BYTES_MIN, ACTION_BYTES_MAX),
             ("lateness", "--rate", 1, RATE_MAX),
             ("idle", "--seconds", 1, SECONDS_MAX),
+            ("fires", "--servers", 1, SERVERS_MAX),
+            ("takeover", "--count", 1, COUNT_MAX / 2),
         ] {
             assert!(parse(verb, flag, min).is_ok() && parse(verb, flag, max).is_ok(), "{flag}");
             assert!(parse(verb, flag, min - 1).is_err() && parse(verb, flag, max + 1).is_err());

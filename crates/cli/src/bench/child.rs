@@ -59,6 +59,15 @@ impl Child {
         Ending::failed(format!("the {} ended before it was told to: see above", self.what))
     }
 
+    /// Kills it.
+    pub(super) async fn kill(mut self) -> Result<(), Ending> {
+        self.process.kill().await.map_err(|why| self.lost(&why))
+    }
+
+    fn lost(&self, why: &std::io::Error) -> Ending {
+        Ending::failed(format!("the {} is lost: {why}", self.what))
+    }
+
     /// Asks it to end, and waits for that; says how long it took. One that does not end is killed.
     pub(super) async fn stop(mut self) -> Result<Duration, Ending> {
         let watch = Stopwatch::start();
@@ -71,7 +80,7 @@ impl Child {
             Ok(ended) => ended.map(drop),
             Err(_) => self.process.kill().await,
         };
-        ended.map_err(|why| Ending::failed(format!("the {} is lost: {why}", self.what)))?;
+        ended.map_err(|why| self.lost(&why))?;
         Ok(watch.elapsed())
     }
 }

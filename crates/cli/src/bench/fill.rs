@@ -90,13 +90,6 @@ pub(super) async fn fill_store(
     writer.finish().await
 }
 
-/// What the next commit of a store is numbered: how many there have been, from one time to the next.
-pub(super) async fn next_version(place: &Path) -> Result<Version, Ending> {
-    let store = store::open_existing(&StoreUrl::File(place.to_owned())).await?;
-    let key = Key::new("scratch/bench").expect("a short key");
-    Ok(store.commit(Commit::new().put(key, "{}")).await?)
-}
-
 struct Member {
     when: When,
     number: u32,

@@ -8,25 +8,26 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use store::clock::Stopwatch;
-use store::conformance;
-use store::{Range, Store, StoreUrl, open_or_create};
 
 use super::args::FiresArgs;
 use super::bare::{self, Sent, Until};
+use super::cluster::{Cluster, empty, open_empty};
 use super::crowd::{Crowd, When};
 use super::fill::{self, Actions, fill, fill_store};
 use super::machine::About;
 use super::receiver::{Receiver, Tally};
 use super::report::{Cell, Report, float};
-use super::subject::Subject;
 use super::usage::{Look, Spent};
-use super::{Bench, remove};
+use super::{Bench, now, remove};
 use crate::exit::Ending;
 
 const ACTION_BYTES: u16 = 64;
 
 /// For connections to be made and catching up to be over.
 const WARM_UP: Duration = Duration::from_secs(3);
+
+/// For several servers to share the shards before anything is due.
+const SHARING: Duration = Duration::from_secs(20);
 
 /// What a server did while it was watched.
 struct Fired {
@@ -56,8 +57,12 @@ impl Fired {
         float(self.operations) * 1_000.0 / float(self.recorded.max(1))
     }
 
-    fn each_us(&self, process: usize) -> f64 {
-        float(self.spent.processes_us[process]) / float(self.recorded.max(1))
+    /// What a fire cost: all servers together, and the receiver.
+    fn each_us(&self) -> (f64, f64) {
+        let (receiver, servers) =
+            self.spent.processes_us.split_last().expect("both were looked at");
+        let each = |us: u64| float(us) / float(self.recorded.max(1));
+        (each(servers.iter().sum()), each(*receiver))
     }
 }
 
@@ -65,6 +70,9 @@ pub(super) async fn fires(typed: &FiresArgs) -> Result<Report, Ending> {
     let mut bench = Bench::new(&typed.common)?;
     let mut receiver = Receiver::start(typed.target.hosts).await?;
     let mut report = Report::new(About::this(bench.path()));
+    if typed.on.store.is_some() {
+        report.on_engine();
+    }
     let mut rounds = Vec::new();
     for round in 1..=typed.rounds {
         bench.progress.show(format_args!("round {round} of {}", typed.rounds));
@@ -78,7 +86,10 @@ pub(super) async fn fires(typed: &FiresArgs) -> Result<Report, Ending> {
     }
     for fired in rounds.iter().map(|(fired, _)| fired).chain(rates.iter().map(|(_, fired)| fired)) {
         report.others(fired.spent.others);
-        report.stopped(fired.stopped_after);
+        if typed.on.servers == 1 {
+            // Of several each hands over what it has, as fast as the others can take it.
+            report.stopped(fired.stopped_after);
+        }
     }
     full_speed(&mut report, &rounds, typed);
     let rows = rates.iter().map(|(rate, fired)| rate_row(u64::from(*rate).to_string(), fired));
@@ -88,18 +99,6 @@ pub(super) async fn fires(typed: &FiresArgs) -> Result<Report, Ending> {
         "Recorded: succeeded, and durable in the store. Commits are those of shards, several together; store operations are all scans and commits, also those of the session and of the past that is merged.",
     );
     Ok(report)
-}
-
-/// A store on the network that has nothing in it: it is emptied afterwards.
-async fn open_empty(url: &str) -> Result<Store, Ending> {
-    let url = StoreUrl::parse(url)?;
-    let store = open_or_create(&url).await?;
-    if !store.scan(Range::all(), 1).await?.entries.is_empty() {
-        return Err(Ending::refused(format!(
-            "--store: {url} is not empty, and would be emptied: give another database or prefix"
-        )));
-    }
-    Ok(store)
 }
 
 /// A fresh store with so many triggers that are due every second, and a server on it.
@@ -112,36 +111,38 @@ async fn one(
     let length = Duration::from_secs(typed.seconds.into());
     let place = bench.place();
     let crowd = Crowd { when: When::Spread { interval_s: 1 }, first: 0, len: rate };
-    let begin = fill::begin(rate);
+    let mut begin = fill::begin(rate);
     let actions = Actions { hosts: &receiver.hosts, bytes: ACTION_BYTES };
-    let subject = match &typed.store {
+    let cluster = match &typed.on.store {
         None => {
             fill(bench, &place, &[crowd], begin, actions).await?;
-            Subject::start(&place).await?
+            Cluster::on_file(&place).await?
         }
         Some(url) => {
             let store = open_empty(url).await?;
+            if typed.on.servers > 1 {
+                begin = begin.after(SHARING);
+            }
             fill_store(bench, store, &[crowd], begin, actions).await?;
-            Subject::start_on(url, bench.path()).await?
+            Cluster::start(url, bench.path(), typed.on.servers).await?
         }
     };
-    bench.wait_until(begin.after(WARM_UP), "warming up").await;
-    let pids = [subject.pid(), receiver.pid()];
+    bench.wait_until(begin.max(now()).after(WARM_UP), "warming up").await;
+    let mut pids = cluster.pids();
+    pids.push(receiver.pid());
     receiver.forget().await?;
     let look = Look::at(&pids);
-    let before = subject.metrics().await?;
+    let before = cluster.metrics().await?;
     let watch = Stopwatch::start();
     bench.wait(length, "measuring").await;
     let spent = Look::at(&pids).since(&look);
-    let after = subject.metrics().await?;
+    let after = cluster.metrics().await?;
     let elapsed = watch.elapsed();
     let tally = receiver.tally().await?;
-    let stopped_after = subject.stop().await?;
+    let stopped_after = cluster.stop().await?;
     remove(&place);
-    if let Some(url) = &typed.store {
-        let store = store::open_existing(&StoreUrl::parse(url)?).await?;
-        let swept = conformance::sweep(&store, "").await;
-        swept.map_err(|why| Ending::failed(format!("the store could not be emptied: {why}")))?;
+    if let Some(url) = &typed.on.store {
+        empty(url).await?;
     }
     Ok(Fired {
         recorded: after.succeeded() - before.succeeded(),
@@ -194,6 +195,7 @@ fn full_speed(report: &mut Report, rounds: &[(Fired, Bare)], typed: &FiresArgs) 
         let ratio = fired.per_second() / bare_per_second;
         ratios.push(ratio);
         let arrived = float(fired.tally.count) / fired.spent.elapsed.as_secs_f64();
+        let (servers_us, receiver_us) = fired.each_us();
         let bare_us = float(bare.sent.cpu_us) / float(bare.sent.count.max(1));
         rows.push(vec![
             Cell::count("round", "round", round as u64 + 1),
@@ -201,8 +203,8 @@ fn full_speed(report: &mut Report, rounds: &[(Fired, Bare)], typed: &FiresArgs) 
             Cell::number("arrived_per_s", "arrived/s", Some(arrived), 0),
             Cell::number("bare_per_s", "bare loop/s", Some(bare_per_second), 0),
             Cell::number("ratio", "ratio", Some(ratio), 2),
-            Cell::number("cpu_us_per_fire", "CPU µs/fire", Some(fired.each_us(0)), 1),
-            Cell::number("receiver_us_per_fire", "receiver µs", Some(fired.each_us(1)), 1),
+            Cell::number("cpu_us_per_fire", "CPU µs/fire", Some(servers_us), 1),
+            Cell::number("receiver_us_per_fire", "receiver µs", Some(receiver_us), 1),
             Cell::number("bare_cpu_us", "bare µs", Some(bare_us), 1),
             Cell::count("bytes", "bytes", fired.tally.bytes / fired.tally.count.max(1)),
             Cell::count("bare_bytes", "bare bytes", bare.bytes),
@@ -247,6 +249,6 @@ fn rate_row(rate: String, fired: &Fired) -> Vec<Cell> {
             Some(fired.operations_per_1000()),
             1,
         ),
-        Cell::number("cpu_us_per_fire", "CPU µs/fire", Some(fired.each_us(0)), 1),
+        Cell::number("cpu_us_per_fire", "CPU µs/fire", Some(fired.each_us().0), 1),
     ]
 }

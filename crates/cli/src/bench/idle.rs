@@ -1,25 +1,21 @@
-//! What does a server cost while nothing is due?
-//!
-//! A store numbers its commits, so how many a server made can be seen once it has stopped. Starting and stopping
-//! take some too: a server that is stopped as soon as it is ready shows how many, and these are taken away.
+//! What do servers cost while nothing is due?
 
-use std::path::Path;
 use std::time::Duration;
 
 use super::args::IdleArgs;
+use super::cluster::{Cluster, empty, open_empty};
 use super::crowd::{Crowd, When};
-use super::fill::{Actions, fill, next_version};
+use super::fill::{Actions, fill, fill_store};
 use super::machine::About;
 use super::report::{Cell, Report, float};
-use super::subject::Subject;
-use super::usage::{Look, Memory, Spent};
+use super::usage::{Look, Memory};
 use super::{Bench, now};
 use crate::exit::Ending;
 
 const ACTION_BYTES: u16 = 64;
 
-/// How long a server gets to come to rest.
-const REST: Duration = Duration::from_secs(3);
+/// How long servers get to come to rest: whoever takes a shard looks through its past.
+const REST: Duration = Duration::from_secs(20);
 
 pub(super) async fn idle(typed: &IdleArgs) -> Result<Report, Ending> {
     let mut bench = Bench::new(&typed.common)?;
@@ -28,56 +24,47 @@ pub(super) async fn idle(typed: &IdleArgs) -> Result<Report, Ending> {
     let crowd = Crowd { when: When::calm(now()), first: 0, len: typed.count };
     let nobody = ["127.0.0.1:9".parse().expect("an address")];
     let actions = Actions { hosts: &nobody, bytes: ACTION_BYTES };
-    fill(&bench, &place, &[crowd], now(), actions).await?;
-    // The first start makes what later ones find.
-    rest(&bench, &place, Duration::ZERO).await?;
-    let (begin_stop, _) = counted(&bench, &place, Duration::ZERO).await?;
-    let length = Duration::from_secs(typed.seconds.into());
-    let (all, idle) = counted(&bench, &place, length).await?;
-    let writes = float(all.saturating_sub(begin_stop)) / length.as_secs_f64();
-    let share = float(idle.spent.processes_us[0]) / (idle.spent.elapsed.as_secs_f64() * 1e6);
-    report.others(idle.spent.others);
+    let cluster = match &typed.on.store {
+        None => {
+            fill(&bench, &place, &[crowd], now(), actions).await?;
+            // The first start makes what later ones find.
+            Cluster::on_file(&place).await?.stop().await?;
+            Cluster::on_file(&place).await?
+        }
+        Some(url) => {
+            report.on_engine();
+            fill_store(&bench, open_empty(url).await?, &[crowd], now(), actions).await?;
+            Cluster::start(url, bench.path(), typed.on.servers).await?
+        }
+    };
+    bench.wait(REST, "letting the servers come to rest").await;
+    let pids = cluster.pids();
+    let (look, before) = (Look::at(&pids), cluster.metrics().await?);
+    bench.wait(Duration::from_secs(typed.seconds.into()), "measuring").await;
+    let (spent, after) = (Look::at(&pids).since(&look), cluster.metrics().await?);
+    let resident = pids.iter().map(|pid| Memory::of(*pid).resident).max().unwrap_or_default();
+    cluster.stop().await?;
+    if let Some(url) = &typed.on.store {
+        empty(url).await?;
+    }
+    let (seconds, servers) = (spent.elapsed.as_secs_f64(), float(u64::from(typed.on.servers)));
+    let busy = float(spent.processes_us.iter().sum()) / (seconds * 1e6 * servers) * 100.0;
+    let per_second = |count: u64| Some(float(count) / (seconds * servers));
+    let writes = after.store_commits() - before.store_commits();
+    let reads = after.store_operations() - before.store_operations() - writes;
+    report.others(spent.others);
     report.add(
         "idle",
         vec![vec![
             Cell::count("triggers", "triggers", typed.count),
-            Cell::number("cpu_percent", "% of a core", Some(share * 100.0), 3),
-            Cell::number("writes_per_s", "store writes/s", Some(writes), 2),
-            Cell::count("shard_commits", "of these by shards", idle.commits),
-            Cell::bytes("resident_bytes", "resident MB", idle.memory.resident),
+            Cell::count("servers", "servers", typed.on.servers),
+            Cell::number("cpu_percent", "% of a core each", Some(busy), 3),
+            Cell::number("writes_per_s", "store writes/s each", per_second(writes), 2),
+            Cell::number("reads_per_s", "store reads/s each", per_second(reads), 2),
+            Cell::count("shard_commits", "writes by shards", after.commits() - before.commits()),
+            Cell::bytes("resident_bytes", "resident MB, at most", resident),
         ]],
     );
-    report.note(format!("threads: {}", idle.spent.threads()));
+    report.note(format!("threads of the first: {}", spent.threads()));
     Ok(report)
-}
-
-/// What a server at rest used.
-struct Idle {
-    spent: Spent,
-    memory: Memory,
-    commits: u64,
-}
-
-/// Commits of a server from its start to its stop, with so long a rest between.
-async fn counted(bench: &Bench, place: &Path, length: Duration) -> Result<(u64, Idle), Ending> {
-    let before = next_version(place).await?;
-    let idle = rest(bench, place, length).await?;
-    let after = next_version(place).await?;
-    // The second look is a commit itself.
-    Ok((after.0 - before.0 - 1, idle))
-}
-
-/// Starts a server, lets it rest, and stops it.
-async fn rest(bench: &Bench, place: &Path, length: Duration) -> Result<Idle, Ending> {
-    bench.progress.show("starting a server");
-    let subject = Subject::start(place).await?;
-    bench.wait(REST, "letting the server come to rest").await;
-    let before = subject.metrics().await?;
-    let look = Look::at(&[subject.pid()]);
-    bench.wait(length, "measuring").await;
-    let spent = Look::at(&[subject.pid()]).since(&look);
-    let commits = subject.metrics().await?.commits() - before.commits();
-    let memory = Memory::of(subject.pid());
-    subject.stop().await?;
-    Ok(Idle { spent, memory, commits })
 }

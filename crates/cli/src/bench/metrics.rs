@@ -18,6 +18,13 @@ impl Metrics {
         Self(samples.collect())
     }
 
+    /// The same of several servers together.
+    pub(super) fn add(&mut self, other: Self) {
+        for (key, value) in other.0 {
+            *self.0.entry(key).or_default() += value;
+        }
+    }
+
     /// The sum of all samples with this name, whatever their labels.
     fn sum(&self, name: &str) -> u64 {
         let samples = self.0.iter().filter(|(key, _)| {
@@ -51,6 +58,19 @@ impl Metrics {
     /// Scans and commits that the store has answered.
     pub(super) fn store_operations(&self) -> u64 {
         self.sum("watchbell_store_operations_total")
+    }
+
+    /// Commits among these: of shards, of sessions, of everything.
+    pub(super) fn store_commits(&self) -> u64 {
+        let is_commit = |key: &str| {
+            key.starts_with("watchbell_store_operations_total{") && key.contains("\"commit\"")
+        };
+        whole(self.0.iter().filter(|(key, _)| is_commit(key)).map(|(_, value)| value).sum())
+    }
+
+    /// Shards that the server has.
+    pub(super) fn shards(&self) -> u64 {
+        self.sum("watchbell_cluster_shards")
     }
 
     /// Triggers that will fire.

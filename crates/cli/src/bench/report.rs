@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use store::StoreUrl;
+
 use super::machine::About;
 use crate::table::{self, grouped};
 
@@ -21,6 +23,8 @@ pub(super) struct Report {
     notes: Vec<String>,
     /// The most that others kept busy while something was measured, in cores.
     others: f64,
+    /// Whether an engine is among the others.
+    is_on_engine: bool,
 }
 
 /// A table.
@@ -39,7 +43,7 @@ pub(super) struct Cell {
 
 impl Report {
     pub(super) fn new(about: About) -> Self {
-        Self { about, sections: Vec::new(), notes: Vec::new(), others: 0.0 }
+        Self { about, sections: Vec::new(), notes: Vec::new(), others: 0.0, is_on_engine: false }
     }
 
     pub(super) fn add(&mut self, name: &'static str, rows: Vec<Vec<Cell>>) {
@@ -66,10 +70,24 @@ impl Report {
         self.others = self.others.max(cores);
     }
 
+    /// The store is an engine in processes of its own, whose work is work of others.
+    pub(super) fn on_engine(&mut self) {
+        self.is_on_engine = true;
+    }
+
     fn doubt(&self) -> Option<String> {
-        (self.others > OTHERS_MAX).then(|| {
+        (self.others > OTHERS_MAX && !self.is_on_engine).then(|| {
             format!(
                 "DO NOT QUOTE THESE FIGURES: others kept up to {:.2} of {} cores busy meanwhile",
+                self.others, self.about.cores
+            )
+        })
+    }
+
+    fn engine(&self) -> Option<String> {
+        self.is_on_engine.then(|| {
+            format!(
+                "all others, the store's engine among them, kept up to {:.2} of {} cores busy",
                 self.others, self.about.cores
             )
         })
@@ -84,6 +102,7 @@ impl Report {
             .iter()
             .cloned()
             .chain(self.doubt())
+            .chain(self.engine())
             .map(|note| format!("{note}\n"))
             .collect();
         if !notes.is_empty() {
@@ -126,16 +145,25 @@ impl Report {
             "again": again(),
             "others_cores": self.others,
             "quotable": self.doubt().is_none(),
-            "notes": self.notes,
+            "notes": self.notes.iter().cloned().chain(self.engine()).collect::<Vec<_>>(),
             "figures": sections.collect::<Map<_, _>>(),
         });
         format!("{report:#}\n")
     }
 }
 
-/// What to type to measure again.
+/// What to type to measure again, without the secret of a URL.
 fn again() -> String {
-    let words = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let words = env::args_os().skip(1).map(|word| {
+        let word = word.to_string_lossy();
+        let (flag, url) = word.split_once('=').filter(|(flag, _)| flag.starts_with("--")).unzip();
+        let masked = StoreUrl::parse(url.unwrap_or(&word)).map(|url| url.to_string());
+        match (masked, flag) {
+            (Ok(url), Some(flag)) => format!("{flag}={url}"),
+            (Ok(url), None) => url,
+            (Err(_), _) => word.into_owned(),
+        }
+    });
     format!("watchbell {}", words.collect::<Vec<_>>().join(" "))
 }
 

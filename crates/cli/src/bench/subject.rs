@@ -30,11 +30,11 @@ impl Subject {
             .await
     }
 
-    /// Starts it on a store on the network; the first key goes to this directory.
-    pub(super) async fn start_on(store: &str, dir: &Path) -> Result<Self, Ending> {
+    /// Starts one of this name on a store on the network; the first key goes to this directory.
+    pub(super) async fn start_on(store: &str, node: &str, dir: &Path) -> Result<Self, Ending> {
         let key = dir.join("admin-key").display().to_string();
         let words = ["server", "--listen", "127.0.0.1:0", "--webhook-allow", "127.0.0.0/8"];
-        let more = ["--node", "bench", "--admin-key-file", &key, "--store", store];
+        let more = ["--node", node, "--admin-key-file", &key, "--store", store];
         let args: Vec<_> = words.into_iter().chain(more).map(str::to_owned).collect();
         Self::start_by(&args).await
     }
@@ -66,6 +66,11 @@ impl Subject {
     /// Stops it in order; says how long that took.
     pub(super) async fn stop(self) -> Result<Duration, Ending> {
         self.child.stop().await
+    }
+
+    /// Kills it, as a power cut would.
+    pub(super) async fn kill(self) -> Result<(), Ending> {
+        self.child.kill().await
     }
 }
 

@@ -124,5 +124,5 @@ fn copy(flag: &Arg) -> Arg {
     if let Some(names) = flag.get_value_names() {
         arg = arg.value_names(names.to_vec());
     }
-    arg.value_parser(flag.get_value_parser().clone())
+    arg.value_parser(flag.get_value_parser().clone()).value_delimiter(flag.get_value_delimiter())
 }

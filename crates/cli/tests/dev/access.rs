@@ -227,6 +227,26 @@ async fn the_scheduler_is_stopped_and_started_and_the_cluster_tells_who_is_there
     until("the node takes part", PATIENCE, joined).await;
     let text = server.admin(&["cluster", "status"]);
     assert!(text.contains("store class") && text.contains(&server.url), "{text}");
+    assert!(text.lines().skip(4).all(|line| line.chars().count() <= 80), "{text}");
+    let cluster = server.admin_json(&["cluster", "status"]);
+    let node = &cluster["nodes"][0];
+    assert_eq!(node["server"]["state"], "ready", "{cluster}");
+    assert_eq!(node["server"]["shards"].as_array().unwrap().len(), 32);
+    assert_eq!(cluster["orphans"], serde_json::json!([]));
+    let name = node["name"].as_str().unwrap();
+    let unknown = server.type_with(Some(&server.key_file), &["cluster", "drain", "nobody"]);
+    assert!(said(&unknown, 1).1.contains(&format!("these are there: {name}")), "{unknown:?}");
+    assert!(server.admin(&["cluster", "drain", name, "--undo"]).contains("takes shards again"));
+}
+
+#[test]
+fn roles_that_are_none_are_refused_with_those_that_there_are() {
+    for roles in ["", "api,", "leader", "api schedule"] {
+        let typed = ["server", "--store", "file:/nowhere", "--roles", roles];
+        let output = Command::new(WATCHBELL).args(typed).output().unwrap();
+        let (_, err) = said(&output, 2);
+        assert!(err.contains("a role is one of api, schedule"), "{roles:?}: {err}");
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 //! in what commands say.
 
 mod engine;
+mod herald;
 
 use std::fs;
 use std::path::Path;

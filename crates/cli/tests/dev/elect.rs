@@ -75,6 +75,11 @@ impl Candidate {
         .await
     }
 
+    /// Waits until it has a session. A store that refuses it before ends it, as anything wrong at a start does.
+    async fn campaigns(&self) {
+        self.event("candidate", 1).await;
+    }
+
     /// Waits until it leads for the first time, and gives the token.
     async fn elected(&self) -> u64 {
         self.event("elected", 1).await["token"].as_u64().unwrap()

@@ -1,7 +1,7 @@
 //! What a store says about each slot, read from its directory without asking the server: every shard's head,
 //! records and past, put together by nothing but the words of the design.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use engine::id::{Birth, RunId, ShardId, Unique};
@@ -9,8 +9,8 @@ use engine::past::page::pages;
 use engine::past::{End, Finished, Line, Segment, Skipped};
 use engine::record::decode;
 use engine::shard::record::{
-    FORMAT, HeadRecord, MovedRecord, RunRecord, TriggerRecord, head_key, moved, past, runs,
-    triggers,
+    FORMAT, HeadRecord, MovedRecord, RunRecord, StoppedRecord, TriggerRecord, head_key, moved,
+    past, runs, stopped, triggers,
 };
 use serde::Deserialize;
 use store::file::{File, Sizes};
@@ -29,6 +29,8 @@ pub(super) struct Ledger {
     /// Runs that ended, by trigger, generation of its schedule, and slot.
     pub(super) runs: Vec<Ended>,
     pub(super) skips: Vec<Skipped>,
+    /// Up to where slots are decided in shards that fire nothing.
+    pub(super) stopped: BTreeMap<ShardId, i64>,
     cluster: u64,
 }
 
@@ -61,13 +63,17 @@ struct Cluster {
 impl Ledger {
     /// Reads a directory that nobody has open.
     pub(super) async fn read(data: &Path) -> Self {
-        let store = Store::new(File::open_existing(data, Sizes::default()).unwrap());
-        let about = all(&store, "cluster/about").await;
+        Self::of(&Store::new(File::open_existing(data, Sizes::default()).unwrap())).await
+    }
+
+    /// Reads a store, shard by shard.
+    pub(super) async fn of(store: &Store) -> Self {
+        let about = all(store, "cluster/about").await;
         let cluster: Cluster = decode(&about[0].1, engine::record::Format(1)).unwrap();
         assert_eq!(cluster.shards, SHARDS);
         let mut ledger = Self { cluster: cluster.id, ..Self::default() };
         for number in 0..SHARDS {
-            ledger.shard(&store, ShardId(number)).await;
+            ledger.shard(store, ShardId(number)).await;
         }
         ledger
     }
@@ -89,14 +95,19 @@ impl Ledger {
             let known = self.triggers.get_mut(&unique).expect("what moved has a trigger");
             known.moved = decode(&value, FORMAT).unwrap();
         }
+        for (_, value) in all(store, &stopped(shard)).await {
+            let stopped: StoppedRecord = decode(&value, FORMAT).unwrap();
+            self.stopped.insert(shard, stopped.since.0.0);
+        }
         for (_, value) in all(store, &runs(shard)).await {
             self.unfinished.push(decode(&value, FORMAT).unwrap());
         }
+        // A merge that is under way or was cut short has left what it wrote where it was as well: the same to the
+        // letter, if it is right. What is merged is written behind what it was merged from, in the order of reading.
+        let mut seen = BTreeSet::new();
         let mut lines = lines(store, &past(shard)).await;
-        // A merge that was cut short has left what it wrote where it was as well; the same, if it is right.
-        let copied = self::lines(store, &pages(shard)).await;
-        let new: Vec<Line> = copied.into_iter().filter(|line| !lines.contains(line)).collect();
-        lines.extend(new);
+        lines.extend(self::lines(store, &pages(shard)).await);
+        lines.retain(|line| seen.insert(format!("{line:?}")));
         for line in lines {
             match line {
                 Line::Run(run) => {

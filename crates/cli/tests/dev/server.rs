@@ -33,13 +33,22 @@ pub(super) fn spawn(data: &Path, listen: &str, flags: &[&str]) -> (Spawned, Path
 
 /// Starts one on this store.
 fn spawn_on(store: &str, data: &Path, listen: &str, flags: &[&str]) -> (Spawned, PathBuf) {
+    let own = ["--listen", listen, "--node", "test"];
+    spawn_by(Command::new(WATCHBELL), store, data, &[&own, flags])
+}
+
+/// Starts one on this store by a command that becomes it.
+fn spawn_by(
+    mut command: Command,
+    store: &str,
+    data: &Path,
+    flags: &[&[&str]],
+) -> (Spawned, PathBuf) {
     let (said, log) = (data.with_extension("out"), data.with_extension("log"));
     let out = fs::File::create(&said).unwrap();
     let err = fs::File::options().create(true).append(true).open(&log).unwrap();
-    let mut command = Command::new(WATCHBELL);
-    command.args(["server", "--listen", listen, "--node", "test"]);
-    command.args(["--webhook-allow", "127.0.0.0/8", "--store", store]);
-    command.arg("--admin-key-file").arg(key_file(data)).args(flags);
+    command.args(["server", "--webhook-allow", "127.0.0.0/8", "--store", store]);
+    command.arg("--admin-key-file").arg(key_file(data)).args(flags.concat());
     let child = command.stdout(out).stderr(err).stdin(Stdio::null()).spawn().unwrap();
     (Spawned { child, log }, said)
 }
@@ -84,6 +93,20 @@ impl Server {
     pub(super) async fn start_telling_all_on(store: &str, data: &Path) -> Self {
         let flags = ["--log-level", "trace"];
         Self::listening(spawn_on(store, data, "127.0.0.1:0", &flags), data).await
+    }
+
+    /// Starts one on this store by a command that becomes it; the flags say who it is, and where it listens.
+    pub(super) async fn start_by(
+        command: Command,
+        store: &str,
+        data: &Path,
+        flags: &[&[&str]],
+    ) -> Self {
+        Self::listening(spawn_by(command, store, data, flags), data).await
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.spawned.child), signal).unwrap();
     }
 
     async fn listening((spawned, said): (Spawned, PathBuf), data: &Path) -> Self {

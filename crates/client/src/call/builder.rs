@@ -64,12 +64,9 @@ impl ClientBuilder {
     /// Trust the issuers in this PEM file as well.
     #[cfg(feature = "tls")]
     pub fn ca_file(mut self, path: impl AsRef<std::path::Path>) -> Self {
-        match read(path.as_ref()) {
+        match read_ca(path.as_ref()) {
             Ok(pem) => self.authorities.push(pem),
-            Err(why) => {
-                let path = path.as_ref().display();
-                self.trouble = Some(format!("{path} cannot be read: {why}; give a PEM file"));
-            }
+            Err(why) => self.trouble = Some(why),
         }
         self
     }
@@ -161,13 +158,18 @@ pub(super) fn header(what: &'static str, text: &str) -> Result<HeaderValue, Clie
     value.ok_or_else(|| bad("it holds something else than letters, digits and signs"))
 }
 
+/// What is in a file of certificates, or why it cannot be read.
 #[cfg(feature = "tls")]
-fn read(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
+pub(super) fn read_ca(path: &std::path::Path) -> Result<Vec<u8>, String> {
     use std::io::Read;
 
     let mut pem = Vec::new();
-    std::fs::File::open(path)?.take(CA_BYTES_MAX).read_to_end(&mut pem)?;
-    Ok(pem)
+    let read =
+        std::fs::File::open(path).and_then(|file| file.take(CA_BYTES_MAX).read_to_end(&mut pem));
+    match read {
+        Ok(_) => Ok(pem),
+        Err(why) => Err(format!("{} cannot be read: {why}; give a PEM file", path.display())),
+    }
 }
 
 /// A URL without the slash at its end.

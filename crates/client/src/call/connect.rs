@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 
 use crate::ClientError;
@@ -73,15 +74,47 @@ fn add(roots: &mut rustls::RootCertStore, pem: &[u8]) -> Result<(), ClientError>
     Ok(())
 }
 
+/// Why a request to a server has no answer.
+pub(super) fn failure(url: &str, why: &legacy::Error) -> ClientError {
+    if let Some(why) = distrust(why) {
+        return ClientError::Untrusted { url: url.to_owned(), why };
+    }
+    // Without a connection nothing has left.
+    unreachable(url, innermost(why), !why.is_connect())
+}
+
+/// The answer was lost, or a part of it.
+pub(super) fn lost(url: &str, why: &(dyn Error + 'static)) -> ClientError {
+    unreachable(url, innermost(why), true)
+}
+
+/// No answer came in time.
+pub(super) fn silent(url: &str, patience: Duration) -> ClientError {
+    unreachable(url, format!("no answer came within {patience:?}"), true)
+}
+
+pub(super) fn unreachable(url: &str, why: String, may_be_done: bool) -> ClientError {
+    ClientError::Unreachable { url: url.to_owned(), why, may_be_done }
+}
+
+/// The innermost cause is the one that says something: "connection refused".
+fn innermost(why: &(dyn Error + 'static)) -> String {
+    let mut cause = why;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
 /// What is wrong with the certificate of a server, if that is why there is no connection.
 #[cfg(not(feature = "tls"))]
-pub(super) fn distrust(_: &(dyn Error + 'static)) -> Option<String> {
+fn distrust(_: &(dyn Error + 'static)) -> Option<String> {
     None
 }
 
 /// What is wrong with the certificate of a server, if that is why there is no connection.
 #[cfg(feature = "tls")]
-pub(super) fn distrust(why: &(dyn Error + 'static)) -> Option<String> {
+fn distrust(why: &(dyn Error + 'static)) -> Option<String> {
     use rustls::{CertificateError, Error as TlsError};
 
     let why = std::iter::successors(Some(why), |cause: &&(dyn Error + 'static)| beneath(*cause))

@@ -177,17 +177,8 @@ impl Client {
         }
         let body = Full::new(question.body.clone().unwrap_or_default());
         let request = request.body(body).map_err(|why| self.odd(why.to_string()))?;
-        self.http.request(request).await.map_err(|why| {
-            if let Some(why) = connect::distrust(&why) {
-                return ClientError::Untrusted { url: self.base.to_string(), why };
-            }
-            match self.lost(&why) {
-                ClientError::Unreachable { url, why: cause, .. } if why.is_connect() => {
-                    ClientError::Unreachable { url, why: cause, may_be_done: false }
-                }
-                other => other,
-            }
-        })
+        let sent = self.http.request(request).await;
+        sent.map_err(|why| connect::failure(&self.base, &why))
     }
 
     pub(super) fn read<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, ClientError> {
@@ -232,19 +223,10 @@ impl Client {
 
     /// No answer came in time.
     pub(super) fn silent(&self, patience: Duration) -> ClientError {
-        self.unreachable(format!("no answer came within {patience:?}"))
+        connect::silent(&self.base, patience)
     }
 
     pub(super) fn lost(&self, why: &(dyn std::error::Error + 'static)) -> ClientError {
-        // The innermost cause is the one that says something: "connection refused".
-        let mut cause = why;
-        while let Some(inner) = cause.source() {
-            cause = inner;
-        }
-        self.unreachable(cause.to_string())
-    }
-
-    pub(super) fn unreachable(&self, why: String) -> ClientError {
-        ClientError::Unreachable { url: self.base.to_string(), why, may_be_done: true }
+        connect::lost(&self.base, why)
     }
 }

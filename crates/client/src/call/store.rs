@@ -40,9 +40,9 @@ impl Client {
         let question = Question::get(Path::new("/v1/store/watch"))
             .header(ACCEPT, HeaderValue::from_static("text/event-stream"));
         let begun = async {
-            let mut stream = Stream::new(self.begin(&question).await?);
+            let mut stream = Stream::new(self.begin(&question).await?, &self.base);
             // A comment comes first: until then nothing was promised.
-            stream.block(self).await?;
+            stream.block().await?;
             Ok(StoreHints { client: self.clone(), stream })
         };
         let timed = tokio::time::timeout(self.timeout, begun).await;
@@ -54,7 +54,7 @@ impl StoreHints {
     /// The next hint; waits for it.
     pub async fn next(&mut self) -> Result<StoreHint, ClientError> {
         loop {
-            let block = self.stream.block(&self.client).await?;
+            let block = self.stream.block().await?;
             if let Ok(hint) = serde_json::from_str(&block.data) {
                 return Ok(hint);
             }

@@ -7,7 +7,7 @@ use super::exchange::Question;
 use super::path::Path;
 use super::walk::Paged;
 use crate::audit::AuditEntry;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Drain};
 use crate::scheduler::SchedulerStatus;
 use crate::{ClientError, Page};
 
@@ -60,6 +60,17 @@ impl Client {
     /// Who takes part: for admins.
     pub async fn cluster(&self) -> Result<Cluster, ClientError> {
         self.ask(Question::get(Path::new("/v1/cluster"))).await
+    }
+
+    /// Lets a server hand its shards over and take none: for admins. It may have some for a while: see
+    /// [`Client::cluster`].
+    pub async fn drain(&self, node: &str) -> Result<Drain, ClientError> {
+        self.ask(Question::post(Path::of("cluster/nodes", node, "/drain"))).await
+    }
+
+    /// Lets a server take shards again: for admins.
+    pub async fn undrain(&self, node: &str) -> Result<Drain, ClientError> {
+        self.ask(Question::delete(Path::of("cluster/nodes", node, "/drain"))).await
     }
 
     /// Who changed what, newest first: for admins.

@@ -8,6 +8,7 @@
 mod block;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
@@ -15,10 +16,11 @@ use hyper::body::Incoming;
 use hyper::header::{ACCEPT, HeaderName, HeaderValue};
 use tokio::time::timeout;
 
-use self::block::{Block, Reader};
-use super::Client;
+pub use self::block::Block;
+use self::block::Reader;
 use super::exchange::Question;
 use super::path::Path;
+use super::{Client, connect};
 use crate::ClientError;
 use crate::event::Event;
 
@@ -35,9 +37,11 @@ pub struct Events {
     stream: Option<Stream>,
 }
 
+/// Server-sent events, as they come.
 pub(super) struct Stream {
     body: Incoming,
     reader: Reader,
+    url: Arc<str>,
 }
 
 impl fmt::Debug for Events {
@@ -78,9 +82,9 @@ impl Client {
             question = question.header(LAST_EVENT_ID, last.clone());
         }
         let body = self.begin(&question).await?;
-        let mut stream = Stream::new(body);
+        let mut stream = Stream::new(body, &self.base);
         // A comment with an id comes first: until then nothing was promised.
-        let first = stream.block(self).await?;
+        let first = stream.block().await?;
         match first.id {
             Some(id) if first.data.is_empty() => Ok((stream, self.mark(&id)?)),
             Some(_) | None => Err(self.odd("events that do not begin with a place".to_owned())),
@@ -93,23 +97,29 @@ impl Client {
 }
 
 impl Stream {
-    pub(super) fn new(body: Incoming) -> Self {
-        Self { body, reader: Reader::default() }
+    pub(super) fn new(body: Incoming, url: &Arc<str>) -> Self {
+        Self { body, reader: Reader::default(), url: Arc::clone(url) }
     }
 
     /// The next block that the server sends.
-    pub(super) async fn block(&mut self, client: &Client) -> Result<Block, ClientError> {
+    pub(super) async fn block(&mut self) -> Result<Block, ClientError> {
+        let url = &*self.url;
         loop {
             match self.reader.next() {
                 Ok(Some(block)) => return Ok(block),
                 Ok(None) => {}
-                Err(why) => return Err(client.odd(why.to_string())),
+                Err(why) => {
+                    return Err(ClientError::Answer { url: url.to_owned(), why: why.to_string() });
+                }
             }
             let frame = timeout(SILENCE_MAX, self.body.frame()).await;
-            match frame.map_err(|_| client.silent(SILENCE_MAX))? {
+            match frame.map_err(|_| connect::silent(url, SILENCE_MAX))? {
                 Some(Ok(frame)) => self.reader.push(frame.data_ref().map_or(&[], |data| data)),
-                Some(Err(why)) => return Err(client.lost(&why)),
-                None => return Err(client.unreachable("the server ended the events".to_owned())),
+                Some(Err(why)) => return Err(connect::lost(url, &why)),
+                None => {
+                    let why = "the server ended the events".to_owned();
+                    return Err(connect::unreachable(url, why, true));
+                }
             }
         }
     }
@@ -128,7 +138,7 @@ impl Events {
                 self.stream = Some(stream);
             }
             let Some(stream) = &mut self.stream else { continue };
-            let block = match stream.block(&self.client).await {
+            let block = match stream.block().await {
                 Ok(block) => block,
                 Err(ClientError::Unreachable { .. }) => {
                     self.stream = None;

@@ -4,8 +4,8 @@
 //! for the whole patience, counted from the arrival of the first look that showed it. Two more things
 //! must hold. It must have been in contact with the store for half a lease, its own or the other's,
 //! whichever is longer, and have renewed its own session since contact began: after an outage
-//! everybody's record has stood still, and everybody would bury everybody. And it must not be in
-//! quarantine.
+//! everybody's record has stood still, and everybody would bury everybody. A store that answers and
+//! refuses to be written to is an outage too. And it must not be in quarantine.
 //!
 //! Quarantine is for stores that may forget. When such a store fails over, a renewal or a claim that
 //! was acknowledged may be gone, and its author acts on. The author's last acknowledgement came before
@@ -98,6 +98,11 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
     /// The store has answered something else than a look.
     pub fn answered(&mut self, now: Reading) {
         self.contact.answered(now);
+    }
+
+    /// The store has answered that it takes no writes: until it does nobody can renew, so contact begins anew after it.
+    pub fn refused(&mut self) {
+        self.contact = Contact::new(self.own);
     }
 
     /// Takes in a look.
@@ -297,6 +302,18 @@ mod tests {
         assert_eq!(bench.watch(2.0, 7, 8.0), None);
         bench.now = 12.0;
         assert_eq!(bench.watch(20.0, 7, 8.0), Some(16.0), "the other renews less often");
+    }
+
+    #[test]
+    fn a_store_that_answers_and_takes_no_writes_is_an_outage_too() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.watch(2.0, 7, 4.0), None);
+        while bench.now <= 12.0 {
+            bench.look(7, 4.0);
+            bench.observer.refused();
+            bench.now += 0.5;
+        }
+        assert_eq!(bench.watch(20.0, 7, 4.0), Some(14.5), "it takes writes since 12.5");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::id::{ShardId, Unique};
 use crate::instant::Instant;
 use crate::limits::{
-    HISTORY_AGE, HISTORY_BYTES, HISTORY_LINES, HISTORY_ODD_LINES, TRIGGER_ENDED_AGE,
+    HISTORY_AGE, HISTORY_BYTES, HISTORY_LINES, HISTORY_ODD_LINES, HISTORY_PART, TRIGGER_ENDED_AGE,
 };
 use crate::mutant::{self, Mutant};
 use crate::shard::Put;
@@ -49,6 +49,13 @@ impl Default for Retention {
             bytes: HISTORY_BYTES,
             ended: TRIGGER_ENDED_AGE,
         }
+    }
+}
+
+impl Retention {
+    /// The bytes that pages may have in a store that has room for so many in all, if that is known.
+    pub fn bytes_within(&self, room: Option<u64>) -> u64 {
+        room.map_or(self.bytes, |room| self.bytes.min(room / HISTORY_PART))
     }
 }
 

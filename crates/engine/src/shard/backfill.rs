@@ -15,7 +15,7 @@ use crate::id::Unique;
 use crate::instant::Instant;
 use crate::limits::{BACKFILLS_REMEMBERED_MAX, COMMIT_WRITES_MIN, RUNS_PER_SHARD_MAX};
 
-use super::change::{MADE_UP_BYTES, bytes_of_run};
+use super::account::{MADE_UP_BYTES, bytes_of_run};
 use super::command::{Done, Rejection};
 use super::memory::{Change, Trigger};
 use super::record::{Backfill, RunRecord, RunState};

@@ -100,10 +100,15 @@ impl Shard {
         }
         self.units = left;
         let puts = pile.into_puts(self.memory.shard, number);
+        Some(Batch { head: self.head(), puts })
+    }
+
+    /// What the head says in the store, once what is on its way is there: whoever else writes the head, as one does
+    /// who names a new owner, writes this.
+    pub fn head(&self) -> HeadRecord {
         let open = self.shadow.open.iter().copied().collect();
         let Shadow { fired, sequence, youngest, .. } = self.shadow;
-        let head = HeadRecord { fired, open, sequence, youngest };
-        Some(Batch { head, puts })
+        HeadRecord { fired, open, sequence, youngest }
     }
 
     /// What was on its way is written.

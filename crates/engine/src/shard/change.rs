@@ -7,37 +7,25 @@
 //! leaves schedule, generation and cursor alone. Since open runs take their definition from their trigger,
 //! they get records of their own before it changes.
 //!
-//! The mark may be ahead of the clock by the look-ahead. A schedule that begins to count, because it is new
-//! or its trigger is resumed, begins at the clock all the same: its slots that the mark has passed get records
-//! of their own, in the same unit.
+//! What becomes of slots then is in [`super::account`].
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
 use crate::id::{Birth, ProjectId, TriggerId, Unique};
 use crate::instant::Instant;
-use crate::limits::{
-    LOOK_AHEAD_MS, RUNS_PER_SHARD_MAX, TRIGGERS_PER_SHARD_MAX, WEBHOOK_HEADER_BYTES_MAX,
-};
+use crate::limits::{RUNS_PER_SHARD_MAX, TRIGGERS_PER_SHARD_MAX};
 use crate::mutant::{self, Mutant};
 use crate::notice::Occasion;
-use crate::past::{End, Line, Reason, Skipped};
-use crate::policy::Overlap;
-use crate::schedule::Count;
+use crate::past::Reason;
 use crate::trigger::Definition;
-use crate::webhook::Webhook;
 
+use super::account::cursor_at;
 use super::command::{Command, Done, Rejection};
-use super::flight::RunRef;
 use super::memory::{Change, Trigger};
-use super::record::{Mark, MovedRecord, Pause, RunRecord, RunState, TriggerRecord};
+use super::record::{MovedRecord, Pause, RunRecord, RunState, TriggerRecord};
 use super::{Note, Now, Shard, Ticket, Unit};
-
-/// Slots that the mark has passed and that get runs at once, and bytes that these may have together.
-const MADE_UP_MAX: usize = 16;
-pub(super) const MADE_UP_BYTES: usize = 256 * 1024;
 
 /// Who does what nobody asked for.
 const ITSELF: &str = "watchbell";
@@ -121,116 +109,6 @@ impl Shard {
         let trigger = self.known(unique)?;
         self.check_settled(trigger.project())?;
         if trigger.is_cancelled() { Err(Rejection::AlreadyCancelled) } else { Ok(()) }
-    }
-
-    /// Now, for a trigger.
-    fn now_of(&self, trigger: &Trigger, now: Now) -> Instant {
-        let cursor = trigger.cursor();
-        if mutant::active(Mutant::NowWithoutMark) {
-            return now.wall.max(cursor);
-        }
-        if mutant::active(Mutant::NowWithoutCursor) {
-            return now.wall.max(self.memory.fired.0);
-        }
-        now.wall.max(self.memory.fired.0).max(cursor)
-    }
-
-    /// From when on a schedule that begins now counts: not from the mark, if that is ahead by no more than the
-    /// look-ahead.
-    fn beginning(&self, project: ProjectId, cursor: Instant, now: Now) -> Instant {
-        if let Some(stopped) = self.memory.stopped.get(&project) {
-            return now.wall.max(cursor).max(stopped.since.0);
-        }
-        let (here, mark) = (now.wall.max(cursor), self.memory.fired.0);
-        if mark.0 - here.0 > LOOK_AHEAD_MS { mark } else { here }
-    }
-
-    /// What becomes of the slots after `from` that the mark has passed already: nobody else decides them. The first ones
-    /// get runs, as many as fit a commit; where runs must not overlap it is one. The others are skipped.
-    fn make_up(
-        &self,
-        id: TriggerId,
-        definition: &Definition,
-        generation: u32,
-        from: Instant,
-        moved: &mut MovedRecord,
-        now: Now,
-    ) -> Vec<Change> {
-        if self.memory.stopped.contains_key(&id.project) {
-            return Vec::new();
-        }
-        let Definition { name, labels: _, schedule, webhook, policy } = definition;
-        let bytes = bytes_of_run(webhook);
-        let (most, reason) = match policy.overlap {
-            Overlap::Allow => (MADE_UP_BYTES / bytes, Reason::Cap),
-            Overlap::Skip | Overlap::QueueOne | Overlap::Replace => (1, Reason::Overlap),
-        };
-        let most = most.clamp(1, MADE_UP_MAX);
-        let mut left = moved.remaining.or(schedule.limit().map(NonZeroU64::get));
-        let (mut changes, mut skipped) = (Vec::new(), None::<Skipped>);
-        let webhook = Arc::new(webhook.clone());
-        let mut next = schedule.next(from);
-        while let Some(slot) = next
-            && left != Some(0)
-        {
-            let leaves = schedule.leaves_at(slot, name);
-            if Mark(leaves, id.unique) > self.memory.fired {
-                break;
-            }
-            next = schedule.next(slot);
-            if changes.len() >= most {
-                let blank = Skipped {
-                    project: id.project,
-                    trigger: id.unique,
-                    generation,
-                    from: slot,
-                    to: slot,
-                    count: 0,
-                    reason,
-                    at: now.wall,
-                };
-                let skipped = skipped.get_or_insert(blank);
-                (skipped.to, skipped.count) = (slot, skipped.count + 1);
-                continue;
-            }
-            let sequence = self.memory.sequence + 1 + changes.len() as u64;
-            let run = RunRecord {
-                project: id.project,
-                trigger: id.unique,
-                name: name.to_string(),
-                slot,
-                leaves,
-                generation: Some(generation),
-                state: RunState::Waiting(leaves),
-                attempt: 0,
-                tries: 0,
-                untried_since: None,
-                notice: None,
-                webhook: Arc::clone(&webhook),
-                policy: *policy,
-                attempts: Vec::new(),
-            };
-            changes.push(Change::Run(sequence, Arc::new(run)));
-            left = left.map(|left| left.saturating_sub(1));
-            moved.remaining = left;
-            if left == Some(0) {
-                moved.cursor = Some(slot);
-            }
-        }
-        changes.extend(skipped.map(|skipped| Change::Past(Line::Skip(skipped))));
-        changes
-    }
-
-    /// The runs of these changes wait.
-    pub(super) fn wait_all(&mut self, made_up: &[Change]) {
-        for change in made_up {
-            // A notice may have been given up in the same unit.
-            if let Change::Run(sequence, run) = change
-                && self.memory.runs.contains_key(sequence)
-            {
-                self.flight.wait(*sequence, run);
-            }
-        }
     }
 
     fn create(
@@ -487,88 +365,6 @@ impl Shard {
         Ok(Done::Started(id))
     }
 
-    /// Records every slot up to `until` that is not decided as skipped. A trigger that is paused is so since
-    /// its cursor, and all slots after it were skipped for that. After its last run nothing is due.
-    fn account(&self, trigger: &Trigger, until: Instant, reason: Reason, now: Now) -> Vec<Change> {
-        if mutant::active(Mutant::ChangeWithoutAccount)
-            || trigger.is_cancelled()
-            || trigger.remaining() == Some(0)
-        {
-            return Vec::new();
-        }
-        if trigger.is_paused() {
-            let first = trigger.schedule().next(trigger.cursor());
-            return skips(trigger, (first, until), Reason::Paused, now);
-        }
-        let first = self.memory.undecided(trigger).map(|(slot, _)| slot);
-        skips(trigger, (first, until), reason, now)
-    }
-
-    /// Takes back what was launched ahead and has not left. Slots after `end` are no slots of its schedule any more.
-    fn take_back(&mut self, unique: Unique, reason: Reason, end: Instant, now: Now) {
-        if mutant::active(Mutant::NotTakenBack) {
-            return;
-        }
-        for run in self.active(unique) {
-            if !self.is_unfinished(run) || self.leaves_of(run) <= now.wall || self.has_left(run) {
-                continue;
-            }
-            let is_slot = match run {
-                RunRef::Open(_) => true,
-                RunRef::Record(sequence) => self.memory.runs[&sequence].generation.is_some(),
-            };
-            if self.is_untouched(run) {
-                if is_slot {
-                    self.unlaunch(run, reason, end, now);
-                }
-            } else if self.is_doubtful(run) {
-                // It may have left under a predecessor whose clock was ahead of ours.
-                self.leave_unknown(run, now);
-            }
-        }
-    }
-
-    /// Ends a run in doubt, which may still be at work at its receiver.
-    fn leave_unknown(&mut self, run: RunRef, now: Now) {
-        let number = self.number_of(run);
-        let record = self.record_of(run);
-        self.drop_attempt(run);
-        self.flight.hold(record.trigger, now.steady + u64::from(record.webhook.form.timeout_ms));
-        let held = self.held(run).into_iter().collect();
-        self.enact(Unit::of(held).by(now.wall));
-        self.end(run, End::Unknown, number, None, now);
-    }
-
-    /// Skips a slot that was launched and surely has not left.
-    fn unlaunch(&mut self, run: RunRef, reason: Reason, end: Instant, now: Now) {
-        let record = self.record_of(run);
-        self.drop_attempt(run);
-        let mut changes = vec![self.forget(run)];
-        let Some(trigger) = self.memory.trigger(record.trigger) else { return };
-        let generation = record.generation.unwrap_or(trigger.generation);
-        let skipped = trigger.skipped((record.slot, record.slot), 1, reason, now);
-        if !mutant::active(Mutant::TakenBackWithoutRecord) {
-            changes.push(Change::Past(Line::Skip(Skipped { generation, ..skipped })));
-        }
-        if generation == trigger.generation
-            && let Some(left) = trigger.remaining()
-            && !mutant::active(Mutant::RemainingKept)
-        {
-            let mut moved = trigger.moved();
-            moved.remaining = Some(left + 1);
-            if left == 0 {
-                // It was to be the last one: nothing after it was looked at when the mark passed.
-                let now_here = self.now_of(trigger, now).min(end);
-                let first = trigger.schedule().next(trigger.cursor());
-                changes.extend(skips(trigger, (first, now_here), reason, now));
-                moved.cursor = Some(now_here);
-            }
-            changes.push(Change::Moved(record.trigger, moved));
-        }
-        self.enact(Unit::of(changes).by(now.wall));
-        self.unblock(record.trigger, now);
-    }
-
     /// Gives every open run of a trigger a record of its own.
     fn write_out_all(&mut self, unique: Unique, now: Now) {
         if mutant::active(Mutant::OpenNotWrittenOut) {
@@ -579,44 +375,4 @@ impl Shard {
             self.write_out_run(run, now);
         }
     }
-}
-
-/// Skips all slots from the first one on, up to `until`.
-pub(super) fn skips(
-    trigger: &Trigger,
-    (first, until): (Option<Instant>, Instant),
-    reason: Reason,
-    now: Now,
-) -> Vec<Change> {
-    let schedule = trigger.schedule();
-    let mut lines = Vec::new();
-    let mut next = first.filter(|slot| *slot <= until);
-    while let Some(from) = next {
-        let before = Instant(from.0 - 1);
-        let Some(mut to) = schedule.last(before, until) else { break };
-        let count = match schedule.count(before, to) {
-            Count::Exactly(count) => count,
-            Count::MoreThan(bound) => {
-                to = schedule.nth(before, to, bound - 1).unwrap_or(to);
-                bound
-            }
-        };
-        let skipped = trigger.skipped((from, to), count, reason, now);
-        lines.push(Change::Past(Line::Skip(skipped)));
-        next = schedule.next(to).filter(|slot| *slot <= until);
-    }
-    lines
-}
-
-/// About how many bytes the record of a run takes that sends this.
-pub(super) fn bytes_of_run(webhook: &Webhook) -> usize {
-    let body = webhook.body.as_ref().map_or(0, |body| body.len());
-    webhook.path.len() + 2 * body + WEBHOOK_HEADER_BYTES_MAX
-}
-
-/// A trigger's cursor once everything up to a moment is accounted for. After the last run nothing is, and
-/// its cursor stays there: the run may be taken back yet.
-fn cursor_at(trigger: &Trigger, moment: Instant) -> Instant {
-    let is_used_up = trigger.remaining() == Some(0);
-    if is_used_up { trigger.cursor() } else { moment }
 }

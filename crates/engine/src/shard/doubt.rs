@@ -6,6 +6,10 @@
 //! the same id, as its next attempt; one that is delivered at most once is recorded as unknown. Where runs
 //! of a trigger must not overlap, the doubtful one may still be at work at the receiver: it is left alone
 //! for its timeout, and so is all of its trigger.
+//!
+//! Not in doubt is what a former owner that is there has under way and will report: see `abroad`.
+
+use std::collections::BTreeSet;
 
 use crate::id::{ProjectId, ShardId};
 use crate::instant::Instant;
@@ -24,14 +28,17 @@ use super::flight::{Flight, RunRef};
 use super::kind::Kinds;
 use super::memory::{Change, Memory};
 use super::record::{
-    FORMAT, HeadRecord, Mark, MovedRecord, RunRecord, RunState, StoppedRecord, TriggerRecord,
+    FORMAT, HeadRecord, Mark, MovedRecord, ReportRecord, RunRecord, RunState, StoppedRecord,
+    TriggerRecord,
 };
-use super::{Now, Shard, Unit};
+use super::{Course, Now, Shard, Unit};
 
 /// A shard that is being read from the store.
 pub struct Loading {
     memory: Memory,
     audience: Audience,
+    senders: BTreeSet<Box<str>>,
+    reports: Vec<(String, ReportRecord)>,
 }
 
 /// Why a shard cannot be read.
@@ -72,12 +79,18 @@ impl Loading {
                 memory.apply(&Change::Open(*run));
             }
         }
-        Self { memory, audience: notice::nobody() }
+        let (senders, reports) = (BTreeSet::new(), Vec::new());
+        Self { memory, audience: notice::nobody(), senders, reports }
     }
 
     /// Who listens: also to what is decided while it is taken over.
     pub fn set_audience(&mut self, audience: Audience) {
         self.audience = audience;
+    }
+
+    /// The sessions that are there, by their keys: what they have under way they will report. Without this, nobody is.
+    pub fn set_senders(&mut self, alive: BTreeSet<Box<str>>) {
+        self.senders = alive;
     }
 
     /// A trigger, as it was written.
@@ -122,6 +135,12 @@ impl Loading {
         Ok(())
     }
 
+    /// What came of an attempt that a former owner made.
+    pub fn report(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        self.reports.push((key.to_owned(), read(key, bytes)?));
+        Ok(())
+    }
+
     /// Everything is read: from here on it is decided.
     pub fn finish(self, now: Now) -> Shard {
         let memory = self.memory;
@@ -145,13 +164,18 @@ impl Loading {
             units: std::collections::VecDeque::new(),
             shadow,
             sent: None,
-            is_stopping: false,
+            course: Course::Deciding,
             is_held: false,
             due_by: None,
             asked: 0,
         };
         shard.awake(now);
-        shard.take_over(now);
+        shard.take_over(&self.senders, now);
+        // What is known of an attempt is known before anything is decided about it.
+        for (key, report) in self.reports {
+            shard.reported(&key, report, now);
+        }
+        shard.unblock_all(now);
         shard.arm_all();
         shard.go_on_enabling();
         shard
@@ -175,7 +199,7 @@ impl Shard {
         }
     }
 
-    fn take_over(&mut self, now: Now) {
+    fn take_over(&mut self, senders: &BTreeSet<Box<str>>, now: Now) {
         let open: Vec<RunRef> = self.memory.open.iter().copied().map(RunRef::Open).collect();
         let records: Vec<u64> = self.memory.runs.keys().copied().collect();
         for run in open {
@@ -193,6 +217,9 @@ impl Shard {
                 };
                 self.memory.apply(&Change::Run(sequence, record.into()));
                 self.flight.wait(sequence, &self.memory.runs[&sequence]);
+            } else if record.abroad.as_ref().is_some_and(|abroad| senders.contains(&abroad.sender))
+            {
+                self.leave_abroad(sequence, now);
             } else {
                 self.doubt(RunRef::Record(sequence), now);
             }
@@ -212,11 +239,10 @@ impl Shard {
         for unique in watched {
             self.watch_over(unique);
         }
-        self.unblock_all(now);
     }
 
     /// A run may have left under a predecessor.
-    fn doubt(&mut self, run: RunRef, now: Now) {
+    pub(super) fn doubt(&mut self, run: RunRef, now: Now) {
         let record = self.record_of(run);
         if record.notice.is_some() {
             self.flight.doubts.insert(run, now.steady);
@@ -242,6 +268,7 @@ impl Shard {
         if self.flight.doubts.is_empty() {
             return;
         }
+        self.give_up_waiting(now);
         let ripe: Vec<RunRef> = self
             .flight
             .doubts
@@ -262,7 +289,7 @@ impl Shard {
                     self.stay_held(run, now);
                     self.end(run, End::Unknown, number, None, now);
                 }
-                Delivery::AtLeastOnce | Delivery::AtMostOnce if self.is_stopping => {}
+                Delivery::AtLeastOnce | Delivery::AtMostOnce if self.is_stopping() => {}
                 Delivery::AtLeastOnce | Delivery::AtMostOnce => {
                     self.stay_held(run, now);
                     self.flight.doubts.remove(&run);
@@ -275,7 +302,7 @@ impl Shard {
     /// A run in doubt that may be beside others is not waited for. What left of it may be at work all the same,
     /// which every successor has to know: its trigger may be changed to one that must not overlap.
     fn stay_held(&mut self, run: RunRef, now: Now) {
-        let Some(Change::Moved(unique, moved)) = self.held(run) else { return };
+        let Some(Change::Moved(unique, moved)) = self.held(run, now) else { return };
         let is_known = self.memory.trigger(unique).is_some_and(|known| known.moved() == moved);
         if !is_known && self.flight.is_held(unique, now) {
             self.enact(Unit::of(vec![Change::Moved(unique, moved)]).by(now.wall));
@@ -285,6 +312,10 @@ impl Shard {
     /// Brings a mark that is far ahead back to the clock, after what it stood for is written to the
     /// cursors: so nothing is decided twice, and nothing waits for the clock to get there.
     pub fn set_back(&mut self, now: Now) {
+        if self.course == Course::Parted {
+            // Its successor does.
+            return;
+        }
         let mut cursors = Vec::new();
         for trigger in self.memory.triggers() {
             let schedule = trigger.schedule();
@@ -326,7 +357,10 @@ impl Shard {
 
     /// Decides nothing new any more, and takes back what has not left: it waits for a successor.
     pub fn stop(&mut self, now: Now) {
-        self.is_stopping = true;
+        if self.course == Course::Parted {
+            return;
+        }
+        self.course = Course::Stopping;
         for run in self.unsent() {
             self.put_back(run, now);
         }

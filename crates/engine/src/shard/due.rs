@@ -296,6 +296,7 @@ impl Trigger {
             webhook: Arc::new(self.webhook()),
             policy: *self.policy(),
             attempts: Vec::new(),
+            abroad: None,
         }
     }
 }

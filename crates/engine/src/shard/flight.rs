@@ -61,6 +61,8 @@ pub(super) struct Flight {
     pub(super) queued: BTreeSet<(Unique, u64)>,
     /// Runs that may have left under a predecessor, and until when (steady) they are left alone.
     pub(super) doubts: BTreeMap<RunRef, u64>,
+    /// Those of them whose attempt is made by a former owner that is there, and will report.
+    pub(super) abroad: BTreeSet<(Unique, u64)>,
     /// Triggers of which something may be under way that we do not see, and until when (steady).
     pub(super) holds: HashMap<Unique, u64>,
     /// Attempts that are to be broken off once that is written, and whose they are.
@@ -183,8 +185,19 @@ impl Flight {
         self.by_run.get(&run).copied()
     }
 
+    /// Whether an attempt of this trigger is under way, here or at a former owner.
     pub(super) fn has_others_left(&self, trigger: Unique) -> bool {
-        self.left.range((trigger, 0)..=(trigger, u64::MAX)).next().is_some()
+        let of_it = (trigger, 0)..=(trigger, u64::MAX);
+        self.left.range(of_it.clone()).next().is_some() || self.abroad.range(of_it).next().is_some()
+    }
+
+    /// Adds this to the key of every attempt so far, none of which may leave yet, and so to those that follow.
+    pub(super) fn renumber(&mut self, ahead: u64) {
+        assert!(self.leaving.is_empty() && self.left.is_empty(), "nothing may leave yet");
+        let tries = std::mem::take(&mut self.tries);
+        self.tries = tries.into_iter().map(|(key, attempt)| (key + ahead, attempt)).collect();
+        self.by_run.values_mut().for_each(|key| *key += ahead);
+        self.last_key += ahead;
     }
 
     pub(super) fn next_wakes(&self, now: Now) -> impl Iterator<Item = Instant> {

@@ -135,23 +135,34 @@ impl Shard {
     /// An attempt has ended.
     pub fn finished(&mut self, report: Report, now: Now) {
         let Some(attempt) = self.flight.remove(report.key) else { return };
-        let (run, number) = (attempt.run, attempt.number);
-        let policy = self.policy_of(run);
-        match report.outcome.verdict() {
-            Verdict::Succeeded => self.end(run, End::Succeeded, number, Some(report.attempt), now),
-            Verdict::Refused => self.end(run, End::Failed, number, Some(report.attempt), now),
+        self.conclude(attempt.run, attempt.number, report.outcome, report.attempt, now);
+    }
+
+    /// What follows from what came of an attempt, whoever made it.
+    pub(super) fn conclude(
+        &mut self,
+        run: RunRef,
+        number: u32,
+        outcome: Outcome,
+        made: Attempt,
+        now: Now,
+    ) {
+        let (policy, lane) = (self.policy_of(run), self.lane_of(run));
+        match outcome.verdict() {
+            Verdict::Succeeded => self.end(run, End::Succeeded, number, Some(made), now),
+            Verdict::Refused => self.end(run, End::Failed, number, Some(made), now),
             Verdict::Gone => {
                 let note = "the receiver answered 410: it is gone for good";
-                self.end(run, End::Failed, number, Some(report.attempt), now);
-                self.pause_by_itself(attempt.trigger, note, now);
+                self.end(run, End::Failed, number, Some(made), now);
+                self.pause_by_itself(lane, note, now);
             }
             Verdict::Late => self.end(run, End::Expired, number, None, now),
             Verdict::Untried { retry_after } if !self.is_tired(run, &policy, now) => {
                 let until = now.wall.after(retry_after.max(Duration::from_millis(100)));
-                self.try_again(run, number, Tries::Same, until, report.attempt, now);
+                self.try_again(run, number, Tries::Same, until, made, now);
             }
             Verdict::Untried { .. } => {
-                self.end(run, End::Dead, number, Some(report.attempt), now);
+                self.end(run, End::Dead, number, Some(made), now);
             }
             Verdict::Again { arrival, retry_after } => {
                 let may_repeat =
@@ -159,18 +170,18 @@ impl Shard {
                 if may_repeat && self.tries_of(run) + 1 < u32::from(policy.retry.attempts) {
                     let pause = policy.retry.pause(number, retry_after, now.random);
                     let until = now.wall.after(pause);
-                    self.try_again(run, number, Tries::OneMore, until, report.attempt, now);
+                    self.try_again(run, number, Tries::OneMore, until, made, now);
                 } else {
                     let end = match (may_repeat, arrival) {
                         (true, _) => End::Dead,
                         (false, Arrival::Surely) => End::Failed,
                         (false, Arrival::Perhaps | Arrival::Never) => End::Unknown,
                     };
-                    self.end(run, end, number, Some(report.attempt), now);
+                    self.end(run, end, number, Some(made), now);
                 }
             }
         }
-        self.unblock(attempt.trigger, now);
+        self.unblock(lane, now);
     }
 
     /// Whether a run could not be tried for long enough.
@@ -194,6 +205,7 @@ impl Shard {
         let mut record = self.record_of(run);
         record.state = RunState::Backoff(until);
         record.attempt = number;
+        record.abroad = None;
         match tries {
             Tries::OneMore => {
                 record.tries += 1;
@@ -324,7 +336,7 @@ impl Shard {
             }
         }
         if may_be_at_work {
-            unit.changes.extend(self.held(run));
+            unit.changes.extend(self.held(run, now));
         }
         let (unique, finished) = self.close(run, End::Cancelled, number, None, now, &mut unit);
         if let Some(until) = doubt {
@@ -336,11 +348,20 @@ impl Shard {
     }
 
     /// A run is ended that may still be at work at its receiver: a successor has to know that.
-    pub(super) fn held(&self, run: RunRef) -> Option<Change> {
-        let record = self.record_of(run);
-        let mut moved = self.memory.trigger(record.lane())?.moved();
-        moved.held_ms = Some(record.webhook.form.timeout_ms.max(moved.held_ms.unwrap_or(0)));
-        Some(Change::Moved(record.trigger, moved))
+    pub(super) fn held(&self, run: RunRef, now: Now) -> Option<Change> {
+        let unique = self.lane_of(run);
+        let mut moved = self.memory.trigger(unique)?.moved();
+        moved.held_ms = Some(self.at_work_ms(run, now).max(moved.held_ms.unwrap_or(0)));
+        Some(Change::Moved(unique, moved))
+    }
+
+    /// For how long what left of a run may be at work, at most: for its timeout, and at a former owner for as long as
+    /// that one is waited for.
+    pub(super) fn at_work_ms(&self, run: RunRef, now: Now) -> u32 {
+        let timeout_ms = self.record_of(run).webhook.form.timeout_ms;
+        let until = self.flight.doubts.get(&run).filter(|_| self.is_abroad(run));
+        let left_ms = until.map_or(0, |until| until.saturating_sub(now.steady));
+        timeout_ms.max(u32::try_from(left_ms).unwrap_or(u32::MAX))
     }
 }
 

@@ -18,7 +18,7 @@ use crate::mutant::{self, Mutant};
 use crate::past::Reason;
 use crate::policy::CatchUp;
 
-use super::change::skips;
+use super::account::skips;
 use super::command::{Done, Rejection};
 use super::memory::{Change, Trigger};
 use super::record::{Mark, RunState, StoppedRecord};

@@ -5,6 +5,7 @@
 //! shard/<n>/trigger/<unique>      [`TriggerRecord`]: what the user wrote, and how it began
 //! shard/<n>/moved/<unique>        [`MovedRecord`]: what has moved since, if anything has
 //! shard/<n>/run/<sequence>        [`RunRecord`]: a run that is not finished, and is not in the head
+//! shard/<n>/report/<sequence>.<attempt> [`ReportRecord`]: what came of an attempt that a former owner made
 //! shard/<n>/stopped/<project>     [`StoppedRecord`]: a project that is disabled, or not up to date again
 //! shard/<n>/past/<reverse number> a batch of finished runs and skipped slots: [`crate::past`]
 //! shard/<n>/page/…               what these were merged into: [`crate::past::page`]
@@ -23,6 +24,8 @@ use serde_json::value::RawValue;
 use crate::id::{Birth, ProjectId, RunId, ShardId, TriggerId, Unique};
 use crate::instant::Instant;
 use crate::notice::Occasion;
+use crate::outcome::Outcome;
+use crate::past::Attempt;
 use crate::policy::Policy;
 use crate::record::Format;
 use crate::webhook::Webhook;
@@ -219,7 +222,32 @@ pub struct RunRecord {
     pub policy: Policy,
     /// What came of the attempts so far.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub attempts: Vec<crate::past::Attempt>,
+    pub attempts: Vec<Attempt>,
+    /// Who makes the attempt that is under way, if that is not the owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abroad: Option<Abroad>,
+}
+
+/// An attempt that is under way at a former owner of the shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Abroad {
+    /// The session that makes it, by its key.
+    pub sender: Box<str>,
+    /// It may take so much longer. Never an instant: clocks are apart.
+    pub left_ms: u32,
+}
+
+/// What came of an attempt that a former owner made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportRecord {
+    /// The session that made it, by its key.
+    pub sender: Box<str>,
+    /// The so-manieth of its run, from 1.
+    pub attempt: u32,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// When it left, how long it took, what was said.
+    pub made: Attempt,
 }
 
 /// The lane of notices.
@@ -325,6 +353,23 @@ pub fn run_key(shard: ShardId, sequence: u64) -> String {
     format!("shard/{shard}/run/{sequence:016}")
 }
 
+/// Where reports of former owners are.
+pub fn reports(shard: ShardId) -> String {
+    format!("shard/{shard}/report/")
+}
+
+/// Where the report of an attempt is.
+pub fn report_key(shard: ShardId, sequence: u64, attempt: u32) -> String {
+    format!("shard/{shard}/report/{sequence:016}.{attempt}")
+}
+
+/// Which run the report under this key is about, and which of its attempts.
+pub fn report_of(shard: ShardId, key: &str) -> Option<(u64, u32)> {
+    let (sequence, attempt) = key.strip_prefix(&reports(shard))?.split_once('.')?;
+    let (sequence, attempt) = (sequence.parse().ok()?, attempt.parse().ok()?);
+    (report_key(shard, sequence, attempt) == key).then_some((sequence, attempt))
+}
+
 /// Where the past of a commit of the chain is.
 pub fn past_key(shard: ShardId, number: u64) -> String {
     format!("shard/{shard}/past/{:016x}", u64::MAX - number)
@@ -377,5 +422,36 @@ mod text {
         D: serde::Deserializer<'de>,
     {
         String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_report_is_found_by_the_run_and_the_attempt_that_it_is_about() {
+        let key = report_key(ShardId(3), 17, 2);
+        assert_eq!(key, "shard/3/report/0000000000000017.2");
+        assert_eq!(report_of(ShardId(3), &key), Some((17, 2)));
+        for other in [
+            "shard/4/report/0000000000000017.2",
+            "shard/3/report/17.2",
+            "shard/3/report/0000000000000017.02",
+            "shard/3/report/0000000000000017",
+            "shard/3/run/0000000000000017.2",
+        ] {
+            assert_eq!(report_of(ShardId(3), other), None, "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_key_is_a_report_or_none(sequence in any::<u64>(), attempt in any::<u32>(), text in "\\PC{0,40}") {
+            let key = report_key(ShardId(3), sequence, attempt);
+            prop_assert_eq!(report_of(ShardId(3), &key), Some((sequence, attempt)));
+            let _ = report_of(ShardId(3), &format!("shard/3/report/{text}"));
+        }
     }
 }

@@ -41,6 +41,24 @@ impl Shard {
             || key.is_some_and(|key| self.flight.tries[&key].is_doubtful)
     }
 
+    /// Whether an attempt of a run is made by a former owner that will report.
+    pub(super) fn is_abroad(&self, run: RunRef) -> bool {
+        match run {
+            RunRef::Open(_) => false,
+            RunRef::Record(sequence) => {
+                self.flight.abroad.contains(&(self.memory.runs[&sequence].lane(), sequence))
+            }
+        }
+    }
+
+    /// Runs of a lane may have to wait for each other.
+    pub(super) fn lane_of(&self, run: RunRef) -> Unique {
+        match run {
+            RunRef::Open(open) => open.trigger,
+            RunRef::Record(sequence) => self.memory.runs[&sequence].lane(),
+        }
+    }
+
     /// Takes a run out of head or records, and out of what waits.
     pub(super) fn forget(&mut self, run: RunRef) -> Change {
         self.flight.doubts.remove(&run);
@@ -48,6 +66,7 @@ impl Shard {
             RunRef::Open(open) => Change::Shut(open),
             RunRef::Record(sequence) => {
                 let record = Arc::clone(&self.memory.runs[&sequence]);
+                self.flight.abroad.remove(&(record.lane(), sequence));
                 self.flight.unwait(sequence, &record);
                 Change::RunGone(sequence)
             }
@@ -73,10 +92,9 @@ impl Shard {
 
     /// Whether an attempt of this trigger may leave or has left.
     pub(super) fn is_under_way(&self, unique: Unique) -> bool {
-        self.flight
-            .tries
-            .values()
-            .any(|attempt| attempt.trigger == unique && attempt.phase != Phase::Decided)
+        let mut tries = self.flight.tries.values();
+        tries.any(|attempt| attempt.trigger == unique && attempt.phase != Phase::Decided)
+            || self.flight.has_others_left(unique)
     }
 
     /// Runs whose attempt has not left.

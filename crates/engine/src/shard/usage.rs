@@ -111,9 +111,9 @@ impl Usage {
 
 impl AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
-        self.triggers += other.triggers;
-        self.bytes += other.bytes;
-        self.fires_per_minute += other.fires_per_minute;
+        self.triggers = self.triggers.saturating_add(other.triggers);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.fires_per_minute = self.fires_per_minute.saturating_add(other.fires_per_minute);
     }
 }
 

@@ -82,7 +82,7 @@ impl Shard {
         if record.attempt == 0 && self.is_too_late(run, policy, now) {
             return self.end(run, End::Expired, 0, None, now);
         }
-        if self.is_stopping {
+        if self.is_stopping() {
             return;
         }
         let is_queued = record.state == RunState::Queued;
@@ -147,6 +147,7 @@ impl Shard {
         let mut record = self.record_of(run);
         record.state = RunState::Running;
         record.attempt = self.number_of(run) + 1;
+        record.abroad = None;
         if mutant::active(Mutant::AttemptNumberAfter) {
             record.attempt -= 1;
         }

@@ -41,6 +41,9 @@ pub struct AuditRecord {
     /// From which address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
+    /// Through which server, as far as whoever connected from there says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<String>,
     /// In which request.
     pub request_id: String,
 }

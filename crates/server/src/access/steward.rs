@@ -1,9 +1,10 @@
 //! The steward: carries what the book says into the shards, and clears away what is old.
 //!
 //! A project is disabled in the book first. It fires nothing from when its shards have it in writing, each with
-//! its own instant; telling them is the work of the steward, and of nobody else, so that two who switch a project
-//! at the same time cannot leave it half on: whoever wrote last in the book wins. What is cut short is done at the
-//! next look.
+//! its own instant; telling them is the work of the steward of the server that has them, and of nobody else, so that two
+//! who switch a project at the same time cannot leave it half on: whoever wrote last in the book wins. What is cut short
+//! is done at the next look, and a shard that changes hands is told by its new owner's. Whether all shards of a cluster
+//! know stands in the store: [`agreed`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use engine::limits::{AUDIT_KEPT, IDEMPOTENCY_KEPT};
 use engine::shard::command::{Command, Rejection};
 use engine::shard::record::{StoppedRecord, stopped};
 use store::machine::Machine;
-use store::{Commit, Range, Store};
+use store::{Commit, CommitError, Range, Store, Version};
 
 use super::audit;
 use super::book::{Book, record};
@@ -51,22 +52,21 @@ impl Steward {
     /// Works until it is dropped.
     pub(crate) async fn run(self) {
         let mut hints = self.desk.store().watch(super::record::ACCESS);
-        let (mut done, mut is_begun) = (None, false);
+        let mut served = self.desk.peers().served();
+        let mut told = Told::default();
         let mut swept: Option<Duration> = None;
         loop {
             if let Err(why) = self.access.refresh().await {
                 tracing::warn!(%why, "projects and keys could not be read");
             }
             let book = self.access.book();
-            let is_new = !is_begun || done != book.version;
+            let here = Arc::clone(&served.borrow_and_update());
+            told.keep(&book, &here);
             let mut pause = LOOK;
-            if is_new {
-                if self.carry_out(&book).await {
-                    (done, is_begun) = (book.version, true);
-                    self.access.settled.send_replace(done);
-                } else {
-                    pause = AGAIN;
-                }
+            if self.carry_out(&book, &here, &mut told).await {
+                self.access.settled.send_replace(book.version);
+            } else {
+                pause = AGAIN;
             }
             let now = self.machine.reading().boot;
             if swept.is_none_or(|swept| now.saturating_sub(swept) >= SWEEP) {
@@ -75,17 +75,24 @@ impl Steward {
             }
             tokio::select! {
                 () = hints.changed() => {}
+                Ok(()) = served.changed() => {}
                 () = self.machine.sleep(pause) => {}
             }
         }
     }
 
-    /// Tells the shards which projects fire. Whether all of them know now.
-    async fn carry_out(&self, book: &Book) -> bool {
+    /// Tells the shards that are here which projects fire. Whether all of them know now.
+    async fn carry_out(&self, book: &Book, here: &BTreeSet<ShardId>, told: &mut Told) -> bool {
         let mut is_done = true;
-        for shard in (0..self.desk.shards()).map(ShardId) {
-            match self.tell(shard, book).await {
-                Ok(told) => is_done &= told,
+        for shard in here {
+            if told.shards.contains(shard) {
+                continue;
+            }
+            match self.tell(*shard, book).await {
+                Ok(true) => {
+                    told.shards.insert(*shard);
+                }
+                Ok(false) => is_done = false,
                 Err(why) => {
                     tracing::warn!(%shard, why, "a shard could not be told which projects fire");
                     is_done = false;
@@ -109,6 +116,10 @@ impl Steward {
                 Ok(_) => {}
                 // Its triggers are not up to date since it was last enabled: that is soon over.
                 Err(CallError::Rejected(Rejection::ProjectIsEnabling)) => is_done = false,
+                // It is another server's now, which tells it.
+                Err(
+                    CallError::Elsewhere { .. } | CallError::NoOwner { .. } | CallError::Parted,
+                ) => return Ok(false),
                 Err(why) => return Err(why.to_string()),
             }
         }
@@ -137,6 +148,50 @@ impl Steward {
             tracing::warn!(why, "what is old could not be cleared away");
         }
     }
+}
+
+/// The shards that know which projects fire, by one book.
+#[derive(Default)]
+struct Told {
+    book: Option<Version>,
+    shards: BTreeSet<ShardId>,
+}
+
+impl Told {
+    /// Forgets what another book said, and shards that have gone.
+    fn keep(&mut self, book: &Book, here: &BTreeSet<ShardId>) {
+        if std::mem::replace(&mut self.book, book.version) != book.version {
+            self.shards.clear();
+        }
+        self.shards.retain(|shard| here.contains(shard));
+    }
+}
+
+/// Waits until the shards that other servers have do as the book says, by what stands in the store.
+pub(crate) async fn agreed(desk: &Desk) {
+    let served = Arc::clone(&desk.peers().served().borrow());
+    let shards = (0..desk.shards()).map(ShardId);
+    let mut left: Vec<ShardId> = shards.filter(|shard| !served.contains(shard)).collect();
+    loop {
+        let book = desk.access().book();
+        let mut waiting = Vec::new();
+        for shard in left {
+            let silent = silent(desk.store(), shard).await;
+            if !silent.is_ok_and(|silent| agrees(&silent, &book)) {
+                waiting.push(shard);
+            }
+        }
+        if waiting.is_empty() {
+            return;
+        }
+        left = waiting;
+        desk.machine().sleep(AGAIN).await;
+    }
+}
+
+/// Whether a shard fires what the book says, and nothing else.
+fn agrees(silent: &BTreeSet<ProjectId>, book: &Book) -> bool {
+    book.projects().all(|(_, project)| book.fires(project) != silent.contains(&project.id))
 }
 
 /// Projects of which a shard fires nothing.
@@ -175,7 +230,11 @@ async fn sweep(
                 .delete(entry.key.clone());
         }
         if !commit.is_empty() {
-            store.commit(commit).await.map_err(|why| why.to_string())?;
+            match store.commit(commit).await {
+                // Another server is at it: what it leaves is found the next time.
+                Ok(_) | Err(CommitError::Conflict(_)) => {}
+                Err(why) => return Err(why.to_string()),
+            }
         }
         range = page.next;
     }

@@ -104,6 +104,7 @@ fn tell(
         author: record.author,
         key: record.key.map(|key| key.to_string()),
         address: record.address.map(|address| address.to_string()),
+        via: record.via,
         request_id: record.request_id,
     }
 }

@@ -15,11 +15,11 @@ use engine::trigger::{BadField, check_name};
 
 use super::body;
 use super::caller::{Act, Caller};
-use super::problem::Refusal;
+use super::problem::{PAUSE, Refusal};
 use super::query::Query;
 use super::read;
 use super::trigger::odd;
-use crate::desk::Desk;
+use crate::desk::{CallError, Desk};
 use crate::recall::Outcome;
 
 /// A request as it is read.
@@ -51,8 +51,8 @@ pub(super) async fn start(
     // Each answer starts at least one run or is the last.
     for _ in 0..=BACKFILL_SLOTS_MAX {
         let (trigger, author) = (id.unique, caller.author.clone());
-        let request = request.clone();
-        let command = Command::Backfill { trigger, author, request, from, to };
+        let named = request.clone();
+        let command = Command::Backfill { trigger, author, request: named, from, to };
         // The audit tells of it once, with its first runs.
         let done = if started == 0 {
             let object = stored.name();
@@ -60,7 +60,8 @@ pub(super) async fn start(
             let act = Act { action: "trigger.backfill", object, outcome };
             caller.command(&desk, id.shard, command, act).await?
         } else {
-            caller.go_on(&desk, id.shard, command).await?
+            let done = caller.go_on(&desk, id.shard, command).await;
+            done.map_err(|why| cut_short(why, &request))?
         };
         match done {
             Done::Backfilled { started: now, has_more } => {
@@ -76,11 +77,25 @@ pub(super) async fn start(
     Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
 }
 
+/// Some of it was done, so it is not passed on to whoever has the shard now: it may have a name that only this server
+/// knows.
+fn cut_short(why: CallError, request: &str) -> Refusal {
+    match why {
+        CallError::Elsewhere { .. } | CallError::NoOwner { .. } => Refusal::unavailable(
+            format!(
+                "the shard changed hands when some runs were started: send it again with \"request\": {request:?}, and the rest is"
+            ),
+            PAUSE,
+        ),
+        other => other.into(),
+    }
+}
+
 /// A name for a request that has none: the same one for the same idempotency key.
 fn made_up_name(caller: &Caller, desk: &Desk) -> String {
     match &caller.recall {
-        Some((request, _)) => {
-            let digits = request.key().rsplit('/').next().unwrap_or_default();
+        Some(recall) => {
+            let digits = recall.request.key().rsplit('/').next().unwrap_or_default();
             format!("key-{digits}")
         }
         None => format!("backfill-{:016x}", desk.random()),

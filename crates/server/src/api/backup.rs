@@ -10,6 +10,7 @@ use bytes::Bytes;
 use store::backup::TakeError;
 
 use super::caller::Caller;
+use super::forward::Envoy;
 use super::problem::Refusal;
 use super::query::Query;
 use super::stream::stream;
@@ -21,6 +22,7 @@ pub(super) const MEDIA_TYPE: &str = "application/x-ndjson";
 pub(super) async fn backup(
     State(desk): State<Desk>,
     caller: Caller,
+    envoy: Envoy,
     uri: Uri,
 ) -> Result<Response, Refusal> {
     Query::of(&uri, &[])?;
@@ -28,7 +30,7 @@ pub(super) async fn backup(
         let busy = "another backup is being taken: try again when it is done";
         return Err(Refusal::unavailable(busy, Duration::from_secs(5)));
     };
-    let taking = Taking::begin(&desk, turn).await.map_err(refusal)?;
+    let taking = Taking::begin(&desk, envoy, turn).await.map_err(refusal)?;
     // It holds everything of everybody: who took it is on record.
     desk.access().note(&caller.trail_of_all(&desk, "backup.create", "cluster")).await?;
     Ok(([(CONTENT_TYPE, MEDIA_TYPE)], stream(taking, next)).into_response())

@@ -1,6 +1,8 @@
 //! The caller: who asks, for which project, and which request it is.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
@@ -15,9 +17,9 @@ use super::problem::Refusal;
 use crate::access::Trail;
 use crate::access::audit::AuditRecord;
 use crate::access::key::KeyId;
-use crate::desk::{Bounds, CallError, Desk, Kept};
+use crate::desk::{Bounds, CallError, Desk, Kept, Trouble};
 use crate::event::{Event, What};
-use crate::recall::{Outcome, Place, Request};
+use crate::recall::{Found, Outcome, Place, Request};
 
 /// Who does what is done where no key is needed.
 pub(super) const ANONYMOUS: &str = "anonymous";
@@ -34,8 +36,36 @@ pub(super) struct Caller {
     pub(super) scopes: Vec<Scope>,
     pub(super) address: Option<IpAddr>,
     pub(super) request_id: String,
-    /// The request, if it is to be done once, and what keeps the same one waiting meanwhile.
-    pub(super) recall: Option<(Request, Place)>,
+    /// The server that says it has passed the request on, if one does.
+    pub(super) via: Option<String>,
+    /// The request, if it is to be done once.
+    pub(super) recall: Option<Recall>,
+}
+
+/// A request that is to be done once.
+#[derive(Debug, Clone)]
+pub(super) struct Recall {
+    pub(super) request: Request,
+    /// What keeps the same one waiting meanwhile.
+    pub(super) place: Place,
+    /// The shards that were run here before it was looked up whether it was done already.
+    pub(super) served: Arc<BTreeSet<ShardId>>,
+}
+
+impl Recall {
+    /// Sees to it that no other server has carried it out since that was looked up: one that had the shard until a moment
+    /// ago may have.
+    async fn check(&self, desk: &Desk, shard: ShardId) -> Result<(), CallError> {
+        desk.find(shard).await?;
+        if Arc::ptr_eq(&self.served, &desk.peers().served().borrow()) {
+            return Ok(());
+        }
+        match self.request.find(desk.store(), desk.now()).await {
+            Ok(Found::New) => Ok(()),
+            Ok(Found::Done(_) | Found::Other) => Err(CallError::Repeated),
+            Err(why) => Err(CallError::Refused(Trouble::Closed(why.to_string()))),
+        }
+    }
 }
 
 /// What is done to what, and what a repeated request is told.
@@ -60,9 +90,10 @@ impl Caller {
             author: self.author.clone(),
             key: self.key,
             address: self.address,
+            via: self.via.clone(),
             request_id: self.request_id.clone(),
         };
-        Trail { audit, recall: self.recall.as_ref().map(|(request, _)| request.clone()) }
+        Trail { audit, recall: self.recall.as_ref().map(|recall| recall.request.clone()) }
     }
 
     /// The same, of something that concerns all projects.
@@ -80,6 +111,9 @@ impl Caller {
         command: Command,
         act: Act<'_>,
     ) -> Result<Done, CallError> {
+        if let Some(recall) = &self.recall {
+            recall.check(desk, shard).await?;
+        }
         let trail = self.trail(desk, act.action, act.object);
         let outcome = act.outcome;
         let random = desk.clone();
@@ -88,7 +122,7 @@ impl Caller {
             let entries = trail.entries(outcome, random.machine());
             entries.map(|(key, value)| Put::Value(key, value)).collect()
         });
-        let kept = self.recall.as_ref().map(|(_, place)| place.clone() as Kept);
+        let kept = self.recall.as_ref().map(|recall| recall.place.clone() as Kept);
         let quota = self.quota(desk);
         let event = Event {
             project: Some(self.project),

@@ -18,7 +18,8 @@ use client::key::Scope;
 use engine::id::ProjectId;
 use engine::limits::{IDEMPOTENCY_KEY_BYTES_MAX, REQUEST_BYTES_MAX};
 
-use super::caller::{ANONYMOUS, Caller};
+use super::caller::{ANONYMOUS, Caller, Recall};
+use super::forward::Hop;
 use super::guard::RequestId;
 use super::problem::Refusal;
 use super::replay;
@@ -96,6 +97,7 @@ pub(super) async fn admit(
         scopes,
         address: extensions.get().map(|Peer(address)| *address),
         request_id: extensions.get().map(|RequestId(id)| id.clone()).unwrap_or_default(),
+        via: extensions.get().map(|hop: &Hop| hop.from.to_string()),
         recall: None,
     };
     if request.method() == Method::POST
@@ -105,8 +107,9 @@ pub(super) async fn admit(
         let (asked, rest) = remember(request, project, &name).await?;
         request = rest;
         let place = lock.desk.under_way().enter(&asked).await;
+        let served = Arc::clone(&lock.desk.peers().served().borrow());
         match asked.find(lock.desk.store(), lock.desk.now()).await? {
-            Found::New => caller.recall = Some((asked, place)),
+            Found::New => caller.recall = Some(Recall { request: asked, place, served }),
             Found::Done(outcome) => return replay::replay(&lock.desk, &caller, outcome).await,
             Found::Other => {
                 return Err(Refusal::parameter(

@@ -1,9 +1,13 @@
 //! `/v1/events`: what happens, while it happens, as server-sent events.
 //!
-//! An event's id is the server's start and a number. Who comes back says the last id that it had; if this server
-//! does not know what came after it, the first event is `reset`. A comment is sent at the beginning, and now and
-//! then, so that both sides notice when the other is gone. It has an id as well: so a watcher knows its place before
-//! the first event, and also when nothing happens that it may see.
+//! A place among the events of a server is the server's start and a number; an event's id is that of the server that is
+//! asked, and those of the others, whose events come with its own (`others`), with commas between. Who comes back says
+//! the last id that it had, at whichever server; where one of them does not know what came after it, or is gone, there is
+//! an event `reset`. A comment is sent at the beginning, and now and then, so that both sides notice when the other is
+//! gone. It has an id as well: so a watcher knows its place before the first event, and also when nothing happens that
+//! it may see.
+
+mod others;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -16,11 +20,14 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use client::event::{Event as WireEvent, What as WireWhat};
 use engine::id::{ProjectId, TriggerId};
-use engine::limits::{WATCHERS_MAX, WATCHERS_OF_KEY_MAX};
+use engine::instant::Instant;
+use engine::limits::{EVENT_SERVERS_MAX, WATCHERS_MAX, WATCHERS_OF_KEY_MAX};
 use engine::past::Line;
 
+use self::others::{Heard, Others};
 use super::caller::Caller;
 use super::convert::{self, Source, timestamp};
+use super::forward::{Envoy, Hop};
 use super::problem::Refusal;
 use super::query::Query;
 use super::stream::stream;
@@ -28,8 +35,12 @@ use crate::access::book::Book;
 use crate::access::key::KeyId;
 use crate::desk::Desk;
 use crate::event::{Event, News, Place, Seat, What};
+use crate::lookout::Change;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// The place before the first event of a server, for other servers that have not heard of it before.
+const FIRST: &str = "first";
 
 /// How often something is sent, if nothing happens.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -43,6 +54,8 @@ struct Watcher {
     project: ProjectId,
     is_admin: bool,
     place: Place,
+    /// The other servers, if their events are wanted as well.
+    others: Option<Others>,
     /// Whether to say first that events are lost.
     is_lost: bool,
     is_begun: bool,
@@ -54,6 +67,7 @@ struct Watcher {
 pub(super) async fn watch(
     State(desk): State<Desk>,
     caller: Caller,
+    envoy: Envoy,
     request: Request,
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
@@ -67,14 +81,26 @@ pub(super) async fn watch(
         );
         Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too-many", "Too many watch", detail)
     })?;
+    let is_for_peer = request.extensions().get::<Hop>().is_some();
+    let mut is_lost = known.is_some_and(|place| place.is_none());
+    let mut others = None;
+    if !is_for_peer {
+        let begun = Others::begin(envoy, desk.peers().follow(), last).await;
+        let starts = begun.ids().filter_map(start_of).chain([desk.start()]).collect::<Vec<_>>();
+        // What a server told that is gone is lost.
+        let of_gone = |id: &str| start_of(id).is_some_and(|start| !starts.contains(&start));
+        is_lost |= last.is_some_and(|last| parts(last).any(of_gone));
+        others = Some(begun);
+    }
     let watcher = Watcher {
         key: caller.key,
+        others,
         books: desk.access().books(),
         _seat: seat,
         project: caller.project,
         is_admin: caller.is_admin(),
         place,
-        is_lost: known.is_some_and(|place| place.is_none()),
+        is_lost,
         is_begun: false,
         desk,
     };
@@ -83,11 +109,32 @@ pub(super) async fn watch(
     Ok((StatusCode::OK, headers, body).into_response())
 }
 
+/// The places on single servers that an id is made of.
+fn parts(id: &str) -> impl Iterator<Item = &str> {
+    id.split(',').take(EVENT_SERVERS_MAX + 1)
+}
+
+/// The start of the server that such a place is on.
+fn start_of(part: &str) -> Option<u64> {
+    u64::from_str_radix(part.split_once('-')?.0, 16).ok()
+}
+
 /// The place after an event, if this server can have had it.
 fn place_of(id: &str, start: u64) -> Option<Place> {
-    let (begun, number) = id.split_once('-')?;
-    let is_ours = u64::from_str_radix(begun, 16).ok()? == start;
-    number.parse().ok().filter(|_| is_ours).map(Place)
+    if id == FIRST {
+        return Some(Place(0));
+    }
+    let own = parts(id).find(|part| start_of(part) == Some(start))?;
+    own.split_once('-')?.1.parse().ok().map(Place)
+}
+
+/// What is next for somebody who watches.
+enum Next {
+    /// Something here, or nothing, but it is time to look.
+    Look,
+    Heartbeat,
+    Heard(Heard),
+    End,
 }
 
 impl Watcher {
@@ -116,13 +163,15 @@ impl Watcher {
                 News::Events(events, next) => (events, next),
             };
             if events.is_empty() {
-                tokio::select! {
-                    biased;
-                    () = desk.stopped() => return None,
-                    () = desk.events().more(self.place) => continue,
-                    Ok(()) = self.books.changed() => continue,
-                    () = tokio::time::sleep(HEARTBEAT) => {
-                        return Some((self.comment("heartbeat").into(), self));
+                match self.wait(&desk).await {
+                    Next::End => return None,
+                    Next::Look => continue,
+                    Next::Heartbeat => return Some((self.comment("heartbeat").into(), self)),
+                    Next::Heard(Heard::Gap) => return Some((self.reset().into(), self)),
+                    Next::Heard(Heard::Event { kind, data }) => {
+                        let mut text = String::new();
+                        self.put(&mut text, self.place.0, &kind, &data);
+                        return Some((text.into(), self));
                     }
                 }
             }
@@ -139,6 +188,33 @@ impl Watcher {
         }
     }
 
+    async fn wait(&mut self, desk: &Desk) -> Next {
+        let heard = async {
+            match &mut self.others {
+                Some(others) => others.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = desk.stopped() => Next::End,
+            () = desk.events().more(self.place) => Next::Look,
+            Ok(()) = self.books.changed() => Next::Look,
+            heard = heard => Next::Heard(heard),
+            () = tokio::time::sleep(HEARTBEAT) => Next::Heartbeat,
+        }
+    }
+
+    /// The place after so many events of this server.
+    fn id(&self, number: u64) -> String {
+        let mut id = format!("{:016x}-{number}", self.desk.start());
+        for other in self.others.iter().flat_map(Others::ids) {
+            id.push(',');
+            id.push_str(other);
+        }
+        id
+    }
+
     fn is_let_in(&self) -> bool {
         let Some(id) = self.key else { return true };
         let now = self.desk.now();
@@ -151,7 +227,7 @@ impl Watcher {
     }
 
     fn comment(&self, words: &str) -> String {
-        format!(": {words}\nid: {:016x}-{}\n\n", self.desk.start(), self.place.0)
+        format!(": {words}\nid: {}\n\n", self.id(self.place.0))
     }
 
     fn reset(&self) -> String {
@@ -168,6 +244,7 @@ impl Watcher {
                 object: object.clone(),
                 author: author.clone(),
             },
+            What::Cluster(change) => of_cluster(change),
             What::Past(shard, line) => {
                 let source = Source { shard: *shard, cluster: self.desk.cluster() };
                 let id = |unique| TriggerId { shard: *shard, project: self.project, unique };
@@ -195,9 +272,35 @@ impl Watcher {
 
     fn write(&self, text: &mut String, number: u64, event: &WireEvent) {
         let data = serde_json::to_string(event).expect("an event always serializes");
-        let (start, kind) = (self.desk.start(), event.what.kind());
-        write!(text, "id: {start:016x}-{number}\nevent: {kind}\ndata: {data}\n\n")
-            .expect("a String never fails");
+        self.put(text, number, event.what.kind(), &data);
+    }
+
+    fn put(&self, text: &mut String, number: u64, kind: &str, data: &str) {
+        let id = self.id(number);
+        write!(text, "id: {id}\nevent: {kind}\ndata: {data}\n\n").expect("a String never fails");
+    }
+}
+
+/// What changed among the servers, and when.
+pub(crate) fn cluster_event(at: Instant, change: &Change) -> WireEvent {
+    WireEvent { at: timestamp(at), what: of_cluster(change) }
+}
+
+/// What changed among the servers.
+fn of_cluster(change: &Change) -> WireWhat {
+    match change {
+        Change::Joined(node) => WireWhat::ServerJoined { node: node.to_string() },
+        Change::Left(node) => WireWhat::ServerLeft { node: node.to_string() },
+        Change::Lost(node) => WireWhat::ServerLost { node: node.to_string() },
+        Change::Orphaned(count, shards) => WireWhat::ShardsOrphaned {
+            count: u64::try_from(*count).expect("there are few"),
+            shards: shards.iter().map(|shard| shard.0).collect(),
+        },
+        Change::Owned => WireWhat::ShardsOwned,
+        Change::ClockApart { node, ahead_ms } => {
+            WireWhat::ClockApart { node: node.to_string(), ahead_ms: *ahead_ms }
+        }
+        Change::ClockRight(node) => WireWhat::ClockRight { node: node.to_string() },
     }
 }
 
@@ -208,8 +311,17 @@ mod tests {
     #[test]
     fn an_id_of_another_start_is_not_known() {
         assert_eq!(place_of("00000000000000ff-7", 255), Some(Place(7)));
-        for id in ["00000000000000fe-7", "", "-", "ff", "ff-", "ff-x", "x-7"] {
+        for id in ["00000000000000fe-7", "", "-", "ff", "ff-", "ff-x", "x-7", ",", "fe-7,fd-8"] {
             assert_eq!(place_of(id, 255), None, "{id}");
         }
+    }
+
+    #[test]
+    fn an_id_of_several_servers_is_known_to_each_up_to_the_limit() {
+        assert_eq!(place_of("fe-1,ff-2,fd-3", 255), Some(Place(2)));
+        let others = |count| "1-1,".repeat(count);
+        let id = |count| format!("{}ff-9", others(count));
+        assert_eq!(place_of(&id(EVENT_SERVERS_MAX), 255), Some(Place(9)));
+        assert_eq!(place_of(&id(EVENT_SERVERS_MAX + 1), 255), None);
     }
 }

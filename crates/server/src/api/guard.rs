@@ -12,10 +12,12 @@ use store::clock::Stopwatch;
 use tracing::Instrument;
 
 use super::Reach;
-use super::problem::{Refusal, Told};
+use super::forward::{Carried, Hop};
+use super::problem::{PAUSE, Refusal, Told};
 use crate::desk::Desk;
+use crate::peers::API;
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The name of a request.
 #[derive(Debug, Clone)]
@@ -57,8 +59,11 @@ fn given_id(headers: &HeaderMap) -> Option<String> {
     fits.then(|| id.to_owned())
 }
 
-/// The answer with its problem written out, also where none of ours found it.
+/// The answer with its problem written out, also where none of ours found it. One of another server has it.
 fn told(mut response: Response, id: &str) -> Response {
+    if response.extensions().get::<Carried>().is_some() {
+        return response;
+    }
     let told = response.extensions_mut().remove::<Told>();
     let is_error = response.status().is_client_error() || response.status().is_server_error();
     let problem = match told {
@@ -120,6 +125,34 @@ pub(super) async fn check_host(
         ));
     }
     Ok(next.run(request).await)
+}
+
+/// Refuses what is for a server of another role: one without `api` answers only what a machine asks about it, and what
+/// other servers pass on.
+pub(super) async fn check_role(
+    State(desk): State<Desk>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let view = desk.peers().view();
+    let has_role = view.mine().is_none_or(|server| server.has_role(API));
+    if has_role || is_public(&request) || Hop::of(request.headers()).is_some() {
+        return Ok(next.run(request).await);
+    }
+    let me = view.me.node();
+    let mut others = view.servers.iter().filter(|server| server.has_role(API));
+    let Some(other) = others.find_map(|server| Some((server.node(), server.url.as_ref()?))) else {
+        let detail = format!(
+            "the server {me} takes no requests (it has not the role {API}), and there is none at the moment that does"
+        );
+        return Err(Refusal::unavailable(detail, PAUSE));
+    };
+    let (name, url) = other;
+    let detail = format!(
+        "the server {me} takes no requests: it has not the role {API}; ask {name} at {url}"
+    );
+    let status = StatusCode::MISDIRECTED_REQUEST;
+    Err(Refusal::new(status, "role", "Ask another server", detail))
 }
 
 fn is_public(request: &Request) -> bool {

@@ -156,6 +156,9 @@ fn path_param(path: &str, name: &str) -> Value {
     let (about, schema) = match tag(path) {
         "runs" => ("Its id.", id("run")),
         "keys" => ("Its id.", id("key")),
+        "cluster" if name == "id" => {
+            ("Its number.", json!({ "type": "string", "pattern": "^[0-9]{1,4}$" }))
+        }
         "triggers" => ("Its name, or its id.", name_schema()),
         _ => ("Its name.", name_schema()),
     };

@@ -12,6 +12,7 @@ use engine::shard::command::Rejection;
 use engine::trigger::BadField;
 use store::{CommitError, ScanError};
 
+use super::forward::{Elsewhere, Place};
 use crate::access::book::BookError;
 use crate::access::{ChangeError, Denial};
 use crate::desk::{CallError, Trouble};
@@ -23,17 +24,28 @@ pub(super) struct Refusal {
     /// The last part of its type: `name-taken`.
     kind: &'static str,
     title: &'static str,
-    detail: String,
+    detail: Box<str>,
     errors: Box<[FieldProblem]>,
     retry_after: Option<Duration>,
     /// The limit of the project that is reached.
     limit: Option<&'static str>,
     /// How the store was, if the request was for it.
     store: Option<Box<StoreTrouble>>,
+    /// Where the shard is, if it is not here, and nothing was done.
+    place: Option<Box<Place>>,
 }
 
 /// How long to wait for a store that does not answer, or a server that stops.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+
+/// Nobody has the shard.
+const NO_OWNER: &str = "no-owner";
+
+/// Another server has the shard.
+const ELSEWHERE: &str = "elsewhere";
+
+/// The beginning of each problem's type.
+const URN: &str = "urn:watchbell:problem:";
 
 /// How long to wait when there is too much of something.
 const LIMIT_PAUSE: Duration = Duration::from_secs(60);
@@ -49,11 +61,12 @@ impl Refusal {
             status,
             kind,
             title,
-            detail: detail.into(),
+            detail: detail.into().into_boxed_str(),
             errors: Box::default(),
             retry_after: None,
             limit: None,
             store: None,
+            place: None,
         }
     }
 
@@ -142,10 +155,10 @@ impl Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let problem = Problem {
-            kind: format!("urn:watchbell:problem:{}", self.kind),
+            kind: format!("{URN}{}", self.kind),
             title: self.title.to_owned(),
             status: self.status.as_u16(),
-            detail: self.detail,
+            detail: self.detail.into_string(),
             request_id: None,
             limit: self.limit.map(str::to_owned),
             store: self.store.map(|store| *store),
@@ -163,6 +176,9 @@ impl IntoResponse for Refusal {
             response.headers_mut().insert(RETRY_AFTER, seconds);
         }
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        if let Some(place) = self.place {
+            response.extensions_mut().insert(*place);
+        }
         // The request's id is put in on the way out: see `guard`.
         response.extensions_mut().insert(Told(problem));
         response
@@ -178,16 +194,32 @@ impl From<CallError> for Refusal {
         let sentence = error.to_string();
         match error {
             CallError::Rejected(rejection) => rejection.into(),
-            CallError::NoOwner { retry_after } => Self::unavailable(sentence, retry_after),
+            CallError::NoOwner { retry_after } => {
+                let place = Some(Box::new(Place::Nowhere));
+                Self { kind: NO_OWNER, place, ..Self::unavailable(sentence, retry_after) }
+            }
+            CallError::Elsewhere { node, url } => Self {
+                kind: ELSEWHERE,
+                place: Some(Box::new(Place::There(Elsewhere { node, url }))),
+                ..Self::unavailable(sentence, PAUSE)
+            },
             CallError::Refused(Trouble::Full(_)) => {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "no-room", "No room", sentence)
             }
             CallError::Busy
+            | CallError::Repeated
             | CallError::Refused(Trouble::Closed(_))
             | CallError::Unwritten(_)
+            | CallError::Parted
             | CallError::Stopping => Self::unavailable(sentence, PAUSE),
         }
     }
+}
+
+/// Whether nothing was done because the server that says this does not have the shard.
+pub(super) fn says_nothing_done(problem: &Problem) -> bool {
+    let kind = problem.kind.strip_prefix(URN);
+    kind.is_some_and(|kind| [NO_OWNER, ELSEWHERE].contains(&kind))
 }
 
 impl From<Rejection> for Refusal {

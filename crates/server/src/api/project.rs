@@ -11,8 +11,8 @@ use client::project::{
 };
 use engine::length;
 use engine::limits::{GRACE_DEFAULT, GRACE_MAX};
+use engine::notice::webhook_to;
 use engine::trigger::{BadField, check_name};
-use engine::webhook::{Method, Webhook};
 use store::Version;
 
 use super::body;
@@ -21,9 +21,9 @@ use super::convert::timestamp;
 use super::problem::Refusal;
 use super::query::Query;
 use super::trigger::bad_cursor;
-use crate::access::Denial;
 use crate::access::record::ProjectRecord;
 use crate::access::secret::Secret;
+use crate::access::{Denial, agreed};
 use crate::desk::Desk;
 
 /// How long an answer waits for the shards to do as it says. They will in any case.
@@ -75,10 +75,7 @@ fn fill(record: &mut ProjectRecord, spec: &ProjectSpec) {
 /// What is wrong with what somebody wants of a project.
 fn check(spec: &ProjectSpec) -> Result<(), Refusal> {
     let Some(notify) = &spec.notify else { return Ok(()) };
-    let (method, timeout) = (Method::Post, Duration::from_secs(15));
-    Webhook::new(&notify.url, method, Vec::new(), None, None, timeout)
-        .map(|_| ())
-        .map_err(|why| field("/notify/url", why.to_string()))
+    webhook_to(&notify.url).map(drop).map_err(|why| field("/notify/url", why.to_string()))
 }
 
 fn field(pointer: &str, why: String) -> Refusal {
@@ -160,7 +157,10 @@ async fn switched(desk: &Desk, name: &str, version: Option<Version>) -> Result<R
 /// Waits until the shards do as the book says: whether they do, as a status.
 pub(super) async fn settle(desk: &Desk, version: Option<Version>) -> StatusCode {
     let Some(version) = version else { return StatusCode::OK };
-    let settled = desk.access().settled(version);
+    let settled = async {
+        desk.access().settled(version).await;
+        agreed(desk).await;
+    };
     match tokio::time::timeout(SETTLE_TIME_MAX, settled).await {
         Ok(()) => StatusCode::OK,
         Err(_) => StatusCode::ACCEPTED,

@@ -13,7 +13,7 @@ use engine::id::RunId;
 use super::caller::Caller;
 use super::problem::Refusal;
 use super::read::{self};
-use super::{election, key, project, run, system, trigger};
+use super::{cluster, election, key, project, run, system, trigger};
 use crate::desk::Desk;
 use crate::recall::Outcome;
 
@@ -49,6 +49,7 @@ pub(super) async fn replay(
         }
         Outcome::Resigned(name) => Json(election::find(desk, caller, &name).await?).into_response(),
         Outcome::Done => Json(system::status(desk)).into_response(),
+        Outcome::Drained(name) => cluster::drained(desk, &name)?,
     };
     response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
     Ok(response)

@@ -11,7 +11,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use client::Page;
 use client::account::Account;
 use client::audit::AuditEntry;
-use client::cluster::Cluster;
+use client::cluster::{Cluster, Drain, ReleaseHold, ShardHold};
 use client::election::{Campaign, CampaignRequest, Election, ReleaseRequest};
 use client::key::{Key, KeySpec, NewKey, RotateKeyRequest, Scope};
 use client::project::{NewProject, Project, ProjectSpec, RotateRequest};
@@ -26,8 +26,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use super::door::{Door, Lock, Need, admit};
 use super::query::LABEL;
 use super::{
-    audit, backfill, backup, election, event, explain, history, key, latest, openapi, project,
-    replace, run, store, system, trigger,
+    audit, backfill, backup, cluster, election, event, explain, history, key, latest, openapi,
+    project, replace, run, store, system, trigger,
 };
 use crate::desk::Desk;
 
@@ -116,10 +116,10 @@ const FROM_SLOT: Param = instant("from", "only those of slots at or after this")
 const TO_SLOT: Param = instant("to", "only those of slots before this");
 
 /// Statuses that any request with a key may be answered with.
-const USUAL: [u16; 7] = [400, 401, 403, 404, 408, 422, 503];
+const USUAL: [u16; 8] = [400, 401, 403, 404, 408, 421, 422, 503];
 
 /// Statuses that a request may be answered with that writes.
-const WRITING: [u16; 5] = [409, 413, 415, 429, 507];
+const WRITING: [u16; 6] = [409, 413, 415, 429, 502, 507];
 
 impl Route {
     fn new<T: 'static>(
@@ -240,6 +240,7 @@ pub(super) fn routes() -> Vec<Route> {
     routes.extend(keys());
     routes.extend(elections());
     routes.extend(stores());
+    routes.extend(clusters());
     routes.extend(whole());
     routes
 }
@@ -426,6 +427,30 @@ fn stores() -> Vec<Route> {
     ]
 }
 
+fn clusters() -> Vec<Route> {
+    vec![
+        admin(get("/v1/cluster", cluster::show))
+            .says("Tell who takes part, and who has which shard")
+            .gives::<Cluster>(200),
+        admin(post("/v1/cluster/nodes/{name}/drain", cluster::drain))
+            .says("Let a server hand its shards over and take none")
+            .may_take::<Nothing>()
+            .gives::<Drain>(200)
+            .gives::<Drain>(202),
+        admin(delete("/v1/cluster/nodes/{name}/drain", cluster::undrain))
+            .says("Let a server take shards again")
+            .gives::<Drain>(200),
+        admin(post("/v1/cluster/shards/{id}/hold", cluster::hold))
+            .says("Hold the commits of a shard back for a moment: what servers ask each other for a backup")
+            .may_take::<Nothing>()
+            .gives::<ShardHold>(200),
+        admin(post("/v1/cluster/shards/{id}/release", cluster::release))
+            .says("Let a shard go on that was held back")
+            .takes::<ReleaseHold>()
+            .gives_nothing(),
+    ]
+}
+
 fn whole() -> Vec<Route> {
     vec![
         get("/v1/scheduler", system::scheduler)
@@ -444,13 +469,11 @@ fn whole() -> Vec<Route> {
         admin(post("/v1/scheduler/confirm-time", system::confirm_time))
             .says("Say that the clock is right, after it was set forward")
             .may_take::<Nothing>()
-            .gives::<SchedulerStatus>(200),
+            .gives::<SchedulerStatus>(200)
+            .gives::<SchedulerStatus>(202),
         get("/v1/events", event::watch)
             .says("Tell what happens, while it happens, as server-sent events")
             .gives_text("text/event-stream"),
-        admin(get("/v1/cluster", system::cluster))
-            .says("Tell who takes part")
-            .gives::<Cluster>(200),
         admin(get("/v1/backup", backup::backup))
             .says("Take a backup of everything; see docs/backup.md")
             .gives_text(backup::MEDIA_TYPE),

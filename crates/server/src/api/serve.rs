@@ -25,6 +25,7 @@ use super::patient::Patient;
 use super::tls::Tls;
 use super::{Gate, Reach, router};
 use crate::desk::Desk;
+use crate::lookout::look_out;
 
 /// How long a head may take to come, and how long a connection may rest between two requests.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
@@ -43,12 +44,15 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let listener = listener.borrow();
+    let looking = desk.clone();
     let reach = reach_of(listener.local_addr().ok());
-    let service = TowerToHyperService::new(router(desk, reach, gate.door));
+    let service = TowerToHyperService::new(router(desk, reach, &gate));
     let acceptor = gate.tls.as_ref().map(Tls::acceptor);
     let places = Arc::new(Semaphore::new(API_CONNECTIONS_MAX));
     let (ending, ends) = watch::channel(false);
     let mut connections = JoinSet::new();
+    // Nobody shows a cluster any more: then there is nothing to look out for.
+    let mut is_blind = false;
     let following = async {
         match &gate.tls {
             Some(tls) => tls.follow().await,
@@ -56,6 +60,7 @@ pub async fn serve(
         }
     };
     let mut following = std::pin::pin!(following);
+    let mut looking = std::pin::pin!(look_out(&looking));
     let mut stop = std::pin::pin!(stop);
     loop {
         let accepted = async {
@@ -66,6 +71,7 @@ pub async fn serve(
             biased;
             () = &mut stop => break,
             () = &mut following => {}
+            () = &mut looking, if !is_blind => is_blind = true,
             Some(_) = connections.join_next() => {}
             (place, accepted) = accepted => match accepted {
                 Ok((stream, from)) => {

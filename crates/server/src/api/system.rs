@@ -1,44 +1,55 @@
 //! What is asked about a server as a whole.
 
 use axum::extract::{Request, State};
-use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Json, Response};
-use client::cluster::{Cluster, Node};
-use client::scheduler::{Firing as WireFiring, SchedulerStatus};
-use engine::instant::Instant;
+use bytes::Bytes;
+use client::scheduler::{Firing as WireFiring, SchedulerStatus, ServerStatus};
 use engine::schedule::zone::Zone;
-use store::session::Roster;
+use store::session::NodeId;
 
 use super::body;
 use super::caller::Caller;
 use super::convert::timestamp;
+use super::forward::{Envoy, Unreached};
 use super::problem::Refusal;
 use super::project;
 use super::query::Query;
 use crate::access::Switch;
 use crate::desk::{Desk, Firing};
+use crate::metric;
+use crate::peers::Server;
 
 pub(super) async fn scheduler(
     State(desk): State<Desk>,
+    envoy: Envoy,
     uri: Uri,
 ) -> Result<Json<SchedulerStatus>, Refusal> {
     Query::of(&uri, &[])?;
-    Ok(Json(status(&desk)))
+    let answers = envoy.ask_all(&Method::GET, "/v1/scheduler").await;
+    Ok(Json(status_of_all(&desk, answers)))
 }
 
+/// Each server has a clock of its own, so each is told: 202, if one could not be.
 pub(super) async fn confirm_time(
     State(desk): State<Desk>,
     caller: Caller,
+    envoy: Envoy,
     request: Request,
-) -> Result<Json<SchedulerStatus>, Refusal> {
+) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
     desk.confirm_time().await?;
+    // What is remembered of this request is for whoever sent it: the others are told before that.
+    let answers = envoy.ask_all(&Method::POST, "/v1/scheduler/confirm-time").await;
     let trail = caller.trail_of_all(&desk, "scheduler.confirm-time", "scheduler");
     desk.access().note(&trail).await?;
     caller.tell(&desk, "scheduler.confirm-time", "scheduler");
-    Ok(Json(status(&desk)))
+    let status = status_of_all(&desk, answers);
+    let is_unreached = status.servers.iter().any(|server| server.unreached.is_some());
+    let code = if is_unreached { StatusCode::ACCEPTED } else { StatusCode::OK };
+    Ok((code, Json(status)).into_response())
 }
 
 pub(super) async fn start(
@@ -72,24 +83,40 @@ async fn switch(
     Ok((settled, Json(status(desk))).into_response())
 }
 
-pub(super) async fn cluster(State(desk): State<Desk>, uri: Uri) -> Result<Json<Cluster>, Refusal> {
-    Query::of(&uri, &[])?;
-    let roster = Roster::read(desk.store()).await?;
-    let nodes = roster.live().map(|(key, record)| Node {
-        name: key.node().to_string(),
-        url: record.url.clone(),
-        roles: record.roles.clone(),
-        ttl_ms: record.ttl_ms,
-        seen: timestamp(Instant(i64::try_from(record.wall_us / 1_000).unwrap_or(i64::MAX))),
-    });
-    let class = desk.store().class();
-    Ok(Json(Cluster {
-        id: format!("{:016x}", desk.cluster()),
-        shards: desk.shards(),
-        store_class: class.to_string(),
-        store_means: class.meaning().to_owned(),
-        nodes: nodes.collect(),
-    }))
+/// How this server is, and what the others answered.
+fn status_of_all(desk: &Desk, answers: Vec<(Server, Result<Bytes, Unreached>)>) -> SchedulerStatus {
+    let mut own = status(desk);
+    let told = |node: &NodeId, status: SchedulerStatus| ServerStatus {
+        node: node.to_string(),
+        unreached: None,
+        firing: Some(status.firing),
+        since: status.since,
+        why: status.why,
+        now: Some(status.now),
+        version: Some(status.version),
+    };
+    let view = desk.peers().view();
+    own.servers = vec![told(view.me.node(), own.clone())];
+    for (server, answer) in answers {
+        let read = answer.and_then(|bytes| {
+            serde_json::from_slice(&bytes)
+                .map_err(|why| format!("its answer is not understood: {why}"))
+        });
+        own.servers.push(match read {
+            Ok(status) => told(server.node(), status),
+            Err(why) => ServerStatus {
+                node: server.node().to_string(),
+                unreached: Some(why),
+                firing: None,
+                since: None,
+                why: None,
+                now: None,
+                version: None,
+            },
+        });
+    }
+    own.servers.sort_by(|one, other| one.node.cmp(&other.node));
+    own
 }
 
 pub(super) fn status(desk: &Desk) -> SchedulerStatus {
@@ -112,6 +139,7 @@ pub(super) fn status(desk: &Desk) -> SchedulerStatus {
         shards: desk.shards(),
         tzdata: Zone::version().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        servers: Vec::new(),
     }
 }
 
@@ -133,7 +161,8 @@ pub(super) async fn readyz(State(desk): State<Desk>) -> Result<&'static str, Ref
 }
 
 pub(super) async fn metrics(State(desk): State<Desk>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], desk.metrics())
+    let text = metric::of_cluster(&desk.peers().view()) + &desk.metrics();
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 
 pub(super) async fn welcome() -> impl IntoResponse {

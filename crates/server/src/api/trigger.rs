@@ -1,6 +1,7 @@
 //! `/v1/triggers`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use axum::extract::{Path, Request, State};
 use axum::http::header::{ETAG, LOCATION};
@@ -9,7 +10,7 @@ use axum::response::{IntoResponse, Json, Response};
 use client::Page;
 use client::run::RunSummary;
 use client::trigger::{NextSlots, Status, Trigger};
-use engine::id::{ShardId, TriggerId, Unique};
+use engine::id::{ProjectId, ShardId, TriggerId, Unique};
 use engine::instant::Instant;
 use engine::limits::{NAMES_READ_MAX, NEXT_SLOTS_MAX, NOTE_CHARS_MAX};
 use engine::past::Line;
@@ -42,16 +43,35 @@ pub(super) async fn create(
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
     let mut draft: Draft = body::read(request).await?;
-    if draft.name.is_none() {
-        draft.name = Some(made_up_name(desk.random()));
+    if draft.name.is_some() {
+        let made = create_from(&desk, &caller, &draft).await?;
+        return answer(&desk, made, StatusCode::CREATED).await;
     }
+    if let Some(recall) = &caller.recall {
+        // The same request gets the same name, whichever server is asked, so that it is done once by the shard's owner.
+        draft.name = Some(format!("trigger-{}", recall.request.short()));
+        match create_from(&desk, &caller, &draft).await {
+            Ok(made) => return answer(&desk, made, StatusCode::CREATED).await,
+            // One of another day has it.
+            Err(CreateError::Taken(_)) => {}
+            Err(refused) => return Err(refused.into()),
+        }
+    }
+    draft.name = Some(made_up_name(&desk, caller.project));
     let made = create_from(&desk, &caller, &draft).await?;
     answer(&desk, made, StatusCode::CREATED).await
 }
 
-/// A name for a trigger that has none.
-fn made_up_name(random: u64) -> String {
-    format!("trigger-{random:016x}")
+/// Names that are drawn to find one whose trigger lives here.
+const NAMES_DRAWN_MAX: usize = 64;
+
+/// A name for a trigger that has none: such a one that it lives in a shard of this server, if it has any.
+fn made_up_name(desk: &Desk, project: ProjectId) -> String {
+    let served = Arc::clone(&desk.peers().served().borrow());
+    let draw = || format!("trigger-{:016x}", desk.random());
+    let mut names = std::iter::repeat_with(draw).take(NAMES_DRAWN_MAX);
+    let lives_here = |name: &String| served.contains(&ShardId::of(project, name, desk.shards()));
+    names.find(lives_here).unwrap_or_else(draw)
 }
 
 /// Makes a trigger from a draft that has a name.

@@ -8,12 +8,23 @@ use store::{Commit, CommitError, Condition, Store};
 use super::StartError;
 
 /// The cluster that lives in this store; a new one, if there is none.
-pub(super) async fn found(store: &Store, machine: &dyn Machine) -> Result<Cluster, StartError> {
+///
+/// A new one has as many shards as are wanted; one that is there must have as many, if any number is wanted.
+pub(super) async fn found(
+    store: &Store,
+    machine: &dyn Machine,
+    wanted: Option<u16>,
+) -> Result<Cluster, StartError> {
     loop {
         if let Some(found) = Cluster::read(store).await? {
-            return Ok(found);
+            return match wanted {
+                Some(wanted) if wanted != found.shards => {
+                    Err(StartError::Shards { found: found.shards, wanted })
+                }
+                Some(_) | None => Ok(found),
+            };
         }
-        let made = Cluster { id: machine.random(), shards: SHARDS_DEFAULT };
+        let made = Cluster { id: machine.random(), shards: wanted.unwrap_or(SHARDS_DEFAULT) };
         let commit = Commit::new()
             .when(Condition::Absent(Cluster::key()))
             .put(Cluster::key(), made.to_value());

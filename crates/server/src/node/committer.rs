@@ -3,26 +3,58 @@
 //! One store commit is on its way at a time, for all shards. A commit that could not be sent, or for which
 //! there is no room, is tried again until it is done: what is decided waits, and is never lost. A shard
 //! whose head somebody else has moved is not ours any more; the others do not notice. While the store takes
-//! nothing, those at the desk are told why.
+//! nothing, those at the desk are told why. The last commit of a shard that goes to another node names that
+//! one; what came of it is known before anything else is done.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::id::ShardId;
+use engine::lease::Token;
+use engine::shard::record::HeadRecord;
 use engine::shard::{Batch, Put};
 use serde_json::value::RawValue;
 use store::chain::ChainError;
 use store::election::{Holding, Share};
-use store::machine::Machine;
-use store::{Key, Refusal, Write};
+use store::machine::{Machine, within};
+use store::session::SessionKey;
+use store::{Epoch, Key, Refusal, Store, Write};
 use tokio::sync::{mpsc, watch};
 
 use super::pulse::Pulse;
 use crate::desk::Trouble;
 
 /// What is to be written.
-pub(super) type Order = Vec<(ShardId, Batch)>;
+pub(super) type Batches = Vec<(ShardId, Batch)>;
+
+/// What a committer is told.
+pub(super) enum Order {
+    /// It writes for this shard from now on.
+    Take(ShardId, Box<Holding>),
+    /// It writes these.
+    Write(Batches),
+    /// It hands this shard, all of which is written, to this session.
+    Hand { shard: ShardId, to: SessionKey, head: HeadRecord },
+}
+
+/// What a committer tells.
+pub(super) enum Answer {
+    Written(Written),
+    /// What came of handing a shard over. It writes for that no more, whatever it was.
+    Handed(ShardId, Handed),
+}
+
+/// What came of handing a shard over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Handed {
+    /// It is another's now, under this token.
+    Over(Token),
+    /// The other is gone, and the shard is still this node's, which has to take it anew.
+    CalledOff,
+    /// It was not this node's any more.
+    Lost,
+}
 
 /// What became of it.
 pub(super) struct Written {
@@ -39,35 +71,79 @@ pub(super) struct Written {
 /// How long to wait before what could not be written is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// How long a look at the store may take between two tries.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+
 pub(super) struct Committer {
-    pub(super) holdings: HashMap<ShardId, Holding>,
-    pub(super) machine: Arc<dyn Machine>,
-    pub(super) pulse: Pulse,
+    holdings: HashMap<ShardId, Holding>,
+    machine: Arc<dyn Machine>,
+    pulse: Pulse,
     /// Why the store takes nothing, while it does not.
-    pub(super) trouble: watch::Sender<Option<Trouble>>,
-    /// Whether every shard is still ours.
-    pub(super) whole: watch::Sender<bool>,
+    trouble: watch::Sender<Option<Trouble>>,
+    /// In which epoch of the store it may write.
+    store: Store,
+    epoch: Epoch,
 }
 
 impl Committer {
-    /// Takes orders until there is nobody left to give any; then gives the holdings back.
+    /// One that writes for nobody yet, in this epoch of the store.
+    pub(super) fn new(
+        (store, epoch): (&Store, &Epoch),
+        machine: &Arc<dyn Machine>,
+        pulse: &Pulse,
+        trouble: watch::Sender<Option<Trouble>>,
+    ) -> Self {
+        let (store, epoch, machine) = (store.clone(), epoch.clone(), Arc::clone(machine));
+        Self { holdings: HashMap::new(), machine, pulse: pulse.clone(), trouble, store, epoch }
+    }
+
+    /// Takes orders until there is nobody left to give any.
     pub(super) async fn run(
         mut self,
         mut orders: mpsc::UnboundedReceiver<Order>,
-        written: mpsc::UnboundedSender<Written>,
-    ) -> HashMap<ShardId, Holding> {
+        answers: mpsc::UnboundedSender<Answer>,
+    ) {
         while let Some(order) = orders.recv().await {
             self.pulse.begin_order();
-            let outcome = self.write(order).await;
+            let answer = match order {
+                Order::Take(shard, holding) => {
+                    self.holdings.insert(shard, *holding);
+                    None
+                }
+                Order::Write(batches) => Some(Answer::Written(self.write(batches).await)),
+                Order::Hand { shard, to, head } => {
+                    Some(Answer::Handed(shard, self.hand(shard, &to, &head).await))
+                }
+            };
             self.pulse.end_order();
-            if written.send(outcome).is_err() {
+            if answer.is_some_and(|answer| answers.send(answer).is_err()) {
                 break;
             }
         }
-        self.holdings
     }
 
-    async fn write(&mut self, order: Order) -> Written {
+    /// Hands a shard over, however often the store cannot be reached.
+    async fn hand(&mut self, shard: ShardId, to: &SessionKey, head: &HeadRecord) -> Handed {
+        let Some(mut holding) = self.holdings.remove(&shard) else { return Handed::Lost };
+        let handed = loop {
+            match holding.hand_over(to, raw(head)).await {
+                Ok(_) => break Handed::Over(holding.head().token()),
+                Err(ChainError::Gone) => break Handed::CalledOff,
+                Err(ChainError::Moved) => break Handed::Lost,
+                Err(
+                    why
+                    @ (ChainError::Refused(_) | ChainError::NotSent(_) | ChainError::Corrupt(_)),
+                ) => {
+                    self.tell(Some(trouble_of(&why)));
+                    self.machine.sleep(PAUSE).await;
+                }
+            }
+        };
+        self.tell(None);
+        handed
+    }
+
+    async fn write(&mut self, order: Batches) -> Written {
         let begun = self.machine.reading();
         let mut outcome =
             Written { done: Vec::new(), lost: Vec::new(), took: Duration::ZERO, bytes: 0 };
@@ -75,9 +151,13 @@ impl Committer {
         for (shard, batch) in order {
             let (body, writes) = encoded(batch);
             outcome.bytes += body.get().len() + writes.iter().map(Write::len).sum::<usize>();
-            left.insert(shard, (body, writes));
+            if self.holdings.contains_key(&shard) {
+                left.insert(shard, (body, writes));
+            } else {
+                outcome.lost.push(shard);
+            }
         }
-        loop {
+        while !left.is_empty() {
             let (order, shares): (Vec<_>, Vec<_>) = self
                 .holdings
                 .iter_mut()
@@ -94,10 +174,9 @@ impl Committer {
                         left.remove(&shard);
                         outcome.done.push(shard);
                     }
-                    Err(ChainError::Moved) => {
+                    Err(ChainError::Moved | ChainError::Gone) => {
                         left.remove(&shard);
                         self.holdings.remove(&shard);
-                        self.whole.send_replace(false);
                         outcome.lost.push(shard);
                     }
                     Err(
@@ -111,11 +190,25 @@ impl Committer {
             }
             self.tell(trouble);
             if left.is_empty() {
-                outcome.took = self.machine.reading().most_since(begun);
-                return outcome;
+                break;
             }
             self.machine.sleep(PAUSE).await;
+            if self.is_outlived().await {
+                // What was decided in another epoch is decided anew in this one.
+                outcome.lost.extend(left.into_keys());
+                break;
+            }
         }
+        outcome.took = self.machine.reading().most_since(begun);
+        outcome
+    }
+
+    /// Whether the store is in another epoch by now: what this node claimed is worth nothing then.
+    async fn is_outlived(&self) -> bool {
+        let key = Key::new("cluster/about").expect("a short key");
+        // Whatever it answers, it says in which epoch it is; if it does not, the next look may tell.
+        let _ = within(&self.machine, LOOK_MAX, self.store.get(&key)).await;
+        self.store.epoch() != self.epoch
     }
 
     /// Shows whether the store takes what it is given, and says so when that changes.
@@ -138,18 +231,43 @@ fn trouble_of(why: &ChainError) -> Trouble {
         ChainError::Refused(Refusal::Full { .. }) => Trouble::Full(sentence),
         ChainError::Refused(_)
         | ChainError::NotSent(_)
+        | ChainError::Gone
         | ChainError::Corrupt(_)
         | ChainError::Moved => Trouble::Closed(sentence),
     }
 }
 
+fn raw(head: &HeadRecord) -> Box<RawValue> {
+    serde_json::value::to_raw_value(head).expect("plain structs with text keys always serialize")
+}
+
 fn encoded(batch: Batch) -> (Box<RawValue>, Vec<Write>) {
-    let body = serde_json::value::to_raw_value(&batch.head)
-        .expect("plain structs with text keys always serialize");
+    let body = raw(&batch.head);
     let key = |key: String| Key::new(key).expect("our keys are short and printable");
     let writes = batch.puts.into_iter().map(|put| match put {
         Put::Value(at, value) => Write::Put(key(at), value.into()),
         Put::Gone(at) => Write::Delete(key(at)),
     });
     (body, writes.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use store::file::{File, Sizes};
+    use store::machine::System;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_to_be_written_for_a_shard_that_has_left_is_told_as_lost() {
+        let machine: Arc<dyn Machine> = Arc::new(System);
+        let pulse = Pulse::new(&machine, Duration::from_secs(3));
+        let (trouble, _shown) = watch::channel(None);
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(File::open_or_create(dir.path(), Sizes::default()).unwrap());
+        let mut committer = Committer::new((&store, &store.epoch()), &machine, &pulse, trouble);
+        let batch = Batch { head: HeadRecord::default(), puts: Vec::new() };
+        let written = committer.write(vec![(ShardId(3), batch)]).await;
+        assert_eq!((written.done, written.lost), (vec![], vec![ShardId(3)]));
+    }
 }

@@ -15,20 +15,24 @@ use engine::limits::{MARK_AHEAD_MS_MAX, MISSED_AFTER_MS, RESPONSE_KEPT_BYTES_MAX
 use engine::outcome::Outcome;
 use engine::past::Attempt;
 use engine::shard::command::Done;
-use engine::shard::{Crowd, Departure, Now, Report, Room, Shard, Ticket};
+use engine::shard::{Departure, Errand, Now, Report, Room, Shard, Ticket};
 use store::Pending;
 use store::election::Right;
 use store::machine::Machine;
+use store::session::SessionKey;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::committer::{Order, Written};
+use super::committer::{Answer, Batches, Order, Written};
 use super::crowd::Hosts;
 use super::demand::Demand;
 use super::hold::Held;
+use super::moving::{Move, Parting};
+use super::report::{Awaited, Post};
 use super::{Stop, log};
-use crate::desk::{Call, CallError, Face, Firing, HoldId, Kept};
+use crate::desk::{Call, CallError, Face, Firing, Kept};
 use crate::event::Events;
 use crate::metric::Metrics;
+use crate::peers::Peers;
 use crate::webhook::{self, Dispatcher, Finished};
 
 /// Commits that nobody waits for are at least this far apart.
@@ -52,6 +56,18 @@ pub(super) struct Owned {
     pub(super) number: u64,
     /// When it is to be looked at again.
     pub(super) wake: Option<Instant>,
+    /// Whether this node might not act when it was last looked at.
+    pub(super) is_lapsed: bool,
+}
+
+impl Owned {
+    /// Decides what is due. What was due while this node might not act was missed.
+    pub(super) fn step(&mut self, now: Now) {
+        if std::mem::take(&mut self.is_lapsed) {
+            self.shard.awake(now);
+        }
+        self.shard.step(now);
+    }
 }
 
 /// What the core is connected to.
@@ -59,14 +75,22 @@ pub(super) struct Lines {
     pub(super) calls: mpsc::Receiver<Call>,
     pub(super) results: mpsc::UnboundedReceiver<Finished>,
     pub(super) orders: mpsc::UnboundedSender<Order>,
-    pub(super) written: mpsc::UnboundedReceiver<Written>,
+    pub(super) answers: mpsc::UnboundedReceiver<Answer>,
+    pub(super) moves: mpsc::UnboundedReceiver<Move>,
+    /// For those who answer the core by a move.
+    pub(super) moves_in: mpsc::UnboundedSender<Move>,
+    pub(super) posts: mpsc::UnboundedSender<Post>,
+    pub(super) awaited: watch::Sender<Awaited>,
+    /// How many attempts of shards that have left are under way.
+    pub(super) errands: watch::Sender<usize>,
     pub(super) face: watch::Sender<Face>,
     pub(super) stop: watch::Receiver<Stop>,
 }
 
 /// What the core wakes up for.
 enum Event {
-    Written(Written),
+    Answer(Answer),
+    Move(Move),
     Result(Finished),
     Call(Call),
     Stop,
@@ -79,7 +103,8 @@ impl Lines {
         tokio::select! {
             biased;
             _ = self.stop.wait_for(|stop| *stop != Stop::No), if is_open => Event::Stop,
-            Some(written) = self.written.recv() => Event::Written(written),
+            Some(answer) = self.answers.recv() => Event::Answer(answer),
+            Some(what) = self.moves.recv() => Event::Move(what),
             Some(result) = self.results.recv() => Event::Result(result),
             call = self.calls.recv(), if is_open => call.map_or(Event::Stop, Event::Call),
             () = sleeping => Event::Time,
@@ -88,6 +113,9 @@ impl Lines {
 }
 
 pub(super) struct Core {
+    /// Whose it is.
+    pub(super) me: SessionKey,
+    pub(super) peers: Arc<Peers>,
     pub(super) machine: Arc<dyn Machine>,
     pub(super) shards: BTreeMap<ShardId, Owned>,
     pub(super) dispatcher: Dispatcher,
@@ -97,28 +125,43 @@ pub(super) struct Core {
     pub(super) events: Arc<Events>,
     /// When it last did something, in steady milliseconds: see [`super::Pulse`].
     pub(super) pulse: Arc<AtomicU64>,
-    wall: WallWatch,
-    tickets: HashMap<Ticket, Waiting>,
-    last_ticket: u64,
-    demand: Demand,
+    pub(super) wall: WallWatch,
+    pub(super) tickets: HashMap<Ticket, Waiting>,
+    pub(super) last_ticket: u64,
+    pub(super) demand: Demand,
     /// Steady time of the last order that is not written yet.
     ordered: Option<u64>,
     last_order: u64,
     last_look: u64,
     /// Why nothing fires: what was fired before lies in the future.
-    is_ahead: bool,
+    pub(super) is_ahead: bool,
     stopping: Option<Stopping>,
     /// The shard that writes nothing at the moment.
-    held: Option<Held>,
-    hosts: Arc<Hosts>,
+    pub(super) held: Option<Held>,
+    pub(super) hosts: Arc<Hosts>,
+    /// The shard that leaves.
+    pub(super) parting: Option<Parting>,
+    /// Attempts of shards that have left, by key, and what to report them as.
+    pub(super) errands: HashMap<u64, (ShardId, Errand)>,
+    /// How often each shard has come here.
+    pub(super) stays: HashMap<ShardId, u16>,
 }
 
 /// Whoever waits for what became of a command.
-struct Waiting {
-    shard: ShardId,
-    reply: oneshot::Sender<Result<Done, CallError>>,
+pub(super) struct Waiting {
+    pub(super) shard: ShardId,
+    reply: Reply,
     /// Kept for as long.
     _kept: Option<Kept>,
+}
+
+/// How whoever asked is told what came of it.
+pub(super) type Reply = oneshot::Sender<Result<Done, CallError>>;
+
+impl Waiting {
+    pub(super) fn new(shard: ShardId, reply: Reply, kept: Option<Kept>) -> Self {
+        Self { shard, reply, _kept: kept }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -128,19 +171,16 @@ struct Stopping {
 }
 
 impl Core {
+    /// A core without shards.
     pub(super) fn new(
+        (me, peers): (SessionKey, Arc<Peers>),
         machine: Arc<dyn Machine>,
-        mut shards: BTreeMap<ShardId, Owned>,
         dispatcher: Dispatcher,
         lines: Lines,
         room: Room,
         (metrics, events): (Arc<Metrics>, Arc<Events>),
         pulse: Arc<AtomicU64>,
     ) -> Self {
-        let hosts = Arc::new(Hosts::default());
-        for owned in shards.values_mut() {
-            owned.shard.set_crowd(Arc::clone(&hosts) as Arc<dyn Crowd>);
-        }
         let wall = Instant(i64::try_from(machine.wall_us() / 1_000).unwrap_or(i64::MAX));
         let steady = machine.reading().boot;
         let millis = u64::try_from(steady.as_millis()).unwrap_or(u64::MAX);
@@ -155,9 +195,14 @@ impl Core {
             is_ahead: false,
             stopping: None,
             held: None,
-            hosts,
+            hosts: Arc::default(),
+            parting: None,
+            errands: HashMap::new(),
+            stays: HashMap::new(),
+            shards: BTreeMap::new(),
+            me,
+            peers,
             machine,
-            shards,
             dispatcher,
             lines,
             room,
@@ -167,19 +212,13 @@ impl Core {
         }
     }
 
-    /// Looks whether it may fire at all, and shows that.
-    pub(super) fn begin(&mut self) {
-        let now = self.now();
-        self.is_ahead = self.shards.values().any(|owned| owned.shard.is_ahead_of_clock(now));
-        self.show(now);
-    }
-
     /// Runs until it is told to stop and has done so in order.
     pub(super) async fn run(mut self) {
         loop {
             let now = self.look();
             self.end_hold(now);
             self.turn(now);
+            self.go_on_parting(now);
             if self.is_over(now) {
                 break;
             }
@@ -188,7 +227,9 @@ impl Core {
             let event = self.lines.next(sleeping, self.stopping.is_none()).await;
             let now = self.look();
             match event {
-                Event::Written(written) => self.written(written, now),
+                Event::Answer(Answer::Written(written)) => self.written(written, now),
+                Event::Answer(Answer::Handed(shard, how)) => self.handed(shard, how),
+                Event::Move(what) => self.moved(what, now),
                 Event::Result(result) => self.result(result, now),
                 Event::Call(call) => self.call(call, now),
                 Event::Stop => self.stop(now),
@@ -199,7 +240,7 @@ impl Core {
         self.dispatcher.stop();
     }
 
-    fn now(&self) -> Now {
+    pub(super) fn now(&self) -> Now {
         let wall = Instant(i64::try_from(self.machine.wall_us() / 1_000).unwrap_or(i64::MAX));
         let steady = u64::try_from(self.machine.reading().boot.as_millis()).unwrap_or(u64::MAX);
         Now { wall, steady, random: self.machine.random() }
@@ -236,7 +277,7 @@ impl Core {
     }
 
     /// Why nothing fires, if nothing does.
-    fn held(&self) -> Option<String> {
+    pub(super) fn held(&self) -> Option<String> {
         if let Some(by) = self.wall.unconfirmed() {
             let by = Duration::from_millis(by.unsigned_abs());
             return Some(format!("the wall clock was set forward by {by:?}"));
@@ -246,7 +287,7 @@ impl Core {
     }
 
     /// Shows the world whether this node fires.
-    fn show(&mut self, now: Now) {
+    pub(super) fn show(&mut self, now: Now) {
         let why = self.held();
         for owned in self.shards.values_mut() {
             owned.shard.set_held(why.is_some());
@@ -280,16 +321,17 @@ impl Core {
             if owned.wake.is_none_or(|wake| wake > now.wall) {
                 continue;
             }
-            owned.shard.step(now);
+            let Some(permit) = owned.right.permit() else {
+                // The session has lapsed, and may be renewed any moment. What is due until then is missed.
+                owned.is_lapsed = true;
+                owned.wake = Some(Instant(now.wall.0 + 50));
+                continue;
+            };
+            owned.step(now);
             owned.wake = owned.shard.next_wake(now);
             if is_held {
                 continue;
             }
-            let Some(permit) = owned.right.permit() else {
-                // The session has lapsed, and may be renewed any moment.
-                owned.wake = Some(Instant(now.wall.0 + 50));
-                continue;
-            };
             owned.shard.depart(now, &mut leaving);
             owned.wake = owned.shard.next_wake(now);
             for departure in leaving.drain(..) {
@@ -308,10 +350,10 @@ impl Core {
         let is_asked = self.writers().any(|owned| owned.shard.is_asked());
         let by = self.writers().filter_map(|owned| owned.shard.commit_by()).min();
         let is_time = by.is_some_and(|by| by <= now.wall) && now.steady >= self.next_order();
-        if !is_asked && !is_time && self.stopping.is_none() {
+        if !is_asked && !is_time && self.stopping.is_none() && self.parting.is_none() {
             return;
         }
-        let mut order = Order::new();
+        let mut order = Batches::new();
         let held = self.held.as_ref().map(Held::shard);
         for (id, owned) in self.shards.iter_mut().filter(|(id, _)| Some(**id) != held) {
             if let Some(batch) = owned.shard.take_batch(owned.number + 1, self.room) {
@@ -319,7 +361,7 @@ impl Core {
                 order.push((*id, batch));
             }
         }
-        if !order.is_empty() && self.lines.orders.send(order).is_ok() {
+        if !order.is_empty() && self.lines.orders.send(Order::Write(order)).is_ok() {
             self.ordered = Some(now.steady);
             self.last_order = now.steady;
         }
@@ -369,12 +411,15 @@ impl Core {
             self.events.push_past(id, done.past);
         }
         for id in written.lost {
-            tracing::error!(shard = %id, "the shard is not ours any more");
-            self.shards.remove(&id);
             // Nobody will ever know here; whoever waits is told so by the dropped reply.
-            self.tickets.retain(|_, waiting| waiting.shard != id);
+            self.lose(id);
         }
         self.begin_hold();
+        self.count_triggers();
+    }
+
+    /// Tells how many triggers are served here.
+    pub(super) fn count_triggers(&self) {
         self.metrics.triggers(self.shards.values().map(|owned| owned.shard.census()));
     }
 
@@ -390,14 +435,16 @@ impl Core {
         }
     }
 
-    fn result(&mut self, result: Finished, now: Now) {
-        // Pauses before the next attempt shall differ; nobody minds if they could be guessed.
-        let random = now.random ^ result.key;
-        if let Some(leaves) = self.hosts.remove(result.key)
+    pub(super) fn result(&mut self, result: Finished, now: Now) {
+        let leaves = self.hosts.remove(result.key);
+        if let Some(leaves) = leaves
             && !matches!(result.outcome, Outcome::NotSent { .. })
         {
             self.metrics.late(result.started.0.saturating_sub(leaves.0));
         }
+        let Some(result) = self.run_errand(result) else { return };
+        // Pauses before the next attempt shall differ; nobody minds if they could be guessed.
+        let random = now.random ^ result.key;
         let (id, key) = local(result.key);
         if let Some(owned) = self.shards.get_mut(&id) {
             owned.shard.finished(report(key, result), Now { random, ..now });
@@ -405,98 +452,8 @@ impl Core {
         }
     }
 
-    fn call(&mut self, call: Call, now: Now) {
-        let now = Now { random: self.machine.random(), ..now };
-        match call {
-            Call::ConfirmTime { reply } => {
-                self.wall.confirm();
-                self.is_ahead = false;
-                let now = self.now();
-                for owned in self.shards.values_mut() {
-                    owned.wake = Some(now.wall);
-                    owned.shard.awake(now);
-                    if owned.shard.is_ahead_of_clock(now) {
-                        owned.shard.set_back(now);
-                    }
-                }
-                tracing::info!("the time was confirmed: firing goes on");
-                self.show(now);
-                let _ = reply.send(Ok(()));
-            }
-            Call::Hold { shard, reply } => {
-                if !self.shards.contains_key(&shard) {
-                    let retry_after = Duration::from_secs(1);
-                    let _ = reply.send(Err(CallError::NoOwner { retry_after }));
-                    return;
-                }
-                self.last_ticket += 1;
-                // One backup is taken at a time: a hold that is still there is of one whose reader is gone.
-                self.held = Some(Held::new(HoldId(self.last_ticket), shard, now.steady, reply));
-                self.begin_hold();
-            }
-            Call::Release { hold } => {
-                self.held.take_if(|held| held.id() == hold);
-            }
-            Call::Command { shard, command, note, quota, kept, reply } => {
-                if let Some((project, quota)) = quota
-                    && let Err(why) =
-                        self.demand.check(&self.shards, (shard, project), quota, &command, now)
-                {
-                    let _ = reply.send(Err(why.into()));
-                    return;
-                }
-                let Some(owned) = self.shards.get_mut(&shard) else {
-                    let retry_after = Duration::from_secs(1);
-                    let _ = reply.send(Err(CallError::NoOwner { retry_after }));
-                    return;
-                };
-                self.last_ticket += 1;
-                let ticket = Ticket(self.last_ticket);
-                // What is due is due before the command.
-                owned.shard.step(now);
-                match owned.shard.command(command, note, ticket, now) {
-                    Ok(()) => {
-                        self.tickets.insert(ticket, Waiting { shard, reply, _kept: kept });
-                    }
-                    Err(why) => {
-                        let _ = reply.send(Err(why.into()));
-                    }
-                }
-                owned.wake = Some(now.wall);
-            }
-            Call::Rewrite { shard, puts, reply } => {
-                let Some(owned) = self.shards.get_mut(&shard) else {
-                    let retry_after = Duration::from_secs(1);
-                    let _ = reply.send(Err(CallError::NoOwner { retry_after }));
-                    return;
-                };
-                self.last_ticket += 1;
-                let ticket = Ticket(self.last_ticket);
-                owned.shard.rewrite(puts, ticket, now);
-                self.tickets.insert(ticket, Waiting { shard, reply, _kept: None });
-            }
-        }
-    }
-
-    /// Tells whoever asked for it that a shard writes nothing, once nothing of it is on its way.
-    fn begin_hold(&mut self) {
-        let Some(held) = &mut self.held else { return };
-        let is_kept = match self.shards.get(&held.shard()) {
-            Some(owned) if owned.shard.is_writing() => true,
-            Some(owned) => held.begin(owned.number),
-            None => false,
-        };
-        if !is_kept {
-            self.held = None;
-        }
-    }
-
-    /// Lets a shard write again that was held back for long enough.
-    fn end_hold(&mut self, now: Now) {
-        if let Some(held) = self.held.take_if(|held| held.is_over(now.steady)) {
-            tracing::warn!(shard = %held.shard(), "the shard was held back for too long: it goes on");
-            held.end();
-        }
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.is_some()
     }
 
     /// Begins to stop: nothing new is decided, and what has not left goes back.
@@ -511,6 +468,7 @@ impl Core {
                 }
                 Call::Hold { reply, .. } => drop(reply.send(Err(CallError::Stopping))),
                 Call::ConfirmTime { reply } => drop(reply.send(Err(CallError::Stopping))),
+                Call::Compare { reply, .. } => drop(reply.send(Err(CallError::Stopping))),
                 Call::Release { .. } => {}
             }
         }
@@ -520,7 +478,7 @@ impl Core {
             owned.shard.stop(now);
             owned.wake = Some(now.wall);
         }
-        self.dispatcher.recall();
+        self.dispatcher.recall(0..=u64::MAX, || ());
         self.show(now);
     }
 
@@ -550,7 +508,7 @@ impl Core {
 }
 
 /// A key of a shard, for a dispatcher that serves all of them.
-fn global(shard: ShardId, key: u64) -> u64 {
+pub(super) fn global(shard: ShardId, key: u64) -> u64 {
     u64::from(shard.0) << 48 | key
 }
 
@@ -574,7 +532,7 @@ fn send(dispatcher: &Dispatcher, shard: ShardId, token: u64, departure: Departur
     });
 }
 
-fn report(key: u64, result: Finished) -> Report {
+pub(super) fn report(key: u64, result: Finished) -> Report {
     let is_good = result.response.as_ref().is_some_and(|response| response.status / 100 == 2);
     let kept = if is_good { RESPONSE_KEPT_BYTES_MAX } else { usize::MAX };
     let text =

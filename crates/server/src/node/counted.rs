@@ -70,6 +70,10 @@ impl Adapter for Counted {
         self.inner.is_exclusive()
     }
 
+    fn room(&self) -> Option<u64> {
+        self.inner.room()
+    }
+
     fn facts(&self) -> Vec<(&'static str, String)> {
         self.inner.facts()
     }

@@ -1,19 +1,25 @@
 //! What projects want, and whether they may have it.
 //!
 //! A project's limits are about all that it has, in whichever shard. The shards of this node know what they hold; runs
-//! that are asked for are counted here, minute by minute.
+//! that are asked for are counted here, minute by minute; what it has in shards of other servers, those write down:
+//! [`crate::tally`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use engine::id::{ProjectId, ShardId};
 use engine::shard::command::{Command, Rejection};
 use engine::shard::{Now, Quota, Usage};
 
 use super::core::Owned;
+use crate::tally::{Share, Tallies, Tally};
 
-/// Runs that were asked for in this minute, by projects whose runs are limited.
 #[derive(Default)]
-pub(super) struct Demand(HashMap<ProjectId, (i64, u64)>);
+pub(super) struct Demand {
+    /// Runs that were asked for in a minute, by projects whose runs are limited.
+    asked: HashMap<(ProjectId, ShardId), (u64, u64)>,
+    /// What projects have in shards that are not run here.
+    elsewhere: HashMap<ProjectId, Vec<Share>>,
+}
 
 impl Demand {
     /// Whether a project may have what a command to a shard gives it. If so, it has asked for it.
@@ -30,19 +36,72 @@ impl Demand {
         else {
             return Ok(());
         };
-        let minute = now.wall.0.div_euclid(60_000);
-        let asked = self.0.get(&project).filter(|asked| asked.0 == minute);
-        let asked = asked.map_or(0, |asked| asked.1);
-        let mut elsewhere = Usage { fires_per_minute: asked, ..Usage::default() };
-        for (_, owned) in shards.iter().filter(|(id, _)| **id != shard) {
-            elsewhere += owned.shard.usage(project);
+        let minute = minute(now);
+        let mut elsewhere = Usage::default();
+        for share in self.elsewhere.get(&project).into_iter().flatten() {
+            elsewhere += share.usage(minute);
+        }
+        for (id, owned) in shards {
+            let asked = self.asked_of(project, *id, minute);
+            elsewhere += Usage { fires_per_minute: asked, ..Usage::default() };
+            if *id != shard {
+                elsewhere += owned.shard.usage(project);
+            }
         }
         quota.check(elsewhere + here, elsewhere + then)?;
         if matches!(command, Command::Run { .. } | Command::Backfill { .. }) {
             let more = then.fires_per_minute - here.fires_per_minute;
-            self.0.retain(|_, asked| asked.0 == minute);
-            self.0.insert(project, (minute, asked + more));
+            let asked = self.asked_of(project, shard, minute).saturating_add(more);
+            self.asked.retain(|_, asked| asked.0 == minute);
+            self.asked.insert((project, shard), (minute, asked));
         }
         Ok(())
     }
+
+    fn asked_of(&self, project: ProjectId, shard: ShardId, minute: u64) -> u64 {
+        self.asked
+            .get(&(project, shard))
+            .filter(|asked| asked.0 == minute)
+            .map_or(0, |asked| asked.1)
+    }
+
+    /// Learns what was written of all shards, and tells what should be of those that are run here, where it is not.
+    pub(super) fn compare(
+        &mut self,
+        shards: &BTreeMap<ShardId, Owned>,
+        found: &Tallies,
+        limited: &BTreeSet<ProjectId>,
+        now: Now,
+    ) -> Vec<(ShardId, Tally)> {
+        self.elsewhere.clear();
+        for (_, tally) in found.iter().filter(|(shard, _)| !shards.contains_key(shard)) {
+            for (project, share) in &tally.projects {
+                self.elsewhere.entry(ProjectId(*project)).or_default().push(*share);
+            }
+        }
+        let minute = minute(now);
+        for (shard, tally) in found.iter().filter(|(shard, _)| shards.contains_key(shard)) {
+            // What was asked of a server that had the shard before was asked all the same.
+            for (project, share) in
+                tally.projects.iter().filter(|(_, share)| share.minute == minute)
+            {
+                let asked = self.asked.entry((ProjectId(*project), *shard)).or_default();
+                let known = if asked.0 == minute { asked.1 } else { 0 };
+                *asked = (minute, known.max(share.asked));
+            }
+        }
+        let tallies = shards.iter().map(|(id, owned)| {
+            let has = limited.iter().map(|project| {
+                let asked = self.asked_of(*project, *id, minute);
+                (project.0, Share::new(owned.shard.usage(*project), minute, asked))
+            });
+            let projects = has.filter(|(_, share)| *share != Share::default()).collect();
+            (*id, Tally { projects })
+        });
+        tallies.filter(|(id, tally)| *tally != found.get(id).cloned().unwrap_or_default()).collect()
+    }
+}
+
+fn minute(now: Now) -> u64 {
+    now.wall.0.max(0).unsigned_abs() / 60_000
 }

@@ -3,7 +3,8 @@
 //! It works in the background, on one shard at a time and in small pieces, each through the shard's owner
 //! and each awaited before the next. What it writes and in which order is decided by
 //! [`engine::past::page`]; here it is read, sent, and sent again another day if something went wrong. What
-//! it remembers between two looks only saves reading: a node that starts anew finds it out again.
+//! it remembers between two looks only saves reading: a node that starts anew finds it out again. It works on the
+//! shards that are run here, whichever those are at the moment.
 //!
 //! The newest commits are left alone, so that what just happened is found where it was written.
 //!
@@ -150,26 +151,35 @@ impl Historian {
         metrics: Arc<Metrics>,
     ) -> Self {
         let page_bytes = HISTORY_PAGE_BYTES_MAX.min(desk.store().limits().value_bytes);
-        let aged = machine.reading().boot;
-        let blank = |shard| Notes {
-            floor: None,
-            aged,
-            small: BTreeMap::new(),
-            lap: Some(Range::prefix(&odd_pages(shard))),
-            lap_at: None,
-            lap_key: None,
-            kept: Kept::default(),
-            backfill: Backfill::new(shard),
-        };
-        let shards = (0..desk.shards()).map(ShardId).map(|shard| (shard, blank(shard))).collect();
-        Self { desk, machine: Arc::clone(machine), pace, page_bytes, metrics, shards }
+        let (machine, shards) = (Arc::clone(machine), BTreeMap::new());
+        Self { desk, machine, pace, page_bytes, metrics, shards }
     }
 
-    /// Works until there is no shard left.
+    /// Begins with the shards that are run here now, and leaves those that are not any more.
+    fn follow(&mut self) {
+        let served = Arc::clone(&self.desk.peers().served().borrow());
+        self.shards.retain(|shard, _| served.contains(shard));
+        let aged = self.machine.reading().boot;
+        for shard in served.iter() {
+            self.shards.entry(*shard).or_insert_with(|| Notes {
+                floor: None,
+                aged,
+                small: BTreeMap::new(),
+                lap: Some(Range::prefix(&odd_pages(*shard))),
+                lap_at: None,
+                lap_key: None,
+                kept: Kept::default(),
+                backfill: Backfill::new(*shard),
+            });
+        }
+    }
+
+    /// Works until it is dropped.
     pub(super) async fn run(mut self) {
         let mut is_told = false;
-        while !self.shards.is_empty() {
+        loop {
             self.machine.sleep(self.pace.look).await;
+            self.follow();
             let ids: Vec<ShardId> = self.shards.keys().copied().collect();
             for shard in ids {
                 self.machine.sleep(PAUSE.min(self.pace.look)).await;

@@ -6,8 +6,10 @@
 
 use engine::id::ShardId;
 use engine::limits::BACKUP_HOLD_MAX;
+use engine::shard::Now;
 use tokio::sync::oneshot;
 
+use super::core::Core;
 use crate::desk::{CallError, HoldId, Quiet};
 
 /// A hold, asked for or begun. Times are steady milliseconds.
@@ -53,6 +55,29 @@ impl Held {
 
     pub(super) fn is_over(&self, now: u64) -> bool {
         now >= self.until
+    }
+}
+
+impl Core {
+    /// Tells whoever asked for it that a shard writes nothing, once nothing of it is on its way.
+    pub(super) fn begin_hold(&mut self) {
+        let Some(held) = &mut self.held else { return };
+        let is_kept = match self.shards.get(&held.shard()) {
+            Some(owned) if owned.shard.is_writing() => true,
+            Some(owned) => held.begin(owned.number),
+            None => false,
+        };
+        if !is_kept {
+            self.held = None;
+        }
+    }
+
+    /// Lets a shard write again that was held back for long enough.
+    pub(super) fn end_hold(&mut self, now: Now) {
+        if let Some(held) = self.held.take_if(|held| held.is_over(now.steady)) {
+            tracing::warn!(shard = %held.shard(), "the shard was held back for too long: it goes on");
+            held.end();
+        }
     }
 }
 

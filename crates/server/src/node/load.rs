@@ -7,7 +7,7 @@ use engine::id::ShardId;
 use engine::shard::record::{self, HeadRecord};
 use engine::shard::{Kinds, LoadError, Loading};
 use serde_json::value::RawValue;
-use store::{Range, ScanError, Store};
+use store::{Entry, Range, ScanError, Store};
 
 /// Why a shard was not read.
 #[derive(Debug, thiserror::Error)]
@@ -42,11 +42,43 @@ pub(super) async fn load(
         None => HeadRecord::default(),
     };
     let mut loading = Loading::sharing(shard, cluster, &head, kinds.clone());
-    each(store, &record::triggers(shard), |key, value| loading.trigger(key, value)).await?;
-    each(store, &record::moved(shard), |key, value| loading.moved(key, value)).await?;
-    each(store, &record::runs(shard), |key, value| loading.run(key, value)).await?;
-    each(store, &record::stopped(shard), |key, value| loading.stopped(key, value)).await?;
+    // All at once: a shard that changes hands is waited for. What is not a trigger is little, and comes after it.
+    let triggers = record::triggers(shard);
+    let (triggers, moved, runs, stopped, reports) = tokio::join!(
+        each(store, &triggers, |key, value| loading.trigger(key, value)),
+        all(store, record::moved(shard)),
+        all(store, record::runs(shard)),
+        all(store, record::stopped(shard)),
+        all(store, record::reports(shard)),
+    );
+    triggers?;
+    for entry in moved? {
+        loading.moved(entry.key.as_str(), entry.value.as_bytes())?;
+    }
+    for entry in runs? {
+        loading.run(entry.key.as_str(), entry.value.as_bytes())?;
+    }
+    for entry in stopped? {
+        loading.stopped(entry.key.as_str(), entry.value.as_bytes())?;
+    }
+    for entry in reports? {
+        // Without it the run is in doubt, which is better than no shard.
+        if let Err(why) = loading.report(entry.key.as_str(), entry.value.as_bytes()) {
+            tracing::error!(key = %entry.key, %why, "a report cannot be read");
+        }
+    }
     Ok(loading)
+}
+
+/// Everything below a prefix.
+async fn all(store: &Store, prefix: String) -> Result<Vec<Entry>, ScanError> {
+    let (mut entries, mut range) = (Vec::new(), Some(Range::prefix(&prefix)));
+    while let Some(rest) = range {
+        let page = store.scan(rest, engine::limits::PAGE_ENTRIES_MAX).await?;
+        entries.extend(page.entries);
+        range = page.next;
+    }
+    Ok(entries)
 }
 
 async fn each(

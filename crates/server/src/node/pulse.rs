@@ -2,8 +2,7 @@
 //!
 //! It works while the core has moved lately, and the committer does not sit on an order for longer than the
 //! session lasts. A store that takes nothing lets the session lapse by itself, since renewals go the same way;
-//! this is for orders that it refuses, or that hang, while it takes renewals. While the node starts, whoever
-//! starts it beats in the core's place.
+//! this is for orders that it refuses, or that hang, while it takes renewals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,11 +41,6 @@ impl Pulse {
     /// The core moves.
     pub(super) fn beat(&self) {
         self.core.store(now(&*self.machine).steady, Ordering::Relaxed);
-    }
-
-    /// How long whoever beats may pause, with room to spare.
-    pub(super) fn pause(&self) -> Duration {
-        self.ttl / 4
     }
 
     /// The committer takes an order.

@@ -12,6 +12,7 @@
 //! other, and a host's very first call.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -43,9 +44,16 @@ pub(super) enum Command {
     Cancel {
         key: u64,
     },
-    /// What waits is given up.
-    Recall,
+    /// What waits of these keys is given up.
+    Recall {
+        keys: RangeInclusive<u64>,
+        /// Called once all that was given up is told.
+        told: Told,
+    },
 }
+
+/// What is called once something is told.
+pub(super) type Told = Box<dyn FnOnce() + Send>;
 
 /// The state of a sender.
 pub(super) struct Sender {
@@ -63,6 +71,8 @@ pub(super) struct Sender {
     places: Places<Flight>,
     /// What came of calls in this turn.
     finished: Vec<Finished>,
+    /// Whom to call when that is told.
+    told: Vec<Told>,
 }
 
 /// An attempt under way.
@@ -100,6 +110,7 @@ impl Sender {
             unproven: VecDeque::new(),
             unproven_in_flight: 0,
             finished: Vec::new(),
+            told: Vec::new(),
         }
     }
 
@@ -163,7 +174,10 @@ impl Sender {
                 self.line_up(number);
             }
             Command::Cancel { key } => self.cancel(key),
-            Command::Recall => self.recall(),
+            Command::Recall { keys, told } => {
+                self.recall(&keys);
+                self.told.push(told);
+            }
         }
     }
 
@@ -303,20 +317,30 @@ impl Sender {
             // Whoever does not listen any more does not want to know.
             self.results.send(finished).ok();
         }
+        for told in self.told.drain(..) {
+            told();
+        }
     }
 
     /// Gives up what has not begun.
-    fn recall(&mut self) {
-        let waiting: Vec<Call> =
-            self.hosts.iter_mut().flat_map(|host| std::mem::take(&mut host.waiting)).collect();
-        for call in waiting {
+    fn recall(&mut self, keys: &RangeInclusive<u64>) {
+        let mut recalled = Vec::new();
+        for host in self.hosts.iter_mut() {
+            let (theirs, others): (VecDeque<Call>, VecDeque<Call>) =
+                std::mem::take(&mut host.waiting)
+                    .into_iter()
+                    .partition(|call| keys.contains(&call.key));
+            host.waiting = others;
+            recalled.extend(theirs);
+        }
+        for call in recalled {
             self.give_up(&call, NotSent::Cancelled, "this node stopped before it left");
         }
     }
 
     async fn stop(mut self, mut landed: Vec<Landed>) {
         self.turn();
-        self.recall();
+        self.recall(&(0..=u64::MAX));
         self.land(&mut landed);
         let places = std::mem::replace(&mut self.places, Places::new(Arc::clone(&self.dialer)));
         places.stop(&mut landed).await;

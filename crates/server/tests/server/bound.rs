@@ -125,7 +125,7 @@ async fn what_waits_is_recalled_and_what_is_under_way_goes_on() {
     for _ in 0..HOST_WINDOW_MIN {
         receiver.next().await;
     }
-    desk.dispatcher.recall();
+    desk.dispatcher.recall(0..=u64::MAX, || ());
     for _ in HOST_WINDOW_MIN..100 {
         let outcome = desk.next().await.outcome;
         assert_eq!(outcome, Outcome::NotSent { why: NotSent::Cancelled });

@@ -56,20 +56,26 @@ struct Road {
     inner: Arc<dyn Adapter>,
     keeps_segments: bool,
     tried: watch::Sender<bool>,
+    room: Option<u64>,
 }
 
 impl Road {
     /// On which all is well.
     fn open(inner: &Arc<Memory>) -> Store {
+        Self::with_room(inner, None)
+    }
+
+    /// To a store that has room for so many bytes, or says nothing of that.
+    fn with_room(inner: &Arc<Memory>, room: Option<u64>) -> Store {
         let inner: Arc<dyn Adapter> = Arc::clone(inner) as Arc<dyn Adapter>;
-        Store::new(Self { inner, keeps_segments: false, tried: watch::Sender::new(false) })
+        Store::new(Self { inner, keeps_segments: false, tried: watch::Sender::new(false), room })
     }
 
     /// On which no segment goes; and whether somebody has tried.
     fn keeping_segments(inner: &Arc<Memory>) -> (Store, watch::Receiver<bool>) {
         let (tried, sees) = watch::channel(false);
         let inner: Arc<dyn Adapter> = Arc::clone(inner) as Arc<dyn Adapter>;
-        (Store::new(Self { inner, keeps_segments: true, tried }), sees)
+        (Store::new(Self { inner, keeps_segments: true, tried, room: None }), sees)
     }
 }
 
@@ -104,6 +110,10 @@ impl Adapter for Road {
         self.inner.epoch()
     }
 
+    fn room(&self) -> Option<u64> {
+        self.room
+    }
+
     /// One node after the other.
     fn is_exclusive(&self) -> bool {
         true
@@ -123,10 +133,13 @@ impl Served {
         let config = Config {
             id: "one".to_owned(),
             url: None,
+            roles: server::peers::ROLES.map(str::to_owned).to_vec(),
             ttl: Duration::from_secs(3),
             webhook_allow: Vec::new(),
             webhook_ca: None,
+            notify: None,
             history,
+            shards: None,
         };
         let (node, desk) = Node::start(store, Arc::new(System), &config).await.unwrap();
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();

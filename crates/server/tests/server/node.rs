@@ -4,7 +4,10 @@ mod backup;
 mod broken;
 mod clock;
 mod downtime;
+mod former;
 mod id;
+mod lookout;
+mod mirror;
 mod notify;
 #[expect(dead_code, reason = "the tests of `watchbell dev` use more of it")]
 pub(super) mod receiver;

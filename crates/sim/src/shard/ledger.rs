@@ -21,7 +21,8 @@ use engine::past::{End, Finished, Line, Reason, Segment};
 use engine::record::decode;
 use engine::schedule::Schedule;
 use engine::shard::record::{
-    self, HeadRecord, Mark, MovedRecord, OpenRun, RunRecord, StoppedRecord, TriggerRecord,
+    self, HeadRecord, Mark, MovedRecord, OpenRun, ReportRecord, RunRecord, RunState, StoppedRecord,
+    TriggerRecord,
 };
 use engine::shard::{Batch, Put};
 use engine::trigger::{Definition, Draft};
@@ -107,6 +108,8 @@ pub struct Ledger {
     generations: BTreeMap<(Unique, u32), Generation>,
     places: BTreeMap<Run, Place>,
     told: BTreeMap<Unique, notice::Told>,
+    /// Reports of former owners in the store.
+    reports: BTreeMap<String, ReportRecord>,
     /// What happened.
     pub counts: Counts,
 }
@@ -191,9 +194,11 @@ impl Ledger {
         self.counts.commits += 1;
         let mut moves = Moves::default();
         let mut lines = Vec::new();
+        let awaited = self.awaited(batch);
         for put in &batch.puts {
             self.read(put, &mut moves, &mut lines, witness)?;
         }
+        self.check_reports(&awaited)?;
         self.read_head(&batch.head, &mut moves)?;
         for line in &lines {
             self.file(line, &mut moves)?;
@@ -241,6 +246,10 @@ impl Ledger {
                 Ok(())
             }
             "run" => self.read_run(name.parse().expect("a number"), value, moves),
+            "report" if value.is_none() => {
+                self.reports.remove(key);
+                Ok(())
+            }
             // What did not succeed is there once more, for those who look for nothing else.
             "odd" => Ok(()),
             "past" => {
@@ -317,8 +326,45 @@ impl Ledger {
             moves.fresh.push(run);
         }
         moves.to.push((run, Place::Record(sequence)));
+        moves.abroad.extend(record.abroad.is_some().then_some((run, record.attempt)));
         self.runs.insert(sequence, record);
         Ok(())
+    }
+
+    /// A former owner has written what came of an attempt.
+    pub fn report_landed(&mut self, key: &str, report: &ReportRecord) {
+        self.reports.insert(key.to_owned(), report.clone());
+    }
+
+    /// The reports that a batch deletes although somebody waits for them: of which run, and of which attempt.
+    fn awaited(&self, batch: &Batch) -> Vec<(u64, u32)> {
+        let deleted = batch.puts.iter().filter_map(|put| match put {
+            Put::Gone(key) => Some((record::report_of(SHARD, key)?, self.reports.get(key)?)),
+            Put::Value(..) => None,
+        });
+        let is_awaited = |(sequence, attempt): (u64, u32), report: &ReportRecord| {
+            self.runs.get(&sequence).is_some_and(|run| {
+                let sender = run.abroad.as_ref().map(|abroad| &abroad.sender);
+                run.attempt == attempt && sender == Some(&report.sender)
+            })
+        };
+        deleted
+            .filter(|(about, report)| is_awaited(*about, report))
+            .map(|(about, _)| about)
+            .collect()
+    }
+
+    /// What was reported is not waited for any more.
+    fn check_reports(&self, awaited: &[(u64, u32)]) -> Result<(), Broken> {
+        let is_awaited = |(sequence, attempt): &&(u64, u32)| {
+            self.runs.get(sequence).is_some_and(|run| {
+                run.attempt == *attempt && run.abroad.is_some() && run.state == RunState::Running
+            })
+        };
+        match awaited.iter().find(is_awaited) {
+            Some(lost) => Err((Promise::ReportsCount, format!("that of {lost:?} is lost"))),
+            None => Ok(()),
+        }
     }
 
     /// The run that is in its place as this open one.
@@ -409,6 +455,8 @@ struct Moves {
     over: Vec<(Unique, u32, Instant, Option<Instant>)>,
     /// Notices that were not there before.
     news: Vec<(Unique, Occasion)>,
+    /// Attempts that are said to be under way elsewhere.
+    abroad: Vec<(Run, u32)>,
     /// What moved of triggers that come later in the batch.
     early: BTreeMap<Unique, MovedRecord>,
 }

@@ -1,8 +1,10 @@
-//! An owner: whoever runs the shard, from its claim to its death or its clean stop.
+//! An owner: whoever runs the shard, from its claim to its death, its clean stop, or its hand-over.
 //!
 //! A round is everything that an owner does, in an order that the dice choose, with a chance to die
 //! before each of it. Between two rounds time leaps to whatever comes next, and sometimes further.
 
+mod mail;
+mod part;
 mod people;
 mod receiver;
 
@@ -13,12 +15,17 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use engine::instant::Instant;
 use engine::limits::MISSED_AFTER_MS;
+use engine::mutant::{self, Mutant};
 use engine::shard::{Batch, Crowd, Load, Now, Put, Shard};
 
 use super::ledger::catch::Missed;
 use super::ledger::{Broken, Run};
+use super::node::{Clock, Task};
 use super::promise::Promise;
+use super::setting::Company;
 use super::stage::{BEGIN, Stage};
+use mail::Mail;
+use part::Parting;
 use people::Asked;
 use receiver::UnderWay;
 
@@ -47,18 +54,26 @@ pub enum End {
     Crash,
     /// It stopped cleanly.
     Stop,
+    /// It named another one.
+    HandedOver,
+    /// It could not name another one, and reads the shard anew.
+    CalledOff,
 }
 
 /// Whoever runs the shard.
 pub struct Owner {
+    /// Which node it is.
+    pub node: usize,
     shard: Shard,
-    wall_offset: i64,
-    steady_offset: u64,
+    clock: Clock,
     /// When it stops, if it lives.
     stops: u64,
-    stopping: Option<Stopping>,
+    leaving: Option<Leaving>,
     sent: Option<Sent>,
     trips: BTreeMap<u64, UnderWay>,
+    /// What it will report once all is written.
+    tasks: Vec<Task>,
+    mail: Mail,
     asked: BTreeMap<u64, Asked>,
     next_command: u64,
     missed: Missed,
@@ -67,6 +82,13 @@ pub struct Owner {
     crowd: Arc<EveryHost>,
     /// Rounds in a row for which the shard asked, and in which there was nothing to do.
     idle_rounds: u64,
+}
+
+/// How an owner goes.
+#[derive(Clone, Copy)]
+enum Leaving {
+    Stopping(Stopping),
+    Parting(Parting),
 }
 
 /// A clean stop.
@@ -92,6 +114,7 @@ enum Deed {
     Step,
     Depart,
     Hear,
+    Listen,
     Commit,
     Ask,
 }
@@ -102,24 +125,33 @@ const IDLE_ROUNDS_MAX: u64 = 300;
 /// A shard that has nothing to do has ended everything by then.
 const DRAIN_MS: u64 = 1_200_000;
 
+/// How long it may take to read a shard.
+const READING_MS: u64 = 500;
+
 impl Owner {
-    /// Takes the shard over.
-    pub fn claim(stage: &mut Stage) -> Result<Self, Broken> {
-        let apart = stage.setting.apart_ms.cast_signed();
-        let apart_now = stage.dice.between(0, 2 * apart.unsigned_abs()).cast_signed() - apart;
-        let is_far = stage.dice.chance(stage.setting.far_ahead);
-        let far = stage.dice.between(61_000, 200_000).cast_signed();
-        let wall_offset = match (stage.is_calm, is_far) {
-            (true, _) => 0,
-            (false, true) => far,
-            (false, false) => apart_now,
-        };
-        let steady_offset = stage.dice.between(0, 1 << 40);
-        let now = stage.time(wall_offset, steady_offset);
-        let shard = stage.shelf.claim(now);
+    /// Takes the shard over, as this node: learns who is there, then what they have reported, and reads all else.
+    pub fn load(node: usize, stage: &mut Stage) -> Result<Self, Broken> {
+        let mut clock = stage.cluster.clocks[stage.cluster.nodes[node].machine];
+        if stage.is_calm {
+            clock.wall_offset = 0;
+        }
+        let mut senders = stage.cluster.sessions(stage.now);
+        let (reports, letters) = (stage.shelf.reports(), stage.cluster.letters.len());
+        if stage.setting.company != Company::Alone {
+            stage.now += stage.dice.between(0, READING_MS);
+            stage.pass();
+        }
+        if mutant::active(Mutant::SendersAfterReports) {
+            senders = stage.cluster.sessions(stage.now);
+        }
+        let now = stage.time(&clock);
+        let shard = stage.shelf.load(&reports, senders, now);
         let mut shard = shard.map_err(|why| (Promise::NoPanic, why.to_string()))?;
-        stage
-            .note(|| format!("claimed, clock {wall_offset} ms, {} unfinished", shard.unfinished()));
+        shard.number_from(stage.cluster.nodes[node].next_key);
+        stage.note(|| {
+            let (unfinished, senders) = (shard.unfinished(), shard.senders());
+            format!("node {node}, {clock:?}, {unfinished} unfinished, waits for {senders:?}")
+        });
         if shard.is_ahead_of_clock(now) {
             stage.note(|| "set back".to_owned());
             shard.set_back(now);
@@ -129,13 +161,15 @@ impl Owner {
         let missed = Instant(now.wall.0 - MISSED_AFTER_MS);
         let reign_ms = stage.setting.reign_ms;
         Ok(Self {
+            node,
             shard,
-            wall_offset,
-            steady_offset,
+            clock,
             stops: stage.now + stage.dice.between(reign_ms / 4, 2 * reign_ms),
-            stopping: None,
+            leaving: None,
             sent: None,
             trips: BTreeMap::new(),
+            tasks: Vec::new(),
+            mail: Mail::since(letters),
             asked: BTreeMap::new(),
             next_command: stage.now,
             missed: Missed { known: vec![(Instant::FIRST, missed)], low: None },
@@ -148,29 +182,49 @@ impl Owner {
 
     /// What time it is for this owner.
     pub fn now(&self, stage: &mut Stage) -> Now {
-        stage.time(self.wall_offset, self.steady_offset)
+        stage.time(&self.clock)
     }
 
-    /// Runs the shard until it dies or has stopped.
+    /// Runs the shard until it dies, has stopped, or has handed it over.
     pub fn reign(&mut self, stage: &mut Stage) -> Result<End, Broken> {
         loop {
             if !self.round(stage)? {
                 return Ok(End::Crash);
             }
-            if let Some(stopping) = self.stopping {
-                if self.go_on_stopping(stopping, stage) {
-                    stage.note(|| "stopped".to_owned());
-                    return Ok(End::Stop);
+            let is_time = stage.now >= self.stops || stage.now >= stage.setting.length;
+            let end = match self.leaving {
+                Some(Leaving::Stopping(stopping)) => self.go_on_stopping(stopping, stage),
+                Some(Leaving::Parting(parting)) => self.go_on_parting(parting, stage)?,
+                None if is_time => {
+                    self.go(stage);
+                    None
                 }
-            } else if stage.now >= self.stops || stage.now >= stage.setting.length {
-                stage.note(|| "stopping".to_owned());
-                let now = self.now(stage);
-                self.shard.stop(now);
-                let patience_ends = stage.now + stage.dice.between(0, 12_000);
-                self.stopping = Some(Stopping { patience_ends, has_abandoned: false });
+                None => None,
+            };
+            if let Some(end) = end {
+                stage.note(|| format!("{end:?}"));
+                return Ok(end);
             }
             self.leap(stage)?;
         }
+    }
+
+    /// It is time to go.
+    fn go(&mut self, stage: &mut Stage) {
+        let parts = match stage.setting.company {
+            Company::Alone => false,
+            Company::Cluster => stage.dice.chance(85),
+            Company::Rolling => true,
+        };
+        if parts {
+            return self.part(stage);
+        }
+        stage.note(|| "stopping".to_owned());
+        let now = self.now(stage);
+        self.shard.stop(now);
+        self.recall(stage);
+        let patience_ends = stage.now + stage.dice.between(0, 12_000);
+        self.leaving = Some(Leaving::Stopping(Stopping { patience_ends, has_abandoned: false }));
     }
 
     /// Runs the shard for so long, and nothing goes wrong.
@@ -200,27 +254,41 @@ impl Owner {
     /// Dies. What is on its way lands, or not.
     pub fn die(&mut self, stage: &mut Stage) -> Result<(), Broken> {
         stage.note(|| "crashed".to_owned());
+        for trip in self.trips.values().filter(|trip| !trip.has_begun()) {
+            stage.witness.recalled(trip.run);
+        }
         match self.sent.take() {
-            Some(sent) if !sent.has_landed && stage.dice.chance(50) => land(&sent, stage),
+            Some(sent) if !sent.has_landed && stage.dice.chance(50) => land(&sent, stage)?,
+            Some(_) | None => {}
+        }
+        match self.leaving {
+            Some(Leaving::Parting(parting)) if stage.dice.chance(50) => self.name(parting, stage),
             Some(_) | None => Ok(()),
         }
     }
 
     /// Whether it has stopped.
-    fn go_on_stopping(&mut self, stopping: Stopping, stage: &mut Stage) -> bool {
+    fn go_on_stopping(&mut self, stopping: Stopping, stage: &mut Stage) -> Option<End> {
         let is_over = self.shard.in_flight() == 0 || stage.now >= stopping.patience_ends;
         if is_over && !stopping.has_abandoned {
             let now = self.now(stage);
             self.shard.abandon(now);
-            self.stopping = Some(Stopping { has_abandoned: true, ..stopping });
+            self.leaving = Some(Leaving::Stopping(Stopping { has_abandoned: true, ..stopping }));
         }
-        stopping.has_abandoned && self.shard.is_settled()
+        (stopping.has_abandoned && self.shard.is_settled()).then_some(End::Stop)
     }
 
     /// Does everything once. Says whether the owner has survived it.
     fn round(&mut self, stage: &mut Stage) -> Result<bool, Broken> {
-        let mut deeds =
-            [Deed::Step, Deed::Depart, Deed::Hear, Deed::Commit, Deed::Ask, Deed::Commit];
+        let mut deeds = [
+            Deed::Step,
+            Deed::Depart,
+            Deed::Hear,
+            Deed::Listen,
+            Deed::Commit,
+            Deed::Ask,
+            Deed::Commit,
+        ];
         for place in (1..deeds.len()).rev() {
             let other = usize::try_from(stage.dice.between(0, place as u64)).expect("an index");
             deeds.swap(place, other);
@@ -237,7 +305,8 @@ impl Owner {
                         return Ok(false);
                     }
                 }
-                Deed::Hear => self.hear(now, stage),
+                Deed::Hear => self.hear(now, stage)?,
+                Deed::Listen => self.listen(now, stage)?,
                 Deed::Commit => self.commit(now, stage)?,
                 Deed::Ask => self.ask(now, stage),
             }
@@ -291,7 +360,11 @@ impl Owner {
         for key in committed.aborts {
             if let Some(trip) = self.trips.remove(&key) {
                 stage.note(|| format!("aborted {:?}", trip.run));
-                stage.witness.aborted(trip.run, stage.now);
+                if trip.has_begun() {
+                    stage.witness.aborted(trip.run, stage.now);
+                } else {
+                    stage.witness.recalled(trip.run);
+                }
             }
         }
         for (ticket, done) in committed.replies {
@@ -304,7 +377,7 @@ impl Owner {
     fn leap(&mut self, stage: &mut Stage) -> Result<(), Broken> {
         let now = self.now(stage);
         let by_wall = |wall: Instant| {
-            u64::try_from(wall.0 - BEGIN - self.wall_offset).unwrap_or(0).max(stage.now)
+            u64::try_from(wall.0 - BEGIN - self.clock.wall_offset).unwrap_or(0).max(stage.now)
         };
         let is_busy = stage.now < self.busy_until;
         let wake = self.shard.next_wake(now).map(by_wall);
@@ -313,13 +386,13 @@ impl Owner {
         let others = [
             self.shard.commit_by().map(by_wall),
             sent,
-            self.trips.values().map(|trip| trip.ends).min(),
-            (!stage.is_calm && self.stopping.is_none()).then_some(self.next_command),
-            (!stage.is_calm && self.stopping.is_none()).then_some(self.stops),
+            self.trips.values().map(UnderWay::next).min(),
+            (!stage.is_calm && self.leaving.is_none()).then_some(self.next_command),
+            (!stage.is_calm && self.leaving.is_none()).then_some(self.stops),
             is_busy.then_some(self.busy_until),
-            self.stopping
-                .map(|stopping| stopping.patience_ends)
-                .filter(|patience_ends| *patience_ends > stage.now),
+            self.leaving.and_then(Leaving::next).filter(|next| *next > stage.now),
+            self.mail.next(),
+            stage.cluster.next(stage.now),
         ];
         let other = others.into_iter().flatten().min();
         let is_idle = wake == Some(stage.now) && !is_busy;
@@ -334,6 +407,7 @@ impl Owner {
         if !stage.is_calm {
             self.suffer(stage);
         }
+        stage.pass();
         Ok(())
     }
 
@@ -355,7 +429,9 @@ impl Owner {
         if stage.dice.between(0, 99_999) < stage.setting.clock_steps {
             let step = stage.dice.between(0, 8_000).cast_signed() - 4_000;
             stage.note(|| format!("the clock is set by {step} ms"));
-            self.wall_offset += step;
+            self.clock.wall_offset += step;
+            let machine = stage.cluster.nodes[self.node].machine;
+            stage.cluster.clocks[machine].wall_offset = self.clock.wall_offset;
             // Instants of its wall clock no longer tell what was decided when.
             (self.missed, self.low) = (Missed::default(), None);
         }
@@ -371,6 +447,16 @@ impl Owner {
                     self.missed.known.push((now.wall, until));
                 }
             }
+        }
+    }
+}
+
+impl Leaving {
+    /// When it goes on, if that is known.
+    fn next(self) -> Option<u64> {
+        match self {
+            Self::Stopping(stopping) => Some(stopping.patience_ends),
+            Self::Parting(parting) => parting.next(),
         }
     }
 }

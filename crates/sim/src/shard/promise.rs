@@ -61,6 +61,14 @@ pub enum Promise {
     NoPanic,
     /// T19
     ToldOnce,
+    /// T20
+    LeftAlone,
+    /// T21
+    OneSends,
+    /// T22
+    ReportsCount,
+    /// T23
+    NothingDoubled,
 }
 
 impl Promise {
@@ -97,6 +105,14 @@ impl Promise {
             Self::NoPanic => "T18, the engine never contradicts itself",
             Self::ToldOnce => {
                 "T19, a streak of failures, its end and being overdue are told once, with what they tell of"
+            }
+            Self::LeftAlone => {
+                "T20, what is under way at somebody who is there is not sent again before its answer or its time"
+            }
+            Self::OneSends => "T21, nothing leaves an owner once another one is named",
+            Self::ReportsCount => "T22, a report that somebody waits for goes with what came of it",
+            Self::NothingDoubled => {
+                "T23, where nodes are only restarted, nothing that succeeded is sent again, and nothing is unknown but what was lost"
             }
         }
     }

@@ -6,6 +6,17 @@ use engine::shard::Room;
 
 use crate::dice::Dice;
 
+/// Who can own the shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Company {
+    /// One process after the other.
+    Alone,
+    /// Several, that hand it over to each other, and may die.
+    Cluster,
+    /// Several, that are restarted one after the other. Nothing goes wrong.
+    Rolling,
+}
+
 /// What a run is like.
 #[derive(Debug, Clone)]
 pub struct Setting {
@@ -41,6 +52,8 @@ pub struct Setting {
     pub busy: u64,
     /// So many triggers are due at one second.
     pub crowd: usize,
+    /// Who can own the shard.
+    pub company: Company,
 }
 
 impl Setting {
@@ -48,7 +61,7 @@ impl Setting {
     pub fn of(seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x0073_6861_7264);
         let writes = dice.pick(&[8, 8, 9, 16, 128]);
-        Self {
+        let setting = Self {
             seed,
             length: dice.pick(&[30_000, 60_000, 120_000, 240_000]),
             triggers: dice.pick(&[1, 2, 4, 8]),
@@ -65,6 +78,26 @@ impl Setting {
             trouble: dice.pick(&[5, 40, 80]),
             busy: dice.pick(&[0, 0, 4]),
             crowd: 0,
+            company: Company::Alone,
+        };
+        match dice.between(0, 9) {
+            0..=3 => setting,
+            4..=7 => Self { company: Company::Cluster, ..setting },
+            _ => setting.rolling(),
+        }
+    }
+
+    /// The same, where nodes are restarted one after the other and nothing goes wrong.
+    #[must_use]
+    pub fn rolling(self) -> Self {
+        Self {
+            crashes: 0,
+            gap_ms: 10,
+            far_ahead: 0,
+            clock_steps: 0,
+            stalls: 0,
+            company: Company::Rolling,
+            ..self
         }
     }
 
@@ -86,6 +119,7 @@ impl Setting {
             trouble: 1,
             busy: 0,
             crowd: triggers,
+            company: Company::Alone,
             ..Self::of(seed)
         }
     }
@@ -96,7 +130,7 @@ impl fmt::Display for Setting {
         write!(
             out,
             "{} s, {} triggers, {} writes, commits {} ms, crashes {}, reigns {} ms, gaps {} ms, \
-             clocks {} ms apart, {} far, {} set, stalls {}, commands {} ms, trouble {}, busy {}",
+             clocks {} ms apart, {} far, {} set, stalls {}, commands {} ms, trouble {}, busy {}, {:?}",
             self.length / 1_000,
             self.triggers.max(self.crowd),
             self.room.writes,
@@ -110,7 +144,8 @@ impl fmt::Display for Setting {
             self.stalls,
             self.command_ms,
             self.trouble,
-            self.busy
+            self.busy,
+            self.company
         )
     }
 }

@@ -3,12 +3,14 @@
 //! A batch lands whole or not at all. Who may land one is not a matter of this simulation: the chain is
 //! tried by the other one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::id::{ProjectId, ShardId};
+use engine::mutant::{self, Mutant};
 use engine::notice::{Audience, Listener, Occasions};
-use engine::shard::record::{self, HeadRecord};
+use engine::record::{decode, encode};
+use engine::shard::record::{self, FORMAT, HeadRecord, ReportRecord};
 use engine::shard::{Batch, LoadError, Loading, Now, Put, Shard};
 
 /// The shard that is simulated.
@@ -52,9 +54,37 @@ impl Shelf {
         self.number += 1;
     }
 
-    /// Gives the shard a new owner, who reads everything.
-    pub fn claim(&mut self, now: Now) -> Result<Shard, LoadError> {
+    /// Gives the shard a new owner, who carries over what the head says.
+    pub fn claim(&mut self) {
         self.number += 1;
+        if mutant::active(Mutant::ClaimWithoutOpen) {
+            self.head.open.clear();
+        }
+    }
+
+    /// A former owner writes what came of an attempt.
+    pub fn put_report(&mut self, key: &str, report: &ReportRecord) {
+        self.entries.insert(key.to_owned(), encode(FORMAT, report));
+    }
+
+    /// A report, if it is there.
+    pub fn report(&self, key: &str) -> Option<ReportRecord> {
+        let value = self.entries.get(key)?;
+        Some(decode(value, FORMAT).expect("what a sender writes can be read"))
+    }
+
+    /// Where all reports are.
+    pub fn reports(&self) -> BTreeSet<String> {
+        self.below(&record::reports(SHARD)).map(|(key, _)| key.to_owned()).collect()
+    }
+
+    /// Whoever owns the shard reads everything. These sessions were there before that, and these reports.
+    pub fn load(
+        &self,
+        reports: &BTreeSet<String>,
+        senders: BTreeSet<Box<str>>,
+        now: Now,
+    ) -> Result<Shard, LoadError> {
         let mut loading = Loading::begin(SHARD, CLUSTER, &self.head);
         for (key, value) in self.below(&record::triggers(SHARD)) {
             loading.trigger(key, value)?;
@@ -68,6 +98,12 @@ impl Shelf {
         for (key, value) in self.below(&record::stopped(SHARD)) {
             loading.stopped(key, value)?;
         }
+        for (key, value) in self.below(&record::reports(SHARD)) {
+            if reports.contains(key) {
+                loading.report(key, value)?;
+            }
+        }
+        loading.set_senders(senders);
         loading.set_audience(audience());
         Ok(loading.finish(now))
     }

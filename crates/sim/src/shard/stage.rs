@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use engine::id::Unique;
 use engine::instant::Instant;
 use engine::shard::Now;
+use engine::shard::record::HeadRecord;
 use engine::trigger::Draft;
 
 use crate::dice::Dice;
@@ -13,8 +14,10 @@ use crate::world::Tracing;
 
 use super::draft::Written;
 use super::ledger::{Broken, Ledger};
+use super::node::{Clock, Cluster, SESSION_MS};
 use super::owner::{End, Owner};
-use super::setting::Setting;
+use super::promise::Promise;
+use super::setting::{Company, Setting};
 use super::shelf::Shelf;
 use super::witness::Witness;
 
@@ -38,6 +41,8 @@ pub struct Stage {
     pub ledger: Ledger,
     /// What left, and what people were told.
     pub witness: Witness,
+    /// Who may own the shard, or did.
+    pub cluster: Cluster,
     /// What people wrote last, by trigger.
     pub drafts: BTreeMap<Unique, Draft>,
     /// Names that were given.
@@ -50,6 +55,17 @@ pub struct Stage {
     trace: Option<String>,
 }
 
+/// Who owns the shard next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// Whoever claims it.
+    Claims,
+    /// The same, who reads it anew.
+    ClaimsAgain(usize),
+    /// Whom the head names.
+    IsNamed,
+}
+
 /// What happened.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
@@ -57,6 +73,12 @@ pub struct Counts {
     pub owners: u64,
     /// Owners that crashed.
     pub crashes: u64,
+    /// Owners that were named by their predecessors.
+    pub hand_overs: u64,
+    /// Hand-overs that were called off.
+    pub called_off: u64,
+    /// Reports of former owners.
+    pub reports: u64,
     /// Commands that were taken.
     pub commands: u64,
     /// Batches that landed.
@@ -78,13 +100,17 @@ impl Stage {
             Tracing::On => Some(format!("seed {}: {setting}\n", setting.seed)),
             Tracing::Off => None,
         };
+        let mut dice = Dice::new(setting.seed);
+        let mut witness = Witness::default();
+        witness.is_rolling = setting.company == Company::Rolling;
         Self {
-            dice: Dice::new(setting.seed),
+            cluster: Cluster::new(&setting, &mut dice),
+            dice,
             setting,
             now: 0,
             shelf: Shelf::default(),
             ledger: Ledger::default(),
-            witness: Witness::default(),
+            witness,
             drafts: BTreeMap::new(),
             names: 0,
             tickets: 0,
@@ -96,20 +122,15 @@ impl Stage {
 
     /// Plays it to its end.
     pub fn play(&mut self) -> Result<(), Broken> {
+        let mut next = Next::Claims;
         while self.now < self.setting.length {
-            let mut owner = self.crown()?;
-            match owner.reign(self)? {
-                End::Crash => {
-                    self.counts.crashes += 1;
-                    owner.die(self)?;
-                }
-                End::Stop => {}
-            }
-            let gap_ms = self.setting.gap_ms;
-            self.now += if self.dice.chance(50) { self.dice.between(0, gap_ms) } else { 0 };
+            let mut owner = self.crown(next)?;
+            let end = owner.reign(self)?;
+            next = self.follow(&mut owner, end)?;
+            self.pass();
         }
         self.is_calm = true;
-        let mut owner = self.crown()?;
+        let mut owner = self.crown(next)?;
         owner.run_on(self, CALM_MS)?;
         let late = Instant(owner.now(self).wall.0 - 3_000);
         self.ledger.check_up_to(late)?;
@@ -120,16 +141,94 @@ impl Stage {
     }
 
     /// Somebody takes the shard over.
-    fn crown(&mut self) -> Result<Owner, Broken> {
+    fn crown(&mut self, next: Next) -> Result<Owner, Broken> {
         self.counts.owners += 1;
         self.witness.check_words(&self.ledger)?;
-        Owner::claim(self)
+        match next {
+            Next::IsNamed => {}
+            Next::Claims => {
+                let Self { cluster, setting, dice, now, .. } = self;
+                cluster.named = cluster.pick(None, *now, setting, dice);
+                self.shelf.claim();
+            }
+            Next::ClaimsAgain(node) => {
+                self.cluster.named = node;
+                self.shelf.claim();
+            }
+        }
+        Owner::load(self.cluster.named, self)
+    }
+
+    /// An owner has ended. Says who is next, and lets the time pass until then.
+    fn follow(&mut self, owner: &mut Owner, end: End) -> Result<Next, Broken> {
+        let node = owner.node;
+        match end {
+            End::Crash => {
+                self.counts.crashes += 1;
+                owner.die(self)?;
+                self.cluster.die(node, self.now, &mut self.dice);
+                self.counts.hand_overs += u64::from(self.cluster.named != node);
+                if self.dice.chance(15) {
+                    self.cluster.die_all(self.now, &mut self.dice);
+                }
+            }
+            End::Stop => self.cluster.leave(node),
+            End::CalledOff => {
+                self.counts.called_off += 1;
+                return Ok(Next::ClaimsAgain(node));
+            }
+            End::HandedOver => self.counts.hand_overs += 1,
+        }
+        let named = self.cluster.named;
+        if named != node {
+            self.now += self.dice.between(0, self.setting.commit_ms);
+            if self.setting.company == Company::Cluster && self.dice.chance(4) {
+                self.cluster.die(named, self.now, &mut self.dice);
+            }
+            if self.cluster.is_there(named, self.now) {
+                return Ok(Next::IsNamed);
+            }
+            self.note(|| "the one that was named is dead".to_owned());
+        }
+        let gap_ms = self.setting.gap_ms;
+        self.now += if self.dice.chance(50) { self.dice.between(0, gap_ms) } else { 0 };
+        if self.setting.company != Company::Alone {
+            // Whose session is gone was not there for a while.
+            self.now += SESSION_MS;
+            while !self.cluster.is_absent(&self.cluster.nodes[named].session, self.now) {
+                self.now += 500;
+                self.pass();
+            }
+        }
+        Ok(Next::Claims)
+    }
+
+    /// What was to happen by now has happened.
+    pub fn pass(&mut self) {
+        self.cluster.pass(self.now, &mut self.shelf, &mut self.ledger);
+    }
+
+    /// The new owner's name lands in the head, if that node's session is there. The rest stays as it is.
+    pub fn name(&mut self, target: usize, head: &HeadRecord) -> Result<(), Broken> {
+        let session = &self.cluster.nodes[target].session;
+        if self.cluster.is_absent(session, self.now) {
+            return Ok(());
+        }
+        if *head != self.shelf.head {
+            let what =
+                format!("the new owner reads {head:?}, and {:?} was written", self.shelf.head);
+            return Err((Promise::OnePlace, what));
+        }
+        self.note(|| format!("node {target} is named"));
+        self.shelf.number += 1;
+        self.cluster.named = target;
+        Ok(())
     }
 
     /// What it is for an owner whose clocks are these.
-    pub fn time(&mut self, wall_offset: i64, steady_offset: u64) -> Now {
-        let wall = Instant(BEGIN + self.now.cast_signed() + wall_offset);
-        Now { wall, steady: self.now + steady_offset, random: self.dice.roll() }
+    pub fn time(&mut self, clock: &Clock) -> Now {
+        let wall = Instant(BEGIN + self.now.cast_signed() + clock.wall_offset);
+        Now { wall, steady: clock.steady(self.now), random: self.dice.roll() }
     }
 
     /// Notes a line, if that was asked for.
@@ -151,7 +250,7 @@ impl Stage {
     }
 
     /// A name that nobody had, or had some time ago.
-    pub fn name(&mut self) -> String {
+    pub fn trigger_name(&mut self) -> String {
         self.names += 1;
         format!(
             "t{}",
@@ -172,6 +271,7 @@ impl Stage {
             departures: self.witness.departures,
             ended: ledger.ended,
             skipped: ledger.skipped,
+            reports: self.cluster.letters.len() as u64,
             length: self.now,
             ..self.counts
         }

@@ -14,6 +14,7 @@ use engine::shard::Departure;
 use engine::shard::record::{OpenRun, RunRecord, RunState};
 
 use super::ledger::{Broken, Ledger, Place, Run};
+use super::node::Cluster;
 use super::promise::Promise;
 use super::shelf::{CLUSTER, SHARD};
 
@@ -27,6 +28,12 @@ struct Trip {
     has_reached: bool,
     /// Whether the receiver took it.
     is_taken: bool,
+    /// Whether no answer came.
+    is_lost: bool,
+    /// Who makes it.
+    node: usize,
+    /// When its time is over, in true time.
+    ends_by: u64,
 }
 
 /// What a receiver makes of an attempt.
@@ -34,10 +41,14 @@ struct Trip {
 pub struct Fate {
     /// When it is over, in true time.
     pub ends: u64,
+    /// When it would be over at the latest.
+    pub ends_by: u64,
     /// Whether anything reaches the receiver.
     pub has_reached: bool,
     /// Whether the receiver takes it.
     pub is_taken: bool,
+    /// Whether no answer comes.
+    pub is_lost: bool,
 }
 
 /// Slots that must not leave any more.
@@ -83,8 +94,23 @@ pub struct Witness {
     disabled: Option<Instant>,
     /// The last ticket of somebody who asked that it be enabled.
     enabled: u64,
+    /// Nothing goes wrong.
+    pub is_rolling: bool,
     /// How many left.
     pub departures: u64,
+}
+
+/// Who lets an attempt leave, and when.
+#[derive(Clone, Copy)]
+pub struct Leaving<'a> {
+    /// By which node.
+    pub node: usize,
+    /// Among these.
+    pub cluster: &'a Cluster,
+    /// By its wall clock.
+    pub wall: Instant,
+    /// In true time.
+    pub at: u64,
 }
 
 /// What is in the store about a run that leaves.
@@ -97,15 +123,16 @@ struct Found {
 }
 
 impl Witness {
-    /// An attempt leaves, by an owner whose wall clock says this.
+    /// An attempt leaves.
     pub fn left(
         &mut self,
         departure: &Departure,
         ledger: &Ledger,
-        wall: Instant,
-        at: u64,
+        leaving: Leaving<'_>,
     ) -> Result<Run, Broken> {
+        let Leaving { node, cluster, wall, at } = leaving;
         self.departures += 1;
+        check_named(node, cluster)?;
         let Some(found) = find(departure, ledger) else {
             return Err((Promise::WrittenFirst, format!("{departure:?} is not in the store")));
         };
@@ -123,6 +150,16 @@ impl Witness {
         let trips = self.trips.get(&run).map(Vec::as_slice).unwrap_or_default();
         if trips.iter().any(|trip| trip.attempt >= departure.attempt) {
             return wrong(Promise::NumbersGrow, &format!("after {trips:?}"));
+        }
+        let is_under_way = |trip: &Trip| {
+            let ends = if trip.is_taken { trip.ends_by } else { trip.ends };
+            ends > at && cluster.is_there(trip.node, at)
+        };
+        if trips.iter().any(is_under_way) {
+            return wrong(Promise::LeftAlone, &format!("after {trips:?}"));
+        }
+        if self.is_rolling && trips.iter().any(|trip| trip.is_taken) {
+            return wrong(Promise::NothingDoubled, &format!("after {trips:?}"));
         }
         let is_once = found.policy.delivery == Delivery::AtMostOnce;
         let is_once = *self.is_once.entry(run).or_insert(is_once);
@@ -148,14 +185,32 @@ impl Witness {
         Ok(run)
     }
 
-    /// What will become of an attempt that has just left.
-    pub fn meets(&mut self, run: Run, attempt: u32, fate: Fate) {
-        let Fate { ends, has_reached, is_taken } = fate;
-        let trip = Trip { attempt, ends, has_reached, is_taken };
+    /// An attempt has left, and waits in its node until it begins.
+    pub fn waits(&mut self, run: Run, attempt: u32, node: usize) {
+        let (ends, ends_by) = (u64::MAX, u64::MAX);
+        let (has_reached, is_taken, is_lost) = (true, false, false);
+        let trip = Trip { attempt, ends, has_reached, is_taken, is_lost, node, ends_by };
         self.trips.entry(run).or_default().push(trip);
         // A notice is at another receiver, and stands in nobody's way.
         if !matches!(run, Run::Notice(..)) {
             self.last.entry(trigger_of(run)).or_default().insert(run);
+        }
+    }
+
+    /// The last attempt of a run begins, and this will become of it.
+    pub fn begins(&mut self, run: Run, fate: Fate, cluster: &Cluster) -> Result<(), Broken> {
+        let Fate { ends, ends_by, has_reached, is_taken, is_lost } = fate;
+        if let Some(trip) = self.trips.get_mut(&run).and_then(|trips| trips.last_mut()) {
+            check_named(trip.node, cluster)?;
+            *trip = Trip { ends, has_reached, is_taken, is_lost, ends_by, ..*trip };
+        }
+        Ok(())
+    }
+
+    /// The last attempt of a run will never begin.
+    pub fn recalled(&mut self, run: Run) {
+        if let Some(trip) = self.trips.get_mut(&run).and_then(|trips| trips.last_mut()) {
+            *trip = Trip { ends: 0, ends_by: 0, has_reached: false, ..*trip };
         }
     }
 
@@ -188,6 +243,15 @@ impl Witness {
     pub(super) fn check_record(&self, run: Run, place: Place) -> Result<(), Broken> {
         let trips = self.trips.get(&run).map(Vec::as_slice).unwrap_or_default();
         let is_true = match place {
+            Place::Ended(End::Unknown) if self.is_rolling => {
+                if trips.last().is_some_and(|trip| trip.is_lost) {
+                    return Ok(());
+                }
+                return Err((
+                    Promise::NothingDoubled,
+                    format!("{run:?} is unknown after {trips:?}"),
+                ));
+            }
             Place::Open | Place::Record(_) | Place::Ended(End::Cancelled | End::Unknown) => true,
             Place::Ended(End::Succeeded) => trips.iter().any(|trip| trip.is_taken),
             Place::Ended(End::Failed | End::Dead) => !trips.is_empty(),
@@ -197,6 +261,15 @@ impl Witness {
             return Ok(());
         }
         Err((Promise::RecordsAreTrue, format!("{run:?} is {place:?} after {trips:?}")))
+    }
+
+    /// Whether what is under way elsewhere has left.
+    pub(super) fn check_abroad(&self, run: Run, attempt: u32) -> Result<(), Broken> {
+        let mut trips = self.trips.get(&run).into_iter().flatten();
+        if trips.any(|trip| trip.attempt == attempt) {
+            return Ok(());
+        }
+        Err((Promise::RecordsAreTrue, format!("attempt {attempt} of {run:?} never left")))
     }
 
     /// When a trigger was deleted, by the clock of whoever did it.
@@ -237,6 +310,16 @@ impl Witness {
             if quiet.is_pausing || quiet.generation == u32::MAX {
                 quiet.generation = quiet.generation.min(generation);
                 quiet.is_pausing = false;
+            }
+        }
+    }
+
+    /// Somebody asks that a trigger be paused, which is not: pauses that ended by themselves, by a clock that was ahead,
+    /// were about schedules up to this one.
+    pub fn pausing_again(&mut self, trigger: Unique, generation: u32) {
+        for quiet in self.quiet.get_mut(&trigger).into_iter().flatten() {
+            if quiet.generation == u32::MAX {
+                quiet.generation = generation;
             }
         }
     }
@@ -340,6 +423,13 @@ impl Witness {
         }
         Err((Promise::AcknowledgedHolds, format!("{id} was started, and is nowhere")))
     }
+}
+
+fn check_named(node: usize, cluster: &Cluster) -> Result<(), Broken> {
+    if node == cluster.named {
+        return Ok(());
+    }
+    Err((Promise::OneSends, format!("node {node} sends, and {} is named", cluster.named)))
 }
 
 fn trigger_of(run: Run) -> Unique {

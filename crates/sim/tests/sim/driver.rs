@@ -18,12 +18,16 @@ mod claim;
 mod election;
 #[path = "driver/foreign.rs"]
 mod foreign;
+#[path = "driver/handing.rs"]
+mod handing;
 #[path = "driver/keeping.rs"]
 mod keeping;
 #[path = "driver/leaving.rs"]
 mod leaving;
 #[path = "driver/merging.rs"]
 mod merging;
+#[path = "driver/mirroring.rs"]
+mod mirroring;
 #[path = "driver/opening.rs"]
 mod opening;
 #[path = "driver/parting.rs"]
@@ -32,3 +36,5 @@ mod parting;
 mod quarantine;
 #[path = "driver/tap.rs"]
 mod tap;
+#[path = "driver/trying.rs"]
+mod trying;

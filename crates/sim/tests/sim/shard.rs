@@ -12,6 +12,9 @@ use sim::world::Tracing;
 /// Seeds that every change must pass.
 const SEEDS: u64 = 1_500;
 
+/// Seeds on which nodes are only restarted.
+const ROLLING_SEEDS: u64 = 300;
+
 /// Seeds that a bug may survive.
 const SEEDS_MAX: u64 = 4_000;
 
@@ -35,6 +38,20 @@ fn every_promise_of_a_shard_is_kept_on_fixed_seeds() {
     });
     let broken = broken.into_inner().unwrap();
     assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn restarts_of_one_node_after_the_other_double_nothing_and_leave_nothing_unknown() {
+    let (mut hand_overs, mut reports) = (0, 0);
+    for seed in 0..ROLLING_SEEDS {
+        let report = run_in(Setting::of(seed).rolling(), None, Tracing::Off);
+        assert_eq!(report.violation, None, "seed {seed}");
+        assert_eq!(report.counts.crashes, 0);
+        hand_overs += report.counts.hand_overs;
+        reports += report.counts.reports;
+    }
+    assert!(hand_overs > 5 * ROLLING_SEEDS, "{hand_overs} hand-overs");
+    assert!(reports > ROLLING_SEEDS, "{reports} attempts were under way meanwhile");
 }
 
 #[test]

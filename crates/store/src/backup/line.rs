@@ -121,6 +121,7 @@ pub struct TooLong {
 }
 
 /// Writes the lines of one backup, in order, and counts them.
+#[derive(Clone)]
 pub struct Encoder {
     hash: Box<Xxh3>,
     entries: u64,

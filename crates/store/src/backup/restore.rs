@@ -36,6 +36,7 @@ use super::{Item, Part, ReadError, Reader, Summary, verify};
 use crate::claim::{Head, State};
 use crate::cluster::Cluster;
 use crate::machine::Machine;
+use crate::ownership::is_mirror;
 use crate::session::SessionKey;
 use crate::{
     Class, Commit, CommitError, Condition, Key, Limits, Range, Refusal, ScanError, Store, Value,
@@ -238,7 +239,7 @@ fn writes(part: Part, key: Key, value: Value, machine: &dyn Machine) -> Vec<Writ
             let is_session = SessionKey::try_from(&key).is_ok();
             // The last commit writes these two.
             let is_last = key == Cluster::key() || key == EpochRecord::key();
-            if is_session || is_last || is_trigger_name(&key) {
+            if is_session || is_last || is_trigger_name(&key) || is_mirror(&key) {
                 return Vec::new();
             }
             let value = freed(&value, machine).unwrap_or(value);

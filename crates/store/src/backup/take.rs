@@ -11,6 +11,7 @@ use super::restore::{Unfinished, check_finished};
 use super::{Encoder, Header, Part, TooLong};
 use crate::cluster::Cluster;
 use crate::machine::Machine;
+use crate::ownership::is_mirror;
 use crate::{Key, Range, ScanError, Store, Version};
 
 /// Why no backup was taken. Nothing in the store was changed.
@@ -144,10 +145,10 @@ async fn head(store: &Store, id: ShardId) -> Result<Option<Version>, ScanError> 
     Ok(store.get(&key).await?.map(|entry| entry.version))
 }
 
-/// Whether an entry belongs into a backup: names of triggers come from the triggers, and what an examination
-/// of the store has left is nobody's.
+/// Whether an entry belongs into a backup: names of triggers come from the triggers, the owners of shards are
+/// those of sessions that are not restored, and what an examination of the store has left is nobody's.
 fn is_kept(key: &Key) -> bool {
-    !is_trigger_name(key) && !key.as_str().starts_with("scratch/")
+    !is_trigger_name(key) && !is_mirror(key) && !key.as_str().starts_with("scratch/")
 }
 
 /// Whether this is where a name leads to a trigger.

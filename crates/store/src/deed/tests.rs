@@ -33,6 +33,9 @@ fn record(key: Option<&str>) -> SessionRecord {
         local: false,
         joining: false,
         key: key.map(str::to_owned),
+        draining: false,
+        unable: Vec::new(),
+        version: "0.1.0".into(),
     }
 }
 
@@ -268,6 +271,10 @@ fn limits_hold_and_one_past_them_is_refused() {
     assert!(!open(&|record| record.url = Some(text(GUEST_TEXT_BYTES_MAX + 1))));
     assert!(open(&|record| record.roles = vec![text(1); GUEST_ROLES_MAX]));
     assert!(!open(&|record| record.roles = vec![text(1); GUEST_ROLES_MAX + 1]));
+    assert!(open(&|record| record.version = text(GUEST_TEXT_BYTES_MAX)));
+    assert!(!open(&|record| record.version = text(GUEST_TEXT_BYTES_MAX + 1)));
+    assert!(open(&|record| record.unable = vec![1; UNABLE_SHARDS_MAX]));
+    assert!(!open(&|record| record.unable = vec![1; UNABLE_SHARDS_MAX + 1]));
     assert!(!open(&|record| record.local = true), "whoever opens the store would bury it at once");
 
     let (mine, claim) = (session(PROJECT, 1), claim());

@@ -51,6 +51,9 @@ fn outline(value: &Value) -> Value {
         local: false,
         joining,
         key: None,
+        draining: false,
+        unable: Vec::new(),
+        version: String::new(),
     };
     bare.to_value()
 }

@@ -2,7 +2,12 @@
 //!
 //! Every renewal of a session is a revision, and etcd keeps all of them until somebody compacts: its quota is
 //! full within hours. So every process notes from time to time which revision is the present one, and compacts
-//! up to what it noted an hour ago. Several do the same without harm.
+//! up to what it noted an hour ago.
+//!
+//! An hour of many fires is more than the quota. So from a quarter of it on, whenever a sixteenth has come on top
+//! of the least that was in use, history is cut down to some seconds. It is not done all the time: what is kept
+//! for good may be more than a quarter, and etcd goes through all keys to compact. Several processes do the same
+//! without harm.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +23,19 @@ use super::question::{Compact, Look};
 use crate::Class;
 
 /// How often the state is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// How old history becomes while there is too much: longer than a scan takes, which reads at one revision.
+const PRESSED_AGE: Duration = Duration::from_secs(10);
+
+/// Then it is cut at multiples of so many revisions: all processes at the same ones, so that it is done once.
+const PRESSED_STEP: i64 = 1_024;
+
+/// The same where etcd does not tell this user how much is in use.
+const UNTOLD_STEP: i64 = 8 * PRESSED_STEP;
+
+/// What etcd has room for if nobody says otherwise.
+const USUAL_QUOTA: u64 = 2 * 1024 * 1024 * 1024;
 
 /// Revisions that are noted in the time that history is kept.
 const NOTES_MAX: u32 = 12;
@@ -31,17 +48,29 @@ const QUORUM_MEMBERS_MIN: usize = 3;
 pub(super) struct State {
     pub(super) version: String,
     pub(super) voters: usize,
-    pub(super) size_bytes: u64,
+    /// None where this user is not told.
+    size: Option<Size>,
     /// What it says itself (3.6 and later), or its URL.
     pub(super) quota_bytes: Option<u64>,
     pub(super) alarm: Option<String>,
+}
+
+/// How large a database is, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    file: u64,
+    /// Without what is free inside of the file.
+    used: u64,
 }
 
 impl State {
     /// Reads what a member says of itself.
     pub(super) fn note(&mut self, status: &StatusResponse) {
         status.version().clone_into(&mut self.version);
-        self.size_bytes = u64::try_from(status.db_size()).unwrap_or_default();
+        let file = u64::try_from(status.db_size()).unwrap_or_default();
+        let used = u64::try_from(status.raft_used_db_size()).unwrap_or_default();
+        // One that does not tell what is in use says nothing there.
+        self.size = Some(Size { file, used: if used == 0 { file } else { used } });
         if let Some(quota) = u64::try_from(status.db_size_quota()).ok().filter(|quota| *quota > 0) {
             self.quota_bytes = Some(quota);
         }
@@ -52,9 +81,35 @@ impl State {
         if self.voters >= QUORUM_MEMBERS_MIN { Class::A } else { Class::S }
     }
 
-    /// From four fifths of the quota on there is something to do.
+    /// What it has room for, as far as is known.
+    fn room(&self) -> u64 {
+        self.quota_bytes.unwrap_or(USUAL_QUOTA)
+    }
+
+    /// From four fifths of its room on there is something to do for people.
     fn is_nearly_full(&self) -> bool {
-        self.quota_bytes.is_some_and(|quota| self.size_bytes >= quota / 5 * 4)
+        self.size.is_some_and(|size| size.file >= self.room() / 5 * 4)
+    }
+}
+
+/// Whether history is to be cut short.
+#[derive(Debug, Default)]
+struct Pressure {
+    /// The least that was in use since it was cut last.
+    least: u64,
+}
+
+impl Pressure {
+    /// In which steps to cut, if at all.
+    fn step(&mut self, size: Option<Size>, room: u64) -> Option<i64> {
+        let Some(Size { used, .. }) = size else { return Some(UNTOLD_STEP) };
+        self.least = self.least.min(used);
+        (used >= room / 4 && used - self.least >= room / 16).then_some(PRESSED_STEP)
+    }
+
+    /// It was cut: what is in use becomes less from now on.
+    fn relieve(&mut self, size: Option<Size>) {
+        self.least = size.map_or(0, |size| size.used);
     }
 }
 
@@ -83,22 +138,33 @@ impl Knowledge {
         self.lock().class()
     }
 
+    pub(super) fn room(&self) -> u64 {
+        self.lock().room()
+    }
+
     /// For people.
     pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
         let state = self.lock().clone();
+        let database = match state.size {
+            Some(Size { file, used }) => format!("{file} bytes, {used} of them in use"),
+            None => "not told to this user".to_owned(),
+        };
         let quota = match state.quota_bytes {
             Some(bytes) => format!("{bytes} bytes"),
-            None => "not told: etcd before 3.6 does not say, and has 2 GiB unless \
-                     --quota-backend-bytes was given; quota=BYTES in the URL gives a warning in time"
+            None => "not told, as by etcd before 3.6: 2 GiB are assumed; if \
+                     --quota-backend-bytes was given, write quota=BYTES in the URL"
                 .to_owned(),
         };
         let compaction = match self.compact {
-            Some(age) => format!("what is older than {} s", age.as_secs()),
+            Some(age) => format!(
+                "what is older than {} s; less is kept if a quarter of the quota is in use",
+                age.as_secs()
+            ),
             None => "off: somebody else must compact, or the quota will be full".to_owned(),
         };
         let mut facts = vec![
             ("etcd", format!("{}, voting members: {}", state.version, state.voters)),
-            ("database", format!("{} bytes", state.size_bytes)),
+            ("database", database),
             ("quota", quota),
             ("compaction", compaction),
         ];
@@ -114,20 +180,63 @@ impl Knowledge {
 /// Keeps house for ever.
 pub(super) async fn keep(reach: Arc<Reach>, knowledge: Arc<Knowledge>) {
     let looking = async {
+        let mut house =
+            House { is_warned: false, pressure: Pressure::default(), notes: Notes::default() };
         loop {
             sleep(LOOK_EVERY).await;
             look(&reach, &knowledge).await;
+            let state = knowledge.lock().clone();
+            house.warn(&state);
+            if let Some(age) = knowledge.compact {
+                house.relieve(&reach, &state, age).await;
+            }
         }
     };
     let compacting = async {
         let Some(age) = knowledge.compact else { return };
         let mut notes = Notes::default();
         loop {
-            compact(&reach, &mut notes, age).await;
+            compact(&reach, &mut notes, age, 1).await;
             sleep(age / NOTES_MAX).await;
         }
     };
     tokio::join!(looking, compacting);
+}
+
+/// What is remembered between two looks.
+struct House {
+    is_warned: bool,
+    pressure: Pressure,
+    notes: Notes,
+}
+
+impl House {
+    /// Says it once when people should do something.
+    fn warn(&mut self, state: &State) {
+        let was_warned = std::mem::replace(&mut self.is_warned, state.is_nearly_full());
+        let Some(Size { file, used }) = state.size.filter(|_| self.is_warned && !was_warned) else {
+            return;
+        };
+        tracing::warn!(
+            size_bytes = file,
+            used_bytes = used,
+            quota_bytes = state.room(),
+            is_quota_told = state.quota_bytes.is_some(),
+            "the database of etcd nears its quota: raise that, or let etcdctl defrag give back what is not in use"
+        );
+    }
+
+    /// Cuts history short, if there is too much.
+    async fn relieve(&mut self, reach: &Reach, state: &State, age: Duration) {
+        match self.pressure.step(state.size, state.room()) {
+            Some(step) => {
+                if compact(reach, &mut self.notes, age.min(PRESSED_AGE), step).await {
+                    self.pressure.relieve(state.size);
+                }
+            }
+            None => self.notes = Notes::default(),
+        }
+    }
 }
 
 async fn look(reach: &Reach, knowledge: &Knowledge) {
@@ -144,45 +253,56 @@ async fn look(reach: &Reach, knowledge: &Knowledge) {
     if let Ok(members) = members {
         state.voters = members.members().iter().filter(|member| !member.is_learner()).count();
     }
-    if state.is_nearly_full() {
-        let State { size_bytes, quota_bytes, .. } = *state;
-        tracing::warn!(size_bytes, quota_bytes, "the database of etcd nears its quota");
-    }
 }
 
-/// Notes the present revision, and compacts up to the one that was noted `age` ago.
-async fn compact(reach: &Reach, notes: &mut Notes, age: Duration) {
+/// Notes the present revision, and compacts up to the one that was noted `age` ago, in steps. Whether it did.
+async fn compact(reach: &Reach, notes: &mut Notes, age: Duration, step: i64) -> bool {
     let look = Look(reach.space.tick(), GetOptions::new().with_count_only());
     if reach.call(look).await.is_err() {
-        return;
+        return false;
     }
-    let Some(revision) = notes.note(reach.eras.revision(), Instant::now(), age) else { return };
+    let present = reach.eras.revision();
+    let Some(revision) = notes.note(present, Instant::now(), age, step) else { return false };
     match reach.call(Compact(revision)).await {
         Ok(_) => tracing::debug!(revision, "compacted the history of etcd"),
         // Somebody else was faster.
         Err(Failure::Refused(why)) if why.contains("compacted") => {}
-        Err(why) => tracing::warn!(?why, "the history of etcd could not be compacted"),
+        Err(why) => {
+            tracing::warn!(?why, "the history of etcd could not be compacted");
+            return false;
+        }
     }
+    true
 }
 
 /// Which revision was the present one, and when.
 #[derive(Debug, Default)]
-struct Notes(VecDeque<(Instant, i64)>);
+struct Notes {
+    noted: VecDeque<(Instant, i64)>,
+    /// What was returned last.
+    last: i64,
+}
 
 impl Notes {
-    /// Notes a revision; returns the one that was the present one at least `age` ago, once.
-    fn note(&mut self, revision: i64, now: Instant, age: Duration) -> Option<i64> {
+    /// Notes a revision; returns the one that was the present one at least `age` ago, or the last multiple of `step`
+    /// up to it, once.
+    fn note(&mut self, revision: i64, now: Instant, age: Duration, step: i64) -> Option<i64> {
         // After a restore, what was noted before means nothing.
-        self.0.retain(|(_, noted)| *noted <= revision);
-        self.0.push_back((now, revision));
+        self.noted.retain(|(_, noted)| *noted <= revision);
+        if self.last > revision {
+            self.last = 0;
+        }
+        self.noted.push_back((now, revision));
         let mut old = None;
-        while let Some((at, revision)) = self.0.front()
+        while let Some((at, revision)) = self.noted.front()
             && now.duration_since(*at) >= age
         {
-            old = Some(*revision);
-            self.0.pop_front();
+            old = Some(revision - revision % step);
+            self.noted.pop_front();
         }
-        old
+        let old = old.filter(|old| *old > self.last)?;
+        self.last = old;
+        Some(old)
     }
 }
 
@@ -195,11 +315,11 @@ mod tests {
         let hour = Duration::from_secs(3_600);
         let begin = Instant::now();
         let mut notes = Notes::default();
-        assert_eq!(notes.note(10, begin, hour), None);
-        assert_eq!(notes.note(20, begin + hour / 2, hour), None);
-        assert_eq!(notes.note(30, begin + hour, hour), Some(10));
-        assert_eq!(notes.note(40, begin + hour, hour), None);
-        assert_eq!(notes.note(50, begin + hour * 3, hour), Some(40));
+        assert_eq!(notes.note(10, begin, hour, 1), None);
+        assert_eq!(notes.note(20, begin + hour / 2, hour, 1), None);
+        assert_eq!(notes.note(30, begin + hour, hour, 1), Some(10));
+        assert_eq!(notes.note(40, begin + hour, hour, 1), None);
+        assert_eq!(notes.note(50, begin + hour * 3, hour, 1), Some(40));
     }
 
     #[tokio::test(start_paused = true)]
@@ -207,10 +327,55 @@ mod tests {
         let hour = Duration::from_secs(3_600);
         let begin = Instant::now();
         let mut notes = Notes::default();
-        notes.note(10, begin, hour);
-        notes.note(100, begin + hour / 2, hour);
-        assert_eq!(notes.note(50, begin + hour, hour), Some(10));
-        assert_eq!(notes.note(60, begin + hour * 3 / 2, hour), None, "100 is of a former time");
+        notes.note(10, begin, hour, 1);
+        notes.note(100, begin + hour / 2, hour, 1);
+        assert_eq!(notes.note(50, begin + hour, hour, 1), Some(10));
+        assert_eq!(notes.note(60, begin + hour * 3 / 2, hour, 1), None, "100 is of a former time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn steps_are_the_same_for_everybody_and_each_is_returned_once() {
+        let (age, begin) = (Duration::from_secs(10), Instant::now());
+        let mut notes = Notes::default();
+        for (seconds, revision, returned) in [
+            (0, 1_000, None),
+            (10, 1_500, None),
+            (20, 2_000, Some(1_024)),
+            (30, 2_100, None),
+            (40, 2_200, Some(2_048)),
+            // etcd was restored.
+            (50, 1_100, None),
+            (60, 1_200, Some(1_024)),
+        ] {
+            let now = begin + Duration::from_secs(seconds);
+            assert_eq!(notes.note(revision, now, age, 1_024), returned, "{seconds} s");
+        }
+    }
+
+    #[test]
+    fn history_is_cut_short_when_much_has_come_on_top_of_a_quarter_of_the_quota() {
+        let size = |used| Some(Size { file: 999, used });
+        let mut pressure = Pressure::default();
+        let steps = |pressure: &mut Pressure, used: &[u64]| -> Vec<bool> {
+            used.iter().map(|used| pressure.step(size(*used), 1_600).is_some()).collect()
+        };
+        assert_eq!(steps(&mut pressure, &[0, 399, 400, 700]), [false, false, true, true]);
+        pressure.relieve(size(700));
+        // It takes effect, and more than a quarter is kept for good.
+        let used = [700, 600, 500, 599, 600];
+        assert_eq!(steps(&mut pressure, &used), [false, false, false, false, true]);
+        assert_eq!(pressure.step(None, 1_600), Some(UNTOLD_STEP));
+    }
+
+    #[test]
+    fn people_are_told_at_four_fifths_of_the_quota() {
+        let is_nearly_full = |file, quota_bytes| {
+            let size = Some(Size { file, used: 0 });
+            State { size, quota_bytes, ..State::default() }.is_nearly_full()
+        };
+        assert!(!is_nearly_full(799, Some(1_000)) && is_nearly_full(800, Some(1_000)));
+        let most = 1_717_986_916;
+        assert!(!is_nearly_full(most - 1, None) && is_nearly_full(most, None));
     }
 
     #[test]

@@ -55,6 +55,10 @@ impl About {
         self.setting.read().unwrap_or_else(PoisonError::into_inner).class_alone()
     }
 
+    pub(super) fn room(&self) -> Option<u64> {
+        self.setting.read().unwrap_or_else(PoisonError::into_inner).room
+    }
+
     pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
         let mut facts = self.setting.read().unwrap_or_else(PoisonError::into_inner).facts();
         facts.push(("replicas", self.replicas.load(Ordering::Relaxed).to_string()));

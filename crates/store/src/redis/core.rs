@@ -9,9 +9,10 @@ use tokio::time::Instant;
 use super::about::About;
 use super::line::{Failure, Line};
 use super::link::{Door, Link};
-use super::script::{self, Answer, COMMIT, Names, Outcome, SCAN};
+use super::script::{self, Answer, COMMIT, Names, Outcome, SCAN, Verdict};
 use super::setting::Setting;
 use super::trouble::{FORMER, Trouble};
+use crate::parcel::Parcel;
 use crate::{
     Commit, CommitError, Conflict, Fault, Key, Page, Range, Refusal, ScanError, Version, Watchers,
 };
@@ -57,7 +58,8 @@ impl Core {
         let put = Commit::new().put(key("a"), "").put(key("b"), "");
         let delete = Commit::new().delete(key("a")).delete(key("b"));
         for commit in [put, delete] {
-            let done = self.writer.call(&COMMIT, |command| names.commit(command, &commit)).await;
+            let commits = || std::iter::once(&commit);
+            let done = self.writer.call(&COMMIT, |command| names.commits(command, commits())).await;
             let page =
                 self.writer.call(&SCAN, |command| names.scan(command, &Range::all(), 1)).await;
             for reply in [done, page] {
@@ -74,8 +76,34 @@ impl Core {
         }
     }
 
+    /// Sends one commit by itself.
     pub(super) async fn commit(&self, commit: &Commit) -> Result<Version, CommitError> {
-        let call = self.writer.call(&COMMIT, |command| self.names.commit(command, commit));
+        let verdict = self.judge(std::iter::once(commit)).await?.remove(0);
+        self.outcome(commit, verdict)
+    }
+
+    /// Sends commits together, and tells each what came of it.
+    pub(super) async fn carry(&self, mut batch: Vec<Parcel>) {
+        batch.sort_by_key(|parcel| script::is_freeing(&parcel.commit));
+        match self.judge(batch.iter().map(|parcel| &parcel.commit)).await {
+            Ok(verdicts) => {
+                for (parcel, verdict) in batch.into_iter().zip(verdicts) {
+                    let outcome = self.outcome(&parcel.commit, verdict);
+                    parcel.answer(outcome);
+                }
+            }
+            Err(why) => batch.into_iter().for_each(|parcel| parcel.answer(Err(why.clone()))),
+        }
+    }
+
+    /// What the server says to each of these commits, as many as they are; or what is true of all of them.
+    async fn judge<'a>(
+        &self,
+        commits: impl ExactSizeIterator<Item = &'a Commit> + Clone,
+    ) -> Result<Vec<Verdict>, CommitError> {
+        let count = commits.len();
+        let call =
+            self.writer.call(&COMMIT, |command| self.names.commits(command, commits.clone()));
         let answer = match call.await {
             Ok(reply) => Answer::read(reply),
             Err(Failure::NotSent(why)) => return Err(CommitError::Unavailable(why)),
@@ -88,12 +116,10 @@ impl Core {
             return Err(CommitError::Unknown(format!("the server cannot be relied on: {FORMER}")));
         }
         match answer.outcome {
-            Outcome::Done(version) => Ok(version),
-            Outcome::Conflict { number, found } => match commit.when.get(number) {
-                Some(condition) => Err(Conflict { condition: condition.clone(), found }.into()),
-                None => Err(CommitError::Corrupt("a condition failed that was not set".to_owned())),
-            },
-            Outcome::Refused(why) => Err(self.refused(&why)),
+            Outcome::Commits(verdicts) if verdicts.len() == count => Ok(verdicts),
+            Outcome::Commits(_) => {
+                Err(CommitError::Corrupt("not every commit was answered".to_owned()))
+            }
             Outcome::Replica => {
                 self.hang_up();
                 Err(CommitError::Unavailable(REPLICA.to_owned()))
@@ -101,6 +127,19 @@ impl Core {
             Outcome::Page { .. } | Outcome::Lacking(_) => {
                 Err(CommitError::Corrupt("a commit was answered with a page".to_owned()))
             }
+        }
+    }
+
+    /// What a verdict means for the commit that it is about.
+    fn outcome(&self, commit: &Commit, verdict: Verdict) -> Result<Version, CommitError> {
+        match verdict {
+            Verdict::Done(version) => Ok(version),
+            Verdict::Conflict { number, found } => match commit.when.get(number) {
+                Some(condition) => Err(Conflict { condition: condition.clone(), found }.into()),
+                None => Err(CommitError::Corrupt("a condition failed that was not set".to_owned())),
+            },
+            Verdict::Refused(why) => Err(self.refused(&why)),
+            Verdict::Damaged(why) => Err(CommitError::Corrupt(why)),
         }
     }
 
@@ -132,7 +171,7 @@ impl Core {
                 self.hang_up();
                 Err(ScanError::Unavailable(REPLICA.to_owned()))
             }
-            Outcome::Done(_) | Outcome::Conflict { .. } | Outcome::Refused(_) => {
+            Outcome::Commits(_) => {
                 Err(ScanError::Corrupt("a scan was answered like a commit".to_owned()))
             }
         }
@@ -143,7 +182,7 @@ impl Core {
         match why.code().unwrap_or_default() {
             // Said before the script began.
             "LOADING" | "BUSY" | "READONLY" | "MASTERDOWN" | "OOM" | "MISCONF" | "NOREPLICAS"
-            | "NOAUTH" | "NOPERM" | "NOSCRIPT" | "MOVED" | "CLUSTERDOWN" => {
+            | "NOAUTH" | "NOSCRIPT" | "MOVED" | "CLUSTERDOWN" => {
                 self.refused(why.code().unwrap_or_default())
             }
             "WRONGTYPE" => CommitError::Corrupt(format!(
@@ -191,12 +230,16 @@ fn rehearsed(reply: Result<redis::Value, Failure>) -> Result<(), Trouble> {
     };
     match reply {
         Ok(reply) => match Answer::read(reply).map_err(|why| unfit(&why))?.outcome {
-            Outcome::Done(_) | Outcome::Page { .. } => Ok(()),
-            Outcome::Refused(said) => Err(Trouble::refused(&said)),
+            Outcome::Page { .. } => Ok(()),
+            Outcome::Commits(verdicts) => match verdicts.first() {
+                Some(Verdict::Done(_)) => Ok(()),
+                Some(Verdict::Refused(said)) => Err(Trouble::refused(said)),
+                Some(Verdict::Conflict { .. } | Verdict::Damaged(_)) | None => {
+                    Err(unfit("a commit without conditions was not done"))
+                }
+            },
             Outcome::Replica => Err(Trouble::new(Fault::ReadOnly, "it is a replica")),
-            Outcome::Conflict { .. } | Outcome::Lacking(_) => {
-                Err(unfit("keys are not as they were left"))
-            }
+            Outcome::Lacking(_) => Err(unfit("keys are not as they were left")),
         },
         Err(Failure::Told(why)) => Err(Trouble::told(&why)),
         Err(Failure::NotSent(why) | Failure::NoAnswer(why)) => {

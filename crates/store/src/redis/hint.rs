@@ -1,4 +1,4 @@
-//! Hints: each commit publishes the keys that it changed, and a connection of its own listens.
+//! Hints: each call that commits publishes the keys that were changed, and a connection of its own listens.
 //!
 //! Messages ring bells at once and are not queued. Whenever the connection was lost and is back, everybody is rung. The same connection looks
 //! now and then how the server is set up: that shows that it lives, and what a person changed meanwhile.

@@ -1,7 +1,7 @@
 //! The two scripts, and what is said to them and by them.
 //!
-//! A script is one step of Redis, so a commit is atomic and a page is one moment's view. Each answer begins with the epoch of the server
-//! that gave it and the number of its replicas, read in that same step: see [`super::epoch`].
+//! A script is one step of Redis, so a commit is atomic, and so is each of several that share a call, and a page is one moment's view. Each
+//! answer begins with the epoch of the server that gave it and the number of its replicas, read in that same step: see [`super::epoch`].
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::LazyLock;
@@ -12,10 +12,7 @@ use redis::{Cmd, Value as Reply, cmd};
 
 use crate::{Commit, Condition, Entry, Key, Page, Range, Version, Write};
 
-/// More keys than this are not named in a hint.
-const HINT_KEYS_MAX: usize = 32;
-
-/// The hint that anything may have changed.
+/// The hint that anything may have changed, for a commit of more keys than the script names one by one.
 pub(super) const EVERYTHING: &str = "*";
 
 /// A script and the hash by which Redis knows it.
@@ -76,31 +73,14 @@ impl Names {
         command
     }
 
-    /// Adds what [`COMMIT`] is told.
-    pub(super) fn commit(&self, mut command: Cmd, commit: &Commit) -> Cmd {
-        let puts = commit.then.iter().filter(|write| matches!(write, Write::Put(..))).count();
-        command.arg(2).arg(&self.entries).arg(&self.order);
-        command.arg(&self.hints).arg(hint(commit)).arg(commit.when.len()).arg(puts);
-        for condition in &commit.when {
-            match condition {
-                Condition::Absent(_) => command.arg("-"),
-                Condition::Present(_) => command.arg("+"),
-                Condition::At(_, version) => command.arg(version.0),
-            };
-        }
-        for condition in &commit.when {
-            command.arg(condition.key().as_bytes());
-        }
-        for write in &commit.then {
-            if let Write::Put(key, value) = write {
-                command.arg(key.as_bytes()).arg(value.as_bytes());
-            }
-        }
-        for write in &commit.then {
-            if let Write::Delete(key) = write {
-                command.arg(key.as_bytes());
-            }
-        }
+    /// Adds what [`COMMIT`] is told. Commits without a put belong at the end: see [`is_freeing`].
+    pub(super) fn commits<'a>(
+        &self,
+        mut command: Cmd,
+        commits: impl Iterator<Item = &'a Commit>,
+    ) -> Cmd {
+        command.arg(2).arg(&self.entries).arg(&self.order).arg(&self.hints);
+        commits.for_each(|commit| add(&mut command, commit));
         command
     }
 
@@ -118,13 +98,42 @@ impl Names {
     }
 }
 
-/// The keys that a commit changes, or a star if they are too many.
-fn hint(commit: &Commit) -> String {
-    if commit.then.len() > HINT_KEYS_MAX {
-        return EVERYTHING.to_owned();
+fn add(command: &mut Cmd, commit: &Commit) {
+    let puts = commit.then.iter().filter(|write| is_put(write)).count();
+    command.arg(commit.when.len()).arg(puts).arg(commit.then.len() - puts);
+    for condition in &commit.when {
+        match condition {
+            Condition::Absent(_) => command.arg("-"),
+            Condition::Present(_) => command.arg("+"),
+            Condition::At(_, version) => command.arg(version.0),
+        };
     }
-    let keys: Vec<&str> = commit.then.iter().map(|write| write.key().as_str()).collect();
-    keys.join(" ")
+    for condition in &commit.when {
+        command.arg(condition.key().as_bytes());
+    }
+    for write in &commit.then {
+        if let Write::Put(key, value) = write {
+            command.arg(key.as_bytes()).arg(value.as_bytes());
+        }
+    }
+    for write in &commit.then {
+        if let Write::Delete(key) = write {
+            command.arg(key.as_bytes());
+        }
+    }
+}
+
+fn is_put(write: &Write) -> bool {
+    match write {
+        Write::Put(..) => true,
+        Write::Delete(_) => false,
+    }
+}
+
+/// Whether a commit only deletes. Redis takes it when its memory is full, and then all that follows in the same call: what would fill it
+/// further must not be behind it.
+pub(super) fn is_freeing(commit: &Commit) -> bool {
+    !commit.then.iter().any(is_put)
 }
 
 /// What a script says, behind who says it.
@@ -140,12 +149,8 @@ pub(super) struct Answer {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The commit was done.
-    Done(Version),
-    /// The condition with this number, from 0, does not hold.
-    Conflict { number: usize, found: Option<Version> },
-    /// Redis took none of the writes, for this reason.
-    Refused(String),
+    /// What came of each commit, in their order.
+    Commits(Vec<Verdict>),
     /// It is a replica: it did nothing.
     Replica,
     /// A page, and whether there is more behind it.
@@ -154,21 +159,26 @@ pub(super) enum Outcome {
     Lacking(String),
 }
 
+/// What came of a commit.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It was done.
+    Done(Version),
+    /// The condition with this number, from 0, does not hold.
+    Conflict { number: usize, found: Option<Version> },
+    /// Redis took none of its writes, for this reason.
+    Refused(String),
+    /// What it was to be compared with is damaged. Nothing was changed.
+    Damaged(String),
+}
+
 impl Answer {
     /// Reads an answer, or says why it is none.
     pub(super) fn read(reply: Reply) -> Result<Self, String> {
-        let Reply::Array(items) = reply else { return Err("it is not a list".to_owned()) };
-        let mut items = items.into_iter();
+        let mut items = list(reply)?;
         let (epoch, replicas) = (text(items.next())?, number(items.next())?);
         let outcome = match &bytes(items.next())?[..] {
-            b"done" => Outcome::Done(Version(number(items.next())?)),
-            b"conflict" => {
-                let place =
-                    number(items.next())?.checked_sub(1).ok_or("conditions count from 1")?;
-                let number = usize::try_from(place).map_err(|_| "no such condition")?;
-                Outcome::Conflict { number, found: version(&text(items.next())?)? }
-            }
-            b"refused" => Outcome::Refused(text(items.next())?),
+            b"commits" => Outcome::Commits(items.map(Verdict::read).collect::<Result<_, _>>()?),
             b"replica" => Outcome::Replica,
             b"page" => {
                 let more = number(items.next())? == 1;
@@ -182,6 +192,26 @@ impl Answer {
             _ => return Err("it says what no script of ours does".to_owned()),
         };
         Ok(Self { epoch, replicas, outcome })
+    }
+}
+
+impl Verdict {
+    fn read(reply: Reply) -> Result<Self, String> {
+        let mut items = list(reply)?;
+        Ok(match &bytes(items.next())?[..] {
+            b"done" => Self::Done(Version(number(items.next())?)),
+            b"conflict" => {
+                let place =
+                    number(items.next())?.checked_sub(1).ok_or("conditions count from 1")?;
+                let number = usize::try_from(place).map_err(|_| "no such condition")?;
+                match version(&text(items.next())?) {
+                    Ok(found) => Self::Conflict { number, found },
+                    Err(why) => Self::Damaged(why),
+                }
+            }
+            b"refused" => Self::Refused(text(items.next())?),
+            _ => return Err("it says what no script of ours does".to_owned()),
+        })
     }
 }
 
@@ -208,6 +238,13 @@ fn version(text: &str) -> Result<Option<Version>, String> {
             Ok(number) => Ok(Some(Version(number))),
             Err(_) => Err("a key does not hold a version and a value".to_owned()),
         },
+    }
+}
+
+fn list(reply: Reply) -> Result<std::vec::IntoIter<Reply>, String> {
+    match reply {
+        Reply::Array(items) => Ok(items.into_iter()),
+        other => Err(format!("it has {} where a list should be", kind(Some(&other)))),
     }
 }
 

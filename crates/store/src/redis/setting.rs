@@ -20,6 +20,8 @@ pub(super) struct Setting {
     pub(super) replicas: u64,
     policy: String,
     maxmemory: String,
+    /// The same in bytes; none if there is no bound.
+    pub(super) room: Option<u64>,
     is_appending: bool,
     sync: Option<Sync>,
 }
@@ -73,6 +75,7 @@ impl Setting {
             replicas: field("connected_slaves").parse().unwrap_or_default(),
             policy: policy.to_owned(),
             maxmemory: field("maxmemory_human").to_owned(),
+            room: field("maxmemory").parse().ok().filter(|bytes| *bytes > 0),
             is_appending: field("aof_enabled") == "1",
             sync,
         })
@@ -171,6 +174,12 @@ mod tests {
         for taken in [[("redis_version", "6.2.0")], [("maxmemory_policy", "volatile-lru")]] {
             assert!(Setting::read(&info(&taken), None).is_ok(), "{taken:?}");
         }
+    }
+
+    #[test]
+    fn there_is_room_for_as_much_as_maxmemory_says_unless_that_is_nothing() {
+        let room = |bytes| Setting::read(&info(&[("maxmemory", bytes)]), None).unwrap().room;
+        assert_eq!([room("0"), room(""), room("1048576")], [None, None, Some(1_048_576)]);
     }
 
     #[test]

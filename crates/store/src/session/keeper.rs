@@ -1,17 +1,20 @@
 //! What keeps a session: renew one's own record, and look at everybody's.
 //!
-//! Two loops that share nothing but the session. The *beat* renews every T/5. The *lookout* reads all
-//! sessions when a hint comes, at the latest every T/10, and buries those whose time is over. Both may
-//! be dropped at any moment: what was in flight then counts as unknown, as it does after a timeout.
+//! Two loops that share nothing but the session. The *beat* renews every T/5, and at once when the node has
+//! something to say about itself. The *lookout* reads all sessions when a hint comes, at the latest every T/10,
+//! compares their clocks with its own, and buries those whose time is over. Both may be dropped at any moment: what was in
+//! flight then counts as unknown, as it does after a timeout.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use engine::lease::{Author, Look, Memory, Nonce, Reading};
+use tokio::sync::watch;
 
+use super::clocks::Clocks;
 use super::record::SESSIONS;
 use super::roster::{Roster, bury, read_all};
-use super::{End, Pulse, Session, SessionError, SessionKey, SessionRecord};
+use super::{About, End, Pulse, Session, SessionError, SessionKey, SessionRecord};
 use crate::machine::within;
 use crate::{Class, Commit, CommitError, Condition, ScanError, Version};
 
@@ -23,10 +26,11 @@ pub struct Keeper {
 
 impl Keeper {
     pub(super) fn new(session: Session, record: SessionRecord, version: Version) -> Self {
-        let lookout = Lookout { session: session.clone() };
+        let lookout = Lookout { session: session.clone(), clocks: Clocks::default() };
         // That it was created is its first renewal.
         let (last, wait) = (session.now(), session.ttl().beat());
-        Self { beat: Beat { session, record, version, last, wait }, lookout }
+        let about = session.0.about.subscribe();
+        Self { beat: Beat { session, record, version, about, last, wait }, lookout }
     }
 
     /// Renews the session and watches the others until it ends, and tells how. It renews only while
@@ -115,6 +119,8 @@ struct Beat {
     session: Session,
     record: SessionRecord,
     version: Version,
+    /// What the node says about itself, and word when it says something new.
+    about: watch::Receiver<About>,
     /// When the last attempt began, and how long after it the next one is made.
     last: Reading,
     wait: Duration,
@@ -132,9 +138,9 @@ enum Renewal {
 impl Beat {
     /// Renews until the session is lost.
     async fn run(&mut self, mut is_alive: impl FnMut() -> bool) {
-        let (ttl, machine) = (self.session.ttl(), self.session.machine().clone());
+        let ttl = self.session.ttl();
         loop {
-            machine.sleep(self.wait.saturating_sub(self.session.now().most_since(self.last))).await;
+            self.wait_for_next().await;
             self.last = self.session.now();
             self.wait = ttl.pause();
             if is_alive() {
@@ -148,7 +154,20 @@ impl Beat {
         }
     }
 
+    /// Waits until it is time, or until there is something to say and a pause has passed since the last attempt.
+    async fn wait_for_next(&mut self) {
+        let Self { session, about, last, wait, .. } = self;
+        let (machine, pause) = (session.machine(), session.ttl().pause());
+        let left = |of: Duration| of.saturating_sub(session.now().most_since(*last));
+        let said = async {
+            about.changed().await.expect("the session has the other end");
+            machine.sleep(left(pause)).await;
+        };
+        within(machine, left(*wait), said).await;
+    }
+
     async fn renew(&mut self) -> Renewal {
+        self.record.say(&self.about.borrow_and_update());
         let nonce = Nonce(self.session.machine().random());
         self.record.beat += 1;
         self.record.nonce = nonce;
@@ -170,10 +189,12 @@ impl Beat {
             }
             Some(Err(CommitError::Unavailable(why))) => {
                 tracing::debug!(why, "the session could not be renewed");
+                self.session.observer().refused();
                 self.fails(why)
             }
             Some(Err(CommitError::Refused(why))) => {
                 tracing::warn!(%why, "the store refused to renew the session");
+                self.session.observer().refused();
                 self.fails(why.to_string())
             }
             Some(Err(CommitError::Corrupt(why))) => {
@@ -220,6 +241,7 @@ impl Beat {
 /// Looks at everybody, and buries.
 struct Lookout {
     session: Session,
+    clocks: Clocks,
 }
 
 impl Lookout {
@@ -270,7 +292,8 @@ impl Lookout {
         let read = within(session.machine(), timeout, read_all(session.store())).await;
         let silence = || Err(ScanError::Unavailable("it did not answer in time".into()));
         let entries = read.unwrap_or_else(silence)?;
-        let roster = Roster::new(entries);
+        let wall_us = session.machine().wall_us();
+        let roster = Roster::new(entries).timed(&mut self.clocks, session.key(), wall_us);
         let memory = match session.store().class() {
             Class::A | Class::S => Memory::Keeps,
             Class::B => Memory::MayForget,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use engine::lease::{Nonce, Ttl};
-use engine::limits::NODE_ID_BYTES_MAX;
+use engine::limits::{NODE_ID_BYTES_MAX, UNABLE_SHARDS_MAX};
 use engine::record::{Format, RecordError, decode, encode};
 use serde::{Deserialize, Serialize};
 
@@ -171,12 +171,36 @@ pub struct SessionRecord {
     /// The key that it was opened with, if it came through a server: nobody else may renew or use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// It hands over what it has, and takes nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub draining: bool,
+    /// Shards that it cannot run; the first ones, if they are many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unable: Vec<u16>,
+    /// Which Watchbell it is: for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
+}
+
+/// What a node says about itself while its session lasts, and may take back.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct About {
+    /// It hands over what it has, and takes nothing.
+    pub draining: bool,
+    /// Shards that it cannot run. At most [`UNABLE_SHARDS_MAX`] of them are told.
+    pub unable: Vec<u16>,
 }
 
 impl SessionRecord {
     /// T, if the record has one that makes sense.
     pub fn ttl(&self) -> Option<Ttl> {
         Ttl::new(Duration::from_millis(self.ttl_ms)).ok()
+    }
+
+    /// Says this from now on, as far as it fits.
+    pub(super) fn say(&mut self, about: &About) {
+        self.draining = about.draining;
+        self.unable = about.unable.iter().copied().take(UNABLE_SHARDS_MAX).collect();
     }
 
     /// As it is stored.
@@ -274,9 +298,10 @@ mod tests {
         assert_eq!(SessionKey::new(&node, 0xab).guest(), None, "dots of a node's id are its own");
     }
 
-    #[test]
-    fn a_record_is_readable_text_and_reads_back() {
-        let record = SessionRecord {
+    const OLD: &str = r#"{"format":1,"roles":["schedule"],"ttl_ms":3000,"beat":7,"nonce":"ffffffffffffffff","wall_us":5,"reads":1,"local":true}"#;
+
+    fn old() -> SessionRecord {
+        SessionRecord {
             url: None,
             roles: vec!["schedule".into()],
             ttl_ms: 3_000,
@@ -287,10 +312,44 @@ mod tests {
             local: true,
             joining: false,
             key: None,
-        };
+            draining: false,
+            unable: Vec::new(),
+            version: String::new(),
+        }
+    }
+
+    #[track_caller]
+    fn check_text(record: &SessionRecord, expected: &str) {
         let value = record.to_value();
-        let expected = r#"{"format":1,"roles":["schedule"],"ttl_ms":3000,"beat":7,"nonce":"ffffffffffffffff","wall_us":5,"reads":1,"local":true}"#;
         assert_eq!(std::str::from_utf8(value.as_bytes()).unwrap(), expected);
-        assert_eq!(SessionRecord::from_value(&value), Ok(record));
+        assert_eq!(SessionRecord::from_value(&value).as_ref(), Ok(record));
+    }
+
+    #[test]
+    fn a_record_is_readable_text_and_reads_back() {
+        check_text(&old(), OLD);
+        let mut told = SessionRecord { version: "0.1.0".into(), ..old() };
+        told.say(&About { draining: true, unable: vec![3, 4_095] });
+        let told_text = OLD.strip_suffix('}').unwrap().to_owned()
+            + r#","draining":true,"unable":[3,4095],"version":"0.1.0"}"#;
+        check_text(&told, &told_text);
+    }
+
+    #[test]
+    fn what_a_newer_version_says_besides_is_passed_over() {
+        let newer = OLD.replace(r#""beat""#, r#""mood":{"calm":true},"beat""#);
+        assert_eq!(SessionRecord::from_value(&newer.into_bytes().into()), Ok(old()));
+        let other_format = OLD.replace(r#""format":1"#, r#""format":2"#);
+        assert!(SessionRecord::from_value(&other_format.into_bytes().into()).is_err());
+    }
+
+    #[test]
+    fn as_many_shards_are_told_as_there_is_room_for() {
+        let most = u16::try_from(UNABLE_SHARDS_MAX).unwrap();
+        for (shards, told) in [(most, most), (most + 1, most)] {
+            let mut record = old();
+            record.say(&About { draining: false, unable: (0..shards).collect() });
+            assert_eq!(record.unable, (0..told).collect::<Vec<_>>());
+        }
     }
 }

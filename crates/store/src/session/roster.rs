@@ -7,6 +7,7 @@ use engine::lease::Ttl;
 use engine::limits::PAGE_ENTRIES_MAX;
 use engine::mutant::{self, Mutant};
 
+use super::clocks::Clocks;
 use super::record::{Longest, SESSIONS};
 use super::{NodeId, SessionError, SessionKey, SessionRecord};
 use crate::error::unread;
@@ -16,6 +17,8 @@ use crate::{Commit, CommitError, Condition, Entry, Range, ScanError, Store, Vers
 #[derive(Debug, Clone, Default)]
 pub struct Roster {
     sessions: Arc<BTreeMap<SessionKey, Seen>>,
+    /// How far the clocks of those whose are known are ahead.
+    ahead_ms: Arc<BTreeMap<SessionKey, i64>>,
     longest: Option<Ttl>,
 }
 
@@ -42,7 +45,21 @@ impl Roster {
             let record = SessionRecord::from_value(&entry.value).ok();
             Some((key, Seen { record, version: entry.version }))
         });
-        Self { sessions: Arc::new(sessions.collect()), longest }
+        Self { sessions: Arc::new(sessions.collect()), ahead_ms: Arc::default(), longest }
+    }
+
+    /// The same, by somebody with this session and wall clock, who has looked before.
+    pub(super) fn timed(mut self, clocks: &mut Clocks, own: &SessionKey, wall_us: u64) -> Self {
+        let mut ahead_ms = clocks.see(&self.sessions, wall_us);
+        ahead_ms.insert(own.clone(), 0);
+        self.ahead_ms = Arc::new(ahead_ms);
+        self
+    }
+
+    /// How many milliseconds the wall clock of a session's node is ahead of that of whoever looked; behind, if it
+    /// is less than nothing, as exactly as `clocks` tells. `None` if it has not been seen to move.
+    pub fn ahead_ms(&self, session: &SessionKey) -> Option<i64> {
+        self.ahead_ms.get(session).copied()
     }
 
     /// The longest T that any session ever had.

@@ -1,5 +1,6 @@
 //! A store on a real Redis: the contract, what is refused at open, and what becomes of it when the server is treated badly.
 
+mod batch;
 mod election;
 mod fault;
 mod mirror;

@@ -55,6 +55,7 @@ impl Pair {
         let mut witness = Witness::new();
         for (node, candidate) in nodes.iter().zip(&candidates) {
             witness.watch(node, candidate).await;
+            candidate.campaigns().await;
         }
         Self { _dir: dir, roads, nodes, candidates, witness }
     }
@@ -129,6 +130,7 @@ async fn check_refused(engine: &Engine) {
     let both = ["anna", "bert"].map(|node| Candidate::start(dir.path(), node, &engine.url(), &[]));
     for (node, candidate) in ["anna", "bert"].iter().zip(&both) {
         witness.watch(node, candidate).await;
+        candidate.campaigns().await;
     }
     let both = [&both[0], &both[1]];
     leader(&both).await;

@@ -3,12 +3,15 @@
 /// Longest block that is read.
 const BLOCK_BYTES_MAX: usize = 1024 * 1024;
 
-/// What stands between two empty lines.
+/// What a server sends between two empty lines, when it sends events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(in crate::call) struct Block {
-    pub(super) id: Option<String>,
-    /// Empty in a comment.
-    pub(in crate::call) data: String,
+pub struct Block {
+    /// The place after it.
+    pub id: Option<String>,
+    /// What kind of event it is.
+    pub kind: Option<String>,
+    /// What it says; empty in a comment.
+    pub data: String,
 }
 
 /// A block that is too long to be one of ours.
@@ -73,7 +76,8 @@ impl Reader {
                 }
                 self.block.data.push_str(value);
             }
-            // The kind stands in the data as well, and a comment has no name.
+            "event" => self.block.kind = Some(value.to_owned()),
+            // A comment has no name.
             _ => {}
         }
     }
@@ -93,9 +97,9 @@ mod tests {
             ": watching\nid: a-1\n\nid: a-2\nevent: x\ndata: {\"a\":\ndata: 1}\r\n\r\n\n: beat\n\n";
         let id = |text: &str| Some(text.to_owned());
         let expected = [
-            Block { id: id("a-1"), data: String::new() },
-            Block { id: id("a-2"), data: "{\"a\":\n1}".to_owned() },
-            Block { id: None, data: String::new() },
+            Block { id: id("a-1"), ..Block::default() },
+            Block { id: id("a-2"), kind: id("x"), data: "{\"a\":\n1}".to_owned() },
+            Block::default(),
         ];
         for cut in 0..=text.len() {
             let mut reader = Reader::default();

@@ -1,6 +1,6 @@
 //! A shard on a bench: a store that takes everything at once, and time that is set by hand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use engine::id::{ProjectId, ShardId, Unique};
@@ -8,10 +8,12 @@ use engine::instant::Instant;
 use engine::notice::{Audience, Listener, nobody};
 use engine::outcome::Outcome;
 use engine::past::{Attempt, End, Line, Reason, Segment};
-use engine::record::decode;
+use engine::record::{decode, encode};
 use engine::shard::command::{Command, Done};
-use engine::shard::record::{self, FORMAT, HeadRecord, MovedRecord, RunRecord, TriggerRecord};
-use engine::shard::{Departure, Loading, Now, Put, Report, Room, Shard, Ticket};
+use engine::shard::record::{
+    self, FORMAT, HeadRecord, MovedRecord, ReportRecord, RunRecord, TriggerRecord,
+};
+use engine::shard::{Departure, Errand, Loading, Now, Put, Report, Room, Shard, Ticket};
 use engine::trigger::Draft;
 
 /// What the wall clock says when time begins.
@@ -32,6 +34,8 @@ pub(super) struct Bench {
     /// What a commit takes.
     pub(super) room: Room,
     pub(super) steady: u64,
+    /// Sessions that are there.
+    pub(super) senders: BTreeSet<Box<str>>,
     entries: BTreeMap<String, Vec<u8>>,
     audience: Audience,
     number: u64,
@@ -58,6 +62,7 @@ impl Bench {
             wall: 0,
             room: Room { writes: 64, bytes: 1 << 20, value_bytes: 1 << 17 },
             steady: 0,
+            senders: BTreeSet::new(),
             entries: BTreeMap::new(),
             audience: nobody(),
             number: 0,
@@ -147,8 +152,51 @@ impl Bench {
         for (key, value) in below(&self.entries, record::stopped(SHARD)) {
             loading.stopped(key, value).unwrap();
         }
+        for (key, value) in below(&self.entries, record::reports(SHARD)) {
+            loading.report(key, value).unwrap();
+        }
+        loading.set_senders(self.senders.clone());
         loading.set_audience(Arc::clone(&self.audience));
         self.shard = loading.finish(self.now());
+    }
+
+    /// This session hands the shard over to an owner whose clock says this, and is there from then on. What its reports
+    /// are about, in the order in which they left.
+    pub(super) fn hand_over(&mut self, sender: &str, wall: i64) -> Vec<Errand> {
+        self.shard.part(self.now());
+        let errands: BTreeMap<u64, Errand> =
+            self.shard.send_abroad(sender, self.now()).into_iter().collect();
+        let errands = self.left.iter().map(|departure| errands[&departure.key]).collect();
+        self.commit();
+        assert!(self.shard.is_settled());
+        assert_eq!((self.shard.head(), self.head.open.len()), (self.head.clone(), 0));
+        self.senders.insert(sender.into());
+        self.take_over(wall);
+        errands
+    }
+
+    /// Something is written down of what came of an attempt. The owner is not told.
+    pub(super) fn write_report(&mut self, errand: Errand, sender: &str, outcome: Outcome) {
+        let (status, error, response) = (None, None, None);
+        let made = Attempt { at: self.now().wall, ms: 1, status, error, response };
+        let Errand { sequence, attempt } = errand;
+        let report = ReportRecord { sender: sender.into(), attempt, outcome, made };
+        let key = record::report_key(SHARD, sequence, attempt);
+        self.entries.insert(key, encode(FORMAT, &report));
+    }
+
+    /// The owner is told of every report that there is.
+    pub(super) fn read_reports(&mut self) {
+        let reports = below(&self.entries, record::reports(SHARD));
+        let reports = reports.map(|(key, value)| (key.to_owned(), decode(value, FORMAT).unwrap()));
+        for (key, report) in reports.collect::<Vec<(String, ReportRecord)>>() {
+            self.shard.reported(&key, report, self.now());
+        }
+    }
+
+    /// How many reports there are.
+    pub(super) fn reports(&self) -> usize {
+        below(&self.entries, record::reports(SHARD)).count()
     }
 
     /// Asks for something, and says what came of it.

@@ -242,6 +242,9 @@ impl Candidate<'_> {
             local: false,
             joining: false,
             key: None,
+            draining: false,
+            unable: Vec::new(),
+            version: String::new(),
         };
         let commit = Commit::new()
             .when(Condition::Absent(key.key().clone()))

@@ -3,7 +3,7 @@
 //! The rules are in [`engine::past::retain`]. Here is when they are applied, and how much of it at a time:
 //!
 //! - by age, once a day: the floor of a shard is raised to the first day that is kept, and then its buckets
-//!   are swept, some at each look;
+//!   are swept, some at each look, if there are pages of earlier days;
 //! - by count, when a bucket has grown by an eighth: its pages are read and counted, newest first;
 //! - by bytes, when all pages together have too many: the floors of all shards are raised at once, to where
 //!   a tenth of the budget becomes free, and the sweep does the rest;
@@ -107,6 +107,13 @@ impl Kept {
     }
 }
 
+/// The last day that has anything below a floor.
+fn last_cut(before: Instant) -> Day {
+    let day = Day::of(before);
+    // A day that begins with the floor is kept as a whole.
+    if day.start() == before { day.before() } else { day }
+}
+
 impl Notes {
     /// A page has so many bytes now, and had so many before.
     pub(super) fn resized(&mut self, shard: ShardId, key: &str, from: usize, to: usize) {
@@ -167,7 +174,12 @@ impl Historian {
     /// Deletes what lies below the floor of a shard, some buckets at a time.
     async fn sweep(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
         let before = notes.kept.floor.before;
-        if notes.kept.swept == Some(before) {
+        if notes.kept.swept == Some(before) || notes.lap.is_some() {
+            return Ok(());
+        }
+        // All pages are known by now.
+        if notes.kept.bytes.keys().next().is_none_or(|oldest| *oldest > last_cut(before)) {
+            notes.kept.swept = Some(before);
             return Ok(());
         }
         let begun = notes.kept.sweep.filter(|(to, _)| *to == before);
@@ -196,9 +208,7 @@ impl Historian {
         before: Instant,
         left: &mut usize,
     ) -> Result<bool, Left> {
-        let last = Day::of(before);
-        // A day that begins with the floor is kept as a whole.
-        let first = if last.start() == before { last.before() } else { last };
+        let (last, first) = (Day::of(before), last_cut(before));
         if before <= Day::of(Instant(0)).start() {
             return Ok(true);
         }
@@ -376,7 +386,11 @@ impl Historian {
     pub(super) fn look_at_bytes(&mut self) {
         let total: u64 = self.shards.values().map(|notes| notes.kept.total()).sum();
         self.metrics.history(total);
-        let most = self.pace.retention.bytes;
+        // Of the budget of the whole store, as much as this server has of the shards.
+        let (here, all) = (self.shards.len() as u128, u128::from(self.desk.shards()));
+        let budget = self.pace.retention.bytes_within(self.desk.store().room());
+        let most = u128::from(budget) * here / all;
+        let most = u64::try_from(most).expect("it is a part of the budget");
         let is_settled = self.shards.values().all(|notes| notes.kept.is_swept());
         if total <= most || !is_settled {
             return;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use server::access::Trail;
 use server::access::audit::AuditRecord;
 use server::access::record::KeyRecord;
-use server::api::{Door, Gate};
+use server::api::Gate;
 use server::desk::Desk;
 
 pub(super) use super::ask::{Answer, Ask};
@@ -82,7 +82,7 @@ impl House {
 }
 
 pub(super) fn locked() -> Gate {
-    Gate { door: Door::Locked, tls: None }
+    Gate::locked()
 }
 
 pub(super) async fn first_admin(desk: &Desk) -> String {
@@ -94,6 +94,7 @@ pub(super) async fn first_admin(desk: &Desk) -> String {
         author: "test".to_owned(),
         key: None,
         address: None,
+        via: None,
         request_id: "start".to_owned(),
     };
     let of = |id, tag, created| KeyRecord {

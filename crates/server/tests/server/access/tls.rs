@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use server::api::{Door, Gate, Tls};
+use server::api::{Gate, Tls};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -60,7 +60,7 @@ impl Files {
 
 async fn serve(world: &World, files: &Files) -> Running {
     let tls = Tls::open(&files.cert(), &files.key()).unwrap();
-    world.start_behind(NOON, Gate { door: Door::Open, tls: Some(tls) }).await
+    world.start_behind(NOON, Gate::open().encrypted(tls)).await
 }
 
 fn trusting(pairs: &[&Pair]) -> TlsConnector {

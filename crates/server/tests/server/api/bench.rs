@@ -2,7 +2,7 @@
 //! writing what a shard would write, and fires nothing.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use client::spec::TriggerSpec;
 use engine::id::{Birth, ProjectId, RunId, ShardId, TriggerId, Unique};
 use engine::instant::Instant;
 use engine::lease::{Nonce, Reading};
+use engine::notice::webhook_to;
 use engine::past::odd::odd_key_of;
 use engine::past::{End, Finished, Line, Segment};
 use engine::record::{decode, encode};
@@ -20,16 +21,21 @@ use engine::shard::record::{
     FORMAT, HeadRecord, MovedRecord, NameRecord, Pause, RunRecord, RunState, TriggerRecord,
     head_key, moved_key, name_key, past_key, run_key, trigger_key,
 };
+use engine::shard::{Note, Put};
 use engine::trigger::Definition;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
 use server::access::Access;
 use server::api::Gate;
-use server::desk::{Call, CallError, Desk, Face, Facts, Firing, Trouble};
+use server::desk::{Call, CallError, Desk, Face, Facts, Firing, HoldId, Quiet, Trouble};
+use server::herald::Herald;
+use server::peers::Peers;
+use server::webhook;
 use store::claim::{Head, State};
-use store::machine::Machine;
+use store::machine::{Machine, System};
 use store::memory::Memory;
+use store::session::{NodeId, SessionKey};
 use store::{Commit, Key, Pending, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -41,7 +47,7 @@ pub(super) const NOW: Instant = Instant(1_800_000_000_000);
 
 pub(super) const CLUSTER: u64 = 7;
 
-const SHARDS: u16 = 4;
+pub(super) const SHARDS: u16 = 4;
 
 /// A machine whose wall clock stands where it was put.
 pub(super) struct Clock {
@@ -67,6 +73,18 @@ impl Machine for Clock {
     }
 }
 
+/// Servers of different names have different dice.
+fn seed(name: &str) -> u64 {
+    name.bytes().fold(1, |seed, byte| seed * 251 % 1_000_003 + u64::from(byte)) << 20
+}
+
+/// How often shards were held back, and let go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Holds {
+    pub(super) begun: u64,
+    pub(super) ended: u64,
+}
+
 pub(super) struct Bench {
     pub(super) client: Client,
     pub(super) store: Store,
@@ -76,6 +94,13 @@ pub(super) struct Bench {
     clock: Arc<Clock>,
     /// What the next command is answered with, instead of being done.
     pub(super) refuse: Arc<Mutex<Option<CallError>>>,
+    /// What a backfill is answered with after its first runs.
+    pub(super) backfill: Arc<Mutex<Option<CallError>>>,
+    /// Commands that were done.
+    pub(super) done: Arc<AtomicUsize>,
+    /// Shards that were held back.
+    pub(super) holds: watch::Receiver<Holds>,
+    pub(super) peers: Arc<Peers>,
     numbers: Arc<AtomicU64>,
     stop: Option<oneshot::Sender<()>>,
     tasks: JoinSet<()>,
@@ -83,16 +108,44 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) async fn new() -> Self {
-        let store = Store::new(Memory::new());
+        Self::of(Store::new(Memory::new()), "bench", Gate::open()).await
+    }
+
+    /// A server of this name, which has every shard.
+    pub(super) async fn of(store: Store, name: &str, gate: Gate) -> Self {
+        Self::with(store, name, gate, None).await
+    }
+
+    /// One that notifies somebody at this URL of what goes wrong in the cluster.
+    pub(super) async fn telling(url: &str) -> Self {
+        Self::with(Store::new(Memory::new()), "bench", Gate::open(), Some(url)).await
+    }
+
+    async fn with(store: Store, name: &str, gate: Gate, notify: Option<&str>) -> Self {
+        let scheme = if gate.tls.is_some() { "https" } else { "http" };
         let wall_ms = AtomicU64::new(NOW.0.unsigned_abs());
-        let clock = Arc::new(Clock { wall_ms, dice: AtomicU64::new(1) });
+        let clock = Arc::new(Clock { wall_ms, dice: AtomicU64::new(seed(name)) });
         let (calls, taken) = mpsc::channel(16);
         let (face, shown) = watch::channel(Face { firing: Firing::Going, is_ready: true });
         let machine: Arc<dyn Machine> = clock.clone();
+        let me = SessionKey::new(&NodeId::new(name).unwrap(), 1);
+        let peers = Arc::new(Peers::alone(me, SHARDS));
+        let mut tasks = JoinSet::new();
+        let mut herald = Herald::default();
+        if let Some(url) = notify {
+            let mut webhooks = webhook::Config::new(Arc::new(|| true));
+            webhooks.allow = vec!["127.0.0.0/8".parse().unwrap()];
+            let on: Arc<dyn Machine> = Arc::new(System);
+            let (told, work) = Herald::new(webhook_to(url).unwrap(), &webhooks, &on).unwrap();
+            tasks.spawn(work);
+            herald = told;
+        }
         let facts = Facts {
             store: store.clone(),
             access: Access::open(&store, &machine).await.unwrap(),
             events: Arc::default(),
+            peers: peers.clone(),
+            herald,
             machine: clock.clone(),
             shards: SHARDS,
             cluster: CLUSTER,
@@ -106,23 +159,47 @@ impl Bench {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let (refuse, face) = (Arc::new(Mutex::new(None)), Arc::new(face));
+        let (done, backfill) = (Arc::<AtomicUsize>::default(), Arc::default());
+        let holds = watch::Sender::new(Holds::default());
         let node = StandIn {
             store: store.clone(),
             clock: clock.clone(),
             refuse: refuse.clone(),
+            backfill: Arc::clone(&backfill),
             face: face.clone(),
+            done: done.clone(),
+            holds: holds.clone(),
             last: Unique(0),
             sequence: 0,
         };
-        let mut tasks = JoinSet::new();
         tasks.spawn(node.take(taken));
         tasks.spawn(async move {
             let stop = async { drop(stopped.await) };
-            server::api::serve(listener, desk, Gate::open(), stop).await;
+            server::api::serve(listener, desk, gate, stop).await;
         });
-        let client = Client::builder(&format!("http://{address}")).retries(0).build().unwrap();
+        let client = Client::builder(&format!("{scheme}://{address}")).retries(0).build().unwrap();
         let (numbers, stop) = (Arc::default(), Some(stop));
-        Self { client, store, address, face, trouble, clock, refuse, numbers, stop, tasks }
+        Self {
+            client,
+            store,
+            address,
+            face,
+            trouble,
+            clock,
+            refuse,
+            backfill,
+            done,
+            holds: holds.subscribe(),
+            peers,
+            numbers,
+            stop,
+            tasks,
+        }
+    }
+
+    /// How many commands it has done.
+    pub(super) fn done(&self) -> usize {
+        self.done.load(Ordering::SeqCst)
     }
 
     /// Lets time pass.
@@ -298,7 +375,10 @@ struct StandIn {
     store: Store,
     clock: Arc<Clock>,
     refuse: Arc<Mutex<Option<CallError>>>,
+    backfill: Arc<Mutex<Option<CallError>>>,
     face: Arc<watch::Sender<Face>>,
+    done: Arc<AtomicUsize>,
+    holds: watch::Sender<Holds>,
     last: Unique,
     sequence: u64,
 }
@@ -307,25 +387,45 @@ impl StandIn {
     async fn take(mut self, mut calls: mpsc::Receiver<Call>) {
         while let Some(call) = calls.recv().await {
             match call {
-                Call::Command { shard, command, reply, .. } => {
+                Call::Command { shard, command, note, reply, .. } => {
                     let refused = self.refuse.lock().unwrap().take();
                     let done = match refused {
                         Some(error) => Err(error),
                         None => self.obey(shard, command).await.map_err(CallError::Rejected),
                     };
+                    if let Ok(done) = &done {
+                        self.done.fetch_add(1, Ordering::SeqCst);
+                        self.note(note, done).await;
+                    }
                     let _ = reply.send(done);
                 }
                 Call::Rewrite { .. } => unreachable!("nobody keeps this past elsewhere"),
-                Call::Hold { reply, .. } => {
-                    let retry_after = Duration::from_secs(1);
-                    let _ = reply.send(Err(CallError::NoOwner { retry_after }));
+                Call::Compare { .. } => unreachable!("nobody counts what others have"),
+                Call::Hold { shard, reply } => {
+                    let number = self.number(shard).await;
+                    self.holds.send_modify(|holds| holds.begun += 1);
+                    let hold = HoldId(self.holds.borrow().begun);
+                    let _ = reply.send(Ok(Quiet { hold, number }));
                 }
-                Call::Release { .. } => {}
+                Call::Release { .. } => self.holds.send_modify(|holds| holds.ended += 1),
                 Call::ConfirmTime { reply } => {
                     self.face.send_modify(|face| face.firing = Firing::Going);
                     let _ = reply.send(Ok(()));
                 }
             }
+        }
+    }
+
+    /// Writes what belongs to something that was done.
+    async fn note(&self, note: Option<Note>, done: &Done) {
+        let run = if let Done::Started(run) = done { Some(*run) } else { None };
+        let puts = note.map_or_else(Vec::new, |note| note(run));
+        let commit = puts.into_iter().fold(Commit::new(), |commit, put| match put {
+            Put::Value(name, value) => commit.put(key(name), value),
+            Put::Gone(name) => commit.delete(key(name)),
+        });
+        if !commit.is_empty() {
+            self.store.commit(commit).await.unwrap();
         }
     }
 
@@ -386,7 +486,12 @@ impl StandIn {
             }
             Command::Run { trigger, .. } => self.run(shard, trigger).await,
             // What a shard makes of it is told by its own tests.
-            Command::Backfill { .. } => Ok(Done::Backfilled { started: 1, has_more: false }),
+            Command::Backfill { .. } => {
+                let then = self.backfill.lock().unwrap().take();
+                let has_more = then.is_some();
+                *self.refuse.lock().unwrap() = then;
+                Ok(Done::Backfilled { started: 1, has_more })
+            }
         }
     }
 
@@ -439,10 +544,17 @@ impl StandIn {
             webhook: definition.webhook.into(),
             policy: definition.policy,
             attempts: Vec::new(),
+            abroad: None,
         };
         put(&self.store, run_key(shard, self.sequence), &run).await;
         let letters = Birth::Demand(self.sequence).letters(CLUSTER);
         Ok(Done::Started(RunId { shard, trigger, slot: run.slot, letters }))
+    }
+
+    /// The number of the last commit of a shard.
+    async fn number(&self, shard: ShardId) -> u64 {
+        let entry = self.store.get(&key(head_key(shard))).await.unwrap();
+        entry.map_or(0, |entry| Head::from_value(&entry.value).unwrap().number)
     }
 
     async fn record(&self, shard: ShardId, trigger: Unique) -> Result<TriggerRecord, Rejection> {

@@ -202,9 +202,17 @@ async fn while_nobody_owns_a_shard_the_answer_says_when_to_come_back() {
     bench.minutely("hello").await;
     let refuse = |error| *bench.refuse.lock().unwrap() = Some(error);
     refuse(CallError::NoOwner { retry_after: Duration::from_millis(2_100) });
-    let answer = bench.json("POST", "/v1/triggers/hello/pause", "").await;
+    // Another server, which looks for the owner itself, is told at once.
+    let passed_on = "watchbell-forwarded: b\r\n";
+    let answer = bench.with_headers("POST", "/v1/triggers/hello/pause", passed_on, "").await;
     assert_eq!(answer.header("retry-after"), Some("3"));
     answer.problem(503);
+    // Anybody else is when the owner was looked for in vain.
+    refuse(CallError::NoOwner { retry_after: Duration::from_millis(2_100) });
+    assert_eq!(bench.json("POST", "/v1/triggers/hello/pause", "").await.status(), 200);
+    refuse(CallError::Parted);
+    let answer = bench.json("POST", "/v1/triggers/hello/resume", "").await;
+    assert!(answer.problem(503).detail.contains("look first whether it was done"));
     refuse(CallError::Stopping);
     let answer = bench.json("POST", "/v1/triggers/hello/pause", "").await;
     assert_eq!(answer.header("retry-after"), Some("1"));

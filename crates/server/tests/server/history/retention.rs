@@ -39,7 +39,12 @@ struct Old {
 
 impl Old {
     async fn new() -> Self {
-        let store = Road::open(&Arc::new(Memory::new()));
+        Self::with_room(None).await
+    }
+
+    /// In a store that has room for so many bytes.
+    async fn with_room(room: Option<u64>) -> Self {
+        let store = Road::with_room(&Arc::new(Memory::new()), room);
         let about = std::collections::BTreeMap::from([("id", 7_u64), ("shards", 1)]);
         let about = encode(FORMAT, &about);
         store.commit(Commit::new().put(key("cluster/about".to_owned()), about)).await.unwrap();
@@ -250,9 +255,19 @@ async fn what_is_too_old_goes_by_the_day() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_with_too_many_bytes_forgets_the_oldest() {
-    let old = Old::new().await;
     let bytes = 100_000;
-    let retention = Retention { bytes, lines: 10_000, ..ALL };
+    check_forgets(Old::new().await, Retention { bytes, lines: 10_000, ..ALL }, bytes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_past_has_a_quarter_of_the_room_of_its_store() {
+    let bytes = 100_000;
+    let old = Old::with_room(Some(4 * bytes)).await;
+    check_forgets(old, Retention { lines: 10_000, ..ALL }, bytes).await;
+}
+
+/// Of the past no more than so many bytes are kept, and not much less.
+async fn check_forgets(old: Old, retention: Retention, bytes: u64) {
     let served = Served::start(old.store.clone(), keeping(retention)).await;
     let stored = async |store: &Store| {
         let mut sum = 0;

@@ -53,7 +53,7 @@ async fn a_store_that_failed_over_ends_the_node_and_the_next_one_goes_on() {
     let world = World::forgetful();
     let node = ringing(&world).await;
     world.fail_over();
-    assert_eq!(node.ended().await, End::Shard);
+    assert_eq!(node.ended().await, End::Epoch);
     node.abandon().await;
     let heard = world.slots("bell").len();
     let node = world.start("2027-03-01T12:10:00Z").await;

@@ -4,7 +4,7 @@
 //! when something arrived.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -67,6 +67,15 @@ impl Receiver {
         doors: usize,
         rule: impl Fn(&Heard) -> Reply + Send + Sync + 'static,
     ) -> Self {
+        Self::start_at(Ipv4Addr::LOCALHOST, doors, rule)
+    }
+
+    /// Opens them at this address.
+    pub(crate) fn start_at(
+        at: Ipv4Addr,
+        doors: usize,
+        rule: impl Fn(&Heard) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let (stop, stopped) = oneshot::channel();
         let (bound_in, bound) = std::sync::mpsc::channel();
@@ -76,7 +85,7 @@ impl Receiver {
             runtime.unwrap().block_on(async {
                 let mut tasks = JoinSet::new();
                 for _ in 0..doors {
-                    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                    let listener = TcpListener::bind((at, 0)).await.unwrap();
                     bound_in.send(listener.local_addr().unwrap()).unwrap();
                     tasks.spawn(accept(listener, Arc::clone(&rule), Arc::clone(&book)));
                 }

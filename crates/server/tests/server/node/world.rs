@@ -11,6 +11,7 @@ use client::account::Account;
 use client::spec::{CatchUp, TriggerSpec};
 use client::{Client, Timestamp};
 use engine::lease::Reading;
+use engine::notice::webhook_to;
 use serde_json::Value;
 use server::api::Gate;
 use server::desk::Desk;
@@ -42,17 +43,22 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// The wall clock shows this now.
-    pub(crate) fn at(wall: &str) -> Arc<Self> {
-        let clocks = Self {
+    /// The wall clock shows what that of this machine does.
+    fn plain() -> Arc<Self> {
+        Arc::new(Self {
             wall_ms: AtomicI64::new(0),
             slept_ms: AtomicI64::new(0),
             broken: Mutex::new(None),
-        };
+        })
+    }
+
+    /// The wall clock shows this now.
+    pub(crate) fn at(wall: &str) -> Arc<Self> {
+        let clocks = Self::plain();
         let wall: Timestamp = wall.parse().unwrap();
         let ours = i64::try_from(System.wall_us() / 1_000).unwrap();
         clocks.wall_ms.store(wall.as_millisecond() - ours, Ordering::SeqCst);
-        Arc::new(clocks)
+        clocks
     }
 
     /// Somebody sets the wall clock.
@@ -101,7 +107,7 @@ impl Machine for Clocks {
     }
 }
 
-/// A store that one node at a time has open. A node that was killed reaches it no more.
+/// A store that one node at a time has open, unless it is shared. A node that was killed reaches it no more.
 struct Opened {
     memory: Arc<Memory>,
     is_cut: AtomicBool,
@@ -109,6 +115,7 @@ struct Opened {
     is_broken: AtomicBool,
     /// Pages are short, and each takes its time.
     is_slow: bool,
+    is_shared: bool,
 }
 
 /// A page of a slow store, and how long it takes.
@@ -163,7 +170,7 @@ impl Adapter for Opened {
     }
 
     fn is_exclusive(&self) -> bool {
-        true
+        !self.is_shared
     }
 }
 
@@ -171,6 +178,7 @@ impl Adapter for Opened {
 pub(crate) struct World {
     memory: Arc<Memory>,
     is_slow: bool,
+    is_shared: bool,
     pub(crate) receiver: Receiver,
 }
 
@@ -192,7 +200,12 @@ impl World {
     }
 
     pub(crate) fn with(receiver: Receiver) -> Self {
-        Self { memory: Arc::new(Memory::new()), is_slow: false, receiver }
+        Self { memory: Arc::new(Memory::new()), is_slow: false, is_shared: false, receiver }
+    }
+
+    /// One for several nodes, with this receiver.
+    pub(crate) fn shared(receiver: Receiver) -> Self {
+        Self { is_shared: true, ..Self::with(receiver) }
     }
 
     /// One whose store reads little at a time, and slowly.
@@ -226,22 +239,44 @@ impl World {
     }
 
     pub(crate) async fn try_start(&self, wall: &str, gate: Gate) -> Result<Running, StartError> {
-        let clocks = Clocks::at(wall);
+        self.start_on(Clocks::at(wall), gate, |_| {}).await
+    }
+
+    /// Starts one of several nodes, whose clocks agree: each has its name, and notifies somebody at this URL.
+    pub(crate) async fn start_one(&self, name: &str, notify: &str) -> Running {
+        let started = self.start_on(Clocks::plain(), Gate::open(), |config| {
+            name.clone_into(&mut config.id);
+            config.notify = Some(webhook_to(notify).unwrap());
+        });
+        started.await.unwrap()
+    }
+
+    async fn start_on(
+        &self,
+        clocks: Arc<Clocks>,
+        gate: Gate,
+        change: impl FnOnce(&mut Config),
+    ) -> Result<Running, StartError> {
         let opened = Arc::new(Opened {
             memory: Arc::clone(&self.memory),
             is_cut: AtomicBool::new(false),
             is_broken: AtomicBool::new(false),
             is_slow: self.is_slow,
+            is_shared: self.is_shared,
         });
         let store = Store::shared(Arc::clone(&opened) as Arc<dyn Adapter>);
-        let config = Config {
+        let mut config = Config {
             id: "test".to_owned(),
             url: None,
+            roles: server::peers::ROLES.map(str::to_owned).to_vec(),
             ttl: Duration::from_secs(3),
             webhook_allow: vec!["127.0.0.0/8".parse().unwrap()],
             webhook_ca: None,
+            notify: None,
             history: Pace::default(),
+            shards: None,
         };
+        change(&mut config);
         let machine = Arc::clone(&clocks) as Arc<dyn Machine>;
         let (node, desk) = Node::start(store, machine, &config).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

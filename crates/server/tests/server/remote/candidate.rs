@@ -116,8 +116,13 @@ async fn a_second_node_of_the_same_name_is_refused_in_one_project_and_not_in_two
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_goes_on_leading_through_a_restart_of_its_server() {
     let dir = tempfile::tempdir().unwrap();
-    let file = || Store::new(File::open_or_create(dir.path(), Sizes::default()).unwrap());
-    let stand = Stand::on(file()).await;
+    // A server that stopped lets go of its store with its last connection, a moment later.
+    let file = || {
+        until("the store is free", PATIENCE, || async {
+            File::open_or_create(dir.path(), Sizes::default()).map(Store::new).ok()
+        })
+    };
+    let stand = Stand::on(file().await).await;
     stand.project("shop").await;
     let key = stand.key("shop", &[Scope::Node]).await;
     let store = stand.store(&key).await;
@@ -132,7 +137,7 @@ async fn a_holder_goes_on_leading_through_a_restart_of_its_server() {
     let token = holding.right.token();
     let before = store.get(session.key().key()).await.unwrap().unwrap().version;
     let address = stand.stop().await;
-    let stand = Stand::again(address, file()).await;
+    let stand = Stand::again(address, file().await).await;
     until("it is renewed", PATIENCE, || async {
         let entry = store.get(session.key().key()).await.ok()??;
         (entry.version > before).then_some(())

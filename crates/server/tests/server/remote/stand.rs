@@ -10,7 +10,7 @@ use client::project::NewProjectSpec;
 use server::access::Trail;
 use server::access::audit::AuditRecord;
 use server::access::record::KeyRecord;
-use server::api::{Door, Gate};
+use server::api::Gate;
 use server::desk::Desk;
 use server::node::{Config, Node, Pace};
 use store::machine::{Machine, System};
@@ -45,17 +45,20 @@ impl Stand {
         let config = Config {
             id: "server-1".to_owned(),
             url: Some("http://secret-place:7400".to_owned()),
+            roles: server::peers::ROLES.map(str::to_owned).to_vec(),
             ttl: TTL,
             webhook_allow: Vec::new(),
             webhook_ca: None,
+            notify: None,
             history: Pace::default(),
+            shards: None,
         };
         let (node, desk) = Node::start(store, machine(), &config).await.unwrap();
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let admin = first_admin(&desk).await;
         let mut serving = JoinSet::new();
-        let (until, gate) = (desk.clone(), Gate { door: Door::Locked, tls: None });
+        let (until, gate) = (desk.clone(), Gate::locked());
         let stopped = async move { until.stopped().await };
         serving.spawn(server::api::serve(listener, desk, gate, stopped));
         Self { node, address, admin, serving }
@@ -115,6 +118,7 @@ async fn first_admin(desk: &Desk) -> String {
         author: "test".to_owned(),
         key: None,
         address: None,
+        via: None,
         request_id: "start".to_owned(),
     };
     let of = |id, tag, created| KeyRecord {

@@ -28,7 +28,7 @@ struct Tally {
     recoveries: usize,
     recoveries_due: usize,
     overdue: usize,
-    has_success: bool,
+    successes: usize,
 }
 
 /// Checks the notices that are new in a batch against what ended in it. Only the default project has a listener.
@@ -63,7 +63,8 @@ pub(super) fn check(
         match run.end {
             End::Succeeded => {
                 tally.recoveries_due += usize::from(told.is_failing || told.is_overdue);
-                (tally.has_success, *told) = (true, Told::default());
+                tally.successes += 1;
+                *told = Told::default();
             }
             End::Failed | End::Dead | End::Expired | End::Unknown => {
                 tally.failures_due += usize::from(!told.is_failing);
@@ -78,10 +79,12 @@ pub(super) fn check(
         // Of a trigger that is gone nobody is told any more, and it may have gone with this batch.
         let is_right = |is, due| if seen.is_some() { is == due } else { is <= due };
         // Which came first, a success or that it was overdue, is not to be seen within a batch.
-        let is_mixed = tally.overdue > 0 && tally.has_success;
+        let is_mixed = tally.overdue > 0 && tally.successes > 0;
+        let overdue_max =
+            if is_mixed { tally.successes + 1 } else { usize::from(!told.is_overdue) };
         let is_fine = is_right(tally.failures, tally.failures_due)
             && (is_mixed || is_right(tally.recoveries, tally.recoveries_due))
-            && tally.overdue <= usize::from(is_mixed || !told.is_overdue);
+            && tally.overdue <= overdue_max;
         if !is_fine {
             return Err((Promise::ToldOnce, format!("{trigger}: {tally:?}, {told:?}")));
         }

@@ -8,6 +8,7 @@ use engine::trigger::{Draft, ScheduleDraft, Texts};
 
 use super::super::draft::{self, Written};
 use super::super::ledger::Broken;
+use super::super::setting::Company;
 use super::super::shelf::SHARD;
 use super::super::stage::Stage;
 use super::Owner;
@@ -55,7 +56,7 @@ pub(super) const OTHER: ProjectId = ProjectId(1);
 impl Owner {
     /// Somebody may ask for something.
     pub(super) fn ask(&mut self, now: Now, stage: &mut Stage) {
-        if stage.is_calm || self.stopping.is_some() || stage.now < self.next_command {
+        if stage.is_calm || self.leaving.is_some() || stage.now < self.next_command {
             return;
         }
         let command_ms = stage.setting.command_ms;
@@ -67,7 +68,7 @@ impl Owner {
         let creating = self.asked.values().filter(|asked| matches!(asked, Asked::Create(_)));
         let len = triggers.len() + creating.count();
         if len < stage.setting.triggers && (triggers.is_empty() || stage.dice.chance(40)) {
-            let name = stage.name();
+            let name = stage.trigger_name();
             let draft = draft::trigger(&name, &mut stage.dice, now.wall);
             return self.create(draft, now, stage);
         }
@@ -83,6 +84,8 @@ impl Owner {
             25..=36 if !is_weighty => self.replace(trigger, Other::Schedule, now, stage),
             37..=56 => self.pause(trigger, now, stage),
             57..=76 => self.resume(trigger, now, stage),
+            // These leave unknown what is under way elsewhere.
+            77..=86 if stage.setting.company == Company::Rolling => {}
             77..=80 if !is_weighty => self.cancel(trigger, now, stage),
             81..=86 if !is_weighty => self.delete(trigger, now, stage),
             87..=91 => {
@@ -190,7 +193,10 @@ impl Owner {
         let until = stage.dice.chance(50).then_some(Instant(now.wall.0 + ahead));
         let (author, note) = (PERSON.to_owned(), String::new());
         let command = Command::Pause { trigger, author, note, until };
-        self.put(command, Asked::Pause(trigger, now.wall, until), now, stage);
+        if self.put(command, Asked::Pause(trigger, now.wall, until), now, stage).is_some() {
+            let generation = stage.ledger.triggers[&trigger].record.generation;
+            stage.witness.pausing_again(trigger, generation);
+        }
     }
 
     fn resume(&mut self, trigger: Unique, now: Now, stage: &mut Stage) {

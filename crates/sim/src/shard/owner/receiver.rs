@@ -8,17 +8,66 @@ use engine::past::Attempt;
 use engine::shard::{Departure, Now, Report};
 
 use super::super::ledger::{Broken, Run};
+use super::super::promise::Promise;
+use super::super::setting::Company;
 use super::super::stage::Stage;
-use super::super::witness::Fate;
+use super::super::witness::{Fate, Leaving};
 use super::Owner;
 
 /// An attempt that is under way.
 pub(super) struct UnderWay {
     pub(super) run: Run,
+    attempt: u32,
+    timeout: u64,
+    phase: Phase,
+}
+
+/// How far an attempt is.
+enum Phase {
+    /// It waits in its node until then.
+    Waits(u64),
+    /// It is at its receiver.
+    Begun(Begun),
+}
+
+/// An attempt at its receiver.
+pub(super) struct Begun {
     pub(super) ends: u64,
-    outcome: Outcome,
+    pub(super) outcome: Outcome,
     left: Instant,
     length: u64,
+}
+
+impl UnderWay {
+    /// Whether it is at its receiver, or was.
+    pub(super) fn has_begun(&self) -> bool {
+        matches!(self.phase, Phase::Begun(_))
+    }
+
+    /// When something happens to it.
+    pub(super) fn next(&self) -> u64 {
+        match &self.phase {
+            Phase::Waits(until) => *until,
+            Phase::Begun(begun) => begun.ends,
+        }
+    }
+
+    /// How it was, if it has begun.
+    pub(super) fn begun(self) -> Option<Begun> {
+        match self.phase {
+            Phase::Waits(_) => None,
+            Phase::Begun(begun) => Some(begun),
+        }
+    }
+}
+
+impl Begun {
+    /// As it will stand in the past.
+    pub(super) fn made(&self) -> Attempt {
+        let ms = u32::try_from(self.length).expect("a short time");
+        let (status, error, response) = (None, None, None);
+        Attempt { at: self.left, ms, status, error, response }
+    }
 }
 
 impl Owner {
@@ -39,32 +88,86 @@ impl Owner {
     }
 
     fn let_go(&mut self, departure: &Departure, now: Now, stage: &mut Stage) -> Result<(), Broken> {
-        let run = stage.witness.left(departure, &stage.ledger, now.wall, stage.now)?;
-        let (outcome, length) = answer(departure.form.timeout_ms.into(), stage);
-        stage.note(|| format!("left {run} attempt {}: {outcome:?} {length} ms", departure.attempt));
-        let ends = stage.now + length;
-        let fate = Fate {
-            ends,
-            has_reached: !matches!(outcome, Outcome::NotSent { .. }),
-            is_taken: matches!(outcome, Outcome::Answered { status: 200, .. }),
+        let leaving =
+            Leaving { node: self.node, cluster: &stage.cluster, wall: now.wall, at: stage.now };
+        let run = stage.witness.left(departure, &stage.ledger, leaving)?;
+        let (key, attempt) = (departure.key, departure.attempt);
+        if self.trips.contains_key(&key) || stage.cluster.has_key(self.node, key) {
+            return Err((Promise::OneId, format!("{run} has the key {key} of another attempt")));
+        }
+        let node = &mut stage.cluster.nodes[self.node];
+        node.next_key = node.next_key.max(key + 1);
+        stage.note(|| format!("left {run} attempt {attempt}"));
+        stage.witness.waits(run, attempt, self.node);
+        let waits = match stage.setting.company {
+            Company::Alone => 0,
+            Company::Cluster | Company::Rolling => {
+                if stage.dice.chance(70) {
+                    0
+                } else {
+                    stage.dice.between(1, 1_500)
+                }
+            }
         };
-        stage.witness.meets(run, departure.attempt, fate);
-        let trip = UnderWay { run, ends, outcome, left: now.wall, length };
-        self.trips.insert(departure.key, trip);
+        let phase = Phase::Waits(stage.now + waits);
+        let timeout = u64::from(departure.form.timeout_ms);
+        let mut trip = UnderWay { run, attempt, timeout, phase };
+        if waits == 0 {
+            self.begin(&mut trip, now, stage)?;
+        }
+        self.trips.insert(key, trip);
         Ok(())
     }
 
-    /// Hears what came of attempts.
-    pub(super) fn hear(&mut self, now: Now, stage: &mut Stage) {
-        let over = self.trips.iter().filter(|(_, trip)| trip.ends <= stage.now);
-        let over: Vec<u64> = over.map(|(key, _)| *key).collect();
-        for key in over {
+    /// What waited in the node is sent.
+    fn begin(&self, trip: &mut UnderWay, now: Now, stage: &mut Stage) -> Result<(), Broken> {
+        let (outcome, length) = answer(trip.timeout, stage);
+        stage.note(|| {
+            format!("sent {} attempt {}: {outcome:?} {length} ms", trip.run, trip.attempt)
+        });
+        let ends = stage.now + self.clock.true_ms(length);
+        let fate = Fate {
+            ends,
+            ends_by: stage.now + self.clock.true_ms(trip.timeout),
+            has_reached: !matches!(outcome, Outcome::NotSent { .. }),
+            is_taken: matches!(outcome, Outcome::Answered { status: 200, .. }),
+            is_lost: matches!(outcome, Outcome::Lost { .. }),
+        };
+        trip.phase = Phase::Begun(Begun { ends, outcome, left: now.wall, length });
+        stage.witness.begins(trip.run, fate, &stage.cluster)
+    }
+
+    /// Hears what came of attempts, and begins those that waited.
+    pub(super) fn hear(&mut self, now: Now, stage: &mut Stage) -> Result<(), Broken> {
+        let due = self.trips.iter().filter(|(_, trip)| trip.next() <= stage.now);
+        let due: Vec<u64> = due.map(|(key, _)| *key).collect();
+        for key in due {
+            let mut trip = self.trips.remove(&key).expect("listed above");
+            let run = trip.run;
+            if !trip.has_begun() {
+                self.begin(&mut trip, now, stage)?;
+                self.trips.insert(key, trip);
+            } else if let Some(begun) = trip.begun() {
+                let (outcome, attempt) = (begun.outcome, begun.made());
+                stage.note(|| format!("heard {run}: {outcome:?}"));
+                self.shard.finished(Report { key, outcome, attempt }, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// What waits in the node is not sent any more.
+    pub(super) fn recall(&mut self, stage: &mut Stage) {
+        let now = self.now(stage);
+        let waiting = self.trips.iter().filter(|(_, trip)| !trip.has_begun());
+        for key in waiting.map(|(key, _)| *key).collect::<Vec<u64>>() {
             let trip = self.trips.remove(&key).expect("listed above");
-            stage.note(|| format!("heard {}: {:?}", trip.run, trip.outcome));
-            let ms = u32::try_from(trip.length).expect("a short time");
-            let (status, error, response) = (None, None, None);
-            let attempt = Attempt { at: trip.left, ms, status, error, response };
-            self.shard.finished(Report { key, outcome: trip.outcome, attempt }, now);
+            stage.note(|| format!("recalled {}", trip.run));
+            stage.witness.recalled(trip.run);
+            let outcome = Outcome::NotSent { why: NotSent::Cancelled };
+            let (ms, status, error, response) = (0, None, None, None);
+            let attempt = Attempt { at: now.wall, ms, status, error, response };
+            self.shard.finished(Report { key, outcome, attempt }, now);
         }
     }
 }
@@ -74,10 +177,12 @@ fn answer(timeout: u64, stage: &mut Stage) -> (Outcome, u64) {
     let dice = &mut stage.dice;
     let status = |status| Outcome::Answered { status, retry_after: None };
     let quick = dice.between(1, 60);
-    if stage.is_calm || !dice.chance(stage.setting.trouble) {
-        return (status(200), quick);
-    }
     let slow = dice.between(60, timeout);
+    if stage.is_calm || !dice.chance(stage.setting.trouble) {
+        // What is quick is seldom under way when a shard is handed over.
+        let is_slow = !stage.is_calm && stage.setting.company != Company::Alone && dice.chance(40);
+        return (status(200), if is_slow { slow } else { quick });
+    }
     match dice.between(0, 99) {
         0..=24 => (status(200), slow),
         25..=44 => (status(dice.pick(&[500, 503])), quick),

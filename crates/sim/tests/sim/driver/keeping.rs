@@ -2,9 +2,11 @@
 
 use sim::clock::{Instant, MS};
 use store::Commit;
-use store::session::End;
+use store::session::{End, SessionRecord};
 
-use super::bench::{BEAT, Bench, LANE, Member, PATIENCE, PAUSE, POLL, T, TRIP, check_between};
+use super::bench::{
+    BEAT, Bench, LANE, Member, NOON_US, PATIENCE, PAUSE, POLL, T, TRIP, check_between,
+};
 use super::tap::Fault;
 
 #[test]
@@ -215,4 +217,76 @@ fn an_outage_of_refused_requests_after_a_lost_answer_does_not_cost_the_session()
         assert_eq!(anna.session.end(), None, "after {seconds} s");
         assert!(anna.session.is_valid() && bench.is_there(&anna.session), "after {seconds} s");
     }
+}
+
+/// What the record of a session says about its node.
+fn said(bench: &Bench, member: &Member) -> (bool, Vec<u16>) {
+    let entry = bench.peek(member.session.key().key()).unwrap();
+    let record = SessionRecord::from_value(&entry.value).unwrap();
+    assert_eq!(record.version, env!("CARGO_PKG_VERSION"));
+    (record.draining, record.unable)
+}
+
+#[test]
+fn what_a_node_says_about_itself_is_written_at_once_and_stays() {
+    let bench = Bench::new();
+    let anna = bench.member("anna");
+    let last = bench.run_to_renewal(&anna);
+    assert_eq!(said(&bench, &anna), (false, vec![]));
+    bench.run_until(last + 2 * PAUSE, || false);
+    anna.session.say(|about| about.draining = true);
+    let sent = bench.run_to_renewal(&anna);
+    check_between(sent, last + 2 * PAUSE, last + 2 * PAUSE + MS);
+    assert_eq!(said(&bench, &anna), (true, vec![]));
+
+    // Right after that one: not before a pause, and together with what is said meanwhile.
+    anna.session.say(|about| about.unable = vec![3, 5]);
+    anna.session.say(|about| about.draining = false);
+    let next = bench.run_to_renewal(&anna);
+    check_between(next, sent + PAUSE, sent + PAUSE + MS);
+    assert_eq!(said(&bench, &anna), (false, vec![3, 5]));
+    // And then the beat goes on.
+    check_between(bench.run_to_renewal(&anna), next + BEAT, next + BEAT + MS);
+    assert_eq!(said(&bench, &anna), (false, vec![3, 5]));
+}
+
+#[test]
+fn who_says_what_it_said_before_is_not_renewed_for_it() {
+    let bench = Bench::new();
+    let anna = bench.member("anna");
+    let last = bench.run_to_renewal(&anna);
+    anna.session.say(|about| about.draining = false);
+    check_between(bench.run_to_renewal(&anna), last + BEAT, last + BEAT + MS);
+}
+
+#[test]
+fn what_could_not_be_written_is_said_by_the_next_renewal() {
+    let bench = Bench::new();
+    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    bench.run_to_renewal(&anna);
+    anna.host.tap.on("node/", [Fault::lose(), Fault::refuse()]);
+    anna.session.say(|about| about.draining = true);
+    bench.run_to_renewal(&anna);
+    assert_eq!(said(&bench, &anna), (true, vec![]));
+    bench.run_for(POLL + 2 * TRIP);
+    let roster = bert.session.roster();
+    assert!(roster.borrow().record(anna.session.key()).unwrap().draining, "others see it");
+}
+
+#[test]
+fn everybody_knows_how_far_the_clocks_of_others_are_ahead() {
+    let bench = Bench::new();
+    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    bert.host.change(|site| site.clocks.step(NOON_US + 5_000_000));
+    bench.run_for(2 * T);
+    let ahead = |of: &Member, by: &Member| by.session.roster().borrow().ahead_ms(of.session.key());
+    assert_eq!((ahead(&anna, &anna), ahead(&bert, &bert)), (Some(0), Some(0)));
+    let late = i64::try_from((PAUSE + 2 * TRIP) / MS).unwrap();
+    let (bert_ahead, anna_ahead) = (ahead(&bert, &anna).unwrap(), ahead(&anna, &bert).unwrap());
+    assert!((5_000 - late..=5_000).contains(&bert_ahead), "{bert_ahead}");
+    assert!((-5_000 - late..=-5_000).contains(&anna_ahead), "{anna_ahead}");
+
+    bench.wait(bert.close());
+    bench.run_for(POLL + 2 * TRIP);
+    assert_eq!(ahead(&bert, &anna), None);
 }

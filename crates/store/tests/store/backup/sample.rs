@@ -137,6 +137,7 @@ pub(crate) async fn fill(store: &Store) {
         .put(key("election/default/watch/wish"), r#"{"format":1,"token":3,"by":"x"}"#)
         .put(key("node/anna/00000000000000ab"), session)
         .put(key("node/~longest"), format!(r#"{{"format":1,"ttl_ms":{}}}"#, LONGEST.as_millis()))
+        .put(key("owner/0"), r#"{"format":1,"session":"node/anna/00000000000000ab","token":112}"#)
         .put(key("project/x"), "{\n}")
         .put(key("recall/0/ab"), r#"{"format":1}"#)
         .put(key("recalled"), "x")
@@ -167,6 +168,7 @@ pub(crate) fn restored(contents: &Contents) -> Contents {
     let mut contents = contents.clone();
     contents.retain(|key, value| {
         let is_gone = key.starts_with("node/anna/")
+            || key.starts_with("owner/")
             || key.starts_with("scratch/")
             || key == "name/0/trigger/nobody";
         let is_new = key == "cluster/epoch";
@@ -175,9 +177,10 @@ pub(crate) fn restored(contents: &Contents) -> Contents {
     contents
 }
 
-/// Sessions are gone, and every claim is free under a greater token.
+/// Sessions are gone and with them who owned what, and every claim is free under a greater token.
 pub(crate) fn check_free(before: &Contents, after: &Contents) {
-    assert!(!after.keys().any(|key| key.starts_with("node/anna/")), "{:?}", after.keys());
+    let is_theirs = |key: &String| key.starts_with("node/anna/") || key.starts_with("owner/");
+    assert!(!after.keys().any(is_theirs), "{:?}", after.keys());
     assert!(after.contains_key("cluster/epoch") && !after.contains_key("cluster/restoring"));
     let claims =
         before.iter().filter_map(|(key, value)| Some((key, Head::from_value(value).ok()?)));

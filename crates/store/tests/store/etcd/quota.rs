@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rig::etcd::{Etcd, Setup};
 use store::{Commit, CommitError, Fault, OpenError, Refusal, Store, StoreUrl};
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{key, open};
 
@@ -88,4 +88,24 @@ async fn history_is_compacted_when_it_is_old_enough_and_only_then() {
     other.commit(Commit::new().put(key("k"), "y")).await.unwrap();
     let facts = never.facts();
     assert!(facts.iter().any(|(name, value)| *name == "compaction" && value.starts_with("off")));
+}
+
+/// Twice the quota within less than an hour: history is cut short in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: make soak"]
+async fn much_history_is_compacted_before_the_quota_is_full() {
+    const ROOM: u64 = 128 * 1024 * 1024;
+    const VALUE: u64 = 8 * 1024;
+    let etcd = Etcd::start(1, &Setup { quota_bytes: Some(ROOM), ..Setup::default() });
+    let store = open(&format!("etcd://{}?quota={ROOM}", etcd.hosts())).await;
+    assert_eq!(store.room(), Some(ROOM));
+    // Not a wait for anything: two mebibytes per second.
+    let mut pace = tokio::time::interval(Duration::from_secs(1) / 256);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for _ in 0..2 * ROOM / VALUE {
+        pace.tick().await;
+        let value = vec![b'v'; usize::try_from(VALUE).unwrap()];
+        store.commit(Commit::new().put(key("k"), value)).await.unwrap();
+    }
+    assert!(is_compacted(&etcd));
 }

@@ -1,0 +1,218 @@
+//! Servers on one store.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use client::Client;
+use client::spec::{CatchUp, TriggerSpec};
+use engine::assignment::ranking;
+use engine::id::ShardId;
+use engine::limits::SHARDS_DEFAULT;
+use rig::{Road, Way};
+use rustix::process::Signal;
+use store::Store;
+use store::clock::Stopwatch;
+use store::ownership::{Ownership, owners};
+use store::session::Roster;
+use tempfile::TempDir;
+
+use super::super::ask::Ask;
+use super::super::process::{PATIENCE, WATCHBELL};
+use super::super::server::{Server, key_file};
+use super::super::wait::until;
+use super::island::{self, Island, Lost};
+
+/// Servers, by name.
+pub(super) struct Fleet {
+    dir: TempDir,
+    pub(super) members: BTreeMap<String, Member>,
+    pub(super) admin: String,
+    /// What all of them use, reached without any road.
+    store: Store,
+    /// What is started from now on.
+    pub(super) program: PathBuf,
+}
+
+/// A server that should run, and how to bring it back.
+pub(super) struct Member {
+    pub(super) server: Option<Server>,
+    store: String,
+    listen: String,
+    data: PathBuf,
+    place: Place,
+}
+
+/// Where a server runs, and what lies between it and its store.
+pub(super) enum Place {
+    /// Beside the test, with roads to its store, if any.
+    Here(Vec<Road>),
+    /// In a network of its own.
+    Island(Island),
+}
+
+impl Member {
+    /// Starts it; it listens where it did before, from the first time on.
+    async fn start(&mut self, program: &Path, name: &str) {
+        let (command, more): (_, &[&str]) = match &self.place {
+            Place::Here(_) => (Command::new(program), &[]),
+            Place::Island(island) => (island.enter(program), island::FLAGS),
+        };
+        let own = ["--node", name, "--listen", &self.listen];
+        let flags = [&own, FLAGS, more];
+        let server = Server::start_by(command, &self.store, &self.data, &flags).await;
+        self.listen = server.address.to_string();
+        self.server = Some(server);
+    }
+}
+
+impl Fleet {
+    /// Starts servers of these names, each on a store that it knows by a URL of its own, at its place.
+    pub(super) async fn start(store: &Store, servers: Vec<(&str, String, Place)>) -> Self {
+        Self::start_by(Path::new(WATCHBELL), store, servers).await
+    }
+
+    async fn start_by(program: &Path, store: &Store, servers: Vec<(&str, String, Place)>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (members, admin, store) = (BTreeMap::new(), String::new(), store.clone());
+        let mut fleet = Self { dir, members, admin, store, program: program.to_owned() };
+        for (name, store, place) in servers {
+            let data = fleet.dir.path().join(name);
+            // All have the same key, which the first one has made.
+            if !fleet.admin.is_empty() {
+                fs::write(key_file(&data), format!("{}\n", fleet.admin)).unwrap();
+            }
+            let listen = match &place {
+                Place::Here(_) => "127.0.0.1:0".to_owned(),
+                Place::Island(island) => format!("{}:0", island.address()),
+            };
+            let mut member = Member { server: None, store, listen, data, place };
+            member.start(&fleet.program, name).await;
+            if fleet.admin.is_empty() {
+                fleet.admin.clone_from(&member.server.as_ref().unwrap().admin);
+            }
+            fleet.members.insert(name.to_owned(), member);
+        }
+        fleet
+    }
+
+    /// The same, with nothing between them and the store.
+    pub(super) async fn on(names: &[&str], url: &str, store: &Store) -> Self {
+        Self::by(Path::new(WATCHBELL), names, url, store).await
+    }
+
+    /// The same, of a program that may be of another version.
+    pub(super) async fn by(program: &Path, names: &[&str], url: &str, store: &Store) -> Self {
+        let members = names.iter().map(|name| (*name, url.to_owned(), Place::Here(Vec::new())));
+        Self::start_by(program, store, members.collect()).await
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
+        self.members.keys().cloned().collect()
+    }
+
+    /// A client of this server that tries nothing twice.
+    pub(super) fn client(&self, name: &str) -> Client {
+        let url = format!("http://{}", self.members[name].listen);
+        Client::builder(&url).key(&self.admin).retries(0).build().unwrap()
+    }
+
+    /// A client of this server that tries again what surely was not done.
+    pub(super) fn patient_client(&self, name: &str) -> Client {
+        let url = format!("http://{}", self.members[name].listen);
+        Client::builder(&url).key(&self.admin).build().unwrap()
+    }
+
+    pub(super) fn kill(&mut self, name: &str) {
+        let mut server = self.members.get_mut(name).unwrap().server.take().unwrap();
+        server.kill();
+    }
+
+    pub(super) fn signal(&self, name: &str, signal: Signal) {
+        self.members[name].server.as_ref().unwrap().signal(signal);
+    }
+
+    /// Stops it in order, and says how long that took.
+    pub(super) async fn stop(&mut self, name: &str) -> Duration {
+        let begun = Stopwatch::start();
+        self.members.get_mut(name).unwrap().server.take().unwrap().stop().await;
+        begun.elapsed()
+    }
+
+    pub(super) async fn bring_back(&mut self, name: &str) {
+        self.members.get_mut(name).unwrap().start(&self.program, name).await;
+    }
+
+    /// What happens between a server and its store.
+    pub(super) fn roads(&self, name: &str, there: Way, back: Way) {
+        let Place::Here(roads) = &self.members[name].place else { panic!("{name} is elsewhere") };
+        for road in roads {
+            road.there(there);
+            road.back(back);
+        }
+    }
+
+    /// Which packets are lost between a server in a network of its own and its store.
+    pub(super) fn lose(&self, name: &str, lost: Lost) {
+        let Place::Island(island) = &self.members[name].place else { panic!("{name} is here") };
+        island.lose(lost);
+    }
+
+    /// Waits until every shard has the owner that it should have, among those that run.
+    pub(super) async fn settled(&self) {
+        let running = self.members.iter().filter(|(_, member)| member.server.is_some());
+        let running: Vec<&str> = running.map(|(name, _)| name.as_str()).collect();
+        self.settled_among(&running).await;
+    }
+
+    /// Waits until every shard has the owner that it should have, among these.
+    pub(super) async fn settled_among(&self, running: &[&str]) {
+        until("all shards have their owners", PATIENCE * 2, || async {
+            let roster = Roster::read(&self.store).await.ok()?;
+            let owners = owners(&self.store).await.ok()?;
+            let is_right = |(shard, owner): (&ShardId, &Ownership)| {
+                let owner = owner.session.as_ref().filter(|owner| roster.contains(owner));
+                let should = ranking(*shard, running)[0];
+                owner.is_some_and(|owner| owner.node().as_str() == should)
+            };
+            let all = owners.len() == usize::from(SHARDS_DEFAULT);
+            (all && owners.iter().all(is_right)).then_some(())
+        })
+        .await;
+    }
+
+    /// Has a server hand over all that it has.
+    pub(super) async fn drain(&self, name: &str) {
+        self.ask("POST", name).await;
+    }
+
+    /// Lets it have shards again.
+    pub(super) async fn undrain(&self, name: &str) {
+        self.ask("DELETE", name).await;
+    }
+
+    async fn ask(&self, method: &str, name: &str) {
+        let address = self.members[name].listen.parse().unwrap();
+        let path = format!("/v1/cluster/nodes/{name}/drain");
+        let answer = Ask::new(address, method, &path).key(&self.admin).send().await;
+        assert_eq!(answer.status / 100, 2, "{}", answer.text);
+    }
+
+    /// All that a server has said, over all its lives.
+    pub(super) fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.members[name].data.with_extension("log")).unwrap_or_default()
+    }
+}
+
+/// Logs are read by the tests.
+const FLAGS: &[&str] = &["--log-format", "json", "--log-level", "info"];
+
+/// A trigger that rings every so many seconds; what was missed is made up for, however much it is.
+pub(super) fn bell(name: &str, url: &str, every: &str) -> TriggerSpec {
+    let mut spec = TriggerSpec::webhook(name, url.to_owned()).every(every);
+    spec.catch_up = Some(CatchUp::All);
+    spec.catch_up_cap = Some(1_000);
+    spec
+}

@@ -1,0 +1,249 @@
+//! Attempts that a former owner makes, and how a shard is handed over while they are under way.
+//!
+//! A shard may go from one node to another while both are there. The old owner decides nothing more and takes back
+//! what has not left ([`Shard::part`]), and its node recalls what it has not begun to send. Then all that has left
+//! gets a record, which says who makes the attempt and how much longer that may take ([`Shard::send_abroad`]). Once
+//! that is written, one more commit names the new owner, and the old one's memory is dropped. Attempts and answers
+//! belong to the node: it goes on listening, and writes what comes of each as a report below the shard.
+//!
+//! The new owner counts such a run as running and leaves it alone, until the report is there, until its time is over
+//! by the new owner's own steady clock, or until its sender is gone. After the last two it is in doubt, like whatever
+//! else a predecessor left. A report is taken only for the sender and the attempt that the record names, and goes in
+//! the unit that says what came of it: so it is taken once, whoever crashes when.
+//!
+//! If the new owner is gone before it is named, its predecessor writes all the same what it has decided, drops its
+//! memory, and reads the shard anew. Then it is a former owner itself, and its own reports come by the store.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::instant::Instant;
+use crate::limits::RESULT_WAIT_MS;
+use crate::mutant::{self, Mutant};
+
+use super::flight::{Phase, RunRef};
+use super::memory::Change;
+use super::record::{self, Abroad, ReportRecord, RunRecord, RunState};
+use super::{Course, Now, Put, Shard, Unit};
+
+/// What the report of an attempt is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Errand {
+    /// The number of its run's record.
+    pub sequence: u64,
+    /// The so-manieth of that run, from 1.
+    pub attempt: u32,
+}
+
+/// For so long a report may be on its way.
+const REPORT_MS: u64 = 1_000;
+
+/// For how long (steady) an attempt is left alone that may take so much longer by the clock of whoever makes it, which
+/// may run slower than ours.
+fn patience_ms(left_ms: u32, now: Now) -> u64 {
+    if mutant::active(Mutant::DeadlineAbroad) {
+        let left = left_ms.wrapping_sub(low_half(now.wall)).cast_signed();
+        return u64::from(left.max(0).unsigned_abs()) + REPORT_MS;
+    }
+    if mutant::active(Mutant::PatienceOfTimeLeft) {
+        return u64::from(left_ms) + REPORT_MS;
+    }
+    if mutant::active(Mutant::PatienceForEver) {
+        return 86_400_000;
+    }
+    (u64::from(left_ms) * 5).div_ceil(4) + REPORT_MS
+}
+
+/// The time left for which an attempt is left alone for no less than this.
+fn time_left(patience_ms: u64) -> u32 {
+    let left_ms = patience_ms.saturating_sub(REPORT_MS).saturating_mul(4).div_ceil(5);
+    u32::try_from(left_ms).unwrap_or(u32::MAX)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the lower half is what a mutant needs")]
+fn low_half(at: Instant) -> u32 {
+    at.0.cast_unsigned() as u32
+}
+
+/// What the old owner does.
+impl Shard {
+    /// A hand-over begins: nothing new is decided any more, and what has not left is taken back.
+    pub fn part(&mut self, now: Now) {
+        if mutant::active(Mutant::LeavesAfterParting) || mutant::active(Mutant::AbroadNeverLeft) {
+            self.course = Course::Stopping;
+            return;
+        }
+        self.stop(now);
+    }
+
+    /// Gives all that has left a record which says that this session makes its attempt, and tells by the key of each
+    /// where its report goes. What is in doubt gets a record that says so. Nothing is decided any more, and nobody may
+    /// ask for anything: it remains to write this, in batches until [`Shard::is_settled`], and then to name the new
+    /// owner with [`Shard::head`].
+    ///
+    /// No report may be written before all of this is, and none at all if it never is: then the number of a run may be
+    /// given to another one.
+    pub fn send_abroad(&mut self, sender: &str, now: Now) -> Vec<(u64, Errand)> {
+        let is_sent = |phase| phase == Phase::Left || mutant::active(Mutant::AbroadNeverLeft);
+        let tries = self.flight.tries.iter().filter(|(_, attempt)| is_sent(attempt.phase));
+        let keys: Vec<u64> = tries.map(|(key, _)| *key).collect();
+        let errands = keys.into_iter().map(|key| (key, self.send_one(key, sender, now))).collect();
+        self.write_doubts(now);
+        self.course = Course::Parted;
+        assert!(
+            self.memory.open.is_empty(),
+            "what is open has left, was taken back, or is in doubt"
+        );
+        errands
+    }
+
+    fn send_one(&mut self, key: u64, sender: &str, now: Now) -> Errand {
+        let attempt = self.flight.remove(key).expect("listed by the caller");
+        let record = self.record_of(attempt.run);
+        // It may have waited in the node before it began, so nothing of its timeout is surely over.
+        let mut left_ms = record.webhook.form.timeout_ms;
+        if mutant::active(Mutant::DeadlineAbroad) {
+            left_ms = left_ms.wrapping_add(low_half(now.wall));
+        }
+        let abroad = Some(Abroad { sender: sender.into(), left_ms });
+        let (state, number) = (RunState::Running, attempt.number);
+        let record = RunRecord { state, attempt: number, abroad, ..record };
+        let sequence = self.write_run(attempt.run, record, None, now);
+        Errand { sequence, attempt: number }
+    }
+
+    /// Gives runs in doubt records that say so; and those for which somebody is waited, how much is left of that.
+    fn write_doubts(&mut self, now: Now) {
+        for open in self.memory.open.iter().copied().collect::<Vec<_>>() {
+            self.write_out_run(open, now);
+        }
+        for (run, until) in self.flight.doubts.clone() {
+            let record = self.record_of(run);
+            let abroad = match &record.abroad {
+                Some(abroad) if mutant::active(Mutant::DeadlineAbroad) => Some(abroad.clone()),
+                Some(abroad)
+                    if self.is_abroad(run) && !mutant::active(Mutant::HandedOnForgotten) =>
+                {
+                    let left_ms = time_left(until.saturating_sub(now.steady));
+                    Some(Abroad { sender: abroad.sender.clone(), left_ms })
+                }
+                Some(_) | None => None,
+            };
+            if abroad != record.abroad {
+                self.write_run(run, RunRecord { abroad, ..record }, None, now);
+            }
+        }
+    }
+}
+
+/// What the new owner does.
+impl Shard {
+    /// Attempts get keys from this one on. To be called before anything is written: a node to which a shard comes back
+    /// may still hear of attempts from its earlier stay.
+    pub fn number_from(&mut self, first: u64) {
+        let ahead = first.saturating_sub(1);
+        if mutant::active(Mutant::KeysFromOne) {
+            return;
+        }
+        self.flight.renumber(ahead);
+        for unit in &mut self.units {
+            unit.launches.iter_mut().for_each(|key| *key += ahead);
+        }
+    }
+
+    /// The sessions, by their keys, whose reports are waited for. Nobody's, once the shard is sent abroad itself.
+    pub fn senders(&self) -> BTreeSet<Box<str>> {
+        if self.course == Course::Parted {
+            return BTreeSet::new();
+        }
+        let records = self.flight.abroad.iter().map(|(_, sequence)| &self.memory.runs[sequence]);
+        records.filter_map(|record| Some(record.abroad.as_ref()?.sender.clone())).collect()
+    }
+
+    /// A former owner is there, and will report of this run.
+    pub(super) fn leave_abroad(&mut self, sequence: u64, now: Now) {
+        let record = &self.memory.runs[&sequence];
+        let Some(abroad) = &record.abroad else { return };
+        let until = now.steady + patience_ms(abroad.left_ms, now);
+        self.flight.abroad.insert((record.lane(), sequence));
+        self.flight.doubts.insert(RunRef::Record(sequence), until);
+    }
+
+    /// A session is gone, and every report of it that there is was taken before: nobody knows what came of the rest.
+    pub fn sender_gone(&mut self, sender: &str, now: Now) {
+        if self.course == Course::Parted || mutant::active(Mutant::SenderGoneIgnored) {
+            return;
+        }
+        let is_of_it = |sequence: u64| {
+            let abroad = self.memory.runs[&sequence].abroad.as_ref();
+            abroad.is_some_and(|abroad| *abroad.sender == *sender)
+        };
+        let abroad = self.flight.abroad.iter().map(|(_, sequence)| *sequence);
+        for sequence in abroad.filter(|sequence| is_of_it(*sequence)).collect::<Vec<_>>() {
+            self.wait_no_more(sequence, now);
+        }
+        if !self.is_held {
+            self.settle(now);
+        }
+    }
+
+    /// Waits no more for those whose time is over.
+    pub(super) fn give_up_waiting(&mut self, now: Now) {
+        let is_over = |sequence: &u64| {
+            let until = self.flight.doubts.get(&RunRef::Record(*sequence));
+            until.is_none_or(|until| *until <= now.steady)
+        };
+        let abroad = self.flight.abroad.iter().map(|(_, sequence)| *sequence);
+        for sequence in abroad.filter(is_over).collect::<Vec<_>>() {
+            self.wait_no_more(sequence, now);
+        }
+    }
+
+    /// A run is in doubt, of which somebody was to report.
+    fn wait_no_more(&mut self, sequence: u64, now: Now) {
+        let run = RunRef::Record(sequence);
+        let lane = self.lane_of(run);
+        self.flight.abroad.remove(&(lane, sequence));
+        self.doubt(run, now);
+        self.unblock(lane, now);
+    }
+
+    /// A former owner tells what came of an attempt: what is found at a key of [`record::reports`]. If nobody waits for
+    /// that any more, its record goes, and that is all.
+    pub fn reported(&mut self, key: &str, report: ReportRecord, now: Now) {
+        assert!(key.starts_with(&record::reports(self.id())), "{key} is no report of this shard");
+        if self.course == Course::Parted {
+            return;
+        }
+        let gone = Put::Gone(key.to_owned());
+        let Some(sequence) = self.awaited(key, &report) else {
+            return self.drop_report(gone, now);
+        };
+        let run = RunRef::Record(sequence);
+        self.flight.abroad.remove(&(self.lane_of(run), sequence));
+        self.flight.doubts.remove(&run);
+        if mutant::active(Mutant::ReportGoneFirst) {
+            self.drop_report(gone, now);
+        } else {
+            // It goes with the first of what follows from it, which says what came of the attempt.
+            self.note = Some(Box::new(|_| vec![gone]));
+        }
+        self.conclude(run, report.attempt, report.outcome, report.made, now);
+    }
+
+    fn drop_report(&mut self, gone: Put, now: Now) {
+        let by = Instant(now.wall.0 + RESULT_WAIT_MS);
+        self.enact(Unit::of(vec![Change::Raw(gone)]).by(by));
+    }
+
+    /// The run that a report is about, if its record names this sender and this attempt.
+    fn awaited(&self, key: &str, report: &ReportRecord) -> Option<u64> {
+        let (sequence, attempt) = record::report_of(self.id(), key)?;
+        let run = Arc::clone(self.memory.runs.get(&sequence)?);
+        let is_any = mutant::active(Mutant::ReportOfAnother);
+        let is_it = run.state == RunState::Running
+            && (is_any || run.attempt == attempt && report.attempt == attempt)
+            && (is_any || run.abroad.as_ref().is_some_and(|abroad| abroad.sender == report.sender));
+        is_it.then_some(sequence)
+    }
+}

@@ -1,0 +1,220 @@
+//! `/v1/cluster`: who takes part, who has which shard, and letting a server go.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Path, Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Json, Response};
+use client::cluster::{
+    Cluster, Drain, Node, NodeState, Orphan, ReleaseHold, ServerNode, ShardHold,
+};
+use engine::id::ShardId;
+use engine::instant::Instant;
+use store::session::{Roster, SessionKey, SessionRecord};
+
+use super::body;
+use super::caller::Caller;
+use super::convert::timestamp;
+use super::problem::Refusal;
+use super::query::Query;
+use crate::desk::{CallError, Desk, HoldId};
+use crate::peers::{SCHEDULE, Server, View};
+use crate::recall::Outcome;
+
+pub(super) async fn show(State(desk): State<Desk>, uri: Uri) -> Result<Json<Cluster>, Refusal> {
+    Query::of(&uri, &[])?;
+    let roster = Roster::read(desk.store()).await?;
+    let view = desk.peers().view();
+    let shards = shards(&view);
+    let nodes = roster.live().map(|(key, record)| node(&view, &shards, key, record));
+    let since = desk.peers().orphaned();
+    let orphans = view
+        .orphans()
+        .map(|shard| Orphan { shard: shard.0, since: since.get(&shard).copied().map(timestamp) });
+    let class = desk.store().class();
+    Ok(Json(Cluster {
+        id: format!("{:016x}", desk.cluster()),
+        shards: desk.shards(),
+        store_class: class.to_string(),
+        store_means: class.meaning().to_owned(),
+        nodes: nodes.collect(),
+        orphans: orphans.collect(),
+    }))
+}
+
+/// The shards of each.
+fn shards(view: &View) -> BTreeMap<&SessionKey, Vec<u16>> {
+    let mut shards: BTreeMap<_, Vec<u16>> = BTreeMap::new();
+    for (number, owner) in (0..).zip(&view.owners) {
+        if let Some(owner) = owner {
+            shards.entry(owner).or_default().push(number);
+        }
+    }
+    shards
+}
+
+fn node(
+    view: &View,
+    shards: &BTreeMap<&SessionKey, Vec<u16>>,
+    key: &SessionKey,
+    record: &SessionRecord,
+) -> Node {
+    let server = view.server(key).map(|server| {
+        let shards = shards.get(key).cloned().unwrap_or_default();
+        ServerNode {
+            state: state(server, &shards),
+            version: server.version.clone(),
+            unable: server.unable.iter().map(|shard| shard.0).collect(),
+            clock_ahead_ms: server.ahead_ms,
+            shards,
+        }
+    });
+    Node {
+        name: key.node().to_string(),
+        url: record.url.clone(),
+        roles: record.roles.clone(),
+        ttl_ms: record.ttl_ms,
+        seen: timestamp(Instant(i64::try_from(record.wall_us / 1_000).unwrap_or(i64::MAX))),
+        server,
+    }
+}
+
+fn state(server: &Server, shards: &[u16]) -> NodeState {
+    if server.is_draining {
+        NodeState::Draining
+    } else if server.is_apart {
+        NodeState::Apart
+    } else if server.has_role(SCHEDULE) && shards.is_empty() {
+        NodeState::Joining
+    } else {
+        NodeState::Ready
+    }
+}
+
+/// Lets a server hand its shards over, until it is told otherwise or started anew.
+pub(super) async fn drain(
+    State(desk): State<Desk>,
+    caller: Caller,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    Query::of(request.uri(), &[])?;
+    body::read_nothing(request).await?;
+    check_here(&desk, &name)?;
+    desk.peers().drain(true);
+    let trail = caller.trail_of_all(&desk, "cluster.drain", &name);
+    desk.access().note_as(&trail, Outcome::Drained(name.clone())).await?;
+    caller.tell(&desk, &trail.audit.action, &name);
+    tracing::warn!(author = caller.author, "this server hands its shards over, and takes none");
+    drained(&desk, &name)
+}
+
+pub(super) async fn undrain(
+    State(desk): State<Desk>,
+    caller: Caller,
+    Path(name): Path<String>,
+    uri: Uri,
+) -> Result<Response, Refusal> {
+    Query::of(&uri, &[])?;
+    check_here(&desk, &name)?;
+    desk.peers().drain(false);
+    let trail = caller.trail_of_all(&desk, "cluster.undrain", &name);
+    desk.access().note(&trail).await?;
+    caller.tell(&desk, &trail.audit.action, &name);
+    tracing::warn!(author = caller.author, "this server takes shards again");
+    drained(&desk, &name)
+}
+
+/// Whether this is the server of that name. If another is, it is asked instead.
+fn check_here(desk: &Desk, name: &str) -> Result<(), Refusal> {
+    let view = desk.peers().view();
+    if view.me.node().as_str() == name {
+        return Ok(());
+    }
+    if let Some(server) = view.named(name) {
+        let (node, url) = (server.node().clone(), server.url.clone());
+        return Err(CallError::Elsewhere { node, url }.into());
+    }
+    Err(no_server(&view, name))
+}
+
+fn no_server(view: &View, name: &str) -> Refusal {
+    let names: Vec<&str> = view.servers.iter().map(|server| server.node().as_str()).collect();
+    let name: String = name.chars().take(100).collect();
+    let detail = format!("there is no server {name:?}: these are there: {}", names.join(", "));
+    Refusal::new(StatusCode::NOT_FOUND, "no-server", "No such server", detail)
+}
+
+/// How far a server is with handing its shards over: 202 as long as it has any that it should not have.
+pub(super) fn drained(desk: &Desk, name: &str) -> Result<Response, Refusal> {
+    let view = desk.peers().view();
+    let Some(server) = view.named(name) else { return Err(no_server(&view, name)) };
+    let is_own = server.session == view.me;
+    let draining = if is_own { *desk.peers().drained().borrow() } else { server.is_draining };
+    let shards: Vec<u16> = view.shards_of(&server.session).map(|shard| shard.0).collect();
+    let is_under_way = draining && !shards.is_empty();
+    let status = if is_under_way { StatusCode::ACCEPTED } else { StatusCode::OK };
+    Ok((status, Json(Drain { node: name.to_owned(), draining, shards })).into_response())
+}
+
+/// Holds the commits of a shard back for a moment: for a backup that another server takes.
+pub(super) async fn hold(
+    State(desk): State<Desk>,
+    caller: Caller,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Json<ShardHold>, Refusal> {
+    Query::of(request.uri(), &[])?;
+    body::read_nothing(request).await?;
+    let shard = shard(&desk, &id)?;
+    desk.find(shard).await?;
+    let quiet = desk.hold_for_another(shard).await?;
+    tracing::debug!(%shard, author = caller.author, "a shard is held back for a backup");
+    Ok(Json(ShardHold { hold: quiet.hold.0, number: quiet.number }))
+}
+
+/// Lets a shard go on that was held back.
+pub(super) async fn release(
+    State(desk): State<Desk>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<StatusCode, Refusal> {
+    Query::of(request.uri(), &[])?;
+    let ReleaseHold { hold } = body::read(request).await?;
+    let shard = shard(&desk, &id)?;
+    desk.find(shard).await?;
+    desk.release(HoldId(hold));
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn shard(desk: &Desk, text: &str) -> Result<ShardId, Refusal> {
+    let number = text.parse().ok().filter(|number| *number < desk.shards());
+    number.map(ShardId).ok_or_else(|| {
+        Refusal::not_found(format!(
+            "there is no such shard: they have numbers below {}",
+            desk.shards()
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use store::session::NodeId;
+
+    use super::*;
+
+    #[test]
+    fn a_server_is_told_as_what_keeps_it_from_having_shards_first() {
+        let me = SessionKey::new(&NodeId::new("a").unwrap(), 1);
+        let server = View::alone(me, 4).servers.remove(0);
+        let of = |is_draining, is_apart, shards: &[u16]| {
+            state(&Server { is_draining, is_apart, ..server.clone() }, shards).as_str()
+        };
+        assert_eq!(of(false, false, &[1]), "ready");
+        assert_eq!(of(false, false, &[]), "joining");
+        assert_eq!(of(false, true, &[]), "apart");
+        assert_eq!(of(true, true, &[1]), "draining");
+        let front = Server { roles: vec!["api".to_owned()], ..server };
+        assert_eq!(state(&front, &[]), NodeState::Ready);
+    }
+}

@@ -1,0 +1,164 @@
+//! Passing on: a request for a shard that another server has goes there, once.
+//!
+//! A handler that finds a shard elsewhere has done nothing, and says where. Then the request goes there as it came, with
+//! the caller's own key, and the answer comes back as it is. It goes no further than that: a request that was passed on
+//! is answered where it arrives, if need be with the word that the shard is not there either, so that servers that
+//! each take the other for the owner do not send it round and round.
+//!
+//! - nothing was done (no connection, or the other one does not have the shard): look again who has it, for a moment
+//! - the answer was lost after the request left: it may have been done, and whoever asked is told so
+//!
+//! Whoever claims to pass a request on gains nothing by it: its key is looked at as always, and the address in the audit is
+//! where the connection came from.
+//!
+//! - `original`: a request that can be sent again; `road`: the way to the other servers; `envoy`: asking them something
+
+mod envoy;
+mod original;
+mod road;
+
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use client::ClientError;
+use client::problem::Problem;
+use engine::limits::{FORWARD_ANSWER_BYTES_MAX, FORWARD_ANSWER_MAX, FORWARD_TRIES_MAX};
+use store::session::NodeId;
+
+pub(crate) use self::envoy::{Envoy, Unreached};
+use self::original::Original;
+pub(super) use self::road::{Hop, Road};
+use super::problem::{self, Refusal};
+
+/// Which server has answered, if it was not the one that was asked.
+const SERVED_BY: HeaderName = HeaderName::from_static("watchbell-served-by");
+
+/// The rest before the next look at who has a shard.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Where a handler found a shard that is not here: nothing was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// With another server.
+    There(Elsewhere),
+    /// With nobody, or it changes hands.
+    Nowhere,
+}
+
+/// Another server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Elsewhere {
+    pub(super) node: NodeId,
+    pub(super) url: Option<String>,
+}
+
+/// An answer of another server, to be left as it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Carried;
+
+/// Passes the request on if its shard is elsewhere.
+pub(super) async fn pass_on(
+    State(road): State<Road>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let hop = Hop::of(request.headers());
+    request.extensions_mut().insert(road.clone());
+    if let Some(hop) = hop {
+        request.extensions_mut().insert(hop.clone());
+        let response = next.run(request).await;
+        if let Some(Place::There(there)) = response.extensions().get() {
+            road.tell_apart(&hop, there);
+        }
+        return response;
+    }
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return next.run(request).await;
+    }
+    let (original, mut request) = Original::of(request);
+    let tries = tokio::time::sleep(FORWARD_TRIES_MAX);
+    let mut tries = std::pin::pin!(tries);
+    loop {
+        let mut response = next.clone().run(request).await;
+        let nothing_done = match response.extensions_mut().remove::<Place>() {
+            None => return response,
+            Some(Place::Nowhere) => response,
+            Some(Place::There(there)) => match carry(&road, &original, &there).await {
+                Ok(response) => return response,
+                Err(NotCarried::InDoubt(refusal)) => return refusal.into_response(),
+                Err(NotCarried::NothingDone(refusal)) => refusal.into_response(),
+            },
+        };
+        tokio::select! {
+            biased;
+            () = &mut tries => return nothing_done,
+            () = tokio::time::sleep(PAUSE) => {}
+        }
+        request = original.request();
+    }
+}
+
+/// Why a request was not answered by the server that it went to.
+enum NotCarried {
+    /// It was not carried out: look for the shard again.
+    NothingDone(Refusal),
+    /// It may have been: whoever asked decides what to do.
+    InDoubt(Refusal),
+}
+
+async fn carry(
+    road: &Road,
+    original: &Original,
+    there: &Elsewhere,
+) -> Result<Response, NotCarried> {
+    let Some(request) = road.request(original, there) else {
+        let detail = format!(
+            "the server {} has this shard, and does not say where others reach it: start it with --url",
+            there.node
+        );
+        return Err(NotCarried::NothingDone(Refusal::unavailable(detail, problem::PAUSE)));
+    };
+    tracing::debug!(node = %there.node, "passed on");
+    let answer = road.carrier().carry(request, FORWARD_ANSWER_MAX, FORWARD_ANSWER_BYTES_MAX).await;
+    let answer = answer.map_err(|why| not_carried(&there.node, &why))?;
+    let (mut head, body) = answer.into_parts();
+    if head.status == StatusCode::SERVICE_UNAVAILABLE
+        && let Ok(problem) = serde_json::from_slice::<Problem>(&body)
+        && problem::says_nothing_done(&problem)
+    {
+        let refusal = Refusal::unavailable(problem.detail, problem::PAUSE);
+        return Err(NotCarried::NothingDone(refusal));
+    }
+    head.headers = road::end_to_end(&head.headers);
+    let node = HeaderValue::from_str(there.node.as_str()).expect("letters, digits and a few signs");
+    head.headers.insert(SERVED_BY, node);
+    head.extensions.clear();
+    head.extensions.insert(Carried);
+    Ok(Response::from_parts(head, body.into()))
+}
+
+fn not_carried(node: &NodeId, why: &ClientError) -> NotCarried {
+    tracing::warn!(%node, %why, "a request could not be passed on");
+    if why.may_be_done() {
+        let detail = format!(
+            "the request went on to the server {node}, and the answer was lost ({why}): it may have been done: look first, or send it again under the same idempotency key"
+        );
+        let status = StatusCode::BAD_GATEWAY;
+        return NotCarried::InDoubt(Refusal::new(
+            status,
+            "in-doubt",
+            "It may have been done",
+            detail,
+        ));
+    }
+    let advice = match why {
+        ClientError::Untrusted { .. } => "; --peer-ca says which issuers servers trust",
+        _ => "",
+    };
+    let detail =
+        format!("nothing was done: the server {node} has this shard, and {why}{advice}; try again");
+    NotCarried::NothingDone(Refusal::unavailable(detail, problem::PAUSE))
+}

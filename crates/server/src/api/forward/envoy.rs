@@ -1,0 +1,148 @@
+//! Asking other servers, in the name of whoever asked this one.
+//!
+//! What is asked carries the caller's own key, so each server decides by itself what it lets them do; and it says that it
+//! was passed on, so that nobody who is asked asks others in turn.
+
+use std::time::Duration;
+
+use axum::extract::FromRequestParts;
+use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Method, Request, StatusCode};
+use bytes::Bytes;
+use client::Followed;
+use client::problem::Problem;
+use engine::limits::{FORWARD_ANSWER_BYTES_MAX, FORWARD_ROUND_MAX};
+use store::session::NodeId;
+use tokio::task::JoinSet;
+
+use super::super::door::PROJECT;
+use super::super::guard::{REQUEST_ID, RequestId};
+use super::{Hop, Road};
+use crate::peers::Server;
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Asks other servers for whoever asked this one.
+#[derive(Clone)]
+pub(crate) struct Envoy {
+    road: Road,
+    /// Who asks, and about what.
+    headers: HeaderMap,
+    /// Whether this server was asked by another one.
+    is_asked_by_peer: bool,
+}
+
+/// Why another server gave no answer that is of use, as a sentence.
+pub(crate) type Unreached = String;
+
+impl Envoy {
+    /// The other servers of the cluster; none, if it is one of them who asks.
+    pub(crate) fn others(&self) -> Vec<Server> {
+        if self.is_asked_by_peer {
+            return Vec::new();
+        }
+        let view = self.road.desk().peers().view();
+        view.servers.iter().filter(|server| server.session != view.me).cloned().collect()
+    }
+
+    /// Asks one server, for a short time.
+    pub(crate) async fn ask(
+        &self,
+        to: (&NodeId, Option<&str>),
+        method: Method,
+        path: &str,
+        body: Option<String>,
+    ) -> Result<Bytes, Unreached> {
+        let mut request = self.request(to, path)?;
+        *request.method_mut() = method;
+        if let Some(body) = body {
+            request
+                .headers_mut()
+                .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            *request.body_mut() = body.into();
+        }
+        let carrier = self.road.carrier();
+        let answer = carrier.carry(request, FORWARD_ROUND_MAX, FORWARD_ANSWER_BYTES_MAX).await;
+        let (head, body) = answer.map_err(|why| why.to_string())?.into_parts();
+        if head.status.is_success() {
+            return Ok(body);
+        }
+        Err(serde_json::from_slice(&body).map_or_else(
+            |_| format!("it answered {}", head.status),
+            |problem: Problem| problem.detail,
+        ))
+    }
+
+    /// Asks all other servers the same at once, and gives their answers in the order of their names.
+    pub(crate) async fn ask_all(
+        &self,
+        method: &Method,
+        path: &'static str,
+    ) -> Vec<(Server, Result<Bytes, Unreached>)> {
+        let mut asked = JoinSet::new();
+        for server in self.others() {
+            let (envoy, method) = (self.clone(), method.clone());
+            asked.spawn(async move {
+                let to = (server.node(), server.url.as_deref());
+                let answer = envoy.ask(to, method, path, None).await;
+                (server, answer)
+            });
+        }
+        let mut answers = asked.join_all().await;
+        answers.sort_by(|(one, _), (other, _)| one.session.cmp(&other.session));
+        answers
+    }
+
+    /// Follows what a server tells of what happens there, after this place if one is given.
+    pub(crate) async fn follow(
+        &self,
+        server: &Server,
+        last: Option<&str>,
+    ) -> Result<Followed, Unreached> {
+        let mut request = self.request((server.node(), server.url.as_deref()), "/v1/events")?;
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        if let Some(last) = last.and_then(|last| HeaderValue::from_str(last).ok()) {
+            request.headers_mut().insert(LAST_EVENT_ID, last);
+        }
+        let followed = tokio::time::timeout(FORWARD_ROUND_MAX, self.road.carrier().follow(request));
+        let late = |_| "it does not answer".to_owned();
+        followed.await.map_err(late)?.map_err(|why| why.to_string())
+    }
+
+    /// How long a round of questions takes at most.
+    pub(crate) fn patience() -> Duration {
+        FORWARD_ROUND_MAX
+    }
+
+    fn request(
+        &self,
+        (node, url): (&NodeId, Option<&str>),
+        path: &str,
+    ) -> Result<Request<Bytes>, Unreached> {
+        let url = url.ok_or_else(|| "it does not say where others reach it".to_owned())?;
+        let uri = super::road::uri(url, path).ok_or_else(|| format!("{url:?} is no URL"))?;
+        let mut request = Request::new(Bytes::new());
+        *request.uri_mut() = uri;
+        *request.headers_mut() = self.headers.clone();
+        self.road.sign(request.headers_mut(), node);
+        Ok(request)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Envoy {
+    type Rejection = StatusCode;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, StatusCode> {
+        let road = parts.extensions.get::<Road>().cloned();
+        let road = road.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
+        let mut headers = HeaderMap::new();
+        for name in [AUTHORIZATION, PROJECT] {
+            headers.extend(parts.headers.get(&name).cloned().map(|value| (name, value)));
+        }
+        let id = parts.extensions.get().and_then(|RequestId(id)| HeaderValue::from_str(id).ok());
+        headers.extend(id.map(|id| (REQUEST_ID, id)));
+        let is_asked_by_peer = parts.extensions.get::<Hop>().is_some();
+        Ok(Self { road, headers, is_asked_by_peer })
+    }
+}

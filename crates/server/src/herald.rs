@@ -1,0 +1,280 @@
+//! The herald: tells somebody outside what goes wrong among the servers, by a webhook to where the operator says.
+//!
+//! The lookout decides what is told, and which server tells it; the herald only sends it. One after the other, so that
+//! nobody hears that a trouble is over before hearing of it, and each up to six times under the same id, as other
+//! notifications are. It has a sender of its own, so it waits for no webhook of a trigger, and by the same rules as
+//! those: the same addresses, the same issuers, the same time. Nothing of it is stored: what waits here is gone with the
+//! process. See docs/clusters.md.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::event::Event as WireEvent;
+use engine::id::{ProjectId, ShardId};
+use engine::instant::Instant;
+use engine::length;
+use engine::limits::{CLUSTER_NOTIFICATIONS_MAX, ORPHANED_TIME_MAX};
+use engine::notice::RETRY;
+use engine::outcome::Verdict;
+use engine::webhook::{Form, Webhook};
+use serde::Serialize;
+use store::machine::Machine;
+use tokio::sync::mpsc;
+
+use crate::api::cluster_event;
+use crate::lookout::Change;
+use crate::webhook::{Call, Config, Dispatcher, Finished, StartError};
+
+/// Shards that a sentence names.
+const SHARDS_SAID_MAX: usize = 8;
+
+/// Tells somebody, if there is anybody to be told.
+#[derive(Debug, Default)]
+pub struct Herald(Option<mpsc::Sender<News>>);
+
+/// Something to tell, and when it was seen.
+type News = (Instant, Change);
+
+impl Herald {
+    /// One that tells this listener, for as long as the work is done that comes with it.
+    pub fn new(
+        listener: Webhook,
+        webhooks: &Config,
+        machine: &Arc<dyn Machine>,
+    ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), StartError> {
+        let (results_in, results) = mpsc::unbounded_channel();
+        let config = Config {
+            senders: 1,
+            // To say what was seen takes no right to act, and nobody's secret is for this.
+            permit: Arc::new(|| true),
+            signing: Arc::new(|_| None),
+            ..webhooks.clone()
+        };
+        let dispatcher = Dispatcher::start(&config, machine, &results_in)?;
+        let (news_in, news) = mpsc::channel(CLUSTER_NOTIFICATIONS_MAX);
+        let (form, path) = (Arc::new(listener.form), listener.path);
+        let round = Round { form, path, dispatcher, results, machine: Arc::clone(machine) };
+        Ok((Self(Some(news_in)), round.run(news)))
+    }
+
+    /// Has it told, and waits for nothing.
+    pub(crate) fn tell(&self, at: Instant, change: Change) {
+        let Some(news) = &self.0 else { return };
+        if let Err(why) = news.try_send((at, change)) {
+            tracing::warn!(%why, "a notification about the cluster is dropped");
+        }
+    }
+}
+
+/// Who goes from one to the next, and what it takes along.
+struct Round {
+    form: Arc<Form>,
+    path: Box<str>,
+    dispatcher: Dispatcher,
+    results: mpsc::UnboundedReceiver<Finished>,
+    machine: Arc<dyn Machine>,
+}
+
+impl Round {
+    async fn run(mut self, mut news: mpsc::Receiver<News>) {
+        while let Some((at, change)) = news.recv().await {
+            self.deliver(at, &change).await;
+        }
+    }
+
+    /// Tells it, as often as it takes and at most as often as it may.
+    async fn deliver(&mut self, at: Instant, change: &Change) {
+        let event = cluster_event(at, change);
+        let kind = event.what.kind();
+        let id = format!("evt_{:016x}", self.machine.random());
+        let body = body(change, event);
+        for attempt in 1.. {
+            self.dispatcher.send(Call {
+                key: attempt.into(),
+                project: ProjectId::DEFAULT,
+                run: id.as_str().into(),
+                attempt,
+                scheduled: at,
+                leave_by: None,
+                token: 0,
+                form: Arc::clone(&self.form),
+                path: self.path.clone(),
+                body: Some(body.clone()),
+            });
+            // Without a sender there is no result, and the alarm rings.
+            let Some(Finished { outcome, error, .. }) = self.results.recv().await else { return };
+            match next(outcome.verdict(), attempt, self.machine.random()) {
+                Next::Told => return tracing::info!(kind, id, "somebody was notified"),
+                Next::Pause(pause) => {
+                    tracing::debug!(kind, id, attempt, ?outcome, error, "not notified yet");
+                    self.machine.sleep(pause).await;
+                }
+                Next::GiveUp => {
+                    return tracing::warn!(
+                        kind,
+                        id,
+                        attempt,
+                        ?outcome,
+                        error,
+                        "nobody is notified"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// What follows from an attempt.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Told,
+    Pause(Duration),
+    GiveUp,
+}
+
+/// An attempt that never left counts as well, so that there is an end; and a receiver that asks to be left alone for
+/// long holds up what is to be told next no longer than one that does not answer.
+fn next(verdict: Verdict, attempt: u32, random: u64) -> Next {
+    let asked = match verdict {
+        Verdict::Succeeded => return Next::Told,
+        Verdict::Gone | Verdict::Refused | Verdict::Late => return Next::GiveUp,
+        Verdict::Again { retry_after, .. } => retry_after,
+        Verdict::Untried { retry_after } => Some(retry_after),
+    };
+    if attempt >= RETRY.attempts.into() {
+        return Next::GiveUp;
+    }
+    let longest = Duration::from_millis(RETRY.max_delay_ms.into());
+    Next::Pause(RETRY.pause(attempt, asked.map(|asked| asked.min(longest)), random))
+}
+
+/// What is sent: the event as the API tells it, and a sentence for people.
+#[derive(Serialize)]
+struct Message {
+    text: String,
+    #[serde(flatten)]
+    event: WireEvent,
+}
+
+fn body(change: &Change, event: WireEvent) -> Bytes {
+    let message = Message { text: sentence(change), event };
+    serde_json::to_vec(&message).expect("an event always serializes").into()
+}
+
+fn sentence(change: &Change) -> String {
+    match change {
+        Change::Joined(node) => format!("the server {node} has joined the cluster"),
+        Change::Left(node) => format!("the server {node} has left the cluster"),
+        Change::Lost(node) => format!("the server {node} is gone without a word"),
+        Change::Orphaned(count, shards) => format!(
+            "{count} shards have had no owner for {}, and nothing of them fires: {}",
+            length::text(ORPHANED_TIME_MAX),
+            names(*count, shards)
+        ),
+        Change::Owned => "every shard has an owner again".to_owned(),
+        Change::ClockApart { node, ahead_ms } => format!(
+            "the clock of the server {node} is {} ms {} the others, and it takes no shard: set it",
+            ahead_ms.unsigned_abs(),
+            if *ahead_ms < 0 { "behind" } else { "ahead of" }
+        ),
+        Change::ClockRight(node) => format!("the clock of the server {node} is right again"),
+    }
+}
+
+fn names(count: usize, shards: &[ShardId]) -> String {
+    let first: Vec<String> =
+        shards.iter().take(SHARDS_SAID_MAX).map(|shard| shard.0.to_string()).collect();
+    let more = if count > SHARDS_SAID_MAX { ", …" } else { "" };
+    format!("{}{more}", first.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::outcome::{Lost, NotSent, Outcome};
+    use store::session::NodeId;
+
+    use super::*;
+
+    fn answered(status: u16, retry_after: Option<Duration>) -> Verdict {
+        Outcome::Answered { status, retry_after }.verdict()
+    }
+
+    fn pause(verdict: Verdict, attempt: u32) -> Duration {
+        let Next::Pause(pause) = next(verdict, attempt, 7) else { panic!("it ends") };
+        pause
+    }
+
+    #[test]
+    fn somebody_is_told_six_times_at_most_with_growing_pauses() {
+        let lost = Outcome::Lost { why: Lost::TimedOut }.verdict();
+        let pauses: Vec<_> = (1..6).map(|attempt| pause(lost, attempt)).collect();
+        assert!(pauses.is_sorted() && pauses[0] >= Duration::from_secs(4), "{pauses:?}");
+        assert_eq!(next(lost, 6, 7), Next::GiveUp);
+        // Also if it never leaves.
+        let exhausted = Outcome::NotSent { why: NotSent::Exhausted }.verdict();
+        assert!(pause(exhausted, 1) >= Duration::from_secs(4));
+        assert_eq!(next(exhausted, 6, 7), Next::GiveUp);
+    }
+
+    #[test]
+    fn what_is_taken_or_refused_for_good_is_not_sent_again() {
+        assert_eq!(next(answered(204, None), 1, 7), Next::Told);
+        for status in [301, 404, 410] {
+            assert_eq!(next(answered(status, None), 1, 7), Next::GiveUp, "{status}");
+        }
+        let forbidden = Outcome::NotSent { why: NotSent::Forbidden }.verdict();
+        assert_eq!(next(forbidden, 1, 7), Next::GiveUp);
+    }
+
+    #[test]
+    fn a_receiver_that_asks_for_a_day_is_left_alone_for_five_minutes() {
+        let asked = |secs| pause(answered(503, Some(Duration::from_secs(secs))), 1).as_secs();
+        assert_eq!([60, 300, 301, 86_400].map(asked), [60, 300, 300, 300]);
+    }
+
+    #[test]
+    fn what_is_sent_is_the_event_of_the_api_and_a_sentence() {
+        let node = NodeId::new("b").unwrap();
+        for (change, sentence, kind) in [
+            (Change::Lost(node.clone()), "the server b is gone", "server_lost"),
+            (
+                Change::Orphaned(70, (0..64).map(ShardId).collect()),
+                "70 shards have had no owner for 10s, and nothing of them fires: 0, 1, 2, 3, 4, 5, 6, 7, …",
+                "shards_orphaned",
+            ),
+            (Change::Owned, "every shard has an owner again", "shards_owned"),
+            (
+                Change::ClockApart { node: node.clone(), ahead_ms: -2_500 },
+                "the clock of the server b is 2500 ms behind the others",
+                "clock_apart",
+            ),
+            (Change::ClockRight(node), "the clock of the server b is right", "clock_right"),
+        ] {
+            let event = cluster_event(Instant(1_800_000_000_000), &change);
+            let sent = body(&change, event.clone());
+            assert_eq!(serde_json::from_slice::<WireEvent>(&sent).unwrap(), event);
+            let sent: serde_json::Value = serde_json::from_slice(&sent).unwrap();
+            assert_eq!(
+                (&sent["type"], &sent["at"]),
+                (&kind.into(), &"2027-01-15T08:00:00Z".into())
+            );
+            assert!(sent["text"].as_str().unwrap().starts_with(sentence), "{sent}");
+        }
+    }
+
+    #[test]
+    fn one_more_than_can_wait_is_dropped_and_nobody_waits() {
+        let (news_in, mut news) = mpsc::channel(CLUSTER_NOTIFICATIONS_MAX);
+        let herald = Herald(Some(news_in));
+        for number in 0..=CLUSTER_NOTIFICATIONS_MAX {
+            herald.tell(Instant(i64::try_from(number).unwrap()), Change::Owned);
+        }
+        drop(herald);
+        let mut kept = 0;
+        while news.try_recv().is_ok() {
+            kept += 1;
+        }
+        assert_eq!(kept, CLUSTER_NOTIFICATIONS_MAX);
+    }
+}

@@ -1,0 +1,108 @@
+//! What people ask of the core, through the desk.
+
+use std::time::Duration;
+
+use engine::id::ShardId;
+use engine::shard::{Now, Ticket};
+
+use super::core::{Core, Owned, Reply, Waiting};
+use super::hold::Held;
+use crate::desk::{Call, CallError, HoldId, Kept};
+
+impl Core {
+    pub(super) fn call(&mut self, call: Call, now: Now) {
+        let now = Now { random: self.machine.random(), ..now };
+        match call {
+            Call::ConfirmTime { reply } => {
+                self.confirm_time();
+                let _ = reply.send(Ok(()));
+            }
+            Call::Hold { shard, reply } => {
+                if let Err(why) = self.at_work(shard) {
+                    let _ = reply.send(Err(why));
+                    return;
+                }
+                let id = HoldId(self.next_ticket().0);
+                // One backup is taken at a time: a hold that is still there is of one whose reader is gone.
+                self.held = Some(Held::new(id, shard, now.steady, reply));
+                self.begin_hold();
+            }
+            Call::Compare { found, limited, reply } => {
+                let wrong = self.demand.compare(&self.shards, &found, &limited, now);
+                let _ = reply.send(Ok(wrong));
+            }
+            Call::Release { hold } => {
+                self.held.take_if(|held| held.id() == hold);
+            }
+            Call::Command { shard, command, note, quota, kept, reply } => {
+                let refused = quota.and_then(|(project, quota)| {
+                    let to = (shard, project);
+                    self.demand.check(&self.shards, to, quota, &command, now).err()
+                });
+                if let Some(why) = refused {
+                    let _ = reply.send(Err(why.into()));
+                    return;
+                }
+                self.carry_out(shard, (reply, kept), |owned, ticket| {
+                    // What is due is due before the command.
+                    owned.step(now);
+                    let done = owned.shard.command(command, note, ticket, now);
+                    owned.wake = Some(now.wall);
+                    done.map_err(CallError::from)
+                });
+            }
+            Call::Rewrite { shard, puts, reply } => {
+                self.carry_out(shard, (reply, None), |owned, ticket| {
+                    owned.shard.rewrite(puts, ticket, now);
+                    Ok(())
+                });
+            }
+        }
+    }
+
+    /// Has a shard do something, after which whoever asked for it waits until it is written.
+    fn carry_out(
+        &mut self,
+        shard: ShardId,
+        (reply, kept): (Reply, Option<Kept>),
+        work: impl FnOnce(&mut Owned, Ticket) -> Result<(), CallError>,
+    ) {
+        let ticket = self.next_ticket();
+        match self.at_work(shard).and_then(|owned| work(owned, ticket)) {
+            Ok(()) => {
+                self.tickets.insert(ticket, Waiting::new(shard, reply, kept));
+            }
+            Err(why) => {
+                let _ = reply.send(Err(why));
+            }
+        }
+    }
+
+    /// A shard that takes commands: one that leaves does not.
+    fn at_work(&mut self, shard: ShardId) -> Result<&mut Owned, CallError> {
+        let is_leaving = self.parting.as_ref().is_some_and(|parting| parting.shard == shard);
+        let owned = self.shards.get_mut(&shard).filter(|_| !is_leaving);
+        owned.ok_or(CallError::NoOwner { retry_after: Duration::from_secs(1) })
+    }
+
+    fn next_ticket(&mut self) -> Ticket {
+        self.last_ticket += 1;
+        Ticket(self.last_ticket)
+    }
+
+    /// Somebody says that the clock is right: firing goes on from what it shows.
+    fn confirm_time(&mut self) {
+        self.wall.confirm();
+        self.is_ahead = false;
+        let now = self.now();
+        for owned in self.shards.values_mut() {
+            owned.wake = Some(now.wall);
+            owned.shard.awake(now);
+            if owned.shard.is_ahead_of_clock(now) {
+                owned.shard.set_back(now);
+            }
+        }
+        tracing::info!("the time was confirmed: firing goes on");
+        self.show(now);
+    }
+}

@@ -1,0 +1,582 @@
+//! The assigner: which shards this node takes, and which it hands over.
+//!
+//! It looks at the sessions and at who has which shard, whenever one of them changes and every T/10, shows what it sees
+//! to everybody else ([`crate::peers`]), and does what [`engine::assignment`] says: takes what it should have and nobody
+//! has, and hands over what another should have, one shard at a time. Taking a shard is claiming and reading it; the
+//! core runs it from then on. It decides nothing by who it *thinks* has a shard: a claim does.
+//!
+//! A shard that cannot be read is given up again, and this node says in its session that it cannot run it, so that
+//! nobody hands it over to this one; it tries again after a while.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::assignment::step::{Holder, Looker, Step, Taker};
+use engine::assignment::{Settling, ranking};
+use engine::id::ShardId;
+use engine::lease::Token;
+use engine::notice::Audience;
+use engine::shard::Kinds;
+use store::ScanError;
+use store::cluster::Cluster;
+use store::election::{Defeat, Election, Holding, Mode};
+use store::machine::within;
+use store::ownership::{OWNERS, Ownership, owners, shard_claim};
+use store::session::{Roster, Session, SessionKey};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
+
+use super::committer::Handed;
+use super::core::Owned;
+use super::load::ReadError;
+use super::moving::Move;
+use super::sight::{Gist, Owners, gist, takers, view};
+use super::{StartError, load, now};
+use crate::peers::{Peers, Server, View};
+
+/// How long a shard that could not be read is left to others.
+const UNABLE_FOR: Duration = Duration::from_secs(60);
+
+/// How long a shard that looked free and was not is left alone: whoever has it may not say so, as servers of former
+/// versions do not.
+const TAKEN_FOR: Duration = Duration::from_millis(500);
+
+/// Between two looks, however much happens.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long after a shard was handed over the next one goes, if the new owner has not taken it by then.
+const HANDED_WAIT: Duration = Duration::from_secs(1);
+
+/// How long a start takes before it says what it waits for.
+const QUIET_START: Duration = Duration::from_secs(1);
+
+/// What an assigner works with.
+pub(super) struct Assigner {
+    session: Session,
+    cluster: Cluster,
+    peers: Arc<Peers>,
+    audience: Audience,
+    moves: mpsc::UnboundedSender<Move>,
+    /// As many shards are read at a time as there are cores: most of it is reading JSON.
+    turns: Arc<Semaphore>,
+    kinds: Kinds,
+    /// Since when it works.
+    begun: u64,
+    memory: Memory,
+}
+
+/// What it remembers between two looks. Times are steady milliseconds.
+#[derive(Default)]
+struct Memory {
+    /// Since when shards have nobody.
+    orphans: BTreeMap<ShardId, u64>,
+    /// Until when shards are left to others, because they cannot be run here...
+    unable: BTreeMap<ShardId, u64>,
+    /// ...or because they were not to be had, or it was just said who has them.
+    refused: BTreeMap<ShardId, u64>,
+    /// What sessions said at the last look.
+    gist: Vec<Gist>,
+    /// Who could take shards.
+    takers: Vec<String>,
+    settling: Settling,
+    /// Shards that are being claimed and read, and those that the core has been given.
+    taking: BTreeSet<ShardId>,
+    adopted: BTreeSet<ShardId>,
+    /// The shard that leaves.
+    leaving: Option<Leaving>,
+    is_draining: bool,
+    is_apart: bool,
+    /// Whether it is known how far the clocks of others are from this one, or will not be soon.
+    knows_clocks: bool,
+}
+
+/// A shard that leaves.
+struct Leaving {
+    shard: ShardId,
+    to: SessionKey,
+    /// Under which token, once it has left, and when that was known.
+    handed: Option<(Token, u64)>,
+}
+
+/// What became of a shard that was to be taken.
+type Taken = (ShardId, Result<Option<(Owned, Holding)>, TakeError>);
+
+/// Why a shard was not taken.
+enum TakeError {
+    /// It cannot be claimed.
+    Claim(Defeat),
+    /// It was claimed, and cannot be read.
+    Read(ReadError, Box<Holding>),
+    /// It was claimed to be given up: another server named this one, which cannot run it.
+    Unable(Box<Holding>),
+}
+
+/// Somebody who waits until this node has what it should have at first.
+struct Start {
+    started: oneshot::Sender<Result<(), StartError>>,
+    begun: u64,
+    is_told: bool,
+}
+
+impl Assigner {
+    pub(super) fn new(
+        session: &Session,
+        cluster: Cluster,
+        peers: &Arc<Peers>,
+        audience: Audience,
+        moves: mpsc::UnboundedSender<Move>,
+    ) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            session: session.clone(),
+            cluster,
+            peers: Arc::clone(peers),
+            audience,
+            moves,
+            turns: Arc::new(Semaphore::new(cores)),
+            kinds: Kinds::default(),
+            begun: now(&**session.machine()).steady,
+            memory: Memory::default(),
+        }
+    }
+
+    /// Works until it is dropped. `started` is told when this node has all that it should have at first, or why it
+    /// cannot.
+    pub(super) async fn run(mut self, started: oneshot::Sender<Result<(), StartError>>) {
+        let session = self.session.clone();
+        let (machine, ttl) = (session.machine(), session.ttl());
+        let mut hints = session.store().watch(OWNERS);
+        let (mut roster, mut drained) = (session.roster(), self.peers.drained());
+        let mut tasks: JoinSet<Taken> = JoinSet::new();
+        let mut parted: Option<oneshot::Receiver<Handed>> = None;
+        let mut start = Some(Start { started, begun: self.begun, is_told: false });
+        loop {
+            let looked = machine.reading();
+            self.say_draining(*drained.borrow_and_update());
+            match within(machine, ttl.timeout(), owners(session.store())).await {
+                Some(Ok(owners)) => {
+                    let seen = roster.borrow_and_update().clone();
+                    self.memory.gist = gist(&seen);
+                    self.look(&seen, &owners, &mut tasks, &mut parted);
+                    if let Some(shard) = self.unshown(&owners) {
+                        self.refuse(shard);
+                        self.mend_mirror(shard).await;
+                    }
+                    if self.memory.taking.is_empty()
+                        && self.has_all(&owners)
+                        && let Some(start) = start.take()
+                    {
+                        let _ = start.started.send(Ok(()));
+                    }
+                }
+                Some(Err(why)) => tracing::debug!(%why, "the owners of shards could not be read"),
+                None => tracing::debug!("the owners of shards could not be read in time"),
+            }
+            if let Some(start) = &mut start {
+                self.tell_wait(start);
+            }
+            let mut timer = machine.sleep(ttl.poll());
+            let mut is_news = false;
+            loop {
+                let was_news = is_news;
+                tokio::select! {
+                    biased;
+                    Some(taken) = tasks.join_next() => {
+                        let (shard, taken) =
+                            taken.unwrap_or_else(|why| std::panic::resume_unwind(why.into_panic()));
+                        let is_passing = self.taken(shard, taken, &mut start).await;
+                        is_news |= tasks.is_empty() && !is_passing;
+                    }
+                    handed = answer(&mut parted) => {
+                        parted = None;
+                        self.parted(handed);
+                        is_news = true;
+                    }
+                    () = hints.changed(), if !is_news => is_news = true,
+                    Ok(()) = roster.changed(), if !is_news => {
+                        // That somebody lives on is no news, however many do.
+                        is_news = gist(&roster.borrow_and_update()) != self.memory.gist;
+                    }
+                    Ok(()) = drained.changed(), if !is_news => is_news = true,
+                    () = &mut timer => break,
+                }
+                if is_news && !was_news {
+                    // Much may change at once, and is seen at one time.
+                    let passed = machine.reading().most_since(looked);
+                    timer = machine.sleep(LOOK_PAUSE.saturating_sub(passed));
+                }
+            }
+        }
+    }
+
+    fn steady(&self) -> u64 {
+        now(&**self.session.machine()).steady
+    }
+
+    fn shards(&self) -> impl Iterator<Item = ShardId> + use<> {
+        (0..self.cluster.shards).map(ShardId)
+    }
+
+    /// Sees how things are, shows that, and begins what is to be done.
+    fn look(
+        &mut self,
+        roster: &Roster,
+        owners: &Owners,
+        tasks: &mut JoinSet<Taken>,
+        parted: &mut Option<oneshot::Receiver<Handed>>,
+    ) {
+        let about = (self.cluster.shards, self.memory.is_draining);
+        let view = view(&self.session, about, roster, owners);
+        self.tell_clock(&view);
+        let steady = self.steady();
+        self.forget(roster, owners, steady);
+        let takers = takers(&view);
+        self.memory.knows_clocks |= self.knows_clocks(&takers, roster, steady);
+        let ids: Vec<&str> = takers.iter().map(|server| server.node().as_str()).collect();
+        self.memory.settling.see(&ids, steady);
+        self.memory.takers = ids.into_iter().map(str::to_owned).collect();
+        let unable: Vec<Vec<u16>> = takers
+            .iter()
+            .map(|server| server.unable.iter().map(|shard| shard.0).collect())
+            .collect();
+        let takers: Vec<Taker<'_>> = takers
+            .iter()
+            .zip(&unable)
+            .map(|(server, unable)| Taker { id: server.node().as_str(), unable })
+            .collect();
+        let session = self.session.clone();
+        let looker = Looker {
+            id: session.key().node().as_str(),
+            is_settled: self.memory.settling.is_settled(steady),
+            turn_ms: millis(self.session.ttl().length() / 2),
+        };
+        for shard in self.shards() {
+            let holder = self.holder(shard, roster, owners, steady);
+            match looker.step(shard, &takers, holder) {
+                Step::Leave => {}
+                Step::Take if self.is_left_alone(shard, holder) => {}
+                Step::Take => {
+                    if self.memory.taking.insert(shard) {
+                        tasks.spawn(self.take(shard));
+                    }
+                }
+                Step::Hand(to) => {
+                    if self.memory.leaving.is_none()
+                        && let Some(server) = view.named(to)
+                    {
+                        *parted = Some(self.part(shard, server.session.clone()));
+                    }
+                }
+            }
+        }
+        self.peers.show(view);
+    }
+
+    fn is_left_alone(&self, shard: ShardId, holder: Holder) -> bool {
+        let is_unable = self.memory.unable.contains_key(&shard) && holder != Holder::Named;
+        let is_early = matches!(holder, Holder::Nobody { .. }) && !self.memory.knows_clocks;
+        is_unable || is_early || self.memory.refused.contains_key(&shard)
+    }
+
+    /// Whether the clocks of the others have been seen to move, or have had time to.
+    fn knows_clocks(&self, takers: &[&Server], roster: &Roster, steady: u64) -> bool {
+        let is_seen = |server: &&Server| roster.ahead_ms(&server.session).is_some();
+        let patience = millis(self.session.ttl().pause()) * 2;
+        takers.iter().all(is_seen) || steady.saturating_sub(self.begun) > patience
+    }
+
+    /// Who has a shard, for this node.
+    fn holder(&mut self, shard: ShardId, roster: &Roster, owners: &Owners, steady: u64) -> Holder {
+        if self.memory.adopted.contains(&shard) {
+            return Holder::Runs;
+        }
+        let owner = owners.get(&shard).and_then(|owner| owner.session.as_ref());
+        match owner {
+            Some(owner) if owner == self.session.key() => Holder::Named,
+            Some(owner) if roster.contains(owner) => Holder::Other,
+            Some(_) | None => {
+                let since = *self.memory.orphans.entry(shard).or_insert(steady);
+                Holder::Nobody { for_ms: steady.saturating_sub(since) }
+            }
+        }
+    }
+
+    /// Forgets what is over.
+    fn forget(&mut self, roster: &Roster, owners: &Owners, steady: u64) {
+        let memory = &mut self.memory;
+        memory.orphans.retain(|shard, _| {
+            let owner = owners.get(shard).and_then(|owner| owner.session.as_ref());
+            owner.is_none_or(|owner| !roster.contains(owner))
+        });
+        let before = memory.unable.len();
+        memory.unable.retain(|_, until| *until > steady);
+        memory.refused.retain(|_, until| *until > steady);
+        if memory.unable.len() != before {
+            self.say_unable();
+        }
+        // The core drops what it has lost: it can be taken anew.
+        let served = self.peers.served().borrow().clone();
+        let leaving = self.memory.leaving.as_ref().map(|leaving| leaving.shard);
+        self.memory.adopted.retain(|shard| served.contains(shard) || Some(*shard) == leaving);
+        self.memory.leaving.take_if(|leaving| {
+            let Some((token, since)) = leaving.handed else { return false };
+            let owner = owners.get(&leaving.shard);
+            let is_taken = owner.is_none_or(|owner| owner.token > token);
+            let is_late = Duration::from_millis(steady.saturating_sub(since)) >= HANDED_WAIT;
+            is_taken || is_late || !roster.contains(&leaving.to)
+        });
+    }
+
+    /// Whether there is nothing left that this node should have at first.
+    fn has_all(&self, owners: &Owners) -> bool {
+        let is_waiting = !self.session.quarantine_left().is_zero();
+        let has_role =
+            self.peers.view().server(self.session.key()).is_some_and(Server::takes_shards);
+        let is_free = |shard: &ShardId| {
+            let owner = owners.get(shard).and_then(|owner| owner.session.as_ref());
+            let is_named = owner == Some(self.session.key());
+            !self.memory.adopted.contains(shard)
+                && !self.memory.unable.contains_key(shard)
+                && !self.memory.refused.contains_key(shard)
+                && (is_named || self.memory.orphans.contains_key(shard))
+        };
+        // What others are to take first is theirs.
+        let mine = self.shards().filter(|shard| is_free(shard)).any(|shard| self.is_first(shard));
+        !has_role || (!is_waiting && !mine)
+    }
+
+    /// A shard that this node serves and another is said to have, and that was not looked after lately.
+    fn unshown(&self, owners: &Owners) -> Option<ShardId> {
+        let is_mine = |owner: &Ownership| owner.session.as_ref() == Some(self.session.key());
+        let leaving = self.memory.leaving.as_ref().map(|leaving| leaving.shard);
+        let is_passed =
+            |shard: &ShardId| Some(*shard) == leaving || self.memory.refused.contains_key(shard);
+        let served = self.memory.adopted.iter().filter(|shard| !is_passed(shard));
+        served.copied().find(|shard| !owners.get(shard).is_some_and(is_mine))
+    }
+
+    /// Has everybody see who has a shard.
+    async fn mend_mirror(&self, shard: ShardId) {
+        let (store, machine) = (self.session.store(), self.session.machine());
+        let (claim, timeout) = (shard_claim(shard), self.session.ttl().timeout());
+        match within(machine, timeout, claim.mend_mirror(store)).await {
+            Some(Ok(true)) => {
+                tracing::warn!(%shard, "it was said wrongly who has the shard: mended");
+            }
+            Some(Ok(false)) => {}
+            Some(Err(why)) => tracing::debug!(%shard, %why, "who has the shard could not be said"),
+            None => tracing::debug!(%shard, "who has the shard could not be said in time"),
+        }
+    }
+
+    fn is_first(&self, shard: ShardId) -> bool {
+        let ids: Vec<&str> = self.memory.takers.iter().map(String::as_str).collect();
+        ranking(shard, &ids).first() == Some(&self.session.key().node().as_str())
+    }
+
+    /// Claims and reads a shard; one that cannot be run here is only claimed.
+    fn take(&self, shard: ShardId) -> impl Future<Output = Taken> + use<> {
+        let (session, cluster) = (self.session.clone(), self.cluster);
+        let is_unable = self.memory.unable.contains_key(&shard);
+        let (turns, kinds) = (Arc::clone(&self.turns), self.kinds.clone());
+        let audience = Arc::clone(&self.audience);
+        async move {
+            let _turn = turns.acquire().await.expect("it is never closed");
+            let mut election = Election::new(&session, shard_claim(shard), Mode::Automatic);
+            let holding = match election.try_take().await {
+                Ok(Some(holding)) => holding,
+                Ok(None) => return (shard, Ok(None)),
+                Err(why) => return (shard, Err(TakeError::Claim(why))),
+            };
+            if is_unable {
+                return (shard, Err(TakeError::Unable(Box::new(holding))));
+            }
+            let body = holding.head().body.as_deref();
+            let reading = async {
+                // Whoever is gone before reports are read has written all of its own by then.
+                let senders = Roster::read(session.store()).await?;
+                let senders = senders.keys().map(|key| key.key().as_str().into()).collect();
+                let loading = load::load(session.store(), shard, cluster.id, &kinds, body).await?;
+                Ok((loading, senders))
+            };
+            let (mut loading, senders) = match reading.await {
+                Ok(read) => read,
+                Err(why) => return (shard, Err(TakeError::Read(why, Box::new(holding)))),
+            };
+            loading.set_audience(audience);
+            loading.set_senders(senders);
+            let shard_read = loading.finish(now(&**session.machine()));
+            tracing::debug!(
+                %shard, triggers = shard_read.len(), unfinished = shard_read.unfinished(), "took a shard"
+            );
+            let (right, number) = (holding.right.clone(), holding.head().number);
+            let owned = Owned { shard: shard_read, right, number, wake: None, is_lapsed: false };
+            (shard, Ok(Some((owned, holding))))
+        }
+    }
+
+    /// A shard was taken, or was not. Whether what kept it from that is likely to keep it from that for a while.
+    async fn taken(
+        &mut self,
+        shard: ShardId,
+        taken: Result<Option<(Owned, Holding)>, TakeError>,
+        start: &mut Option<Start>,
+    ) -> bool {
+        self.memory.taking.remove(&shard);
+        match taken {
+            Ok(Some((owned, holding))) => {
+                self.memory.adopted.insert(shard);
+                self.memory.orphans.remove(&shard);
+                let adopt = Move::Adopt { owned: Box::new(owned), holding: Box::new(holding) };
+                let mut served = self.peers.served();
+                let _ = self.moves.send(adopt);
+                // So that whoever looks at what is served next finds it there.
+                let _ = served.wait_for(|served| served.contains(&shard)).await;
+            }
+            Ok(None) => {
+                if !self.session.quarantine_left().is_zero() {
+                    return true;
+                }
+                self.refuse(shard);
+                // It looked free, or this node's, and is another's.
+                self.mend_mirror(shard).await;
+            }
+            Err(TakeError::Claim(why @ Defeat::Ended(_))) => {
+                tracing::error!(%shard, %why, "the shard was not to be had");
+                fail(start, StartError::Claim { shard, why });
+            }
+            Err(TakeError::Claim(why @ Defeat::Corrupt(_))) => {
+                self.leave_to_others(shard, &why);
+                // It cannot be given up either.
+                self.memory.refused.insert(shard, self.steady() + millis(UNABLE_FOR));
+                if self.memory.takers.len() < 2 {
+                    fail(start, StartError::Claim { shard, why });
+                }
+            }
+            Err(TakeError::Read(ReadError::Scan(why @ ScanError::Unavailable(_)), _)) => {
+                // It names this node, and is read again at the next look.
+                tracing::warn!(%shard, %why, "the shard could not be read: trying again");
+                return true;
+            }
+            Err(TakeError::Read(why, holding)) => {
+                self.leave_to_others(shard, &why);
+                give_up(shard, *holding).await;
+                if self.memory.takers.len() < 2 {
+                    fail(start, StartError::Read { shard, why });
+                }
+            }
+            Err(TakeError::Unable(holding)) => {
+                give_up(shard, *holding).await;
+                self.refuse(shard);
+            }
+        }
+        false
+    }
+
+    /// Leaves a shard alone for a moment.
+    fn refuse(&mut self, shard: ShardId) {
+        self.memory.refused.insert(shard, self.steady() + millis(TAKEN_FOR));
+    }
+
+    /// Says that this server cannot run a shard.
+    fn leave_to_others(&mut self, shard: ShardId, why: &dyn std::error::Error) {
+        tracing::error!(%shard, %why, "the shard cannot be run by this server: it is left to others");
+        self.memory.unable.insert(shard, self.steady() + millis(UNABLE_FOR));
+        self.say_unable();
+    }
+
+    fn say_unable(&self) {
+        let unable: Vec<u16> = self.memory.unable.keys().map(|shard| shard.0).collect();
+        self.session.say(|about| about.unable = unable);
+    }
+
+    fn say_draining(&mut self, is_draining: bool) {
+        if self.memory.is_draining != is_draining {
+            self.memory.is_draining = is_draining;
+            self.session.say(|about| about.draining = is_draining);
+        }
+    }
+
+    /// Begins to hand a shard over.
+    fn part(&mut self, shard: ShardId, to: SessionKey) -> oneshot::Receiver<Handed> {
+        let (reply, answer) = oneshot::channel();
+        tracing::info!(%shard, %to, "handing a shard over");
+        self.memory.leaving = Some(Leaving { shard, to: to.clone(), handed: None });
+        let _ = self.moves.send(Move::Part { shard, to, reply });
+        answer
+    }
+
+    /// It is known what came of that.
+    fn parted(&mut self, how: Handed) {
+        let steady = self.steady();
+        let Some(leaving) = &mut self.memory.leaving else { return };
+        self.memory.adopted.remove(&leaving.shard);
+        match how {
+            Handed::Over(token) => leaving.handed = Some((token, steady)),
+            Handed::CalledOff | Handed::Lost => self.memory.leaving = None,
+        }
+    }
+
+    /// Says it once when this clock is apart from those of others, and when it is not any more.
+    fn tell_clock(&mut self, view: &View) {
+        let Some(me) = view.server(self.session.key()) else { return };
+        if me.is_apart == self.memory.is_apart {
+            return;
+        }
+        self.memory.is_apart = me.is_apart;
+        if me.is_apart {
+            let ahead_ms = me.ahead_ms;
+            tracing::error!(
+                ahead_ms,
+                "this server's clock is too far from those of the others: it takes no shard, and hands over those that it has; set the clock"
+            );
+        } else {
+            tracing::warn!("this server's clock agrees with those of the others again");
+        }
+    }
+
+    /// Says why a start takes its time.
+    fn tell_wait(&self, start: &mut Start) {
+        let passed = Duration::from_millis(self.steady().saturating_sub(start.begun));
+        if start.is_told || passed < QUIET_START {
+            return;
+        }
+        start.is_told = true;
+        let wait = self.session.quarantine_left();
+        if wait.is_zero() {
+            let (taken, shards) = (self.memory.adopted.len(), self.cluster.shards);
+            tracing::warn!(taken, shards, "starting takes a while: shards are claimed and read");
+        } else {
+            tracing::warn!(
+                seconds = wait.as_secs_f64().ceil(),
+                "starting takes a while: this store may have forgotten what it acknowledged, so nothing is claimed until nobody can act on that any more"
+            );
+        }
+    }
+}
+
+async fn give_up(shard: ShardId, mut holding: Holding) {
+    if let Err(why) = holding.release().await {
+        tracing::warn!(%shard, %why, "the shard could not be given up");
+    }
+}
+
+/// A node that is alone and cannot have a shard does not start.
+fn fail(start: &mut Option<Start>, why: StartError) {
+    if let Some(start) = start.take() {
+        let _ = start.started.send(Err(why));
+    }
+}
+
+/// What comes of a shard that leaves; never, if none does.
+async fn answer(parted: &mut Option<oneshot::Receiver<Handed>>) -> Handed {
+    match parted {
+        Some(parted) => parted.await.unwrap_or(Handed::Lost),
+        None => std::future::pending().await,
+    }
+}
+
+fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).expect("short")
+}

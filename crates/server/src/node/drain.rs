@@ -1,0 +1,78 @@
+//! How a node leaves in order: the others know that it does, and have its shards, before it is gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use store::machine::within;
+use store::session::SessionRecord;
+
+use super::Node;
+
+/// How long it may take to hand the next shard over, if somebody is there to take it.
+const HAND_OVER_MAX: Duration = Duration::from_secs(10);
+
+/// How long attempts of shards that were handed over may take: longer than any does.
+const ERRANDS_MAX: Duration = Duration::from_secs(35);
+
+impl Node {
+    /// Hands all shards over, if there is anybody to take them, and waits until what is under way of them has ended and
+    /// is reported. May be dropped at any moment.
+    pub async fn drain(&self) {
+        self.peers.drain(true);
+        let machine = self.session.machine();
+        tokio::join!(self.be_seen_draining(), self.hand_all_over());
+        let mut errands = self.errands.clone();
+        let ended = async { drop(errands.wait_for(|errands| *errands == 0).await) };
+        if within(machine, ERRANDS_MAX, ended).await.is_none() {
+            tracing::warn!("webhooks of shards that were handed over are still under way");
+        }
+    }
+
+    /// Waits until the others can have seen that this node leaves in order: one that vanishes counts as lost.
+    async fn be_seen_draining(&self) {
+        if self.peers.view().servers.len() < 2 {
+            return;
+        }
+        let (machine, ttl) = (self.session.machine(), self.session.ttl());
+        let mut roster = self.session.roster();
+        let is_told = |record: Option<&SessionRecord>| record.is_some_and(|record| record.draining);
+        let told = roster.wait_for(|roster| is_told(roster.record(self.session.key())));
+        if within(machine, ttl.length(), async { drop(told.await) }).await.is_some() {
+            machine.sleep(ttl.poll()).await;
+        }
+    }
+
+    /// Waits until no shard is left here, as long as there is somebody to take one and they get fewer.
+    async fn hand_all_over(&self) {
+        let (mut served, mut view) = (self.peers.served(), self.peers.follow());
+        let mut left = usize::MAX;
+        loop {
+            let fewer = async {
+                loop {
+                    let here = served.borrow_and_update().len();
+                    let seen = Arc::clone(&view.borrow_and_update());
+                    // The last one has gone when somebody else is named.
+                    let here = here.max(seen.shards_of(self.session.key()).count());
+                    if here == 0 || !seen.has_others_to_take() {
+                        return 0;
+                    }
+                    if here < left {
+                        return here;
+                    }
+                    tokio::select! {
+                        Ok(()) = served.changed() => {}
+                        Ok(()) = view.changed() => {}
+                    }
+                }
+            };
+            match within(self.session.machine(), HAND_OVER_MAX, fewer).await {
+                Some(0) => return,
+                Some(fewer) => left = fewer,
+                None => {
+                    tracing::warn!(left, "not all shards could be handed over");
+                    return;
+                }
+            }
+        }
+    }
+}

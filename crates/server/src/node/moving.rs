@@ -1,0 +1,246 @@
+//! How shards come to this node and leave it.
+//!
+//! A shard comes when it was claimed and read, and is served from then on. It leaves in four steps, and from the first
+//! on nothing of it leaves this node:
+//!
+//! 1. it decides nothing more, and what the dispatcher has not begun comes back;
+//! 2. what has left and is not answered is written down as under way at this node;
+//! 3. when all of that is written, one commit names the new owner;
+//! 4. when that is known to be done, its memory is dropped.
+//!
+//! If the new owner is gone before step 3 is done, memory is dropped as well: everything is in the store, and this node
+//! takes the shard again as it would take any other. Attempts that are under way stay with this node: what comes of
+//! them is reported through the store, see [`super::report`], and not before it is written that they are under way.
+
+use std::collections::BTreeSet;
+
+use engine::id::ShardId;
+use engine::outcome::Outcome;
+use engine::shard::record::{ReportRecord, report_key};
+use engine::shard::{Crowd, Errand, Now};
+use store::election::Holding;
+use store::session::SessionKey;
+use tokio::sync::oneshot;
+
+use super::committer::{Handed, Order};
+use super::core::{Core, Owned, global, report};
+use super::report::Post;
+use crate::webhook::Finished;
+
+/// What happens to a core's shards.
+pub(super) enum Move {
+    /// This shard is ours, and read.
+    Adopt { owned: Box<Owned>, holding: Box<Holding> },
+    /// This shard goes to that session.
+    Part { shard: ShardId, to: SessionKey, reply: oneshot::Sender<Handed> },
+    /// One of the senders has given back what it had not begun.
+    Recalled,
+    /// What came of an attempt that another node made.
+    Reported { shard: ShardId, key: String, report: ReportRecord },
+    /// A node that made attempts is gone, and all its reports were told.
+    SenderGone { shard: ShardId, sender: Box<str> },
+}
+
+/// A shard that leaves.
+pub(super) struct Parting {
+    pub(super) shard: ShardId,
+    to: SessionKey,
+    reply: oneshot::Sender<Handed>,
+    step: Step,
+    /// Reports of what has ended before it was written down as being under way here: they wait for that.
+    early: Vec<Post>,
+}
+
+enum Step {
+    /// So many senders have not given back yet what they had not begun. Each does: what it gave back does not leave.
+    Recall {
+        left: usize,
+    },
+    Write,
+    Name,
+}
+
+impl Core {
+    pub(super) fn moved(&mut self, what: Move, now: Now) {
+        match what {
+            Move::Adopt { owned, holding } => self.adopt(*owned, holding, now),
+            Move::Part { shard, to, reply } => self.part(shard, to, reply, now),
+            Move::Recalled => {
+                if let Some(Parting { step: Step::Recall { left }, .. }) = &mut self.parting {
+                    *left = left.saturating_sub(1);
+                }
+            }
+            Move::Reported { shard, key, report } => {
+                if let Some(owned) = self.shards.get_mut(&shard) {
+                    owned.shard.reported(&key, report, now);
+                    owned.wake = Some(now.wall);
+                }
+                self.show_awaited();
+            }
+            Move::SenderGone { shard, sender } => {
+                if let Some(owned) = self.shards.get_mut(&shard) {
+                    owned.shard.sender_gone(&sender, now);
+                    owned.wake = Some(now.wall);
+                }
+                self.show_awaited();
+            }
+        }
+    }
+
+    fn adopt(&mut self, mut owned: Owned, holding: Box<Holding>, now: Now) {
+        let id = owned.shard.id();
+        tracing::info!(shard = %id, token = owned.right.token().0, "this server has a shard");
+        let stay = self.stays.entry(id).or_default();
+        *stay = stay.wrapping_add(1);
+        // Attempts of an earlier stay may still be under way, and are told apart by their keys.
+        owned.shard.number_from(u64::from(*stay) << 32);
+        let crowd: std::sync::Arc<dyn Crowd> = self.hosts.clone();
+        owned.shard.set_crowd(crowd);
+        if owned.shard.is_ahead_of_clock(now) {
+            if self.peers.view().agrees_with_others() {
+                tracing::warn!(shard = %id, "what was fired before lies in the future, and other servers agree with this clock: it is set back");
+                owned.shard.set_back(now);
+            } else {
+                self.is_ahead = true;
+            }
+        }
+        owned.shard.set_held(self.held().is_some());
+        if self.is_stopping() {
+            // It came too late to do anything.
+            owned.shard.stop(now);
+        }
+        owned.wake = Some(engine::instant::Instant::FIRST);
+        self.shards.insert(id, owned);
+        let _ = self.lines.orders.send(Order::Take(id, holding));
+        if self.is_ahead {
+            self.show(now);
+        }
+        self.show_served();
+        self.show_awaited();
+    }
+
+    fn part(&mut self, shard: ShardId, to: SessionKey, reply: oneshot::Sender<Handed>, now: Now) {
+        let Some(owned) = self.shards.get_mut(&shard) else {
+            let _ = reply.send(Handed::Lost);
+            return;
+        };
+        assert!(self.parting.is_none(), "one shard leaves at a time");
+        owned.shard.part(now);
+        let moves = self.lines.moves_in.clone();
+        let told = move || drop(moves.send(Move::Recalled));
+        let left = self.dispatcher.recall(global(shard, 0)..=global(shard, (1 << 48) - 1), told);
+        let step = Step::Recall { left };
+        self.parting = Some(Parting { shard, to, reply, step, early: Vec::new() });
+        // Whoever reads it finds it where it goes.
+        self.held.take_if(|held| held.shard() == shard);
+        self.show_served();
+    }
+
+    /// Does what can be done about a shard that leaves.
+    pub(super) fn go_on_parting(&mut self, now: Now) {
+        if let Some(Parting { step: Step::Recall { left: 0 }, .. }) = &self.parting {
+            // What was given back was told before that it was.
+            while let Ok(result) = self.lines.results.try_recv() {
+                self.result(result, now);
+            }
+            self.send_abroad(now);
+        }
+        let Some(Parting { shard, to, step: step @ Step::Write, early, .. }) = &mut self.parting
+        else {
+            return;
+        };
+        let Some(owned) = self.shards.get(shard) else { return };
+        if owned.shard.is_settled() {
+            let (shard, to, head) = (*shard, to.clone(), owned.shard.head());
+            *step = Step::Name;
+            for post in early.drain(..) {
+                let _ = self.lines.posts.send(post);
+            }
+            let _ = self.lines.orders.send(Order::Hand { shard, to, head });
+        }
+    }
+
+    fn send_abroad(&mut self, now: Now) {
+        let Some(Parting { shard, step, .. }) = &mut self.parting else { return };
+        *step = Step::Write;
+        if let Some(owned) = self.shards.get_mut(shard) {
+            let errands = owned.shard.send_abroad(self.me.key().as_str(), now);
+            let errands = errands.into_iter().map(|(key, to)| (global(*shard, key), (*shard, to)));
+            self.errands.extend(errands);
+            self.lines.errands.send_replace(self.errands.len());
+        }
+    }
+
+    /// It is known what came of a shard that leaves.
+    pub(super) fn handed(&mut self, shard: ShardId, how: Handed) {
+        match how {
+            Handed::Over(_) => tracing::info!(%shard, "a shard was handed over"),
+            Handed::CalledOff => {
+                tracing::warn!(%shard, "the server that should have the shard is gone: it is taken again");
+            }
+            Handed::Lost => tracing::error!(%shard, "the shard is not ours any more"),
+        }
+        self.shards.remove(&shard);
+        self.tickets.retain(|_, waiting| waiting.shard != shard);
+        if let Some(parting) = self.parting.take_if(|parting| parting.shard == shard) {
+            let _ = parting.reply.send(how);
+        }
+        self.show_served();
+        self.show_awaited();
+    }
+
+    /// A shard is not ours any more: nothing is known about it here.
+    pub(super) fn lose(&mut self, shard: ShardId) {
+        self.handed(shard, Handed::Lost);
+    }
+
+    /// Reports what came of an attempt of a shard that has left, if it is one.
+    pub(super) fn run_errand(&mut self, finished: Finished) -> Option<Finished> {
+        let Some((shard, Errand { sequence, attempt })) = self.errands.remove(&finished.key) else {
+            return Some(finished);
+        };
+        self.lines.errands.send_replace(self.errands.len());
+        let outcome: Outcome = finished.outcome;
+        let made = report(0, finished).attempt;
+        let sender = self.me.key().as_str().into();
+        let post = ReportRecord { sender, attempt, outcome, made };
+        let post = (report_key(shard, sequence, attempt), post);
+        match &mut self.parting {
+            Some(Parting {
+                shard: leaving,
+                step: Step::Recall { .. } | Step::Write,
+                early,
+                ..
+            }) if *leaving == shard => {
+                early.push(post);
+            }
+            Some(_) | None => {
+                let _ = self.lines.posts.send(post);
+            }
+        }
+        None
+    }
+
+    fn show_served(&self) {
+        let leaves = self.parting.as_ref().map(|parting| parting.shard);
+        let served: BTreeSet<ShardId> =
+            self.shards.keys().copied().filter(|shard| Some(*shard) != leaves).collect();
+        self.peers.serve(served);
+        self.count_triggers();
+    }
+
+    /// Shows for whom shards wait.
+    pub(super) fn show_awaited(&self) {
+        let leaves = self.parting.as_ref().map(|parting| parting.shard);
+        let shards = self.shards.iter().filter(|(shard, _)| Some(**shard) != leaves);
+        let awaited = shards.map(|(shard, owned)| (*shard, owned.shard.senders()));
+        let awaited = awaited.filter(|(_, senders)| !senders.is_empty()).collect();
+        self.lines.awaited.send_if_modified(|shown| {
+            let is_news = *shown != awaited;
+            if is_news {
+                *shown = awaited;
+            }
+            is_news
+        });
+    }
+}

@@ -1,0 +1,176 @@
+//! What projects that are limited have in each shard, for the servers that do not have it.
+//!
+//! A limit is about all that a project has, and every server knows the shards that it runs. So each of them writes down
+//! what limited projects have in these, reads what the others have written, and counts both. It does so every second, and
+//! only while there are other servers and limits: a project may have more than it should by what others let it have in
+//! the meantime. A record that is wrong, because a shard changed hands while it was written, is mended by the next look
+//! of whoever runs the shard.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use client::project::ProjectLimits;
+use engine::id::{ProjectId, ShardId};
+use engine::limits::PAGE_ENTRIES_MAX;
+use engine::record::{decode, encode};
+use engine::shard::Usage;
+use engine::shard::record::FORMAT;
+use serde::{Deserialize, Serialize};
+use store::{Commit, CommitError, Key, Range, ScanError};
+
+use crate::desk::{CallError, Desk};
+
+/// Where it is written.
+const TALLIES: &str = "usage/";
+
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What limited projects have in a shard.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// By the numbers of the projects; those that have nothing are left out.
+    pub projects: BTreeMap<u32, Share>,
+}
+
+/// What a project has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Triggers.
+    pub triggers: u64,
+    /// Bytes of their names, paths and bodies.
+    pub bytes: u64,
+    /// Runs in the busiest minute, by schedule.
+    pub fires_per_minute: u64,
+    /// Runs that were asked for...
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub asked: u64,
+    /// ...in this minute since 1970.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub minute: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Share {
+    /// What a project has, and has asked for in a minute.
+    pub fn new(usage: Usage, minute: u64, asked: u64) -> Self {
+        let Usage { triggers, bytes, fires_per_minute } = usage;
+        let minute = if asked == 0 { 0 } else { minute };
+        Self { triggers, bytes, fires_per_minute, asked, minute }
+    }
+
+    /// What counts in this minute.
+    pub fn usage(self, minute: u64) -> Usage {
+        let asked = if self.minute == minute { self.asked } else { 0 };
+        let fires_per_minute = self.fires_per_minute.saturating_add(asked);
+        Usage { triggers: self.triggers, bytes: self.bytes, fires_per_minute }
+    }
+}
+
+/// What was found written of every shard.
+pub type Tallies = BTreeMap<ShardId, Tally>;
+
+/// Why a look gave nothing.
+#[derive(Debug, thiserror::Error)]
+enum LookError {
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// Counts until it is dropped.
+pub(crate) async fn count(desk: Desk) {
+    let mut has_counted = false;
+    loop {
+        desk.machine().sleep(LOOK).await;
+        let limited = limited(&desk);
+        let is_alone = desk.peers().view().servers.len() < 2;
+        let looked = if is_alone || limited.is_empty() {
+            // Nobody else has anything that counts, from now on.
+            let forgotten = async { Ok(desk.compare(Tallies::new(), BTreeSet::new()).await?) };
+            let looked = if has_counted { forgotten.await.map(drop) } else { Ok(()) };
+            has_counted &= looked.is_err();
+            looked
+        } else {
+            has_counted = true;
+            look(&desk, limited).await
+        };
+        if let Err(why) = looked {
+            tracing::debug!(%why, "what projects have elsewhere is not known");
+        }
+    }
+}
+
+fn limited(desk: &Desk) -> BTreeSet<ProjectId> {
+    let book = desk.access().book();
+    let projects = book.projects().map(|(_, project)| project);
+    let limited = projects.filter(|project| project.limits != ProjectLimits::default());
+    limited.map(|project| project.id).collect()
+}
+
+async fn look(desk: &Desk, limited: BTreeSet<ProjectId>) -> Result<(), LookError> {
+    let found = read(desk).await?;
+    let wrong = desk.compare(found, limited).await?;
+    // A store may take less at a time than there is.
+    for some in wrong.chunks(desk.store().limits().writes.min(32)) {
+        let commit = some.iter().fold(Commit::new(), |commit, (shard, tally)| {
+            commit.put(key(*shard), encode(FORMAT, tally))
+        });
+        desk.store().commit(commit).await?;
+    }
+    Ok(())
+}
+
+async fn read(desk: &Desk) -> Result<Tallies, ScanError> {
+    let mut found = Tallies::new();
+    let mut rest = Some(Range::prefix(TALLIES));
+    while let Some(range) = rest {
+        let page = desk.store().scan(range, PAGE_ENTRIES_MAX).await?;
+        for entry in &page.entries {
+            let shard = entry.key.as_str().strip_prefix(TALLIES).and_then(|text| text.parse().ok());
+            // One that cannot be read counts for nothing, until whoever runs the shard has something to write.
+            if let (Some(shard), Ok(tally)) = (shard, decode(entry.value.as_bytes(), FORMAT))
+                && shard < desk.shards()
+            {
+                found.insert(ShardId(shard), tally);
+            }
+        }
+        rest = page.next;
+    }
+    Ok(found)
+}
+
+fn key(shard: ShardId) -> Key {
+    Key::new(format!("{TALLIES}{shard}")).expect("a short key")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_counts_in_its_minute_only() {
+        let usage = Usage { triggers: 2, bytes: 30, fires_per_minute: 4 };
+        let share = Share::new(usage, 9, 5);
+        assert_eq!(share.usage(9).fires_per_minute, 9);
+        assert_eq!(share.usage(10), usage);
+        let rubbish = Share { fires_per_minute: u64::MAX, ..share };
+        assert_eq!((rubbish.usage(9) + rubbish.usage(9)).fires_per_minute, u64::MAX);
+        assert_eq!(Share::new(usage, 9, 0), Share::new(usage, 10, 0), "nothing is of no minute");
+    }
+
+    #[test]
+    fn a_tally_reads_as_it_was_written() {
+        let share = Share { triggers: 1, bytes: 2, fires_per_minute: 3, asked: 4, minute: 5 };
+        let tally = Tally { projects: BTreeMap::from([(7, share), (8, Share::default())]) };
+        let found: Tally = decode(&encode(FORMAT, &tally), FORMAT).unwrap();
+        assert_eq!(found, tally);
+    }
+}
