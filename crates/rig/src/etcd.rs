@@ -19,9 +19,21 @@ const STARTS_MAX: usize = 5;
 /// No cluster takes nearly as long to be ready.
 const START_MAX: Duration = Duration::from_secs(60);
 
+/// How soon members take their leader for dead.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Pace {
+    /// Half of the default, so that a leader is found within a second also on a busy machine: where members die.
+    #[default]
+    Quick,
+    /// Only if it is silent for longer than a busy machine keeps anybody waiting: where they all live.
+    Calm,
+}
+
 /// How a cluster is set up.
 #[derive(Debug, Clone, Default)]
 pub struct Setup {
+    /// How soon members take their leader for dead.
+    pub pace: Pace,
     /// Bytes that its database may have, if not the default.
     pub quota_bytes: Option<u64>,
     /// Clients reach it at this address as well, by the same ports.
@@ -57,6 +69,11 @@ impl Etcd {
     /// Three members.
     pub fn three() -> Self {
         Self::start(3, &Setup::default())
+    }
+
+    /// Three members that keep their leader when the machine is busy.
+    pub fn three_calm() -> Self {
+        Self::start(3, &Setup { pace: Pace::Calm, ..Setup::default() })
     }
 
     /// So many members, set up like this; ready when this returns.
@@ -123,6 +140,10 @@ impl Etcd {
         );
         let also = self.setup.also_at.map(|at| format!(",{scheme}://{at}:{}", member.client));
         let listen = client.clone() + &also.unwrap_or_default();
+        let (heartbeat_ms, election_ms) = match self.setup.pace {
+            Pace::Quick => ("50", "500"),
+            Pace::Calm => ("300", "3000"),
+        };
         let mut command = Command::new("etcd");
         command
             .args(["--name", &member.name])
@@ -132,8 +153,7 @@ impl Etcd {
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
             .args(["--listen-metrics-urls", &format!("http://127.0.0.1:{}", member.health)])
             .args(["--initial-cluster", &peers.join(",")])
-            // Half of the default, so that a leader is found within a second also on a busy machine.
-            .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+            .args(["--heartbeat-interval", heartbeat_ms, "--election-timeout", election_ms])
             .args(["--bcrypt-cost", "4", "--logger", "zap", "--log-level", "warn"]);
         if let Some(bytes) = self.setup.quota_bytes {
             command.args(["--quota-backend-bytes", &bytes.to_string()]);

@@ -1,15 +1,17 @@
 //! One server process, its directory and its log.
 
 use std::fs::{File, Permissions};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use tempfile::TempDir;
+use tokio::net::TcpSocket;
 
 /// `nobody`: what engines run as that refuse root.
 pub(crate) const NOBODY: u32 = 65_534;
@@ -121,8 +123,15 @@ pub fn is_root() -> bool {
     getuid().is_root()
 }
 
-/// A port on which nobody listens. Somebody else may take it before its user does: start again then.
+/// A port on which nobody listens, for whoever starts a server there: on Linux a port that is bound is given to nobody
+/// who asks for any, and a server that reuses addresses, as all of ours do, still gets it while nobody listens. So it
+/// stays reserved as long as this process runs, also while its server is dead.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("it is bound").port()
+    static RESERVED: Mutex<Vec<TcpSocket>> = Mutex::new(Vec::new());
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_reuseaddr(true).expect("a new socket takes options");
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
+    let port = socket.local_addr().expect("it is bound").port();
+    RESERVED.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
+    port
 }

@@ -13,6 +13,7 @@ mod store {
     mod fault;
     mod mutant;
     mod open;
+    mod patience;
     mod postgres;
     mod random;
     mod redis;

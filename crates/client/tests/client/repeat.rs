@@ -22,7 +22,7 @@ fn unavailable(headers: &'static str) -> Act {
 async fn a_post_is_carried_out_once_however_its_answers_are_lost() {
     for lost in [Act::Before, Act::After, Act::Silent, unavailable("")] {
         let script = Script::play([lost, Act::After, Act::Answer(201, trigger(1, URL))]);
-        let made = script.client().create_trigger(&spec()).await.unwrap();
+        let made = script.impatient().create_trigger(&spec()).await.unwrap();
         let asked = script.asked();
         let keys: Vec<_> = asked.iter().map(|asked| &asked.headers["idempotency-key"]).collect();
         assert_eq!((made.revision, asked.len(), script.done()), (1, 3, 1));
@@ -107,7 +107,7 @@ async fn a_delete_that_finds_nothing_is_done_if_it_may_have_been_ours() {
     let gone = || Act::Refuse(404, "", problem(404, "there is no such trigger"));
     for lost in [Act::After, Act::Silent, unavailable("")] {
         let script = Script::play([lost, gone()]);
-        script.client().delete_trigger("hello").await.unwrap();
+        script.impatient().delete_trigger("hello").await.unwrap();
     }
     let limit = Act::Refuse(429, "retry-after: 0\r\n", problem(429, "slowly"));
     for (acts, expected) in [(vec![gone()], 1), (vec![limit, gone()], 2)] {

@@ -75,15 +75,18 @@ impl Script {
         format!("http://{}", self.address)
     }
 
-    /// A client that does not wait long.
+    /// A client that asks again at once.
     pub(super) fn builder(&self) -> ClientBuilder {
-        Client::builder(&self.url())
-            .retry_pause(Duration::from_millis(1))
-            .timeout(Duration::from_millis(500))
+        Client::builder(&self.url()).retry_pause(Duration::from_millis(1))
     }
 
     pub(super) fn client(&self) -> Client {
         self.builder().build().unwrap()
+    }
+
+    /// A client that does not wait long for an answer, where there may be none.
+    pub(super) fn impatient(&self) -> Client {
+        self.builder().timeout(Duration::from_secs(3)).build().unwrap()
     }
 
     pub(super) fn asked(&self) -> Vec<Asked> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::limits::{BREAKER_FAILURES_MAX, HOST_WINDOW_MIN, NAME_AGE_MAX};
-use engine::outcome::{Lost, NotSent, Outcome, Verdict};
+use engine::outcome::{Lost, NotSent, Outcome, Sign, Verdict};
 use tokio::sync::Semaphore;
 
 use super::desk::{Desk, check_not_sent, get, hasty, status};
@@ -168,16 +168,27 @@ async fn hosts_take_turns() {
 async fn a_host_that_cannot_be_reached_is_left_alone_and_tried_again() {
     let receiver = Receiver::start(answer(500, &[], b"")).await;
     let url = format!("http://late.test:{}/", receiver.address.port());
-    let mut desk = Desk::local();
-    for _ in 0..BREAKER_FAILURES_MAX {
-        check_not_sent(&desk.call(get(&url)).await, NotSent::Name, "late.test");
+    // One at a time, and all of them asked for before the pause can be over.
+    let mut desk = Desk::with(|config| {
+        config.allow = vec!["127.0.0.1".parse().unwrap()];
+        config.per_host_max = 1;
+    });
+    for _ in 0..=BREAKER_FAILURES_MAX {
+        desk.send(get(&url));
     }
-    let finished = desk.call(get(&url)).await;
-    let Verdict::Untried { retry_after } = finished.outcome.verdict() else {
-        panic!("{finished:?}")
-    };
-    assert!(retry_after <= Duration::from_secs(1));
-    assert!(finished.error.unwrap().contains("is left alone"));
+    let (mut failed, mut untried) = (0, 0);
+    for _ in 0..=BREAKER_FAILURES_MAX {
+        let finished = desk.next().await;
+        if let Verdict::Untried { retry_after } = finished.outcome.verdict() {
+            assert!(retry_after <= Duration::from_secs(1));
+            assert!(finished.error.unwrap().contains("is left alone"));
+            untried += 1;
+        } else {
+            check_not_sent(&finished, NotSent::Name, "late.test");
+            failed += 1;
+        }
+    }
+    assert_eq!((failed, untried), (BREAKER_FAILURES_MAX, 1));
     // Others do not suffer from it.
     assert_eq!(status(&desk.call(get(&receiver.url("/"))).await), 500);
 
@@ -197,19 +208,23 @@ async fn a_host_that_never_answers_is_left_alone_and_its_queue_is_told() {
     let dead = Receiver::start(Manner::Silent).await;
     let mut desk = Desk::local();
     for _ in 0..100 {
-        desk.send(hasty(&dead.url("/"), 200));
+        desk.send(hasty(&dead.url("/"), 1_000));
     }
-    let (mut lost, mut resting) = (0, 0);
+    let (mut lost, mut starved, mut resting) = (0, 0, 0);
     for _ in 0..100 {
-        match desk.next().await.outcome {
-            Outcome::Lost { why: Lost::TimedOut } => lost += 1,
+        let finished = desk.next().await;
+        match finished.outcome {
             Outcome::NotSent { why: NotSent::Resting { .. } } => resting += 1,
-            other => panic!("{other:?}"),
+            // The sender itself did not run for a while, which is not held against the host.
+            _ if finished.latency >= Duration::from_millis(1_500) => starved += 1,
+            // Also one that was short of time to connect; it counts as the others do.
+            outcome if outcome.sign() == Sign::Silence => lost += 1,
+            _ => panic!("{finished:?}"),
         }
     }
     // The window's worth, and those that took the places of the first to fail.
     assert!(lost < 2 * HOST_WINDOW_MIN, "{lost}");
-    assert_eq!(lost + resting, 100);
+    assert!(resting > 0 && lost + starved + resting == 100, "{lost} {starved} {resting}");
 }
 
 #[tokio::test]
@@ -218,7 +233,7 @@ async fn time_that_passed_while_this_process_did_not_run_is_not_held_against_a_h
     let mut desk = Desk::local();
     let failures = usize::try_from(BREAKER_FAILURES_MAX).unwrap();
     for _ in 0..failures {
-        desk.send(hasty(&silent.url("/"), 3_000));
+        desk.send(hasty(&silent.url("/"), 6_000));
     }
     for _ in 0..failures {
         silent.next().await;
@@ -227,6 +242,6 @@ async fn time_that_passed_while_this_process_did_not_run_is_not_held_against_a_h
     for _ in 0..failures {
         assert_eq!(desk.next().await.outcome, Outcome::Lost { why: Lost::TimedOut });
     }
-    let finished = desk.call(hasty(&silent.url("/"), 200)).await;
+    let finished = desk.call(hasty(&silent.url("/"), 2_000)).await;
     assert_eq!(finished.outcome, Outcome::Lost { why: Lost::TimedOut }, "it is not left alone");
 }

@@ -1,7 +1,7 @@
 //! Hints: after the change, never in the way.
 
 use super::{Outcome, Scratch, Violation};
-use crate::{Commit, Hints};
+use crate::{Commit, CommitError, Hints};
 
 const ROUNDS: usize = 50;
 const WATCHERS: usize = 100;
@@ -44,11 +44,24 @@ pub(super) async fn reconnect(scratch: &Scratch<'_>) -> Result<Outcome, Violatio
         reconnect();
         // The first hint may be for what was missed; only the second proves that it watches again.
         for _ in 0..2 {
-            scratch.put("k", round.to_string()).await?;
+            put_again(scratch, round).await?;
             hints.changed().await;
         }
     }
     Ok(Outcome::Held)
+}
+
+/// Puts until it is acknowledged. A connection that was cut may be the one of a commit too, and only hints are examined.
+async fn put_again(scratch: &Scratch<'_>, round: usize) -> Result<(), Violation> {
+    loop {
+        match scratch.put("k", round.to_string()).await {
+            Ok(_) => return Ok(()),
+            Err(Violation::Commit(CommitError::Unknown(_) | CommitError::Unavailable(_))) => {
+                tokio::task::yield_now().await;
+            }
+            Err(why) => return Err(why),
+        }
+    }
 }
 
 pub(super) async fn slow_watcher(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {

@@ -1,10 +1,10 @@
 //! Races: what happens when two want the same, or an answer is lost.
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 
 use super::{Outcome, Scratch, Violation, ensure, ensure_conflict, ensure_eq};
 use crate::fault::{Fault, Faulty};
-use crate::{Commit, CommitError, Condition, Key, Store, Value, Version};
+use crate::{Commit, CommitError, Condition, Key, ScanError, Store, Value, Version};
 
 const ROUNDS: usize = 60;
 const WRITERS: usize = 64;
@@ -116,13 +116,25 @@ async fn count_up(store: Store, key: Key) -> Result<(), Violation> {
     let gone = || Violation::Broken("a counter is gone".into());
     for _ in 0..STEPS {
         loop {
-            let entry = store.get(&key).await?.ok_or_else(gone)?;
+            let entry = match store.get(&key).await {
+                Err(ScanError::Unavailable(_)) => {
+                    yield_now().await;
+                    continue;
+                }
+                read => read?.ok_or_else(gone)?,
+            };
             let count = number(&entry.value).ok_or_else(gone)?;
             let commit = Commit::new()
                 .when(Condition::At(key.clone(), entry.version))
                 .put(key.clone(), (count + 1).to_string());
-            if won(store.commit(commit).await)?.is_some() {
-                break;
+            match store.commit(commit).await {
+                // Nothing was done, so nothing is lost: what so many ask at once may be refused for a moment.
+                Err(CommitError::Unavailable(_)) => yield_now().await,
+                outcome => {
+                    if won(outcome)?.is_some() {
+                        break;
+                    }
+                }
             }
         }
     }

@@ -168,8 +168,11 @@ mod tests {
     #[test]
     fn a_keeper_that_falls_over_is_in_trouble_and_still_answers() {
         let keeper = Keeper::start("test", || panic!("on purpose")).unwrap();
-        for _ in 0..2 {
-            keeper.call_and_wait();
+        for rounds in 1..=2 {
+            // Each call waits for a moment at the most, and its thread may not have run by then.
+            while keeper.state.lock().number < rounds {
+                keeper.call_and_wait();
+            }
             assert!(matches!(keeper.trouble(), Some(Trouble::Damaged(_))));
         }
     }

@@ -1,8 +1,10 @@
 //! Flipped bits anywhere in a store's directory: harmless, mended from the log, or reported. Never
 //! served, never silently lost, never a panic that gets out.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 use std::{fs, panic};
 
 use store::file::File;
@@ -10,6 +12,9 @@ use store::{Commit, Entry, Key, OpenError, Range, ScanError, Store};
 
 use super::child::SIZES;
 use super::random::Random;
+
+/// A store to which nobody commits is soon tidy.
+const COPIES_MAX: usize = 500;
 
 /// What came of a damaged store.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,7 +98,7 @@ impl Images {
             store.commit(commit).await.unwrap();
         }
         let expected = read_all(&store).await.unwrap();
-        copy(&live, &dir.path().join("crashed"));
+        copy_living(&live, &dir.path().join("crashed")).await;
         drop(store);
         Self { dir, expected }
     }
@@ -101,6 +106,35 @@ impl Images {
     fn copy(&self, image: &str, to: &Path) {
         copy(&self.dir.path().join(image), to);
     }
+}
+
+/// Copies the directory of a store that runs, as it is at one moment: a copy during which others were tidying it is
+/// none, and is made again.
+async fn copy_living(from: &Path, to: &Path) {
+    for _ in 0..COPIES_MAX {
+        let before = looks(from);
+        copy(from, to);
+        if looks(from) == before {
+            return;
+        }
+        fs::remove_dir_all(to).unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{} is never left alone", from.display());
+}
+
+/// The length of each file below, and when it was written; nothing of those that vanish meanwhile.
+fn looks(dir: &Path) -> BTreeMap<PathBuf, Option<(u64, SystemTime)>> {
+    let mut found = BTreeMap::new();
+    for file in fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        if file.file_type().unwrap().is_dir() {
+            found.extend(looks(&file.path()));
+        } else {
+            let about = file.metadata().ok();
+            found.insert(file.path(), about.map(|about| (about.len(), about.modified().unwrap())));
+        }
+    }
+    found
 }
 
 /// Copies a directory that others may still be tidying: what vanishes meanwhile is left out.

@@ -13,13 +13,15 @@ use rig::postgres::{PgBouncer, Postgres};
 use store::conformance::{CLAUSES, Outcome, Subject};
 use store::{Class, Commit, Key, Store, StoreUrl, open_or_create};
 
+use super::patience::opened;
 use super::suite;
 
 /// Nothing that is waited for takes nearly as long.
 pub(super) const LONG: Duration = Duration::from_secs(60);
 
 pub(super) async fn open(url: &str) -> Store {
-    open_or_create(&StoreUrl::parse(url).unwrap()).await.unwrap()
+    let url = StoreUrl::parse(url).unwrap();
+    opened(|| open_or_create(&url)).await
 }
 
 pub(super) fn key(text: impl Into<String>) -> Key {

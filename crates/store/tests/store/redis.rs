@@ -10,17 +10,23 @@ mod tail;
 
 use std::time::Duration;
 
+use engine::limits::STORE_ANSWER_MAX;
 use rig::redis::Setup;
 use store::conformance::Subject;
 use store::{Commit, CommitError, Key, Store, StoreUrl, Version, open_existing};
 
+use super::patience::opened;
 use super::suite::check;
 
 /// No test waits for anything nearly as long.
 const LONG: Duration = Duration::from_secs(30);
 
+/// A deadline, and what a machine with two cores may add.
+const IN_TIME: Duration = Duration::from_secs(2 * STORE_ANSWER_MAX.as_secs());
+
 pub(super) async fn open(url: &str) -> Store {
-    open_existing(&StoreUrl::parse(url).unwrap()).await.unwrap()
+    let url = StoreUrl::parse(url).unwrap();
+    opened(|| open_existing(&url)).await
 }
 
 fn key(text: &str) -> Key {

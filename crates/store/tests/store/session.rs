@@ -4,7 +4,6 @@
 //! that another process on this machine could make late; every wait is for a signal.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use engine::lease::{Reading, Ttl};
@@ -16,6 +15,8 @@ use store::machine::{Machine, System};
 use store::session::{End, Node, NodeId, Session, bury_local};
 use store::{Key, Range, Store, Write};
 use tokio::task::JoinSet;
+
+use super::patience;
 
 /// Whatever takes longer has hung.
 const GUARD: Duration = Duration::from_secs(30);
@@ -47,9 +48,7 @@ async fn join(store: &Store, id: &str, ttl_ms: u64, keepers: &mut JoinSet<End>) 
         url: None,
         roles: Vec::new(),
     };
-    let machine: Arc<dyn Machine> = Arc::new(System);
-    let opened = guarded(Session::open(store, &machine, &node)).await;
-    let (session, mut keeper) = opened.unwrap();
+    let (session, mut keeper) = guarded(patience::session(store, &node)).await;
     keepers.spawn(async move { keeper.run(|| true).await });
     session
 }
@@ -73,7 +72,7 @@ async fn sessions(store: &Store) -> Vec<Key> {
 async fn a_session_is_opened_holds_a_claim_writes_and_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let (store, mut keepers) = (file(dir.path()), JoinSet::new());
-    let session = join(&store, "anna", 500, &mut keepers).await;
+    let session = join(&store, "anna", 3_000, &mut keepers).await;
     assert_eq!(sessions(&store).await, [session.key().key().clone()]);
 
     let mut holding = win(&session).await;
@@ -96,7 +95,7 @@ async fn a_session_is_renewed_for_as_long_as_its_keeper_runs() {
     let dir = tempfile::tempdir().unwrap();
     let (store, mut keepers) = (file(dir.path()), JoinSet::new());
     let mut hints = store.watch("node/");
-    let session = join(&store, "anna", 500, &mut keepers).await;
+    let session = join(&store, "anna", 2_000, &mut keepers).await;
     let first = store.get(session.key().key()).await.unwrap().unwrap().version;
     let moved = async {
         // Ten moves are two leases, if nothing is late.
@@ -118,8 +117,9 @@ async fn the_claim_of_a_session_that_is_closed_is_taken_at_once_by_another() {
     let dir = tempfile::tempdir().unwrap();
     let (store, mut keepers) = (file(dir.path()), JoinSet::new());
     // The successor opens first: where memory is no disk there is a quarantine, and it ends first.
-    let bert = join(&store, "bert", 1_000, &mut keepers).await;
-    let anna = join(&store, "anna", 1_000, &mut keepers).await;
+    // T is such that nobody who has to be patient is there in time.
+    let bert = join(&store, "bert", 10_000, &mut keepers).await;
+    let anna = join(&store, "anna", 10_000, &mut keepers).await;
     let holding = win(&anna).await;
     let mut campaigns = JoinSet::new();
     let mut roster = bert.roster();
@@ -143,8 +143,8 @@ async fn the_claim_of_a_session_that_is_closed_is_taken_at_once_by_another() {
 async fn whoever_opens_the_directory_again_buries_those_who_had_it() {
     let dir = tempfile::tempdir().unwrap();
     let (store, mut keepers) = (file(dir.path()), JoinSet::new());
-    let anna = join(&store, "anna", 1_000, &mut keepers).await;
-    let bert = join(&store, "bert", 1_000, &mut keepers).await;
+    let anna = join(&store, "anna", 3_000, &mut keepers).await;
+    let bert = join(&store, "bert", 3_000, &mut keepers).await;
     let former = win(&anna).await.right.token();
     // As a crash would leave it.
     keepers.shutdown().await;
@@ -155,7 +155,7 @@ async fn whoever_opens_the_directory_again_buries_those_who_had_it() {
     assert_eq!(bury_local(&store).await, Ok(2));
     assert_eq!(sessions(&store).await, []);
     assert_eq!(bury_local(&store).await, Ok(0));
-    let anna = join(&store, "anna", 1_000, &mut keepers).await;
+    let anna = join(&store, "anna", 3_000, &mut keepers).await;
     assert!(win(&anna).await.right.token() > former, "it waits for nobody's patience");
     guarded(anna.close()).await;
     guarded(keepers.join_next()).await;

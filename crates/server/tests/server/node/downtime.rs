@@ -63,8 +63,8 @@ async fn a_zone_means_the_same_after_a_restart() {
     node.create(spec).await;
     let before = node.client.next("bell", 300).await.unwrap();
     node.kill();
-    // Clocks go from 02:00 to 03:00 at 01:00 UTC.
-    let node = world.start("2027-03-28T00:59:59Z").await;
+    // Clocks go from 02:00 to 03:00 at 01:00 UTC; until then there is time to ask.
+    let node = world.start("2027-03-28T00:59:50Z").await;
     assert_eq!(node.client.next("bell", 300).await.unwrap(), before);
     assert_eq!(world.heard("bell", 1).await, ["2027-03-28T01:00:00Z"]);
     let account = node.settled("bell", "2027-03-27T12:00:00Z").await;
@@ -82,7 +82,8 @@ async fn a_retry_has_the_number_that_it_had_before_a_crash() {
     let world = World::with(receiver);
     let node = world.start("2027-03-01T12:00:00Z").await;
     let mut spec = world.spec("bell");
-    let (delay, backoff) = (Some("1s".to_owned()), Some(Backoff::Constant));
+    // Long enough that somebody who looks now and then sees it wait.
+    let (delay, backoff) = (Some("5s".to_owned()), Some(Backoff::Constant));
     spec.retry = Some(RetrySpec { attempts: Some(5), delay, backoff, max_delay: None });
     node.create(spec).await;
     let run = node.client.run("bell", None).await.unwrap().id;

@@ -24,7 +24,13 @@ async fn stand() -> (Stand, Client) {
     (stand, client)
 }
 
+/// A candidate that does not lose what it has for being slow.
 fn of(candidate: &str) -> CampaignRequest {
+    CampaignRequest { ttl_ms: 30_000, ..CampaignRequest::new(candidate) }
+}
+
+/// A candidate whose end is waited for.
+fn brief(candidate: &str) -> CampaignRequest {
     let ttl_ms = u64::try_from(TTL.as_millis()).unwrap();
     CampaignRequest { ttl_ms, ..CampaignRequest::new(candidate) }
 }
@@ -68,8 +74,8 @@ async fn a_candidate_leads_goes_on_and_releases_and_the_next_has_a_greater_token
 #[tokio::test]
 async fn who_stops_asking_loses_it_and_not_before_its_time() {
     let (stand, client) = stand().await;
-    let (gone, token) = lead(&client, "nightly", of("web-1")).await;
     let watch = Stopwatch::start();
+    let (gone, token) = lead(&client, "nightly", brief("web-1")).await;
     let wait = CampaignRequest { wait_ms: 30_000, ..of("web-2") };
     let told = client.campaign("nightly", &wait).await.unwrap().0;
     assert_eq!(told, Campaign::Open { retry_ms: 0 }, "it is told, and asks again");
@@ -109,11 +115,7 @@ async fn of_a_hundred_requests_at_once_one_leads() {
     for number in 0..100 {
         let client = client.clone();
         tasks.spawn(async move {
-            client
-                .campaign("nightly", &CampaignRequest::new(format!("web-{number}")))
-                .await
-                .unwrap()
-                .0
+            client.campaign("nightly", &of(&format!("web-{number}"))).await.unwrap().0
         });
     }
     let answers = tasks.join_all().await;
@@ -187,7 +189,7 @@ async fn what_is_wrong_with_a_request_is_told_with_a_pointer() {
     let other = stand.client(&stand.key("shop", &[Scope::Node]).await);
     let why = other.campaign("nightly", &one).await.unwrap_err();
     assert!(matches!(why, ClientError::Forbidden(_)), "{why}");
-    let longer = CampaignRequest { ttl_ms: 2_000, ..one };
+    let longer = CampaignRequest { ttl_ms: one.ttl_ms + 1_000, ..one };
     let why = client.campaign("nightly", &longer).await.unwrap_err();
     assert!(why.to_string().contains("fixed"), "{why}");
     stand.stop().await;
@@ -198,11 +200,11 @@ async fn nobody_leads_in_an_epoch_that_is_not_trusted_yet_and_then_under_a_new_t
     let memory = Arc::new(Memory::of_class(Class::B));
     let stand = Stand::on(Store::shared(memory.clone() as Arc<dyn Adapter>)).await;
     let client = stand.client(&stand.key("default", &[Scope::Node]).await);
-    let (mut one, token) = lead(&client, "nightly", of("web-1")).await;
+    let (mut one, token) = lead(&client, "nightly", brief("web-1")).await;
+    let begun = Stopwatch::start();
     memory.fail_over(0);
     let told = client.campaign("nightly", &one).await.unwrap().0;
     assert!(matches!(told, Campaign::Open { .. }), "{told:?}");
-    let begun = Stopwatch::start();
     let next = until("it leads again", PATIENCE, || async {
         match client.campaign("nightly", &one).await.unwrap().0 {
             Campaign::Leading { token, session, .. } => Some((token, session)),

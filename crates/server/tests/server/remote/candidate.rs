@@ -48,12 +48,13 @@ async fn a_holder_leads_and_its_successor_follows_when_it_leaves_or_dies() {
     assert!(won.right.token() > holding.right.token());
 
     // It dies: nobody keeps its session any more. The server buries it, and not before its time.
-    let watch = Stopwatch::start();
     seconds.shutdown().await;
+    let watch = Stopwatch::start();
+    // Its last renewal may have been a while before it died.
+    let left = won.right.permit().map_or(Duration::ZERO, |permit| permit.valid_for);
     let again = tokio::time::timeout(PATIENCE, election.campaign()).await.unwrap().unwrap();
     assert!(again.right.token() > won.right.token());
-    // The last renewal may have been a beat before it died.
-    assert!(watch.elapsed() >= TTL, "{:?}", watch.elapsed());
+    assert!(watch.elapsed() >= left, "{:?} of {left:?}", watch.elapsed());
     assert!(won.right.permit().is_none());
     first.close().await;
     assert_eq!(again.right.over().await, Over::Lost);
@@ -84,15 +85,16 @@ async fn of_a_hundred_candidates_at_once_one_wins() {
     for session in sessions {
         tasks.spawn(async move {
             let mut election = Election::new(&session, nightly(), Mode::Automatic);
-            // Others go on trying for a moment when one has won.
-            let won = tokio::time::timeout(Duration::from_secs(4), election.campaign()).await;
-            won.ok().map(|won| won.unwrap().right.permit().unwrap().token)
+            election.campaign().await.unwrap().right.permit().unwrap().token
         });
     }
-    let winners: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
-    assert_eq!(winners.len(), 1);
+    let first = tokio::time::timeout(PATIENCE, tasks.join_next()).await.expect("one wins");
+    let token = first.unwrap().unwrap();
+    // The others go on trying, for longer than they need to look a few times.
+    let second = tokio::time::timeout(Duration::from_secs(4), tasks.join_next()).await;
+    assert!(second.is_err(), "two have won: {second:?}");
     let seen = nightly().look(&store).await.unwrap();
-    assert_eq!((seen.head.token(), seen.head.number), (winners[0], 1));
+    assert_eq!((seen.head.token(), seen.head.number), (token, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -82,7 +82,9 @@ async fn the_elections_api_keeps_projects_apart() {
     let all = [Scope::Node, Scope::Read, Scope::Write];
     let (shop, bank) = (stand.key("shop", &all).await, stand.key("bank", &all).await);
     let (ours, theirs) = (stand.client(&shop), stand.client(&bank));
-    ours.campaign("nightly", &CampaignRequest::new("web-1")).await.unwrap();
+    // It leads until the end of the test.
+    let leads = CampaignRequest { ttl_ms: 30_000, ..CampaignRequest::new("web-1") };
+    ours.campaign("nightly", &leads).await.unwrap();
     let list = theirs.elections(&ElectionFilter::default()).await.unwrap();
     assert_eq!(list.items, vec![]);
     for error in [

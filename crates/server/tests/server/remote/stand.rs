@@ -19,8 +19,8 @@ use store::{Store, StoreUrl, session};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// T of the servers, and of whoever comes through them.
-pub(super) const TTL: Duration = Duration::from_secs(1);
+/// T of the servers, and of whoever comes through them: longer than a busy machine keeps a thread waiting.
+pub(super) const TTL: Duration = Duration::from_secs(3);
 
 /// A server.
 pub(super) struct Stand {

@@ -20,19 +20,19 @@ async fn stores(etcd: &Etcd) -> Vec<Store> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_hundred_candidates_on_etcd_one_wins() {
-    let etcd = Etcd::three();
+    let etcd = Etcd::three_calm();
     check_one_winner(&stores(&etcd).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_is_killed_on_etcd_is_followed_by_one_at_a_time() {
-    let etcd = Etcd::three();
+    let etcd = Etcd::three_calm();
     check_random_kills(&stores(&etcd).await, 0xe7cd, 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "long: make soak"]
 async fn however_many_are_killed_on_etcd_they_are_followed_by_one_at_a_time() {
-    let etcd = Etcd::three();
+    let etcd = Etcd::three_calm();
     check_random_kills(&stores(&etcd).await, 0xe7cd_0040, 40).await;
 }

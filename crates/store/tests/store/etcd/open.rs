@@ -4,9 +4,11 @@ use rig::etcd::{Etcd, Setup};
 use rig::free_port;
 use store::{Fault, OpenError, StoreUrl};
 
+use crate::store::patience::refused;
+
 async fn check_refused(url: &str, fault: Fault, said: &[&str]) {
     let url = StoreUrl::parse(url).unwrap();
-    let why = store::open_or_create(&url).await.expect_err("it is refused");
+    let why = refused(fault, || store::open_or_create(&url)).await;
     let sentence = why.to_string();
     assert!(matches!(why, OpenError::Engine { fault: found, .. } if found == fault), "{sentence}");
     for part in said {
@@ -82,6 +84,7 @@ async fn a_minority_is_told_and_one_dead_member_is_no_obstacle() {
     let mut etcd = Etcd::three();
     let url = format!("etcd://{}", etcd.hosts());
     etcd.kill(0);
+    etcd.leader();
     super::open(&url).await;
     etcd.kill(1);
     check_refused(&url, Fault::Unreachable, &["fewer than half of its members"]).await;

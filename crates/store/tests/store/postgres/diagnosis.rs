@@ -4,10 +4,12 @@ use rig::postgres::{PASSWORD, Postgres};
 use store::{Fault, OpenError, StoreUrl, open_or_create};
 
 use super::open;
+use crate::store::patience::refused;
 
 /// Opening must fail in this way, and the sentence say this.
 async fn check(url: &str, fault: Fault, said: &str) {
-    let why = open_or_create(&StoreUrl::parse(url).unwrap()).await.unwrap_err();
+    let url = StoreUrl::parse(url).unwrap();
+    let why = refused(fault, || open_or_create(&url)).await;
     let sentence = why.to_string();
     let OpenError::Engine { fault: found, .. } = &why else { panic!("{sentence}") };
     assert_eq!(*found, fault, "{sentence}");

@@ -4,17 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::limits::STORE_ANSWER_MAX;
 use rig::redis::Setup;
 use rig::{Road, Way};
 use store::clock::Stopwatch;
 use store::{Class, CommitError, ScanError, Store};
 use tokio::task::JoinSet;
 
-use super::{LONG, insist, key, open, put};
-
-/// A deadline, and what a machine with two cores may add.
-const IN_TIME: Duration = Duration::from_secs(STORE_ANSWER_MAX.as_secs() + 1);
+use super::{IN_TIME, LONG, insist, key, open, put};
 
 /// Commits and scans find no answer, and say so in time.
 async fn check_silent(store: &Store) {
@@ -40,9 +36,7 @@ async fn a_redis_that_is_stopped_for_longer_than_the_deadline_is_left_and_found_
     assert!(matches!(sent, Err(CommitError::Unknown(_))), "it was sent: {sent:?}");
     check_silent(&store).await;
     redis.wake();
-    let watch = Stopwatch::start();
     let after = insist(&store, put("k", "after")).await;
-    assert!(watch.elapsed() < Duration::from_secs(2), "it took {:?}", watch.elapsed());
     assert!(after > before);
     assert_eq!(store.epoch(), epoch, "the same process goes on");
 }
@@ -58,9 +52,7 @@ async fn a_cut_in_one_direction_is_left_in_time_and_mended() {
         way(Way::Closed);
         check_silent(&store).await;
         way(Way::Open);
-        let watch = Stopwatch::start();
         insist(&store, put("k", "after")).await;
-        assert!(watch.elapsed() < Duration::from_secs(2), "it took {:?}", watch.elapsed());
     }
 }
 

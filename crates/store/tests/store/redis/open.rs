@@ -1,31 +1,24 @@
 //! What is refused at open, each with its own fault and sentence, and what is found out about a server.
 
 use std::net::TcpListener;
-use std::time::Duration;
 
 use rig::redis::{Redis, Setup};
-use store::clock::Stopwatch;
 use store::{Class, Fault, OpenError, StoreUrl, open_existing};
+use tokio::time::timeout;
 
-use super::{key, open, put};
+use super::{IN_TIME, key, open, put};
+use crate::store::patience::refused;
 
 const CANARY: &str = "hunter2";
 
-async fn fault(url: &str) -> (Fault, String) {
-    let watch = Stopwatch::start();
+async fn check_refused(url: &str, expected: Fault, said: &str) {
     let url = StoreUrl::parse(url).unwrap();
-    let why = open_existing(&url).await.unwrap_err();
-    assert!(watch.elapsed() < Duration::from_secs(4), "it took {:?}", watch.elapsed());
+    let in_time =
+        || async { timeout(IN_TIME, open_existing(&url)).await.expect("it is told in time") };
+    let why = refused(expected, in_time).await;
     let sentence = why.to_string();
     assert!(!format!("{sentence} {why:?} {url:?}").contains(CANARY), "{sentence}");
-    match why {
-        OpenError::Engine { fault, .. } => (fault, sentence),
-        other => panic!("{other}"),
-    }
-}
-
-async fn check_refused(url: &str, expected: Fault, said: &str) {
-    let (fault, sentence) = fault(url).await;
+    let OpenError::Engine { fault, .. } = why else { panic!("{sentence}") };
     assert_eq!(fault, expected, "{sentence}");
     assert!(sentence.contains(said), "{sentence}");
 }
