@@ -246,7 +246,10 @@ fn a_directory_without_permission_is_refused() {
     let mut command = if is_root() {
         // Permissions do not hold for root: ask as nobody, with a binary that nobody can reach.
         let binary = keep.path().join("watchbell");
-        fs::copy(WATCHBELL, &binary).unwrap();
+        // Copied by another process: whatever this one starts meanwhile would have the file open for writing for a
+        // moment, and such a file cannot be run.
+        let copied = Command::new("cp").arg("-p").arg(WATCHBELL).arg(&binary).status().unwrap();
+        assert!(copied.success());
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--clear-groups"]).arg(binary);
         command

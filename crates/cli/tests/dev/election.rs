@@ -49,21 +49,23 @@ async fn a_holder_outlives_its_server_and_nobody_else_leads_before_its_time() {
     let url = format!("http://127.0.0.1:{port}");
     let key = fs::read_to_string(dir.path().join("admin-key")).unwrap();
     let client = Client::builder(&url).key(key.trim()).build().unwrap();
-    let ttl = Duration::from_secs(3);
+    // Long enough for servers to be started again, and for commands, between two renewals.
+    let ttl = Duration::from_secs(10);
+    let web_1 = CampaignRequest { ttl_ms: 10_000, ..CampaignRequest::new("web-1") };
     let ask = |args: &[&str], code: i32| {
         let mut command = Command::new(WATCHBELL);
         command.args(args).args(["--server", &url, "--key-file"]).arg(dir.path().join("admin-key"));
         said(&command.stdin(Stdio::null()).output().unwrap(), code)
     };
     assert!(ask(&["election", "list"], 0).0.contains("There are no such elections"));
-    let first = campaign(&client, &CampaignRequest::new("web-1")).await;
+    let first = campaign(&client, &web_1).await;
     let Campaign::Leading { session, token, .. } = first else { panic!("{first:?}") };
 
     kill(server);
     let server = start(dir.path(), port);
     let other = campaign(&client, &CampaignRequest::new("web-2")).await;
     assert!(matches!(other, Campaign::Following { .. }), "it is not buried at once: {other:?}");
-    let mine = CampaignRequest { session: Some(session), ..CampaignRequest::new("web-1") };
+    let mine = CampaignRequest { session: Some(session), ..web_1 };
     let watch = Stopwatch::start();
     match campaign(&client, &mine).await {
         Campaign::Leading { token: same, .. } => assert_eq!(same, token),

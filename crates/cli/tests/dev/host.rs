@@ -2,7 +2,7 @@
 //!
 //! How late a good host's calls arrive is measured in one run without and with four bad hosts, each of which
 //! gets a hundred calls a second. Machines that run tests are busy with other things, so a run in which the
-//! difference is too large is repeated, and the best of three counts.
+//! difference is too large, or calls are missing, is repeated, and the best of three counts.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use super::process::{Dev, MACHINE, PATIENCE, place};
 use super::receiver::{Receiver, Reply};
 use super::wait::until;
 
-const GROWTH_MAX: Duration = Duration::from_millis(20);
+/// A good host that waited for bad ones would be later by most of a second, or by several.
+const GROWTH_MAX: Duration = Duration::from_millis(250);
 const RUNS_MAX: usize = 3;
 
 /// Calls a second of each bad host, and of the good one.
@@ -38,18 +39,21 @@ fn answer(path: &str) -> Reply {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hosts_that_misbehave_do_not_delay_a_good_one() {
     let _machine = MACHINE.write().await;
-    let mut best = Duration::MAX;
+    let mut growths = Vec::new();
     for run in 1..=RUNS_MAX {
         let growth = run_once(run).await;
-        best = best.min(growth);
-        if best <= GROWTH_MAX {
+        if growth.is_some_and(|growth| growth <= GROWTH_MAX) {
             return;
         }
+        growths.push(growth);
     }
-    panic!("the lateness of a good host grew by {best:?} at best");
+    panic!(
+        "the lateness of a good host grew by {growths:?}; where there is none, calls were missing"
+    );
 }
 
-async fn run_once(run: usize) -> Duration {
+/// How much the lateness of a good host grows; nothing, if too many of its calls are missing to tell.
+async fn run_once(run: usize) -> Option<Duration> {
     let receiver = Receiver::start(1 + KINDS.len(), |call| answer(&call.path));
     let (_dir, data) = place();
     let dev = Dev::start(&data);
@@ -60,7 +64,7 @@ async fn run_once(run: usize) -> Duration {
         dev.client.create_trigger(&spec).await.unwrap();
         good.push(spec);
     }
-    let alone = lateness(&receiver, &good, Duration::from_secs(5)).await;
+    let alone = lateness(&receiver, &good, Duration::from_secs(5)).await?;
     for (door, kind) in KINDS.into_iter().enumerate() {
         for number in 0..BAD {
             let url = receiver.url(door + 1, &format!("/{kind}/{number}"));
@@ -69,14 +73,14 @@ async fn run_once(run: usize) -> Duration {
         }
     }
     // Until the bad ones are known for what they are, and for a while after that.
-    let together = lateness(&receiver, &good, Duration::from_secs(8)).await;
+    let together = lateness(&receiver, &good, Duration::from_secs(8)).await?;
     let calls: Vec<usize> = KINDS.map(|kind| heard(&receiver, kind)).to_vec();
     println!(
         "run {run}: p99 of the good host {alone:?} alone, {together:?} with {KINDS:?} hosts that heard {calls:?} calls"
     );
     assert!(calls.iter().all(|calls| *calls > 0), "{calls:?}");
     dev.kill();
-    together.saturating_sub(alone)
+    Some(together.saturating_sub(alone))
 }
 
 fn heard(receiver: &Receiver, kind: &str) -> usize {
@@ -94,8 +98,12 @@ fn spec(name: &str, url: String) -> TriggerSpec {
     spec
 }
 
-/// The 99th percentile of how late the calls of this stretch of time arrive.
-async fn lateness(receiver: &Receiver, good: &[TriggerSpec], stretch: Duration) -> Duration {
+/// The 99th percentile of how late the calls of this stretch of time arrive, if nine of ten do.
+async fn lateness(
+    receiver: &Receiver,
+    good: &[TriggerSpec],
+    stretch: Duration,
+) -> Option<Duration> {
     // The first slot of the last trigger comes within two seconds.
     let begin = System.wall_us() + 2_000_000;
     let end = begin + u64::try_from(stretch.as_micros()).unwrap();
@@ -119,8 +127,9 @@ async fn lateness(receiver: &Receiver, good: &[TriggerSpec], stretch: Duration) 
     }
     late.sort_unstable();
     let expected = GOOD * usize::try_from(stretch.as_secs()).unwrap();
-    assert!(late.len() * 10 >= expected * 9, "{} calls of {expected}", late.len());
-    Duration::from_micros(late[late.len() * 99 / 100])
+    println!("{} calls of {expected}", late.len());
+    let is_enough = late.len() * 10 >= expected * 9;
+    is_enough.then(|| Duration::from_micros(late[late.len() * 99 / 100]))
 }
 
 fn schedule(spec: &TriggerSpec) -> engine::schedule::Schedule {

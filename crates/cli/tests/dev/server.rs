@@ -65,6 +65,13 @@ pub(super) async fn refused(data: &Path, listen: &str, flags: &[&str]) -> (Optio
     (status.code(), fs::read_to_string(&spawned.log).unwrap())
 }
 
+/// Where a server says in its first line that it listens. That line is whole once there is a second one.
+fn address_in(said: &str) -> Option<SocketAddr> {
+    let address = said.split_whitespace().find_map(|word| word.split_once("://"));
+    let (_, address) = address.filter(|_| said.lines().count() > 1)?;
+    Some(address.trim_end_matches('.').parse().unwrap())
+}
+
 async fn ended(spawned: &mut Spawned) -> ExitStatus {
     until("the process ends", PATIENCE, || {
         let status = spawned.child.try_wait().unwrap();
@@ -81,43 +88,49 @@ impl Server {
 
     /// Starts one that listens there.
     pub(super) async fn start_at(data: &Path, listen: &str, flags: &[&str]) -> Self {
-        Self::listening(spawn(data, listen, flags), data).await
+        Self::listening(data, || spawn(data, listen, flags)).await
     }
 
     /// Starts one on this store; what it says goes to files beside `data`.
     pub(super) async fn start_on(store: &str, data: &Path) -> Self {
-        Self::listening(spawn_on(store, data, "127.0.0.1:0", &[]), data).await
+        Self::listening(data, || spawn_on(store, data, "127.0.0.1:0", &[])).await
     }
 
     /// The same, which tells everything in its log.
     pub(super) async fn start_telling_all_on(store: &str, data: &Path) -> Self {
         let flags = ["--log-level", "trace"];
-        Self::listening(spawn_on(store, data, "127.0.0.1:0", &flags), data).await
+        Self::listening(data, || spawn_on(store, data, "127.0.0.1:0", &flags)).await
     }
 
     /// Starts one on this store by a command that becomes it; the flags say who it is, and where it listens.
     pub(super) async fn start_by(
-        command: Command,
+        command: impl Fn() -> Command,
         store: &str,
         data: &Path,
         flags: &[&[&str]],
     ) -> Self {
-        Self::listening(spawn_by(command, store, data, flags), data).await
+        Self::listening(data, || spawn_by(command(), store, data, flags)).await
     }
 
     pub(super) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.spawned.child), signal).unwrap();
     }
 
-    async fn listening((spawned, said): (Spawned, PathBuf), data: &Path) -> Self {
-        let address = until("it listens", PATIENCE, || async {
-            let text = fs::read_to_string(&said).unwrap();
-            let url = text.split_whitespace().find_map(|word| word.split_once("://"));
-            // The first line is whole once there is a second one.
-            url.filter(|_| text.lines().count() > 1).map(|(_, address)| address.to_owned())
+    /// Waits until one that is started so says where it listens. It has a second to connect to its store, in all, and
+    /// ends with 3 if that is too little on a busy machine: then it is started again, as who looks after servers would.
+    async fn listening(data: &Path, start: impl Fn() -> (Spawned, PathBuf)) -> Self {
+        let (mut spawned, said) = start();
+        let address = until("it listens", PATIENCE, || {
+            let address = address_in(&fs::read_to_string(&said).unwrap());
+            let ended = spawned.child.try_wait().unwrap().filter(|_| address.is_none());
+            if let Some(status) = ended {
+                let log = fs::read_to_string(&spawned.log).unwrap();
+                assert_eq!(status.code(), Some(3), "it ended before it listened: {log}");
+                (spawned, _) = start();
+            }
+            async move { address }
         })
         .await;
-        let address: SocketAddr = address.trim_end_matches('.').parse().unwrap();
         let admin = fs::read_to_string(key_file(data)).unwrap_or_default();
         Self { spawned, said, address, admin: admin.trim().to_owned() }
     }

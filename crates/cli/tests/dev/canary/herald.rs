@@ -28,7 +28,7 @@ async fn where_notifications_go_is_told_to_nobody_who_looks_around() {
     let flags = ["--log-level", "trace", "--notify-url", &notify];
     let start = async |name: &str| {
         let own = ["--node", name, "--listen", "127.0.0.1:0"];
-        let (command, data) = (Command::new(WATCHBELL), dir.path().join(name));
+        let (command, data) = (|| Command::new(WATCHBELL), dir.path().join(name));
         Server::start_by(command, &redis.url(), &data, &[&own, &flags]).await
     };
     let (a, mut b) = (start("a").await, start("b").await);

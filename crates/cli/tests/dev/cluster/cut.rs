@@ -22,10 +22,10 @@ use super::island::{self, HUB, Island, Lost, STORE};
 const TTL: Duration = Duration::from_secs(3);
 
 /// Others have waited for 1.25 T by then, and taken over, also on a machine that is busy.
-const TAKEN_OVER_MAX: Duration = Duration::from_secs(12);
+const TAKEN_OVER_MAX: Duration = Duration::from_secs(20);
 
 /// By then a server that reaches its store again has a new session, and its shards.
-const BACK_MAX: Duration = Duration::from_secs(12);
+const BACK_MAX: Duration = Duration::from_secs(20);
 
 const TRIGGERS: usize = 1_000;
 const EVERY_S: usize = 5;
@@ -34,7 +34,7 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_whose_packets_are_lost_is_replaced_and_comes_back() {
-    let _machine = MACHINE.read().await;
+    let _machine = MACHINE.write().await;
     if !island::is_apart() {
         let test = "dev::cluster::cut::a_server_whose_packets_are_lost_is_replaced_and_comes_back";
         tokio::task::block_in_place(|| island::run_apart(test));

@@ -56,9 +56,13 @@ pub(super) enum Place {
 impl Member {
     /// Starts it; it listens where it did before, from the first time on.
     async fn start(&mut self, program: &Path, name: &str) {
-        let (command, more): (_, &[&str]) = match &self.place {
-            Place::Here(_) => (Command::new(program), &[]),
-            Place::Island(island) => (island.enter(program), island::FLAGS),
+        let command = || match &self.place {
+            Place::Here(_) => Command::new(program),
+            Place::Island(island) => island.enter(program),
+        };
+        let more: &[&str] = match &self.place {
+            Place::Here(_) => &[],
+            Place::Island(_) => island::FLAGS,
         };
         let own = ["--node", name, "--listen", &self.listen];
         let flags = [&own, FLAGS, more];
@@ -111,12 +115,6 @@ impl Fleet {
 
     pub(super) fn names(&self) -> Vec<String> {
         self.members.keys().cloned().collect()
-    }
-
-    /// A client of this server that tries nothing twice.
-    pub(super) fn client(&self, name: &str) -> Client {
-        let url = format!("http://{}", self.members[name].listen);
-        Client::builder(&url).key(&self.admin).retries(0).build().unwrap()
     }
 
     /// A client of this server that tries again what surely was not done.
@@ -193,11 +191,19 @@ impl Fleet {
         self.ask("DELETE", name).await;
     }
 
+    /// Asks until it is answered well: it says how things shall be in the end, and a busy server may refuse it for now.
     async fn ask(&self, method: &str, name: &str) {
         let address = self.members[name].listen.parse().unwrap();
         let path = format!("/v1/cluster/nodes/{name}/drain");
-        let answer = Ask::new(address, method, &path).key(&self.admin).send().await;
-        assert_eq!(answer.status / 100, 2, "{}", answer.text);
+        until(&format!("{method} {path} is answered well"), PATIENCE, || async {
+            let answer = Ask::new(address, method, &path).key(&self.admin).send().await;
+            if answer.status / 100 != 2 {
+                println!("{method} {path}: {}", answer.text);
+                return None;
+            }
+            Some(())
+        })
+        .await;
     }
 
     /// All that a server has said, over all its lives.

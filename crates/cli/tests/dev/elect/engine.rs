@@ -70,8 +70,8 @@ impl Engine {
         }
     }
 
-    /// From now on it takes no writes, from those either that are connected.
-    pub(super) fn refuse(&self) {
+    /// It takes no writes when this returns, from those either that are connected.
+    pub(super) async fn refuse(&self) {
         match self {
             // Without a quorum.
             Self::Etcd(etcd) => {
@@ -79,7 +79,7 @@ impl Engine {
                 etcd.pause(2);
             }
             Self::Redis(redis) => min_replicas(redis, "1"),
-            Self::Postgres(postgres) => read_only(postgres, "on"),
+            Self::Postgres(postgres) => read_only(postgres, "on").await,
         }
     }
 
@@ -95,7 +95,7 @@ impl Engine {
                 .await;
             }
             Self::Redis(redis) => min_replicas(redis, "0"),
-            Self::Postgres(postgres) => read_only(postgres, "off"),
+            Self::Postgres(postgres) => read_only(postgres, "off").await,
         }
     }
 }
@@ -104,7 +104,14 @@ fn min_replicas(redis: &Redis, count: &str) {
     assert_eq!(redis.ask(&["CONFIG", "SET", "min-replicas-to-write", count]), "OK");
 }
 
-fn read_only(postgres: &Postgres, is_on: &str) {
-    postgres.sql(&format!("ALTER SYSTEM SET default_transaction_read_only = {is_on}"));
-    postgres.sql("SELECT pg_reload_conf()");
+/// A server is told to read its configuration, and does so in its own time. It has told all that are connected when it
+/// goes by it itself, as a new connection shows.
+async fn read_only(postgres: &Postgres, is_on: &str) {
+    let sql = |text: &str| tokio::task::block_in_place(|| postgres.sql(text));
+    sql(&format!("ALTER SYSTEM SET default_transaction_read_only = {is_on}"));
+    sql("SELECT pg_reload_conf()");
+    until("Postgres has read its configuration", PATIENCE, || async {
+        (sql("SHOW default_transaction_read_only") == is_on).then_some(())
+    })
+    .await;
 }

@@ -20,7 +20,7 @@ enum Way {
 
 fn command(way: Way, url: &str, port: u16, hook: &str) -> Command {
     let mut command = Command::new(WATCHBELL);
-    command.args(["elect", "--log-level", "trace", "--metrics", "127.0.0.1:0", "--wait", "0s"]);
+    command.args(["elect", "--log-level", "trace", "--metrics", "127.0.0.1:0", "--wait", "3s"]);
     command.args(["--on-elected", hook, "--on-lost", hook]);
     match way {
         Way::Flag => command.args([NAME, "--store", url]),
@@ -59,11 +59,13 @@ async fn check_led(way: Way, redis: &Redis, dir: &Path) {
         (metric(&page, "watchbell_leader_refreshed_total") > 0).then_some(())
     })
     .await;
+    anna.logs("a hook is done").await;
     anna.stop().await;
     check(&name, &said(&anna));
     assert!(anna.log().contains("TRACE") || anna.log().contains("DEBUG"), "it told everything");
     let env = std::fs::read_to_string(env).unwrap();
-    assert!(env.matches("WATCHBELL_TOKEN=").count() == 2, "{env}");
+    // More, if it lapsed meanwhile, as it may on a busy machine.
+    assert!(env.matches("WATCHBELL_TOKEN=").count() >= 2, "{env}");
     check("the environment of a hook", &env);
 }
 
