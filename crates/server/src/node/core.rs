@@ -217,6 +217,7 @@ impl Core {
         loop {
             let now = self.look();
             self.end_hold(now);
+            self.reconsider(now);
             self.turn(now);
             self.go_on_parting(now);
             if self.is_over(now) {

@@ -119,6 +119,28 @@ impl Core {
         self.show_awaited();
     }
 
+    /// While what was fired before lies in the future, looks whether it still does: the clock may have been set right, such
+    /// a shard may have left, and other servers may agree with this clock by now.
+    pub(super) fn reconsider(&mut self, now: Now) {
+        if !self.is_ahead {
+            return;
+        }
+        let agrees = self.peers.view().agrees_with_others();
+        let mut ahead = self.shards.values_mut().filter(|owned| owned.shard.is_ahead_of_clock(now));
+        if agrees {
+            ahead.for_each(|owned| owned.shard.set_back(now));
+        } else if ahead.next().is_some() {
+            return;
+        }
+        tracing::warn!("nothing that was fired before lies in the future any more: firing goes on");
+        self.is_ahead = false;
+        for owned in self.shards.values_mut() {
+            owned.shard.awake(now);
+            owned.wake = Some(now.wall);
+        }
+        self.show(now);
+    }
+
     fn part(&mut self, shard: ShardId, to: SessionKey, reply: oneshot::Sender<Handed>, now: Now) {
         let Some(owned) = self.shards.get_mut(&shard) else {
             let _ = reply.send(Handed::Lost);

@@ -156,6 +156,24 @@ async fn a_mark_in_the_future_holds_firing_until_a_person_confirms() {
 }
 
 #[tokio::test]
+async fn a_mark_in_the_future_holds_firing_until_the_clock_is_right() {
+    let world = World::new();
+    let node = world.start("2027-03-01T12:00:00Z").await;
+    node.create(world.spec("bell").every("1s")).await;
+    world.heard("bell", 2).await;
+    node.kill();
+
+    let node = world.start("2027-03-01T11:57:00Z").await;
+    let status = node.client.scheduler().await.unwrap();
+    assert!(status.why.unwrap().contains("lies in the future"));
+    let before = world.slots("bell").len();
+    node.clocks.set_wall_by(4 * MINUTE_MS);
+    node.wait_held(false).await;
+    world.heard("bell", before + 3).await;
+    node.kill();
+}
+
+#[tokio::test]
 async fn a_way_back_fires_nothing_twice_and_new_triggers_at_once() {
     let world = World::new();
     let node = world.start("2027-03-01T12:00:00Z").await;
