@@ -21,7 +21,6 @@ mod dev {
     mod full;
     mod golden;
     mod host;
-    mod ledger;
     mod loss;
     mod outage;
     mod process;

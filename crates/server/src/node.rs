@@ -25,6 +25,7 @@ mod counted;
 mod crowd;
 mod demand;
 mod drain;
+mod hands;
 mod historian;
 mod hold;
 mod load;
@@ -37,7 +38,6 @@ mod sight;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use engine::id::ShardId;
@@ -55,6 +55,7 @@ use store::{CommitError, Epoch, Limits, ScanError, Store};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+pub use hands::{Courier, Hands};
 pub use historian::Pace;
 pub use load::ReadError;
 
@@ -73,7 +74,7 @@ use crate::herald::Herald;
 use crate::metric::Metrics;
 use crate::peers::{Peers, View};
 use crate::tally;
-use crate::webhook::{self, Cidr, Dispatcher};
+use crate::webhook::{self, Cidr};
 
 /// How a node works.
 #[derive(Debug, Clone)]
@@ -188,7 +189,8 @@ pub struct Node {
     errands: watch::Receiver<usize>,
     alarm: Alarm,
     stop: watch::Sender<Stop>,
-    core: JoinHandle<()>,
+    /// Ends when the core has.
+    core: oneshot::Receiver<()>,
     /// What has to be done to the end when the core has ended.
     posting: JoinSet<()>,
     tasks: JoinSet<()>,
@@ -222,6 +224,17 @@ impl Node {
         machine: Arc<dyn Machine>,
         config: &Config,
     ) -> Result<(Self, Desk), StartError> {
+        Self::start_by(&Hands::Threads, former, store, machine, config).await
+    }
+
+    /// The same, by these hands.
+    pub async fn start_by(
+        hands: &Hands,
+        former: Option<&Former>,
+        store: Store,
+        machine: Arc<dyn Machine>,
+        config: &Config,
+    ) -> Result<(Self, Desk), StartError> {
         let metrics = Arc::new(Metrics::new());
         let store = counted(&store, &metrics);
         let cluster = prepare(former, &store, &*machine, config).await?;
@@ -243,7 +256,7 @@ impl Node {
         let events: Arc<Events> = Arc::default();
         let (results_in, results) = mpsc::unbounded_channel();
         let webhooks = webhooks(config, &session, &access, &alarm);
-        let dispatcher = Dispatcher::start(&webhooks, &machine, &results_in)?;
+        let dispatcher = hands.dispatcher(&webhooks, &machine, &results_in, &mut tasks)?;
         let herald = herald(config, &webhooks, &machine, &mut tasks)?;
         let (calls_in, calls) = mpsc::channel(1_024);
         let (orders, orders_out) = mpsc::unbounded_channel();
@@ -262,8 +275,13 @@ impl Node {
         keep(&mut posting, &alarm, "the poster of reports", post);
         let collecting = report::collect(session.clone(), awaited_out, moves_in.clone());
         keep(&mut tasks, &alarm, "the collector of reports", collecting);
-        let assigner =
-            Assigner::new(&session, cluster, &peers, audience(&access), moves_in.clone());
+        let assigner = Assigner::new(
+            (&session, &peers),
+            cluster,
+            hands.len(),
+            audience(&access),
+            moves_in.clone(),
+        );
         let lines = Lines {
             calls,
             results,
@@ -287,7 +305,7 @@ impl Node {
             (Arc::clone(&metrics), Arc::clone(&events)),
             pulse.core,
         );
-        let core = spawn_core(core, &alarm)?;
+        let core = hands.run(core, &alarm, &mut tasks)?;
         let (started_in, started) = oneshot::channel();
         keep(&mut tasks, &alarm, "the assigner", assigner.run(started_in));
         let node = Self {
@@ -377,8 +395,7 @@ impl Node {
 
     async fn end(mut self, how: Stop) {
         let _ = self.stop.send(how);
-        let core = self.core;
-        let _ = tokio::task::spawn_blocking(move || core.join()).await;
+        let _ = self.core.await;
         if how == Stop::InOrder {
             // Nobody gives it anything any more: it ends by itself, or with its session.
             let posted = async { while self.posting.join_next().await.is_some() {} };
@@ -473,16 +490,6 @@ async fn join(
         return Err(unfinished.into());
     }
     Ok((session, keeper))
-}
-
-/// The core's thread, with a runtime of its own.
-fn spawn_core(core: Core, alarm: &Alarm) -> io::Result<JoinHandle<()>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let guard = alarm.guard("the core");
-    std::thread::Builder::new().name("core".to_owned()).spawn(move || {
-        let _guard = guard;
-        runtime.block_on(core.run());
-    })
 }
 
 fn webhooks(

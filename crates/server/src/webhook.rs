@@ -64,7 +64,9 @@ pub use guard::{BadCidr, Cidr, Forbidden, Guard};
 pub use name::{Resolver, SystemResolver};
 pub use tls::{CaError, check_ca};
 
-use sender::{Command, Sender};
+pub use sender::{Command, Told};
+
+use sender::Sender;
 use signature::Signing;
 
 use crate::alarm::Alarm;
@@ -197,7 +199,8 @@ pub enum StartError {
 
 /// Calls receivers. Dropping it stops it: see [`Dispatcher::stop`].
 pub struct Dispatcher {
-    senders: Vec<(mpsc::UnboundedSender<Command>, JoinHandle<()>)>,
+    /// With their threads, if they have some of their own.
+    senders: Vec<(mpsc::UnboundedSender<Command>, Option<JoinHandle<()>>)>,
     /// Which sender a host belongs to; nobody outside can aim at one.
     hasher: RandomState,
     gauges: Arc<Gauges>,
@@ -238,9 +241,16 @@ impl Dispatcher {
                 // Not waiting for look-ups that hang.
                 runtime.shutdown_background();
             })?;
-            started.senders.push((commands, thread));
+            started.senders.push((commands, Some(thread)));
         }
         Ok(started)
+    }
+
+    /// One whose calls are made by somebody else, who keeps the dispatcher's promises: whoever has the other end of these
+    /// commands.
+    pub fn by(courier: mpsc::UnboundedSender<Command>) -> Self {
+        let senders = vec![(courier, None)];
+        Self { senders, hasher: RandomState::new(), gauges: Arc::default() }
     }
 
     /// Takes a call. It waits until its host has room for it.
@@ -296,7 +306,7 @@ impl Drop for Dispatcher {
     fn drop(&mut self) {
         let (commands, threads): (Vec<_>, Vec<_>) = self.senders.drain(..).unzip();
         drop(commands);
-        for thread in threads {
+        for thread in threads.into_iter().flatten() {
             if thread.join().is_err() {
                 tracing::error!("a webhook sender had panicked");
             }

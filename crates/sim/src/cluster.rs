@@ -13,7 +13,7 @@ use store::session::Node;
 use store::{Class, Store};
 
 use crate::clock::{Clocks, Instant, MS};
-use crate::dice::Dice;
+use crate::dice::{Dice, Luck};
 use crate::node::{self, DATA, Start, Strings, Style};
 use crate::road::{Lane, Road, Sender, SharedSite, SimMachine, Site, Traveller};
 use crate::vault::{NodeIndex, Vault};
@@ -304,15 +304,15 @@ impl Cluster {
             ambush: None,
         }));
         let sender = Sender { node, process, exclusive: false };
-        let dice = self.dice().fork();
-        let road = Road::new(&self.world, &self.vault, &self.witness, &site, &sender, dice);
+        let luck = Luck::stream(self.dice().fork());
+        let road = Road::new(&self.world, &self.vault, &self.witness, &site, &sender, luck);
         Store::new(Traveller(road))
     }
 
     fn prepare(&self, node: NodeIndex, process: ProcessId, strings: Strings) -> Start {
         let site = Arc::clone(&self.members()[node].site);
-        let for_road = self.dice().fork();
-        let for_machine = self.dice().fork();
+        let for_road = Luck::stream(self.dice().fork());
+        let for_machine = Luck::stream(self.dice().fork());
         let sender = Sender { node, process, exclusive: self.is_host(node) };
         let road = Road::new(&self.world, &self.vault, &self.witness, &site, &sender, for_road);
         self.vault.watched_by(&road);

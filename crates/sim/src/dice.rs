@@ -1,5 +1,9 @@
 //! Randomness from a seed: the same on every machine and in every version.
 
+use std::sync::{Mutex, PoisonError};
+
+use crate::clock::Instant;
+
 /// A stream of random numbers (`SplitMix64`).
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
@@ -40,5 +44,41 @@ impl Dice {
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         let last = from.len() as u64 - 1;
         from[usize::try_from(self.between(0, last)).expect("an index fits")]
+    }
+}
+
+/// Where the numbers of a process come from.
+#[derive(Debug)]
+pub enum Luck {
+    /// From one stream, in the order in which they are asked for.
+    Stream(Mutex<Dice>),
+    /// From a seed, the moment, and what it is about. For processes of several tasks: which of those that wait for the same
+    /// thing goes on first is not ours to say, and must not matter.
+    Moment(u64),
+}
+
+impl Luck {
+    /// Luck that comes in a stream.
+    pub fn stream(dice: Dice) -> Self {
+        Self::Stream(Mutex::new(dice))
+    }
+
+    /// Luck of the moment.
+    pub fn moment(mut dice: Dice) -> Self {
+        Self::Moment(dice.roll())
+    }
+
+    /// Rolls, at this moment, for this.
+    pub fn roll<T>(&self, now: Instant, about: &str, roll: impl FnOnce(&mut Dice) -> T) -> T {
+        match self {
+            Self::Stream(dice) => roll(&mut dice.lock().unwrap_or_else(PoisonError::into_inner)),
+            Self::Moment(seed) => {
+                let mut dice = Dice::new(seed ^ now);
+                for byte in about.bytes() {
+                    dice = Dice::new(dice.roll() ^ u64::from(byte));
+                }
+                roll(&mut dice)
+            }
+        }
     }
 }

@@ -21,13 +21,17 @@ use sim::world::{Tracing, seconds};
         cargo run --release -p watchbell-sim -- --seeds 0..20000\n  \
         cargo run --release -p watchbell-sim -- --seed 136 --trace\n  \
         cargo run --release -p watchbell-sim -- --seeds 0..500 --mutant bury-by-name\n  \
-        cargo run --release -p watchbell-sim -- --shard --seeds 0..20000\n\n\
+        cargo run --release -p watchbell-sim -- --shard --seeds 0..20000\n  \
+        cargo run --release -p watchbell-sim -- --fleet --seeds 0..2000\n\n\
         Ends with 0 if every promise was kept, and with 1 if one was broken."
 )]
 struct Args {
     /// Simulate one shard and its triggers instead of a cluster and its leases
     #[arg(long)]
     shard: bool,
+    /// Simulate whole servers that share the shards
+    #[arg(long, conflicts_with = "shard")]
+    fleet: bool,
     /// Run these seeds, the last one not included
     #[arg(long, value_name = "A..B", value_parser = parse_seeds, required_unless_present = "seed")]
     seeds: Option<Range<u64>>,
@@ -90,6 +94,8 @@ impl Args {
     fn run(&self, seed: u64, tracing: Tracing) -> Told {
         if self.shard {
             shard(seed, self.mutant, tracing)
+        } else if self.fleet {
+            fleet(seed, self.mutant, tracing)
         } else {
             lease(seed, self.mutant, tracing)
         }
@@ -127,7 +133,11 @@ impl Args {
             return ExitCode::SUCCESS;
         };
         let bug = self.mutant.map(|bug| format!(" --mutant {}", bug.name())).unwrap_or_default();
-        let shard = if self.shard { "--shard " } else { "" };
+        let shard = match (self.shard, self.fleet) {
+            (true, _) => "--shard ",
+            (false, true) => "--fleet ",
+            (false, false) => "",
+        };
         let len = broken.len();
         say(&format_args!(
             "{len} went wrong; look at the first with {shard}--seed {first}{bug} --trace"
@@ -173,6 +183,27 @@ fn shard(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Told {
             (counts.departures, "departures"),
             (counts.ended, "runs ended"),
             (counts.skipped, "slots skipped"),
+        ],
+        trace: report.trace,
+    }
+}
+
+fn fleet(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Told {
+    let report = sim::fleet::run(seed, bug, tracing);
+    let counts = &report.counts;
+    Told {
+        broken: report.violation.map(|violation| format!("({}): {violation}", report.setting)),
+        hours: seconds(report.length) / 3_600.0,
+        counts: vec![
+            (counts.starts, "starts"),
+            (counts.kills, "kills"),
+            (counts.stops, "stops"),
+            (counts.pauses, "pauses"),
+            (counts.cuts, "cuts"),
+            (counts.outages, "outages"),
+            (counts.calls, "calls"),
+            (counts.again, "again"),
+            (counts.slots, "slots"),
         ],
         trace: report.trace,
     }

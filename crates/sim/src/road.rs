@@ -17,7 +17,7 @@ use store::{
 use tokio::sync::oneshot;
 
 use crate::clock::{Clocks, Instant, MS};
-use crate::dice::Dice;
+use crate::dice::{Dice, Luck};
 use crate::vault::{Answer, NodeIndex, Vault};
 use crate::witness::{Landing, Witness};
 use crate::world::{ProcessId, World};
@@ -85,7 +85,7 @@ pub struct Road {
     node: NodeIndex,
     process: ProcessId,
     exclusive: bool,
-    dice: Mutex<Dice>,
+    luck: Luck,
     epoch: AtomicU64,
     watchers: Watchers,
 }
@@ -108,7 +108,7 @@ impl Road {
         witness: &Arc<Witness>,
         site: &SharedSite,
         sender: &Sender,
-        dice: Dice,
+        luck: Luck,
     ) -> Arc<Self> {
         Arc::new(Self {
             world: world.clone(),
@@ -118,7 +118,7 @@ impl Road {
             node: sender.node,
             process: sender.process,
             exclusive: sender.exclusive,
-            dice: Mutex::new(dice),
+            luck,
             epoch: AtomicU64::new(0),
             watchers: Watchers::default(),
         })
@@ -126,7 +126,7 @@ impl Road {
 
     /// Something has changed in the store: sooner or later, or never, this process hears of it.
     pub fn hint(self: &Arc<Self>, commit: &Commit) {
-        let Some(travel) = self.travel(|site| site.back) else { return };
+        let Some(travel) = self.travel("hint", |site| site.back) else { return };
         let keys: Vec<_> = commit.then.iter().map(|write| Write::key(write).clone()).collect();
         let road = Arc::downgrade(self);
         self.world.after(travel, move |_| {
@@ -136,16 +136,14 @@ impl Road {
         });
     }
 
-    fn travel(&self, lane: impl Fn(&Site) -> Lane) -> Option<Instant> {
-        let site = self.site.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
-        lane(&site).travel(&mut dice)
+    fn travel(&self, about: &str, lane: impl Fn(&Site) -> Lane) -> Option<Instant> {
+        let lane = lane(&self.site.lock().unwrap_or_else(PoisonError::into_inner));
+        self.luck.roll(self.world.now(), about, |dice| lane.travel(dice))
     }
 
-    fn rolls(&self, percent: impl Fn(&Site) -> u64) -> bool {
-        let site = self.site.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
-        dice.chance(percent(&site))
+    fn rolls(&self, about: &str, percent: impl Fn(&Site) -> u64) -> bool {
+        let percent = percent(&self.site.lock().unwrap_or_else(PoisonError::into_inner));
+        self.luck.roll(self.world.now(), about, |dice| dice.chance(percent))
     }
 
     fn reading(&self) -> Reading {
@@ -156,11 +154,12 @@ impl Road {
     /// Sends a request, and waits for its answer, for ever if need be.
     async fn ask<T: Send + 'static>(
         self: Arc<Self>,
+        about: String,
         lane: fn(&Site) -> Lane,
         arrival: impl FnOnce(&Arc<Self>) -> Option<Answer<T>> + Send + 'static,
     ) -> T {
         let (slot, answer) = oneshot::channel();
-        let travel = self.travel(lane);
+        let travel = self.travel(&about, lane);
         if travel.is_none() {
             self.world.trace(self.process, || "lost    a request".into());
         }
@@ -171,7 +170,7 @@ impl Road {
                     return;
                 }
                 let Some(answer) = arrival(&road) else { return };
-                let Some(travel) = road.travel(|site| site.back) else {
+                let Some(travel) = road.travel(&about, |site| site.back) else {
                     world.trace(road.process, || "lost    an answer".into());
                     return;
                 };
@@ -213,11 +212,14 @@ impl Adapter for Traveller {
     fn scan(&self, range: Range, limit: usize) -> Pending<'_, Result<Page, ScanError>> {
         let road = Arc::clone(&self.0);
         Box::pin(async move {
-            if road.rolls(|site| site.refused_percent) {
+            let about = format!("{range:?}");
+            if road.rolls(&about, |site| site.refused_percent) {
                 return Err(ScanError::Unavailable("nobody answers the call".into()));
             }
-            let stale = road.rolls(|site| site.stale_percent);
+            let stale = road.rolls(&about, |site| site.stale_percent);
+            road.world.trace(road.process, || format!("reads   {about}"));
             road.ask(
+                about,
                 |site| site.read,
                 move |road| {
                     if stale {
@@ -234,7 +236,9 @@ impl Adapter for Traveller {
     fn commit(&self, commit: Commit) -> Pending<'_, Result<Version, CommitError>> {
         let road = Arc::clone(&self.0);
         Box::pin(async move {
-            if road.rolls(|site| site.refused_percent) {
+            let about =
+                commit.then.first().map_or_else(String::new, |write| write.key().to_string());
+            if road.rolls(&about, |site| site.refused_percent) {
                 return Err(CommitError::Unavailable("nobody answers the call".into()));
             }
             let sent = road.reading();
@@ -243,6 +247,7 @@ impl Adapter for Traveller {
             let here = Arc::clone(&road);
             let said = road
                 .ask(
+                    about,
                     |site| site.there,
                     move |road| {
                         let (process, node) = (road.process, road.node);
@@ -293,13 +298,13 @@ impl Adapter for Traveller {
 pub struct SimMachine {
     world: World,
     site: SharedSite,
-    dice: Mutex<Dice>,
+    luck: Luck,
 }
 
 impl SimMachine {
     /// The machine at this site.
-    pub fn new(world: &World, site: &SharedSite, dice: Dice) -> Self {
-        Self { world: world.clone(), site: Arc::clone(site), dice: Mutex::new(dice) }
+    pub fn new(world: &World, site: &SharedSite, luck: Luck) -> Self {
+        Self { world: world.clone(), site: Arc::clone(site), luck }
     }
 
     fn site(&self) -> std::sync::MutexGuard<'_, Site> {
@@ -317,7 +322,7 @@ impl Machine for SimMachine {
     }
 
     fn random(&self) -> u64 {
-        self.dice.lock().unwrap_or_else(PoisonError::into_inner).roll()
+        self.luck.roll(self.world.now(), "", Dice::roll)
     }
 
     /// What waits here is counted by a clock that stands still while the machine sleeps, as timers are.

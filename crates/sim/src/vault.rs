@@ -2,6 +2,7 @@
 //! forget.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
@@ -11,8 +12,7 @@ use engine::record::{Format, decode};
 use store::memory::Memory;
 use store::session::SessionRecord;
 use store::{
-    Adapter, Class, Commit, CommitError, Entry, Key, Page, Pending, Range, ScanError, Version,
-    Write,
+    Adapter, Class, Commit, CommitError, Entry, Key, Page, Range, ScanError, Store, Version, Write,
 };
 
 use crate::clock::{Instant, MS};
@@ -146,6 +146,11 @@ impl Vault {
     pub fn peek_primary(&self, key: &Key) -> Option<Entry> {
         let memory = Arc::clone(&self.lock().memory);
         peek(&memory, key)
+    }
+
+    /// What the primary holds, for those who only watch.
+    pub fn store(&self) -> Store {
+        Store::shared(Arc::clone(&self.lock().memory) as Arc<dyn Adapter>)
     }
 
     /// From now on this process hears of changes.
@@ -284,8 +289,8 @@ fn peek(memory: &Memory, key: &Key) -> Option<Entry> {
 }
 
 /// The reference adapter never waits.
-fn at_once<T>(mut pending: Pending<'_, T>) -> T {
-    match pending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+pub fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(done) => done,
         Poll::Pending => unreachable!("memory answers at once"),
     }

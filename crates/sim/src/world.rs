@@ -6,7 +6,7 @@
 //! an event by then and happens without it, as a message on its way does.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::fmt;
 use std::fmt::Write;
 use std::pin::Pin;
@@ -39,6 +39,8 @@ struct Core {
     events: BinaryHeap<Reverse<Event>>,
     processes: BTreeMap<ProcessId, Process>,
     ready: VecDeque<ProcessId>,
+    /// Those that look around whenever something has happened.
+    attentive: BTreeSet<ProcessId>,
     started: u64,
     steps: u64,
     trace: Option<String>,
@@ -101,6 +103,7 @@ impl World {
             events: BinaryHeap::new(),
             processes: BTreeMap::new(),
             ready: VecDeque::new(),
+            attentive: BTreeSet::new(),
             started: 0,
             steps: 0,
             trace,
@@ -145,6 +148,12 @@ impl World {
         core.processes.insert(id, Process { task: Some(task), pauses: 0, rung: true });
         core.ready.push_back(id);
         id
+    }
+
+    /// Has a process look around whenever something has happened: one whose parts are woken by each other, and not by this
+    /// world.
+    pub fn attend(&self, id: ProcessId) {
+        self.lock().attentive.insert(id);
     }
 
     /// Ends a process, as kill -9 does.
@@ -251,11 +260,24 @@ impl World {
         core.steps += 1;
         drop(core);
         (event.action)(self);
+        self.lock().ring_attentive();
         true
     }
 
     fn lock(&self) -> MutexGuard<'_, Core> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Core {
+    fn ring_attentive(&mut self) {
+        self.attentive.retain(|id| self.processes.contains_key(id));
+        for id in &self.attentive {
+            let Some(process) = self.processes.get_mut(id) else { continue };
+            if !std::mem::replace(&mut process.rung, true) && process.pauses == 0 {
+                self.ready.push_back(*id);
+            }
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 #[path = "sim/driver.rs"]
 mod driver;
+#[path = "sim/fleet.rs"]
+mod fleet;
 #[path = "sim/gate.rs"]
 mod gate;
 #[path = "sim/history.rs"]

@@ -9,9 +9,9 @@ use std::process::{Command, Output};
 use client::trigger::PauseRequest;
 use client::{Client, ClientError};
 use serde_json::Value;
+use sim::ledger::Ledger;
 
 use super::crash::{answer, list, rest, spec};
-use super::ledger::Ledger;
 use super::process::{Dev, MACHINE, PATIENCE, WATCHBELL, place};
 use super::receiver::{Heard, Receiver, Reply};
 use super::verdict::{accounts, check_records};

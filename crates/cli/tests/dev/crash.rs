@@ -15,11 +15,11 @@ use client::spec::{
 };
 use client::trigger::{PauseRequest, Trigger};
 use client::{Client, ClientError, RunFilter, TriggerFilter};
+use sim::ledger::Ledger;
 use store::clock::Stopwatch;
 use store::machine::{Machine, System};
 use tokio::task::JoinSet;
 
-use super::ledger::Ledger;
 use super::process::{Dev, MACHINE, PATIENCE, place};
 use super::random::{Random, hash};
 use super::receiver::{Heard, Receiver, Reply};

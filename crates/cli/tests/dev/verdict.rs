@@ -6,9 +6,9 @@ use client::spec::{Delivery, Overlap};
 use client::{Client, Timestamp};
 use engine::id::{TriggerId, Unique};
 use engine::past::End;
+use sim::ledger::{Fate, Known, Ledger};
 
 use super::crash::{list, spec};
-use super::ledger::{Fate, Known, Ledger};
 use super::process::PATIENCE;
 use super::receiver::Heard;
 use super::wait::until;

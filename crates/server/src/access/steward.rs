@@ -74,6 +74,7 @@ impl Steward {
                 self.sweep().await;
             }
             tokio::select! {
+                biased;
                 () = hints.changed() => {}
                 Ok(()) = served.changed() => {}
                 () = self.machine.sleep(pause) => {}

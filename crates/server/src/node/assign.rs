@@ -58,7 +58,7 @@ pub(super) struct Assigner {
     peers: Arc<Peers>,
     audience: Audience,
     moves: mpsc::UnboundedSender<Move>,
-    /// As many shards are read at a time as there are cores: most of it is reading JSON.
+    /// So many shards are read at a time.
     turns: Arc<Semaphore>,
     kinds: Kinds,
     /// Since when it works.
@@ -120,14 +120,14 @@ struct Start {
 }
 
 impl Assigner {
+    /// One that reads as many shards at a time as there are cores for: most of it is reading JSON.
     pub(super) fn new(
-        session: &Session,
+        (session, peers): (&Session, &Arc<Peers>),
         cluster: Cluster,
-        peers: &Arc<Peers>,
+        cores: usize,
         audience: Audience,
         moves: mpsc::UnboundedSender<Move>,
     ) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             session: session.clone(),
             cluster,

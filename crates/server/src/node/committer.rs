@@ -6,7 +6,7 @@
 //! nothing, those at the desk are told why. The last commit of a shard that goes to another node names that
 //! one; what came of it is known before anything else is done.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
 pub(super) struct Committer {
-    holdings: HashMap<ShardId, Holding>,
+    holdings: BTreeMap<ShardId, Holding>,
     machine: Arc<dyn Machine>,
     pulse: Pulse,
     /// Why the store takes nothing, while it does not.
@@ -94,7 +94,7 @@ impl Committer {
         trouble: watch::Sender<Option<Trouble>>,
     ) -> Self {
         let (store, epoch, machine) = (store.clone(), epoch.clone(), Arc::clone(machine));
-        Self { holdings: HashMap::new(), machine, pulse: pulse.clone(), trouble, store, epoch }
+        Self { holdings: BTreeMap::new(), machine, pulse: pulse.clone(), trouble, store, epoch }
     }
 
     /// Takes orders until there is nobody left to give any.
@@ -147,7 +147,7 @@ impl Committer {
         let begun = self.machine.reading();
         let mut outcome =
             Written { done: Vec::new(), lost: Vec::new(), took: Duration::ZERO, bytes: 0 };
-        let mut left: HashMap<ShardId, (Box<RawValue>, Vec<Write>)> = HashMap::new();
+        let mut left: BTreeMap<ShardId, (Box<RawValue>, Vec<Write>)> = BTreeMap::new();
         for (shard, batch) in order {
             let (body, writes) = encoded(batch);
             outcome.bytes += body.get().len() + writes.iter().map(Write::len).sum::<usize>();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::mutant::{self, Mutant};
 use store::machine::within;
 use store::session::SessionRecord;
 
@@ -21,6 +22,9 @@ impl Node {
         self.peers.drain(true);
         let machine = self.session.machine();
         tokio::join!(self.be_seen_draining(), self.hand_all_over());
+        if mutant::active(Mutant::StopWithoutWaiting) {
+            return;
+        }
         let mut errands = self.errands.clone();
         let ended = async { drop(errands.wait_for(|errands| *errands == 0).await) };
         if within(machine, ERRANDS_MAX, ended).await.is_none() {
@@ -60,6 +64,7 @@ impl Node {
                         return here;
                     }
                     tokio::select! {
+                        biased;
                         Ok(()) = served.changed() => {}
                         Ok(()) = view.changed() => {}
                     }

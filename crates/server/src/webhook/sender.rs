@@ -37,15 +37,20 @@ const BATCH_LEN_MAX: usize = 128;
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 
 /// What a sender is told.
-pub(super) enum Command {
+pub enum Command {
+    /// It makes this call.
     Send {
+        /// Which.
         call: Call,
     },
+    /// It gives this call up, if that has not ended.
     Cancel {
+        /// Which.
         key: u64,
     },
     /// What waits of these keys is given up.
     Recall {
+        /// Which.
         keys: RangeInclusive<u64>,
         /// Called once all that was given up is told.
         told: Told,
@@ -53,7 +58,7 @@ pub(super) enum Command {
 }
 
 /// What is called once something is told.
-pub(super) type Told = Box<dyn FnOnce() + Send>;
+pub type Told = Box<dyn FnOnce() + Send>;
 
 /// The state of a sender.
 pub(super) struct Sender {

@@ -9,7 +9,7 @@ use engine::record::{Format, decode};
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 use sim::clock::{Clocks, Instant, MS};
-use sim::dice::Dice;
+use sim::dice::{Dice, Luck};
 use sim::road::{Lane, Road, Sender, SharedSite, SimMachine, Site, Traveller};
 use sim::vault::Vault;
 use sim::witness::{Premises, Witness};
@@ -153,7 +153,8 @@ impl Bench {
         let process = ProcessId(1_000_000 + number as u64);
         let exclusive = plan.access == Access::Exclusive;
         let sender = Sender { node: number, process, exclusive };
-        let road = Road::new(&self.world, &self.vault, &self.witness, &site, &sender, dice.fork());
+        let luck = Luck::stream(dice.fork());
+        let road = Road::new(&self.world, &self.vault, &self.witness, &site, &sender, luck);
         if plan.hints == Hearing::Good {
             self.vault.watched_by(&road);
         }
@@ -164,7 +165,7 @@ impl Bench {
             url: Some(format!("http://{}:7400", plan.id)),
             roles: Vec::new(),
         };
-        let machine = Arc::new(SimMachine::new(&self.world, &site, dice));
+        let machine = Arc::new(SimMachine::new(&self.world, &site, Luck::stream(dice)));
         Host { store: Store::shared(tap.clone()), tap, machine, node, site }
     }
 

@@ -1,5 +1,8 @@
-//! What a store says about each slot, read from its directory without asking the server: every shard's head,
-//! records and past, put together by nothing but the words of the design.
+//! What a whole store says about each slot, without asking any server: every shard's head, records and past, put
+//! together by nothing but the words of the design.
+//!
+//! This is for tests that look at a store when nobody writes to it any more. A store that cannot be read is a fault of
+//! whoever wrote it, so it panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,42 +19,50 @@ use serde::Deserialize;
 use store::file::{File, Sizes};
 use store::{Range, Store};
 
-const SHARDS: u16 = 32;
-
 /// All that a store says about triggers and slots.
 #[derive(Default)]
-pub(super) struct Ledger {
-    pub(super) triggers: BTreeMap<Unique, Known>,
+pub struct Ledger {
+    /// Triggers that are there.
+    pub triggers: BTreeMap<Unique, Known>,
     /// Runs that were launched and not recorded, over all shards.
-    pub(super) open: usize,
+    pub open: usize,
     /// Runs with a record of their own that have not ended.
-    pub(super) unfinished: Vec<RunRecord>,
+    pub unfinished: Vec<RunRecord>,
     /// Runs that ended, by trigger, generation of its schedule, and slot.
-    pub(super) runs: Vec<Ended>,
-    pub(super) skips: Vec<Skipped>,
+    pub runs: Vec<Ended>,
+    /// Ranges of slots that were skipped.
+    pub skips: Vec<Skipped>,
     /// Up to where slots are decided in shards that fire nothing.
-    pub(super) stopped: BTreeMap<ShardId, i64>,
+    pub stopped: BTreeMap<ShardId, i64>,
     cluster: u64,
 }
 
 /// A trigger that is there.
-pub(super) struct Known {
-    pub(super) record: TriggerRecord,
-    pub(super) moved: MovedRecord,
+pub struct Known {
+    /// As it was written.
+    pub record: TriggerRecord,
+    /// What has moved.
+    pub moved: MovedRecord,
 }
 
 /// A run that ended.
 #[derive(Debug, Clone)]
-pub(super) struct Ended {
-    pub(super) id: String,
-    pub(super) run: Finished,
+pub struct Ended {
+    /// Its id.
+    pub id: String,
+    /// What became of it.
+    pub run: Finished,
 }
 
 /// What became of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub enum Fate {
+    /// It ended so.
     Run(End),
+    /// It was skipped.
     Skipped,
+    /// It has not ended.
+    Unfinished,
 }
 
 #[derive(Deserialize)]
@@ -62,17 +73,16 @@ struct Cluster {
 
 impl Ledger {
     /// Reads a directory that nobody has open.
-    pub(super) async fn read(data: &Path) -> Self {
+    pub async fn read(data: &Path) -> Self {
         Self::of(&Store::new(File::open_existing(data, Sizes::default()).unwrap())).await
     }
 
     /// Reads a store, shard by shard.
-    pub(super) async fn of(store: &Store) -> Self {
+    pub async fn of(store: &Store) -> Self {
         let about = all(store, "cluster/about").await;
         let cluster: Cluster = decode(&about[0].1, engine::record::Format(1)).unwrap();
-        assert_eq!(cluster.shards, SHARDS);
         let mut ledger = Self { cluster: cluster.id, ..Self::default() };
-        for number in 0..SHARDS {
+        for number in 0..cluster.shards {
             ledger.shard(store, ShardId(number)).await;
         }
         ledger
@@ -131,7 +141,7 @@ impl Ledger {
 
     /// What became of each slot of a trigger, by generation of its schedule. A slot that is on record twice
     /// is a fault, and said.
-    pub(super) fn slots(&self) -> BTreeMap<(Unique, u32), BTreeMap<i64, Fate>> {
+    pub fn slots(&self) -> BTreeMap<(Unique, u32), BTreeMap<i64, Fate>> {
         let mut slots: BTreeMap<(Unique, u32), BTreeMap<i64, Fate>> = BTreeMap::new();
         let mut add = |trigger: Unique, generation: u32, slot: i64, fate: Fate| {
             let before = slots.entry((trigger, generation)).or_default().insert(slot, fate);
@@ -161,6 +171,28 @@ impl Ledger {
             }
         }
         slots
+    }
+
+    /// The same of triggers that ring at an interval and were never changed, with what has not ended. Every slot from the
+    /// first to the last is there, and once.
+    pub fn whole(&self, step_ms: i64) -> BTreeMap<Unique, BTreeMap<i64, Fate>> {
+        let mut slots = self.slots();
+        for run in &self.unfinished {
+            let Some(generation) = run.generation else { continue };
+            let of = slots.entry((run.trigger, generation)).or_default();
+            let before = of.insert(run.slot.0, Fate::Unfinished);
+            assert!(before.is_none(), "{run:?} is on record, and waits");
+        }
+        let mut whole = BTreeMap::new();
+        for ((trigger, _), of) in slots {
+            let ends = (of.keys().next(), of.keys().next_back());
+            let (Some(first), Some(last)) = ends else { continue };
+            let due = (last - first) / step_ms + 1;
+            assert_eq!(of.len() as u64, due.unsigned_abs(), "{trigger}: slots are missing: {of:?}");
+            let before = whole.insert(trigger, of);
+            assert!(before.is_none(), "{trigger} was changed");
+        }
+        whole
     }
 }
 

@@ -1,0 +1,280 @@
+//! Who calls receivers for a simulated server, and what they hear.
+//!
+//! A call waits its turn for a moment, so that it can be taken back. Then its server's right is asked, and it leaves: it is
+//! heard at that moment, whatever becomes of its answer. Receivers see what no server does: whether the head of the shard
+//! names somebody else by then, and what they have heard before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use engine::id::{RunId, Unique};
+use engine::instant::Instant as Wall;
+use engine::outcome::{Lost, NotSent, Outcome};
+use server::node::Courier;
+use server::webhook::{Call, Command, Finished, Permit, Response};
+use store::machine::Machine;
+use tokio::sync::mpsc;
+
+use super::Fleet;
+use super::setting::{Setting, Temper};
+use crate::clock::{Instant, MS};
+use crate::dice::Dice;
+use crate::shard::promise::Promise;
+use crate::world::ProcessId;
+
+/// A call that was heard.
+#[derive(Debug, Clone, Copy)]
+pub struct Heard {
+    /// Which attempt of its run.
+    pub attempt: u32,
+    /// What was answered.
+    pub answer: Fate,
+}
+
+/// What becomes of a call that leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is answered so.
+    Answered(u16),
+    /// It is heard, and the connection ends without an answer.
+    Closed,
+    /// It is heard, and nothing comes back.
+    Silence,
+    /// Nobody takes the connection, and nothing is heard.
+    Refused,
+}
+
+/// Everybody who is called.
+pub struct Receivers {
+    temper: Temper,
+    /// What is to be delivered at most once.
+    once: BTreeSet<Unique>,
+    state: Mutex<State>,
+}
+
+struct State {
+    dice: Dice,
+    heard: BTreeMap<RunId, Vec<Heard>>,
+}
+
+impl Receivers {
+    /// Those of this setting.
+    pub fn new(setting: &Setting, dice: Dice) -> Self {
+        let once = setting.triggers.iter().filter(|trigger| trigger.is_once());
+        Self {
+            temper: setting.temper,
+            once: once.map(|trigger| trigger.id.unique).collect(),
+            state: Mutex::new(State { dice, heard: BTreeMap::new() }),
+        }
+    }
+
+    /// What was heard, run by run.
+    pub fn heard(&self) -> BTreeMap<RunId, Vec<Heard>> {
+        self.state().heard.clone()
+    }
+
+    /// What becomes of the next call, and how long that takes.
+    fn roll(&self, timeout: Instant) -> (Fate, Instant) {
+        let dice = &mut self.state().dice;
+        let most = if dice.chance(20) { 900 * MS } else { 60 * MS };
+        let soon = dice.between(MS, most);
+        if self.temper == Temper::Gentle {
+            return (Fate::Answered(200), soon);
+        }
+        match dice.between(0, 99) {
+            0..=2 => (Fate::Refused, 5 * MS),
+            3..=5 => (Fate::Silence, timeout),
+            6..=8 => (Fate::Closed, soon),
+            9..=13 => (Fate::Answered(503), soon),
+            _ => (Fate::Answered(200), soon),
+        }
+    }
+
+    fn hear(&self, fleet: &Fleet, call: &Call, answer: Fate) {
+        let run: RunId = call.run.parse().expect("a run's id");
+        let token = fleet.head(run.shard).map_or(0, |head| head.token);
+        if token > call.token {
+            let what = format!("{run} left under {}, and {token} is named", call.token);
+            fleet.accuse(Promise::OneSends, what);
+        }
+        let mut state = self.state();
+        let before = state.heard.entry(run).or_default();
+        if let Some(last) = before.last() {
+            fleet.count(|counts| counts.again += 1);
+            if last.attempt >= call.attempt {
+                let what = format!("{run}: {} after {}", call.attempt, last.attempt);
+                fleet.accuse(Promise::NumbersGrow, what);
+            }
+            if self.once.contains(&run.trigger) {
+                let what = format!("{run} is heard again, as attempt {}", call.attempt);
+                fleet.accuse(Promise::AtMostOnce, what);
+            }
+            let is_done = before.iter().any(|heard| heard.answer == Fate::Answered(200));
+            if self.temper == Temper::Gentle && is_done {
+                fleet.accuse(Promise::NothingDoubled, format!("{run} is heard again"));
+            }
+        }
+        before.push(Heard { attempt: call.attempt, answer });
+        fleet.count(|counts| counts.calls += 1);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The courier of a process.
+pub fn courier(
+    fleet: &Fleet,
+    process: ProcessId,
+    machine: &Arc<dyn Machine>,
+    dice: Dice,
+) -> Courier {
+    let (fleet, machine, dice) = (fleet.clone(), Arc::clone(machine), Mutex::new(dice));
+    Arc::new(move |config, commands, results| {
+        let bag = Bag {
+            fleet: fleet.clone(),
+            process,
+            machine: Arc::clone(&machine),
+            permit: Arc::clone(&config.permit),
+            results,
+            dice: dice.lock().unwrap_or_else(PoisonError::into_inner).fork(),
+            waiting: BTreeMap::new(),
+            turns: BTreeSet::new(),
+            under_way: Arc::default(),
+        };
+        Box::pin(bag.carry(commands))
+    })
+}
+
+/// What a courier has.
+struct Bag {
+    fleet: Fleet,
+    process: ProcessId,
+    machine: Arc<dyn Machine>,
+    permit: Permit,
+    results: mpsc::UnboundedSender<Finished>,
+    dice: Dice,
+    /// Calls that have not begun, by key, and when the turn of each comes.
+    waiting: BTreeMap<u64, (Instant, Call)>,
+    turns: BTreeSet<(Instant, u64)>,
+    /// Calls that have left and have not ended, and when they left by the wall clock.
+    under_way: Arc<Mutex<BTreeMap<u64, Wall>>>,
+}
+
+impl Bag {
+    async fn carry(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
+        loop {
+            let (world, turn) = (self.fleet.world.clone(), self.turns.first().copied());
+            let wait = turn.map_or(0, |(at, _)| at.saturating_sub(world.now()));
+            tokio::select! {
+                biased;
+                command = commands.recv() => match command {
+                    Some(command) => self.obey(command),
+                    None => return,
+                },
+                () = world.sleep(wait), if turn.is_some() => {
+                    let (_, key) = self.turns.pop_first().expect("there is one");
+                    let (_, call) = self.waiting.remove(&key).expect("both know of it");
+                    self.leave(&call);
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Send { call } => {
+                let most = if self.dice.chance(10) { 700 * MS } else { 8 * MS };
+                let turn = self.fleet.world.now() + self.dice.between(0, most);
+                self.turns.insert((turn, call.key));
+                self.waiting.insert(call.key, (turn, call));
+            }
+            Command::Cancel { key } => {
+                self.take_back(key..=key);
+                let left = self.lock().remove(&key);
+                if let Some(left) = left {
+                    self.tell(key, left, Outcome::Lost { why: Lost::Cancelled });
+                }
+            }
+            Command::Recall { keys, told } => {
+                self.take_back(keys);
+                told();
+            }
+        }
+    }
+
+    /// Gives up what has not begun.
+    fn take_back(&mut self, keys: RangeInclusive<u64>) {
+        let keys: Vec<u64> = self.waiting.range(keys).map(|(key, _)| *key).collect();
+        for key in keys {
+            let (turn, _) = self.waiting.remove(&key).expect("listed");
+            self.turns.remove(&(turn, key));
+            self.tell(key, self.wall(), Outcome::NotSent { why: NotSent::Cancelled });
+        }
+    }
+
+    fn leave(&self, call: &Call) {
+        let (key, now) = (call.key, self.wall());
+        if !(self.permit)() {
+            return self.tell(key, now, Outcome::NotSent { why: NotSent::Lapsed });
+        }
+        if call.leave_by.is_some_and(|by| by < now) {
+            return self.tell(key, now, Outcome::NotSent { why: NotSent::Late });
+        }
+        let timeout = u64::from(call.form.timeout_ms) * MS;
+        let (fate, length) = self.fleet.receivers.roll(timeout);
+        let (run, attempt) = (call.run.clone(), call.attempt);
+        self.fleet.world.trace(self.process, || format!("calls   {run} #{attempt}: {fate:?}"));
+        if fate != Fate::Refused {
+            self.fleet.receivers.hear(&self.fleet, call, fate);
+        }
+        let outcome = match fate {
+            Fate::Answered(status) => Outcome::Answered { status, retry_after: None },
+            Fate::Closed => Outcome::Lost { why: Lost::Closed },
+            Fate::Silence => Outcome::Lost { why: Lost::TimedOut },
+            Fate::Refused => Outcome::NotSent { why: NotSent::Connect },
+        };
+        self.lock().insert(key, now);
+        let (under_way, results) = (Arc::clone(&self.under_way), self.results.clone());
+        self.fleet.world.after(length, move |_| {
+            let left = under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            if let Some(left) = left {
+                tell(&results, key, left, length, outcome);
+            }
+        });
+    }
+
+    fn wall(&self) -> Wall {
+        Wall(i64::try_from(self.machine.wall_us() / 1_000).expect("this century"))
+    }
+
+    fn tell(&self, key: u64, left: Wall, outcome: Outcome) {
+        tell(&self.results, key, left, 0, outcome);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Wall>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn tell(
+    results: &mpsc::UnboundedSender<Finished>,
+    key: u64,
+    started: Wall,
+    length: Instant,
+    outcome: Outcome,
+) {
+    let response = match outcome {
+        Outcome::Answered { status, .. } => {
+            Some(Response { status, content_type: None, body: Vec::new().into(), truncated: false })
+        }
+        Outcome::NotSent { .. } | Outcome::Lost { .. } => None,
+    };
+    let error = response.is_none().then(|| format!("{outcome:?}"));
+    let latency = Duration::from_nanos(length);
+    // Nobody listens any more if its server was killed meanwhile.
+    let _unheard = results.send(Finished { key, outcome, started, latency, response, error });
+}

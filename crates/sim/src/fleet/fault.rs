@@ -1,0 +1,208 @@
+//! What goes wrong with whole servers, and when.
+
+use crate::clock::{Instant, MS};
+use crate::cluster::rate;
+use crate::road::Lane;
+use crate::vault::NodeIndex;
+use crate::world::seconds;
+
+use super::setting::{Temper, wall_us};
+use super::{Fleet, TTL};
+
+/// What can go wrong. What is listed twice happens twice as often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Kill,
+    KillAll,
+    Stop,
+    StopAll,
+    /// One is stopped, and another one killed while it has its hands full.
+    StopAndKill,
+    Pause,
+    CutThere,
+    CutBack,
+    Cut,
+    Outage,
+    Rate,
+}
+
+const ANY: [Fault; 15] = [
+    Fault::Kill,
+    Fault::Kill,
+    Fault::KillAll,
+    Fault::Stop,
+    Fault::Stop,
+    Fault::Stop,
+    Fault::StopAll,
+    Fault::StopAndKill,
+    Fault::Pause,
+    Fault::Pause,
+    Fault::CutThere,
+    Fault::CutBack,
+    Fault::Cut,
+    Fault::Outage,
+    Fault::Rate,
+];
+
+/// For how long things go wrong.
+pub const STORM: Instant = 60_000 * MS;
+
+/// Nothing is wrong any more: every server runs, and its roads and clocks are as they should be.
+pub fn mend(fleet: &Fleet) {
+    fleet.world.trace("fault", || "all is mended".into());
+    for place in 0..fleet.setting.servers {
+        let is_apart = fleet.setting.apart == Some(place);
+        fleet.at_site(place, |site| {
+            (site.there, site.read, site.back) = (Lane::GOOD, Lane::GOOD, Lane::GOOD);
+            site.refused_percent = 0;
+            if is_apart {
+                site.clocks.step(wall_us(0));
+            }
+        });
+        boot_when_gone(fleet, place);
+    }
+}
+
+/// Things go wrong one after the other, until all is to be mended.
+pub fn plan_next(fleet: &Fleet) {
+    let next = fleet.clone();
+    let (least, most) = match fleet.setting.temper {
+        Temper::Gentle => (4_000, 12_000),
+        Temper::Rough => (300, 7_000),
+    };
+    let delay = fleet.dice().between(least, most) * MS;
+    fleet.world.after(delay, move |world| {
+        // What goes wrong is over by then.
+        let left = STORM.saturating_sub(world.now());
+        if left > 0 {
+            strike(&next, left);
+            plan_next(&next);
+        }
+    });
+}
+
+fn strike(fleet: &Fleet, left: Instant) {
+    let (fault, place, length) = {
+        let mut dice = fleet.dice();
+        let last = fleet.setting.servers as u64 - 1;
+        let place = usize::try_from(dice.between(0, last)).expect("an index fits");
+        let ttl = u64::try_from(TTL.as_nanos()).expect("seconds");
+        let length = match dice.between(0, 9) {
+            0..=3 => dice.between(ttl / 20, ttl),
+            4..=7 => dice.between(ttl, ttl * 17 / 10),
+            _ => dice.between(ttl, ttl * 3),
+        };
+        (dice.pick(&ANY), place, length.min(left))
+    };
+    if fleet.setting.temper == Temper::Gentle {
+        return restart(fleet, place);
+    }
+    fleet
+        .world
+        .trace("fault", || format!("{fault:?} on server {place} for {:.3} s", seconds(length)));
+    let all = 0..fleet.setting.servers;
+    let next = (place + 1) % fleet.setting.servers;
+    match fault {
+        Fault::Kill => kill(fleet, place, length),
+        Fault::KillAll => all.for_each(|place| kill(fleet, place, length)),
+        Fault::Stop => stop(fleet, place, length),
+        Fault::StopAll => all.for_each(|place| stop(fleet, place, length)),
+        Fault::StopAndKill => {
+            stop(fleet, place, length);
+            let delay = fleet.dice().between(0, 1_500 * MS).min(left);
+            let fleet = fleet.clone();
+            fleet.world.clone().after(delay, move |_| kill(&fleet, next, length));
+        }
+        Fault::Pause => pause(fleet, place, length),
+        Fault::CutThere => cut(fleet, place, length, &[Side::There]),
+        Fault::CutBack => cut(fleet, place, length, &[Side::Back]),
+        Fault::Cut => cut(fleet, place, length, &[Side::There, Side::Back]),
+        Fault::Outage => outage(fleet, length),
+        Fault::Rate => {
+            let (now, mut dice) = (fleet.world.now(), fleet.dice());
+            let (boot, raw) = (rate(&mut dice), rate(&mut dice));
+            drop(dice);
+            fleet.at_site(place, |site| site.clocks.run_at(now, boot, raw));
+        }
+    }
+}
+
+/// Stops a server in order, and starts it anew when it has ended; unless one is being restarted.
+fn restart(fleet: &Fleet, place: NodeIndex) {
+    let is_whole = (0..fleet.setting.servers).all(|place| fleet.process(place).is_some());
+    if is_whole {
+        fleet.stop(place);
+        boot_when_gone(fleet, place);
+    }
+}
+
+/// Starts a server once it has ended, if it was told to.
+fn boot_when_gone(fleet: &Fleet, place: NodeIndex) {
+    if fleet.process(place).is_none() {
+        fleet.boot(place);
+    } else if fleet.is_stopping(place) {
+        let later = fleet.clone();
+        fleet.world.after(100 * MS, move |_| boot_when_gone(&later, place));
+    }
+}
+
+fn kill(fleet: &Fleet, place: NodeIndex, length: Instant) {
+    fleet.kill(place);
+    boot_after(fleet, place, length / 2);
+}
+
+/// Tells a server to stop, and starts it anew after a while, if it has ended by then.
+fn stop(fleet: &Fleet, place: NodeIndex, length: Instant) {
+    fleet.stop(place);
+    boot_after(fleet, place, length);
+}
+
+fn boot_after(fleet: &Fleet, place: NodeIndex, delay: Instant) {
+    let later = fleet.clone();
+    fleet.world.after(delay, move |world| {
+        // When all is mended every server is started.
+        if world.now() < STORM {
+            boot_when_gone(&later, place);
+        }
+    });
+}
+
+fn pause(fleet: &Fleet, place: NodeIndex, length: Instant) {
+    let Some(process) = fleet.process(place) else { return };
+    fleet.count(|counts| counts.pauses += 1);
+    fleet.world.pause(process);
+    fleet.world.after(length, move |world| world.resume(process));
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    There,
+    Back,
+}
+
+fn cut(fleet: &Fleet, place: NodeIndex, length: Instant, sides: &'static [Side]) {
+    fleet.count(|counts| counts.cuts += 1);
+    let turn = move |fleet: &Fleet, by: fn(&mut u32)| {
+        fleet.at_site(place, |site| {
+            for side in sides {
+                match side {
+                    Side::There => {
+                        by(&mut site.there.cuts);
+                        by(&mut site.read.cuts);
+                    }
+                    Side::Back => by(&mut site.back.cuts),
+                }
+            }
+        });
+    };
+    turn(fleet, |cuts| *cuts += 1);
+    let later = fleet.clone();
+    fleet.world.after(length, move |_| turn(&later, |cuts| *cuts -= 1));
+}
+
+fn outage(fleet: &Fleet, length: Instant) {
+    fleet.count(|counts| counts.outages += 1);
+    fleet.vault.shut();
+    let vault = std::sync::Arc::clone(&fleet.vault);
+    fleet.world.after(length, move |_| vault.open());
+}

@@ -1,0 +1,187 @@
+//! A server's process: everything in it is run by a runtime of its own, when the world says so.
+//!
+//! A node is many tasks that wake each other, which the world knows nothing about. So its process looks around whenever
+//! something has happened in the world, and lets all of them go on until none can. Not to poll it stops all of them at
+//! once; to drop it ends them where they are.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use server::desk::Desk;
+use server::node::{Config, End, Former, Hands, Node, StartError};
+use store::machine::Machine;
+use store::{
+    Adapter, Class, Commit, CommitError, Epoch, Hints, Limits, Page, Pending, Range, ScanError,
+    Store, Version,
+};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+use tokio::task::{JoinHandle, yield_now};
+
+use super::Fleet;
+use super::courier::courier;
+use crate::clock::{Instant, MS};
+use crate::dice::Dice;
+use crate::road::Traveller;
+use crate::shard::promise::Promise;
+use crate::world::{ProcessId, World};
+
+/// How long a request may take before nobody waits for it any more, as adapters have it.
+const ANSWER_MAX: Instant = 2_000 * MS;
+
+/// How long a server that could not start waits before it tries again.
+const START_PAUSE: Duration = Duration::from_millis(200);
+
+/// What a process is started with.
+pub struct Start {
+    /// What it is one of.
+    pub fleet: Fleet,
+    /// Which one it is.
+    pub process: ProcessId,
+    /// Its way to the store.
+    pub road: Traveller,
+    /// Its machine.
+    pub machine: Arc<dyn Machine>,
+    /// How it works.
+    pub config: Config,
+    /// For what becomes of its calls.
+    pub dice: Dice,
+    /// Tells it to stop in order.
+    pub stop: Arc<Notify>,
+}
+
+/// A process that runs.
+pub struct Process {
+    runtime: Runtime,
+    server: JoinHandle<()>,
+}
+
+impl Process {
+    /// Begins.
+    pub fn new(start: Start) -> Self {
+        let mut builder = Builder::new_current_thread();
+        // What is ready goes on before anybody looks whether there is more.
+        let runtime = builder.event_interval(u32::MAX).build().expect("it needs nothing");
+        let server = runtime.spawn(live(start));
+        Self { runtime, server }
+    }
+}
+
+impl Future for Process {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        // This waits behind all that is ready.
+        this.runtime.block_on(yield_now());
+        if !this.server.is_finished() {
+            return Poll::Pending;
+        }
+        this.runtime.block_on(&mut this.server).expect("a server ends, and does not panic");
+        Poll::Ready(())
+    }
+}
+
+/// Runs a server until it is told to stop, one node after the other, as `watchbell server` does.
+async fn live(start: Start) {
+    let Start { fleet, process, road, machine, config, dice, stop } = start;
+    let store = Store::new(Patient { road, world: fleet.world.clone() });
+    let hands = Hands::Tasks(courier(&fleet, process, &machine, dice));
+    let mut former: Option<Former> = None;
+    loop {
+        let starting = begin(&hands, former.as_ref(), &store, &machine, &config, |why| {
+            fleet.world.trace(process, || format!("waits   {why}"));
+        });
+        let (node, desk) = tokio::select! {
+            biased;
+            () = stop.notified() => return,
+            started = starting => started,
+        };
+        fleet.world.trace(process, || "serves".into());
+        former = Some(node.legacy());
+        let end = tokio::select! {
+            biased;
+            end = node.ended() => Some(end),
+            () = stop.notified() => tokio::select! {
+                biased;
+                // It stops, whatever else would end it.
+                end = node.ended() => Some(end).filter(|end| matches!(end, End::Broken(_))),
+                () = node.drain() => None,
+            },
+        };
+        fleet.world.trace(process, || format!("ends    {end:?}"));
+        match end {
+            None => return node.stop().await,
+            Some(End::Broken(part)) => {
+                return fleet.accuse(Promise::NoPanic, format!("{part} has panicked"));
+            }
+            Some(End::Session | End::Epoch) => node.abandon().await,
+        }
+        drop(desk);
+    }
+}
+
+async fn begin(
+    hands: &Hands,
+    former: Option<&Former>,
+    store: &Store,
+    machine: &Arc<dyn Machine>,
+    config: &Config,
+    tell: impl Fn(StartError),
+) -> (Node, Desk) {
+    loop {
+        let started =
+            Node::start_by(hands, former, store.clone(), Arc::clone(machine), config).await;
+        match started {
+            Ok(started) => return started,
+            Err(why) => tell(why),
+        }
+        machine.sleep(START_PAUSE).await;
+    }
+}
+
+/// A road on which nobody waits for ever: who has had no answer after a while says so.
+struct Patient {
+    road: Traveller,
+    world: World,
+}
+
+impl Adapter for Patient {
+    fn scan(&self, range: Range, limit: usize) -> Pending<'_, Result<Page, ScanError>> {
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                answer = self.road.scan(range, limit) => answer,
+                () = self.world.sleep(ANSWER_MAX) => Err(ScanError::Unavailable("no answer".into())),
+            }
+        })
+    }
+
+    fn commit(&self, commit: Commit) -> Pending<'_, Result<Version, CommitError>> {
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                answer = self.road.commit(commit) => answer,
+                () = self.world.sleep(ANSWER_MAX) => Err(CommitError::Unknown("no answer".into())),
+            }
+        })
+    }
+
+    fn watch(&self, prefix: &str) -> Hints {
+        self.road.watch(prefix)
+    }
+
+    fn limits(&self) -> Limits {
+        self.road.limits()
+    }
+
+    fn class(&self) -> Class {
+        self.road.class()
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.road.epoch()
+    }
+}
