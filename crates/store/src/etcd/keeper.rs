@@ -268,10 +268,11 @@ async fn compact(reach: &Reach, notes: &mut Notes, age: Duration, step: i64) -> 
         // Somebody else was faster.
         Err(Failure::Refused(why)) if why.contains("compacted") => {}
         Err(why) => {
-            tracing::warn!(?why, "the history of etcd could not be compacted");
+            tracing::warn!(?why, "the history of etcd could not be compacted: trying again");
             return false;
         }
     }
+    notes.gone = revision;
     true
 }
 
@@ -279,30 +280,28 @@ async fn compact(reach: &Reach, notes: &mut Notes, age: Duration, step: i64) -> 
 #[derive(Debug, Default)]
 struct Notes {
     noted: VecDeque<(Instant, i64)>,
-    /// What was returned last.
-    last: i64,
+    /// Up to where history may go, and has gone.
+    due: i64,
+    gone: i64,
 }
 
 impl Notes {
     /// Notes a revision; returns the one that was the present one at least `age` ago, or the last multiple of `step`
-    /// up to it, once.
+    /// up to it, until history has gone up to there.
     fn note(&mut self, revision: i64, now: Instant, age: Duration, step: i64) -> Option<i64> {
         // After a restore, what was noted before means nothing.
         self.noted.retain(|(_, noted)| *noted <= revision);
-        if self.last > revision {
-            self.last = 0;
+        if self.due > revision {
+            (self.due, self.gone) = (0, 0);
         }
         self.noted.push_back((now, revision));
-        let mut old = None;
         while let Some((at, revision)) = self.noted.front()
             && now.duration_since(*at) >= age
         {
-            old = Some(revision - revision % step);
+            self.due = self.due.max(revision - revision % step);
             self.noted.pop_front();
         }
-        let old = old.filter(|old| *old > self.last)?;
-        self.last = old;
-        Some(old)
+        (self.due > self.gone).then_some(self.due)
     }
 }
 
@@ -310,16 +309,36 @@ impl Notes {
 mod tests {
     use super::*;
 
+    impl Notes {
+        /// Notes a revision, and history goes up to where it may.
+        fn cut(&mut self, revision: i64, now: Instant, age: Duration, step: i64) -> Option<i64> {
+            let due = self.note(revision, now, age, step);
+            self.gone = due.unwrap_or(self.gone);
+            due
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_was_the_present_an_hour_ago_is_compacted_once() {
         let hour = Duration::from_secs(3_600);
         let begin = Instant::now();
         let mut notes = Notes::default();
+        assert_eq!(notes.cut(10, begin, hour, 1), None);
+        assert_eq!(notes.cut(20, begin + hour / 2, hour, 1), None);
+        assert_eq!(notes.cut(30, begin + hour, hour, 1), Some(10));
+        assert_eq!(notes.cut(40, begin + hour, hour, 1), None);
+        assert_eq!(notes.cut(50, begin + hour * 3, hour, 1), Some(40));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_could_not_be_compacted_is_tried_again() {
+        let (hour, begin) = (Duration::from_secs(3_600), Instant::now());
+        let mut notes = Notes::default();
         assert_eq!(notes.note(10, begin, hour, 1), None);
-        assert_eq!(notes.note(20, begin + hour / 2, hour, 1), None);
         assert_eq!(notes.note(30, begin + hour, hour, 1), Some(10));
-        assert_eq!(notes.note(40, begin + hour, hour, 1), None);
-        assert_eq!(notes.note(50, begin + hour * 3, hour, 1), Some(40));
+        assert_eq!(notes.note(40, begin + hour, hour, 1), Some(10));
+        assert_eq!(notes.cut(50, begin + hour * 2, hour, 1), Some(40));
+        assert_eq!(notes.note(50, begin + hour * 2, hour, 1), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -327,10 +346,10 @@ mod tests {
         let hour = Duration::from_secs(3_600);
         let begin = Instant::now();
         let mut notes = Notes::default();
-        notes.note(10, begin, hour, 1);
-        notes.note(100, begin + hour / 2, hour, 1);
-        assert_eq!(notes.note(50, begin + hour, hour, 1), Some(10));
-        assert_eq!(notes.note(60, begin + hour * 3 / 2, hour, 1), None, "100 is of a former time");
+        notes.cut(10, begin, hour, 1);
+        notes.cut(100, begin + hour / 2, hour, 1);
+        assert_eq!(notes.cut(50, begin + hour, hour, 1), Some(10));
+        assert_eq!(notes.cut(60, begin + hour * 3 / 2, hour, 1), None, "100 is of a former time");
     }
 
     #[tokio::test(start_paused = true)]
@@ -348,7 +367,7 @@ mod tests {
             (60, 1_200, Some(1_024)),
         ] {
             let now = begin + Duration::from_secs(seconds);
-            assert_eq!(notes.note(revision, now, age, 1_024), returned, "{seconds} s");
+            assert_eq!(notes.cut(revision, now, age, 1_024), returned, "{seconds} s");
         }
     }
 
