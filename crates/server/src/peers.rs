@@ -38,6 +38,8 @@ pub struct Server {
     pub ahead_ms: i64,
     /// It is so far from the median that it takes no shard.
     pub is_apart: bool,
+    /// Its clock was seen to go: until then nobody knows how far that is ahead.
+    pub is_timed: bool,
     /// Shards that it cannot run.
     pub unable: Vec<ShardId>,
 }
@@ -97,6 +99,7 @@ impl View {
             is_draining: false,
             ahead_ms: 0,
             is_apart: false,
+            is_timed: true,
             unable: Vec::new(),
         };
         let owners = vec![Some(me.clone()); usize::from(shards)];
@@ -140,7 +143,7 @@ impl View {
     pub fn agrees_with_others(&self) -> bool {
         let others = self.servers.iter().filter(|server| server.session != self.me);
         let is_apart = self.server(&self.me).is_none_or(|me| me.is_apart);
-        !is_apart && others.filter(|server| !server.is_apart).count() > 0
+        !is_apart && others.filter(|server| server.is_timed && !server.is_apart).count() > 0
     }
 
     /// The shards that this server has.

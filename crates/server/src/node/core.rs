@@ -268,6 +268,7 @@ impl Core {
             owned.wake = Some(now.wall);
             owned.shard.awake(now);
             if matches!(jump, Jump::Back(by) if by > MARK_AHEAD_MS_MAX)
+                && !self.is_ahead
                 && owned.shard.is_ahead_of_clock(now)
             {
                 owned.shard.set_back(now);

@@ -97,7 +97,7 @@ impl Core {
         let crowd: std::sync::Arc<dyn Crowd> = self.hosts.clone();
         owned.shard.set_crowd(crowd);
         if owned.shard.is_ahead_of_clock(now) {
-            if self.peers.view().agrees_with_others() {
+            if self.wall.unconfirmed().is_none() && self.peers.view().agrees_with_others() {
                 tracing::warn!(shard = %id, "what was fired before lies in the future, and other servers agree with this clock: it is set back");
                 owned.shard.set_back(now);
             } else {
@@ -120,9 +120,10 @@ impl Core {
     }
 
     /// While what was fired before lies in the future, looks whether it still does: the clock may have been set right, such
-    /// a shard may have left, and other servers may agree with this clock by now.
+    /// a shard may have left, and other servers may agree with this clock by now. A jump that nobody has confirmed comes
+    /// first: until then nobody knows what time it is, and whoever confirms it sets back what has to be.
     pub(super) fn reconsider(&mut self, now: Now) {
-        if !self.is_ahead {
+        if !self.is_ahead || self.wall.unconfirmed().is_some() {
             return;
         }
         let agrees = self.peers.view().agrees_with_others();

@@ -47,6 +47,7 @@ pub(super) fn view(
         is_draining: if *key == me { is_draining } else { record.draining },
         ahead_ms: ahead - median,
         is_apart: is_apart(*ahead, median),
+        is_timed: roster.ahead_ms(key).is_some(),
         unable: record.unable.iter().copied().map(ShardId).collect(),
     });
     let owner = |shard| owners.get(&ShardId(shard)).and_then(|owner| owner.session.clone());

@@ -4,7 +4,8 @@ use client::spec::CatchUp;
 use client::trigger::PauseRequest;
 use engine::id::{ProjectId, ShardId};
 
-use super::world::{HOUR_MS, MINUTE_MS, Running, World, catching_up};
+use super::wait::until;
+use super::world::{HOUR_MS, MINUTE_MS, PATIENCE, Running, World, catching_up};
 
 #[track_caller]
 fn check_once(slots: &[String]) {
@@ -169,6 +170,29 @@ async fn a_mark_in_the_future_holds_firing_until_the_clock_is_right() {
     let before = world.slots("bell").len();
     node.clocks.set_wall_by(4 * MINUTE_MS);
     node.wait_held(false).await;
+    world.heard("bell", before + 3).await;
+    node.kill();
+}
+
+#[tokio::test]
+async fn a_mark_in_the_future_and_a_leap_of_the_clock_wait_for_a_person() {
+    let world = World::new();
+    let node = world.start("2027-03-01T12:00:00Z").await;
+    node.create(world.spec("bell").every("1s")).await;
+    world.heard("bell", 2).await;
+    node.kill();
+
+    let node = world.start("2027-03-01T11:00:00Z").await;
+    assert!(node.is_held().await);
+    node.clocks.set_wall_by(HOUR_MS + MINUTE_MS);
+    until("the leap is told", PATIENCE, || async {
+        let why = node.client.scheduler().await.unwrap().why;
+        assert!(why.is_some(), "it is held until a person confirms");
+        why.filter(|why| why.contains("set forward"))
+    })
+    .await;
+    let before = world.slots("bell").len();
+    node.client.confirm_time().await.unwrap();
     world.heard("bell", before + 3).await;
     node.kill();
 }
