@@ -222,7 +222,9 @@ pub(super) async fn check_random_kills(
         }
         next(&mut candidates).await;
     }
-    assert!(book.check() > rounds, "each is followed by one");
+    // One more at the most: a machine that is busy may have kept a holder from its renewals.
+    let terms = book.check();
+    assert!((rounds + 1..=rounds + 2).contains(&terms), "{terms} terms in {rounds} rounds");
     took.sort();
     println!("take-overs after a kill, T = {ttl:?}: {took:?}");
     for candidate in candidates {

@@ -1,5 +1,7 @@
 //! Events: told in order while they happen, to those whom they concern, and honestly lost.
 
+use std::time::Duration;
+
 use client::key::Scope;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -133,11 +135,16 @@ async fn those_who_watch_with_one_key_do_not_take_every_place() {
 
 #[tokio::test]
 async fn watching_ends_when_the_server_stops_and_does_not_keep_it() {
-    let house = House::open().await;
-    let mut watching = Watching::begin(house.ask("GET", "/v1/events")).await;
-    let begun = store::clock::Stopwatch::start();
-    let House { running, .. } = house;
-    running.stop().await;
-    assert!(watching.next().await.is_none());
-    assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+    let mut took = Vec::new();
+    // One that is kept waits as long as anybody may take, every time; another one only if the machine is busy.
+    while took.len() < 3 && took.last().is_none_or(|last| *last >= Duration::from_secs(4)) {
+        let house = House::open().await;
+        let mut watching = Watching::begin(house.ask("GET", "/v1/events")).await;
+        let begun = store::clock::Stopwatch::start();
+        let House { running, .. } = house;
+        running.stop().await;
+        assert!(watching.next().await.is_none());
+        took.push(begun.elapsed());
+    }
+    assert!(took.last().unwrap() < &Duration::from_secs(4), "{took:?}");
 }

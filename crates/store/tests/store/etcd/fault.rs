@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use engine::limits::STORE_ANSWER_MAX;
 use rig::etcd::{Etcd, Setup};
 use rig::{Road, Way};
 use store::{Commit, CommitError, Condition, Range, Store, Version};
@@ -16,12 +17,15 @@ use super::{key, open, scan_again};
 /// Longer than anything here takes, on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
+/// How long an answer may take; twice what it does, because the machine is busy.
+const IN_TIME: Duration = Duration::from_secs(2 * STORE_ANSWER_MAX.as_secs());
+
 /// Commits until it succeeds; tells how long that took.
 async fn commit_again(store: &Store, name: &str) -> (Version, Duration) {
     let begin = Instant::now();
     loop {
         let commit = Commit::new().put(key(name), "x");
-        match timeout(SOON, store.commit(commit)).await.expect("an answer in time") {
+        match timeout(IN_TIME, store.commit(commit)).await.expect("an answer in time") {
             Ok(version) => return (version, begin.elapsed()),
             Err(CommitError::Unknown(_) | CommitError::Unavailable(_)) => {}
             Err(why) => panic!("{why}"),
@@ -128,7 +132,7 @@ async fn all_members_stop_and_start_and_commits_resume_by_themselves() {
     let load = Load::on(&store);
     load.goes_on(100).await;
     (0..3).for_each(|number| etcd.kill(number));
-    let outcome = timeout(SOON, store.commit(Commit::new().put(key("k"), "x"))).await;
+    let outcome = timeout(IN_TIME, store.commit(Commit::new().put(key("k"), "x"))).await;
     outcome.expect("an answer in time").unwrap_err();
     etcd.restart_all();
     let took = load.goes_on(50).await;
