@@ -278,7 +278,7 @@ impl Node {
         let assigner = Assigner::new(
             (&session, &peers),
             cluster,
-            hands.len(),
+            hands.cores(),
             audience(&access),
             moves_in.clone(),
         );

@@ -64,7 +64,7 @@ pub use guard::{BadCidr, Cidr, Forbidden, Guard};
 pub use name::{Resolver, SystemResolver};
 pub use tls::{CaError, check_ca};
 
-pub use sender::{Command, Told};
+pub use sender::Command;
 
 use sender::Sender;
 use signature::Signing;
@@ -248,7 +248,7 @@ impl Dispatcher {
 
     /// One whose calls are made by somebody else, who keeps the dispatcher's promises: whoever has the other end of these
     /// commands.
-    pub fn by(courier: mpsc::UnboundedSender<Command>) -> Self {
+    pub(crate) fn by(courier: mpsc::UnboundedSender<Command>) -> Self {
         let senders = vec![(courier, None)];
         Self { senders, hasher: RandomState::new(), gauges: Arc::default() }
     }

@@ -28,6 +28,7 @@ use tokio::sync::Notify;
 
 use crate::clock::{Instant, MS};
 use crate::dice::{Dice, Luck};
+use crate::promise::words;
 use crate::road::{Road, Sender, SharedSite, SimMachine, Traveller};
 use crate::shard::promise::{Promise, Violation};
 use crate::vault::{NodeIndex, Vault};
@@ -107,9 +108,7 @@ pub fn run(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Report {
     fleet.world.trace("seed", || format!("{seed}: {}", fleet.setting));
     let played = catch_unwind(AssertUnwindSafe(|| fleet.play()));
     if let Err(panic) = played {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        fleet.accuse(Promise::NoPanic, text.unwrap_or_default());
+        fleet.accuse(Promise::NoPanic, words(&*panic));
     }
     let (violation, counts) = fleet.findings().clone();
     let report = Report {
@@ -195,7 +194,7 @@ impl Fleet {
     pub fn head(&self, shard: ShardId) -> Option<Head> {
         let key = Key::new(head_key(shard)).expect("a valid key");
         let entry = self.vault.peek_primary(&key)?;
-        decode(entry.value.as_bytes(), Format(1)).ok()
+        Some(decode(entry.value.as_bytes(), Format(1)).expect("a head that servers wrote"))
     }
 
     /// The dice of the faults.

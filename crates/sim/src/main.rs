@@ -133,14 +133,14 @@ impl Args {
             return ExitCode::SUCCESS;
         };
         let bug = self.mutant.map(|bug| format!(" --mutant {}", bug.name())).unwrap_or_default();
-        let shard = match (self.shard, self.fleet) {
+        let kind = match (self.shard, self.fleet) {
             (true, _) => "--shard ",
             (false, true) => "--fleet ",
             (false, false) => "",
         };
         let len = broken.len();
         say(&format_args!(
-            "{len} went wrong; look at the first with {shard}--seed {first}{bug} --trace"
+            "{len} went wrong; look at the first with {kind}--seed {first}{bug} --trace"
         ));
         ExitCode::FAILURE
     }

@@ -1,5 +1,6 @@
 //! What is promised, in words; the witness says when a promise is broken.
 
+use std::any::Any;
 use std::fmt;
 
 use crate::clock::Instant;
@@ -76,4 +77,10 @@ impl Promise {
             }
         }
     }
+}
+
+/// What a panic said: a contradiction that the code itself has noticed.
+pub fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| Some((*panic.downcast_ref::<&str>()?).to_owned())).unwrap_or_default()
 }

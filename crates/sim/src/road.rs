@@ -213,10 +213,10 @@ impl Adapter for Traveller {
         let road = Arc::clone(&self.0);
         Box::pin(async move {
             let about = format!("{range:?}");
-            if road.rolls(&about, |site| site.refused_percent) {
+            if road.rolls("refused", |site| site.refused_percent) {
                 return Err(ScanError::Unavailable("nobody answers the call".into()));
             }
-            let stale = road.rolls(&about, |site| site.stale_percent);
+            let stale = road.rolls("stale", |site| site.stale_percent);
             road.world.trace(road.process, || format!("reads   {about}"));
             road.ask(
                 about,
@@ -238,7 +238,7 @@ impl Adapter for Traveller {
         Box::pin(async move {
             let about =
                 commit.then.first().map_or_else(String::new, |write| write.key().to_string());
-            if road.rolls(&about, |site| site.refused_percent) {
+            if road.rolls("refused", |site| site.refused_percent) {
                 return Err(CommitError::Unavailable("nobody answers the call".into()));
             }
             let sent = road.reading();

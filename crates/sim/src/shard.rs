@@ -25,6 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::mutant::{self, Mutant};
 
+use crate::promise::words;
 use crate::world::Tracing;
 use promise::{Promise, Violation};
 use setting::Setting;
@@ -57,11 +58,7 @@ pub fn run_in(setting: Setting, bug: Option<Mutant>, tracing: Tracing) -> Report
     let at = stage.now;
     let broken = match played {
         Ok(played) => played.err(),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            Some((Promise::NoPanic, text.unwrap_or_default()))
-        }
+        Err(panic) => Some((Promise::NoPanic, words(&*panic))),
     };
     let violation = broken.map(|(promise, what)| Violation { promise, at, what });
     Report { setting, violation, counts: stage.counts(), trace: stage.take_trace() }

@@ -232,10 +232,7 @@ impl Witness {
         world.trace(session.node(), || format!("acts    under {}", token.0));
         let mut state = self.lock();
         state.counts.effects += 1;
-        let good = state.sessions.get(session.key()).is_some_and(|owner| {
-            owner.renewals.iter().any(|sent| now.most_since(*sent) < owner.ttl)
-        });
-        if !good {
+        if !state.may_act(session.key(), now) {
             let what = format!("{session} acted under {} without a renewal", token.0);
             state.accuse(world, Promise::NothingAfterLapse, what);
         }
@@ -250,6 +247,11 @@ impl Witness {
             let what = format!("{session} acted under {}, as {first} had", token.0);
             state.accuse(world, Promise::TokensGrow, what);
         }
+    }
+
+    /// Whether whoever lives in this session may act when its clocks show this.
+    pub fn may_act(&self, session: &Key, now: Reading) -> bool {
+        self.lock().may_act(session, now)
     }
 
     /// A commit was called done to whoever asked for it.
@@ -477,6 +479,12 @@ impl State {
         world.trace("witness", || format!("BROKEN  {}: {what}", promise.sentence()));
         let at = world.now();
         self.violation.get_or_insert(Violation { promise, at, what });
+    }
+
+    fn may_act(&self, session: &Key, now: Reading) -> bool {
+        self.sessions.get(session).is_some_and(|owner| {
+            owner.renewals.iter().any(|sent| now.most_since(*sent) < owner.ttl)
+        })
     }
 
     fn renewed(&mut self, key: &Key, value: &Value, landing: &Landing<'_>) {

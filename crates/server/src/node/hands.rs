@@ -38,7 +38,7 @@ pub type Courier = Arc<
 
 impl Hands {
     /// How many things can be done at a time.
-    pub(super) fn len(&self) -> usize {
+    pub(super) fn cores(&self) -> usize {
         match self {
             Self::Threads => std::thread::available_parallelism().map_or(1, usize::from),
             Self::Tasks(_) => 1,

@@ -58,7 +58,7 @@ pub enum Command {
 }
 
 /// What is called once something is told.
-pub type Told = Box<dyn FnOnce() + Send>;
+pub(super) type Told = Box<dyn FnOnce() + Send>;
 
 /// The state of a sender.
 pub(super) struct Sender {

@@ -1,17 +1,22 @@
 //! What is looked at when everything has come to rest: who has which shard, and what became of every slot.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use engine::assignment::ranking;
 use engine::id::{RunId, ShardId};
 use engine::past::End;
 
 use super::Fleet;
-use super::courier::{Fate as Call, Heard};
+use super::courier::{Answer, Heard};
 use super::setting::{OFFSET_MS_MAX, STEP_MS, Temper, WALL_MS, name};
 use crate::ledger::Ledger;
+use crate::promise::words;
 use crate::shard::promise::Promise;
 use crate::vault::at_once;
+
+/// Every run ends within this, with all its attempts.
+const OLD_MS: i64 = 60_000;
 
 /// Every shard is where it should be.
 pub fn check_owners(fleet: &Fleet) {
@@ -24,7 +29,7 @@ pub fn check_owners(fleet: &Fleet) {
         let should = ranking(shard, &names)[0];
         if is_there.is_none_or(|owner| owner.node().as_str() != should) {
             let what = format!("{shard} should be at {should}, and is at {owner:?}");
-            fleet.accuse(Promise::NothingIsStuck, what);
+            fleet.accuse(Promise::ShardsAreServed, what);
         }
     }
 }
@@ -38,7 +43,10 @@ pub fn check_slots(fleet: &Fleet, rang_until: i64) {
         return fleet.accuse(Promise::NothingIsStuck, format!("{still_there:?} do not stop"));
     }
     let ledger = at_once(Ledger::of(&fleet.vault.store()));
-    let whole = ledger.whole(STEP_MS);
+    let whole = match catch_unwind(AssertUnwindSafe(|| ledger.whole(STEP_MS))) {
+        Ok(whole) => whole,
+        Err(panic) => return fleet.accuse(Promise::OnePlace, words(&*panic)),
+    };
     let offset = i64::try_from(OFFSET_MS_MAX).expect("short");
     for bell in &fleet.setting.triggers {
         let slots = whole.get(&bell.id.unique).into_iter().flat_map(BTreeMap::keys);
@@ -56,6 +64,11 @@ pub fn check_slots(fleet: &Fleet, rang_until: i64) {
         }
     }
     check_heard(fleet, &ledger);
+    let old = ledger.unfinished.iter().find(|run| run.slot.0 < rang_until - OLD_MS);
+    if ledger.open > 0 || old.is_some() {
+        let what = format!("{} runs are open, and {old:?} waits", ledger.open);
+        fleet.accuse(Promise::NothingIsStuck, what);
+    }
 }
 
 fn check_heard(fleet: &Fleet, ledger: &Ledger) {
@@ -63,13 +76,14 @@ fn check_heard(fleet: &Fleet, ledger: &Ledger) {
     for ended in &ledger.runs {
         let id: RunId = ended.id.parse().expect("made by us");
         let calls = heard.remove(&id).unwrap_or_default();
-        let is_heard = calls.iter().any(|call| call.answer == Call::Answered(200));
+        let is_heard = calls.iter().any(|call| call.answer == Answer::Status(200));
         let is_odd = match ended.run.end {
             End::Succeeded => !is_heard,
             End::Expired => !calls.is_empty(),
-            End::Failed | End::Dead | End::Cancelled | End::Unknown => {
-                fleet.setting.temper == Temper::Gentle
+            End::Failed | End::Dead => {
+                fleet.setting.temper == Temper::Gentle || !fleet.receivers.is_tried(id)
             }
+            End::Cancelled | End::Unknown => fleet.setting.temper == Temper::Gentle,
         };
         if is_odd {
             let what = format!("{id}: {:?}, and {calls:?} were heard", ended.run);

@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use engine::id::{RunId, Unique};
 use engine::instant::Instant as Wall;
+use engine::lease::Reading;
 use engine::outcome::{Lost, NotSent, Outcome};
 use server::node::Courier;
 use server::webhook::{Call, Command, Finished, Permit, Response};
 use store::machine::Machine;
+use store::session::SessionKey;
 use tokio::sync::mpsc;
 
 use super::Fleet;
@@ -30,14 +32,14 @@ pub struct Heard {
     /// Which attempt of its run.
     pub attempt: u32,
     /// What was answered.
-    pub answer: Fate,
+    pub answer: Answer,
 }
 
-/// What becomes of a call that leaves.
+/// What comes back to a call that leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// It is answered so.
-    Answered(u16),
+pub enum Answer {
+    /// This status.
+    Status(u16),
     /// It is heard, and the connection ends without an answer.
     Closed,
     /// It is heard, and nothing comes back.
@@ -57,6 +59,8 @@ pub struct Receivers {
 struct State {
     dice: Dice,
     heard: BTreeMap<RunId, Vec<Heard>>,
+    /// Runs that were tried, whether that was heard or not.
+    tried: BTreeSet<RunId>,
 }
 
 impl Receivers {
@@ -66,7 +70,7 @@ impl Receivers {
         Self {
             temper: setting.temper,
             once: once.map(|trigger| trigger.id.unique).collect(),
-            state: Mutex::new(State { dice, heard: BTreeMap::new() }),
+            state: Mutex::new(State { dice, heard: BTreeMap::new(), tried: BTreeSet::new() }),
         }
     }
 
@@ -75,31 +79,45 @@ impl Receivers {
         self.state().heard.clone()
     }
 
+    /// Whether somebody tried to call.
+    pub fn is_tried(&self, run: RunId) -> bool {
+        self.state().tried.contains(&run)
+    }
+
     /// What becomes of the next call, and how long that takes.
-    fn roll(&self, timeout: Instant) -> (Fate, Instant) {
+    fn roll(&self, timeout: Instant) -> (Answer, Instant) {
         let dice = &mut self.state().dice;
         let most = if dice.chance(20) { 900 * MS } else { 60 * MS };
         let soon = dice.between(MS, most);
         if self.temper == Temper::Gentle {
-            return (Fate::Answered(200), soon);
+            return (Answer::Status(200), soon);
         }
         match dice.between(0, 99) {
-            0..=2 => (Fate::Refused, 5 * MS),
-            3..=5 => (Fate::Silence, timeout),
-            6..=8 => (Fate::Closed, soon),
-            9..=13 => (Fate::Answered(503), soon),
-            _ => (Fate::Answered(200), soon),
+            0..=2 => (Answer::Refused, 5 * MS),
+            3..=5 => (Answer::Silence, timeout),
+            6..=8 => (Answer::Closed, soon),
+            9..=13 => (Answer::Status(503), soon),
+            _ => (Answer::Status(200), soon),
         }
     }
 
-    fn hear(&self, fleet: &Fleet, call: &Call, answer: Fate) {
+    /// A call leaves, while the clocks of its server show this.
+    fn hear(&self, fleet: &Fleet, call: &Call, answer: Answer, now: Reading) {
         let run: RunId = call.run.parse().expect("a run's id");
-        let token = fleet.head(run.shard).map_or(0, |head| head.token);
-        if token > call.token {
-            let what = format!("{run} left under {}, and {token} is named", call.token);
+        let head = fleet.head(run.shard).expect("what leaves has an owner");
+        if head.token > call.token {
+            let what = format!("{run} left under {}, and {} is named", call.token, head.token);
             fleet.accuse(Promise::OneSends, what);
         }
+        let is_lapsed = |session: SessionKey| !fleet.witness.may_act(session.key(), now);
+        if head.token == call.token && head.session.is_some_and(is_lapsed) {
+            fleet.accuse(Promise::NothingAfterLapse, format!("{run} left under {}", call.token));
+        }
         let mut state = self.state();
+        state.tried.insert(run);
+        if answer == Answer::Refused {
+            return;
+        }
         let before = state.heard.entry(run).or_default();
         if let Some(last) = before.last() {
             fleet.count(|counts| counts.again += 1);
@@ -111,7 +129,7 @@ impl Receivers {
                 let what = format!("{run} is heard again, as attempt {}", call.attempt);
                 fleet.accuse(Promise::AtMostOnce, what);
             }
-            let is_done = before.iter().any(|heard| heard.answer == Fate::Answered(200));
+            let is_done = before.iter().any(|heard| heard.answer == Answer::Status(200));
             if self.temper == Temper::Gentle && is_done {
                 fleet.accuse(Promise::NothingDoubled, format!("{run} is heard again"));
             }
@@ -187,6 +205,10 @@ impl Bag {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Send { call } => {
+                if call.scheduled > self.wall() {
+                    let what = format!("{} is sent before {}", call.run, call.scheduled);
+                    self.fleet.accuse(Promise::NotBeforeItsInstant, what);
+                }
                 let most = if self.dice.chance(10) { 700 * MS } else { 8 * MS };
                 let turn = self.fleet.world.now() + self.dice.between(0, most);
                 self.turns.insert((turn, call.key));
@@ -225,17 +247,15 @@ impl Bag {
             return self.tell(key, now, Outcome::NotSent { why: NotSent::Late });
         }
         let timeout = u64::from(call.form.timeout_ms) * MS;
-        let (fate, length) = self.fleet.receivers.roll(timeout);
+        let (answer, length) = self.fleet.receivers.roll(timeout);
         let (run, attempt) = (call.run.clone(), call.attempt);
-        self.fleet.world.trace(self.process, || format!("calls   {run} #{attempt}: {fate:?}"));
-        if fate != Fate::Refused {
-            self.fleet.receivers.hear(&self.fleet, call, fate);
-        }
-        let outcome = match fate {
-            Fate::Answered(status) => Outcome::Answered { status, retry_after: None },
-            Fate::Closed => Outcome::Lost { why: Lost::Closed },
-            Fate::Silence => Outcome::Lost { why: Lost::TimedOut },
-            Fate::Refused => Outcome::NotSent { why: NotSent::Connect },
+        self.fleet.world.trace(self.process, || format!("calls   {run} #{attempt}: {answer:?}"));
+        self.fleet.receivers.hear(&self.fleet, call, answer, self.machine.reading());
+        let outcome = match answer {
+            Answer::Status(status) => Outcome::Answered { status, retry_after: None },
+            Answer::Closed => Outcome::Lost { why: Lost::Closed },
+            Answer::Silence => Outcome::Lost { why: Lost::TimedOut },
+            Answer::Refused => Outcome::NotSent { why: NotSent::Connect },
         };
         self.lock().insert(key, now);
         let (under_way, results) = (Arc::clone(&self.under_way), self.results.clone());

@@ -1,16 +1,17 @@
 //! A server's process: everything in it is run by a runtime of its own, when the world says so.
 //!
 //! A node is many tasks that wake each other, which the world knows nothing about. So its process looks around whenever
-//! something has happened in the world, and lets all of them go on until none can. Not to poll it stops all of them at
-//! once; to drop it ends them where they are.
+//! something has happened in the world, and lets all of them go on that can. Not to poll it stops all of them at once; to
+//! drop it ends them where they are.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use engine::limits::STORE_ANSWER_MAX;
 use server::desk::Desk;
-use server::node::{Config, End, Former, Hands, Node, StartError};
+use server::node::{Config, End, Former, Hands, Node, ReadError, StartError};
 use store::machine::Machine;
 use store::{
     Adapter, Class, Commit, CommitError, Epoch, Hints, Limits, Page, Pending, Range, ScanError,
@@ -22,14 +23,11 @@ use tokio::task::{JoinHandle, yield_now};
 
 use super::Fleet;
 use super::courier::courier;
-use crate::clock::{Instant, MS};
+use crate::clock::Instant;
 use crate::dice::Dice;
 use crate::road::Traveller;
 use crate::shard::promise::Promise;
 use crate::world::{ProcessId, World};
-
-/// How long a request may take before nobody waits for it any more, as adapters have it.
-const ANSWER_MAX: Instant = 2_000 * MS;
 
 /// How long a server that could not start waits before it tries again.
 const START_PAUSE: Duration = Duration::from_millis(200);
@@ -93,6 +91,11 @@ async fn live(start: Start) {
     loop {
         let starting = begin(&hands, former.as_ref(), &store, &machine, &config, |why| {
             fleet.world.trace(process, || format!("waits   {why}"));
+            if let StartError::Broken(_) | StartError::Corrupt(_) | StartError::Read { .. } = why
+                && !matches!(why, StartError::Read { why: ReadError::Scan(_), .. })
+            {
+                fleet.accuse(Promise::NoPanic, why.to_string());
+            }
         });
         let (node, desk) = tokio::select! {
             biased;
@@ -142,6 +145,11 @@ async fn begin(
     }
 }
 
+/// How long a request may take before nobody waits for it any more, as adapters have it.
+fn answer_max() -> Instant {
+    u64::try_from(STORE_ANSWER_MAX.as_nanos()).expect("seconds")
+}
+
 /// A road on which nobody waits for ever: who has had no answer after a while says so.
 struct Patient {
     road: Traveller,
@@ -154,7 +162,7 @@ impl Adapter for Patient {
             tokio::select! {
                 biased;
                 answer = self.road.scan(range, limit) => answer,
-                () = self.world.sleep(ANSWER_MAX) => Err(ScanError::Unavailable("no answer".into())),
+                () = self.world.sleep(answer_max()) => Err(ScanError::Unavailable("no answer".into())),
             }
         })
     }
@@ -164,7 +172,7 @@ impl Adapter for Patient {
             tokio::select! {
                 biased;
                 answer = self.road.commit(commit) => answer,
-                () = self.world.sleep(ANSWER_MAX) => Err(CommitError::Unknown("no answer".into())),
+                () = self.world.sleep(answer_max()) => Err(CommitError::Unknown("no answer".into())),
             }
         })
     }

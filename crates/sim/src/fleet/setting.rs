@@ -104,7 +104,9 @@ impl Setting {
     pub fn site(&self, place: NodeIndex, dice: &mut Dice) -> Site {
         let Lanes { there, read, back } = self.lanes(place);
         let offset_ms = match self.apart {
-            Some(apart) if apart == place => dice.pick(&[-60_000, -4_000, 4_000, 50_000]),
+            Some(apart) if apart == place => {
+                dice.pick(&[-90_000, -60_000, -4_000, 4_000, 50_000, 90_000])
+            }
             Some(_) | None => i64::try_from(dice.between(0, OFFSET_MS_MAX)).expect("short"),
         };
         Site {
@@ -119,7 +121,7 @@ impl Setting {
     }
 
     /// What a server's roads are like when nothing else is wrong with them.
-    pub fn lanes(&self, place: NodeIndex) -> Lanes {
+    fn lanes(&self, place: NodeIndex) -> Lanes {
         let ttls: Vec<Duration> = vec![TTL; self.servers];
         let (kind, weather, mode) = (Kind::Shared, self.weather, Mode::Automatic);
         let (stale_reads, hand_overs) = (false, false);

@@ -69,6 +69,10 @@ pub enum Promise {
     ReportsCount,
     /// T23
     NothingDoubled,
+    /// T24
+    ShardsAreServed,
+    /// T25
+    NothingAfterLapse,
 }
 
 impl Promise {
@@ -114,6 +118,10 @@ impl Promise {
             Self::NothingDoubled => {
                 "T23, where nodes are only restarted, nothing that succeeded is sent again, and nothing is unknown but what was lost"
             }
+            Self::ShardsAreServed => {
+                "T24, every shard comes to the server that should have it, once nothing goes wrong any more"
+            }
+            Self::NothingAfterLapse => "T25, nothing leaves a server whose session has lapsed",
         }
     }
 }

@@ -15,7 +15,10 @@ const SEEDS: u64 = 80;
 const SURVIVED_MAX: u64 = 80;
 
 /// Bugs that show in whole servers; the others are for the simulators of leases and of one shard.
-const BUGS: [Mutant; 9] = [
+const BUGS: [Mutant; 12] = [
+    Mutant::ActAfterLapse,
+    Mutant::EarlyAtSuccessor,
+    Mutant::SetBackWithoutCursors,
     Mutant::HandedOverAndLeft,
     Mutant::LeavesAfterParting,
     Mutant::AbroadNeverLeft,
