@@ -2,8 +2,8 @@
 //!
 //! Each mutant is one sentence of the design left out: an error that somebody will make one day. The
 //! wrong variant stands beside the right one, behind [`active`], which is `false` and gone from every
-//! build but the simulator's (feature `mutants`). There one of them at a time is switched on, for the
-//! thread that runs the simulation.
+//! build but the simulator's and those of tests beside it (feature `mutants`). There one of them at a time
+//! is switched on, for the thread that runs the simulation.
 
 /// A wrong variant of one rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
