@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use client::Client;
 use client::key::Scope;
 use engine::notice::webhook_to;
 use engine::webhook::Webhook;
@@ -54,6 +55,10 @@ pub(crate) async fn server(typed: &ServeArgs) -> Result<(), Ending> {
              --tls-cert and --tls-key, or say --insecure if something in front of this server encrypts",
             typed.listen.ip()
         )));
+    }
+    if let Some(url) = &typed.url {
+        let known = Client::builder(url).build();
+        known.map_err(|why| Ending::wrong_input(format!("--url: {why}")))?;
     }
     let url = StoreUrl::parse(&typed.store)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -124,13 +129,14 @@ pub(crate) fn host_name() -> String {
 /// Whether a key was made.
 async fn first_key(desk: &Desk, path: &Path) -> Result<bool, Ending> {
     let access = desk.access();
-    let is_admin = |key: &KeyRecord| key.scopes.contains(&Scope::Admin);
-    if access.book().keys().any(|key| is_admin(key)) {
+    if access.book().keys().any(|key| key.is_admin()) {
         return Ok(false);
     }
     let bad =
         |why: String| Ending::wrong_input(format!("--admin-key-file {}: {why}", path.display()));
-    let text = if let Some(text) = read_key(path).map_err(|why| bad(why.to_string()))? {
+    let found = read_key(path).map_err(|why| bad(why.to_string()))?;
+    let is_found = found.is_some();
+    let text = if let Some(text) = found {
         let other = "there is something else in it than a key: move it away, or give another path";
         KeyText::parse(text.trim()).ok_or_else(|| bad(other.to_owned()))?
     } else {
@@ -161,9 +167,14 @@ async fn first_key(desk: &Desk, path: &Path) -> Result<bool, Ending> {
         author: ITSELF.to_owned(),
         expires: None,
     };
-    let made = access.create_key_of(&text, &Trail::of(audit), of).await;
-    made.map_err(|why| Ending::failed(format!("the first key could not be stored: {why}")))?;
-    Ok(true)
+    let made = access.create_first_key(&text, &Trail::of(audit), of).await;
+    let is_made =
+        made.map_err(|why| Ending::failed(format!("the first key could not be stored: {why}")))?;
+    if !is_made && !is_found {
+        // Another server was faster, and this is nobody's key. If it stays, it opens nothing.
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(is_made)
 }
 
 /// What is in the file; nothing, if there is none, or nothing was written to it before a crash.

@@ -369,17 +369,6 @@ impl Access {
         of: impl Fn(KeyId, key::Tag, Instant) -> KeyRecord,
     ) -> Result<(KeyRecord, KeyText), ChangeError> {
         let text = KeyText::draw(&*self.machine, self.now());
-        let record = self.create_key_of(&text, trail, of).await?;
-        Ok((record, text))
-    }
-
-    /// Makes a key with a text that somebody has.
-    pub async fn create_key_of(
-        &self,
-        text: &KeyText,
-        trail: &Trail,
-        of: impl Fn(KeyId, key::Tag, Instant) -> KeyRecord,
-    ) -> Result<KeyRecord, ChangeError> {
         let record = of(text.id(), text.tag(&*self.machine), self.now());
         let mut trail = trail.clone();
         trail.audit.object = record.id.to_string();
@@ -390,7 +379,25 @@ impl Access {
             Ok(Edit::put(format!("{KEYS}{}", record.id), value(&record)))
         })
         .await?;
-        Ok(record)
+        Ok((record, text))
+    }
+
+    /// Makes the first admin's key, with a text that somebody has. Whether it did: of servers that start at the same time,
+    /// only one does.
+    pub async fn create_first_key(
+        &self,
+        text: &KeyText,
+        trail: &Trail,
+        of: impl Fn(KeyId, key::Tag, Instant) -> KeyRecord,
+    ) -> Result<bool, ChangeError> {
+        let record = of(text.id(), text.tag(&*self.machine), self.now());
+        let made = self.change(trail, Outcome::Key(record.id.to_string()), |book, _| {
+            if book.keys().any(|key| key.is_admin()) {
+                return Ok(Edit::default());
+            }
+            Ok(Edit::put(format!("{KEYS}{}", record.id), value(&record)))
+        });
+        Ok(made.await?.is_some())
     }
 
     /// Makes a key like another, which is good until then and no longer: both or neither. The text is told this once.
@@ -539,9 +546,7 @@ impl Access {
 
 /// Nobody locks everybody out: an admin's key that never expires goes only if there is another.
 fn check_admin(book: &Book, going: &KeyRecord) -> Result<(), Denial> {
-    let is_lasting = |record: &KeyRecord| {
-        record.expires.is_none() && record.scopes.contains(&client::key::Scope::Admin)
-    };
+    let is_lasting = |record: &KeyRecord| record.expires.is_none() && record.is_admin();
     let others = book.keys().filter(|record| record.id != going.id && is_lasting(record)).count();
     if is_lasting(going) && others == 0 { Err(Denial::LastAdmin) } else { Ok(()) }
 }

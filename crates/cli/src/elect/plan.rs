@@ -45,9 +45,14 @@ impl Plan {
 
     fn of_typed(typed: &ElectArgs) -> Result<Self, Ending> {
         let Some(name) = &typed.name else {
-            return Err(Ending::wrong_input(
-                "what to lead is missing: watchbell elect NAME --store URL",
-            ));
+            // Whoever has the Redis scheduler's variables may have one of ours as well.
+            let hint = match typed.ancestor.host.as_deref() {
+                None | Some("") => "",
+                Some(_) => "; REDIS_HOST counts only without --store and WATCHBELL_STORE",
+            };
+            return Err(Ending::wrong_input(format!(
+                "what to lead is missing: watchbell elect NAME --store URL{hint}"
+            )));
         };
         let Some(url) = &typed.store else {
             return Err(Ending::wrong_input(

@@ -139,6 +139,8 @@ async fn with_a_certificate_it_speaks_https_and_nothing_else() {
     assert!(answer.is_err(), "{answer:?}");
     server.stop().await;
 
+    let (code, said) = refused(&data, "127.0.0.1:0", &["--url", "nonsense"]).await;
+    assert!(code == Some(2) && said.contains("--url: "), "{said}");
     let (code, said) = refused(&data, "127.0.0.1:0", &["--tls-cert", &cert]).await;
     assert_eq!(code, Some(2), "{said}");
 }

@@ -106,6 +106,13 @@ pub struct KeyRecord {
     pub expires: Option<Instant>,
 }
 
+impl KeyRecord {
+    /// Whether it may do everything.
+    pub fn is_admin(&self) -> bool {
+        self.scopes.contains(&Scope::Admin)
+    }
+}
+
 /// When a key was last used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct UsedRecord {

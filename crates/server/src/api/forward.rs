@@ -81,16 +81,19 @@ pub(super) async fn pass_on(
     let (original, mut request) = Original::of(request);
     let tries = tokio::time::sleep(FORWARD_TRIES_MAX);
     let mut tries = std::pin::pin!(tries);
+    let mut is_told = false;
     loop {
         let mut response = next.clone().run(request).await;
         let nothing_done = match response.extensions_mut().remove::<Place>() {
             None => return response,
             Some(Place::Nowhere) => response,
-            Some(Place::There(there)) => match carry(&road, &original, &there).await {
-                Ok(response) => return response,
-                Err(NotCarried::InDoubt(refusal)) => return refusal.into_response(),
-                Err(NotCarried::NothingDone(refusal)) => refusal.into_response(),
-            },
+            Some(Place::There(there)) => {
+                match carry(&road, &original, &there, &mut is_told).await {
+                    Ok(response) => return response,
+                    Err(NotCarried::InDoubt(refusal)) => return refusal.into_response(),
+                    Err(NotCarried::NothingDone(refusal)) => refusal.into_response(),
+                }
+            }
         };
         tokio::select! {
             biased;
@@ -113,6 +116,7 @@ async fn carry(
     road: &Road,
     original: &Original,
     there: &Elsewhere,
+    is_told: &mut bool,
 ) -> Result<Response, NotCarried> {
     let Some(request) = road.request(original, there) else {
         let detail = format!(
@@ -123,7 +127,13 @@ async fn carry(
     };
     tracing::debug!(node = %there.node, "passed on");
     let answer = road.carrier().carry(request, FORWARD_ANSWER_MAX, FORWARD_ANSWER_BYTES_MAX).await;
-    let answer = answer.map_err(|why| not_carried(&there.node, &why))?;
+    let answer = answer.map_err(|why| {
+        // Once for each request, however often it is tried.
+        if !std::mem::replace(is_told, true) {
+            tracing::warn!(node = %there.node, %why, "a request could not be passed on");
+        }
+        not_carried(&there.node, &why)
+    })?;
     let (mut head, body) = answer.into_parts();
     if head.status == StatusCode::SERVICE_UNAVAILABLE
         && let Ok(problem) = serde_json::from_slice::<Problem>(&body)
@@ -141,7 +151,6 @@ async fn carry(
 }
 
 fn not_carried(node: &NodeId, why: &ClientError) -> NotCarried {
-    tracing::warn!(%node, %why, "a request could not be passed on");
     if why.may_be_done() {
         let detail = format!(
             "the request went on to the server {node}, and the answer was lost ({why}): it may have been done: look first, or send it again under the same idempotency key"

@@ -135,6 +135,8 @@ pub(super) struct Core {
     last_look: u64,
     /// Why nothing fires: what was fired before lies in the future.
     pub(super) is_ahead: bool,
+    /// This node might not act when it last looked.
+    is_lapsed: bool,
     stopping: Option<Stopping>,
     /// The shard that writes nothing at the moment.
     pub(super) held: Option<Held>,
@@ -193,6 +195,7 @@ impl Core {
             last_order: 0,
             last_look: millis,
             is_ahead: false,
+            is_lapsed: false,
             stopping: None,
             held: None,
             hosts: Arc::default(),
@@ -342,6 +345,22 @@ impl Core {
             }
         }
         self.metrics.in_flight(self.dispatcher.in_flight(), self.dispatcher.waiting());
+        self.tell_lapse();
+    }
+
+    /// Says it once when nothing fires because the session could not be renewed, and when that is over.
+    fn tell_lapse(&mut self) {
+        let is_lapsed = self.shards.values().any(|owned| owned.is_lapsed);
+        if std::mem::replace(&mut self.is_lapsed, is_lapsed) == is_lapsed {
+            return;
+        }
+        if is_lapsed {
+            tracing::warn!(
+                "this server fires nothing: its session could not be renewed in time; it goes on when the store answers"
+            );
+        } else {
+            tracing::warn!("this server may fire again");
+        }
     }
 
     /// Hands what is to be written to the committer, if it is idle and it is time.

@@ -1,10 +1,58 @@
 //! Keys: told once, stored as something else, replaced without a gap, and never the last way in.
 
+use std::sync::Arc;
+
 use client::key::{Key, NewKey, Scope};
+use engine::instant::Instant;
 use serde_json::json;
+use server::access::audit::AuditRecord;
+use server::access::key::KeyText;
+use server::access::record::KeyRecord;
+use server::access::{Access, Trail};
+use store::Store;
+use store::machine::{Machine, System};
+use store::memory::Memory;
 
 use super::house::House;
 use crate::server::node::world::HOUR_MS;
+
+#[tokio::test]
+async fn of_servers_that_start_at_once_one_makes_the_first_key() {
+    let (store, machine) = (Store::new(Memory::new()), Arc::new(System) as Arc<dyn Machine>);
+    // Both have looked before there was one.
+    let servers = [
+        Access::open(&store, &machine).await.unwrap(),
+        Access::open(&store, &machine).await.unwrap(),
+    ];
+    let mut made = Vec::new();
+    for access in &servers {
+        let text = KeyText::draw(&*machine, Instant(0));
+        let audit = AuditRecord {
+            at: Instant(0),
+            action: "key.create".to_owned(),
+            object: text.id().to_string(),
+            project: None,
+            author: "itself".to_owned(),
+            key: None,
+            address: None,
+            via: None,
+            request_id: "start".to_owned(),
+        };
+        let of = |id, tag, created| KeyRecord {
+            id,
+            name: "first admin".to_owned(),
+            project: None,
+            scopes: vec![Scope::Admin],
+            tag,
+            created,
+            author: "itself".to_owned(),
+            expires: None,
+        };
+        made.push(access.create_first_key(&text, &Trail::of(audit), of).await.unwrap());
+    }
+    assert_eq!(made, [true, false]);
+    assert_eq!(servers[1].book().keys().count(), 1);
+}
 
 #[tokio::test]
 async fn a_key_is_told_once_and_what_is_stored_lets_nobody_in() {
