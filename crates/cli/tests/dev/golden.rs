@@ -47,6 +47,11 @@ fn masked(text: &str) -> String {
         }
         lines.push(format!("{}{cells}\n", " ".repeat(indent)));
     }
+    // Which of two slots comes first depends on the time of day.
+    let is_slot = |line: &String| line.ends_with("+ INSTANT\n") || line.ends_with("- INSTANT\n");
+    for slots in lines.chunk_by_mut(|one, next| is_slot(one) && is_slot(next)) {
+        slots.sort();
+    }
     lines.concat()
 }
 
