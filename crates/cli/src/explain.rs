@@ -24,7 +24,7 @@ pub(crate) async fn explain(typed: &AccountArgs) -> Result<(), Ending> {
 
 fn text(account: &Account) -> String {
     let mut sentences = standing(account);
-    if let Some(why) = &account.held {
+    if let Some(why) = &account.suspended {
         let why = escape(why);
         let why = why.trim_end_matches('.');
         let cure = account.cure.as_deref().unwrap_or("watchbell scheduler status");
@@ -87,7 +87,7 @@ fn standing(account: &Account) -> Vec<String> {
     let said = match account.status {
         Status::Scheduled | Status::Paused => match account.next.as_slice() {
             [] => format!("{name} follows its schedule."),
-            [_, ..] if account.held.is_some() => format!("{name} has a schedule."),
+            [_, ..] if account.suspended.is_some() => format!("{name} has a schedule."),
             [next, ..] => format!("{name} follows its schedule; it rings next at {next}."),
         },
         Status::OnDemand => format!("{name} has no schedule: it runs when somebody runs it."),
@@ -132,7 +132,7 @@ fn parts(totals: &Totals) -> String {
         (totals.failed, "did not succeed"),
         (totals.under_way, "under way"),
         (totals.skipped, "skipped"),
-        (totals.paused, "held back by the pause"),
+        (totals.paused, "suspended back by the pause"),
         (totals.pending, "due and not decided yet"),
         (totals.coming, "still to come"),
         (totals.unread, "not looked up"),
@@ -225,7 +225,7 @@ fn said(row: &Row) -> String {
         (Fate::Run, None, _) => "a run".to_owned(),
         (Fate::Skipped, _, Some(reason)) => format!("{slots} skipped: {}", reason_said(reason)),
         (Fate::Skipped, _, None) => format!("{slots} skipped"),
-        (Fate::Paused, ..) => format!("{slots} held back: the trigger is paused"),
+        (Fate::Paused, ..) => format!("{slots} suspended back: the trigger is paused"),
         (Fate::Excluded, ..) => format!("nothing was due: the calendar excludes {slots}"),
         (Fate::Pending, ..) => format!("{slots} due, and not decided yet"),
         (Fate::Coming, ..) => format!("{slots} still to come"),
@@ -266,7 +266,7 @@ fn run_said(run: &RunFacts) -> String {
         RunState::Unknown => "may or may not have arrived, and is not sent again".to_owned(),
         RunState::Skipped => "skipped".to_owned(),
         RunState::Waiting => "about to leave".to_owned(),
-        RunState::Queued => "waits for the run before it".to_owned(),
+        RunState::Blocked => "waits for the run before it".to_owned(),
         RunState::Backoff => format!("tried again soon, after {tries}{answer}"),
         RunState::Running => "under way".to_owned(),
     };

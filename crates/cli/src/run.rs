@@ -41,7 +41,7 @@ fn judge(started: &Started) -> Result<(), Ending> {
         Some(RunState::Expired) => "has expired: it could not leave in time",
         Some(RunState::Unknown) => "may or may not have arrived, and is not sent again",
         Some(RunState::Skipped) => "was skipped",
-        Some(RunState::Waiting | RunState::Queued | RunState::Backoff | RunState::Running)
+        Some(RunState::Waiting | RunState::Blocked | RunState::Backoff | RunState::Running)
         | None => {
             let hint = "is not finished; look again later: watchbell run show";
             return Err(Ending::failed(format!("{id} {hint} {id}")));

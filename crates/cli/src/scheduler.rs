@@ -33,8 +33,8 @@ pub(crate) async fn stop(typed: &SchedulerStopArgs) -> Result<(), Ending> {
 fn text(status: &SchedulerStatus) -> String {
     let firing = match (status.firing, status.since) {
         (Firing::Going, _) => "going".to_owned(),
-        (Firing::Held, Some(since)) => format!("held since {since}"),
-        (Firing::Held, None) => "held".to_owned(),
+        (Firing::Suspended, Some(since)) => format!("suspended since {since}"),
+        (Firing::Suspended, None) => "suspended".to_owned(),
         (Firing::Stopped, Some(since)) => format!("stopped since {since}"),
         (Firing::Stopped, None) => "stopped".to_owned(),
     };
@@ -47,14 +47,14 @@ fn text(status: &SchedulerStatus) -> String {
         row("why", escape(why));
         let then = match status.firing {
             Firing::Stopped => "watchbell scheduler start",
-            Firing::Going | Firing::Held => {
+            Firing::Going | Firing::Suspended => {
                 "watchbell scheduler confirm-time, if the clock is right"
             }
         };
         row("then", then.to_owned());
     }
     if status.firing == Firing::Going
-        && status.servers.iter().any(|server| server.firing == Some(Firing::Held))
+        && status.servers.iter().any(|server| server.firing == Some(Firing::Suspended))
     {
         row("then", "watchbell scheduler confirm-time, if the clocks are right".to_owned());
     }
@@ -78,7 +78,7 @@ fn servers(servers: &[ServerStatus]) -> String {
         let firing = match (&server.unreached, server.firing) {
             (Some(_), _) | (None, None) => "not reached",
             (None, Some(Firing::Going)) => "going",
-            (None, Some(Firing::Held)) => "held",
+            (None, Some(Firing::Suspended)) => "suspended",
             (None, Some(Firing::Stopped)) => "stopped",
         };
         let why = server.unreached.as_ref().or(server.why.as_ref());
@@ -102,7 +102,7 @@ mod tests {
         let server = |node: &str, unreached: Option<&str>| ServerStatus {
             node: node.to_owned(),
             unreached: unreached.map(str::to_owned),
-            firing: unreached.is_none().then_some(Firing::Held),
+            firing: unreached.is_none().then_some(Firing::Suspended),
             since: None,
             why: unreached.is_none().then(|| "the wall clock was set forward by 600s".to_owned()),
             now: unreached.is_none().then(|| "2027-01-15T08:00:00.123Z".parse().unwrap()),

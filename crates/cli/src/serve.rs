@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::access::book::BookError;
 use server::api::Gate;
-use server::desk::Desk;
+use server::handle::NodeHandle;
 use server::node::{Config, End, Former, Node, ReadError, StartError};
 use store::election::Defeat;
 use store::machine::{Machine, System};
@@ -43,7 +43,7 @@ pub(crate) struct Plan<'a, S, C> {
 /// by another one in the same process: nobody has to start it by hand.
 pub(crate) async fn serve<S, C>(
     plan: Plan<'_, S, C>,
-    mut begin: impl AsyncFnMut(SocketAddr, &Desk) -> Result<(), Ending>,
+    mut begin: impl AsyncFnMut(SocketAddr, &NodeHandle) -> Result<(), Ending>,
 ) -> Result<(), Ending>
 where
     S: Future<Output = Result<Store, OpenError>>,
@@ -68,13 +68,13 @@ where
             () = stops.next() => return Ok(()),
             started = start(former.as_ref(), &store, &config) => started,
         };
-        let (node, desk) = started?;
-        if let Err(ending) = begin(at, &desk).await {
+        let (node, handle) = started?;
+        if let Err(ending) = begin(at, &handle).await {
             node.stop().await;
             return Err(ending);
         }
         former = Some(node.legacy());
-        match attend(&listener, node, desk, plan.gate.clone(), &mut stops).await {
+        match attend(&listener, node, handle, plan.gate.clone(), &mut stops).await {
             None => return Ok(()),
             Some(End::Session) => {
                 tracing::error!(
@@ -98,7 +98,7 @@ async fn start(
     former: Option<&Former>,
     store: &Store,
     config: &Config,
-) -> Result<(Node, Desk), StartError> {
+) -> Result<(Node, NodeHandle), StartError> {
     let machine: Arc<dyn Machine> = Arc::new(System);
     loop {
         match Node::start_after(former, store.clone(), Arc::clone(&machine), config).await {
@@ -136,12 +136,12 @@ fn is_passing(why: &StartError) -> bool {
 async fn attend(
     listener: &TcpListener,
     node: Node,
-    desk: Desk,
+    handle: NodeHandle,
     gate: Gate,
     stops: &mut Stops,
 ) -> Option<End> {
     let (stop, stopped) = oneshot::channel::<()>();
-    let serving = server::api::serve(listener, desk, gate, async {
+    let serving = server::api::serve(listener, handle, gate, async {
         let _ = stopped.await;
     });
     let ending = async {

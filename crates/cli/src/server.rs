@@ -15,7 +15,7 @@ use server::access::audit::AuditRecord;
 use server::access::key::KeyText;
 use server::access::record::KeyRecord;
 use server::api::{Gate, Tls};
-use server::desk::Desk;
+use server::handle::NodeHandle;
 use server::node::{Config, Pace};
 use server::peers::ROLES;
 use store::{StoreUrl, open_or_create};
@@ -72,8 +72,8 @@ pub(crate) async fn server(typed: &ServeArgs) -> Result<(), Ending> {
         config: |at| config(typed, at, scheme, notify),
         gate,
     };
-    serve(plan, async |at, desk| {
-        let is_new = first_key(desk, &typed.admin_key_file).await?;
+    serve(plan, async |at, handle| {
+        let is_new = first_key(handle, &typed.admin_key_file).await?;
         tell(at, scheme, typed, is_new);
         Ok(())
     })
@@ -127,8 +127,8 @@ pub(crate) fn host_name() -> String {
 /// Makes sure that somebody can come in: if there is no admin's key, the one in this file becomes one, and if there
 /// is no such file, a new one is written there. The file comes first: a key that nobody has would be of no use.
 /// Whether a key was made.
-async fn first_key(desk: &Desk, path: &Path) -> Result<bool, Ending> {
-    let access = desk.access();
+async fn first_key(handle: &NodeHandle, path: &Path) -> Result<bool, Ending> {
+    let access = handle.access();
     if access.book().keys().any(|key| key.is_admin()) {
         return Ok(false);
     }
@@ -140,14 +140,14 @@ async fn first_key(desk: &Desk, path: &Path) -> Result<bool, Ending> {
         let other = "there is something else in it than a key: move it away, or give another path";
         KeyText::parse(text.trim()).ok_or_else(|| bad(other.to_owned()))?
     } else {
-        let text = KeyText::draw(desk.machine(), desk.now());
+        let text = KeyText::draw(handle.machine(), handle.now());
         let failed =
             |why| format!("the first key cannot be written there: {why}; give another path");
         write_key(path, &text).map_err(|why| bad(failed(why)))?;
         text
     };
     let audit = AuditRecord {
-        at: desk.now(),
+        at: handle.now(),
         action: "key.create".to_owned(),
         object: text.id().to_string(),
         project: None,

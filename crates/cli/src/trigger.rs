@@ -149,7 +149,7 @@ pub(crate) fn show_text(trigger: &Trigger) -> String {
     row("name", escape(&trigger.name));
     row("id", trigger.id.clone());
     row("status", status_text(trigger));
-    if let Some(why) = &trigger.held {
+    if let Some(why) = &trigger.suspended {
         row("does not fire", escape(why));
     }
     if !trigger.spec.labels.is_empty() {

@@ -37,9 +37,9 @@ pub struct Account {
     /// Slots before this may have had records that are not kept any more; from here on none is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_from: Option<Timestamp>,
-    /// Firing is held for the whole node, and why.
+    /// Firing is suspended for the whole node, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<String>,
+    pub suspended: Option<String>,
     /// What to type to let it go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cure: Option<String>,

@@ -111,18 +111,18 @@ pub struct Drain {
 /// A shard whose commits are held back for a moment, so that it can be read: what servers ask each other for a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ShardHold {
-    /// Names the hold.
-    pub hold: u64,
+pub struct QuiescedShard {
+    /// Names the pause of its commits.
+    pub quiesce: u64,
     /// The number of the last commit of the shard, which is durable.
     pub number: u64,
 }
 
-/// A hold that is over.
+/// Lets a shard commit again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct ReleaseHold {
-    /// Which.
-    pub hold: u64,
+pub struct ResumeShard {
+    /// What [`QuiescedShard`] said.
+    pub quiesce: u64,
 }

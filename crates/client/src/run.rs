@@ -106,7 +106,7 @@ pub enum RunState {
     /// It has not left yet.
     Waiting,
     /// It waits for another run of its trigger to end.
-    Queued,
+    Blocked,
     /// An attempt failed, and another follows.
     Backoff,
     /// An attempt is under way.
@@ -131,7 +131,7 @@ impl RunState {
     /// All of them.
     pub const ALL: [Self; 11] = [
         Self::Waiting,
-        Self::Queued,
+        Self::Blocked,
         Self::Backoff,
         Self::Running,
         Self::Succeeded,
@@ -147,7 +147,7 @@ impl RunState {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
-            Self::Queued => "queued",
+            Self::Blocked => "blocked",
             Self::Backoff => "backoff",
             Self::Running => "running",
             Self::Succeeded => "succeeded",
@@ -163,7 +163,7 @@ impl RunState {
     /// Whether nothing more will come of it.
     pub fn is_end(self) -> bool {
         match self {
-            Self::Waiting | Self::Queued | Self::Backoff | Self::Running => false,
+            Self::Waiting | Self::Blocked | Self::Backoff | Self::Running => false,
             Self::Succeeded
             | Self::Failed
             | Self::Dead

@@ -66,7 +66,7 @@ pub enum Firing {
     /// They are.
     Going,
     /// They are not, until a person says that the clock is right.
-    Held,
+    Suspended,
     /// They are not, until a person starts the scheduler again.
     Stopped,
 }

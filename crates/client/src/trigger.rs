@@ -20,7 +20,7 @@ pub struct Trigger {
     pub spec: TriggerSpec,
     /// Why it does not fire although it would by its schedule: its project is disabled, or the scheduler is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<String>,
+    pub suspended: Option<String>,
     /// Since when and why it is paused, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,

@@ -355,7 +355,7 @@ pub const JUMP_HELD_MS_MIN: i64 = 5 * 60_000;
 pub const RESPONSE_KEPT_BYTES_MAX: usize = 1_024;
 
 /// How long a backup may hold back the commits of one shard: what is due in it leaves so much later at worst.
-pub const BACKUP_HOLD_MAX: Duration = Duration::from_secs(3);
+pub const BACKUP_QUIESCE_MAX: Duration = Duration::from_secs(3);
 
 /// Bytes of one shard in a backup that a server takes: it reads the whole shard into memory while its commits
 /// are held back, since whoever asked may be slow.

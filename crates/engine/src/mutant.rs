@@ -103,13 +103,13 @@ pub enum Mutant {
     /// Nothing is remembered of a failure that somebody was told of.
     StreakForgotten,
     /// What may leave is not taken back when a hand-over begins.
-    LeavesAfterParting,
+    LeavesAfterHandoverBegins,
     /// An attempt under way is handed over with the instant by which it ends, not with the time that is left.
-    DeadlineAbroad,
+    RemoteDeadline,
     /// Who has an attempt under way is waited for as if its clock ran like ours.
     PatienceOfTimeLeft,
     /// What has not left is handed over as under way.
-    AbroadNeverLeft,
+    RemoteNeverLeft,
     /// Who hands a shard on does not say for whom it waits itself.
     HandedOnForgotten,
     /// A successor looks who is there after it has read what they reported.
@@ -192,10 +192,10 @@ impl Mutant {
         Self::EnabledAtOnce,
         Self::NoticeLater,
         Self::StreakForgotten,
-        Self::LeavesAfterParting,
-        Self::DeadlineAbroad,
+        Self::LeavesAfterHandoverBegins,
+        Self::RemoteDeadline,
         Self::PatienceOfTimeLeft,
-        Self::AbroadNeverLeft,
+        Self::RemoteNeverLeft,
         Self::HandedOnForgotten,
         Self::SendersAfterReports,
         Self::PatienceForEver,
@@ -264,10 +264,10 @@ impl Mutant {
             Self::SetBackWithoutCursors => "set-back-without-cursors",
             Self::NoticeLater => "notice-later",
             Self::StreakForgotten => "streak-forgotten",
-            Self::LeavesAfterParting => "leaves-after-parting",
-            Self::DeadlineAbroad => "deadline-abroad",
+            Self::LeavesAfterHandoverBegins => "leaves-after-handover-begins",
+            Self::RemoteDeadline => "remote-deadline",
             Self::PatienceOfTimeLeft => "patience-of-time-left",
-            Self::AbroadNeverLeft => "abroad-never-left",
+            Self::RemoteNeverLeft => "remote-never-left",
             Self::HandedOnForgotten => "handed-on-forgotten",
             Self::SendersAfterReports => "senders-after-reports",
             Self::PatienceForEver => "patience-for-ever",

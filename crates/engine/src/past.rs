@@ -3,11 +3,11 @@
 //! A commit of a shard writes the runs that finished, and the slots that were skipped, as one record. A
 //! range of skipped slots is one line. What a person asks about a trigger (why did it not run?) is
 //! answered from here. In the background these records become pages, by trigger and day: [`page`]. What did not
-//! simply succeed is found by its project as well: [`odd`]. How much is kept is a matter of [`retain`], and how
+//! simply succeed is found by its project as well: [`exception`]. How much is kept is a matter of [`retain`], and how
 //! one knows of [`floor`].
 
+pub mod exception;
 pub mod floor;
-pub mod odd;
 pub mod page;
 pub mod retain;
 

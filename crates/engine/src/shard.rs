@@ -34,23 +34,23 @@
 //! - `project`: projects that are disabled
 //! - `notify`: who is told what
 //! - `prune`: triggers that ended long ago
-//! - `crowd`: how much there is for a host already
+//! - `backpressure`: how much there is for a host already
 //! - `run`: questions about a run that is not finished
-//! - `doubt`: what a predecessor left; `abroad`: what a former owner has under way, and how a shard is handed over
+//! - `doubt`: what a predecessor left; `handover`: what a former owner has under way, and how a shard is handed over
 //! - `usage`: how much a project has, and may have
 //! - `rewrite`: keeping the past elsewhere
 //! - `batch`: what is written together
 
-mod abroad;
 mod account;
 mod backfill;
+mod backpressure;
 mod batch;
 mod change;
 pub mod command;
-mod crowd;
 mod doubt;
 mod due;
 mod flight;
+mod handover;
 mod kind;
 mod leave;
 mod memory;
@@ -72,13 +72,13 @@ use crate::limits::LOOK_AHEAD_MS;
 use crate::notice::Audience;
 use crate::wheel::Wheel;
 
-pub use abroad::Errand;
+pub use backpressure::{Backpressure, Load};
 use batch::Shadow;
 pub use batch::{Batch, Put, Room};
 use command::Done;
-pub use crowd::{Crowd, Load};
 pub use doubt::{LoadError, Loading};
 use flight::Flight;
+pub use handover::HandedOverAttempt;
 pub use kind::Kinds;
 pub use leave::{Departure, Report};
 use memory::{Change, Memory};
@@ -151,7 +151,7 @@ pub struct Shard {
     /// What is written together with what a command does.
     note: Option<Note>,
     flight: Flight,
-    crowd: Arc<dyn Crowd>,
+    backpressure: Arc<dyn Backpressure>,
     audience: Audience,
     units: VecDeque<Unit>,
     shadow: Shadow,
@@ -159,7 +159,7 @@ pub struct Shard {
     sent: Option<Vec<Unit>>,
     course: Course,
     /// Nothing is decided for as long as nobody knows what time it is.
-    is_held: bool,
+    is_suspended: bool,
     /// When something is to be written, and for how many somebody waits.
     due_by: Option<Instant>,
     asked: usize,
@@ -173,7 +173,7 @@ enum Course {
     /// Nothing new is decided.
     Stopping,
     /// Nothing is decided at all. What was is written.
-    Parted,
+    HandedOver,
 }
 
 /// How many triggers are what.
@@ -222,7 +222,7 @@ impl Shard {
 
     /// Decides all that is to be decided by now.
     pub fn step(&mut self, now: Now) {
-        if self.is_held || self.course == Course::Parted {
+        if self.is_suspended || self.course == Course::HandedOver {
             return;
         }
         self.settle(now);
@@ -237,8 +237,8 @@ impl Shard {
     }
 
     /// Nothing is decided until this is called again with `false`: nobody knows what time it is.
-    pub fn set_held(&mut self, is_held: bool) {
-        self.is_held = is_held;
+    pub fn set_suspended(&mut self, is_suspended: bool) {
+        self.is_suspended = is_suspended;
     }
 
     /// How many triggers are what.
@@ -262,7 +262,7 @@ impl Shard {
     /// When to call [`Shard::step`] or [`Shard::depart`] again, unless something happens before.
     pub fn next_wake(&self, now: Now) -> Option<Instant> {
         let ahead = |at: Instant| Instant(at.0 - LOOK_AHEAD_MS);
-        if self.is_held || self.course == Course::Parted {
+        if self.is_suspended || self.course == Course::HandedOver {
             return None;
         }
         let slots = if self.is_stopping() {
@@ -305,7 +305,7 @@ impl Shard {
     fn is_stopping(&self) -> bool {
         match self.course {
             Course::Deciding => false,
-            Course::Stopping | Course::Parted => true,
+            Course::Stopping | Course::HandedOver => true,
         }
     }
 

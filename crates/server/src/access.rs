@@ -8,14 +8,14 @@
 //! - [`record`]: what is stored
 //! - [`key`], [`secret`]: what lets somebody in, and what webhooks are signed with
 //! - [`audit`]: who changed what
-//! - `steward`: carries what the book says into the shards, and clears away what is old
+//! - `reconciler`: carries what the book says into the shards, and clears away what is old
 
 pub mod audit;
 pub mod book;
 pub mod key;
+mod reconciler;
 pub mod record;
 pub mod secret;
-mod steward;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,15 +29,15 @@ use store::{Commit, CommitError, Condition, Refusal, ScanError, Store, Version};
 use tokio::sync::watch;
 
 use self::audit::AuditRecord;
-use self::book::{Book, BookError, key as store_key, record as read, turn, value};
+use self::book::{Book, BookError, book_version, key as store_key, record as read, value};
 use self::key::{KeyId, KeyText};
+pub(crate) use self::reconciler::{Reconciler, agreed};
 use self::record::{
-    KEYS, KeyRecord, PROJECTS, ProjectRecord, SCHEDULER, SchedulerRecord, SecretRecord, TURN,
-    TurnRecord, UsedRecord,
+    KEYS, KeyRecord, PROJECTS, ProjectRecord, SCHEDULER, SchedulerRecord, SecretRecord, UsedRecord,
+    VERSION, VersionRecord,
 };
 use self::secret::Secret;
-pub(crate) use self::steward::{Steward, agreed};
-use crate::recall::{self, Outcome};
+use crate::idempotency::{self, Outcome};
 
 /// How often a change is decided anew when others change something at the same time.
 const CHANGES_MAX: usize = 20;
@@ -130,13 +130,13 @@ pub struct Trail {
     /// What the audit says of it.
     pub(crate) audit: AuditRecord,
     /// The request, if it is to be remembered.
-    pub(crate) recall: Option<recall::Request>,
+    pub(crate) idempotency: Option<idempotency::Request>,
 }
 
 impl Trail {
     /// Of something that nobody asked for.
     pub fn of(audit: AuditRecord) -> Self {
-        Self { audit, recall: None }
+        Self { audit, idempotency: None }
     }
 
     /// What is written together with the change.
@@ -146,9 +146,10 @@ impl Trail {
         machine: &dyn Machine,
     ) -> impl Iterator<Item = (String, Vec<u8>)> {
         let at = self.audit.at;
-        let recall = self.recall.as_ref();
-        let recall = recall.map(|request| (request.key().to_owned(), request.record(at, outcome)));
-        std::iter::once(self.audit.entry(machine)).chain(recall)
+        let idempotency = self.idempotency.as_ref();
+        let idempotency =
+            idempotency.map(|request| (request.key().to_owned(), request.record(at, outcome)));
+        std::iter::once(self.audit.entry(machine)).chain(idempotency)
     }
 }
 
@@ -194,7 +195,7 @@ impl Access {
 
     /// Looks whether there is a newer book.
     pub async fn refresh(&self) -> Result<(), BookError> {
-        if turn(&self.store).await? == self.book().version {
+        if book_version(&self.store).await? == self.book().version {
             return Ok(());
         }
         let news = Book::read(&self.store).await?;
@@ -491,14 +492,14 @@ impl Access {
                 return Ok(None);
             }
             let nonce = format!("{:016x}{:016x}", self.machine.random(), self.machine.random());
-            let turn_key = store_key(TURN.to_owned());
+            let version_key = store_key(VERSION.to_owned());
             let condition = match book.version {
-                Some(version) => Condition::At(turn_key.clone(), version),
-                None => Condition::Absent(turn_key.clone()),
+                Some(version) => Condition::At(version_key.clone(), version),
+                None => Condition::Absent(version_key.clone()),
             };
             let mut commit = Commit::new()
                 .when(condition)
-                .put(turn_key, value(&TurnRecord { nonce: nonce.clone() }));
+                .put(version_key, value(&VersionRecord { nonce: nonce.clone() }));
             let noted = trail.entries(outcome.clone(), &*self.machine);
             for (key, value) in edit.puts.into_iter().chain(noted) {
                 commit = commit.put(store_key(key), value);
@@ -506,7 +507,7 @@ impl Access {
             for key in edit.gone {
                 commit = commit.delete(store_key(key));
             }
-            if let Some(request) = &trail.recall {
+            if let Some(request) = &trail.idempotency {
                 // Who has gone away and asks again may have been faster than itself.
                 let now = self.now();
                 let condition = request.condition(&self.store, now).await?;
@@ -528,9 +529,9 @@ impl Access {
                 Ok(version) => return Ok(Some(version)),
                 Err(CommitError::Conflict(_)) if !is_doubtful => return Ok(None),
                 Err(CommitError::Conflict(_)) => {
-                    let entry = self.store.get(&store_key(TURN.to_owned())).await?;
+                    let entry = self.store.get(&store_key(VERSION.to_owned())).await?;
                     let Some(entry) = entry else { return Err(ChangeError::Unknown) };
-                    let found: TurnRecord = read(&entry)?;
+                    let found: VersionRecord = read(&entry)?;
                     let is_ours = found.nonce == nonce;
                     return is_ours.then_some(Some(entry.version)).ok_or(ChangeError::Unknown);
                 }

@@ -1,6 +1,6 @@
 //! The HTTP API: `/v1`, and what a machine asks about a server.
 //!
-//! A handler reads the request strictly, hands a command to the [`Desk`] or reads the store, and answers
+//! A handler reads the request strictly, hands a command to the [`NodeHandle`] or reads the store, and answers
 //! with the wire types of `client`. Every error, whoever finds it, is a problem (RFC 9457) that says what to
 //! do; every answer carries the id under which the request stands in the log.
 //!
@@ -13,7 +13,7 @@
 //! - `store`: sessions and claims of candidates and members that come through this server
 //! - `replay`: the answer to a request that was carried out before
 //! - `body`, `query`, `filter`: reading requests; `stream`: answers that are made while they are sent
-//! - `read`, `segment`, `odd`, `floor`: reading the store
+//! - `read`, `segment`, `exception`, `floor`: reading the store
 //! - `account`: what became of each slot
 //! - `convert`: from the engine's types to the wire
 //! - `problem`: what is said when something is wrong
@@ -29,6 +29,7 @@ mod convert;
 mod door;
 mod election;
 mod event;
+mod exception;
 mod explain;
 mod filter;
 mod floor;
@@ -37,7 +38,6 @@ mod guard;
 mod history;
 mod key;
 mod latest;
-mod odd;
 mod openapi;
 mod patient;
 mod problem;
@@ -71,7 +71,7 @@ use client::{Carrier, ClientError};
 use engine::limits::FORWARD_CONNECT_MAX;
 
 use self::forward::Road;
-use crate::desk::Desk;
+use crate::handle::NodeHandle;
 
 /// From where requests may come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,18 +122,18 @@ impl Gate {
     }
 }
 
-/// The whole API, in front of this desk.
-pub fn router(desk: Desk, reach: Reach, gate: &Gate) -> Router {
-    let road = Road::new(gate.carrier.clone(), desk.clone());
-    route::router(&desk, gate.door)
+/// The whole API, in front of this handle.
+pub fn router(handle: NodeHandle, reach: Reach, gate: &Gate) -> Router {
+    let road = Road::new(gate.carrier.clone(), handle.clone());
+    route::router(&handle, gate.door)
         .fallback(problem::no_such_path)
         .method_not_allowed_fallback(problem::no_such_method)
-        .with_state(desk.clone())
+        .with_state(handle.clone())
         .layer(from_fn_with_state(road, forward::pass_on))
-        .layer(from_fn_with_state(desk.clone(), guard::check_role))
+        .layer(from_fn_with_state(handle.clone(), guard::check_role))
         .layer(from_fn_with_state(reach, guard::check_host))
         .layer(from_fn(guard::limit_time))
-        .layer(from_fn_with_state(desk, guard::name_request))
+        .layer(from_fn_with_state(handle, guard::name_request))
 }
 
 /// What there is to ask, and what each asks of its caller: the method, the path, and the scope that a key needs, if

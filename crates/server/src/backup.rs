@@ -3,7 +3,7 @@
 //! Each shard is read between two commits of its chain: its owner, which may be another server, holds them back, the
 //! shard is read into memory, and then it goes on, long before whoever asked has had all of it. A shard that nobody has
 //! is read as it is. Whether nothing was written meanwhile is looked at in any case, and if something was, as when the
-//! shard changed hands, it is read again. Reading has the same bound as the hold; a shard that takes longer ends the
+//! shard changed hands, it is read again. Reading has the same bound as the quiesce; a shard that takes longer ends the
 //! backup with a sentence. What is remembered of requests comes first, then shards one after the other, then the rest:
 //! see `store::backup` for why in this order.
 
@@ -12,18 +12,18 @@ use std::time::Duration;
 
 use axum::http::Method;
 use bytes::Bytes;
-use client::cluster::{ReleaseHold, ShardHold};
+use client::cluster::{QuiescedShard, ResumeShard};
 use engine::id::ShardId;
-use engine::limits::{BACKUP_HOLD_MAX, BACKUP_SHARD_BYTES_MAX};
+use engine::limits::{BACKUP_QUIESCE_MAX, BACKUP_SHARD_BYTES_MAX};
 use engine::shard::record::head_key;
-use store::backup::{Encoder, Header, Part, TakeError, header, page, recall, rest, shard};
+use store::backup::{Encoder, Header, Section, TakeError, header, idempotency, page, rest, shard};
 use store::claim::Head;
 use store::session::NodeId;
 use store::{Key, Range, ScanError};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::api::forward::{Envoy, Unreached};
-use crate::desk::{CallError, Desk, HeldShard};
+use crate::handle::{self, CallError, NodeHandle};
 
 /// Why a backup ended before it was whole.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ enum Cut {
         #[source]
         why: CallError,
     },
-    #[error("shard {shard} could not be held back by the server {node}, which has it: {why}")]
+    #[error("shard {shard} could not be quiesced back by the server {node}, which has it: {why}")]
     Peer { shard: ShardId, node: NodeId, why: Unreached },
 }
 
@@ -46,7 +46,7 @@ impl Cut {
         match self {
             Self::Take(why) => matches!(why, TakeError::Moved(_)),
             Self::Owner { why, .. } => {
-                matches!(why, CallError::NoOwner { .. } | CallError::Parted | CallError::Busy)
+                matches!(why, CallError::NoOwner { .. } | CallError::HandedOver | CallError::Busy)
             }
             Self::Peer { .. } => true,
         }
@@ -61,19 +61,19 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// A backup that is being taken.
 pub(crate) struct Taking {
-    desk: Desk,
+    handle: NodeHandle,
     envoy: Envoy,
     shards: u16,
     /// Until the end is written.
     encoder: Option<Encoder>,
     next: Step,
-    _turn: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 enum Step {
     /// These bytes, and then what is remembered.
     Begin(Vec<u8>),
-    Recall(VecDeque<Range>),
+    Idempotency(VecDeque<Range>),
     Shard(u16),
     Rest(VecDeque<Range>),
 }
@@ -81,16 +81,16 @@ enum Step {
 impl Taking {
     /// Begins one, if the store can be backed up.
     pub(crate) async fn begin(
-        desk: &Desk,
+        handle: &NodeHandle,
         envoy: Envoy,
-        turn: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) -> Result<Self, TakeError> {
         let version = env!("CARGO_PKG_VERSION");
-        let header: Header = header(desk.store(), desk.machine(), version).await?;
+        let header: Header = header(handle.store(), handle.machine(), version).await?;
         let mut out = Vec::new();
         let encoder = Some(Encoder::begin(&header, &mut out));
         let (shards, next) = (header.shards, Step::Begin(out));
-        Ok(Self { desk: desk.clone(), envoy, shards, encoder, next, _turn: turn })
+        Ok(Self { handle: handle.clone(), envoy, shards, encoder, next, _permit: permit })
     }
 
     /// The next piece; `None` when there is no more. If it cannot go on, the last piece says why.
@@ -114,25 +114,25 @@ impl Taking {
         match &mut self.next {
             Step::Begin(first) => {
                 out.append(first);
-                encoder.part(Part::Recall, out);
-                self.next = Step::Recall(recall().into());
+                encoder.section(Section::Idempotency, out);
+                self.next = Step::Idempotency(idempotency().into());
             }
-            Step::Recall(ranges) => {
-                if !read_page(&self.desk, ranges, encoder, out).await? {
+            Step::Idempotency(ranges) => {
+                if !read_page(&self.handle, ranges, encoder, out).await? {
                     self.next = Step::Shard(0);
                 }
             }
             Step::Shard(number) if *number < self.shards => {
                 let id = ShardId(*number);
                 *number += 1;
-                read(&self.desk, &self.envoy, id, encoder, out).await?;
+                read(&self.handle, &self.envoy, id, encoder, out).await?;
             }
             Step::Shard(_) => {
-                encoder.part(Part::Rest, out);
+                encoder.section(Section::Rest, out);
                 self.next = Step::Rest(rest().into());
             }
             Step::Rest(ranges) => {
-                return Ok(read_page(&self.desk, ranges, encoder, out).await?);
+                return Ok(read_page(&self.handle, ranges, encoder, out).await?);
             }
         }
         Ok(true)
@@ -141,13 +141,13 @@ impl Taking {
 
 /// Reads the next page of these ranges, if there is one.
 async fn read_page(
-    desk: &Desk,
+    handle: &NodeHandle,
     ranges: &mut VecDeque<Range>,
     encoder: &mut Encoder,
     out: &mut Vec<u8>,
 ) -> Result<bool, TakeError> {
     let Some(range) = ranges.pop_front() else { return Ok(false) };
-    if let Some(left) = page(desk.store(), range, encoder, out).await? {
+    if let Some(left) = page(handle.store(), range, encoder, out).await? {
         ranges.push_front(left);
     }
     Ok(true)
@@ -155,7 +155,7 @@ async fn read_page(
 
 /// Reads a shard while nobody writes to it.
 async fn read(
-    desk: &Desk,
+    handle: &NodeHandle,
     envoy: &Envoy,
     id: ShardId,
     encoder: &mut Encoder,
@@ -164,7 +164,7 @@ async fn read(
     let mut tried = 1;
     loop {
         let (mut attempt, mut piece) = (encoder.clone(), Vec::new());
-        let why = match read_once(desk, envoy, id, &mut attempt, &mut piece).await {
+        let why = match read_once(handle, envoy, id, &mut attempt, &mut piece).await {
             Ok(()) => {
                 *encoder = attempt;
                 out.append(&mut piece);
@@ -176,24 +176,24 @@ async fn read(
             return Err(why);
         }
         tried += 1;
-        desk.machine().sleep(PAUSE).await;
+        handle.machine().sleep(PAUSE).await;
     }
 }
 
 async fn read_once(
-    desk: &Desk,
+    handle: &NodeHandle,
     envoy: &Envoy,
     id: ShardId,
     encoder: &mut Encoder,
     out: &mut Vec<u8>,
 ) -> Result<(), Cut> {
-    let hold = Hold::begin(desk, envoy, id).await?;
+    let quiesce = Quiesce::begin(handle, envoy, id).await?;
     let reading = async {
         // The owner says where its chain is: a store that says otherwise is not the one that it writes to.
-        if hold.number().is_some() && number(desk, id).await? != hold.number() {
+        if quiesce.number().is_some() && number(handle, id).await? != quiesce.number() {
             return Err(TakeError::Moved(id));
         }
-        shard(desk.store(), id, encoder, |bytes| {
+        shard(handle.store(), id, encoder, |bytes| {
             if out.len() + bytes.len() > BACKUP_SHARD_BYTES_MAX {
                 return Err(TakeError::TooLarge(id));
             }
@@ -202,8 +202,8 @@ async fn read_once(
         })
         .await
     };
-    let read = tokio::time::timeout(BACKUP_HOLD_MAX, reading).await;
-    hold.end(envoy, id).await;
+    let read = tokio::time::timeout(BACKUP_QUIESCE_MAX, reading).await;
+    quiesce.end(envoy, id).await;
     match read {
         Ok(done) => Ok(done?),
         Err(_) => Err(TakeError::TooSlow(id).into()),
@@ -211,34 +211,34 @@ async fn read_once(
 }
 
 /// What keeps a shard from being written to.
-enum Hold {
+enum Quiesce {
     /// This server holds it back.
-    Here(HeldShard),
+    Here(handle::QuiescedShard),
     /// Another one does, until it is told otherwise or its time is over.
-    There { node: NodeId, url: Option<String>, hold: ShardHold },
+    There { node: NodeId, url: Option<String>, quiesce: QuiescedShard },
     /// Nobody has it.
     Nobody,
 }
 
-impl Hold {
-    async fn begin(desk: &Desk, envoy: &Envoy, id: ShardId) -> Result<Self, Cut> {
-        let (node, url) = match desk.find(id).await {
+impl Quiesce {
+    async fn begin(handle: &NodeHandle, envoy: &Envoy, id: ShardId) -> Result<Self, Cut> {
+        let (node, url) = match handle.find(id).await {
             Ok(()) => {
-                let held = desk.hold(id).await;
-                return held.map(Self::Here).map_err(|why| Cut::Owner { shard: id, why });
+                let quiesced = handle.quiesce(id).await;
+                return quiesced.map(Self::Here).map_err(|why| Cut::Owner { shard: id, why });
             }
             Err(CallError::NoOwner { .. }) => return Ok(Self::Nobody),
             Err(CallError::Elsewhere { node, url }) => (node, url),
             Err(why) => return Err(Cut::Owner { shard: id, why }),
         };
-        let path = format!("/v1/cluster/shards/{id}/hold");
+        let path = format!("/v1/cluster/shards/{id}/quiesce");
         let answer = envoy.ask((&node, url.as_deref()), Method::POST, &path, None).await;
-        let hold = answer.and_then(|bytes| {
+        let quiesce = answer.and_then(|bytes| {
             serde_json::from_slice(&bytes)
                 .map_err(|why| format!("its answer is not understood: {why}"))
         });
-        match hold {
-            Ok(hold) => Ok(Self::There { node, url, hold }),
+        match quiesce {
+            Ok(quiesce) => Ok(Self::There { node, url, quiesce }),
             Err(why) => Err(Cut::Peer { shard: id, node, why }),
         }
     }
@@ -246,17 +246,18 @@ impl Hold {
     /// The number of the last commit of the shard, if anybody knows.
     fn number(&self) -> Option<u64> {
         match self {
-            Self::Here(held) => Some(held.quiet.number),
-            Self::There { hold, .. } => Some(hold.number),
+            Self::Here(quiesced) => Some(quiesced.quiet.number),
+            Self::There { quiesce, .. } => Some(quiesce.number),
             Self::Nobody => None,
         }
     }
 
     /// Lets the shard go on. If that is not heard, it goes on when its time is over.
     async fn end(self, envoy: &Envoy, id: ShardId) {
-        let Self::There { node, url, hold } = self else { return };
-        let path = format!("/v1/cluster/shards/{id}/release");
-        let body = serde_json::to_string(&ReleaseHold { hold: hold.hold }).expect("it is a number");
+        let Self::There { node, url, quiesce } = self else { return };
+        let path = format!("/v1/cluster/shards/{id}/resume");
+        let body = serde_json::to_string(&ResumeShard { quiesce: quiesce.quiesce })
+            .expect("it is a number");
         let to = (&node, url.as_deref());
         if let Err(why) = envoy.ask(to, Method::POST, &path, Some(body)).await {
             tracing::debug!(%node, shard = %id, why, "a shard was not told to go on");
@@ -265,9 +266,9 @@ impl Hold {
 }
 
 /// The number of the last commit of a shard's chain, by the store.
-async fn number(desk: &Desk, id: ShardId) -> Result<Option<u64>, ScanError> {
+async fn number(handle: &NodeHandle, id: ShardId) -> Result<Option<u64>, ScanError> {
     let key = Key::new(head_key(id)).expect("a short key");
-    let Some(entry) = desk.store().get(&key).await? else { return Ok(None) };
+    let Some(entry) = handle.store().get(&key).await? else { return Ok(None) };
     let head = Head::from_value(&entry.value);
     Ok(Some(head.map_err(|why| ScanError::Corrupt(format!("{key}: {why}")))?.number))
 }

@@ -14,7 +14,7 @@ use engine::past::Line;
 use tokio::sync::watch;
 
 use crate::access::key::KeyId;
-use crate::lookout::Change;
+use crate::monitor::Change;
 
 /// Something that happened.
 #[derive(Debug, Clone)]

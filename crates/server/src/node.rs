@@ -1,39 +1,39 @@
 //! The node: a session, the shards that it owns, and the threads that serve them.
 //!
 //! ```text
-//! Desk ─calls─▶ core ─orders─▶ committer ─▶ store
+//! NodeHandle ─calls─▶ core ─orders─▶ committer ─▶ store
 //!                │  ◀─written──┘
 //!                └─calls─▶ dispatcher ─▶ receivers
 //!                   ◀─results─┘
 //! assigner ─shards─▶ core: takes what this node should have, hands over what another should
-//! historian: merges the past into pages, through the desk
+//! historian: merges the past into pages, through the handle
 //! ```
 //!
 //! A node opens a session, claims the shards that it should have (`assign`), reads each one and hands it to the core,
 //! which is a thread of its own: nothing that a request or a slow store does keeps it from its clocks. The session is
 //! renewed only while the node has moved lately, so one that is stuck loses its work instead of keeping it; see `pulse`.
 //! A part that panics ends the node: see [`Node::ended`]. Stopping is ordered: shards are handed over if there is anybody
-//! ([`Node::drain`], `moving`), nothing new fires, what is under way ends or is written down as being so, all that was
+//! ([`Node::drain`], `handover`), nothing new fires, what is under way ends or is written down as being so, all that was
 //! decided is written, and then the session is closed, which frees everything at once.
 
-mod asked;
 mod assign;
+mod backpressure;
+mod call;
 mod cluster;
 mod committer;
 mod core;
 mod counted;
-mod crowd;
-mod demand;
 mod drain;
-mod hands;
+mod executor;
+mod handover;
 mod historian;
-mod hold;
 mod load;
 mod log;
-mod moving;
+mod membership;
 mod pulse;
+mod quiesce;
+mod quota;
 mod report;
-mod sight;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -55,7 +55,7 @@ use store::{CommitError, Epoch, Limits, ScanError, Store};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-pub use hands::{Courier, Hands};
+pub use executor::{Executor, SimulatedSender};
 pub use historian::Pace;
 pub use load::ReadError;
 
@@ -66,14 +66,13 @@ use self::counted::counted;
 use self::historian::Historian;
 use self::pulse::Pulse;
 use crate::access::book::BookError;
-use crate::access::{Access, Steward};
+use crate::access::{Access, Reconciler};
 use crate::alarm::Alarm;
-use crate::desk::{Desk, Face, Facts, Firing};
 use crate::event::Events;
-use crate::herald::Herald;
+use crate::handle::{Face, Facts, Firing, NodeHandle};
 use crate::metric::Metrics;
+use crate::notifier::Notifier;
 use crate::peers::{Peers, View};
-use crate::tally;
 use crate::webhook::{self, Cidr};
 
 /// How a node works.
@@ -127,7 +126,7 @@ pub enum StartError {
     Shards {
         /// So many there are.
         found: u16,
-        /// So many were asked for.
+        /// So many were call for.
         wanted: u16,
     },
     /// Have a person look, or upgrade.
@@ -186,7 +185,7 @@ pub struct Node {
     epoch: Epoch,
     peers: Arc<Peers>,
     /// How many attempts of shards that were handed over are under way.
-    errands: watch::Receiver<usize>,
+    handed_over: watch::Receiver<usize>,
     alarm: Alarm,
     stop: watch::Sender<Stop>,
     /// Ends when the core has.
@@ -208,12 +207,12 @@ enum Stop {
 }
 
 impl Node {
-    /// Starts a node on a store: it fires from here on. The desk is the door to it.
+    /// Starts a node on a store: it fires from here on. The handle is the door to it.
     pub async fn start(
         store: Store,
         machine: Arc<dyn Machine>,
         config: &Config,
-    ) -> Result<(Self, Desk), StartError> {
+    ) -> Result<(Self, NodeHandle), StartError> {
         Self::start_after(None, store, machine, config).await
     }
 
@@ -223,18 +222,18 @@ impl Node {
         store: Store,
         machine: Arc<dyn Machine>,
         config: &Config,
-    ) -> Result<(Self, Desk), StartError> {
-        Self::start_by(&Hands::Threads, former, store, machine, config).await
+    ) -> Result<(Self, NodeHandle), StartError> {
+        Self::start_by(&Executor::Threads, former, store, machine, config).await
     }
 
-    /// The same, by these hands.
+    /// Starts a node whose core and calls are run by `executor`.
     pub async fn start_by(
-        hands: &Hands,
+        executor: &Executor,
         former: Option<&Former>,
         store: Store,
         machine: Arc<dyn Machine>,
         config: &Config,
-    ) -> Result<(Self, Desk), StartError> {
+    ) -> Result<(Self, NodeHandle), StartError> {
         let metrics = Arc::new(Metrics::new());
         let store = counted(&store, &metrics);
         let cluster = prepare(former, &store, &*machine, config).await?;
@@ -256,15 +255,15 @@ impl Node {
         let events: Arc<Events> = Arc::default();
         let (results_in, results) = mpsc::unbounded_channel();
         let webhooks = webhooks(config, &session, &access, &alarm);
-        let dispatcher = hands.dispatcher(&webhooks, &machine, &results_in, &mut tasks)?;
-        let herald = herald(config, &webhooks, &machine, &mut tasks)?;
+        let dispatcher = executor.dispatcher(&webhooks, &machine, &results_in, &mut tasks)?;
+        let notifier = notifier(config, &webhooks, &machine, &mut tasks)?;
         let (calls_in, calls) = mpsc::channel(1_024);
         let (orders, orders_out) = mpsc::unbounded_channel();
         let (answers_in, answers) = mpsc::unbounded_channel();
         let (moves_in, moves) = mpsc::unbounded_channel();
         let (posts, posts_out) = mpsc::unbounded_channel();
         let (awaited, awaited_out) = watch::channel(BTreeMap::new());
-        let (errands, errands_out) = watch::channel(0);
+        let (handed_over, errands_out) = watch::channel(0);
         let (stop_in, stop) = watch::channel(Stop::No);
         let (face, face_out) = watch::channel(Face { firing: Firing::Going, is_ready: true });
         let (trouble, trouble_out) = watch::channel(None);
@@ -278,7 +277,7 @@ impl Node {
         let assigner = Assigner::new(
             (&session, &peers),
             cluster,
-            hands.cores(),
+            executor.cores(),
             audience(&access),
             moves_in.clone(),
         );
@@ -291,7 +290,7 @@ impl Node {
             moves_in,
             posts,
             awaited,
-            errands,
+            handed_over,
             face,
             stop,
         };
@@ -305,7 +304,7 @@ impl Node {
             (Arc::clone(&metrics), Arc::clone(&events)),
             pulse.core,
         );
-        let core = hands.run(core, &alarm, &mut tasks)?;
+        let core = executor.run(core, &alarm, &mut tasks)?;
         let (started_in, started) = oneshot::channel();
         keep(&mut tasks, &alarm, "the assigner", assigner.run(started_in));
         let node = Self {
@@ -313,7 +312,7 @@ impl Node {
             session: session.clone(),
             epoch,
             peers: Arc::clone(&peers),
-            errands: errands_out,
+            handed_over: errands_out,
             alarm: alarm.clone(),
             stop: stop_in,
             core,
@@ -321,18 +320,18 @@ impl Node {
             tasks,
         };
         let mut node = node.begun(started).await?;
-        let shared = (store, Arc::clone(&access), events, peers, herald);
+        let shared = (store, Arc::clone(&access), events, peers, notifier);
         let facts = facts(shared, &session, cluster, &metrics);
         tracing::info!(
             class = %facts.store.class(), epoch = facts.store.epoch().0, shards = cluster.shards,
             "the node has started"
         );
-        let desk = Desk::new(facts, calls_in, face_out, trouble_out);
-        let historian = Historian::new(desk.clone(), &machine, config.history, metrics);
+        let handle = NodeHandle::new(facts, calls_in, face_out, trouble_out);
+        let historian = Historian::new(handle.clone(), &machine, config.history, metrics);
         node.employ("the historian", historian.run());
-        node.employ("the steward", Steward::new(desk.clone(), &access, &machine).run());
-        node.employ("the counter of shares", tally::count(desk.clone()));
-        Ok((node, desk))
+        node.employ("the reconciler", Reconciler::new(handle.clone(), &access, &machine).run());
+        node.employ("the counter of shares", crate::quota::count(handle.clone()));
+        Ok((node, handle))
     }
 
     fn employ(&mut self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
@@ -420,9 +419,15 @@ fn keep(
     });
 }
 
-/// What those at the desk know of the node.
+/// What those with a handle know of the node.
 fn facts(
-    (store, access, events, peers, herald): (Store, Arc<Access>, Arc<Events>, Arc<Peers>, Herald),
+    (store, access, events, peers, notifier): (
+        Store,
+        Arc<Access>,
+        Arc<Events>,
+        Arc<Peers>,
+        Notifier,
+    ),
     session: &Session,
     cluster: Cluster,
     metrics: &Arc<Metrics>,
@@ -432,7 +437,7 @@ fn facts(
         access,
         events,
         peers,
-        herald,
+        notifier,
         machine: Arc::clone(session.machine()),
         shards: cluster.shards,
         cluster: cluster.id,
@@ -509,16 +514,16 @@ fn webhooks(
 }
 
 /// Who tells somebody outside what goes wrong among the servers, if anybody is to be told.
-fn herald(
+fn notifier(
     config: &Config,
     webhooks: &webhook::Config,
     machine: &Arc<dyn Machine>,
     tasks: &mut JoinSet<()>,
-) -> Result<Herald, StartError> {
-    let Some(listener) = config.notify.clone() else { return Ok(Herald::default()) };
-    let (herald, work) = Herald::new(listener, webhooks, machine)?;
-    keep(tasks, &webhooks.alarm, "the herald", work);
-    Ok(herald)
+) -> Result<Notifier, StartError> {
+    let Some(listener) = config.notify.clone() else { return Ok(Notifier::default()) };
+    let (notifier, work) = Notifier::new(listener, webhooks, machine)?;
+    keep(tasks, &webhooks.alarm, "the notifier", work);
+    Ok(notifier)
 }
 
 /// Who listens to which project, as the book of the moment says.

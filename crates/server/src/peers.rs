@@ -163,7 +163,7 @@ impl View {
     }
 }
 
-/// What a node and those at its desk know of the others.
+/// What a node and those with a handle to it know of the others.
 #[derive(Debug)]
 pub struct Peers {
     view: watch::Sender<Arc<View>>,

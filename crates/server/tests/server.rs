@@ -7,8 +7,8 @@ mod server {
     mod answer;
     mod api;
     mod bound;
-    mod desk;
     mod forbidden;
+    mod handle;
     mod history;
     mod node;
     mod receiver;

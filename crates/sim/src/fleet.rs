@@ -3,14 +3,14 @@
 //!
 //! The leases of [`crate::cluster`] and the one shard of [`crate::shard`] are tried apart and more closely. Here it is
 //! tried that they fit: a server is [`server::node::Node`] with all its parts, in one thread ([`process`]); only who calls
-//! receivers is of the simulation ([`courier`]). Triggers ring every two seconds while servers are killed, stopped,
+//! receivers is of the simulation ([`sender`]). Triggers ring every two seconds while servers are killed, stopped,
 //! started anew, cut off and slowed down ([`fault`]). In the end everything is mended, and when things have come to rest
 //! what is in the store is held against what was heard ([`audit`]). Everything follows from a seed.
 
 pub mod audit;
-pub mod courier;
 pub mod fault;
 pub mod process;
+pub mod sender;
 pub mod setting;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,8 +34,8 @@ use crate::shard::promise::{Promise, Violation};
 use crate::vault::{NodeIndex, Vault};
 use crate::witness::{Premises, Witness};
 use crate::world::{ProcessId, Tracing, World};
-use courier::Receivers;
 use process::{Process, Start};
+use sender::Receivers;
 use setting::Setting;
 
 /// T of every server.

@@ -12,7 +12,7 @@ use engine::past::page::pages;
 use engine::past::{End, Finished, Line, Segment, Skipped};
 use engine::record::decode;
 use engine::shard::record::{
-    FORMAT, HeadRecord, MovedRecord, RunRecord, StoppedRecord, TriggerRecord, head_key, moved,
+    FORMAT, HeadRecord, RunRecord, StoppedRecord, TriggerRecord, TriggerState, head_key, moved,
     past, runs, stopped, triggers,
 };
 use serde::Deserialize;
@@ -42,7 +42,7 @@ pub struct Known {
     /// As it was written.
     pub record: TriggerRecord,
     /// What has moved.
-    pub moved: MovedRecord,
+    pub moved: TriggerState,
 }
 
 /// A run that ended.
@@ -97,7 +97,7 @@ impl Ledger {
         }
         for (_, value) in all(store, &triggers(shard)).await {
             let record: TriggerRecord = decode(&value, FORMAT).unwrap();
-            let known = Known { moved: MovedRecord::default(), record };
+            let known = Known { moved: TriggerState::default(), record };
             self.triggers.insert(known.record.id.unique, known);
         }
         for (key, value) in all(store, &moved(shard)).await {

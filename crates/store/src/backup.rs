@@ -34,10 +34,10 @@ mod restore;
 mod take;
 
 pub use content::{Census, Flaw};
-pub use line::{Encoder, Header, Part, TooLong};
+pub use line::{Encoder, Header, Section, TooLong};
 pub use read::{Checksum, Item, ReadError, Reader};
 pub use restore::{RestoreError, Restored, Unfinished, check_finished, restore};
-pub use take::{TakeError, header, page, recall, rest, shard, take};
+pub use take::{TakeError, header, idempotency, page, rest, shard, take};
 
 use std::io::BufRead;
 

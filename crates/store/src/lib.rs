@@ -13,7 +13,7 @@
 //!
 //! Adapters: [`memory`], the reference, with [`fault`]s on order; and [`mod@file`], the embedded one: a
 //! [`log`] for order and durability, and an index behind it; and [`mod@postgres`]. [`remote`] is a Watchbell
-//! server, which takes [`mod@deed`]s alone.
+//! server, which takes [`mod@guest`]s alone.
 //!
 //! On top of the three verbs: [`session`]s, the only lease; [`claim`]s, which name the session that has
 //! something; [`chain`]s, by which a holder writes; [`election`]s, which put these together; and the
@@ -27,13 +27,13 @@ pub mod cluster;
 mod commit;
 pub mod conformance;
 mod contract;
-pub mod deed;
 pub mod election;
 mod entropy;
 mod error;
 pub mod etcd;
 pub mod fault;
 pub mod file;
+pub mod guest;
 mod hint;
 mod key;
 pub mod log;

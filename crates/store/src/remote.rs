@@ -1,7 +1,7 @@
 //! A Watchbell server as a store: `https://HOST:PORT,HOST:PORT`, or `http://` on this machine.
 //!
 //! For candidates and members that are not to reach the store itself. What they may do there is a server's to decide
-//! ([`crate::deed`]); to the rest of this crate it is a store like others, with sessions, claims and elections on top.
+//! ([`crate::guest`]); to the rest of this crate it is a store like others, with sessions, claims and elections on top.
 //! Three things differ. Sessions carry the project in their key. Nobody is buried from here: servers do that. And
 //! nothing can be read or written but sessions and the project's elections, so there is no backup of it.
 //!

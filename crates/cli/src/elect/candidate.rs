@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::board::{Board, margin};
-use super::hook::Desk;
+use super::hook::HookRunner;
 use super::plan::Plan;
 use super::voice::{Moment, Voice};
 use crate::exit::Ending;
@@ -37,7 +37,7 @@ pub(super) struct Candidate<'a> {
     pub(super) plan: &'a Plan,
     pub(super) voice: &'a Voice,
     pub(super) board: Arc<Board>,
-    pub(super) hooks: Desk,
+    pub(super) hooks: HookRunner,
     /// How often it was told to stop.
     pub(super) stops: watch::Receiver<u32>,
     /// What the mirror shows.

@@ -41,7 +41,7 @@ struct Standing {
 }
 
 /// Where changes are told to the task that runs hooks.
-pub(super) struct Desk {
+pub(super) struct HookRunner {
     wanted: watch::Sender<Standing>,
     settled: watch::Receiver<u64>,
 }
@@ -59,13 +59,13 @@ enum Kind {
     Lost,
 }
 
-pub(super) fn hooks(hooks: Hooks) -> (Desk, Runner) {
+pub(super) fn hooks(hooks: Hooks) -> (HookRunner, Runner) {
     let (wanted, to_do) = watch::channel(Standing::default());
     let (done, settled) = watch::channel(0);
-    (Desk { wanted, settled }, Runner { hooks, wanted: to_do, settled: done })
+    (HookRunner { wanted, settled }, Runner { hooks, wanted: to_do, settled: done })
 }
 
-impl Desk {
+impl HookRunner {
     /// It leads by this right, or no more. Returns at once.
     pub(super) fn change(&self, right: Option<&Right>) {
         self.wanted.send_modify(|standing| {

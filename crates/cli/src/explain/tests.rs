@@ -42,7 +42,7 @@ fn account(rows: Vec<Row>, totals: Totals) -> Account {
         next: vec![at(65)],
         more_from: None,
         kept_from: None,
-        held: None,
+        suspended: None,
     }
 }
 

@@ -5,7 +5,7 @@
 //! in what commands say.
 
 mod engine;
-mod herald;
+mod notifier;
 
 use std::fs;
 use std::path::Path;

@@ -23,7 +23,7 @@ pub struct ElectionFilter {
 }
 
 impl Paged for ElectionFilter {
-    fn turn(&mut self, limit: usize, cursor: Option<String>) {
+    fn next_page(&mut self, limit: usize, cursor: Option<String>) {
         (self.limit, self.cursor) = (Some(limit), cursor);
     }
 }

@@ -19,7 +19,7 @@ pub struct ProjectFilter {
 }
 
 impl Paged for ProjectFilter {
-    fn turn(&mut self, limit: usize, cursor: Option<String>) {
+    fn next_page(&mut self, limit: usize, cursor: Option<String>) {
         (self.limit, self.cursor) = (Some(limit), cursor);
     }
 }

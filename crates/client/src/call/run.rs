@@ -34,7 +34,7 @@ pub struct RunFilter {
 }
 
 impl Paged for RunFilter {
-    fn turn(&mut self, limit: usize, cursor: Option<String>) {
+    fn next_page(&mut self, limit: usize, cursor: Option<String>) {
         (self.limit, self.cursor) = (Some(limit), cursor);
     }
 }

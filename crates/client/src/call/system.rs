@@ -31,7 +31,7 @@ pub struct AuditFilter {
 }
 
 impl Paged for AuditFilter {
-    fn turn(&mut self, limit: usize, cursor: Option<String>) {
+    fn next_page(&mut self, limit: usize, cursor: Option<String>) {
         (self.limit, self.cursor) = (Some(limit), cursor);
     }
 }

@@ -28,7 +28,7 @@ pub struct TriggerFilter {
 }
 
 impl Paged for TriggerFilter {
-    fn turn(&mut self, limit: usize, cursor: Option<String>) {
+    fn next_page(&mut self, limit: usize, cursor: Option<String>) {
         (self.limit, self.cursor) = (Some(limit), cursor);
     }
 }

@@ -9,7 +9,7 @@ const PAGE_LEN_MAX: usize = 500;
 /// What says which part of a list is wanted.
 pub(super) trait Paged {
     /// Asks for so many, from there on.
-    fn turn(&mut self, limit: usize, cursor: Option<String>);
+    fn next_page(&mut self, limit: usize, cursor: Option<String>);
 }
 
 impl Client {
@@ -28,7 +28,7 @@ impl Client {
             if wanted == 0 {
                 return Ok(Page { items, next: cursor });
             }
-            filter.turn(wanted, cursor.clone());
+            filter.next_page(wanted, cursor.clone());
             let found = page(&filter).await?;
             items.extend(found.items);
             match found.next {

@@ -31,7 +31,7 @@ use crate::mutant::{self, Mutant};
 use crate::shard::Put;
 use crate::shard::record::past_key;
 
-use super::odd::{odd_key_of, odd_pages, odd_pages_of};
+use super::exception::{exception_key_of, exception_pages, exception_pages_of};
 use super::{Line, Segment};
 
 const DAY_MS: i64 = 86_400_000;
@@ -88,7 +88,7 @@ impl Home {
     pub fn pages(self, shard: ShardId) -> String {
         match self {
             Self::Bucket(bucket) => pages_of(shard, bucket),
-            Self::Odd(project) => odd_pages_of(shard, project),
+            Self::Odd(project) => exception_pages_of(shard, project),
         }
     }
 
@@ -207,7 +207,7 @@ pub fn read_key(shard: ShardId, key: &str) -> Option<(Bucket, PageName)> {
 
 /// Whose page a key of a shard is about, and which.
 pub fn read_any_key(shard: ShardId, key: &str) -> Option<(Home, PageName)> {
-    let Some(rest) = key.strip_prefix(&odd_pages(shard)) else {
+    let Some(rest) = key.strip_prefix(&exception_pages(shard)) else {
         return read_key(shard, key).map(|(bucket, name)| (Home::Bucket(bucket), name));
     };
     let (project, name) = rest.split_once('/')?;
@@ -323,11 +323,13 @@ pub fn merge_from(
     let Some(&round) = numbers.first() else { return Plan::default() };
     let mut plan = Plan::default();
     // The exceptions of a commit go first: while its segment is there, they are known to be.
-    let odd = |number, lines: &[Line]| odd_key_of(shard, lines, number);
-    let odd: BTreeMap<u64, Option<String>> =
-        segments.iter().map(|(number, segment)| (*number, odd(*number, &segment.lines))).collect();
+    let exceptions = |number, lines: &[Line]| exception_key_of(shard, lines, number);
+    let exceptions: BTreeMap<u64, Option<String>> = segments
+        .iter()
+        .map(|(number, segment)| (*number, exceptions(*number, &segment.lines)))
+        .collect();
     for number in numbers {
-        plan.spent.extend(odd.get(&number).cloned().flatten());
+        plan.spent.extend(exceptions.get(&number).cloned().flatten());
         plan.spent.push(past_key(shard, number));
     }
     let lines: Vec<Line> = segments.into_iter().flat_map(|(_, segment)| segment.lines).collect();
@@ -355,7 +357,7 @@ pub fn index(
     page_bytes: usize,
 ) -> Vec<(String, Vec<u8>)> {
     let mut sorted: BTreeMap<(ProjectId, Day), Vec<Line>> = BTreeMap::new();
-    for line in lines.iter().filter(|line| line.is_odd()) {
+    for line in lines.iter().filter(|line| line.is_exception()) {
         let place = (line.project(), Day::of(line.written()));
         sorted.entry(place).or_default().push(line.brief());
     }

@@ -121,7 +121,7 @@ pub fn from(home: Home, lines: &[Line], before: Instant) -> Option<Vec<Line>> {
 
 /// The newest lines of a bucket's triggers, as far as its pages were read.
 #[derive(Debug)]
-pub struct Tally {
+pub struct LineTally {
     most: usize,
     /// Slots, and hashes of what is about them: should two be the same, one line more is kept.
     newest: HashMap<Unique, BTreeSet<(Instant, u64)>>,
@@ -131,7 +131,7 @@ pub struct Tally {
     lines: usize,
 }
 
-impl Tally {
+impl LineTally {
     /// Of each trigger so many lines are kept.
     pub fn new(most: usize) -> Self {
         let (newest, full, hasher) = (HashMap::new(), HashSet::new(), RandomState::new());

@@ -20,7 +20,7 @@ use crate::webhook::Webhook;
 
 use super::flight::RunRef;
 use super::memory::{Change, Trigger};
-use super::record::{Mark, MovedRecord, RunRecord, RunState};
+use super::record::{Mark, RunRecord, RunState, TriggerState};
 use super::{Now, Shard, Unit};
 
 /// Slots that the mark has passed and that get runs at once, and bytes that these may have together.
@@ -52,13 +52,13 @@ impl Shard {
 
     /// What becomes of the slots after `from` that the mark has passed already: nobody else decides them. The first ones
     /// get runs, as many as fit a commit; where runs must not overlap it is one. The others are skipped.
-    pub(super) fn make_up(
+    pub(super) fn start_passed_slots(
         &self,
         id: TriggerId,
         definition: &Definition,
         generation: u32,
         from: Instant,
-        moved: &mut MovedRecord,
+        moved: &mut TriggerState,
         now: Now,
     ) -> Vec<Change> {
         if self.memory.stopped.contains_key(&id.project) {
@@ -114,7 +114,7 @@ impl Shard {
                 webhook: Arc::clone(&webhook),
                 policy: *policy,
                 attempts: Vec::new(),
-                abroad: None,
+                remote: None,
             };
             changes.push(Change::Run(sequence, Arc::new(run)));
             left = left.map(|left| left.saturating_sub(1));
@@ -163,7 +163,7 @@ impl Shard {
     }
 
     /// Takes back what was launched ahead and has not left. Slots after `end` are no slots of its schedule any more.
-    pub(super) fn take_back(&mut self, unique: Unique, reason: Reason, end: Instant, now: Now) {
+    pub(super) fn revoke(&mut self, unique: Unique, reason: Reason, end: Instant, now: Now) {
         if mutant::active(Mutant::NotTakenBack) {
             return;
         }
@@ -171,7 +171,7 @@ impl Shard {
             if !self.is_unfinished(run)
                 || self.leaves_of(run) <= now.wall
                 || self.has_left(run)
-                || self.is_abroad(run)
+                || self.is_remote(run)
             {
                 continue;
             }
@@ -194,9 +194,9 @@ impl Shard {
     pub(super) fn leave_unknown(&mut self, run: RunRef, now: Now) {
         let number = self.number_of(run);
         self.drop_attempt(run);
-        self.flight.hold(self.lane_of(run), now.steady + u64::from(self.at_work_ms(run, now)));
-        let held = self.held(run, now).into_iter().collect();
-        self.enact(Unit::of(held).by(now.wall));
+        self.flight.keep_back(self.lane_of(run), now.steady + u64::from(self.at_work_ms(run, now)));
+        let kept_back = self.kept_back(run, now).into_iter().collect();
+        self.enact(Unit::of(kept_back).by(now.wall));
         self.end(run, End::Unknown, number, None, now);
     }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::id::{ShardId, Unique};
 use crate::instant::Instant;
 use crate::limits::OPEN_RUNS_MAX;
-use crate::past::odd::odd_key;
+use crate::past::exception::exception_key;
 use crate::past::{Line, Segment};
 use crate::record::encode;
 
@@ -165,7 +165,7 @@ struct Pile {
     /// The past, as a JSON list without its brackets.
     lines: Vec<u8>,
     /// The exceptions among it, likewise, and when the newest one was written.
-    odd: Vec<u8>,
+    exceptions: Vec<u8>,
     newest: Option<Instant>,
 }
 
@@ -183,12 +183,12 @@ impl Pile {
             return fits;
         }
         // Most units end a run, and are taken back by cutting off what they added.
-        let before = (self.lines.len(), self.odd.len(), self.newest);
+        let before = (self.lines.len(), self.exceptions.len(), self.newest);
         self.add_all(shard, unit);
         let fits = self.takes(&Self::default(), room);
         if !fits {
             self.lines.truncate(before.0);
-            self.odd.truncate(before.1);
+            self.exceptions.truncate(before.1);
             self.newest = before.2;
         }
         fits
@@ -229,8 +229,8 @@ impl Pile {
 
     fn add_line(&mut self, line: &Line) {
         Segment::append(&mut self.lines, line);
-        if line.is_odd() {
-            Segment::append(&mut self.odd, &line.brief());
+        if line.is_exception() {
+            Segment::append(&mut self.exceptions, &line.brief());
             self.newest = self.newest.max(Some(line.written()));
         }
     }
@@ -252,18 +252,21 @@ impl Pile {
     /// Whether another one fits as well, beside the head.
     fn takes(&self, more: &Self, room: Room) -> bool {
         let lines = self.lines.len() + more.lines.len() + SEGMENT_BYTES;
-        let odd = self.odd.len() + more.odd.len();
+        let exceptions = self.exceptions.len() + more.exceptions.len();
         // The head, the segment, and its exceptions if it has any.
-        let beside = if odd == 0 { 2 } else { 3 };
+        let beside = if exceptions == 0 { 2 } else { 3 };
         self.puts.len() + more.puts.len() + beside <= room.writes
             && lines <= room.value_bytes
-            && self.bytes + more.bytes + lines + odd + SEGMENT_BYTES + HEAD_BYTES <= room.bytes
+            && self.bytes + more.bytes + lines + exceptions + SEGMENT_BYTES + HEAD_BYTES
+                <= room.bytes
     }
 
     fn merge(&mut self, more: Self) {
         self.puts.extend(more.puts);
         self.bytes += more.bytes;
-        for (lines, more) in [(&mut self.lines, more.lines), (&mut self.odd, more.odd)] {
+        for (lines, more) in
+            [(&mut self.lines, more.lines), (&mut self.exceptions, more.exceptions)]
+        {
             if !lines.is_empty() && !more.is_empty() {
                 lines.push(b',');
             }
@@ -276,14 +279,14 @@ impl Pile {
         let past = record::past_key(shard, number);
         let segment =
             (!self.lines.is_empty()).then(|| Put::Value(past, Segment::enclose(&self.lines)));
-        let odd = self
-            .newest
-            .map(|newest| Put::Value(odd_key(shard, newest, number), Segment::enclose(&self.odd)));
+        let exceptions = self.newest.map(|newest| {
+            Put::Value(exception_key(shard, newest, number), Segment::enclose(&self.exceptions))
+        });
         let puts = self.puts.into_iter().map(|(key, value)| match value {
             Some(value) => Put::Value(key, value),
             None => Put::Gone(key),
         });
-        puts.chain(segment).chain(odd).collect()
+        puts.chain(segment).chain(exceptions).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! For a trigger, *now* is the latest of the wall clock, the mark and its cursor: what is decided stays
 //! decided, whatever the clock says. A pause, a change of schedule, a cancellation and a deletion first
-//! account for every slot up to that now, also those that jitter holds back, take back what was launched
+//! account for every slot up to that now, also those that jitter kept back, take back what was launched
 //! ahead and has not left, and move the cursor there, all before the command is answered. Any other change
 //! leaves schedule, generation and cursor alone. Since open runs take their definition from their trigger,
 //! they get records of their own before it changes.
@@ -24,7 +24,7 @@ use crate::trigger::Definition;
 use super::account::cursor_at;
 use super::command::{Command, Done, Rejection};
 use super::memory::{Change, Trigger};
-use super::record::{MovedRecord, Pause, RunRecord, RunState, TriggerRecord};
+use super::record::{Pause, RunRecord, RunState, TriggerRecord, TriggerState};
 use super::{Note, Now, Shard, Ticket, Unit};
 
 /// Who does what nobody asked for.
@@ -137,8 +137,8 @@ impl Shard {
             generation: 1,
             since: self.beginning(project, now.wall, now),
         };
-        let mut moved = MovedRecord::default();
-        let made_up = self.make_up(id, &definition, 1, record.since, &mut moved, now);
+        let mut moved = TriggerState::default();
+        let made_up = self.start_passed_slots(id, &definition, 1, record.since, &mut moved, now);
         let mut changes = vec![Change::Trigger(Box::new((record, definition)))];
         if !made_up.is_empty() {
             changes.push(Change::Moved(unique, moved));
@@ -179,7 +179,7 @@ impl Shard {
             self.beginning(trigger.project(), trigger.cursor(), now)
         };
         if !is_same_schedule {
-            self.take_back(unique, Reason::Superseded, begins, now);
+            self.revoke(unique, Reason::Superseded, begins, now);
         }
         self.write_out_all(unique, now);
         let trigger = self.known(unique)?;
@@ -193,7 +193,7 @@ impl Shard {
             generation += 1;
             since = begins;
             let paused = moved.paused.take().map(|pause| Pause { since, ..pause });
-            moved = MovedRecord {
+            moved = TriggerState {
                 cursor: Some(since),
                 remaining: None,
                 failures: 0,
@@ -202,7 +202,8 @@ impl Shard {
                 ..moved
             };
             if moved.paused.is_none() {
-                made_up = self.make_up(id, &definition, generation, since, &mut moved, now);
+                made_up =
+                    self.start_passed_slots(id, &definition, generation, since, &mut moved, now);
             }
         }
         let alert_after_ms = definition.policy.alert_after_ms;
@@ -235,7 +236,7 @@ impl Shard {
         occasion: Option<Occasion>,
         now: Now,
     ) {
-        self.take_back(unique, Reason::Paused, Instant::LAST, now);
+        self.revoke(unique, Reason::Paused, Instant::LAST, now);
         let Some(place) = self.memory.place(unique) else { return };
         let trigger = self.memory.at(place);
         let since = self.now_of(trigger, now);
@@ -275,7 +276,7 @@ impl Shard {
         moved.well = trigger.policy().alert_after_ms.map(|_| now.wall);
         let (definition, generation) = (trigger.definition(), trigger.generation);
         let id = self.memory.id_of(trigger);
-        let made_up = self.make_up(id, &definition, generation, begins, &mut moved, now);
+        let made_up = self.start_passed_slots(id, &definition, generation, begins, &mut moved, now);
         changes.push(Change::Moved(unique, moved));
         changes.extend(made_up.iter().cloned());
         self.enact(Unit::of(changes).by(now.wall));
@@ -331,9 +332,9 @@ impl Shard {
     }
 
     /// Ends what has not left, and what would be tried again: a cancelled trigger has no slot that could be taken
-    /// back later, and one that is gone cannot say any more for how long its runs are held back.
+    /// back later, and one that is gone cannot say any more for how long its runs are kept back.
     fn finish_up(&mut self, unique: Unique, now: Now) {
-        self.take_back(unique, Reason::Superseded, Instant::LAST, now);
+        self.revoke(unique, Reason::Superseded, Instant::LAST, now);
         for run in self.active(unique) {
             if !self.is_unfinished(run) || self.has_left(run) {
                 continue;

@@ -7,7 +7,7 @@
 //! of a trigger must not overlap, the doubtful one may still be at work at the receiver: it is left alone
 //! for its timeout, and so is all of its trigger.
 //!
-//! Not in doubt is what a former owner that is there has under way and will report: see `abroad`.
+//! Not in doubt is what a former owner that is there has under way and will report: see `handover`.
 
 use std::collections::BTreeSet;
 
@@ -22,14 +22,14 @@ use crate::record::{RecordError, decode};
 use crate::trigger::Draft;
 use crate::wheel::Wheel;
 
+use super::backpressure::Nobody;
 use super::batch::Shadow;
-use super::crowd::Nobody;
 use super::flight::{Flight, RunRef};
 use super::kind::Kinds;
 use super::memory::{Change, Memory};
 use super::record::{
-    FORMAT, HeadRecord, Mark, MovedRecord, ReportRecord, RunRecord, RunState, StoppedRecord,
-    TriggerRecord,
+    FORMAT, HeadRecord, Mark, ReportRecord, RunRecord, RunState, StoppedRecord, TriggerRecord,
+    TriggerState,
 };
 use super::{Course, Now, Shard, Unit};
 
@@ -110,7 +110,7 @@ impl Loading {
 
     /// What has moved of a trigger; after the trigger.
     pub fn moved(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
-        let record: MovedRecord = read(key, bytes)?;
+        let record: TriggerState = read(key, bytes)?;
         if let Some(unique) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
             self.memory.apply(&Change::Moved(unique, record));
         }
@@ -159,13 +159,13 @@ impl Loading {
             alert_of: std::collections::HashMap::new(),
             note: None,
             flight: Flight::default(),
-            crowd: std::sync::Arc::new(Nobody),
+            backpressure: std::sync::Arc::new(Nobody),
             audience: self.audience,
             units: std::collections::VecDeque::new(),
             shadow,
             sent: None,
             course: Course::Deciding,
-            is_held: false,
+            is_suspended: false,
             due_by: None,
             asked: 0,
         };
@@ -217,9 +217,9 @@ impl Shard {
                 };
                 self.memory.apply(&Change::Run(sequence, record.into()));
                 self.flight.wait(sequence, &self.memory.runs[&sequence]);
-            } else if record.abroad.as_ref().is_some_and(|abroad| senders.contains(&abroad.sender))
+            } else if record.remote.as_ref().is_some_and(|remote| senders.contains(&remote.sender))
             {
-                self.leave_abroad(sequence, now);
+                self.await_remote(sequence, now);
             } else {
                 self.doubt(RunRef::Record(sequence), now);
             }
@@ -229,8 +229,8 @@ impl Shard {
             if let Some(until) = moved.paused.and_then(|pause| pause.until) {
                 self.resumes.insert((until, trigger.unique));
             }
-            if let Some(held_ms) = moved.held_ms {
-                self.flight.hold(trigger.unique, now.steady + u64::from(held_ms));
+            if let Some(busy_elsewhere_ms) = moved.busy_elsewhere_ms {
+                self.flight.keep_back(trigger.unique, now.steady + u64::from(busy_elsewhere_ms));
             }
         }
         let triggers = self.memory.triggers();
@@ -258,7 +258,7 @@ impl Shard {
         let may_overlap =
             record.policy.overlap == Overlap::Allow && overlap_now == Some(Overlap::Allow);
         // Its trigger may be changed to one that must not overlap before the timeout is over.
-        self.flight.hold(record.trigger, now.steady + timeout);
+        self.flight.keep_back(record.trigger, now.steady + timeout);
         let patience = if may_overlap { 0 } else { timeout };
         self.flight.doubts.insert(run, now.steady + patience);
     }
@@ -286,12 +286,12 @@ impl Shard {
             match record.policy.delivery {
                 Delivery::AtMostOnce if !mutant::active(Mutant::AtMostOnceResent) => {
                     let number = self.number_of(run);
-                    self.stay_held(run, now);
+                    self.stay_kept_back(run, now);
                     self.end(run, End::Unknown, number, None, now);
                 }
                 Delivery::AtLeastOnce | Delivery::AtMostOnce if self.is_stopping() => {}
                 Delivery::AtLeastOnce | Delivery::AtMostOnce => {
-                    self.stay_held(run, now);
+                    self.stay_kept_back(run, now);
                     self.flight.doubts.remove(&run);
                     self.begin_in_doubt(run, now);
                 }
@@ -301,10 +301,10 @@ impl Shard {
 
     /// A run in doubt that may be beside others is not waited for. What left of it may be at work all the same,
     /// which every successor has to know: its trigger may be changed to one that must not overlap.
-    fn stay_held(&mut self, run: RunRef, now: Now) {
-        let Some(Change::Moved(unique, moved)) = self.held(run, now) else { return };
+    fn stay_kept_back(&mut self, run: RunRef, now: Now) {
+        let Some(Change::Moved(unique, moved)) = self.kept_back(run, now) else { return };
         let is_known = self.memory.trigger(unique).is_some_and(|known| known.moved() == moved);
-        if !is_known && self.flight.is_held(unique, now) {
+        if !is_known && self.flight.is_kept_back(unique, now) {
             self.enact(Unit::of(vec![Change::Moved(unique, moved)]).by(now.wall));
         }
     }
@@ -312,7 +312,7 @@ impl Shard {
     /// Brings a mark that is far ahead back to the clock, after what it stood for is written to the
     /// cursors: so nothing is decided twice, and nothing waits for the clock to get there.
     pub fn set_back(&mut self, now: Now) {
-        if self.course == Course::Parted {
+        if self.course == Course::HandedOver {
             // Its successor does.
             return;
         }
@@ -357,7 +357,7 @@ impl Shard {
 
     /// Decides nothing new any more, and takes back what has not left: it waits for a successor.
     pub fn stop(&mut self, now: Now) {
-        if self.course == Course::Parted {
+        if self.course == Course::HandedOver {
             return;
         }
         self.course = Course::Stopping;

@@ -21,7 +21,7 @@ use crate::past::{Line, Reason, Skipped};
 use crate::policy::{CatchUp, Delivery, Overlap};
 use crate::schedule::Count;
 
-use super::crowd::Load;
+use super::backpressure::Load;
 use super::flight::RunRef;
 use super::memory::{Change, Trigger};
 use super::record::{Mark, OpenRun, RunRecord, RunState};
@@ -158,11 +158,11 @@ impl Shard {
             Overlap::Allow => {}
             Overlap::Skip => self.skip_overlapping(place, slot, mark, now),
             Overlap::QueueOne => {
-                let is_queued = |sequence| self.memory.runs[&sequence].state == RunState::Queued;
-                if self.memory.runs_of(trigger.unique).any(is_queued) {
+                let is_blocked = |sequence| self.memory.runs[&sequence].state == RunState::Blocked;
+                if self.memory.runs_of(trigger.unique).any(is_blocked) {
                     self.skip_overlapping(place, slot, mark, now);
                 } else {
-                    self.put_aside(place, slot, mark, RunState::Queued, now);
+                    self.defer(place, slot, mark, RunState::Blocked, now);
                 }
             }
             Overlap::Replace => {
@@ -200,12 +200,13 @@ impl Shard {
         self.enact(Unit::of(changes).by(by));
     }
 
-    /// What moves with a launch: one run fewer is left, if there is a limit, and what was held back is no more.
+    /// What moves with a launch: one run fewer is left, if there is a limit, and what was kept back is no more.
     fn moved_by(&self, trigger: &Trigger, slot: Instant, now: Now) -> Option<Change> {
         let mut moved = trigger.moved();
-        let is_free = moved.held_ms.is_some() && !self.flight.may_be_at_work(trigger.unique, now);
+        let is_free =
+            moved.busy_elsewhere_ms.is_some() && !self.flight.may_be_at_work(trigger.unique, now);
         if is_free {
-            moved.held_ms = None;
+            moved.busy_elsewhere_ms = None;
         }
         let left = trigger.remaining().map(|left| left.saturating_sub(1));
         if left.is_some() {
@@ -221,14 +222,14 @@ impl Shard {
     /// Launches a slot: it is open, and leaves when this is written and its instant has come.
     fn launch(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
         let trigger = self.memory.at(place);
-        let has_to_wait = match self.crowd.load(trigger.kind.form.origin()) {
+        let has_to_wait = match self.backpressure.load(trigger.kind.form.origin()) {
             Load::Free => false,
             // It would be in doubt after a crash although it could not even leave.
             Load::Busy => trigger.policy().delivery == Delivery::AtMostOnce,
             Load::Full => true,
         };
         if has_to_wait {
-            return self.put_aside(place, slot, mark, RunState::Waiting(mark.0), now);
+            return self.defer(place, slot, mark, RunState::Waiting(mark.0), now);
         }
         let unique = trigger.unique;
         let run = OpenRun { trigger: unique, slot };
@@ -254,7 +255,7 @@ impl Shard {
     }
 
     /// Makes a run with a record of its own instead of launching it.
-    fn put_aside(&mut self, place: u32, slot: Instant, mark: Mark, state: RunState, now: Now) {
+    fn defer(&mut self, place: u32, slot: Instant, mark: Mark, state: RunState, now: Now) {
         let trigger = self.memory.at(place);
         let run = trigger.run_record(slot, mark.0, state);
         let fewer = self.moved_by(trigger, slot, now);
@@ -296,7 +297,7 @@ impl Trigger {
             webhook: Arc::new(self.webhook()),
             policy: *self.policy(),
             attempts: Vec::new(),
-            abroad: None,
+            remote: None,
         }
     }
 }

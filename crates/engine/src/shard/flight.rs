@@ -58,13 +58,13 @@ pub(super) struct Flight {
     /// Runs that wait for an instant.
     pub(super) waiting: BTreeSet<(Instant, u64)>,
     /// Runs that wait for another one of their trigger to end.
-    pub(super) queued: BTreeSet<(Unique, u64)>,
+    pub(super) blocked_runs: BTreeSet<(Unique, u64)>,
     /// Runs that may have left under a predecessor, and until when (steady) they are left alone.
     pub(super) doubts: BTreeMap<RunRef, u64>,
     /// Those of them whose attempt is made by a former owner that is there, and will report.
-    pub(super) abroad: BTreeSet<(Unique, u64)>,
+    pub(super) remote: BTreeSet<(Unique, u64)>,
     /// Triggers of which something may be under way that we do not see, and until when (steady).
-    pub(super) holds: HashMap<Unique, u64>,
+    pub(super) kept_back: HashMap<Unique, u64>,
     /// Attempts that are to be broken off once that is written, and whose they are.
     pub(super) aborting: BTreeMap<u64, Unique>,
     /// Runs that wait for their project to be enabled.
@@ -123,8 +123,8 @@ impl Flight {
             RunState::Waiting(at) | RunState::Backoff(at) => {
                 self.waiting.insert((at, sequence));
             }
-            RunState::Queued => {
-                self.queued.insert((run.trigger, sequence));
+            RunState::Blocked => {
+                self.blocked_runs.insert((run.trigger, sequence));
             }
             RunState::Running => {}
         }
@@ -132,7 +132,7 @@ impl Flight {
 
     /// A run waits no more.
     pub(super) fn unwait(&mut self, sequence: u64, run: &RunRecord) {
-        self.queued.remove(&(run.trigger, sequence));
+        self.blocked_runs.remove(&(run.trigger, sequence));
         self.stopped.remove(&sequence);
         if let RunState::Waiting(at) | RunState::Backoff(at) = run.state {
             self.waiting.remove(&(at, sequence));
@@ -147,9 +147,9 @@ impl Flight {
     }
 
     /// Nothing of this trigger leaves for so long.
-    pub(super) fn hold(&mut self, trigger: Unique, until: u64) {
-        let held = self.holds.entry(trigger).or_default();
-        *held = until.max(*held);
+    pub(super) fn keep_back(&mut self, trigger: Unique, until: u64) {
+        let kept_back = self.kept_back.entry(trigger).or_default();
+        *kept_back = until.max(*kept_back);
     }
 
     /// An attempt is broken off.
@@ -159,17 +159,18 @@ impl Flight {
 
     /// Whether something of this trigger may be at work at a receiver although it is ended.
     pub(super) fn may_be_at_work(&self, trigger: Unique, now: Now) -> bool {
-        self.is_held(trigger, now) || self.aborting.values().any(|aborting| *aborting == trigger)
+        self.is_kept_back(trigger, now)
+            || self.aborting.values().any(|aborting| *aborting == trigger)
     }
 
     /// Whether nothing of this trigger leaves.
-    pub(super) fn is_held(&self, trigger: Unique, now: Now) -> bool {
-        self.holds.get(&trigger).is_some_and(|until| *until > now.steady)
+    pub(super) fn is_kept_back(&self, trigger: Unique, now: Now) -> bool {
+        self.kept_back.get(&trigger).is_some_and(|until| *until > now.steady)
     }
 
     /// Until when nothing of this trigger leaves, by the wall clock.
-    pub(super) fn held_until(&self, trigger: Unique, now: Now) -> Instant {
-        let until = self.holds.get(&trigger).copied().unwrap_or_default();
+    pub(super) fn kept_back_until(&self, trigger: Unique, now: Now) -> Instant {
+        let until = self.kept_back.get(&trigger).copied().unwrap_or_default();
         now.wall.after(Duration::from_millis(until.saturating_sub(now.steady)))
     }
 
@@ -188,7 +189,7 @@ impl Flight {
     /// Whether an attempt of this trigger is under way, here or at a former owner.
     pub(super) fn has_others_left(&self, trigger: Unique) -> bool {
         let of_it = (trigger, 0)..=(trigger, u64::MAX);
-        self.left.range(of_it.clone()).next().is_some() || self.abroad.range(of_it).next().is_some()
+        self.left.range(of_it.clone()).next().is_some() || self.remote.range(of_it).next().is_some()
     }
 
     /// Adds this to the key of every attempt so far, none of which may leave yet, and so to those that follow.

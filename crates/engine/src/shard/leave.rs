@@ -72,8 +72,8 @@ impl Shard {
             if number == 1 && !is_doubtful && self.is_too_late(run, &policy, now) {
                 self.flight.remove(key);
                 self.end(run, End::Expired, number, None, now);
-            } else if policy.overlap != Overlap::Allow && self.flight.is_held(trigger, now) {
-                self.flight.put_off(key, self.flight.held_until(trigger, now));
+            } else if policy.overlap != Overlap::Allow && self.flight.is_kept_back(trigger, now) {
+                self.flight.put_off(key, self.flight.kept_back_until(trigger, now));
             } else if policy.overlap != Overlap::Allow
                 && self.flight.has_others_left(trigger)
                 && !mutant::active(Mutant::BesideOthers)
@@ -205,7 +205,7 @@ impl Shard {
         let mut record = self.record_of(run);
         record.state = RunState::Backoff(until);
         record.attempt = number;
-        record.abroad = None;
+        record.remote = None;
         match tries {
             Tries::OneMore => {
                 record.tries += 1;
@@ -336,11 +336,11 @@ impl Shard {
             }
         }
         if may_be_at_work {
-            unit.changes.extend(self.held(run, now));
+            unit.changes.extend(self.kept_back(run, now));
         }
         let (unique, finished) = self.close(run, End::Cancelled, number, None, now, &mut unit);
         if let Some(until) = doubt {
-            self.flight.hold(unique, until);
+            self.flight.keep_back(unique, until);
         }
         unit.changes.push(Change::Past(Line::Run(finished)));
         self.enact(unit);
@@ -348,10 +348,11 @@ impl Shard {
     }
 
     /// A run is ended that may still be at work at its receiver: a successor has to know that.
-    pub(super) fn held(&self, run: RunRef, now: Now) -> Option<Change> {
+    pub(super) fn kept_back(&self, run: RunRef, now: Now) -> Option<Change> {
         let unique = self.lane_of(run);
         let mut moved = self.memory.trigger(unique)?.moved();
-        moved.held_ms = Some(self.at_work_ms(run, now).max(moved.held_ms.unwrap_or(0)));
+        moved.busy_elsewhere_ms =
+            Some(self.at_work_ms(run, now).max(moved.busy_elsewhere_ms.unwrap_or(0)));
         Some(Change::Moved(unique, moved))
     }
 
@@ -359,7 +360,7 @@ impl Shard {
     /// that one is waited for.
     pub(super) fn at_work_ms(&self, run: RunRef, now: Now) -> u32 {
         let timeout_ms = self.record_of(run).webhook.form.timeout_ms;
-        let until = self.flight.doubts.get(&run).filter(|_| self.is_abroad(run));
+        let until = self.flight.doubts.get(&run).filter(|_| self.is_remote(run));
         let left_ms = until.map_or(0, |until| until.saturating_sub(now.steady));
         timeout_ms.max(u32::try_from(left_ms).unwrap_or(u32::MAX))
     }

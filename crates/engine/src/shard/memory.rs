@@ -20,7 +20,7 @@ use crate::webhook::Webhook;
 
 use super::batch::Put;
 use super::kind::{Kind, Kinds};
-use super::record::{Mark, MovedRecord, OpenRun, RunRecord, StoppedRecord, TriggerRecord};
+use super::record::{Mark, OpenRun, RunRecord, StoppedRecord, TriggerRecord, TriggerState};
 use super::usage::Ledger;
 
 /// One step from one state to the next.
@@ -29,7 +29,7 @@ pub(super) enum Change {
     /// There is this trigger, or it has another text.
     Trigger(Box<(TriggerRecord, Definition)>),
     /// What moves of a trigger has moved.
-    Moved(Unique, MovedRecord),
+    Moved(Unique, TriggerState),
     /// There is no trigger with this id and this name any more.
     Gone(TriggerId, Box<str>),
     /// There is this unfinished run, or it is somewhere else.
@@ -75,7 +75,7 @@ pub(super) struct Trigger {
     pub(super) kind: Arc<Kind>,
     /// Its name, its path, its body and its labels, one after the other.
     text: Box<str>,
-    moved: Option<Box<MovedRecord>>,
+    moved: Option<Box<TriggerState>>,
     pub(super) generation: u32,
     pub(super) revision: u32,
     path_at: u8,
@@ -160,7 +160,7 @@ impl Trigger {
     }
 
     /// What has moved, to be changed and written whole.
-    pub(super) fn moved(&self) -> MovedRecord {
+    pub(super) fn moved(&self) -> TriggerState {
         self.moved.as_deref().cloned().unwrap_or_default()
     }
 

@@ -19,7 +19,7 @@ use crate::past::{End, Finished, Line};
 
 use super::flight::RunRef;
 use super::memory::{Change, Trigger};
-use super::record::{MovedRecord, RunRecord, RunState};
+use super::record::{RunRecord, RunState, TriggerState};
 use super::{Now, Shard, Unit};
 
 impl Shard {
@@ -216,7 +216,7 @@ impl Shard {
 }
 
 /// Counts failures in a row; says how many if that is enough to pause.
-fn count_failure(trigger: &Trigger, end: End, moved: &mut MovedRecord) -> Option<u32> {
+fn count_failure(trigger: &Trigger, end: End, moved: &mut TriggerState) -> Option<u32> {
     let failures = match end {
         End::Succeeded => 0,
         End::Failed | End::Dead => trigger.failures() + 1,
@@ -235,7 +235,7 @@ fn occasion(
     trigger: &Trigger,
     end: End,
     on: Occasions,
-    moved: &mut MovedRecord,
+    moved: &mut TriggerState,
     now: Now,
 ) -> Option<Occasion> {
     match end {

@@ -19,7 +19,7 @@ impl Shard {
     /// where to go on.
     pub(super) fn prune(&mut self, ended_before: Instant, from: u32, now: Now) -> Done {
         // Nobody knows what time it is, or what is decided is not written any more.
-        if self.is_held || self.is_stopping() {
+        if self.is_suspended || self.is_stopping() {
             return Done::Pruned { deleted: 0, next: None };
         }
         let (mut deleted, mut looked_at) = (0_u16, 0);

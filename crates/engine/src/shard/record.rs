@@ -3,13 +3,13 @@
 //! ```text
 //! shard/<n>/head                  a claim's head; its body is [`HeadRecord`]
 //! shard/<n>/trigger/<unique>      [`TriggerRecord`]: what the user wrote, and how it began
-//! shard/<n>/moved/<unique>        [`MovedRecord`]: what has moved since, if anything has
+//! shard/<n>/moved/<unique>        [`TriggerState`]: what has moved since, if anything has
 //! shard/<n>/run/<sequence>        [`RunRecord`]: a run that is not finished, and is not in the head
 //! shard/<n>/report/<sequence>.<attempt> [`ReportRecord`]: what came of an attempt that a former owner made
 //! shard/<n>/stopped/<project>     [`StoppedRecord`]: a project that is disabled, or not up to date again
 //! shard/<n>/past/<reverse number> a batch of finished runs and skipped slots: [`crate::past`]
 //! shard/<n>/page/…               what these were merged into: [`crate::past::page`]
-//! shard/<n>/odd/…, oddpage/…     the exceptions among them, once more: [`crate::past::odd`]
+//! shard/<n>/odd/…, oddpage/…     the exceptions among them, once more: [`crate::past::exception`]
 //! shard/<n>/floor/…              from when on the past is complete: [`crate::past::floor`]
 //! name/<project>/trigger/<name>   [`NameRecord`]: where a name leads
 //! ```
@@ -31,7 +31,7 @@ use crate::record::Format;
 use crate::webhook::Webhook;
 
 /// The format of all of these.
-pub const FORMAT: Format = Format(1);
+pub const FORMAT: Format = Format(2);
 
 /// The mark and the open runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,7 +115,7 @@ impl TriggerRecord {
 
 /// What has moved since. Written whole; absent as long as nothing has.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct MovedRecord {
+pub struct TriggerState {
     /// Every slot at or before this is decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<Instant>,
@@ -134,7 +134,8 @@ pub struct MovedRecord {
     /// A run that was ended may still be at work at its receiver: whoever takes over holds the next one back
     /// for so long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held_ms: Option<u32>,
+    #[serde(alias = "held_ms")]
+    pub busy_elsewhere_ms: Option<u32>,
     /// How far the last requests for slots of the past have come, the latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub backfills: Vec<Backfill>,
@@ -225,12 +226,13 @@ pub struct RunRecord {
     pub attempts: Vec<Attempt>,
     /// Who makes the attempt that is under way, if that is not the owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub abroad: Option<Abroad>,
+    #[serde(alias = "abroad")]
+    pub remote: Option<RemoteAttempt>,
 }
 
 /// An attempt that is under way at a former owner of the shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Abroad {
+pub struct RemoteAttempt {
     /// The session that makes it, by its key.
     pub sender: Box<str>,
     /// It may take so much longer. Never an instant: clocks are apart.
@@ -270,7 +272,8 @@ pub enum RunState {
     /// It has not left; no sooner than this.
     Waiting(Instant),
     /// It waits for another run of its trigger to end.
-    Queued,
+    #[serde(alias = "queued")]
+    Blocked,
     /// An attempt failed, and the next is due then.
     Backoff(Instant),
     /// An attempt is under way, and may have left.

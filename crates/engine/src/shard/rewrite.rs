@@ -6,8 +6,8 @@
 
 use crate::instant::Instant;
 use crate::limits::{HISTORY_PAGE_BYTES_MAX, HISTORY_UNIT_WRITES_MAX, RESULT_WAIT_MS};
+use crate::past::exception::{exception_pages, exceptions};
 use crate::past::floor::floors;
-use crate::past::odd::{odd, odd_pages};
 use crate::past::page::{pages, split};
 
 use super::command::Done;
@@ -18,7 +18,8 @@ impl Shard {
     /// Writes to the shard's past, in this order, but not as one. Whoever has the ticket is told when the
     /// last of it is durable. A successor may find any beginning of it.
     pub fn rewrite(&mut self, puts: Vec<Put>, ticket: Ticket, now: Now) {
-        let homes = [record::past, pages, odd, odd_pages, floors].map(|home| home(self.id()));
+        let homes =
+            [record::past, pages, exceptions, exception_pages, floors].map(|home| home(self.id()));
         for put in &puts {
             let (Put::Value(key, _) | Put::Gone(key)) = put;
             assert!(homes.iter().any(|home| key.starts_with(home)), "{key} is not past");

@@ -42,11 +42,11 @@ impl Shard {
     }
 
     /// Whether an attempt of a run is made by a former owner that will report.
-    pub(super) fn is_abroad(&self, run: RunRef) -> bool {
+    pub(super) fn is_remote(&self, run: RunRef) -> bool {
         match run {
             RunRef::Open(_) => false,
             RunRef::Record(sequence) => {
-                self.flight.abroad.contains(&(self.memory.runs[&sequence].lane(), sequence))
+                self.flight.remote.contains(&(self.memory.runs[&sequence].lane(), sequence))
             }
         }
     }
@@ -66,7 +66,7 @@ impl Shard {
             RunRef::Open(open) => Change::Shut(open),
             RunRef::Record(sequence) => {
                 let record = Arc::clone(&self.memory.runs[&sequence]);
-                self.flight.abroad.remove(&(record.lane(), sequence));
+                self.flight.remote.remove(&(record.lane(), sequence));
                 self.flight.unwait(sequence, &record);
                 Change::RunGone(sequence)
             }

@@ -8,7 +8,7 @@ use crate::mutant::{self, Mutant};
 use crate::past::End;
 use crate::policy::Overlap;
 
-use super::crowd::Load;
+use super::backpressure::Load;
 use super::flight::RunRef;
 use super::record::{OpenRun, RunRecord, RunState};
 use super::{Now, Shard};
@@ -27,15 +27,15 @@ impl Shard {
             let leaves = self.flight.tries[&key].leaves;
             self.flight.leaving.insert((leaves, key));
         }
-        let queued: Vec<u64> = self
+        let blocked_runs: Vec<u64> = self
             .flight
-            .queued
+            .blocked_runs
             .range((unique, 0)..=(unique, u64::MAX))
             .map(|(_, sequence)| *sequence)
             .collect();
-        for sequence in queued {
+        for sequence in blocked_runs {
             // One that starts may end at once, and that may have started or ended this one.
-            if self.flight.queued.contains(&(unique, sequence)) {
+            if self.flight.blocked_runs.contains(&(unique, sequence)) {
                 self.start(sequence, now);
             }
         }
@@ -44,7 +44,7 @@ impl Shard {
     /// Starts what waits for others of its trigger that ended before anybody noticed.
     pub(super) fn unblock_all(&mut self, now: Now) {
         let mut triggers: Vec<Unique> =
-            self.flight.queued.iter().map(|(unique, _)| *unique).collect();
+            self.flight.blocked_runs.iter().map(|(unique, _)| *unique).collect();
         triggers.dedup();
         for unique in triggers {
             self.unblock(unique, now);
@@ -61,7 +61,7 @@ impl Shard {
             }
             self.flight.waiting.remove(&(at, sequence));
             let origin = self.memory.runs[&sequence].webhook.form.origin();
-            if self.crowd.load(origin) == Load::Free && self.flight.may_start(origin) {
+            if self.backpressure.load(origin) == Load::Free && self.flight.may_start(origin) {
                 self.start(sequence, now);
             } else {
                 self.flight.park(origin, at, sequence);
@@ -85,16 +85,16 @@ impl Shard {
         if self.is_stopping() {
             return;
         }
-        let is_queued = record.state == RunState::Queued;
-        if policy.overlap != Overlap::Allow && self.has_to_wait(run, unique, is_queued) {
-            self.flight.queued.insert((unique, sequence));
+        let is_blocked = record.state == RunState::Blocked;
+        if policy.overlap != Overlap::Allow && self.has_to_wait(run, unique, is_blocked) {
+            self.flight.blocked_runs.insert((unique, sequence));
             return;
         }
         let Some(record) = self.address(sequence, now) else { return };
         let number = record.attempt + 1;
         let leaves = match record.state {
             RunState::Waiting(at) | RunState::Backoff(at) => record.leaves.max(at),
-            RunState::Queued | RunState::Running => record.leaves,
+            RunState::Blocked | RunState::Running => record.leaves,
         };
         let key = self.flight.begin(run, unique, number, leaves);
         let record = RunRecord { state: RunState::Running, attempt: number, ..(*record).clone() };
@@ -102,11 +102,11 @@ impl Shard {
     }
 
     /// Whether another run of a trigger keeps this one from starting.
-    fn has_to_wait(&self, run: RunRef, unique: Unique, is_queued: bool) -> bool {
+    fn has_to_wait(&self, run: RunRef, unique: Unique, is_blocked: bool) -> bool {
         self.active(unique).into_iter().any(|other| {
             let is_under_way =
                 self.flight.by_run.contains_key(&other) || self.flight.doubts.contains_key(&other);
-            other != run && (is_queued || is_under_way)
+            other != run && (is_blocked || is_under_way)
         })
     }
 
@@ -147,7 +147,7 @@ impl Shard {
         let mut record = self.record_of(run);
         record.state = RunState::Running;
         record.attempt = self.number_of(run) + 1;
-        record.abroad = None;
+        record.remote = None;
         if mutant::active(Mutant::AttemptNumberAfter) {
             record.attempt -= 1;
         }

@@ -17,7 +17,7 @@ use engine::outcome::{Lost, NotSent, Outcome};
 use engine::past::{End, Line, Reason};
 use engine::shard::command::{Command, Done};
 use engine::shard::record::RunState;
-use engine::shard::{Crowd, Load};
+use engine::shard::{Backpressure, Load};
 
 const OK: Outcome = Outcome::Answered { status: 200, retry_after: None };
 
@@ -43,7 +43,7 @@ fn a_queued_run_that_waits_for_nobody_starts_at_a_successor() {
     bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, policy));
     bench.go(10_000);
     bench.go(20_000);
-    assert_eq!(bench.runs().filter(|run| run.state == RunState::Queued).count(), 1);
+    assert_eq!(bench.runs().filter(|run| run.state == RunState::Blocked).count(), 1);
     // The one that it waits for ends, and the owner dies before it can start the other one.
     bench.finish(OK);
     bench.room.writes = 2;
@@ -240,7 +240,7 @@ fn what_is_delivered_at_most_once_shows_no_attempt_while_too_much_is_under_way()
     let mut bench = Bench::new();
     let policy = r#"{"delivery": "at_most_once"}"#;
     bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, policy));
-    bench.shard.set_crowd(Arc::new(Always(Load::Busy)));
+    bench.shard.set_backpressure(Arc::new(Always(Load::Busy)));
     bench.go(10_000);
     bench.go(10_500);
     let waiting: Vec<_> = bench.runs().map(|run| (run.state, run.attempt)).collect();
@@ -253,7 +253,7 @@ fn what_is_delivered_at_most_once_shows_no_attempt_while_too_much_is_under_way()
 /// As much for every host.
 struct Always(Load);
 
-impl Crowd for Always {
+impl Backpressure for Always {
     fn load(&self, _: u64) -> Load {
         self.0
     }
@@ -263,15 +263,15 @@ impl Crowd for Always {
 fn what_is_due_for_a_host_that_has_too_much_waits_in_the_store_and_leaves_later() {
     let mut bench = Bench::new();
     bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, "{}"));
-    bench.shard.set_crowd(Arc::new(Always(Load::Full)));
+    bench.shard.set_backpressure(Arc::new(Always(Load::Full)));
     bench.go(10_000);
     bench.go(10_500);
     let waiting: Vec<_> = bench.runs().map(|run| (run.state, run.attempt)).collect();
     assert!(matches!(waiting[..], [(RunState::Waiting(_), 0)]), "{waiting:?}");
-    bench.shard.set_crowd(Arc::new(Always(Load::Busy)));
+    bench.shard.set_backpressure(Arc::new(Always(Load::Busy)));
     bench.go(10_800);
     assert_eq!(bench.left.len(), 0, "what has a record waits until the host is free");
-    bench.shard.set_crowd(Arc::new(Always(Load::Free)));
+    bench.shard.set_backpressure(Arc::new(Always(Load::Free)));
     bench.go(11_000);
     bench.go(11_100);
     assert_eq!(bench.left.len(), 1);
@@ -545,7 +545,7 @@ fn what_ended_long_ago_is_deleted_and_nothing_else() {
     gone.sort();
     assert_eq!(said, gone);
     // Nobody knows what time it is: nothing is old.
-    bench.shard.set_held(true);
+    bench.shard.set_suspended(true);
     assert_eq!(bench.ask(prune(900, 0)), Some(Done::Pruned { deleted: 0, next: None }));
 }
 

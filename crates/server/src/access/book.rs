@@ -17,7 +17,7 @@ use store::{Entry, Key, Range, ScanError, Store, Version};
 
 use super::key::KeyId;
 use super::record::{
-    ACCESS, FORMAT, KEYS, KeyRecord, PROJECTS, ProjectRecord, SCHEDULER, SchedulerRecord, TURN,
+    ACCESS, FORMAT, KEYS, KeyRecord, PROJECTS, ProjectRecord, SCHEDULER, SchedulerRecord, VERSION,
 };
 use crate::webhook::signature::Signer;
 
@@ -60,10 +60,10 @@ impl Book {
     /// Reads it.
     pub(super) async fn read(store: &Store) -> Result<Self, BookError> {
         loop {
-            let version = turn(store).await?;
+            let version = book_version(store).await?;
             let book = Self::read_at(store, version).await?;
             // Pages together are no snapshot, unless nothing changed meanwhile.
-            if turn(store).await? == version {
+            if book_version(store).await? == version {
                 return Ok(book);
             }
         }
@@ -189,8 +189,8 @@ fn occasion(occasion: WireOccasion) -> Occasion {
 }
 
 /// The last change.
-pub(super) async fn turn(store: &Store) -> Result<Option<Version>, ScanError> {
-    let entry = store.get(&key(TURN.to_owned())).await?;
+pub(super) async fn book_version(store: &Store) -> Result<Option<Version>, ScanError> {
+    let entry = store.get(&key(VERSION.to_owned())).await?;
     Ok(entry.map(|entry| entry.version))
 }
 

@@ -1,7 +1,7 @@
 //! What is stored about projects and keys.
 //!
 //! ```text
-//! access/turn             [`TurnRecord`]: moved by every change of what stands below access/
+//! access/version             [`VersionRecord`]: moved by every change of what stands below access/
 //! access/scheduler        [`SchedulerRecord`]: whether anything fires at all
 //! access/project/<name>   [`ProjectRecord`]
 //! access/key/<id>         [`KeyRecord`]
@@ -19,18 +19,18 @@ use super::key::{KeyId, Tag};
 use super::secret::Secret;
 
 /// The format of all of these.
-pub(crate) const FORMAT: Format = Format(1);
+pub(crate) const FORMAT: Format = Format(2);
 
-/// Where everything is that a change moves the turn of.
+/// Where everything is that a change moves the version of.
 pub(super) const ACCESS: &str = "access/";
-pub(super) const TURN: &str = "access/turn";
+pub(super) const VERSION: &str = "access/version";
 pub(super) const SCHEDULER: &str = "access/scheduler";
 pub(super) const PROJECTS: &str = "access/project/";
 pub(super) const KEYS: &str = "access/key/";
 
 /// Tells one change from another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct TurnRecord {
+pub(super) struct VersionRecord {
     /// Of whoever made the last change.
     pub(super) nonce: String,
 }

@@ -314,7 +314,7 @@ fn untold(run: &Run) -> u32 {
         // It has not left, or it was ended while an attempt was under way.
         RunState::Waiting
         | RunState::Skipped
-        | RunState::Queued
+        | RunState::Blocked
         | RunState::Cancelled
         | RunState::Expired
         | RunState::Unknown => return 0,

@@ -15,7 +15,7 @@ use super::query::Query;
 use super::trigger::bad_cursor;
 use crate::access::audit::{AUDIT, AuditRecord, until};
 use crate::access::record::FORMAT;
-use crate::desk::Desk;
+use crate::handle::NodeHandle;
 
 /// Lines that a request looks at.
 const LINES_READ_MAX: usize = 5_000;
@@ -43,7 +43,7 @@ impl Filter {
 }
 
 pub(super) async fn list(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     uri: Uri,
 ) -> Result<Json<Page<AuditEntry>>, Refusal> {
     let known = ["project", "author", "action", "from", "to", "limit", "cursor"];
@@ -65,12 +65,12 @@ pub(super) async fn list(
         let key = Key::new(format!("{AUDIT}{cursor}")).ok().filter(|_| is_place);
         range = range.after(&key.ok_or_else(bad_cursor)?);
     }
-    desk.access().refresh().await?;
-    let book = desk.access().book();
+    handle.access().refresh().await?;
+    let book = handle.access().book();
     let (mut items, mut looked) = (Vec::new(), 0);
     let mut rest = Some(range);
     while let Some(part) = rest {
-        let page = desk.store().scan(part, PAGE_LEN).await?;
+        let page = handle.store().scan(part, PAGE_LEN).await?;
         for entry in &page.entries {
             let place = entry.key.as_str()[AUDIT.len()..].to_owned();
             let record: AuditRecord = decode(entry.value.as_bytes(), FORMAT)

@@ -18,9 +18,9 @@ use super::caller::{Act, Caller};
 use super::problem::{PAUSE, Refusal};
 use super::query::Query;
 use super::read;
-use super::trigger::odd;
-use crate::desk::{CallError, Desk};
-use crate::recall::Outcome;
+use super::trigger::exceptions;
+use crate::handle::{CallError, NodeHandle};
+use crate::idempotency::Outcome;
 
 /// A request as it is read.
 #[derive(Default, serde::Deserialize)]
@@ -32,21 +32,21 @@ struct BackfillDraft {
 }
 
 pub(super) async fn start(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
     let BackfillDraft { request, from, to } = body::read(request).await?;
-    let request = request.unwrap_or_else(|| made_up_name(&caller, &desk));
+    let request = request.unwrap_or_else(|| made_up_name(&caller, &handle));
     check_name(&request).map_err(|why| bad("/request", why))?;
-    let (from, to) = window(from, to, desk.now())?;
-    let stored = read::trigger(desk.store(), caller.project, &name).await?;
+    let (from, to) = window(from, to, handle.now())?;
+    let stored = read::trigger(handle.store(), caller.project, &name).await?;
     let slots = count(stored.schedule(), from, to)?;
     let id = stored.id();
     // By its own name it is done once; that it was carried out is known only after the last run.
-    let caller = Caller { recall: None, ..caller };
+    let caller = Caller { idempotency: None, ..caller };
     let mut started = 0;
     // Each answer starts at least one run or is the last.
     for _ in 0..=BACKFILL_SLOTS_MAX {
@@ -58,9 +58,9 @@ pub(super) async fn start(
             let object = stored.name();
             let outcome = Outcome::Submitted;
             let act = Act { action: "trigger.backfill", object, outcome };
-            caller.command(&desk, id.shard, command, act).await?
+            caller.command(&handle, id.shard, command, act).await?
         } else {
-            let done = caller.go_on(&desk, id.shard, command).await;
+            let done = caller.go_on(&handle, id.shard, command).await;
             done.map_err(|why| cut_short(why, &request))?
         };
         match done {
@@ -70,7 +70,7 @@ pub(super) async fn start(
                     break;
                 }
             }
-            other => return Err(odd(other)),
+            other => return Err(exceptions(other)),
         }
     }
     let answer = Backfilled { request, slots, started };
@@ -92,13 +92,13 @@ fn cut_short(why: CallError, request: &str) -> Refusal {
 }
 
 /// A name for a request that has none: the same one for the same idempotency key.
-fn made_up_name(caller: &Caller, desk: &Desk) -> String {
-    match &caller.recall {
-        Some(recall) => {
-            let digits = recall.request.key().rsplit('/').next().unwrap_or_default();
+fn made_up_name(caller: &Caller, handle: &NodeHandle) -> String {
+    match &caller.idempotency {
+        Some(idempotency) => {
+            let digits = idempotency.request.key().rsplit('/').next().unwrap_or_default();
             format!("key-{digits}")
         }
-        None => format!("backfill-{:016x}", desk.random()),
+        None => format!("backfill-{:016x}", handle.random()),
     }
 }
 

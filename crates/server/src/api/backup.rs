@@ -15,24 +15,24 @@ use super::problem::Refusal;
 use super::query::Query;
 use super::stream::stream;
 use crate::backup::Taking;
-use crate::desk::Desk;
+use crate::handle::NodeHandle;
 
 pub(super) const MEDIA_TYPE: &str = "application/x-ndjson";
 
 pub(super) async fn backup(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     envoy: Envoy,
     uri: Uri,
 ) -> Result<Response, Refusal> {
     Query::of(&uri, &[])?;
-    let Some(turn) = desk.backup_turn() else {
+    let Some(permit) = handle.backup_permit() else {
         let busy = "another backup is being taken: try again when it is done";
         return Err(Refusal::unavailable(busy, Duration::from_secs(5)));
     };
-    let taking = Taking::begin(&desk, envoy, turn).await.map_err(refusal)?;
+    let taking = Taking::begin(&handle, envoy, permit).await.map_err(refusal)?;
     // It holds everything of everybody: who took it is on record.
-    desk.access().note(&caller.trail_of_all(&desk, "backup.create", "cluster")).await?;
+    handle.access().note(&caller.trail_of_all(&handle, "backup.create", "cluster")).await?;
     Ok(([(CONTENT_TYPE, MEDIA_TYPE)], stream(taking, next)).into_response())
 }
 

@@ -17,9 +17,9 @@ use super::problem::Refusal;
 use crate::access::Trail;
 use crate::access::audit::AuditRecord;
 use crate::access::key::KeyId;
-use crate::desk::{Bounds, CallError, Desk, Kept, Trouble};
 use crate::event::{Event, What};
-use crate::recall::{Found, Outcome, Place, Request};
+use crate::handle::{Bounds, CallError, Kept, NodeHandle, Trouble};
+use crate::idempotency::{Found, Outcome, Place, Request};
 
 /// Who does what is done where no key is needed.
 pub(super) const ANONYMOUS: &str = "anonymous";
@@ -39,12 +39,12 @@ pub(super) struct Caller {
     /// The server that says it has passed the request on, if one does.
     pub(super) via: Option<String>,
     /// The request, if it is to be done once.
-    pub(super) recall: Option<Recall>,
+    pub(super) idempotency: Option<IdempotentRequest>,
 }
 
 /// A request that is to be done once.
 #[derive(Debug, Clone)]
-pub(super) struct Recall {
+pub(super) struct IdempotentRequest {
     pub(super) request: Request,
     /// What keeps the same one waiting meanwhile.
     pub(super) place: Place,
@@ -52,15 +52,15 @@ pub(super) struct Recall {
     pub(super) served: Arc<BTreeSet<ShardId>>,
 }
 
-impl Recall {
+impl IdempotentRequest {
     /// Sees to it that no other server has carried it out since that was looked up: one that had the shard until a moment
     /// ago may have.
-    async fn check(&self, desk: &Desk, shard: ShardId) -> Result<(), CallError> {
-        desk.find(shard).await?;
-        if Arc::ptr_eq(&self.served, &desk.peers().served().borrow()) {
+    async fn check(&self, handle: &NodeHandle, shard: ShardId) -> Result<(), CallError> {
+        handle.find(shard).await?;
+        if Arc::ptr_eq(&self.served, &handle.peers().served().borrow()) {
             return Ok(());
         }
-        match self.request.find(desk.store(), desk.now()).await {
+        match self.request.find(handle.store(), handle.now()).await {
             Ok(Found::New) => Ok(()),
             Ok(Found::Done(_) | Found::Other) => Err(CallError::Repeated),
             Err(why) => Err(CallError::Refused(Trouble::Closed(why.to_string()))),
@@ -81,9 +81,9 @@ impl Caller {
     }
 
     /// What the audit says of something that is done in the caller's project.
-    pub(super) fn trail(&self, desk: &Desk, action: &str, object: &str) -> Trail {
+    pub(super) fn trail(&self, handle: &NodeHandle, action: &str, object: &str) -> Trail {
         let audit = AuditRecord {
-            at: desk.now(),
+            at: handle.now(),
             action: action.to_owned(),
             object: object.to_owned(),
             project: Some(self.project),
@@ -93,12 +93,15 @@ impl Caller {
             via: self.via.clone(),
             request_id: self.request_id.clone(),
         };
-        Trail { audit, recall: self.recall.as_ref().map(|recall| recall.request.clone()) }
+        Trail {
+            audit,
+            idempotency: self.idempotency.as_ref().map(|idempotency| idempotency.request.clone()),
+        }
     }
 
     /// The same, of something that concerns all projects.
-    pub(super) fn trail_of_all(&self, desk: &Desk, action: &str, object: &str) -> Trail {
-        let mut trail = self.trail(desk, action, object);
+    pub(super) fn trail_of_all(&self, handle: &NodeHandle, action: &str, object: &str) -> Trail {
+        let mut trail = self.trail(handle, action, object);
         trail.audit.project = None;
         trail
     }
@@ -106,27 +109,27 @@ impl Caller {
     /// Tells a shard something, and writes down who did it in the same commit.
     pub(super) async fn command(
         &self,
-        desk: &Desk,
+        handle: &NodeHandle,
         shard: ShardId,
         command: Command,
         act: Act<'_>,
     ) -> Result<Done, CallError> {
-        if let Some(recall) = &self.recall {
-            recall.check(desk, shard).await?;
+        if let Some(idempotency) = &self.idempotency {
+            idempotency.check(handle, shard).await?;
         }
-        let trail = self.trail(desk, act.action, act.object);
+        let trail = self.trail(handle, act.action, act.object);
         let outcome = act.outcome;
-        let random = desk.clone();
+        let random = handle.clone();
         let note: Note = Box::new(move |run: Option<RunId>| {
             let outcome = run.map_or(outcome, |run| Outcome::Started(run.to_string()));
             let entries = trail.entries(outcome, random.machine());
             entries.map(|(key, value)| Put::Value(key, value)).collect()
         });
-        let kept = self.recall.as_ref().map(|recall| recall.place.clone() as Kept);
-        let quota = self.quota(desk);
+        let kept = self.idempotency.as_ref().map(|idempotency| idempotency.place.clone() as Kept);
+        let quota = self.quota(handle);
         let event = Event {
             project: Some(self.project),
-            at: desk.now(),
+            at: handle.now(),
             what: What::Changed {
                 action: act.action.to_owned(),
                 object: act.object.to_owned(),
@@ -134,9 +137,9 @@ impl Caller {
             },
         };
         let done =
-            desk.command_within(shard, command, Bounds { note: Some(note), quota, kept }).await?;
+            handle.command_within(shard, command, Bounds { note: Some(note), quota, kept }).await?;
         if done != Done::Unchanged {
-            desk.events().push([event]);
+            handle.events().push([event]);
         }
         Ok(done)
     }
@@ -144,30 +147,30 @@ impl Caller {
     /// Tells a shard more of what is written down already.
     pub(super) async fn go_on(
         &self,
-        desk: &Desk,
+        handle: &NodeHandle,
         shard: ShardId,
         command: Command,
     ) -> Result<Done, CallError> {
-        let quota = self.quota(desk);
-        desk.command_within(shard, command, Bounds { note: None, quota, kept: None }).await
+        let quota = self.quota(handle);
+        handle.command_within(shard, command, Bounds { note: None, quota, kept: None }).await
     }
 
     /// How much the project may have, if that is limited.
-    fn quota(&self, desk: &Desk) -> Option<(ProjectId, Quota)> {
-        let limits = desk.access().book().project_by_id(self.project)?.limits;
+    fn quota(&self, handle: &NodeHandle) -> Option<(ProjectId, Quota)> {
+        let limits = handle.access().book().project_by_id(self.project)?.limits;
         let ProjectLimits { triggers, fires_per_minute, bytes } = limits;
         let quota = Quota { triggers, bytes, fires_per_minute };
         (quota != Quota::default()).then_some((self.project, quota))
     }
 
     /// Tells those who watch of something that concerns all projects.
-    pub(super) fn tell(&self, desk: &Desk, action: &str, object: &str) {
+    pub(super) fn tell(&self, handle: &NodeHandle, action: &str, object: &str) {
         let what = What::Changed {
             action: action.to_owned(),
             object: object.to_owned(),
             author: self.author.clone(),
         };
-        desk.events().push([Event { project: None, at: desk.now(), what }]);
+        handle.events().push([Event { project: None, at: handle.now(), what }]);
     }
 }
 

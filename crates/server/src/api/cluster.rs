@@ -6,7 +6,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Json, Response};
 use client::cluster::{
-    Cluster, Drain, Node, NodeState, Orphan, ReleaseHold, ServerNode, ShardHold,
+    Cluster, Drain, Node, NodeState, Orphan, QuiescedShard, ResumeShard, ServerNode,
 };
 use engine::id::ShardId;
 use engine::instant::Instant;
@@ -17,24 +17,27 @@ use super::caller::Caller;
 use super::convert::timestamp;
 use super::problem::Refusal;
 use super::query::Query;
-use crate::desk::{CallError, Desk, HoldId};
+use crate::handle::{CallError, NodeHandle, QuiesceId};
+use crate::idempotency::Outcome;
 use crate::peers::{SCHEDULE, Server, View};
-use crate::recall::Outcome;
 
-pub(super) async fn show(State(desk): State<Desk>, uri: Uri) -> Result<Json<Cluster>, Refusal> {
+pub(super) async fn show(
+    State(handle): State<NodeHandle>,
+    uri: Uri,
+) -> Result<Json<Cluster>, Refusal> {
     Query::of(&uri, &[])?;
-    let roster = Roster::read(desk.store()).await?;
-    let view = desk.peers().view();
+    let roster = Roster::read(handle.store()).await?;
+    let view = handle.peers().view();
     let shards = shards(&view);
     let nodes = roster.live().map(|(key, record)| node(&view, &shards, key, record));
-    let since = desk.peers().orphaned();
+    let since = handle.peers().orphaned();
     let orphans = view
         .orphans()
         .map(|shard| Orphan { shard: shard.0, since: since.get(&shard).copied().map(timestamp) });
-    let class = desk.store().class();
+    let class = handle.store().class();
     Ok(Json(Cluster {
-        id: format!("{:016x}", desk.cluster()),
-        shards: desk.shards(),
+        id: format!("{:016x}", handle.cluster()),
+        shards: handle.shards(),
         store_class: class.to_string(),
         store_means: class.meaning().to_owned(),
         nodes: nodes.collect(),
@@ -93,41 +96,41 @@ fn state(server: &Server, shards: &[u16]) -> NodeState {
 
 /// Lets a server hand its shards over, until it is told otherwise or started anew.
 pub(super) async fn drain(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
-    check_here(&desk, &name)?;
-    desk.peers().drain(true);
-    let trail = caller.trail_of_all(&desk, "cluster.drain", &name);
-    desk.access().note_as(&trail, Outcome::Drained(name.clone())).await?;
-    caller.tell(&desk, &trail.audit.action, &name);
+    check_here(&handle, &name)?;
+    handle.peers().drain(true);
+    let trail = caller.trail_of_all(&handle, "cluster.drain", &name);
+    handle.access().note_as(&trail, Outcome::Drained(name.clone())).await?;
+    caller.tell(&handle, &trail.audit.action, &name);
     tracing::warn!(author = caller.author, "this server hands its shards over, and takes none");
-    drained(&desk, &name)
+    drained(&handle, &name)
 }
 
 pub(super) async fn undrain(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Response, Refusal> {
     Query::of(&uri, &[])?;
-    check_here(&desk, &name)?;
-    desk.peers().drain(false);
-    let trail = caller.trail_of_all(&desk, "cluster.undrain", &name);
-    desk.access().note(&trail).await?;
-    caller.tell(&desk, &trail.audit.action, &name);
+    check_here(&handle, &name)?;
+    handle.peers().drain(false);
+    let trail = caller.trail_of_all(&handle, "cluster.undrain", &name);
+    handle.access().note(&trail).await?;
+    caller.tell(&handle, &trail.audit.action, &name);
     tracing::warn!(author = caller.author, "this server takes shards again");
-    drained(&desk, &name)
+    drained(&handle, &name)
 }
 
 /// Whether this is the server of that name. If another is, it is asked instead.
-fn check_here(desk: &Desk, name: &str) -> Result<(), Refusal> {
-    let view = desk.peers().view();
+fn check_here(handle: &NodeHandle, name: &str) -> Result<(), Refusal> {
+    let view = handle.peers().view();
     if view.me.node().as_str() == name {
         return Ok(());
     }
@@ -146,11 +149,11 @@ fn no_server(view: &View, name: &str) -> Refusal {
 }
 
 /// How far a server is with handing its shards over: 202 as long as it has any that it should not have.
-pub(super) fn drained(desk: &Desk, name: &str) -> Result<Response, Refusal> {
-    let view = desk.peers().view();
+pub(super) fn drained(handle: &NodeHandle, name: &str) -> Result<Response, Refusal> {
+    let view = handle.peers().view();
     let Some(server) = view.named(name) else { return Err(no_server(&view, name)) };
     let is_own = server.session == view.me;
-    let draining = if is_own { *desk.peers().drained().borrow() } else { server.is_draining };
+    let draining = if is_own { *handle.peers().drained().borrow() } else { server.is_draining };
     let shards: Vec<u16> = view.shards_of(&server.session).map(|shard| shard.0).collect();
     let is_under_way = draining && !shards.is_empty();
     let status = if is_under_way { StatusCode::ACCEPTED } else { StatusCode::OK };
@@ -158,41 +161,41 @@ pub(super) fn drained(desk: &Desk, name: &str) -> Result<Response, Refusal> {
 }
 
 /// Holds the commits of a shard back for a moment: for a backup that another server takes.
-pub(super) async fn hold(
-    State(desk): State<Desk>,
+pub(super) async fn quiesce(
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(id): Path<String>,
     request: Request,
-) -> Result<Json<ShardHold>, Refusal> {
+) -> Result<Json<QuiescedShard>, Refusal> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
-    let shard = shard(&desk, &id)?;
-    desk.find(shard).await?;
-    let quiet = desk.hold_for_another(shard).await?;
+    let shard = shard(&handle, &id)?;
+    handle.find(shard).await?;
+    let quiet = handle.quiesce_for_another(shard).await?;
     tracing::debug!(%shard, author = caller.author, "a shard is held back for a backup");
-    Ok(Json(ShardHold { hold: quiet.hold.0, number: quiet.number }))
+    Ok(Json(QuiescedShard { quiesce: quiet.quiesce.0, number: quiet.number }))
 }
 
 /// Lets a shard go on that was held back.
-pub(super) async fn release(
-    State(desk): State<Desk>,
+pub(super) async fn resume(
+    State(handle): State<NodeHandle>,
     Path(id): Path<String>,
     request: Request,
 ) -> Result<StatusCode, Refusal> {
     Query::of(request.uri(), &[])?;
-    let ReleaseHold { hold } = body::read(request).await?;
-    let shard = shard(&desk, &id)?;
-    desk.find(shard).await?;
-    desk.release(HoldId(hold));
+    let ResumeShard { quiesce } = body::read(request).await?;
+    let shard = shard(&handle, &id)?;
+    handle.find(shard).await?;
+    handle.release(QuiesceId(quiesce));
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn shard(desk: &Desk, text: &str) -> Result<ShardId, Refusal> {
-    let number = text.parse().ok().filter(|number| *number < desk.shards());
+fn shard(handle: &NodeHandle, text: &str) -> Result<ShardId, Refusal> {
+    let number = text.parse().ok().filter(|number| *number < handle.shards());
     number.map(ShardId).ok_or_else(|| {
         Refusal::not_found(format!(
             "there is no such shard: they have numbers below {}",
-            desk.shards()
+            handle.shards()
         ))
     })
 }

@@ -15,7 +15,7 @@ use engine::id::{Birth, ProjectId, RunId, ShardId, TriggerId, Unique};
 use engine::instant::Instant;
 use engine::notice::Occasion;
 use engine::past::{self, End, Finished, Line, Reason, Skipped};
-use engine::shard::record::{MovedRecord, OpenRun, Pause, RunRecord, RunState, TriggerRecord};
+use engine::shard::record::{OpenRun, Pause, RunRecord, RunState, TriggerRecord, TriggerState};
 use engine::trigger::WebhookDraft;
 
 use super::read::Stored;
@@ -34,7 +34,7 @@ pub(super) fn trigger(stored: &Stored, now: Instant, last_run: Option<RunSummary
         id: record.id.to_string(),
         name: stored.name().to_owned(),
         status: status(stored, now),
-        held: None,
+        suspended: None,
         spec: spec(record),
         paused: moved.paused.as_ref().map(pause),
         cancelled: moved.cancelled.map(timestamp),
@@ -60,7 +60,7 @@ fn spec(record: &TriggerRecord) -> TriggerSpec {
 }
 
 pub(super) fn status(stored: &Stored, now: Instant) -> Status {
-    let MovedRecord { paused, cancelled, .. } = &stored.moved;
+    let TriggerState { paused, cancelled, .. } = &stored.moved;
     if cancelled.is_some() {
         return Status::Cancelled;
     }
@@ -83,7 +83,7 @@ pub(super) fn remaining(stored: &Stored) -> Option<u64> {
 
 /// The coming slots that will fire, as things stand.
 pub(super) fn next(stored: &Stored, now: Instant, count: usize) -> Vec<Timestamp> {
-    let MovedRecord { paused, cancelled, .. } = &stored.moved;
+    let TriggerState { paused, cancelled, .. } = &stored.moved;
     let after = match (cancelled, paused) {
         (Some(_), _) | (None, Some(Pause { until: None, .. })) => return Vec::new(),
         (None, Some(Pause { until: Some(until), .. })) => now.max(*until),
@@ -272,7 +272,7 @@ pub(super) fn end(end: End) -> WireState {
 fn run_state(state: RunState) -> (WireState, Option<Instant>) {
     match state {
         RunState::Waiting(until) => (WireState::Waiting, Some(until)),
-        RunState::Queued => (WireState::Queued, None),
+        RunState::Blocked => (WireState::Blocked, None),
         RunState::Backoff(until) => (WireState::Backoff, Some(until)),
         RunState::Running => (WireState::Running, None),
     }

@@ -18,7 +18,7 @@ use client::key::Scope;
 use engine::id::ProjectId;
 use engine::limits::{IDEMPOTENCY_KEY_BYTES_MAX, REQUEST_BYTES_MAX};
 
-use super::caller::{ANONYMOUS, Caller, Recall};
+use super::caller::{ANONYMOUS, Caller, IdempotentRequest};
 use super::forward::Hop;
 use super::guard::RequestId;
 use super::problem::Refusal;
@@ -26,8 +26,8 @@ use super::replay;
 use crate::access::book::DEFAULT_PROJECT;
 use crate::access::key::KeyText;
 use crate::access::record::KeyRecord;
-use crate::desk::Desk;
-use crate::recall::{self, Found};
+use crate::handle::NodeHandle;
+use crate::idempotency::{self, Found};
 
 pub(super) const PROJECT: HeaderName = HeaderName::from_static("watchbell-project");
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -67,7 +67,7 @@ pub(super) struct Peer(pub(super) IpAddr);
 /// What is looked at, for one route.
 #[derive(Clone)]
 pub(super) struct Lock {
-    pub(super) desk: Desk,
+    pub(super) handle: NodeHandle,
     pub(super) door: Door,
     pub(super) need: Need,
 }
@@ -98,7 +98,7 @@ pub(super) async fn admit(
         address: extensions.get().map(|Peer(address)| *address),
         request_id: extensions.get().map(|RequestId(id)| id.clone()).unwrap_or_default(),
         via: extensions.get().map(|hop: &Hop| hop.from.to_string()),
-        recall: None,
+        idempotency: None,
     };
     if request.method() == Method::POST
         && lock.need.remembers()
@@ -106,11 +106,13 @@ pub(super) async fn admit(
     {
         let (asked, rest) = remember(request, project, &name).await?;
         request = rest;
-        let place = lock.desk.under_way().enter(&asked).await;
-        let served = Arc::clone(&lock.desk.peers().served().borrow());
-        match asked.find(lock.desk.store(), lock.desk.now()).await? {
-            Found::New => caller.recall = Some(Recall { request: asked, place, served }),
-            Found::Done(outcome) => return replay::replay(&lock.desk, &caller, outcome).await,
+        let place = lock.handle.under_way().enter(&asked).await;
+        let served = Arc::clone(&lock.handle.peers().served().borrow());
+        match asked.find(lock.handle.store(), lock.handle.now()).await? {
+            Found::New => {
+                caller.idempotency = Some(IdempotentRequest { request: asked, place, served })
+            }
+            Found::Done(outcome) => return replay::replay(&lock.handle, &caller, outcome).await,
             Found::Other => {
                 return Err(Refusal::parameter(
                     IDEMPOTENCY_KEY.as_str(),
@@ -139,7 +141,7 @@ impl Lock {
             let (scheme, key) = text.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| KeyText::parse(key.trim()))?
         });
-        let access = self.desk.access();
+        let access = self.handle.access();
         let found = match &text {
             Some(text) => access.check(text).await?,
             None => None,
@@ -170,7 +172,7 @@ impl Lock {
         let own = key.and_then(|key| key.project);
         let named = headers.get(PROJECT).map(|name| name.to_str().unwrap_or_default());
         let Some(name) = named else { return Ok(own.unwrap_or(ProjectId::DEFAULT)) };
-        let found = self.desk.access().project(name).await?;
+        let found = self.handle.access().project(name).await?;
         let found = found.map(|project| project.id);
         let found = found.filter(|id| own.is_none_or(|own| own == *id));
         found.ok_or_else(|| {
@@ -212,11 +214,11 @@ async fn remember(
     request: Request,
     project: ProjectId,
     key: &str,
-) -> Result<(recall::Request, Request), Refusal> {
+) -> Result<(idempotency::Request, Request), Refusal> {
     let (head, body) = request.into_parts();
     let bytes = to_bytes(body, REQUEST_BYTES_MAX).await.map_err(|why| super::body::cut(&why))?;
     let path = head.uri.path_and_query().map_or("", |path| path.as_str());
     let parts = [head.method.as_str().as_bytes(), path.as_bytes(), &bytes];
-    let asked = recall::Request::new(project, key, &parts);
+    let asked = idempotency::Request::new(project, key, &parts);
     Ok((asked, Request::from_parts(head, Body::from(bytes))))
 }

@@ -26,20 +26,20 @@ use super::convert::timestamp;
 use super::problem::Refusal;
 use super::query::Query;
 use super::store::{Failure, project_name};
-use crate::desk::Desk;
 use crate::event::{Event, What};
-use crate::recall::Outcome;
+use crate::handle::NodeHandle;
+use crate::idempotency::Outcome;
 
 /// Entries of the store that are looked at for one page of a list.
 const ENTRIES_READ_MAX: usize = 2_000;
 
 pub(super) async fn list(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     uri: Uri,
 ) -> Result<Json<Page<Election>>, Refusal> {
     let query = Query::of(&uri, &["prefix", "limit", "cursor"])?;
-    let (rows, project) = (query.rows()?, project_name(&desk, caller.project)?);
+    let (rows, project) = (query.rows()?, project_name(&handle, caller.project)?);
     let prefix = query.text("prefix").unwrap_or_default();
     let mut range = Range::prefix(&format!("election/{project}/{prefix}"));
     if let Some(cursor) = query.text("cursor") {
@@ -47,11 +47,11 @@ pub(super) async fn list(
         let last = Key::new(format!("election/{project}/{cursor}"));
         range = range.after(&last.map_err(|_| super::trigger::bad_cursor())?);
     }
-    let (names, next) = names(&desk, &project, range, rows).await?;
-    let roster = Roster::read(desk.store()).await?;
+    let (names, next) = names(&handle, &project, range, rows).await?;
+    let roster = Roster::read(handle.store()).await?;
     let mut items = Vec::with_capacity(names.len());
     for name in names {
-        let seen = claim(&project, &name)?.look(desk.store()).await?;
+        let seen = claim(&project, &name)?.look(handle.store()).await?;
         let holder = seen.head.session.clone().filter(|holder| roster.contains(holder));
         let record = holder.as_ref().and_then(|holder| roster.record(holder)).cloned();
         items.push(tell(name, &seen, holder.map(|holder| (holder, record))));
@@ -61,7 +61,7 @@ pub(super) async fn list(
 
 /// Names of elections, and where there are more.
 async fn names(
-    desk: &Desk,
+    handle: &NodeHandle,
     project: &str,
     range: Range,
     rows: usize,
@@ -72,7 +72,7 @@ async fn names(
         if read >= ENTRIES_READ_MAX {
             return Ok((names, last));
         }
-        let page = desk.store().scan(range, 500).await?;
+        let page = handle.store().scan(range, 500).await?;
         read += page.entries.len();
         for entry in page.entries {
             let Some(name) = entry.key.as_str().strip_prefix(&below) else { continue };
@@ -92,30 +92,34 @@ async fn names(
 }
 
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<Election>, Refusal> {
     Query::of(&uri, &[])?;
-    Ok(Json(find(&desk, &caller, &name).await?))
+    Ok(Json(find(&handle, &caller, &name).await?))
 }
 
 /// The election with this name.
-pub(super) async fn find(desk: &Desk, caller: &Caller, name: &str) -> Result<Election, Refusal> {
-    let project = project_name(desk, caller.project)?;
+pub(super) async fn find(
+    handle: &NodeHandle,
+    caller: &Caller,
+    name: &str,
+) -> Result<Election, Refusal> {
+    let project = project_name(handle, caller.project)?;
     check_name(name).map_err(|_| none(name))?;
-    let seen = claim(&project, name)?.look(desk.store()).await?;
+    let seen = claim(&project, name)?.look(handle.store()).await?;
     if seen.version.is_none() {
         return Err(none(name));
     }
-    view(desk, name, &seen).await
+    view(handle, name, &seen).await
 }
 
 /// An election as it was seen.
-async fn view(desk: &Desk, name: &str, seen: &Sight) -> Result<Election, Refusal> {
+async fn view(handle: &NodeHandle, name: &str, seen: &Sight) -> Result<Election, Refusal> {
     let holder = match &seen.head.session {
-        Some(holder) => desk
+        Some(holder) => handle
             .store()
             .get(holder.key())
             .await?
@@ -168,35 +172,35 @@ fn tell(
 }
 
 pub(super) async fn resign(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Json<Election>, Refusal> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
-    let there = find(&desk, &caller, &name).await?;
+    let there = find(&handle, &caller, &name).await?;
     if there.holder.is_none() {
         let detail = format!("nobody has {name} at the moment");
         return Err(Refusal::new(StatusCode::CONFLICT, "not-held", "Nobody has it", detail));
     }
-    let project = project_name(&desk, caller.project)?;
-    let trail = caller.trail(&desk, "election.resign", &name);
+    let project = project_name(&handle, caller.project)?;
+    let trail = caller.trail(&handle, "election.resign", &name);
     let mut commit = claim(&project, &name)?.wishing(there.token, &caller.author);
-    for (key, value) in trail.entries(Outcome::Resigned(name.clone()), desk.machine()) {
+    for (key, value) in trail.entries(Outcome::Resigned(name.clone()), handle.machine()) {
         let key = Key::new(key).expect("keys of ours are short and printable");
         commit = commit.put(key, value);
     }
-    match desk.store().commit(commit).await {
+    match handle.store().commit(commit).await {
         Ok(_) => {}
         Err(CommitError::Conflict(_)) => unreachable!("it has no conditions"),
-        Err(why) => return Err(Failure::Store(why).told(&desk)),
+        Err(why) => return Err(Failure::Store(why).told(&handle)),
     }
     let what = What::Changed {
         action: "election.resign".to_owned(),
         object: name.clone(),
         author: caller.author.clone(),
     };
-    desk.events().push([Event { project: Some(caller.project), at: desk.now(), what }]);
-    Ok(Json(find(&desk, &caller, &name).await?))
+    handle.events().push([Event { project: Some(caller.project), at: handle.now(), what }]);
+    Ok(Json(find(&handle, &caller, &name).await?))
 }

@@ -33,9 +33,9 @@ use super::query::Query;
 use super::stream::stream;
 use crate::access::book::Book;
 use crate::access::key::KeyId;
-use crate::desk::Desk;
 use crate::event::{Event, News, Place, Seat, What};
-use crate::lookout::Change;
+use crate::handle::NodeHandle;
+use crate::monitor::Change;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -50,7 +50,7 @@ const EVENTS_AT_ONCE: usize = 256;
 
 /// Somebody who watches.
 struct Watcher {
-    desk: Desk,
+    handle: NodeHandle,
     project: ProjectId,
     is_admin: bool,
     place: Place,
@@ -65,17 +65,17 @@ struct Watcher {
 }
 
 pub(super) async fn watch(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     envoy: Envoy,
     request: Request,
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
     let last = request.headers().get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default());
-    let known = last.map(|id| place_of(id, desk.start()));
-    let place = known.flatten().unwrap_or_else(|| desk.events().now());
+    let known = last.map(|id| place_of(id, handle.start()));
+    let place = known.flatten().unwrap_or_else(|| handle.events().now());
     let most = (WATCHERS_MAX, WATCHERS_OF_KEY_MAX);
-    let seat = Seat::take(desk.seats(), caller.key, most).ok_or_else(|| {
+    let seat = Seat::take(handle.seats(), caller.key, most).ok_or_else(|| {
         let detail = format!(
             "events are watched by {WATCHERS_MAX} at a time, and by {WATCHERS_OF_KEY_MAX} with one key: end those that are not needed"
         );
@@ -85,8 +85,8 @@ pub(super) async fn watch(
     let mut is_lost = known.is_some_and(|place| place.is_none());
     let mut others = None;
     if !is_for_peer {
-        let begun = Others::begin(envoy, desk.peers().follow(), last).await;
-        let starts = begun.ids().filter_map(start_of).chain([desk.start()]).collect::<Vec<_>>();
+        let begun = Others::begin(envoy, handle.peers().follow(), last).await;
+        let starts = begun.ids().filter_map(start_of).chain([handle.start()]).collect::<Vec<_>>();
         // What a server told that is gone is lost.
         let of_gone = |id: &str| start_of(id).is_some_and(|start| !starts.contains(&start));
         is_lost |= last.is_some_and(|last| parts(last).any(of_gone));
@@ -95,14 +95,14 @@ pub(super) async fn watch(
     let watcher = Watcher {
         key: caller.key,
         others,
-        books: desk.access().books(),
+        books: handle.access().books(),
         _seat: seat,
         project: caller.project,
         is_admin: caller.is_admin(),
         place,
         is_lost,
         is_begun: false,
-        desk,
+        handle,
     };
     let body = stream(watcher, Watcher::next);
     let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
@@ -154,8 +154,8 @@ impl Watcher {
             if !self.is_let_in() {
                 return None;
             }
-            let desk = self.desk.clone();
-            let (events, next) = match desk.events().after(self.place, EVENTS_AT_ONCE) {
+            let handle = self.handle.clone();
+            let (events, next) = match handle.events().after(self.place, EVENTS_AT_ONCE) {
                 News::Lost(place) => {
                     self.place = place;
                     return Some((self.reset().into(), self));
@@ -163,7 +163,7 @@ impl Watcher {
                 News::Events(events, next) => (events, next),
             };
             if events.is_empty() {
-                match self.wait(&desk).await {
+                match self.wait(&handle).await {
                     Next::End => return None,
                     Next::Look => continue,
                     Next::Heartbeat => return Some((self.comment("heartbeat").into(), self)),
@@ -188,7 +188,7 @@ impl Watcher {
         }
     }
 
-    async fn wait(&mut self, desk: &Desk) -> Next {
+    async fn wait(&mut self, handle: &NodeHandle) -> Next {
         let heard = async {
             match &mut self.others {
                 Some(others) => others.next().await,
@@ -197,8 +197,8 @@ impl Watcher {
         };
         tokio::select! {
             biased;
-            () = desk.stopped() => Next::End,
-            () = desk.events().more(self.place) => Next::Look,
+            () = handle.stopped() => Next::End,
+            () = handle.events().more(self.place) => Next::Look,
             Ok(()) = self.books.changed() => Next::Look,
             heard = heard => Next::Heard(heard),
             () = tokio::time::sleep(HEARTBEAT) => Next::Heartbeat,
@@ -207,7 +207,7 @@ impl Watcher {
 
     /// The place after so many events of this server.
     fn id(&self, number: u64) -> String {
-        let mut id = format!("{:016x}-{number}", self.desk.start());
+        let mut id = format!("{:016x}-{number}", self.handle.start());
         for other in self.others.iter().flat_map(Others::ids) {
             id.push(',');
             id.push_str(other);
@@ -217,8 +217,8 @@ impl Watcher {
 
     fn is_let_in(&self) -> bool {
         let Some(id) = self.key else { return true };
-        let now = self.desk.now();
-        let book = self.desk.access().book();
+        let now = self.handle.now();
+        let book = self.handle.access().book();
         book.key(id).is_some_and(|key| key.expires.is_none_or(|end| now < end))
     }
 
@@ -231,7 +231,7 @@ impl Watcher {
     }
 
     fn reset(&self) -> String {
-        let at = timestamp(self.desk.now());
+        let at = timestamp(self.handle.now());
         let mut text = String::new();
         self.write(&mut text, self.place.0, &WireEvent { at, what: WireWhat::Reset });
         text
@@ -246,7 +246,7 @@ impl Watcher {
             },
             What::Cluster(change) => of_cluster(change),
             What::Past(shard, line) => {
-                let source = Source { shard: *shard, cluster: self.desk.cluster() };
+                let source = Source { shard: *shard, cluster: self.handle.cluster() };
                 let id = |unique| TriggerId { shard: *shard, project: self.project, unique };
                 match line {
                     Line::Run(run) => WireWhat::RunEnded {

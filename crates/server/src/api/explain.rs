@@ -21,7 +21,7 @@ use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Silence, Stored};
 use super::segment::{Span, Walk};
-use crate::desk::{Desk, Firing};
+use crate::handle::{Firing, NodeHandle};
 
 /// How far back an account goes if nobody says otherwise.
 const USUAL_SPAN_MS: i64 = 3_600_000;
@@ -33,30 +33,30 @@ const NEXT_LEN: usize = 3;
 const RUN_PAGES_MAX: usize = 5;
 
 pub(super) async fn explain(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<Account>, Refusal> {
     let query = Query::of(&uri, &["from", "to"])?;
-    let now = desk.now();
+    let now = handle.now();
     let to = query.get("to")?.unwrap_or(now);
     let from = query.get("from")?.unwrap_or(Instant(to.0 - USUAL_SPAN_MS));
     let window = Window { from, to };
     check(window)?;
-    let stored = read::trigger(desk.store(), caller.project, &name).await?;
-    let evidence = gather(&desk, &stored, window, now).await?;
+    let stored = read::trigger(handle.store(), caller.project, &name).await?;
+    let evidence = gather(&handle, &stored, window, now).await?;
     let (rows, totals, more_from) = evidence.account(window);
     for row in rows.iter().filter(|row| row.fate == Fate::Missing) {
         tracing::error!(trigger = %stored.id(), slot = %row.from, "a slot was decided and has no record");
     }
-    let silence = match desk.firing() {
-        Firing::Going => Silence::of(&desk, stored.id().project),
-        Firing::Held { why, .. } => {
+    let silence = match handle.firing() {
+        Firing::Going => Silence::of(&handle, stored.id().project),
+        Firing::Suspended { why, .. } => {
             Some(Silence { why, cure: "watchbell scheduler confirm-time".to_owned() })
         }
     };
-    let (held, cure) = silence.map(|silence| (silence.why, silence.cure)).unzip();
+    let (suspended, cure) = silence.map(|silence| (silence.why, silence.cure)).unzip();
     Ok(Json(Account {
         id: stored.id().to_string(),
         name: stored.name().to_owned(),
@@ -72,7 +72,7 @@ pub(super) async fn explain(
         kept_from: Some(evidence.kept_from)
             .filter(|kept| *kept > from.max(stored.record.created))
             .map(timestamp),
-        held,
+        suspended,
         cure,
     }))
 }
@@ -92,12 +92,12 @@ fn check(window: Window) -> Result<(), Refusal> {
 }
 
 async fn gather<'a>(
-    desk: &Desk,
+    handle: &NodeHandle,
     stored: &'a Stored,
     window: Window,
     now: Instant,
 ) -> Result<Evidence<'a>, Refusal> {
-    let (store, id) = (desk.store(), stored.id());
+    let (store, id) = (handle.store(), stored.id());
     let head = read::head(store, id.shard).await?;
     let mark =
         read::stopped(store, stored).await?.map_or(head.fired, |since| since.min(head.fired));
@@ -129,7 +129,7 @@ async fn gather<'a>(
     };
     Ok(Evidence {
         stored,
-        source: Source { shard: id.shard, cluster: desk.cluster() },
+        source: Source { shard: id.shard, cluster: handle.cluster() },
         mark,
         open: head.open.into_iter().filter(|run| run.trigger == id.unique).collect(),
         unfinished,

@@ -59,7 +59,7 @@ impl Filter {
     }
 
     /// Whether of that only exceptions are wanted.
-    pub(super) fn wants_odd_only(&self) -> bool {
+    pub(super) fn wants_exceptions_only(&self) -> bool {
         !self.has(RunState::Succeeded)
     }
 

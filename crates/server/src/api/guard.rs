@@ -14,7 +14,7 @@ use tracing::Instrument;
 use super::Reach;
 use super::forward::{Carried, Hop};
 use super::problem::{PAUSE, Refusal, Told};
-use crate::desk::Desk;
+use crate::handle::NodeHandle;
 use crate::peers::API;
 
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -28,11 +28,11 @@ const REQUEST_ID_BYTES_MAX: usize = 64;
 
 /// Names the request, writes its line into the log, and puts the name on the answer.
 pub(super) async fn name_request(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let id = given_id(request.headers()).unwrap_or_else(|| format!("req_{:016x}", desk.random()));
+    let id = given_id(request.headers()).unwrap_or_else(|| format!("req_{:016x}", handle.random()));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     request.extensions_mut().insert(RequestId(id.clone()));
     let span = tracing::info_span!("request", id);
@@ -130,11 +130,11 @@ pub(super) async fn check_host(
 /// Refuses what is for a server of another role: one without `api` answers only what a machine asks about it, and what
 /// other servers pass on.
 pub(super) async fn check_role(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    let view = desk.peers().view();
+    let view = handle.peers().view();
     let has_role = view.mine().is_none_or(|server| server.has_role(API));
     if has_role || is_public(&request) || Hop::of(request.headers()).is_some() {
         return Ok(next.run(request).await);

@@ -24,7 +24,7 @@ use super::read::{self, Stored};
 use super::run;
 use super::segment::{Place, Span, Walk};
 use super::trigger::bad_cursor;
-use crate::desk::Desk;
+use crate::handle::NodeHandle;
 
 /// Where a list of a trigger's runs goes on.
 enum Cursor {
@@ -87,10 +87,10 @@ struct Subject {
 
 impl Subject {
     /// The trigger with this name or id. A name goes with its trigger; an id finds also one that was deleted.
-    async fn find(desk: &Desk, project: ProjectId, name: &str) -> Result<Self, Refusal> {
-        let id = read::id_of(desk.store(), project, name).await?;
+    async fn find(handle: &NodeHandle, project: ProjectId, name: &str) -> Result<Self, Refusal> {
+        let id = read::id_of(handle.store(), project, name).await?;
         let id = id.ok_or_else(|| read::no_trigger(name))?;
-        let stored = read::trigger_by_id(desk.store(), id).await?;
+        let stored = read::trigger_by_id(handle.store(), id).await?;
         if stored.is_none() && name.parse::<TriggerId>().is_err() {
             return Err(read::no_trigger(name));
         }
@@ -109,7 +109,7 @@ impl Subject {
 
 /// Runs of a trigger: what is not finished, and then what is, newest first.
 pub(super) async fn list_of(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
@@ -119,22 +119,22 @@ pub(super) async fn list_of(
     let filter = Filter::of(&query, caller.project)?;
     let cursor = query.text("cursor").map(|text| Cursor::parse(text).ok_or_else(bad_cursor));
     let cursor = cursor.transpose()?;
-    let subject = Subject::find(&desk, caller.project, &name).await?;
+    let subject = Subject::find(&handle, caller.project, &name).await?;
     let mut list = List { rows, filter, items: Vec::new() };
     let after = match cursor {
-        Some(Cursor::Past(spot)) => return list.past(&desk, &subject, spot).await,
+        Some(Cursor::Past(spot)) => return list.past(&handle, &subject, spot).await,
         Some(Cursor::Unfinished(sequence)) => Some(sequence),
         None => None,
     };
     if list.filter.wants_unfinished()
-        && let Some(next) = list.unfinished(&desk, &subject, after).await?
+        && let Some(next) = list.unfinished(&handle, &subject, after).await?
     {
         return Ok(list.page(Some(next)));
     }
     if !list.filter.wants_past() {
         return Ok(list.page(None));
     }
-    list.past(&desk, &subject, Spot::default()).await
+    list.past(&handle, &subject, Spot::default()).await
 }
 
 /// A list that is being filled.
@@ -169,22 +169,23 @@ impl List {
     /// Adds what is not finished; where to go on, if there is more of it.
     async fn unfinished(
         &mut self,
-        desk: &Desk,
+        handle: &NodeHandle,
         subject: &Subject,
         after: Option<u64>,
     ) -> Result<Option<Cursor>, Refusal> {
-        let (id, source) = (subject.id, run::source(desk, subject.id.shard));
+        let (id, source) = (subject.id, run::source(handle, subject.id.shard));
         let mut open = Vec::new();
         // Before a trigger is deleted, its open runs are given records of their own.
         if let (Some(stored), None) = (&subject.stored, after) {
-            let mut runs = read::head(desk.store(), id.shard).await?.open;
+            let mut runs = read::head(handle.store(), id.shard).await?.open;
             runs.retain(|run| run.trigger == id.unique);
             runs.sort_unstable_by(|one, other| other.cmp(one));
-            open = runs.into_iter().map(|run| source.open(run, stored, desk.now())).collect();
+            open = runs.into_iter().map(|run| source.open(run, stored, handle.now())).collect();
         }
         // Open runs are few, and have no place to go on from: they take what room there is.
         let room = self.rows.saturating_sub(open.len()).max(1);
-        let read = read::unfinished(desk.store(), id.shard, Some(id), after, RUNS_READ_MAX).await?;
+        let read =
+            read::unfinished(handle.store(), id.shard, Some(id), after, RUNS_READ_MAX).await?;
         let more = read.runs.len() > room;
         let last = read.runs.get(room - 1).map(|(sequence, _)| *sequence);
         for run in open {
@@ -207,7 +208,7 @@ impl List {
     /// Adds what is finished, and ends the page.
     async fn past(
         mut self,
-        desk: &Desk,
+        handle: &NodeHandle,
         subject: &Subject,
         spot: Spot,
     ) -> Result<Json<Page<Run>>, Refusal> {
@@ -220,9 +221,9 @@ impl List {
             from: subject.born().max(self.filter.from),
             to: spot.below.as_ref().map_or(Instant::LAST, |(slot, _)| *slot),
         };
-        let (store, shard) = (desk.store(), subject.id.shard);
+        let (store, shard) = (handle.store(), subject.id.shard);
         let mut walk = Walk::of(store, shard, span, spot.after.as_ref(), SEGMENTS_READ_MAX);
-        let (pool, known) = self.gather(desk, subject, &mut walk, &spot, room).await?;
+        let (pool, known) = self.gather(handle, subject, &mut walk, &spot, room).await?;
         let (told, next) = tell(pool, known, room, &spot, walk.cut_after());
         // What has ended while we read is told as it was read first.
         let told = told.into_iter().filter(|run| self.items.iter().all(|item| item.id != run.id));
@@ -234,13 +235,13 @@ impl List {
     /// Reads until there is enough: all segments, and then whole days of pages.
     async fn gather(
         &self,
-        desk: &Desk,
+        handle: &NodeHandle,
         subject: &Subject,
         walk: &mut Walk<'_>,
         spot: &Spot,
         room: usize,
     ) -> Result<(Pool, Known), Refusal> {
-        let source = run::source(desk, subject.id.shard);
+        let source = run::source(handle, subject.id.shard);
         let mut pool = Pool::new();
         let mut day = None;
         while let Some(batch) = walk.next().await? {

@@ -20,7 +20,7 @@ use super::trigger::bad_cursor;
 use crate::access::Denial;
 use crate::access::key::{KeyId, KeyText};
 use crate::access::record::KeyRecord;
-use crate::desk::Desk;
+use crate::handle::NodeHandle;
 
 /// A key as one makes it, with an instant of the engine, which says what is right when it is none.
 #[derive(Deserialize)]
@@ -33,14 +33,14 @@ struct KeyDraft {
 }
 
 pub(super) async fn create(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     request: Request,
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
     let KeyDraft { name, mut scopes, expires } = body::read(request).await?;
     check_label(&name)?;
-    check_end(&desk, expires)?;
+    check_end(&handle, expires)?;
     scopes.sort_unstable();
     scopes.dedup();
     if scopes.is_empty() {
@@ -59,14 +59,14 @@ pub(super) async fn create(
         author: author.clone(),
         expires,
     };
-    let trail = caller.trail(&desk, "key.create", "");
-    let (record, text) = desk.access().create_key(&trail, of).await?;
-    caller.tell(&desk, "key.create", &record.id.to_string());
-    Ok(made(&desk, &record, &text))
+    let trail = caller.trail(&handle, "key.create", "");
+    let (record, text) = handle.access().create_key(&trail, of).await?;
+    caller.tell(&handle, "key.create", &record.id.to_string());
+    Ok(made(&handle, &record, &text))
 }
 
-fn made(desk: &Desk, record: &KeyRecord, text: &KeyText) -> Response {
-    let told = NewKey { key: key(desk, record, None), secret: Some(text.reveal().to_owned()) };
+fn made(handle: &NodeHandle, record: &KeyRecord, text: &KeyText) -> Response {
+    let told = NewKey { key: key(handle, record, None), secret: Some(text.reveal().to_owned()) };
     (StatusCode::CREATED, Json(told)).into_response()
 }
 
@@ -81,10 +81,10 @@ fn check_label(name: &str) -> Result<(), Refusal> {
     ))
 }
 
-fn check_end(desk: &Desk, expires: Option<Instant>) -> Result<(), Refusal> {
+fn check_end(handle: &NodeHandle, expires: Option<Instant>) -> Result<(), Refusal> {
     match expires {
-        Some(end) if end <= desk.now() => {
-            Err(field("/expires", format!("it lies in the past: it is {} now", desk.now())))
+        Some(end) if end <= handle.now() => {
+            Err(field("/expires", format!("it lies in the past: it is {} now", handle.now())))
         }
         Some(_) | None => Ok(()),
     }
@@ -94,13 +94,16 @@ fn field(pointer: &str, why: String) -> Refusal {
     Refusal::fields([BadField { pointer: pointer.to_owned(), why }])
 }
 
-pub(super) async fn list(State(desk): State<Desk>, uri: Uri) -> Result<Json<Page<Key>>, Refusal> {
+pub(super) async fn list(
+    State(handle): State<NodeHandle>,
+    uri: Uri,
+) -> Result<Json<Page<Key>>, Refusal> {
     let query = Query::of(&uri, &["project", "limit", "cursor"])?;
     let rows = query.rows()?;
     let after = query.text("cursor").map(|text| text.parse::<KeyId>().map_err(|_| bad_cursor()));
     let after = after.transpose()?;
-    desk.access().refresh().await?;
-    let book = desk.access().book();
+    handle.access().refresh().await?;
+    let book = handle.access().book();
     let project = match query.text("project") {
         Some(name) => {
             let found = book.project(name).map(|record| record.id);
@@ -117,45 +120,45 @@ pub(super) async fn list(State(desk): State<Desk>, uri: Uri) -> Result<Json<Page
         book.keys().filter(|record| is_wanted(record)).take(rows + 1).cloned().collect();
     let mut items = Vec::new();
     for record in found.iter().take(rows) {
-        let used = desk.access().last_used(record.id).await?;
-        items.push(key(&desk, record, used));
+        let used = handle.access().last_used(record.id).await?;
+        items.push(key(&handle, record, used));
     }
     let next = items.last().filter(|_| found.len() > rows).map(|last: &Key| last.id.clone());
     Ok(Json(Page { items, next }))
 }
 
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     Path(id): Path<String>,
     uri: Uri,
 ) -> Result<Json<Key>, Refusal> {
     Query::of(&uri, &[])?;
-    desk.access().refresh().await?;
-    tell(&desk, read_id(&id)?).await.map(Json)
+    handle.access().refresh().await?;
+    tell(&handle, read_id(&id)?).await.map(Json)
 }
 
 /// The key that this request was made with.
 pub(super) async fn own(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     uri: Uri,
 ) -> Result<Json<Key>, Refusal> {
     Query::of(&uri, &[])?;
     let none = || Refusal::not_found("this request was made without a key, and needs none here");
-    tell(&desk, caller.key.ok_or_else(none)?).await.map(Json)
+    tell(&handle, caller.key.ok_or_else(none)?).await.map(Json)
 }
 
 /// A key as it is now.
-pub(super) async fn tell(desk: &Desk, id: KeyId) -> Result<Key, Refusal> {
-    let book = desk.access().book();
+pub(super) async fn tell(handle: &NodeHandle, id: KeyId) -> Result<Key, Refusal> {
+    let book = handle.access().book();
     let record = book.key(id).ok_or(Denial::NoKey(id))?;
-    let used = desk.access().last_used(id).await?;
-    Ok(key(desk, record, used))
+    let used = handle.access().last_used(id).await?;
+    Ok(key(handle, record, used))
 }
 
 /// Makes a key of the same kind, and lets this one be good for a while longer.
 pub(super) async fn rotate(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(id): Path<String>,
     request: Request,
@@ -170,25 +173,25 @@ pub(super) async fn rotate(
     let id = read_id(&id)?;
     let RotateDraft { grace, expires } = body::read_or_default(request).await?;
     let grace = read_grace(grace.as_deref())?;
-    check_end(&desk, expires)?;
-    let trail = caller.trail_of_all(&desk, "key.rotate", &id.to_string());
-    let end = desk.now().after(grace);
-    let (record, text) = desk.access().rotate_key(id, end, expires, &trail).await?;
-    caller.tell(&desk, "key.rotate", &id.to_string());
-    Ok(made(&desk, &record, &text))
+    check_end(&handle, expires)?;
+    let trail = caller.trail_of_all(&handle, "key.rotate", &id.to_string());
+    let end = handle.now().after(grace);
+    let (record, text) = handle.access().rotate_key(id, end, expires, &trail).await?;
+    caller.tell(&handle, "key.rotate", &id.to_string());
+    Ok(made(&handle, &record, &text))
 }
 
 pub(super) async fn delete(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(id): Path<String>,
     uri: Uri,
 ) -> Result<StatusCode, Refusal> {
     Query::of(&uri, &[])?;
     let id = read_id(&id)?;
-    let trail = caller.trail_of_all(&desk, "key.delete", &id.to_string());
-    desk.access().delete_key(id, &trail).await?;
-    caller.tell(&desk, "key.delete", &id.to_string());
+    let trail = caller.trail_of_all(&handle, "key.delete", &id.to_string());
+    handle.access().delete_key(id, &trail).await?;
+    caller.tell(&handle, "key.delete", &id.to_string());
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -196,8 +199,8 @@ fn read_id(text: &str) -> Result<KeyId, Refusal> {
     text.parse().map_err(Refusal::not_found)
 }
 
-fn key(desk: &Desk, record: &KeyRecord, used: Option<Instant>) -> Key {
-    let book = desk.access().book();
+fn key(handle: &NodeHandle, record: &KeyRecord, used: Option<Instant>) -> Key {
+    let book = handle.access().book();
     Key {
         id: record.id.to_string(),
         name: record.name.clone(),

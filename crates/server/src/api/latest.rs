@@ -19,16 +19,16 @@ use engine::limits::{PAGES_READ_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
 use engine::past::page::Day;
 
 use super::caller::Caller;
+use super::exception;
 use super::filter::{self, Filter};
 use super::history::brief;
-use super::odd;
 use super::problem::Refusal;
 use super::query::Query;
 use super::read;
 use super::run;
 use super::segment::Walk;
 use super::trigger::bad_cursor;
-use crate::desk::Desk;
+use crate::handle::NodeHandle;
 
 /// Greater than every id.
 const AFTER_IDS: &str = "~";
@@ -64,7 +64,7 @@ impl Cursor {
 }
 
 pub(super) async fn list(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     uri: Uri,
 ) -> Result<Json<Page<Run>>, Refusal> {
@@ -73,11 +73,11 @@ pub(super) async fn list(
     let filter = Filter::of(&query, caller.project)?;
     let cursor = query.text("cursor").map(|text| Cursor::parse(text).ok_or_else(bad_cursor));
     let mut top = Top::new(rows, filter, cursor.transpose()?);
-    for shard in (0..desk.shards()).map(ShardId) {
-        latest_of(&desk, shard, &mut top).await?;
+    for shard in (0..handle.shards()).map(ShardId) {
+        latest_of(&handle, shard, &mut top).await?;
     }
     let (found, next) = top.finish();
-    let items = name(&desk, found).await?;
+    let items = name(&handle, found).await?;
     Ok(Json(Page { items, next: next.map(|next| next.text()) }))
 }
 
@@ -157,19 +157,19 @@ impl Top {
 
 /// The latest runs of a shard. What is not finished is read first and told last: what has ended meanwhile is
 /// told as ended.
-async fn latest_of(desk: &Desk, shard: ShardId, top: &mut Top) -> Result<(), Refusal> {
-    let part = |most: usize| (most / usize::from(desk.shards())).max(1);
-    let source = run::source(desk, shard);
+async fn latest_of(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> Result<(), Refusal> {
+    let part = |most: usize| (most / usize::from(handle.shards())).max(1);
+    let source = run::source(handle, shard);
     let mut unfinished = Vec::new();
     if top.filter.wants_unfinished() {
         let most = part(RUNS_READ_MAX);
-        unfinished = read::unfinished(desk.store(), shard, None, None, most).await?.runs;
+        unfinished = read::unfinished(handle.store(), shard, None, None, most).await?.runs;
     }
     if top.filter.wants_past() {
-        if top.filter.wants_odd_only() {
-            latest_odd(desk, shard, top).await?;
+        if top.filter.wants_exceptions_only() {
+            latest_exceptions(handle, shard, top).await?;
         } else {
-            latest_past(desk, shard, top).await?;
+            latest_past(handle, shard, top).await?;
         }
     }
     let unfinished = unfinished.iter().filter(|(_, run)| run.project == top.filter.project);
@@ -185,18 +185,22 @@ async fn latest_of(desk: &Desk, shard: ShardId, top: &mut Top) -> Result<(), Ref
 }
 
 /// What is past, from the latest commits.
-async fn latest_past(desk: &Desk, shard: ShardId, top: &mut Top) -> Result<(), Refusal> {
-    let most = (SEGMENTS_READ_MAX / usize::from(desk.shards())).max(1);
-    let mut walk = Walk::recent(desk.store(), shard, most);
+async fn latest_past(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> Result<(), Refusal> {
+    let most = (SEGMENTS_READ_MAX / usize::from(handle.shards())).max(1);
+    let mut walk = Walk::recent(handle.store(), shard, most);
     while let Some(batch) = walk.next().await? {
-        add_lines(desk, shard, top, &batch.lines, Instant::FIRST);
+        add_lines(handle, shard, top, &batch.lines, Instant::FIRST);
     }
     Ok(())
 }
 
 /// Exceptions, from the index.
-async fn latest_odd(desk: &Desk, shard: ShardId, top: &mut Top) -> Result<(), Refusal> {
-    let shards = usize::from(desk.shards());
+async fn latest_exceptions(
+    handle: &NodeHandle,
+    shard: ShardId,
+    top: &mut Top,
+) -> Result<(), Refusal> {
+    let shards = usize::from(handle.shards());
     let mut commits = (SEGMENTS_READ_MAX / shards).max(ODD_READ_MIN);
     let mut pages = (PAGES_READ_MAX / shards).max(1);
     let (at, seek) = match &top.below {
@@ -204,10 +208,10 @@ async fn latest_odd(desk: &Desk, shard: ShardId, top: &mut Top) -> Result<(), Re
         None => (Instant::LAST, Instant::LAST),
     };
     let oldest = Instant(top.filter.from.0.saturating_sub(SLACK_MS));
-    let mut walk = odd::Walk::new(desk.store(), shard, top.filter.project, seek, at);
+    let mut walk = exception::Walk::new(handle.store(), shard, top.filter.project, seek, at);
     let mut day: Option<Day> = None;
     while let Some(batch) = walk.next().await? {
-        let odd::Batch { newest, is_commit, lines } = batch;
+        let exception::Batch { newest, is_commit, lines } = batch;
         if newest < oldest {
             break;
         }
@@ -222,7 +226,7 @@ async fn latest_odd(desk: &Desk, shard: ShardId, top: &mut Top) -> Result<(), Re
                 break;
             }
             commits -= 1;
-            add_lines(desk, shard, top, &lines, newest);
+            add_lines(handle, shard, top, &lines, newest);
             continue;
         }
         // Pages of a day are in any order: a day is read to its end.
@@ -236,19 +240,19 @@ async fn latest_odd(desk: &Desk, shard: ShardId, top: &mut Top) -> Result<(), Re
             }
         }
         pages = pages.saturating_sub(1);
-        add_lines(desk, shard, top, &lines, Instant::FIRST);
+        add_lines(handle, shard, top, &lines, Instant::FIRST);
     }
     Ok(())
 }
 
 fn add_lines(
-    desk: &Desk,
+    handle: &NodeHandle,
     shard: ShardId,
     top: &mut Top,
     lines: &[engine::past::Line],
     newest: Instant,
 ) {
-    let source = run::source(desk, shard);
+    let source = run::source(handle, shard);
     let wanted: Vec<_> = lines.iter().filter(|line| top.filter.takes(line)).collect();
     top.add(wanted.into_iter().map(|line| Row {
         at: line.written(),
@@ -259,7 +263,7 @@ fn add_lines(
 }
 
 /// Puts the names of their triggers on runs.
-async fn name(desk: &Desk, rows: Vec<Row>) -> Result<Vec<Run>, Refusal> {
+async fn name(handle: &NodeHandle, rows: Vec<Row>) -> Result<Vec<Run>, Refusal> {
     let mut names: HashMap<TriggerId, Option<String>> = HashMap::new();
     let mut runs = Vec::with_capacity(rows.len());
     for Row { mut run, trigger, .. } in rows {
@@ -267,7 +271,7 @@ async fn name(desk: &Desk, rows: Vec<Row>) -> Result<Vec<Run>, Refusal> {
             run.name = match names.entry(trigger) {
                 Entry::Occupied(known) => known.get().clone(),
                 Entry::Vacant(place) => {
-                    let stored = read::trigger_by_id(desk.store(), trigger).await?;
+                    let stored = read::trigger_by_id(handle.store(), trigger).await?;
                     place.insert(stored.map(|stored| stored.name().to_owned())).clone()
                 }
             };

@@ -15,7 +15,7 @@ use store::{CommitError, ScanError};
 use super::forward::{Elsewhere, Place};
 use crate::access::book::BookError;
 use crate::access::{ChangeError, Denial};
-use crate::desk::{CallError, Trouble};
+use crate::handle::{CallError, Trouble};
 
 /// An answer that says what is wrong.
 #[derive(Debug)]
@@ -210,7 +210,7 @@ impl From<CallError> for Refusal {
             | CallError::Repeated
             | CallError::Refused(Trouble::Closed(_))
             | CallError::Unwritten(_)
-            | CallError::Parted
+            | CallError::HandedOver
             | CallError::Stopping => Self::unavailable(sentence, PAUSE),
         }
     }

@@ -24,13 +24,13 @@ use super::trigger::bad_cursor;
 use crate::access::record::ProjectRecord;
 use crate::access::secret::Secret;
 use crate::access::{Denial, agreed};
-use crate::desk::Desk;
+use crate::handle::NodeHandle;
 
 /// How long an answer waits for the shards to do as it says. They will in any case.
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(5);
 
 pub(super) async fn create(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     request: Request,
 ) -> Result<Response, Refusal> {
@@ -39,16 +39,17 @@ pub(super) async fn create(
     check_name(&name).map_err(|why| field("/name", why))?;
     let spec = ProjectSpec { limits, notify };
     check(&spec)?;
-    let trail = caller.trail_of_all(&desk, "project.create", &name);
-    let made = desk.access().create_project(&name, |record| fill(record, &spec), &trail).await?;
-    caller.tell(&desk, &trail.audit.action, &name);
-    let told = NewProject { project: find(&desk, &name)?, secret: Some(made.reveal().to_owned()) };
+    let trail = caller.trail_of_all(&handle, "project.create", &name);
+    let made = handle.access().create_project(&name, |record| fill(record, &spec), &trail).await?;
+    caller.tell(&handle, &trail.audit.action, &name);
+    let told =
+        NewProject { project: find(&handle, &name)?, secret: Some(made.reveal().to_owned()) };
     Ok((StatusCode::CREATED, Json(told)).into_response())
 }
 
 /// Limits are whole: what is not said is not limited.
 pub(super) async fn replace(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
@@ -56,15 +57,15 @@ pub(super) async fn replace(
     Query::of(request.uri(), &[])?;
     let spec: ProjectSpec = body::read(request).await?;
     check(&spec)?;
-    let trail = caller.trail_of_all(&desk, "project.replace", &name);
+    let trail = caller.trail_of_all(&handle, "project.replace", &name);
     let change = |record: &mut ProjectRecord, _| {
         fill(record, &spec);
         Ok(())
     };
-    if desk.access().change_project(&name, &trail, change).await?.is_some() {
-        caller.tell(&desk, &trail.audit.action, &name);
+    if handle.access().change_project(&name, &trail, change).await?.is_some() {
+        caller.tell(&handle, &trail.audit.action, &name);
     }
-    find(&desk, &name).map(Json)
+    find(&handle, &name).map(Json)
 }
 
 fn fill(record: &mut ProjectRecord, spec: &ProjectSpec) {
@@ -83,7 +84,7 @@ fn field(pointer: &str, why: String) -> Refusal {
 }
 
 pub(super) async fn list(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     uri: Uri,
 ) -> Result<Json<Page<Project>>, Refusal> {
     let query = Query::of(&uri, &["prefix", "limit", "cursor"])?;
@@ -93,8 +94,8 @@ pub(super) async fn list(
     if !after.is_empty() {
         check_name(after).map_err(|_| bad_cursor())?;
     }
-    desk.access().refresh().await?;
-    let book = desk.access().book();
+    handle.access().refresh().await?;
+    let book = handle.access().book();
     let mut found =
         book.projects().filter(|(name, _)| name.starts_with(prefix) && *name > after).peekable();
     let items: Vec<Project> =
@@ -104,62 +105,66 @@ pub(super) async fn list(
 }
 
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<Project>, Refusal> {
     Query::of(&uri, &[])?;
-    desk.access().refresh().await?;
-    find(&desk, &name).map(Json)
+    handle.access().refresh().await?;
+    find(&handle, &name).map(Json)
 }
 
 pub(super) async fn enable(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
-    let trail = caller.trail_of_all(&desk, "project.enable", &name);
+    let trail = caller.trail_of_all(&handle, "project.enable", &name);
     let change = |record: &mut ProjectRecord, _| {
         record.disabled.take().map(|_| ()).ok_or_else(|| Denial::AlreadyEnabled(name.clone()))
     };
-    let version = desk.access().change_project(&name, &trail, change).await?;
-    caller.tell(&desk, &trail.audit.action, &name);
-    switched(&desk, &name, version).await
+    let version = handle.access().change_project(&name, &trail, change).await?;
+    caller.tell(&handle, &trail.audit.action, &name);
+    switched(&handle, &name, version).await
 }
 
 pub(super) async fn disable(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
-    let trail = caller.trail_of_all(&desk, "project.disable", &name);
+    let trail = caller.trail_of_all(&handle, "project.disable", &name);
     let change = |record: &mut ProjectRecord, now| match record.disabled.replace(now) {
         None => Ok(()),
         Some(_) => Err(Denial::AlreadyDisabled(name.clone())),
     };
-    let version = desk.access().change_project(&name, &trail, change).await?;
-    caller.tell(&desk, &trail.audit.action, &name);
-    switched(&desk, &name, version).await
+    let version = handle.access().change_project(&name, &trail, change).await?;
+    caller.tell(&handle, &trail.audit.action, &name);
+    switched(&handle, &name, version).await
 }
 
 /// The project, once its shards do as the book says.
-async fn switched(desk: &Desk, name: &str, version: Option<Version>) -> Result<Response, Refusal> {
-    let status = settle(desk, version).await;
-    Ok((status, Json(find(desk, name)?)).into_response())
+async fn switched(
+    handle: &NodeHandle,
+    name: &str,
+    version: Option<Version>,
+) -> Result<Response, Refusal> {
+    let status = settle(handle, version).await;
+    Ok((status, Json(find(handle, name)?)).into_response())
 }
 
 /// Waits until the shards do as the book says: whether they do, as a status.
-pub(super) async fn settle(desk: &Desk, version: Option<Version>) -> StatusCode {
+pub(super) async fn settle(handle: &NodeHandle, version: Option<Version>) -> StatusCode {
     let Some(version) = version else { return StatusCode::OK };
     let settled = async {
-        desk.access().settled(version).await;
-        agreed(desk).await;
+        handle.access().settled(version).await;
+        agreed(handle).await;
     };
     match tokio::time::timeout(SETTLE_TIME_MAX, settled).await {
         Ok(()) => StatusCode::OK,
@@ -168,7 +173,7 @@ pub(super) async fn settle(desk: &Desk, version: Option<Version>) -> StatusCode 
 }
 
 pub(super) async fn rotate(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
@@ -176,11 +181,11 @@ pub(super) async fn rotate(
     Query::of(request.uri(), &[])?;
     let RotateRequest { grace } = body::read_or_default(request).await?;
     let grace = read_grace(grace.as_deref())?;
-    let trail = caller.trail_of_all(&desk, "project.rotate", &name);
-    let secret: Secret = desk.access().rotate_secret(&name, grace, &trail).await?;
-    caller.tell(&desk, &trail.audit.action, &name);
+    let trail = caller.trail_of_all(&handle, "project.rotate", &name);
+    let secret: Secret = handle.access().rotate_secret(&name, grace, &trail).await?;
+    caller.tell(&handle, &trail.audit.action, &name);
     let secret = Some(secret.reveal().to_owned());
-    Ok(Json(NewProject { project: find(&desk, &name)?, secret }))
+    Ok(Json(NewProject { project: find(&handle, &name)?, secret }))
 }
 
 /// How long what is replaced goes on being good.
@@ -195,8 +200,8 @@ pub(super) fn read_grace(text: Option<&str>) -> Result<Duration, Refusal> {
     Ok(grace)
 }
 
-pub(super) fn find(desk: &Desk, name: &str) -> Result<Project, Refusal> {
-    let book = desk.access().book();
+pub(super) fn find(handle: &NodeHandle, name: &str) -> Result<Project, Refusal> {
+    let book = handle.access().book();
     let record = book.project(name).map(|record| project(name, record));
     record.ok_or_else(|| Denial::NoProject(name.chars().take(100).collect()).into())
 }

@@ -8,7 +8,7 @@ use engine::instant::Instant;
 use engine::record::{RecordError, decode};
 use engine::schedule::Schedule;
 use engine::shard::record::{
-    FORMAT, HeadRecord, Mark, MovedRecord, NameRecord, RunRecord, StoppedRecord, TriggerRecord,
+    FORMAT, HeadRecord, Mark, NameRecord, RunRecord, StoppedRecord, TriggerRecord, TriggerState,
     head_key, moved_key, name_key, runs, stopped_key, trigger_key,
 };
 use engine::trigger::{Definition, Draft, check_name};
@@ -17,14 +17,14 @@ use store::claim::Head;
 use store::{Entry, Key, Range, Store};
 
 use super::problem::Refusal;
-use crate::desk::Desk;
+use crate::handle::NodeHandle;
 
 /// A trigger as it is stored.
 pub(super) struct Stored {
     /// What was written.
     pub(super) record: TriggerRecord,
     /// What has moved since.
-    pub(super) moved: MovedRecord,
+    pub(super) moved: TriggerState,
     /// What was written, taken apart.
     pub(super) draft: Draft,
     /// What it means.
@@ -140,8 +140,8 @@ pub(super) struct Silence {
 
 impl Silence {
     /// Why nothing of a project fires, if nothing does.
-    pub(super) fn of(desk: &Desk, project: ProjectId) -> Option<Self> {
-        let book = desk.access().book();
+    pub(super) fn of(handle: &NodeHandle, project: ProjectId) -> Option<Self> {
+        let book = handle.access().book();
         if let Some(since) = book.stopped() {
             let why = format!("the scheduler is stopped since {since}");
             return Some(Self { why, cure: "watchbell scheduler start".to_owned() });

@@ -19,15 +19,15 @@ use super::caller::{Act, Caller};
 use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Stored};
-use super::trigger::{CreateError, answer, create_from, odd, raw, tell};
-use crate::desk::{CallError, Desk};
-use crate::recall::Outcome;
+use super::trigger::{CreateError, answer, create_from, exceptions, raw, tell};
+use crate::handle::{CallError, NodeHandle};
+use crate::idempotency::Outcome;
 
 /// How often it is decided anew when others make and delete the same name meanwhile.
 const REPLACES_MAX: usize = 3;
 
 pub(super) async fn replace(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     headers: HeaderMap,
@@ -37,15 +37,15 @@ pub(super) async fn replace(
     let conditions = Conditions::of(&headers)?;
     let draft: Draft = body::read(request).await?;
     for _ in 0..REPLACES_MAX {
-        let found = match read::id_of(desk.store(), caller.project, &name).await? {
-            Some(id) => read::trigger_by_id(desk.store(), id).await?,
+        let found = match read::id_of(handle.store(), caller.project, &name).await? {
+            Some(id) => read::trigger_by_id(handle.store(), id).await?,
             None => None,
         };
         let attempted = match found {
             Some(stored) => {
-                replace_stored(&desk, &caller, &stored, draft.clone(), conditions).await
+                replace_stored(&handle, &caller, &stored, draft.clone(), conditions).await
             }
-            None => create_named(&desk, &caller, &name, draft.clone(), conditions).await,
+            None => create_named(&handle, &caller, &name, draft.clone(), conditions).await,
         };
         match attempted {
             Ok(response) => return Ok(response),
@@ -71,7 +71,7 @@ impl<T: Into<Refusal>> From<T> for Attempted {
 }
 
 async fn create_named(
-    desk: &Desk,
+    handle: &NodeHandle,
     caller: &Caller,
     name: &str,
     mut draft: Draft,
@@ -87,15 +87,15 @@ async fn create_named(
     }
     check_same_name(&draft, name)?;
     draft.name = Some(name.to_owned());
-    match create_from(desk, caller, &draft).await {
-        Ok(id) => Ok(answer(desk, id, StatusCode::CREATED).await?),
+    match create_from(handle, caller, &draft).await {
+        Ok(id) => Ok(answer(handle, id, StatusCode::CREATED).await?),
         Err(CreateError::Taken(_)) => Err(Attempted::Again),
         Err(CreateError::Refused(refusal)) => Err(refusal.into()),
     }
 }
 
 async fn replace_stored(
-    desk: &Desk,
+    handle: &NodeHandle,
     caller: &Caller,
     stored: &Stored,
     mut draft: Draft,
@@ -121,11 +121,11 @@ async fn replace_stored(
     }
     draft.check_unmasked().map_err(Refusal::fields)?;
     if draft == stored.draft {
-        return Ok(tell(desk, stored, StatusCode::OK).await?);
+        return Ok(tell(handle, stored, StatusCode::OK).await?);
     }
     // A schedule that was good stays good, also when it is over.
     let same = draft.schedule == stored.draft.schedule;
-    let now = if same { Instant(0) } else { desk.now() };
+    let now = if same { Instant(0) } else { handle.now() };
     let definition = draft.build(now).map_err(Refusal::fields)?;
     let id = stored.id();
     let command = Command::Replace {
@@ -138,9 +138,11 @@ async fn replace_stored(
     let name = stored.name();
     let act =
         Act { action: "trigger.replace", object: name, outcome: Outcome::Changed(name.to_owned()) };
-    match caller.command(desk, id.shard, command, act).await {
-        Ok(Done::Replaced { .. } | Done::Unchanged) => Ok(answer(desk, id, StatusCode::OK).await?),
-        Ok(other) => Err(odd(other).into()),
+    match caller.command(handle, id.shard, command, act).await {
+        Ok(Done::Replaced { .. } | Done::Unchanged) => {
+            Ok(answer(handle, id, StatusCode::OK).await?)
+        }
+        Ok(other) => Err(exceptions(other).into()),
         Err(CallError::Rejected(Rejection::NoSuchTrigger)) => Err(Attempted::Again),
         Err(CallError::Rejected(Rejection::RevisionMoved { .. }))
             if conditions.if_match.is_none() =>

@@ -11,7 +11,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use client::Page;
 use client::account::Account;
 use client::audit::AuditEntry;
-use client::cluster::{Cluster, Drain, ReleaseHold, ShardHold};
+use client::cluster::{Cluster, Drain, QuiescedShard, ResumeShard};
 use client::election::{Campaign, CampaignRequest, Election, ReleaseRequest};
 use client::key::{Key, KeySpec, NewKey, RotateKeyRequest, Scope};
 use client::project::{NewProject, Project, ProjectSpec, RotateRequest};
@@ -29,7 +29,7 @@ use super::{
     audit, backfill, backup, cluster, election, event, explain, history, key, latest, openapi,
     project, replace, run, store, system, trigger,
 };
-use crate::desk::Desk;
+use crate::handle::NodeHandle;
 
 /// What a type looks like as JSON.
 pub(super) type Shape = fn(&mut SchemaGenerator) -> Schema;
@@ -39,7 +39,7 @@ pub(super) struct Route {
     pub(super) method: Method,
     pub(super) path: &'static str,
     pub(super) need: Need,
-    handler: MethodRouter<Desk>,
+    handler: MethodRouter<NodeHandle>,
     pub(super) summary: &'static str,
     pub(super) params: Vec<Param>,
     pub(super) takes: Option<Shape>,
@@ -126,7 +126,7 @@ impl Route {
         method: Method,
         path: &'static str,
         need: Need,
-        handler: impl Handler<T, Desk>,
+        handler: impl Handler<T, NodeHandle>,
     ) -> Self {
         let filter = MethodFilter::try_from(method.clone()).expect("a common method");
         let is_writing = method != Method::GET;
@@ -188,19 +188,19 @@ impl Route {
     }
 }
 
-fn get<T: 'static>(path: &'static str, handler: impl Handler<T, Desk>) -> Route {
+fn get<T: 'static>(path: &'static str, handler: impl Handler<T, NodeHandle>) -> Route {
     Route::new(Method::GET, path, Need::Scope(Scope::Read), handler)
 }
 
-fn post<T: 'static>(path: &'static str, handler: impl Handler<T, Desk>) -> Route {
+fn post<T: 'static>(path: &'static str, handler: impl Handler<T, NodeHandle>) -> Route {
     Route::new(Method::POST, path, Need::Scope(Scope::Write), handler)
 }
 
-fn put<T: 'static>(path: &'static str, handler: impl Handler<T, Desk>) -> Route {
+fn put<T: 'static>(path: &'static str, handler: impl Handler<T, NodeHandle>) -> Route {
     Route::new(Method::PUT, path, Need::Scope(Scope::Write), handler)
 }
 
-fn delete<T: 'static>(path: &'static str, handler: impl Handler<T, Desk>) -> Route {
+fn delete<T: 'static>(path: &'static str, handler: impl Handler<T, NodeHandle>) -> Route {
     Route::new(Method::DELETE, path, Need::Scope(Scope::Write), handler)
 }
 
@@ -215,7 +215,7 @@ fn node(route: Route) -> Route {
 }
 
 /// Anybody may: nothing of anybody's triggers is in the answer.
-fn public<T: 'static>(path: &'static str, handler: impl Handler<T, Desk>) -> Route {
+fn public<T: 'static>(path: &'static str, handler: impl Handler<T, NodeHandle>) -> Route {
     Route::new(Method::GET, path, Need::Nothing, handler)
 }
 
@@ -440,13 +440,13 @@ fn clusters() -> Vec<Route> {
         admin(delete("/v1/cluster/nodes/{name}/drain", cluster::undrain))
             .says("Let a server take shards again")
             .gives::<Drain>(200),
-        admin(post("/v1/cluster/shards/{id}/hold", cluster::hold))
+        admin(post("/v1/cluster/shards/{id}/quiesce", cluster::quiesce))
             .says("Hold the commits of a shard back for a moment: what servers ask each other for a backup")
             .may_take::<Nothing>()
-            .gives::<ShardHold>(200),
-        admin(post("/v1/cluster/shards/{id}/release", cluster::release))
+            .gives::<QuiescedShard>(200),
+        admin(post("/v1/cluster/shards/{id}/resume", cluster::resume))
             .says("Let a shard go on that was held back")
-            .takes::<ReleaseHold>()
+            .takes::<ResumeShard>()
             .gives_nothing(),
     ]
 }
@@ -506,9 +506,9 @@ fn whole() -> Vec<Route> {
 }
 
 /// A router of all of them, each behind its lock.
-pub(super) fn router(desk: &Desk, door: Door) -> Router<Desk> {
+pub(super) fn router(handle: &NodeHandle, door: Door) -> Router<NodeHandle> {
     routes().into_iter().fold(Router::new(), |router, route| {
-        let lock = Lock { desk: desk.clone(), door, need: route.need };
+        let lock = Lock { handle: handle.clone(), door, need: route.need };
         router.route(route.path, route.handler.layer(from_fn_with_state(lock, admit)))
     })
 }

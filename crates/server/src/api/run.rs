@@ -20,9 +20,9 @@ use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Stored};
 use super::segment::{Span, Walk};
-use super::trigger::odd;
-use crate::desk::Desk;
-use crate::recall::Outcome;
+use super::trigger::exceptions;
+use crate::handle::NodeHandle;
+use crate::idempotency::Outcome;
 
 /// Who waits for the end of a run looks by itself this often, should a hint be lost.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -34,7 +34,7 @@ const WAIT_SEGMENTS_MAX: usize = 50;
 const RUN_PAGES_MAX: usize = 10;
 
 pub(super) async fn start(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
@@ -42,16 +42,16 @@ pub(super) async fn start(
     let query = Query::of(request.uri(), &["wait"])?;
     let wait = query.text("wait").map(read_wait).transpose()?;
     body::read_nothing(request).await?;
-    let stored = read::trigger(desk.store(), caller.project, &name).await?;
+    let stored = read::trigger(handle.store(), caller.project, &name).await?;
     let id = stored.id();
     // Watching begins before the run does, so that its end cannot be missed.
-    let mut hints = desk.store().watch(&past(id.shard));
+    let mut hints = handle.store().watch(&past(id.shard));
     let command = Command::Run { trigger: id.unique, author: caller.author.clone() };
     let outcome = Outcome::Changed(stored.name().to_owned());
     let act = Act { action: "trigger.run", object: stored.name(), outcome };
-    let run_id = match caller.command(&desk, id.shard, command, act).await? {
+    let run_id = match caller.command(&handle, id.shard, command, act).await? {
         Done::Started(run_id) => run_id,
-        other => return Err(odd(other)),
+        other => return Err(exceptions(other)),
     };
     let started = |run| Json(Started { id: run_id.to_string(), run });
     let Some(wait) = wait else {
@@ -59,7 +59,7 @@ pub(super) async fn start(
     };
     let ended = async {
         loop {
-            if let Some(run) = recently_ended(&desk, run_id, stored.name()).await? {
+            if let Some(run) = recently_ended(&handle, run_id, stored.name()).await? {
                 return Ok::<_, Refusal>(run);
             }
             // A hint, or a look at the clock, whichever comes first.
@@ -69,7 +69,7 @@ pub(super) async fn start(
     if let Ok(run) = tokio::time::timeout(wait, ended).await {
         return Ok((StatusCode::OK, started(Some(run?))).into_response());
     }
-    let run = find(&desk, caller.project, run_id).await?;
+    let run = find(&handle, caller.project, run_id).await?;
     let is_over = run.as_ref().is_some_and(|run| run.state.is_end());
     let status = if is_over { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok((status, started(run)).into_response())
@@ -85,20 +85,24 @@ fn read_wait(text: &str) -> Result<Duration, Refusal> {
     Ok(wait)
 }
 
-async fn recently_ended(desk: &Desk, id: RunId, name: &str) -> Result<Option<Run>, Refusal> {
+async fn recently_ended(
+    handle: &NodeHandle,
+    id: RunId,
+    name: &str,
+) -> Result<Option<Run>, Refusal> {
     // The newest commits are never merged before they are this old.
-    let walk = Walk::recent(desk.store(), id.shard, WAIT_SEGMENTS_MAX);
-    let found = find_ended(desk, id, walk).await?;
-    Ok(found.map(|run| source(desk, id.shard).finished(&run, Some(name))))
+    let walk = Walk::recent(handle.store(), id.shard, WAIT_SEGMENTS_MAX);
+    let found = find_ended(handle, id, walk).await?;
+    Ok(found.map(|run| source(handle, id.shard).finished(&run, Some(name))))
 }
 
 /// The run, if the walk comes to it.
 async fn find_ended(
-    desk: &Desk,
+    handle: &NodeHandle,
     id: RunId,
     mut walk: Walk<'_>,
 ) -> Result<Option<Finished>, Refusal> {
-    let source = source(desk, id.shard);
+    let source = source(handle, id.shard);
     while let Some(batch) = walk.next().await? {
         for line in batch.lines {
             if let Line::Run(run) = line
@@ -111,12 +115,12 @@ async fn find_ended(
     Ok(None)
 }
 
-pub(super) fn source(desk: &Desk, shard: ShardId) -> Source {
-    Source { shard, cluster: desk.cluster() }
+pub(super) fn source(handle: &NodeHandle, shard: ShardId) -> Source {
+    Source { shard, cluster: handle.cluster() }
 }
 
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(text): Path<String>,
     uri: Uri,
@@ -124,7 +128,7 @@ pub(super) async fn show(
     Query::of(&uri, &[])?;
     let id: RunId =
         text.parse().map_err(|why: engine::id::BadId| Refusal::not_found(why.to_string()))?;
-    let run = find(&desk, caller.project, id).await?;
+    let run = find(&handle, caller.project, id).await?;
     run.map(Json).ok_or_else(|| {
         Refusal::not_found(format!("there is no run {id}, or it is too long ago to be found by its id alone: list its trigger's runs"))
     })
@@ -132,11 +136,11 @@ pub(super) async fn show(
 
 /// A run, wherever it is. It moves from the head to a record to the past, so that is the order of looking.
 pub(super) async fn find(
-    desk: &Desk,
+    handle: &NodeHandle,
     project: ProjectId,
     id: RunId,
 ) -> Result<Option<Run>, Refusal> {
-    let (store, source) = (desk.store(), source(desk, id.shard));
+    let (store, source) = (handle.store(), source(handle, id.shard));
     let trigger = TriggerId { shard: id.shard, project, unique: id.trigger };
     let stored = read::trigger_by_id(store, trigger).await?;
     if let Some(stored) = &stored {
@@ -144,14 +148,14 @@ pub(super) async fn find(
         let mut open = head.open.iter().filter(|open| open.trigger == id.trigger);
         let open = open.find(|open| source.open_id(**open, stored.record.generation) == id);
         if let Some(open) = open {
-            return Ok(Some(source.open(*open, stored, desk.now())));
+            return Ok(Some(source.open(*open, stored, handle.now())));
         }
     }
     let mut after = None;
     for _ in 0..RUN_PAGES_MAX {
         let page = read::unfinished(store, id.shard, Some(trigger), after, RUNS_READ_MAX).await?;
         let mut runs = page.runs.iter();
-        let run = runs.find(|(sequence, run)| run.id(id.shard, *sequence, desk.cluster()) == id);
+        let run = runs.find(|(sequence, run)| run.id(id.shard, *sequence, handle.cluster()) == id);
         if let Some((sequence, run)) = run.filter(|(_, run)| run.project == project) {
             return Ok(Some(source.unfinished(*sequence, run)));
         }
@@ -162,6 +166,6 @@ pub(super) async fn find(
     }
     let span = Span { trigger: id.trigger, from: id.slot, to: id.slot };
     let walk = Walk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
-    let run = find_ended(desk, id, walk).await?.filter(|run| run.project == project);
+    let run = find_ended(handle, id, walk).await?.filter(|run| run.project == project);
     Ok(run.map(|run| source.finished(&run, stored.as_ref().map(Stored::name))))
 }

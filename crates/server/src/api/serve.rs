@@ -24,8 +24,8 @@ use super::door::Peer;
 use super::patient::Patient;
 use super::tls::Tls;
 use super::{Gate, Reach, router};
-use crate::desk::Desk;
-use crate::lookout::look_out;
+use crate::handle::NodeHandle;
+use crate::monitor::look_out;
 
 /// How long a head may take to come, and how long a connection may rest between two requests.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
@@ -39,14 +39,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Answers requests until `stop` is done; then finishes those under way, and returns.
 pub async fn serve(
     listener: impl Borrow<TcpListener>,
-    desk: Desk,
+    handle: NodeHandle,
     gate: Gate,
     stop: impl Future<Output = ()>,
 ) {
     let listener = listener.borrow();
-    let looking = desk.clone();
+    let looking = handle.clone();
     let reach = reach_of(listener.local_addr().ok());
-    let service = TowerToHyperService::new(router(desk, reach, &gate));
+    let service = TowerToHyperService::new(router(handle, reach, &gate));
     let acceptor = gate.tls.as_ref().map(Tls::acceptor);
     let places = Arc::new(Semaphore::new(API_CONNECTIONS_MAX));
     let (ending, ends) = watch::channel(false);

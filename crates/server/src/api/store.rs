@@ -1,6 +1,6 @@
 //! `/v1/store`: this server's store, for candidates and members that are not to reach it themselves.
 //!
-//! A commit is read as a deed ([`store::deed`]) and refused if it is none, or not its sender's to do; a scan shows
+//! A commit is read as a guest ([`store::guest`]) and refused if it is none, or not its sender's to do; a scan shows
 //! sessions and the project's elections. An admin may also do as they like below `scratch/`, where
 //! `watchbell store check` works. Whatever the store says is passed on as it is: a conflict with the condition that
 //! failed, that nothing was done, that the outcome is unknown. Every answer tells the class and the epoch of the store.
@@ -16,7 +16,7 @@ use client::store::{StoreCommit, StoreCommitted, StoreFacts, StoreMoment, StoreP
 use engine::limits::{
     GUEST_COMMIT_BYTES_MAX, GUEST_VALUE_BYTES_MAX, GUEST_WRITES_MAX, STORE_ANSWER_MAX,
 };
-use store::deed::{self, SCRATCH};
+use store::guest::{self, SCRATCH};
 use store::{Limits, Page, Range, ScanError, Store};
 use tokio::time::timeout;
 
@@ -26,20 +26,20 @@ use super::body;
 use super::caller::Caller;
 use super::problem::Refusal;
 use super::query::Query;
-use crate::desk::Desk;
+use crate::handle::NodeHandle;
 
 /// Pages that are read for one answer, if all that is in them belongs to others.
 const PAGES_READ_MAX: usize = 100;
 
 pub(super) async fn facts(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     uri: Uri,
 ) -> Result<Json<StoreFacts>, Refusal> {
     Query::of(&uri, &[])?;
-    let Limits { writes, commit_bytes, value_bytes } = limits(desk.store());
-    let project = project_name(&desk, caller.project)?;
-    Ok(Json(StoreFacts { moment: moment(&desk), project, writes, commit_bytes, value_bytes }))
+    let Limits { writes, commit_bytes, value_bytes } = limits(handle.store());
+    let project = project_name(&handle, caller.project)?;
+    Ok(Json(StoreFacts { moment: moment(&handle), project, writes, commit_bytes, value_bytes }))
 }
 
 /// What a commit that comes this way may have.
@@ -53,28 +53,28 @@ fn limits(store: &Store) -> Limits {
 }
 
 /// How the store is: the same epoch in another cluster is another one.
-pub(super) fn moment(desk: &Desk) -> StoreMoment {
-    let store = desk.store();
-    let epoch = format!("{:016x}.{}", desk.cluster(), store.epoch().0);
+pub(super) fn moment(handle: &NodeHandle) -> StoreMoment {
+    let store = handle.store();
+    let epoch = format!("{:016x}.{}", handle.cluster(), store.epoch().0);
     StoreMoment { class: store.class().to_string(), epoch }
 }
 
 pub(super) async fn scan(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     request: Request,
 ) -> Result<Json<StorePage>, Refusal> {
     Query::of(request.uri(), &[])?;
     let asked: StoreScan = body::read(request).await?;
     let (range, limit) = wire::range(&asked)?;
-    let project = project_name(&desk, caller.project)?;
+    let project = project_name(&handle, caller.project)?;
     if !(caller.is_admin() && range.is_within(SCRATCH)) {
-        deed::may_scan(&range, &project).map_err(|why| act::denied(&why))?;
+        guest::may_scan(&range, &project).map_err(|why| act::denied(&why))?;
     }
-    let page = timeout(STORE_ANSWER_MAX, read(desk.store(), range, limit, &project)).await;
+    let page = timeout(STORE_ANSWER_MAX, read(handle.store(), range, limit, &project)).await;
     let silence = |_| Err(ScanError::Unavailable("it did not answer in time".into()));
-    let page = page.unwrap_or_else(silence).map_err(|why| act::unread(&desk, why))?;
-    Ok(Json(wire::page(page, moment(&desk))))
+    let page = page.unwrap_or_else(silence).map_err(|why| act::unread(&handle, why))?;
+    Ok(Json(wire::page(page, moment(&handle))))
 }
 
 /// A page of what is shown to this project. It is only empty at the end of the range.
@@ -87,7 +87,7 @@ async fn read(
     for _ in 0..PAGES_READ_MAX {
         let page = store.scan(range, limit).await?;
         let entries: Vec<_> =
-            page.entries.into_iter().filter_map(|entry| deed::shown(entry, project)).collect();
+            page.entries.into_iter().filter_map(|entry| guest::shown(entry, project)).collect();
         match page.next {
             Some(next) if entries.is_empty() => range = next,
             next => return Ok(Page { entries, next }),
@@ -97,17 +97,17 @@ async fn read(
 }
 
 pub(super) async fn commit(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     request: Request,
 ) -> Result<Json<StoreCommitted>, Refusal> {
     Query::of(request.uri(), &[])?;
     let asked: StoreCommit = body::read(request).await?;
     let commit = wire::commit(asked)?;
-    commit.check(&limits(desk.store())).map_err(|why| act::unfit(&why))?;
-    let project = project_name(&desk, caller.project)?;
-    match act(&desk, &caller, &project, commit).await {
-        Ok(version) => Ok(Json(StoreCommitted { version: version.0, moment: moment(&desk) })),
-        Err(failure) => Err(failure.told(&desk)),
+    commit.check(&limits(handle.store())).map_err(|why| act::unfit(&why))?;
+    let project = project_name(&handle, caller.project)?;
+    match act(&handle, &caller, &project, commit).await {
+        Ok(version) => Ok(Json(StoreCommitted { version: version.0, moment: moment(&handle) })),
+        Err(failure) => Err(failure.told(&handle)),
     }
 }

@@ -17,75 +17,78 @@ use super::problem::Refusal;
 use super::project;
 use super::query::Query;
 use crate::access::Switch;
-use crate::desk::{Desk, Firing};
+use crate::handle::{Firing, NodeHandle};
 use crate::metric;
 use crate::peers::Server;
 
 pub(super) async fn scheduler(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     envoy: Envoy,
     uri: Uri,
 ) -> Result<Json<SchedulerStatus>, Refusal> {
     Query::of(&uri, &[])?;
     let answers = envoy.ask_all(&Method::GET, "/v1/scheduler").await;
-    Ok(Json(status_of_all(&desk, answers)))
+    Ok(Json(status_of_all(&handle, answers)))
 }
 
 /// Each server has a clock of its own, so each is told: 202, if one could not be.
 pub(super) async fn confirm_time(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     envoy: Envoy,
     request: Request,
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
-    desk.confirm_time().await?;
+    handle.confirm_time().await?;
     // What is remembered of this request is for whoever sent it: the others are told before that.
     let answers = envoy.ask_all(&Method::POST, "/v1/scheduler/confirm-time").await;
-    let trail = caller.trail_of_all(&desk, "scheduler.confirm-time", "scheduler");
-    desk.access().note(&trail).await?;
-    caller.tell(&desk, "scheduler.confirm-time", "scheduler");
-    let status = status_of_all(&desk, answers);
+    let trail = caller.trail_of_all(&handle, "scheduler.confirm-time", "scheduler");
+    handle.access().note(&trail).await?;
+    caller.tell(&handle, "scheduler.confirm-time", "scheduler");
+    let status = status_of_all(&handle, answers);
     let is_unreached = status.servers.iter().any(|server| server.unreached.is_some());
     let code = if is_unreached { StatusCode::ACCEPTED } else { StatusCode::OK };
     Ok((code, Json(status)).into_response())
 }
 
 pub(super) async fn start(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     request: Request,
 ) -> Result<Response, Refusal> {
-    switch(&desk, &caller, request, ("scheduler.start", Switch::On)).await
+    switch(&handle, &caller, request, ("scheduler.start", Switch::On)).await
 }
 
 pub(super) async fn stop(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     request: Request,
 ) -> Result<Response, Refusal> {
-    switch(&desk, &caller, request, ("scheduler.stop", Switch::Off)).await
+    switch(&handle, &caller, request, ("scheduler.stop", Switch::Off)).await
 }
 
 async fn switch(
-    desk: &Desk,
+    handle: &NodeHandle,
     caller: &Caller,
     request: Request,
     (action, to): (&str, Switch),
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
-    let trail = caller.trail_of_all(desk, action, "scheduler");
-    let version = desk.access().switch_scheduler(to, &trail).await?;
-    let settled = project::settle(desk, version).await;
-    caller.tell(desk, action, "scheduler");
-    Ok((settled, Json(status(desk))).into_response())
+    let trail = caller.trail_of_all(handle, action, "scheduler");
+    let version = handle.access().switch_scheduler(to, &trail).await?;
+    let settled = project::settle(handle, version).await;
+    caller.tell(handle, action, "scheduler");
+    Ok((settled, Json(status(handle))).into_response())
 }
 
 /// How this server is, and what the others answered.
-fn status_of_all(desk: &Desk, answers: Vec<(Server, Result<Bytes, Unreached>)>) -> SchedulerStatus {
-    let mut own = status(desk);
+fn status_of_all(
+    handle: &NodeHandle,
+    answers: Vec<(Server, Result<Bytes, Unreached>)>,
+) -> SchedulerStatus {
+    let mut own = status(handle);
     let told = |node: &NodeId, status: SchedulerStatus| ServerStatus {
         node: node.to_string(),
         unreached: None,
@@ -95,7 +98,7 @@ fn status_of_all(desk: &Desk, answers: Vec<(Server, Result<Bytes, Unreached>)>) 
         now: Some(status.now),
         version: Some(status.version),
     };
-    let view = desk.peers().view();
+    let view = handle.peers().view();
     own.servers = vec![told(view.me.node(), own.clone())];
     for (server, answer) in answers {
         let read = answer.and_then(|bytes| {
@@ -119,10 +122,12 @@ fn status_of_all(desk: &Desk, answers: Vec<(Server, Result<Bytes, Unreached>)>) 
     own
 }
 
-pub(super) fn status(desk: &Desk) -> SchedulerStatus {
-    let stopped = desk.access().book().stopped();
-    let (firing, since, why) = match (desk.firing(), stopped) {
-        (Firing::Held { since, why }, _) => (WireFiring::Held, Some(timestamp(since)), Some(why)),
+pub(super) fn status(handle: &NodeHandle) -> SchedulerStatus {
+    let stopped = handle.access().book().stopped();
+    let (firing, since, why) = match (handle.firing(), stopped) {
+        (Firing::Suspended { since, why }, _) => {
+            (WireFiring::Suspended, Some(timestamp(since)), Some(why))
+        }
         (Firing::Going, None) => (WireFiring::Going, None, None),
         (Firing::Going, Some(since)) => {
             let why = "somebody stopped the scheduler: watchbell scheduler start lets it go on";
@@ -133,10 +138,10 @@ pub(super) fn status(desk: &Desk) -> SchedulerStatus {
         firing,
         since,
         why,
-        ready: desk.is_ready(),
-        now: timestamp(desk.now()),
-        cluster: format!("{:016x}", desk.cluster()),
-        shards: desk.shards(),
+        ready: handle.is_ready(),
+        now: timestamp(handle.now()),
+        cluster: format!("{:016x}", handle.cluster()),
+        shards: handle.shards(),
         tzdata: Zone::version().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         servers: Vec::new(),
@@ -149,8 +154,8 @@ pub(super) async fn livez() -> &'static str {
 }
 
 /// It takes requests.
-pub(super) async fn readyz(State(desk): State<Desk>) -> Result<&'static str, Refusal> {
-    if desk.is_ready() {
+pub(super) async fn readyz(State(handle): State<NodeHandle>) -> Result<&'static str, Refusal> {
+    if handle.is_ready() {
         return Ok("ok\n");
     }
     let pause = std::time::Duration::from_secs(1);
@@ -160,8 +165,8 @@ pub(super) async fn readyz(State(desk): State<Desk>) -> Result<&'static str, Ref
     ))
 }
 
-pub(super) async fn metrics(State(desk): State<Desk>) -> impl IntoResponse {
-    let text = metric::of_cluster(&desk.peers().view()) + &desk.metrics();
+pub(super) async fn metrics(State(handle): State<NodeHandle>) -> impl IntoResponse {
+    let text = metric::of_cluster(&handle.peers().view()) + &handle.metrics();
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 

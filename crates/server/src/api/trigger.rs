@@ -27,8 +27,8 @@ use super::problem::Refusal;
 use super::query::{LABEL, Query};
 use super::read::{self, Silence, Stored, key};
 use super::segment::{Span, Walk};
-use crate::desk::{CallError, Desk};
-use crate::recall::Outcome;
+use crate::handle::{CallError, NodeHandle};
+use crate::idempotency::Outcome;
 
 /// How many of the latest batches of the past are looked at for a trigger's last run,
 const LAST_RUN_SEGMENTS_MAX: usize = 100;
@@ -37,61 +37,61 @@ const LAST_RUN_SEGMENTS_MAX: usize = 100;
 const LIST_SEGMENTS_MAX: usize = 20;
 
 pub(super) async fn create(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     request: Request,
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
     let mut draft: Draft = body::read(request).await?;
     if draft.name.is_some() {
-        let made = create_from(&desk, &caller, &draft).await?;
-        return answer(&desk, made, StatusCode::CREATED).await;
+        let made = create_from(&handle, &caller, &draft).await?;
+        return answer(&handle, made, StatusCode::CREATED).await;
     }
-    if let Some(recall) = &caller.recall {
+    if let Some(idempotency) = &caller.idempotency {
         // The same request gets the same name, whichever server is asked, so that it is done once by the shard's owner.
-        draft.name = Some(format!("trigger-{}", recall.request.short()));
-        match create_from(&desk, &caller, &draft).await {
-            Ok(made) => return answer(&desk, made, StatusCode::CREATED).await,
+        draft.name = Some(format!("trigger-{}", idempotency.request.short()));
+        match create_from(&handle, &caller, &draft).await {
+            Ok(made) => return answer(&handle, made, StatusCode::CREATED).await,
             // One of another day has it.
             Err(CreateError::Taken(_)) => {}
             Err(refused) => return Err(refused.into()),
         }
     }
-    draft.name = Some(made_up_name(&desk, caller.project));
-    let made = create_from(&desk, &caller, &draft).await?;
-    answer(&desk, made, StatusCode::CREATED).await
+    draft.name = Some(made_up_name(&handle, caller.project));
+    let made = create_from(&handle, &caller, &draft).await?;
+    answer(&handle, made, StatusCode::CREATED).await
 }
 
 /// Names that are drawn to find one whose trigger lives here.
 const NAMES_DRAWN_MAX: usize = 64;
 
 /// A name for a trigger that has none: such a one that it lives in a shard of this server, if it has any.
-fn made_up_name(desk: &Desk, project: ProjectId) -> String {
-    let served = Arc::clone(&desk.peers().served().borrow());
-    let draw = || format!("trigger-{:016x}", desk.random());
+fn made_up_name(handle: &NodeHandle, project: ProjectId) -> String {
+    let served = Arc::clone(&handle.peers().served().borrow());
+    let draw = || format!("trigger-{:016x}", handle.random());
     let mut names = std::iter::repeat_with(draw).take(NAMES_DRAWN_MAX);
-    let lives_here = |name: &String| served.contains(&ShardId::of(project, name, desk.shards()));
+    let lives_here = |name: &String| served.contains(&ShardId::of(project, name, handle.shards()));
     names.find(lives_here).unwrap_or_else(draw)
 }
 
 /// Makes a trigger from a draft that has a name.
 pub(super) async fn create_from(
-    desk: &Desk,
+    handle: &NodeHandle,
     caller: &Caller,
     draft: &Draft,
 ) -> Result<TriggerId, CreateError> {
     draft.check_unmasked().map_err(Refusal::fields)?;
-    let definition = draft.build(desk.now()).map_err(Refusal::fields)?;
+    let definition = draft.build(handle.now()).map_err(Refusal::fields)?;
     let name = definition.name.clone();
-    let shard = ShardId::of(caller.project, &name, desk.shards());
+    let shard = ShardId::of(caller.project, &name, handle.shards());
     let (definition, draft) = (Box::new(definition), raw(draft));
     let (project, author) = (caller.project, caller.author.clone());
     let command = Command::Create { project, definition, draft, author };
     let outcome = Outcome::Created(name.to_string());
     let act = Act { action: "trigger.create", object: &name, outcome };
-    match caller.command(desk, shard, command, act).await {
+    match caller.command(handle, shard, command, act).await {
         Ok(Done::Created(id)) => Ok(id),
-        Ok(other) => Err(odd(other).into()),
+        Ok(other) => Err(exceptions(other).into()),
         Err(CallError::Rejected(why @ Rejection::NameTaken(_))) => Err(CreateError::Taken(why)),
         Err(other) => Err(CreateError::Refused(other.into())),
     }
@@ -121,7 +121,7 @@ impl From<CreateError> for Refusal {
 }
 
 pub(super) async fn list(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     uri: Uri,
 ) -> Result<Response, Refusal> {
@@ -144,15 +144,15 @@ pub(super) async fn list(
         check_name(cursor).map_err(|_| bad_cursor())?;
         range = range.after(&key(name_key(caller.project, cursor)));
     }
-    let now = desk.now();
-    let page = desk.store().scan(range, NAMES_READ_MAX).await?;
+    let now = handle.now();
+    let page = handle.store().scan(range, NAMES_READ_MAX).await?;
     let names = page.entries.len();
     let (mut found, mut next) = (Vec::new(), None);
     for (number, entry) in (1..).zip(page.entries) {
         let name = entry.key.as_str().rsplit('/').next().unwrap_or_default();
         let record: NameRecord = read::record(&entry)?;
         // A name may be reserved for a trigger that was never made.
-        if let Some(stored) = read::trigger_by_id(desk.store(), record.id).await?
+        if let Some(stored) = read::trigger_by_id(handle.store(), record.id).await?
             && carries_all(&stored)
             && status.is_none_or(|status| convert::status(&stored, now) == status)
         {
@@ -164,12 +164,12 @@ pub(super) async fn list(
             break;
         }
     }
-    let held = Silence::of(&desk, caller.project).map(|silence| silence.why);
-    let mut last = last_runs(&desk, &found).await?;
+    let suspended = Silence::of(&handle, caller.project).map(|silence| silence.why);
+    let mut last = last_runs(&handle, &found).await?;
     let items: Vec<_> = found
         .iter()
         .map(|stored| Trigger {
-            held: held.clone(),
+            suspended: suspended.clone(),
             ..convert::trigger(stored, now, last.remove(&stored.id()))
         })
         .collect();
@@ -181,23 +181,23 @@ pub(super) fn bad_cursor() -> Refusal {
 }
 
 pub(super) async fn show(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Response, Refusal> {
     Query::of(&uri, &[])?;
-    let stored = read::trigger(desk.store(), caller.project, &name).await?;
-    tell(&desk, &stored, StatusCode::OK).await
+    let stored = read::trigger(handle.store(), caller.project, &name).await?;
+    tell(&handle, &stored, StatusCode::OK).await
 }
 
 /// The run that ended last.
-async fn last_run(desk: &Desk, stored: &Stored) -> Result<Option<RunSummary>, Refusal> {
+async fn last_run(handle: &NodeHandle, stored: &Stored) -> Result<Option<RunSummary>, Refusal> {
     let id = stored.id();
-    let source = Source { shard: id.shard, cluster: desk.cluster() };
+    let source = Source { shard: id.shard, cluster: handle.cluster() };
     let (from, to) = (stored.record.created, Instant::LAST);
     let span = Span { trigger: id.unique, from, to };
-    let mut walk = Walk::of(desk.store(), id.shard, span, None, LAST_RUN_SEGMENTS_MAX);
+    let mut walk = Walk::of(handle.store(), id.shard, span, None, LAST_RUN_SEGMENTS_MAX);
     while let Some(batch) = walk.next().await? {
         for line in batch.lines {
             if let Line::Run(run) = line
@@ -213,7 +213,7 @@ async fn last_run(desk: &Desk, stored: &Stored) -> Result<Option<RunSummary>, Re
 
 /// The runs that ended last, of the triggers of a list, as far as they are among the latest of their shards.
 async fn last_runs(
-    desk: &Desk,
+    handle: &NodeHandle,
     page: &[Stored],
 ) -> Result<HashMap<TriggerId, RunSummary>, Refusal> {
     let mut wanted: BTreeMap<ShardId, HashSet<TriggerId>> = BTreeMap::new();
@@ -222,8 +222,8 @@ async fn last_runs(
     }
     let mut found = HashMap::new();
     for (shard, mut wanted) in wanted {
-        let source = Source { shard, cluster: desk.cluster() };
-        let mut walk = Walk::recent(desk.store(), shard, LIST_SEGMENTS_MAX);
+        let source = Source { shard, cluster: handle.cluster() };
+        let mut walk = Walk::recent(handle.store(), shard, LIST_SEGMENTS_MAX);
         while !wanted.is_empty()
             && let Some(batch) = walk.next().await?
         {
@@ -240,19 +240,19 @@ async fn last_runs(
 }
 
 pub(super) async fn delete(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<StatusCode, Refusal> {
     Query::of(&uri, &[])?;
-    let stored = read::trigger(desk.store(), caller.project, &name).await?;
+    let stored = read::trigger(handle.store(), caller.project, &name).await?;
     let id = stored.id();
     let command = Command::Delete { trigger: id.unique, author: caller.author.clone() };
     let act = Act { action: "trigger.delete", object: stored.name(), outcome: Outcome::Done };
-    match caller.command(&desk, id.shard, command, act).await? {
+    match caller.command(&handle, id.shard, command, act).await? {
         Done::Deleted => Ok(StatusCode::NO_CONTENT),
-        other => Err(odd(other)),
+        other => Err(exceptions(other)),
     }
 }
 
@@ -265,7 +265,7 @@ struct PauseDraft {
 }
 
 pub(super) async fn pause(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
@@ -276,16 +276,16 @@ pub(super) async fn pause(
         let why = format!("a note has at most {NOTE_CHARS_MAX} characters");
         return Err(Refusal::fields([BadField { pointer: "/note".to_owned(), why }]));
     }
-    if until.is_some_and(|until| until <= desk.now()) {
-        let why = format!("it lies in the past: it is {} now", desk.now());
+    if until.is_some_and(|until| until <= handle.now()) {
+        let why = format!("it lies in the past: it is {} now", handle.now());
         return Err(Refusal::fields([BadField { pointer: "/until".to_owned(), why }]));
     }
     let command = |trigger| Command::Pause { trigger, author: caller.author.clone(), note, until };
-    change(&desk, &caller, &name, ("trigger.pause", command), Done::Paused).await
+    change(&handle, &caller, &name, ("trigger.pause", command), Done::Paused).await
 }
 
 pub(super) async fn resume(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
@@ -293,11 +293,11 @@ pub(super) async fn resume(
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
     let command = |trigger| Command::Resume { trigger, author: caller.author.clone() };
-    change(&desk, &caller, &name, ("trigger.resume", command), Done::Resumed).await
+    change(&handle, &caller, &name, ("trigger.resume", command), Done::Resumed).await
 }
 
 pub(super) async fn cancel(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
@@ -305,38 +305,38 @@ pub(super) async fn cancel(
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
     let command = |trigger| Command::Cancel { trigger, author: caller.author.clone() };
-    change(&desk, &caller, &name, ("trigger.cancel", command), Done::Cancelled).await
+    change(&handle, &caller, &name, ("trigger.cancel", command), Done::Cancelled).await
 }
 
 async fn change(
-    desk: &Desk,
+    handle: &NodeHandle,
     caller: &Caller,
     name: &str,
     (action, command): (&'static str, impl FnOnce(Unique) -> Command),
     expected: Done,
 ) -> Result<Response, Refusal> {
-    let stored = read::trigger(desk.store(), caller.project, name).await?;
+    let stored = read::trigger(handle.store(), caller.project, name).await?;
     let (id, name) = (stored.id(), stored.name());
     let act = Act { action, object: name, outcome: Outcome::Changed(name.to_owned()) };
-    let done = caller.command(desk, id.shard, command(id.unique), act).await?;
+    let done = caller.command(handle, id.shard, command(id.unique), act).await?;
     if done != expected {
-        return Err(odd(done));
+        return Err(exceptions(done));
     }
-    answer(desk, id, StatusCode::OK).await
+    answer(handle, id, StatusCode::OK).await
 }
 
 pub(super) async fn next(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<NextSlots>, Refusal> {
     let query = Query::of(&uri, &["count"])?;
     let count = query.number("count", 10, NEXT_SLOTS_MAX)?;
-    let stored = read::trigger(desk.store(), caller.project, &name).await?;
-    let items = convert::next(&stored, desk.now(), count);
-    let silence = Silence::of(&desk, caller.project);
-    let note = match convert::status(&stored, desk.now()) {
+    let stored = read::trigger(handle.store(), caller.project, &name).await?;
+    let items = convert::next(&stored, handle.now(), count);
+    let silence = Silence::of(&handle, caller.project);
+    let note = match convert::status(&stored, handle.now()) {
         Status::Scheduled if silence.is_some() => {
             silence.map(|silence| format!("{}: until that ends, none of them fires", silence.why))
         }
@@ -352,25 +352,25 @@ pub(super) async fn next(
 
 /// The trigger as it is now.
 pub(super) async fn answer(
-    desk: &Desk,
+    handle: &NodeHandle,
     id: TriggerId,
     status: StatusCode,
 ) -> Result<Response, Refusal> {
-    let stored = read::trigger_by_id(desk.store(), id).await?;
+    let stored = read::trigger_by_id(handle.store(), id).await?;
     let stored = stored.ok_or_else(|| {
         Refusal::not_found("it was done, and somebody has deleted the trigger since")
     })?;
-    tell(desk, &stored, status).await
+    tell(handle, &stored, status).await
 }
 
 pub(super) async fn tell(
-    desk: &Desk,
+    handle: &NodeHandle,
     stored: &Stored,
     status: StatusCode,
 ) -> Result<Response, Refusal> {
-    let last_run = last_run(desk, stored).await?;
-    let held = Silence::of(desk, stored.id().project).map(|silence| silence.why);
-    let trigger = Trigger { held, ..convert::trigger(stored, desk.now(), last_run) };
+    let last_run = last_run(handle, stored).await?;
+    let suspended = Silence::of(handle, stored.id().project).map(|silence| silence.why);
+    let trigger = Trigger { suspended, ..convert::trigger(stored, handle.now(), last_run) };
     let header = |text: String| HeaderValue::from_str(&text).expect("digits, and a checked name");
     let mut response = (status, Json(&trigger)).into_response();
     let headers = response.headers_mut();
@@ -386,7 +386,7 @@ pub(super) fn raw(draft: &Draft) -> Box<RawValue> {
 }
 
 /// The node did something else than it was told. That cannot be.
-pub(super) fn odd(done: Done) -> Refusal {
+pub(super) fn exceptions(done: Done) -> Refusal {
     tracing::error!(?done, "a command was answered with what another one does");
     Refusal::of_status(StatusCode::INTERNAL_SERVER_ERROR)
 }

@@ -29,9 +29,9 @@ use tokio::task::JoinSet;
 
 use super::committer::Handed;
 use super::core::Owned;
+use super::handover::Move;
 use super::load::ReadError;
-use super::moving::Move;
-use super::sight::{Gist, Owners, gist, takers, view};
+use super::membership::{Gist, Owners, gist, takers, view};
 use super::{StartError, load, now};
 use crate::peers::{Peers, Server, View};
 
@@ -149,7 +149,7 @@ impl Assigner {
         let mut hints = session.store().watch(OWNERS);
         let (mut roster, mut drained) = (session.roster(), self.peers.drained());
         let mut tasks: JoinSet<Taken> = JoinSet::new();
-        let mut parted: Option<oneshot::Receiver<Handed>> = None;
+        let mut handing_over: Option<oneshot::Receiver<Handed>> = None;
         let mut start = Some(Start { started, begun: self.begun, is_told: false });
         loop {
             let looked = machine.reading();
@@ -158,7 +158,7 @@ impl Assigner {
                 Some(Ok(owners)) => {
                     let seen = roster.borrow_and_update().clone();
                     self.memory.gist = gist(&seen);
-                    self.look(&seen, &owners, &mut tasks, &mut parted);
+                    self.look(&seen, &owners, &mut tasks, &mut handing_over);
                     if let Some(shard) = self.unshown(&owners) {
                         self.refuse(shard);
                         self.mend_mirror(shard).await;
@@ -188,9 +188,9 @@ impl Assigner {
                         let is_passing = self.taken(shard, taken, &mut start).await;
                         is_news |= tasks.is_empty() && !is_passing;
                     }
-                    handed = answer(&mut parted) => {
-                        parted = None;
-                        self.parted(handed);
+                    handed = answer(&mut handing_over) => {
+                        handing_over = None;
+                        self.handing_over(handed);
                         is_news = true;
                     }
                     () = hints.changed(), if !is_news => is_news = true,
@@ -224,7 +224,7 @@ impl Assigner {
         roster: &Roster,
         owners: &Owners,
         tasks: &mut JoinSet<Taken>,
-        parted: &mut Option<oneshot::Receiver<Handed>>,
+        handing_over: &mut Option<oneshot::Receiver<Handed>>,
     ) {
         let about = (self.cluster.shards, self.memory.is_draining);
         let view = view(&self.session, about, roster, owners);
@@ -265,7 +265,7 @@ impl Assigner {
                     if self.memory.leaving.is_none()
                         && let Some(server) = view.named(to)
                     {
-                        *parted = Some(self.part(shard, server.session.clone()));
+                        *handing_over = Some(self.hand_over(shard, server.session.clone()));
                     }
                 }
             }
@@ -499,16 +499,16 @@ impl Assigner {
     }
 
     /// Begins to hand a shard over.
-    fn part(&mut self, shard: ShardId, to: SessionKey) -> oneshot::Receiver<Handed> {
+    fn hand_over(&mut self, shard: ShardId, to: SessionKey) -> oneshot::Receiver<Handed> {
         let (reply, answer) = oneshot::channel();
         tracing::info!(%shard, %to, "handing a shard over");
         self.memory.leaving = Some(Leaving { shard, to: to.clone(), handed: None });
-        let _ = self.moves.send(Move::Part { shard, to, reply });
+        let _ = self.moves.send(Move::HandOver { shard, to, reply });
         answer
     }
 
     /// It is known what came of that.
-    fn parted(&mut self, how: Handed) {
+    fn handing_over(&mut self, how: Handed) {
         let steady = self.steady();
         let Some(leaving) = &mut self.memory.leaving else { return };
         self.memory.adopted.remove(&leaving.shard);
@@ -570,9 +570,9 @@ fn fail(start: &mut Option<Start>, why: StartError) {
 }
 
 /// What comes of a shard that leaves; never, if none does.
-async fn answer(parted: &mut Option<oneshot::Receiver<Handed>>) -> Handed {
-    match parted {
-        Some(parted) => parted.await.unwrap_or(Handed::Lost),
+async fn answer(handing_over: &mut Option<oneshot::Receiver<Handed>>) -> Handed {
+    match handing_over {
+        Some(handing_over) => handing_over.await.unwrap_or(Handed::Lost),
         None => std::future::pending().await,
     }
 }

@@ -3,7 +3,7 @@
 //! One store commit is on its way at a time, for all shards. A commit that could not be sent, or for which
 //! there is no room, is tried again until it is done: what is decided waits, and is never lost. A shard
 //! whose head somebody else has moved is not ours any more; the others do not notice. While the store takes
-//! nothing, those at the desk are told why. The last commit of a shard that goes to another node names that
+//! nothing, those with a handle are told why. The last commit of a shard that goes to another node names that
 //! one; what came of it is known before anything else is done.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use store::{Epoch, Key, Refusal, Store, Write};
 use tokio::sync::{mpsc, watch};
 
 use super::pulse::Pulse;
-use crate::desk::Trouble;
+use crate::handle::Trouble;
 
 /// What is to be written.
 pub(super) type Batches = Vec<(ShardId, Batch)>;

@@ -15,22 +15,22 @@ use engine::limits::{MARK_AHEAD_MS_MAX, MISSED_AFTER_MS, RESPONSE_KEPT_BYTES_MAX
 use engine::outcome::Outcome;
 use engine::past::Attempt;
 use engine::shard::command::Done;
-use engine::shard::{Departure, Errand, Now, Report, Room, Shard, Ticket};
+use engine::shard::{Departure, HandedOverAttempt, Now, Report, Room, Shard, Ticket};
 use store::Pending;
 use store::election::Right;
 use store::machine::Machine;
 use store::session::SessionKey;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::backpressure::Hosts;
 use super::committer::{Answer, Batches, Order, Written};
-use super::crowd::Hosts;
-use super::demand::Demand;
-use super::hold::Held;
-use super::moving::{Move, Parting};
+use super::handover::{HandingOver, Move};
+use super::quiesce::Quiesced;
+use super::quota::QuotaLedger;
 use super::report::{Awaited, Post};
 use super::{Stop, log};
-use crate::desk::{Call, CallError, Face, Firing, Kept};
 use crate::event::Events;
+use crate::handle::{Call, CallError, Face, Firing, Kept};
 use crate::metric::Metrics;
 use crate::peers::Peers;
 use crate::webhook::{self, Dispatcher, Finished};
@@ -82,7 +82,7 @@ pub(super) struct Lines {
     pub(super) posts: mpsc::UnboundedSender<Post>,
     pub(super) awaited: watch::Sender<Awaited>,
     /// How many attempts of shards that have left are under way.
-    pub(super) errands: watch::Sender<usize>,
+    pub(super) handed_over: watch::Sender<usize>,
     pub(super) face: watch::Sender<Face>,
     pub(super) stop: watch::Receiver<Stop>,
 }
@@ -128,7 +128,7 @@ pub(super) struct Core {
     pub(super) wall: WallWatch,
     pub(super) tickets: HashMap<Ticket, Waiting>,
     pub(super) last_ticket: u64,
-    pub(super) demand: Demand,
+    pub(super) demand: QuotaLedger,
     /// Steady time of the last order that is not written yet.
     ordered: Option<u64>,
     last_order: u64,
@@ -139,12 +139,12 @@ pub(super) struct Core {
     is_lapsed: bool,
     stopping: Option<Stopping>,
     /// The shard that writes nothing at the moment.
-    pub(super) held: Option<Held>,
+    pub(super) quiesced: Option<Quiesced>,
     pub(super) hosts: Arc<Hosts>,
     /// The shard that leaves.
-    pub(super) parting: Option<Parting>,
+    pub(super) handing_over: Option<HandingOver>,
     /// Attempts of shards that have left, by key, and what to report them as.
-    pub(super) errands: HashMap<u64, (ShardId, Errand)>,
+    pub(super) handed_over: HashMap<u64, (ShardId, HandedOverAttempt)>,
     /// How often each shard has come here.
     pub(super) stays: HashMap<ShardId, u16>,
 }
@@ -190,17 +190,17 @@ impl Core {
             wall: WallWatch::new(wall, steady),
             tickets: HashMap::new(),
             last_ticket: 0,
-            demand: Demand::default(),
+            demand: QuotaLedger::default(),
             ordered: None,
             last_order: 0,
             last_look: millis,
             is_ahead: false,
             is_lapsed: false,
             stopping: None,
-            held: None,
+            quiesced: None,
             hosts: Arc::default(),
-            parting: None,
-            errands: HashMap::new(),
+            handing_over: None,
+            handed_over: HashMap::new(),
             stays: HashMap::new(),
             shards: BTreeMap::new(),
             me,
@@ -219,10 +219,10 @@ impl Core {
     pub(super) async fn run(mut self) {
         loop {
             let now = self.look();
-            self.end_hold(now);
+            self.end_quiesce(now);
             self.reconsider(now);
             self.turn(now);
-            self.go_on_parting(now);
+            self.continue_handover(now);
             if self.is_over(now) {
                 break;
             }
@@ -282,7 +282,7 @@ impl Core {
     }
 
     /// Why nothing fires, if nothing does.
-    pub(super) fn held(&self) -> Option<String> {
+    pub(super) fn suspended(&self) -> Option<String> {
         if let Some(by) = self.wall.unconfirmed() {
             let by = Duration::from_millis(by.unsigned_abs());
             return Some(format!("the wall clock was set forward by {by:?}"));
@@ -293,22 +293,22 @@ impl Core {
 
     /// Shows the world whether this node fires.
     pub(super) fn show(&mut self, now: Now) {
-        let why = self.held();
+        let why = self.suspended();
         for owned in self.shards.values_mut() {
-            owned.shard.set_held(why.is_some());
+            owned.shard.set_suspended(why.is_some());
         }
         let firing = match why {
             None => Firing::Going,
             Some(why) => {
-                tracing::error!(%why, "firing is held: check the clock, then watchbell scheduler confirm-time");
-                Firing::Held { since: now.wall, why }
+                tracing::error!(%why, "firing is suspended: check the clock, then watchbell scheduler confirm-time");
+                Firing::Suspended { since: now.wall, why }
             }
         };
         let is_ready = self.stopping.is_none();
         self.lines.face.send_if_modified(|face| {
             let news = Face { firing, is_ready };
             let is_news = match (&face.firing, &news.firing) {
-                (Firing::Held { why, .. }, Firing::Held { why: now, .. }) => why != now,
+                (Firing::Suspended { why, .. }, Firing::Suspended { why: now, .. }) => why != now,
                 (was, is) => was != is,
             } || face.is_ready != news.is_ready;
             if is_news {
@@ -320,7 +320,7 @@ impl Core {
 
     /// Gives every shard its turn that has something to do.
     fn turn(&mut self, now: Now) {
-        let is_held = self.held().is_some();
+        let is_suspended = self.suspended().is_some();
         let mut leaving = Vec::new();
         for (id, owned) in &mut self.shards {
             if owned.wake.is_none_or(|wake| wake > now.wall) {
@@ -334,7 +334,7 @@ impl Core {
             };
             owned.step(now);
             owned.wake = owned.shard.next_wake(now);
-            if is_held {
+            if is_suspended {
                 continue;
             }
             owned.shard.depart(now, &mut leaving);
@@ -371,11 +371,11 @@ impl Core {
         let is_asked = self.writers().any(|owned| owned.shard.is_asked());
         let by = self.writers().filter_map(|owned| owned.shard.commit_by()).min();
         let is_time = by.is_some_and(|by| by <= now.wall) && now.steady >= self.next_order();
-        if !is_asked && !is_time && self.stopping.is_none() && self.parting.is_none() {
+        if !is_asked && !is_time && self.stopping.is_none() && self.handing_over.is_none() {
             return;
         }
         let mut order = Batches::new();
-        let held = self.held.as_ref().map(Held::shard);
+        let held = self.quiesced.as_ref().map(Quiesced::shard);
         for (id, owned) in self.shards.iter_mut().filter(|(id, _)| Some(**id) != held) {
             if let Some(batch) = owned.shard.take_batch(owned.number + 1, self.room) {
                 owned.number += 1;
@@ -390,7 +390,7 @@ impl Core {
 
     /// The shards that may write.
     fn writers(&self) -> impl Iterator<Item = &Owned> {
-        let held = self.held.as_ref().map(Held::shard);
+        let held = self.quiesced.as_ref().map(Quiesced::shard);
         self.shards.iter().filter(move |(id, _)| Some(**id) != held).map(|(_, owned)| owned)
     }
 
@@ -435,7 +435,7 @@ impl Core {
             // Nobody will ever know here; whoever waits is told so by the dropped reply.
             self.lose(id);
         }
-        self.begin_hold();
+        self.begin_quiesce();
         self.count_triggers();
     }
 
@@ -463,7 +463,7 @@ impl Core {
         {
             self.metrics.late(result.started.0.saturating_sub(leaves.0));
         }
-        let Some(result) = self.run_errand(result) else { return };
+        let Some(result) = self.end_handed_over(result) else { return };
         // Pauses before the next attempt shall differ; nobody minds if they could be guessed.
         let random = now.random ^ result.key;
         let (id, key) = local(result.key);
@@ -487,14 +487,14 @@ impl Core {
                 Call::Command { reply, .. } | Call::Rewrite { reply, .. } => {
                     drop(reply.send(Err(CallError::Stopping)));
                 }
-                Call::Hold { reply, .. } => drop(reply.send(Err(CallError::Stopping))),
+                Call::Quiesce { reply, .. } => drop(reply.send(Err(CallError::Stopping))),
                 Call::ConfirmTime { reply } => drop(reply.send(Err(CallError::Stopping))),
                 Call::Compare { reply, .. } => drop(reply.send(Err(CallError::Stopping))),
                 Call::Release { .. } => {}
             }
         }
         // What is decided is written, whoever reads.
-        self.held = None;
+        self.quiesced = None;
         for owned in self.shards.values_mut() {
             owned.shard.stop(now);
             owned.wake = Some(now.wall);
@@ -560,8 +560,9 @@ pub(super) fn report(key: u64, result: Finished) -> Report {
         result.response.as_ref().filter(|response| !response.body.is_empty()).map(|response| {
             let body = &response.body[..response.body.len().min(kept)];
             // What cannot be seen would take six times its room in a record.
-            let is_odd = |char: char| char.is_control() && !matches!(char, '\n' | '\r' | '\t');
-            String::from_utf8_lossy(body).replace(is_odd, "?")
+            let is_exception =
+                |char: char| char.is_control() && !matches!(char, '\n' | '\r' | '\t');
+            String::from_utf8_lossy(body).replace(is_exception, "?")
         });
     let attempt = Attempt {
         at: result.started,

@@ -25,8 +25,8 @@ impl Node {
         if mutant::active(Mutant::StopWithoutWaiting) {
             return;
         }
-        let mut errands = self.errands.clone();
-        let ended = async { drop(errands.wait_for(|errands| *errands == 0).await) };
+        let mut handed_over = self.handed_over.clone();
+        let ended = async { drop(handed_over.wait_for(|handed_over| *handed_over == 0).await) };
         if within(machine, ERRANDS_MAX, ended).await.is_none() {
             tracing::warn!("webhooks of shards that were handed over are still under way");
         }

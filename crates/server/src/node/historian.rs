@@ -21,7 +21,7 @@ use std::time::Duration;
 use engine::id::ShardId;
 use engine::instant::Instant;
 use engine::limits::HISTORY_PAGE_BYTES_MAX;
-use engine::past::odd::odd_pages;
+use engine::past::exception::exception_pages;
 use engine::past::page::{self, Day, Home, PageName, Plan};
 use engine::past::retain::Retention;
 use engine::past::{Line, Segment};
@@ -32,7 +32,7 @@ use store::{Entry, Key, Range, ScanError, Store};
 
 use self::backfill::Backfill;
 use self::keeping::Kept;
-use crate::desk::{CallError, Desk};
+use crate::handle::{CallError, NodeHandle};
 use crate::metric::Metrics;
 
 /// When the past is merged, and how much of it at a time.
@@ -135,7 +135,7 @@ struct Notes {
 }
 
 pub(super) struct Historian {
-    desk: Desk,
+    handle: NodeHandle,
     machine: Arc<dyn Machine>,
     pace: Pace,
     page_bytes: usize,
@@ -145,19 +145,19 @@ pub(super) struct Historian {
 
 impl Historian {
     pub(super) fn new(
-        desk: Desk,
+        handle: NodeHandle,
         machine: &Arc<dyn Machine>,
         pace: Pace,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let page_bytes = HISTORY_PAGE_BYTES_MAX.min(desk.store().limits().value_bytes);
+        let page_bytes = HISTORY_PAGE_BYTES_MAX.min(handle.store().limits().value_bytes);
         let (machine, shards) = (Arc::clone(machine), BTreeMap::new());
-        Self { desk, machine, pace, page_bytes, metrics, shards }
+        Self { handle, machine, pace, page_bytes, metrics, shards }
     }
 
     /// Begins with the shards that are run here now, and leaves those that are not any more.
     fn follow(&mut self) {
-        let served = Arc::clone(&self.desk.peers().served().borrow());
+        let served = Arc::clone(&self.handle.peers().served().borrow());
         self.shards.retain(|shard, _| served.contains(shard));
         let aged = self.machine.reading().boot;
         for shard in served.iter() {
@@ -165,7 +165,7 @@ impl Historian {
                 floor: None,
                 aged,
                 small: BTreeMap::new(),
-                lap: Some(Range::prefix(&odd_pages(*shard))),
+                lap: Some(Range::prefix(&exception_pages(*shard))),
                 lap_at: None,
                 lap_key: None,
                 kept: Kept::default(),
@@ -217,7 +217,7 @@ impl Historian {
                 break;
             }
         }
-        let now = self.desk.now();
+        let now = self.handle.now();
         let lap_at = notes.lap_at;
         notes.small.retain(|place, names| {
             names.len() > 1 || !self.is_over(place.1, now) || Some(*place) == lap_at
@@ -227,7 +227,7 @@ impl Historian {
 
     /// Merges the oldest segments, if it is worth while. Tells whether there may be more.
     async fn merge(&self, shard: ShardId, notes: &mut Notes) -> Result<bool, Left> {
-        let store = self.desk.store();
+        let store = self.handle.store();
         let top = number(store, shard).await?.saturating_sub(self.pace.keep);
         let floor = match notes.floor {
             Some(floor) => floor.min(top),
@@ -242,7 +242,7 @@ impl Historian {
         let (segments, end) = self.segments(shard, floor, top).await?;
         if !is_many {
             notes.aged = steady;
-            let old = self.desk.now().before(self.pace.age_max);
+            let old = self.handle.now().before(self.pace.age_max);
             let oldest = segments.iter().flat_map(|(_, segment)| &segment.lines);
             if oldest.map(Line::written).min().is_none_or(|oldest| oldest > old) {
                 return Ok(false);
@@ -289,7 +289,7 @@ impl Historian {
         let mut rest = Some(Range::between(&newest, &behind));
         let (mut segments, mut bytes) = (Vec::new(), 0);
         while let Some(range) = rest {
-            let page = self.desk.store().scan(range, engine::limits::PAGE_ENTRIES_MAX).await?;
+            let page = self.handle.store().scan(range, engine::limits::PAGE_ENTRIES_MAX).await?;
             rest = page.next;
             for entry in page.entries {
                 bytes += entry.value.len();
@@ -308,7 +308,7 @@ impl Historian {
     /// Looks at some of the pages that were there before this node.
     async fn lap(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
         let Some(range) = notes.lap.clone() else { return Ok(()) };
-        let page = self.desk.store().scan(range, LAP_LEN).await?;
+        let page = self.handle.store().scan(range, LAP_LEN).await?;
         for entry in &page.entries {
             if let Some((home, name)) = page::read_any_key(shard, entry.key.as_str()) {
                 notes.lap_at = Some((home, name.day));
@@ -333,7 +333,7 @@ impl Historian {
 
     /// Makes few pages of many small ones, if there is a day that needs it. Tells whether there was.
     async fn compact(&self, shard: ShardId, notes: &mut Notes) -> Result<bool, Left> {
-        let now = self.desk.now();
+        let now = self.handle.now();
         let due = notes.small.iter().find(|((_, day), names)| {
             names.len() > self.pace.small_max || names.len() > 1 && self.is_over(*day, now)
         });
@@ -347,14 +347,14 @@ impl Historian {
                 break;
             }
             looked_at.push(name);
-            let entry = self.desk.store().get(&key(name.key(shard, home))).await?;
+            let entry = self.handle.store().get(&key(name.key(shard, home))).await?;
             let Some(entry) = entry else { continue };
             bytes += entry.value.len();
             sizes.push((name.key(shard, home), entry.value.len()));
             sources.extend(decoded(&entry).map(|page| (name, page)));
         }
         // Read after the last compaction was written, so it has moved since.
-        let turn = number(self.desk.store(), shard).await?;
+        let turn = number(self.handle.store(), shard).await?;
         let plan = page::compact(shard, home, turn, sources, self.page_bytes);
         if let Some(names) = notes.small.get_mut(&place) {
             // Those that do not get fewer are left as they are.
@@ -380,7 +380,7 @@ impl Historian {
         let made = plan.pages.iter().chain(&plan.index);
         let made: Vec<_> = made.map(|(key, bytes)| (key.clone(), bytes.len())).collect();
         for piece in plan.pieces() {
-            self.desk.rewrite(shard, piece).await?;
+            self.handle.rewrite(shard, piece).await?;
         }
         for (key, bytes) in spent {
             notes.resized(shard, key, *bytes, 0);

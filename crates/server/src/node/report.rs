@@ -17,7 +17,7 @@ use store::session::Session;
 use store::{Commit, CommitError, Condition, Key, Range, ScanError};
 use tokio::sync::{mpsc, watch};
 
-use super::moving::Move;
+use super::handover::Move;
 
 /// Whom the shards of this node wait for.
 pub(super) type Awaited = BTreeMap<ShardId, BTreeSet<Box<str>>>;

@@ -6,13 +6,13 @@ use engine::limits::RESPONSE_BYTES_MAX;
 use engine::outcome::{Arrival, Lost, NotSent, Outcome, Verdict};
 use server::webhook::Finished;
 
-use super::desk::{Desk, check_not_sent, get, hasty, status};
+use super::handle::{NodeHandle, check_not_sent, get, hasty, status};
 use super::receiver::{Manner, Receiver, answer};
 
 async fn call(manner: Manner, timeout_ms: u32) -> Finished {
     let receiver = Receiver::start(manner).await;
-    let mut desk = Desk::local();
-    desk.call(hasty(&receiver.url("/"), timeout_ms)).await
+    let mut handle = NodeHandle::local();
+    handle.call(hasty(&receiver.url("/"), timeout_ms)).await
 }
 
 #[track_caller]
@@ -89,9 +89,9 @@ async fn a_body_that_stalls_is_cut_when_the_time_is_up() {
 async fn a_connection_with_the_rest_of_a_body_is_not_used_again() {
     let long = vec![b'x'; RESPONSE_BYTES_MAX + 1];
     let receiver = Receiver::start(answer(200, &[], &long)).await;
-    let mut desk = Desk::local();
+    let mut handle = NodeHandle::local();
     for number in 0..3 {
-        assert_eq!(status(&desk.call(get(&receiver.url("/"))).await), 200);
+        assert_eq!(status(&handle.call(get(&receiver.url("/"))).await), 200);
         assert_eq!(receiver.next().await.connection, number);
     }
 }
@@ -128,7 +128,7 @@ async fn a_connection_that_ends_without_an_answer_leaves_it_in_doubt() {
 async fn a_port_where_nobody_listens_is_surely_not_reached() {
     // An address where no other test listens, and a port that was free a moment ago.
     let address = std::net::TcpListener::bind("127.0.0.77:0").unwrap().local_addr().unwrap();
-    let finished = Desk::local().call(get(&format!("http://{address}/"))).await;
+    let finished = NodeHandle::local().call(get(&format!("http://{address}/"))).await;
     check_not_sent(&finished, NotSent::Connect, "cannot connect to 127.0.0.77:");
 }
 
@@ -146,10 +146,10 @@ async fn a_connection_that_does_not_come_about_costs_its_own_time() {
     {
         taken.push(stream);
     }
-    let mut desk = Desk::with(|config| {
+    let mut handle = NodeHandle::with(|config| {
         config.allow = vec!["127.0.0.1".parse().unwrap()];
         config.connect_timeout = Duration::from_millis(200);
     });
-    let finished = desk.call(get(&format!("http://{address}/"))).await;
+    let finished = handle.call(get(&format!("http://{address}/"))).await;
     check_not_sent(&finished, NotSent::Connect, "connecting to the receiver took too long");
 }

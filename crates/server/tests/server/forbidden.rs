@@ -6,14 +6,14 @@ use std::time::Duration;
 use engine::limits::NAME_AGE_MAX;
 use engine::outcome::NotSent;
 
-use super::desk::{Desk, check_not_sent, get, status};
+use super::handle::{NodeHandle, check_not_sent, get, status};
 use super::receiver::{Receiver, answer};
 
 #[tokio::test]
 async fn forbidden_literals_are_refused() {
     let receiver = Receiver::start(answer(200, &[], b"")).await;
     let port = receiver.address.port();
-    let mut desk = Desk::with(|_| ());
+    let mut handle = NodeHandle::with(|_| ());
     for host in [
         "127.0.0.1",
         "127.255.255.254",
@@ -40,7 +40,7 @@ async fn forbidden_literals_are_refused() {
         "[2001:db8::1]",
         "[::127.0.0.1]",
     ] {
-        let finished = desk.call(get(&format!("http://{host}:{port}/"))).await;
+        let finished = handle.call(get(&format!("http://{host}:{port}/"))).await;
         check_not_sent(&finished, NotSent::Forbidden, "may not be called");
     }
     assert_eq!(receiver.connections(), 0);
@@ -50,14 +50,14 @@ async fn forbidden_literals_are_refused() {
 async fn names_of_forbidden_addresses_are_refused() {
     let receiver = Receiver::start(answer(200, &[], b"")).await;
     let port = receiver.address.port();
-    let mut desk = Desk::with(|_| ());
+    let mut handle = NodeHandle::with(|_| ());
     for (number, address) in ["127.0.0.1", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "10.1.1.1"]
         .into_iter()
         .enumerate()
     {
         let name = format!("n{number}.test");
-        desk.script.set(&name, &[&[address]]);
-        let finished = desk.call(get(&format!("http://{name}:{port}/"))).await;
+        handle.script.set(&name, &[&[address]]);
+        let finished = handle.call(get(&format!("http://{name}:{port}/"))).await;
         check_not_sent(&finished, NotSent::Forbidden, "--webhook-allow");
     }
     assert_eq!(receiver.connections(), 0);
@@ -66,11 +66,11 @@ async fn names_of_forbidden_addresses_are_refused() {
 #[tokio::test]
 async fn of_several_addresses_only_those_are_called_that_may_be() {
     let receiver = Receiver::start(answer(200, &[], b"")).await;
-    let mut desk = Desk::local();
+    let mut handle = NodeHandle::local();
     // Nobody listens at the private one; it is not even tried.
-    desk.script.set("both.test", &[&["10.255.255.1", "127.0.0.1"]]);
+    handle.script.set("both.test", &[&["10.255.255.1", "127.0.0.1"]]);
     let url = format!("http://both.test:{}/", receiver.address.port());
-    assert_eq!(status(&desk.call(get(&url)).await), 200);
+    assert_eq!(status(&handle.call(get(&url)).await), 200);
     assert_eq!(
         receiver.next().await.header("host"),
         format!("both.test:{}", receiver.address.port())
@@ -80,10 +80,10 @@ async fn of_several_addresses_only_those_are_called_that_may_be() {
 #[tokio::test]
 async fn a_name_that_moves_to_a_forbidden_address_is_judged_anew_and_asked_once() {
     let receiver = Receiver::start(answer(200, &[], b"")).await;
-    let mut desk = Desk::local();
+    let mut handle = NodeHandle::local();
     // First an address that may be called, then one that may not; 127.0.0.2 is not allowed here.
     let port = receiver.address.port();
-    let mut narrow = Desk::with(|config| config.allow = vec!["127.0.0.1".parse().unwrap()]);
+    let mut narrow = NodeHandle::with(|config| config.allow = vec!["127.0.0.1".parse().unwrap()]);
     narrow.script.set("rebind.test", &[&["127.0.0.1"], &["127.0.0.2"]]);
     let url = format!("http://rebind.test:{port}/");
     assert_eq!(status(&narrow.call(get(&url)).await), 200);
@@ -98,28 +98,28 @@ async fn a_name_that_moves_to_a_forbidden_address_is_judged_anew_and_asked_once(
     assert_eq!(receiver.requests(), 1);
 
     // The other way round: refused first, and the good address afterwards is a new judgement too.
-    desk.script.set("back.test", &[&["10.0.0.1"], &["127.0.0.1"]]);
+    handle.script.set("back.test", &[&["10.0.0.1"], &["127.0.0.1"]]);
     let url = format!("http://back.test:{port}/");
-    check_not_sent(&desk.call(get(&url)).await, NotSent::Forbidden, "10.0.0.1");
-    desk.machine.forward(NAME_AGE_MAX);
-    assert_eq!(status(&desk.call(get(&url)).await), 200);
+    check_not_sent(&handle.call(get(&url)).await, NotSent::Forbidden, "10.0.0.1");
+    handle.machine.forward(NAME_AGE_MAX);
+    assert_eq!(status(&handle.call(get(&url)).await), 200);
 }
 
 #[tokio::test]
 async fn a_name_that_is_not_found_is_surely_not_reached() {
-    let mut desk = Desk::local();
-    let finished = desk.call(get("http://nowhere.test/")).await;
+    let mut handle = NodeHandle::local();
+    let finished = handle.call(get("http://nowhere.test/")).await;
     check_not_sent(&finished, NotSent::Name, "nowhere.test was not found");
-    desk.script.set("empty.test", &[&[]]);
-    let finished = desk.call(get("http://empty.test/")).await;
+    handle.script.set("empty.test", &[&[]]);
+    let finished = handle.call(get("http://empty.test/")).await;
     check_not_sent(&finished, NotSent::Name, "has no address");
 }
 
 #[tokio::test]
 async fn the_next_address_is_tried_when_the_first_does_not_take_the_call() {
     let receiver = Receiver::start(answer(200, &[], b"")).await;
-    let mut desk = Desk::local();
-    desk.script.set("two.test", &[&["127.0.0.9", "127.0.0.1"]]);
+    let mut handle = NodeHandle::local();
+    handle.script.set("two.test", &[&["127.0.0.9", "127.0.0.1"]]);
     let url = format!("http://two.test:{}/", receiver.address.port());
-    assert_eq!(status(&desk.call(get(&url)).await), 200);
+    assert_eq!(status(&handle.call(get(&url)).await), 200);
 }

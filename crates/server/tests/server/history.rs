@@ -15,7 +15,7 @@ use engine::past::page::{pages, read_key};
 use engine::past::retain::Retention;
 use engine::past::{End, Finished, Line, Segment};
 use engine::shard::record::{head_key, past, past_key};
-use server::desk::Desk;
+use server::handle::NodeHandle;
 use server::node::{Config, Node, Pace};
 use store::claim::Head;
 use store::machine::System;
@@ -124,7 +124,7 @@ impl Adapter for Road {
 struct Served {
     node: Node,
     client: Client,
-    desk: Desk,
+    handle: NodeHandle,
     _tasks: JoinSet<()>,
 }
 
@@ -141,18 +141,18 @@ impl Served {
             history,
             shards: None,
         };
-        let (node, desk) = Node::start(store, Arc::new(System), &config).await.unwrap();
+        let (node, handle) = Node::start(store, Arc::new(System), &config).await.unwrap();
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let client = Client::builder(&url).retries(0).build().unwrap();
         let mut tasks = JoinSet::new();
         tasks.spawn(server::api::serve(
             listener,
-            desk.clone(),
+            handle.clone(),
             server::api::Gate::open(),
             std::future::pending(),
         ));
-        Self { node, client, desk, _tasks: tasks }
+        Self { node, client, handle, _tasks: tasks }
     }
 
     /// All runs of a trigger that one request finds.
@@ -300,6 +300,6 @@ async fn each_line_is_found_once_before_during_and_after_a_merge_that_was_cut_sh
     })
     .await;
     assert_eq!(after.check_all_once("compacted").await, all);
-    assert!(after.desk.is_ready());
+    assert!(after.handle.is_ready());
     after.node.stop().await;
 }

@@ -6,8 +6,8 @@ mod clock;
 mod downtime;
 mod former;
 mod id;
-mod lookout;
 mod mirror;
+mod monitor;
 mod notify;
 #[expect(dead_code, reason = "the tests of `watchbell dev` use more of it")]
 pub(super) mod receiver;

@@ -12,7 +12,7 @@ use server::webhook::{CaError, Config, Dispatcher, StartError};
 use store::machine::{Machine, System};
 use tokio::io::AsyncWriteExt;
 
-use super::desk::{Desk, check_not_sent, get, status};
+use super::handle::{NodeHandle, check_not_sent, get, status};
 use super::receiver::{Manner, Receiver, answer};
 
 /// An authority of our own, and a file with its certificate.
@@ -56,13 +56,13 @@ impl Authority {
         Arc::new(config)
     }
 
-    fn desk(&self) -> Desk {
-        let desk = Desk::with(|config| {
+    fn handle(&self) -> NodeHandle {
+        let handle = NodeHandle::with(|config| {
             config.allow = vec!["127.0.0.1".parse().unwrap()];
             config.extra_ca = Some(self.file.clone());
         });
-        desk.script.set("good.test", &[&["127.0.0.1"]]);
-        desk
+        handle.script.set("good.test", &[&["127.0.0.1"]]);
+        handle
     }
 }
 
@@ -77,9 +77,9 @@ async fn a_receiver_with_a_good_certificate_is_called() {
     let authority = Authority::new();
     let config = authority.certify("good.test", GOOD, &[]);
     let receiver = Receiver::start_tls(answer(200, &[], b"one"), config).await;
-    let mut desk = authority.desk();
+    let mut handle = authority.handle();
     for _ in 0..2 {
-        assert_eq!(status(&desk.call(get(&url(&receiver))).await), 200);
+        assert_eq!(status(&handle.call(get(&url(&receiver))).await), 200);
         let request = receiver.next().await;
         assert_eq!((&*request.path, request.connection), ("/x", 0));
     }
@@ -91,7 +91,7 @@ async fn an_address_may_stand_in_a_certificate() {
     let config = authority.certify("127.0.0.1", GOOD, &[]);
     let receiver = Receiver::start_tls(answer(200, &[], b""), config).await;
     let url = receiver.url("/").replace("http:", "https:");
-    assert_eq!(status(&authority.desk().call(get(&url)).await), 200);
+    assert_eq!(status(&authority.handle().call(get(&url)).await), 200);
 }
 
 #[tokio::test]
@@ -99,8 +99,8 @@ async fn http_2_is_spoken_where_it_is_offered_and_calls_share_a_connection() {
     let authority = Authority::new();
     let config = authority.certify("good.test", GOOD, &[b"h2", b"http/1.1"]);
     let receiver = Receiver::start_tls(Manner::Silent, config).await;
-    let mut desk = authority.desk();
-    let finished = desk.call(get(&url(&receiver))).await;
+    let mut handle = authority.handle();
+    let finished = handle.call(get(&url(&receiver))).await;
     assert_eq!(status(&finished), 200);
     assert_eq!(&*finished.response.unwrap().body, b"two");
     let request = receiver.next().await;
@@ -108,14 +108,14 @@ async fn http_2_is_spoken_where_it_is_offered_and_calls_share_a_connection() {
     assert_eq!(request.header("webhook-id"), "run_1");
     assert!(!request.has("host"), "it stands in the request line");
     for _ in 0..100 {
-        desk.send(get(&url(&receiver)));
+        handle.send(get(&url(&receiver)));
     }
     for _ in 0..100 {
-        assert_eq!(status(&desk.next().await), 200);
+        assert_eq!(status(&handle.next().await), 200);
     }
     assert_eq!(receiver.connections(), 1);
-    desk.may_act.store(false, Ordering::Relaxed);
-    check_not_sent(&desk.call(get(&url(&receiver))).await, NotSent::Lapsed, "nothing was sent");
+    handle.may_act.store(false, Ordering::Relaxed);
+    check_not_sent(&handle.call(get(&url(&receiver))).await, NotSent::Lapsed, "nothing was sent");
     assert_eq!(receiver.requests(), 101);
 }
 
@@ -127,7 +127,7 @@ async fn a_bad_certificate_is_refused_and_named() {
     {
         let config = authority.certify(name, until, &[]);
         let receiver = Receiver::start_tls(answer(200, &[], b""), config).await;
-        let finished = authority.desk().call(get(&url(&receiver))).await;
+        let finished = authority.handle().call(get(&url(&receiver))).await;
         check_not_sent(&finished, NotSent::Tls, said);
         assert_eq!(receiver.requests(), 0);
     }
@@ -137,9 +137,9 @@ async fn a_bad_certificate_is_refused_and_named() {
 async fn an_unknown_issuer_is_refused() {
     let config = Authority::new().certify("good.test", GOOD, &[]);
     let receiver = Receiver::start_tls(answer(200, &[], b""), config).await;
-    let mut desk = Desk::local();
-    desk.script.set("good.test", &[&["127.0.0.1"]]);
-    let finished = desk.call(get(&url(&receiver))).await;
+    let mut handle = NodeHandle::local();
+    handle.script.set("good.test", &[&["127.0.0.1"]]);
+    let finished = handle.call(get(&url(&receiver))).await;
     check_not_sent(&finished, NotSent::Tls, "--webhook-ca");
 }
 
@@ -147,11 +147,11 @@ async fn an_unknown_issuer_is_refused() {
 async fn a_receiver_without_encryption_is_told_from_others() {
     // It speaks first, because our greeting is no request that it would answer.
     let plain = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut desk = Desk::local();
-    desk.send(get(&format!("https://{}/", plain.local_addr().unwrap())));
+    let mut handle = NodeHandle::local();
+    handle.send(get(&format!("https://{}/", plain.local_addr().unwrap())));
     let (mut stream, _) = plain.accept().await.unwrap();
     stream.write_all(b"HTTP/1.1 400 X\r\n\r\n").await.unwrap();
-    check_not_sent(&desk.next().await, NotSent::Tls, "does not speak TLS");
+    check_not_sent(&handle.next().await, NotSent::Tls, "does not speak TLS");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use engine::outcome::{Lost, NotSent, Outcome};
 use engine::webhook::{Method, Webhook};
 use tokio::sync::Semaphore;
 
-use super::desk::{Desk, WALL_SECOND, check_not_sent, get, status};
+use super::handle::{NodeHandle, WALL_SECOND, check_not_sent, get, status};
 use super::receiver::{Manner, Receiver, answer};
 
 fn post(url: &str, body: &str) -> Webhook {
@@ -21,8 +21,8 @@ fn post(url: &str, body: &str) -> Webhook {
 #[tokio::test]
 async fn a_request_says_who_when_and_which() {
     let receiver = Receiver::start(answer(200, &[("content-type", "text/plain")], b"thanks")).await;
-    let mut desk = Desk::local();
-    let finished = desk.call(post(&receiver.url("/hook?a=b"), "{\"x\":1}")).await;
+    let mut handle = NodeHandle::local();
+    let finished = handle.call(post(&receiver.url("/hook?a=b"), "{\"x\":1}")).await;
     let request = receiver.next().await;
     assert_eq!((&*request.method, &*request.path), ("POST", "/hook?a=b"));
     assert_eq!(request.body, b"{\"x\":1}");
@@ -56,11 +56,11 @@ async fn a_request_says_who_when_and_which() {
 #[tokio::test]
 async fn attempts_of_a_run_share_a_trace_and_each_has_a_span() {
     let receiver = Receiver::start(answer(200, &[], b"")).await;
-    let desk = Desk::local();
+    let handle = NodeHandle::local();
     let mut spans = Vec::new();
     for (run, attempt) in [("run_a", 1), ("run_a", 2), ("run_b", 1)] {
         let webhook = get(&receiver.url("/"));
-        desk.dispatcher.send(server::webhook::Call {
+        handle.dispatcher.send(server::webhook::Call {
             key: 0,
             project: engine::id::ProjectId::DEFAULT,
             run: run.into(),
@@ -87,25 +87,25 @@ async fn attempts_of_a_run_share_a_trace_and_each_has_a_span() {
 #[tokio::test]
 async fn a_call_that_waited_until_it_is_too_late_does_not_leave() {
     let receiver = Receiver::start(answer(200, &[], b"")).await;
-    let mut desk = Desk::local();
+    let mut handle = NodeHandle::local();
     let now = Instant::from_second(WALL_SECOND.cast_signed());
-    let late = desk.send_by(get(&receiver.url("/late")), Some(Instant(now.0 - 1)));
-    let finished = desk.next().await;
+    let late = handle.send_by(get(&receiver.url("/late")), Some(Instant(now.0 - 1)));
+    let finished = handle.next().await;
     assert_eq!(finished.key, late);
     assert_eq!(finished.outcome, Outcome::NotSent { why: NotSent::Late });
-    desk.send_by(get(&receiver.url("/in-time")), Some(Instant(now.0 + 60_000)));
-    assert_eq!(status(&desk.next().await), 200);
+    handle.send_by(get(&receiver.url("/in-time")), Some(Instant(now.0 + 60_000)));
+    assert_eq!(status(&handle.next().await), 200);
     assert_eq!(receiver.next().await.path, "/in-time");
 }
 
 #[tokio::test]
 async fn every_method_is_sent_as_it_is() {
     let receiver = Receiver::start(answer(200, &[], b"")).await;
-    let mut desk = Desk::local();
+    let mut handle = NodeHandle::local();
     for method in Method::ALL {
         let timeout = WEBHOOK_TIMEOUT_DEFAULT;
         let webhook = Webhook::new(&receiver.url("/"), method, vec![], None, None, timeout);
-        assert_eq!(status(&desk.call(webhook.unwrap()).await), 200);
+        assert_eq!(status(&handle.call(webhook.unwrap()).await), 200);
         let request = receiver.next().await;
         assert_eq!(request.method, method.to_string());
         let has_length = !matches!(method, Method::Get | Method::Head);
@@ -116,9 +116,9 @@ async fn every_method_is_sent_as_it_is() {
 #[tokio::test]
 async fn every_character_of_a_path_arrives_as_it_was_written() {
     let receiver = Receiver::start(answer(200, &[], b"")).await;
-    let mut desk = Desk::local();
+    let mut handle = NodeHandle::local();
     let path = "/aZ0-._~!$&'()*+,;=:@/[]|%20%C3%BC?aZ0-._~!$&'()*+,;=:@/?[]|%00";
-    assert_eq!(status(&desk.call(get(&receiver.url(path))).await), 200);
+    assert_eq!(status(&handle.call(get(&receiver.url(path))).await), 200);
     assert_eq!(receiver.next().await.path, path);
 }
 
@@ -139,11 +139,11 @@ async fn proxies_of_the_environment_are_ignored() {
 #[tokio::test]
 async fn a_connection_is_used_again_until_it_has_rested_for_too_long() {
     let receiver = Receiver::start(answer(200, &[], b"x")).await;
-    let mut desk = Desk::local();
+    let mut handle = NodeHandle::local();
     let mut connections = Vec::new();
     for rest in [Duration::ZERO, Duration::ZERO, CONNECTION_IDLE_MAX] {
-        desk.machine.forward(rest);
-        desk.call(get(&receiver.url("/"))).await;
+        handle.machine.forward(rest);
+        handle.call(get(&receiver.url("/"))).await;
         connections.push(receiver.next().await.connection);
     }
     assert_eq!(connections, [0, 0, 1]);
@@ -152,12 +152,12 @@ async fn a_connection_is_used_again_until_it_has_rested_for_too_long() {
 #[tokio::test]
 async fn a_connection_is_given_up_at_its_greatest_age() {
     let receiver = Receiver::start(answer(200, &[], b"x")).await;
-    let mut desk = Desk::local();
+    let mut handle = NodeHandle::local();
     let step = Duration::from_secs(3);
     let calls = CONNECTION_AGE_MAX.as_secs().div_ceil(step.as_secs()) + 1;
     for _ in 0..calls {
-        desk.call(get(&receiver.url("/"))).await;
-        desk.machine.forward(step);
+        handle.call(get(&receiver.url("/"))).await;
+        handle.machine.forward(step);
     }
     assert!(receiver.connections() >= 2, "in use all the time, and yet made anew");
 }
@@ -165,9 +165,9 @@ async fn a_connection_is_given_up_at_its_greatest_age() {
 #[tokio::test]
 async fn a_connection_that_was_closed_while_it_rested_is_no_failure() {
     let receiver = Receiver::start(Manner::AnswersAndCloses).await;
-    let mut desk = Desk::local();
+    let mut handle = NodeHandle::local();
     for _ in 0..50 {
-        let finished = desk.call(get(&receiver.url("/"))).await;
+        let finished = handle.call(get(&receiver.url("/"))).await;
         // A request that crosses the close on its way is in doubt, and said to be.
         match finished.outcome {
             Outcome::Answered { status: 200, .. } | Outcome::Lost { why: Lost::Closed } => (),
@@ -179,18 +179,18 @@ async fn a_connection_that_was_closed_while_it_rested_is_no_failure() {
 #[tokio::test]
 async fn nothing_leaves_without_a_permit() {
     let receiver = Receiver::start(answer(200, &[], b"")).await;
-    let mut desk = Desk::local();
-    desk.may_act.store(false, Ordering::Relaxed);
-    let finished = desk.call(get(&receiver.url("/"))).await;
+    let mut handle = NodeHandle::local();
+    handle.may_act.store(false, Ordering::Relaxed);
+    let finished = handle.call(get(&receiver.url("/"))).await;
     check_not_sent(&finished, NotSent::Lapsed, "right to act had lapsed");
-    desk.may_act.store(true, Ordering::Relaxed);
-    assert_eq!(status(&desk.call(get(&receiver.url("/"))).await), 200);
+    handle.may_act.store(true, Ordering::Relaxed);
+    assert_eq!(status(&handle.call(get(&receiver.url("/"))).await), 200);
     // Nor on a connection that is already there.
-    desk.may_act.store(false, Ordering::Relaxed);
-    let finished = desk.call(get(&receiver.url("/"))).await;
+    handle.may_act.store(false, Ordering::Relaxed);
+    let finished = handle.call(get(&receiver.url("/"))).await;
     check_not_sent(&finished, NotSent::Lapsed, "nothing was sent");
-    desk.may_act.store(true, Ordering::Relaxed);
-    assert_eq!(status(&desk.call(get(&receiver.url("/"))).await), 200);
+    handle.may_act.store(true, Ordering::Relaxed);
+    assert_eq!(status(&handle.call(get(&receiver.url("/"))).await), 200);
     assert_eq!(receiver.requests(), 2);
 }
 
@@ -198,27 +198,27 @@ async fn nothing_leaves_without_a_permit() {
 async fn a_cancelled_call_ends_as_far_as_it_came() {
     let permits = std::sync::Arc::new(Semaphore::new(0));
     let receiver = Receiver::start(Manner::Held(permits.clone())).await;
-    let mut desk = Desk::with(|config| {
+    let mut handle = NodeHandle::with(|config| {
         config.allow = vec!["127.0.0.1".parse().unwrap()];
         config.per_host_max = 1;
     });
-    let under_way = desk.send(get(&receiver.url("/")));
+    let under_way = handle.send(get(&receiver.url("/")));
     receiver.next().await;
-    let waits = desk.send(get(&receiver.url("/")));
-    desk.dispatcher.cancel(waits);
-    let finished = desk.next().await;
+    let waits = handle.send(get(&receiver.url("/")));
+    handle.dispatcher.cancel(waits);
+    let finished = handle.next().await;
     assert_eq!(finished.key, waits);
     check_not_sent(&finished, NotSent::Cancelled, "before it left");
-    desk.dispatcher.cancel(under_way);
-    let finished = desk.next().await;
+    handle.dispatcher.cancel(under_way);
+    let finished = handle.next().await;
     assert_eq!(finished.key, under_way);
     assert_eq!(finished.outcome, Outcome::Lost { why: Lost::Cancelled });
     // One that has ended, and one that never was, are nothing to it.
-    desk.dispatcher.cancel(under_way);
-    desk.dispatcher.cancel(9_999);
+    handle.dispatcher.cancel(under_way);
+    handle.dispatcher.cancel(9_999);
     // One for the request that nobody waits for any more.
     permits.add_permits(2);
-    assert_eq!(status(&desk.call(get(&receiver.url("/"))).await), 200);
-    assert_eq!((desk.dispatcher.in_flight(), desk.dispatcher.waiting()), (0, 0));
-    assert!(desk.stop().is_empty(), "each call ends once");
+    assert_eq!(status(&handle.call(get(&receiver.url("/"))).await), 200);
+    assert_eq!((handle.dispatcher.in_flight(), handle.dispatcher.waiting()), (0, 0));
+    assert!(handle.stop().is_empty(), "each call ends once");
 }

@@ -8,7 +8,7 @@ use engine::id::{RunId, ShardId};
 use engine::past::End;
 
 use super::Fleet;
-use super::courier::{Answer, Heard};
+use super::sender::{Answer, Heard};
 use super::setting::{OFFSET_MS_MAX, STEP_MS, Temper, WALL_MS, name};
 use crate::ledger::Ledger;
 use crate::promise::words;
@@ -77,7 +77,7 @@ fn check_heard(fleet: &Fleet, ledger: &Ledger) {
         let id: RunId = ended.id.parse().expect("made by us");
         let calls = heard.remove(&id).unwrap_or_default();
         let is_heard = calls.iter().any(|call| call.answer == Answer::Status(200));
-        let is_odd = match ended.run.end {
+        let is_exception = match ended.run.end {
             End::Succeeded => !is_heard,
             End::Expired => !calls.is_empty(),
             End::Failed | End::Dead => {
@@ -85,7 +85,7 @@ fn check_heard(fleet: &Fleet, ledger: &Ledger) {
             }
             End::Cancelled | End::Unknown => fleet.setting.temper == Temper::Gentle,
         };
-        if is_odd {
+        if is_exception {
             let what = format!("{id}: {:?}, and {calls:?} were heard", ended.run);
             fleet.accuse(Promise::RecordsAreTrue, what);
         }

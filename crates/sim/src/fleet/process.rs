@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use engine::limits::STORE_ANSWER_MAX;
-use server::desk::Desk;
-use server::node::{Config, End, Former, Hands, Node, ReadError, StartError};
+use server::handle::NodeHandle;
+use server::node::{Config, End, Executor, Former, Node, ReadError, StartError};
 use store::machine::Machine;
 use store::{
     Adapter, Class, Commit, CommitError, Epoch, Hints, Limits, Page, Pending, Range, ScanError,
@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use tokio::task::{JoinHandle, yield_now};
 
 use super::Fleet;
-use super::courier::courier;
+use super::sender::sender;
 use crate::clock::Instant;
 use crate::dice::Dice;
 use crate::road::Traveller;
@@ -86,10 +86,10 @@ impl Future for Process {
 async fn live(start: Start) {
     let Start { fleet, process, road, machine, config, dice, stop } = start;
     let store = Store::new(Patient { road, world: fleet.world.clone() });
-    let hands = Hands::Tasks(courier(&fleet, process, &machine, dice));
+    let executor = Executor::Tasks(sender(&fleet, process, &machine, dice));
     let mut former: Option<Former> = None;
     loop {
-        let starting = begin(&hands, former.as_ref(), &store, &machine, &config, |why| {
+        let starting = begin(&executor, former.as_ref(), &store, &machine, &config, |why| {
             fleet.world.trace(process, || format!("waits   {why}"));
             if let StartError::Broken(_) | StartError::Corrupt(_) | StartError::Read { .. } = why
                 && !matches!(why, StartError::Read { why: ReadError::Scan(_), .. })
@@ -97,7 +97,7 @@ async fn live(start: Start) {
                 fleet.accuse(Promise::NoPanic, why.to_string());
             }
         });
-        let (node, desk) = tokio::select! {
+        let (node, handle) = tokio::select! {
             biased;
             () = stop.notified() => return,
             started = starting => started,
@@ -122,21 +122,21 @@ async fn live(start: Start) {
             }
             Some(End::Session | End::Epoch) => node.abandon().await,
         }
-        drop(desk);
+        drop(handle);
     }
 }
 
 async fn begin(
-    hands: &Hands,
+    executor: &Executor,
     former: Option<&Former>,
     store: &Store,
     machine: &Arc<dyn Machine>,
     config: &Config,
     tell: impl Fn(StartError),
-) -> (Node, Desk) {
+) -> (Node, NodeHandle) {
     loop {
         let started =
-            Node::start_by(hands, former, store.clone(), Arc::clone(machine), config).await;
+            Node::start_by(executor, former, store.clone(), Arc::clone(machine), config).await;
         match started {
             Ok(started) => return started,
             Err(why) => tell(why),

@@ -21,8 +21,8 @@ use engine::past::{End, Finished, Line, Reason, Segment};
 use engine::record::decode;
 use engine::schedule::Schedule;
 use engine::shard::record::{
-    self, HeadRecord, Mark, MovedRecord, OpenRun, ReportRecord, RunRecord, RunState, StoppedRecord,
-    TriggerRecord,
+    self, HeadRecord, Mark, OpenRun, ReportRecord, RunRecord, RunState, StoppedRecord,
+    TriggerRecord, TriggerState,
 };
 use engine::shard::{Batch, Put};
 use engine::trigger::{Definition, Draft};
@@ -86,7 +86,7 @@ pub struct Seen {
     /// What it means.
     pub definition: Definition,
     /// What moved.
-    pub moved: MovedRecord,
+    pub moved: TriggerState,
 }
 
 /// What was found wrong.
@@ -251,7 +251,7 @@ impl Ledger {
                 Ok(())
             }
             // What did not succeed is there once more, for those who look for nothing else.
-            "odd" => Ok(()),
+            "exceptions" => Ok(()),
             "past" => {
                 let value = value.expect("the past is never taken back");
                 lines.extend(Segment::from_bytes(value).expect("a segment").lines);
@@ -326,7 +326,7 @@ impl Ledger {
             moves.fresh.push(run);
         }
         moves.to.push((run, Place::Record(sequence)));
-        moves.abroad.extend(record.abroad.is_some().then_some((run, record.attempt)));
+        moves.remote.extend(record.remote.is_some().then_some((run, record.attempt)));
         self.runs.insert(sequence, record);
         Ok(())
     }
@@ -344,7 +344,7 @@ impl Ledger {
         });
         let is_awaited = |(sequence, attempt): (u64, u32), report: &ReportRecord| {
             self.runs.get(&sequence).is_some_and(|run| {
-                let sender = run.abroad.as_ref().map(|abroad| &abroad.sender);
+                let sender = run.remote.as_ref().map(|remote| &remote.sender);
                 run.attempt == attempt && sender == Some(&report.sender)
             })
         };
@@ -358,7 +358,7 @@ impl Ledger {
     fn check_reports(&self, awaited: &[(u64, u32)]) -> Result<(), Broken> {
         let is_awaited = |(sequence, attempt): &&(u64, u32)| {
             self.runs.get(sequence).is_some_and(|run| {
-                run.attempt == *attempt && run.abroad.is_some() && run.state == RunState::Running
+                run.attempt == *attempt && run.remote.is_some() && run.state == RunState::Running
             })
         };
         match awaited.iter().find(is_awaited) {
@@ -456,9 +456,9 @@ struct Moves {
     /// Notices that were not there before.
     news: Vec<(Unique, Occasion)>,
     /// Attempts that are said to be under way elsewhere.
-    abroad: Vec<(Run, u32)>,
+    remote: Vec<(Run, u32)>,
     /// What moved of triggers that come later in the batch.
-    early: BTreeMap<Unique, MovedRecord>,
+    early: BTreeMap<Unique, TriggerState>,
 }
 
 fn body<T: serde::de::DeserializeOwned>(value: &[u8]) -> T {

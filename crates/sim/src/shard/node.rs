@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use engine::mutant::{self, Mutant};
-use engine::shard::Errand;
+use engine::shard::HandedOverAttempt;
 use engine::shard::record::{ReportRecord, report_key};
 
 use crate::dice::Dice;
@@ -41,7 +41,7 @@ pub struct Task {
     /// By which its node knows it.
     pub key: u64,
     /// What it is about.
-    pub errand: Errand,
+    pub handed_over: HandedOverAttempt,
     /// What is said.
     pub report: ReportRecord,
     /// When it ends, in true time.
@@ -270,7 +270,7 @@ impl Cluster {
                 while let Some(lands) = task.lands.last().copied().filter(|lands| *lands <= now) {
                     task.lands.pop();
                     if lands <= dead {
-                        let Errand { sequence, attempt } = task.errand;
+                        let HandedOverAttempt { sequence, attempt } = task.handed_over;
                         let key = report_key(SHARD, sequence, attempt);
                         store.put_report(&key, &task.report);
                         ledger.report_landed(&key, &task.report);
@@ -298,7 +298,7 @@ impl Cluster {
 
 impl Task {
     /// One of which nobody knows yet when it is reported.
-    pub fn new(key: u64, errand: Errand, report: ReportRecord, ends: u64) -> Self {
-        Self { key, errand, report, ends, lands: Vec::new() }
+    pub fn new(key: u64, handed_over: HandedOverAttempt, report: ReportRecord, ends: u64) -> Self {
+        Self { key, handed_over, report, ends, lands: Vec::new() }
     }
 }

@@ -3,8 +3,8 @@
 //! A round is everything that an owner does, in an order that the dice choose, with a chance to die
 //! before each of it. Between two rounds time leaps to whatever comes next, and sometimes further.
 
+mod handover;
 mod mail;
-mod part;
 mod people;
 mod receiver;
 
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use engine::instant::Instant;
 use engine::limits::MISSED_AFTER_MS;
 use engine::mutant::{self, Mutant};
-use engine::shard::{Batch, Crowd, Load, Now, Put, Shard};
+use engine::shard::{Backpressure, Batch, Load, Now, Put, Shard};
 
 use super::ledger::catch::Missed;
 use super::ledger::{Broken, Run};
@@ -24,8 +24,8 @@ use super::node::{Clock, Task};
 use super::promise::Promise;
 use super::setting::Company;
 use super::stage::{BEGIN, Stage};
+use handover::HandingOver;
 use mail::Mail;
-use part::Parting;
 use people::Asked;
 use receiver::UnderWay;
 
@@ -41,7 +41,7 @@ impl EveryHost {
     }
 }
 
-impl Crowd for EveryHost {
+impl Backpressure for EveryHost {
     fn load(&self, _: u64) -> Load {
         Self::LOADS[usize::from(self.0.load(Ordering::Relaxed))]
     }
@@ -79,7 +79,7 @@ pub struct Owner {
     missed: Missed,
     low: Option<Instant>,
     busy_until: u64,
-    crowd: Arc<EveryHost>,
+    backpressure: Arc<EveryHost>,
     /// Rounds in a row for which the shard asked, and in which there was nothing to do.
     idle_rounds: u64,
 }
@@ -88,7 +88,7 @@ pub struct Owner {
 #[derive(Clone, Copy)]
 enum Leaving {
     Stopping(Stopping),
-    Parting(Parting),
+    HandingOver(HandingOver),
 }
 
 /// A clean stop.
@@ -156,8 +156,8 @@ impl Owner {
             stage.note(|| "set back".to_owned());
             shard.set_back(now);
         }
-        let crowd = Arc::new(EveryHost::default());
-        shard.set_crowd(Arc::clone(&crowd) as Arc<dyn Crowd>);
+        let backpressure = Arc::new(EveryHost::default());
+        shard.set_backpressure(Arc::clone(&backpressure) as Arc<dyn Backpressure>);
         let missed = Instant(now.wall.0 - MISSED_AFTER_MS);
         let reign_ms = stage.setting.reign_ms;
         Ok(Self {
@@ -175,7 +175,7 @@ impl Owner {
             missed: Missed { known: vec![(Instant::FIRST, missed)], low: None },
             low: Some(missed),
             busy_until: 0,
-            crowd,
+            backpressure,
             idle_rounds: 0,
         })
     }
@@ -194,7 +194,9 @@ impl Owner {
             let is_time = stage.now >= self.stops || stage.now >= stage.setting.length;
             let end = match self.leaving {
                 Some(Leaving::Stopping(stopping)) => self.go_on_stopping(stopping, stage),
-                Some(Leaving::Parting(parting)) => self.go_on_parting(parting, stage)?,
+                Some(Leaving::HandingOver(handing_over)) => {
+                    self.continue_handover(handing_over, stage)?
+                }
                 None if is_time => {
                     self.go(stage);
                     None
@@ -217,7 +219,7 @@ impl Owner {
             Company::Rolling => true,
         };
         if parts {
-            return self.part(stage);
+            return self.begin_handover(stage);
         }
         stage.note(|| "stopping".to_owned());
         let now = self.now(stage);
@@ -262,7 +264,9 @@ impl Owner {
             Some(_) | None => {}
         }
         match self.leaving {
-            Some(Leaving::Parting(parting)) if stage.dice.chance(50) => self.name(parting, stage),
+            Some(Leaving::HandingOver(handing_over)) if stage.dice.chance(50) => {
+                self.name(handing_over, stage)
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -315,7 +319,7 @@ impl Owner {
     }
 
     fn dies(stage: &mut Stage) -> bool {
-        let is_ready = stage.ledger.triggers.len() >= stage.setting.crowd;
+        let is_ready = stage.ledger.triggers.len() >= stage.setting.backpressure;
         !stage.is_calm && is_ready && stage.dice.between(0, 9_999) < stage.setting.crashes
     }
 
@@ -425,7 +429,7 @@ impl Owner {
             true if self.busy_until.is_multiple_of(2) => Load::Busy,
             true => Load::Full,
         };
-        self.crowd.set(load);
+        self.backpressure.set(load);
         if stage.dice.between(0, 99_999) < stage.setting.clock_steps {
             let step = stage.dice.between(0, 8_000).cast_signed() - 4_000;
             stage.note(|| format!("the clock is set by {step} ms"));
@@ -456,7 +460,7 @@ impl Leaving {
     fn next(self) -> Option<u64> {
         match self {
             Self::Stopping(stopping) => Some(stopping.patience_ends),
-            Self::Parting(parting) => parting.next(),
+            Self::HandingOver(handing_over) => handing_over.next(),
         }
     }
 }

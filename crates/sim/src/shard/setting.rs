@@ -51,7 +51,7 @@ pub struct Setting {
     /// So many in a thousand steps begin a time in which nothing more may leave.
     pub busy: u64,
     /// So many triggers are due at one second.
-    pub crowd: usize,
+    pub backpressure: usize,
     /// Who can own the shard.
     pub company: Company,
 }
@@ -77,7 +77,7 @@ impl Setting {
             command_ms: dice.pick(&[700, 2_500, 10_000]),
             trouble: dice.pick(&[5, 40, 80]),
             busy: dice.pick(&[0, 0, 4]),
-            crowd: 0,
+            backpressure: 0,
             company: Company::Alone,
         };
         match dice.between(0, 9) {
@@ -102,7 +102,7 @@ impl Setting {
     }
 
     /// Very many triggers that are due at one second, and little else.
-    pub fn crowd(seed: u64, triggers: usize) -> Self {
+    pub fn crowded(seed: u64, triggers: usize) -> Self {
         Self {
             length: 40_000,
             triggers: 0,
@@ -118,7 +118,7 @@ impl Setting {
             command_ms: 10_000_000,
             trouble: 1,
             busy: 0,
-            crowd: triggers,
+            backpressure: triggers,
             company: Company::Alone,
             ..Self::of(seed)
         }
@@ -132,7 +132,7 @@ impl fmt::Display for Setting {
             "{} s, {} triggers, {} writes, commits {} ms, crashes {}, reigns {} ms, gaps {} ms, \
              clocks {} ms apart, {} far, {} set, stalls {}, commands {} ms, trouble {}, busy {}, {:?}",
             self.length / 1_000,
-            self.triggers.max(self.crowd),
+            self.triggers.max(self.backpressure),
             self.room.writes,
             self.commit_ms,
             self.crashes,

@@ -264,7 +264,7 @@ impl Witness {
     }
 
     /// Whether what is under way elsewhere has left.
-    pub(super) fn check_abroad(&self, run: Run, attempt: u32) -> Result<(), Broken> {
+    pub(super) fn check_remote(&self, run: Run, attempt: u32) -> Result<(), Broken> {
         let mut trips = self.trips.get(&run).into_iter().flatten();
         if trips.any(|trip| trip.attempt == attempt) {
             return Ok(());

@@ -11,10 +11,10 @@ use engine::id::{ProjectId, ShardId, Unique};
 use engine::instant::Instant;
 use engine::limits::COMMIT_WRITES_MIN;
 use engine::mutant::{self, Mutant};
+use engine::past::exception::{exception_key_of, exception_pages, exceptions};
 use engine::past::floor::{BucketFloor, ShardFloor, floor_key, floor_key_of};
-use engine::past::odd::{odd, odd_key_of, odd_pages};
 use engine::past::page::{self, Bucket, Home, Identity, PageName};
-use engine::past::retain::{self, Cut, Tally};
+use engine::past::retain::{self, Cut, LineTally};
 use engine::past::{End, Finished, Line, Reason, Segment, Skipped};
 use engine::shard::record::{HeadRecord, past, past_key, past_number};
 use engine::shard::{Loading, Now, Put, Room, Shard, Ticket};
@@ -48,8 +48,8 @@ impl World {
     /// A commit with these lines, as a shard writes it.
     fn record(&mut self, lines: Vec<Line>) {
         self.number += 1;
-        if let Some(key) = odd_key_of(SHARD, &lines, self.number) {
-            let lines = lines.iter().filter(|line| line.is_odd()).map(Line::brief).collect();
+        if let Some(key) = exception_key_of(SHARD, &lines, self.number) {
+            let lines = lines.iter().filter(|line| line.is_exception()).map(Line::brief).collect();
             self.entries.insert(key, Segment { lines }.to_bytes());
         }
         self.recorded.extend(lines.iter().cloned());
@@ -97,7 +97,7 @@ impl World {
     /// Some pages of a home and a day, compacted.
     fn compact(&mut self, dice: &mut Dice) {
         let mut days: BTreeMap<_, Vec<(PageName, Segment)>> = BTreeMap::new();
-        for prefix in [page::pages(SHARD), odd_pages(SHARD)] {
+        for prefix in [page::pages(SHARD), exception_pages(SHARD)] {
             for (key, page) in self.below(&prefix) {
                 let (home, name) = page::read_any_key(SHARD, key).unwrap();
                 days.entry((home, name.day)).or_default().push((name, page));
@@ -115,7 +115,7 @@ impl World {
 
     /// Cuts off what is too much of each trigger of a bucket.
     fn count(&mut self, bucket: Bucket) {
-        let (mut floor, mut tally) = (self.floor_of(bucket), Tally::new(MOST));
+        let (mut floor, mut tally) = (self.floor_of(bucket), LineTally::new(MOST));
         let home = page::pages_of(SHARD, bucket);
         self.below(&home).for_each(|(_, page)| tally.add(&page.lines));
         let bounds = tally.bounds();
@@ -201,9 +201,9 @@ impl World {
                 return Some(format!("{lost:?} is among the newest, and gone"));
             }
         }
-        let index = self.lines(&[odd(SHARD), odd_pages(SHARD)]);
-        let odd = kept.values().filter(|line| line.is_odd());
-        let lost = odd
+        let index = self.lines(&[exceptions(SHARD), exception_pages(SHARD)]);
+        let exceptions = kept.values().filter(|line| line.is_exception());
+        let lost = exceptions
             .map(|line| (line.identity(), line.brief()))
             .find(|(identity, line)| index.get(identity) != Some(line));
         lost.map(|(_, line)| format!("{line:?} is not in the index"))
@@ -349,13 +349,14 @@ fn merged_exceptions_are_those_of_all_lines_for_any_past() {
         }
         for project in [ProjectId(0), ProjectId(1)] {
             let of = |lines: BTreeMap<Identity, Line>| -> BTreeSet<Identity> {
-                let lines =
-                    lines.into_values().filter(|line| line.is_odd() && line.project() == project);
+                let lines = lines
+                    .into_values()
+                    .filter(|line| line.is_exception() && line.project() == project);
                 lines.map(|line| line.identity()).collect()
             };
             let scanned = of(world.lines(&[past(SHARD), page::pages(SHARD)]));
             let home = Home::Odd(project).pages(SHARD);
-            assert_eq!(of(world.lines(&[odd(SHARD), home])), scanned, "seed {seed}");
+            assert_eq!(of(world.lines(&[exceptions(SHARD), home])), scanned, "seed {seed}");
         }
     }
 }

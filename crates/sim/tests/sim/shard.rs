@@ -57,7 +57,7 @@ fn restarts_of_one_node_after_the_other_double_nothing_and_leave_nothing_unknown
 #[test]
 fn twenty_thousand_triggers_are_due_at_one_second() {
     for seed in 0..2 {
-        let report = run_in(Setting::crowd(seed, 20_000), None, Tracing::Off);
+        let report = run_in(Setting::crowded(seed, 20_000), None, Tracing::Off);
         assert_eq!(report.violation, None, "seed {seed}");
         let counts = report.counts;
         assert!(counts.ended > 10_000, "{counts:?}");

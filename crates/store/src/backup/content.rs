@@ -11,12 +11,12 @@ use engine::lease::Ttl;
 use engine::past::Segment;
 use engine::record::{RecordError, decode};
 use engine::shard::record::{
-    FORMAT, HeadRecord, MovedRecord, RunRecord, StoppedRecord, TriggerRecord, name_key,
+    FORMAT, HeadRecord, RunRecord, StoppedRecord, TriggerRecord, TriggerState, name_key,
     past_number, trigger_key,
 };
 use serde::de::DeserializeOwned;
 
-use super::{Header, Item, Part};
+use super::{Header, Item, Section};
 use crate::claim::Head;
 use crate::cluster::Cluster;
 use crate::session::{Longest, SessionKey, SessionRecord};
@@ -56,7 +56,7 @@ pub struct Census {
 pub(super) struct Content {
     header: Header,
     census: Census,
-    part: Option<Part>,
+    part: Option<Section>,
     shard: Moment,
     is_about: bool,
 }
@@ -85,21 +85,21 @@ impl Content {
 
     pub(super) fn take(&mut self, item: &Item) -> Result<(), Flaw> {
         match item {
-            Item::Part(part) => self.begin(*part),
+            Item::Section(part) => self.begin(*part),
             Item::Entry { key, value } => {
                 self.census.value_bytes = self.census.value_bytes.max(value.len());
                 self.census.write_bytes = self.census.write_bytes.max(key.len() + value.len());
                 match self.part {
-                    Some(Part::Shard(shard)) => self.of_shard(shard, key, value),
-                    Some(Part::Rest) => self.of_rest(key, value),
-                    Some(Part::Recall) | None => Ok(()),
+                    Some(Section::Shard(shard)) => self.of_shard(shard, key, value),
+                    Some(Section::Rest) => self.of_rest(key, value),
+                    Some(Section::Idempotency) | None => Ok(()),
                 }
             }
         }
     }
 
     pub(super) fn finish(self) -> Result<Census, Flaw> {
-        if self.part != Some(Part::Rest) {
+        if self.part != Some(Section::Rest) {
             return Err(Flaw::Wrong("parts are missing before it".to_owned()));
         }
         if !self.is_about {
@@ -109,18 +109,20 @@ impl Content {
     }
 
     /// What is remembered comes first, then all shards, each once, and then the rest.
-    fn begin(&mut self, part: Part) -> Result<(), Flaw> {
+    fn begin(&mut self, part: Section) -> Result<(), Flaw> {
         let after = |shard: u16| {
-            if shard < self.header.shards { Part::Shard(ShardId(shard)) } else { Part::Rest }
+            if shard < self.header.shards { Section::Shard(ShardId(shard)) } else { Section::Rest }
         };
         let expected = match self.part {
-            None => Part::Recall,
-            Some(Part::Recall) => after(0),
-            Some(Part::Shard(shard)) => {
+            None => Section::Idempotency,
+            Some(Section::Idempotency) => after(0),
+            Some(Section::Shard(shard)) => {
                 self.shard.check(shard)?;
                 after(shard.0 + 1)
             }
-            Some(Part::Rest) => return Err(Flaw::Wrong("there is a part behind the rest".into())),
+            Some(Section::Rest) => {
+                return Err(Flaw::Wrong("there is a part behind the rest".into()));
+            }
         };
         if part != expected {
             let (part, expected) = (part.text(), expected.text());
@@ -132,7 +134,7 @@ impl Content {
 
     fn of_shard(&mut self, shard: ShardId, key: &Key, value: &Value) -> Result<(), Flaw> {
         let rest =
-            key.as_str().strip_prefix(&Part::Shard(shard).text()).expect("the reader looked");
+            key.as_str().strip_prefix(&Section::Shard(shard).text()).expect("the reader looked");
         if rest == "head" {
             let head = Head::from_value(value).map_err(|why| flaw(key, why))?;
             let record = match &head.body {
@@ -169,7 +171,7 @@ impl Content {
                 self.census.unfinished += 1;
             }
             "moved" => {
-                read::<MovedRecord>(key, value)?;
+                read::<TriggerState>(key, value)?;
                 self.shard.moved.extend(name.parse::<Unique>());
             }
             "stopped" => drop(read::<StoppedRecord>(key, value)?),

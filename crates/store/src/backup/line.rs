@@ -34,7 +34,7 @@ pub(super) const FORMAT: Format = Format(1);
 pub(super) const KIND: &str = "backup";
 
 /// Where requests are remembered.
-const RECALL: &str = "recall/";
+const IDEMPOTENCY: &str = "recall/";
 
 /// What a backup says about itself in its first line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,22 +66,22 @@ pub(super) struct Opening {
     pub(super) taken_ms: i64,
 }
 
-/// A part of a backup: they come in this order.
+/// A section of a backup: they come in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum Section {
     /// Requests that are remembered.
-    Recall,
+    Idempotency,
     /// What lies below a shard.
     Shard(ShardId),
     /// Everything else.
     Rest,
 }
 
-impl Part {
+impl Section {
     /// As it is written: the beginning of its keys, if they have one in common.
     pub(super) fn text(self) -> String {
         match self {
-            Self::Recall => RECALL.to_owned(),
+            Self::Idempotency => IDEMPOTENCY.to_owned(),
             Self::Shard(shard) => format!("shard/{shard}/"),
             Self::Rest => "rest".to_owned(),
         }
@@ -89,12 +89,12 @@ impl Part {
 
     pub(super) fn read(text: &str) -> Option<Self> {
         match text {
-            RECALL => Some(Self::Recall),
+            IDEMPOTENCY => Some(Self::Idempotency),
             "rest" => Some(Self::Rest),
             _ => {
                 let number = text.strip_prefix("shard/")?.strip_suffix('/')?.parse().ok()?;
-                let part = Self::Shard(ShardId(number));
-                (part.text() == text).then_some(part)
+                let section = Self::Shard(ShardId(number));
+                (section.text() == text).then_some(section)
             }
         }
     }
@@ -102,8 +102,10 @@ impl Part {
     /// Whether a key belongs there.
     pub(super) fn holds(self, key: &Key) -> bool {
         match self {
-            Self::Recall | Self::Shard(_) => key.as_str().starts_with(&self.text()),
-            Self::Rest => !["shard/", RECALL].iter().any(|begin| key.as_str().starts_with(begin)),
+            Self::Idempotency | Self::Shard(_) => key.as_str().starts_with(&self.text()),
+            Self::Rest => {
+                !["shard/", IDEMPOTENCY].iter().any(|begin| key.as_str().starts_with(begin))
+            }
         }
     }
 }
@@ -142,9 +144,9 @@ impl Encoder {
         this
     }
 
-    /// Begins a part.
-    pub fn part(&mut self, part: Part, out: &mut Vec<u8>) {
-        self.push(format!("{{\"part\":\"{}\"}}", part.text()).as_bytes(), out);
+    /// Begins a section.
+    pub fn section(&mut self, section: Section, out: &mut Vec<u8>) {
+        self.push(format!("{{\"part\":\"{}\"}}", section.text()).as_bytes(), out);
     }
 
     /// Writes an entry of the part that was begun last.
@@ -220,12 +222,12 @@ mod tests {
     fn there_and_back(value: &[u8]) -> Value {
         let (key, mut out) = (Key::new("a\"\\b").unwrap(), Vec::new());
         let mut encoder = Encoder::begin(&header(), &mut out);
-        encoder.part(Part::Rest, &mut out);
+        encoder.section(Section::Rest, &mut out);
         encoder.entry(&key, &Value::from(value.to_vec()), &mut out).unwrap();
         encoder.end(&mut out);
         let mut reader = Reader::new(&out[..]).unwrap();
         assert_eq!(reader.header(), &header());
-        assert_eq!(reader.next().unwrap(), Some(Item::Part(Part::Rest)));
+        assert_eq!(reader.next().unwrap(), Some(Item::Section(Section::Rest)));
         let Some(Item::Entry { key: read, value }) = reader.next().unwrap() else { panic!() };
         assert_eq!(read, key);
         assert_eq!(reader.next().unwrap(), None);
@@ -271,7 +273,7 @@ mod tests {
         let text = |len: usize| Value::from(format!("\"{}\"", "x".repeat(len)).into_bytes());
         let mut out = Vec::new();
         let mut encoder = Encoder::begin(&header(), &mut out);
-        encoder.part(Part::Rest, &mut out);
+        encoder.section(Section::Rest, &mut out);
         let before = out.len();
         encoder.entry(&key, &text(room), &mut out).unwrap();
         assert_eq!(out.len() - before, BACKUP_LINE_BYTES_MAX);
@@ -283,12 +285,16 @@ mod tests {
 
     #[test]
     fn parts_are_read_as_they_are_written_and_nothing_else_is_one() {
-        for part in [Part::Recall, Part::Shard(ShardId(0)), Part::Shard(ShardId(4_095)), Part::Rest]
-        {
-            assert_eq!(Part::read(&part.text()), Some(part));
+        for part in [
+            Section::Idempotency,
+            Section::Shard(ShardId(0)),
+            Section::Shard(ShardId(4_095)),
+            Section::Rest,
+        ] {
+            assert_eq!(Section::read(&part.text()), Some(part));
         }
         for bad in ["", "shard/", "shard/00/", "shard/+1/", "shard/1", "shard/70000/", "Rest"] {
-            assert_eq!(Part::read(bad), None, "{bad}");
+            assert_eq!(Section::read(bad), None, "{bad}");
         }
     }
 }

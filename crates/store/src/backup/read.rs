@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::line::{FORMAT, KIND, Opening, end_line, unhex};
-use super::{Census, Flaw, Header, Part, Summary};
+use super::{Census, Flaw, Header, Section, Summary};
 use crate::{Key, Value};
 
 /// A checksum over the lines of a backup: xxh3, 128 bits. It finds faults, not forgers.
@@ -61,7 +61,7 @@ pub enum ReadError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
     /// What follows is of this part.
-    Part(Part),
+    Section(Section),
     /// One entry.
     Entry {
         /// Its key.
@@ -91,7 +91,7 @@ pub struct Reader<R> {
     bytes: u64,
     lines: u64,
     entries: u64,
-    part: Option<Part>,
+    part: Option<Section>,
     last: Option<Key>,
 }
 
@@ -160,7 +160,7 @@ impl<R: BufRead> Reader<R> {
         let read = read.map_err(|why| self.damaged(&format!("it cannot be read ({why})")))?;
         match read {
             Line { part: Some(part), key: None, value: None, hex: None, broken: None } => {
-                self.begin(&part).map(|part| Some(Item::Part(part)))
+                self.begin(&part).map(|part| Some(Item::Section(part)))
             }
             Line { part: None, key: Some(key), value: Some(json), hex: None, broken: None } => {
                 self.entry(key, json.get().as_bytes().to_vec()).map(Some)
@@ -193,8 +193,8 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    fn begin(&mut self, text: &str) -> Result<Part, ReadError> {
-        let part = Part::read(text).ok_or_else(|| self.damaged("there is no such part"))?;
+    fn begin(&mut self, text: &str) -> Result<Section, ReadError> {
+        let part = Section::read(text).ok_or_else(|| self.damaged("there is no such part"))?;
         if self.part.is_some_and(|last| last >= part) {
             return Err(self.damaged("its part is there twice, or out of order"));
         }

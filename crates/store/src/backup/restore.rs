@@ -32,7 +32,7 @@ use engine::shard::record::{FORMAT as SHARD_FORMAT, NameRecord, TriggerRecord, n
 use serde::{Deserialize, Serialize};
 
 use super::take::is_trigger_name;
-use super::{Item, Part, ReadError, Reader, Summary, verify};
+use super::{Item, ReadError, Reader, Section, Summary, verify};
 use crate::claim::{Head, State};
 use crate::cluster::Cluster;
 use crate::machine::Machine;
@@ -170,10 +170,10 @@ pub async fn restore<R: BufRead + Seek>(
     let alone_since = machine.reading();
     file.seek(SeekFrom::Start(0)).map_err(ReadError::from)?;
     let mut reader = Reader::new(&mut file)?;
-    let (mut part, mut done) = (Part::Rest, 0);
+    let (mut part, mut done) = (Section::Rest, 0);
     while let Some(item) = reader.next()? {
         match item {
-            Item::Part(next) => part = next,
+            Item::Section(next) => part = next,
             Item::Entry { key, value } => {
                 for write in writes(part, key, value, &**machine) {
                     writing.add(write).await?;
@@ -216,9 +216,9 @@ fn check_room(summary: &Summary, limits: Limits) -> Result<(), RestoreError> {
 }
 
 /// What an entry of a backup becomes.
-fn writes(part: Part, key: Key, value: Value, machine: &dyn Machine) -> Vec<Write> {
+fn writes(part: Section, key: Key, value: Value, machine: &dyn Machine) -> Vec<Write> {
     match part {
-        Part::Shard(shard) => {
+        Section::Shard(shard) => {
             let kind = key.as_str().split('/').nth(2).unwrap_or_default();
             match kind {
                 "head" => vec![Write::Put(key, freed(&value, machine).unwrap_or(value))],
@@ -234,8 +234,8 @@ fn writes(part: Part, key: Key, value: Value, machine: &dyn Machine) -> Vec<Writ
                 _ => vec![Write::Put(key, value)],
             }
         }
-        Part::Recall => vec![Write::Put(key, value)],
-        Part::Rest => {
+        Section::Idempotency => vec![Write::Put(key, value)],
+        Section::Rest => {
             let is_session = SessionKey::try_from(&key).is_ok();
             // The last commit writes these two.
             let is_last = key == Cluster::key() || key == EpochRecord::key();

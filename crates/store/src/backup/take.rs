@@ -4,11 +4,11 @@ use std::io;
 
 use engine::id::ShardId;
 use engine::instant::Instant;
-use engine::limits::{BACKUP_HOLD_MAX, BACKUP_SHARD_BYTES_MAX, PAGE_ENTRIES_MAX};
+use engine::limits::{BACKUP_QUIESCE_MAX, BACKUP_SHARD_BYTES_MAX, PAGE_ENTRIES_MAX};
 use engine::shard::record::head_key;
 
 use super::restore::{Unfinished, check_finished};
-use super::{Encoder, Header, Part, TooLong};
+use super::{Encoder, Header, Section, TooLong};
 use crate::cluster::Cluster;
 use crate::machine::Machine;
 use crate::ownership::is_mirror;
@@ -34,7 +34,7 @@ pub enum TakeError {
     Moved(ShardId),
     /// Take it while no server runs.
     #[error(
-        "shard {0} could not be read within {BACKUP_HOLD_MAX:?}, and would have kept what is due waiting: try again when there is less to do, or stop the server and take the backup with --store"
+        "shard {0} could not be read within {BACKUP_QUIESCE_MAX:?}, and would have kept what is due waiting: try again when there is less to do, or stop the server and take the backup with --store"
     )]
     TooSlow(ShardId),
     /// Take it while no server runs.
@@ -57,13 +57,15 @@ pub async fn take(
     let header = header(store, machine, version).await?;
     let mut out = Vec::new();
     let mut encoder = Encoder::begin(&header, &mut out);
-    for (part, ranges) in [(Part::Recall, recall().to_vec()), (Part::Rest, rest().to_vec())] {
-        if part == Part::Rest {
+    for (section, ranges) in
+        [(Section::Idempotency, idempotency().to_vec()), (Section::Rest, rest().to_vec())]
+    {
+        if section == Section::Rest {
             for id in (0..header.shards).map(ShardId) {
                 shard(store, id, &mut encoder, |bytes| Ok(write(bytes)?)).await?;
             }
         }
-        encoder.part(part, &mut out);
+        encoder.section(section, &mut out);
         for range in ranges {
             let mut left = Some(range);
             while let Some(range) = left {
@@ -99,8 +101,8 @@ pub async fn shard(
 ) -> Result<(), TakeError> {
     let before = head(store, id).await?;
     let mut out = Vec::new();
-    encoder.part(Part::Shard(id), &mut out);
-    let mut left = Some(Range::prefix(&Part::Shard(id).text()));
+    encoder.section(Section::Shard(id), &mut out);
+    let mut left = Some(Range::prefix(&Section::Shard(id).text()));
     while let Some(range) = left {
         left = page(store, range, encoder, &mut out).await?;
         write(&out)?;
@@ -110,8 +112,8 @@ pub async fn shard(
 }
 
 /// The range of what is remembered of requests.
-pub fn recall() -> [Range; 1] {
-    [Range::prefix(&Part::Recall.text())]
+pub fn idempotency() -> [Range; 1] {
+    [Range::prefix(&Section::Idempotency.text())]
 }
 
 /// The ranges of what is neither that nor in a shard, in order.

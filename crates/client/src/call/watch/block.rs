@@ -60,7 +60,7 @@ impl Reader {
     }
 
     fn check(&self) -> Result<(), TooLong> {
-        // Whole blocks may wait behind this one: they count when it is their turn.
+        // Whole blocks may wait behind this one: they count when it is their next_page.
         let rest = if self.looked == self.bytes.len() { self.bytes.len() } else { 0 };
         if self.taken + rest <= BLOCK_BYTES_MAX { Ok(()) } else { Err(TooLong) }
     }

@@ -128,9 +128,9 @@ fn a_merge_keeps_each_line_once_in_its_bucket_and_day_newest_first() {
         assert!(page.lines.iter().rev().map(Line::slot).is_sorted());
     }
     let at = Instant(START + 9_000);
-    let odd = crate::past::odd::odd_key(SHARD, at, 51);
+    let exceptions = crate::past::exception::exception_key(SHARD, at, 51);
     let segments = (1..=51).rev().map(|number| past_key(SHARD, number));
-    let spent: Vec<String> = [odd].into_iter().chain(segments).collect();
+    let spent: Vec<String> = [exceptions].into_iter().chain(segments).collect();
     assert_eq!(plan.spent, spent, "the newest goes first, and its exceptions before it");
     let index: Vec<Line> = plan
         .index

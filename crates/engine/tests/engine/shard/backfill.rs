@@ -4,7 +4,7 @@ use engine::id::Unique;
 use engine::instant::Instant;
 use engine::limits::BACKFILLS_REMEMBERED_MAX;
 use engine::shard::command::{Command, Done};
-use engine::shard::record::MovedRecord;
+use engine::shard::record::TriggerState;
 
 use super::OK;
 use super::bench::{BEGIN, Bench, draft};
@@ -36,7 +36,7 @@ fn a_backfill_runs_each_slot_of_its_window_and_touches_neither_ledger_nor_limit(
     let trigger = bench.create(draft(r#"{"cron": "*/5 * * * * *", "limit": 3}"#, "{}"));
     bench.go(1_000);
     assert_eq!(backfill(&mut bench, trigger, "again", (-BACK, -BACK + 40_000)), 8);
-    let MovedRecord { cursor, remaining, .. } = bench.moved(trigger);
+    let TriggerState { cursor, remaining, .. } = bench.moved(trigger);
     assert_eq!((cursor, remaining), (None, None));
     bench.go(1_100);
     let slots: Vec<i64> = bench.left.iter().map(|left| left.slot.0 - BEGIN).collect();

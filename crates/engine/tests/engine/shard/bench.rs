@@ -11,9 +11,9 @@ use engine::past::{Attempt, End, Line, Reason, Segment};
 use engine::record::{decode, encode};
 use engine::shard::command::{Command, Done};
 use engine::shard::record::{
-    self, FORMAT, HeadRecord, MovedRecord, ReportRecord, RunRecord, TriggerRecord,
+    self, FORMAT, HeadRecord, ReportRecord, RunRecord, TriggerRecord, TriggerState,
 };
-use engine::shard::{Departure, Errand, Loading, Now, Put, Report, Room, Shard, Ticket};
+use engine::shard::{Departure, HandedOverAttempt, Loading, Now, Put, Report, Room, Shard, Ticket};
 use engine::trigger::Draft;
 
 /// What the wall clock says when time begins.
@@ -162,24 +162,29 @@ impl Bench {
 
     /// This session hands the shard over to an owner whose clock says this, and is there from then on. What its reports
     /// are about, in the order in which they left.
-    pub(super) fn hand_over(&mut self, sender: &str, wall: i64) -> Vec<Errand> {
-        self.shard.part(self.now());
-        let errands: BTreeMap<u64, Errand> =
-            self.shard.send_abroad(sender, self.now()).into_iter().collect();
-        let errands = self.left.iter().map(|departure| errands[&departure.key]).collect();
+    pub(super) fn hand_over(&mut self, sender: &str, wall: i64) -> Vec<HandedOverAttempt> {
+        self.shard.begin_handover(self.now());
+        let handed_over: BTreeMap<u64, HandedOverAttempt> =
+            self.shard.hand_over_attempts(sender, self.now()).into_iter().collect();
+        let handed_over = self.left.iter().map(|departure| handed_over[&departure.key]).collect();
         self.commit();
         assert!(self.shard.is_settled());
         assert_eq!((self.shard.head(), self.head.open.len()), (self.head.clone(), 0));
         self.senders.insert(sender.into());
         self.take_over(wall);
-        errands
+        handed_over
     }
 
     /// Something is written down of what came of an attempt. The owner is not told.
-    pub(super) fn write_report(&mut self, errand: Errand, sender: &str, outcome: Outcome) {
+    pub(super) fn write_report(
+        &mut self,
+        handed_over: HandedOverAttempt,
+        sender: &str,
+        outcome: Outcome,
+    ) {
         let (status, error, response) = (None, None, None);
         let made = Attempt { at: self.now().wall, ms: 1, status, error, response };
-        let Errand { sequence, attempt } = errand;
+        let HandedOverAttempt { sequence, attempt } = handed_over;
         let report = ReportRecord { sender: sender.into(), attempt, outcome, made };
         let key = record::report_key(SHARD, sequence, attempt);
         self.entries.insert(key, encode(FORMAT, &report));
@@ -270,7 +275,7 @@ impl Bench {
     }
 
     /// What moved of a trigger.
-    pub(super) fn moved(&self, trigger: Unique) -> MovedRecord {
+    pub(super) fn moved(&self, trigger: Unique) -> TriggerState {
         decode(&self.entries[&record::moved_key(SHARD, trigger)], FORMAT).unwrap()
     }
 

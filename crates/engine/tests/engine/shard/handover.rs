@@ -5,8 +5,8 @@ use engine::instant::Instant;
 use engine::outcome::{NotSent, Outcome};
 use engine::past::{End, Reason};
 use engine::shard::command::Command;
-use engine::shard::record::{Abroad, RunState};
-use engine::shard::{Errand, Now};
+use engine::shard::record::{RemoteAttempt, RunState};
+use engine::shard::{HandedOverAttempt, Now};
 
 use super::OK;
 use super::bench::{Bench, draft};
@@ -18,22 +18,22 @@ const B: &str = "node/b/0000000000000002";
 const PATIENCE: i64 = 19_750;
 
 /// One trigger that fires every minute, by these policies, and an attempt of it that left at 60 s and was handed over.
-fn handed_over(policy: &str) -> (Bench, Unique, Errand) {
+fn handed_over(policy: &str) -> (Bench, Unique, HandedOverAttempt) {
     let mut bench = Bench::new();
     let trigger = bench.create(draft(r#"{"cron": "0 * * * * *"}"#, policy));
     bench.go(60_000);
     assert_eq!(bench.left.len(), 1, "it is under way, for up to 15 s");
-    let errands = bench.hand_over(A, 60_500);
-    (bench, trigger, errands[0])
+    let handed_over = bench.hand_over(A, 60_500);
+    (bench, trigger, handed_over[0])
 }
 
 #[test]
 fn what_is_under_way_at_a_former_owner_is_left_alone_until_its_report() {
-    let (mut bench, _, errand) = handed_over("{}");
+    let (mut bench, _, handed_over) = handed_over("{}");
     assert_eq!(bench.shard.senders().into_iter().collect::<Vec<_>>(), [A.into()]);
     bench.go(70_000);
     assert!(bench.left.is_empty() && bench.past.is_empty());
-    bench.write_report(errand, A, OK);
+    bench.write_report(handed_over, A, OK);
     bench.read_reports();
     assert!(bench.shard.senders().is_empty());
     bench.go(119_000);
@@ -46,27 +46,27 @@ fn a_report_goes_in_the_commit_that_says_what_came_of_it() {
     for (outcome, unfinished) in
         [(OK, 0), (Outcome::Answered { status: 500, retry_after: None }, 1)]
     {
-        let (mut bench, _, errand) = handed_over("{}");
+        let (mut bench, _, handed_over) = handed_over("{}");
         bench.commit();
-        bench.write_report(errand, A, outcome);
+        bench.write_report(handed_over, A, outcome);
         bench.room.writes = 1;
         bench.read_reports();
         assert!(bench.commit_one());
         assert_eq!(bench.reports(), 0);
         assert_eq!(bench.runs().count(), unfinished);
         assert!(bench.runs().all(|run| matches!(run.state, RunState::Backoff(_))));
-        assert!(bench.runs().all(|run| run.abroad.is_none() && run.tries == 1));
+        assert!(bench.runs().all(|run| run.remote.is_none() && run.tries == 1));
     }
 }
 
 #[test]
 fn what_is_under_way_at_a_former_owner_is_in_doubt_when_its_time_is_over() {
-    let (mut bench, _, errand) = handed_over("{}");
+    let (mut bench, _, handed_over) = handed_over("{}");
     bench.go(60_500 + PATIENCE - 1);
     assert!(bench.left.is_empty(), "{:?}", bench.left);
     bench.go(60_500 + PATIENCE);
     assert_eq!(bench.left[0].attempt, 2, "it leaves again");
-    bench.write_report(errand, A, Outcome::Answered { status: 404, retry_after: None });
+    bench.write_report(handed_over, A, Outcome::Answered { status: 404, retry_after: None });
     bench.read_reports();
     bench.commit();
     assert_eq!((bench.ends(), bench.reports()), (vec![], 0), "nobody waits for its report");
@@ -85,7 +85,7 @@ fn what_a_sender_that_is_gone_had_under_way_is_in_doubt() {
     bench.shard.sender_gone(A, bench.now());
     bench.go(63_000);
     assert_eq!(bench.left[0].attempt, 2);
-    assert!(bench.runs().all(|run| run.abroad.is_none()));
+    assert!(bench.runs().all(|run| run.remote.is_none()));
     let (mut bench, ..) = handed_over(r#"{"delivery": "at_most_once"}"#);
     bench.shard.sender_gone(A, bench.now());
     bench.go(63_000);
@@ -103,8 +103,8 @@ fn a_sender_that_is_not_there_is_not_waited_for() {
 
 #[test]
 fn a_report_counts_although_its_sender_is_gone() {
-    let (mut bench, _, errand) = handed_over(r#"{"delivery": "at_most_once"}"#);
-    bench.write_report(errand, A, OK);
+    let (mut bench, _, handed_over) = handed_over(r#"{"delivery": "at_most_once"}"#);
+    bench.write_report(handed_over, A, OK);
     bench.senders.clear();
     bench.take_over(61_000);
     bench.go(61_100);
@@ -113,16 +113,16 @@ fn a_report_counts_although_its_sender_is_gone() {
 
 #[test]
 fn a_report_of_another_attempt_or_of_another_sender_is_not_taken() {
-    let (mut bench, _, errand) = handed_over("{}");
+    let (mut bench, _, handed_over) = handed_over("{}");
     let refused = Outcome::Answered { status: 404, retry_after: None };
-    bench.write_report(errand, B, refused);
+    bench.write_report(handed_over, B, refused);
     bench.read_reports();
-    bench.write_report(Errand { attempt: 2, ..errand }, A, refused);
-    bench.write_report(Errand { sequence: 99, ..errand }, A, refused);
+    bench.write_report(HandedOverAttempt { attempt: 2, ..handed_over }, A, refused);
+    bench.write_report(HandedOverAttempt { sequence: 99, ..handed_over }, A, refused);
     bench.read_reports();
     bench.go(62_000);
     assert_eq!((bench.ends(), bench.reports()), (vec![], 0));
-    bench.write_report(errand, A, OK);
+    bench.write_report(handed_over, A, OK);
     bench.read_reports();
     bench.go(62_100);
     assert_eq!(bench.ends(), [End::Succeeded]);
@@ -130,8 +130,8 @@ fn a_report_of_another_attempt_or_of_another_sender_is_not_taken() {
 
 #[test]
 fn a_report_that_is_told_twice_is_taken_once() {
-    let (mut bench, _, errand) = handed_over("{}");
-    bench.write_report(errand, A, OK);
+    let (mut bench, _, handed_over) = handed_over("{}");
+    bench.write_report(handed_over, A, OK);
     bench.read_reports();
     bench.read_reports();
     bench.go(61_000);
@@ -155,7 +155,7 @@ fn what_was_recalled_before_it_was_sent_is_sent_by_the_new_owner() {
     let mut bench = Bench::new();
     bench.create(draft(r#"{"cron": "0 * * * * *"}"#, r#"{"delivery": "at_most_once"}"#));
     bench.go(60_000);
-    bench.shard.part(bench.now());
+    bench.shard.begin_handover(bench.now());
     bench.finish(Outcome::NotSent { why: NotSent::Cancelled });
     assert!(bench.hand_over(A, 60_100).is_empty());
     bench.go(61_000);
@@ -170,7 +170,7 @@ fn what_is_in_doubt_stays_so_when_it_is_handed_over() {
     bench.take_over(60_500);
     bench.shard.step(bench.now());
     assert!(bench.hand_over(A, 60_600).is_empty(), "it was to leave again, and has not");
-    let runs = bench.runs().map(|run| (run.state, run.attempt, run.abroad));
+    let runs = bench.runs().map(|run| (run.state, run.attempt, run.remote));
     assert_eq!(runs.collect::<Vec<_>>(), [(RunState::Running, 1, None)]);
     bench.go(60_700);
     assert_eq!(bench.left[0].attempt, 2);
@@ -181,10 +181,10 @@ fn nothing_leaves_and_nothing_is_decided_after_a_hand_over_has_begun() {
     let mut bench = Bench::new();
     bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, "{}"));
     bench.go(9_900);
-    bench.shard.part(bench.now());
+    bench.shard.begin_handover(bench.now());
     bench.go(10_500);
     assert!(bench.left.is_empty());
-    bench.shard.send_abroad(A, bench.now());
+    bench.shard.hand_over_attempts(A, bench.now());
     bench.commit();
     let head = bench.head.clone();
     // Whatever happens to its node meanwhile.
@@ -197,15 +197,15 @@ fn nothing_leaves_and_nothing_is_decided_after_a_hand_over_has_begun() {
 
 #[test]
 fn a_shard_that_is_handed_on_waits_for_its_first_sender_for_what_is_left() {
-    let (mut bench, _, errand) = handed_over("{}");
+    let (mut bench, _, handed_over) = handed_over("{}");
     bench.go(70_500);
     assert!(bench.hand_over(B, 70_600).is_empty(), "nothing is under way here");
-    let abroad: Vec<Option<Abroad>> = bench.runs().map(|run| run.abroad).collect();
+    let remote: Vec<Option<RemoteAttempt>> = bench.runs().map(|run| run.remote).collect();
     // 9,750 ms are left to wait, of which 8,750 are 1.25 times this.
-    assert_eq!(abroad, [Some(Abroad { sender: A.into(), left_ms: 7_000 })]);
+    assert_eq!(remote, [Some(RemoteAttempt { sender: A.into(), left_ms: 7_000 })]);
     bench.go(70_600 + 9_749);
     assert!(bench.left.is_empty());
-    bench.write_report(errand, A, OK);
+    bench.write_report(handed_over, A, OK);
     bench.read_reports();
     bench.go(81_000);
     assert_eq!(bench.ends(), [End::Succeeded]);
@@ -217,11 +217,11 @@ fn a_hand_over_that_is_called_off_leaves_an_owner_that_waits_for_itself() {
     bench.create(draft(r#"{"cron": "0 * * * * *"}"#, "{}"));
     bench.go(60_000);
     let first = bench.left[0].key;
-    let errand = bench.hand_over(A, 60_500)[0];
+    let handed_over = bench.hand_over(A, 60_500)[0];
     bench.shard.number_from(first + 1);
     bench.go(61_000);
     assert!(bench.left.is_empty(), "its own attempt is still under way");
-    bench.write_report(errand, A, OK);
+    bench.write_report(handed_over, A, OK);
     bench.read_reports();
     bench.go(120_000);
     assert_eq!(bench.ends(), [End::Succeeded]);
@@ -235,8 +235,8 @@ fn attempts_that_begin_with_a_take_over_have_keys_of_their_own_too() {
     bench.replace(trigger, draft(r#"{"cron": "*/10 * * * * *"}"#, r#"{"overlap": "queue_one"}"#));
     bench.go(10_000);
     bench.go(20_000);
-    let errand = bench.hand_over(A, 20_100)[0];
-    bench.write_report(errand, A, OK);
+    let handed_over = bench.hand_over(A, 20_100)[0];
+    bench.write_report(handed_over, A, OK);
     bench.take_over(20_200);
     bench.shard.number_from(1_000);
     bench.go(20_300);
@@ -249,11 +249,11 @@ fn attempts_that_begin_with_a_take_over_have_keys_of_their_own_too() {
 
 #[test]
 fn a_run_waits_for_another_one_of_its_trigger_at_a_former_owner() {
-    let (mut bench, trigger, errand) = handed_over(r#"{"overlap": "queue_one"}"#);
+    let (mut bench, trigger, handed_over) = handed_over(r#"{"overlap": "queue_one"}"#);
     bench.ask(Command::Run { trigger, author: String::new() });
     bench.go(62_000);
     assert!(bench.left.is_empty(), "it waits for the other one");
-    bench.write_report(errand, A, OK);
+    bench.write_report(handed_over, A, OK);
     bench.read_reports();
     bench.go(62_100);
     assert_eq!(bench.left.len(), 1, "and leaves when that has ended");
@@ -264,10 +264,10 @@ fn a_slot_that_must_not_overlap_is_skipped_while_a_former_owner_is_at_work() {
     let mut bench = Bench::new();
     bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, r#"{"overlap": "skip"}"#));
     bench.go(10_000);
-    let errand = bench.hand_over(A, 10_500)[0];
+    let handed_over = bench.hand_over(A, 10_500)[0];
     bench.go(20_000);
     assert_eq!(bench.skips(), [(20_000, 20_000, Reason::Overlap)]);
-    bench.write_report(errand, A, OK);
+    bench.write_report(handed_over, A, OK);
     bench.read_reports();
     bench.go(30_000);
     assert_eq!(bench.left.len(), 1, "nothing is held back once it is reported");
@@ -278,10 +278,10 @@ fn what_replaces_a_run_at_a_former_owner_is_held_back_for_what_is_left() {
     let mut bench = Bench::new();
     bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, r#"{"overlap": "replace"}"#));
     bench.go(10_000);
-    let errand = bench.hand_over(A, 19_900)[0];
+    let handed_over = bench.hand_over(A, 19_900)[0];
     bench.go(20_000);
     assert_eq!(bench.ends(), [End::Cancelled]);
-    bench.write_report(errand, A, OK);
+    bench.write_report(handed_over, A, OK);
     bench.read_reports();
     bench.go(20_100);
     assert_eq!((bench.left.len(), bench.reports()), (0, 0));
@@ -319,10 +319,10 @@ fn what_is_in_doubt_waits_for_another_one_of_its_trigger_at_a_former_owner() {
 
 #[test]
 fn a_cancellation_ends_what_a_former_owner_has_under_way_as_unknown() {
-    let (mut bench, trigger, errand) = handed_over("{}");
+    let (mut bench, trigger, handed_over) = handed_over("{}");
     bench.ask(Command::Cancel { trigger, author: String::new() });
     assert_eq!(bench.ends(), [End::Unknown]);
-    bench.write_report(errand, A, OK);
+    bench.write_report(handed_over, A, OK);
     bench.read_reports();
     bench.go(100_000);
     assert_eq!((bench.ends(), bench.reports()), (vec![End::Unknown], 0));
@@ -333,9 +333,9 @@ fn a_pause_leaves_alone_what_has_left_by_a_clock_that_was_ahead() {
     let mut bench = Bench::new();
     let trigger = bench.create(draft(r#"{"cron": "0 * * * * *"}"#, "{}"));
     bench.go(60_000);
-    let errand = bench.hand_over(A, 58_000)[0];
+    let handed_over = bench.hand_over(A, 58_000)[0];
     bench.pause(trigger);
-    bench.write_report(errand, A, OK);
+    bench.write_report(handed_over, A, OK);
     bench.read_reports();
     bench.go(61_000);
     assert_eq!(bench.ends(), [End::Succeeded]);

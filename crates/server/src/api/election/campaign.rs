@@ -33,7 +33,7 @@ use crate::api::caller::Caller;
 use crate::api::problem::Refusal;
 use crate::api::query::Query;
 use crate::api::store::{Failure, act, moment, project_name};
-use crate::desk::Desk;
+use crate::handle::NodeHandle;
 
 /// How often a renewal is tried that meets another one of the same session.
 const RENEWALS_MAX: usize = 5;
@@ -53,7 +53,7 @@ struct Term {
 
 /// Somebody who wants to lead.
 struct Candidate<'a> {
-    desk: &'a Desk,
+    handle: &'a NodeHandle,
     caller: &'a Caller,
     project: String,
     claim: Claim,
@@ -70,7 +70,7 @@ enum Renewed {
 }
 
 pub(in crate::api) async fn campaign(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
@@ -79,7 +79,7 @@ pub(in crate::api) async fn campaign(
     Query::of(request.uri(), &[])?;
     let asked: CampaignRequest = body::read(request).await?;
     check(&name)?;
-    let project = project_name(&desk, caller.project)?;
+    let project = project_name(&handle, caller.project)?;
     let (node, session) = session_of(&project, &asked.candidate, asked.session.as_deref())?;
     let length = Duration::from_millis(asked.ttl_ms);
     let ttl = Ttl::new(length).ok().filter(|_| length <= GUEST_TTL_MAX).ok_or_else(|| {
@@ -92,9 +92,10 @@ pub(in crate::api) async fn campaign(
         return Err(field("/wait_ms", format!("it is a whole number from 0 to {most}")));
     }
     let claim = claim(&project, &name)?;
-    let candidate = Candidate { desk: &desk, caller: &caller, project, claim, node, ttl, session };
+    let candidate =
+        Candidate { handle: &handle, caller: &caller, project, claim, node, ttl, session };
     let answer = candidate.step(arrived + wait).await;
-    answer.map(Json).map_err(|failure| failure.told(&desk))
+    answer.map(Json).map_err(|failure| failure.told(&handle))
 }
 
 /// A candidate and its session, as a request names them.
@@ -123,11 +124,11 @@ pub(super) fn session_of(
 
 impl Candidate<'_> {
     async fn step(mut self, deadline: Instant) -> Result<Campaign, Failure> {
-        let mut hints = self.desk.store().watch(self.claim.key().as_str());
-        let mut sessions = self.desk.store().watch("node/");
+        let mut hints = self.handle.store().watch(self.claim.key().as_str());
+        let mut sessions = self.handle.store().watch("node/");
         let mut has_waited = false;
         loop {
-            let seen = self.claim.look(self.desk.store()).await?;
+            let seen = self.claim.look(self.handle.store()).await?;
             let holder = seen.head.session.clone();
             if holder.is_some() && holder == self.session {
                 return self.go_on(&seen).await;
@@ -148,7 +149,7 @@ impl Candidate<'_> {
                 tokio::select! {
                     () = hints.changed() => {}
                     () = sessions.changed() => {}
-                    () = self.desk.stopped() => {}
+                    () = self.handle.stopped() => {}
                 }
             };
             let _ = timeout_at(deadline, timeout(POLL, changed)).await;
@@ -158,12 +159,12 @@ impl Candidate<'_> {
     /// The session that has the election, if it is there.
     async fn present(&self, holder: Option<SessionKey>) -> Result<Option<SessionKey>, Failure> {
         let Some(holder) = holder else { return Ok(None) };
-        Ok(self.desk.store().get(holder.key()).await?.map(|_| holder))
+        Ok(self.handle.store().get(holder.key()).await?.map(|_| holder))
     }
 
     /// It has the election: it goes on, if its session does.
     async fn go_on(&mut self, seen: &Sight) -> Result<Campaign, Failure> {
-        let now = moment(self.desk).epoch;
+        let now = moment(self.handle).epoch;
         if let Renewed::Lost = self.renew().await? {
             return self.take(seen).await;
         }
@@ -178,9 +179,9 @@ impl Candidate<'_> {
 
     /// What it is told, if the store is still in the epoch that all of this was done in.
     fn leading(&self, epoch: &str, token: u64, resign_wished: bool) -> Campaign {
-        let quarantine = self.desk.quarantine();
+        let quarantine = self.handle.quarantine();
         let key = self.session.as_ref().map(|key| key.key().as_str()).unwrap_or_default();
-        if !quarantine.is_zero() || moment(self.desk).epoch != epoch {
+        if !quarantine.is_zero() || moment(self.handle).epoch != epoch {
             return wait(quarantine);
         }
         let session = key.rsplit_once('.').map_or("", |(_, session)| session).to_owned();
@@ -190,11 +191,11 @@ impl Candidate<'_> {
 
     /// Nobody has the election: it takes it, with a session that was renewed or opened in this request.
     async fn take(&mut self, seen: &Sight) -> Result<Campaign, Failure> {
-        let quarantine = self.desk.quarantine();
+        let quarantine = self.handle.quarantine();
         if !quarantine.is_zero() {
             return Ok(wait(quarantine));
         }
-        let epoch = moment(self.desk).epoch;
+        let epoch = moment(self.handle).epoch;
         let is_new = match &self.session {
             Some(_) => matches!(self.renew().await?, Renewed::Lost),
             None => true,
@@ -203,7 +204,7 @@ impl Candidate<'_> {
             self.open().await?;
         }
         let Some(by) = &self.session else { return Ok(wait(Duration::ZERO)) };
-        let machine = self.desk.machine();
+        let machine = self.handle.machine();
         let body = to_raw_value(&Term { epoch: epoch.clone() }).expect("a term always serializes");
         let head = Head {
             session: Some(by.clone()),
@@ -214,7 +215,8 @@ impl Candidate<'_> {
             body: Some(body),
         };
         let token = head.token;
-        match act(self.desk, self.caller, &self.project, self.claim.taking(seen, by, &head)).await {
+        match act(self.handle, self.caller, &self.project, self.claim.taking(seen, by, &head)).await
+        {
             Ok(_) => Ok(self.leading(&epoch, token, false)),
             // Somebody was quicker: what was opened for it is of no use.
             Err(Failure::Conflict { .. }) => {
@@ -228,8 +230,8 @@ impl Candidate<'_> {
     }
 
     async fn open(&mut self) -> Result<(), Failure> {
-        let machine = self.desk.machine();
-        raise_longest(self.desk.store(), self.ttl).await?;
+        let machine = self.handle.machine();
+        raise_longest(self.handle.store(), self.ttl).await?;
         let key = SessionKey::of_guest(&self.node, &self.project, machine.random());
         let record = SessionRecord {
             url: None,
@@ -249,7 +251,7 @@ impl Candidate<'_> {
         let commit = Commit::new()
             .when(Condition::Absent(key.key().clone()))
             .put(key.key().clone(), record.to_value());
-        act(self.desk, self.caller, &self.project, commit).await?;
+        act(self.handle, self.caller, &self.project, commit).await?;
         self.session = Some(key);
         Ok(())
     }
@@ -259,7 +261,7 @@ impl Candidate<'_> {
         let Some(key) = self.session.clone() else { return Ok(Renewed::Lost) };
         let mut tried = 0;
         loop {
-            let Some(entry) = self.desk.store().get(key.key()).await? else {
+            let Some(entry) = self.handle.store().get(key.key()).await? else {
                 return Ok(Renewed::Lost);
             };
             let Some(record) = self.next(&entry) else { return Ok(Renewed::Lost) };
@@ -267,7 +269,7 @@ impl Candidate<'_> {
                 .when(Condition::At(key.key().clone(), entry.version))
                 .put(key.key().clone(), record.to_value());
             tried += 1;
-            match act(self.desk, self.caller, &self.project, commit).await {
+            match act(self.handle, self.caller, &self.project, commit).await {
                 Ok(_) => return Ok(Renewed::Done),
                 Err(Failure::Conflict { .. }) if tried < RENEWALS_MAX => {}
                 Err(why) => return Err(why),
@@ -277,7 +279,7 @@ impl Candidate<'_> {
 
     /// The record that comes after this one.
     fn next(&self, entry: &Entry) -> Option<SessionRecord> {
-        let machine = self.desk.machine();
+        let machine = self.handle.machine();
         let record = SessionRecord::from_value(&entry.value).ok()?;
         Some(SessionRecord {
             beat: record.beat.wrapping_add(1),
@@ -293,7 +295,7 @@ impl Candidate<'_> {
         let Some(key) = self.session.take() else { return };
         let there = Condition::Present(key.key().clone());
         let commit = Commit::new().when(there).delete(key.key().clone());
-        let _ = act(self.desk, self.caller, &self.project, commit).await;
+        let _ = act(self.handle, self.caller, &self.project, commit).await;
     }
 }
 

@@ -14,14 +14,14 @@ use crate::api::caller::Caller;
 use crate::api::problem::Refusal;
 use crate::api::query::Query;
 use crate::api::store::{Failure, act, project_name};
-use crate::desk::Desk;
+use crate::handle::NodeHandle;
 
 /// How often it is tried while the head moves.
 const TRIES_MAX: usize = 5;
 
 /// If it has not got the election, nothing is done: so it may be sent again.
 pub(in crate::api) async fn release(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
@@ -29,36 +29,36 @@ pub(in crate::api) async fn release(
     Query::of(request.uri(), &[])?;
     let asked: ReleaseRequest = body::read(request).await?;
     check(&name)?;
-    let project = project_name(&desk, caller.project)?;
+    let project = project_name(&handle, caller.project)?;
     let (_, session) = session_of(&project, &asked.candidate, Some(&asked.session))?;
     let claim = claim(&project, &name)?;
     if let Some(session) = &session {
-        let freed = free(&desk, &caller, &project, (&claim, session)).await;
-        freed.map_err(|failure| failure.told(&desk))?;
+        let freed = free(&handle, &caller, &project, (&claim, session)).await;
+        freed.map_err(|failure| failure.told(&handle))?;
     }
-    let seen = claim.look(desk.store()).await?;
-    Ok(Json(view(&desk, &name, &seen).await?))
+    let seen = claim.look(handle.store()).await?;
+    Ok(Json(view(&handle, &name, &seen).await?))
 }
 
 async fn free(
-    desk: &Desk,
+    handle: &NodeHandle,
     caller: &Caller,
     project: &str,
     (claim, session): (&Claim, &SessionKey),
 ) -> Result<(), Failure> {
     let mut tried = 0;
     loop {
-        let seen = claim.look(desk.store()).await?;
+        let seen = claim.look(handle.store()).await?;
         if seen.head.session.as_ref() != Some(session) {
             return Ok(());
         }
-        let Some(commit) = claim.releasing(&seen, Nonce(desk.random())) else { return Ok(()) };
+        let Some(commit) = claim.releasing(&seen, Nonce(handle.random())) else { return Ok(()) };
         tried += 1;
-        match act(desk, caller, project, commit).await {
+        match act(handle, caller, project, commit).await {
             Ok(_) => return Ok(()),
             Err(Failure::Conflict { .. }) if tried < TRIES_MAX => {
                 // Its session is gone: then so is its claim.
-                if desk.store().get(session.key()).await?.is_none() {
+                if handle.store().get(session.key()).await?.is_none() {
                     return Ok(());
                 }
             }

@@ -42,7 +42,7 @@ impl Envoy {
         if self.is_asked_by_peer {
             return Vec::new();
         }
-        let view = self.road.desk().peers().view();
+        let view = self.road.handle().peers().view();
         view.servers.iter().filter(|server| server.session != view.me).cloned().collect()
     }
 

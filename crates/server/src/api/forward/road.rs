@@ -12,7 +12,7 @@ use store::session::NodeId;
 use super::super::guard::{REQUEST_ID, RequestId};
 use super::Elsewhere;
 use super::original::Original;
-use crate::desk::Desk;
+use crate::handle::NodeHandle;
 
 /// Which server has passed a request on. One that says so is passed on no further.
 const FORWARDED: HeaderName = HeaderName::from_static("watchbell-forwarded");
@@ -37,7 +37,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 #[derive(Debug, Clone)]
 pub(in crate::api) struct Road {
     carrier: Carrier,
-    desk: Desk,
+    handle: NodeHandle,
 }
 
 /// What a request says that was passed on. Anybody can say so.
@@ -62,8 +62,8 @@ impl Hop {
 }
 
 impl Road {
-    pub(in crate::api) fn new(carrier: Carrier, desk: Desk) -> Self {
-        Self { carrier, desk }
+    pub(in crate::api) fn new(carrier: Carrier, handle: NodeHandle) -> Self {
+        Self { carrier, handle }
     }
 
     pub(super) fn carrier(&self) -> &Carrier {
@@ -88,13 +88,13 @@ impl Road {
         Some(request)
     }
 
-    pub(super) fn desk(&self) -> &Desk {
-        &self.desk
+    pub(super) fn handle(&self) -> &NodeHandle {
+        &self.handle
     }
 
     /// Says who passes it on, and to whom.
     pub(super) fn sign(&self, headers: &mut HeaderMap, to: &NodeId) {
-        let view = self.desk.peers().view();
+        let view = self.handle.peers().view();
         let value = |text: &str| HeaderValue::from_str(text).expect("names are printable");
         headers.insert(FORWARDED, value(view.me.node().as_str()));
         if let Some(server) = view.named(to.as_str()) {
@@ -104,7 +104,7 @@ impl Road {
 
     /// Writes into the log why a request that was passed on is not answered here.
     pub(super) fn tell_apart(&self, hop: &Hop, there: &Elsewhere) {
-        let me = self.desk.peers().view().me.clone();
+        let me = self.handle.peers().view().me.clone();
         let (from, to, owner) = (&hop.from, hop.to.as_deref().unwrap_or_default(), &there.node);
         let meant = store::session::SessionKey::try_from(to.to_owned()).ok();
         match meant {

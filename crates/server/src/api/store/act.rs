@@ -1,10 +1,10 @@
-//! Carrying out a deed: read what it touches, judge it, send it.
+//! Carrying out a guest: read what it touches, judge it, send it.
 
 use axum::http::StatusCode;
 use client::store::StoreTrouble;
 use engine::id::ProjectId;
 use engine::limits::{GUEST_ELECTIONS_MAX, GUEST_SESSIONS_MAX, PAGE_ENTRIES_MAX, STORE_ANSWER_MAX};
-use store::deed::{Deed, Denied, Guest, Seen, Verdict};
+use store::guest::{Denied, Guest, GuestCommit, Seen, Verdict};
 use store::session::Roster;
 use store::{Commit, CommitError, Key, Range, ScanError, Version};
 use tokio::time::timeout;
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::moment;
 use crate::api::caller::{ANONYMOUS, Caller};
 use crate::api::problem::Refusal;
-use crate::desk::Desk;
+use crate::handle::NodeHandle;
 
 /// Why a commit was not done.
 pub(in crate::api) enum Failure {
@@ -55,8 +55,8 @@ impl From<ScanError> for Failure {
 }
 
 /// What people call a project: its claims and sessions carry it.
-pub(in crate::api) fn project_name(desk: &Desk, id: ProjectId) -> Result<String, Refusal> {
-    let name = desk.access().book().name_of(id).map(str::to_owned);
+pub(in crate::api) fn project_name(handle: &NodeHandle, id: ProjectId) -> Result<String, Refusal> {
+    let name = handle.access().book().name_of(id).map(str::to_owned);
     name.ok_or_else(|| Refusal::not_found("the project of this key is not there any more"))
 }
 
@@ -67,53 +67,53 @@ fn key_of(caller: &Caller) -> String {
 
 /// Does what a commit means, if it may be done.
 pub(in crate::api) async fn act(
-    desk: &Desk,
+    handle: &NodeHandle,
     caller: &Caller,
     project: &str,
     commit: Commit,
 ) -> Result<Version, Failure> {
-    if caller.is_admin() && Deed::is_scratch(&commit) {
-        return send(desk, commit, usize::MAX).await;
+    if caller.is_admin() && GuestCommit::is_scratch(&commit) {
+        return send(handle, commit, usize::MAX).await;
     }
     let key = key_of(caller);
     let guest =
-        Guest { project, key: &key, author: &caller.author, wall_us: desk.machine().wall_us() };
-    let deed = Deed::of(&commit, project).map_err(Failure::Denied)?;
-    if let Deed::Open(..) = deed {
-        check_room(desk, project).await?;
+        Guest { project, key: &key, author: &caller.author, wall_us: handle.machine().wall_us() };
+    let asked = GuestCommit::of(&commit, project).map_err(Failure::Denied)?;
+    if let GuestCommit::Open(..) = asked {
+        check_room(handle, project).await?;
     }
-    if deed.founds() {
-        check_elections(desk, project).await?;
+    if asked.founds() {
+        check_elections(handle, project).await?;
     }
     let mut seen = Seen::new();
-    while let Some(key) = deed.needs(&seen) {
-        let found = get(desk, &key).await?;
+    while let Some(key) = asked.needs(&seen) {
+        let found = get(handle, &key).await?;
         seen.insert(key, found);
     }
     let conditions = commit.when.len();
-    send(desk, deed.judge(&guest, &seen)?, conditions).await
+    send(handle, asked.judge(&guest, &seen)?, conditions).await
 }
 
-async fn get(desk: &Desk, key: &Key) -> Result<Option<store::Entry>, ScanError> {
+async fn get(handle: &NodeHandle, key: &Key) -> Result<Option<store::Entry>, ScanError> {
     let silence = |_| Err(ScanError::Unavailable("it did not answer in time".into()));
-    timeout(STORE_ANSWER_MAX, desk.store().get(key)).await.unwrap_or_else(silence)
+    timeout(STORE_ANSWER_MAX, handle.store().get(key)).await.unwrap_or_else(silence)
 }
 
 /// Sessions are read by everybody, all the time: a project has so many, give or take a few that come at once.
-async fn check_room(desk: &Desk, project: &str) -> Result<(), Failure> {
+async fn check_room(handle: &NodeHandle, project: &str) -> Result<(), Failure> {
     let silence = |_| Err(ScanError::Unavailable("it did not answer in time".into()));
-    let roster = timeout(STORE_ANSWER_MAX, Roster::read(desk.store())).await;
+    let roster = timeout(STORE_ANSWER_MAX, Roster::read(handle.store())).await;
     let roster = roster.unwrap_or_else(silence)?;
     let own = roster.keys().filter(|key| key.guest() == Some(project)).count();
     if own < GUEST_SESSIONS_MAX { Ok(()) } else { Err(Failure::TooMany) }
 }
 
 /// A project has so many elections, give or take a few that come at once.
-async fn check_elections(desk: &Desk, project: &str) -> Result<(), Failure> {
+async fn check_elections(handle: &NodeHandle, project: &str) -> Result<(), Failure> {
     let mut count = 0;
     let mut rest = Some(Range::prefix(&format!("election/{project}/")));
     while let Some(range) = rest {
-        let scan = desk.store().scan(range, PAGE_ENTRIES_MAX);
+        let scan = handle.store().scan(range, PAGE_ENTRIES_MAX);
         let silence = |_| Err(ScanError::Unavailable("it did not answer in time".into()));
         let page = timeout(STORE_ANSWER_MAX, scan).await.unwrap_or_else(silence)?;
         // A wish lies beside its head.
@@ -128,9 +128,9 @@ async fn check_elections(desk: &Desk, project: &str) -> Result<(), Failure> {
 }
 
 /// Sends a commit. Of its conditions the first ones are its sender's.
-async fn send(desk: &Desk, commit: Commit, conditions: usize) -> Result<Version, Failure> {
+async fn send(handle: &NodeHandle, commit: Commit, conditions: usize) -> Result<Version, Failure> {
     let when = commit.when.clone();
-    let answer = timeout(STORE_ANSWER_MAX, desk.store().commit(commit)).await;
+    let answer = timeout(STORE_ANSWER_MAX, handle.store().commit(commit)).await;
     let silence = |_| Err(CommitError::Unknown("it did not answer in time".into()));
     match answer.unwrap_or_else(silence) {
         Ok(version) => Ok(version),
@@ -146,8 +146,8 @@ async fn send(desk: &Desk, commit: Commit, conditions: usize) -> Result<Version,
 
 impl Failure {
     /// The problem that says so.
-    pub(in crate::api) fn told(self, desk: &Desk) -> Refusal {
-        let mut trouble = StoreTrouble { moment: moment(desk), condition: None, found: None };
+    pub(in crate::api) fn told(self, handle: &NodeHandle) -> Refusal {
+        let mut trouble = StoreTrouble { moment: moment(handle), condition: None, found: None };
         let refusal = match self {
             Self::Denied(why) => denied(&why),
             Self::TooMany => Refusal::new(
@@ -212,8 +212,8 @@ fn damaged(sentence: String) -> Refusal {
 }
 
 /// What the store said of a scan, passed on.
-pub(super) fn unread(desk: &Desk, why: ScanError) -> Refusal {
-    let trouble = StoreTrouble { moment: moment(desk), condition: None, found: None };
+pub(super) fn unread(handle: &NodeHandle, why: ScanError) -> Refusal {
+    let trouble = StoreTrouble { moment: moment(handle), condition: None, found: None };
     let refusal = match why {
         ScanError::Corrupt(why) => damaged(why),
         why => why.into(),
@@ -222,7 +222,7 @@ pub(super) fn unread(desk: &Desk, why: ScanError) -> Refusal {
 }
 
 pub(super) fn denied(why: &Denied) -> Refusal {
-    Refusal::new(StatusCode::FORBIDDEN, "no-deed", "Not through a server", why.to_string())
+    Refusal::new(StatusCode::FORBIDDEN, "no-guest", "Not through a server", why.to_string())
 }
 
 /// A commit that breaks a limit.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use client::store::StoreHint;
 use engine::limits::{GUEST_WATCHERS_MAX, GUEST_WATCHERS_OF_KEY_MAX};
 use store::Hints;
-use store::deed::SCRATCH;
+use store::guest::SCRATCH;
 
 use super::project_name;
 use crate::access::book::Book;
@@ -20,8 +20,8 @@ use crate::api::caller::Caller;
 use crate::api::problem::Refusal;
 use crate::api::query::Query;
 use crate::api::stream::stream;
-use crate::desk::Desk;
 use crate::event::Seat;
+use crate::handle::NodeHandle;
 
 /// How often something is sent, if nothing happens.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -30,7 +30,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(10);
 
 struct Watcher {
-    desk: Desk,
+    handle: NodeHandle,
     key: Option<KeyId>,
     books: tokio::sync::watch::Receiver<Arc<Book>>,
     sessions: Hints,
@@ -42,29 +42,29 @@ struct Watcher {
 }
 
 pub(in crate::api) async fn watch(
-    State(desk): State<Desk>,
+    State(handle): State<NodeHandle>,
     caller: Caller,
     request: Request,
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
     let most = (GUEST_WATCHERS_MAX, GUEST_WATCHERS_OF_KEY_MAX);
-    let seat = Seat::take(desk.guests(), caller.key, most).ok_or_else(|| {
+    let seat = Seat::take(handle.guests(), caller.key, most).ok_or_else(|| {
         let detail = format!(
             "a store is watched by {GUEST_WATCHERS_MAX} at a time, and by {GUEST_WATCHERS_OF_KEY_MAX} with one key: look from time to time instead"
         );
         Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too-many", "Too many watch", detail)
     })?;
-    let elections = format!("election/{}/", project_name(&desk, caller.project)?);
-    let store = desk.store();
+    let elections = format!("election/{}/", project_name(&handle, caller.project)?);
+    let store = handle.store();
     let watcher = Watcher {
         key: caller.key,
-        books: desk.access().books(),
+        books: handle.access().books(),
         sessions: store.watch("node/"),
         scratch: caller.is_admin().then(|| store.watch(SCRATCH)),
         elections: (elections.clone(), store.watch(&elections)),
         is_begun: false,
         _seat: seat,
-        desk,
+        handle,
     };
     let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
     Ok((StatusCode::OK, headers, stream(watcher, Watcher::next)).into_response())
@@ -81,7 +81,7 @@ impl Watcher {
             if !self.is_let_in() {
                 return None;
             }
-            let desk = self.desk.clone();
+            let handle = self.handle.clone();
             let scratch = async {
                 match &mut self.scratch {
                     Some(hints) => hints.changed().await,
@@ -89,7 +89,7 @@ impl Watcher {
                 }
             };
             let prefix = tokio::select! {
-                () = desk.stopped() => return None,
+                () = handle.stopped() => return None,
                 () = self.sessions.changed() => "node/",
                 () = self.elections.1.changed() => self.elections.0.as_str(),
                 () = scratch => SCRATCH,
@@ -105,8 +105,8 @@ impl Watcher {
     /// A key that was taken back, or has expired, opens nothing any more.
     fn is_let_in(&self) -> bool {
         let Some(id) = self.key else { return true };
-        let now = self.desk.now();
-        let book = self.desk.access().book();
+        let now = self.handle.now();
+        let book = self.handle.access().book();
         book.key(id).is_some_and(|key| key.expires.is_none_or(|end| now < end))
     }
 }

@@ -6,8 +6,8 @@
 
 use engine::id::ShardId;
 use engine::limits::PAGE_ENTRIES_MAX;
+use engine::past::exception::exception_key_of;
 use engine::past::floor::{ShardFloor, floor_key};
-use engine::past::odd::odd_key_of;
 use engine::past::page::{self, Plan};
 use engine::past::{Line, Segment};
 use engine::shard::Put;
@@ -35,17 +35,17 @@ impl Historian {
             return Ok(());
         }
         if let Some(range) = notes.backfill.segments.clone() {
-            let page = self.desk.store().scan(range, PAGE_ENTRIES_MAX).await?;
+            let page = self.handle.store().scan(range, PAGE_ENTRIES_MAX).await?;
             let puts: Vec<Put> =
-                page.entries.iter().filter_map(|entry| odd_of(shard, entry)).collect();
+                page.entries.iter().filter_map(|entry| exceptions_of(shard, entry)).collect();
             for piece in puts.chunks(engine::limits::HISTORY_PIECE_WRITES_MAX) {
-                self.desk.rewrite(shard, piece.to_vec()).await?;
+                self.handle.rewrite(shard, piece.to_vec()).await?;
             }
             notes.backfill.segments = page.next;
         } else if notes.lap.is_none() {
             let floor = ShardFloor { indexed: true, ..notes.kept.floor };
             let put = Put::Value(floor_key(shard), floor.to_bytes());
-            self.desk.rewrite(shard, vec![put]).await?;
+            self.handle.rewrite(shard, vec![put]).await?;
             notes.kept.floor = floor;
         }
         Ok(())
@@ -65,7 +65,7 @@ impl Historian {
             entries.iter().filter(|entry| page::read_key(shard, entry.key.as_str()).is_some());
         let lines: Vec<Line> = pages.filter_map(decoded).flat_map(|page| page.lines).collect();
         // Behind all that is merged, under a name that nobody has: the chain moves with each of them.
-        let turn = number(self.desk.store(), shard).await?;
+        let turn = number(self.handle.store(), shard).await?;
         let index = page::index(shard, &lines, 0, turn, self.page_bytes);
         if index.is_empty() {
             return Ok(());
@@ -75,10 +75,10 @@ impl Historian {
 }
 
 /// What a commit writes beside this segment nowadays.
-fn odd_of(shard: ShardId, entry: &Entry) -> Option<Put> {
+fn exceptions_of(shard: ShardId, entry: &Entry) -> Option<Put> {
     let number = past_number(shard, entry.key.as_str())?;
     let lines = decoded(entry)?.lines;
-    let key = odd_key_of(shard, &lines, number)?;
-    let lines = lines.iter().filter(|line| line.is_odd()).map(Line::brief).collect();
+    let key = exception_key_of(shard, &lines, number)?;
+    let lines = lines.iter().filter(|line| line.is_exception()).map(Line::brief).collect();
     Some(Put::Value(key, Segment { lines }.to_bytes()))
 }

@@ -18,15 +18,15 @@ use std::time::Duration;
 use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
 use engine::past::Line;
+use engine::past::exception::exception_pages;
 use engine::past::floor::{BucketFloor, ShardFloor, floor_key, floor_key_of};
-use engine::past::odd::odd_pages;
 use engine::past::page::{self, Bucket, Day, Home, PageName};
-use engine::past::retain::{self, Cut, Tally};
+use engine::past::retain::{self, Cut, LineTally};
 use engine::shard::command::{Command, Done};
 use store::{Entry, Range};
 
 use super::{Historian, Left, Notes, decoded, key};
-use crate::desk::{CallError, Firing};
+use crate::handle::{CallError, Firing};
 
 /// Buckets that are swept at a look.
 const BUCKETS_MAX: usize = 64;
@@ -59,7 +59,7 @@ pub(super) struct Kept {
     bytes: BTreeMap<Day, u64>,
     /// By how many lines buckets have grown since they were counted, and how many they had then.
     grown: BTreeMap<Bucket, (usize, usize)>,
-    odd: Odd,
+    exceptions: Odd,
     /// Up to which raised floor the store should come, because it has too many bytes.
     wanted: Option<Instant>,
     /// Which place is to be looked at next for a trigger that ended long ago, and when the last round began.
@@ -82,7 +82,7 @@ impl Kept {
     pub(super) fn added<'a>(&mut self, lines: impl Iterator<Item = &'a Line>) {
         for line in lines {
             self.grown.entry(Bucket::of(line.trigger())).or_default().0 += 1;
-            self.odd.is_due |= line.is_odd();
+            self.exceptions.is_due |= line.is_exception();
         }
     }
 
@@ -93,7 +93,7 @@ impl Kept {
             Home::Bucket(bucket) => {
                 self.grown.entry(bucket).or_default().0 += bytes.div_ceil(LINE_BYTES);
             }
-            Home::Odd(_) => self.odd.is_due = true,
+            Home::Odd(_) => self.exceptions.is_due = true,
         }
     }
 
@@ -102,7 +102,7 @@ impl Kept {
     }
 
     fn is_swept(&self) -> bool {
-        let Odd { is_due, rest, .. } = &self.odd;
+        let Odd { is_due, rest, .. } = &self.exceptions;
         self.wanted.is_none() && self.swept == Some(self.floor.before) && !is_due && rest.is_none()
     }
 }
@@ -133,7 +133,7 @@ impl Historian {
         if notes.kept.is_read {
             return Ok(());
         }
-        if let Some(entry) = self.desk.store().get(&key(floor_key(shard))).await? {
+        if let Some(entry) = self.handle.store().get(&key(floor_key(shard))).await? {
             let floor = ShardFloor::from_bytes(entry.value.as_bytes());
             notes.kept.floor =
                 floor.map_err(|why| Left::Unread(format!("{}: {why}", entry.key)))?;
@@ -144,9 +144,9 @@ impl Historian {
 
     /// Applies every rule to a shard, each to a bounded part of it.
     pub(super) async fn keep(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
-        let is_sure = self.desk.firing() == Firing::Going;
+        let is_sure = self.handle.firing() == Firing::Going;
         let too_old = is_sure.then(|| {
-            let oldest = self.desk.now().before(self.pace.retention.age);
+            let oldest = self.handle.now().before(self.pace.retention.age);
             Day::of(oldest).start()
         });
         let wanted = [too_old, notes.kept.wanted.take()].into_iter().flatten().max();
@@ -155,7 +155,7 @@ impl Historian {
         }
         self.sweep(shard, notes).await?;
         self.count(shard, notes).await?;
-        self.sweep_odd(shard, notes).await?;
+        self.sweep_exceptions(shard, notes).await?;
         if is_sure {
             self.prune(shard, notes).await?;
         }
@@ -167,7 +167,7 @@ impl Historian {
         let floor = ShardFloor { before, ..notes.kept.floor };
         self.cut(shard, notes, Cut::of_shard(shard, floor), &[]).await?;
         notes.kept.floor = floor;
-        notes.kept.odd.is_due = true;
+        notes.kept.exceptions.is_due = true;
         Ok(())
     }
 
@@ -220,7 +220,7 @@ impl Historian {
             if *left == 0 {
                 return Ok(false);
             }
-            let page = self.desk.store().scan(range, PAGES_LEN.min(*left)).await?;
+            let page = self.handle.store().scan(range, PAGES_LEN.min(*left)).await?;
             *left -= page.entries.len();
             rest = page.next;
             let mut cut = Cut::default();
@@ -263,13 +263,13 @@ impl Historian {
         bucket: Bucket,
         most: usize,
     ) -> Result<usize, Left> {
-        let store = self.desk.store();
+        let store = self.handle.store();
         let mut floor = match store.get(&key(floor_key_of(shard, bucket))).await? {
             Some(entry) => BucketFloor::from_bytes(entry.value.as_bytes())
                 .map_err(|why| Left::Unread(format!("{}: {why}", entry.key)))?,
             None => BucketFloor::default(),
         };
-        let (mut tally, mut pages) = (Tally::new(most), 0);
+        let (mut tally, mut pages) = (LineTally::new(most), 0);
         let prefix = page::pages_of(shard, bucket);
         let mut rest = Some(Range::prefix(&prefix));
         while let Some(range) = rest {
@@ -310,19 +310,19 @@ impl Historian {
     }
 
     /// Deletes exceptions that are too old, and those of projects that have too many.
-    async fn sweep_odd(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
-        if notes.kept.odd.rest.is_none() {
-            if !notes.kept.odd.is_due {
+    async fn sweep_exceptions(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
+        if notes.kept.exceptions.rest.is_none() {
+            if !notes.kept.exceptions.is_due {
                 return Ok(());
             }
-            let rest = Some(Range::prefix(&odd_pages(shard)));
-            notes.kept.odd = Odd { rest, ..Odd::default() };
+            let rest = Some(Range::prefix(&exception_pages(shard)));
+            notes.kept.exceptions = Odd { rest, ..Odd::default() };
         }
         let before = notes.kept.floor.before;
         let oldest = Day::of(before);
         let mut left = PAGES_MAX;
-        while let Some(range) = notes.kept.odd.rest.take() {
-            let page = self.desk.store().scan(range, PAGES_LEN.min(left)).await?;
+        while let Some(range) = notes.kept.exceptions.rest.take() {
+            let page = self.handle.store().scan(range, PAGES_LEN.min(left)).await?;
             left -= page.entries.len();
             let mut cut = Cut::default();
             for entry in &page.entries {
@@ -330,16 +330,16 @@ impl Historian {
                 let Some((Home::Odd(project), name)) = page::read_any_key(shard, text) else {
                     continue;
                 };
-                let odd = &mut notes.kept.odd;
-                if odd.project.replace(project) != Some(project) {
-                    odd.lines = 0;
+                let exceptions = &mut notes.kept.exceptions;
+                if exceptions.project.replace(project) != Some(project) {
+                    exceptions.lines = 0;
                 }
-                if name.day < oldest || odd.lines >= self.pace.retention.odd_lines {
+                if name.day < oldest || exceptions.lines >= self.pace.retention.odd_lines {
                     cut.gone(text.to_owned());
                     continue;
                 }
                 let Some(lines) = decoded(entry).map(|page| page.lines) else { continue };
-                odd.lines += lines.len();
+                exceptions.lines += lines.len();
                 if name.day == oldest
                     && let Some(kept) = retain::from(Home::Odd(project), &lines, before)
                 {
@@ -347,7 +347,7 @@ impl Historian {
                 }
             }
             self.cut(shard, notes, cut, &page.entries).await?;
-            notes.kept.odd.rest = page.next;
+            notes.kept.exceptions.rest = page.next;
             if left == 0 {
                 break;
             }
@@ -365,9 +365,9 @@ impl Historian {
             notes.kept.prune_from = Some(0);
         }
         let Some(from) = notes.kept.prune_from else { return Ok(()) };
-        let ended_before = self.desk.now().before(self.pace.retention.ended);
+        let ended_before = self.handle.now().before(self.pace.retention.ended);
         let command = Command::Prune { ended_before, from };
-        match self.desk.command(shard, command, None).await {
+        match self.handle.command(shard, command, None).await {
             Ok(Done::Pruned { deleted, next }) => {
                 notes.kept.prune_from = next;
                 if deleted > 0 {
@@ -387,8 +387,8 @@ impl Historian {
         let total: u64 = self.shards.values().map(|notes| notes.kept.total()).sum();
         self.metrics.history(total);
         // Of the budget of the whole store, as much as this server has of the shards.
-        let (here, all) = (self.shards.len() as u128, u128::from(self.desk.shards()));
-        let budget = self.pace.retention.bytes_within(self.desk.store().room());
+        let (here, all) = (self.shards.len() as u128, u128::from(self.handle.shards()));
+        let budget = self.pace.retention.bytes_within(self.handle.store().room());
         let most = u128::from(budget) * here / all;
         let most = u64::try_from(most).expect("it is a part of the budget");
         let is_settled = self.shards.values().all(|notes| notes.kept.is_swept());
@@ -421,7 +421,7 @@ impl Historian {
                 continue;
             }
             // A part of this day: as much of its time as of its bytes, and a little.
-            let end = day.end().min(self.desk.now());
+            let end = day.end().min(self.handle.now());
             let length = u64::try_from(end.0 - day.start().0).unwrap_or(0);
             let part = u128::from(length) * u128::from(bytes) / u128::from(there);
             let part = i64::try_from(part).unwrap_or(0).saturating_add(1);
@@ -429,7 +429,7 @@ impl Historian {
             let risen = floors.max().unwrap_or(Instant::FIRST).max(day.start());
             return Instant(risen.0.saturating_add(part));
         }
-        self.desk.now()
+        self.handle.now()
     }
 
     /// Writes a cut of pages that were read, and notes what it freed.
@@ -444,7 +444,7 @@ impl Historian {
             entries.iter().map(|entry| (entry.key.as_str(), entry.value.len())).collect();
         for piece in cut.pieces() {
             let resized: Vec<(String, usize)> = piece.iter().map(size).collect();
-            self.desk.rewrite(shard, piece).await?;
+            self.handle.rewrite(shard, piece).await?;
             for (key, to) in resized {
                 if let Some(from) = sizes.get(key.as_str()) {
                     notes.resized(shard, &key, *from, to);

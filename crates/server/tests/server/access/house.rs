@@ -10,7 +10,7 @@ use server::access::Trail;
 use server::access::audit::AuditRecord;
 use server::access::record::KeyRecord;
 use server::api::Gate;
-use server::desk::Desk;
+use server::handle::NodeHandle;
 
 pub(super) use super::ask::{Answer, Ask};
 use crate::server::node::world::{Running, World};
@@ -33,7 +33,7 @@ impl House {
 
     pub(super) async fn of(world: World) -> Self {
         let running = world.start_behind(NOON, locked()).await;
-        let admin = first_admin(&running.desk).await;
+        let admin = first_admin(&running.handle).await;
         Self { world, running, admin }
     }
 
@@ -85,9 +85,9 @@ pub(super) fn locked() -> Gate {
     Gate::locked()
 }
 
-pub(super) async fn first_admin(desk: &Desk) -> String {
+pub(super) async fn first_admin(handle: &NodeHandle) -> String {
     let audit = AuditRecord {
-        at: desk.now(),
+        at: handle.now(),
         action: "key.create".to_owned(),
         object: String::new(),
         project: None,
@@ -107,7 +107,7 @@ pub(super) async fn first_admin(desk: &Desk) -> String {
         author: "test".to_owned(),
         expires: None,
     };
-    let (_, text) = desk.access().create_key(&Trail::of(audit), of).await.unwrap();
+    let (_, text) = handle.access().create_key(&Trail::of(audit), of).await.unwrap();
     text.reveal().to_owned()
 }
 

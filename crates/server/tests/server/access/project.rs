@@ -41,7 +41,7 @@ async fn a_disabled_project_is_silent_within_a_second_and_goes_on_where_its_poli
     }
     let answer = house.ask("POST", "/v1/projects/team/disable").send().await.is(200);
     assert_eq!(answer.json()["enabled"], false);
-    let answered = house.running.desk.now();
+    let answered = house.running.handle.now();
     // What was decided before, also ahead of its time, arrives; from then on there is silence, while others go on.
     let others = house.world.slots("other").len();
     heard(&house, "other", others + 3).await;
@@ -62,7 +62,7 @@ async fn a_disabled_project_is_silent_within_a_second_and_goes_on_where_its_poli
     assert_eq!(run.send().await.is(409).problem().as_deref(), Some("project-disabled"));
 
     // It stays so over the loss of the node.
-    let at = Instant(house.running.desk.now().0 + 10_000).to_string();
+    let at = Instant(house.running.handle.now().0 + 10_000).to_string();
     let house = house.restart(&at).await;
     let calls = house.world.slots("other").len();
     heard(&house, "other", calls + 2).await;
@@ -98,7 +98,7 @@ fn check_silent_after(house: &House, name: &str, last: Instant) {
 
 /// The totals of a trigger's account up to now, once nothing in it is open.
 async fn rested(house: &House, name: &str) -> Value {
-    let now = house.running.desk.now();
+    let now = house.running.handle.now();
     until(&format!("{name} rests"), PATIENCE, || async {
         let path = format!("/v1/triggers/{name}/explain?from={NOON}&to={now}");
         let ask = house.ask("GET", &path).header("watchbell-project", "team");
@@ -132,7 +132,7 @@ async fn the_scheduler_is_stopped_and_started_once() {
     assert_eq!(stopped["firing"], "stopped");
     let again = house.ask("POST", "/v1/scheduler/stop").send().await.is(409);
     assert_eq!(again.problem().as_deref(), Some("already-stopped"));
-    let at = Instant(house.running.desk.now().0 + 5_000).to_string();
+    let at = Instant(house.running.handle.now().0 + 5_000).to_string();
     let house = house.restart(&at).await;
     let status = house.ask("GET", "/v1/scheduler").send().await.is(200).json();
     assert_eq!(status["firing"], "stopped");

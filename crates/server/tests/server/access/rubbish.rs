@@ -403,7 +403,7 @@ async fn rubbish_is_told_so_and_breaks_nothing() {
     }
 
     // Whatever was done to its keys and its projects, the house is one in which people can work.
-    let admin = first_admin(&house.running.desk).await;
+    let admin = first_admin(&house.running.handle).await;
     let ask = |method, path| house.ask_as(&admin, method, path);
     ask("POST", "/v1/scheduler/start").send().await;
     ask("POST", "/v1/projects").body(&json!({ "name": "afterwards" })).await.is(201);

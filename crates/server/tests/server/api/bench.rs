@@ -13,12 +13,12 @@ use engine::id::{Birth, ProjectId, RunId, ShardId, TriggerId, Unique};
 use engine::instant::Instant;
 use engine::lease::{Nonce, Reading};
 use engine::notice::webhook_to;
-use engine::past::odd::odd_key_of;
+use engine::past::exception::exception_key_of;
 use engine::past::{End, Finished, Line, Segment};
 use engine::record::{decode, encode};
 use engine::shard::command::{Command, Done, Rejection};
 use engine::shard::record::{
-    FORMAT, HeadRecord, MovedRecord, NameRecord, Pause, RunRecord, RunState, TriggerRecord,
+    FORMAT, HeadRecord, NameRecord, Pause, RunRecord, RunState, TriggerRecord, TriggerState,
     head_key, moved_key, name_key, past_key, run_key, trigger_key,
 };
 use engine::shard::{Note, Put};
@@ -28,8 +28,8 @@ use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
 use server::access::Access;
 use server::api::Gate;
-use server::desk::{Call, CallError, Desk, Face, Facts, Firing, HoldId, Quiet, Trouble};
-use server::herald::Herald;
+use server::handle::{Call, CallError, Face, Facts, Firing, NodeHandle, QuiesceId, Quiet, Trouble};
+use server::notifier::Notifier;
 use server::peers::Peers;
 use server::webhook;
 use store::claim::{Head, State};
@@ -131,21 +131,21 @@ impl Bench {
         let me = SessionKey::new(&NodeId::new(name).unwrap(), 1);
         let peers = Arc::new(Peers::alone(me, SHARDS));
         let mut tasks = JoinSet::new();
-        let mut herald = Herald::default();
+        let mut notifier = Notifier::default();
         if let Some(url) = notify {
             let mut webhooks = webhook::Config::new(Arc::new(|| true));
             webhooks.allow = vec!["127.0.0.0/8".parse().unwrap()];
             let on: Arc<dyn Machine> = Arc::new(System);
-            let (told, work) = Herald::new(webhook_to(url).unwrap(), &webhooks, &on).unwrap();
+            let (told, work) = Notifier::new(webhook_to(url).unwrap(), &webhooks, &on).unwrap();
             tasks.spawn(work);
-            herald = told;
+            notifier = told;
         }
         let facts = Facts {
             store: store.clone(),
             access: Access::open(&store, &machine).await.unwrap(),
             events: Arc::default(),
             peers: peers.clone(),
-            herald,
+            notifier,
             machine: clock.clone(),
             shards: SHARDS,
             cluster: CLUSTER,
@@ -154,7 +154,7 @@ impl Bench {
             may_act: Box::new(|| true),
         };
         let (trouble, told) = watch::channel(None);
-        let desk = Desk::new(facts, calls, shown, told);
+        let handle = NodeHandle::new(facts, calls, shown, told);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -175,7 +175,7 @@ impl Bench {
         tasks.spawn(node.take(taken));
         tasks.spawn(async move {
             let stop = async { drop(stopped.await) };
-            server::api::serve(listener, desk, gate, stop).await;
+            server::api::serve(listener, handle, gate, stop).await;
         });
         let client = Client::builder(&format!("{scheme}://{address}")).retries(0).build().unwrap();
         let (numbers, stop) = (Arc::default(), Some(stop));
@@ -226,9 +226,9 @@ impl Bench {
     pub(super) async fn past(&self, shard: ShardId, lines: Vec<Line>) {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let mut commit = Commit::new();
-        if let Some(odd) = odd_key_of(shard, &lines, number) {
-            let lines = lines.iter().filter(|line| line.is_odd()).map(Line::brief).collect();
-            commit = commit.put(key(odd), Segment { lines }.to_bytes());
+        if let Some(exceptions) = exception_key_of(shard, &lines, number) {
+            let lines = lines.iter().filter(|line| line.is_exception()).map(Line::brief).collect();
+            commit = commit.put(key(exceptions), Segment { lines }.to_bytes());
         }
         let segment = Segment { lines }.to_bytes();
         self.store.commit(commit.put(key(past_key(shard, number)), segment)).await.unwrap();
@@ -401,11 +401,11 @@ impl StandIn {
                 }
                 Call::Rewrite { .. } => unreachable!("nobody keeps this past elsewhere"),
                 Call::Compare { .. } => unreachable!("nobody counts what others have"),
-                Call::Hold { shard, reply } => {
+                Call::Quiesce { shard, reply } => {
                     let number = self.number(shard).await;
                     self.holds.send_modify(|holds| holds.begun += 1);
-                    let hold = HoldId(self.holds.borrow().begun);
-                    let _ = reply.send(Ok(Quiet { hold, number }));
+                    let quiesce = QuiesceId(self.holds.borrow().begun);
+                    let _ = reply.send(Ok(Quiet { quiesce, number }));
                 }
                 Call::Release { .. } => self.holds.send_modify(|holds| holds.ended += 1),
                 Call::ConfirmTime { reply } => {
@@ -544,7 +544,7 @@ impl StandIn {
             webhook: definition.webhook.into(),
             policy: definition.policy,
             attempts: Vec::new(),
-            abroad: None,
+            remote: None,
         };
         put(&self.store, run_key(shard, self.sequence), &run).await;
         let letters = Birth::Demand(self.sequence).letters(CLUSTER);
@@ -561,7 +561,7 @@ impl StandIn {
         get(&self.store, trigger_key(shard, trigger)).await.ok_or(Rejection::NoSuchTrigger)
     }
 
-    async fn moved(&self, shard: ShardId, trigger: Unique) -> Result<MovedRecord, Rejection> {
+    async fn moved(&self, shard: ShardId, trigger: Unique) -> Result<TriggerState, Rejection> {
         self.record(shard, trigger).await?;
         Ok(get(&self.store, moved_key(shard, trigger)).await.unwrap_or_default())
     }

@@ -5,7 +5,7 @@ use client::cluster::{Cluster, Drain};
 use client::event::{Event, What};
 use client::scheduler::{Firing as WireFiring, SchedulerStatus};
 use engine::instant::Instant;
-use server::desk::Firing;
+use server::handle::Firing;
 use server::peers::View;
 use tokio::net::TcpListener;
 
@@ -57,7 +57,7 @@ async fn a_server_is_drained_through_any_other_and_told_when_it_has_no_shard() {
 
 fn hold_firing(bench: &Bench) {
     let why = "the clock went forward".to_owned();
-    bench.face.send_modify(|face| face.firing = Firing::Held { since: NOW, why });
+    bench.face.send_modify(|face| face.firing = Firing::Suspended { since: NOW, why });
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn every_server_is_shown_and_told_that_its_clock_is_right() {
     hold_firing(&pair.a);
     hold_firing(&pair.b);
     let status = pair.a.client.scheduler().await.unwrap();
-    assert_eq!(firing(&status), of(WireFiring::Held, WireFiring::Held));
+    assert_eq!(firing(&status), of(WireFiring::Suspended, WireFiring::Suspended));
     let status = pair.a.client.confirm_time().await.unwrap();
     assert_eq!(firing(&status), of(WireFiring::Going, WireFiring::Going));
     assert_eq!(pair.b.face.borrow().firing, Firing::Going);

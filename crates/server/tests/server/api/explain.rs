@@ -8,8 +8,8 @@ use engine::id::{TriggerId, Unique};
 use engine::instant::Instant;
 use engine::limits::SEGMENTS_READ_MAX;
 use engine::past::{End, Finished, Line, Reason, Skipped};
-use engine::shard::record::{HeadRecord, Mark, MovedRecord, OpenRun, moved_key};
-use server::desk::Firing;
+use engine::shard::record::{HeadRecord, Mark, OpenRun, TriggerState, moved_key};
+use server::handle::Firing;
 
 use super::bench::{Bench, NOW, minute, minutely, succeeded};
 
@@ -225,7 +225,7 @@ async fn a_decided_slot_without_a_record_is_missing() {
 async fn a_cursor_decides_too() {
     let bench = Bench::new().await;
     let id = bench.minutely("hello").await;
-    let moved = MovedRecord { cursor: Some(minute(2)), ..MovedRecord::default() };
+    let moved = TriggerState { cursor: Some(minute(2)), ..TriggerState::default() };
     bench.put(moved_key(id.shard, id.unique), &moved).await;
     bench.set_now(minute(3));
     let told = rows(&account(&bench, 2, 3).await);
@@ -273,12 +273,12 @@ async fn after_a_cancel_and_after_the_last_run_nothing_is_due() {
     let id = bench.create(&spec).await;
     bench.past(id.shard, vec![succeeded(id, minute(1)), succeeded(id, minute(2))]).await;
     bench.head(id.shard, &marked(minute(6))).await;
-    let moved = MovedRecord { remaining: Some(0), ..MovedRecord::default() };
+    let moved = TriggerState { remaining: Some(0), ..TriggerState::default() };
     bench.put(moved_key(id.shard, id.unique), &moved).await;
     bench.set_now(minute(6));
     assert_eq!(rows(&account(&bench, 0, 6).await), [(1, 1, 1, Fate::Run), (2, 2, 1, Fate::Run)]);
     assert_eq!(rows(&account(&bench, 3, 6).await), []);
-    let moved = MovedRecord { cancelled: Some(minute(2)), ..MovedRecord::default() };
+    let moved = TriggerState { cancelled: Some(minute(2)), ..TriggerState::default() };
     bench.put(moved_key(id.shard, id.unique), &moved).await;
     assert_eq!(rows(&account(&bench, 0, 6).await), [(1, 1, 1, Fate::Run), (2, 2, 1, Fate::Run)]);
 }
@@ -340,10 +340,10 @@ async fn an_account_covers_the_last_hour_unless_told_otherwise() {
     let bench = Bench::new().await;
     bench.minutely("hello").await;
     let why = "the clock went forward".to_owned();
-    bench.face.send_modify(|face| face.firing = Firing::Held { since: NOW, why: why.clone() });
+    bench.face.send_modify(|face| face.firing = Firing::Suspended { since: NOW, why: why.clone() });
     let account = bench.client.account("hello", None, None).await.unwrap();
     assert_eq!(account.to.as_millisecond() - account.from.as_millisecond(), 3_600_000);
-    assert_eq!(account.held, Some(why));
+    assert_eq!(account.suspended, Some(why));
     for query in
         ["from=2027-01-15T08:00:00Z&to=2027-01-15T07:00:00Z", "from=1990-01-01T00:00:00Z", "to=x"]
     {

@@ -7,7 +7,7 @@ use client::trigger::Trigger;
 use client::{ClientError, Page};
 use serde_json::json;
 use server::api::{Gate, Tls};
-use server::desk::CallError;
+use server::handle::CallError;
 use store::clock::Stopwatch;
 use tokio::net::TcpListener;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use client::problem::FieldProblem;
 use engine::limits::REQUEST_BYTES_MAX;
 use serde_json::json;
-use server::desk::{CallError, Trouble};
+use server::handle::{CallError, Trouble};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{advance, pause, resume, timeout};
@@ -141,8 +141,8 @@ async fn every_answer_has_an_id_which_may_come_from_the_caller() {
     assert!(fine.header("x-request-id").unwrap().starts_with("req_"));
     let named = bench.with_headers("GET", "/livez", "x-request-id: my-1\r\n", "").await;
     assert_eq!(named.header("x-request-id"), Some("my-1"));
-    let odd = bench.with_headers("GET", "/livez", "x-request-id: a b\r\n", "").await;
-    assert!(odd.header("x-request-id").unwrap().starts_with("req_"));
+    let exceptions = bench.with_headers("GET", "/livez", "x-request-id: a b\r\n", "").await;
+    assert!(exceptions.header("x-request-id").unwrap().starts_with("req_"));
 }
 
 #[tokio::test]
@@ -210,7 +210,7 @@ async fn while_nobody_owns_a_shard_the_answer_says_when_to_come_back() {
     // Anybody else is when the owner was looked for in vain.
     refuse(CallError::NoOwner { retry_after: Duration::from_millis(2_100) });
     assert_eq!(bench.json("POST", "/v1/triggers/hello/pause", "").await.status(), 200);
-    refuse(CallError::Parted);
+    refuse(CallError::HandedOver);
     let answer = bench.json("POST", "/v1/triggers/hello/resume", "").await;
     assert!(answer.problem(503).detail.contains("look first whether it was done"));
     refuse(CallError::Stopping);

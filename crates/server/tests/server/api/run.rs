@@ -41,7 +41,7 @@ fn unfinished(id: TriggerId, slot: Instant, state: RunState) -> RunRecord {
             error: None,
             response: Some("oh".into()),
         }],
-        abroad: None,
+        remote: None,
     }
 }
 

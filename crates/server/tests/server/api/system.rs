@@ -4,7 +4,7 @@ use client::scheduler::Firing as WireFiring;
 use client::spec::TriggerSpec;
 use engine::trigger::Draft;
 use serde_json::json;
-use server::desk::{Face, Firing};
+use server::handle::{Face, Firing};
 
 use super::bench::{Bench, NOW};
 
@@ -37,9 +37,9 @@ async fn firing_that_is_held_is_told_and_goes_on_when_a_person_confirms_the_time
     assert_eq!((status.firing, status.why, status.ready), (WireFiring::Going, None, true));
     assert_eq!((status.shards, status.cluster.as_str()), (4, "0000000000000007"));
     let why = "the clock went 10 minutes forward".to_owned();
-    bench.face.send_modify(|face| face.firing = Firing::Held { since: NOW, why: why.clone() });
+    bench.face.send_modify(|face| face.firing = Firing::Suspended { since: NOW, why: why.clone() });
     let status = bench.client.scheduler().await.unwrap();
-    assert_eq!((status.firing, status.why), (WireFiring::Held, Some(why)));
+    assert_eq!((status.firing, status.why), (WireFiring::Suspended, Some(why)));
     assert_eq!(status.since.unwrap().to_string(), NOW.to_string());
     let status = bench.client.confirm_time().await.unwrap();
     assert_eq!(status.firing, WireFiring::Going);

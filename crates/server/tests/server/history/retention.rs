@@ -4,8 +4,8 @@ use client::Timestamp;
 use client::account::{Account, Fate};
 use client::run::{Run, RunState};
 use engine::past::Skipped;
+use engine::past::exception::{exception_pages, exceptions};
 use engine::past::floor::floors;
-use engine::past::odd::{odd, odd_pages};
 use engine::record::{Format, decode, encode};
 use engine::shard::record::{HeadRecord, Mark, TriggerRecord, trigger_key};
 use serde_json::value::to_raw_value;
@@ -50,7 +50,7 @@ impl Old {
         store.commit(Commit::new().put(key("cluster/about".to_owned()), about)).await.unwrap();
         let maker =
             Served::start(store.clone(), Pace { look: Duration::from_secs(3_600), ..QUICK }).await;
-        let now = Instant(maker.desk.now().0 / SLOT_MS * SLOT_MS);
+        let now = Instant(maker.handle.now().0 / SLOT_MS * SLOT_MS);
         let mut spec = TriggerSpec::webhook("old", "http://127.0.0.1:9/").cron("*/10 * * * *");
         let schedule = spec.schedule.as_mut().unwrap();
         schedule.end = Some(timestamp(Instant(now.0 + DAY_MS)));
@@ -79,7 +79,7 @@ impl Old {
             }
             // Some hours were not fired at all.
             if head.number.is_multiple_of(50) {
-                self.failed -= lines.iter().filter(|line| line.is_odd()).count();
+                self.failed -= lines.iter().filter(|line| line.is_exception()).count();
                 lines = vec![skip(
                     self.id,
                     Instant(hour[0]),
@@ -247,7 +247,7 @@ async fn what_is_too_old_goes_by_the_day() {
     assert!(told >= 10 * 144 - 6 && forgotten >= 9 * 144, "{told} {forgotten}");
     // Exceptions as well.
     until(&old.store, async |store| {
-        lines(store, &odd_pages(SHARD)).await.iter().all(|line| line.written() >= oldest)
+        lines(store, &exception_pages(SHARD)).await.iter().all(|line| line.written() >= oldest)
     })
     .await;
     served.node.stop().await;
@@ -271,7 +271,7 @@ async fn check_forgets(old: Old, retention: Retention, bytes: u64) {
     let served = Served::start(old.store.clone(), keeping(retention)).await;
     let stored = async |store: &Store| {
         let mut sum = 0;
-        for prefix in [pages(SHARD), odd_pages(SHARD)] {
+        for prefix in [pages(SHARD), exception_pages(SHARD)] {
             let page = store.scan(Range::prefix(&prefix), 1_000).await.unwrap();
             sum += page.entries.iter().map(|entry| entry.value.len() as u64).sum::<u64>();
         }
@@ -283,7 +283,7 @@ async fn check_forgets(old: Old, retention: Retention, bytes: u64) {
     .await;
     let (told, forgotten) = old.balance(&served).await;
     assert!(told > 200 && forgotten > 1_000, "{told} {forgotten}");
-    let metrics = served.desk.metrics();
+    let metrics = served.handle.metrics();
     assert!(!metrics.contains("watchbell_history_over_budget_total 0"), "it is counted");
     assert!(metrics.contains("watchbell_history_over_budget_total "));
     assert!(stored(&old.store).await > bytes / 4, "it does not forget everything");
@@ -294,7 +294,7 @@ async fn check_forgets(old: Old, retention: Retention, bytes: u64) {
 async fn exceptions_of_a_store_without_an_index_are_found_page_by_page_while_it_is_merged() {
     let old = Old::new().await;
     assert!(
-        below(&old.store, &odd(SHARD)).await.is_empty()
+        below(&old.store, &exceptions(SHARD)).await.is_empty()
             && below(&old.store, &floors(SHARD)).await.is_empty()
     );
     let retention = Retention { lines: 100_000, ..ALL };

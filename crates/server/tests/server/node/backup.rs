@@ -8,7 +8,7 @@ use client::spec::CatchUp;
 use client::trigger::PauseRequest;
 use client::{Client, ClientError};
 use engine::id::{ProjectId, ShardId, TriggerId};
-use engine::limits::BACKUP_HOLD_MAX;
+use engine::limits::BACKUP_QUIESCE_MAX;
 use engine::shard::record::head_key;
 use server::node::StartError;
 use store::backup::{restore, verify};
@@ -34,7 +34,7 @@ async fn two(node: &Running, world: &World) -> [(String, ShardId); 2] {
     let mut found: Vec<(String, ShardId)> = Vec::new();
     for number in 0.. {
         let name = format!("bell-{number}");
-        let shard = ShardId::of(ProjectId::DEFAULT, &name, node.desk.shards());
+        let shard = ShardId::of(ProjectId::DEFAULT, &name, node.handle.shards());
         if found.iter().all(|(_, other)| *other != shard) {
             let spec = catching_up(world.spec(&name).every("1s"), CatchUp::All);
             node.create(spec).await;
@@ -54,7 +54,7 @@ async fn version(world: &World, shard: ShardId) -> store::Version {
 
 /// Whether a hold that began no earlier than this may have ended by itself.
 fn is_over(begun: Stopwatch) -> bool {
-    begun.elapsed() >= BACKUP_HOLD_MAX
+    begun.elapsed() >= BACKUP_QUIESCE_MAX
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn a_shard_that_is_held_writes_nothing_and_the_others_go_on() {
     let node = world.start(WALL).await;
     let [(quiet, shard), (free, _)] = two(&node, &world).await;
     let begun = Stopwatch::start();
-    let hold = node.desk.hold(shard).await.unwrap();
+    let hold = node.handle.quiesce(shard).await.unwrap();
     let before = (version(&world, shard).await, world.slots(&quiet).len());
     let asked = PauseRequest::default();
     let pausing = node.client.pause(&quiet, &asked);
@@ -96,7 +96,7 @@ async fn what_is_due_while_a_shard_is_held_leaves_afterwards_and_is_not_lost() {
     let [(quiet, shard), (free, _)] = two(&node, &world).await;
     world.heard(&quiet, 1).await;
     let begun = Stopwatch::start();
-    let hold = node.desk.hold(shard).await.unwrap();
+    let hold = node.handle.quiesce(shard).await.unwrap();
     let (before, others) = (version(&world, shard).await, world.slots(&free).len());
     world.heard(&free, others + 1).await;
     let after = version(&world, shard).await;
@@ -115,11 +115,11 @@ async fn a_hold_that_nobody_ends_is_over_by_itself() {
     let [(held, shard), _] = two(&node, &world).await;
     let begun = Stopwatch::start();
     // As if whoever asked for it were gone without a word.
-    std::mem::forget(node.desk.hold(shard).await.unwrap());
+    std::mem::forget(node.handle.quiesce(shard).await.unwrap());
     node.client.pause(&held, &PauseRequest::default()).await.unwrap();
     let took = begun.elapsed();
-    assert!(took > BACKUP_HOLD_MAX / 2, "{took:?}: it was held");
-    assert!(took < BACKUP_HOLD_MAX + Duration::from_secs(10), "{took:?}");
+    assert!(took > BACKUP_QUIESCE_MAX / 2, "{took:?}: it was held");
+    assert!(took < BACKUP_QUIESCE_MAX + Duration::from_secs(10), "{took:?}");
     node.kill();
 }
 
@@ -132,7 +132,7 @@ async fn a_server_that_has_been_up_for_a_while_is_backed_up() {
     until("every shard says what is kept", PATIENCE, || async {
         let entries = world.entries().await;
         let floors = entries.iter().filter(|entry| entry.key.as_str().contains("/floor/"));
-        (floors.count() >= usize::from(node.desk.shards())).then_some(())
+        (floors.count() >= usize::from(node.handle.shards())).then_some(())
     })
     .await;
     world.heard(&name, 1).await;
@@ -146,7 +146,7 @@ async fn one_backup_is_taken_at_a_time_and_whoever_goes_away_holds_nothing() {
     let world = World::new();
     let node = world.start(WALL).await;
     let [(name, _), _] = two(&node, &world).await;
-    let turn = node.desk.backup_turn().unwrap();
+    let turn = node.handle.backup_permit().unwrap();
     let refused = backup(&node.client).await;
     let Err(ClientError::Unavailable { problem, .. }) = refused else { panic!() };
     assert!(problem.detail.contains("another backup is being taken"), "{problem:?}");

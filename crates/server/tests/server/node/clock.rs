@@ -41,7 +41,7 @@ async fn a_long_way_forward_holds_firing_until_a_person_confirms() {
     let is_an_hour = ["3600", "3599.99"].iter().any(|by| why.contains(&format!("forward by {by}")));
     assert!(is_an_hour, "{why}");
     let account = node.client.account("bell", None, None).await.unwrap();
-    assert!(account.held.is_some() && account.totals.pending == 60, "{account:?}");
+    assert!(account.suspended.is_some() && account.totals.pending == 60, "{account:?}");
     assert_eq!(world.slots("bell"), [""; 0]);
 
     node.client.confirm_time().await.unwrap();

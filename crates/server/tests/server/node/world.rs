@@ -14,7 +14,7 @@ use engine::lease::Reading;
 use engine::notice::webhook_to;
 use serde_json::Value;
 use server::api::Gate;
-use server::desk::Desk;
+use server::handle::NodeHandle;
 use server::node::{Config, End, Node, Pace, StartError};
 use store::machine::{Machine, System};
 use store::memory::Memory;
@@ -187,7 +187,7 @@ pub(crate) struct Running {
     node: Node,
     pub(crate) client: Client,
     pub(crate) address: SocketAddr,
-    pub(crate) desk: Desk,
+    pub(crate) handle: NodeHandle,
     pub(crate) clocks: Arc<Clocks>,
     opened: Arc<Opened>,
     serving: JoinSet<()>,
@@ -278,16 +278,16 @@ impl World {
         };
         change(&mut config);
         let machine = Arc::clone(&clocks) as Arc<dyn Machine>;
-        let (node, desk) = Node::start(store, machine, &config).await?;
+        let (node, handle) = Node::start(store, machine, &config).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let url = format!("http://{address}");
         let client = Client::builder(&url).retries(0).build().unwrap();
         let mut serving = JoinSet::new();
-        let until = desk.clone();
+        let until = handle.clone();
         let stopped = async move { until.stopped().await };
-        serving.spawn(server::api::serve(listener, desk.clone(), gate, stopped));
-        Ok(Running { node, client, address, desk, clocks, opened, serving })
+        serving.spawn(server::api::serve(listener, handle.clone(), gate, stopped));
+        Ok(Running { node, client, address, handle, clocks, opened, serving })
     }
 
     /// What is in the store, key by key.

@@ -11,7 +11,7 @@ use server::access::Trail;
 use server::access::audit::AuditRecord;
 use server::access::record::KeyRecord;
 use server::api::Gate;
-use server::desk::Desk;
+use server::handle::NodeHandle;
 use server::node::{Config, Node, Pace};
 use store::machine::{Machine, System};
 use store::session::{Keeper, NodeId, Session};
@@ -53,14 +53,14 @@ impl Stand {
             history: Pace::default(),
             shards: None,
         };
-        let (node, desk) = Node::start(store, machine(), &config).await.unwrap();
+        let (node, handle) = Node::start(store, machine(), &config).await.unwrap();
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let admin = first_admin(&desk).await;
+        let admin = first_admin(&handle).await;
         let mut serving = JoinSet::new();
-        let (until, gate) = (desk.clone(), Gate::locked());
+        let (until, gate) = (handle.clone(), Gate::locked());
         let stopped = async move { until.stopped().await };
-        serving.spawn(server::api::serve(listener, desk, gate, stopped));
+        serving.spawn(server::api::serve(listener, handle, gate, stopped));
         Self { node, address, admin, serving }
     }
 
@@ -109,9 +109,9 @@ impl Stand {
     }
 }
 
-async fn first_admin(desk: &Desk) -> String {
+async fn first_admin(handle: &NodeHandle) -> String {
     let audit = AuditRecord {
-        at: desk.now(),
+        at: handle.now(),
         action: "key.create".to_owned(),
         object: String::new(),
         project: None,
@@ -131,7 +131,7 @@ async fn first_admin(desk: &Desk) -> String {
         author: "test".to_owned(),
         expires: None,
     };
-    let (_, text) = desk.access().create_key(&Trail::of(audit), of).await.unwrap();
+    let (_, text) = handle.access().create_key(&Trail::of(audit), of).await.unwrap();
     text.reveal().to_owned()
 }
 

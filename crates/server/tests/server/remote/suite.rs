@@ -63,7 +63,7 @@ async fn who_is_no_admin_is_told_what_a_check_needs() {
     assert!(matches!(&why, CommitError::Refused(Refusal::Denied { .. })), "{why}");
     // And an admin is not let out of that corner.
     let store = stand.store(&stand.admin).await;
-    for key in ["shard/0/head", "access/turn", "scratchy", "cluster/about"] {
+    for key in ["shard/0/head", "access/version", "scratchy", "cluster/about"] {
         let commit = Commit::new().put(Key::new(key).unwrap(), "");
         let why = store.commit(commit).await.unwrap_err();
         assert!(matches!(&why, CommitError::Refused(Refusal::Denied { .. })), "{key}: {why}");

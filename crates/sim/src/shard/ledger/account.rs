@@ -27,8 +27,8 @@ impl Ledger {
             self.count_launch(run, !matches!(place, Place::Skipped(_)));
             witness.check_record(run, place)?;
         }
-        for (run, attempt) in moves.abroad {
-            witness.check_abroad(run, attempt)?;
+        for (run, attempt) in moves.remote {
+            witness.check_remote(run, attempt)?;
         }
         if let Some(lost) = moves.from.iter().find(|run| !self.places.contains_key(run)) {
             return Err((Promise::OnePlace, format!("{lost:?} is nowhere any more")));

@@ -61,7 +61,7 @@ impl Owner {
         }
         let command_ms = stage.setting.command_ms;
         self.next_command = stage.now + stage.dice.between(1, 2 * command_ms);
-        if stage.setting.crowd > 0 {
+        if stage.setting.backpressure > 0 {
             return self.crowd_in(now, stage);
         }
         let triggers: Vec<Unique> = stage.ledger.triggers.keys().copied().collect();
@@ -139,8 +139,8 @@ impl Owner {
     }
 
     fn crowd_in(&mut self, now: Now, stage: &mut Stage) {
-        if self.asked.is_empty() && stage.ledger.triggers.len() < stage.setting.crowd {
-            for number in 0..stage.setting.crowd {
+        if self.asked.is_empty() && stage.ledger.triggers.len() < stage.setting.backpressure {
+            for number in 0..stage.setting.backpressure {
                 let mut draft = draft::trigger(&format!("t{number}"), &mut stage.dice, now.wall);
                 let cron = Texts(vec!["30 * * * * *".to_owned()]);
                 draft.schedule = Some(ScheduleDraft { cron, ..ScheduleDraft::default() });

@@ -3,8 +3,8 @@
 use engine::id::{ShardId, Unique};
 use engine::instant::Instant;
 use engine::record::encode;
-use engine::shard::record::{FORMAT, MovedRecord, head_key, moved_key, past_key, trigger_key};
-use store::backup::{Encoder, Header, Part, ReadError, verify};
+use engine::shard::record::{FORMAT, TriggerState, head_key, moved_key, past_key, trigger_key};
+use store::backup::{Encoder, Header, ReadError, Section, verify};
 use store::cluster::Cluster;
 use store::memory::Memory;
 use store::{Store, Value};
@@ -65,12 +65,12 @@ async fn a_damaged_backup_is_not_restored_at_all() {
 }
 
 /// A backup made by hand, with a checksum that is right.
-fn by_hand(parts: &[(Part, Vec<(String, Value)>)]) -> Vec<u8> {
+fn by_hand(parts: &[(Section, Vec<(String, Value)>)]) -> Vec<u8> {
     let header = Header { version: "0".into(), cluster: 7, shards: SHARDS, taken: Instant(5) };
     let mut out = Vec::new();
     let mut encoder = Encoder::begin(&header, &mut out);
     for (part, entries) in parts {
-        encoder.part(*part, &mut out);
+        encoder.section(*part, &mut out);
         for (name, value) in entries {
             encoder.entry(&key(name.clone()), value, &mut out).unwrap();
         }
@@ -80,19 +80,19 @@ fn by_hand(parts: &[(Part, Vec<(String, Value)>)]) -> Vec<u8> {
 }
 
 /// Shards of which the first holds this, and the rest.
-fn with(first: Vec<(String, Value)>) -> Vec<(Part, Vec<(String, Value)>)> {
+fn with(first: Vec<(String, Value)>) -> Vec<(Section, Vec<(String, Value)>)> {
     let about = Cluster { id: 7, shards: SHARDS }.to_value();
     vec![
-        (Part::Recall, Vec::new()),
-        (Part::Shard(ShardId(0)), first),
-        (Part::Shard(ShardId(1)), Vec::new()),
-        (Part::Shard(ShardId(2)), Vec::new()),
-        (Part::Rest, vec![("cluster/about".to_owned(), about)]),
+        (Section::Idempotency, Vec::new()),
+        (Section::Shard(ShardId(0)), first),
+        (Section::Shard(ShardId(1)), Vec::new()),
+        (Section::Shard(ShardId(2)), Vec::new()),
+        (Section::Rest, vec![("cluster/about".to_owned(), about)]),
     ]
 }
 
 #[track_caller]
-fn check_wrong(parts: &[(Part, Vec<(String, Value)>)], said: &str) {
+fn check_wrong(parts: &[(Section, Vec<(String, Value)>)], said: &str) {
     let why = verify(&by_hand(parts)[..]).expect_err(said);
     assert!(matches!(why, ReadError::Damaged { .. }), "{why}");
     assert!(why.to_string().contains(said), "{why}");
@@ -107,7 +107,7 @@ fn records_of_different_moments_are_noticed_though_every_byte_is_right() {
         let record = encode(FORMAT, &trigger(0, unique, name));
         (trigger_key(shard, Unique(unique)), Value::from(record))
     };
-    let moved = encode(FORMAT, &MovedRecord::default());
+    let moved = encode(FORMAT, &TriggerState::default());
     let moved = (moved_key(shard, Unique(20)), Value::from(moved));
 
     let right = vec![at(12, &[(20, 8)]), moved.clone(), past(12), bell("bell", 20)];

@@ -11,8 +11,8 @@ use engine::lease::{Nonce, Reading};
 use engine::past::{Line, Reason, Segment, Skipped};
 use engine::record::encode;
 use engine::shard::record::{
-    FORMAT, HeadRecord, Mark, MovedRecord, NameRecord, OpenRun, TriggerRecord, head_key, moved_key,
-    name_key, past_key, trigger_key,
+    FORMAT, HeadRecord, Mark, NameRecord, OpenRun, TriggerRecord, TriggerState, head_key,
+    moved_key, name_key, past_key, trigger_key,
 };
 use serde_json::value::{RawValue, to_raw_value};
 use store::claim::{Head, State};
@@ -123,7 +123,7 @@ pub(crate) async fn fill(store: &Store) {
             .put(key(trigger_key(id.shard, id.unique)), encode(FORMAT, &record))
             .put(key(name_key(id.project, &name)), encode(FORMAT, &NameRecord { id }));
     }
-    let moved = MovedRecord { failures: 3, ..MovedRecord::default() };
+    let moved = TriggerState { failures: 3, ..TriggerState::default() };
     let ahead = Head { token: WALL_US + 5, body: None, ..head(3, 0, &[]) };
     let session = r#"{"format":1,"roles":[],"ttl_ms":3000,"beat":7,"nonce":"00000000000000ff","wall_us":5,"reads":1,"local":true}"#;
     let commit = commit

@@ -1,4 +1,4 @@
-//! What people ask of the core, through the desk.
+//! What people ask of the core, through the handle.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use engine::id::ShardId;
 use engine::shard::{Now, Ticket};
 
 use super::core::{Core, Owned, Reply, Waiting};
-use super::hold::Held;
-use crate::desk::{Call, CallError, HoldId, Kept};
+use super::quiesce::Quiesced;
+use crate::handle::{Call, CallError, Kept, QuiesceId};
 
 impl Core {
     pub(super) fn call(&mut self, call: Call, now: Now) {
@@ -17,22 +17,22 @@ impl Core {
                 self.confirm_time();
                 let _ = reply.send(Ok(()));
             }
-            Call::Hold { shard, reply } => {
+            Call::Quiesce { shard, reply } => {
                 if let Err(why) = self.at_work(shard) {
                     let _ = reply.send(Err(why));
                     return;
                 }
-                let id = HoldId(self.next_ticket().0);
-                // One backup is taken at a time: a hold that is still there is of one whose reader is gone.
-                self.held = Some(Held::new(id, shard, now.steady, reply));
-                self.begin_hold();
+                let id = QuiesceId(self.next_ticket().0);
+                // One backup is taken at a time: a quiesce that is still there is of one whose reader is gone.
+                self.quiesced = Some(Quiesced::new(id, shard, now.steady, reply));
+                self.begin_quiesce();
             }
             Call::Compare { found, limited, reply } => {
                 let wrong = self.demand.compare(&self.shards, &found, &limited, now);
                 let _ = reply.send(Ok(wrong));
             }
-            Call::Release { hold } => {
-                self.held.take_if(|held| held.id() == hold);
+            Call::Release { quiesce } => {
+                self.quiesced.take_if(|quiesced| quiesced.id() == quiesce);
             }
             Call::Command { shard, command, note, quota, kept, reply } => {
                 let refused = quota.and_then(|(project, quota)| {
@@ -80,7 +80,7 @@ impl Core {
 
     /// A shard that takes commands: one that leaves does not.
     fn at_work(&mut self, shard: ShardId) -> Result<&mut Owned, CallError> {
-        let is_leaving = self.parting.as_ref().is_some_and(|parting| parting.shard == shard);
+        let is_leaving = self.handing_over.as_ref().is_some_and(|parting| parting.shard == shard);
         let owned = self.shards.get_mut(&shard).filter(|_| !is_leaving);
         owned.ok_or(CallError::NoOwner { retry_after: Duration::from_secs(1) })
     }

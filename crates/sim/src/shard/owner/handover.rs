@@ -10,7 +10,7 @@ use super::{End, Leaving, Owner};
 
 /// A hand-over.
 #[derive(Clone, Copy)]
-pub(super) struct Parting {
+pub(super) struct HandingOver {
     /// To whom.
     target: usize,
     step: Step,
@@ -31,7 +31,7 @@ enum Step {
     Told(u64),
 }
 
-impl Parting {
+impl HandingOver {
     /// When it goes on, if that is known.
     pub(super) fn next(self) -> Option<u64> {
         match self.step {
@@ -43,32 +43,32 @@ impl Parting {
 
 impl Owner {
     /// Begins to hand the shard over.
-    pub(super) fn part(&mut self, stage: &mut Stage) {
+    pub(super) fn begin_handover(&mut self, stage: &mut Stage) {
         let Stage { cluster, setting, dice, now: at, .. } = stage;
         let target = cluster.pick(Some(self.node), *at, setting, dice);
         let is_last = dice.chance(40);
-        stage.note(|| format!("parting, for node {target}, for good: {is_last}"));
+        stage.note(|| format!("handing_over, for node {target}, for good: {is_last}"));
         let now = self.now(stage);
-        self.shard.part(now);
+        self.shard.begin_handover(now);
         if stage.dice.chance(50) {
             self.recall(stage);
         }
         let commit_ms = stage.setting.commit_ms;
         let step = Step::Recalling(stage.now + stage.dice.between(0, commit_ms));
-        self.leaving = Some(Leaving::Parting(Parting { target, step, is_last }));
+        self.leaving = Some(Leaving::HandingOver(HandingOver { target, step, is_last }));
     }
 
     /// Goes on with it. Says how it has ended, if it has.
-    pub(super) fn go_on_parting(
+    pub(super) fn continue_handover(
         &mut self,
-        parting: Parting,
+        handing_over: HandingOver,
         stage: &mut Stage,
     ) -> Result<Option<End>, Broken> {
         let commit_ms = stage.setting.commit_ms;
-        let step = match parting.step {
+        let step = match handing_over.step {
             Step::Recalling(until) if stage.now >= until => {
                 self.recall(stage);
-                self.send_abroad(stage);
+                self.hand_over_attempts(stage);
                 Step::Writing
             }
             Step::Writing if self.shard.is_settled() && self.sent.is_none() => {
@@ -77,8 +77,8 @@ impl Owner {
                 let mut late = commit_ms;
                 if stage.setting.company == Company::Cluster {
                     match stage.dice.between(0, 19) {
-                        0 => stage.cluster.die(parting.target, stage.now, &mut stage.dice),
-                        1 => stage.cluster.was_dead(parting.target, stage.now),
+                        0 => stage.cluster.die(handing_over.target, stage.now, &mut stage.dice),
+                        1 => stage.cluster.was_dead(handing_over.target, stage.now),
                         2 => late = 10_000,
                         _ => {}
                     }
@@ -86,7 +86,7 @@ impl Owner {
                 Step::Naming(stage.now + stage.dice.between(0, late))
             }
             Step::Naming(lands) if stage.now >= lands => {
-                self.name(parting, stage)?;
+                self.name(handing_over, stage)?;
                 let is_long = stage.setting.company == Company::Cluster && stage.dice.chance(15);
                 let late = stage.dice.between(0, if is_long { 8_000 } else { commit_ms });
                 // A new owner need not wait until the old one knows.
@@ -96,37 +96,41 @@ impl Owner {
                 if stage.cluster.named == self.node {
                     return Ok(Some(End::CalledOff));
                 }
-                if parting.is_last {
+                if handing_over.is_last {
                     stage.cluster.leave(self.node);
                 }
                 return Ok(Some(End::HandedOver));
             }
             waits @ (Step::Recalling(_) | Step::Writing | Step::Naming(_) | Step::Told(_)) => waits,
         };
-        self.leaving = Some(Leaving::Parting(Parting { step, ..parting }));
+        self.leaving = Some(Leaving::HandingOver(HandingOver { step, ..handing_over }));
         Ok(None)
     }
 
     /// The new owner's name lands, if it was sent.
-    pub(super) fn name(&mut self, parting: Parting, stage: &mut Stage) -> Result<(), Broken> {
-        match parting.step {
-            Step::Naming(_) => stage.name(parting.target, &self.shard.head()),
+    pub(super) fn name(
+        &mut self,
+        handing_over: HandingOver,
+        stage: &mut Stage,
+    ) -> Result<(), Broken> {
+        match handing_over.step {
+            Step::Naming(_) => stage.name(handing_over.target, &self.shard.head()),
             Step::Recalling(_) | Step::Writing | Step::Told(_) => Ok(()),
         }
     }
 
     /// What is under way is this node's to report.
-    fn send_abroad(&mut self, stage: &mut Stage) {
+    fn hand_over_attempts(&mut self, stage: &mut Stage) {
         let now = self.now(stage);
         let session = stage.cluster.nodes[self.node].session.clone();
-        for (key, errand) in self.shard.send_abroad(&session, now) {
-            stage.note(|| format!("sent abroad: {key}, {errand:?}"));
+        for (key, handed_over) in self.shard.hand_over_attempts(&session, now) {
+            stage.note(|| format!("sent remote: {key}, {handed_over:?}"));
             let Some(begun) = self.trips.remove(&key).and_then(super::UnderWay::begun) else {
                 continue;
             };
-            let (attempt, outcome, made) = (errand.attempt, begun.outcome, begun.made());
+            let (attempt, outcome, made) = (handed_over.attempt, begun.outcome, begun.made());
             let report = ReportRecord { sender: session.clone(), attempt, outcome, made };
-            self.tasks.push(Task::new(key, errand, report, begun.ends));
+            self.tasks.push(Task::new(key, handed_over, report, begun.ends));
         }
     }
 }

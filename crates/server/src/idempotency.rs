@@ -5,7 +5,7 @@
 //! for it: also when the caller is gone, until it is known what became of it.
 //!
 //! ```text
-//! recall/<project>/<hash of the key>     [`RecallRecord`], for a day
+//! recall/<project>/<hash of the key>     [`IdempotencyRecord`], for a day
 //! ```
 
 use std::collections::HashMap;
@@ -26,11 +26,11 @@ use crate::access::key::hex;
 pub(crate) const FORMAT: Format = Format(1);
 
 /// Where all of them are.
-pub(crate) const RECALL: &str = "recall/";
+pub(crate) const IDEMPOTENCY: &str = "recall/";
 
 /// What became of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RecallRecord {
+pub(crate) struct IdempotencyRecord {
     /// When it was.
     pub(crate) at: Instant,
     /// What was asked.
@@ -86,7 +86,7 @@ impl Request {
             asked.extend_from_slice(part);
         }
         let request = hex(digest(&SHA256, &asked).as_ref());
-        Self { key: format!("{RECALL}{}/{key}", project.0), request }
+        Self { key: format!("{IDEMPOTENCY}{}/{key}", project.0), request }
     }
 
     /// Where it is remembered.
@@ -101,14 +101,14 @@ impl Request {
 
     /// What to write when it is carried out.
     pub(crate) fn record(&self, at: Instant, outcome: Outcome) -> Vec<u8> {
-        encode(FORMAT, &RecallRecord { at, request: self.request.clone(), outcome })
+        encode(FORMAT, &IdempotencyRecord { at, request: self.request.clone(), outcome })
     }
 
     /// What became of it, if it was here before.
     pub(crate) async fn find(&self, store: &Store, now: Instant) -> Result<Found, ScanError> {
         let key = Key::new(self.key.clone()).expect("a number and digits");
         let Some(entry) = store.get(&key).await? else { return Ok(Found::New) };
-        let record: RecallRecord = match decode(entry.value.as_bytes(), FORMAT) {
+        let record: IdempotencyRecord = match decode(entry.value.as_bytes(), FORMAT) {
             Ok(record) => record,
             Err(why) => return Err(ScanError::Corrupt(format!("{}: {why}", self.key))),
         };

@@ -69,7 +69,7 @@ async fn it_is_remembered_over_the_loss_of_the_node_and_for_a_day() {
     let path = "/v1/triggers/bell/run";
     let first = under(house.ask("POST", path), "k").send().await.is(202).json();
     house.world.heard("bell", 1).await;
-    let at = Instant(house.running.desk.now().0 + 1_000).to_string();
+    let at = Instant(house.running.handle.now().0 + 1_000).to_string();
     let house = house.restart(&at).await;
     let again = under(house.ask("POST", path), "k").send().await;
     assert_eq!(again.header("idempotency-replayed"), Some("true"), "{again:?}");

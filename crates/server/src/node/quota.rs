@@ -2,7 +2,7 @@
 //!
 //! A project's limits are about all that it has, in whichever shard. The shards of this node know what they hold; runs
 //! that are asked for are counted here, minute by minute; what it has in shards of other servers, those write down:
-//! [`crate::tally`].
+//! [`crate::quota`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,17 +11,17 @@ use engine::shard::command::{Command, Rejection};
 use engine::shard::{Now, Quota, Usage};
 
 use super::core::Owned;
-use crate::tally::{Share, Tallies, Tally};
+use crate::quota::{ShardUsage, Share, UsageByShard};
 
 #[derive(Default)]
-pub(super) struct Demand {
+pub(super) struct QuotaLedger {
     /// Runs that were asked for in a minute, by projects whose runs are limited.
     asked: HashMap<(ProjectId, ShardId), (u64, u64)>,
     /// What projects have in shards that are not run here.
     elsewhere: HashMap<ProjectId, Vec<Share>>,
 }
 
-impl Demand {
+impl QuotaLedger {
     /// Whether a project may have what a command to a shard gives it. If so, it has asked for it.
     pub(super) fn check(
         &mut self,
@@ -69,36 +69,36 @@ impl Demand {
     pub(super) fn compare(
         &mut self,
         shards: &BTreeMap<ShardId, Owned>,
-        found: &Tallies,
+        found: &UsageByShard,
         limited: &BTreeSet<ProjectId>,
         now: Now,
-    ) -> Vec<(ShardId, Tally)> {
+    ) -> Vec<(ShardId, ShardUsage)> {
         self.elsewhere.clear();
-        for (_, tally) in found.iter().filter(|(shard, _)| !shards.contains_key(shard)) {
-            for (project, share) in &tally.projects {
+        for (_, usage) in found.iter().filter(|(shard, _)| !shards.contains_key(shard)) {
+            for (project, share) in &usage.projects {
                 self.elsewhere.entry(ProjectId(*project)).or_default().push(*share);
             }
         }
         let minute = minute(now);
-        for (shard, tally) in found.iter().filter(|(shard, _)| shards.contains_key(shard)) {
+        for (shard, usage) in found.iter().filter(|(shard, _)| shards.contains_key(shard)) {
             // What was asked of a server that had the shard before was asked all the same.
             for (project, share) in
-                tally.projects.iter().filter(|(_, share)| share.minute == minute)
+                usage.projects.iter().filter(|(_, share)| share.minute == minute)
             {
                 let asked = self.asked.entry((ProjectId(*project), *shard)).or_default();
                 let known = if asked.0 == minute { asked.1 } else { 0 };
                 *asked = (minute, known.max(share.asked));
             }
         }
-        let tallies = shards.iter().map(|(id, owned)| {
+        let usages = shards.iter().map(|(id, owned)| {
             let has = limited.iter().map(|project| {
                 let asked = self.asked_of(*project, *id, minute);
                 (project.0, Share::new(owned.shard.usage(*project), minute, asked))
             });
             let projects = has.filter(|(_, share)| *share != Share::default()).collect();
-            (*id, Tally { projects })
+            (*id, ShardUsage { projects })
         });
-        tallies.filter(|(id, tally)| *tally != found.get(id).cloned().unwrap_or_default()).collect()
+        usages.filter(|(id, usage)| *usage != found.get(id).cloned().unwrap_or_default()).collect()
     }
 }
 

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use engine::id::ShardId;
 use engine::outcome::Outcome;
 use engine::shard::record::{ReportRecord, report_key};
-use engine::shard::{Crowd, Errand, Now};
+use engine::shard::{Backpressure, HandedOverAttempt, Now};
 use store::election::Holding;
 use store::session::SessionKey;
 use tokio::sync::oneshot;
@@ -32,7 +32,7 @@ pub(super) enum Move {
     /// This shard is ours, and read.
     Adopt { owned: Box<Owned>, holding: Box<Holding> },
     /// This shard goes to that session.
-    Part { shard: ShardId, to: SessionKey, reply: oneshot::Sender<Handed> },
+    HandOver { shard: ShardId, to: SessionKey, reply: oneshot::Sender<Handed> },
     /// One of the senders has given back what it had not begun.
     Recalled,
     /// What came of an attempt that another node made.
@@ -42,7 +42,7 @@ pub(super) enum Move {
 }
 
 /// A shard that leaves.
-pub(super) struct Parting {
+pub(super) struct HandingOver {
     pub(super) shard: ShardId,
     to: SessionKey,
     reply: oneshot::Sender<Handed>,
@@ -64,9 +64,11 @@ impl Core {
     pub(super) fn moved(&mut self, what: Move, now: Now) {
         match what {
             Move::Adopt { owned, holding } => self.adopt(*owned, holding, now),
-            Move::Part { shard, to, reply } => self.part(shard, to, reply, now),
+            Move::HandOver { shard, to, reply } => self.hand_over(shard, to, reply, now),
             Move::Recalled => {
-                if let Some(Parting { step: Step::Recall { left }, .. }) = &mut self.parting {
+                if let Some(HandingOver { step: Step::Recall { left }, .. }) =
+                    &mut self.handing_over
+                {
                     *left = left.saturating_sub(1);
                 }
             }
@@ -94,8 +96,8 @@ impl Core {
         *stay = stay.wrapping_add(1);
         // Attempts of an earlier stay may still be under way, and are told apart by their keys.
         owned.shard.number_from(u64::from(*stay) << 32);
-        let crowd: std::sync::Arc<dyn Crowd> = self.hosts.clone();
-        owned.shard.set_crowd(crowd);
+        let backpressure: std::sync::Arc<dyn Backpressure> = self.hosts.clone();
+        owned.shard.set_backpressure(backpressure);
         if owned.shard.is_ahead_of_clock(now) {
             if self.wall.unconfirmed().is_none() && self.peers.view().agrees_with_others() {
                 tracing::warn!(shard = %id, "what was fired before lies in the future, and other servers agree with this clock: it is set back");
@@ -104,7 +106,7 @@ impl Core {
                 self.is_ahead = true;
             }
         }
-        owned.shard.set_held(self.held().is_some());
+        owned.shard.set_suspended(self.suspended().is_some());
         if self.is_stopping() {
             // It came too late to do anything.
             owned.shard.stop(now);
@@ -142,33 +144,40 @@ impl Core {
         self.show(now);
     }
 
-    fn part(&mut self, shard: ShardId, to: SessionKey, reply: oneshot::Sender<Handed>, now: Now) {
+    fn hand_over(
+        &mut self,
+        shard: ShardId,
+        to: SessionKey,
+        reply: oneshot::Sender<Handed>,
+        now: Now,
+    ) {
         let Some(owned) = self.shards.get_mut(&shard) else {
             let _ = reply.send(Handed::Lost);
             return;
         };
-        assert!(self.parting.is_none(), "one shard leaves at a time");
-        owned.shard.part(now);
+        assert!(self.handing_over.is_none(), "one shard leaves at a time");
+        owned.shard.begin_handover(now);
         let moves = self.lines.moves_in.clone();
         let told = move || drop(moves.send(Move::Recalled));
         let left = self.dispatcher.recall(global(shard, 0)..=global(shard, (1 << 48) - 1), told);
         let step = Step::Recall { left };
-        self.parting = Some(Parting { shard, to, reply, step, early: Vec::new() });
+        self.handing_over = Some(HandingOver { shard, to, reply, step, early: Vec::new() });
         // Whoever reads it finds it where it goes.
-        self.held.take_if(|held| held.shard() == shard);
+        self.quiesced.take_if(|quiesced| quiesced.shard() == shard);
         self.show_served();
     }
 
     /// Does what can be done about a shard that leaves.
-    pub(super) fn go_on_parting(&mut self, now: Now) {
-        if let Some(Parting { step: Step::Recall { left: 0 }, .. }) = &self.parting {
+    pub(super) fn continue_handover(&mut self, now: Now) {
+        if let Some(HandingOver { step: Step::Recall { left: 0 }, .. }) = &self.handing_over {
             // What was given back was told before that it was.
             while let Ok(result) = self.lines.results.try_recv() {
                 self.result(result, now);
             }
-            self.send_abroad(now);
+            self.hand_over_attempts(now);
         }
-        let Some(Parting { shard, to, step: step @ Step::Write, early, .. }) = &mut self.parting
+        let Some(HandingOver { shard, to, step: step @ Step::Write, early, .. }) =
+            &mut self.handing_over
         else {
             return;
         };
@@ -183,14 +192,15 @@ impl Core {
         }
     }
 
-    fn send_abroad(&mut self, now: Now) {
-        let Some(Parting { shard, step, .. }) = &mut self.parting else { return };
+    fn hand_over_attempts(&mut self, now: Now) {
+        let Some(HandingOver { shard, step, .. }) = &mut self.handing_over else { return };
         *step = Step::Write;
         if let Some(owned) = self.shards.get_mut(shard) {
-            let errands = owned.shard.send_abroad(self.me.key().as_str(), now);
-            let errands = errands.into_iter().map(|(key, to)| (global(*shard, key), (*shard, to)));
-            self.errands.extend(errands);
-            self.lines.errands.send_replace(self.errands.len());
+            let handed_over = owned.shard.hand_over_attempts(self.me.key().as_str(), now);
+            let handed_over =
+                handed_over.into_iter().map(|(key, to)| (global(*shard, key), (*shard, to)));
+            self.handed_over.extend(handed_over);
+            self.lines.handed_over.send_replace(self.handed_over.len());
         }
     }
 
@@ -205,8 +215,10 @@ impl Core {
         }
         self.shards.remove(&shard);
         self.tickets.retain(|_, waiting| waiting.shard != shard);
-        if let Some(parting) = self.parting.take_if(|parting| parting.shard == shard) {
-            let _ = parting.reply.send(how);
+        if let Some(handing_over) =
+            self.handing_over.take_if(|handing_over| handing_over.shard == shard)
+        {
+            let _ = handing_over.reply.send(how);
         }
         self.show_served();
         self.show_awaited();
@@ -218,18 +230,20 @@ impl Core {
     }
 
     /// Reports what came of an attempt of a shard that has left, if it is one.
-    pub(super) fn run_errand(&mut self, finished: Finished) -> Option<Finished> {
-        let Some((shard, Errand { sequence, attempt })) = self.errands.remove(&finished.key) else {
+    pub(super) fn end_handed_over(&mut self, finished: Finished) -> Option<Finished> {
+        let Some((shard, HandedOverAttempt { sequence, attempt })) =
+            self.handed_over.remove(&finished.key)
+        else {
             return Some(finished);
         };
-        self.lines.errands.send_replace(self.errands.len());
+        self.lines.handed_over.send_replace(self.handed_over.len());
         let outcome: Outcome = finished.outcome;
         let made = report(0, finished).attempt;
         let sender = self.me.key().as_str().into();
         let post = ReportRecord { sender, attempt, outcome, made };
         let post = (report_key(shard, sequence, attempt), post);
-        match &mut self.parting {
-            Some(Parting {
+        match &mut self.handing_over {
+            Some(HandingOver {
                 shard: leaving,
                 step: Step::Recall { .. } | Step::Write,
                 early,
@@ -245,7 +259,7 @@ impl Core {
     }
 
     fn show_served(&self) {
-        let leaves = self.parting.as_ref().map(|parting| parting.shard);
+        let leaves = self.handing_over.as_ref().map(|handing_over| handing_over.shard);
         let served: BTreeSet<ShardId> =
             self.shards.keys().copied().filter(|shard| Some(*shard) != leaves).collect();
         self.peers.serve(served);
@@ -254,7 +268,7 @@ impl Core {
 
     /// Shows for whom shards wait.
     pub(super) fn show_awaited(&self) {
-        let leaves = self.parting.as_ref().map(|parting| parting.shard);
+        let leaves = self.handing_over.as_ref().map(|handing_over| handing_over.shard);
         let shards = self.shards.iter().filter(|(shard, _)| Some(**shard) != leaves);
         let awaited = shards.map(|(shard, owned)| (*shard, owned.shard.senders()));
         let awaited = awaited.filter(|(_, senders)| !senders.is_empty()).collect();

@@ -1,14 +1,14 @@
-//! Whether a deed may be done, by what it touches.
+//! Whether a guest may be done, by what it touches.
 
 use engine::lease::Ttl;
 use engine::limits::GUEST_TOKEN_AHEAD_MAX;
 
-use super::{Deed, Denied, Guest, Move, Seen, TAKING, Take, Verdict, denied};
+use super::{Denied, Guest, GuestCommit, Move, Seen, TAKING, Take, Verdict, denied};
 use crate::claim::{Claim, Head, Note, State};
 use crate::session::{Longest, SessionKey, SessionRecord};
 use crate::{Commit, Condition, Entry, Key, Version};
 
-impl Deed {
+impl GuestCommit {
     /// What else must be read before it can be judged; nothing, if all has been.
     pub fn needs(&self, seen: &Seen) -> Option<Key> {
         let session = |key: &SessionKey| key.key().clone();

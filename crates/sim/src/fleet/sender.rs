@@ -13,7 +13,7 @@ use engine::id::{RunId, Unique};
 use engine::instant::Instant as Wall;
 use engine::lease::Reading;
 use engine::outcome::{Lost, NotSent, Outcome};
-use server::node::Courier;
+use server::node::SimulatedSender;
 use server::webhook::{Call, Command, Finished, Permit, Response};
 use store::machine::Machine;
 use store::session::SessionKey;
@@ -143,13 +143,13 @@ impl Receivers {
     }
 }
 
-/// The courier of a process.
-pub fn courier(
+/// The sender of a process.
+pub fn sender(
     fleet: &Fleet,
     process: ProcessId,
     machine: &Arc<dyn Machine>,
     dice: Dice,
-) -> Courier {
+) -> SimulatedSender {
     let (fleet, machine, dice) = (fleet.clone(), Arc::clone(machine), Mutex::new(dice));
     Arc::new(move |config, commands, results| {
         let bag = Bag {
@@ -167,7 +167,7 @@ pub fn courier(
     })
 }
 
-/// What a courier has.
+/// What a sender has.
 struct Bag {
     fleet: Fleet,
     process: ProcessId,
@@ -215,21 +215,21 @@ impl Bag {
                 self.waiting.insert(call.key, (turn, call));
             }
             Command::Cancel { key } => {
-                self.take_back(key..=key);
+                self.revoke(key..=key);
                 let left = self.lock().remove(&key);
                 if let Some(left) = left {
                     self.tell(key, left, Outcome::Lost { why: Lost::Cancelled });
                 }
             }
             Command::Recall { keys, told } => {
-                self.take_back(keys);
+                self.revoke(keys);
                 told();
             }
         }
     }
 
     /// Gives up what has not begun.
-    fn take_back(&mut self, keys: RangeInclusive<u64>) {
+    fn revoke(&mut self, keys: RangeInclusive<u64>) {
         let keys: Vec<u64> = self.waiting.range(keys).map(|(key, _)| *key).collect();
         for key in keys {
             let (turn, _) = self.waiting.remove(&key).expect("listed");

@@ -11,7 +11,7 @@ use super::world::{PATIENCE, Running, World};
 /// Waits until all of these see so many servers.
 async fn meet(nodes: &[&Running], count: usize) {
     until(&format!("all see {count} servers"), PATIENCE, || async {
-        let sees = |node: &&Running| node.desk.peers().view().servers.len() == count;
+        let sees = |node: &&Running| node.handle.peers().view().servers.len() == count;
         nodes.iter().all(sees).then_some(())
     })
     .await;

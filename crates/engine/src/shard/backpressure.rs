@@ -23,7 +23,7 @@ pub enum Load {
 }
 
 /// Whoever knows how much there is for each host.
-pub trait Crowd: Send + Sync {
+pub trait Backpressure: Send + Sync {
     /// How much there is for the host with this [origin](crate::webhook::Form::origin).
     fn load(&self, origin: u64) -> Load;
 }
@@ -31,7 +31,7 @@ pub trait Crowd: Send + Sync {
 /// Nobody is waited for.
 pub(super) struct Nobody;
 
-impl Crowd for Nobody {
+impl Backpressure for Nobody {
     fn load(&self, _: u64) -> Load {
         Load::Free
     }
@@ -44,8 +44,8 @@ const AT_ONCE_MAX: usize = 64;
 
 impl Shard {
     /// Tells who knows how much there is for each host.
-    pub fn set_crowd(&mut self, crowd: Arc<dyn Crowd>) {
-        self.crowd = crowd;
+    pub fn set_backpressure(&mut self, backpressure: Arc<dyn Backpressure>) {
+        self.backpressure = backpressure;
     }
 
     /// Lets some of the runs wait for their instant again that wait for a host.
@@ -55,13 +55,13 @@ impl Shard {
         }
         self.flight.look_again = now.steady + LOOK_AGAIN_MS;
         self.flight.started.clear();
-        let crowd = &self.crowd;
+        let backpressure = &self.backpressure;
         let free: Vec<u64> = self
             .flight
             .parked
             .keys()
             .copied()
-            .filter(|origin| crowd.load(*origin) == Load::Free)
+            .filter(|origin| backpressure.load(*origin) == Load::Free)
             .collect();
         for origin in free {
             let Some(parked) = self.flight.parked.get_mut(&origin) else { continue };

@@ -65,13 +65,13 @@ pub(super) fn through(
     guest: &Guest<'_>,
     store: &BTreeMap<Key, Entry>,
 ) -> Result<Commit, Verdict> {
-    let deed = Deed::of(commit, guest.project)?;
+    let asked = GuestCommit::of(commit, guest.project)?;
     let mut seen = Seen::new();
-    while let Some(key) = deed.needs(&seen) {
+    while let Some(key) = asked.needs(&seen) {
         let found = store.get(&key).cloned();
         seen.insert(key, found);
     }
-    deed.judge(guest, &seen)
+    asked.judge(guest, &seen)
 }
 
 /// Everything that is allowed, each with the store that it is allowed in. `mine` has the election in the last ones.

@@ -84,7 +84,7 @@ impl Resolver for Script {
 }
 
 /// A dispatcher and its surroundings.
-pub(crate) struct Desk {
+pub(crate) struct NodeHandle {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) machine: Arc<Moved>,
     pub(crate) script: Arc<Script>,
@@ -94,7 +94,7 @@ pub(crate) struct Desk {
     keys: u64,
 }
 
-impl Desk {
+impl NodeHandle {
     /// One that may call this machine.
     pub(crate) fn local() -> Self {
         Self::with(|config| config.allow = vec!["127.0.0.0/8".parse().unwrap()])

@@ -5,11 +5,11 @@
 //! raise the longest T. So whatever somebody sends who has a key, the store holds well-formed records of theirs, and
 //! nobody else's are touched.
 //!
-//! It takes two steps. [`Deed::of`] looks at the commit alone: which keys, which conditions, which values. [`Deed::judge`]
-//! looks at what the deed touches as it was just read, and gives the commit that is sent to the store: the same
+//! It takes two steps. [`GuestCommit::of`] looks at the commit alone: which keys, which conditions, which values. [`GuestCommit::judge`]
+//! looks at what the guest touches as it was just read, and gives the commit that is sent to the store: the same
 //! conditions in the same order, perhaps one more, and values written anew, so that nothing gets in that was not
 //! understood. All of it is conditional on what was read, so it does not matter that time passes in between. What is
-//! judged against is told by [`Deed::needs`].
+//! judged against is told by [`GuestCommit::needs`].
 //!
 //! A session is a project's by its key, `node/<id>/<project>.<incarnation>`, and within it the key's that opened it, by
 //! its record. Nothing that has no such key can be opened, renewed, closed or named as a holder through a server, so
@@ -61,7 +61,7 @@ pub struct Denied(String);
 
 /// What a commit means.
 #[derive(Debug)]
-pub enum Deed {
+pub enum GuestCommit {
     /// The store is to remember a longer T.
     Raise(Option<Version>, Ttl),
     /// A session begins.
@@ -125,10 +125,10 @@ fn denied<T>(why: impl Into<String>) -> Result<T, Denied> {
     Err(Denied(why.into()))
 }
 
-/// What is said of a commit that is no deed at all.
+/// What is said of a commit that is no guest at all.
 const POSSIBLE: &str = "through a server one can open, renew and close a session of one's own, and take, write and release elections of one's own project: use the store itself for everything else";
 
-impl Deed {
+impl GuestCommit {
     /// Whether it makes a claim that nobody has ever had.
     pub fn founds(&self) -> bool {
         match self {
@@ -167,14 +167,14 @@ impl Deed {
     }
 }
 
-fn raise(commit: &Commit) -> Result<Deed, Denied> {
+fn raise(commit: &Commit) -> Result<GuestCommit, Denied> {
     let key = Longest::key();
     let [condition] = commit.when.as_slice() else { return denied(POSSIBLE) };
     let at = at_or_absent(condition, &key)?;
     let [Write::Put(_, value)] = commit.then.as_slice() else { return denied(POSSIBLE) };
     let longest = Longest::from_value(value).map_err(|why| Denied(format!("{key}: {why}")))?;
     let ttl = longest.ttl().map(Ttl::length);
-    Ok(Deed::Raise(at, check_ttl(ttl)?))
+    Ok(GuestCommit::Raise(at, check_ttl(ttl)?))
 }
 
 /// A T that a guest may have.
@@ -197,7 +197,7 @@ fn at_or_absent(condition: &Condition, key: &Key) -> Result<Option<Version>, Den
     }
 }
 
-fn session(commit: &Commit, project: &str) -> Result<Deed, Denied> {
+fn session(commit: &Commit, project: &str) -> Result<GuestCommit, Denied> {
     let ([condition], [write]) = (commit.when.as_slice(), commit.then.as_slice()) else {
         return denied(
             "a session is opened, renewed or closed by itself, on one condition; servers bury others",
@@ -209,13 +209,13 @@ fn session(commit: &Commit, project: &str) -> Result<Deed, Denied> {
     }
     match (condition, write) {
         (Condition::Absent(_), Write::Put(_, value)) => {
-            Ok(Deed::Open(key.clone(), record(&key, value)?))
+            Ok(GuestCommit::Open(key.clone(), record(&key, value)?))
         }
         (Condition::At(_, at), Write::Put(_, value)) => {
-            Ok(Deed::Renew(key.clone(), *at, record(&key, value)?))
+            Ok(GuestCommit::Renew(key.clone(), *at, record(&key, value)?))
         }
-        (Condition::Present(_), Write::Delete(_)) => Ok(Deed::Close(key, None)),
-        (Condition::At(_, at), Write::Delete(_)) => Ok(Deed::Close(key, Some(*at))),
+        (Condition::Present(_), Write::Delete(_)) => Ok(GuestCommit::Close(key, None)),
+        (Condition::At(_, at), Write::Delete(_)) => Ok(GuestCommit::Close(key, Some(*at))),
         (Condition::Present(_), Write::Put(..)) | (Condition::Absent(_), Write::Delete(_)) => {
             denied(
                 "a session is opened while it is absent, renewed at its version, closed while it is there",
@@ -259,7 +259,7 @@ fn record(key: &SessionKey, value: &crate::Value) -> Result<SessionRecord, Denie
     Ok(record)
 }
 
-fn election(commit: &Commit, project: &str, rest: &str) -> Result<Deed, Denied> {
+fn election(commit: &Commit, project: &str, rest: &str) -> Result<GuestCommit, Denied> {
     let (name, beside) =
         rest.split_once('/').map_or((rest, None), |(name, rest)| (name, Some(rest)));
     check_name(name).map_err(Denied)?;
@@ -272,7 +272,7 @@ fn election(commit: &Commit, project: &str, rest: &str) -> Result<Deed, Denied> 
     }
 }
 
-fn wish(commit: &Commit, claim: Claim) -> Result<Deed, Denied> {
+fn wish(commit: &Commit, claim: Claim) -> Result<GuestCommit, Denied> {
     let ([], [Write::Put(key, value)]) = (commit.when.as_slice(), commit.then.as_slice()) else {
         return denied("a wish is written by itself");
     };
@@ -280,10 +280,10 @@ fn wish(commit: &Commit, claim: Claim) -> Result<Deed, Denied> {
     if note.token > NUMBER_MAX || note.by.chars().count() > KEY_NAME_CHARS_MAX {
         return denied("a wish names a token, and who has it");
     }
-    Ok(Deed::Wish(claim, note.token))
+    Ok(GuestCommit::Wish(claim, note.token))
 }
 
-fn head(commit: &Commit, project: &str, claim: Claim) -> Result<Deed, Denied> {
+fn head(commit: &Commit, project: &str, claim: Claim) -> Result<GuestCommit, Denied> {
     let key = claim.key();
     let clears = match commit.then.as_slice() {
         [Write::Put(..)] => false,
@@ -313,7 +313,7 @@ fn head(commit: &Commit, project: &str, claim: Claim) -> Result<Deed, Denied> {
     };
     let at = at_or_absent(first, key)?;
     if rest.is_empty() {
-        return Ok(Deed::Move(Move { claim, at, head, clears }));
+        return Ok(GuestCommit::Move(Move { claim, at, head, clears }));
     }
     let (former, by) = match rest {
         [Condition::Present(by)] => (None, by),
@@ -329,7 +329,7 @@ fn head(commit: &Commit, project: &str, claim: Claim) -> Result<Deed, Denied> {
     if clears || head.session.as_ref() != Some(&by) {
         return denied(TAKING);
     }
-    Ok(Deed::Take(Take { claim, at, former, by, head }))
+    Ok(GuestCommit::Take(Take { claim, at, former, by, head }))
 }
 
 /// How a claim is taken.

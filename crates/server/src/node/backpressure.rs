@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::instant::Instant;
 use engine::limits::{HOST_BUSY, HOST_FULL, HOST_FULL_BYTES};
-use engine::shard::{Crowd, Departure, Load};
+use engine::shard::{Backpressure, Departure, Load};
 
 /// What is known of attempts that are handed over, and of the hosts that they are for.
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl Hosts {
     }
 }
 
-impl Crowd for Hosts {
+impl Backpressure for Hosts {
     fn load(&self, origin: u64) -> Load {
         match self.lock().hosts.get(&origin) {
             Some(sum) if sum.calls >= HOST_FULL || sum.bytes >= HOST_FULL_BYTES => Load::Full,

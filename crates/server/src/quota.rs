@@ -18,17 +18,17 @@ use engine::shard::record::FORMAT;
 use serde::{Deserialize, Serialize};
 use store::{Commit, CommitError, Key, Range, ScanError};
 
-use crate::desk::{CallError, Desk};
+use crate::handle::{CallError, NodeHandle};
 
 /// Where it is written.
-const TALLIES: &str = "usage/";
+const USAGES: &str = "usage/";
 
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// What limited projects have in a shard.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct ShardUsage {
     /// By the numbers of the projects; those that have nothing are left out.
     pub projects: BTreeMap<u32, Share>,
 }
@@ -72,7 +72,7 @@ impl Share {
 }
 
 /// What was found written of every shard.
-pub type Tallies = BTreeMap<ShardId, Tally>;
+pub type UsageByShard = BTreeMap<ShardId, ShardUsage>;
 
 /// Why a look gave nothing.
 #[derive(Debug, thiserror::Error)]
@@ -86,21 +86,22 @@ enum LookError {
 }
 
 /// Counts until it is dropped.
-pub(crate) async fn count(desk: Desk) {
+pub(crate) async fn count(handle: NodeHandle) {
     let mut has_counted = false;
     loop {
-        desk.machine().sleep(LOOK).await;
-        let limited = limited(&desk);
-        let is_alone = desk.peers().view().servers.len() < 2;
+        handle.machine().sleep(LOOK).await;
+        let limited = limited(&handle);
+        let is_alone = handle.peers().view().servers.len() < 2;
         let looked = if is_alone || limited.is_empty() {
             // Nobody else has anything that counts, from now on.
-            let forgotten = async { Ok(desk.compare(Tallies::new(), BTreeSet::new()).await?) };
+            let forgotten =
+                async { Ok(handle.compare(UsageByShard::new(), BTreeSet::new()).await?) };
             let looked = if has_counted { forgotten.await.map(drop) } else { Ok(()) };
             has_counted &= looked.is_err();
             looked
         } else {
             has_counted = true;
-            look(&desk, limited).await
+            look(&handle, limited).await
         };
         if let Err(why) = looked {
             tracing::debug!(%why, "what projects have elsewhere is not known");
@@ -108,38 +109,38 @@ pub(crate) async fn count(desk: Desk) {
     }
 }
 
-fn limited(desk: &Desk) -> BTreeSet<ProjectId> {
-    let book = desk.access().book();
+fn limited(handle: &NodeHandle) -> BTreeSet<ProjectId> {
+    let book = handle.access().book();
     let projects = book.projects().map(|(_, project)| project);
     let limited = projects.filter(|project| project.limits != ProjectLimits::default());
     limited.map(|project| project.id).collect()
 }
 
-async fn look(desk: &Desk, limited: BTreeSet<ProjectId>) -> Result<(), LookError> {
-    let found = read(desk).await?;
-    let wrong = desk.compare(found, limited).await?;
+async fn look(handle: &NodeHandle, limited: BTreeSet<ProjectId>) -> Result<(), LookError> {
+    let found = read(handle).await?;
+    let wrong = handle.compare(found, limited).await?;
     // A store may take less at a time than there is.
-    for some in wrong.chunks(desk.store().limits().writes.min(32)) {
-        let commit = some.iter().fold(Commit::new(), |commit, (shard, tally)| {
-            commit.put(key(*shard), encode(FORMAT, tally))
+    for some in wrong.chunks(handle.store().limits().writes.min(32)) {
+        let commit = some.iter().fold(Commit::new(), |commit, (shard, usage)| {
+            commit.put(key(*shard), encode(FORMAT, usage))
         });
-        desk.store().commit(commit).await?;
+        handle.store().commit(commit).await?;
     }
     Ok(())
 }
 
-async fn read(desk: &Desk) -> Result<Tallies, ScanError> {
-    let mut found = Tallies::new();
-    let mut rest = Some(Range::prefix(TALLIES));
+async fn read(handle: &NodeHandle) -> Result<UsageByShard, ScanError> {
+    let mut found = UsageByShard::new();
+    let mut rest = Some(Range::prefix(USAGES));
     while let Some(range) = rest {
-        let page = desk.store().scan(range, PAGE_ENTRIES_MAX).await?;
+        let page = handle.store().scan(range, PAGE_ENTRIES_MAX).await?;
         for entry in &page.entries {
-            let shard = entry.key.as_str().strip_prefix(TALLIES).and_then(|text| text.parse().ok());
+            let shard = entry.key.as_str().strip_prefix(USAGES).and_then(|text| text.parse().ok());
             // One that cannot be read counts for nothing, until whoever runs the shard has something to write.
-            if let (Some(shard), Ok(tally)) = (shard, decode(entry.value.as_bytes(), FORMAT))
-                && shard < desk.shards()
+            if let (Some(shard), Ok(usage)) = (shard, decode(entry.value.as_bytes(), FORMAT))
+                && shard < handle.shards()
             {
-                found.insert(ShardId(shard), tally);
+                found.insert(ShardId(shard), usage);
             }
         }
         rest = page.next;
@@ -148,7 +149,7 @@ async fn read(desk: &Desk) -> Result<Tallies, ScanError> {
 }
 
 fn key(shard: ShardId) -> Key {
-    Key::new(format!("{TALLIES}{shard}")).expect("a short key")
+    Key::new(format!("{USAGES}{shard}")).expect("a short key")
 }
 
 #[cfg(test)]
@@ -169,8 +170,8 @@ mod tests {
     #[test]
     fn a_tally_reads_as_it_was_written() {
         let share = Share { triggers: 1, bytes: 2, fires_per_minute: 3, asked: 4, minute: 5 };
-        let tally = Tally { projects: BTreeMap::from([(7, share), (8, Share::default())]) };
-        let found: Tally = decode(&encode(FORMAT, &tally), FORMAT).unwrap();
-        assert_eq!(found, tally);
+        let usage = ShardUsage { projects: BTreeMap::from([(7, share), (8, Share::default())]) };
+        let found: ShardUsage = decode(&encode(FORMAT, &usage), FORMAT).unwrap();
+        assert_eq!(found, usage);
     }
 }

@@ -1,8 +1,8 @@
 //! Attempts that a former owner makes, and how a shard is handed over while they are under way.
 //!
 //! A shard may go from one node to another while both are there. The old owner decides nothing more and takes back
-//! what has not left ([`Shard::part`]), and its node recalls what it has not begun to send. Then all that has left
-//! gets a record, which says who makes the attempt and how much longer that may take ([`Shard::send_abroad`]). Once
+//! what has not left ([`Shard::begin_handover`]), and its node recalls what it has not begun to send. Then all that has left
+//! gets a record, which says who makes the attempt and how much longer that may take ([`Shard::hand_over_attempts`]). Once
 //! that is written, one more commit names the new owner, and the old one's memory is dropped. Attempts and answers
 //! belong to the node: it goes on listening, and writes what comes of each as a report below the shard.
 //!
@@ -23,12 +23,12 @@ use crate::mutant::{self, Mutant};
 
 use super::flight::{Phase, RunRef};
 use super::memory::Change;
-use super::record::{self, Abroad, ReportRecord, RunRecord, RunState};
+use super::record::{self, RemoteAttempt, ReportRecord, RunRecord, RunState};
 use super::{Course, Now, Put, Shard, Unit};
 
 /// What the report of an attempt is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Errand {
+pub struct HandedOverAttempt {
     /// The number of its run's record.
     pub sequence: u64,
     /// The so-manieth of that run, from 1.
@@ -41,7 +41,7 @@ const REPORT_MS: u64 = 1_000;
 /// For how long (steady) an attempt is left alone that may take so much longer by the clock of whoever makes it, which
 /// may run slower than ours.
 fn patience_ms(left_ms: u32, now: Now) -> u64 {
-    if mutant::active(Mutant::DeadlineAbroad) {
+    if mutant::active(Mutant::RemoteDeadline) {
         let left = left_ms.wrapping_sub(low_half(now.wall)).cast_signed();
         return u64::from(left.max(0).unsigned_abs()) + REPORT_MS;
     }
@@ -68,8 +68,10 @@ fn low_half(at: Instant) -> u32 {
 /// What the old owner does.
 impl Shard {
     /// A hand-over begins: nothing new is decided any more, and what has not left is taken back.
-    pub fn part(&mut self, now: Now) {
-        if mutant::active(Mutant::LeavesAfterParting) || mutant::active(Mutant::AbroadNeverLeft) {
+    pub fn begin_handover(&mut self, now: Now) {
+        if mutant::active(Mutant::LeavesAfterHandoverBegins)
+            || mutant::active(Mutant::RemoteNeverLeft)
+        {
             self.course = Course::Stopping;
             return;
         }
@@ -83,33 +85,34 @@ impl Shard {
     ///
     /// No report may be written before all of this is, and none at all if it never is: then the number of a run may be
     /// given to another one.
-    pub fn send_abroad(&mut self, sender: &str, now: Now) -> Vec<(u64, Errand)> {
-        let is_sent = |phase| phase == Phase::Left || mutant::active(Mutant::AbroadNeverLeft);
+    pub fn hand_over_attempts(&mut self, sender: &str, now: Now) -> Vec<(u64, HandedOverAttempt)> {
+        let is_sent = |phase| phase == Phase::Left || mutant::active(Mutant::RemoteNeverLeft);
         let tries = self.flight.tries.iter().filter(|(_, attempt)| is_sent(attempt.phase));
         let keys: Vec<u64> = tries.map(|(key, _)| *key).collect();
-        let errands = keys.into_iter().map(|key| (key, self.send_one(key, sender, now))).collect();
+        let handed_over =
+            keys.into_iter().map(|key| (key, self.send_one(key, sender, now))).collect();
         self.write_doubts(now);
-        self.course = Course::Parted;
+        self.course = Course::HandedOver;
         assert!(
             self.memory.open.is_empty(),
             "what is open has left, was taken back, or is in doubt"
         );
-        errands
+        handed_over
     }
 
-    fn send_one(&mut self, key: u64, sender: &str, now: Now) -> Errand {
+    fn send_one(&mut self, key: u64, sender: &str, now: Now) -> HandedOverAttempt {
         let attempt = self.flight.remove(key).expect("listed by the caller");
         let record = self.record_of(attempt.run);
         // It may have waited in the node before it began, so nothing of its timeout is surely over.
         let mut left_ms = record.webhook.form.timeout_ms;
-        if mutant::active(Mutant::DeadlineAbroad) {
+        if mutant::active(Mutant::RemoteDeadline) {
             left_ms = left_ms.wrapping_add(low_half(now.wall));
         }
-        let abroad = Some(Abroad { sender: sender.into(), left_ms });
+        let remote = Some(RemoteAttempt { sender: sender.into(), left_ms });
         let (state, number) = (RunState::Running, attempt.number);
-        let record = RunRecord { state, attempt: number, abroad, ..record };
+        let record = RunRecord { state, attempt: number, remote, ..record };
         let sequence = self.write_run(attempt.run, record, None, now);
-        Errand { sequence, attempt: number }
+        HandedOverAttempt { sequence, attempt: number }
     }
 
     /// Gives runs in doubt records that say so; and those for which somebody is waited, how much is left of that.
@@ -119,18 +122,18 @@ impl Shard {
         }
         for (run, until) in self.flight.doubts.clone() {
             let record = self.record_of(run);
-            let abroad = match &record.abroad {
-                Some(abroad) if mutant::active(Mutant::DeadlineAbroad) => Some(abroad.clone()),
-                Some(abroad)
-                    if self.is_abroad(run) && !mutant::active(Mutant::HandedOnForgotten) =>
+            let remote = match &record.remote {
+                Some(remote) if mutant::active(Mutant::RemoteDeadline) => Some(remote.clone()),
+                Some(remote)
+                    if self.is_remote(run) && !mutant::active(Mutant::HandedOnForgotten) =>
                 {
                     let left_ms = time_left(until.saturating_sub(now.steady));
-                    Some(Abroad { sender: abroad.sender.clone(), left_ms })
+                    Some(RemoteAttempt { sender: remote.sender.clone(), left_ms })
                 }
                 Some(_) | None => None,
             };
-            if abroad != record.abroad {
-                self.write_run(run, RunRecord { abroad, ..record }, None, now);
+            if remote != record.remote {
+                self.write_run(run, RunRecord { remote, ..record }, None, now);
             }
         }
     }
@@ -151,38 +154,38 @@ impl Shard {
         }
     }
 
-    /// The sessions, by their keys, whose reports are waited for. Nobody's, once the shard is sent abroad itself.
+    /// The sessions, by their keys, whose reports are waited for. Nobody's, once the shard is handed over itself.
     pub fn senders(&self) -> BTreeSet<Box<str>> {
-        if self.course == Course::Parted {
+        if self.course == Course::HandedOver {
             return BTreeSet::new();
         }
-        let records = self.flight.abroad.iter().map(|(_, sequence)| &self.memory.runs[sequence]);
-        records.filter_map(|record| Some(record.abroad.as_ref()?.sender.clone())).collect()
+        let records = self.flight.remote.iter().map(|(_, sequence)| &self.memory.runs[sequence]);
+        records.filter_map(|record| Some(record.remote.as_ref()?.sender.clone())).collect()
     }
 
     /// A former owner is there, and will report of this run.
-    pub(super) fn leave_abroad(&mut self, sequence: u64, now: Now) {
+    pub(super) fn await_remote(&mut self, sequence: u64, now: Now) {
         let record = &self.memory.runs[&sequence];
-        let Some(abroad) = &record.abroad else { return };
-        let until = now.steady + patience_ms(abroad.left_ms, now);
-        self.flight.abroad.insert((record.lane(), sequence));
+        let Some(remote) = &record.remote else { return };
+        let until = now.steady + patience_ms(remote.left_ms, now);
+        self.flight.remote.insert((record.lane(), sequence));
         self.flight.doubts.insert(RunRef::Record(sequence), until);
     }
 
     /// A session is gone, and every report of it that there is was taken before: nobody knows what came of the rest.
     pub fn sender_gone(&mut self, sender: &str, now: Now) {
-        if self.course == Course::Parted || mutant::active(Mutant::SenderGoneIgnored) {
+        if self.course == Course::HandedOver || mutant::active(Mutant::SenderGoneIgnored) {
             return;
         }
         let is_of_it = |sequence: u64| {
-            let abroad = self.memory.runs[&sequence].abroad.as_ref();
-            abroad.is_some_and(|abroad| *abroad.sender == *sender)
+            let remote = self.memory.runs[&sequence].remote.as_ref();
+            remote.is_some_and(|remote| *remote.sender == *sender)
         };
-        let abroad = self.flight.abroad.iter().map(|(_, sequence)| *sequence);
-        for sequence in abroad.filter(|sequence| is_of_it(*sequence)).collect::<Vec<_>>() {
+        let remote = self.flight.remote.iter().map(|(_, sequence)| *sequence);
+        for sequence in remote.filter(|sequence| is_of_it(*sequence)).collect::<Vec<_>>() {
             self.wait_no_more(sequence, now);
         }
-        if !self.is_held {
+        if !self.is_suspended {
             self.settle(now);
         }
     }
@@ -193,8 +196,8 @@ impl Shard {
             let until = self.flight.doubts.get(&RunRef::Record(*sequence));
             until.is_none_or(|until| *until <= now.steady)
         };
-        let abroad = self.flight.abroad.iter().map(|(_, sequence)| *sequence);
-        for sequence in abroad.filter(is_over).collect::<Vec<_>>() {
+        let remote = self.flight.remote.iter().map(|(_, sequence)| *sequence);
+        for sequence in remote.filter(is_over).collect::<Vec<_>>() {
             self.wait_no_more(sequence, now);
         }
     }
@@ -203,7 +206,7 @@ impl Shard {
     fn wait_no_more(&mut self, sequence: u64, now: Now) {
         let run = RunRef::Record(sequence);
         let lane = self.lane_of(run);
-        self.flight.abroad.remove(&(lane, sequence));
+        self.flight.remote.remove(&(lane, sequence));
         self.doubt(run, now);
         self.unblock(lane, now);
     }
@@ -212,7 +215,7 @@ impl Shard {
     /// that any more, its record goes, and that is all.
     pub fn reported(&mut self, key: &str, report: ReportRecord, now: Now) {
         assert!(key.starts_with(&record::reports(self.id())), "{key} is no report of this shard");
-        if self.course == Course::Parted {
+        if self.course == Course::HandedOver {
             return;
         }
         let gone = Put::Gone(key.to_owned());
@@ -220,7 +223,7 @@ impl Shard {
             return self.drop_report(gone, now);
         };
         let run = RunRef::Record(sequence);
-        self.flight.abroad.remove(&(self.lane_of(run), sequence));
+        self.flight.remote.remove(&(self.lane_of(run), sequence));
         self.flight.doubts.remove(&run);
         if mutant::active(Mutant::ReportGoneFirst) {
             self.drop_report(gone, now);
@@ -243,7 +246,7 @@ impl Shard {
         let is_any = mutant::active(Mutant::ReportOfAnother);
         let is_it = run.state == RunState::Running
             && (is_any || run.attempt == attempt && report.attempt == attempt)
-            && (is_any || run.abroad.as_ref().is_some_and(|abroad| abroad.sender == report.sender));
+            && (is_any || run.remote.as_ref().is_some_and(|remote| remote.sender == report.sender));
         is_it.then_some(sequence)
     }
 }

@@ -18,15 +18,15 @@ use crate::webhook::{self, Command, Dispatcher, Finished};
 
 /// Who runs a node's core, and calls receivers.
 #[derive(Clone)]
-pub enum Hands {
+pub enum Executor {
     /// Threads of its own.
     Threads,
-    /// Tasks like the others, and a courier that makes its calls.
-    Tasks(Courier),
+    /// Tasks like the others, and a sender that makes its calls.
+    Tasks(SimulatedSender),
 }
 
 /// The work of somebody who takes commands as a sender does, and tells what came of each call.
-pub type Courier = Arc<
+pub type SimulatedSender = Arc<
     dyn Fn(
             &webhook::Config,
             mpsc::UnboundedReceiver<Command>,
@@ -36,7 +36,7 @@ pub type Courier = Arc<
         + Sync,
 >;
 
-impl Hands {
+impl Executor {
     /// How many things can be done at a time.
     pub(super) fn cores(&self) -> usize {
         match self {
@@ -53,11 +53,11 @@ impl Hands {
         results: &mpsc::UnboundedSender<Finished>,
         tasks: &mut JoinSet<()>,
     ) -> Result<Dispatcher, webhook::StartError> {
-        let Self::Tasks(courier) = self else {
+        let Self::Tasks(sender) = self else {
             return Dispatcher::start(webhooks, machine, results);
         };
         let (commands, taken) = mpsc::unbounded_channel();
-        keep(tasks, &webhooks.alarm, "the courier", courier(webhooks, taken, results.clone()));
+        keep(tasks, &webhooks.alarm, "the sender", sender(webhooks, taken, results.clone()));
         Ok(Dispatcher::by(commands))
     }
 

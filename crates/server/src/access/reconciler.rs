@@ -1,7 +1,7 @@
-//! The steward: carries what the book says into the shards, and clears away what is old.
+//! The reconciler: carries what the book says into the shards, and clears away what is old.
 //!
 //! A project is disabled in the book first. It fires nothing from when its shards have it in writing, each with
-//! its own instant; telling them is the work of the steward of the server that has them, and of nobody else, so that two
+//! its own instant; telling them is the work of the reconciler of the server that has them, and of nobody else, so that two
 //! who switch a project at the same time cannot leave it half on: whoever wrote last in the book wins. What is cut short
 //! is done at the next look, and a shard that changes hands is told by its new owner's. Whether all shards of a cluster
 //! know stands in the store: [`agreed`].
@@ -20,8 +20,8 @@ use store::{Commit, CommitError, Range, Store, Version};
 use super::audit;
 use super::book::{Book, record};
 use super::{Access, BookError};
-use crate::desk::{CallError, Desk, Firing};
-use crate::recall::{RECALL, RecallRecord};
+use crate::handle::{CallError, Firing, NodeHandle};
+use crate::idempotency::{IDEMPOTENCY, IdempotencyRecord};
 
 /// It looks by itself this often, should a hint be lost.
 const LOOK: Duration = Duration::from_secs(1);
@@ -38,21 +38,25 @@ const QUIET_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// Entries that are looked at, and cleared away, at a time.
 const SWEEP_LEN: usize = 256;
 
-pub(crate) struct Steward {
-    desk: Desk,
+pub(crate) struct Reconciler {
+    handle: NodeHandle,
     access: Arc<Access>,
     machine: Arc<dyn Machine>,
 }
 
-impl Steward {
-    pub(crate) fn new(desk: Desk, access: &Arc<Access>, machine: &Arc<dyn Machine>) -> Self {
-        Self { desk, access: Arc::clone(access), machine: Arc::clone(machine) }
+impl Reconciler {
+    pub(crate) fn new(
+        handle: NodeHandle,
+        access: &Arc<Access>,
+        machine: &Arc<dyn Machine>,
+    ) -> Self {
+        Self { handle, access: Arc::clone(access), machine: Arc::clone(machine) }
     }
 
     /// Works until it is dropped.
     pub(crate) async fn run(self) {
-        let mut hints = self.desk.store().watch(super::record::ACCESS);
-        let mut served = self.desk.peers().served();
+        let mut hints = self.handle.store().watch(super::record::ACCESS);
+        let mut served = self.handle.peers().served();
         let mut told = Told::default();
         let mut swept: Option<Duration> = None;
         loop {
@@ -104,7 +108,7 @@ impl Steward {
     }
 
     async fn tell(&self, shard: ShardId, book: &Book) -> Result<bool, String> {
-        let silent = silent(self.desk.store(), shard).await.map_err(|why| why.to_string())?;
+        let silent = silent(self.handle.store(), shard).await.map_err(|why| why.to_string())?;
         let mut is_done = true;
         for (_, project) in book.projects() {
             let (id, fires) = (project.id, book.fires(project));
@@ -113,13 +117,13 @@ impl Steward {
                 (false, false) => Command::Disable { project: id },
                 (true, false) | (false, true) => continue,
             };
-            match self.desk.command(shard, command, None).await {
+            match self.handle.command(shard, command, None).await {
                 Ok(_) => {}
                 // Its triggers are not up to date since it was last enabled: that is soon over.
                 Err(CallError::Rejected(Rejection::ProjectIsEnabling)) => is_done = false,
                 // It is another server's now, which tells it.
                 Err(
-                    CallError::Elsewhere { .. } | CallError::NoOwner { .. } | CallError::Parted,
+                    CallError::Elsewhere { .. } | CallError::NoOwner { .. } | CallError::HandedOver,
                 ) => return Ok(false),
                 Err(why) => return Err(why.to_string()),
             }
@@ -130,18 +134,19 @@ impl Steward {
     /// Clears away what is too old. While nobody knows what time it is, nothing is; and a line of the audit ages by
     /// what is written after it: a clock that is far ahead makes nothing old by itself.
     async fn sweep(&self) {
-        if self.desk.firing() != Firing::Going {
+        if self.handle.firing() != Firing::Going {
             return;
         }
         let now = self.access.now();
-        let old_recall = now.before(IDEMPOTENCY_KEPT);
+        let old_idempotency = now.before(IDEMPOTENCY_KEPT);
         let swept = async {
-            let newest = audit::newest(self.desk.store()).await.map_err(|why| why.to_string())?;
+            let newest = audit::newest(self.handle.store()).await.map_err(|why| why.to_string())?;
             let now = newest.map_or(now, |newest| now.min(newest.after(QUIET_MAX)));
             let old_audit = audit::until(now.before(AUDIT_KEPT));
-            sweep(self.desk.store(), old_audit, |_| true).await?;
-            sweep(self.desk.store(), Range::prefix(RECALL), |entry| {
-                record::<RecallRecord>(entry).is_ok_and(|recall| recall.at < old_recall)
+            sweep(self.handle.store(), old_audit, |_| true).await?;
+            sweep(self.handle.store(), Range::prefix(IDEMPOTENCY), |entry| {
+                record::<IdempotencyRecord>(entry)
+                    .is_ok_and(|idempotency| idempotency.at < old_idempotency)
             })
             .await
         };
@@ -169,15 +174,15 @@ impl Told {
 }
 
 /// Waits until the shards that other servers have do as the book says, by what stands in the store.
-pub(crate) async fn agreed(desk: &Desk) {
-    let served = Arc::clone(&desk.peers().served().borrow());
-    let shards = (0..desk.shards()).map(ShardId);
+pub(crate) async fn agreed(handle: &NodeHandle) {
+    let served = Arc::clone(&handle.peers().served().borrow());
+    let shards = (0..handle.shards()).map(ShardId);
     let mut left: Vec<ShardId> = shards.filter(|shard| !served.contains(shard)).collect();
     loop {
-        let book = desk.access().book();
+        let book = handle.access().book();
         let mut waiting = Vec::new();
         for shard in left {
-            let silent = silent(desk.store(), shard).await;
+            let silent = silent(handle.store(), shard).await;
             if !silent.is_ok_and(|silent| agrees(&silent, &book)) {
                 waiting.push(shard);
             }
@@ -186,7 +191,7 @@ pub(crate) async fn agreed(desk: &Desk) {
             return;
         }
         left = waiting;
-        desk.machine().sleep(AGAIN).await;
+        handle.machine().sleep(AGAIN).await;
     }
 }
 

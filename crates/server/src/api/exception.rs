@@ -1,4 +1,4 @@
-//! Reading the exceptions of a project, newest first: [`engine::past::odd`].
+//! Reading the exceptions of a project, newest first: [`engine::past::exception`].
 //!
 //! What commits wrote comes first, newest commit first, and then pages, newest day first. A commit's key says
 //! when its newest exception was written, so whoever has enough that is newer is done.
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
-use engine::past::odd::{odd, odd_from, odd_newest, odd_pages_of};
+use engine::past::exception::{exception_pages_of, exceptions, exceptions_from, newest_exception};
 use engine::past::page::{Day, PageName};
 use engine::past::{Line, Segment};
 use engine::record::RecordError;
@@ -47,8 +47,8 @@ impl<'a> Walk<'a> {
     ) -> Self {
         // '0' follows '/': the ends of these prefixes.
         let commits = key(format!("shard/{shard}/odd0"));
-        let commits = Range::between(&key(odd_from(shard, seek)), &commits);
-        let prefix = odd_pages_of(shard, project);
+        let commits = Range::between(&key(exceptions_from(shard, seek)), &commits);
+        let prefix = exception_pages_of(shard, project);
         let end = key(format!("{}0", prefix.trim_end_matches('/')));
         let pages = Range::between(&key(format!("{prefix}{}/", Day::of(before))), &end);
         let (commits, pages) = (Some(commits), Some(pages));
@@ -75,8 +75,8 @@ impl<'a> Walk<'a> {
         let bad = |why: &RecordError| Refusal::of_record(text, why);
         let lines = Segment::from_bytes(entry.value.as_bytes()).map_err(|why| bad(&why))?.lines;
         let no_name = || bad(&RecordError::Malformed("its key names no exceptions".to_owned()));
-        if text.starts_with(&odd(self.shard)) {
-            let newest = odd_newest(self.shard, text).ok_or_else(no_name)?;
+        if text.starts_with(&exceptions(self.shard)) {
+            let newest = newest_exception(self.shard, text).ok_or_else(no_name)?;
             return Ok(Batch { newest, is_commit: true, lines });
         }
         let name = text.splitn(5, '/').nth(4).and_then(|name| name.parse::<PageName>().ok());

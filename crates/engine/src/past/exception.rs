@@ -20,7 +20,7 @@ use super::{End, Finished, Line, Skipped};
 
 impl Line {
     /// Whether it is an exception.
-    pub fn is_odd(&self) -> bool {
+    pub fn is_exception(&self) -> bool {
         match self {
             Self::Run(run) => run.end != End::Succeeded,
             Self::Skip(Skipped { .. }) => true,
@@ -41,47 +41,47 @@ impl Line {
 }
 
 /// Where the exceptions of a shard's commits are, newest first.
-pub fn odd(shard: ShardId) -> String {
+pub fn exceptions(shard: ShardId) -> String {
     format!("shard/{shard}/odd/")
 }
 
 /// Where those are of a commit whose newest exception was written then.
-pub fn odd_key(shard: ShardId, newest: Instant, number: u64) -> String {
-    format!("{}{}.{number:016x}", odd(shard), reverse(newest))
+pub fn exception_key(shard: ShardId, newest: Instant, number: u64) -> String {
+    format!("{}{}.{number:016x}", exceptions(shard), reverse(newest))
 }
 
 /// Where those begin that were written at this instant at the latest.
-pub fn odd_from(shard: ShardId, newest: Instant) -> String {
-    format!("{}{}", odd(shard), reverse(newest))
+pub fn exceptions_from(shard: ShardId, newest: Instant) -> String {
+    format!("{}{}", exceptions(shard), reverse(newest))
 }
 
 /// When the newest exception under a key was written.
-pub fn odd_newest(shard: ShardId, key: &str) -> Option<Instant> {
-    let (newest, number) = key.strip_prefix(&odd(shard))?.split_once('.')?;
+pub fn newest_exception(shard: ShardId, key: &str) -> Option<Instant> {
+    let (newest, number) = key.strip_prefix(&exceptions(shard))?.split_once('.')?;
     let reverse = u64::from_str_radix(newest, 16).ok()?;
     let newest = Instant((u64::MAX - reverse).cast_signed());
     let number = u64::from_str_radix(number, 16).ok()?;
-    (odd_key(shard, newest, number) == key).then_some(newest)
+    (exception_key(shard, newest, number) == key).then_some(newest)
 }
 
 /// Where those of some lines are that a commit wrote, if there are any.
-pub fn odd_key_of<'a>(
+pub fn exception_key_of<'a>(
     shard: ShardId,
     lines: impl IntoIterator<Item = &'a Line>,
     number: u64,
 ) -> Option<String> {
-    let odd = lines.into_iter().filter(|line| line.is_odd());
-    odd.map(Line::written).max().map(|newest| odd_key(shard, newest, number))
+    let exceptions = lines.into_iter().filter(|line| line.is_exception());
+    exceptions.map(Line::written).max().map(|newest| exception_key(shard, newest, number))
 }
 
 /// Where the merged exceptions of a shard are.
-pub fn odd_pages(shard: ShardId) -> String {
+pub fn exception_pages(shard: ShardId) -> String {
     format!("shard/{shard}/oddpage/")
 }
 
 /// Where the merged exceptions of a project are, newest day first.
-pub fn odd_pages_of(shard: ShardId, project: ProjectId) -> String {
-    format!("{}{:010}/", odd_pages(shard), project.0)
+pub fn exception_pages_of(shard: ShardId, project: ProjectId) -> String {
+    format!("{}{:010}/", exception_pages(shard), project.0)
 }
 
 /// What was before 1970 counts as its first instant.
@@ -96,14 +96,14 @@ mod tests {
     #[test]
     fn a_later_commit_comes_first_and_keys_are_read_back() {
         let shard = ShardId(3);
-        let key = odd_key(shard, Instant(1_800_000_000_000), 9);
+        let key = exception_key(shard, Instant(1_800_000_000_000), 9);
         assert_eq!(key, "shard/3/odd/fffffe5ce7a3afff.0000000000000009");
-        assert_eq!(odd_newest(shard, &key), Some(Instant(1_800_000_000_000)));
-        assert!(odd_key(shard, Instant(1_800_000_000_001), 1) < key);
-        assert!(odd_from(shard, Instant(1_800_000_000_000)) < key);
-        assert!(odd_from(shard, Instant(1_799_999_999_999)) > key);
+        assert_eq!(newest_exception(shard, &key), Some(Instant(1_800_000_000_000)));
+        assert!(exception_key(shard, Instant(1_800_000_000_001), 1) < key);
+        assert!(exceptions_from(shard, Instant(1_800_000_000_000)) < key);
+        assert!(exceptions_from(shard, Instant(1_799_999_999_999)) > key);
         for bad in ["shard/3/odd/x.1", "shard/3/odd/fffffe5ce7a3afff", "shard/4/odd/1.1"] {
-            assert_eq!(odd_newest(shard, bad), None, "{bad}");
+            assert_eq!(newest_exception(shard, bad), None, "{bad}");
         }
     }
 }

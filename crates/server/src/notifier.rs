@@ -1,6 +1,6 @@
-//! The herald: tells somebody outside what goes wrong among the servers, by a webhook to where the operator says.
+//! The notifier: tells somebody outside what goes wrong among the servers, by a webhook to where the operator says.
 //!
-//! The lookout decides what is told, and which server tells it; the herald only sends it. One after the other, so that
+//! The monitor decides what is told, and which server tells it; the notifier only sends it. One after the other, so that
 //! nobody hears that a trouble is over before hearing of it, and each up to six times under the same id, as other
 //! notifications are. It has a sender of its own, so it waits for no webhook of a trigger, and by the same rules as
 //! those: the same addresses, the same issuers, the same time. Nothing of it is stored: what waits here is gone with the
@@ -23,7 +23,7 @@ use store::machine::Machine;
 use tokio::sync::mpsc;
 
 use crate::api::cluster_event;
-use crate::lookout::Change;
+use crate::monitor::Change;
 use crate::webhook::{Call, Config, Dispatcher, Finished, StartError};
 
 /// Shards that a sentence names.
@@ -31,12 +31,12 @@ const SHARDS_SAID_MAX: usize = 8;
 
 /// Tells somebody, if there is anybody to be told.
 #[derive(Debug, Default)]
-pub struct Herald(Option<mpsc::Sender<News>>);
+pub struct Notifier(Option<mpsc::Sender<News>>);
 
 /// Something to tell, and when it was seen.
 type News = (Instant, Change);
 
-impl Herald {
+impl Notifier {
     /// One that tells this listener, for as long as the work is done that comes with it.
     pub fn new(
         listener: Webhook,
@@ -266,11 +266,11 @@ mod tests {
     #[test]
     fn one_more_than_can_wait_is_dropped_and_nobody_waits() {
         let (news_in, mut news) = mpsc::channel(CLUSTER_NOTIFICATIONS_MAX);
-        let herald = Herald(Some(news_in));
+        let notifier = Notifier(Some(news_in));
         for number in 0..=CLUSTER_NOTIFICATIONS_MAX {
-            herald.tell(Instant(i64::try_from(number).unwrap()), Change::Owned);
+            notifier.tell(Instant(i64::try_from(number).unwrap()), Change::Owned);
         }
-        drop(herald);
+        drop(notifier);
         let mut kept = 0;
         while news.try_recv().is_ok() {
             kept += 1;

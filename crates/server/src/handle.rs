@@ -1,6 +1,6 @@
 //! The door to the node: how everybody else asks it for something.
 //!
-//! Whoever has a [`Desk`] can hand in a [`Call`] and wait for its answer, read the store, and look at what
+//! Whoever has a [`NodeHandle`] can hand in a [`Call`] and wait for its answer, read the store, and look at what
 //! the node shows of itself. What the node knows in memory is not reachable from here: answers about
 //! triggers and runs come from the store, which every node reads alike.
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
 #[cfg(doc)]
-use engine::limits::BACKUP_HOLD_MAX;
+use engine::limits::BACKUP_QUIESCE_MAX;
 use engine::shard::command::{Command, Done, Rejection};
 use engine::shard::{Note, Put, Quota};
 use store::Store;
@@ -24,10 +24,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::access::Access;
 use crate::event::{Events, Seats};
-use crate::herald::Herald;
+use crate::idempotency::UnderWay;
+use crate::notifier::Notifier;
 use crate::peers::{Peers, Place};
-use crate::recall::UnderWay;
-use crate::tally::{Tallies, Tally};
+use crate::quota::{ShardUsage, UsageByShard};
 
 /// What is asked of the node. Whoever takes a call answers it, or drops its `reply` when it stops.
 pub enum Call {
@@ -56,7 +56,7 @@ pub enum Call {
         reply: oneshot::Sender<Result<Done, CallError>>,
     },
     /// The commits of a shard are to be held back for a moment, so that it can be read.
-    Hold {
+    Quiesce {
         /// Which shard.
         shard: ShardId,
         /// Where the answer goes, once none is on its way.
@@ -64,17 +64,17 @@ pub enum Call {
     },
     /// They need not be any longer.
     Release {
-        /// The hold that is over.
-        hold: HoldId,
+        /// The quiesce that is over.
+        quiesce: QuiesceId,
     },
     /// What servers have written about limited projects, of every shard, is to be held against what is so.
     Compare {
         /// What was found.
-        found: Tallies,
+        found: UsageByShard,
         /// Those projects.
         limited: BTreeSet<ProjectId>,
         /// Where the answer goes: what should be written of shards that are run here, and is not.
-        reply: oneshot::Sender<Result<Vec<(ShardId, Tally)>, CallError>>,
+        reply: oneshot::Sender<Result<Vec<(ShardId, ShardUsage)>, CallError>>,
     },
     /// A person says that the clock is right.
     ConfirmTime {
@@ -97,31 +97,31 @@ pub struct Bounds {
     pub kept: Option<Kept>,
 }
 
-/// Names a hold, among all of a node.
+/// Names a quiesce, among all of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HoldId(pub u64);
+pub struct QuiesceId(pub u64);
 
 /// A shard whose commits are held back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quiet {
-    /// By this hold.
-    pub hold: HoldId,
+    /// By this quiesce.
+    pub quiesce: QuiesceId,
     /// The number of the last commit of its chain, which is durable.
     pub number: u64,
 }
 
-/// Holds a shard's commits back until it is dropped, or [`BACKUP_HOLD_MAX`] has passed.
+/// Holds a shard's commits back until it is dropped, or [`BACKUP_QUIESCE_MAX`] has passed.
 #[derive(Debug)]
-pub struct HeldShard {
+pub struct QuiescedShard {
     /// What is held.
     pub quiet: Quiet,
     calls: mpsc::Sender<Call>,
 }
 
-impl Drop for HeldShard {
+impl Drop for QuiescedShard {
     fn drop(&mut self) {
-        // If there is no room for it, the hold ends when its time is over.
-        let _ = self.calls.try_send(Call::Release { hold: self.quiet.hold });
+        // If there is no room for it, the quiesce ends when its time is over.
+        let _ = self.calls.try_send(Call::Release { quiesce: self.quiet.quiesce });
     }
 }
 
@@ -163,7 +163,7 @@ pub enum CallError {
     #[error(
         "the shard changed hands before this was answered: look first whether it was done, or send it again under the same idempotency key"
     )]
-    Parted,
+    HandedOver,
     /// This node is stopping: ask another, or try again later. It may have been done.
     #[error("this server is stopping: try again, and look first whether it was done")]
     Stopping,
@@ -186,7 +186,7 @@ pub enum Firing {
     /// They are.
     Going,
     /// They are not, until a person confirms the time.
-    Held {
+    Suspended {
         /// Since when.
         since: Instant,
         /// Why, as a sentence.
@@ -214,7 +214,7 @@ pub struct Facts {
     /// The other servers, and who has which shard.
     pub peers: Arc<Peers>,
     /// Who tells somebody outside what goes wrong among them.
-    pub herald: Herald,
+    pub notifier: Notifier,
     /// The clocks and the dice.
     pub machine: Arc<dyn Machine>,
     /// How many shards the cluster has.
@@ -231,7 +231,7 @@ pub struct Facts {
 
 /// The door. Clones are cheap and lead to the same node.
 #[derive(Clone)]
-pub struct Desk {
+pub struct NodeHandle {
     calls: mpsc::Sender<Call>,
     face: watch::Receiver<Face>,
     trouble: watch::Receiver<Option<Trouble>>,
@@ -252,7 +252,7 @@ const OWNER_RETRY: Duration = Duration::from_secs(1);
 /// How long trouble with the store may last before those who wait for it are told.
 const TROUBLE_TIME_MAX: Duration = Duration::from_secs(5);
 
-impl Desk {
+impl NodeHandle {
     /// A door to whoever takes these calls and shows this face, and this trouble with the store.
     pub fn new(
         facts: Facts,
@@ -303,24 +303,24 @@ impl Desk {
     }
 
     /// Holds the commits of a shard back for a moment: what is due is decided, and leaves afterwards.
-    pub async fn hold(&self, shard: ShardId) -> Result<HeldShard, CallError> {
-        let quiet = self.hold_for_another(shard).await?;
-        Ok(HeldShard { quiet, calls: self.calls.clone() })
+    pub async fn quiesce(&self, shard: ShardId) -> Result<QuiescedShard, CallError> {
+        let quiet = self.quiesce_for_another(shard).await?;
+        Ok(QuiescedShard { quiet, calls: self.calls.clone() })
     }
 
-    /// The same, until [`Desk::release`], or [`BACKUP_HOLD_MAX`] has passed.
-    pub async fn hold_for_another(&self, shard: ShardId) -> Result<Quiet, CallError> {
-        self.ask(|reply| Call::Hold { shard, reply }).await
+    /// The same, until [`NodeHandle::release`], or [`BACKUP_QUIESCE_MAX`] has passed.
+    pub async fn quiesce_for_another(&self, shard: ShardId) -> Result<Quiet, CallError> {
+        self.ask(|reply| Call::Quiesce { shard, reply }).await
     }
 
-    /// Ends a hold, if it is not over yet.
-    pub fn release(&self, hold: HoldId) {
-        // If there is no room for it, the hold ends when its time is over.
-        let _ = self.calls.try_send(Call::Release { hold });
+    /// Ends a quiesce, if it is not over yet.
+    pub fn release(&self, quiesce: QuiesceId) {
+        // If there is no room for it, the quiesce ends when its time is over.
+        let _ = self.calls.try_send(Call::Release { quiesce });
     }
 
     /// The turn to take a backup, if nobody takes one: one at a time is enough.
-    pub fn backup_turn(&self) -> Option<OwnedSemaphorePermit> {
+    pub fn backup_permit(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.backups).try_acquire_owned().ok()
     }
 
@@ -347,12 +347,12 @@ impl Desk {
         }
     }
 
-    /// Holds what was written about limited projects against what is so, see [`crate::tally`].
+    /// Holds what was written about limited projects against what is so, see [`crate::quota`].
     pub(crate) async fn compare(
         &self,
-        found: Tallies,
+        found: UsageByShard,
         limited: BTreeSet<ProjectId>,
-    ) -> Result<Vec<(ShardId, Tally)>, CallError> {
+    ) -> Result<Vec<(ShardId, ShardUsage)>, CallError> {
         self.ask(|reply| Call::Compare { found, limited, reply }).await
     }
 
@@ -377,8 +377,8 @@ impl Desk {
     }
 
     /// Who tells somebody outside what goes wrong among them.
-    pub(crate) fn herald(&self) -> &Herald {
-        &self.facts.herald
+    pub(crate) fn notifier(&self) -> &Notifier {
+        &self.facts.notifier
     }
 
     /// The clocks and the dice.
@@ -488,13 +488,13 @@ impl Desk {
         // A node that goes on has dropped it with the shard.
         let is_stopping = || self.calls.is_closed();
         answer.await.unwrap_or_else(|_| {
-            Err(if is_stopping() { CallError::Stopping } else { CallError::Parted })
+            Err(if is_stopping() { CallError::Stopping } else { CallError::HandedOver })
         })
     }
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for NodeHandle {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Desk({:?})", *self.face.borrow())
+        write!(out, "NodeHandle({:?})", *self.face.borrow())
     }
 }

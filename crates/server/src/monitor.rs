@@ -1,11 +1,11 @@
-//! The lookout: tells what changes among the servers of a cluster.
+//! The monitor: tells what changes among the servers of a cluster.
 //!
 //! Every server keeps one, and compares each view of the cluster with the one before. All of them write what they see into
 //! their logs; one of them, the first of those who were there before and after, tells it as an event, so that whoever
 //! watches the events of all servers hears of it once. Views may differ for a moment, so twice or never is possible when
 //! several servers change at once: the metrics tell how it is, not how it came about.
 //!
-//! The same one has somebody outside notified, by the `herald`, of what a person should see to: a server that is lost, a clock
+//! The same one has somebody outside notified, by the `notifier`, of what a person should see to: a server that is lost, a clock
 //! that is apart, shards that nobody has for too long (`Vigil`); and when it is over.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +19,8 @@ use engine::limits::ORPHANED_TIME_MAX;
 use store::session::NodeId;
 use tokio::sync::watch;
 
-use crate::desk::Desk;
 use crate::event::{Event, What};
+use crate::handle::NodeHandle;
 use crate::peers::{Server, View};
 
 /// A server that has just started takes whom it finds in this time to have been there before.
@@ -72,18 +72,18 @@ impl Change {
 }
 
 /// Looks out until it is dropped.
-pub(crate) async fn look_out(desk: &Desk) {
-    let mut views = desk.peers().follow();
-    desk.machine().sleep(LOOK_AROUND).await;
+pub(crate) async fn look_out(handle: &NodeHandle) {
+    let mut views = handle.peers().follow();
+    handle.machine().sleep(LOOK_AROUND).await;
     let mut last = views.borrow_and_update().clone();
     let mut vigil = Vigil::default();
-    desk.peers().note_orphans(desk.now());
+    handle.peers().note_orphans(handle.now());
     namesakes(&last).for_each(warn_of_namesake);
-    while is_time(desk, &mut views).await {
+    while is_time(handle, &mut views).await {
         let view = views.borrow_and_update().clone();
-        let now = desk.now();
-        desk.peers().note_orphans(now);
-        let orphaned = desk.peers().orphaned();
+        let now = handle.now();
+        handle.peers().note_orphans(now);
+        let orphaned = handle.peers().orphaned();
         let changes = changes(&last, &view);
         changes.iter().for_each(log);
         namesakes(&view)
@@ -95,22 +95,22 @@ pub(crate) async fn look_out(desk: &Desk) {
             news.extend(changes.iter().filter(|change| change.is_notified()).cloned());
             news.extend(vigil.begun(&orphaned, now));
             let event = |change| Event { project: None, at: now, what: What::Cluster(change) };
-            desk.events().push(changes.into_iter().map(event));
+            handle.events().push(changes.into_iter().map(event));
         }
         for change in news {
-            desk.herald().tell(now, change);
+            handle.notifier().tell(now, change);
         }
         last = view;
     }
 }
 
 /// Waits until something changed, or time has passed that matters. Not, if nobody shows a view any more.
-async fn is_time(desk: &Desk, views: &mut watch::Receiver<Arc<View>>) -> bool {
+async fn is_time(handle: &NodeHandle, views: &mut watch::Receiver<Arc<View>>) -> bool {
     let tick = async {
-        if desk.peers().orphaned().is_empty() {
+        if handle.peers().orphaned().is_empty() {
             pending::<()>().await;
         }
-        desk.machine().sleep(TICK).await;
+        handle.machine().sleep(TICK).await;
     };
     tokio::select! {
         biased;
