@@ -58,6 +58,9 @@ mod table;
 mod trigger;
 mod value;
 
+// What ships has no bug that can be switched on, whatever it is built together with.
+const _: () = assert!(cfg!(debug_assertions) || !engine::mutant::BUILT_IN);
+
 use std::io;
 use std::process::ExitCode;
 

@@ -2,8 +2,10 @@
 //!
 //! Each mutant is one sentence of the design left out: an error that somebody will make one day. The
 //! wrong variant stands beside the right one, behind [`active`], which is `false` and gone from every
-//! build but the simulator's and those of tests beside it (feature `mutants`). There one of them at a time
-//! is switched on, for the thread that runs the simulation.
+//! release build ([`BUILT_IN`]). In the simulator one of them at a time is switched on, for the thread that
+//! runs the simulation.
+
+use std::cell::Cell;
 
 /// A wrong variant of one rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -285,33 +287,22 @@ impl Mutant {
     }
 }
 
-/// Whether this mutant is switched on. Never, outside the simulator's build.
-#[cfg(not(feature = "mutants"))]
-#[inline]
-pub fn active(_mutant: Mutant) -> bool {
-    false
+/// Whether mutants are built in: where assertions for debugging are, and so in no release build. This is
+/// no cargo feature, because those of all crates that are built together are united.
+pub const BUILT_IN: bool = cfg!(debug_assertions);
+
+thread_local! {
+    static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
 }
 
-#[cfg(feature = "mutants")]
-pub use switch::{active, switch};
+/// Whether this mutant is switched on in this thread.
+#[inline]
+pub fn active(mutant: Mutant) -> bool {
+    BUILT_IN && ACTIVE.get() == Some(mutant)
+}
 
-#[cfg(feature = "mutants")]
-mod switch {
-    use std::cell::Cell;
-
-    use super::Mutant;
-
-    thread_local! {
-        static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
-    }
-
-    /// Whether this mutant is switched on in this thread.
-    pub fn active(mutant: Mutant) -> bool {
-        ACTIVE.get() == Some(mutant)
-    }
-
-    /// Switches this thread to a mutant, or back to what is right.
-    pub fn switch(mutant: Option<Mutant>) {
-        ACTIVE.set(mutant);
-    }
+/// Switches this thread to a mutant, or back to what is right.
+pub fn switch(mutant: Option<Mutant>) {
+    assert!(BUILT_IN || mutant.is_none(), "a release build has no mutants");
+    ACTIVE.set(mutant);
 }

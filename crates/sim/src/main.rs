@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
-use engine::mutant::Mutant;
+use engine::mutant::{self, Mutant};
 use sim::world::{Tracing, seconds};
 
 /// Simulate whole clusters with faults, and look for broken promises
@@ -18,11 +18,11 @@ use sim::world::{Tracing, seconds};
 #[command(
     name = "sim",
     after_help = "Examples:\n  \
-        cargo run --release -p watchbell-sim -- --seeds 0..20000\n  \
-        cargo run --release -p watchbell-sim -- --seed 136 --trace\n  \
-        cargo run --release -p watchbell-sim -- --seeds 0..500 --mutant bury-by-name\n  \
-        cargo run --release -p watchbell-sim -- --shard --seeds 0..20000\n  \
-        cargo run --release -p watchbell-sim -- --fleet --seeds 0..2000\n\n\
+        cargo run --profile sim -p watchbell-sim -- --seeds 0..20000\n  \
+        cargo run --profile sim -p watchbell-sim -- --seed 136 --trace\n  \
+        cargo run --profile sim -p watchbell-sim -- --seeds 0..500 --mutant bury-by-name\n  \
+        cargo run --profile sim -p watchbell-sim -- --shard --seeds 0..20000\n  \
+        cargo run --profile sim -p watchbell-sim -- --fleet --seeds 0..2000\n\n\
         Ends with 0 if every promise was kept, and with 1 if one was broken."
 )]
 struct Args {
@@ -58,6 +58,9 @@ fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
 }
 
 fn parse_mutant(text: &str) -> Result<Mutant, String> {
+    if !mutant::BUILT_IN {
+        return Err("a release build has no bugs to switch on: build with --profile sim".into());
+    }
     let known = || Mutant::ALL.into_iter().chain(Mutant::SHARD);
     known().find(|mutant| mutant.name() == text).ok_or_else(|| {
         let names: Vec<&str> = known().map(Mutant::name).collect();
