@@ -110,7 +110,7 @@ pub(super) async fn admit(
         let served = Arc::clone(&lock.handle.peers().served().borrow());
         match asked.find(lock.handle.store(), lock.handle.now()).await? {
             Found::New => {
-                caller.idempotency = Some(IdempotentRequest { request: asked, place, served })
+                caller.idempotency = Some(IdempotentRequest { request: asked, place, served });
             }
             Found::Done(outcome) => return replay::replay(&lock.handle, &caller, outcome).await,
             Found::Other => {
