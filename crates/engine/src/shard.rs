@@ -42,6 +42,7 @@
 //! - `batch`: what is written together
 
 mod account;
+mod attempts;
 mod backfill;
 mod backpressure;
 mod batch;
@@ -49,7 +50,6 @@ mod change;
 pub mod command;
 mod doubt;
 mod due;
-mod flight;
 mod handover;
 mod kind;
 mod leave;
@@ -69,15 +69,16 @@ use std::sync::Arc;
 use crate::id::{RunId, ShardId, Unique};
 use crate::instant::Instant;
 use crate::limits::LOOK_AHEAD_MS;
+use crate::mutant::{Mutant, pick};
 use crate::notice::Audience;
 use crate::wheel::Wheel;
 
+use attempts::Attempts;
 pub use backpressure::{Backpressure, Load};
 use batch::Shadow;
 pub use batch::{Batch, Put, Room};
 use command::Done;
 pub use doubt::{LoadError, Loading};
-use flight::Flight;
 pub use handover::HandedOverAttempt;
 pub use kind::Kinds;
 pub use leave::{Departure, Report};
@@ -99,8 +100,8 @@ pub struct Now {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// What is to be written together with the first of what a command changes, or else not at all. It is told the
-/// run that the command starts, if it starts one.
+/// Says what is to be written together with the first of what a command changes, if the command changes something.
+/// It is told the run that the command starts, if it starts one.
 pub type Note = Box<dyn FnOnce(Option<RunId>) -> Vec<Put> + Send>;
 
 /// What happened once a batch was written.
@@ -123,8 +124,6 @@ struct Unit {
     /// Attempts that are broken off once it is written.
     aborts: Vec<u64>,
     reply: Option<(Ticket, Done)>,
-    /// The run that a command starts with it.
-    started: Option<RunId>,
     /// When it is to be written, at the latest.
     by: Option<Instant>,
 }
@@ -148,9 +147,7 @@ pub struct Shard {
     /// Triggers that are overdue then, unless they succeed before, and when each is.
     alerts: BTreeSet<(Instant, Unique)>,
     alert_of: HashMap<Unique, Instant>,
-    /// What is written together with what a command does.
-    note: Option<Note>,
-    flight: Flight,
+    attempts: Attempts,
     backpressure: Arc<dyn Backpressure>,
     audience: Audience,
     units: VecDeque<Unit>,
@@ -275,7 +272,7 @@ impl Shard {
             [front, wheel, resume, alert, self.next_catch_up(now)]
         };
         // What is due already waits for something else, which will tell.
-        let wakes = slots.into_iter().flatten().chain(self.flight.next_wakes(now));
+        let wakes = slots.into_iter().flatten().chain(self.attempts.next_wakes(now));
         wakes.filter(|at| *at > now.wall).min()
     }
 
@@ -310,10 +307,7 @@ impl Shard {
     }
 
     /// A decision is made: memory knows it from now on, and the store soon.
-    fn enact(&mut self, mut unit: Unit) {
-        let run = unit.started;
-        let noted = self.note.take().map(|note| note(run)).unwrap_or_default();
-        unit.changes.extend(noted.into_iter().map(Change::Raw));
+    fn enact(&mut self, unit: Unit) {
         for change in &unit.changes {
             self.memory.apply(change);
         }
@@ -326,6 +320,21 @@ impl Shard {
         // Nobody waits for what is done in the background.
         let is_asked = unit.reply.is_some_and(|(_, done)| done != Done::Rewritten);
         self.asked += usize::from(is_asked);
+    }
+
+    /// A decision is made with what must be in the same unit. The mutant writes that apart, and later.
+    fn enact_with(
+        &mut self,
+        mut unit: Unit,
+        also: impl IntoIterator<Item = Change>,
+        apart: Mutant,
+    ) {
+        let mut later = Unit { by: unit.by, ..Unit::default() };
+        pick(apart, &mut unit, &mut later).changes.extend(also);
+        self.enact(unit);
+        if !later.changes.is_empty() {
+            self.enact(later);
+        }
     }
 
     /// Looks again when a trigger fires next.

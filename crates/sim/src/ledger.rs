@@ -12,8 +12,8 @@ use engine::past::page::pages;
 use engine::past::{End, Finished, Line, Segment, Skipped};
 use engine::record::decode;
 use engine::shard::record::{
-    FORMAT, HeadRecord, RunRecord, StoppedRecord, TriggerRecord, TriggerState, head_key, moved,
-    past, runs, stopped, triggers,
+    FORMAT, HeadRecord, RunRecord, StoppedRecord, TriggerRecord, TriggerState, head_key, past,
+    runs, states, stopped, triggers,
 };
 use serde::Deserialize;
 use store::file::{File, Sizes};
@@ -100,7 +100,7 @@ impl Ledger {
             let known = Known { moved: TriggerState::default(), record };
             self.triggers.insert(known.record.id.unique, known);
         }
-        for (key, value) in all(store, &moved(shard)).await {
+        for (key, value) in all(store, &states(shard)).await {
             let unique: Unique = key.rsplit('/').next().unwrap().parse().unwrap();
             let known = self.triggers.get_mut(&unique).expect("what moved has a trigger");
             known.moved = decode(&value, FORMAT).unwrap();

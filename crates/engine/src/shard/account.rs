@@ -11,14 +11,14 @@ use std::sync::Arc;
 use crate::id::{ProjectId, TriggerId, Unique};
 use crate::instant::Instant;
 use crate::limits::{LOOK_AHEAD_MS, WEBHOOK_HEADER_BYTES_MAX};
-use crate::mutant::{self, Mutant};
+use crate::mutant::{Mutant, pick};
 use crate::past::{End, Line, Reason, Skipped};
 use crate::policy::Overlap;
 use crate::schedule::Count;
 use crate::trigger::Definition;
 use crate::webhook::Webhook;
 
-use super::flight::RunRef;
+use super::attempts::RunRef;
 use super::memory::{Change, Trigger};
 use super::record::{Mark, RunRecord, RunState, TriggerState};
 use super::{Now, Shard, Unit};
@@ -28,16 +28,11 @@ const MADE_UP_MAX: usize = 16;
 pub(super) const MADE_UP_BYTES: usize = 256 * 1024;
 
 impl Shard {
-    /// Now, for a trigger.
+    /// The latest of clock, mark and cursor.
     pub(super) fn now_of(&self, trigger: &Trigger, now: Now) -> Instant {
-        let cursor = trigger.cursor();
-        if mutant::active(Mutant::NowWithoutMark) {
-            return now.wall.max(cursor);
-        }
-        if mutant::active(Mutant::NowWithoutCursor) {
-            return now.wall.max(self.memory.fired.0);
-        }
-        now.wall.max(self.memory.fired.0).max(cursor)
+        let mark = pick(Mutant::NowWithoutMark, self.memory.fired.0, now.wall);
+        let cursor = pick(Mutant::NowWithoutCursor, trigger.cursor(), now.wall);
+        now.wall.max(mark).max(cursor)
     }
 
     /// From when on a schedule that begins now counts: not from the mark, if that is ahead by no more than the
@@ -58,7 +53,7 @@ impl Shard {
         definition: &Definition,
         generation: u32,
         from: Instant,
-        moved: &mut TriggerState,
+        state: &mut TriggerState,
         now: Now,
     ) -> Vec<Change> {
         if self.memory.stopped.contains_key(&id.project) {
@@ -71,7 +66,7 @@ impl Shard {
             Overlap::Skip | Overlap::QueueOne | Overlap::Replace => (1, Reason::Overlap),
         };
         let most = most.clamp(1, MADE_UP_MAX);
-        let mut left = moved.remaining.or(schedule.limit().map(NonZeroU64::get));
+        let mut left = state.remaining.or(schedule.limit().map(NonZeroU64::get));
         let (mut changes, mut skipped) = (Vec::new(), None::<Skipped>);
         let webhook = Arc::new(webhook.clone());
         let mut next = schedule.next(from);
@@ -118,9 +113,9 @@ impl Shard {
             };
             changes.push(Change::Run(sequence, Arc::new(run)));
             left = left.map(|left| left.saturating_sub(1));
-            moved.remaining = left;
+            state.remaining = left;
             if left == Some(0) {
-                moved.cursor = Some(slot);
+                state.cursor = Some(slot);
             }
         }
         changes.extend(skipped.map(|skipped| Change::Past(Line::Skip(skipped))));
@@ -134,7 +129,7 @@ impl Shard {
             if let Change::Run(sequence, run) = change
                 && self.memory.runs.contains_key(sequence)
             {
-                self.flight.wait(*sequence, run);
+                self.attempts.wait(*sequence, run);
             }
         }
     }
@@ -148,10 +143,8 @@ impl Shard {
         reason: Reason,
         now: Now,
     ) -> Vec<Change> {
-        if mutant::active(Mutant::ChangeWithoutAccount)
-            || trigger.is_cancelled()
-            || trigger.remaining() == Some(0)
-        {
+        let is_over = trigger.is_cancelled() || trigger.remaining() == Some(0);
+        if pick(Mutant::ChangeWithoutAccount, is_over, true) {
             return Vec::new();
         }
         if trigger.is_paused() {
@@ -164,10 +157,7 @@ impl Shard {
 
     /// Takes back what was launched ahead and has not left. Slots after `end` are no slots of its schedule any more.
     pub(super) fn revoke(&mut self, unique: Unique, reason: Reason, end: Instant, now: Now) {
-        if mutant::active(Mutant::NotTakenBack) {
-            return;
-        }
-        for run in self.active(unique) {
+        for run in pick(Mutant::NotTakenBack, self.active(unique), Vec::new()) {
             if !self.is_unfinished(run)
                 || self.leaves_of(run) <= now.wall
                 || self.has_left(run)
@@ -194,7 +184,8 @@ impl Shard {
     pub(super) fn leave_unknown(&mut self, run: RunRef, now: Now) {
         let number = self.number_of(run);
         self.drop_attempt(run);
-        self.flight.keep_back(self.lane_of(run), now.steady + u64::from(self.at_work_ms(run, now)));
+        self.attempts
+            .keep_back(self.lane_of(run), now.steady + u64::from(self.at_work_ms(run, now)));
         let kept_back = self.kept_back(run, now).into_iter().collect();
         self.enact(Unit::of(kept_back).by(now.wall));
         self.end(run, End::Unknown, number, None, now);
@@ -208,23 +199,21 @@ impl Shard {
         let Some(trigger) = self.memory.trigger(record.trigger) else { return };
         let generation = record.generation.unwrap_or(trigger.generation);
         let skipped = trigger.skipped((record.slot, record.slot), 1, reason, now);
-        if !mutant::active(Mutant::TakenBackWithoutRecord) {
-            changes.push(Change::Past(Line::Skip(Skipped { generation, ..skipped })));
-        }
+        let line = Change::Past(Line::Skip(Skipped { generation, ..skipped }));
+        changes.extend(pick(Mutant::TakenBackWithoutRecord, Some(line), None));
         if generation == trigger.generation
-            && let Some(left) = trigger.remaining()
-            && !mutant::active(Mutant::RemainingKept)
+            && let Some(left) = pick(Mutant::RemainingKept, trigger.remaining(), None)
         {
-            let mut moved = trigger.moved();
-            moved.remaining = Some(left + 1);
+            let mut state = trigger.state();
+            state.remaining = Some(left + 1);
             if left == 0 {
                 // It was to be the last one: nothing after it was looked at when the mark passed.
                 let now_here = self.now_of(trigger, now).min(end);
                 let first = trigger.schedule().next(trigger.cursor());
                 changes.extend(skips(trigger, (first, now_here), reason, now));
-                moved.cursor = Some(now_here);
+                state.cursor = Some(now_here);
             }
-            changes.push(Change::Moved(record.trigger, moved));
+            changes.push(Change::State(record.trigger, state));
         }
         self.enact(Unit::of(changes).by(now.wall));
         self.unblock(record.trigger, now);

@@ -38,10 +38,10 @@ impl Shard {
         if self.is_disabled(trigger.project()) {
             return Err(Rejection::ProjectIsDisabled);
         }
-        let mut moved = trigger.moved();
-        let known = moved.backfills.iter().position(|known| known.request == request);
+        let mut state = trigger.state();
+        let known = state.backfills.iter().position(|known| known.request == request);
         let blank = Backfill { request: request.to_owned(), from, until: from };
-        let mut progress = known.map_or(blank, |place| moved.backfills.remove(place));
+        let mut progress = known.map_or(blank, |place| state.backfills.remove(place));
         if from < progress.from || progress.until < from {
             let Backfill { from, until, .. } = progress;
             return Err(Rejection::BackfillElsewhere { from, until });
@@ -58,17 +58,17 @@ impl Shard {
         let last = runs.last().map(|run| run.slot);
         let next = last.and_then(|last| trigger.schedule().next(last)).filter(|next| *next < to);
         progress.until = next.unwrap_or(to);
-        moved.backfills.push(progress);
-        let too_many = moved.backfills.len().saturating_sub(BACKFILLS_REMEMBERED_MAX);
-        moved.backfills.drain(..too_many);
+        state.backfills.push(progress);
+        let too_many = state.backfills.len().saturating_sub(BACKFILLS_REMEMBERED_MAX);
+        state.backfills.drain(..too_many);
         let first = self.memory.sequence + 1;
-        let mut changes = vec![Change::Moved(unique, moved)];
+        let mut changes = vec![Change::State(unique, state)];
         let started = u32::try_from(runs.len()).expect("a handful");
         let numbered = (first..).zip(runs);
         changes.extend(numbered.map(|(sequence, run)| Change::Run(sequence, Arc::new(run))));
         self.enact(Unit::of(changes));
         for sequence in first..first + u64::from(started) {
-            self.flight.wait(sequence, &self.memory.runs[&sequence]);
+            self.attempts.wait(sequence, &self.memory.runs[&sequence]);
         }
         Ok(Done::Backfilled { started, has_more: next.is_some() })
     }

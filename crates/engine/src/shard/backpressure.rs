@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::instant::Instant;
 
-use super::flight::Flight;
+use super::attempts::Attempts;
 use super::{Now, Shard};
 
 /// How much there is for a host.
@@ -50,33 +50,33 @@ impl Shard {
 
     /// Lets some of the runs wait for their instant again that wait for a host.
     pub(super) fn unpark(&mut self, now: Now) {
-        if self.flight.look_again > now.steady {
+        if self.attempts.look_again > now.steady {
             return;
         }
-        self.flight.look_again = now.steady + LOOK_AGAIN_MS;
-        self.flight.started.clear();
+        self.attempts.look_again = now.steady + LOOK_AGAIN_MS;
+        self.attempts.started.clear();
         let backpressure = &self.backpressure;
         let free: Vec<u64> = self
-            .flight
+            .attempts
             .parked
             .keys()
             .copied()
             .filter(|origin| backpressure.load(*origin) == Load::Free)
             .collect();
         for origin in free {
-            let Some(parked) = self.flight.parked.get_mut(&origin) else { continue };
+            let Some(parked) = self.attempts.parked.get_mut(&origin) else { continue };
             for _ in 0..AT_ONCE_MAX {
                 let Some(first) = parked.pop_first() else { break };
-                self.flight.waiting.insert(first);
+                self.attempts.waiting.insert(first);
             }
             if parked.is_empty() {
-                self.flight.parked.remove(&origin);
+                self.attempts.parked.remove(&origin);
             }
         }
     }
 }
 
-impl Flight {
+impl Attempts {
     /// Whether one more run for a host may be started before it is looked at again.
     pub(super) fn may_start(&mut self, origin: u64) -> bool {
         let started = self.started.entry(origin).or_default();

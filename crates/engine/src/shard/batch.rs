@@ -116,10 +116,10 @@ impl Shard {
         let mut done = Committed::default();
         for unit in self.sent.take().unwrap_or_default() {
             for key in unit.launches {
-                self.flight.release(key, now);
+                self.attempts.release(key, now);
             }
             for key in unit.aborts {
-                self.flight.abort(key);
+                self.attempts.abort(key);
                 done.aborts.push(key);
             }
             done.replies.extend(unit.reply);
@@ -144,7 +144,7 @@ impl Shadow {
             }
             Change::Run(sequence, _) => self.sequence = self.sequence.max(*sequence),
             Change::Trigger(written) => self.youngest = self.youngest.max(written.0.id.unique),
-            Change::Moved(..)
+            Change::State(..)
             | Change::Gone(..)
             | Change::RunGone(_)
             | Change::Stopped(..)
@@ -208,10 +208,10 @@ impl Pile {
                 let name = record::name_key(id.project, &written.1.name);
                 self.put(name, &NameRecord { id });
             }
-            Change::Moved(unique, moved) => self.put(record::moved_key(shard, *unique), moved),
+            Change::State(unique, state) => self.put(record::state_key(shard, *unique), state),
             Change::Gone(id, name) => {
                 self.delete(record::trigger_key(shard, id.unique));
-                self.delete(record::moved_key(shard, id.unique));
+                self.delete(record::state_key(shard, id.unique));
                 self.delete(record::name_key(id.project, name));
             }
             Change::Run(sequence, run) => self.put(record::run_key(shard, *sequence), &**run),

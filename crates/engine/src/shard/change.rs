@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use crate::id::{Birth, ProjectId, TriggerId, Unique};
 use crate::instant::Instant;
 use crate::limits::{RUNS_PER_SHARD_MAX, TRIGGERS_PER_SHARD_MAX};
-use crate::mutant::{self, Mutant};
+use crate::mutant::{Mutant, pick};
 use crate::notice::Occasion;
 use crate::past::Reason;
 use crate::trigger::Definition;
@@ -40,14 +40,13 @@ impl Shard {
         ticket: Ticket,
         now: Now,
     ) -> Result<(), Rejection> {
-        self.note = note;
-        let done = self.carry_out(command, now);
-        if !matches!(done, Ok(done) if done != Done::Unchanged) {
-            self.note = None;
+        let first = self.units.len();
+        let done = self.carry_out(command, now)?;
+        self.enact(Unit { reply: Some((ticket, done)), ..Unit::default().by(now.wall) });
+        if let Some(note) = note.filter(|_| done != Done::Unchanged) {
+            let run = if let Done::Started(run) = done { Some(run) } else { None };
+            self.units[first].changes.extend(note(run).into_iter().map(Change::Raw));
         }
-        let mut unit = Unit::default().by(now.wall);
-        unit.reply = Some((ticket, done?));
-        self.enact(unit);
         Ok(())
     }
 
@@ -137,11 +136,11 @@ impl Shard {
             generation: 1,
             since: self.beginning(project, now.wall, now),
         };
-        let mut moved = TriggerState::default();
-        let made_up = self.start_passed_slots(id, &definition, 1, record.since, &mut moved, now);
+        let mut state = TriggerState::default();
+        let made_up = self.start_passed_slots(id, &definition, 1, record.since, &mut state, now);
         let mut changes = vec![Change::Trigger(Box::new((record, definition)))];
         if !made_up.is_empty() {
-            changes.push(Change::Moved(unique, moved));
+            changes.push(Change::State(unique, state));
             changes.extend(made_up.iter().cloned());
         }
         self.enact(Unit::of(changes));
@@ -184,32 +183,32 @@ impl Shard {
         self.write_out_all(unique, now);
         let trigger = self.known(unique)?;
         let id = self.memory.id_of(trigger);
-        let mut moved = trigger.moved();
-        moved.cursor = Some(trigger.cursor());
+        let mut state = trigger.state();
+        state.cursor = Some(trigger.cursor());
         let (mut changes, mut made_up) = (Vec::new(), Vec::new());
         let (mut generation, mut since) = (trigger.generation, trigger.since);
         if !is_same_schedule {
             changes = self.account(trigger, begins, Reason::Superseded, now);
             generation += 1;
             since = begins;
-            let paused = moved.paused.take().map(|pause| Pause { since, ..pause });
-            moved = TriggerState {
+            let paused = state.paused.take().map(|pause| Pause { since, ..pause });
+            state = TriggerState {
                 cursor: Some(since),
                 remaining: None,
                 failures: 0,
                 paused,
                 cancelled: None,
-                ..moved
+                ..state
             };
-            if moved.paused.is_none() {
+            if state.paused.is_none() {
                 made_up =
-                    self.start_passed_slots(id, &definition, generation, since, &mut moved, now);
+                    self.start_passed_slots(id, &definition, generation, since, &mut state, now);
             }
         }
         let alert_after_ms = definition.policy.alert_after_ms;
         if trigger.policy().alert_after_ms != alert_after_ms {
             // Before it was watched, nobody knows when it last succeeded.
-            moved.well = alert_after_ms.map(|_| moved.well.unwrap_or(now.wall));
+            state.well = alert_after_ms.map(|_| state.well.unwrap_or(now.wall));
         }
         let revision = found + 1;
         let written = now.wall;
@@ -217,7 +216,7 @@ impl Shard {
         let record =
             TriggerRecord { id, draft, created, written, author, revision, generation, since };
         changes.push(Change::Trigger(Box::new((record, definition))));
-        changes.push(Change::Moved(unique, moved));
+        changes.push(Change::State(unique, state));
         changes.extend(made_up.iter().cloned());
         self.disarm(self.memory.place(unique).expect("it is known"));
         self.enact(Unit::of(changes));
@@ -241,14 +240,12 @@ impl Shard {
         let trigger = self.memory.at(place);
         let since = self.now_of(trigger, now);
         let mut changes = self.account(trigger, since, Reason::Paused, now);
-        let mut moved = trigger.moved();
-        if occasion.is_some() {
-            changes.extend(self.notice_of_pause(trigger, &note, now));
-        }
-        moved.paused = Some(Pause { since, until, author, note });
-        moved.cursor = Some(cursor_at(trigger, since));
-        changes.push(Change::Moved(unique, moved));
-        self.enact_telling(Unit::of(changes).by(now.wall));
+        let mut state = trigger.state();
+        let notice = occasion.map(|_| self.notice_of_pause(trigger, &note, now));
+        state.paused = Some(Pause { since, until, author, note });
+        state.cursor = Some(cursor_at(trigger, since));
+        changes.push(Change::State(unique, state));
+        self.enact_telling(Unit::of(changes).by(now.wall), notice.unwrap_or_default());
         self.arm(place);
         if let Some(until) = until {
             self.resumes.insert((until, unique));
@@ -269,15 +266,15 @@ impl Shard {
         let trigger = self.memory.at(place);
         let begins = self.beginning(trigger.project(), trigger.cursor(), now);
         let mut changes = self.account(trigger, begins, Reason::Paused, now);
-        let mut moved = trigger.moved();
-        let until = moved.paused.take().and_then(|pause| pause.until);
-        moved.cursor = Some(cursor_at(trigger, begins));
-        moved.failures = 0;
-        moved.well = trigger.policy().alert_after_ms.map(|_| now.wall);
+        let mut state = trigger.state();
+        let until = state.paused.take().and_then(|pause| pause.until);
+        state.cursor = Some(cursor_at(trigger, begins));
+        state.failures = 0;
+        state.well = trigger.policy().alert_after_ms.map(|_| now.wall);
         let (definition, generation) = (trigger.definition(), trigger.generation);
         let id = self.memory.id_of(trigger);
-        let made_up = self.start_passed_slots(id, &definition, generation, begins, &mut moved, now);
-        changes.push(Change::Moved(unique, moved));
+        let made_up = self.start_passed_slots(id, &definition, generation, begins, &mut state, now);
+        changes.push(Change::State(unique, state));
         changes.extend(made_up.iter().cloned());
         self.enact(Unit::of(changes).by(now.wall));
         self.wait_all(&made_up);
@@ -308,11 +305,11 @@ impl Shard {
         let trigger = self.memory.at(place);
         let now_here = self.now_of(trigger, now);
         let mut changes = self.account(trigger, now_here, Reason::Superseded, now);
-        let mut moved = trigger.moved();
-        moved.paused = None;
-        moved.cancelled = Some(now_here);
-        moved.cursor = Some(now_here);
-        changes.push(Change::Moved(unique, moved));
+        let mut state = trigger.state();
+        state.paused = None;
+        state.cancelled = Some(now_here);
+        state.cursor = Some(now_here);
+        changes.push(Change::State(unique, state));
         self.enact(Unit::of(changes));
         self.arm(place);
     }
@@ -359,20 +356,15 @@ impl Shard {
         let record = RunRecord { generation: None, ..record };
         let sequence = self.memory.sequence + 1;
         let id = self.memory.run_id(unique, now.wall, Birth::Demand(sequence));
-        let mut unit = Unit::of(vec![Change::Run(sequence, Arc::new(record))]);
-        unit.started = Some(id);
-        self.enact(unit);
-        self.flight.wait(sequence, &self.memory.runs[&sequence]);
+        self.enact(Unit::of(vec![Change::Run(sequence, Arc::new(record))]));
+        self.attempts.wait(sequence, &self.memory.runs[&sequence]);
         Ok(Done::Started(id))
     }
 
     /// Gives every open run of a trigger a record of its own.
     fn write_out_all(&mut self, unique: Unique, now: Now) {
-        if mutant::active(Mutant::OpenNotWrittenOut) {
-            return;
-        }
-        let open: Vec<_> = self.memory.open_of(unique).collect();
-        for run in open {
+        let open = self.memory.open_of(unique).collect();
+        for run in pick(Mutant::OpenNotWrittenOut, open, Vec::new()) {
             self.write_out_run(run, now);
         }
     }

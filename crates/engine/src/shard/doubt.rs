@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use crate::id::{ProjectId, ShardId};
 use crate::instant::Instant;
 use crate::limits::{LOOK_AHEAD_MS, MARK_AHEAD_MS_MAX};
-use crate::mutant::{self, Mutant};
+use crate::mutant::{Mutant, also, pick};
 use crate::notice::{self, Audience};
 use crate::past::End;
 use crate::policy::{Delivery, Overlap};
@@ -22,9 +22,9 @@ use crate::record::{RecordError, decode};
 use crate::trigger::Draft;
 use crate::wheel::Wheel;
 
+use super::attempts::{Attempts, RunRef};
 use super::backpressure::Nobody;
 use super::batch::Shadow;
-use super::flight::{Flight, RunRef};
 use super::kind::Kinds;
 use super::memory::{Change, Memory};
 use super::record::{
@@ -74,10 +74,8 @@ impl Loading {
         memory.apply(&Change::Fired(head.fired));
         memory.sequence = head.sequence;
         memory.youngest = head.youngest;
-        for run in &head.open {
-            if !mutant::active(Mutant::RecomputeInsteadOfOpen) {
-                memory.apply(&Change::Open(*run));
-            }
+        for run in pick(Mutant::RecomputeInsteadOfOpen, &head.open[..], &[]) {
+            memory.apply(&Change::Open(*run));
         }
         let (senders, reports) = (BTreeSet::new(), Vec::new());
         Self { memory, audience: notice::nobody(), senders, reports }
@@ -109,10 +107,10 @@ impl Loading {
     }
 
     /// What has moved of a trigger; after the trigger.
-    pub fn moved(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+    pub fn state(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
         let record: TriggerState = read(key, bytes)?;
         if let Some(unique) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
-            self.memory.apply(&Change::Moved(unique, record));
+            self.memory.apply(&Change::State(unique, record));
         }
         Ok(())
     }
@@ -157,8 +155,7 @@ impl Loading {
             behind: std::collections::VecDeque::new(),
             alerts: std::collections::BTreeSet::new(),
             alert_of: std::collections::HashMap::new(),
-            note: None,
-            flight: Flight::default(),
+            attempts: Attempts::default(),
             backpressure: std::sync::Arc::new(Nobody),
             audience: self.audience,
             units: std::collections::VecDeque::new(),
@@ -186,6 +183,15 @@ fn read<T: serde::de::DeserializeOwned>(key: &str, bytes: &[u8]) -> Result<T, Lo
     decode(bytes, FORMAT).map_err(|why| LoadError::Record { key: key.to_owned(), why })
 }
 
+/// The wrong variant of what the record of a run under way says: that it has not left.
+fn forget_left(memory: &mut Memory, sequence: u64, now: Now) {
+    let record = (*memory.runs[&sequence]).clone();
+    if record.state == RunState::Running {
+        let (state, attempt) = (RunState::Waiting(now.wall), record.attempt - 1);
+        memory.apply(&Change::Run(sequence, RunRecord { state, attempt, ..record }.into()));
+    }
+}
+
 impl Shard {
     /// Whether the mark is so far ahead that the clock must have been wrong, then or now.
     pub fn is_ahead_of_clock(&self, now: Now) -> bool {
@@ -206,17 +212,10 @@ impl Shard {
             self.doubt(run, now);
         }
         for sequence in records {
+            also(Mutant::UnfinishedForgetsLeft, || forget_left(&mut self.memory, sequence, now));
             let record = std::sync::Arc::clone(&self.memory.runs[&sequence]);
             if record.state != RunState::Running {
-                self.flight.wait(sequence, &record);
-            } else if mutant::active(Mutant::UnfinishedForgetsLeft) {
-                let record = RunRecord {
-                    state: RunState::Waiting(now.wall),
-                    attempt: record.attempt - 1,
-                    ..(*record).clone()
-                };
-                self.memory.apply(&Change::Run(sequence, record.into()));
-                self.flight.wait(sequence, &self.memory.runs[&sequence]);
+                self.attempts.wait(sequence, &record);
             } else if record.remote.as_ref().is_some_and(|remote| senders.contains(&remote.sender))
             {
                 self.await_remote(sequence, now);
@@ -225,12 +224,12 @@ impl Shard {
             }
         }
         for trigger in self.memory.triggers() {
-            let moved = trigger.moved();
-            if let Some(until) = moved.paused.and_then(|pause| pause.until) {
+            let state = trigger.state();
+            if let Some(until) = state.paused.and_then(|pause| pause.until) {
                 self.resumes.insert((until, trigger.unique));
             }
-            if let Some(busy_elsewhere_ms) = moved.busy_elsewhere_ms {
-                self.flight.keep_back(trigger.unique, now.steady + u64::from(busy_elsewhere_ms));
+            if let Some(busy_elsewhere_ms) = state.busy_elsewhere_ms {
+                self.attempts.keep_back(trigger.unique, now.steady + u64::from(busy_elsewhere_ms));
             }
         }
         let triggers = self.memory.triggers();
@@ -245,32 +244,29 @@ impl Shard {
     pub(super) fn doubt(&mut self, run: RunRef, now: Now) {
         let record = self.record_of(run);
         if record.notice.is_some() {
-            self.flight.doubts.insert(run, now.steady);
+            self.attempts.doubts.insert(run, now.steady);
             return;
         }
-        let mut timeout = u64::from(record.webhook.form.timeout_ms);
-        if mutant::active(Mutant::NoPatience) {
-            timeout = 0;
-        }
+        let timeout = pick(Mutant::NoPatience, u64::from(record.webhook.form.timeout_ms), 0);
         // One that is gone could not say that something of it may be at work.
         let trigger = self.memory.trigger(record.trigger);
         let overlap_now = trigger.map(|trigger| trigger.policy().overlap);
         let may_overlap =
             record.policy.overlap == Overlap::Allow && overlap_now == Some(Overlap::Allow);
         // Its trigger may be changed to one that must not overlap before the timeout is over.
-        self.flight.keep_back(record.trigger, now.steady + timeout);
+        self.attempts.keep_back(record.trigger, now.steady + timeout);
         let patience = if may_overlap { 0 } else { timeout };
-        self.flight.doubts.insert(run, now.steady + patience);
+        self.attempts.doubts.insert(run, now.steady + patience);
     }
 
     /// Decides about runs in doubt that were left alone for long enough.
     pub(super) fn settle(&mut self, now: Now) {
-        if self.flight.doubts.is_empty() {
+        if self.attempts.doubts.is_empty() {
             return;
         }
         self.give_up_waiting(now);
         let ripe: Vec<RunRef> = self
-            .flight
+            .attempts
             .doubts
             .iter()
             .filter(|(_, until)| **until <= now.steady)
@@ -283,16 +279,17 @@ impl Shard {
             if has_to_wait || self.is_disabled(record.project) {
                 continue;
             }
-            match record.policy.delivery {
-                Delivery::AtMostOnce if !mutant::active(Mutant::AtMostOnceResent) => {
+            let resent = Delivery::AtLeastOnce;
+            match pick(Mutant::AtMostOnceResent, record.policy.delivery, resent) {
+                Delivery::AtMostOnce => {
                     let number = self.number_of(run);
                     self.stay_kept_back(run, now);
                     self.end(run, End::Unknown, number, None, now);
                 }
-                Delivery::AtLeastOnce | Delivery::AtMostOnce if self.is_stopping() => {}
-                Delivery::AtLeastOnce | Delivery::AtMostOnce => {
+                Delivery::AtLeastOnce if self.is_stopping() => {}
+                Delivery::AtLeastOnce => {
                     self.stay_kept_back(run, now);
-                    self.flight.doubts.remove(&run);
+                    self.attempts.doubts.remove(&run);
                     self.begin_in_doubt(run, now);
                 }
             }
@@ -302,10 +299,10 @@ impl Shard {
     /// A run in doubt that may be beside others is not waited for. What left of it may be at work all the same,
     /// which every successor has to know: its trigger may be changed to one that must not overlap.
     fn stay_kept_back(&mut self, run: RunRef, now: Now) {
-        let Some(Change::Moved(unique, moved)) = self.kept_back(run, now) else { return };
-        let is_known = self.memory.trigger(unique).is_some_and(|known| known.moved() == moved);
-        if !is_known && self.flight.is_kept_back(unique, now) {
-            self.enact(Unit::of(vec![Change::Moved(unique, moved)]).by(now.wall));
+        let Some(Change::State(unique, state)) = self.kept_back(run, now) else { return };
+        let is_known = self.memory.trigger(unique).is_some_and(|known| known.state() == state);
+        if !is_known && self.attempts.is_kept_back(unique, now) {
+            self.enact(Unit::of(vec![Change::State(unique, state)]).by(now.wall));
         }
     }
 
@@ -332,13 +329,10 @@ impl Shard {
                 cursors.push((trigger.unique, slot));
             }
         }
-        if mutant::active(Mutant::SetBackWithoutCursors) {
-            cursors.clear();
-        }
-        for (unique, slot) in cursors {
-            let mut moved = self.memory.trigger(unique).expect("listed above").moved();
-            moved.cursor = Some(slot);
-            self.enact(Unit::of(vec![Change::Moved(unique, moved)]).by(now.wall));
+        for (unique, slot) in pick(Mutant::SetBackWithoutCursors, cursors, Vec::new()) {
+            let mut state = self.memory.trigger(unique).expect("listed above").state();
+            state.cursor = Some(slot);
+            self.enact(Unit::of(vec![Change::State(unique, state)]).by(now.wall));
         }
         let mark = Mark(now.wall, crate::id::Unique(0));
         let mut changes = vec![Change::Fired(mark)];
@@ -357,11 +351,15 @@ impl Shard {
 
     /// Decides nothing new any more, and takes back what has not left: it waits for a successor.
     pub fn stop(&mut self, now: Now) {
+        self.stop_taking_back(self.unsent(), now);
+    }
+
+    pub(super) fn stop_taking_back(&mut self, unsent: Vec<RunRef>, now: Now) {
         if self.course == Course::HandedOver {
             return;
         }
         self.course = Course::Stopping;
-        for run in self.unsent() {
+        for run in unsent {
             self.put_back(run, now);
         }
     }

@@ -11,18 +11,19 @@
 
 use std::sync::Arc;
 
+use crate::id::Unique;
 use crate::instant::Instant;
 use crate::limits::{
     LAUNCH_LEAD_MS, LOOK_AHEAD_MS, OPEN_RUNS_AHEAD_MAX, OPEN_RUNS_MAX, RUNS_PER_SHARD_MAX,
     UNITS_WAITING_MAX,
 };
-use crate::mutant::{self, Mutant};
+use crate::mutant::{Mutant, also, pick};
 use crate::past::{Line, Reason, Skipped};
 use crate::policy::{CatchUp, Delivery, Overlap};
 use crate::schedule::Count;
 
+use super::attempts::RunRef;
 use super::backpressure::Load;
-use super::flight::RunRef;
 use super::memory::{Change, Trigger};
 use super::record::{Mark, OpenRun, RunRecord, RunState};
 use super::{Now, Shard, Unit};
@@ -31,21 +32,19 @@ impl Shard {
     /// Decides every slot that is due, and launches those that soon will be.
     pub(super) fn due(&mut self, now: Now) {
         self.fill_front(now);
-        while let Some((&(leaves, unique), &place)) = self.front.first_key_value() {
-            if self.is_full() || (leaves > now.wall && !self.may_go_ahead(place)) {
-                if mutant::active(Mutant::AheadPassesAtMostOnce)
-                    && leaves > now.wall
-                    && !self.is_full()
-                {
-                    self.front.remove(&(leaves, unique));
-                    self.front_of.remove(&place);
-                    self.wheel.arm(place, leaves.0.unsigned_abs());
-                    continue;
-                }
-                break;
-            }
+        while !self.is_full()
+            && let Some((leaves, place)) = self.next_slot(now)
+        {
             self.decide(place, leaves, now);
         }
+    }
+
+    /// The first slot of the front, if it is due or may be launched ahead.
+    fn next_slot(&self, now: Now) -> Option<(Instant, u32)> {
+        let looked_at = pick(Mutant::AheadPassesAtMostOnce, 1, usize::MAX);
+        let mut front = self.front.iter().map(|((leaves, _), place)| (*leaves, *place));
+        let front = front.by_ref().take(looked_at);
+        front.filter(|(leaves, place)| *leaves <= now.wall || self.may_go_ahead(*place)).next()
     }
 
     fn fill_front(&mut self, now: Now) {
@@ -87,12 +86,7 @@ impl Shard {
     /// Decides the next slot of a trigger, which is the first of all.
     fn decide(&mut self, place: u32, leaves: Instant, now: Now) {
         let trigger = self.memory.at(place);
-        let mark = Mark(leaves, trigger.unique);
-        let mark = if mutant::active(Mutant::MarkWithoutId) {
-            Mark(leaves, crate::id::Unique(u64::MAX))
-        } else {
-            mark
-        };
+        let mark = Mark(leaves, pick(Mutant::MarkWithoutId, trigger.unique, Unique(u64::MAX)));
         let Some((slot, _)) = self.memory.undecided(trigger) else {
             self.disarm(place);
             return;
@@ -101,19 +95,17 @@ impl Shard {
             && let Some(skipped) = self.missed(trigger, slot, now)
         {
             let (unique, to) = (trigger.unique, skipped.to);
-            let mut moved = trigger.moved();
-            moved.cursor = Some(to);
+            let mut state = trigger.state();
+            state.cursor = Some(to);
             let mut changes = vec![Change::Fired(mark)];
-            if !mutant::active(Mutant::NoCursor) {
-                changes.push(Change::Moved(unique, moved));
-            }
+            changes.extend(pick(Mutant::NoCursor, Some(Change::State(unique, state)), None));
             self.skip(skipped, changes, now.wall);
             return self.arm(place);
         }
         self.decide_slot(place, slot, mark, now);
         let trigger = self.memory.at(place);
         let is_done = trigger.remaining() == Some(0);
-        let from = if mutant::active(Mutant::NextSlotFromNow) { slot.max(now.wall) } else { slot };
+        let from = pick(Mutant::NextSlotFromNow, slot, slot.max(now.wall));
         let next = if is_done { None } else { trigger.schedule().next(from) };
         let leaves = next.map(|next| trigger.leaves(next));
         self.arm_at(place, leaves);
@@ -178,7 +170,7 @@ impl Shard {
     }
 
     /// The unfinished runs of a trigger.
-    pub(super) fn active(&self, unique: crate::id::Unique) -> Vec<RunRef> {
+    pub(super) fn active(&self, unique: Unique) -> Vec<RunRef> {
         let open = self.memory.open_of(unique).map(RunRef::Open);
         open.chain(self.memory.runs_of(unique).map(RunRef::Record)).collect()
     }
@@ -190,33 +182,28 @@ impl Shard {
     }
 
     /// Skips slots, in the same unit as what passes them.
-    fn skip(&mut self, skipped: Skipped, mut changes: Vec<Change>, by: Instant) {
+    fn skip(&mut self, skipped: Skipped, changes: Vec<Change>, by: Instant) {
         let skip = Change::Past(Line::Skip(skipped));
-        if mutant::active(Mutant::SkipsLater) {
-            self.enact(Unit::of(changes).by(by));
-            return self.enact(Unit::of(vec![skip]).by(by));
-        }
-        changes.push(skip);
-        self.enact(Unit::of(changes).by(by));
+        self.enact_with(Unit::of(changes).by(by), [skip], Mutant::SkipsLater);
     }
 
     /// What moves with a launch: one run fewer is left, if there is a limit, and what was kept back is no more.
-    fn moved_by(&self, trigger: &Trigger, slot: Instant, now: Now) -> Option<Change> {
-        let mut moved = trigger.moved();
+    fn state_after_launch(&self, trigger: &Trigger, slot: Instant, now: Now) -> Option<Change> {
+        let mut state = trigger.state();
         let is_free =
-            moved.busy_elsewhere_ms.is_some() && !self.flight.may_be_at_work(trigger.unique, now);
+            state.busy_elsewhere_ms.is_some() && !self.attempts.may_be_at_work(trigger.unique, now);
         if is_free {
-            moved.busy_elsewhere_ms = None;
+            state.busy_elsewhere_ms = None;
         }
         let left = trigger.remaining().map(|left| left.saturating_sub(1));
         if left.is_some() {
-            moved.remaining = left;
+            state.remaining = left;
         }
         // The last one ends the schedule: nothing after it is due.
         if left == Some(0) {
-            moved.cursor = Some(slot);
+            state.cursor = Some(slot);
         }
-        (is_free || left.is_some()).then_some(Change::Moved(trigger.unique, moved))
+        (is_free || left.is_some()).then_some(Change::State(trigger.unique, state))
     }
 
     /// Launches a slot: it is open, and leaves when this is written and its instant has come.
@@ -233,37 +220,25 @@ impl Shard {
         }
         let unique = trigger.unique;
         let run = OpenRun { trigger: unique, slot };
-        let fewer = self.moved_by(trigger, slot, now);
-        let mut changes = vec![Change::Open(run), Change::Fired(mark)];
-        let mut later = None;
-        if mutant::active(Mutant::RemainingLater) {
-            later = fewer;
-        } else {
-            changes.extend(fewer);
-        }
-        let key = self.flight.begin(RunRef::Open(run), unique, 1, mark.0);
+        let fewer = self.state_after_launch(trigger, slot, now);
+        let key = self.attempts.begin(RunRef::Open(run), unique, 1, mark.0);
         let by = Instant((mark.0.0 - LAUNCH_LEAD_MS).max(now.wall.0));
-        let mut unit = Unit::of(changes).by(by);
+        let mut unit = Unit::of(vec![Change::Open(run), Change::Fired(mark)]).by(by);
         unit.launches.push(key);
-        if mutant::active(Mutant::EffectsBeforeCommit) {
-            self.flight.release(key, now);
-        }
-        self.enact(unit);
-        if let Some(later) = later {
-            self.enact(Unit::of(vec![later]).by(by));
-        }
+        also(Mutant::EffectsBeforeCommit, || self.attempts.release(key, now));
+        self.enact_with(unit, fewer, Mutant::RemainingLater);
     }
 
     /// Makes a run with a record of its own instead of launching it.
     fn defer(&mut self, place: u32, slot: Instant, mark: Mark, state: RunState, now: Now) {
         let trigger = self.memory.at(place);
         let run = trigger.run_record(slot, mark.0, state);
-        let fewer = self.moved_by(trigger, slot, now);
+        let fewer = self.state_after_launch(trigger, slot, now);
         let sequence = self.memory.sequence + 1;
         let mut changes = vec![Change::Run(sequence, Arc::new(run)), Change::Fired(mark)];
         changes.extend(fewer);
         self.enact(Unit::of(changes).by(now.wall));
-        self.flight.wait(sequence, &self.memory.runs[&sequence]);
+        self.attempts.wait(sequence, &self.memory.runs[&sequence]);
     }
 }
 

@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 use crate::instant::Instant;
 use crate::limits::RESULT_WAIT_MS;
-use crate::mutant::{self, Mutant};
+use crate::mutant::{Mutant, also, pick};
 
-use super::flight::{Phase, RunRef};
+use super::attempts::{Phase, RunRef};
 use super::memory::Change;
 use super::record::{self, RemoteAttempt, ReportRecord, RunRecord, RunState};
 use super::{Course, Now, Put, Shard, Unit};
@@ -41,17 +41,11 @@ const REPORT_MS: u64 = 1_000;
 /// For how long (steady) an attempt is left alone that may take so much longer by the clock of whoever makes it, which
 /// may run slower than ours.
 fn patience_ms(left_ms: u32, now: Now) -> u64 {
-    if mutant::active(Mutant::RemoteDeadline) {
-        let left = left_ms.wrapping_sub(low_half(now.wall)).cast_signed();
-        return u64::from(left.max(0).unsigned_abs()) + REPORT_MS;
-    }
-    if mutant::active(Mutant::PatienceOfTimeLeft) {
-        return u64::from(left_ms) + REPORT_MS;
-    }
-    if mutant::active(Mutant::PatienceForEver) {
-        return 86_400_000;
-    }
-    (u64::from(left_ms) * 5).div_ceil(4) + REPORT_MS
+    let until_deadline = left_ms.wrapping_sub(low_half(now.wall)).cast_signed().max(0);
+    let left_ms = u64::from(left_ms);
+    let patience_ms = pick(Mutant::PatienceOfTimeLeft, (left_ms * 5).div_ceil(4), left_ms);
+    let patience_ms = pick(Mutant::PatienceForEver, patience_ms, 86_400_000);
+    pick(Mutant::RemoteDeadline, patience_ms, until_deadline.unsigned_abs().into()) + REPORT_MS
 }
 
 /// The time left for which an attempt is left alone for no less than this.
@@ -69,13 +63,8 @@ fn low_half(at: Instant) -> u32 {
 impl Shard {
     /// A hand-over begins: nothing new is decided any more, and what has not left is taken back.
     pub fn begin_handover(&mut self, now: Now) {
-        if mutant::active(Mutant::LeavesAfterHandoverBegins)
-            || mutant::active(Mutant::RemoteNeverLeft)
-        {
-            self.course = Course::Stopping;
-            return;
-        }
-        self.stop(now);
+        let unsent = pick(Mutant::RemoteNeverLeft, self.unsent(), Vec::new());
+        self.stop_taking_back(pick(Mutant::LeavesAfterHandoverBegins, unsent, Vec::new()), now);
     }
 
     /// Gives all that has left a record which says that this session makes its attempt, and tells by the key of each
@@ -86,8 +75,8 @@ impl Shard {
     /// No report may be written before all of this is, and none at all if it never is: then the number of a run may be
     /// given to another one.
     pub fn hand_over_attempts(&mut self, sender: &str, now: Now) -> Vec<(u64, HandedOverAttempt)> {
-        let is_sent = |phase| phase == Phase::Left || mutant::active(Mutant::RemoteNeverLeft);
-        let tries = self.flight.tries.iter().filter(|(_, attempt)| is_sent(attempt.phase));
+        let is_sent = |phase| pick(Mutant::RemoteNeverLeft, phase == Phase::Left, true);
+        let tries = self.attempts.tries.iter().filter(|(_, attempt)| is_sent(attempt.phase));
         let keys: Vec<u64> = tries.map(|(key, _)| *key).collect();
         let handed_over =
             keys.into_iter().map(|key| (key, self.send_one(key, sender, now))).collect();
@@ -101,13 +90,12 @@ impl Shard {
     }
 
     fn send_one(&mut self, key: u64, sender: &str, now: Now) -> HandedOverAttempt {
-        let attempt = self.flight.remove(key).expect("listed by the caller");
+        let attempt = self.attempts.remove(key).expect("listed by the caller");
         let record = self.record_of(attempt.run);
         // It may have waited in the node before it began, so nothing of its timeout is surely over.
-        let mut left_ms = record.webhook.form.timeout_ms;
-        if mutant::active(Mutant::RemoteDeadline) {
-            left_ms = left_ms.wrapping_add(low_half(now.wall));
-        }
+        let left_ms = record.webhook.form.timeout_ms;
+        let deadline = left_ms.wrapping_add(low_half(now.wall));
+        let left_ms = pick(Mutant::RemoteDeadline, left_ms, deadline);
         let remote = Some(RemoteAttempt { sender: sender.into(), left_ms });
         let (state, number) = (RunState::Running, attempt.number);
         let record = RunRecord { state, attempt: number, remote, ..record };
@@ -120,18 +108,14 @@ impl Shard {
         for open in self.memory.open.iter().copied().collect::<Vec<_>>() {
             self.write_out_run(open, now);
         }
-        for (run, until) in self.flight.doubts.clone() {
+        for (run, until) in self.attempts.doubts.clone() {
             let record = self.record_of(run);
-            let remote = match &record.remote {
-                Some(remote) if mutant::active(Mutant::RemoteDeadline) => Some(remote.clone()),
-                Some(remote)
-                    if self.is_remote(run) && !mutant::active(Mutant::HandedOnForgotten) =>
-                {
-                    let left_ms = time_left(until.saturating_sub(now.steady));
-                    Some(RemoteAttempt { sender: remote.sender.clone(), left_ms })
-                }
-                Some(_) | None => None,
-            };
+            let is_remote = pick(Mutant::HandedOnForgotten, self.is_remote(run), false);
+            let remote = record.remote.as_ref().filter(|_| is_remote).map(|remote| {
+                let left_ms = time_left(until.saturating_sub(now.steady));
+                let left_ms = pick(Mutant::RemoteDeadline, left_ms, remote.left_ms);
+                RemoteAttempt { sender: remote.sender.clone(), left_ms }
+            });
             if remote != record.remote {
                 self.write_run(run, RunRecord { remote, ..record }, None, now);
             }
@@ -144,11 +128,8 @@ impl Shard {
     /// Attempts get keys from this one on. To be called before anything is written: a node to which a shard comes back
     /// may still hear of attempts from its earlier stay.
     pub fn number_from(&mut self, first: u64) {
-        let ahead = first.saturating_sub(1);
-        if mutant::active(Mutant::KeysFromOne) {
-            return;
-        }
-        self.flight.renumber(ahead);
+        let ahead = pick(Mutant::KeysFromOne, first.saturating_sub(1), 0);
+        self.attempts.renumber(ahead);
         for unit in &mut self.units {
             unit.launches.iter_mut().for_each(|key| *key += ahead);
         }
@@ -159,7 +140,7 @@ impl Shard {
         if self.course == Course::HandedOver {
             return BTreeSet::new();
         }
-        let records = self.flight.remote.iter().map(|(_, sequence)| &self.memory.runs[sequence]);
+        let records = self.attempts.remote.iter().map(|(_, sequence)| &self.memory.runs[sequence]);
         records.filter_map(|record| Some(record.remote.as_ref()?.sender.clone())).collect()
     }
 
@@ -168,20 +149,20 @@ impl Shard {
         let record = &self.memory.runs[&sequence];
         let Some(remote) = &record.remote else { return };
         let until = now.steady + patience_ms(remote.left_ms, now);
-        self.flight.remote.insert((record.lane(), sequence));
-        self.flight.doubts.insert(RunRef::Record(sequence), until);
+        self.attempts.remote.insert((record.lane(), sequence));
+        self.attempts.doubts.insert(RunRef::Record(sequence), until);
     }
 
     /// A session is gone, and every report of it that there is was taken before: nobody knows what came of the rest.
     pub fn sender_gone(&mut self, sender: &str, now: Now) {
-        if self.course == Course::HandedOver || mutant::active(Mutant::SenderGoneIgnored) {
+        if pick(Mutant::SenderGoneIgnored, self.course == Course::HandedOver, true) {
             return;
         }
         let is_of_it = |sequence: u64| {
             let remote = self.memory.runs[&sequence].remote.as_ref();
             remote.is_some_and(|remote| *remote.sender == *sender)
         };
-        let remote = self.flight.remote.iter().map(|(_, sequence)| *sequence);
+        let remote = self.attempts.remote.iter().map(|(_, sequence)| *sequence);
         for sequence in remote.filter(|sequence| is_of_it(*sequence)).collect::<Vec<_>>() {
             self.wait_no_more(sequence, now);
         }
@@ -193,10 +174,10 @@ impl Shard {
     /// Waits no more for those whose time is over.
     pub(super) fn give_up_waiting(&mut self, now: Now) {
         let is_over = |sequence: &u64| {
-            let until = self.flight.doubts.get(&RunRef::Record(*sequence));
+            let until = self.attempts.doubts.get(&RunRef::Record(*sequence));
             until.is_none_or(|until| *until <= now.steady)
         };
-        let remote = self.flight.remote.iter().map(|(_, sequence)| *sequence);
+        let remote = self.attempts.remote.iter().map(|(_, sequence)| *sequence);
         for sequence in remote.filter(is_over).collect::<Vec<_>>() {
             self.wait_no_more(sequence, now);
         }
@@ -206,7 +187,7 @@ impl Shard {
     fn wait_no_more(&mut self, sequence: u64, now: Now) {
         let run = RunRef::Record(sequence);
         let lane = self.lane_of(run);
-        self.flight.remote.remove(&(lane, sequence));
+        self.attempts.remote.remove(&(lane, sequence));
         self.doubt(run, now);
         self.unblock(lane, now);
     }
@@ -223,15 +204,13 @@ impl Shard {
             return self.drop_report(gone, now);
         };
         let run = RunRef::Record(sequence);
-        self.flight.remote.remove(&(self.lane_of(run), sequence));
-        self.flight.doubts.remove(&run);
-        if mutant::active(Mutant::ReportGoneFirst) {
-            self.drop_report(gone, now);
-        } else {
-            // It goes with the first of what follows from it, which says what came of the attempt.
-            self.note = Some(Box::new(|_| vec![gone]));
-        }
+        self.attempts.remote.remove(&(self.lane_of(run), sequence));
+        self.attempts.doubts.remove(&run);
+        let first = self.units.len();
+        also(Mutant::ReportGoneFirst, || self.drop_report(gone.clone(), now));
         self.conclude(run, report.attempt, report.outcome, report.made, now);
+        // It goes with the first of what follows from it, which says what came of the attempt.
+        self.units[first].changes.push(Change::Raw(gone));
     }
 
     fn drop_report(&mut self, gone: Put, now: Now) {
@@ -243,10 +222,10 @@ impl Shard {
     fn awaited(&self, key: &str, report: &ReportRecord) -> Option<u64> {
         let (sequence, attempt) = record::report_of(self.id(), key)?;
         let run = Arc::clone(self.memory.runs.get(&sequence)?);
-        let is_any = mutant::active(Mutant::ReportOfAnother);
-        let is_it = run.state == RunState::Running
-            && (is_any || run.attempt == attempt && report.attempt == attempt)
-            && (is_any || run.remote.as_ref().is_some_and(|remote| remote.sender == report.sender));
-        is_it.then_some(sequence)
+        let is_named = run.attempt == attempt
+            && report.attempt == attempt
+            && run.remote.as_ref().is_some_and(|remote| remote.sender == report.sender);
+        let is_awaited = run.state == RunState::Running;
+        (is_awaited && pick(Mutant::ReportOfAnother, is_named, true)).then_some(sequence)
     }
 }

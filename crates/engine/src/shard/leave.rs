@@ -6,13 +6,13 @@ use std::time::Duration;
 use crate::id::{Birth, ProjectId, RunId, Unique};
 use crate::instant::Instant;
 use crate::limits::{RESULT_WAIT_MS, UNTRIED_MAX};
-use crate::mutant::{self, Mutant};
+use crate::mutant::{Mutant, pick};
 use crate::outcome::{Arrival, Outcome, Verdict};
 use crate::past::{Attempt, End, Finished, Line};
 use crate::policy::{Delivery, Overlap, Policy};
 use crate::webhook::Form;
 
-use super::flight::{Phase, RunRef};
+use super::attempts::{Phase, RunRef};
 use super::memory::Change;
 use super::record::{RunRecord, RunState};
 use super::{Now, Shard, Unit};
@@ -56,33 +56,32 @@ pub struct Report {
 impl Shard {
     /// Attempts that have left.
     pub fn in_flight(&self) -> usize {
-        self.flight.left.len()
+        self.attempts.left.len()
     }
 
     /// Lets go what may leave now.
     pub fn depart(&mut self, now: Now, out: &mut Vec<Departure>) {
-        while let Some(&(leaves, key)) = self.flight.leaving.first() {
+        while let Some(&(leaves, key)) = self.attempts.leaving.first() {
             if leaves > now.wall {
                 break;
             }
-            self.flight.leaving.remove(&(leaves, key));
-            let attempt = &self.flight.tries[&key];
+            self.attempts.leaving.remove(&(leaves, key));
+            let attempt = &self.attempts.tries[&key];
             let (run, trigger, number) = (attempt.run, attempt.trigger, attempt.number);
             let (is_doubtful, policy) = (attempt.is_doubtful, self.policy_of(run));
             if number == 1 && !is_doubtful && self.is_too_late(run, &policy, now) {
-                self.flight.remove(key);
+                self.attempts.remove(key);
                 self.end(run, End::Expired, number, None, now);
-            } else if policy.overlap != Overlap::Allow && self.flight.is_kept_back(trigger, now) {
-                self.flight.put_off(key, self.flight.kept_back_until(trigger, now));
+            } else if policy.overlap != Overlap::Allow && self.attempts.is_kept_back(trigger, now) {
+                self.attempts.put_off(key, self.attempts.kept_back_until(trigger, now));
             } else if policy.overlap != Overlap::Allow
-                && self.flight.has_others_left(trigger)
-                && !mutant::active(Mutant::BesideOthers)
+                && pick(Mutant::BesideOthers, self.attempts.has_others_left(trigger), false)
             {
-                self.flight.blocked.insert((trigger, key));
+                self.attempts.blocked.insert((trigger, key));
             } else {
-                let attempt = self.flight.tries.get_mut(&key).expect("looked at above");
+                let attempt = self.attempts.tries.get_mut(&key).expect("looked at above");
                 attempt.phase = Phase::Left;
-                self.flight.left.insert((trigger, key));
+                self.attempts.left.insert((trigger, key));
                 let mut departure = self.departure(key, run, number, now);
                 if number == 1 && !is_doubtful {
                     let late = policy.max_lateness_ms.map(Duration::from_millis);
@@ -97,10 +96,7 @@ impl Shard {
         match run {
             RunRef::Open(open) => {
                 let trigger = self.memory.trigger(open.trigger).expect("an open run's trigger");
-                let mut slot = open.slot;
-                if mutant::active(Mutant::RunIdFromFireTime) {
-                    slot = now.wall;
-                }
+                let slot = pick(Mutant::RunIdFromFireTime, open.slot, now.wall);
                 Departure {
                     key,
                     project: trigger.project(),
@@ -134,7 +130,7 @@ impl Shard {
 
     /// An attempt has ended.
     pub fn finished(&mut self, report: Report, now: Now) {
-        let Some(attempt) = self.flight.remove(report.key) else { return };
+        let Some(attempt) = self.attempts.remove(report.key) else { return };
         self.conclude(attempt.run, attempt.number, report.outcome, report.attempt, now);
     }
 
@@ -204,7 +200,7 @@ impl Shard {
     ) {
         let mut record = self.record_of(run);
         record.state = RunState::Backoff(until);
-        record.attempt = number;
+        record.attempt = pick(Mutant::AttemptNumberAfter, number, 0);
         record.remote = None;
         match tries {
             Tries::OneMore => {
@@ -216,12 +212,9 @@ impl Shard {
                 record.untried_since.get_or_insert(now.wall);
             }
         }
-        if mutant::active(Mutant::AttemptNumberAfter) {
-            record.attempt = 0;
-        }
         let sequence = self.write_run(run, record, None, now);
         let record = Arc::clone(&self.memory.runs[&sequence]);
-        self.flight.wait(sequence, &record);
+        self.attempts.wait(sequence, &record);
     }
 
     /// Gives a run this record. An open one is open no more.
@@ -259,12 +252,11 @@ impl Shard {
     ) {
         let mut unit = Unit::of(Vec::with_capacity(3)).by(Instant(now.wall.0 + RESULT_WAIT_MS));
         let (unique, finished) = self.close(run, end, number, attempt, now, &mut unit);
-        let (is_notice, failures) =
-            (finished.notice.is_some(), self.reckon(&finished, now, &mut unit));
-        if !mutant::active(Mutant::OpenWithoutRecord) || matches!(run, RunRef::Record(_)) {
-            unit.changes.push(Change::Past(Line::Run(finished)));
-        }
-        self.enact_telling(unit);
+        let is_notice = finished.notice.is_some();
+        let (failures, notice) = self.reckon(&finished, now, &mut unit);
+        let is_recorded = pick(Mutant::OpenWithoutRecord, true, matches!(run, RunRef::Record(_)));
+        unit.changes.extend(is_recorded.then_some(Change::Past(Line::Run(finished))));
+        self.enact_telling(unit, notice);
         if is_notice {
             return;
         }
@@ -323,15 +315,15 @@ impl Shard {
     pub(super) fn cancel_run(&mut self, run: RunRef, now: Now) {
         let mut unit = Unit::default().by(now.wall);
         let mut number = self.number_of(run);
-        let doubt = self.flight.doubts.get(&run).copied();
+        let doubt = self.attempts.doubts.get(&run).copied();
         let mut may_be_at_work = doubt.is_some();
-        if let Some(key) = self.flight.key_of(run)
-            && let Some(attempt) = self.flight.remove(key)
+        if let Some(key) = self.attempts.key_of(run)
+            && let Some(attempt) = self.attempts.remove(key)
         {
             number = attempt.number;
             if attempt.phase == Phase::Left {
                 unit.aborts.push(key);
-                self.flight.aborting.insert(key, attempt.trigger);
+                self.attempts.aborting.insert(key, attempt.trigger);
                 may_be_at_work = true;
             }
         }
@@ -340,7 +332,7 @@ impl Shard {
         }
         let (unique, finished) = self.close(run, End::Cancelled, number, None, now, &mut unit);
         if let Some(until) = doubt {
-            self.flight.keep_back(unique, until);
+            self.attempts.keep_back(unique, until);
         }
         unit.changes.push(Change::Past(Line::Run(finished)));
         self.enact(unit);
@@ -350,17 +342,17 @@ impl Shard {
     /// A run is ended that may still be at work at its receiver: a successor has to know that.
     pub(super) fn kept_back(&self, run: RunRef, now: Now) -> Option<Change> {
         let unique = self.lane_of(run);
-        let mut moved = self.memory.trigger(unique)?.moved();
-        moved.busy_elsewhere_ms =
-            Some(self.at_work_ms(run, now).max(moved.busy_elsewhere_ms.unwrap_or(0)));
-        Some(Change::Moved(unique, moved))
+        let mut state = self.memory.trigger(unique)?.state();
+        state.busy_elsewhere_ms =
+            Some(self.at_work_ms(run, now).max(state.busy_elsewhere_ms.unwrap_or(0)));
+        Some(Change::State(unique, state))
     }
 
     /// For how long what left of a run may be at work, at most: for its timeout, and at a former owner for as long as
     /// that one is waited for.
     pub(super) fn at_work_ms(&self, run: RunRef, now: Now) -> u32 {
         let timeout_ms = self.record_of(run).webhook.form.timeout_ms;
-        let until = self.flight.doubts.get(&run).filter(|_| self.is_remote(run));
+        let until = self.attempts.doubts.get(&run).filter(|_| self.is_remote(run));
         let left_ms = until.map_or(0, |until| until.saturating_sub(now.steady));
         timeout_ms.max(u32::try_from(left_ms).unwrap_or(u32::MAX))
     }

@@ -29,7 +29,7 @@ pub(super) enum Change {
     /// There is this trigger, or it has another text.
     Trigger(Box<(TriggerRecord, Definition)>),
     /// What moves of a trigger has moved.
-    Moved(Unique, TriggerState),
+    State(Unique, TriggerState),
     /// There is no trigger with this id and this name any more.
     Gone(TriggerId, Box<str>),
     /// There is this unfinished run, or it is somewhere else.
@@ -56,7 +56,7 @@ impl Change {
         match self {
             Self::Fired(_) | Self::Open(_) | Self::Shut(_) | Self::Past(_) => true,
             Self::Trigger(_)
-            | Self::Moved(..)
+            | Self::State(..)
             | Self::Gone(..)
             | Self::Run(..)
             | Self::RunGone(_)
@@ -75,7 +75,7 @@ pub(super) struct Trigger {
     pub(super) kind: Arc<Kind>,
     /// Its name, its path, its body and its labels, one after the other.
     text: Box<str>,
-    moved: Option<Box<TriggerState>>,
+    state: Option<Box<TriggerState>>,
     pub(super) generation: u32,
     pub(super) revision: u32,
     path_at: u8,
@@ -115,7 +115,7 @@ impl Trigger {
 
     /// Every slot at or before this is decided.
     pub(super) fn cursor(&self) -> Instant {
-        self.moved.as_deref().and_then(|moved| moved.cursor).unwrap_or(self.since)
+        self.state.as_deref().and_then(|state| state.cursor).unwrap_or(self.since)
     }
 
     /// When it was first made.
@@ -139,8 +139,8 @@ impl Trigger {
 
     /// How many runs are left, if there is a limit.
     pub(super) fn remaining(&self) -> Option<u64> {
-        let moved = self.moved.as_deref().and_then(|moved| moved.remaining);
-        moved.or_else(|| self.schedule().limit().map(std::num::NonZeroU64::get))
+        let state = self.state.as_deref().and_then(|state| state.remaining);
+        state.or_else(|| self.schedule().limit().map(std::num::NonZeroU64::get))
     }
 
     /// When a slot leaves.
@@ -160,25 +160,25 @@ impl Trigger {
     }
 
     /// What has moved, to be changed and written whole.
-    pub(super) fn moved(&self) -> TriggerState {
-        self.moved.as_deref().cloned().unwrap_or_default()
+    pub(super) fn state(&self) -> TriggerState {
+        self.state.as_deref().cloned().unwrap_or_default()
     }
 
     pub(super) fn is_paused(&self) -> bool {
-        self.moved.as_deref().is_some_and(|moved| moved.paused.is_some())
+        self.state.as_deref().is_some_and(|state| state.paused.is_some())
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
-        self.moved.as_deref().is_some_and(|moved| moved.cancelled.is_some())
+        self.state.as_deref().is_some_and(|state| state.cancelled.is_some())
     }
 
     /// Since when it will never fire again.
     pub(super) fn cancelled(&self) -> Option<Instant> {
-        self.moved.as_deref().and_then(|moved| moved.cancelled)
+        self.state.as_deref().and_then(|state| state.cancelled)
     }
 
     pub(super) fn failures(&self) -> u32 {
-        self.moved.as_deref().map_or(0, |moved| moved.failures)
+        self.state.as_deref().map_or(0, |state| state.failures)
     }
 }
 
@@ -233,13 +233,13 @@ impl Memory {
     pub(super) fn apply(&mut self, change: &Change) {
         match change {
             Change::Trigger(written) => self.write(&written.0, &written.1),
-            Change::Moved(unique, moved) => {
+            Change::State(unique, state) => {
                 if let Some(place) = self.place(*unique)
                     && let Some(trigger) = self.places.get_mut(place)
                 {
                     self.paused -= usize::from(trigger.is_paused());
                     self.cancelled -= usize::from(trigger.is_cancelled());
-                    trigger.moved = Some(Box::new(moved.clone()));
+                    trigger.state = Some(Box::new(state.clone()));
                     self.paused += usize::from(trigger.is_paused());
                     self.cancelled += usize::from(trigger.is_cancelled());
                 }
@@ -302,7 +302,7 @@ impl Memory {
             unique,
             since: record.since,
             kind: self.kinds.of(record.id.project, definition),
-            moved: None,
+            state: None,
             generation: record.generation,
             revision: u32::try_from(record.revision).unwrap_or(u32::MAX),
             labels_at: u32::try_from(text.len() - labels.len()).expect("a body is short"),

@@ -13,11 +13,11 @@ use std::time::Duration;
 use crate::id::{Birth, Unique};
 use crate::instant::Instant;
 use crate::limits::NOTICES_PER_SHARD_MAX;
-use crate::mutant::{self, Mutant};
+use crate::mutant::{Mutant, pick};
 use crate::notice::{self, Audience, Listener, News, Occasion, Occasions};
 use crate::past::{End, Finished, Line};
 
-use super::flight::RunRef;
+use super::attempts::RunRef;
 use super::memory::{Change, Trigger};
 use super::record::{RunRecord, RunState, TriggerState};
 use super::{Now, Shard, Unit};
@@ -39,21 +39,27 @@ impl Shard {
         (listener, on)
     }
 
-    /// What of a trigger moves with the end of a run of it, and who is told. Says how many runs failed in a row, if
-    /// that is enough to pause.
-    pub(super) fn reckon(&self, finished: &Finished, now: Now, unit: &mut Unit) -> Option<u32> {
-        if finished.notice.is_some() {
-            return None;
-        }
-        let trigger = self.memory.trigger(finished.trigger)?;
+    /// What of a trigger changes with the end of a run of it. Says how many runs failed in a row, if that is enough
+    /// to pause, and gives the notice to whoever is told.
+    pub(super) fn reckon(
+        &self,
+        finished: &Finished,
+        now: Now,
+        unit: &mut Unit,
+    ) -> (Option<u32>, Vec<Change>) {
+        let trigger = self.memory.trigger(finished.trigger);
+        let Some(trigger) = trigger.filter(|_| finished.notice.is_none()) else {
+            return (None, Vec::new());
+        };
         let (listener, on) = self.hears(trigger);
-        let before = trigger.moved();
-        let mut moved = before.clone();
-        let enough = count_failure(trigger, finished.end, &mut moved);
-        let occasion = occasion(trigger, finished.end, on, &mut moved, now);
-        if moved != before {
-            unit.changes.push(Change::Moved(trigger.unique, moved));
+        let before = trigger.state();
+        let mut state = before.clone();
+        let enough = count_failure(trigger, finished.end, &mut state);
+        let occasion = occasion(trigger, finished.end, on, &mut state, now);
+        if state != before {
+            unit.changes.push(Change::State(trigger.unique, state));
         }
+        let mut notice = Vec::new();
         if let (Some(occasion), Some(listener)) = (occasion, listener) {
             let birth = match finished.generation {
                 Some(generation) => Birth::Slot(generation),
@@ -61,9 +67,9 @@ impl Shard {
             };
             let run = self.memory.run_id(finished.trigger, finished.slot, birth);
             let news = News::Ended(run, finished);
-            unit.changes.extend(self.notice(trigger, &listener, occasion, &news, now));
+            notice = self.notice(trigger, &listener, occasion, &news, now);
         }
-        enough
+        (enough, notice)
     }
 
     /// Somebody is told that a trigger was paused, if anybody wants to know.
@@ -115,21 +121,10 @@ impl Shard {
         changes
     }
 
-    /// A decision is made of which somebody is perhaps told.
-    pub(super) fn enact_telling(&mut self, mut unit: Unit) {
-        let is_notice =
-            |change: &Change| matches!(change, Change::Run(_, run) if run.notice.is_some());
-        let notices: Vec<Change> =
-            unit.changes.iter().filter(|change| is_notice(change)).cloned().collect();
-        if mutant::active(Mutant::NoticeLater) && !notices.is_empty() {
-            unit.changes.retain(|change| !is_notice(change));
-            let by = unit.by;
-            self.enact(unit);
-            self.enact(Unit { by, ..Unit::of(notices.clone()) });
-        } else {
-            self.enact(unit);
-        }
-        self.wait_all(&notices);
+    /// A decision is made, with the notice that somebody is given of it, if any.
+    pub(super) fn enact_telling(&mut self, unit: Unit, notice: Vec<Change>) {
+        self.enact_with(unit, notice.clone(), Mutant::NoticeLater);
+        self.wait_all(&notice);
     }
 
     /// A notice goes to whoever listens when it leaves. If nobody does any more, it is given up.
@@ -168,12 +163,12 @@ impl Shard {
     /// When a trigger is overdue, if it does not succeed before.
     fn overdue_at(&self, trigger: &Trigger) -> Option<Instant> {
         let after = Duration::from_millis(trigger.policy().alert_after_ms?);
-        let moved = trigger.moved();
-        let is_quiet = moved.overdue
+        let state = trigger.state();
+        let is_quiet = state.overdue
             || trigger.is_paused()
             || trigger.is_cancelled()
             || self.memory.is_behind(trigger);
-        (!is_quiet).then(|| moved.well.unwrap_or(trigger.created()).after(after))
+        (!is_quiet).then(|| state.well.unwrap_or(trigger.created()).after(after))
     }
 
     /// Tells of the triggers that are overdue.
@@ -206,17 +201,17 @@ impl Shard {
             // Somebody may listen later.
             return self.alert_at(unique, now.wall.after(after));
         };
-        let mut moved = trigger.moved();
-        moved.overdue = true;
+        let mut state = trigger.state();
+        state.overdue = true;
         let news = News::Overdue(after);
-        let mut unit = Unit::of(vec![Change::Moved(unique, moved)]).by(now.wall);
-        unit.changes.extend(self.notice(trigger, &listener, Occasion::Overdue, &news, now));
-        self.enact_telling(unit);
+        let notice = self.notice(trigger, &listener, Occasion::Overdue, &news, now);
+        let unit = Unit::of(vec![Change::State(unique, state)]).by(now.wall);
+        self.enact_telling(unit, notice);
     }
 }
 
 /// Counts failures in a row; says how many if that is enough to pause.
-fn count_failure(trigger: &Trigger, end: End, moved: &mut TriggerState) -> Option<u32> {
+fn count_failure(trigger: &Trigger, end: End, state: &mut TriggerState) -> Option<u32> {
     let failures = match end {
         End::Succeeded => 0,
         End::Failed | End::Dead => trigger.failures() + 1,
@@ -226,7 +221,7 @@ fn count_failure(trigger: &Trigger, end: End, moved: &mut TriggerState) -> Optio
         return None;
     }
     let enough = trigger.policy().pause_after?;
-    moved.failures = failures;
+    state.failures = failures;
     (failures >= enough && !trigger.is_paused()).then_some(failures)
 }
 
@@ -235,25 +230,23 @@ fn occasion(
     trigger: &Trigger,
     end: End,
     on: Occasions,
-    moved: &mut TriggerState,
+    state: &mut TriggerState,
     now: Now,
 ) -> Option<Occasion> {
     match end {
         End::Succeeded => {
-            let was_told = moved.failing || moved.overdue;
-            (moved.failing, moved.overdue) = (false, false);
+            let was_told = state.failing || state.overdue;
+            (state.failing, state.overdue) = (false, false);
             if trigger.policy().alert_after_ms.is_some() {
-                moved.well = Some(now.wall);
+                state.well = Some(now.wall);
             }
             let recovery = Some(Occasion::Recovery).filter(|_| was_told);
             recovery.into_iter().chain([Occasion::Success]).find(|occasion| on.has(*occasion))
         }
         End::Failed | End::Dead | End::Expired | End::Unknown => {
             let is_news =
-                !moved.failing && (on.has(Occasion::Failure) || on.has(Occasion::Recovery));
-            if is_news && !mutant::active(Mutant::StreakForgotten) {
-                moved.failing = true;
-            }
+                !state.failing && (on.has(Occasion::Failure) || on.has(Occasion::Recovery));
+            state.failing |= pick(Mutant::StreakForgotten, is_news, false);
             (is_news && on.has(Occasion::Failure)).then_some(Occasion::Failure)
         }
         End::Cancelled => None,

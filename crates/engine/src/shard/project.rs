@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::id::{ProjectId, Unique};
 use crate::instant::Instant;
 use crate::limits::UNITS_WAITING_MAX;
-use crate::mutant::{self, Mutant};
+use crate::mutant::{Mutant, pick};
 use crate::past::Reason;
 use crate::policy::CatchUp;
 
@@ -57,12 +57,12 @@ impl Shard {
         }
         let enabled = Some(now.wall.max(self.memory.fired.0));
         let stopped = Some(StoppedRecord { enabled, ..stopped });
-        let stopped = stopped.filter(|_| !mutant::active(Mutant::EnabledAtOnce));
+        let stopped = pick(Mutant::EnabledAtOnce, stopped, None);
         self.enact(Unit::of(vec![Change::Stopped(project, stopped)]).by(now.wall));
         self.bring_up_to_date(project);
-        for sequence in std::mem::take(&mut self.flight.stopped) {
+        for sequence in std::mem::take(&mut self.attempts.stopped) {
             if let Some(run) = self.memory.runs.get(&sequence) {
-                self.flight.wait(sequence, &Arc::clone(run));
+                self.attempts.wait(sequence, &Arc::clone(run));
             }
         }
         self.unblock_all(now);
@@ -159,10 +159,10 @@ impl Shard {
         if trigger.is_paused() || trigger.remaining() == Some(0) {
             return;
         }
-        let mut moved = trigger.moved();
-        moved.cursor = Some(here.max(trigger.cursor()));
-        moved.well = trigger.policy().alert_after_ms.map(|_| now.wall);
-        self.enact(Unit::of(vec![Change::Moved(unique, moved)]).by(now.wall));
+        let mut state = trigger.state();
+        state.cursor = Some(here.max(trigger.cursor()));
+        state.well = trigger.policy().alert_after_ms.map(|_| now.wall);
+        self.enact(Unit::of(vec![Change::State(unique, state)]).by(now.wall));
         self.watch_over(unique);
     }
 
@@ -181,10 +181,10 @@ impl Shard {
         }
         let Some(last) = last else { return };
         let lines = skips(trigger, (Some(first), last), Reason::Disabled, now);
-        let mut moved = trigger.moved();
-        moved.cursor = Some(last);
+        let mut state = trigger.state();
+        state.cursor = Some(last);
         let mut changes = lines;
-        changes.push(Change::Moved(unique, moved));
+        changes.push(Change::State(unique, state));
         self.enact(Unit::of(changes).by(now.wall));
     }
 
@@ -196,15 +196,15 @@ impl Shard {
             && slot <= here
         {
             let run = trigger.run_record(slot, leaves, RunState::Waiting(leaves));
-            let mut moved = trigger.moved();
-            moved.cursor = Some(slot);
-            moved.remaining = trigger.remaining().map(|left| left.saturating_sub(1));
+            let mut state = trigger.state();
+            state.cursor = Some(slot);
+            state.remaining = trigger.remaining().map(|left| left.saturating_sub(1));
             let sequence = self.memory.sequence + 1;
             let run = Arc::new(run);
             let changes =
-                vec![Change::Run(sequence, Arc::clone(&run)), Change::Moved(unique, moved)];
+                vec![Change::Run(sequence, Arc::clone(&run)), Change::State(unique, state)];
             self.enact(Unit::of(changes).by(now.wall));
-            self.flight.wait(sequence, &run);
+            self.attempts.wait(sequence, &run);
         }
     }
 }

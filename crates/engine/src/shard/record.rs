@@ -317,7 +317,7 @@ pub fn triggers(shard: ShardId) -> String {
 }
 
 /// Where what moved is.
-pub fn moved(shard: ShardId) -> String {
+pub fn states(shard: ShardId) -> String {
     format!("shard/{shard}/moved/")
 }
 
@@ -347,7 +347,7 @@ pub fn trigger_key(shard: ShardId, unique: Unique) -> String {
 }
 
 /// Where what moved of a trigger is.
-pub fn moved_key(shard: ShardId, unique: Unique) -> String {
+pub fn state_key(shard: ShardId, unique: Unique) -> String {
     format!("shard/{shard}/moved/{unique}")
 }
 

@@ -7,7 +7,7 @@ use crate::id::Unique;
 use crate::instant::Instant;
 use crate::policy::Policy;
 
-use super::flight::{Phase, RunRef};
+use super::attempts::{Phase, RunRef};
 use super::memory::Change;
 use super::record::{RunRecord, RunState};
 use super::{Now, Shard};
@@ -23,10 +23,10 @@ impl Shard {
 
     /// Whether no attempt of a run can have left, under this owner or another.
     pub(super) fn is_untouched(&self, run: RunRef) -> bool {
-        if self.flight.doubts.contains_key(&run) {
+        if self.attempts.doubts.contains_key(&run) {
             return false;
         }
-        match self.flight.key_of(run).map(|key| &self.flight.tries[&key]) {
+        match self.attempts.key_of(run).map(|key| &self.attempts.tries[&key]) {
             Some(attempt) => {
                 attempt.number == 1 && !attempt.is_doubtful && attempt.phase != Phase::Left
             }
@@ -36,9 +36,9 @@ impl Shard {
 
     /// Whether an attempt of a run may have left under a predecessor, and nobody knows what came of it.
     pub(super) fn is_doubtful(&self, run: RunRef) -> bool {
-        let key = self.flight.key_of(run);
-        self.flight.doubts.contains_key(&run)
-            || key.is_some_and(|key| self.flight.tries[&key].is_doubtful)
+        let key = self.attempts.key_of(run);
+        self.attempts.doubts.contains_key(&run)
+            || key.is_some_and(|key| self.attempts.tries[&key].is_doubtful)
     }
 
     /// Whether an attempt of a run is made by a former owner that will report.
@@ -46,7 +46,7 @@ impl Shard {
         match run {
             RunRef::Open(_) => false,
             RunRef::Record(sequence) => {
-                self.flight.remote.contains(&(self.memory.runs[&sequence].lane(), sequence))
+                self.attempts.remote.contains(&(self.memory.runs[&sequence].lane(), sequence))
             }
         }
     }
@@ -61,13 +61,13 @@ impl Shard {
 
     /// Takes a run out of head or records, and out of what waits.
     pub(super) fn forget(&mut self, run: RunRef) -> Change {
-        self.flight.doubts.remove(&run);
+        self.attempts.doubts.remove(&run);
         match run {
             RunRef::Open(open) => Change::Shut(open),
             RunRef::Record(sequence) => {
                 let record = Arc::clone(&self.memory.runs[&sequence]);
-                self.flight.remote.remove(&(record.lane(), sequence));
-                self.flight.unwait(sequence, &record);
+                self.attempts.remote.remove(&(record.lane(), sequence));
+                self.attempts.unwait(sequence, &record);
                 Change::RunGone(sequence)
             }
         }
@@ -75,8 +75,8 @@ impl Shard {
 
     /// The number of the attempt that is under way, or was last.
     pub(super) fn number_of(&self, run: RunRef) -> u32 {
-        if let Some(key) = self.flight.key_of(run) {
-            return self.flight.tries[&key].number;
+        if let Some(key) = self.attempts.key_of(run) {
+            return self.attempts.tries[&key].number;
         }
         match run {
             RunRef::Open(_) => 1,
@@ -86,27 +86,27 @@ impl Shard {
 
     /// Whether an attempt of a run has left.
     pub(super) fn has_left(&self, run: RunRef) -> bool {
-        let key = self.flight.key_of(run);
-        key.is_some_and(|key| self.flight.tries[&key].phase == Phase::Left)
+        let key = self.attempts.key_of(run);
+        key.is_some_and(|key| self.attempts.tries[&key].phase == Phase::Left)
     }
 
     /// Whether an attempt of this trigger may leave or has left.
     pub(super) fn is_under_way(&self, unique: Unique) -> bool {
-        let mut tries = self.flight.tries.values();
+        let mut tries = self.attempts.tries.values();
         tries.any(|attempt| attempt.trigger == unique && attempt.phase != Phase::Decided)
-            || self.flight.has_others_left(unique)
+            || self.attempts.has_others_left(unique)
     }
 
     /// Runs whose attempt has not left.
     pub(super) fn unsent(&self) -> Vec<RunRef> {
-        let unsent = self.flight.tries.values().filter(|attempt| attempt.phase != Phase::Left);
+        let unsent = self.attempts.tries.values().filter(|attempt| attempt.phase != Phase::Left);
         unsent.map(|attempt| attempt.run).collect()
     }
 
     /// Drops the attempt of a run that has not left.
     pub(super) fn drop_attempt(&mut self, run: RunRef) {
-        if let Some(key) = self.flight.key_of(run) {
-            self.flight.remove(key);
+        if let Some(key) = self.attempts.key_of(run) {
+            self.attempts.remove(key);
         }
     }
 

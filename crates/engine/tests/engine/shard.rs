@@ -199,7 +199,7 @@ fn a_mark_is_set_back_without_moving_cursors_of_schedules_that_are_used_up() {
     assert!(bench.shard.is_ahead_of_clock(bench.now()));
     bench.shard.set_back(bench.now());
     bench.commit();
-    assert_eq!(bench.moved(trigger).cursor.unwrap().0, BEGIN + 10_000);
+    assert_eq!(bench.state(trigger).cursor.unwrap().0, BEGIN + 10_000);
     assert_eq!(bench.head.fired.0.0, BEGIN + 1_000);
 }
 
@@ -216,7 +216,7 @@ fn what_follows_the_last_run_is_due_again_when_that_is_taken_back() {
         bench.go(wall);
     }
     bench.pause(trigger);
-    let moved = bench.moved(trigger);
+    let moved = bench.state(trigger);
     let since = moved.paused.expect("it is paused").since;
     assert_eq!(moved.remaining, Some(1), "its run is given back");
     let skipped: i64 = bench.skips().iter().map(|(from, to, _)| (to - from) / 1_000 + 1).sum();
@@ -317,7 +317,7 @@ fn now_for_a_trigger_is_not_before_its_cursor() {
     bench.take_over(12_000);
     bench.ask(Command::Resume { trigger, author: String::new() });
     bench.pause(trigger);
-    let paused = bench.moved(trigger).paused.expect("it is paused");
+    let paused = bench.state(trigger).paused.expect("it is paused");
     assert_eq!(paused.since.0, BEGIN + 25_000);
     assert_eq!(bench.skips().len(), 0, "{:?}", bench.skips());
 }
@@ -479,13 +479,13 @@ fn other_labels_are_another_revision_and_the_same_schedule() {
     bench.go(10_000);
     bench.finish(OK);
     bench.go(11_000);
-    let before = bench.moved(trigger);
+    let before = bench.state(trigger);
     let mut labelled = written.clone();
     labelled.labels.insert("team".to_owned(), "billing".to_owned());
     bench.replace(trigger, labelled.clone());
     let record = bench.trigger(trigger);
     assert_eq!((record.revision, record.generation), (2, 1));
-    assert_eq!(bench.moved(trigger).remaining, before.remaining);
+    assert_eq!(bench.state(trigger).remaining, before.remaining);
     assert!(bench.skips().is_empty(), "no slot was taken back: {:?}", bench.skips());
     assert_eq!(bench.replace_with(trigger, labelled.clone()), Some(Done::Unchanged));
     bench.take_over(12_000);

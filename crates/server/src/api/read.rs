@@ -9,7 +9,7 @@ use engine::record::{RecordError, decode};
 use engine::schedule::Schedule;
 use engine::shard::record::{
     FORMAT, HeadRecord, Mark, NameRecord, RunRecord, StoppedRecord, TriggerRecord, TriggerState,
-    head_key, moved_key, name_key, runs, stopped_key, trigger_key,
+    head_key, name_key, runs, state_key, stopped_key, trigger_key,
 };
 use engine::trigger::{Definition, Draft, check_name};
 use serde::de::DeserializeOwned;
@@ -96,7 +96,7 @@ pub(super) async fn trigger_by_id(store: &Store, id: TriggerId) -> Result<Option
     if record.id != id {
         return Ok(None);
     }
-    let moved = store.get(&key(moved_key(id.shard, id.unique))).await?;
+    let moved = store.get(&key(state_key(id.shard, id.unique))).await?;
     let moved = moved.map(|entry| self::record(&entry)).transpose()?.unwrap_or_default();
     let unreadable =
         |why: String| Refusal::of_record(entry.key.as_str(), &RecordError::Malformed(why));

@@ -46,14 +46,14 @@ pub(super) async fn load(
     let triggers = record::triggers(shard);
     let (triggers, moved, runs, stopped, reports) = tokio::join!(
         each(store, &triggers, |key, value| loading.trigger(key, value)),
-        all(store, record::moved(shard)),
+        all(store, record::states(shard)),
         all(store, record::runs(shard)),
         all(store, record::stopped(shard)),
         all(store, record::reports(shard)),
     );
     triggers?;
     for entry in moved? {
-        loading.moved(entry.key.as_str(), entry.value.as_bytes())?;
+        loading.state(entry.key.as_str(), entry.value.as_bytes())?;
     }
     for entry in runs? {
         loading.run(entry.key.as_str(), entry.value.as_bytes())?;

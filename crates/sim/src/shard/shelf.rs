@@ -89,8 +89,8 @@ impl Shelf {
         for (key, value) in self.below(&record::triggers(SHARD)) {
             loading.trigger(key, value)?;
         }
-        for (key, value) in self.below(&record::moved(SHARD)) {
-            loading.moved(key, value)?;
+        for (key, value) in self.below(&record::states(SHARD)) {
+            loading.state(key, value)?;
         }
         for (key, value) in self.below(&record::runs(SHARD)) {
             loading.run(key, value)?;

@@ -16,7 +16,7 @@ fn every_mutant_is_caught() {
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while let Some(mutant) = Mutant::ALL.get(next.fetch_add(1, Ordering::SeqCst)) {
+                while let Some(mutant) = Mutant::LEASE.get(next.fetch_add(1, Ordering::SeqCst)) {
                     match caught(*mutant) {
                         Some(how) => println!("{how}"),
                         None => survivors.lock().unwrap().push(mutant.name()),

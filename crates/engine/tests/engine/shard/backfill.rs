@@ -36,7 +36,7 @@ fn a_backfill_runs_each_slot_of_its_window_and_touches_neither_ledger_nor_limit(
     let trigger = bench.create(draft(r#"{"cron": "*/5 * * * * *", "limit": 3}"#, "{}"));
     bench.go(1_000);
     assert_eq!(backfill(&mut bench, trigger, "again", (-BACK, -BACK + 40_000)), 8);
-    let TriggerState { cursor, remaining, .. } = bench.moved(trigger);
+    let TriggerState { cursor, remaining, .. } = bench.state(trigger);
     assert_eq!((cursor, remaining), (None, None));
     bench.go(1_100);
     let slots: Vec<i64> = bench.left.iter().map(|left| left.slot.0 - BEGIN).collect();
@@ -50,7 +50,7 @@ fn a_backfill_runs_each_slot_of_its_window_and_touches_neither_ledger_nor_limit(
     }
     bench.go(4_000);
     assert!(bench.skips().is_empty(), "{:?}", bench.skips());
-    assert_eq!(bench.moved(trigger).remaining, None);
+    assert_eq!(bench.state(trigger).remaining, None);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn the_last_backfills_are_remembered_up_to_a_limit() {
     for number in 0..=BACKFILLS_REMEMBERED_MAX {
         assert_eq!(backfill(&mut bench, trigger, &format!("r{number}"), window), 1);
     }
-    assert_eq!(bench.moved(trigger).backfills.len(), BACKFILLS_REMEMBERED_MAX);
+    assert_eq!(bench.state(trigger).backfills.len(), BACKFILLS_REMEMBERED_MAX);
     assert_eq!(backfill(&mut bench, trigger, "r1", window), 0);
     assert_eq!(backfill(&mut bench, trigger, "r0", window), 1, "it is forgotten");
 }

@@ -143,8 +143,8 @@ impl Bench {
         for (key, value) in below(&self.entries, record::triggers(SHARD)) {
             loading.trigger(key, value).unwrap();
         }
-        for (key, value) in below(&self.entries, record::moved(SHARD)) {
-            loading.moved(key, value).unwrap();
+        for (key, value) in below(&self.entries, record::states(SHARD)) {
+            loading.state(key, value).unwrap();
         }
         for (key, value) in below(&self.entries, record::runs(SHARD)) {
             loading.run(key, value).unwrap();
@@ -275,8 +275,8 @@ impl Bench {
     }
 
     /// What moved of a trigger.
-    pub(super) fn moved(&self, trigger: Unique) -> TriggerState {
-        decode(&self.entries[&record::moved_key(SHARD, trigger)], FORMAT).unwrap()
+    pub(super) fn state(&self, trigger: Unique) -> TriggerState {
+        decode(&self.entries[&record::state_key(SHARD, trigger)], FORMAT).unwrap()
     }
 
     /// How runs ended.

@@ -19,7 +19,7 @@ use engine::record::{decode, encode};
 use engine::shard::command::{Command, Done, Rejection};
 use engine::shard::record::{
     FORMAT, HeadRecord, NameRecord, Pause, RunRecord, RunState, TriggerRecord, TriggerState,
-    head_key, moved_key, name_key, past_key, run_key, trigger_key,
+    head_key, name_key, past_key, run_key, state_key, trigger_key,
 };
 use engine::shard::{Note, Put};
 use engine::trigger::Definition;
@@ -458,13 +458,13 @@ impl StandIn {
                     return Err(Rejection::AlreadyPaused);
                 }
                 moved.paused = Some(Pause { since: self.now(), until, author, note });
-                put(&self.store, moved_key(shard, trigger), &moved).await;
+                put(&self.store, state_key(shard, trigger), &moved).await;
                 Ok(Done::Paused)
             }
             Command::Resume { trigger, .. } => {
                 let mut moved = self.moved(shard, trigger).await?;
                 moved.paused.take().ok_or(Rejection::NotPaused)?;
-                put(&self.store, moved_key(shard, trigger), &moved).await;
+                put(&self.store, state_key(shard, trigger), &moved).await;
                 Ok(Done::Resumed)
             }
             Command::Cancel { trigger, .. } => {
@@ -473,7 +473,7 @@ impl StandIn {
                     return Err(Rejection::AlreadyCancelled);
                 }
                 moved.cancelled = Some(self.now());
-                put(&self.store, moved_key(shard, trigger), &moved).await;
+                put(&self.store, state_key(shard, trigger), &moved).await;
                 Ok(Done::Cancelled)
             }
             Command::Delete { trigger, .. } => {
@@ -563,6 +563,6 @@ impl StandIn {
 
     async fn moved(&self, shard: ShardId, trigger: Unique) -> Result<TriggerState, Rejection> {
         self.record(shard, trigger).await?;
-        Ok(get(&self.store, moved_key(shard, trigger)).await.unwrap_or_default())
+        Ok(get(&self.store, state_key(shard, trigger)).await.unwrap_or_default())
     }
 }

@@ -8,7 +8,7 @@ use engine::id::{TriggerId, Unique};
 use engine::instant::Instant;
 use engine::limits::SEGMENTS_READ_MAX;
 use engine::past::{End, Finished, Line, Reason, Skipped};
-use engine::shard::record::{HeadRecord, Mark, OpenRun, TriggerState, moved_key};
+use engine::shard::record::{HeadRecord, Mark, OpenRun, TriggerState, state_key};
 use server::handle::Firing;
 
 use super::bench::{Bench, NOW, minute, minutely, succeeded};
@@ -226,7 +226,7 @@ async fn a_cursor_decides_too() {
     let bench = Bench::new().await;
     let id = bench.minutely("hello").await;
     let moved = TriggerState { cursor: Some(minute(2)), ..TriggerState::default() };
-    bench.put(moved_key(id.shard, id.unique), &moved).await;
+    bench.put(state_key(id.shard, id.unique), &moved).await;
     bench.set_now(minute(3));
     let told = rows(&account(&bench, 2, 3).await);
     assert_eq!(told, [(2, 2, 1, Fate::Missing), (3, 3, 1, Fate::Pending)]);
@@ -274,12 +274,12 @@ async fn after_a_cancel_and_after_the_last_run_nothing_is_due() {
     bench.past(id.shard, vec![succeeded(id, minute(1)), succeeded(id, minute(2))]).await;
     bench.head(id.shard, &marked(minute(6))).await;
     let moved = TriggerState { remaining: Some(0), ..TriggerState::default() };
-    bench.put(moved_key(id.shard, id.unique), &moved).await;
+    bench.put(state_key(id.shard, id.unique), &moved).await;
     bench.set_now(minute(6));
     assert_eq!(rows(&account(&bench, 0, 6).await), [(1, 1, 1, Fate::Run), (2, 2, 1, Fate::Run)]);
     assert_eq!(rows(&account(&bench, 3, 6).await), []);
     let moved = TriggerState { cancelled: Some(minute(2)), ..TriggerState::default() };
-    bench.put(moved_key(id.shard, id.unique), &moved).await;
+    bench.put(state_key(id.shard, id.unique), &moved).await;
     assert_eq!(rows(&account(&bench, 0, 6).await), [(1, 1, 1, Fate::Run), (2, 2, 1, Fate::Run)]);
 }
 

@@ -5,7 +5,7 @@ use client::trigger::{PauseRequest, Status, Trigger};
 use client::{ClientError, TriggerFilter};
 use engine::instant::Instant;
 use engine::limits::{LABELS_MAX, NOTE_CHARS_MAX};
-use engine::shard::record::{TriggerState, moved_key};
+use engine::shard::record::{TriggerState, state_key};
 use serde_json::json;
 
 use super::bench::{Bench, NOW, minute, minutely, succeeded};
@@ -93,7 +93,7 @@ async fn a_list_shows_those_with_a_status() {
     assert_eq!(bench.client.trigger("used-up").await.unwrap().remaining, Some(2));
     assert_eq!(bench.client.trigger("used-up").await.unwrap().next.len(), 2);
     let moved = TriggerState { remaining: Some(0), ..TriggerState::default() };
-    bench.put(moved_key(id.shard, id.unique), &moved).await;
+    bench.put(state_key(id.shard, id.unique), &moved).await;
     bench.set_now(minute(2));
     for (status, names) in [
         (Status::Scheduled, vec!["scheduled"]),
@@ -269,7 +269,7 @@ async fn a_slot_that_is_decided_is_not_told_as_the_next_one() {
     let id = bench.minutely("hello").await;
     // It was skipped ahead of the clock, because the trigger was paused then.
     let moved = TriggerState { cursor: Some(minute(1)), ..TriggerState::default() };
-    bench.put(moved_key(id.shard, id.unique), &moved).await;
+    bench.put(state_key(id.shard, id.unique), &moved).await;
     bench.client.pause("hello", &PauseRequest::default()).await.unwrap();
     let resumed = bench.client.resume("hello").await.unwrap();
     assert_eq!(resumed.next[0].to_string(), minute(2).to_string());

@@ -3,7 +3,7 @@
 use engine::id::{ShardId, Unique};
 use engine::instant::Instant;
 use engine::record::encode;
-use engine::shard::record::{FORMAT, TriggerState, head_key, moved_key, past_key, trigger_key};
+use engine::shard::record::{FORMAT, TriggerState, head_key, past_key, state_key, trigger_key};
 use store::backup::{Encoder, Header, ReadError, Section, verify};
 use store::cluster::Cluster;
 use store::memory::Memory;
@@ -108,7 +108,7 @@ fn records_of_different_moments_are_noticed_though_every_byte_is_right() {
         (trigger_key(shard, Unique(unique)), Value::from(record))
     };
     let moved = encode(FORMAT, &TriggerState::default());
-    let moved = (moved_key(shard, Unique(20)), Value::from(moved));
+    let moved = (state_key(shard, Unique(20)), Value::from(moved));
 
     let right = vec![at(12, &[(20, 8)]), moved.clone(), past(12), bell("bell", 20)];
     verify(&by_hand(&with(right))[..]).unwrap();

@@ -11,8 +11,8 @@ use engine::lease::{Nonce, Reading};
 use engine::past::{Line, Reason, Segment, Skipped};
 use engine::record::encode;
 use engine::shard::record::{
-    FORMAT, HeadRecord, Mark, NameRecord, OpenRun, TriggerRecord, TriggerState, head_key,
-    moved_key, name_key, past_key, trigger_key,
+    FORMAT, HeadRecord, Mark, NameRecord, OpenRun, TriggerRecord, TriggerState, head_key, name_key,
+    past_key, state_key, trigger_key,
 };
 use serde_json::value::{RawValue, to_raw_value};
 use store::claim::{Head, State};
@@ -127,7 +127,7 @@ pub(crate) async fn fill(store: &Store) {
     let ahead = Head { token: WALL_US + 5, body: None, ..head(3, 0, &[]) };
     let session = r#"{"format":1,"roles":[],"ttl_ms":3000,"beat":7,"nonce":"00000000000000ff","wall_us":5,"reads":1,"local":true}"#;
     let commit = commit
-        .put(key(moved_key(ShardId(0), Unique(20))), encode(FORMAT, &moved))
+        .put(key(state_key(ShardId(0), Unique(20))), encode(FORMAT, &moved))
         .put(key(past_key(ShardId(0), 11)), segment())
         .put(key(head_key(ShardId(0))), head(12, 20, &[(20, 8)]).to_value())
         .put(key(head_key(ShardId(2))), head(1, 30, &[]).to_value())

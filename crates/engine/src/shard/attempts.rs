@@ -22,7 +22,7 @@ pub(super) enum RunRef {
 }
 
 /// An attempt.
-pub(super) struct Try {
+pub(super) struct LiveAttempt {
     pub(super) run: RunRef,
     pub(super) trigger: Unique,
     pub(super) number: u32,
@@ -44,8 +44,8 @@ pub(super) enum Phase {
 
 /// All attempts of a shard, and what waits for one.
 #[derive(Default)]
-pub(super) struct Flight {
-    pub(super) tries: BTreeMap<u64, Try>,
+pub(super) struct Attempts {
+    pub(super) tries: BTreeMap<u64, LiveAttempt>,
     pub(super) by_run: BTreeMap<RunRef, u64>,
     /// Attempts that may leave, by when.
     pub(super) leaving: BTreeSet<(Instant, u64)>,
@@ -78,7 +78,7 @@ pub(super) struct Flight {
     pub(super) last_key: u64,
 }
 
-impl Flight {
+impl Attempts {
     /// Begins an attempt, which leaves when it is released, no sooner than this.
     pub(super) fn begin(
         &mut self,
@@ -90,7 +90,8 @@ impl Flight {
         self.last_key += 1;
         let key = self.last_key;
         let phase = Phase::Decided;
-        self.tries.insert(key, Try { run, trigger, number, leaves, phase, is_doubtful: false });
+        self.tries
+            .insert(key, LiveAttempt { run, trigger, number, leaves, phase, is_doubtful: false });
         self.by_run.insert(run, key);
         key
     }
@@ -108,7 +109,7 @@ impl Flight {
     }
 
     /// Forgets an attempt.
-    pub(super) fn remove(&mut self, key: u64) -> Option<Try> {
+    pub(super) fn remove(&mut self, key: u64) -> Option<LiveAttempt> {
         let attempt = self.tries.remove(&key)?;
         self.by_run.remove(&attempt.run);
         self.leaving.remove(&(attempt.leaves, key));
