@@ -42,9 +42,9 @@
 //! - `batch`: what is written together
 
 mod account;
+mod agenda;
 mod attempts;
 mod backfill;
-mod backpressure;
 mod batch;
 mod change;
 pub mod command;
@@ -55,35 +55,39 @@ mod kind;
 mod leave;
 mod memory;
 mod notify;
+mod outbox;
 mod project;
 mod prune;
 pub mod record;
 mod rewrite;
 mod run;
+mod runs;
+mod triggers;
 mod usage;
 mod wait;
+mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
-
-use crate::id::{RunId, ShardId, Unique};
+use crate::id::{Birth, RunId, ShardId, TriggerId, Unique};
 use crate::instant::Instant;
-use crate::limits::LOOK_AHEAD_MS;
 use crate::mutant::{Mutant, pick};
 use crate::notice::Audience;
-use crate::wheel::Wheel;
 
+use agenda::Agenda;
 use attempts::Attempts;
-pub use backpressure::{Backpressure, Load};
-use batch::Shadow;
 pub use batch::{Batch, Put, Room};
 use command::Done;
 pub use doubt::{LoadError, Loading};
 pub use handover::HandedOverAttempt;
 pub use kind::Kinds;
 pub use leave::{Departure, Report};
-use memory::{Change, Memory};
+use memory::{Change, apply};
+use outbox::{Outbox, Unit};
+use record::HeadRecord;
+use runs::Runs;
+use triggers::{Trigger, Triggers};
 pub use usage::{Limit, Quota, Usage};
+use waiting::WaitingRuns;
+pub use waiting::{HostLoad, Load};
 
 /// What time it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,51 +119,20 @@ pub struct Committed {
     pub aborts: Vec<u64>,
 }
 
-/// Changes that belong together.
-#[derive(Debug, Default)]
-struct Unit {
-    changes: Vec<Change>,
-    /// Attempts that may leave once it is written.
-    launches: Vec<u64>,
-    /// Attempts that are broken off once it is written.
-    aborts: Vec<u64>,
-    reply: Option<(Ticket, Done)>,
-    /// When it is to be written, at the latest.
-    by: Option<Instant>,
-}
-
 /// A shard, as its owner has it.
 pub struct Shard {
-    memory: Memory,
-    wheel: Wheel,
-    /// What has left the wheel and is not decided, in the order of the mark.
-    front: BTreeMap<(Instant, Unique), u32>,
-    /// Where a place is in the front.
-    front_of: HashMap<u32, Instant>,
-    /// Up to here everything has left the wheel.
-    horizon: Instant,
-    /// Slots that leave up to here were missed: nobody was there.
-    missed_until: Instant,
-    /// Pauses that end by themselves.
-    resumes: BTreeSet<(Instant, Unique)>,
-    /// Triggers of projects that were enabled, to be brought up to date.
-    behind: VecDeque<Unique>,
-    /// Triggers that are overdue then, unless they succeed before, and when each is.
-    alerts: BTreeSet<(Instant, Unique)>,
-    alert_of: HashMap<Unique, Instant>,
+    id: ShardId,
+    cluster: u64,
+    triggers: Triggers,
+    agenda: Agenda,
+    runs: Runs,
+    waiting: WaitingRuns,
     attempts: Attempts,
-    backpressure: Arc<dyn Backpressure>,
+    outbox: Outbox,
     audience: Audience,
-    units: VecDeque<Unit>,
-    shadow: Shadow,
-    /// The batch that is on its way.
-    sent: Option<Vec<Unit>>,
     course: Course,
     /// Nothing is decided for as long as nobody knows what time it is.
     is_suspended: bool,
-    /// When something is to be written, and for how many somebody waits.
-    due_by: Option<Instant>,
-    asked: usize,
 }
 
 /// How far a shard is from being somebody else's.
@@ -199,12 +172,12 @@ impl Census {
 impl Shard {
     /// Which one it is.
     pub fn id(&self) -> ShardId {
-        self.memory.shard
+        self.id
     }
 
     /// How many triggers it has.
     pub fn len(&self) -> usize {
-        self.memory.len()
+        self.triggers.len()
     }
 
     /// Whether it has none.
@@ -214,11 +187,11 @@ impl Shard {
 
     /// Runs that are not finished, launched ahead or under way.
     pub fn unfinished(&self) -> usize {
-        self.memory.open.len() + self.memory.runs.len()
+        self.runs.len()
     }
 
-    /// Decides all that is to be decided by now.
-    pub fn step(&mut self, now: Now) {
+    /// Decides all that is to be decided by now, with a look at how much there is for each host.
+    pub fn step(&mut self, now: Now, load: HostLoad<'_>) {
         if self.is_suspended || self.course == Course::HandedOver {
             return;
         }
@@ -227,9 +200,9 @@ impl Shard {
             self.end_pauses(now);
             self.catch_up(now);
             self.alert(now);
-            self.due(now);
+            self.due(load, now);
         }
-        self.pump(now);
+        self.start_due_runs(load, now);
         self.write_out(now);
     }
 
@@ -240,8 +213,8 @@ impl Shard {
 
     /// How many triggers are what.
     pub fn census(&self) -> Census {
-        let scheduled = self.wheel.len() + self.front.len();
-        let (paused, cancelled) = (self.memory.paused, self.memory.cancelled);
+        let scheduled = self.agenda.scheduled();
+        let (paused, cancelled) = self.triggers.paused_and_cancelled();
         let idle = self.len().saturating_sub(scheduled + paused + cancelled);
         Census { scheduled, paused, cancelled, idle }
     }
@@ -249,54 +222,72 @@ impl Shard {
     /// Somebody was not there for a while, or the clock was set, and slots that were due before are missed;
     /// those that are due after are not, whatever the clock showed meanwhile.
     pub fn awake(&mut self, now: Now) {
-        self.missed_until = Instant(now.wall.0 - crate::limits::MISSED_AFTER_MS);
-        // What was to be written soon by a clock that was ahead is to be written now.
-        for by in self.units.iter_mut().map(|unit| &mut unit.by).chain([&mut self.due_by]) {
-            *by = by.map(|by| by.min(now.wall));
-        }
+        self.agenda.miss(now);
+        self.outbox.hurry(now.wall);
     }
 
     /// When to call [`Shard::step`] or [`Shard::depart`] again, unless something happens before.
     pub fn next_wake(&self, now: Now) -> Option<Instant> {
-        let ahead = |at: Instant| Instant(at.0 - LOOK_AHEAD_MS);
         if self.is_suspended || self.course == Course::HandedOver {
             return None;
         }
-        let slots = if self.is_stopping() {
-            [None; 5]
-        } else {
-            let front = self.front.keys().next().map(|(at, _)| *at);
-            let wheel = self.wheel.next().map(|at| ahead(Instant(at.cast_signed())));
-            let resume = self.resumes.first().map(|(at, _)| *at);
-            let alert = self.alerts.first().map(|(at, _)| *at);
-            [front, wheel, resume, alert, self.next_catch_up(now)]
-        };
+        let slots = (!self.is_stopping()).then(|| self.agenda.next_wakes(now));
         // What is due already waits for something else, which will tell.
-        let wakes = slots.into_iter().flatten().chain(self.attempts.next_wakes(now));
+        let runs = self.waiting.next_wakes(now).chain(self.attempts.next_wakes(now));
+        let wakes = slots.into_iter().flatten().chain(runs);
         wakes.filter(|at| *at > now.wall).min()
     }
 
     /// When something is to be written, at the latest. Nothing, while a batch is on its way.
     pub fn commit_by(&self) -> Option<Instant> {
-        if self.sent.is_some() {
-            return None;
-        }
-        self.due_by
+        self.outbox.commit_by()
     }
 
     /// Whether somebody waits for something to be written.
     pub fn is_asked(&self) -> bool {
-        self.asked > 0 && self.sent.is_none()
+        self.outbox.is_asked()
     }
 
     /// Whether a batch is on its way.
     pub fn is_writing(&self) -> bool {
-        self.sent.is_some()
+        self.outbox.is_writing()
     }
 
     /// Whether everything that was decided is written.
     pub fn is_settled(&self) -> bool {
-        self.units.is_empty() && self.sent.is_none()
+        self.outbox.is_settled()
+    }
+
+    /// Takes what is to be written next, as the chain's commit of this number. It is on its way until
+    /// [`Shard::committed`].
+    pub fn take_batch(&mut self, number: u64, room: Room) -> Option<Batch> {
+        self.outbox.take_batch(self.id(), number, room)
+    }
+
+    /// What the head says in the store, once what is on its way is there: whoever else writes the head, as one does
+    /// who names a new owner, writes this.
+    pub fn head(&self) -> HeadRecord {
+        self.outbox.head()
+    }
+
+    /// What was on its way is written.
+    pub fn committed(&mut self, now: Now) -> Committed {
+        let mut done = Committed::default();
+        for unit in self.outbox.take_written() {
+            for key in unit.launches {
+                self.attempts.release(key, now);
+            }
+            for key in unit.aborts {
+                self.attempts.aborted(key);
+                done.aborts.push(key);
+            }
+            done.replies.extend(unit.reply);
+            done.past.extend(unit.changes.into_iter().filter_map(|change| match change {
+                Change::Past(line) => Some(line),
+                _ => None,
+            }));
+        }
+        done
     }
 
     fn is_stopping(&self) -> bool {
@@ -309,17 +300,18 @@ impl Shard {
     /// A decision is made: memory knows it from now on, and the store soon.
     fn enact(&mut self, unit: Unit) {
         for change in &unit.changes {
-            self.memory.apply(change);
+            apply(change, &mut self.triggers, &mut self.runs);
         }
-        self.note(&unit);
-        self.units.push_back(unit);
-    }
-
-    fn note(&mut self, unit: &Unit) {
-        self.due_by = self.due_by.into_iter().chain(unit.by).min();
-        // Nobody waits for what is done in the background.
-        let is_asked = unit.reply.is_some_and(|(_, done)| done != Done::Rewritten);
-        self.asked += usize::from(is_asked);
+        for change in &unit.changes {
+            // A notice may be given up in its own unit, and who stops leaves what waits to a successor.
+            if let Change::Run(sequence, _) = change
+                && let Some(run) = self.runs.get(*sequence)
+                && !self.is_stopping()
+            {
+                self.waiting.add(*sequence, run);
+            }
+        }
+        self.outbox.push(unit);
     }
 
     /// A decision is made with what must be in the same unit. The mutant writes that apart, and later.
@@ -339,41 +331,27 @@ impl Shard {
 
     /// Looks again when a trigger fires next.
     fn arm(&mut self, place: u32) {
-        let trigger = self.memory.at(place);
+        let trigger = self.triggers.at(place);
         let is_done = trigger.is_paused()
             || trigger.is_cancelled()
-            || self.memory.is_behind(trigger)
+            || self.triggers.is_behind(trigger)
             || trigger.remaining() == Some(0);
-        let next = if is_done { None } else { self.memory.undecided(trigger) };
+        let next = if is_done { None } else { self.triggers.undecided(trigger) };
         self.arm_at(place, next.map(|(_, leaves)| leaves));
     }
 
     fn arm_at(&mut self, place: u32, leaves: Option<Instant>) {
-        self.disarm(place);
-        let Some(leaves) = leaves else { return };
-        if leaves <= self.horizon {
-            self.front.insert((leaves, self.memory.at(place).unique), place);
-            self.front_of.insert(place, leaves);
-        } else {
-            self.wheel.arm(place, leaves.0.unsigned_abs());
+        match leaves {
+            Some(leaves) => self.agenda.arm(place, self.triggers.at(place).unique, leaves),
+            None => self.agenda.disarm(place),
         }
     }
 
-    fn disarm(&mut self, place: u32) {
-        self.wheel.cancel(place);
-        if let Some(leaves) = self.front_of.remove(&place) {
-            self.front.remove(&(leaves, self.memory.at(place).unique));
-        }
-    }
-}
-
-impl Unit {
-    fn of(changes: Vec<Change>) -> Self {
-        Self { changes, ..Self::default() }
+    fn id_of(&self, trigger: &Trigger) -> TriggerId {
+        TriggerId { shard: self.id, project: trigger.project(), unique: trigger.unique }
     }
 
-    fn by(mut self, by: Instant) -> Self {
-        self.by = Some(by);
-        self
+    fn run_id(&self, trigger: Unique, slot: Instant, birth: Birth) -> RunId {
+        RunId { shard: self.id, trigger, slot, letters: birth.letters(self.cluster) }
     }
 }

@@ -19,8 +19,10 @@ use crate::trigger::Definition;
 use crate::webhook::Webhook;
 
 use super::attempts::RunRef;
-use super::memory::{Change, Trigger};
+use super::due::blank_run;
+use super::memory::Change;
 use super::record::{Mark, RunRecord, RunState, TriggerState};
+use super::triggers::Trigger;
 use super::{Now, Shard, Unit};
 
 /// Slots that the mark has passed and that get runs at once, and bytes that these may have together.
@@ -30,7 +32,7 @@ pub(super) const MADE_UP_BYTES: usize = 256 * 1024;
 impl Shard {
     /// The latest of clock, mark and cursor.
     pub(super) fn now_of(&self, trigger: &Trigger, now: Now) -> Instant {
-        let mark = pick(Mutant::NowWithoutMark, self.memory.fired.0, now.wall);
+        let mark = pick(Mutant::NowWithoutMark, self.triggers.mark().0, now.wall);
         let cursor = pick(Mutant::NowWithoutCursor, trigger.cursor(), now.wall);
         now.wall.max(mark).max(cursor)
     }
@@ -38,10 +40,10 @@ impl Shard {
     /// From when on a schedule that begins now counts: not from the mark, if that is ahead by no more than the
     /// look-ahead.
     pub(super) fn beginning(&self, project: ProjectId, cursor: Instant, now: Now) -> Instant {
-        if let Some(stopped) = self.memory.stopped.get(&project) {
+        if let Some(stopped) = self.triggers.stopped(project) {
             return now.wall.max(cursor).max(stopped.since.0);
         }
-        let (here, mark) = (now.wall.max(cursor), self.memory.fired.0);
+        let (here, mark) = (now.wall.max(cursor), self.triggers.mark().0);
         if mark.0 - here.0 > LOOK_AHEAD_MS { mark } else { here }
     }
 
@@ -56,7 +58,7 @@ impl Shard {
         state: &mut TriggerState,
         now: Now,
     ) -> Vec<Change> {
-        if self.memory.stopped.contains_key(&id.project) {
+        if self.triggers.stopped(id.project).is_some() {
             return Vec::new();
         }
         let Definition { name, labels: _, schedule, webhook, policy } = definition;
@@ -68,13 +70,13 @@ impl Shard {
         let most = most.clamp(1, MADE_UP_MAX);
         let mut left = state.remaining.or(schedule.limit().map(NonZeroU64::get));
         let (mut changes, mut skipped) = (Vec::new(), None::<Skipped>);
-        let webhook = Arc::new(webhook.clone());
+        let blank = blank_run(id.project, id.unique, name, Arc::new(webhook.clone()), *policy);
         let mut next = schedule.next(from);
         while let Some(slot) = next
             && left != Some(0)
         {
             let leaves = schedule.leaves_at(slot, name);
-            if Mark(leaves, id.unique) > self.memory.fired {
+            if Mark(leaves, id.unique) > self.triggers.mark() {
                 break;
             }
             next = schedule.next(slot);
@@ -93,24 +95,9 @@ impl Shard {
                 (skipped.to, skipped.count) = (slot, skipped.count + 1);
                 continue;
             }
-            let sequence = self.memory.sequence + 1 + changes.len() as u64;
-            let run = RunRecord {
-                project: id.project,
-                trigger: id.unique,
-                name: name.to_string(),
-                slot,
-                leaves,
-                generation: Some(generation),
-                state: RunState::Waiting(leaves),
-                attempt: 0,
-                tries: 0,
-                untried_since: None,
-                notice: None,
-                webhook: Arc::clone(&webhook),
-                policy: *policy,
-                attempts: Vec::new(),
-                remote: None,
-            };
+            let sequence = self.runs.next_sequence() + changes.len() as u64;
+            let (waiting, generation) = (RunState::Waiting(leaves), Some(generation));
+            let run = RunRecord { slot, leaves, state: waiting, generation, ..blank.clone() };
             changes.push(Change::Run(sequence, Arc::new(run)));
             left = left.map(|left| left.saturating_sub(1));
             state.remaining = left;
@@ -120,18 +107,6 @@ impl Shard {
         }
         changes.extend(skipped.map(|skipped| Change::Past(Line::Skip(skipped))));
         changes
-    }
-
-    /// The runs of these changes wait.
-    pub(super) fn wait_all(&mut self, made_up: &[Change]) {
-        for change in made_up {
-            // A notice may have been given up in the same unit.
-            if let Change::Run(sequence, run) = change
-                && self.memory.runs.contains_key(sequence)
-            {
-                self.attempts.wait(*sequence, run);
-            }
-        }
     }
 
     /// Records every slot up to `until` that is not decided as skipped. A trigger that is paused is so since
@@ -151,7 +126,7 @@ impl Shard {
             let first = trigger.schedule().next(trigger.cursor());
             return skips(trigger, (first, until), Reason::Paused, now);
         }
-        let first = self.memory.undecided(trigger).map(|(slot, _)| slot);
+        let first = self.triggers.undecided(trigger).map(|(slot, _)| slot);
         skips(trigger, (first, until), reason, now)
     }
 
@@ -165,10 +140,7 @@ impl Shard {
             {
                 continue;
             }
-            let is_slot = match run {
-                RunRef::Open(_) => true,
-                RunRef::Record(sequence) => self.memory.runs[&sequence].generation.is_some(),
-            };
+            let is_slot = self.told(run, |_, _| true, |record| record.generation.is_some());
             if self.is_untouched(run) {
                 if is_slot {
                     self.unlaunch(run, reason, end, now);
@@ -183,7 +155,7 @@ impl Shard {
     /// Ends a run in doubt, which may still be at work at its receiver.
     pub(super) fn leave_unknown(&mut self, run: RunRef, now: Now) {
         let number = self.number_of(run);
-        self.drop_attempt(run);
+        self.attempts.remove_of(run);
         self.attempts
             .keep_back(self.lane_of(run), now.steady + u64::from(self.at_work_ms(run, now)));
         let kept_back = self.kept_back(run, now).into_iter().collect();
@@ -194,9 +166,9 @@ impl Shard {
     /// Skips a slot that was launched and surely has not left.
     fn unlaunch(&mut self, run: RunRef, reason: Reason, end: Instant, now: Now) {
         let record = self.record_of(run);
-        self.drop_attempt(run);
+        self.attempts.remove_of(run);
         let mut changes = vec![self.forget(run)];
-        let Some(trigger) = self.memory.trigger(record.trigger) else { return };
+        let Some(trigger) = self.triggers.get(record.trigger) else { return };
         let generation = record.generation.unwrap_or(trigger.generation);
         let skipped = trigger.skipped((record.slot, record.slot), 1, reason, now);
         let line = Change::Past(Line::Skip(Skipped { generation, ..skipped }));

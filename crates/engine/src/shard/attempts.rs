@@ -1,4 +1,4 @@
-//! Attempts, from launch to past.
+//! Attempts, from launch to past: the part of a shard that knows what is under way.
 //!
 //! An attempt is begun when it is decided, may leave once that is written, leaves when its instant has
 //! come, and ends with a report. Its number is written before it leaves. None of this is remembered by the
@@ -12,7 +12,7 @@ use crate::instant::Instant;
 use crate::limits::OPEN_MS_MAX;
 
 use super::Now;
-use super::record::{OpenRun, RunRecord, RunState};
+use super::record::OpenRun;
 
 /// An unfinished run: open in the head, or with a record of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,19 +21,20 @@ pub(super) enum RunRef {
     Record(u64),
 }
 
-/// An attempt.
+/// An attempt that was decided and has not ended.
+#[derive(Clone, Copy)]
 pub(super) struct LiveAttempt {
     pub(super) run: RunRef,
     pub(super) trigger: Unique,
     pub(super) number: u32,
     pub(super) leaves: Instant,
-    pub(super) phase: Phase,
+    phase: Phase,
     /// The run may have left under a predecessor.
     pub(super) is_doubtful: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+enum Phase {
     /// Its unit is not written.
     Decided,
     /// It may leave.
@@ -42,63 +43,58 @@ pub(super) enum Phase {
     Left,
 }
 
-/// All attempts of a shard, and what waits for one.
-#[derive(Default)]
-pub(super) struct Attempts {
-    pub(super) tries: BTreeMap<u64, LiveAttempt>,
-    pub(super) by_run: BTreeMap<RunRef, u64>,
-    /// Attempts that may leave, by when.
-    pub(super) leaving: BTreeSet<(Instant, u64)>,
-    /// Attempts that wait for another one of their trigger to end.
-    pub(super) blocked: BTreeSet<(Unique, u64)>,
-    /// Attempts that have left.
-    pub(super) left: BTreeSet<(Unique, u64)>,
-    /// Attempts of open runs, by the steady time at which they could leave.
-    pub(super) opened: VecDeque<(u64, u64)>,
-    /// Runs that wait for an instant.
-    pub(super) waiting: BTreeSet<(Instant, u64)>,
-    /// Runs that wait for another one of their trigger to end.
-    pub(super) blocked_runs: BTreeSet<(Unique, u64)>,
-    /// Runs that may have left under a predecessor, and until when (steady) they are left alone.
-    pub(super) doubts: BTreeMap<RunRef, u64>,
-    /// Those of them whose attempt is made by a former owner that is there, and will report.
-    pub(super) remote: BTreeSet<(Unique, u64)>,
-    /// Triggers of which something may be under way that we do not see, and until when (steady).
-    pub(super) kept_back: HashMap<Unique, u64>,
-    /// Attempts that are to be broken off once that is written, and whose they are.
-    pub(super) aborting: BTreeMap<u64, Unique>,
-    /// Runs that wait for their project to be enabled.
-    pub(super) stopped: BTreeSet<u64>,
-    /// Runs that wait for a host that has too much already, by its origin.
-    pub(super) parked: BTreeMap<u64, BTreeSet<(Instant, u64)>>,
-    /// Runs for a host that were started since hosts were last looked at.
-    pub(super) started: HashMap<u64, usize>,
-    /// When (steady) these hosts are looked at again.
-    pub(super) look_again: u64,
-    pub(super) last_key: u64,
+impl LiveAttempt {
+    /// The attempt of this number of a run, which leaves no sooner than this.
+    pub(super) fn new(run: RunRef, trigger: Unique, number: u32, leaves: Instant) -> Self {
+        Self { run, trigger, number, leaves, phase: Phase::Decided, is_doubtful: false }
+    }
+
+    pub(super) fn has_left(&self) -> bool {
+        self.phase == Phase::Left
+    }
 }
 
+/// All attempts of a shard, and what may be under way that it does not see.
+#[derive(Default)]
+pub(super) struct Attempts {
+    live: BTreeMap<u64, LiveAttempt>,
+    by_run: BTreeMap<RunRef, u64>,
+    /// Attempts that may leave, by when.
+    leaving: BTreeSet<(Instant, u64)>,
+    /// Attempts that wait for another one of their trigger to end.
+    blocked: BTreeSet<(Unique, u64)>,
+    /// Attempts that have left.
+    left: BTreeSet<(Unique, u64)>,
+    /// Attempts of open runs, by the steady time at which they could leave.
+    opened: VecDeque<(u64, u64)>,
+    /// Runs that may have left under a predecessor, and until when (steady) they are left alone.
+    doubts: BTreeMap<RunRef, u64>,
+    /// Those of them whose attempt is made by a former owner that is there, and will report.
+    remote: BTreeSet<(Unique, u64)>,
+    /// Triggers of which something may be under way that we do not see, and until when (steady).
+    kept_back: HashMap<Unique, u64>,
+    /// Attempts that are to be broken off once that is written, and whose they are.
+    aborting: BTreeMap<u64, Unique>,
+    last_key: u64,
+}
+
+fn all_of(trigger: Unique) -> std::ops::RangeInclusive<(Unique, u64)> {
+    (trigger, 0)..=(trigger, u64::MAX)
+}
+
+/// From its beginning to its end.
 impl Attempts {
-    /// Begins an attempt, which leaves when it is released, no sooner than this.
-    pub(super) fn begin(
-        &mut self,
-        run: RunRef,
-        trigger: Unique,
-        number: u32,
-        leaves: Instant,
-    ) -> u64 {
+    /// Begins an attempt, which leaves when it is released. Says its key.
+    pub(super) fn begin(&mut self, attempt: LiveAttempt) -> u64 {
         self.last_key += 1;
-        let key = self.last_key;
-        let phase = Phase::Decided;
-        self.tries
-            .insert(key, LiveAttempt { run, trigger, number, leaves, phase, is_doubtful: false });
-        self.by_run.insert(run, key);
-        key
+        self.live.insert(self.last_key, attempt);
+        self.by_run.insert(attempt.run, self.last_key);
+        self.last_key
     }
 
     /// What an attempt rests on is written: it may leave.
     pub(super) fn release(&mut self, key: u64, now: Now) {
-        let Some(attempt) = self.tries.get_mut(&key) else { return };
+        let Some(attempt) = self.live.get_mut(&key) else { return };
         if attempt.phase == Phase::Decided {
             attempt.phase = Phase::Ready;
             self.leaving.insert((attempt.leaves, key));
@@ -108,9 +104,44 @@ impl Attempts {
         }
     }
 
+    /// Takes the next attempt whose instant to leave has come. It has to leave, be put off, be blocked or be removed.
+    pub(super) fn next_leaving(&mut self, now: Now) -> Option<(u64, LiveAttempt)> {
+        let (_, key) = *self.leaving.first().filter(|(leaves, _)| *leaves <= now.wall)?;
+        self.leaving.pop_first();
+        Some((key, self.live[&key]))
+    }
+
+    /// An attempt leaves.
+    pub(super) fn leave(&mut self, key: u64) {
+        if let Some(attempt) = self.live.get_mut(&key) {
+            attempt.phase = Phase::Left;
+            self.left.insert((attempt.trigger, key));
+        }
+    }
+
+    /// An attempt leaves later.
+    pub(super) fn put_off(&mut self, key: u64, leaves: Instant) {
+        if let Some(attempt) = self.live.get_mut(&key) {
+            attempt.leaves = leaves;
+            self.leaving.insert((leaves, key));
+        }
+    }
+
+    /// An attempt waits for another one of its trigger to end.
+    pub(super) fn block(&mut self, key: u64) {
+        self.blocked.insert((self.live[&key].trigger, key));
+    }
+
+    /// Something of this trigger has ended: attempts that waited for that may leave.
+    pub(super) fn unblock(&mut self, trigger: Unique) {
+        for (_, key) in self.blocked.extract_if(all_of(trigger), |_| true) {
+            self.leaving.insert((self.live[&key].leaves, key));
+        }
+    }
+
     /// Forgets an attempt.
     pub(super) fn remove(&mut self, key: u64) -> Option<LiveAttempt> {
-        let attempt = self.tries.remove(&key)?;
+        let attempt = self.live.remove(&key)?;
         self.by_run.remove(&attempt.run);
         self.leaving.remove(&(attempt.leaves, key));
         self.blocked.remove(&(attempt.trigger, key));
@@ -118,50 +149,100 @@ impl Attempts {
         Some(attempt)
     }
 
-    /// A run waits, as its record says.
-    pub(super) fn wait(&mut self, sequence: u64, run: &RunRecord) {
-        match run.state {
-            RunState::Waiting(at) | RunState::Backoff(at) => {
-                self.waiting.insert((at, sequence));
-            }
-            RunState::Blocked => {
-                self.blocked_runs.insert((run.trigger, sequence));
-            }
-            RunState::Running => {}
-        }
+    /// Forgets the attempt of a run, if it has one.
+    pub(super) fn remove_of(&mut self, run: RunRef) -> Option<LiveAttempt> {
+        self.remove(*self.by_run.get(&run)?)
     }
 
-    /// A run waits no more.
-    pub(super) fn unwait(&mut self, sequence: u64, run: &RunRecord) {
-        self.blocked_runs.remove(&(run.trigger, sequence));
-        self.stopped.remove(&sequence);
-        if let RunState::Waiting(at) | RunState::Backoff(at) = run.state {
-            self.waiting.remove(&(at, sequence));
-            let origin = run.webhook.form.origin();
-            if let Some(parked) = self.parked.get_mut(&origin) {
-                parked.remove(&(at, sequence));
-                if parked.is_empty() {
-                    self.parked.remove(&origin);
-                }
-            }
-        }
-    }
-
-    /// Nothing of this trigger leaves for so long.
-    pub(super) fn keep_back(&mut self, trigger: Unique, until: u64) {
-        let kept_back = self.kept_back.entry(trigger).or_default();
-        *kept_back = until.max(*kept_back);
+    /// Forgets the attempt of a run. If it has left, it is to be broken off once that is written: says its key.
+    pub(super) fn abort_of(&mut self, run: RunRef) -> Option<u64> {
+        let key = *self.by_run.get(&run)?;
+        let attempt = self.remove(key).filter(LiveAttempt::has_left)?;
+        self.aborting.insert(key, attempt.trigger);
+        Some(key)
     }
 
     /// An attempt is broken off.
-    pub(super) fn abort(&mut self, key: u64) {
+    pub(super) fn aborted(&mut self, key: u64) {
         self.aborting.remove(&key);
     }
 
-    /// Whether something of this trigger may be at work at a receiver although it is ended.
-    pub(super) fn may_be_at_work(&self, trigger: Unique, now: Now) -> bool {
-        self.is_kept_back(trigger, now)
-            || self.aborting.values().any(|aborting| *aborting == trigger)
+    /// A run has got a record: its attempt and its doubt are those of that.
+    pub(super) fn rename(&mut self, from: RunRef, to: RunRef) {
+        if let Some(key) = self.by_run.remove(&from) {
+            self.by_run.insert(to, key);
+            self.live.get_mut(&key).expect("indexed").run = to;
+        }
+        if let Some(until) = self.doubts.remove(&from) {
+            self.doubts.insert(to, until);
+        }
+    }
+
+    /// Takes the next open run whose attempt could leave long ago.
+    pub(super) fn next_long_open(&mut self, now: Now) -> Option<OpenRun> {
+        while self.opened.front()?.0 + OPEN_MS_MAX < now.steady {
+            let (_, key) = self.opened.pop_front()?;
+            if let Some(LiveAttempt { run: RunRef::Open(open), .. }) = self.live.get(&key) {
+                return Some(*open);
+            }
+        }
+        None
+    }
+
+    /// Adds this to the key of every attempt so far, none of which may leave yet, and so to those that follow.
+    pub(super) fn renumber(&mut self, ahead: u64) {
+        assert!(self.leaving.is_empty() && self.left.is_empty(), "nothing may leave yet");
+        let live = std::mem::take(&mut self.live);
+        self.live = live.into_iter().map(|(key, attempt)| (key + ahead, attempt)).collect();
+        self.by_run.values_mut().for_each(|key| *key += ahead);
+        self.last_key += ahead;
+    }
+}
+
+/// What may be under way, out of sight.
+impl Attempts {
+    /// A run may have left under a predecessor, and is left alone until then (steady).
+    pub(super) fn doubt(&mut self, run: RunRef, until: u64) {
+        self.doubts.insert(run, until);
+    }
+
+    /// A former owner that is there makes the attempt of a run, and is waited for until then (steady).
+    pub(super) fn await_remote(&mut self, lane: Unique, sequence: u64, until: u64) {
+        self.remote.insert((lane, sequence));
+        self.doubt(RunRef::Record(sequence), until);
+    }
+
+    /// A run is neither in doubt nor made by a former owner any more.
+    pub(super) fn clear_doubt(&mut self, lane: Unique, run: RunRef) {
+        self.doubts.remove(&run);
+        if let RunRef::Record(sequence) = run {
+            self.remote.remove(&(lane, sequence));
+        }
+    }
+
+    /// Until when (steady) a run in doubt is left alone.
+    pub(super) fn in_doubt_until(&self, run: RunRef) -> Option<u64> {
+        self.doubts.get(&run).copied()
+    }
+
+    /// Runs in doubt, and until when (steady) they are left alone.
+    pub(super) fn doubts(&self) -> impl Iterator<Item = (RunRef, u64)> {
+        self.doubts.iter().map(|(run, until)| (*run, *until))
+    }
+
+    pub(super) fn is_remote(&self, lane: Unique, run: RunRef) -> bool {
+        matches!(run, RunRef::Record(sequence) if self.remote.contains(&(lane, sequence)))
+    }
+
+    /// The runs, by the numbers of their records, of which former owners will report.
+    pub(super) fn remote(&self) -> impl Iterator<Item = u64> {
+        self.remote.iter().map(|(_, sequence)| *sequence)
+    }
+
+    /// Nothing of this trigger leaves for so long (steady).
+    pub(super) fn keep_back(&mut self, trigger: Unique, until: u64) {
+        let kept_back = self.kept_back.entry(trigger).or_default();
+        *kept_back = until.max(*kept_back);
     }
 
     /// Whether nothing of this trigger leaves.
@@ -171,46 +252,54 @@ impl Attempts {
 
     /// Until when nothing of this trigger leaves, by the wall clock.
     pub(super) fn kept_back_until(&self, trigger: Unique, now: Now) -> Instant {
-        let until = self.kept_back.get(&trigger).copied().unwrap_or_default();
-        now.wall.after(Duration::from_millis(until.saturating_sub(now.steady)))
+        by_wall(self.kept_back.get(&trigger).copied().unwrap_or_default(), now)
     }
 
-    /// An attempt leaves later.
-    pub(super) fn put_off(&mut self, key: u64, leaves: Instant) {
-        if let Some(attempt) = self.tries.get_mut(&key) {
-            attempt.leaves = leaves;
-            self.leaving.insert((leaves, key));
-        }
+    /// Whether something of this trigger may be at work at a receiver although it is ended.
+    pub(super) fn may_be_at_work(&self, trigger: Unique, now: Now) -> bool {
+        self.is_kept_back(trigger, now)
+            || self.aborting.values().any(|aborting| *aborting == trigger)
+    }
+}
+
+/// Questions.
+impl Attempts {
+    pub(super) fn of(&self, run: RunRef) -> Option<&LiveAttempt> {
+        self.by_run.get(&run).map(|key| &self.live[key])
     }
 
-    pub(super) fn key_of(&self, run: RunRef) -> Option<u64> {
-        self.by_run.get(&run).copied()
+    /// How many have left and not ended.
+    pub(super) fn left_count(&self) -> usize {
+        self.left.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &LiveAttempt)> {
+        self.live.iter().map(|(key, attempt)| (*key, attempt))
     }
 
     /// Whether an attempt of this trigger is under way, here or at a former owner.
-    pub(super) fn has_others_left(&self, trigger: Unique) -> bool {
-        let of_it = (trigger, 0)..=(trigger, u64::MAX);
-        self.left.range(of_it.clone()).next().is_some() || self.remote.range(of_it).next().is_some()
+    pub(super) fn has_left(&self, trigger: Unique) -> bool {
+        let first = |set: &BTreeSet<_>| set.range(all_of(trigger)).next().is_some();
+        first(&self.left) || first(&self.remote)
     }
 
-    /// Adds this to the key of every attempt so far, none of which may leave yet, and so to those that follow.
-    pub(super) fn renumber(&mut self, ahead: u64) {
-        assert!(self.leaving.is_empty() && self.left.is_empty(), "nothing may leave yet");
-        let tries = std::mem::take(&mut self.tries);
-        self.tries = tries.into_iter().map(|(key, attempt)| (key + ahead, attempt)).collect();
-        self.by_run.values_mut().for_each(|key| *key += ahead);
-        self.last_key += ahead;
+    /// Whether an attempt of this trigger may leave or has left.
+    pub(super) fn may_have_left(&self, trigger: Unique) -> bool {
+        let is_of_it = |live: &LiveAttempt| live.trigger == trigger && live.phase != Phase::Decided;
+        self.live.values().any(is_of_it) || self.has_left(trigger)
     }
 
     pub(super) fn next_wakes(&self, now: Now) -> impl Iterator<Item = Instant> {
-        let steady = |at: u64| now.wall.after(Duration::from_millis(at.saturating_sub(now.steady)));
         let leaving = self.leaving.first().map(|(at, _)| *at);
-        let waiting = self.waiting.first().map(|(at, _)| *at);
-        let parked = (!self.parked.is_empty()).then(|| steady(self.look_again));
-        let opened = self.opened.front().map(|(since, _)| steady(since + OPEN_MS_MAX + 1));
+        let opened = self.opened.front().map(|(since, _)| by_wall(since + OPEN_MS_MAX + 1, now));
         // One that was left alone for long enough waits for another one of its trigger to end.
         let doubts = self.doubts.values().filter(|until| **until > now.steady).min();
-        let doubts = doubts.map(|until| steady(*until));
-        [leaving, waiting, parked, opened, doubts].into_iter().flatten()
+        let doubts = doubts.map(|until| by_wall(*until, now));
+        [leaving, opened, doubts].into_iter().flatten()
     }
+}
+
+/// When the steady clock shows this, by the wall clock.
+pub(super) fn by_wall(steady: u64, now: Now) -> Instant {
+    now.wall.after(Duration::from_millis(steady.saturating_sub(now.steady)))
 }

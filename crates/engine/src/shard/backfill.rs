@@ -13,12 +13,13 @@ use std::sync::Arc;
 
 use crate::id::Unique;
 use crate::instant::Instant;
-use crate::limits::{BACKFILLS_REMEMBERED_MAX, COMMIT_WRITES_MIN, RUNS_PER_SHARD_MAX};
+use crate::limits::{BACKFILLS_REMEMBERED_MAX, COMMIT_WRITES_MIN};
 
 use super::account::{MADE_UP_BYTES, bytes_of_run};
 use super::command::{Done, Rejection};
-use super::memory::{Change, Trigger};
+use super::memory::Change;
 use super::record::{Backfill, RunRecord, RunState};
+use super::triggers::Trigger;
 use super::{Now, Shard, Unit};
 
 /// Runs that begin in one unit: with the head, what moved, and who asked for it they fit every store.
@@ -52,7 +53,7 @@ impl Shard {
             return Ok(Done::Backfilled { started: 0, has_more: false });
         }
         let runs = due(trigger, progress.until, to, now);
-        if self.memory.runs.len() + runs.len() > RUNS_PER_SHARD_MAX {
+        if !self.runs.has_room_for(runs.len()) {
             return Err(Rejection::TooManyRuns);
         }
         let last = runs.last().map(|run| run.slot);
@@ -61,15 +62,12 @@ impl Shard {
         state.backfills.push(progress);
         let too_many = state.backfills.len().saturating_sub(BACKFILLS_REMEMBERED_MAX);
         state.backfills.drain(..too_many);
-        let first = self.memory.sequence + 1;
+        let first = self.runs.next_sequence();
         let mut changes = vec![Change::State(unique, state)];
         let started = u32::try_from(runs.len()).expect("a handful");
         let numbered = (first..).zip(runs);
         changes.extend(numbered.map(|(sequence, run)| Change::Run(sequence, Arc::new(run))));
         self.enact(Unit::of(changes));
-        for sequence in first..first + u64::from(started) {
-            self.attempts.wait(sequence, &self.memory.runs[&sequence]);
-        }
         Ok(Done::Backfilled { started, has_more: next.is_some() })
     }
 }

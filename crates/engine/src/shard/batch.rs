@@ -1,23 +1,22 @@
 //! What is written together.
 //!
-//! Units go to the store in order, as many at a time as fit one commit. Memory is ahead of the store, so
-//! what a head says is kept apart, in a shadow that follows the units as they are written. The past of all
-//! units of a batch is one record.
+//! The units of a batch, as records: a key that several of them write is written once, and the past of all of them
+//! is one record.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::id::{ShardId, Unique};
+use crate::id::ShardId;
 use crate::instant::Instant;
 use crate::limits::OPEN_RUNS_MAX;
 use crate::past::exception::exception_key;
 use crate::past::{Line, Segment};
 use crate::record::encode;
 
-use super::memory::{Change, Memory};
-use super::record::{self, FORMAT, HeadRecord, Mark, NameRecord, OpenRun};
-use super::{Committed, Now, Shard, Unit};
+use super::memory::Change;
+use super::outbox::Unit;
+use super::record::{self, FORMAT, HeadRecord, NameRecord};
 
 /// What a commit of a shard writes.
 #[derive(Debug)]
@@ -49,109 +48,9 @@ pub struct Room {
 }
 
 impl Room {
-    /// Whatever it is.
-    const MAX: Self = Self { writes: usize::MAX, bytes: usize::MAX, value_bytes: usize::MAX };
-}
-
-/// What the head says in the store, once what is on its way is there.
-pub(super) struct Shadow {
-    fired: Mark,
-    open: BTreeSet<OpenRun>,
-    sequence: u64,
-    youngest: Unique,
-}
-
-impl Shadow {
-    pub(super) fn of(memory: &Memory) -> Self {
-        Self {
-            fired: memory.fired,
-            open: memory.open.clone(),
-            sequence: memory.sequence,
-            youngest: memory.youngest,
-        }
-    }
-}
-
-impl Shard {
-    /// Takes what is to be written next, as the chain's commit of this number. It is on its way until
-    /// [`Shard::committed`].
-    pub fn take_batch(&mut self, number: u64, room: Room) -> Option<Batch> {
-        if self.sent.is_some() || self.units.is_empty() {
-            return None;
-        }
-        let mut pile = Pile::default();
-        let mut taken = Vec::new();
-        while let Some(unit) = self.units.front() {
-            let room = if taken.is_empty() { Room::MAX } else { room };
-            if !pile.take(self.memory.shard, unit, room) {
-                break;
-            }
-            let unit = self.units.pop_front().expect("looked at above");
-            for change in &unit.changes {
-                self.shadow.follow(change);
-            }
-            taken.push(unit);
-        }
-        self.sent = Some(taken);
-        (self.due_by, self.asked) = (None, 0);
-        let left = std::mem::take(&mut self.units);
-        for unit in &left {
-            self.note(unit);
-        }
-        self.units = left;
-        let puts = pile.into_puts(self.memory.shard, number);
-        Some(Batch { head: self.head(), puts })
-    }
-
-    /// What the head says in the store, once what is on its way is there: whoever else writes the head, as one does
-    /// who names a new owner, writes this.
-    pub fn head(&self) -> HeadRecord {
-        let open = self.shadow.open.iter().copied().collect();
-        let Shadow { fired, sequence, youngest, .. } = self.shadow;
-        HeadRecord { fired, open, sequence, youngest }
-    }
-
-    /// What was on its way is written.
-    pub fn committed(&mut self, now: Now) -> Committed {
-        let mut done = Committed::default();
-        for unit in self.sent.take().unwrap_or_default() {
-            for key in unit.launches {
-                self.attempts.release(key, now);
-            }
-            for key in unit.aborts {
-                self.attempts.abort(key);
-                done.aborts.push(key);
-            }
-            done.replies.extend(unit.reply);
-            done.past.extend(unit.changes.into_iter().filter_map(|change| match change {
-                Change::Past(line) => Some(line),
-                _ => None,
-            }));
-        }
-        done
-    }
-}
-
-impl Shadow {
-    fn follow(&mut self, change: &Change) {
-        match change {
-            Change::Fired(mark) => self.fired = *mark,
-            Change::Open(run) => {
-                self.open.insert(*run);
-            }
-            Change::Shut(run) => {
-                self.open.remove(run);
-            }
-            Change::Run(sequence, _) => self.sequence = self.sequence.max(*sequence),
-            Change::Trigger(written) => self.youngest = self.youngest.max(written.0.id.unique),
-            Change::State(..)
-            | Change::Gone(..)
-            | Change::RunGone(_)
-            | Change::Stopped(..)
-            | Change::Past(_)
-            | Change::Raw(_) => {}
-        }
-    }
+    /// Room for whatever a unit is: one that fits no batch with others goes alone.
+    pub(super) const MAX: Self =
+        Self { writes: usize::MAX, bytes: usize::MAX, value_bytes: usize::MAX };
 }
 
 /// Bytes that a head may have.
@@ -159,7 +58,7 @@ const HEAD_BYTES: usize = OPEN_RUNS_MAX * 32 + 1_024;
 
 /// The writes of a batch as it grows, and of a unit. A key that is written twice has its last value.
 #[derive(Default)]
-struct Pile {
+pub(super) struct Pile {
     puts: BTreeMap<String, Option<Vec<u8>>>,
     bytes: usize,
     /// The past, as a JSON list without its brackets.
@@ -171,7 +70,7 @@ struct Pile {
 
 impl Pile {
     /// Adds a unit, if there is room for it beside the head.
-    fn take(&mut self, shard: ShardId, unit: &Unit, room: Room) -> bool {
+    pub(super) fn take(&mut self, shard: ShardId, unit: &Unit, room: Room) -> bool {
         let is_plain = unit.changes.iter().all(Change::is_plain);
         if !is_plain {
             let mut more = Self::default();
@@ -275,7 +174,7 @@ impl Pile {
         self.newest = self.newest.max(more.newest);
     }
 
-    fn into_puts(self, shard: ShardId, number: u64) -> Vec<Put> {
+    pub(super) fn into_puts(self, shard: ShardId, number: u64) -> Vec<Put> {
         let past = record::past_key(shard, number);
         let segment =
             (!self.lines.is_empty()).then(|| Put::Value(past, Segment::enclose(&self.lines)));

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::id::{Birth, ProjectId, TriggerId, Unique};
 use crate::instant::Instant;
-use crate::limits::{RUNS_PER_SHARD_MAX, TRIGGERS_PER_SHARD_MAX};
+use crate::limits::TRIGGERS_PER_SHARD_MAX;
 use crate::mutant::{Mutant, pick};
 use crate::notice::Occasion;
 use crate::past::Reason;
@@ -23,8 +23,9 @@ use crate::trigger::Definition;
 
 use super::account::cursor_at;
 use super::command::{Command, Done, Rejection};
-use super::memory::{Change, Trigger};
+use super::memory::Change;
 use super::record::{Pause, RunRecord, RunState, TriggerRecord, TriggerState};
+use super::triggers::Trigger;
 use super::{Note, Now, Shard, Ticket, Unit};
 
 /// Who does what nobody asked for.
@@ -40,12 +41,12 @@ impl Shard {
         ticket: Ticket,
         now: Now,
     ) -> Result<(), Rejection> {
-        let first = self.units.len();
+        let first = self.outbox.len();
         let done = self.carry_out(command, now)?;
         self.enact(Unit { reply: Some((ticket, done)), ..Unit::default().by(now.wall) });
         if let Some(note) = note.filter(|_| done != Done::Unchanged) {
             let run = if let Done::Started(run) = done { Some(run) } else { None };
-            self.units[first].changes.extend(note(run).into_iter().map(Change::Raw));
+            self.outbox.write_with(first, note(run).into_iter().map(Change::Raw));
         }
         Ok(())
     }
@@ -101,7 +102,7 @@ impl Shard {
     }
 
     pub(super) fn known(&self, unique: Unique) -> Result<&Trigger, Rejection> {
-        self.memory.trigger(unique).ok_or(Rejection::NoSuchTrigger)
+        self.triggers.get(unique).ok_or(Rejection::NoSuchTrigger)
     }
 
     fn check_fires(&self, unique: Unique) -> Result<(), Rejection> {
@@ -118,14 +119,14 @@ impl Shard {
         author: String,
         now: Now,
     ) -> Result<Done, Rejection> {
-        if let Some(taken) = self.memory.named(project, &definition.name) {
-            return Err(Rejection::NameTaken(self.memory.id_of(taken)));
+        if let Some(taken) = self.triggers.named(project, &definition.name) {
+            return Err(Rejection::NameTaken(self.id_of(taken)));
         }
-        if self.memory.len() >= TRIGGERS_PER_SHARD_MAX {
+        if self.triggers.len() >= TRIGGERS_PER_SHARD_MAX {
             return Err(Rejection::TooManyTriggers);
         }
-        let unique = Unique::born(now.wall, self.memory.youngest, now.random);
-        let id = TriggerId { shard: self.memory.shard, project, unique };
+        let unique = Unique::born(now.wall, self.triggers.youngest(), now.random);
+        let id = TriggerId { shard: self.id, project, unique };
         let record = TriggerRecord {
             id,
             draft,
@@ -141,11 +142,10 @@ impl Shard {
         let mut changes = vec![Change::Trigger(Box::new((record, definition)))];
         if !made_up.is_empty() {
             changes.push(Change::State(unique, state));
-            changes.extend(made_up.iter().cloned());
+            changes.extend(made_up);
         }
         self.enact(Unit::of(changes));
-        self.wait_all(&made_up);
-        self.arm(self.memory.place(unique).expect("just made"));
+        self.arm(self.triggers.place(unique).expect("just made"));
         self.watch_over(unique);
         Ok(Done::Created(id))
     }
@@ -182,7 +182,7 @@ impl Shard {
         }
         self.write_out_all(unique, now);
         let trigger = self.known(unique)?;
-        let id = self.memory.id_of(trigger);
+        let id = self.id_of(trigger);
         let mut state = trigger.state();
         state.cursor = Some(trigger.cursor());
         let (mut changes, mut made_up) = (Vec::new(), Vec::new());
@@ -217,11 +217,10 @@ impl Shard {
             TriggerRecord { id, draft, created, written, author, revision, generation, since };
         changes.push(Change::Trigger(Box::new((record, definition))));
         changes.push(Change::State(unique, state));
-        changes.extend(made_up.iter().cloned());
-        self.disarm(self.memory.place(unique).expect("it is known"));
+        changes.extend(made_up);
+        self.agenda.disarm(self.triggers.place(unique).expect("it is known"));
         self.enact(Unit::of(changes));
-        self.wait_all(&made_up);
-        self.arm(self.memory.place(unique).expect("it is known"));
+        self.arm(self.triggers.place(unique).expect("it is known"));
         self.watch_over(unique);
         Ok(Done::Replaced { revision })
     }
@@ -236,8 +235,8 @@ impl Shard {
         now: Now,
     ) {
         self.revoke(unique, Reason::Paused, Instant::LAST, now);
-        let Some(place) = self.memory.place(unique) else { return };
-        let trigger = self.memory.at(place);
+        let Some(place) = self.triggers.place(unique) else { return };
+        let trigger = self.triggers.at(place);
         let since = self.now_of(trigger, now);
         let mut changes = self.account(trigger, since, Reason::Paused, now);
         let mut state = trigger.state();
@@ -245,25 +244,29 @@ impl Shard {
         state.paused = Some(Pause { since, until, author, note });
         state.cursor = Some(cursor_at(trigger, since));
         changes.push(Change::State(unique, state));
-        self.enact_telling(Unit::of(changes).by(now.wall), notice.unwrap_or_default());
+        self.enact_with(
+            Unit::of(changes).by(now.wall),
+            notice.unwrap_or_default(),
+            Mutant::NoticeLater,
+        );
         self.arm(place);
         if let Some(until) = until {
-            self.resumes.insert((until, unique));
+            self.agenda.resume_at(until, unique);
         }
     }
 
     /// Pauses a trigger that nobody asked to be paused.
     pub(super) fn pause_by_itself(&mut self, unique: Unique, note: &str, now: Now) {
         let is_pausable = |trigger: &Trigger| !trigger.is_paused() && !trigger.is_cancelled();
-        if self.memory.trigger(unique).is_some_and(is_pausable) {
+        if self.triggers.get(unique).is_some_and(is_pausable) {
             let occasion = Some(Occasion::Paused);
             self.pause(unique, ITSELF.to_owned(), note.to_owned(), None, occasion, now);
         }
     }
 
     fn resume(&mut self, unique: Unique, now: Now) {
-        let Some(place) = self.memory.place(unique) else { return };
-        let trigger = self.memory.at(place);
+        let Some(place) = self.triggers.place(unique) else { return };
+        let trigger = self.triggers.at(place);
         let begins = self.beginning(trigger.project(), trigger.cursor(), now);
         let mut changes = self.account(trigger, begins, Reason::Paused, now);
         let mut state = trigger.state();
@@ -272,14 +275,13 @@ impl Shard {
         state.failures = 0;
         state.well = trigger.policy().alert_after_ms.map(|_| now.wall);
         let (definition, generation) = (trigger.definition(), trigger.generation);
-        let id = self.memory.id_of(trigger);
+        let id = self.id_of(trigger);
         let made_up = self.start_passed_slots(id, &definition, generation, begins, &mut state, now);
         changes.push(Change::State(unique, state));
-        changes.extend(made_up.iter().cloned());
+        changes.extend(made_up);
         self.enact(Unit::of(changes).by(now.wall));
-        self.wait_all(&made_up);
         if let Some(until) = until {
-            self.resumes.remove(&(until, unique));
+            self.agenda.resumed(until, unique);
         }
         self.arm(place);
         self.watch_over(unique);
@@ -287,13 +289,13 @@ impl Shard {
 
     /// Resumes those whose pause is over.
     pub(super) fn end_pauses(&mut self, now: Now) {
-        while let Some(&(until, unique)) = self.resumes.first() {
+        while let Some((until, unique)) = self.agenda.next_resume() {
             let enabling = |trigger: &Trigger| self.is_enabling(trigger.project());
-            if until > now.wall || self.memory.trigger(unique).is_some_and(enabling) {
+            if until > now.wall || self.triggers.get(unique).is_some_and(enabling) {
                 break;
             }
-            self.resumes.remove(&(until, unique));
-            if self.memory.trigger(unique).is_some_and(Trigger::is_paused) {
+            self.agenda.resumed(until, unique);
+            if self.triggers.get(unique).is_some_and(Trigger::is_paused) {
                 self.resume(unique, now);
             }
         }
@@ -301,8 +303,8 @@ impl Shard {
 
     fn cancel(&mut self, unique: Unique, now: Now) {
         self.finish_up(unique, now);
-        let Some(place) = self.memory.place(unique) else { return };
-        let trigger = self.memory.at(place);
+        let Some(place) = self.triggers.place(unique) else { return };
+        let trigger = self.triggers.at(place);
         let now_here = self.now_of(trigger, now);
         let mut changes = self.account(trigger, now_here, Reason::Superseded, now);
         let mut state = trigger.state();
@@ -318,13 +320,13 @@ impl Shard {
     pub(super) fn delete(&mut self, unique: Unique, beside: Vec<Change>, now: Now) {
         self.finish_up(unique, now);
         self.write_out_all(unique, now);
-        let Some(place) = self.memory.place(unique) else { return };
-        let trigger = self.memory.at(place);
+        let Some(place) = self.triggers.place(unique) else { return };
+        let trigger = self.triggers.at(place);
         let now_here = self.now_of(trigger, now);
         let mut changes = self.account(trigger, now_here, Reason::Superseded, now);
         changes.extend(beside);
-        changes.push(Change::Gone(self.memory.id_of(trigger), trigger.name().into()));
-        self.disarm(place);
+        changes.push(Change::Gone(self.id_of(trigger), trigger.name().into()));
+        self.agenda.disarm(place);
         self.enact(Unit::of(changes));
     }
 
@@ -345,7 +347,7 @@ impl Shard {
     }
 
     fn run(&mut self, unique: Unique, now: Now) -> Result<Done, Rejection> {
-        if self.memory.runs.len() >= RUNS_PER_SHARD_MAX {
+        if !self.runs.has_room_for(1) {
             return Err(Rejection::TooManyRuns);
         }
         let trigger = self.known(unique)?;
@@ -354,16 +356,15 @@ impl Shard {
         }
         let record = trigger.run_record(now.wall, now.wall, RunState::Waiting(now.wall));
         let record = RunRecord { generation: None, ..record };
-        let sequence = self.memory.sequence + 1;
-        let id = self.memory.run_id(unique, now.wall, Birth::Demand(sequence));
+        let sequence = self.runs.next_sequence();
+        let id = self.run_id(unique, now.wall, Birth::Demand(sequence));
         self.enact(Unit::of(vec![Change::Run(sequence, Arc::new(record))]));
-        self.attempts.wait(sequence, &self.memory.runs[&sequence]);
         Ok(Done::Started(id))
     }
 
     /// Gives every open run of a trigger a record of its own.
     fn write_out_all(&mut self, unique: Unique, now: Now) {
-        let open = self.memory.open_of(unique).collect();
+        let open = self.runs.open_of(unique).collect();
         for run in pick(Mutant::OpenNotWrittenOut, open, Vec::new()) {
             self.write_out_run(run, now);
         }

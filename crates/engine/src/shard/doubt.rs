@@ -13,29 +13,34 @@ use std::collections::BTreeSet;
 
 use crate::id::{ProjectId, ShardId};
 use crate::instant::Instant;
-use crate::limits::{LOOK_AHEAD_MS, MARK_AHEAD_MS_MAX};
+use crate::limits::MARK_AHEAD_MS_MAX;
 use crate::mutant::{Mutant, also, pick};
 use crate::notice::{self, Audience};
 use crate::past::End;
 use crate::policy::{Delivery, Overlap};
 use crate::record::{RecordError, decode};
 use crate::trigger::Draft;
-use crate::wheel::Wheel;
 
+use super::agenda::Agenda;
 use super::attempts::{Attempts, RunRef};
-use super::backpressure::Nobody;
-use super::batch::Shadow;
 use super::kind::Kinds;
-use super::memory::{Change, Memory};
+use super::memory::{Change, apply};
+use super::outbox::{Outbox, Unit};
 use super::record::{
     FORMAT, HeadRecord, Mark, ReportRecord, RunRecord, RunState, StoppedRecord, TriggerRecord,
     TriggerState,
 };
-use super::{Course, Now, Shard, Unit};
+use super::runs::Runs;
+use super::triggers::Triggers;
+use super::waiting::WaitingRuns;
+use super::{Course, Now, Shard};
 
 /// A shard that is being read from the store.
 pub struct Loading {
-    memory: Memory,
+    shard: ShardId,
+    cluster: u64,
+    triggers: Triggers,
+    runs: Runs,
     audience: Audience,
     senders: BTreeSet<Box<str>>,
     reports: Vec<(String, ReportRecord)>,
@@ -70,15 +75,17 @@ impl Loading {
 
     /// The same, for a shard that shares with others of its node what triggers have in common.
     pub fn sharing(shard: ShardId, cluster: u64, head: &HeadRecord, kinds: Kinds) -> Self {
-        let mut memory = Memory::new(shard, cluster, kinds);
-        memory.apply(&Change::Fired(head.fired));
-        memory.sequence = head.sequence;
-        memory.youngest = head.youngest;
+        let (senders, reports, audience) = (BTreeSet::new(), Vec::new(), notice::nobody());
+        let (triggers, runs) = (Triggers::new(head, kinds), Runs::new(head));
+        let mut loading = Self { shard, cluster, triggers, runs, audience, senders, reports };
         for run in pick(Mutant::RecomputeInsteadOfOpen, &head.open[..], &[]) {
-            memory.apply(&Change::Open(*run));
+            loading.apply(&Change::Open(*run));
         }
-        let (senders, reports) = (BTreeSet::new(), Vec::new());
-        Self { memory, audience: notice::nobody(), senders, reports }
+        loading
+    }
+
+    fn apply(&mut self, change: &Change) {
+        apply(change, &mut self.triggers, &mut self.runs);
     }
 
     /// Who listens: also to what is decided while it is taken over.
@@ -102,7 +109,7 @@ impl Loading {
                 fields.iter().map(|field| format!("{}: {}", field.pointer, field.why)).collect();
             bad(texts.join("; "))
         })?;
-        self.memory.apply(&Change::Trigger(Box::new((record, definition))));
+        self.apply(&Change::Trigger(Box::new((record, definition))));
         Ok(())
     }
 
@@ -110,7 +117,7 @@ impl Loading {
     pub fn state(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
         let record: TriggerState = read(key, bytes)?;
         if let Some(unique) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
-            self.memory.apply(&Change::State(unique, record));
+            self.apply(&Change::State(unique, record));
         }
         Ok(())
     }
@@ -119,7 +126,7 @@ impl Loading {
     pub fn run(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
         let record: RunRecord = read(key, bytes)?;
         if let Some(sequence) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
-            self.memory.apply(&Change::Run(sequence, record.into()));
+            self.apply(&Change::Run(sequence, record.into()));
         }
         Ok(())
     }
@@ -128,7 +135,7 @@ impl Loading {
     pub fn stopped(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
         let record: StoppedRecord = read(key, bytes)?;
         if let Some(project) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
-            self.memory.apply(&Change::Stopped(ProjectId(project), Some(record)));
+            self.apply(&Change::Stopped(ProjectId(project), Some(record)));
         }
         Ok(())
     }
@@ -141,35 +148,30 @@ impl Loading {
 
     /// Everything is read: from here on it is decided.
     pub fn finish(self, now: Now) -> Shard {
-        let memory = self.memory;
-        let shadow = Shadow::of(&memory);
-        let begin = memory.fired.0.min(now.wall).0.max(0).unsigned_abs();
+        let Self { shard: id, cluster, triggers, runs, audience, senders, reports } = self;
+        let head = HeadRecord {
+            fired: triggers.mark(),
+            open: runs.all_open(),
+            sequence: runs.next_sequence() - 1,
+            youngest: triggers.youngest(),
+        };
         let mut shard = Shard {
-            memory,
-            wheel: Wheel::new(begin),
-            front: std::collections::BTreeMap::new(),
-            front_of: std::collections::HashMap::new(),
-            horizon: Instant(begin.cast_signed()),
-            missed_until: Instant::FIRST,
-            resumes: std::collections::BTreeSet::new(),
-            behind: std::collections::VecDeque::new(),
-            alerts: std::collections::BTreeSet::new(),
-            alert_of: std::collections::HashMap::new(),
+            id,
+            cluster,
+            agenda: Agenda::new(head.fired.0.min(now.wall)),
+            triggers,
+            runs,
+            waiting: WaitingRuns::default(),
             attempts: Attempts::default(),
-            backpressure: std::sync::Arc::new(Nobody),
-            audience: self.audience,
-            units: std::collections::VecDeque::new(),
-            shadow,
-            sent: None,
+            outbox: Outbox::new(head),
+            audience,
             course: Course::Deciding,
             is_suspended: false,
-            due_by: None,
-            asked: 0,
         };
         shard.awake(now);
-        shard.take_over(&self.senders, now);
+        shard.take_over(&senders, now);
         // What is known of an attempt is known before anything is decided about it.
-        for (key, report) in self.reports {
+        for (key, report) in reports {
             shard.reported(&key, report, now);
         }
         shard.unblock_all(now);
@@ -184,38 +186,36 @@ fn read<T: serde::de::DeserializeOwned>(key: &str, bytes: &[u8]) -> Result<T, Lo
 }
 
 /// The wrong variant of what the record of a run under way says: that it has not left.
-fn forget_left(memory: &mut Memory, sequence: u64, now: Now) {
-    let record = (*memory.runs[&sequence]).clone();
+fn forget_left(runs: &mut Runs, sequence: u64, now: Now) {
+    let record = (*runs[sequence]).clone();
     if record.state == RunState::Running {
         let (state, attempt) = (RunState::Waiting(now.wall), record.attempt - 1);
-        memory.apply(&Change::Run(sequence, RunRecord { state, attempt, ..record }.into()));
+        runs.write(sequence, &RunRecord { state, attempt, ..record }.into());
     }
 }
 
 impl Shard {
     /// Whether the mark is so far ahead that the clock must have been wrong, then or now.
     pub fn is_ahead_of_clock(&self, now: Now) -> bool {
-        self.memory.fired.0.0 > now.wall.0 + MARK_AHEAD_MS_MAX
+        self.triggers.mark().0.0 > now.wall.0 + MARK_AHEAD_MS_MAX
     }
 
     fn arm_all(&mut self) {
-        let places: Vec<u32> = self.memory.places().collect();
+        let places: Vec<u32> = self.triggers.places().collect();
         for place in places {
             self.arm(place);
         }
     }
 
     fn take_over(&mut self, senders: &BTreeSet<Box<str>>, now: Now) {
-        let open: Vec<RunRef> = self.memory.open.iter().copied().map(RunRef::Open).collect();
-        let records: Vec<u64> = self.memory.runs.keys().copied().collect();
-        for run in open {
-            self.doubt(run, now);
+        for open in self.runs.all_open() {
+            self.doubt(RunRef::Open(open), now);
         }
-        for sequence in records {
-            also(Mutant::UnfinishedForgetsLeft, || forget_left(&mut self.memory, sequence, now));
-            let record = std::sync::Arc::clone(&self.memory.runs[&sequence]);
+        for sequence in self.runs.sequences() {
+            also(Mutant::UnfinishedForgetsLeft, || forget_left(&mut self.runs, sequence, now));
+            let record = std::sync::Arc::clone(&self.runs[sequence]);
             if record.state != RunState::Running {
-                self.attempts.wait(sequence, &record);
+                self.waiting.add(sequence, &record);
             } else if record.remote.as_ref().is_some_and(|remote| senders.contains(&remote.sender))
             {
                 self.await_remote(sequence, now);
@@ -223,16 +223,16 @@ impl Shard {
                 self.doubt(RunRef::Record(sequence), now);
             }
         }
-        for trigger in self.memory.triggers() {
+        for trigger in self.triggers.iter() {
             let state = trigger.state();
             if let Some(until) = state.paused.and_then(|pause| pause.until) {
-                self.resumes.insert((until, trigger.unique));
+                self.agenda.resume_at(until, trigger.unique);
             }
             if let Some(busy_elsewhere_ms) = state.busy_elsewhere_ms {
                 self.attempts.keep_back(trigger.unique, now.steady + u64::from(busy_elsewhere_ms));
             }
         }
-        let triggers = self.memory.triggers();
+        let triggers = self.triggers.iter();
         let watched = triggers.filter(|trigger| trigger.policy().alert_after_ms.is_some());
         let watched: Vec<_> = watched.map(|trigger| trigger.unique).collect();
         for unique in watched {
@@ -244,38 +244,29 @@ impl Shard {
     pub(super) fn doubt(&mut self, run: RunRef, now: Now) {
         let record = self.record_of(run);
         if record.notice.is_some() {
-            self.attempts.doubts.insert(run, now.steady);
+            self.attempts.doubt(run, now.steady);
             return;
         }
         let timeout = pick(Mutant::NoPatience, u64::from(record.webhook.form.timeout_ms), 0);
         // One that is gone could not say that something of it may be at work.
-        let trigger = self.memory.trigger(record.trigger);
+        let trigger = self.triggers.get(record.trigger);
         let overlap_now = trigger.map(|trigger| trigger.policy().overlap);
         let may_overlap =
             record.policy.overlap == Overlap::Allow && overlap_now == Some(Overlap::Allow);
         // Its trigger may be changed to one that must not overlap before the timeout is over.
         self.attempts.keep_back(record.trigger, now.steady + timeout);
         let patience = if may_overlap { 0 } else { timeout };
-        self.attempts.doubts.insert(run, now.steady + patience);
+        self.attempts.doubt(run, now.steady + patience);
     }
 
     /// Decides about runs in doubt that were left alone for long enough.
     pub(super) fn settle(&mut self, now: Now) {
-        if self.attempts.doubts.is_empty() {
-            return;
-        }
         self.give_up_waiting(now);
-        let ripe: Vec<RunRef> = self
-            .attempts
-            .doubts
-            .iter()
-            .filter(|(_, until)| **until <= now.steady)
-            .map(|(run, _)| *run)
-            .collect();
-        for run in ripe {
+        let ripe = self.attempts.doubts().filter(|(_, until)| *until <= now.steady);
+        for (run, _) in ripe.collect::<Vec<_>>() {
             let record = self.record_of(run);
-            let has_to_wait =
-                record.policy.overlap != Overlap::Allow && self.is_under_way(record.trigger);
+            let has_to_wait = record.policy.overlap != Overlap::Allow
+                && self.attempts.may_have_left(record.trigger);
             if has_to_wait || self.is_disabled(record.project) {
                 continue;
             }
@@ -289,7 +280,7 @@ impl Shard {
                 Delivery::AtLeastOnce if self.is_stopping() => {}
                 Delivery::AtLeastOnce => {
                     self.stay_kept_back(run, now);
-                    self.attempts.doubts.remove(&run);
+                    self.attempts.clear_doubt(record.lane(), run);
                     self.begin_in_doubt(run, now);
                 }
             }
@@ -300,7 +291,7 @@ impl Shard {
     /// which every successor has to know: its trigger may be changed to one that must not overlap.
     fn stay_kept_back(&mut self, run: RunRef, now: Now) {
         let Some(Change::State(unique, state)) = self.kept_back(run, now) else { return };
-        let is_known = self.memory.trigger(unique).is_some_and(|known| known.state() == state);
+        let is_known = self.triggers.get(unique).is_some_and(|known| known.state() == state);
         if !is_known && self.attempts.is_kept_back(unique, now) {
             self.enact(Unit::of(vec![Change::State(unique, state)]).by(now.wall));
         }
@@ -314,11 +305,11 @@ impl Shard {
             return;
         }
         let mut cursors = Vec::new();
-        for trigger in self.memory.triggers() {
+        for trigger in self.triggers.iter() {
             let schedule = trigger.schedule();
-            let last = schedule.last(trigger.cursor(), self.memory.mark_of(trigger).0);
+            let last = schedule.last(trigger.cursor(), self.triggers.mark_of(trigger).0);
             let decided =
-                last.filter(|slot| self.memory.is_decided(trigger, *slot)).or_else(|| {
+                last.filter(|slot| self.triggers.is_decided(trigger, *slot)).or_else(|| {
                     let held_back = last?;
                     schedule.last(trigger.cursor(), Instant(held_back.0 - 1))
                 });
@@ -330,22 +321,18 @@ impl Shard {
             }
         }
         for (unique, slot) in pick(Mutant::SetBackWithoutCursors, cursors, Vec::new()) {
-            let mut state = self.memory.trigger(unique).expect("listed above").state();
+            let mut state = self.triggers.get(unique).expect("listed above").state();
             state.cursor = Some(slot);
             self.enact(Unit::of(vec![Change::State(unique, state)]).by(now.wall));
         }
         let mark = Mark(now.wall, crate::id::Unique(0));
         let mut changes = vec![Change::Fired(mark)];
-        changes.extend(self.memory.stopped.iter().map(|(project, stopped)| {
+        changes.extend(self.triggers.all_stopped().map(|(project, stopped)| {
             let since = stopped.since.min(mark);
-            Change::Stopped(*project, Some(StoppedRecord { since, ..*stopped }))
+            Change::Stopped(project, Some(StoppedRecord { since, ..stopped }))
         }));
         self.enact(Unit::of(changes).by(now.wall));
-        let begin = now.wall.0.max(0).unsigned_abs();
-        self.wheel = Wheel::new(begin);
-        self.front.clear();
-        self.front_of.clear();
-        self.horizon = Instant(now.wall.0.min(now.wall.0 + LOOK_AHEAD_MS));
+        self.agenda.disarm_all(now);
         self.arm_all();
     }
 
@@ -366,8 +353,7 @@ impl Shard {
 
     /// Gives what is still under way a record that says so.
     pub fn abandon(&mut self, now: Now) {
-        let open: Vec<_> = self.memory.open.iter().copied().collect();
-        for run in open {
+        for run in self.runs.all_open() {
             self.write_out_run(run, now);
         }
     }

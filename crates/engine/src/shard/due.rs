@@ -11,87 +11,68 @@
 
 use std::sync::Arc;
 
-use crate::id::Unique;
+use crate::id::{ProjectId, Unique};
 use crate::instant::Instant;
-use crate::limits::{
-    LAUNCH_LEAD_MS, LOOK_AHEAD_MS, OPEN_RUNS_AHEAD_MAX, OPEN_RUNS_MAX, RUNS_PER_SHARD_MAX,
-    UNITS_WAITING_MAX,
-};
+use crate::limits::LAUNCH_LEAD_MS;
 use crate::mutant::{Mutant, also, pick};
 use crate::past::{Line, Reason, Skipped};
-use crate::policy::{CatchUp, Delivery, Overlap};
+use crate::policy::{CatchUp, Delivery, Overlap, Policy};
 use crate::schedule::Count;
+use crate::webhook::Webhook;
 
-use super::attempts::RunRef;
-use super::backpressure::Load;
-use super::memory::{Change, Trigger};
+use super::attempts::{LiveAttempt, RunRef};
+use super::memory::Change;
 use super::record::{Mark, OpenRun, RunRecord, RunState};
+use super::triggers::Trigger;
+use super::waiting::{HostLoad, Load};
 use super::{Now, Shard, Unit};
 
 impl Shard {
     /// Decides every slot that is due, and launches those that soon will be.
-    pub(super) fn due(&mut self, now: Now) {
-        self.fill_front(now);
+    pub(super) fn due(&mut self, load: HostLoad<'_>, now: Now) {
+        self.agenda.fill_front(&self.triggers, now);
         while !self.is_full()
             && let Some((leaves, place)) = self.next_slot(now)
         {
-            self.decide(place, leaves, now);
+            self.decide(place, leaves, load, now);
         }
     }
 
     /// The first slot of the front, if it is due or may be launched ahead.
     fn next_slot(&self, now: Now) -> Option<(Instant, u32)> {
         let looked_at = pick(Mutant::AheadPassesAtMostOnce, 1, usize::MAX);
-        let mut front = self.front.iter().map(|((leaves, _), place)| (*leaves, *place));
-        let front = front.by_ref().take(looked_at);
-        front.filter(|(leaves, place)| *leaves <= now.wall || self.may_go_ahead(*place)).next()
+        let mut front = self.agenda.front().take(looked_at);
+        front.find(|(leaves, place)| *leaves <= now.wall || self.may_go_ahead(*place))
     }
 
-    fn fill_front(&mut self, now: Now) {
-        let horizon = Instant(now.wall.0 + LOOK_AHEAD_MS);
-        if horizon <= self.horizon {
-            return;
-        }
-        self.horizon = horizon;
-        let mut due = Vec::new();
-        self.wheel.advance(horizon.0.unsigned_abs(), &mut due, usize::MAX);
-        for (leaves, place) in due {
-            let leaves = Instant(leaves.cast_signed());
-            self.front.insert((leaves, self.memory.at(place).unique), place);
-            self.front_of.insert(place, leaves);
-        }
-    }
-
-    /// Whether nothing more is decided until something has ended: lateness, never loss.
+    /// Whether nothing more is decided until something has ended or is written: lateness, never loss.
     fn is_full(&self) -> bool {
-        self.memory.open.len() >= OPEN_RUNS_MAX
-            || self.memory.runs.len() >= RUNS_PER_SHARD_MAX
-            || self.units.len() >= UNITS_WAITING_MAX
+        self.runs.is_full() || self.outbox.is_full()
     }
 
     fn may_go_ahead(&self, place: u32) -> bool {
-        let trigger = self.memory.at(place);
+        let trigger = self.triggers.at(place);
         let policy = trigger.policy();
-        self.memory.open.len() < OPEN_RUNS_AHEAD_MAX
+        self.runs.has_room_ahead()
             && policy.delivery == Delivery::AtLeastOnce
             && (policy.overlap == Overlap::Allow || !self.is_active(trigger))
     }
 
     /// Whether a run of a trigger is not finished.
     pub(super) fn is_active(&self, trigger: &Trigger) -> bool {
-        self.memory.open_of(trigger.unique).next().is_some()
-            || self.memory.runs_of(trigger.unique).next().is_some()
+        self.runs.open_of(trigger.unique).next().is_some()
+            || self.runs.recorded_of(trigger.unique).next().is_some()
     }
 
     /// Decides the next slot of a trigger, which is the first of all.
-    fn decide(&mut self, place: u32, leaves: Instant, now: Now) {
-        let trigger = self.memory.at(place);
+    fn decide(&mut self, place: u32, leaves: Instant, load: HostLoad<'_>, now: Now) {
+        let trigger = self.triggers.at(place);
         let mark = Mark(leaves, pick(Mutant::MarkWithoutId, trigger.unique, Unique(u64::MAX)));
-        let Some((slot, _)) = self.memory.undecided(trigger) else {
-            self.disarm(place);
+        let Some((slot, _)) = self.triggers.undecided(trigger) else {
+            self.agenda.disarm(place);
             return;
         };
-        if leaves <= self.missed_until
+        if leaves <= self.agenda.missed_until()
             && let Some(skipped) = self.missed(trigger, slot, now)
         {
             let (unique, to) = (trigger.unique, skipped.to);
@@ -102,8 +83,8 @@ impl Shard {
             self.skip(skipped, changes, now.wall);
             return self.arm(place);
         }
-        self.decide_slot(place, slot, mark, now);
-        let trigger = self.memory.at(place);
+        self.decide_slot(place, slot, mark, load, now);
+        let trigger = self.triggers.at(place);
         let is_done = trigger.remaining() == Some(0);
         let from = pick(Mutant::NextSlotFromNow, slot, slot.max(now.wall));
         let next = if is_done { None } else { trigger.schedule().next(from) };
@@ -115,11 +96,12 @@ impl Shard {
     fn missed(&self, trigger: &Trigger, slot: Instant, now: Now) -> Option<Skipped> {
         let schedule = trigger.schedule();
         let before = Instant(slot.0 - 1);
-        let is_missed = |slot: &Instant| trigger.leaves(*slot) <= self.missed_until;
-        let last = schedule.last(before, self.missed_until).filter(is_missed).or_else(|| {
-            let held_back = schedule.last(before, self.missed_until)?;
-            schedule.last(before, Instant(held_back.0 - 1))
-        })?;
+        let is_missed = |slot: &Instant| trigger.leaves(*slot) <= self.agenda.missed_until();
+        let last =
+            schedule.last(before, self.agenda.missed_until()).filter(is_missed).or_else(|| {
+                let held_back = schedule.last(before, self.agenda.missed_until())?;
+                schedule.last(before, Instant(held_back.0 - 1))
+            })?;
         let (keep, reason) = match trigger.policy().catch_up {
             CatchUp::Skip => (0, Reason::Misfire),
             CatchUp::Latest => (1, Reason::Misfire),
@@ -140,18 +122,18 @@ impl Shard {
     }
 
     /// Decides a slot that was not missed, by the rule for overlaps.
-    fn decide_slot(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
-        let trigger = self.memory.at(place);
+    fn decide_slot(&mut self, place: u32, slot: Instant, mark: Mark, load: HostLoad<'_>, now: Now) {
+        let trigger = self.triggers.at(place);
         let overlap = trigger.policy().overlap;
         if overlap == Overlap::Allow || !self.is_active(trigger) {
-            return self.launch(place, slot, mark, now);
+            return self.launch(place, slot, mark, load, now);
         }
         match overlap {
             Overlap::Allow => {}
             Overlap::Skip => self.skip_overlapping(place, slot, mark, now),
             Overlap::QueueOne => {
-                let is_blocked = |sequence| self.memory.runs[&sequence].state == RunState::Blocked;
-                if self.memory.runs_of(trigger.unique).any(is_blocked) {
+                let is_blocked = |sequence| self.runs[sequence].state == RunState::Blocked;
+                if self.runs.recorded_of(trigger.unique).any(is_blocked) {
                     self.skip_overlapping(place, slot, mark, now);
                 } else {
                     self.defer(place, slot, mark, RunState::Blocked, now);
@@ -164,19 +146,19 @@ impl Shard {
                         self.cancel_run(run, now);
                     }
                 }
-                self.launch(place, slot, mark, now);
+                self.launch(place, slot, mark, load, now);
             }
         }
     }
 
     /// The unfinished runs of a trigger.
     pub(super) fn active(&self, unique: Unique) -> Vec<RunRef> {
-        let open = self.memory.open_of(unique).map(RunRef::Open);
-        open.chain(self.memory.runs_of(unique).map(RunRef::Record)).collect()
+        let open = self.runs.open_of(unique).map(RunRef::Open);
+        open.chain(self.runs.recorded_of(unique).map(RunRef::Record)).collect()
     }
 
     fn skip_overlapping(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
-        let skipped = self.memory.at(place).skipped((slot, slot), 1, Reason::Overlap, now);
+        let skipped = self.triggers.at(place).skipped((slot, slot), 1, Reason::Overlap, now);
         let by = Instant(now.wall.0 + LAUNCH_LEAD_MS);
         self.skip(skipped, vec![Change::Fired(mark)], by);
     }
@@ -207,9 +189,9 @@ impl Shard {
     }
 
     /// Launches a slot: it is open, and leaves when this is written and its instant has come.
-    fn launch(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
-        let trigger = self.memory.at(place);
-        let has_to_wait = match self.backpressure.load(trigger.kind.form.origin()) {
+    fn launch(&mut self, place: u32, slot: Instant, mark: Mark, load: HostLoad<'_>, now: Now) {
+        let trigger = self.triggers.at(place);
+        let has_to_wait = match load(trigger.kind.form.origin()) {
             Load::Free => false,
             // It would be in doubt after a crash although it could not even leave.
             Load::Busy => trigger.policy().delivery == Delivery::AtMostOnce,
@@ -221,7 +203,7 @@ impl Shard {
         let unique = trigger.unique;
         let run = OpenRun { trigger: unique, slot };
         let fewer = self.state_after_launch(trigger, slot, now);
-        let key = self.attempts.begin(RunRef::Open(run), unique, 1, mark.0);
+        let key = self.attempts.begin(LiveAttempt::new(RunRef::Open(run), unique, 1, mark.0));
         let by = Instant((mark.0.0 - LAUNCH_LEAD_MS).max(now.wall.0));
         let mut unit = Unit::of(vec![Change::Open(run), Change::Fired(mark)]).by(by);
         unit.launches.push(key);
@@ -231,14 +213,13 @@ impl Shard {
 
     /// Makes a run with a record of its own instead of launching it.
     fn defer(&mut self, place: u32, slot: Instant, mark: Mark, state: RunState, now: Now) {
-        let trigger = self.memory.at(place);
+        let trigger = self.triggers.at(place);
         let run = trigger.run_record(slot, mark.0, state);
         let fewer = self.state_after_launch(trigger, slot, now);
-        let sequence = self.memory.sequence + 1;
+        let sequence = self.runs.next_sequence();
         let mut changes = vec![Change::Run(sequence, Arc::new(run)), Change::Fired(mark)];
         changes.extend(fewer);
         self.enact(Unit::of(changes).by(now.wall));
-        self.attempts.wait(sequence, &self.memory.runs[&sequence]);
     }
 }
 
@@ -257,22 +238,35 @@ impl Trigger {
 
     /// A run of a slot of this trigger, as it is now.
     pub(super) fn run_record(&self, slot: Instant, leaves: Instant, state: RunState) -> RunRecord {
-        RunRecord {
-            project: self.project(),
-            trigger: self.unique,
-            name: self.name().to_owned(),
-            slot,
-            leaves,
-            generation: Some(self.generation),
-            state,
-            attempt: 0,
-            tries: 0,
-            untried_since: None,
-            notice: None,
-            webhook: Arc::new(self.webhook()),
-            policy: *self.policy(),
-            attempts: Vec::new(),
-            remote: None,
-        }
+        let (webhook, policy) = (Arc::new(self.webhook()), *self.policy());
+        let blank = blank_run(self.project(), self.unique, self.name(), webhook, policy);
+        RunRecord { slot, leaves, generation: Some(self.generation), state, ..blank }
+    }
+}
+
+/// A run of a trigger of which nothing has happened yet.
+pub(super) fn blank_run(
+    project: ProjectId,
+    trigger: Unique,
+    name: &str,
+    webhook: Arc<Webhook>,
+    policy: Policy,
+) -> RunRecord {
+    RunRecord {
+        project,
+        trigger,
+        name: name.to_owned(),
+        slot: Instant(0),
+        leaves: Instant(0),
+        generation: None,
+        state: RunState::Running,
+        attempt: 0,
+        tries: 0,
+        untried_since: None,
+        notice: None,
+        webhook,
+        policy,
+        attempts: Vec::new(),
+        remote: None,
     }
 }

@@ -21,7 +21,7 @@ use crate::instant::Instant;
 use crate::limits::RESULT_WAIT_MS;
 use crate::mutant::{Mutant, also, pick};
 
-use super::attempts::{Phase, RunRef};
+use super::attempts::{LiveAttempt, RunRef};
 use super::memory::Change;
 use super::record::{self, RemoteAttempt, ReportRecord, RunRecord, RunState};
 use super::{Course, Now, Put, Shard, Unit};
@@ -75,15 +75,16 @@ impl Shard {
     /// No report may be written before all of this is, and none at all if it never is: then the number of a run may be
     /// given to another one.
     pub fn hand_over_attempts(&mut self, sender: &str, now: Now) -> Vec<(u64, HandedOverAttempt)> {
-        let is_sent = |phase| pick(Mutant::RemoteNeverLeft, phase == Phase::Left, true);
-        let tries = self.attempts.tries.iter().filter(|(_, attempt)| is_sent(attempt.phase));
-        let keys: Vec<u64> = tries.map(|(key, _)| *key).collect();
+        let is_sent =
+            |attempt: &LiveAttempt| pick(Mutant::RemoteNeverLeft, attempt.has_left(), true);
+        let sent = self.attempts.iter().filter(|(_, attempt)| is_sent(attempt));
+        let keys: Vec<u64> = sent.map(|(key, _)| key).collect();
         let handed_over =
             keys.into_iter().map(|key| (key, self.send_one(key, sender, now))).collect();
         self.write_doubts(now);
         self.course = Course::HandedOver;
         assert!(
-            self.memory.open.is_empty(),
+            self.runs.all_open().is_empty(),
             "what is open has left, was taken back, or is in doubt"
         );
         handed_over
@@ -105,10 +106,10 @@ impl Shard {
 
     /// Gives runs in doubt records that say so; and those for which somebody is waited, how much is left of that.
     fn write_doubts(&mut self, now: Now) {
-        for open in self.memory.open.iter().copied().collect::<Vec<_>>() {
+        for open in self.runs.all_open() {
             self.write_out_run(open, now);
         }
-        for (run, until) in self.attempts.doubts.clone() {
+        for (run, until) in self.attempts.doubts().collect::<Vec<_>>() {
             let record = self.record_of(run);
             let is_remote = pick(Mutant::HandedOnForgotten, self.is_remote(run), false);
             let remote = record.remote.as_ref().filter(|_| is_remote).map(|remote| {
@@ -130,9 +131,7 @@ impl Shard {
     pub fn number_from(&mut self, first: u64) {
         let ahead = pick(Mutant::KeysFromOne, first.saturating_sub(1), 0);
         self.attempts.renumber(ahead);
-        for unit in &mut self.units {
-            unit.launches.iter_mut().for_each(|key| *key += ahead);
-        }
+        self.outbox.renumber(ahead);
     }
 
     /// The sessions, by their keys, whose reports are waited for. Nobody's, once the shard is handed over itself.
@@ -140,17 +139,16 @@ impl Shard {
         if self.course == Course::HandedOver {
             return BTreeSet::new();
         }
-        let records = self.attempts.remote.iter().map(|(_, sequence)| &self.memory.runs[sequence]);
+        let records = self.attempts.remote().map(|sequence| &self.runs[sequence]);
         records.filter_map(|record| Some(record.remote.as_ref()?.sender.clone())).collect()
     }
 
     /// A former owner is there, and will report of this run.
     pub(super) fn await_remote(&mut self, sequence: u64, now: Now) {
-        let record = &self.memory.runs[&sequence];
+        let record = &self.runs[sequence];
         let Some(remote) = &record.remote else { return };
         let until = now.steady + patience_ms(remote.left_ms, now);
-        self.attempts.remote.insert((record.lane(), sequence));
-        self.attempts.doubts.insert(RunRef::Record(sequence), until);
+        self.attempts.await_remote(record.lane(), sequence, until);
     }
 
     /// A session is gone, and every report of it that there is was taken before: nobody knows what came of the rest.
@@ -159,11 +157,11 @@ impl Shard {
             return;
         }
         let is_of_it = |sequence: u64| {
-            let remote = self.memory.runs[&sequence].remote.as_ref();
+            let remote = self.runs[sequence].remote.as_ref();
             remote.is_some_and(|remote| *remote.sender == *sender)
         };
-        let remote = self.attempts.remote.iter().map(|(_, sequence)| *sequence);
-        for sequence in remote.filter(|sequence| is_of_it(*sequence)).collect::<Vec<_>>() {
+        let remote = self.attempts.remote().filter(|sequence| is_of_it(*sequence));
+        for sequence in remote.collect::<Vec<_>>() {
             self.wait_no_more(sequence, now);
         }
         if !self.is_suspended {
@@ -174,11 +172,10 @@ impl Shard {
     /// Waits no more for those whose time is over.
     pub(super) fn give_up_waiting(&mut self, now: Now) {
         let is_over = |sequence: &u64| {
-            let until = self.attempts.doubts.get(&RunRef::Record(*sequence));
-            until.is_none_or(|until| *until <= now.steady)
+            let until = self.attempts.in_doubt_until(RunRef::Record(*sequence));
+            until.is_none_or(|until| until <= now.steady)
         };
-        let remote = self.attempts.remote.iter().map(|(_, sequence)| *sequence);
-        for sequence in remote.filter(is_over).collect::<Vec<_>>() {
+        for sequence in self.attempts.remote().filter(is_over).collect::<Vec<_>>() {
             self.wait_no_more(sequence, now);
         }
     }
@@ -187,7 +184,7 @@ impl Shard {
     fn wait_no_more(&mut self, sequence: u64, now: Now) {
         let run = RunRef::Record(sequence);
         let lane = self.lane_of(run);
-        self.attempts.remote.remove(&(lane, sequence));
+        self.attempts.clear_doubt(lane, run);
         self.doubt(run, now);
         self.unblock(lane, now);
     }
@@ -204,13 +201,12 @@ impl Shard {
             return self.drop_report(gone, now);
         };
         let run = RunRef::Record(sequence);
-        self.attempts.remote.remove(&(self.lane_of(run), sequence));
-        self.attempts.doubts.remove(&run);
-        let first = self.units.len();
+        self.attempts.clear_doubt(self.lane_of(run), run);
+        let first = self.outbox.len();
         also(Mutant::ReportGoneFirst, || self.drop_report(gone.clone(), now));
         self.conclude(run, report.attempt, report.outcome, report.made, now);
         // It goes with the first of what follows from it, which says what came of the attempt.
-        self.units[first].changes.push(Change::Raw(gone));
+        self.outbox.write_with(first, [Change::Raw(gone)]);
     }
 
     fn drop_report(&mut self, gone: Put, now: Now) {
@@ -221,7 +217,7 @@ impl Shard {
     /// The run that a report is about, if its record names this sender and this attempt.
     fn awaited(&self, key: &str, report: &ReportRecord) -> Option<u64> {
         let (sequence, attempt) = record::report_of(self.id(), key)?;
-        let run = Arc::clone(self.memory.runs.get(&sequence)?);
+        let run = Arc::clone(self.runs.get(sequence)?);
         let is_named = run.attempt == attempt
             && report.attempt == attempt
             && run.remote.as_ref().is_some_and(|remote| remote.sender == report.sender);

@@ -12,7 +12,7 @@ use crate::past::{Attempt, End, Finished, Line};
 use crate::policy::{Delivery, Overlap, Policy};
 use crate::webhook::Form;
 
-use super::attempts::{Phase, RunRef};
+use super::attempts::{LiveAttempt, RunRef};
 use super::memory::Change;
 use super::record::{RunRecord, RunState};
 use super::{Now, Shard, Unit};
@@ -56,32 +56,25 @@ pub struct Report {
 impl Shard {
     /// Attempts that have left.
     pub fn in_flight(&self) -> usize {
-        self.attempts.left.len()
+        self.attempts.left_count()
     }
 
     /// Lets go what may leave now.
     pub fn depart(&mut self, now: Now, out: &mut Vec<Departure>) {
-        while let Some(&(leaves, key)) = self.attempts.leaving.first() {
-            if leaves > now.wall {
-                break;
-            }
-            self.attempts.leaving.remove(&(leaves, key));
-            let attempt = &self.attempts.tries[&key];
-            let (run, trigger, number) = (attempt.run, attempt.trigger, attempt.number);
-            let (is_doubtful, policy) = (attempt.is_doubtful, self.policy_of(run));
+        while let Some((key, attempt)) = self.attempts.next_leaving(now) {
+            let LiveAttempt { run, trigger, number, is_doubtful, .. } = attempt;
+            let policy = self.policy_of(run);
             if number == 1 && !is_doubtful && self.is_too_late(run, &policy, now) {
                 self.attempts.remove(key);
                 self.end(run, End::Expired, number, None, now);
             } else if policy.overlap != Overlap::Allow && self.attempts.is_kept_back(trigger, now) {
                 self.attempts.put_off(key, self.attempts.kept_back_until(trigger, now));
             } else if policy.overlap != Overlap::Allow
-                && pick(Mutant::BesideOthers, self.attempts.has_others_left(trigger), false)
+                && pick(Mutant::BesideOthers, self.attempts.has_left(trigger), false)
             {
-                self.attempts.blocked.insert((trigger, key));
+                self.attempts.block(key);
             } else {
-                let attempt = self.attempts.tries.get_mut(&key).expect("looked at above");
-                attempt.phase = Phase::Left;
-                self.attempts.left.insert((trigger, key));
+                self.attempts.leave(key);
                 let mut departure = self.departure(key, run, number, now);
                 if number == 1 && !is_doubtful {
                     let late = policy.max_lateness_ms.map(Duration::from_millis);
@@ -95,12 +88,12 @@ impl Shard {
     fn departure(&self, key: u64, run: RunRef, attempt: u32, now: Now) -> Departure {
         match run {
             RunRef::Open(open) => {
-                let trigger = self.memory.trigger(open.trigger).expect("an open run's trigger");
+                let trigger = self.triggers.get(open.trigger).expect("an open run's trigger");
                 let slot = pick(Mutant::RunIdFromFireTime, open.slot, now.wall);
                 Departure {
                     key,
                     project: trigger.project(),
-                    run: self.memory.run_id(open.trigger, slot, Birth::Slot(trigger.generation)),
+                    run: self.run_id(open.trigger, slot, Birth::Slot(trigger.generation)),
                     attempt,
                     slot: open.slot,
                     leaves: trigger.leaves(open.slot),
@@ -111,11 +104,11 @@ impl Shard {
                 }
             }
             RunRef::Record(sequence) => {
-                let run = &self.memory.runs[&sequence];
+                let run = &self.runs[sequence];
                 Departure {
                     key,
                     project: run.project,
-                    run: self.memory.run_id(run.trigger, run.slot, run.birth(sequence)),
+                    run: self.run_id(run.trigger, run.slot, run.birth(sequence)),
                     attempt,
                     slot: run.slot,
                     leaves: run.leaves,
@@ -163,7 +156,10 @@ impl Shard {
             Verdict::Again { arrival, retry_after } => {
                 let may_repeat =
                     policy.delivery == Delivery::AtLeastOnce || arrival == Arrival::Never;
-                if may_repeat && self.tries_of(run) + 1 < u32::from(policy.retry.attempts) {
+                if may_repeat
+                    && self.told(run, |_, _| 0, |record| record.tries) + 1
+                        < u32::from(policy.retry.attempts)
+                {
                     let pause = policy.retry.pause(number, retry_after, now.random);
                     let until = now.wall.after(pause);
                     self.try_again(run, number, Tries::OneMore, until, made, now);
@@ -182,10 +178,7 @@ impl Shard {
 
     /// Whether a run could not be tried for long enough.
     fn is_tired(&self, run: RunRef, policy: &Policy, now: Now) -> bool {
-        let since = match run {
-            RunRef::Open(_) => None,
-            RunRef::Record(sequence) => self.memory.runs[&sequence].untried_since,
-        };
+        let since = self.told(run, |_, _| None, |record| record.untried_since);
         since.is_some_and(|since| since.after(policy.retry.span() + UNTRIED_MAX) < now.wall)
     }
 
@@ -212,9 +205,7 @@ impl Shard {
                 record.untried_since.get_or_insert(now.wall);
             }
         }
-        let sequence = self.write_run(run, record, None, now);
-        let record = Arc::clone(&self.memory.runs[&sequence]);
-        self.attempts.wait(sequence, &record);
+        self.write_run(run, record, None, now);
     }
 
     /// Gives a run this record. An open one is open no more.
@@ -229,7 +220,7 @@ impl Shard {
         let sequence = match run {
             RunRef::Open(open) => {
                 changes.push(Change::Shut(open));
-                self.memory.sequence + 1
+                self.runs.next_sequence()
             }
             RunRef::Record(sequence) => sequence,
         };
@@ -256,7 +247,7 @@ impl Shard {
         let (failures, notice) = self.reckon(&finished, now, &mut unit);
         let is_recorded = pick(Mutant::OpenWithoutRecord, true, matches!(run, RunRef::Record(_)));
         unit.changes.extend(is_recorded.then_some(Change::Past(Line::Run(finished))));
-        self.enact_telling(unit, notice);
+        self.enact_with(unit, notice, Mutant::NoticeLater);
         if is_notice {
             return;
         }
@@ -283,12 +274,12 @@ impl Shard {
         unit.changes.push(self.forget(run));
         let (project, unique, slot, generation, mut attempts, sequence, notice) = match run {
             RunRef::Open(open) => {
-                let trigger = self.memory.trigger(open.trigger).expect("an open run's trigger");
+                let trigger = self.triggers.get(open.trigger).expect("an open run's trigger");
                 let generation = Some(trigger.generation);
                 (trigger.project(), open.trigger, open.slot, generation, Vec::new(), None, None)
             }
             RunRef::Record(sequence) => {
-                let record = &self.memory.runs[&sequence];
+                let record = &self.runs[sequence];
                 let demanded = record.generation.is_none().then_some(sequence);
                 let attempts = record.attempts.clone();
                 let RunRecord { project, trigger, slot, generation, notice, .. } = **record;
@@ -314,20 +305,9 @@ impl Shard {
     /// Breaks a run off.
     pub(super) fn cancel_run(&mut self, run: RunRef, now: Now) {
         let mut unit = Unit::default().by(now.wall);
-        let mut number = self.number_of(run);
-        let doubt = self.attempts.doubts.get(&run).copied();
-        let mut may_be_at_work = doubt.is_some();
-        if let Some(key) = self.attempts.key_of(run)
-            && let Some(attempt) = self.attempts.remove(key)
-        {
-            number = attempt.number;
-            if attempt.phase == Phase::Left {
-                unit.aborts.push(key);
-                self.attempts.aborting.insert(key, attempt.trigger);
-                may_be_at_work = true;
-            }
-        }
-        if may_be_at_work {
+        let (number, doubt) = (self.number_of(run), self.attempts.in_doubt_until(run));
+        unit.aborts.extend(self.attempts.abort_of(run));
+        if doubt.is_some() || !unit.aborts.is_empty() {
             unit.changes.extend(self.kept_back(run, now));
         }
         let (unique, finished) = self.close(run, End::Cancelled, number, None, now, &mut unit);
@@ -342,7 +322,7 @@ impl Shard {
     /// A run is ended that may still be at work at its receiver: a successor has to know that.
     pub(super) fn kept_back(&self, run: RunRef, now: Now) -> Option<Change> {
         let unique = self.lane_of(run);
-        let mut state = self.memory.trigger(unique)?.state();
+        let mut state = self.triggers.get(unique)?.state();
         state.busy_elsewhere_ms =
             Some(self.at_work_ms(run, now).max(state.busy_elsewhere_ms.unwrap_or(0)));
         Some(Change::State(unique, state))
@@ -352,7 +332,7 @@ impl Shard {
     /// that one is waited for.
     pub(super) fn at_work_ms(&self, run: RunRef, now: Now) -> u32 {
         let timeout_ms = self.record_of(run).webhook.form.timeout_ms;
-        let until = self.attempts.doubts.get(&run).filter(|_| self.is_remote(run));
+        let until = self.attempts.in_doubt_until(run).filter(|_| self.is_remote(run));
         let left_ms = until.map_or(0, |until| until.saturating_sub(now.steady));
         timeout_ms.max(u32::try_from(left_ms).unwrap_or(u32::MAX))
     }

@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use crate::id::{Birth, Unique};
 use crate::instant::Instant;
-use crate::limits::NOTICES_PER_SHARD_MAX;
 use crate::mutant::{Mutant, pick};
 use crate::notice::{self, Audience, Listener, News, Occasion, Occasions};
 use crate::past::{End, Finished, Line};
 
 use super::attempts::RunRef;
-use super::memory::{Change, Trigger};
+use super::memory::Change;
 use super::record::{RunRecord, RunState, TriggerState};
+use super::triggers::Trigger;
 use super::{Now, Shard, Unit};
 
 impl Shard {
@@ -47,7 +47,7 @@ impl Shard {
         now: Now,
         unit: &mut Unit,
     ) -> (Option<u32>, Vec<Change>) {
-        let trigger = self.memory.trigger(finished.trigger);
+        let trigger = self.triggers.get(finished.trigger);
         let Some(trigger) = trigger.filter(|_| finished.notice.is_none()) else {
             return (None, Vec::new());
         };
@@ -65,7 +65,7 @@ impl Shard {
                 Some(generation) => Birth::Slot(generation),
                 None => Birth::Demand(finished.sequence.unwrap_or_default()),
             };
-            let run = self.memory.run_id(finished.trigger, finished.slot, birth);
+            let run = self.run_id(finished.trigger, finished.slot, birth);
             let news = News::Ended(run, finished);
             notice = self.notice(trigger, &listener, occasion, &news, now);
         }
@@ -91,9 +91,9 @@ impl Shard {
         news: &News<'_>,
         now: Now,
     ) -> Vec<Change> {
-        let id = (self.memory.id_of(trigger), trigger.name());
+        let id = (self.id_of(trigger), trigger.name());
         let body = notice::body(listener, id, occasion, news, now.wall);
-        let sequence = self.memory.sequence + 1;
+        let sequence = self.runs.next_sequence();
         let record = RunRecord {
             generation: None,
             webhook: Arc::new(listener.webhook(Some(body.into()))),
@@ -102,7 +102,7 @@ impl Shard {
             ..trigger.run_record(now.wall, now.wall, RunState::Waiting(now.wall))
         };
         let mut changes = vec![Change::Run(sequence, Arc::new(record))];
-        if self.memory.notices >= NOTICES_PER_SHARD_MAX {
+        if !self.runs.has_room_for_notice() {
             let given_up = Finished {
                 project: trigger.project(),
                 trigger: trigger.unique,
@@ -121,15 +121,9 @@ impl Shard {
         changes
     }
 
-    /// A decision is made, with the notice that somebody is given of it, if any.
-    pub(super) fn enact_telling(&mut self, unit: Unit, notice: Vec<Change>) {
-        self.enact_with(unit, notice.clone(), Mutant::NoticeLater);
-        self.wait_all(&notice);
-    }
-
     /// A notice goes to whoever listens when it leaves. If nobody does any more, it is given up.
     pub(super) fn address(&mut self, sequence: u64, now: Now) -> Option<Arc<RunRecord>> {
-        let record = Arc::clone(&self.memory.runs[&sequence]);
+        let record = Arc::clone(&self.runs[sequence]);
         if record.notice.is_none() {
             return Some(record);
         }
@@ -146,18 +140,8 @@ impl Shard {
 impl Shard {
     /// Looks again when a trigger is overdue.
     pub(super) fn watch_over(&mut self, unique: Unique) {
-        if let Some(former) = self.alert_of.remove(&unique) {
-            self.alerts.remove(&(former, unique));
-        }
-        let due = self.memory.trigger(unique).and_then(|trigger| self.overdue_at(trigger));
-        if let Some(due) = due {
-            self.alert_at(unique, due);
-        }
-    }
-
-    fn alert_at(&mut self, unique: Unique, due: Instant) {
-        self.alerts.insert((due, unique));
-        self.alert_of.insert(unique, due);
+        let due = self.triggers.get(unique).and_then(|trigger| self.overdue_at(trigger));
+        self.agenda.alert_at(unique, due);
     }
 
     /// When a trigger is overdue, if it does not succeed before.
@@ -167,19 +151,14 @@ impl Shard {
         let is_quiet = state.overdue
             || trigger.is_paused()
             || trigger.is_cancelled()
-            || self.memory.is_behind(trigger);
+            || self.triggers.is_behind(trigger);
         (!is_quiet).then(|| state.well.unwrap_or(trigger.created()).after(after))
     }
 
     /// Tells of the triggers that are overdue.
     pub(super) fn alert(&mut self, now: Now) {
-        while let Some(&(due, unique)) = self.alerts.first() {
-            if due > now.wall {
-                break;
-            }
-            self.alerts.remove(&(due, unique));
-            self.alert_of.remove(&unique);
-            if let Some(trigger) = self.memory.trigger(unique)
+        while let Some(unique) = self.agenda.next_alert(now) {
+            if let Some(trigger) = self.triggers.get(unique)
                 && self.overdue_at(trigger).is_some()
             {
                 self.alert_one(unique, now);
@@ -188,7 +167,7 @@ impl Shard {
     }
 
     fn alert_one(&mut self, unique: Unique, now: Now) {
-        let Some(trigger) = self.memory.trigger(unique) else { return };
+        let Some(trigger) = self.triggers.get(unique) else { return };
         let after = Duration::from_millis(trigger.policy().alert_after_ms.unwrap_or_default());
         let schedule = trigger.schedule();
         let is_over = trigger.remaining() == Some(0)
@@ -199,14 +178,14 @@ impl Shard {
         let (listener, on) = self.hears(trigger);
         let Some(listener) = listener.filter(|_| on.has(Occasion::Overdue)) else {
             // Somebody may listen later.
-            return self.alert_at(unique, now.wall.after(after));
+            return self.agenda.alert_at(unique, Some(now.wall.after(after)));
         };
         let mut state = trigger.state();
         state.overdue = true;
         let news = News::Overdue(after);
         let notice = self.notice(trigger, &listener, Occasion::Overdue, &news, now);
         let unit = Unit::of(vec![Change::State(unique, state)]).by(now.wall);
-        self.enact_telling(unit, notice);
+        self.enact_with(unit, notice, Mutant::NoticeLater);
     }
 }
 

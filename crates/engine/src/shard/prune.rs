@@ -8,10 +8,11 @@
 
 use crate::instant::Instant;
 use crate::limits::{PRUNE_DELETED_MAX, PRUNE_LOOKED_AT_MAX};
-use crate::past::{Line, Reason, Skipped};
+use crate::past::{Line, Reason};
 
 use super::command::Done;
-use super::memory::{Change, Trigger};
+use super::memory::Change;
+use super::triggers::Trigger;
 use super::{Now, Shard};
 
 impl Shard {
@@ -23,12 +24,12 @@ impl Shard {
             return Done::Pruned { deleted: 0, next: None };
         }
         let (mut deleted, mut looked_at) = (0_u16, 0);
-        for place in from..self.memory.places_end() {
+        for place in from..self.triggers.places_end() {
             looked_at += 1;
             if looked_at > PRUNE_LOOKED_AT_MAX || usize::from(deleted) >= PRUNE_DELETED_MAX {
                 return Done::Pruned { deleted, next: Some(place) };
             }
-            let trigger = self.memory.used(place);
+            let trigger = self.triggers.used(place);
             let ended = trigger.and_then(|trigger| Some((trigger, self.ended(trigger, now)?)));
             let Some((trigger, ended)) = ended.filter(|(_, ended)| *ended < ended_before) else {
                 continue;
@@ -43,7 +44,7 @@ impl Shard {
 
     /// When a trigger ended, if it has, and nothing of it is under way.
     fn ended(&self, trigger: &Trigger, now: Now) -> Option<Instant> {
-        if self.is_active(trigger) || self.memory.is_behind(trigger) {
+        if self.is_active(trigger) || self.triggers.is_behind(trigger) {
             return None;
         }
         if let Some(cancelled) = trigger.cancelled() {
@@ -56,7 +57,7 @@ impl Shard {
         if trigger.remaining() == Some(0) {
             return Some(trigger.cursor());
         }
-        if self.memory.undecided(trigger).is_some() {
+        if self.triggers.undecided(trigger).is_some() {
             return None;
         }
         Some(schedule.last(trigger.since, now.wall).unwrap_or(trigger.since))
@@ -66,14 +67,5 @@ impl Shard {
 /// That no slot was skipped, but the trigger deleted. It stands after the last slot, so it is no other line.
 fn pruned(trigger: &Trigger, ended: Instant, now: Now) -> Line {
     let after = Instant(ended.0.saturating_add(1).max(now.wall.0));
-    Line::Skip(Skipped {
-        project: trigger.project(),
-        trigger: trigger.unique,
-        generation: trigger.generation,
-        from: after,
-        to: after,
-        count: 0,
-        reason: Reason::Pruned,
-        at: now.wall,
-    })
+    Line::Skip(trigger.skipped((after, after), 0, Reason::Pruned, now))
 }

@@ -14,7 +14,7 @@ use crate::trigger::Definition;
 use super::Shard;
 use super::backfill;
 use super::command::{Command, Rejection};
-use super::memory::Trigger;
+use super::triggers::Trigger;
 
 /// How much there is of everything that is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,17 +66,13 @@ impl Quota {
     /// Whether something may grow to this. Only what grows is looked at: who has too much already may still have
     /// less.
     pub fn check(&self, now: Usage, then: Usage) -> Result<(), Rejection> {
+        let fires = (self.fires_per_minute, now.fires_per_minute, then.fires_per_minute);
         let pairs = [
-            (Limit::Triggers, self.triggers, now.triggers, then.triggers),
-            (Limit::Bytes, self.bytes, now.bytes, then.bytes),
-            (
-                Limit::FiresPerMinute,
-                self.fires_per_minute,
-                now.fires_per_minute,
-                then.fires_per_minute,
-            ),
+            (Limit::Triggers, (self.triggers, now.triggers, then.triggers)),
+            (Limit::Bytes, (self.bytes, now.bytes, then.bytes)),
+            (Limit::FiresPerMinute, fires),
         ];
-        for (limit, most, now, then) in pairs {
+        for (limit, (most, now, then)) in pairs {
             if let Some(max) = most
                 && then > now
                 && then > max
@@ -90,39 +86,33 @@ impl Quota {
 
 impl Usage {
     fn of(definition: &Definition) -> Self {
-        let webhook = &definition.webhook;
-        let body = webhook.body.as_ref().map_or(0, |body| body.len());
-        Self {
-            triggers: 1,
-            bytes: (definition.name.len() + webhook.path.len() + body) as u64,
-            fires_per_minute: definition.schedule.per_minute_max(),
-        }
+        let Definition { name, webhook, schedule, .. } = definition;
+        let bytes = name.len() + webhook.path.len() + webhook.body.as_deref().map_or(0, str::len);
+        Self { triggers: 1, bytes: bytes as u64, fires_per_minute: schedule.per_minute_max() }
     }
 
-    pub(super) fn of_trigger(trigger: &Trigger) -> Self {
+    fn of_trigger(trigger: &Trigger) -> Self {
         let body = trigger.body().map_or(0, str::len);
-        Self {
-            triggers: 1,
-            bytes: (trigger.name().len() + trigger.path().len() + body) as u64,
-            fires_per_minute: trigger.kind.per_minute_max.into(),
-        }
-    }
-}
-
-impl AddAssign for Usage {
-    fn add_assign(&mut self, other: Self) {
-        self.triggers = self.triggers.saturating_add(other.triggers);
-        self.bytes = self.bytes.saturating_add(other.bytes);
-        self.fires_per_minute = self.fires_per_minute.saturating_add(other.fires_per_minute);
+        let bytes = (trigger.name().len() + trigger.path().len() + body) as u64;
+        Self { triggers: 1, bytes, fires_per_minute: trigger.kind.per_minute_max.into() }
     }
 }
 
 impl Add for Usage {
     type Output = Self;
 
-    fn add(mut self, other: Self) -> Self {
-        self += other;
-        self
+    fn add(self, other: Self) -> Self {
+        Self {
+            triggers: self.triggers.saturating_add(other.triggers),
+            bytes: self.bytes.saturating_add(other.bytes),
+            fires_per_minute: self.fires_per_minute.saturating_add(other.fires_per_minute),
+        }
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
     }
 }
 
@@ -136,11 +126,15 @@ impl SubAssign for Usage {
 
 /// How much each project has.
 #[derive(Debug, Default)]
-pub(super) struct Ledger(BTreeMap<ProjectId, Usage>);
+pub(super) struct UsageByProject(BTreeMap<ProjectId, Usage>);
 
-impl Ledger {
+impl UsageByProject {
     pub(super) fn add(&mut self, trigger: &Trigger) {
         *self.0.entry(trigger.project()).or_default() += Usage::of_trigger(trigger);
+    }
+
+    pub(super) fn of(&self, project: ProjectId) -> Usage {
+        self.0.get(&project).copied().unwrap_or_default()
     }
 
     pub(super) fn remove(&mut self, trigger: &Trigger) {
@@ -156,7 +150,7 @@ impl Ledger {
 impl Shard {
     /// How much a project has here.
     pub fn usage(&self, project: ProjectId) -> Usage {
-        self.memory.usage.0.get(&project).copied().unwrap_or_default()
+        self.triggers.usage(project)
     }
 
     /// How much a project would have here after a command, and how much it has; none, if the command changes nothing
@@ -167,7 +161,7 @@ impl Shard {
         match command {
             Command::Create { definition, .. } => then += Usage::of(definition),
             Command::Replace { trigger, definition, .. } => {
-                then -= Usage::of_trigger(self.memory.trigger(*trigger)?);
+                then -= Usage::of_trigger(self.triggers.get(*trigger)?);
                 then += Usage::of(definition);
             }
             // As many as it may start at a time.

@@ -9,15 +9,13 @@ mod handover;
 #[path = "shard/notice.rs"]
 mod notice;
 
-use std::sync::Arc;
-
 use bench::{BEGIN, Bench, draft};
 use engine::id::ProjectId;
 use engine::outcome::{Lost, NotSent, Outcome};
 use engine::past::{End, Line, Reason};
+use engine::shard::Load;
 use engine::shard::command::{Command, Done};
 use engine::shard::record::RunState;
-use engine::shard::{Backpressure, Load};
 
 const OK: Outcome = Outcome::Answered { status: 200, retry_after: None };
 
@@ -240,38 +238,30 @@ fn what_is_delivered_at_most_once_shows_no_attempt_while_too_much_is_under_way()
     let mut bench = Bench::new();
     let policy = r#"{"delivery": "at_most_once"}"#;
     bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, policy));
-    bench.shard.set_backpressure(Arc::new(Always(Load::Busy)));
+    bench.load = Load::Busy;
     bench.go(10_000);
     bench.go(10_500);
     let waiting: Vec<_> = bench.runs().map(|run| (run.state, run.attempt)).collect();
     assert!(matches!(waiting[..], [(RunState::Waiting(_), 0)]), "{waiting:?}");
     bench.take_over(12_000);
+    bench.load = Load::Free;
     bench.go(12_100);
     assert_eq!(bench.left.len(), 1, "it has surely not left before, and leaves now");
-}
-
-/// As much for every host.
-struct Always(Load);
-
-impl Backpressure for Always {
-    fn load(&self, _: u64) -> Load {
-        self.0
-    }
 }
 
 #[test]
 fn what_is_due_for_a_host_that_has_too_much_waits_in_the_store_and_leaves_later() {
     let mut bench = Bench::new();
     bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, "{}"));
-    bench.shard.set_backpressure(Arc::new(Always(Load::Full)));
+    bench.load = Load::Full;
     bench.go(10_000);
     bench.go(10_500);
     let waiting: Vec<_> = bench.runs().map(|run| (run.state, run.attempt)).collect();
     assert!(matches!(waiting[..], [(RunState::Waiting(_), 0)]), "{waiting:?}");
-    bench.shard.set_backpressure(Arc::new(Always(Load::Busy)));
+    bench.load = Load::Busy;
     bench.go(10_800);
     assert_eq!(bench.left.len(), 0, "what has a record waits until the host is free");
-    bench.shard.set_backpressure(Arc::new(Always(Load::Free)));
+    bench.load = Load::Free;
     bench.go(11_000);
     bench.go(11_100);
     assert_eq!(bench.left.len(), 1);
@@ -382,7 +372,7 @@ fn a_disabled_project_is_so_for_a_successor_and_catches_up_once() {
     bench.go(26_000);
     assert!(bench.left.is_empty() && bench.past.is_empty());
     assert_eq!(bench.ask(ENABLE), Some(Done::Enabled));
-    bench.shard.step(bench.now());
+    bench.step();
     // One batch lands, and the owner dies.
     bench.commit_one();
     bench.take_over(27_000);
@@ -427,7 +417,7 @@ fn what_comes_due_while_others_are_brought_up_to_date_is_not_lost() {
     for second in 11..=20 {
         bench.steady += 1_000;
         bench.wall = second * 1_000 + 500;
-        bench.shard.step(bench.now());
+        bench.step();
         bench.commit();
         bench.shard.depart(bench.now(), &mut bench.left);
     }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::instant::Instant;
 use engine::limits::{HOST_BUSY, HOST_FULL, HOST_FULL_BYTES};
-use engine::shard::{Backpressure, Departure, Load};
+use engine::shard::{Departure, Load};
 
 /// What is known of attempts that are handed over, and of the hosts that they are for.
 #[derive(Default)]
@@ -63,10 +63,9 @@ impl Hosts {
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl Backpressure for Hosts {
-    fn load(&self, origin: u64) -> Load {
+    /// How much there is for the host with this origin.
+    pub(super) fn load(&self, origin: u64) -> Load {
         match self.lock().hosts.get(&origin) {
             Some(sum) if sum.calls >= HOST_FULL || sum.bytes >= HOST_FULL_BYTES => Load::Full,
             Some(sum) if sum.calls >= HOST_BUSY => Load::Busy,

@@ -1,5 +1,6 @@
 //! What people ask of the core, through the handle.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::id::ShardId;
@@ -43,9 +44,10 @@ impl Core {
                     let _ = reply.send(Err(why.into()));
                     return;
                 }
+                let hosts = Arc::clone(&self.hosts);
                 self.carry_out(shard, (reply, kept), |owned, ticket| {
                     // What is due is due before the command.
-                    owned.step(now);
+                    owned.step(&hosts, now);
                     let done = owned.shard.command(command, note, ticket, now);
                     owned.wake = Some(now.wall);
                     done.map_err(CallError::from)

@@ -62,11 +62,11 @@ pub(super) struct Owned {
 
 impl Owned {
     /// Decides what is due. What was due while this node might not act was missed.
-    pub(super) fn step(&mut self, now: Now) {
+    pub(super) fn step(&mut self, hosts: &Hosts, now: Now) {
         if std::mem::take(&mut self.is_lapsed) {
             self.shard.awake(now);
         }
-        self.shard.step(now);
+        self.shard.step(now, &|origin| hosts.load(origin));
     }
 }
 
@@ -332,7 +332,7 @@ impl Core {
                 owned.wake = Some(Instant(now.wall.0 + 50));
                 continue;
             };
-            owned.step(now);
+            owned.step(&self.hosts, now);
             owned.wake = owned.shard.next_wake(now);
             if is_suspended {
                 continue;

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use engine::id::ShardId;
 use engine::outcome::Outcome;
 use engine::shard::record::{ReportRecord, report_key};
-use engine::shard::{Backpressure, HandedOverAttempt, Now};
+use engine::shard::{HandedOverAttempt, Now};
 use store::election::Holding;
 use store::session::SessionKey;
 use tokio::sync::oneshot;
@@ -96,8 +96,6 @@ impl Core {
         *stay = stay.wrapping_add(1);
         // Attempts of an earlier stay may still be under way, and are told apart by their keys.
         owned.shard.number_from(u64::from(*stay) << 32);
-        let backpressure: std::sync::Arc<dyn Backpressure> = self.hosts.clone();
-        owned.shard.set_backpressure(backpressure);
         if owned.shard.is_ahead_of_clock(now) {
             if self.wall.unconfirmed().is_none() && self.peers.view().agrees_with_others() {
                 tracing::warn!(shard = %id, "what was fired before lies in the future, and other servers agree with this clock: it is set back");

@@ -10,13 +10,11 @@ mod receiver;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use engine::instant::Instant;
 use engine::limits::MISSED_AFTER_MS;
 use engine::mutant::{self, Mutant};
-use engine::shard::{Backpressure, Batch, Load, Now, Put, Shard};
+use engine::shard::{Batch, Load, Now, Put, Shard};
 
 use super::ledger::catch::Missed;
 use super::ledger::{Broken, Run};
@@ -28,24 +26,6 @@ use handover::HandingOver;
 use mail::Mail;
 use people::Asked;
 use receiver::UnderWay;
-
-/// As much for every host.
-#[derive(Default)]
-struct EveryHost(AtomicU8);
-
-impl EveryHost {
-    const LOADS: [Load; 3] = [Load::Free, Load::Busy, Load::Full];
-
-    fn set(&self, load: Load) {
-        self.0.store(load as u8, Ordering::Relaxed);
-    }
-}
-
-impl Backpressure for EveryHost {
-    fn load(&self, _: u64) -> Load {
-        Self::LOADS[usize::from(self.0.load(Ordering::Relaxed))]
-    }
-}
 
 /// How an owner ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +59,8 @@ pub struct Owner {
     missed: Missed,
     low: Option<Instant>,
     busy_until: u64,
-    backpressure: Arc<EveryHost>,
+    /// How much there is for every host.
+    load: Load,
     /// Rounds in a row for which the shard asked, and in which there was nothing to do.
     idle_rounds: u64,
 }
@@ -156,8 +137,6 @@ impl Owner {
             stage.note(|| "set back".to_owned());
             shard.set_back(now);
         }
-        let backpressure = Arc::new(EveryHost::default());
-        shard.set_backpressure(Arc::clone(&backpressure) as Arc<dyn Backpressure>);
         let missed = Instant(now.wall.0 - MISSED_AFTER_MS);
         let reign_ms = stage.setting.reign_ms;
         Ok(Self {
@@ -175,7 +154,7 @@ impl Owner {
             missed: Missed { known: vec![(Instant::FIRST, missed)], low: None },
             low: Some(missed),
             busy_until: 0,
-            backpressure,
+            load: Load::Free,
             idle_rounds: 0,
         })
     }
@@ -303,7 +282,7 @@ impl Owner {
             }
             let now = self.now(stage);
             match deed {
-                Deed::Step => self.shard.step(now),
+                Deed::Step => self.shard.step(now, &|_| self.load),
                 Deed::Depart => {
                     if !self.depart(now, stage)? {
                         return Ok(false);
@@ -424,12 +403,11 @@ impl Owner {
             self.busy_until = stage.now + stage.dice.between(100, 6_000);
             stage.note(|| "busy".to_owned());
         }
-        let load = match stage.now < self.busy_until {
+        self.load = match stage.now < self.busy_until {
             false => Load::Free,
             true if self.busy_until.is_multiple_of(2) => Load::Busy,
             true => Load::Full,
         };
-        self.backpressure.set(load);
         if stage.dice.between(0, 99_999) < stage.setting.clock_steps {
             let step = stage.dice.between(0, 8_000).cast_signed() - 4_000;
             stage.note(|| format!("the clock is set by {step} ms"));

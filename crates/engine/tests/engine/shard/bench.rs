@@ -13,7 +13,9 @@ use engine::shard::command::{Command, Done};
 use engine::shard::record::{
     self, FORMAT, HeadRecord, ReportRecord, RunRecord, TriggerRecord, TriggerState,
 };
-use engine::shard::{Departure, HandedOverAttempt, Loading, Now, Put, Report, Room, Shard, Ticket};
+use engine::shard::{
+    Departure, HandedOverAttempt, Load, Loading, Now, Put, Report, Room, Shard, Ticket,
+};
 use engine::trigger::Draft;
 
 /// What the wall clock says when time begins.
@@ -38,6 +40,8 @@ pub(super) struct Bench {
     pub(super) senders: BTreeSet<Box<str>>,
     entries: BTreeMap<String, Vec<u8>>,
     audience: Audience,
+    /// How much there is for every host.
+    pub(super) load: Load,
     number: u64,
     replies: Vec<Done>,
 }
@@ -65,6 +69,7 @@ impl Bench {
             senders: BTreeSet::new(),
             entries: BTreeMap::new(),
             audience: nobody(),
+            load: Load::Free,
             number: 0,
             replies: Vec::new(),
         }
@@ -86,10 +91,15 @@ impl Bench {
         self.steady += u64::try_from(wall - self.wall).unwrap_or(0);
         self.wall = wall;
         for _ in 0..3 {
-            self.shard.step(self.now());
+            self.step();
             self.commit();
             self.shard.depart(self.now(), &mut self.left);
         }
+    }
+
+    /// The shard decides what is due.
+    pub(super) fn step(&mut self) {
+        self.shard.step(self.now(), &|_| self.load);
     }
 
     /// The wall clock is set.

@@ -168,7 +168,7 @@ fn what_is_in_doubt_stays_so_when_it_is_handed_over() {
     bench.create(draft(r#"{"cron": "0 * * * * *"}"#, "{}"));
     bench.go(60_000);
     bench.take_over(60_500);
-    bench.shard.step(bench.now());
+    bench.step();
     assert!(bench.hand_over(A, 60_600).is_empty(), "it was to leave again, and has not");
     let runs = bench.runs().map(|run| (run.state, run.attempt, run.remote));
     assert_eq!(runs.collect::<Vec<_>>(), [(RunState::Running, 1, None)]);

@@ -1,0 +1,177 @@
+//! When something is due: the part of a shard that knows which trigger is next, and what for.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use crate::id::Unique;
+use crate::instant::Instant;
+use crate::limits::{LOOK_AHEAD_MS, MISSED_AFTER_MS};
+use crate::wheel::Wheel;
+
+use super::Now;
+use super::triggers::Triggers;
+
+/// What is due when.
+pub(super) struct Agenda {
+    wheel: Wheel,
+    /// What has left the wheel and is not decided, in the order of the mark.
+    front: BTreeMap<(Instant, Unique), u32>,
+    /// Where a place is in the front.
+    front_of: HashMap<u32, (Instant, Unique)>,
+    /// Up to here everything has left the wheel.
+    horizon: Instant,
+    /// Slots that leave up to here were missed: nobody was there.
+    missed_until: Instant,
+    /// Pauses that end by themselves.
+    resumes: BTreeSet<(Instant, Unique)>,
+    /// Triggers of projects that were enabled, to be brought up to date.
+    behind: VecDeque<Unique>,
+    /// Triggers that are overdue then, unless they succeed before, and when each is.
+    alerts: BTreeSet<(Instant, Unique)>,
+    alert_of: HashMap<Unique, Instant>,
+}
+
+impl Agenda {
+    /// One on which nothing is, and on which nothing will be that leaves before this.
+    pub(super) fn new(begin: Instant) -> Self {
+        let begin = Instant(begin.0.max(0));
+        Self {
+            wheel: Wheel::new(begin.0.unsigned_abs()),
+            front: BTreeMap::new(),
+            front_of: HashMap::new(),
+            horizon: begin,
+            missed_until: Instant::FIRST,
+            resumes: BTreeSet::new(),
+            behind: VecDeque::new(),
+            alerts: BTreeSet::new(),
+            alert_of: HashMap::new(),
+        }
+    }
+
+    /// When to look at this again.
+    pub(super) fn next_wakes(&self, now: Now) -> impl Iterator<Item = Instant> {
+        let front = self.front.keys().next().map(|(at, _)| *at);
+        let wheel = self.wheel.next().map(|at| Instant(at.cast_signed() - LOOK_AHEAD_MS));
+        let resume = self.next_resume().map(|(at, _)| at);
+        let alert = self.alerts.first().map(|(at, _)| *at);
+        let behind = (!self.behind.is_empty()).then_some(Instant(now.wall.0 + 1));
+        [front, wheel, resume, alert, behind].into_iter().flatten()
+    }
+}
+
+/// Slots.
+impl Agenda {
+    /// How many triggers will fire.
+    pub(super) fn scheduled(&self) -> usize {
+        self.wheel.len() + self.front.len()
+    }
+
+    /// The next slot of the trigger at this place leaves then.
+    pub(super) fn arm(&mut self, place: u32, unique: Unique, leaves: Instant) {
+        self.disarm(place);
+        if leaves <= self.horizon {
+            self.to_front(place, unique, leaves);
+        } else {
+            self.wheel.arm(place, leaves.0.unsigned_abs());
+        }
+    }
+
+    /// The trigger at this place does not fire.
+    pub(super) fn disarm(&mut self, place: u32) {
+        self.wheel.cancel(place);
+        if let Some(key) = self.front_of.remove(&place) {
+            self.front.remove(&key);
+        }
+    }
+
+    /// No trigger fires, until it is armed by a clock that was set.
+    pub(super) fn disarm_all(&mut self, now: Now) {
+        self.wheel = Wheel::new(now.wall.0.max(0).unsigned_abs());
+        self.front.clear();
+        self.front_of.clear();
+        self.horizon = now.wall;
+    }
+
+    /// Looks ahead: what soon leaves comes to the front.
+    pub(super) fn fill_front(&mut self, triggers: &Triggers, now: Now) {
+        let horizon = Instant(now.wall.0 + LOOK_AHEAD_MS);
+        if horizon <= self.horizon {
+            return;
+        }
+        self.horizon = horizon;
+        let mut due = Vec::new();
+        self.wheel.advance(horizon.0.unsigned_abs(), &mut due, usize::MAX);
+        for (leaves, place) in due {
+            self.to_front(place, triggers.at(place).unique, Instant(leaves.cast_signed()));
+        }
+    }
+
+    fn to_front(&mut self, place: u32, unique: Unique, leaves: Instant) {
+        self.front.insert((leaves, unique), place);
+        self.front_of.insert(place, (leaves, unique));
+    }
+
+    /// What soon leaves, and the place of its trigger, in the order of the mark.
+    pub(super) fn front(&self) -> impl Iterator<Item = (Instant, u32)> {
+        self.front.iter().map(|((leaves, _), place)| (*leaves, *place))
+    }
+
+    /// Nobody was there until now, but for what is merely late.
+    pub(super) fn miss(&mut self, now: Now) {
+        self.missed_until = Instant(now.wall.0 - MISSED_AFTER_MS);
+    }
+
+    /// Slots that leave up to here were missed.
+    pub(super) fn missed_until(&self) -> Instant {
+        self.missed_until
+    }
+}
+
+/// Pauses that end, triggers that are behind, and triggers that are overdue.
+impl Agenda {
+    /// A pause ends then by itself.
+    pub(super) fn resume_at(&mut self, until: Instant, unique: Unique) {
+        self.resumes.insert((until, unique));
+    }
+
+    /// A pause has ended.
+    pub(super) fn resumed(&mut self, until: Instant, unique: Unique) {
+        self.resumes.remove(&(until, unique));
+    }
+
+    pub(super) fn next_resume(&self) -> Option<(Instant, Unique)> {
+        self.resumes.first().copied()
+    }
+
+    /// A trigger is to be brought up to date.
+    pub(super) fn fall_behind(&mut self, unique: Unique) {
+        self.behind.push_back(unique);
+    }
+
+    /// Takes the next trigger that is to be brought up to date.
+    pub(super) fn next_behind(&mut self) -> Option<Unique> {
+        self.behind.pop_front()
+    }
+
+    pub(super) fn is_up_to_date(&self) -> bool {
+        self.behind.is_empty()
+    }
+
+    /// A trigger is overdue then, or never, unless it succeeds before.
+    pub(super) fn alert_at(&mut self, unique: Unique, due: Option<Instant>) {
+        if let Some(former) = self.alert_of.remove(&unique) {
+            self.alerts.remove(&(former, unique));
+        }
+        if let Some(due) = due {
+            self.alerts.insert((due, unique));
+            self.alert_of.insert(unique, due);
+        }
+    }
+
+    /// Takes the next trigger that is overdue.
+    pub(super) fn next_alert(&mut self, now: Now) -> Option<Unique> {
+        self.alerts.first().filter(|(due, _)| *due <= now.wall)?;
+        let (_, unique) = self.alerts.pop_first()?;
+        self.alert_of.remove(&unique);
+        Some(unique)
+    }
+}

@@ -1,0 +1,182 @@
+//! What is decided and not written yet: the part of a shard between its memory and the store.
+//!
+//! Units go to the store in order, as many at a time as fit one commit. Memory is ahead of the store, so
+//! what a head says is kept apart, in a shadow that follows the units as they are written.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::id::{ShardId, Unique};
+use crate::instant::Instant;
+use crate::limits::UNITS_WAITING_MAX;
+
+use super::Ticket;
+use super::batch::{Batch, Pile, Room};
+use super::command::Done;
+use super::memory::Change;
+use super::record::{HeadRecord, Mark, OpenRun};
+
+/// Changes that belong together, and what may happen once they are written.
+#[derive(Debug, Default)]
+pub(super) struct Unit {
+    pub(super) changes: Vec<Change>,
+    /// Attempts that may leave once it is written.
+    pub(super) launches: Vec<u64>,
+    /// Attempts that are broken off once it is written.
+    pub(super) aborts: Vec<u64>,
+    pub(super) reply: Option<(Ticket, Done)>,
+    /// When it is to be written, at the latest.
+    pub(super) by: Option<Instant>,
+}
+
+impl Unit {
+    pub(super) fn of(changes: Vec<Change>) -> Self {
+        Self { changes, ..Self::default() }
+    }
+
+    pub(super) fn by(mut self, by: Instant) -> Self {
+        self.by = Some(by);
+        self
+    }
+}
+
+/// Units that wait to be written, and those that are on their way.
+pub(super) struct Outbox {
+    units: VecDeque<Unit>,
+    shadow: Shadow,
+    /// The batch that is on its way.
+    sent: Option<Vec<Unit>>,
+    /// When something is to be written, and for how many units somebody waits.
+    due_by: Option<Instant>,
+    asked: usize,
+}
+
+/// What the head says in the store, once what is on its way is there.
+struct Shadow {
+    fired: Mark,
+    open: BTreeSet<OpenRun>,
+    sequence: u64,
+    youngest: Unique,
+}
+
+/// What is decided.
+impl Outbox {
+    /// An outbox for what is decided from here on, while the store says this.
+    pub(super) fn new(head: HeadRecord) -> Self {
+        let HeadRecord { fired, open, sequence, youngest } = head;
+        let shadow = Shadow { fired, open: open.into_iter().collect(), sequence, youngest };
+        Self { units: VecDeque::new(), shadow, sent: None, due_by: None, asked: 0 }
+    }
+
+    pub(super) fn push(&mut self, unit: Unit) {
+        self.due_by = self.due_by.into_iter().chain(unit.by).min();
+        // Nobody waits for what is done in the background.
+        let is_asked = unit.reply.is_some_and(|(_, done)| done != Done::Rewritten);
+        self.asked += usize::from(is_asked);
+        self.units.push_back(unit);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.units.len()
+    }
+
+    /// Whether so many units wait that nothing more is decided until some are written.
+    pub(super) fn is_full(&self) -> bool {
+        self.units.len() >= UNITS_WAITING_MAX
+    }
+
+    /// Changes that memory does not know of are written with the unit that was pushed when so many waited.
+    pub(super) fn write_with(&mut self, unit: usize, changes: impl IntoIterator<Item = Change>) {
+        self.units[unit].changes.extend(changes);
+    }
+
+    /// What was to be written soon by a clock that was ahead is to be written now.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        for by in self.units.iter_mut().map(|unit| &mut unit.by).chain([&mut self.due_by]) {
+            *by = by.map(|by| by.min(now));
+        }
+    }
+
+    /// Adds this to the key of every attempt that a unit launches.
+    pub(super) fn renumber(&mut self, ahead: u64) {
+        for unit in &mut self.units {
+            unit.launches.iter_mut().for_each(|key| *key += ahead);
+        }
+    }
+}
+
+/// What is written.
+impl Outbox {
+    pub(super) fn commit_by(&self) -> Option<Instant> {
+        self.due_by.filter(|_| !self.is_writing())
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked > 0 && !self.is_writing()
+    }
+
+    pub(super) fn is_writing(&self) -> bool {
+        self.sent.is_some()
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.units.is_empty() && !self.is_writing()
+    }
+
+    pub(super) fn take_batch(&mut self, shard: ShardId, number: u64, room: Room) -> Option<Batch> {
+        if self.sent.is_some() || self.units.is_empty() {
+            return None;
+        }
+        let mut pile = Pile::default();
+        let mut taken = Vec::new();
+        while let Some(unit) = self.units.front() {
+            let room = if taken.is_empty() { Room::MAX } else { room };
+            if !pile.take(shard, unit, room) {
+                break;
+            }
+            let unit = self.units.pop_front().expect("looked at above");
+            for change in &unit.changes {
+                self.shadow.follow(change);
+            }
+            taken.push(unit);
+        }
+        self.sent = Some(taken);
+        (self.due_by, self.asked) = (None, 0);
+        for unit in std::mem::take(&mut self.units) {
+            self.push(unit);
+        }
+        Some(Batch { head: self.head(), puts: pile.into_puts(shard, number) })
+    }
+
+    pub(super) fn head(&self) -> HeadRecord {
+        let open = self.shadow.open.iter().copied().collect();
+        let Shadow { fired, sequence, youngest, .. } = self.shadow;
+        HeadRecord { fired, open, sequence, youngest }
+    }
+
+    /// What was on its way is written: gives it back.
+    pub(super) fn take_written(&mut self) -> Vec<Unit> {
+        self.sent.take().unwrap_or_default()
+    }
+}
+
+impl Shadow {
+    fn follow(&mut self, change: &Change) {
+        match change {
+            Change::Fired(mark) => self.fired = *mark,
+            Change::Open(run) => {
+                self.open.insert(*run);
+            }
+            Change::Shut(run) => {
+                self.open.remove(run);
+            }
+            Change::Run(sequence, _) => self.sequence = self.sequence.max(*sequence),
+            Change::Trigger(written) => self.youngest = self.youngest.max(written.0.id.unique),
+            Change::State(..)
+            | Change::Gone(..)
+            | Change::RunGone(_)
+            | Change::Stopped(..)
+            | Change::Past(_)
+            | Change::Raw(_) => {}
+        }
+    }
+}

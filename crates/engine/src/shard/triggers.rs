@@ -1,0 +1,424 @@
+//! Triggers: the part of a shard that knows what they are, and up to where their slots are decided.
+//!
+//! A trigger takes few bytes here: its schedule and its rules are shared with all that have the same, and what the user
+//! wrote stays in the store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+
+use crate::hash::{hash, mix};
+use crate::id::{ProjectId, Unique};
+use crate::instant::Instant;
+use crate::policy::Policy;
+use crate::schedule::Schedule;
+use crate::trigger::{Definition, Labels};
+use crate::webhook::Webhook;
+
+use super::kind::{Kind, Kinds};
+use super::record::{HeadRecord, Mark, StoppedRecord, TriggerRecord, TriggerState};
+use super::usage::{Usage, UsageByProject};
+
+/// A trigger, as small as may be.
+#[derive(Debug)]
+pub(super) struct Trigger {
+    pub(super) unique: Unique,
+    /// From when on its schedule counts.
+    pub(super) since: Instant,
+    pub(super) kind: Arc<Kind>,
+    /// Its name, its path, its body and its labels, one after the other.
+    text: Box<str>,
+    state: Option<Box<TriggerState>>,
+    pub(super) generation: u32,
+    pub(super) revision: u32,
+    path_at: u8,
+    body_at: u16,
+    has_body: bool,
+    labels_at: u32,
+}
+
+impl Trigger {
+    pub(super) fn name(&self) -> &str {
+        &self.text[..usize::from(self.path_at)]
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.text[usize::from(self.path_at)..usize::from(self.body_at)]
+    }
+
+    pub(super) fn body(&self) -> Option<&str> {
+        self.has_body.then(|| &self.text[usize::from(self.body_at)..self.labels_at as usize])
+    }
+
+    pub(super) fn labels(&self) -> &str {
+        &self.text[self.labels_at as usize..]
+    }
+
+    pub(super) fn project(&self) -> ProjectId {
+        self.kind.project
+    }
+
+    pub(super) fn schedule(&self) -> &Schedule {
+        &self.kind.schedule
+    }
+
+    pub(super) fn policy(&self) -> &Policy {
+        &self.kind.policy
+    }
+
+    /// Every slot at or before this is decided.
+    pub(super) fn cursor(&self) -> Instant {
+        self.state.as_deref().and_then(|state| state.cursor).unwrap_or(self.since)
+    }
+
+    /// When it was first made.
+    pub(super) fn created(&self) -> Instant {
+        self.unique.birth()
+    }
+
+    /// What it sends, and where to.
+    pub(super) fn webhook(&self) -> Webhook {
+        let form = (*self.kind.form).clone();
+        Webhook { form, path: self.path().into(), body: self.body().map(Into::into) }
+    }
+
+    /// Whether it is this already.
+    pub(super) fn is(&self, definition: &Definition) -> bool {
+        self.webhook() == definition.webhook
+            && *self.policy() == definition.policy
+            && *self.schedule() == definition.schedule
+            && self.labels() == definition.labels.as_str()
+    }
+
+    /// How many runs are left, if there is a limit.
+    pub(super) fn remaining(&self) -> Option<u64> {
+        let state = self.state.as_deref().and_then(|state| state.remaining);
+        state.or_else(|| self.schedule().limit().map(std::num::NonZeroU64::get))
+    }
+
+    /// When a slot leaves.
+    pub(super) fn leaves(&self, slot: Instant) -> Instant {
+        self.schedule().leaves_at(slot, self.name())
+    }
+
+    /// What it is, as it was built.
+    pub(super) fn definition(&self) -> Definition {
+        Definition {
+            name: self.name().into(),
+            labels: Labels::kept(self.labels()),
+            schedule: self.schedule().clone(),
+            webhook: self.webhook(),
+            policy: *self.policy(),
+        }
+    }
+
+    /// What has moved, to be changed and written whole.
+    pub(super) fn state(&self) -> TriggerState {
+        self.state.as_deref().cloned().unwrap_or_default()
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.state.as_deref().is_some_and(|state| state.paused.is_some())
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.state.as_deref().is_some_and(|state| state.cancelled.is_some())
+    }
+
+    /// Since when it will never fire again.
+    pub(super) fn cancelled(&self) -> Option<Instant> {
+        self.state.as_deref().and_then(|state| state.cancelled)
+    }
+
+    pub(super) fn failures(&self) -> u32 {
+        self.state.as_deref().map_or(0, |state| state.failures)
+    }
+}
+
+/// The triggers of a shard.
+pub(super) struct Triggers {
+    mark: Mark,
+    /// The last unique part given to a trigger.
+    youngest: Unique,
+    stopped: BTreeMap<ProjectId, StoppedRecord>,
+    places: Places,
+    /// Places by the hash of their trigger's unique part, and of its name: the texts stay where they are.
+    by_unique: HashTable<u32>,
+    by_name: HashTable<u32>,
+    kinds: Kinds,
+    paused: usize,
+    cancelled: usize,
+    usage: UsageByProject,
+}
+
+/// What [`super::memory::apply`] does.
+impl Triggers {
+    pub(super) fn new(head: &HeadRecord, kinds: Kinds) -> Self {
+        Self {
+            mark: head.fired,
+            youngest: head.youngest,
+            stopped: BTreeMap::new(),
+            places: Places::default(),
+            by_unique: HashTable::new(),
+            by_name: HashTable::new(),
+            kinds,
+            paused: 0,
+            cancelled: 0,
+            usage: UsageByProject::default(),
+        }
+    }
+
+    pub(super) fn set_mark(&mut self, mark: Mark) {
+        self.mark = mark;
+    }
+
+    pub(super) fn set_stopped(&mut self, project: ProjectId, stopped: Option<StoppedRecord>) {
+        match stopped {
+            Some(stopped) => self.stopped.insert(project, stopped),
+            None => self.stopped.remove(&project),
+        };
+    }
+
+    pub(super) fn set_state(&mut self, unique: Unique, state: &TriggerState) {
+        if let Some(place) = self.place(unique)
+            && let Some(trigger) = self.places.get_mut(place)
+        {
+            self.paused -= usize::from(trigger.is_paused());
+            self.cancelled -= usize::from(trigger.is_cancelled());
+            trigger.state = Some(Box::new(state.clone()));
+            self.paused += usize::from(trigger.is_paused());
+            self.cancelled += usize::from(trigger.is_cancelled());
+        }
+    }
+
+    pub(super) fn write(&mut self, record: &TriggerRecord, definition: &Definition) {
+        let unique = record.id.unique;
+        let former = self.place(unique);
+        if let Some(place) = former {
+            self.vacate(place);
+        }
+        let (name, path) = (&*definition.name, &*definition.webhook.path);
+        let body = definition.webhook.body.as_deref();
+        let labels = definition.labels.as_str();
+        let text = [name, path, body.unwrap_or_default(), labels].concat().into_boxed_str();
+        let trigger = Trigger {
+            unique,
+            since: record.since,
+            kind: self.kinds.of(record.id.project, definition),
+            state: None,
+            generation: record.generation,
+            revision: u32::try_from(record.revision).unwrap_or(u32::MAX),
+            labels_at: u32::try_from(text.len() - labels.len()).expect("a body is short"),
+            text,
+            path_at: u8::try_from(name.len()).expect("a name is short"),
+            body_at: u16::try_from(name.len() + path.len()).expect("a URL is short"),
+            has_body: body.is_some(),
+        };
+        self.usage.add(&trigger);
+        let place = self.places.put(former, trigger);
+        let places = &self.places;
+        if former.is_none() {
+            let rehash = |place: &u32| hash_of_unique(places.at(*place).unique);
+            self.by_unique.insert_unique(hash_of_unique(unique), place, rehash);
+        }
+        let rehash = |place: &u32| hash_of_name(places.at(*place).name());
+        self.by_name.insert_unique(hash_of_name(name), place, rehash);
+        self.youngest = self.youngest.max(unique);
+    }
+
+    pub(super) fn forget(&mut self, unique: Unique) {
+        if let Some(place) = self.place(unique) {
+            let found = self.by_unique.find_entry(hash_of_unique(unique), |found| *found == place);
+            if let Ok(entry) = found {
+                entry.remove();
+            }
+            self.vacate(place);
+            self.places.free.push(place);
+        }
+    }
+
+    fn vacate(&mut self, place: u32) {
+        let hash = hash_of_name(self.places.at(place).name());
+        if let Ok(entry) = self.by_name.find_entry(hash, |found| *found == place) {
+            entry.remove();
+        }
+        let trigger = self.places.get_mut(place).take().expect("a place that is in use");
+        self.paused -= usize::from(trigger.is_paused());
+        self.cancelled -= usize::from(trigger.is_cancelled());
+        self.usage.remove(&trigger);
+    }
+}
+
+/// Which triggers there are.
+impl Triggers {
+    /// Where a trigger is.
+    pub(super) fn place(&self, unique: Unique) -> Option<u32> {
+        let is_it = |place: &u32| self.places.at(*place).unique == unique;
+        self.by_unique.find(hash_of_unique(unique), is_it).copied()
+    }
+
+    /// The trigger at a place that is in use.
+    pub(super) fn at(&self, place: u32) -> &Trigger {
+        self.places.at(place)
+    }
+
+    pub(super) fn get(&self, unique: Unique) -> Option<&Trigger> {
+        self.place(unique).map(|place| self.at(place))
+    }
+
+    pub(super) fn named(&self, project: ProjectId, name: &str) -> Option<&Trigger> {
+        let is_it = |place: &u32| {
+            let found = self.places.at(*place);
+            found.name() == name && found.project() == project
+        };
+        self.by_name.find(hash_of_name(name), is_it).map(|place| self.at(*place))
+    }
+
+    /// The places that are in use.
+    pub(super) fn places(&self) -> impl Iterator<Item = u32> {
+        self.by_unique.iter().copied()
+    }
+
+    /// The trigger at a place, if there is one.
+    pub(super) fn used(&self, place: u32) -> Option<&Trigger> {
+        self.places.used(place)
+    }
+
+    /// There is no place from here on.
+    pub(super) fn places_end(&self) -> u32 {
+        self.places.end()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Trigger> {
+        self.places.chunks.iter().flatten().flatten()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_unique.len()
+    }
+
+    /// How many triggers are paused, and how many are cancelled.
+    pub(super) fn paused_and_cancelled(&self) -> (usize, usize) {
+        (self.paused, self.cancelled)
+    }
+
+    /// How much a project has here.
+    pub(super) fn usage(&self, project: ProjectId) -> Usage {
+        self.usage.of(project)
+    }
+
+    pub(super) fn youngest(&self) -> Unique {
+        self.youngest
+    }
+}
+
+/// Up to where slots are decided.
+impl Triggers {
+    /// Every slot that leaves at or before this is decided.
+    pub(super) fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    /// How a project is stopped, if it is disabled or not up to date again.
+    pub(super) fn stopped(&self, project: ProjectId) -> Option<StoppedRecord> {
+        self.stopped.get(&project).copied()
+    }
+
+    /// All projects that are disabled or not up to date again.
+    pub(super) fn all_stopped(&self) -> impl Iterator<Item = (ProjectId, StoppedRecord)> {
+        self.stopped.iter().map(|(project, stopped)| (*project, *stopped))
+    }
+
+    /// The mark, as far as it counts for a trigger.
+    pub(super) fn mark_of(&self, trigger: &Trigger) -> Mark {
+        match self.stopped.get(&trigger.project()) {
+            Some(stopped) if self.is_behind(trigger) => stopped.since.min(self.mark),
+            Some(_) | None => self.mark,
+        }
+    }
+
+    /// Whether a trigger's project is disabled, or was and the trigger is not up to date since.
+    pub(super) fn is_behind(&self, trigger: &Trigger) -> bool {
+        let stopped = self.stopped.get(&trigger.project());
+        stopped
+            .is_some_and(|stopped| stopped.enabled.is_none_or(|enabled| trigger.cursor() < enabled))
+    }
+
+    /// Whether a slot is decided.
+    pub(super) fn is_decided(&self, trigger: &Trigger, slot: Instant) -> bool {
+        slot <= trigger.cursor()
+            || Mark(trigger.leaves(slot), trigger.unique) <= self.mark_of(trigger)
+    }
+
+    /// The first slot that is not decided, and when it leaves.
+    pub(super) fn undecided(&self, trigger: &Trigger) -> Option<(Instant, Instant)> {
+        let schedule = trigger.schedule();
+        let with_leave = |slot| (slot, trigger.leaves(slot));
+        let mark = self.mark_of(trigger).0;
+        let mut from = trigger.cursor();
+        if mark > from && schedule.is_jittered() {
+            // Jitter never reaches the next slot, so at most the last one is held back beyond the mark.
+            match schedule.last(from, mark) {
+                Some(slot) if !self.is_decided(trigger, slot) => return Some(with_leave(slot)),
+                Some(_) | None => from = mark,
+            }
+        } else {
+            from = from.max(Instant(mark.0 - 1));
+        }
+        let slot = schedule.next(from)?;
+        if self.is_decided(trigger, slot) {
+            return schedule.next(slot).map(with_leave);
+        }
+        Some(with_leave(slot))
+    }
+}
+
+fn hash_of_unique(unique: Unique) -> u64 {
+    mix(unique.0)
+}
+
+fn hash_of_name(name: &str) -> u64 {
+    hash(name, "name")
+}
+
+/// Triggers in pieces of a fixed size, so that a million more never move those that are there.
+#[derive(Default)]
+struct Places {
+    chunks: Vec<Vec<Option<Trigger>>>,
+    free: Vec<u32>,
+}
+
+/// Triggers in a piece.
+const CHUNK: usize = 256;
+
+impl Places {
+    fn at(&self, place: u32) -> &Trigger {
+        self.used(place).expect("a place that is in use")
+    }
+
+    fn used(&self, place: u32) -> Option<&Trigger> {
+        self.chunks.get(place as usize / CHUNK)?.get(place as usize % CHUNK)?.as_ref()
+    }
+
+    fn get_mut(&mut self, place: u32) -> &mut Option<Trigger> {
+        &mut self.chunks[place as usize / CHUNK][place as usize % CHUNK]
+    }
+
+    /// There is no place from here on.
+    fn end(&self) -> u32 {
+        u32::try_from(self.chunks.len() * CHUNK).expect("fewer triggers than that")
+    }
+
+    /// Puts a trigger where it was, or where there is room.
+    fn put(&mut self, former: Option<u32>, trigger: Trigger) -> u32 {
+        if self.free.is_empty() && former.is_none() {
+            let new = self.end()..self.end() + u32::try_from(CHUNK).expect("a small chunk");
+            self.chunks.push(std::iter::repeat_with(|| None).take(CHUNK).collect());
+            self.free.extend(new.rev());
+        }
+        let place = former.or_else(|| self.free.pop()).expect("there is room");
+        *self.get_mut(place) = Some(trigger);
+        place
+    }
+}

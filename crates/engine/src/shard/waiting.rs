@@ -1,0 +1,182 @@
+//! Runs that wait: the part of a shard that knows what for.
+//!
+//! Each of them has a record. It waits for an instant, for another run of its trigger, for its project to be enabled, or
+//! for its host. What is handed over for sending waits in memory, and what may have left is in doubt after a crash. So a
+//! host that is slower than its triggers gets no more than it can chew: the rest waits in the store, where it can wait
+//! for long, and no other host notices.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::id::Unique;
+use crate::instant::Instant;
+
+use super::Now;
+use super::attempts::by_wall;
+use super::record::{RunRecord, RunState};
+
+/// How much there is for a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Load {
+    /// Whatever is due may be handed over.
+    Free,
+    /// What has a record, or must not be in doubt, waits in the store.
+    Busy,
+    /// Everything waits in the store.
+    Full,
+}
+
+/// Says how much there is for the host with an [origin](crate::webhook::Form::origin).
+pub type HostLoad<'a> = &'a dyn Fn(u64) -> Load;
+
+/// How long to wait before a host is looked at again, and how many of its runs are then started at most: what is
+/// started counts for its load only once it has left.
+const LOOK_AGAIN_MS: u64 = 100;
+const AT_ONCE_MAX: usize = 64;
+
+/// Runs that wait, by the numbers of their records.
+#[derive(Default)]
+pub(super) struct WaitingRuns {
+    for_instant: BTreeSet<(Instant, u64)>,
+    /// Runs that wait for another one of their trigger to end.
+    blocked: BTreeSet<(Unique, u64)>,
+    for_project: BTreeSet<u64>,
+    for_host: ParkedRuns,
+}
+
+impl WaitingRuns {
+    /// A run waits, as its record says.
+    pub(super) fn add(&mut self, sequence: u64, run: &RunRecord) {
+        match run.state {
+            RunState::Waiting(at) | RunState::Backoff(at) => {
+                self.for_instant.insert((at, sequence));
+            }
+            RunState::Blocked => self.block(run.trigger, sequence),
+            RunState::Running => {}
+        }
+    }
+
+    /// A run waits no more.
+    pub(super) fn remove(&mut self, sequence: u64, run: &RunRecord) {
+        self.blocked.remove(&(run.trigger, sequence));
+        self.for_project.remove(&sequence);
+        if let RunState::Waiting(at) | RunState::Backoff(at) = run.state {
+            self.for_instant.remove(&(at, sequence));
+            self.for_host.remove(run.webhook.form.origin(), at, sequence);
+        }
+    }
+
+    /// A run waits for another one of its trigger to end.
+    pub(super) fn block(&mut self, trigger: Unique, sequence: u64) {
+        self.blocked.insert((trigger, sequence));
+    }
+
+    pub(super) fn is_blocked(&self, trigger: Unique, sequence: u64) -> bool {
+        self.blocked.contains(&(trigger, sequence))
+    }
+
+    /// The runs of a trigger that wait for another one of it to end.
+    pub(super) fn blocked_of(&self, trigger: Unique) -> Vec<u64> {
+        let blocked = self.blocked.range((trigger, 0)..=(trigger, u64::MAX));
+        blocked.map(|(_, sequence)| *sequence).collect()
+    }
+
+    /// The triggers of which a run waits for another one to end.
+    pub(super) fn blocked_triggers(&self) -> BTreeSet<Unique> {
+        self.blocked.iter().map(|(trigger, _)| *trigger).collect()
+    }
+
+    /// A run waits for its project to be enabled.
+    pub(super) fn stop(&mut self, sequence: u64) {
+        self.for_project.insert(sequence);
+    }
+
+    /// Takes all runs that wait for a project to be enabled.
+    pub(super) fn take_stopped(&mut self) -> BTreeSet<u64> {
+        std::mem::take(&mut self.for_project)
+    }
+
+    /// Takes the next run whose instant has come.
+    pub(super) fn next_due(&mut self, now: Now) -> Option<(Instant, u64)> {
+        self.for_instant.first().filter(|(at, _)| *at <= now.wall)?;
+        self.for_instant.pop_first()
+    }
+
+    /// Whether a run may be started whose instant has come. If its host has too much already, it waits for that.
+    pub(super) fn may_start(
+        &mut self,
+        (at, sequence): (Instant, u64),
+        origin: u64,
+        load: HostLoad<'_>,
+    ) -> bool {
+        let may_start = load(origin) == Load::Free && self.for_host.may_start(origin);
+        if !may_start {
+            self.for_host.park(origin, at, sequence);
+        }
+        may_start
+    }
+
+    /// Lets some of the runs that wait for a host wait for their instant again.
+    pub(super) fn unpark(&mut self, load: HostLoad<'_>, now: Now) {
+        self.for_instant.extend(self.for_host.unpark(load, now));
+    }
+
+    pub(super) fn next_wakes(&self, now: Now) -> impl Iterator<Item = Instant> {
+        let instant = self.for_instant.first().map(|(at, _)| *at);
+        instant.into_iter().chain(self.for_host.next_look(now))
+    }
+}
+
+/// Runs that wait for a host that has too much already.
+#[derive(Default)]
+struct ParkedRuns {
+    by_origin: BTreeMap<u64, BTreeSet<(Instant, u64)>>,
+    /// Runs for a host that were started since hosts were last looked at.
+    started: HashMap<u64, usize>,
+    /// When (steady) hosts are looked at again.
+    look_again: u64,
+}
+
+impl ParkedRuns {
+    /// Whether one more run for a host may be started before it is looked at again.
+    fn may_start(&mut self, origin: u64) -> bool {
+        let started = self.started.entry(origin).or_default();
+        *started += 1;
+        *started <= AT_ONCE_MAX
+    }
+
+    /// A run whose instant has come waits for its host.
+    fn park(&mut self, origin: u64, at: Instant, sequence: u64) {
+        self.by_origin.entry(origin).or_default().insert((at, sequence));
+    }
+
+    fn remove(&mut self, origin: u64, at: Instant, sequence: u64) {
+        if let Some(parked) = self.by_origin.get_mut(&origin) {
+            parked.remove(&(at, sequence));
+            if parked.is_empty() {
+                self.by_origin.remove(&origin);
+            }
+        }
+    }
+
+    /// Takes some of the runs whose host is free again, if it is time to look.
+    fn unpark(&mut self, load: HostLoad<'_>, now: Now) -> Vec<(Instant, u64)> {
+        let mut free = Vec::new();
+        if self.look_again > now.steady {
+            return free;
+        }
+        self.look_again = now.steady + LOOK_AGAIN_MS;
+        self.started.clear();
+        self.by_origin.retain(|origin, parked| {
+            if load(*origin) == Load::Free {
+                free.extend(std::iter::from_fn(|| parked.pop_first()).take(AT_ONCE_MAX));
+            }
+            !parked.is_empty()
+        });
+        free
+    }
+
+    /// When to look at hosts again, if a run waits for one.
+    fn next_look(&self, now: Now) -> Option<Instant> {
+        (!self.by_origin.is_empty()).then(|| by_wall(self.look_again, now))
+    }
+}
