@@ -25,17 +25,21 @@
 //! **Cursors.** A trigger has a cursor as well: slots up to it are decided. It is written when the order
 //! of the mark is not enough: when a trigger is made, changed, paused, resumed, or catches up.
 //!
-//! - [`record`]: what is in the store
-//! - [`command`]: what people ask
-//! - `memory`: what a shard knows, and the only place where that changes; `kind`: what triggers share
-//! - `due`: which slots fire
-//! - `change`: what commands do; `account`: what becomes of slots then
-//! - `flight`: attempts, from launch to past; `leave`: how they leave and end; `wait`: what waits
-//! - `project`: projects that are disabled
+//! **Parts.** A shard is composed of parts that own their fields. What is in the store is known by `triggers` and
+//! `runs`, and changed by `memory` alone, live and in recovery. What follows from that is known by `agenda` (what is due
+//! when), `waiting` (what runs wait for), `attempts` (what is under way) and `outbox` (what is to be written). The rules
+//! need several parts: they are methods of [`Shard`], in the other files.
+//!
+//! **Bounds.** Each part says itself whether it is full, and those who put something into it ask it. A queue would be a
+//! part beside `triggers` and `runs`: it knows the runs that wait for its workers, `memory` applies its changes, and its
+//! bound is its own. Then runs that wait in a queue stop no trigger, and those of triggers stop no queue. What they
+//! share is the `outbox`, whose bound is for all that is decided.
+//!
+//! - [`record`]: what is in the store; `kind`: what triggers share
+//! - [`command`]: what people ask; `change`, `backfill`: what that does; `account`: what becomes of slots then
+//! - `due`: which slots fire; `project`: projects that are disabled; `prune`: triggers that ended long ago
+//! - `leave`: how attempts leave and end; `wait`: what waits; `run`: questions about an unfinished run
 //! - `notify`: who is told what
-//! - `prune`: triggers that ended long ago
-//! - `backpressure`: how much there is for a host already
-//! - `run`: questions about a run that is not finished
 //! - `doubt`: what a predecessor left; `handover`: what a former owner has under way, and how a shard is handed over
 //! - `usage`: how much a project has, and may have
 //! - `rewrite`: keeping the past elsewhere
@@ -111,7 +115,7 @@ pub type Note = Box<dyn FnOnce(Option<RunId>) -> Vec<Put> + Send>;
 /// What happened once a batch was written.
 #[derive(Debug, Default)]
 pub struct Committed {
-    /// Who is to be told what.
+    /// Commands that are done, by their tickets.
     pub replies: Vec<(Ticket, Done)>,
     /// What is past now, in order.
     pub past: Vec<crate::past::Line>,
@@ -138,29 +142,28 @@ pub struct Shard {
 /// How far a shard is from being somebody else's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Course {
-    /// It decides.
     Deciding,
     /// Nothing new is decided.
     Stopping,
-    /// Nothing is decided at all. What was is written.
+    /// Nothing is decided at all; what was decided before is written.
     HandedOver,
 }
 
-/// How many triggers are what.
+/// How many triggers are in which state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Census {
-    /// They will fire.
+    /// How many will fire.
     pub scheduled: usize,
-    /// They are paused.
+    /// How many are paused.
     pub paused: usize,
-    /// They never fire again.
+    /// How many are cancelled.
     pub cancelled: usize,
-    /// They are run on demand only, or have expired.
+    /// How many are run on demand only, or have expired.
     pub idle: usize,
 }
 
 impl Census {
-    /// These and those.
+    /// Adds the other counts.
     pub fn add(&mut self, other: Self) {
         self.scheduled += other.scheduled;
         self.paused += other.paused;
@@ -170,7 +173,7 @@ impl Census {
 }
 
 impl Shard {
-    /// Which one it is.
+    /// The shard's id.
     pub fn id(&self) -> ShardId {
         self.id
     }
@@ -180,7 +183,7 @@ impl Shard {
         self.triggers.len()
     }
 
-    /// Whether it has none.
+    /// Whether it has no triggers.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -211,7 +214,7 @@ impl Shard {
         self.is_suspended = is_suspended;
     }
 
-    /// How many triggers are what.
+    /// How many triggers are in which state.
     pub fn census(&self) -> Census {
         let scheduled = self.agenda.scheduled();
         let (paused, cancelled) = self.triggers.paused_and_cancelled();
@@ -219,8 +222,8 @@ impl Shard {
         Census { scheduled, paused, cancelled, idle }
     }
 
-    /// Somebody was not there for a while, or the clock was set, and slots that were due before are missed;
-    /// those that are due after are not, whatever the clock showed meanwhile.
+    /// The owner was not there for a while, or the clock was set: slots that were due before now are missed.
+    /// Later ones are not, whatever the clock showed meanwhile.
     pub fn awake(&mut self, now: Now) {
         self.agenda.miss(now);
         self.outbox.hurry(now.wall);
@@ -291,10 +294,7 @@ impl Shard {
     }
 
     fn is_stopping(&self) -> bool {
-        match self.course {
-            Course::Deciding => false,
-            Course::Stopping | Course::HandedOver => true,
-        }
+        self.course != Course::Deciding
     }
 
     /// A decision is made: memory knows it from now on, and the store soon.
@@ -314,7 +314,7 @@ impl Shard {
         self.outbox.push(unit);
     }
 
-    /// A decision is made with what must be in the same unit. The mutant writes that apart, and later.
+    /// A decision is made, with changes that must be in its unit. The mutant writes those later.
     fn enact_with(
         &mut self,
         mut unit: Unit,
@@ -332,11 +332,8 @@ impl Shard {
     /// Looks again when a trigger fires next.
     fn arm(&mut self, place: u32) {
         let trigger = self.triggers.at(place);
-        let is_done = trigger.is_paused()
-            || trigger.is_cancelled()
-            || self.triggers.is_behind(trigger)
-            || trigger.remaining() == Some(0);
-        let next = if is_done { None } else { self.triggers.undecided(trigger) };
+        let fires = trigger.fires() && !self.triggers.is_behind(trigger);
+        let next = if fires { self.triggers.undecided(trigger) } else { None };
         self.arm_at(place, next.map(|(_, leaves)| leaves));
     }
 

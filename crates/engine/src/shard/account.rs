@@ -81,16 +81,9 @@ impl Shard {
             }
             next = schedule.next(slot);
             if changes.len() >= most {
-                let blank = Skipped {
-                    project: id.project,
-                    trigger: id.unique,
-                    generation,
-                    from: slot,
-                    to: slot,
-                    count: 0,
-                    reason,
-                    at: now.wall,
-                };
+                let (project, trigger, at) = (id.project, id.unique, now.wall);
+                let (from, to, count) = (slot, slot, 0);
+                let blank = Skipped { project, trigger, generation, from, to, count, reason, at };
                 let skipped = skipped.get_or_insert(blank);
                 (skipped.to, skipped.count) = (slot, skipped.count + 1);
                 continue;

@@ -47,7 +47,6 @@ impl Agenda {
         }
     }
 
-    /// When to look at this again.
     pub(super) fn next_wakes(&self, now: Now) -> impl Iterator<Item = Instant> {
         let front = self.front.keys().next().map(|(at, _)| *at);
         let wheel = self.wheel.next().map(|at| Instant(at.cast_signed() - LOOK_AHEAD_MS));
@@ -58,9 +57,8 @@ impl Agenda {
     }
 }
 
-/// Slots.
+/// When slots leave.
 impl Agenda {
-    /// How many triggers will fire.
     pub(super) fn scheduled(&self) -> usize {
         self.wheel.len() + self.front.len()
     }
@@ -75,7 +73,6 @@ impl Agenda {
         }
     }
 
-    /// The trigger at this place does not fire.
     pub(super) fn disarm(&mut self, place: u32) {
         self.wheel.cancel(place);
         if let Some(key) = self.front_of.remove(&place) {
@@ -128,12 +125,10 @@ impl Agenda {
 
 /// Pauses that end, triggers that are behind, and triggers that are overdue.
 impl Agenda {
-    /// A pause ends then by itself.
     pub(super) fn resume_at(&mut self, until: Instant, unique: Unique) {
         self.resumes.insert((until, unique));
     }
 
-    /// A pause has ended.
     pub(super) fn resumed(&mut self, until: Instant, unique: Unique) {
         self.resumes.remove(&(until, unique));
     }
@@ -142,12 +137,10 @@ impl Agenda {
         self.resumes.first().copied()
     }
 
-    /// A trigger is to be brought up to date.
     pub(super) fn fall_behind(&mut self, unique: Unique) {
         self.behind.push_back(unique);
     }
 
-    /// Takes the next trigger that is to be brought up to date.
     pub(super) fn next_behind(&mut self) -> Option<Unique> {
         self.behind.pop_front()
     }
@@ -167,7 +160,6 @@ impl Agenda {
         }
     }
 
-    /// Takes the next trigger that is overdue.
     pub(super) fn next_alert(&mut self, now: Now) -> Option<Unique> {
         self.alerts.first().filter(|(due, _)| *due <= now.wall)?;
         let (_, unique) = self.alerts.pop_first()?;

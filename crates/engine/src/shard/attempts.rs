@@ -111,7 +111,6 @@ impl Attempts {
         Some((key, self.live[&key]))
     }
 
-    /// An attempt leaves.
     pub(super) fn leave(&mut self, key: u64) {
         if let Some(attempt) = self.live.get_mut(&key) {
             attempt.phase = Phase::Left;
@@ -119,7 +118,6 @@ impl Attempts {
         }
     }
 
-    /// An attempt leaves later.
     pub(super) fn put_off(&mut self, key: u64, leaves: Instant) {
         if let Some(attempt) = self.live.get_mut(&key) {
             attempt.leaves = leaves;
@@ -139,7 +137,6 @@ impl Attempts {
         }
     }
 
-    /// Forgets an attempt.
     pub(super) fn remove(&mut self, key: u64) -> Option<LiveAttempt> {
         let attempt = self.live.remove(&key)?;
         self.by_run.remove(&attempt.run);
@@ -149,7 +146,6 @@ impl Attempts {
         Some(attempt)
     }
 
-    /// Forgets the attempt of a run, if it has one.
     pub(super) fn remove_of(&mut self, run: RunRef) -> Option<LiveAttempt> {
         self.remove(*self.by_run.get(&run)?)
     }
@@ -162,7 +158,6 @@ impl Attempts {
         Some(key)
     }
 
-    /// An attempt is broken off.
     pub(super) fn aborted(&mut self, key: u64) {
         self.aborting.remove(&key);
     }
@@ -199,7 +194,7 @@ impl Attempts {
     }
 }
 
-/// What may be under way, out of sight.
+/// What may be under way, here or out of sight.
 impl Attempts {
     /// A run may have left under a predecessor, and is left alone until then (steady).
     pub(super) fn doubt(&mut self, run: RunRef, until: u64) {
@@ -245,30 +240,22 @@ impl Attempts {
         *kept_back = until.max(*kept_back);
     }
 
-    /// Whether nothing of this trigger leaves.
-    pub(super) fn is_kept_back(&self, trigger: Unique, now: Now) -> bool {
-        self.kept_back.get(&trigger).is_some_and(|until| *until > now.steady)
-    }
-
     /// Until when nothing of this trigger leaves, by the wall clock.
-    pub(super) fn kept_back_until(&self, trigger: Unique, now: Now) -> Instant {
-        by_wall(self.kept_back.get(&trigger).copied().unwrap_or_default(), now)
+    pub(super) fn kept_back_until(&self, trigger: Unique, now: Now) -> Option<Instant> {
+        let until = self.kept_back.get(&trigger).filter(|until| **until > now.steady);
+        until.map(|until| by_wall(*until, now))
     }
 
     /// Whether something of this trigger may be at work at a receiver although it is ended.
     pub(super) fn may_be_at_work(&self, trigger: Unique, now: Now) -> bool {
-        self.is_kept_back(trigger, now)
+        self.kept_back_until(trigger, now).is_some()
             || self.aborting.values().any(|aborting| *aborting == trigger)
     }
-}
 
-/// Questions.
-impl Attempts {
     pub(super) fn of(&self, run: RunRef) -> Option<&LiveAttempt> {
         self.by_run.get(&run).map(|key| &self.live[key])
     }
 
-    /// How many have left and not ended.
     pub(super) fn left_count(&self) -> usize {
         self.left.len()
     }

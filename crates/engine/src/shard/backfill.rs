@@ -22,7 +22,7 @@ use super::record::{Backfill, RunRecord, RunState};
 use super::triggers::Trigger;
 use super::{Now, Shard, Unit};
 
-/// Runs that begin in one unit: with the head, what moved, and who asked for it they fit every store.
+/// Runs that begin in one unit: with the head, the state, and who asked for it they fit every store.
 pub(super) const RUNS_MAX: usize = COMMIT_WRITES_MIN - 3;
 
 impl Shard {

@@ -23,11 +23,11 @@ use super::record::{self, FORMAT, HeadRecord, NameRecord};
 pub struct Batch {
     /// The body of its head.
     pub head: HeadRecord,
-    /// Everything else.
+    /// Every other key that it writes.
     pub puts: Vec<Put>,
 }
 
-/// One write.
+/// One write of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Put {
     /// This key has this value.
@@ -36,14 +36,14 @@ pub enum Put {
     Gone(String),
 }
 
-/// What fits.
+/// How much fits into a commit.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
-    /// So many writes, the head's among them.
+    /// Writes, the head's among them.
     pub writes: usize,
-    /// So many bytes.
+    /// Bytes of all keys and values.
     pub bytes: usize,
-    /// So many bytes in one value.
+    /// Bytes of one value.
     pub value_bytes: usize,
 }
 

@@ -15,7 +15,6 @@ use serde_json::value::RawValue;
 
 use crate::id::{Birth, ProjectId, TriggerId, Unique};
 use crate::instant::Instant;
-use crate::limits::TRIGGERS_PER_SHARD_MAX;
 use crate::mutant::{Mutant, pick};
 use crate::notice::Occasion;
 use crate::past::Reason;
@@ -122,23 +121,17 @@ impl Shard {
         if let Some(taken) = self.triggers.named(project, &definition.name) {
             return Err(Rejection::NameTaken(self.id_of(taken)));
         }
-        if self.triggers.len() >= TRIGGERS_PER_SHARD_MAX {
+        if self.triggers.is_full() {
             return Err(Rejection::TooManyTriggers);
         }
         let unique = Unique::born(now.wall, self.triggers.youngest(), now.random);
         let id = TriggerId { shard: self.id, project, unique };
-        let record = TriggerRecord {
-            id,
-            draft,
-            created: now.wall,
-            written: now.wall,
-            author,
-            revision: 1,
-            generation: 1,
-            since: self.beginning(project, now.wall, now),
-        };
+        let since = self.beginning(project, now.wall, now);
+        let (created, written, revision, generation) = (now.wall, now.wall, 1, 1);
+        let record =
+            TriggerRecord { id, draft, created, written, author, revision, generation, since };
         let mut state = TriggerState::default();
-        let made_up = self.start_passed_slots(id, &definition, 1, record.since, &mut state, now);
+        let made_up = self.start_passed_slots(id, &definition, 1, since, &mut state, now);
         let mut changes = vec![Change::Trigger(Box::new((record, definition)))];
         if !made_up.is_empty() {
             changes.push(Change::State(unique, state));
@@ -212,7 +205,7 @@ impl Shard {
         }
         let revision = found + 1;
         let written = now.wall;
-        let created = trigger.created();
+        let created = trigger.unique.birth();
         let record =
             TriggerRecord { id, draft, created, written, author, revision, generation, since };
         changes.push(Change::Trigger(Box::new((record, definition))));

@@ -52,17 +52,17 @@ pub enum LoadError {
     /// Upgrade, or have a person look.
     #[error("{key}: {why}")]
     Record {
-        /// Where.
+        /// The key of the record.
         key: String,
-        /// What.
+        /// What is wrong with it.
         why: RecordError,
     },
     /// Have a person look.
     #[error("{key}: what was taken when it was written is refused now: {why}")]
     Draft {
-        /// Where.
+        /// The key of the record.
         key: String,
-        /// What.
+        /// What is wrong with it.
         why: String,
     },
 }
@@ -113,7 +113,7 @@ impl Loading {
         Ok(())
     }
 
-    /// What has moved of a trigger; after the trigger.
+    /// What changed of a trigger since it was written. To be read after the trigger.
     pub fn state(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
         let record: TriggerState = read(key, bytes)?;
         if let Some(unique) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
@@ -248,7 +248,7 @@ impl Shard {
             return;
         }
         let timeout = pick(Mutant::NoPatience, u64::from(record.webhook.form.timeout_ms), 0);
-        // One that is gone could not say that something of it may be at work.
+        // A deleted trigger cannot say that something of it may be at work.
         let trigger = self.triggers.get(record.trigger);
         let overlap_now = trigger.map(|trigger| trigger.policy().overlap);
         let may_overlap =
@@ -287,12 +287,12 @@ impl Shard {
         }
     }
 
-    /// A run in doubt that may be beside others is not waited for. What left of it may be at work all the same,
-    /// which every successor has to know: its trigger may be changed to one that must not overlap.
+    /// A run in doubt that may overlap with others is not waited for, although it may be at work at its receiver. Every
+    /// successor has to know that: its trigger may be changed to one that must not overlap.
     fn stay_kept_back(&mut self, run: RunRef, now: Now) {
         let Some(Change::State(unique, state)) = self.kept_back(run, now) else { return };
         let is_known = self.triggers.get(unique).is_some_and(|known| known.state() == state);
-        if !is_known && self.attempts.is_kept_back(unique, now) {
+        if !is_known && self.attempts.kept_back_until(unique, now).is_some() {
             self.enact(Unit::of(vec![Change::State(unique, state)]).by(now.wall));
         }
     }
@@ -314,9 +314,7 @@ impl Shard {
                     schedule.last(trigger.cursor(), Instant(held_back.0 - 1))
                 });
             // Where nothing is due, the mark stands for nothing.
-            let is_due =
-                !trigger.is_paused() && !trigger.is_cancelled() && trigger.remaining() != Some(0);
-            if let Some(slot) = decided.filter(|_| is_due) {
+            if let Some(slot) = decided.filter(|_| trigger.fires()) {
                 cursors.push((trigger.unique, slot));
             }
         }

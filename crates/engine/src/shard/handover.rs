@@ -31,7 +31,7 @@ use super::{Course, Now, Put, Shard, Unit};
 pub struct HandedOverAttempt {
     /// The number of its run's record.
     pub sequence: u64,
-    /// The so-manieth of that run, from 1.
+    /// Attempt number, from 1.
     pub attempt: u32,
 }
 
@@ -54,9 +54,9 @@ fn time_left(patience_ms: u64) -> u32 {
     u32::try_from(left_ms).unwrap_or(u32::MAX)
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the lower half is what a mutant needs")]
+/// What a mutant takes for an instant.
 fn low_half(at: Instant) -> u32 {
-    at.0.cast_unsigned() as u32
+    u32::try_from(at.0.rem_euclid(1 << 32)).expect("a half")
 }
 
 /// What the old owner does.
@@ -106,9 +106,7 @@ impl Shard {
 
     /// Gives runs in doubt records that say so; and those for which somebody is waited, how much is left of that.
     fn write_doubts(&mut self, now: Now) {
-        for open in self.runs.all_open() {
-            self.write_out_run(open, now);
-        }
+        self.abandon(now);
         for (run, until) in self.attempts.doubts().collect::<Vec<_>>() {
             let record = self.record_of(run);
             let is_remote = pick(Mutant::HandedOnForgotten, self.is_remote(run), false);

@@ -20,15 +20,15 @@ use super::{Now, Shard, Unit};
 /// An attempt that leaves now.
 #[derive(Debug)]
 pub struct Departure {
-    /// By which its end is reported.
+    /// The key by which its end is reported.
     pub key: u64,
-    /// Whose it is.
+    /// The project of its trigger.
     pub project: ProjectId,
-    /// Its run.
+    /// The run that it is an attempt of.
     pub run: RunId,
-    /// The so-manieth, from 1.
+    /// Attempt number, from 1.
     pub attempt: u32,
-    /// The slot.
+    /// The slot of its run.
     pub slot: Instant,
     /// When it was to leave.
     pub leaves: Instant,
@@ -45,7 +45,7 @@ pub struct Departure {
 /// What came of an attempt.
 #[derive(Debug)]
 pub struct Report {
-    /// Which.
+    /// The key of its departure.
     pub key: u64,
     /// What came of it.
     pub outcome: Outcome,
@@ -67,8 +67,10 @@ impl Shard {
             if number == 1 && !is_doubtful && self.is_too_late(run, &policy, now) {
                 self.attempts.remove(key);
                 self.end(run, End::Expired, number, None, now);
-            } else if policy.overlap != Overlap::Allow && self.attempts.is_kept_back(trigger, now) {
-                self.attempts.put_off(key, self.attempts.kept_back_until(trigger, now));
+            } else if policy.overlap != Overlap::Allow
+                && let Some(until) = self.attempts.kept_back_until(trigger, now)
+            {
+                self.attempts.put_off(key, until);
             } else if policy.overlap != Overlap::Allow
                 && pick(Mutant::BesideOthers, self.attempts.has_left(trigger), false)
             {
@@ -148,7 +150,7 @@ impl Shard {
             Verdict::Late => self.end(run, End::Expired, number, None, now),
             Verdict::Untried { retry_after } if !self.is_tired(run, &policy, now) => {
                 let until = now.wall.after(retry_after.max(Duration::from_millis(100)));
-                self.try_again(run, number, Tries::Same, until, made, now);
+                self.try_again(run, number, until, None, now);
             }
             Verdict::Untried { .. } => {
                 self.end(run, End::Dead, number, Some(made), now);
@@ -162,7 +164,7 @@ impl Shard {
                 {
                     let pause = policy.retry.pause(number, retry_after, now.random);
                     let until = now.wall.after(pause);
-                    self.try_again(run, number, Tries::OneMore, until, made, now);
+                    self.try_again(run, number, until, Some(made), now);
                 } else {
                     let end = match (may_repeat, arrival) {
                         (true, _) => End::Dead,
@@ -182,28 +184,25 @@ impl Shard {
         since.is_some_and(|since| since.after(policy.retry.span() + UNTRIED_MAX) < now.wall)
     }
 
+    /// A run waits for its next attempt. One that was made counts against those that the user granted.
     fn try_again(
         &mut self,
         run: RunRef,
         number: u32,
-        tries: Tries,
         until: Instant,
-        attempt: Attempt,
+        made: Option<Attempt>,
         now: Now,
     ) {
         let mut record = self.record_of(run);
         record.state = RunState::Backoff(until);
         record.attempt = pick(Mutant::AttemptNumberAfter, number, 0);
         record.remote = None;
-        match tries {
-            Tries::OneMore => {
-                record.tries += 1;
-                record.attempts.push(attempt);
-                record.untried_since = None;
-            }
-            Tries::Same => {
-                record.untried_since.get_or_insert(now.wall);
-            }
+        if let Some(made) = made {
+            record.tries += 1;
+            record.attempts.push(made);
+            record.untried_since = None;
+        } else {
+            record.untried_since.get_or_insert(now.wall);
         }
         self.write_run(run, record, None, now);
     }
@@ -302,7 +301,7 @@ impl Shard {
         (unique, finished)
     }
 
-    /// Breaks a run off.
+    /// Cancels a run, and breaks its attempt off if that has left.
     pub(super) fn cancel_run(&mut self, run: RunRef, now: Now) {
         let mut unit = Unit::default().by(now.wall);
         let (number, doubt) = (self.number_of(run), self.attempts.in_doubt_until(run));
@@ -319,7 +318,7 @@ impl Shard {
         self.unblock(unique, now);
     }
 
-    /// A run is ended that may still be at work at its receiver: a successor has to know that.
+    /// The state that tells a successor that a run which ended may still be at work at its receiver.
     pub(super) fn kept_back(&self, run: RunRef, now: Now) -> Option<Change> {
         let unique = self.lane_of(run);
         let mut state = self.triggers.get(unique)?.state();
@@ -336,11 +335,4 @@ impl Shard {
         let left_ms = until.map_or(0, |until| until.saturating_sub(now.steady));
         timeout_ms.max(u32::try_from(left_ms).unwrap_or(u32::MAX))
     }
-}
-
-/// Whether an attempt takes something from the tries that the user granted.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Tries {
-    OneMore,
-    Same,
 }

@@ -35,7 +35,7 @@ pub(super) fn apply(change: &Change, triggers: &mut Triggers, runs: &mut Runs) {
 pub(super) enum Change {
     /// There is this trigger, or it has another text.
     Trigger(Box<(TriggerRecord, Definition)>),
-    /// What moves of a trigger has moved.
+    /// A trigger has this state.
     State(Unique, TriggerState),
     /// There is no trigger with this id and this name any more.
     Gone(TriggerId, Box<str>),

@@ -61,10 +61,8 @@ impl Shard {
         }
         let mut notice = Vec::new();
         if let (Some(occasion), Some(listener)) = (occasion, listener) {
-            let birth = match finished.generation {
-                Some(generation) => Birth::Slot(generation),
-                None => Birth::Demand(finished.sequence.unwrap_or_default()),
-            };
+            let demand = Birth::Demand(finished.sequence.unwrap_or_default());
+            let birth = finished.generation.map_or(demand, Birth::Slot);
             let run = self.run_id(finished.trigger, finished.slot, birth);
             let news = News::Ended(run, finished);
             notice = self.notice(trigger, &listener, occasion, &news, now);
@@ -152,7 +150,7 @@ impl Shard {
             || trigger.is_paused()
             || trigger.is_cancelled()
             || self.triggers.is_behind(trigger);
-        (!is_quiet).then(|| state.well.unwrap_or(trigger.created()).after(after))
+        (!is_quiet).then(|| state.well.unwrap_or(trigger.unique.birth()).after(after))
     }
 
     /// Tells of the triggers that are overdue.

@@ -136,9 +136,7 @@ impl Shard {
         let unique = self.triggers.at(place).unique;
         let here = now.wall.max(self.triggers.mark().0).max(self.triggers.at(place).cursor());
         let trigger = self.triggers.at(place);
-        let is_due =
-            !trigger.is_paused() && !trigger.is_cancelled() && trigger.remaining() != Some(0);
-        if is_due {
+        if trigger.fires() {
             let keep = match trigger.policy().catch_up {
                 CatchUp::Skip => 0,
                 CatchUp::Latest => 1,

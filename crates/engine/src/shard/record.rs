@@ -3,7 +3,7 @@
 //! ```text
 //! shard/<n>/head                  a claim's head; its body is [`HeadRecord`]
 //! shard/<n>/trigger/<unique>      [`TriggerRecord`]: what the user wrote, and how it began
-//! shard/<n>/moved/<unique>        [`TriggerState`]: what has moved since, if anything has
+//! shard/<n>/moved/<unique>        [`TriggerState`]: what changed since, if anything has
 //! shard/<n>/run/<sequence>        [`RunRecord`]: a run that is not finished, and is not in the head
 //! shard/<n>/report/<sequence>.<attempt> [`ReportRecord`]: what came of an attempt that a former owner made
 //! shard/<n>/stopped/<project>     [`StoppedRecord`]: a project that is disabled, or not up to date again
@@ -66,16 +66,16 @@ impl Default for Mark {
 /// A slot of a trigger that was launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpenRun {
-    /// Whose.
+    /// The trigger that was launched.
     pub trigger: Unique,
-    /// Which.
+    /// The slot for which it was launched.
     pub slot: Instant,
 }
 
 /// What the user wrote, and how it began.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct TriggerRecord {
-    /// Its id.
+    /// The trigger's id.
     #[serde(with = "text")]
     pub id: TriggerId,
     /// What the user wrote.
@@ -113,7 +113,7 @@ impl TriggerRecord {
     }
 }
 
-/// What has moved since. Written whole; absent as long as nothing has.
+/// What changed of a trigger since it was written. Written whole; absent as long as nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TriggerState {
     /// Every slot at or before this is decided.
@@ -140,19 +140,14 @@ pub struct TriggerState {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub backfills: Vec<Backfill>,
     /// Somebody was told that its runs fail, or would be told that they succeed again.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failing: bool,
     /// Somebody was told that there was no success for too long.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overdue: bool,
     /// Since when there was no success, if that is watched: since the last one, or since it was resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub well: Option<Instant>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn is_false(flag: &bool) -> bool {
-    !*flag
 }
 
 /// How far a request for slots of the past has come.
@@ -171,7 +166,7 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A pause.
+/// Why and for how long a trigger is paused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
     /// Slots after this do not fire.
@@ -179,9 +174,9 @@ pub struct Pause {
     /// It resumes by itself then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Instant>,
-    /// Who did it.
+    /// Who paused it.
     pub author: String,
-    /// Why.
+    /// The reason that its author gave.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
@@ -189,15 +184,15 @@ pub struct Pause {
 /// A run that is not finished.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// Whose it is.
+    /// The project of its trigger.
     #[serde(default, skip_serializing_if = "ProjectId::is_default")]
     pub project: ProjectId,
-    /// Its trigger.
+    /// The trigger that it is a run of.
     #[serde(with = "text")]
     pub trigger: Unique,
     /// Its trigger's name, which may be gone.
     pub name: String,
-    /// Its instant.
+    /// The slot, or the instant of the demand.
     pub slot: Instant,
     /// When it was to leave.
     pub leaves: Instant,
@@ -206,7 +201,7 @@ pub struct RunRecord {
     pub generation: Option<u32>,
     /// Where it is.
     pub state: RunState,
-    /// Attempts begun.
+    /// How many attempts were begun.
     pub attempt: u32,
     /// Attempts that failed and count against those that the user granted.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -244,7 +239,7 @@ pub struct RemoteAttempt {
 pub struct ReportRecord {
     /// The session that made it, by its key.
     pub sender: Box<str>,
-    /// The so-manieth of its run, from 1.
+    /// Attempt number, from 1.
     pub attempt: u32,
     /// What came of it.
     pub outcome: Outcome,
@@ -283,13 +278,13 @@ pub enum RunState {
 /// Where a name leads.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NameRecord {
-    /// There.
+    /// The trigger's id.
     #[serde(with = "text")]
     pub id: TriggerId,
 }
 
 impl RunRecord {
-    /// Its id.
+    /// The run's id.
     pub fn id(&self, shard: ShardId, sequence: u64, cluster: u64) -> RunId {
         let letters = self.birth(sequence).letters(cluster);
         RunId { shard, trigger: self.trigger, slot: self.slot, letters }
@@ -300,7 +295,7 @@ impl RunRecord {
         if self.notice.is_some() { NOBODY } else { self.trigger }
     }
 
-    /// How it came to be.
+    /// Whether it is a run of a slot or on demand.
     pub fn birth(&self, sequence: u64) -> Birth {
         self.generation.map_or(Birth::Demand(sequence), Birth::Slot)
     }
@@ -316,7 +311,7 @@ pub fn triggers(shard: ShardId) -> String {
     format!("shard/{shard}/trigger/")
 }
 
-/// Where what moved is.
+/// Where the states of triggers are.
 pub fn states(shard: ShardId) -> String {
     format!("shard/{shard}/moved/")
 }
@@ -346,7 +341,7 @@ pub fn trigger_key(shard: ShardId, unique: Unique) -> String {
     format!("shard/{shard}/trigger/{unique}")
 }
 
-/// Where what moved of a trigger is.
+/// Where the state of a trigger is.
 pub fn state_key(shard: ShardId, unique: Unique) -> String {
     format!("shard/{shard}/moved/{unique}")
 }

@@ -85,12 +85,10 @@ impl Runs {
         self.records.len() + more <= RUNS_PER_SHARD_MAX
     }
 
-    /// Whether a slot may be launched ahead.
     pub(super) fn has_room_ahead(&self) -> bool {
         self.open.len() < OPEN_RUNS_AHEAD_MAX
     }
 
-    /// Whether there may be one more notice.
     pub(super) fn has_room_for_notice(&self) -> bool {
         self.notices < NOTICES_PER_SHARD_MAX
     }
@@ -99,7 +97,6 @@ impl Runs {
         self.records.get(&sequence)
     }
 
-    /// The number of the next record.
     pub(super) fn next_sequence(&self) -> u64 {
         self.sequence + 1
     }
@@ -108,17 +105,14 @@ impl Runs {
         self.open.contains(&run)
     }
 
-    /// All open runs.
     pub(super) fn all_open(&self) -> Vec<OpenRun> {
         self.open.iter().copied().collect()
     }
 
-    /// The numbers of all records.
     pub(super) fn sequences(&self) -> Vec<u64> {
         self.records.keys().copied().collect()
     }
 
-    /// The open runs of a trigger.
     pub(super) fn open_of(&self, unique: Unique) -> impl Iterator<Item = OpenRun> {
         let from = OpenRun { trigger: unique, slot: Instant(i64::MIN) };
         let to = OpenRun { trigger: unique, slot: Instant(i64::MAX) };

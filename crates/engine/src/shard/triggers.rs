@@ -11,6 +11,7 @@ use hashbrown::HashTable;
 use crate::hash::{hash, mix};
 use crate::id::{ProjectId, Unique};
 use crate::instant::Instant;
+use crate::limits::TRIGGERS_PER_SHARD_MAX;
 use crate::policy::Policy;
 use crate::schedule::Schedule;
 use crate::trigger::{Definition, Labels};
@@ -72,12 +73,6 @@ impl Trigger {
         self.state.as_deref().and_then(|state| state.cursor).unwrap_or(self.since)
     }
 
-    /// When it was first made.
-    pub(super) fn created(&self) -> Instant {
-        self.unique.birth()
-    }
-
-    /// What it sends, and where to.
     pub(super) fn webhook(&self) -> Webhook {
         let form = (*self.kind.form).clone();
         Webhook { form, path: self.path().into(), body: self.body().map(Into::into) }
@@ -97,7 +92,6 @@ impl Trigger {
         state.or_else(|| self.schedule().limit().map(std::num::NonZeroU64::get))
     }
 
-    /// When a slot leaves.
     pub(super) fn leaves(&self, slot: Instant) -> Instant {
         self.schedule().leaves_at(slot, self.name())
     }
@@ -113,7 +107,7 @@ impl Trigger {
         }
     }
 
-    /// What has moved, to be changed and written whole.
+    /// Its state, to be changed and written whole.
     pub(super) fn state(&self) -> TriggerState {
         self.state.as_deref().cloned().unwrap_or_default()
     }
@@ -124,6 +118,11 @@ impl Trigger {
 
     pub(super) fn is_cancelled(&self) -> bool {
         self.state.as_deref().is_some_and(|state| state.cancelled.is_some())
+    }
+
+    /// Whether it has slots that are due: it is neither paused nor cancelled, and its limit of runs is not reached.
+    pub(super) fn fires(&self) -> bool {
+        !self.is_paused() && !self.is_cancelled() && self.remaining() != Some(0)
     }
 
     /// Since when it will never fire again.
@@ -298,12 +297,15 @@ impl Triggers {
         self.by_unique.len()
     }
 
-    /// How many triggers are paused, and how many are cancelled.
+    /// Whether no trigger can be made until one is deleted.
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= TRIGGERS_PER_SHARD_MAX
+    }
+
     pub(super) fn paused_and_cancelled(&self) -> (usize, usize) {
         (self.paused, self.cancelled)
     }
 
-    /// How much a project has here.
     pub(super) fn usage(&self, project: ProjectId) -> Usage {
         self.usage.of(project)
     }
@@ -345,7 +347,6 @@ impl Triggers {
             .is_some_and(|stopped| stopped.enabled.is_none_or(|enabled| trigger.cursor() < enabled))
     }
 
-    /// Whether a slot is decided.
     pub(super) fn is_decided(&self, trigger: &Trigger, slot: Instant) -> bool {
         slot <= trigger.cursor()
             || Mark(trigger.leaves(slot), trigger.unique) <= self.mark_of(trigger)
@@ -405,7 +406,6 @@ impl Places {
         &mut self.chunks[place as usize / CHUNK][place as usize % CHUNK]
     }
 
-    /// There is no place from here on.
     fn end(&self) -> u32 {
         u32::try_from(self.chunks.len() * CHUNK).expect("fewer triggers than that")
     }

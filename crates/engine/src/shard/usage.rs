@@ -19,7 +19,7 @@ use super::triggers::Trigger;
 /// How much there is of everything that is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Triggers.
+    /// How many triggers there are.
     pub triggers: u64,
     /// Bytes of their names, paths and bodies.
     pub bytes: u64,

@@ -9,7 +9,7 @@ use crate::policy::Overlap;
 
 use super::attempts::{LiveAttempt, RunRef};
 use super::record::{OpenRun, RunRecord, RunState};
-use super::waiting::HostLoad;
+use super::waiting::{HostLoad, Load};
 use super::{Now, Shard};
 
 impl Shard {
@@ -37,8 +37,10 @@ impl Shard {
         self.waiting.unpark(load, now);
         while let Some((at, sequence)) = self.waiting.next_due(now) {
             let origin = self.runs[sequence].webhook.form.origin();
-            if self.waiting.may_start((at, sequence), origin, load) {
+            if load(origin) == Load::Free && self.waiting.may_start(origin) {
                 self.start(sequence, now);
+            } else {
+                self.waiting.park(origin, (at, sequence));
             }
         }
     }

@@ -40,7 +40,12 @@ pub(super) struct WaitingRuns {
     /// Runs that wait for another one of their trigger to end.
     blocked: BTreeSet<(Unique, u64)>,
     for_project: BTreeSet<u64>,
-    for_host: ParkedRuns,
+    /// Runs whose instant has come, by the origin of their host.
+    for_host: BTreeMap<u64, BTreeSet<(Instant, u64)>>,
+    /// Runs for a host that were started since hosts were last looked at.
+    started: HashMap<u64, usize>,
+    /// When (steady) hosts are looked at again.
+    look_again: u64,
 }
 
 impl WaitingRuns {
@@ -61,7 +66,13 @@ impl WaitingRuns {
         self.for_project.remove(&sequence);
         if let RunState::Waiting(at) | RunState::Backoff(at) = run.state {
             self.for_instant.remove(&(at, sequence));
-            self.for_host.remove(run.webhook.form.origin(), at, sequence);
+            let origin = run.webhook.form.origin();
+            if let Some(parked) = self.for_host.get_mut(&origin) {
+                parked.remove(&(at, sequence));
+                if parked.is_empty() {
+                    self.for_host.remove(&origin);
+                }
+            }
         }
     }
 
@@ -74,7 +85,6 @@ impl WaitingRuns {
         self.blocked.contains(&(trigger, sequence))
     }
 
-    /// The runs of a trigger that wait for another one of it to end.
     pub(super) fn blocked_of(&self, trigger: Unique) -> Vec<u64> {
         let blocked = self.blocked.range((trigger, 0)..=(trigger, u64::MAX));
         blocked.map(|(_, sequence)| *sequence).collect()
@@ -90,7 +100,6 @@ impl WaitingRuns {
         self.for_project.insert(sequence);
     }
 
-    /// Takes all runs that wait for a project to be enabled.
     pub(super) fn take_stopped(&mut self) -> BTreeSet<u64> {
         std::mem::take(&mut self.for_project)
     }
@@ -101,82 +110,37 @@ impl WaitingRuns {
         self.for_instant.pop_first()
     }
 
-    /// Whether a run may be started whose instant has come. If its host has too much already, it waits for that.
-    pub(super) fn may_start(
-        &mut self,
-        (at, sequence): (Instant, u64),
-        origin: u64,
-        load: HostLoad<'_>,
-    ) -> bool {
-        let may_start = load(origin) == Load::Free && self.for_host.may_start(origin);
-        if !may_start {
-            self.for_host.park(origin, at, sequence);
-        }
-        may_start
-    }
-
-    /// Lets some of the runs that wait for a host wait for their instant again.
-    pub(super) fn unpark(&mut self, load: HostLoad<'_>, now: Now) {
-        self.for_instant.extend(self.for_host.unpark(load, now));
-    }
-
-    pub(super) fn next_wakes(&self, now: Now) -> impl Iterator<Item = Instant> {
-        let instant = self.for_instant.first().map(|(at, _)| *at);
-        instant.into_iter().chain(self.for_host.next_look(now))
-    }
-}
-
-/// Runs that wait for a host that has too much already.
-#[derive(Default)]
-struct ParkedRuns {
-    by_origin: BTreeMap<u64, BTreeSet<(Instant, u64)>>,
-    /// Runs for a host that were started since hosts were last looked at.
-    started: HashMap<u64, usize>,
-    /// When (steady) hosts are looked at again.
-    look_again: u64,
-}
-
-impl ParkedRuns {
     /// Whether one more run for a host may be started before it is looked at again.
-    fn may_start(&mut self, origin: u64) -> bool {
+    pub(super) fn may_start(&mut self, origin: u64) -> bool {
         let started = self.started.entry(origin).or_default();
         *started += 1;
         *started <= AT_ONCE_MAX
     }
 
     /// A run whose instant has come waits for its host.
-    fn park(&mut self, origin: u64, at: Instant, sequence: u64) {
-        self.by_origin.entry(origin).or_default().insert((at, sequence));
+    pub(super) fn park(&mut self, origin: u64, run: (Instant, u64)) {
+        self.for_host.entry(origin).or_default().insert(run);
     }
 
-    fn remove(&mut self, origin: u64, at: Instant, sequence: u64) {
-        if let Some(parked) = self.by_origin.get_mut(&origin) {
-            parked.remove(&(at, sequence));
-            if parked.is_empty() {
-                self.by_origin.remove(&origin);
-            }
-        }
-    }
-
-    /// Takes some of the runs whose host is free again, if it is time to look.
-    fn unpark(&mut self, load: HostLoad<'_>, now: Now) -> Vec<(Instant, u64)> {
-        let mut free = Vec::new();
+    /// Lets some of the runs whose host is free again wait for their instant, if it is time to look.
+    pub(super) fn unpark(&mut self, load: HostLoad<'_>, now: Now) {
         if self.look_again > now.steady {
-            return free;
+            return;
         }
         self.look_again = now.steady + LOOK_AGAIN_MS;
         self.started.clear();
-        self.by_origin.retain(|origin, parked| {
+        self.for_host.retain(|origin, parked| {
             if load(*origin) == Load::Free {
-                free.extend(std::iter::from_fn(|| parked.pop_first()).take(AT_ONCE_MAX));
+                let some = std::iter::from_fn(|| parked.pop_first()).take(AT_ONCE_MAX);
+                self.for_instant.extend(some);
             }
             !parked.is_empty()
         });
-        free
     }
 
-    /// When to look at hosts again, if a run waits for one.
-    fn next_look(&self, now: Now) -> Option<Instant> {
-        (!self.by_origin.is_empty()).then(|| by_wall(self.look_again, now))
+    pub(super) fn next_wakes(&self, now: Now) -> impl Iterator<Item = Instant> {
+        let instant = self.for_instant.first().map(|(at, _)| *at);
+        let host = (!self.for_host.is_empty()).then(|| by_wall(self.look_again, now));
+        instant.into_iter().chain(host)
     }
 }
