@@ -303,10 +303,9 @@ impl Shard {
             apply(change, &mut self.triggers, &mut self.runs);
         }
         for change in &unit.changes {
-            // A notice may be given up in its own unit, and who stops leaves what waits to a successor.
+            // A notice may be given up in its own unit.
             if let Change::Run(sequence, _) = change
                 && let Some(run) = self.runs.get(*sequence)
-                && !self.is_stopping()
             {
                 self.waiting.add(*sequence, run);
             }

@@ -118,7 +118,7 @@ impl Shard {
         self.attempts.rename(run, RunRef::Record(sequence));
     }
 
-    /// Takes an attempt back that has not left: its run waits again.
+    /// Takes an attempt back that has not left: its run waits for a successor.
     pub(super) fn put_back(&mut self, run: RunRef, now: Now) {
         let Some(attempt) = self.attempts.remove_of(run) else { return };
         let mut record = self.record_of(run);
@@ -129,6 +129,7 @@ impl Shard {
             (false, _) => RunState::Backoff(attempt.leaves),
         };
         let sequence = self.write_run(run, record, None, now);
+        self.waiting.remove(sequence, &self.runs[sequence]);
         if attempt.is_doubtful {
             self.attempts.doubt(RunRef::Record(sequence), u64::MAX);
         }
