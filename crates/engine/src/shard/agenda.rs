@@ -67,7 +67,7 @@ impl Agenda {
     pub(super) fn arm(&mut self, place: u32, unique: Unique, leaves: Instant) {
         self.disarm(place);
         if leaves <= self.horizon {
-            self.to_front(place, unique, leaves);
+            self.put_in_front(place, unique, leaves);
         } else {
             self.wheel.arm(place, leaves.0.unsigned_abs());
         }
@@ -98,11 +98,11 @@ impl Agenda {
         let mut due = Vec::new();
         self.wheel.advance(horizon.0.unsigned_abs(), &mut due, usize::MAX);
         for (leaves, place) in due {
-            self.to_front(place, triggers.at(place).unique, Instant(leaves.cast_signed()));
+            self.put_in_front(place, triggers.at(place).unique, Instant(leaves.cast_signed()));
         }
     }
 
-    fn to_front(&mut self, place: u32, unique: Unique, leaves: Instant) {
+    fn put_in_front(&mut self, place: u32, unique: Unique, leaves: Instant) {
         self.front.insert((leaves, unique), place);
         self.front_of.insert(place, (leaves, unique));
     }

@@ -132,7 +132,8 @@ impl Attempts {
 
     /// Something of this trigger has ended: attempts that waited for that may leave.
     pub(super) fn unblock(&mut self, trigger: Unique) {
-        for (_, key) in self.blocked.extract_if(all_of(trigger), |_| true) {
+        while let Some(&(_, key)) = self.blocked.range(all_of(trigger)).next() {
+            self.blocked.remove(&(trigger, key));
             self.leaving.insert((self.live[&key].leaves, key));
         }
     }
