@@ -7,13 +7,12 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use client::Client;
-use client::key::Scope;
 use engine::notice::webhook_to;
 use engine::webhook::Webhook;
 use server::access::Trail;
 use server::access::audit::AuditRecord;
 use server::access::key::KeyText;
-use server::access::record::KeyRecord;
+use server::access::record::{KeyRecord, KeyScope};
 use server::api::{Gate, Tls};
 use server::handle::NodeHandle;
 use server::node::{Config, Pace};
@@ -161,7 +160,7 @@ async fn first_key(handle: &NodeHandle, path: &Path) -> Result<bool, Ending> {
         id,
         name: "first admin".to_owned(),
         project: None,
-        scopes: vec![Scope::Admin],
+        scopes: vec![KeyScope::Admin],
         tag,
         created,
         author: ITSELF.to_owned(),

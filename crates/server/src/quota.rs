@@ -9,7 +9,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use client::project::ProjectLimits;
 use engine::id::{ProjectId, ShardId};
 use engine::limits::PAGE_ENTRIES_MAX;
 use engine::record::{decode, encode};
@@ -18,6 +17,7 @@ use engine::shard::record::FORMAT;
 use serde::{Deserialize, Serialize};
 use store::{Commit, CommitError, Key, Range, ScanError};
 
+use crate::access::record::QuotaRecord;
 use crate::handle::{CallError, NodeHandle};
 
 /// Where it is written.
@@ -112,7 +112,7 @@ pub(crate) async fn count(handle: NodeHandle) {
 fn limited(handle: &NodeHandle) -> BTreeSet<ProjectId> {
     let book = handle.access().book();
     let projects = book.projects().map(|(_, project)| project);
-    let limited = projects.filter(|project| project.limits != ProjectLimits::default());
+    let limited = projects.filter(|project| project.limits != QuotaRecord::default());
     limited.map(|project| project.id).collect()
 }
 

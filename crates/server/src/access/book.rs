@@ -6,10 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use client::project::{Notify, Occasion as WireOccasion};
 use engine::id::ProjectId;
 use engine::instant::Instant;
-use engine::notice::{Listener, Occasion, Occasions};
+use engine::notice::{Listener, Occasions};
 use engine::record::{RecordError, decode, encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,7 +16,8 @@ use store::{Entry, Key, Range, ScanError, Store, Version};
 
 use super::key::KeyId;
 use super::record::{
-    ACCESS, FORMAT, KEYS, KeyRecord, PROJECTS, ProjectRecord, SCHEDULER, SchedulerRecord, VERSION,
+    ACCESS, FORMAT, KEYS, KeyRecord, NotifyRecord, PROJECTS, ProjectRecord, SCHEDULER,
+    SchedulerRecord, VERSION,
 };
 use crate::webhook::signature::Signer;
 
@@ -170,22 +170,12 @@ fn signer(record: &ProjectRecord) -> Signer {
 }
 
 /// Who is told of what. A URL that was good when it was written, and is not any more, is called by nobody.
-fn listener(project: &str, notify: &Notify) -> Option<Listener> {
+fn listener(project: &str, notify: &NotifyRecord) -> Option<Listener> {
     let on = match notify.on.as_slice() {
         [] => Occasions::USUAL,
-        some => some.iter().copied().map(occasion).collect(),
+        some => some.iter().copied().collect(),
     };
     Listener::new(project, &notify.url, on).ok()
-}
-
-fn occasion(occasion: WireOccasion) -> Occasion {
-    match occasion {
-        WireOccasion::Failure => Occasion::Failure,
-        WireOccasion::Recovery => Occasion::Recovery,
-        WireOccasion::Paused => Occasion::Paused,
-        WireOccasion::Success => Occasion::Success,
-        WireOccasion::Overdue => Occasion::Overdue,
-    }
 }
 
 /// The last change.

@@ -8,7 +8,6 @@ use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use client::key::Scope;
-use client::project::ProjectLimits;
 use engine::id::{ProjectId, RunId, ShardId};
 use engine::shard::command::{Command, Done};
 use engine::shard::{Note, Put, Quota};
@@ -17,6 +16,7 @@ use super::problem::Refusal;
 use crate::access::Trail;
 use crate::access::audit::AuditRecord;
 use crate::access::key::KeyId;
+use crate::access::record::QuotaRecord;
 use crate::event::{Event, What};
 use crate::handle::{Bounds, CallError, Kept, NodeHandle, Trouble};
 use crate::idempotency::{Found, Outcome, Place, Request};
@@ -158,7 +158,7 @@ impl Caller {
     /// How much the project may have, if that is limited.
     fn quota(&self, handle: &NodeHandle) -> Option<(ProjectId, Quota)> {
         let limits = handle.access().book().project_by_id(self.project)?.limits;
-        let ProjectLimits { triggers, fires_per_minute, bytes } = limits;
+        let QuotaRecord { triggers, fires_per_minute, bytes } = limits;
         let quota = Quota { triggers, bytes, fires_per_minute };
         (quota != Quota::default()).then_some((self.project, quota))
     }

@@ -1,11 +1,12 @@
-//! From the engine's types to the wire: the one place where they meet.
+//! Between the wire and the types of engine and store: the one place where they meet.
 //!
 //! What a person writes needs no conversion: `client::spec::TriggerSpec` and `engine::trigger::Draft` are
 //! the same JSON, and a test holds them together.
 
 use client::Timestamp;
 use client::account::Reason as WireReason;
-use client::project::Occasion as WireOccasion;
+use client::key::Scope;
+use client::project::{Notify, Occasion as WireOccasion, ProjectLimits};
 use client::run::{
     Attempt, Run, RunKind, RunState as WireState, RunSummary, Skipped as WireSkipped,
 };
@@ -19,6 +20,7 @@ use engine::shard::record::{OpenRun, Pause, RunRecord, RunState, TriggerRecord, 
 use engine::trigger::WebhookDraft;
 
 use super::read::Stored;
+use crate::access::record::{KeyScope, NotifyRecord, QuotaRecord};
 
 /// How many coming slots a trigger tells.
 const NEXT_LEN: usize = 5;
@@ -244,6 +246,55 @@ pub(super) fn occasion(occasion: Occasion) -> WireOccasion {
         Occasion::Paused => WireOccasion::Paused,
         Occasion::Success => WireOccasion::Success,
         Occasion::Overdue => WireOccasion::Overdue,
+    }
+}
+
+pub(super) fn stored_occasion(occasion: WireOccasion) -> Occasion {
+    match occasion {
+        WireOccasion::Failure => Occasion::Failure,
+        WireOccasion::Recovery => Occasion::Recovery,
+        WireOccasion::Paused => Occasion::Paused,
+        WireOccasion::Success => Occasion::Success,
+        WireOccasion::Overdue => Occasion::Overdue,
+    }
+}
+
+pub(super) fn notify(stored: &NotifyRecord) -> Notify {
+    Notify { url: stored.url.clone(), on: stored.on.iter().copied().map(occasion).collect() }
+}
+
+pub(super) fn stored_notify(notify: &Notify) -> NotifyRecord {
+    let on = notify.on.iter().copied().map(stored_occasion);
+    NotifyRecord { url: notify.url.clone(), on: on.collect() }
+}
+
+pub(super) fn limits(stored: QuotaRecord) -> ProjectLimits {
+    let QuotaRecord { triggers, fires_per_minute, bytes } = stored;
+    ProjectLimits { triggers, fires_per_minute, bytes }
+}
+
+pub(super) fn stored_limits(limits: ProjectLimits) -> QuotaRecord {
+    let ProjectLimits { triggers, fires_per_minute, bytes } = limits;
+    QuotaRecord { triggers, fires_per_minute, bytes }
+}
+
+pub(super) fn scope(stored: KeyScope) -> Scope {
+    match stored {
+        KeyScope::Admin => Scope::Admin,
+        KeyScope::Write => Scope::Write,
+        KeyScope::Read => Scope::Read,
+        KeyScope::Worker => Scope::Worker,
+        KeyScope::Node => Scope::Node,
+    }
+}
+
+pub(super) fn stored_scope(scope: Scope) -> KeyScope {
+    match scope {
+        Scope::Admin => KeyScope::Admin,
+        Scope::Write => KeyScope::Write,
+        Scope::Read => KeyScope::Read,
+        Scope::Worker => KeyScope::Worker,
+        Scope::Node => KeyScope::Node,
     }
 }
 

@@ -19,6 +19,7 @@ use engine::id::ProjectId;
 use engine::limits::{IDEMPOTENCY_KEY_BYTES_MAX, REQUEST_BYTES_MAX};
 
 use super::caller::{ANONYMOUS, Caller, IdempotentRequest};
+use super::convert::scope;
 use super::forward::Hop;
 use super::guard::RequestId;
 use super::problem::Refusal;
@@ -82,7 +83,8 @@ pub(super) async fn admit(
         return Ok(next.run(request).await);
     }
     let key = lock.key(request.headers()).await?;
-    let scopes = key.as_ref().map_or_else(|| vec![Scope::Admin], |key| key.scopes.clone());
+    let scopes_of = |key: &Arc<KeyRecord>| key.scopes.iter().copied().map(scope).collect();
+    let scopes: Vec<Scope> = key.as_ref().map_or_else(|| vec![Scope::Admin], scopes_of);
     if let Need::Scope(wanted) = lock.need
         && !scopes.iter().any(|scope| scope.covers(wanted))
     {

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::body;
 use super::caller::Caller;
-use super::convert::timestamp;
+use super::convert::{scope, stored_scope, timestamp};
 use super::problem::Refusal;
 use super::project::read_grace;
 use super::query::Query;
@@ -53,7 +53,7 @@ pub(super) async fn create(
         id,
         name: name.clone(),
         project,
-        scopes: scopes.clone(),
+        scopes: scopes.iter().copied().map(stored_scope).collect(),
         tag,
         created,
         author: author.clone(),
@@ -204,7 +204,7 @@ fn key(handle: &NodeHandle, record: &KeyRecord, used: Option<Instant>) -> Key {
     Key {
         id: record.id.to_string(),
         name: record.name.clone(),
-        scopes: record.scopes.clone(),
+        scopes: record.scopes.iter().copied().map(scope).collect(),
         project: record.project.and_then(|id| book.name_of(id).map(str::to_owned)),
         created: timestamp(record.created),
         author: record.author.clone(),

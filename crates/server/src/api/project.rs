@@ -17,7 +17,7 @@ use store::Version;
 
 use super::body;
 use super::caller::Caller;
-use super::convert::timestamp;
+use super::convert::{limits, notify, stored_limits, stored_notify, timestamp};
 use super::problem::Refusal;
 use super::query::Query;
 use super::trigger::bad_cursor;
@@ -69,8 +69,8 @@ pub(super) async fn replace(
 }
 
 fn fill(record: &mut ProjectRecord, spec: &ProjectSpec) {
-    record.limits = spec.limits.unwrap_or_default();
-    record.notify.clone_from(&spec.notify);
+    record.limits = stored_limits(spec.limits.unwrap_or_default());
+    record.notify = spec.notify.as_ref().map(stored_notify);
 }
 
 /// What is wrong with what somebody wants of a project.
@@ -216,9 +216,9 @@ fn project(name: &str, record: &ProjectRecord) -> Project {
         name: name.to_owned(),
         enabled: record.disabled.is_none(),
         disabled: record.disabled.map(timestamp),
-        limits: record.limits,
+        limits: limits(record.limits),
         secrets: record.secrets.iter().map(info).collect(),
-        notify: record.notify.clone(),
+        notify: record.notify.as_ref().map(notify),
         created: record.created.map(timestamp),
         author: record.author.clone(),
     }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use server::access::Trail;
 use server::access::audit::AuditRecord;
-use server::access::record::KeyRecord;
+use server::access::record::{KeyRecord, KeyScope};
 use server::api::Gate;
 use server::handle::NodeHandle;
 
@@ -101,7 +101,7 @@ pub(super) async fn first_admin(handle: &NodeHandle) -> String {
         id,
         name: "admin".to_owned(),
         project: None,
-        scopes: vec![Scope::Admin],
+        scopes: vec![KeyScope::Admin],
         tag,
         created,
         author: "test".to_owned(),

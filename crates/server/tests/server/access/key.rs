@@ -7,7 +7,7 @@ use engine::instant::Instant;
 use serde_json::json;
 use server::access::audit::AuditRecord;
 use server::access::key::KeyText;
-use server::access::record::KeyRecord;
+use server::access::record::{KeyRecord, KeyScope};
 use server::access::{Access, Trail};
 use store::Store;
 use store::machine::{Machine, System};
@@ -42,7 +42,7 @@ async fn of_servers_that_start_at_once_one_makes_the_first_key() {
             id,
             name: "first admin".to_owned(),
             project: None,
-            scopes: vec![Scope::Admin],
+            scopes: vec![KeyScope::Admin],
             tag,
             created,
             author: "itself".to_owned(),

@@ -9,7 +9,7 @@ use client::key::{KeySpec, Scope};
 use client::project::NewProjectSpec;
 use server::access::Trail;
 use server::access::audit::AuditRecord;
-use server::access::record::KeyRecord;
+use server::access::record::{KeyRecord, KeyScope};
 use server::api::Gate;
 use server::handle::NodeHandle;
 use server::node::{Config, Node, Pace};
@@ -125,7 +125,7 @@ async fn first_admin(handle: &NodeHandle) -> String {
         id,
         name: "admin".to_owned(),
         project: None,
-        scopes: vec![Scope::Admin],
+        scopes: vec![KeyScope::Admin],
         tag,
         created,
         author: "test".to_owned(),
