@@ -29,8 +29,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::Full;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
 pub use self::backup::Pieces;
@@ -45,7 +43,7 @@ pub use self::system::AuditFilter;
 pub use self::trigger::TriggerFilter;
 pub use self::watch::{Block, Events};
 
-use self::connect::Connector;
+use self::connect::Http;
 use self::retry::Retry;
 use crate::ClientError;
 
@@ -80,7 +78,7 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 #[derive(Clone)]
 pub struct Client {
     base: Arc<str>,
-    http: hyper_util::client::legacy::Client<Connector, Full<Bytes>>,
+    http: Http,
     /// What every request says.
     headers: HeaderMap,
     /// The idempotency key that the caller gave.

@@ -14,6 +14,9 @@
 
 pub mod account;
 pub mod audit;
+#[cfg(feature = "tls")]
+#[doc(hidden)]
+pub mod authority;
 mod call;
 pub mod cluster;
 pub mod election;

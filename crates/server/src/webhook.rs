@@ -60,9 +60,10 @@ use engine::webhook::Form;
 use store::machine::Machine;
 use tokio::sync::mpsc;
 
+pub use client::authority::CaError;
 pub use guard::{BadCidr, Cidr, Forbidden, Guard};
 pub use name::{Resolver, SystemResolver};
-pub use tls::{CaError, check_ca};
+pub use tls::check_ca;
 
 pub use sender::Command;
 

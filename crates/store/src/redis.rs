@@ -29,6 +29,7 @@ mod trouble;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use client::authority;
 use tokio::task::JoinSet;
 
 pub use self::mirror::{Mirror, MirrorError};
@@ -101,8 +102,9 @@ fn read(at: &Address) -> Result<(Door, Names), OpenError> {
     };
     let tls = match address.scheme {
         "rediss" => {
-            let connector = tls::connector(address.ca.as_deref());
-            Some(connector.map_err(|why| Trouble::new(Fault::Tls, why).opening(at))?)
+            let roots = authority::roots(address.ca.as_deref())
+                .map_err(|why| Trouble::new(Fault::Tls, why.to_string()).opening(at))?;
+            Some(tls::connector(roots))
         }
         _ if address.ca.is_some() => {
             return Err(bad("a certificate is of use with TLS only: rediss://".to_owned()));

@@ -201,7 +201,7 @@ mod tests {
             ("https://me:hunter2@h", "no users"),
             ("https://h/v1", "nothing follows"),
             ("https://h?compact=off", "no option \"compact\""),
-            ("https://h?ca=/nowhere/ca.pem", "cannot be read"),
+            ("https://h?ca=/nowhere/ca.pem", "cannot read certificates"),
         ] {
             let why = crate::open_existing(&StoreUrl::parse(url).unwrap()).await.unwrap_err();
             let why = why.to_string();

@@ -4,15 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use hyper::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, USER_AGENT};
-use hyper_util::rt::TokioExecutor;
 
 use super::retry::Retry;
-use super::{ANSWER_TIME_MAX, Client, PROJECT, REST_TIME_MAX, connect};
+use super::{ANSWER_TIME_MAX, Client, PROJECT, connect};
 use crate::ClientError;
-
-/// Longest file of certificates that is read.
 #[cfg(feature = "tls")]
-const CA_BYTES_MAX: u64 = 4 * 1024 * 1024;
+use crate::authority::{with_file, with_pem};
 
 /// Makes a [`Client`]: see [`Client::builder`].
 #[derive(Clone)]
@@ -21,8 +18,8 @@ pub struct ClientBuilder {
     url: String,
     key: Option<String>,
     project: Option<String>,
-    authorities: Vec<Vec<u8>>,
-    trouble: Option<String>,
+    /// Whom to trust; or what is wrong with the issuers that were given.
+    trust: Result<connect::Trust, String>,
     retry: Retry,
     timeout: Duration,
     connect: Duration,
@@ -34,8 +31,7 @@ impl ClientBuilder {
             url: url.to_owned(),
             key: None,
             project: None,
-            authorities: Vec::new(),
-            trouble: None,
+            trust: Ok(connect::usual()),
             retry: Retry::default(),
             timeout: ANSWER_TIME_MAX,
             connect: connect::CONNECT_TIME_MAX,
@@ -57,17 +53,16 @@ impl ClientBuilder {
     /// Trust the issuers in this PEM text as well.
     #[cfg(feature = "tls")]
     pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.authorities.push(pem.into());
+        let add = |trust| with_pem(trust, "the text", &pem.into()).map_err(|why| why.to_string());
+        self.trust = self.trust.and_then(add);
         self
     }
 
     /// Trust the issuers in this PEM file as well.
     #[cfg(feature = "tls")]
     pub fn ca_file(mut self, path: impl AsRef<std::path::Path>) -> Self {
-        match read_ca(path.as_ref()) {
-            Ok(pem) => self.authorities.push(pem),
-            Err(why) => self.trouble = Some(why),
-        }
+        let add = |trust| with_file(trust, path.as_ref()).map_err(|why| why.to_string());
+        self.trust = self.trust.and_then(add);
         self
     }
 
@@ -106,10 +101,7 @@ impl ClientBuilder {
     /// The client. Nothing is connected yet.
     pub fn build(self) -> Result<Client, ClientError> {
         let base = base(&self.url)?;
-        if let Some(why) = self.trouble {
-            return Err(ClientError::Setting { what: "ca", why });
-        }
-        let connector = connect::connector(&self.authorities, self.connect)?;
+        let trust = self.trust.map_err(|why| ClientError::Setting { what: "ca", why })?;
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         let agent = concat!("watchbell-client/", env!("CARGO_PKG_VERSION"));
@@ -124,11 +116,9 @@ impl ClientBuilder {
         if let Some(name) = &self.project {
             headers.insert(PROJECT, header("project", name)?);
         }
-        let mut http = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
-        http.pool_idle_timeout(REST_TIME_MAX);
         Ok(Client {
             base: base.into(),
-            http: http.build(connector),
+            http: connect::http(trust, self.connect),
             headers,
             once: None,
             retry: self.retry,
@@ -156,20 +146,6 @@ pub(super) fn header(what: &'static str, text: &str) -> Result<HeaderValue, Clie
     let visible = text.bytes().all(|byte| (b'!'..=b'~').contains(&byte));
     let value = HeaderValue::from_str(text).ok().filter(|_| visible);
     value.ok_or_else(|| bad("it holds something else than letters, digits and signs"))
-}
-
-/// What is in a file of certificates, or why it cannot be read.
-#[cfg(feature = "tls")]
-pub(super) fn read_ca(path: &std::path::Path) -> Result<Vec<u8>, String> {
-    use std::io::Read;
-
-    let mut pem = Vec::new();
-    let read =
-        std::fs::File::open(path).and_then(|file| file.take(CA_BYTES_MAX).read_to_end(&mut pem));
-    match read {
-        Ok(_) => Ok(pem),
-        Err(why) => Err(format!("{} cannot be read: {why}; give a PEM file", path.display())),
-    }
 }
 
 /// A URL without the slash at its end.

@@ -10,23 +10,21 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioExecutor;
 
-use super::connect::{self, Connector};
+use super::connect::{self, Http};
 use super::watch::{Block, Stream};
-use super::{REST_TIME_MAX, builder};
 use crate::ClientError;
 
 /// Sends requests as they are, each to the server that its URI names, once. Clones share their connections.
 #[derive(Clone)]
 pub struct Carrier {
-    http: hyper_util::client::legacy::Client<Connector, Full<Bytes>>,
+    http: Http,
 }
 
 impl Carrier {
     /// Waits so long for a connection, and trusts the usual issuers.
-    pub fn new(connect: Duration) -> Result<Self, ClientError> {
-        Self::trusting(&[], connect)
+    pub fn new(connect: Duration) -> Self {
+        Self { http: connect::http(connect::usual(), connect) }
     }
 
     /// The same, and trusts the issuers in this PEM file as well.
@@ -35,15 +33,9 @@ impl Carrier {
         path: impl AsRef<std::path::Path>,
         connect: Duration,
     ) -> Result<Self, ClientError> {
-        let why = |why| ClientError::Setting { what: "ca", why };
-        Self::trusting(&[builder::read_ca(path.as_ref()).map_err(why)?], connect)
-    }
-
-    fn trusting(authorities: &[Vec<u8>], connect: Duration) -> Result<Self, ClientError> {
-        let connector = connect::connector(authorities, connect)?;
-        let mut http = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
-        http.pool_idle_timeout(REST_TIME_MAX);
-        Ok(Self { http: http.build(connector) })
+        let trust = crate::authority::roots(Some(path.as_ref()))
+            .map_err(|why| ClientError::Setting { what: "ca", why: why.to_string() })?;
+        Ok(Self { http: connect::http(trust, connect) })
     }
 
     /// Sends a request, and gives the whole answer, whatever its status: within this time, and of no more than so many

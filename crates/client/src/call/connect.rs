@@ -1,14 +1,17 @@
 //! Connections: to where, for how long, and whom to trust.
 //!
-//! The roots that browsers trust are bundled; those of a private authority come from a file. A server whose
-//! certificate does not fit gets nothing, not even the key: a request is written after the handshake.
+//! A server whose certificate does not fit gets nothing, not even the key: a request is written after the handshake.
 
 use std::error::Error;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::Full;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 
+use super::REST_TIME_MAX;
 use crate::ClientError;
 
 /// How long to wait for a connection.
@@ -27,51 +30,37 @@ fn plain(timeout: Duration) -> HttpConnector {
     connector
 }
 
-/// Makes connections, and trusts these certificates (PEM) beside the usual ones.
+/// Whom a connection trusts. Without https there is nobody to choose.
+#[cfg(feature = "tls")]
+pub(super) type Trust = rustls::RootCertStore;
 #[cfg(not(feature = "tls"))]
-#[expect(clippy::unnecessary_wraps, reason = "with tls it may fail")]
-pub(super) fn connector(_: &[Vec<u8>], timeout: Duration) -> Result<Connector, ClientError> {
-    Ok(plain(timeout))
+pub(super) type Trust = ();
+
+/// The issuers that are trusted if nobody names others.
+#[cfg(feature = "tls")]
+pub(super) use crate::authority::public_roots as usual;
+#[cfg(not(feature = "tls"))]
+pub(super) fn usual() -> Trust {}
+
+/// What sends requests, on connections that are kept for a while.
+pub(super) type Http = legacy::Client<Connector, Full<Bytes>>;
+
+/// Sends requests to servers with certificates of these issuers, and waits so long for a connection.
+pub(super) fn http(trust: Trust, timeout: Duration) -> Http {
+    let mut http = legacy::Client::builder(TokioExecutor::new());
+    http.pool_idle_timeout(REST_TIME_MAX).build(connector(trust, timeout))
 }
 
-/// Makes connections, and trusts these certificates (PEM) beside the usual ones.
+#[cfg(not(feature = "tls"))]
+fn connector((): Trust, timeout: Duration) -> Connector {
+    plain(timeout)
+}
+
 #[cfg(feature = "tls")]
-pub(super) fn connector(extra: &[Vec<u8>], timeout: Duration) -> Result<Connector, ClientError> {
-    use std::sync::Arc;
-
-    use rustls::{ClientConfig, RootCertStore};
-
-    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    for pem in extra {
-        add(&mut roots, pem)?;
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("ring knows the suites of TLS 1.2 and 1.3")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+fn connector(trust: Trust, timeout: Duration) -> Connector {
+    let config = crate::authority::config(trust);
     let https = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(config);
-    Ok(https.https_or_http().enable_http1().wrap_connector(plain(timeout)))
-}
-
-#[cfg(feature = "tls")]
-fn add(roots: &mut rustls::RootCertStore, pem: &[u8]) -> Result<(), ClientError> {
-    use rustls::pki_types::CertificateDer;
-    use rustls::pki_types::pem::PemObject;
-
-    let bad = |why: String| ClientError::Setting { what: "ca", why };
-    let mut number = 0;
-    for certificate in CertificateDer::pem_slice_iter(pem) {
-        number += 1;
-        let certificate = certificate.map_err(|why| bad(why.to_string()))?;
-        let added = roots.add(certificate);
-        added.map_err(|why| bad(format!("certificate {number} cannot be trusted: {why}")))?;
-    }
-    if number == 0 {
-        return Err(bad("there is no certificate in it: it is PEM, with BEGIN CERTIFICATE".into()));
-    }
-    Ok(())
+    https.https_or_http().enable_http1().wrap_connector(plain(timeout))
 }
 
 /// Why a request to a server has no answer.

@@ -167,7 +167,7 @@ impl Visit<'_> {
     /// Whether the member takes a handshake of TLS: a certificate that we do not trust is one too.
     async fn speaks_tls(&self) -> bool {
         let Host { name, .. } = self.host();
-        let tls = ClientTlsConfig::new().with_webpki_roots().domain_name(name.clone());
+        let tls = ClientTlsConfig::new().domain_name(name.clone());
         let endpoint = Endpoint::from_shared(format!("https://{}", self.host()))
             .and_then(|endpoint| endpoint.tls_config(tls));
         let Ok(endpoint) = endpoint else { return false };

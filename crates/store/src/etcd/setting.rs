@@ -4,11 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use client::authority;
 use engine::length;
 use engine::limits::{
     ETCD_HISTORY_AGE, ETCD_HISTORY_AGE_MAX, ETCD_HISTORY_AGE_MIN, ETCD_PREFIX_BYTES_MAX,
 };
-use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+use tonic::transport::{ClientTlsConfig, Identity};
 
 use crate::{Address, Fault, OpenError};
 
@@ -93,11 +94,8 @@ fn tls(ca: Option<&Path>, identity: Option<(String, String)>) -> Result<ClientTl
     let read = |path: &Path| {
         fs::read(path).map_err(|why| format!("{} cannot be read: {why}", path.display()))
     };
-    let mut tls = ClientTlsConfig::new();
-    tls = match ca {
-        Some(ca) => tls.ca_certificate(Certificate::from_pem(read(ca)?)),
-        None => tls.with_webpki_roots(),
-    };
+    let roots = authority::roots(ca).map_err(|why| why.to_string())?;
+    let mut tls = ClientTlsConfig::new().trust_anchors(roots.roots);
     if let Some((cert, key)) = identity {
         tls = tls.identity(Identity::from_pem(read(Path::new(&cert))?, read(Path::new(&key))?));
     }
@@ -154,7 +152,10 @@ mod tests {
         check_refused("etcd://:hunter2@h?quota=2GB", "quota is a number of bytes");
         check_refused("etcds://:hunter2@h?cert=x", "cert and key come together");
         check_refused("etcd://:hunter2@h?ca=x", "write etcds://");
-        check_refused("etcds://:hunter2@h?ca=/no/such.pem", "/no/such.pem cannot be read");
+        check_refused(
+            "etcds://:hunter2@h?ca=/no/such.pem",
+            "cannot read certificates from /no/such.pem",
+        );
         assert_eq!(read("etcd://h?quota=1024").unwrap().quota, Some(1_024));
     }
 }

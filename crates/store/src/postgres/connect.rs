@@ -48,7 +48,8 @@ impl Connector {
         let hosts = at.hosts.iter().map(|host| (host.clone(), config(at, host, options.tls)));
         Ok(Self(Arc::new(Inner {
             hosts: hosts.collect(),
-            tls: tls::connector(options.tls, options.ca.as_deref())?,
+            tls: tls::connector(options.tls, options.ca.as_deref())
+                .map_err(|why| why.to_string())?,
             first: AtomicUsize::new(0),
             warnings: AtomicU64::new(0),
         })))

@@ -3,45 +3,27 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use client::authority::{self, CaError};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::option::Tls;
 
 /// What makes connections encrypted; or why the file of certificates is none.
-pub(super) fn connector(tls: Tls, ca: Option<&Path>) -> Result<MakeRustlsConnect, String> {
-    let provider = Arc::new(ring::default_provider());
-    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .expect("ring knows the suites of TLS 1.2 and 1.3");
+pub(super) fn connector(tls: Tls, ca: Option<&Path>) -> Result<MakeRustlsConnect, CaError> {
     let config = match tls {
-        Tls::VerifyFull => config.with_root_certificates(roots(ca)?),
+        Tls::VerifyFull => authority::config(authority::roots(ca)?),
         Tls::Disable | Tls::Prefer | Tls::Require => {
-            config.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+            let config = authority::builder();
+            let anybody = Anybody(Arc::clone(config.crypto_provider()));
+            let config = config.dangerous().with_custom_certificate_verifier(Arc::new(anybody));
+            config.with_no_client_auth()
         }
     };
-    Ok(MakeRustlsConnect::new(config.with_no_client_auth()))
-}
-
-fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
-    let Some(path) = ca else {
-        return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
-    };
-    let bad = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-    let pem = std::fs::read(path).map_err(|why| bad(&why))?;
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
-        let certificate = certificate.map_err(|why| bad(&why))?;
-        roots.add(certificate).map_err(|why| bad(&why))?;
-    }
-    if roots.is_empty() {
-        return Err(bad(&"there is no certificate in it: it is PEM, with BEGIN CERTIFICATE"));
-    }
-    Ok(roots)
+    Ok(MakeRustlsConnect::new(config))
 }
 
 /// Takes every certificate, as `prefer` and `require` of libpq do: against those who listen, not against those who

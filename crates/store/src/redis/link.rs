@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use client::authority;
 use engine::limits::STORE_CONNECT_MAX;
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::{
@@ -294,7 +295,7 @@ async fn speaks_plain(host: &Host) -> bool {
 /// Whether something answers here with TLS, trusted or not.
 async fn speaks_tls(host: &Host) -> bool {
     let ask = async {
-        let connector = tls::connector(None).ok()?;
+        let connector = tls::connector(authority::public_roots());
         let stream = TcpStream::connect((host.name.as_str(), host.port)).await.ok()?;
         match tls::handshake(&connector, &host.name, stream).await {
             Ok(_) | Err(Distrust::Tls(_)) => Some(()),
