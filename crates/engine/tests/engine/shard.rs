@@ -4,6 +4,8 @@
 mod backfill;
 #[path = "shard/bench.rs"]
 mod bench;
+#[path = "shard/former.rs"]
+mod former;
 #[path = "shard/handover.rs"]
 mod handover;
 #[path = "shard/notice.rs"]
