@@ -19,13 +19,13 @@ pub struct Account {
     /// Since when and why it is paused, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
-    /// From this instant on; it is the first that is asked about.
+    /// The first instant that was asked about.
     pub from: Timestamp,
-    /// Up to this instant, which is not asked about any more: the next span begins with it.
+    /// The end of what was asked about; the next span begins with this instant.
     pub to: Timestamp,
     /// From when on the present schedule counts; what was before is told from the records alone.
     pub schedule_since: Timestamp,
-    /// In the order of time; each slot is in one row, and in one only.
+    /// The slots in the order of time; each is in exactly one row.
     pub rows: Vec<Row>,
     /// How many slots are in which state.
     pub totals: Totals,
@@ -53,7 +53,7 @@ pub struct Row {
     pub from: Timestamp,
     /// The last one.
     pub to: Timestamp,
-    /// How many that surely lie in what was asked about.
+    /// How many slots surely lie in what was asked about.
     pub count: u64,
     /// What became of them.
     pub fate: Fate,
@@ -85,7 +85,7 @@ pub struct Whole {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunFacts {
-    /// Its id.
+    /// The run's id.
     pub id: String,
     /// Where it is, or how it ended.
     pub state: RunState,
@@ -94,16 +94,15 @@ pub struct RunFacts {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Timestamp>,
-    /// Attempts begun.
+    /// How many attempts were begun.
     pub attempt: u32,
     /// How much later than it should its first attempt left, in milliseconds, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_ms: Option<u64>,
-    /// Of how many attempts nothing is on record: the server stopped meanwhile, and it was sent again, or they
-    /// could not leave.
+    /// How many attempts left no record: the server stopped meanwhile and the run was sent again, or they could not leave.
     #[serde(default)]
     pub untold: u32,
-    /// When the last attempt left of which something is known.
+    /// When the last attempt left that is on record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<Timestamp>,
     /// The last status that the receiver answered.
@@ -158,7 +157,7 @@ pub enum Reason {
     Superseded,
     /// The project was disabled.
     Disabled,
-    /// None was: the trigger had ended long ago, and was deleted.
+    /// No slot was skipped: the trigger had ended long ago, and was deleted.
     Pruned,
 }
 

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuditEntry {
-    /// When.
+    /// When the change was made.
     pub at: Timestamp,
     /// What was done: `trigger.create`, `project.disable`, …
     pub action: String,
-    /// To what.
+    /// What was changed: the name of a trigger, the id of a key, …
     pub object: String,
     /// In which project; none, for what concerns all.
     #[serde(default, skip_serializing_if = "Option::is_none")]

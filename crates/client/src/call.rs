@@ -41,7 +41,7 @@ pub use self::run::RunFilter;
 pub use self::store::StoreHints;
 pub use self::system::AuditFilter;
 pub use self::trigger::TriggerFilter;
-pub use self::watch::{Block, Events};
+pub use self::watch::{Events, SseBlock};
 
 use self::connect::Http;
 use self::retry::Retry;

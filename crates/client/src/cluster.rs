@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// A cluster.
+/// A cluster: the servers and candidates that share a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cluster {
@@ -13,22 +13,22 @@ pub struct Cluster {
     pub shards: u16,
     /// What an acknowledgement of its store is worth: `A`, `S` or `B`.
     pub store_class: String,
-    /// What that means.
+    /// What that class means, in a sentence.
     pub store_means: String,
     /// Who takes part, by name.
     pub nodes: Vec<Node>,
-    /// Shards that nobody has who is there: nothing of them fires.
+    /// Shards without an owner: nothing of them fires.
     #[serde(default)]
     pub orphans: Vec<Orphan>,
 }
 
-/// A shard that nobody has.
+/// A shard without an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Orphan {
-    /// Its number.
+    /// The shard's number.
     pub shard: u16,
-    /// Since when, as far as the server that tells this has seen it.
+    /// Since when it has none, as far as the server that answers has seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
 }
@@ -37,7 +37,7 @@ pub struct Orphan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Node {
-    /// Its name.
+    /// The name of the node.
     pub name: String,
     /// Where others reach it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,7 +100,7 @@ impl NodeState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Drain {
-    /// Its name.
+    /// The name of the server.
     pub node: String,
     /// Whether it is to have no shard.
     pub draining: bool,

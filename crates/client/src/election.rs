@@ -7,11 +7,11 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// An election.
+/// An election: who leads, and whether anybody does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Election {
-    /// Its name.
+    /// The election's name.
     pub name: String,
     /// Whether somebody has it.
     pub state: ElectionState,
@@ -130,7 +130,7 @@ pub enum Campaign {
     },
     /// Somebody else has it: ask again later.
     Following {
-        /// Who.
+        /// The name of who has it.
         holder: String,
         /// Under which token.
         token: u64,
@@ -157,7 +157,7 @@ pub struct ReleaseRequest {
         schemars(length(min = 1, max = 63), regex(pattern = "^[A-Za-z0-9._-]+$"))
     )]
     pub candidate: String,
-    /// Its session.
+    /// The session that the last answer told.
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[0-9a-f]{16}$")))]
     pub session: String,
 }

@@ -26,7 +26,7 @@ pub enum ClientError {
     /// Nobody answers there: start a server, or try again later.
     #[error("no server answers at {url}: {why}")]
     Unreachable {
-        /// Where.
+        /// The server's URL.
         url: String,
         /// What happened instead.
         why: String,
@@ -37,7 +37,7 @@ pub enum ClientError {
     /// sent.
     #[error("{url} is not trusted: {why}")]
     Untrusted {
-        /// Where.
+        /// The server's URL.
         url: String,
         /// What is wrong with its certificate.
         why: String,
@@ -60,7 +60,7 @@ pub enum ClientError {
     /// 429: delete something, have the limit raised, or wait for as long as is said.
     #[error("{}", problem.detail)]
     LimitReached {
-        /// Which limit.
+        /// Which limit was reached.
         problem: Box<Problem>,
         /// Try again then, if it passes by itself.
         retry_after: Option<Duration>,
@@ -79,7 +79,7 @@ pub enum ClientError {
     /// Something else answers there, or a server of another version.
     #[error("{url} gave an answer that is not understood ({why}): is it a Watchbell server?")]
     Answer {
-        /// Where.
+        /// The URL that was asked.
         url: String,
         /// What was wrong with it.
         why: String,

@@ -11,23 +11,23 @@ use crate::run::RunState;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Event {
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
-    /// What.
+    /// What it was.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What happened.
+/// What can happen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum What {
     /// A run ended.
     RunEnded {
-        /// Its id.
+        /// The run's id.
         run: String,
-        /// Its trigger.
+        /// The id of its trigger.
         trigger: String,
         /// What it tells somebody of, if it is a notification.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,12 +36,12 @@ pub enum What {
         slot: Timestamp,
         /// How it ended.
         state: RunState,
-        /// Attempts begun.
+        /// How many attempts were begun.
         attempt: u32,
     },
     /// Slots were skipped.
     SlotsSkipped {
-        /// Their trigger.
+        /// The id of their trigger.
         trigger: String,
         /// The first one.
         from: Timestamp,
@@ -49,34 +49,34 @@ pub enum What {
         to: Timestamp,
         /// How many they are.
         count: u64,
-        /// Why.
+        /// Why they were skipped.
         reason: Reason,
     },
     /// Somebody changed something.
     Changed {
         /// What was done: `trigger.create`, `project.disable`, …
         action: String,
-        /// To what.
+        /// What was changed.
         object: String,
-        /// By whom.
+        /// The name of the key by which it was changed.
         author: String,
     },
     /// A server has come: for admins, as are all that follow up to `reset`.
     ServerJoined {
-        /// Its name.
+        /// The name of the server.
         node: String,
     },
     /// A server has left in order, having handed over what it had.
     ServerLeft {
-        /// Its name.
+        /// The name of the server.
         node: String,
     },
     /// A server is gone without a word.
     ServerLost {
-        /// Its name.
+        /// The name of the server.
         node: String,
     },
-    /// Nobody has these shards any more: nothing of them fires until somebody does.
+    /// These shards have no owner any more: nothing of them fires until they have.
     ShardsOrphaned {
         /// How many they are.
         count: u64,
@@ -92,7 +92,7 @@ pub enum What {
         /// How far it is ahead of the median of all, in milliseconds.
         ahead_ms: i64,
     },
-    /// It is as those of others are again.
+    /// The clock of a server agrees with those of others again.
     ClockRight {
         /// The name of the server.
         node: String,

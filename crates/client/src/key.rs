@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Key {
-    /// Its id.
+    /// The key's id: `key_…`.
     pub id: String,
     /// What people call it.
     pub name: String,
@@ -18,7 +18,7 @@ pub struct Key {
     pub project: Option<String>,
     /// When it was made.
     pub created: Timestamp,
-    /// By whom.
+    /// Who made it.
     pub author: String,
     /// From when on it is not taken any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ impl Scope {
         }
     }
 
-    /// Whether who has this one may do what that one may.
+    /// Whether a key with this scope may do what `wanted` allows.
     pub fn covers(self, wanted: Self) -> bool {
         match self {
             Self::Admin => true,

@@ -33,8 +33,8 @@ pub mod store;
 pub mod trigger;
 
 pub use call::{
-    AuditFilter, Block, Carrier, Client, ClientBuilder, ElectionFilter, Events, Followed,
-    KeyFilter, Pieces, ProjectFilter, RunFilter, StoreHints, TriggerFilter,
+    AuditFilter, Carrier, Client, ClientBuilder, ElectionFilter, Events, Followed, KeyFilter,
+    Pieces, ProjectFilter, RunFilter, SseBlock, StoreHints, TriggerFilter,
 };
 pub use error::ClientError;
 pub use jiff::Timestamp;

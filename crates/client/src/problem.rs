@@ -7,7 +7,7 @@ use crate::store::StoreTrouble;
 /// The media type of a problem.
 pub const MEDIA_TYPE: &str = "application/problem+json";
 
-/// Something is wrong.
+/// What is wrong with a request, or with the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem {

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// A project.
+/// A project: a tenant, with triggers and keys of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Project {
@@ -28,7 +28,7 @@ pub struct Project {
     /// When it was made; the default project is there from the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
-    /// By whom.
+    /// Who made it.
     pub author: String,
 }
 
@@ -138,7 +138,7 @@ pub struct RotateRequest {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NewProject {
-    /// The project.
+    /// The project as it is now.
     pub project: Project,
     /// The secret that its webhooks are signed with, as libraries for Standard Webhooks take it. It is told this
     /// once; a request that is repeated is not told it again.

@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 use crate::account::Reason;
 use crate::project::Occasion;
 
-/// A run.
+/// A run, from before its first attempt to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Run {
     /// Its id: the same on every attempt, on every node.
     pub id: String,
-    /// Its trigger.
+    /// The id of its trigger.
     pub trigger: String,
     /// Its trigger's name, if that is still there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whether it is one of its trigger's, or tells somebody about them.
+    /// Whether it does what its trigger says, or notifies somebody.
     #[serde(default)]
     pub kind: RunKind,
     /// What it tells of, if it is a notification.
@@ -29,15 +29,15 @@ pub struct Run {
     pub on_demand: bool,
     /// Where it is, or how it ended.
     pub state: RunState,
-    /// No sooner than this it goes on, if it waits.
+    /// If it waits: it goes on no sooner than this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
     /// When it ended, if it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Timestamp>,
-    /// Attempts begun.
+    /// How many attempts were begun.
     pub attempt: u32,
-    /// What came of them; fewer than were begun if some are in doubt, under way, or were never sent.
+    /// What came of the attempts; fewer than were begun if some are in doubt, under way, or were never sent.
     pub attempts: Vec<Attempt>,
     /// The slots that this stands for, if it is no run but slots that were skipped. Its id is the one that a
     /// run of the last of them would have had.
@@ -53,9 +53,9 @@ pub struct Skipped {
     pub from: Timestamp,
     /// The last one.
     pub to: Timestamp,
-    /// How many.
+    /// How many slots they are.
     pub count: u64,
-    /// Why.
+    /// Why they were skipped.
     pub reason: Reason,
 }
 
@@ -67,7 +67,7 @@ pub enum RunKind {
     /// It does what its trigger says.
     #[default]
     Run,
-    /// It tells somebody what became of those.
+    /// It notifies somebody of what became of others.
     Notification,
 }
 
@@ -88,13 +88,13 @@ impl RunKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunSummary {
-    /// Its id.
+    /// The run's id.
     pub id: String,
     /// The instant that it is a run of.
     pub slot: Timestamp,
     /// How it ended.
     pub state: RunState,
-    /// When.
+    /// When it ended.
     pub ended: Timestamp,
 }
 

@@ -36,7 +36,7 @@ pub struct SchedulerStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ServerStatus {
-    /// Its name.
+    /// The name of the server.
     pub node: String,
     /// Why it could not be asked. Then nothing else is known, and it was told nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,13 +47,13 @@ pub struct ServerStatus {
     /// Since when they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// Why not.
+    /// Why they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// What its clock shows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<Timestamp>,
-    /// Its version.
+    /// The version of Watchbell that it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
@@ -63,7 +63,7 @@ pub struct ServerStatus {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Firing {
-    /// They are.
+    /// Slots are fired.
     Going,
     /// They are not, until a person says that the clock is right.
     Suspended,

@@ -97,16 +97,16 @@ impl TriggerSpec {
     }
 }
 
-/// When.
+/// When a trigger fires: patterns, intervals and instants, all together.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ScheduleSpec {
-    /// Cron patterns.
+    /// Cron patterns: `0 9 * * MON-FRI`.
     #[serde(skip_serializing_if = "Vec::is_empty", with = "texts")]
     #[cfg_attr(feature = "schema", schemars(with = "texts::OneOrMore"))]
     pub cron: Vec<String>,
-    /// Intervals.
+    /// Lengths of intervals: `90s`.
     #[serde(skip_serializing_if = "Vec::is_empty", with = "texts")]
     #[cfg_attr(feature = "schema", schemars(with = "texts::OneOrMore"))]
     pub every: Vec<String>,
@@ -185,14 +185,14 @@ pub struct QuietSpec {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct WebhookSpec {
-    /// Where to.
+    /// The URL that is called: http or https.
     #[cfg_attr(feature = "schema", schemars(length(max = 2_048), regex(pattern = "^https?://"), example = &"https://hooks.example/bell"))]
     pub url: String,
     /// `GET`, `HEAD`, `POST`, `PUT`, `PATCH` or `DELETE`; `POST`, if it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", null])))]
     pub method: Option<String>,
-    /// Headers.
+    /// Headers that are sent, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[cfg_attr(
         feature = "schema",
@@ -275,7 +275,7 @@ pub enum CatchUp {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
-    /// It fires.
+    /// It fires all the same.
     Allow,
     /// It is skipped.
     Skip,
@@ -303,7 +303,7 @@ pub enum Delivery {
 pub enum Backoff {
     /// Not at all.
     Constant,
-    /// It doubles.
+    /// It doubles after each attempt.
     Exponential,
 }
 
@@ -314,7 +314,7 @@ pub enum Backoff {
 pub enum Dialect {
     /// The Open Cron Pattern Specification.
     Open,
-    /// Java's scheduler.
+    /// As Quartz, the scheduler for Java, means them.
     Quartz,
 }
 
@@ -338,7 +338,7 @@ pub enum Fold {
     First,
     /// Only the second time counts.
     Second,
-    /// Both count.
+    /// Both times count.
     Both,
 }
 

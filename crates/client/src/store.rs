@@ -44,7 +44,7 @@ pub enum Blob {
 }
 
 impl Blob {
-    /// These bytes.
+    /// A blob of these bytes.
     pub fn new(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) if !text.bytes().any(|byte| byte < b' ') => Self::Text(text.to_owned()),
@@ -90,16 +90,16 @@ pub enum Edge {
     Excluded(String),
 }
 
-/// What is asked for.
+/// A range of keys to read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StoreScan {
-    /// From there.
+    /// Where the range begins.
     pub from: Edge,
-    /// To there.
+    /// Where the range ends.
     pub to: Edge,
-    /// So many at most.
+    /// Most entries to answer.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: usize,
 }
@@ -108,7 +108,7 @@ pub struct StoreScan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoreEntry {
-    /// Its key.
+    /// The key of the entry.
     pub key: String,
     /// What it holds.
     pub value: Blob,
@@ -169,7 +169,7 @@ pub struct StoreCommit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoreCommitted {
-    /// Its version.
+    /// The version that the commit has.
     pub version: u64,
     /// How the store was.
     #[serde(flatten)]
@@ -195,7 +195,7 @@ pub struct StoreTrouble {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StoreHint {
-    /// Below this one.
+    /// The prefix of the keys that may have changed.
     pub prefix: String,
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::run::RunSummary;
 use crate::spec::TriggerSpec;
 
-/// A trigger.
+/// A trigger, with what was written and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Trigger {
@@ -39,7 +39,7 @@ pub struct Trigger {
     pub created: Timestamp,
     /// When this text was written.
     pub written: Timestamp,
-    /// By whom.
+    /// Who wrote this text.
     pub author: String,
     /// The run that ended last, if it is not long ago. Lists leave it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,7 +57,7 @@ pub enum Status {
     Scheduled,
     /// When somebody runs it.
     OnDemand,
-    /// Not now.
+    /// Not while it is paused.
     Paused,
     /// Not any more: its schedule is over, or its limit reached.
     Expired,
@@ -82,18 +82,18 @@ impl Status {
     }
 }
 
-/// A pause.
+/// A pause of a trigger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pause {
-    /// Since when.
+    /// Since when it is paused.
     pub since: Timestamp,
     /// Until when, if it ends by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
     /// Who did it.
     pub author: String,
-    /// Why.
+    /// Why it is paused, in the words of who did it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
@@ -130,7 +130,7 @@ pub struct BackfillRequest {
     pub to: Timestamp,
 }
 
-/// What came of it.
+/// What came of a backfill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Backfilled {
@@ -138,7 +138,7 @@ pub struct Backfilled {
     pub request: String,
     /// How many slots there are.
     pub slots: u64,
-    /// How many runs were started now; the others were before.
+    /// How many runs were started now; the others had been started before.
     pub started: u64,
 }
 
@@ -146,7 +146,7 @@ pub struct Backfilled {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NextSlots {
-    /// These.
+    /// The coming slots, in the order of time.
     pub items: Vec<Timestamp>,
     /// Why there are none, or fewer than were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]

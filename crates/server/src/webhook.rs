@@ -7,13 +7,13 @@
 //! **Threads.** A few sender threads, one per core, each with a runtime of its own. A host (scheme, name, port)
 //! always belongs to the same sender, so its connections, its limit and its breaker need no locks.
 //!
-//! **Order and bounds.** A call waits in its host's queue until the host has room and the sender has. The caller
+//! **Order and bounds.** A call waits in line for its host until the host has room and the sender has. The caller
 //! bounds how much waits; nothing is dropped. What bounds the rest, so that a host that does not answer never
 //! delays others:
 //!
 //! - a host begins with a small window of attempts under way, which grows with each answer and shrinks with each
-//!   silence (`host`): a dead host holds a few places, not all of its limit;
-//! - hosts that answer have half of a sender's places to themselves: however many dead hosts there are, they
+//!   silence (`host`): a dead host has a few attempts under way, not all of its limit;
+//! - hosts that answer have half of a sender's attempts to themselves: however many dead hosts there are, they
 //!   share the other half (`sender`);
 //! - a host that stays silent is left alone for a while, and its calls come back at once
 //!   ([`engine::breaker`]).
@@ -25,7 +25,7 @@
 //! **Whom we talk to** is judged for each connection by [`guard`]; `HTTP_PROXY` and its like are not read, because
 //! a proxy would connect where nobody has judged. Redirects are not followed for the same reason.
 //!
-//! The life of a call: `sender` queues it and finds a `place` → `attempt` takes a rested connection or has
+//! The life of a call: `sender` lets it wait and finds a task of its `pool` → `attempt` takes a rested connection or has
 //! `dial` make one (`name`, [`guard`], `tls`) → `request` writes it down, with its [`signature`] → `wire` lets it out →
 //! the answer is read up to its limit → the connection goes back to its `host`.
 
@@ -35,7 +35,7 @@ mod dial;
 pub mod guard;
 mod host;
 mod name;
-mod place;
+mod pool;
 mod request;
 mod sender;
 pub mod signature;
@@ -291,7 +291,7 @@ impl Dispatcher {
         self.gauges.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Calls that wait for their turn.
+    /// Calls that wait for their host and their sender.
     pub fn waiting(&self) -> usize {
         self.gauges.waiting.load(Ordering::Relaxed)
     }

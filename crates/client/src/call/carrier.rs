@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
 
 use super::connect::{self, Http};
-use super::watch::{Block, Stream};
+use super::watch::{SseBlock, Stream};
 use crate::ClientError;
 
 /// Sends requests as they are, each to the server that its URI names, once. Clones share their connections.
@@ -82,7 +82,7 @@ impl Carrier {
 
 impl Followed {
     /// The next of it; waits for it. After an error there is no more.
-    pub async fn next(&mut self) -> Result<Block, ClientError> {
+    pub async fn next(&mut self) -> Result<SseBlock, ClientError> {
         self.0.block().await
     }
 }

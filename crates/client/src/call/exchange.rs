@@ -68,7 +68,7 @@ impl Question {
 }
 
 /// What came of a question in the end.
-pub(super) struct Told {
+pub(super) struct RetriedAnswer {
     pub(super) answer: Result<Bytes, ClientError>,
     /// Whether an attempt before the last one may have been carried out.
     pub(super) in_doubt: bool,
@@ -80,21 +80,21 @@ impl Client {
         &self,
         question: Question,
     ) -> Result<T, ClientError> {
-        let bytes = self.pursue(question).await.answer?;
+        let bytes = self.ask_with_retries(question).await.answer?;
         self.read(&bytes)
     }
 
     /// Asks for something to be gone.
-    pub(super) async fn ask_away(&self, path: Path) -> Result<(), ClientError> {
-        match self.pursue(Question::delete(path)).await {
+    pub(super) async fn ask_delete(&self, path: Path) -> Result<(), ClientError> {
+        match self.ask_with_retries(Question::delete(path)).await {
             // It was there, or this is not in doubt: an attempt before this one has deleted it.
-            Told { answer: Err(ClientError::NotFound(_)), in_doubt: true } => Ok(()),
-            Told { answer, .. } => answer.map(drop),
+            RetriedAnswer { answer: Err(ClientError::NotFound(_)), in_doubt: true } => Ok(()),
+            RetriedAnswer { answer, .. } => answer.map(drop),
         }
     }
 
     /// Asks until there is an answer, or asking again is of no use.
-    pub(super) async fn pursue(&self, mut question: Question) -> Told {
+    pub(super) async fn ask_with_retries(&self, mut question: Question) -> RetriedAnswer {
         if question.method == Method::POST {
             let own = || HeaderValue::try_from(entropy::unique()).expect("hexadecimal digits");
             let key = self.once.clone().unwrap_or_else(own);
@@ -104,21 +104,21 @@ impl Client {
         let (mut tried, mut in_doubt) = (0, false);
         loop {
             let error = match self.attempt(&question).await {
-                Ok(bytes) => return Told { answer: Ok(bytes), in_doubt },
+                Ok(bytes) => return RetriedAnswer { answer: Ok(bytes), in_doubt },
                 Err(error) => error,
             };
             tried += 1;
             let pause = self.retry.pause(tried, begun.elapsed(), &error, entropy::dice());
             let Some(pause) = pause else {
                 let error = if in_doubt { error.in_doubt() } else { error };
-                return Told { answer: Err(error), in_doubt };
+                return RetriedAnswer { answer: Err(error), in_doubt };
             };
             in_doubt |= error.may_be_done();
             tokio::time::sleep(pause).await;
         }
     }
 
-    /// Asks once.
+    /// Sends the request once.
     pub(super) async fn attempt(&self, question: &Question) -> Result<Bytes, ClientError> {
         let patience = self.timeout.saturating_add(question.wait);
         let asked = async {

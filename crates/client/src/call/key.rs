@@ -67,7 +67,7 @@ impl Client {
 
     /// Takes a key back.
     pub async fn delete_key(&self, id: &str) -> Result<(), ClientError> {
-        self.ask_away(at(id, "")).await
+        self.ask_delete(at(id, "")).await
     }
 }
 

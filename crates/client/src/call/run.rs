@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Client;
-use super::exchange::{Question, Told};
+use super::exchange::{Question, RetriedAnswer};
 use super::path::Path;
 use super::trigger::at;
 use super::walk::Paged;
@@ -45,7 +45,7 @@ impl Client {
         let begun = Instant::now();
         let text = wait.map(|wait| format!("{}s", wait.as_secs()));
         let question = Question::post(at(name, "/run").with("wait", text)).wait(wait);
-        let Told { answer, in_doubt } = self.pursue(question).await;
+        let RetriedAnswer { answer, in_doubt } = self.ask_with_retries(question).await;
         let mut started: Started = self.read(&answer?)?;
         // A server that had started it before does not wait for it again: so it is waited for here.
         while in_doubt
@@ -85,7 +85,7 @@ impl Client {
         self.walk(filter, start, most, async |filter| self.runs(filter).await).await
     }
 
-    /// A run.
+    /// The run with this id.
     pub async fn run_by_id(&self, id: &str) -> Result<Run, ClientError> {
         self.ask(Question::get(Path::of("runs", id, ""))).await
     }

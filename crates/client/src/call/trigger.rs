@@ -4,7 +4,7 @@ use hyper::header::{HeaderValue, IF_MATCH};
 use jiff::Timestamp;
 
 use super::Client;
-use super::exchange::{Question, Told};
+use super::exchange::{Question, RetriedAnswer};
 use super::path::Path;
 use super::walk::Paged;
 use crate::account::Account;
@@ -52,7 +52,7 @@ impl Client {
             let tag = HeaderValue::from_str(&format!("\"{revision}\"")).expect("digits");
             question = question.header(IF_MATCH, tag);
         }
-        let Told { answer, in_doubt } = self.pursue(question).await;
+        let RetriedAnswer { answer, in_doubt } = self.ask_with_retries(question).await;
         match (answer, revision) {
             (Err(ClientError::Conflict(problem)), Some(revision))
                 if in_doubt && problem.status == 412 =>
@@ -110,7 +110,7 @@ impl Client {
 
     /// Deletes a trigger.
     pub async fn delete_trigger(&self, name: &str) -> Result<(), ClientError> {
-        self.ask_away(at(name, "")).await
+        self.ask_delete(at(name, "")).await
     }
 
     /// Runs slots of the past again.

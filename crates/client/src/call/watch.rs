@@ -16,8 +16,8 @@ use hyper::body::Incoming;
 use hyper::header::{ACCEPT, HeaderName, HeaderValue};
 use tokio::time::timeout;
 
-pub use self::block::Block;
-use self::block::Reader;
+pub use self::block::SseBlock;
+use self::block::SseReader;
 use super::exchange::Question;
 use super::path::Path;
 use super::{Client, connect};
@@ -40,7 +40,7 @@ pub struct Events {
 /// Server-sent events, as they come.
 pub(super) struct Stream {
     body: Incoming,
-    reader: Reader,
+    reader: SseReader,
     url: Arc<str>,
 }
 
@@ -98,11 +98,11 @@ impl Client {
 
 impl Stream {
     pub(super) fn new(body: Incoming, url: &Arc<str>) -> Self {
-        Self { body, reader: Reader::default(), url: Arc::clone(url) }
+        Self { body, reader: SseReader::default(), url: Arc::clone(url) }
     }
 
     /// The next block that the server sends.
-    pub(super) async fn block(&mut self) -> Result<Block, ClientError> {
+    pub(super) async fn block(&mut self) -> Result<SseBlock, ClientError> {
         let url = &*self.url;
         loop {
             match self.reader.next() {
@@ -160,6 +160,6 @@ impl Events {
 }
 
 /// The event in a block; a comment has none.
-fn read(block: &Block) -> Option<Event> {
+fn read(block: &SseBlock) -> Option<Event> {
     (!block.data.is_empty()).then(|| serde_json::from_str(&block.data).ok())?
 }

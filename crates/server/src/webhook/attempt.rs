@@ -1,4 +1,4 @@
-//! One attempt, from a place in the queue to an outcome.
+//! One attempt, from the job that a task is given to an outcome.
 //!
 //! It takes a connection that rests, or has one made, sends the request and reads the answer. One clock runs over
 //! all of it. How far it came when that clock, or a cancellation, ends it decides whether it was surely not
@@ -28,13 +28,13 @@ use store::machine::Machine;
 use super::connection::{Connection, SendError};
 use super::dial::{DialError, Dialer};
 use super::name::Name;
-use super::place::{Clock, Job, Over, Tools};
+use super::pool::{Clock, Job, Over, Tools};
 use super::request::request;
 use super::{Call, Response};
 
 /// How far an attempt came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum AttemptStep {
     LookingUp,
     Connecting,
     Greeting,
@@ -46,33 +46,38 @@ pub(super) enum Step {
 pub(super) struct Stage(AtomicU8);
 
 impl Stage {
-    const STEPS: [Step; 4] = [Step::LookingUp, Step::Connecting, Step::Greeting, Step::Left];
+    const STEPS: [AttemptStep; 4] =
+        [AttemptStep::LookingUp, AttemptStep::Connecting, AttemptStep::Greeting, AttemptStep::Left];
 
     pub(super) fn new() -> Self {
-        Self(AtomicU8::new(Step::LookingUp as u8))
+        Self(AtomicU8::new(AttemptStep::LookingUp as u8))
     }
 
     /// The next attempt begins.
     pub(super) fn begin(&self) {
-        self.enter(Step::LookingUp);
+        self.enter(AttemptStep::LookingUp);
     }
 
-    pub(super) fn enter(&self, step: Step) {
+    pub(super) fn enter(&self, step: AttemptStep) {
         self.0.store(step as u8, Ordering::Relaxed);
     }
 
-    pub(super) fn step(&self) -> Step {
+    pub(super) fn step(&self) -> AttemptStep {
         Self::STEPS[usize::from(self.0.load(Ordering::Relaxed))]
     }
 
     /// Why there was no connection in time.
     fn unconnected(&self) -> DialError {
         let (why, sentence) = match self.step() {
-            Step::LookingUp => (NotSent::Name, "looking up the receiver's name took too long"),
-            Step::Connecting | Step::Left => {
+            AttemptStep::LookingUp => {
+                (NotSent::Name, "looking up the receiver's name took too long")
+            }
+            AttemptStep::Connecting | AttemptStep::Left => {
                 (NotSent::Connect, "connecting to the receiver took too long")
             }
-            Step::Greeting => (NotSent::Tls, "the receiver took too long over the TLS handshake"),
+            AttemptStep::Greeting => {
+                (NotSent::Tls, "the receiver took too long over the TLS handshake")
+            }
         };
         DialError { why, sentence: sentence.to_owned() }
     }
@@ -80,10 +85,10 @@ impl Stage {
     /// What became of it when it is cancelled now.
     pub(super) fn cancelled(&self) -> Outcome {
         match self.step() {
-            Step::LookingUp | Step::Connecting | Step::Greeting => {
+            AttemptStep::LookingUp | AttemptStep::Connecting | AttemptStep::Greeting => {
                 Outcome::NotSent { why: NotSent::Cancelled }
             }
-            Step::Left => Outcome::Lost { why: Lost::Cancelled },
+            AttemptStep::Left => Outcome::Lost { why: Lost::Cancelled },
         }
     }
 }
@@ -108,8 +113,10 @@ impl Ended {
     /// What is to be said when the time is over.
     pub(super) fn out_of_time(stage: &Stage, over: Over) -> Self {
         let ended: Self = match stage.step() {
-            Step::LookingUp | Step::Connecting | Step::Greeting => stage.unconnected().into(),
-            Step::Left => Self::without_answer(
+            AttemptStep::LookingUp | AttemptStep::Connecting | AttemptStep::Greeting => {
+                stage.unconnected().into()
+            }
+            AttemptStep::Left => Self::without_answer(
                 Outcome::Lost { why: Lost::TimedOut },
                 "the receiver did not answer in time".to_owned(),
             ),
@@ -169,10 +176,10 @@ async fn converse(
         let written = written.map_err(|why| {
             Ended::without_answer(Outcome::NotSent { why: NotSent::Malformed }, why.to_string())
         })?;
-        match connection.send(written, || stage.enter(Step::Left)).await {
+        match connection.send(written, || stage.enter(AttemptStep::Left)).await {
             Ok(answer) => return Ok((answer, connection)),
             // A rested one that was closed meanwhile: a new one does.
-            Err(SendError::Stale) if !is_new => stage.enter(Step::LookingUp),
+            Err(SendError::Stale) if !is_new => stage.enter(AttemptStep::LookingUp),
             Err(why) => return Err(unanswered(why)),
         }
     }

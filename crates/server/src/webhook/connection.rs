@@ -171,7 +171,7 @@ impl Drivers {
         });
     }
 
-    /// Ends all of them.
+    /// EndedAttempts all of them.
     pub(super) async fn stop(&self) {
         let mut tasks =
             std::mem::take(&mut *self.tasks.lock().expect("nothing panics while it holds this"));

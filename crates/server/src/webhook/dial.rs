@@ -20,11 +20,11 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use super::attempt::{Ended, Stage, Step};
+use super::attempt::{AttemptStep, Ended, Stage};
 use super::connection::{Connection, Drivers, Protocol};
 use super::guard::Guard;
 use super::name::{Name, Resolver};
-use super::place::Clock;
+use super::pool::Clock;
 use super::signature::Signing;
 use super::{Config, Permit, tls};
 
@@ -41,7 +41,7 @@ pub(super) struct DialError {
     pub(super) sentence: String,
 }
 
-/// Makes connections.
+/// Makes connections to receivers.
 pub(super) struct Dialer {
     guard: Guard,
     resolver: Arc<dyn Resolver>,
@@ -88,9 +88,9 @@ impl Dialer {
     }
 
     async fn make(&self, form: &Form, name: &Name, stage: &Stage) -> Result<Connection, DialError> {
-        stage.enter(Step::LookingUp);
+        stage.enter(AttemptStep::LookingUp);
         let addresses = self.judged(form, name).await?;
-        stage.enter(Step::Connecting);
+        stage.enter(AttemptStep::Connecting);
         let stream = connect(&addresses, form.port, &*self.machine).await.map_err(|why| {
             let exhausted = why.raw_os_error().is_some_and(|code| EXHAUSTED.contains(&code));
             let (why, sentence) = if exhausted {
@@ -107,7 +107,7 @@ impl Dialer {
         })?;
         // Requests are written whole; waiting for more of them only makes them late.
         stream.set_nodelay(true).ok();
-        stage.enter(Step::Greeting);
+        stage.enter(AttemptStep::Greeting);
         let now = self.machine.reading().raw;
         let greeted = match form.scheme {
             Scheme::Http => {
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_of_address_get_their_turn() {
+    fn both_kinds_of_address_are_tried() {
         let mixed = |addresses: &[&str]| {
             let addresses: Vec<IpAddr> =
                 addresses.iter().map(|address| address.parse().unwrap()).collect();

@@ -145,7 +145,7 @@ pub struct Forbidden {
     what: &'static str,
 }
 
-/// Judges addresses.
+/// Judges which addresses may be called.
 #[derive(Debug, Clone, Default)]
 pub struct Guard {
     allow: Box<[Cidr]>,

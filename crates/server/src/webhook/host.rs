@@ -3,7 +3,7 @@
 //!
 //! **The window** is how many attempts may be under way. It begins small, grows by one with each answer (so it
 //! doubles in the time of an answer) up to the limit, and is halved by each silence. A host that works has
-//! its whole limit within a few answers; one that is dead holds a few places until its attempts time out.
+//! its whole limit within a few answers; one that is dead has a few attempts under way until they time out.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -88,16 +88,16 @@ impl IndexMut<HostId> for Hosts {
     }
 }
 
-/// How a host stands with us.
+/// Whether a host answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum HostHealth {
     /// It answered when it was last asked.
     Proven,
     /// It has yet to answer, for the first time or again.
     Unproven,
 }
 
-/// A host.
+/// A receiver by scheme, name and port, as a sender knows it.
 pub(super) struct Host {
     /// Scheme, name and port.
     pub(super) origin: Box<str>,
@@ -140,11 +140,11 @@ impl Host {
         self.breaker.gate(now)
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn health(&self) -> HostHealth {
         if self.has_answered && self.breaker.is_calm() {
-            Standing::Proven
+            HostHealth::Proven
         } else {
-            Standing::Unproven
+            HostHealth::Unproven
         }
     }
 
@@ -237,22 +237,22 @@ mod tests {
     #[test]
     fn a_window_grows_with_answers_up_to_the_limit_and_shrinks_with_silence() {
         let mut host = Host::new("http://a.test:80", 64, Duration::ZERO);
-        assert_eq!((window(&host), host.standing()), (HOST_WINDOW_MIN, Standing::Unproven));
+        assert_eq!((window(&host), host.health()), (HOST_WINDOW_MIN, HostHealth::Unproven));
         for _ in 0..100 {
             ended(&mut host, Sign::Life);
         }
-        assert_eq!((window(&host), host.standing()), (64, Standing::Proven));
+        assert_eq!((window(&host), host.health()), (64, HostHealth::Proven));
         let mut shrunk = Vec::new();
         for _ in 0..4 {
             ended(&mut host, Sign::Silence);
             shrunk.push(window(&host));
         }
         assert_eq!(shrunk, [32, 16, 8, 8]);
-        assert_eq!(host.standing(), Standing::Unproven);
+        assert_eq!(host.health(), HostHealth::Unproven);
         ended(&mut host, Sign::None);
         assert_eq!(window(&host), 8);
         ended(&mut host, Sign::Life);
-        assert_eq!((window(&host), host.standing()), (9, Standing::Proven));
+        assert_eq!((window(&host), host.health()), (9, HostHealth::Proven));
     }
 
     #[test]

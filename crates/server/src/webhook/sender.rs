@@ -1,15 +1,15 @@
 //! A sender: a thread with some of the hosts.
 //!
-//! One loop owns everything: it takes commands, gives attempts to places, and takes their ends. It does so in
-//! turns: whatever has ended or was asked for since the last turn is seen to at one time, and what came of it
-//! is told at the turn's end, because to wake up whoever listens costs more than an attempt. A host with a
-//! call that may go stands in a line, and gets one attempt whenever it comes to the front; so hosts take turns,
-//! and one with a hundred thousand waiting calls does not keep the next one waiting for more than its turn.
+//! One loop owns everything: it takes commands, gives attempts to tasks of its pool, and takes their ends. It does so
+//! in rounds: whatever has ended or was asked for since the last round is seen to at one time, and what came of it
+//! is told at the round's end, because to wake up whoever listens costs more than an attempt. A host with a
+//! call that may go stands in a line, and gets one attempt whenever it comes to the front; so
+//! one with a hundred thousand waiting calls does not keep the next one waiting for more than one attempt.
 //!
 //! There are two lines. Hosts that answered when they were last asked are in the first, and only the sender's
 //! limit holds them back. The others, new and silent ones, are in the second, and may together have half of the
-//! places. So dead hosts, however many, leave half of the places to those that work. What they can delay is each
-//! other, and a host's very first call.
+//! attempts under way. So dead hosts, however many, leave the other half to those that work. What they can delay is
+//! each other, and a host's very first call.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -26,8 +26,8 @@ use tokio::sync::mpsc;
 
 use super::attempt::{Ended, wall};
 use super::dial::Dialer;
-use super::host::{Host, HostId, Hosts, Standing};
-use super::place::{Broken, Job, Places};
+use super::host::{Host, HostHealth, HostId, Hosts};
+use super::pool::{Broken, Job, TaskPool};
 use super::{Call, Config, Finished, Gauges};
 
 /// Commands that are taken in one go.
@@ -40,25 +40,25 @@ const TIDY_EVERY: Duration = Duration::from_secs(1);
 pub enum Command {
     /// It makes this call.
     Send {
-        /// Which.
+        /// The call to make.
         call: Call,
     },
-    /// It gives this call up, if that has not ended.
+    /// It gives this call up, unless it has ended.
     Cancel {
-        /// Which.
+        /// The call's key.
         key: u64,
     },
-    /// What waits of these keys is given up.
+    /// It gives up those of these calls that wait.
     Recall {
-        /// Which.
+        /// The calls' keys.
         keys: RangeInclusive<u64>,
         /// Called once all that was given up is told.
-        told: Told,
+        told: OnTold,
     },
 }
 
-/// What is called once something is told.
-pub(super) type Told = Box<dyn FnOnce() + Send>;
+/// Called once what came of calls is told.
+pub(super) type OnTold = Box<dyn FnOnce() + Send>;
 
 /// The state of a sender.
 pub(super) struct Sender {
@@ -67,17 +67,17 @@ pub(super) struct Sender {
     gauges: Arc<Gauges>,
     per_host_max: usize,
     in_flight_max: usize,
-    /// When this turn began.
+    /// When this round began.
     now: Duration,
     hosts: Hosts,
     proven: VecDeque<HostId>,
     unproven: VecDeque<HostId>,
     unproven_in_flight: usize,
-    places: Places<Flight>,
-    /// What came of calls in this turn.
+    pool: TaskPool<Flight>,
+    /// What came of calls in this round.
     finished: Vec<Finished>,
-    /// Whom to call when that is told.
-    told: Vec<Told>,
+    /// What to call when that is told.
+    told: Vec<OnTold>,
 }
 
 /// An attempt under way.
@@ -85,7 +85,7 @@ struct Flight {
     key: u64,
     host: HostId,
     /// As it was when the attempt began.
-    standing: Standing,
+    health: HostHealth,
     wall: Instant,
     began: Duration,
 }
@@ -103,12 +103,12 @@ impl Sender {
         let dialer = Arc::new(Dialer::new(config, machine, tls));
         Self {
             now: machine.reading().raw,
-            places: Places::new(Arc::clone(&dialer)),
+            pool: TaskPool::new(Arc::clone(&dialer)),
             dialer,
             results,
             gauges,
             per_host_max: config.per_host_max.max(1),
-            // Two at least, so that either half has a place.
+            // Two at least, so that either half has one.
             in_flight_max: config.in_flight_max.div_ceil(config.senders.max(1)).max(2),
             hosts: Hosts::default(),
             proven: VecDeque::new(),
@@ -128,11 +128,11 @@ impl Sender {
             let mut is_time_to_tidy = false;
             tokio::select! {
                 biased;
-                () = self.places.wait() => {}
+                () = self.pool.wait() => {}
                 _ = commands.recv_many(&mut batch, BATCH_LEN_MAX) => {}
                 () = &mut tidy, if !self.hosts.is_empty() => is_time_to_tidy = true,
             }
-            self.turn();
+            self.begin_round();
             if is_time_to_tidy {
                 self.hosts.tidy(self.now);
                 tidy = self.dialer.machine.sleep(TIDY_EVERY);
@@ -164,8 +164,7 @@ impl Sender {
         self.stop(landed).await;
     }
 
-    /// A turn begins.
-    fn turn(&mut self) {
+    fn begin_round(&mut self) {
         self.now = self.dialer.machine.reading().raw;
     }
 
@@ -207,9 +206,9 @@ impl Sender {
             Gate::Open | Gate::Probe => {
                 if host.has_work() && !host.in_line {
                     host.in_line = true;
-                    let line = match host.standing() {
-                        Standing::Proven => &mut self.proven,
-                        Standing::Unproven => &mut self.unproven,
+                    let line = match host.health() {
+                        HostHealth::Proven => &mut self.proven,
+                        HostHealth::Unproven => &mut self.unproven,
                     };
                     line.push_back(number);
                 }
@@ -219,7 +218,7 @@ impl Sender {
 
     /// Starts whatever may be started.
     fn pump(&mut self) {
-        while self.places.in_flight() < self.in_flight_max {
+        while self.pool.in_flight() < self.in_flight_max {
             let unproven_has_room = self.unproven_in_flight < self.in_flight_max / 2;
             // The unproven go first, up to their half, or a busy host that answers would keep them out for ever.
             let mut next = None;
@@ -230,7 +229,7 @@ impl Sender {
             let host = &mut self.hosts[number];
             host.in_line = false;
             // It may have fallen silent while it stood in the line of those that answer.
-            if host.standing() == Standing::Proven || unproven_has_room {
+            if host.health() == HostHealth::Proven || unproven_has_room {
                 self.start(number);
             }
             self.line_up(number);
@@ -256,24 +255,24 @@ impl Sender {
                 "it waited for its turn until it was too late",
             );
         }
-        let standing = host.standing();
+        let health = host.health();
         let name = Arc::clone(&host.name);
         let Some((call, rested)) = host.begin(self.now) else { return };
-        let flight = Flight { key: call.key, host: number, standing, wall, began: self.now };
-        self.places.start(Job { call, rested, name }, flight);
-        self.unproven_in_flight += usize::from(standing == Standing::Unproven);
+        let flight = Flight { key: call.key, host: number, health, wall, began: self.now };
+        self.pool.start(Job { call, rested, name }, flight);
+        self.unproven_in_flight += usize::from(health == HostHealth::Unproven);
         self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
         self.gauges.in_flight.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes the ends of attempts.
     fn land(&mut self, landed: &mut Vec<Landed>) {
-        self.places.take(landed);
+        self.pool.take(landed);
         for (flight, ended) in landed.drain(..) {
             let host = &mut self.hosts[flight.host];
             let ended = ended.unwrap_or_else(|broken| broken_off(host, &broken));
             host.end(ended.sign, ended.connection, self.now);
-            self.unproven_in_flight -= usize::from(flight.standing == Standing::Unproven);
+            self.unproven_in_flight -= usize::from(flight.health == HostHealth::Unproven);
             self.gauges.in_flight.fetch_sub(1, Ordering::Relaxed);
             self.line_up(flight.host);
             self.finished.push(Finished {
@@ -288,7 +287,7 @@ impl Sender {
     }
 
     fn cancel(&mut self, key: u64) {
-        if self.places.abort(|flight| flight.key == key) {
+        if self.pool.abort(|flight| flight.key == key) {
             return;
         }
         let mut found = None;
@@ -303,7 +302,7 @@ impl Sender {
         }
     }
 
-    /// Ends a call that has not begun.
+    /// EndedAttempts a call that has not begun.
     fn give_up(&mut self, call: &Call, why: NotSent, sentence: &str) {
         self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
         self.finished.push(Finished {
@@ -316,7 +315,7 @@ impl Sender {
         });
     }
 
-    /// Tells what came of calls in this turn.
+    /// Tells what came of calls in this round.
     fn tell(&mut self) {
         for finished in self.finished.drain(..) {
             // Whoever does not listen any more does not want to know.
@@ -344,12 +343,12 @@ impl Sender {
     }
 
     async fn stop(mut self, mut landed: Vec<Landed>) {
-        self.turn();
+        self.begin_round();
         self.recall(&(0..=u64::MAX));
         self.land(&mut landed);
-        let places = std::mem::replace(&mut self.places, Places::new(Arc::clone(&self.dialer)));
-        places.stop(&mut landed).await;
-        self.turn();
+        let pool = std::mem::replace(&mut self.pool, TaskPool::new(Arc::clone(&self.dialer)));
+        pool.stop(&mut landed).await;
+        self.begin_round();
         self.land(&mut landed);
         self.tell();
         self.dialer.drivers.stop().await;

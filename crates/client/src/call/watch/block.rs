@@ -3,9 +3,9 @@
 /// Longest block that is read.
 const BLOCK_BYTES_MAX: usize = 1024 * 1024;
 
-/// What a server sends between two empty lines, when it sends events.
+/// A block of a stream of server-sent events: what a server sends between two empty lines.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Block {
+pub struct SseBlock {
     /// The place after it.
     pub id: Option<String>,
     /// What kind of event it is.
@@ -21,23 +21,23 @@ pub(super) struct TooLong;
 
 /// Reads blocks from pieces that are cut anywhere.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct SseReader {
     bytes: Vec<u8>,
     /// Up to here no line ends.
     looked: usize,
-    block: Block,
+    block: SseBlock,
     /// Bytes of lines that belong to the block.
     taken: usize,
     is_begun: bool,
 }
 
-impl Reader {
+impl SseReader {
     pub(super) fn push(&mut self, piece: &[u8]) {
         self.bytes.extend_from_slice(piece);
     }
 
     /// The next block, if it is whole.
-    pub(super) fn next(&mut self) -> Result<Option<Block>, TooLong> {
+    pub(super) fn next(&mut self) -> Result<Option<SseBlock>, TooLong> {
         while let Some(end) = self.bytes[self.looked..].iter().position(|byte| *byte == b'\n') {
             let mut line: Vec<u8> = self.bytes.drain(..=self.looked + end).collect();
             self.looked = 0;
@@ -87,7 +87,7 @@ impl Reader {
 mod tests {
     use super::*;
 
-    fn blocks(reader: &mut Reader) -> Vec<Block> {
+    fn blocks(reader: &mut SseReader) -> Vec<SseBlock> {
         std::iter::from_fn(|| reader.next().unwrap()).collect()
     }
 
@@ -97,12 +97,12 @@ mod tests {
             ": watching\nid: a-1\n\nid: a-2\nevent: x\ndata: {\"a\":\ndata: 1}\r\n\r\n\n: beat\n\n";
         let id = |text: &str| Some(text.to_owned());
         let expected = [
-            Block { id: id("a-1"), ..Block::default() },
-            Block { id: id("a-2"), kind: id("x"), data: "{\"a\":\n1}".to_owned() },
-            Block::default(),
+            SseBlock { id: id("a-1"), ..SseBlock::default() },
+            SseBlock { id: id("a-2"), kind: id("x"), data: "{\"a\":\n1}".to_owned() },
+            SseBlock::default(),
         ];
         for cut in 0..=text.len() {
-            let mut reader = Reader::default();
+            let mut reader = SseReader::default();
             reader.push(&text.as_bytes()[..cut]);
             let mut found = blocks(&mut reader);
             reader.push(&text.as_bytes()[cut..]);
@@ -114,13 +114,13 @@ mod tests {
     #[test]
     fn a_block_is_read_up_to_the_limit_and_refused_one_past_it() {
         let of = |len: usize| {
-            let mut reader = Reader::default();
+            let mut reader = SseReader::default();
             reader.push(format!("data:{}\n\n", "x".repeat(len - "data:\n".len())).as_bytes());
             reader.next()
         };
         assert!(of(BLOCK_BYTES_MAX).unwrap().is_some());
         assert_eq!(of(BLOCK_BYTES_MAX + 1), Err(TooLong));
-        let mut endless = Reader::default();
+        let mut endless = SseReader::default();
         endless.push(&vec![b'x'; BLOCK_BYTES_MAX + 1]);
         assert_eq!(endless.next(), Err(TooLong));
     }

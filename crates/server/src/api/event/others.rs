@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Block;
+use client::SseBlock;
 use engine::limits::EVENT_SERVERS_MAX;
 use store::session::SessionKey;
 use tokio::sync::{mpsc, watch};
@@ -39,7 +39,7 @@ pub(super) enum Heard {
 
 /// What a server that is followed says.
 enum Word {
-    Block(Block),
+    Block(SseBlock),
     /// It cannot be reached.
     Away,
 }

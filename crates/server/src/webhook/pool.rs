@@ -1,12 +1,12 @@
-//! A place: a task that makes attempts, one after the other.
+//! The pool of tasks that make attempts, each one attempt after the other.
 //!
 //! A task, a clock and a table of headers cost more to make than the rest of an attempt on a rested
-//! connection. So a place keeps them. The sender lays a job into a place that is free, and finds its end,
-//! together with those of others, when it comes round.
+//! connection. So a pooled task keeps them. The sender puts a job into the mailbox of a task that is free, and takes
+//! what has ended, of all tasks together, when it comes round.
 //!
-//! A place ends in the middle of an attempt only if that is cancelled or panics; another one takes its number.
-//! The sender and its places share a thread, and a place whose task was told to end runs no further. So if
-//! what has ended is taken before a place is told to end, the call that it ends is the one that was meant.
+//! A task ends in the middle of an attempt only if that is cancelled or panics; another one takes its number.
+//! The sender and its tasks share a thread, and a task that was aborted runs no further. So if what has ended is taken
+//! before a task is aborted, the call that this ends is the one that was meant.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -24,10 +24,10 @@ use super::dial::Dialer;
 use super::name::Name;
 
 /// Headers that a table has room for when it is kept. Larger ones are given up, or receivers would decide how
-/// much memory a place takes.
+/// much memory a task takes.
 const HEADERS_KEPT_MAX: usize = 48;
 
-/// What a place is given to do.
+/// What a task is given to do.
 pub(super) struct Job {
     pub(super) call: Call,
     /// A connection that rests, if there is one.
@@ -35,7 +35,7 @@ pub(super) struct Job {
     pub(super) name: Arc<Name>,
 }
 
-/// What a place keeps from one attempt to the next.
+/// What a task keeps from one attempt to the next.
 pub(super) struct Tools {
     pub(super) clock: Clock,
     pub(super) headers: HeaderMap,
@@ -116,33 +116,33 @@ impl Clock {
     }
 }
 
-/// The places of a sender. `F` is what it remembers of an attempt under way.
-pub(super) struct Places<F> {
-    all: Vec<Place<F>>,
+/// The tasks of a sender. `F` is what the sender remembers of an attempt under way.
+pub(super) struct TaskPool<F> {
+    all: Vec<PooledTask<F>>,
     free: Vec<usize>,
-    ends: Arc<Ends>,
-    /// Places that have ended themselves, and were not taken yet.
+    ends: Arc<EndedAttempts>,
+    /// Tasks that ended in the middle of an attempt, and were not taken yet.
     broken: Vec<(Id, JoinError)>,
     tasks: JoinSet<()>,
     dialer: Arc<Dialer>,
 }
 
-struct Place<F> {
-    desk: Arc<Desk>,
+struct PooledTask<F> {
+    mailbox: Arc<Mailbox>,
     abort: AbortHandle,
     flight: Option<F>,
 }
 
-/// What a place and the sender share.
-struct Desk {
+/// What a task and the sender share.
+struct Mailbox {
     job: Mutex<Option<Job>>,
     news: Notify,
     stage: Stage,
 }
 
-/// Ends of attempts, with the numbers of their places.
+/// Attempts that have ended, with the numbers of their tasks.
 #[derive(Default)]
-struct Ends {
+struct EndedAttempts {
     list: Mutex<Vec<(usize, Ended)>>,
     news: Notify,
 }
@@ -151,7 +151,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("nothing panics while it holds this")
 }
 
-impl<F> Places<F> {
+impl<F> TaskPool<F> {
     pub(super) fn new(dialer: Arc<Dialer>) -> Self {
         Self {
             all: Vec::new(),
@@ -171,25 +171,25 @@ impl<F> Places<F> {
     /// Starts an attempt. The sender bounds how many there are.
     pub(super) fn start(&mut self, job: Job, flight: F) {
         let number = self.free.pop().unwrap_or_else(|| {
-            let place = self.open(self.all.len());
-            self.all.push(place);
+            let task = self.open(self.all.len());
+            self.all.push(task);
             self.all.len() - 1
         });
-        let place = &mut self.all[number];
-        place.flight = Some(flight);
+        let task = &mut self.all[number];
+        task.flight = Some(flight);
         // Here and not when it is taken up: until then it can be cancelled.
-        place.desk.stage.begin();
-        *lock(&place.desk.job) = Some(job);
-        place.desk.news.notify_one();
+        task.mailbox.stage.begin();
+        *lock(&task.mailbox.job) = Some(job);
+        task.mailbox.news.notify_one();
     }
 
-    fn open(&mut self, number: usize) -> Place<F> {
-        let desk =
-            Arc::new(Desk { job: Mutex::default(), news: Notify::new(), stage: Stage::new() });
+    fn open(&mut self, number: usize) -> PooledTask<F> {
+        let mailbox =
+            Arc::new(Mailbox { job: Mutex::default(), news: Notify::new(), stage: Stage::new() });
         let serving =
-            serve(number, Arc::clone(&desk), Arc::clone(&self.ends), Arc::clone(&self.dialer));
+            serve(number, Arc::clone(&mailbox), Arc::clone(&self.ends), Arc::clone(&self.dialer));
         let abort = self.tasks.spawn(serving);
-        Place { desk, abort, flight: None }
+        PooledTask { mailbox, abort, flight: None }
     }
 
     /// Waits until something has ended that can be taken.
@@ -202,7 +202,7 @@ impl<F> Places<F> {
     }
 
     fn note(&mut self, joined: Result<(Id, ()), JoinError>) {
-        let why = joined.expect_err("a place serves for ever");
+        let why = joined.expect_err("a task serves for ever");
         self.broken.push((why.id(), why));
     }
 
@@ -217,39 +217,39 @@ impl<F> Places<F> {
             self.note(joined);
         }
         for (id, why) in std::mem::take(&mut self.broken) {
-            let number = self.all.iter().position(|place| place.abort.id() == id);
-            let number = number.expect("a place keeps its number until it was taken");
+            let number = self.all.iter().position(|task| task.abort.id() == id);
+            let number = number.expect("a task keeps its number until it was taken");
             let anew = self.open(number);
-            let place = std::mem::replace(&mut self.all[number], anew);
-            let flight = place.flight.expect("a place is told to end while it has an attempt");
-            taken.push((flight, Err(Broken { why, desk: place.desk })));
+            let task = std::mem::replace(&mut self.all[number], anew);
+            let flight = task.flight.expect("a task is told to end while it has an attempt");
+            taken.push((flight, Err(Broken { why, mailbox: task.mailbox })));
             self.free.push(number);
         }
     }
 
-    /// Ends the attempt that this is true of. What has ended by itself was taken before.
+    /// EndedAttempts the attempt that this is true of. What has ended by itself was taken before.
     pub(super) fn abort(&self, is_meant: impl Fn(&F) -> bool) -> bool {
-        let mut places = self.all.iter();
-        let found = places.find(|place| place.flight.as_ref().is_some_and(&is_meant));
-        if let Some(place) = found {
-            place.abort.abort();
+        let mut tasks = self.all.iter();
+        let found = tasks.find(|task| task.flight.as_ref().is_some_and(&is_meant));
+        if let Some(task) = found {
+            task.abort.abort();
         }
         found.is_some()
     }
 
-    /// Ends all attempts. What has ended by itself was taken before.
+    /// EndedAttempts all attempts. What has ended by itself was taken before.
     pub(super) async fn stop(mut self, taken: &mut Vec<(F, Result<Ended, Broken>)>) {
         self.tasks.abort_all();
         let mut broken = std::mem::take(&mut self.broken);
         while let Some(joined) = self.tasks.join_next_with_id().await {
-            let why = joined.expect_err("a place serves for ever");
+            let why = joined.expect_err("a task serves for ever");
             broken.push((why.id(), why));
         }
         for (id, why) in broken {
-            let place = self.all.iter_mut().find(|place| place.abort.id() == id);
-            let Some(place) = place else { continue };
-            if let Some(flight) = place.flight.take() {
-                taken.push((flight, Err(Broken { why, desk: Arc::clone(&place.desk) })));
+            let task = self.all.iter_mut().find(|task| task.abort.id() == id);
+            let Some(task) = task else { continue };
+            if let Some(flight) = task.flight.take() {
+                taken.push((flight, Err(Broken { why, mailbox: Arc::clone(&task.mailbox) })));
             }
         }
     }
@@ -258,24 +258,29 @@ impl<F> Places<F> {
 /// How an attempt ended that did not come to its own end.
 pub(super) struct Broken {
     pub(super) why: JoinError,
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
 }
 
 impl Broken {
     /// How far it had come.
     pub(super) fn stage(&self) -> &Stage {
-        &self.desk.stage
+        &self.mailbox.stage
     }
 }
 
-async fn serve(number: usize, desk: Arc<Desk>, ends: Arc<Ends>, dialer: Arc<Dialer>) {
+async fn serve(
+    number: usize,
+    mailbox: Arc<Mailbox>,
+    ends: Arc<EndedAttempts>,
+    dialer: Arc<Dialer>,
+) {
     let clock = Clock::new(Arc::clone(&dialer.machine));
     let mut tools = Tools { clock, headers: HeaderMap::new() };
     loop {
-        desk.news.notified().await;
-        let job = lock(&desk.job).take();
+        mailbox.news.notified().await;
+        let job = lock(&mailbox.job).take();
         let Some(job) = job else { continue };
-        let ended = attempt(job, &desk.stage, &dialer, &mut tools).await;
+        let ended = attempt(job, &mailbox.stage, &dialer, &mut tools).await;
         lock(&ends.list).push((number, ended));
         ends.news.notify_one();
     }
