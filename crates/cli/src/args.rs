@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand, ValueEnum};
+use engine::limits::{CRON_COUNT_MAX, MEASURE_SECONDS_MAX};
 use engine::schedule::cron::Dialect;
 
 use self::backup::{BackupVerb, RestoreArgs};
@@ -35,12 +36,6 @@ use self::run::{RunVerb, SchedulerVerb};
 use self::system::{AuditVerb, ClusterVerb, ConfigArgs, EventsArgs};
 use self::trigger::TriggerVerb;
 use crate::exit::Exit;
-
-/// Longest measurement, in seconds.
-const MEASURE_SECONDS_MAX: i64 = 3_600;
-
-/// Most slots that `cron next` shows.
-const CRON_COUNT_MAX: i64 = 10_000;
 
 /// Watchbell: rings on time, takes turns, and lets exactly one hold the watch
 #[derive(Debug, Parser)]

@@ -10,6 +10,7 @@ use client::trigger::{BackfillRequest, Trigger};
 use client::{Client, Timestamp};
 use engine::instant::Instant;
 use engine::length;
+use engine::limits::{BACKFILL_COMMAND_SLOTS_MAX, BACKFILL_UNASKED_MAX};
 use store::machine::{Machine, System};
 
 use crate::apply::file;
@@ -20,12 +21,6 @@ use crate::progress::Progress;
 use crate::table::grouped;
 use crate::trigger::print;
 use crate::value::escape;
-
-/// Slots of one backfill.
-const SLOTS_MAX: usize = 100_000;
-
-/// Nobody is asked about so many.
-const UNASKED_MAX: usize = 100;
 
 /// How often a window is asked for, if the rate allows more than one slot in this time.
 const BEAT: Duration = Duration::from_millis(100);
@@ -47,14 +42,14 @@ pub(crate) async fn backfill(typed: BackfillArgs) -> Result<(), Ending> {
         return print(typed.server.output, &slots, || list(&trigger.name, &slots));
     }
     let name = escape(&trigger.name);
-    if slots.len() > UNASKED_MAX {
+    if slots.len() > BACKFILL_UNASKED_MAX {
         let question = format!("Run {} slots of {name} again?", grouped(slots.len()));
         typed.consent.ask(&question, "nothing was started")?;
     }
     let made_up = || format!("backfill-{:016x}", System.random());
     let request = typed.request.clone().unwrap_or_else(made_up);
     let windows = windows(from, to, &slots, typed.rate);
-    if slots.len() > UNASKED_MAX {
+    if slots.len() > BACKFILL_UNASKED_MAX {
         let (count, per) = (typed.rate.count, length::text(typed.rate.per));
         let slots = grouped(slots.len());
         say(&format!("{slots} slots of {name}, {count} in {per}; Ctrl-C stops it"));
@@ -89,14 +84,15 @@ fn slots(trigger: &Trigger, from: Timestamp, to: Timestamp) -> Result<Vec<Timest
     }
     let before = Instant(from.as_millisecond() - 1);
     let all = std::iter::successors(schedule.next(before), |slot| schedule.next(*slot));
-    let all = all.take_while(|slot| slot.0 < to.as_millisecond()).take(SLOTS_MAX + 1);
+    let all =
+        all.take_while(|slot| slot.0 < to.as_millisecond()).take(BACKFILL_COMMAND_SLOTS_MAX + 1);
     let slots: Vec<Timestamp> =
         all.filter_map(|slot| Timestamp::from_millisecond(slot.0).ok()).collect();
-    if slots.len() > SLOTS_MAX {
+    if slots.len() > BACKFILL_COMMAND_SLOTS_MAX {
         return Err(Ending::wrong_input(format!(
             "at most {} slots are run again at a time: the next ones begin at {}",
-            grouped(SLOTS_MAX),
-            slots[SLOTS_MAX]
+            grouped(BACKFILL_COMMAND_SLOTS_MAX),
+            slots[BACKFILL_COMMAND_SLOTS_MAX]
         )));
     }
     Ok(slots)

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::process;
 use std::time::Duration;
 
-use engine::limits::PAGE_ENTRIES_MAX;
+use engine::limits::{CHECK_PREFIXES_MAX, PAGE_ENTRIES_MAX};
 use store::conformance::{self, CLAUSES, Subject};
 use store::{Commit, CommitError, Condition, Key, Range, ScanError, Store, StoreUrl, measure};
 
@@ -21,9 +21,6 @@ use crate::report::{Contents, Examined, Measured, Report, Work};
 /// What is measured: how long one must wait, how much many get done, and how long reading takes.
 /// The scans read what the commits wrote.
 const WORKS: [Work; 3] = [Work::Commits { writers: 1 }, Work::Commits { writers: 64 }, Work::Scans];
-
-/// Prefixes that a check tries before it gives up.
-const CLAIMS_MAX: usize = 1_000;
 
 pub(crate) async fn check(
     url: &StoreUrl,
@@ -149,7 +146,7 @@ impl Scratch {
     /// Claims the first one that nobody has, not even a former check that was killed.
     async fn claim(store: &Store) -> Result<Self, Ending> {
         let id = process::id();
-        for number in 0..CLAIMS_MAX {
+        for number in 0..CHECK_PREFIXES_MAX {
             let scratch = Self { prefix: format!("scratch/{id}-{number}/") };
             let owner = scratch.owner();
             let claim =
@@ -161,7 +158,7 @@ impl Scratch {
             }
         }
         Err(Ending::failed(format!(
-            "{CLAIMS_MAX} checks that were killed left entries below scratch/{id}-: remove them"
+            "{CHECK_PREFIXES_MAX} checks that were killed left entries below scratch/{id}-: remove them"
         )))
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use client::Client;
 use client::cluster::{Cluster, Drain, Node, Orphan};
+use engine::limits::DRAIN_WAIT_MAX;
 
 use crate::args::system::{ClusterDrainArgs, ClusterStatusArgs};
 use crate::exit::Ending;
@@ -11,9 +12,6 @@ use crate::progress::Progress;
 use crate::table;
 use crate::trigger::print;
 use crate::value::escape;
-
-/// How long to wait until a server has handed its shards over.
-const DRAIN_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// How often to look whether it has.
 const LOOK: Duration = Duration::from_millis(200);
@@ -43,7 +41,7 @@ pub(crate) async fn drain(typed: &ClusterDrainArgs) -> Result<(), Ending> {
              handing over, and watchbell cluster drain {} --undo calls it off",
             escape(node),
             count(left.shards.len()),
-            humane(DRAIN_TIME_MAX),
+            humane(DRAIN_WAIT_MAX),
             escape(node)
         )));
     }
@@ -70,7 +68,7 @@ async fn hand_over(client: &Client, mut drain: Drain) -> Result<Drain, Ending> {
         }
         Ok(())
     };
-    match tokio::time::timeout(DRAIN_TIME_MAX, waited).await {
+    match tokio::time::timeout(DRAIN_WAIT_MAX, waited).await {
         Ok(Err(why)) => Err(why),
         Ok(Ok(())) | Err(_) => Ok(drain),
     }

@@ -4,13 +4,11 @@ use std::io::Read;
 use std::path::Path;
 
 use client::Client;
+use engine::limits::KEY_FILE_BYTES_MAX;
 
 use crate::args::trigger::ServerArgs;
 use crate::config;
 use crate::exit::Ending;
-
-/// Longest file with a key.
-const KEY_FILE_BYTES_MAX: u64 = 4_096;
 
 impl ServerArgs {
     /// A client of the server that is meant, with the key that was given.

@@ -19,8 +19,8 @@ mod voice;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
+use engine::limits::ELECT_MIRROR_STOP_MAX;
 use store::StoreUrl;
 use store::redis::Mirror;
 use tokio::net::TcpListener;
@@ -34,9 +34,6 @@ use self::voice::{Dialect, Moment, Voice};
 use crate::args::elect::ElectArgs;
 use crate::exit::Ending;
 use crate::serve::Stops;
-
-/// How long the last word to the mirror may take.
-const MIRROR_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Takes part until it is told to stop by SIGTERM or SIGINT.
 pub(crate) async fn elect(typed: &ElectArgs) -> Result<(), Ending> {
@@ -73,7 +70,7 @@ pub(crate) async fn elect(typed: &ElectArgs) -> Result<(), Ending> {
     drop(candidate);
     voice.finish();
     // What it shows ends by itself if this takes longer.
-    let _ = tokio::time::timeout(MIRROR_TIME_MAX, mirrors.join_all()).await;
+    let _ = tokio::time::timeout(ELECT_MIRROR_STOP_MAX, mirrors.join_all()).await;
     tasks.shutdown().await;
     ended
 }

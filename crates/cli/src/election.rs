@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use client::election::Election;
 use client::{Client, ClientError, ElectionFilter};
+use engine::limits::ELECTIONS_WATCHED_MAX;
 
 use crate::args::Output;
 use crate::args::election::{
@@ -18,9 +19,6 @@ use crate::value::escape;
 
 /// How often elections are looked at.
 const POLL: Duration = Duration::from_secs(1);
-
-/// Elections that are followed at a time.
-const WATCHED_MAX: usize = 10_000;
 
 pub(crate) async fn election(verb: ElectionVerb) -> Result<(), Ending> {
     match verb {
@@ -117,7 +115,9 @@ async fn look(client: &Client, name: Option<&str>) -> Result<Vec<Election>, Clie
             Err(ClientError::NotFound(_)) => Ok(Vec::new()),
             Err(why) => Err(why),
         },
-        None => Ok(client.all_elections(ElectionFilter::default(), WATCHED_MAX).await?.items),
+        None => {
+            Ok(client.all_elections(ElectionFilter::default(), ELECTIONS_WATCHED_MAX).await?.items)
+        }
     }
 }
 

@@ -6,15 +6,13 @@ use client::Timestamp;
 use client::account::{Account, Fate, Reason, Row, RunFacts, Totals, Whole};
 use client::run::RunState;
 use client::trigger::Status;
+use engine::limits::TOLD_LATE_MS;
 
 use crate::args::trigger::AccountArgs;
 use crate::exit::Ending;
 use crate::table::{self, folded, grouped};
 use crate::trigger::print;
 use crate::value::escape;
-
-/// A run that left later than this is told as late, as the server counts it.
-const LATE_MS: u64 = 1_000;
 
 pub(crate) async fn explain(typed: &AccountArgs) -> Result<(), Ending> {
     let client = typed.server.client()?;
@@ -185,7 +183,7 @@ enum Pace {
 
 impl Pace {
     fn of(run: &RunFacts) -> Self {
-        if run.late_ms.is_some_and(|late| late > LATE_MS) { Self::Late } else { Self::InTime }
+        if run.late_ms.is_some_and(|late| late > TOLD_LATE_MS) { Self::Late } else { Self::InTime }
     }
 
     fn said(self) -> &'static str {
@@ -271,7 +269,7 @@ fn run_said(run: &RunFacts) -> String {
         RunState::Running => "under way".to_owned(),
     };
     let late = match run.late_ms {
-        Some(late) if late > LATE_MS => format!(", left {} s late", grouped(late / 1_000)),
+        Some(late) if late > TOLD_LATE_MS => format!(", left {} s late", grouped(late / 1_000)),
         Some(_) | None => String::new(),
     };
     let again = match (run.untold, run.sent) {

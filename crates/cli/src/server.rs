@@ -7,6 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use client::Client;
+use engine::limits::KEY_FILE_BYTES_MAX;
 use engine::notice::webhook_to;
 use engine::webhook::Webhook;
 use server::access::Trail;
@@ -25,9 +26,6 @@ use crate::serve::{Plan, TTL, serve};
 
 /// Who makes the first key.
 const ITSELF: &str = "watchbell";
-
-/// Longest key file that is read: a key and a line break, and then some.
-const KEY_FILE_BYTES_MAX: u64 = 4_096;
 
 /// Runs until it is told to stop by SIGTERM or SIGINT.
 pub(crate) async fn server(typed: &ServeArgs) -> Result<(), Ending> {

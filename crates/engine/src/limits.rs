@@ -70,7 +70,7 @@ pub const COMMIT_WRITES_MIN: usize = 8;
 /// Longest cron expression, in bytes.
 pub const CRON_BYTES_MAX: usize = 1_024;
 
-/// Shortest interval.
+/// Shortest interval of a schedule.
 pub const EVERY_MIN: Duration = Duration::from_secs(1);
 
 /// Longest interval: a leap year.
@@ -88,7 +88,7 @@ pub const EXCLUDED_DATES_MAX: usize = 1_000;
 /// Most quiet windows of a calendar.
 pub const QUIET_WINDOWS_MAX: usize = 32;
 
-/// Longest jitter.
+/// Longest jitter of a schedule.
 pub const JITTER_MAX: Duration = Duration::from_secs(86_400);
 
 /// Slots that are walked one by one where they cannot be computed: several specs at once, or a calendar.
@@ -486,3 +486,141 @@ pub const FORWARD_ROUND_MAX: Duration = Duration::from_secs(3);
 /// Servers whose events are merged for somebody who watches, beside those of the server that is asked; of further ones it
 /// is told that events are missing.
 pub const EVENT_SERVERS_MAX: usize = 63;
+
+/// Longest host name of a webhook, as the name system has it.
+pub const HOST_NAME_BYTES_MAX: usize = 253;
+
+/// Longest part of a host name between two dots, as the name system has it.
+pub const HOST_LABEL_BYTES_MAX: usize = 63;
+
+/// Longest name of a schema in a Postgres: the name of its channel of hints has to fit too.
+pub const POSTGRES_SCHEMA_BYTES_MAX: usize = 48;
+
+/// Connections to a Postgres, unless its URL says otherwise: as many commits are under way at a time.
+pub const POSTGRES_CONNECTIONS_DEFAULT: usize = 16;
+
+/// Most connections to a Postgres that a URL may ask for.
+pub const POSTGRES_CONNECTIONS_MAX: usize = 256;
+
+/// How long the head of a request may take to come, and how long a connection may rest between two requests.
+pub const REQUEST_HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long requests that are under way when a server stops may still take: it stops within five seconds.
+pub const REQUEST_DRAIN_MAX: Duration = Duration::from_secs(4);
+
+/// How long a caller may read nothing of its answer before the connection is closed.
+pub const ANSWER_READ_STALL_MAX: Duration = Duration::from_secs(30);
+
+/// Longest id that a caller may give its request; one that is longer is replaced.
+pub const REQUEST_ID_BYTES_MAX: usize = 64;
+
+/// What `retry-after` says when a store does not answer, a server stops, or the like.
+pub const UNAVAILABLE_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What `retry-after` says when there is too much of something.
+pub const LIMIT_RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// How long a request waits for a shard that is being taken or handed over.
+pub const OWNER_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// What `retry-after` says when a shard has no owner.
+pub const OWNER_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How long trouble with the store may last before requests that wait for it are answered with an error.
+pub const STORE_TROUBLE_MAX: Duration = Duration::from_secs(5);
+
+/// How long an answer waits for all shards to do as a switch of a project or the scheduler says; then it is 202.
+pub const SETTLE_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Lines of the audit that one request looks at; its answer has a cursor to go on from.
+pub const AUDIT_LINES_READ_MAX: usize = 5_000;
+
+/// Entries of the store that are looked at for one page of elections.
+pub const ELECTION_ENTRIES_READ_MAX: usize = 2_000;
+
+/// How often a stream of events or hints sends something if nothing happens.
+pub const STREAM_HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// How far back an account of a trigger goes if nobody says otherwise, in milliseconds.
+pub const EXPLAIN_SPAN_MS: i64 = 3_600_000;
+
+/// Coming slots that an account of a trigger tells.
+pub const EXPLAIN_NEXT_LEN: usize = 3;
+
+/// Coming slots that a trigger tells.
+pub const TRIGGER_NEXT_LEN: usize = 5;
+
+/// A run that leaves later than this is told as late, in milliseconds.
+pub const TOLD_LATE_MS: u64 = 1_000;
+
+/// Shards without an owner that one event names.
+pub const EVENT_SHARDS_NAMED_MAX: usize = 64;
+
+/// Shards without an owner that the sentence of a notification names.
+pub const NOTICE_SHARDS_NAMED_MAX: usize = 8;
+
+/// How often a change of projects or keys is decided anew when others change something at the same time.
+pub const ACCESS_CHANGE_TRIES_MAX: usize = 20;
+
+/// A key's last use is written at most this often.
+pub const KEY_USED_EVERY: Duration = Duration::from_secs(3_600);
+
+/// How long a server that is drained waits for the next of its shards to be handed over.
+pub const DRAIN_HAND_OVER_MAX: Duration = Duration::from_secs(10);
+
+/// How long it waits for attempts of shards that it handed over: longer than any takes.
+pub const DRAIN_ATTEMPTS_MAX: Duration = Duration::from_secs(35);
+
+/// How long attempts that are under way when a node stops may take.
+pub const STOP_ATTEMPTS_MAX: Duration = Duration::from_millis(3_500);
+
+/// How long after it was told to stop a node may take to write what is decided.
+pub const STOP_WRITES_MAX: Duration = Duration::from_millis(4_500);
+
+/// How long a connection to a candidate's metrics may take for a request, its answer and the rest before it.
+pub const METRICS_CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// How long the store may take for each of the last two words of a candidate that stops.
+pub const ELECT_STOP_MAX: Duration = Duration::from_secs(3);
+
+/// How long a hook that is told to end has to do so.
+pub const HOOK_END_MAX: Duration = Duration::from_millis(100);
+
+/// How long the last word to the key beside a Redis store may take.
+pub const ELECT_MIRROR_STOP_MAX: Duration = Duration::from_millis(500);
+
+/// Slots of one `watchbell trigger backfill`, which asks for them in several requests.
+pub const BACKFILL_COMMAND_SLOTS_MAX: usize = 100_000;
+
+/// Slots that are filled without asking whether so many are meant.
+pub const BACKFILL_UNASKED_MAX: usize = 100;
+
+/// Longest file of settings.
+pub const SETTINGS_FILE_BYTES_MAX: u64 = 64 * 1024;
+
+/// Longest file with a key: a key and a line break, and then some.
+pub const KEY_FILE_BYTES_MAX: u64 = 4_096;
+
+/// How long `watchbell cluster drain` waits until a server has handed its shards over.
+pub const DRAIN_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Longest measurement of a store, in seconds.
+pub const MEASURE_SECONDS_MAX: i64 = 3_600;
+
+/// Most slots that `watchbell cron next` shows.
+pub const CRON_COUNT_MAX: i64 = 10_000;
+
+/// Most runs that a backfill starts in a second, a minute or an hour.
+pub const APPLY_RATE_MAX: u32 = 1_000;
+
+/// How deep lists and objects may lie in each other in a file of triggers.
+pub const APPLY_DEPTH_MAX: usize = 32;
+
+/// How much that is wrong with files of triggers is told; one sentence tells how much more there is.
+pub const APPLY_FAULTS_TOLD_MAX: usize = 20;
+
+/// Elections that `watchbell election` follows at a time.
+pub const ELECTIONS_WATCHED_MAX: usize = 10_000;
+
+/// Prefixes that a check of a store tries before it gives up.
+pub const CHECK_PREFIXES_MAX: usize = 1_000;

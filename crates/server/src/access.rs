@@ -23,7 +23,9 @@ use std::time::Duration;
 
 use engine::id::ProjectId;
 use engine::instant::Instant;
-use engine::limits::{KEYS_MAX, PROJECTS_MAX, SECRETS_MAX};
+use engine::limits::{
+    ACCESS_CHANGE_TRIES_MAX, KEY_USED_EVERY, KEYS_MAX, PROJECTS_MAX, SECRETS_MAX,
+};
 use store::machine::Machine;
 use store::{Commit, CommitError, Condition, Refusal, ScanError, Store, Version};
 use tokio::sync::watch;
@@ -37,13 +39,7 @@ use self::record::{
     VERSION, VersionRecord,
 };
 use self::secret::Secret;
-use crate::idempotency::{self, Outcome};
-
-/// How often a change is decided anew when others change something at the same time.
-const CHANGES_MAX: usize = 20;
-
-/// A key's last use is written at most this often.
-const USED_EVERY: Duration = Duration::from_secs(3_600);
+use crate::idempotency::{RememberedOutcome, RequestFingerprint};
 
 /// Why something about projects and keys was not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -81,7 +77,7 @@ pub enum ChangeError {
     /// It was decided against: do as the sentence says.
     #[error(transparent)]
     Denied(#[from] Denial),
-    /// Try again.
+    /// Others changed something each time: try again.
     #[error("many are changing projects and keys at the same time: try again")]
     Busy,
     /// Send the same request again: it is told what came of it.
@@ -118,9 +114,9 @@ pub struct Access {
 /// Whether triggers fire at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Switch {
-    /// They do.
+    /// Triggers fire by their schedules.
     On,
-    /// They do not.
+    /// No trigger fires at all.
     Off,
 }
 
@@ -130,7 +126,7 @@ pub struct Trail {
     /// What the audit says of it.
     pub(crate) audit: AuditRecord,
     /// The request, if it is to be remembered.
-    pub(crate) idempotency: Option<idempotency::Request>,
+    pub(crate) idempotency: Option<RequestFingerprint>,
 }
 
 impl Trail {
@@ -142,7 +138,7 @@ impl Trail {
     /// What is written together with the change.
     pub(crate) fn entries(
         &self,
-        outcome: Outcome,
+        outcome: RememberedOutcome,
         machine: &dyn Machine,
     ) -> impl Iterator<Item = (String, Vec<u8>)> {
         let at = self.audit.at;
@@ -231,7 +227,7 @@ impl Access {
     pub async fn used(&self, id: KeyId) -> Result<(), ChangeError> {
         let now = self.now();
         let is_known =
-            |last: Option<Instant>| last.is_some_and(|last| now < last.after(USED_EVERY));
+            |last: Option<Instant>| last.is_some_and(|last| now < last.after(KEY_USED_EVERY));
         if is_known(self.known_uses().get(&id).copied()) {
             return Ok(());
         }
@@ -269,7 +265,7 @@ impl Access {
         trail: &Trail,
     ) -> Result<Secret, ChangeError> {
         let secret = Secret::draw(&*self.machine);
-        self.change(trail, Outcome::Project(name.to_owned()), |book, now| {
+        self.change(trail, RememberedOutcome::Project(name.to_owned()), |book, now| {
             if book.project(name).is_some() {
                 return Err(Denial::ProjectExists(name.to_owned()));
             }
@@ -295,7 +291,7 @@ impl Access {
         trail: &Trail,
         change: impl Fn(&mut ProjectRecord, Instant) -> Result<(), Denial>,
     ) -> Result<Option<Version>, ChangeError> {
-        let outcome = Outcome::ProjectChanged(name.to_owned());
+        let outcome = RememberedOutcome::ProjectChanged(name.to_owned());
         self.change_project_to(name, trail, outcome, change).await
     }
 
@@ -303,7 +299,7 @@ impl Access {
         &self,
         name: &str,
         trail: &Trail,
-        outcome: Outcome,
+        outcome: RememberedOutcome,
         change: impl Fn(&mut ProjectRecord, Instant) -> Result<(), Denial>,
     ) -> Result<Option<Version>, ChangeError> {
         self.change(trail, outcome, |book, now| {
@@ -326,7 +322,7 @@ impl Access {
         trail: &Trail,
     ) -> Result<Secret, ChangeError> {
         let secret = Secret::draw(&*self.machine);
-        let outcome = Outcome::Rotated(name.to_owned());
+        let outcome = RememberedOutcome::Rotated(name.to_owned());
         self.change_project_to(name, trail, outcome, |record, now| {
             record.secrets.retain(|old| old.until.is_none_or(|until| now < until));
             for old in &mut record.secrets {
@@ -349,7 +345,7 @@ impl Access {
         to: Switch,
         trail: &Trail,
     ) -> Result<Option<Version>, ChangeError> {
-        self.change(trail, Outcome::Done, |book, now| {
+        self.change(trail, RememberedOutcome::Done, |book, now| {
             let record = match (to, book.stopped()) {
                 (Switch::On, None) => return Err(Denial::AlreadyStarted),
                 (Switch::Off, Some(_)) => return Err(Denial::AlreadyStopped),
@@ -373,7 +369,7 @@ impl Access {
         let record = of(text.id(), text.tag(&*self.machine), self.now());
         let mut trail = trail.clone();
         trail.audit.object = record.id.to_string();
-        self.change(&trail, Outcome::Key(record.id.to_string()), |book, _| {
+        self.change(&trail, RememberedOutcome::Key(record.id.to_string()), |book, _| {
             if book.keys.len() >= KEYS_MAX {
                 return Err(Denial::TooManyKeys);
             }
@@ -392,7 +388,7 @@ impl Access {
         of: impl Fn(KeyId, key::Tag, Instant) -> KeyRecord,
     ) -> Result<bool, ChangeError> {
         let record = of(text.id(), text.tag(&*self.machine), self.now());
-        let made = self.change(trail, Outcome::Key(record.id.to_string()), |book, _| {
+        let made = self.change(trail, RememberedOutcome::Key(record.id.to_string()), |book, _| {
             if book.keys().any(|key| key.is_admin()) {
                 return Ok(Edit::default());
             }
@@ -419,7 +415,7 @@ impl Access {
             expires,
             ..old.clone()
         };
-        self.change(trail, Outcome::Key(text.id().to_string()), |book, now| {
+        self.change(trail, RememberedOutcome::Key(text.id().to_string()), |book, now| {
             let found = book.key(id).ok_or(Denial::NoKey(id))?;
             if expires.is_some() {
                 check_admin(book, found)?;
@@ -440,7 +436,7 @@ impl Access {
 
     /// Takes a key back for good.
     pub async fn delete_key(&self, id: KeyId, trail: &Trail) -> Result<(), ChangeError> {
-        self.change(trail, Outcome::Done, |book, _| {
+        self.change(trail, RememberedOutcome::Done, |book, _| {
             check_admin(book, book.key(id).ok_or(Denial::NoKey(id))?)?;
             let mut edit = Edit::gone(format!("{KEYS}{id}"));
             edit.gone.push(format!("used/{id}"));
@@ -452,11 +448,15 @@ impl Access {
 
     /// Writes down what somebody did that changes nothing in the store.
     pub async fn note(&self, trail: &Trail) -> Result<(), ChangeError> {
-        self.note_as(trail, Outcome::Done).await
+        self.note_as(trail, RememberedOutcome::Done).await
     }
 
     /// The same, of something that whoever repeats the request is told of like this.
-    pub(crate) async fn note_as(&self, trail: &Trail, outcome: Outcome) -> Result<(), ChangeError> {
+    pub(crate) async fn note_as(
+        &self,
+        trail: &Trail,
+        outcome: RememberedOutcome,
+    ) -> Result<(), ChangeError> {
         let mut commit = Commit::new();
         for (key, value) in trail.entries(outcome, &*self.machine) {
             commit = commit.put(store_key(key), value);
@@ -481,10 +481,10 @@ impl Access {
     async fn change(
         &self,
         trail: &Trail,
-        outcome: Outcome,
+        outcome: RememberedOutcome,
         decide: impl Fn(&Book, Instant) -> Result<Edit, Denial>,
     ) -> Result<Option<Version>, ChangeError> {
-        for _ in 0..CHANGES_MAX {
+        for _ in 0..ACCESS_CHANGE_TRIES_MAX {
             self.refresh().await?;
             let book = self.book();
             let edit = decide(&book, self.now())?;
@@ -524,7 +524,7 @@ impl Access {
     /// Sends a commit until it is known what became of it: its version, or nothing if somebody was faster.
     async fn send(&self, commit: Commit, nonce: &str) -> Result<Option<Version>, ChangeError> {
         let mut is_doubtful = false;
-        for _ in 0..CHANGES_MAX {
+        for _ in 0..ACCESS_CHANGE_TRIES_MAX {
             match self.store.commit(commit.clone()).await {
                 Ok(version) => return Ok(Some(version)),
                 Err(CommitError::Conflict(_)) if !is_doubtful => return Ok(None),

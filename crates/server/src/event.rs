@@ -21,13 +21,13 @@ use crate::monitor::Change;
 pub struct Event {
     /// In which project; none, if it concerns all.
     pub project: Option<ProjectId>,
-    /// When.
+    /// When it happened.
     pub at: Instant,
-    /// What.
+    /// What it was.
     pub what: What,
 }
 
-/// What happened.
+/// What can happen.
 #[derive(Debug, Clone)]
 pub enum What {
     /// A run ended, or slots were skipped.
@@ -36,9 +36,9 @@ pub enum What {
     Changed {
         /// What was done.
         action: String,
-        /// To what.
+        /// What was changed.
         object: String,
-        /// By whom.
+        /// The name of the key by which it was changed.
         author: String,
     },
     /// Something changed among the servers.

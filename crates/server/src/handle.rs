@@ -15,6 +15,7 @@ use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
 #[cfg(doc)]
 use engine::limits::BACKUP_QUIESCE_MAX;
+use engine::limits::{OWNER_RETRY_AFTER, OWNER_WAIT_MAX, STORE_TROUBLE_MAX};
 use engine::shard::command::{Command, Done, Rejection};
 use engine::shard::{Note, Put, Quota};
 use store::Store;
@@ -243,15 +244,6 @@ pub struct NodeHandle {
     backups: Arc<Semaphore>,
 }
 
-/// How long a request waits for a shard that is being taken or handed over.
-const OWNER_WAIT_MAX: Duration = Duration::from_secs(1);
-
-/// After how long whoever met a shard without an owner may try again.
-const OWNER_RETRY: Duration = Duration::from_secs(1);
-
-/// How long trouble with the store may last before those who wait for it are told.
-const TROUBLE_TIME_MAX: Duration = Duration::from_secs(5);
-
 impl NodeHandle {
     /// A door to whoever takes these calls and shows this face, and this trouble with the store.
     pub fn new(
@@ -341,7 +333,7 @@ impl NodeHandle {
                 Ok(()) = served.changed() => {}
                 Ok(()) = view.changed() => {}
                 () = &mut waiting => {
-                    return Err(CallError::NoOwner { retry_after: OWNER_RETRY });
+                    return Err(CallError::NoOwner { retry_after: OWNER_RETRY_AFTER });
                 }
             }
         }
@@ -471,7 +463,7 @@ impl NodeHandle {
             tokio::select! {
                 biased;
                 () = async { drop(over.wait_for(Option::is_none).await) } => {}
-                () = self.facts.machine.sleep(TROUBLE_TIME_MAX) => {}
+                () = self.facts.machine.sleep(STORE_TROUBLE_MAX) => {}
             }
             if let Some(trouble) = trouble.borrow_and_update().clone() {
                 return trouble;

@@ -18,7 +18,7 @@ use engine::record::{Format, decode, encode};
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use store::{Condition, Key, ScanError, Store};
-use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 use crate::access::key::hex;
 
@@ -31,18 +31,18 @@ pub(crate) const IDEMPOTENCY: &str = "recall/";
 /// What became of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IdempotencyRecord {
-    /// When it was.
+    /// When the request was carried out.
     pub(crate) at: Instant,
-    /// What was asked.
+    /// The hash of what was asked.
     pub(crate) request: String,
     /// What came of it.
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: RememberedOutcome,
 }
 
 /// What came of a request that was carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Outcome {
+pub(crate) enum RememberedOutcome {
     /// A trigger was made.
     Created(String),
     /// A trigger was changed.
@@ -67,16 +67,16 @@ pub(crate) enum Outcome {
     Drained(String),
 }
 
-/// A request that says which one it is.
+/// Tells a request from others: by the key that its caller gave it, and a hash of what it asks.
 #[derive(Debug, Clone)]
-pub(crate) struct Request {
+pub(crate) struct RequestFingerprint {
     /// Where it is remembered.
     key: String,
-    /// What it asks.
+    /// The hash of what it asks.
     request: String,
 }
 
-impl Request {
+impl RequestFingerprint {
     /// A request of a project, under the key that its caller gave it. What it asks is told by `parts`.
     pub(crate) fn new(project: ProjectId, key: &str, parts: &[&[u8]]) -> Self {
         let key = hex(digest(&SHA256, key.as_bytes()).as_ref());
@@ -100,29 +100,27 @@ impl Request {
     }
 
     /// What to write when it is carried out.
-    pub(crate) fn record(&self, at: Instant, outcome: Outcome) -> Vec<u8> {
+    pub(crate) fn record(&self, at: Instant, outcome: RememberedOutcome) -> Vec<u8> {
         encode(FORMAT, &IdempotencyRecord { at, request: self.request.clone(), outcome })
     }
 
     /// What became of it, if it was here before.
-    pub(crate) async fn find(&self, store: &Store, now: Instant) -> Result<Found, ScanError> {
+    pub(crate) async fn find(&self, store: &Store, now: Instant) -> Result<Remembered, ScanError> {
         let key = Key::new(self.key.clone()).expect("a number and digits");
-        let Some(entry) = store.get(&key).await? else { return Ok(Found::New) };
+        let Some(entry) = store.get(&key).await? else { return Ok(Remembered::New) };
         let record: IdempotencyRecord = match decode(entry.value.as_bytes(), FORMAT) {
             Ok(record) => record,
             Err(why) => return Err(ScanError::Corrupt(format!("{}: {why}", self.key))),
         };
         if record.at.after(IDEMPOTENCY_KEPT) <= now {
-            return Ok(Found::New);
+            return Ok(Remembered::New);
         }
         if record.request != self.request {
-            return Ok(Found::Other);
+            return Ok(Remembered::Other);
         }
-        Ok(Found::Done(record.outcome))
+        Ok(Remembered::Done(record.outcome))
     }
-}
 
-impl Request {
     /// What must be so for it to be carried out now; nothing, if it was carried out meanwhile.
     pub(crate) async fn condition(
         &self,
@@ -132,41 +130,41 @@ impl Request {
         let key = Key::new(self.key.clone()).expect("a number and digits");
         let Some(entry) = store.get(&key).await? else { return Ok(Some(Condition::Absent(key))) };
         Ok(match self.find(store, now).await? {
-            Found::New => Some(Condition::At(key, entry.version)),
-            Found::Done(_) | Found::Other => None,
+            Remembered::New => Some(Condition::At(key, entry.version)),
+            Remembered::Done(_) | Remembered::Other => None,
         })
     }
 }
 
 /// Whether a request was here before.
 #[derive(Debug)]
-pub(crate) enum Found {
-    /// It was not.
+pub(crate) enum Remembered {
+    /// It is new.
     New,
-    /// It was, and this became of it.
-    Done(Outcome),
-    /// Another one was, under the same key.
+    /// It was carried out, and this became of it.
+    Done(RememberedOutcome),
+    /// Another request was carried out under the same key.
     Other,
 }
 
-/// Requests that are under way.
+/// The requests that are under way, by their keys.
 #[derive(Debug, Default)]
-pub(crate) struct UnderWay(Mutex<HashMap<String, Weak<Turn<()>>>>);
+pub(crate) struct UnderWay(Mutex<HashMap<String, Weak<AsyncMutex<()>>>>);
 
-/// Keeps others with the same key waiting.
-pub(crate) type Place = Arc<OwnedMutexGuard<()>>;
+/// Keeps other requests with the same key waiting until it is dropped.
+pub(crate) type KeyLock = Arc<OwnedMutexGuard<()>>;
 
 impl UnderWay {
     /// Waits until nobody else is under way with this key.
-    pub(crate) async fn enter(&self, request: &Request) -> Place {
-        let turn = {
-            let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            turns.retain(|_, turn| turn.strong_count() > 0);
-            let known = turns.get(request.key()).and_then(Weak::upgrade);
-            let turn = known.unwrap_or_default();
-            turns.insert(request.key.clone(), Arc::downgrade(&turn));
-            turn
+    pub(crate) async fn enter(&self, request: &RequestFingerprint) -> KeyLock {
+        let lock = {
+            let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            locks.retain(|_, lock| lock.strong_count() > 0);
+            let known = locks.get(request.key()).and_then(Weak::upgrade);
+            let lock = known.unwrap_or_default();
+            locks.insert(request.key.clone(), Arc::downgrade(&lock));
+            lock
         };
-        Arc::new(turn.lock_owned().await)
+        Arc::new(lock.lock_owned().await)
     }
 }

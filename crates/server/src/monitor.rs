@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use engine::id::ShardId;
 use engine::instant::Instant;
-use engine::limits::ORPHANED_TIME_MAX;
+use engine::limits::{EVENT_SHARDS_NAMED_MAX, ORPHANED_TIME_MAX};
 use store::session::NodeId;
 use tokio::sync::watch;
 
@@ -28,9 +28,6 @@ const LOOK_AROUND: Duration = Duration::from_secs(1);
 
 /// How often it is looked at shards that nobody has.
 const TICK: Duration = Duration::from_secs(1);
-
-/// Shards that one event names.
-const SHARDS_NAMED_MAX: usize = 64;
 
 /// Something that changed among the servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +44,7 @@ pub enum Change {
     Owned,
     /// The clock of a server is too far from that of others.
     ClockApart {
-        /// Which server.
+        /// The name of the server.
         node: NodeId,
         /// How far it is ahead of the median, in milliseconds.
         ahead_ms: i64,
@@ -58,7 +55,7 @@ pub enum Change {
 
 impl Change {
     fn orphaned(shards: impl ExactSizeIterator<Item = ShardId>) -> Self {
-        Self::Orphaned(shards.len(), shards.take(SHARDS_NAMED_MAX).collect())
+        Self::Orphaned(shards.len(), shards.take(EVENT_SHARDS_NAMED_MAX).collect())
     }
 
     /// Whether somebody is notified of it at once.
@@ -276,7 +273,7 @@ mod tests {
         let [Change::Lost(_), Change::Orphaned(100, shards)] = &told[..] else {
             panic!("{told:?}")
         };
-        assert_eq!(shards.len(), SHARDS_NAMED_MAX);
+        assert_eq!(shards.len(), EVENT_SHARDS_NAMED_MAX);
         assert_eq!(changes(&after, &after), []);
         let half = view("a", &["a"], &[vec!["a"; 50], vec!["b"; 50]].concat());
         assert_eq!(changes(&after, &half), []);

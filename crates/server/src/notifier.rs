@@ -14,7 +14,7 @@ use client::event::Event as WireEvent;
 use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
 use engine::length;
-use engine::limits::{CLUSTER_NOTIFICATIONS_MAX, ORPHANED_TIME_MAX};
+use engine::limits::{CLUSTER_NOTIFICATIONS_MAX, NOTICE_SHARDS_NAMED_MAX, ORPHANED_TIME_MAX};
 use engine::notice::RETRY;
 use engine::outcome::Verdict;
 use engine::webhook::{Form, Webhook};
@@ -25,9 +25,6 @@ use tokio::sync::mpsc;
 use crate::api::cluster_event;
 use crate::monitor::Change;
 use crate::webhook::{Call, Config, Dispatcher, Finished, StartError};
-
-/// Shards that a sentence names.
-const SHARDS_SAID_MAX: usize = 8;
 
 /// Tells somebody, if there is anybody to be told.
 #[derive(Debug, Default)]
@@ -184,8 +181,8 @@ fn sentence(change: &Change) -> String {
 
 fn names(count: usize, shards: &[ShardId]) -> String {
     let first: Vec<String> =
-        shards.iter().take(SHARDS_SAID_MAX).map(|shard| shard.0.to_string()).collect();
-    let more = if count > SHARDS_SAID_MAX { ", …" } else { "" };
+        shards.iter().take(NOTICE_SHARDS_NAMED_MAX).map(|shard| shard.0.to_string()).collect();
+    let more = if count > NOTICE_SHARDS_NAMED_MAX { ", …" } else { "" };
     format!("{}{more}", first.join(", "))
 }
 

@@ -24,7 +24,7 @@ pub const ROLES: [&str; 2] = [API, SCHEDULE];
 /// A server that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Its session.
+    /// The session that it has.
     pub session: SessionKey,
     /// Where others reach it.
     pub url: Option<String>,

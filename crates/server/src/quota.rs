@@ -20,10 +20,10 @@ use store::{Commit, CommitError, Key, Range, ScanError};
 use crate::access::record::QuotaRecord;
 use crate::handle::{CallError, NodeHandle};
 
-/// Where it is written.
+/// Below this stands what each shard has.
 const USAGES: &str = "usage/";
 
-/// How often it is looked at.
+/// How often servers look at what others have.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// What limited projects have in a shard.
@@ -33,14 +33,14 @@ pub struct ShardUsage {
     pub projects: BTreeMap<u32, Share>,
 }
 
-/// What a project has.
+/// What a project has in one shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// Triggers.
+    /// How many triggers.
     pub triggers: u64,
-    /// Bytes of their names, paths and bodies.
+    /// How many bytes of their names, paths and bodies.
     pub bytes: u64,
-    /// Runs in the busiest minute, by schedule.
+    /// How many runs in the busiest minute, by schedule.
     pub fires_per_minute: u64,
     /// Runs that were asked for...
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -85,7 +85,7 @@ enum LookError {
     Call(#[from] CallError),
 }
 
-/// Counts until it is dropped.
+/// Exchanges what limited projects have with other servers, until it is dropped.
 pub(crate) async fn count(handle: NodeHandle) {
     let mut has_counted = false;
     loop {

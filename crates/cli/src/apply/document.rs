@@ -7,12 +7,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use engine::limits::APPLY_DEPTH_MAX;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
-
-/// How deep lists and objects may lie in each other.
-const DEPTH_MAX: usize = 32;
 
 /// One document of a file.
 #[derive(Debug)]
@@ -107,7 +105,7 @@ impl<'a> Reader<'a> {
     ) -> Result<Value, Fault> {
         let bad =
             |why: &str| Err(Fault::Refused(Unreadable { line: Some(line), why: why.to_owned() }));
-        if depth > DEPTH_MAX {
+        if depth > APPLY_DEPTH_MAX {
             return bad("it is nested deeper than any trigger is");
         }
         let len = pointer.len();
@@ -338,7 +336,7 @@ mod tests {
             assert_eq!(why.line, Some(line), "{text}: {why:?}");
         }
         let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-        assert!(read(&deep(DEPTH_MAX + 1)).is_ok());
-        assert!(read(&deep(DEPTH_MAX + 2)).unwrap_err().why.contains("deeper"));
+        assert!(read(&deep(APPLY_DEPTH_MAX + 1)).is_ok());
+        assert!(read(&deep(APPLY_DEPTH_MAX + 2)).unwrap_err().why.contains("deeper"));
     }
 }

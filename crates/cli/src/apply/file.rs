@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use client::spec::TriggerSpec;
 use engine::instant::Instant;
-use engine::limits::{FILE_BYTES_MAX, FILE_TRIGGERS_MAX};
+use engine::limits::{APPLY_FAULTS_TOLD_MAX, FILE_BYTES_MAX, FILE_TRIGGERS_MAX};
 use engine::trigger::{BadField, Definition, Draft};
 use serde_json::Value;
 use serde_path_to_error::Segment;
@@ -17,9 +17,6 @@ use serde_path_to_error::Segment;
 use super::document::{self, Document, push_key};
 use crate::exit::Ending;
 use crate::value::escape;
-
-/// How much that is wrong is told of; one sentence tells how much more there is.
-const FAULTS_TOLD_MAX: usize = 20;
 
 /// A trigger that a file wants.
 #[derive(Debug)]
@@ -127,8 +124,8 @@ impl Reading {
         if self.faults.is_empty() {
             return Ok(self.wanted);
         }
-        let more = self.faults.len().saturating_sub(FAULTS_TOLD_MAX);
-        self.faults.truncate(FAULTS_TOLD_MAX);
+        let more = self.faults.len().saturating_sub(APPLY_FAULTS_TOLD_MAX);
+        self.faults.truncate(APPLY_FAULTS_TOLD_MAX);
         if more > 0 {
             self.faults.push(format!("and {more} more"));
         }

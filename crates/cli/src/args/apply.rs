@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use client::Timestamp;
 use engine::length;
-use engine::limits::ACCOUNT_SPAN_MAX;
+use engine::limits::{ACCOUNT_SPAN_MAX, APPLY_RATE_MAX};
 
 use super::trigger::{ServerArgs, instant, label};
 use super::with_exit_codes;
@@ -90,15 +90,12 @@ pub(crate) struct Rate {
     pub(crate) per: Duration,
 }
 
-/// Most runs that are started in a second, a minute or an hour.
-const RATE_MAX: u32 = 1_000;
-
 fn rate(text: &str) -> Result<Rate, String> {
     const RIGHT: &str = "write it like 10/s, 100/m or 1/h";
     let (count, unit) = text.split_once('/').ok_or(RIGHT)?;
     let count: u32 = count.parse().map_err(|_| RIGHT)?;
-    if !(1..=RATE_MAX).contains(&count) {
-        return Err(format!("1 to {RATE_MAX} are allowed"));
+    if !(1..=APPLY_RATE_MAX).contains(&count) {
+        return Err(format!("1 to {APPLY_RATE_MAX} are allowed"));
     }
     let seconds = match unit {
         "s" => 1,

@@ -8,6 +8,7 @@ use std::fs;
 use std::io::Read;
 use std::path::PathBuf;
 
+use engine::limits::SETTINGS_FILE_BYTES_MAX;
 use toml::de::{DeTable, DeValue};
 
 use super::place::{Place, PlaceKind};
@@ -15,9 +16,6 @@ use super::setting::Setting;
 use super::warn_if_shared;
 use crate::exit::Ending;
 use crate::value::escape;
-
-/// Longest file of settings.
-const FILE_BYTES_MAX: u64 = 64 * 1024;
 
 /// What a file says.
 #[derive(Debug)]
@@ -52,9 +50,9 @@ pub(super) fn read(place: Option<Place>, settings: &[Setting]) -> Result<Option<
     };
     let open = fs::File::open(&path).map_err(unreadable)?;
     let mut text = String::new();
-    (&open).take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        let why = format!("{told}: a file of settings has at most {FILE_BYTES_MAX} bytes");
+    (&open).take(SETTINGS_FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > SETTINGS_FILE_BYTES_MAX {
+        let why = format!("{told}: a file of settings has at most {SETTINGS_FILE_BYTES_MAX} bytes");
         return Err(Ending::wrong_input(why));
     }
     let values = values(&text, settings)

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::limits::ELECT_STOP_MAX;
 use serde_json::json;
 use store::chain::ChainError;
 use store::election::{Defeat, Election, Holding, Over, Permit, Right, Sighting, Standing};
@@ -25,9 +26,6 @@ use crate::exit::Ending;
 /// How long after a store could not be reached it is tried again, and how often that is told.
 const AWAY_PAUSE: Duration = Duration::from_millis(500);
 const AWAY_TOLD_EVERY: u32 = 60;
-
-/// How long the store may take for each of the last two words to it.
-const STOP_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// Why a leader stops when all is well.
 const TOLD: &str = "it was told to stop";
@@ -78,7 +76,7 @@ impl Candidate<'_> {
             if is_stopped {
                 self.voice.log(Moment::Closing, None);
                 // If the store is away, others will bury it.
-                let _ = timeout(STOP_TIME_MAX, session.close()).await;
+                let _ = timeout(ELECT_STOP_MAX, session.close()).await;
                 return Ok(());
             }
         }
@@ -201,7 +199,7 @@ impl Candidate<'_> {
                 Err(Defeat::Ended(_)) => std::future::pending().await,
                 Err(why @ Defeat::Corrupt(_)) => {
                     self.voice.log(Moment::CannotCreate, Some(&why.to_string()));
-                    sleep(session.ttl().length().min(STOP_TIME_MAX)).await;
+                    sleep(session.ttl().length().min(ELECT_STOP_MAX)).await;
                     continue;
                 }
             };
@@ -211,7 +209,7 @@ impl Candidate<'_> {
                     self.voice.log(Moment::Ending, None);
                     self.hooks_done().await;
                     // If the store is away, the end of the session frees it as well.
-                    let _ = timeout(STOP_TIME_MAX, holding.release()).await;
+                    let _ = timeout(ELECT_STOP_MAX, holding.release()).await;
                     return;
                 }
                 Finish::Wished => tokio::select! {

@@ -10,6 +10,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use engine::limits::HOOK_END_MAX;
 use rustix::process::{Pid, Signal, kill_process_group};
 use store::election::Right;
 use tokio::process::{Child, Command};
@@ -17,9 +18,6 @@ use tokio::sync::watch;
 
 /// Variables that hold secrets, which are none of a hook's business.
 const HIDDEN: [&str; 3] = ["REDIS_PASSWORD", "WATCHBELL_STORE", "WATCHBELL_KEY"];
-
-/// How long a hook that is told to end has to do so.
-const END_TIME: Duration = Duration::from_millis(100);
 
 /// What is run, and how long it may take.
 #[derive(Debug, Clone)]
@@ -164,7 +162,7 @@ async fn end(child: &mut Child) {
     let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     let Some(group) = group else { return };
     let _ = kill_process_group(group, Signal::TERM);
-    let _ = tokio::time::timeout(END_TIME, child.wait()).await;
+    let _ = tokio::time::timeout(HOOK_END_MAX, child.wait()).await;
     let _ = kill_process_group(group, Signal::KILL);
     let _ = child.wait().await;
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::limits::METRICS_CONNECTIONS_MAX;
+use engine::limits::{METRICS_CONNECTION_TIME_MAX, METRICS_CONNECTIONS_MAX, REQUEST_HEAD_TIME_MAX};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
@@ -23,10 +23,6 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::board::Board;
-
-/// How long a connection may take for one request, its answer, and the rest before it.
-const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
-const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// How long to wait when no connection can be accepted, as when there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -54,7 +50,7 @@ pub(super) async fn serve(listener: TcpListener, board: Arc<Board>) {
                 let board = Arc::clone(&board);
                 connections.spawn(async move {
                     let answering =
-                        tokio::time::timeout(CONNECTION_TIME_MAX, answer(stream, board));
+                        tokio::time::timeout(METRICS_CONNECTION_TIME_MAX, answer(stream, board));
                     if let Ok(Err(why)) = answering.await {
                         tracing::debug!(%why, "a connection to the metrics ended");
                     }
@@ -78,7 +74,7 @@ async fn answer(stream: TcpStream, board: Arc<Board>) -> Result<(), hyper::Error
         async move { Ok::<_, Infallible>(page) }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
+    builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_HEAD_TIME_MAX);
     builder.serve_connection(TokioIo::new(stream), service).await
 }
 

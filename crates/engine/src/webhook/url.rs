@@ -8,11 +8,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Scheme, WebhookError};
-use crate::limits::WEBHOOK_URL_BYTES_MAX;
-
-/// Longest host name, and longest label of one, as the name system has them.
-const NAME_BYTES_MAX: usize = 253;
-const LABEL_BYTES_MAX: usize = 63;
+use crate::limits::{HOST_LABEL_BYTES_MAX, HOST_NAME_BYTES_MAX, WEBHOOK_URL_BYTES_MAX};
 
 /// The parts of a URL.
 pub(super) struct Url {
@@ -96,7 +92,7 @@ fn read_host(host: &str) -> Result<Box<str>, WebhookError> {
         let address = address.map_err(|_| WebhookError::UrlIpv6 { host: host.to_owned() })?;
         return Ok(format!("[{address}]").into());
     }
-    if host.len() > NAME_BYTES_MAX || !host.split('.').all(is_label) {
+    if host.len() > HOST_NAME_BYTES_MAX || !host.split('.').all(is_label) {
         return Err(WebhookError::UrlHost { host: host.to_owned() });
     }
     if ends_in_number(host) {
@@ -109,7 +105,7 @@ fn read_host(host: &str) -> Result<Box<str>, WebhookError> {
 
 fn is_label(label: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    (1..=LABEL_BYTES_MAX).contains(&label.len()) && label.bytes().all(fits)
+    (1..=HOST_LABEL_BYTES_MAX).contains(&label.len()) && label.bytes().all(fits)
 }
 
 /// Whether some programs take it for an address: its last label is a number, also one like `0x7f`. There is

@@ -24,16 +24,16 @@ pub(crate) const AUDIT: &str = "audit/";
 /// One change that somebody made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRecord {
-    /// When.
+    /// When the change was made.
     pub at: Instant,
     /// What was done.
     pub action: String,
-    /// To what.
+    /// What was changed.
     pub object: String,
     /// In which project; none, for what concerns all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<ProjectId>,
-    /// By whom.
+    /// The name of the key by which it was changed.
     pub author: String,
     /// By which key.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -30,13 +30,13 @@ const PAGE_LEN: usize = 1_000;
 /// Why there is no book.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BookError {
-    /// Try again.
+    /// The store did not answer: try again.
     #[error(transparent)]
     Scan(#[from] ScanError),
-    /// Have a person look, or upgrade.
+    /// A record is damaged or newer than this version: have a person look, or upgrade.
     #[error("{key} cannot be read: {why}")]
     Record {
-        /// Where it is.
+        /// The key of the record.
         key: String,
         /// What is wrong with it.
         why: String,
@@ -57,7 +57,7 @@ pub struct Book {
 }
 
 impl Book {
-    /// Reads it.
+    /// Reads the book as one change left it.
     pub(super) async fn read(store: &Store) -> Result<Self, BookError> {
         loop {
             let version = book_version(store).await?;

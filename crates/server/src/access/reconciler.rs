@@ -57,7 +57,7 @@ impl Reconciler {
     pub(crate) async fn run(self) {
         let mut hints = self.handle.store().watch(super::record::ACCESS);
         let mut served = self.handle.peers().served();
-        let mut told = Told::default();
+        let mut told = ToldShards::default();
         let mut swept: Option<Duration> = None;
         loop {
             if let Err(why) = self.access.refresh().await {
@@ -87,7 +87,12 @@ impl Reconciler {
     }
 
     /// Tells the shards that are here which projects fire. Whether all of them know now.
-    async fn carry_out(&self, book: &Book, here: &BTreeSet<ShardId>, told: &mut Told) -> bool {
+    async fn carry_out(
+        &self,
+        book: &Book,
+        here: &BTreeSet<ShardId>,
+        told: &mut ToldShards,
+    ) -> bool {
         let mut is_done = true;
         for shard in here {
             if told.shards.contains(shard) {
@@ -158,12 +163,12 @@ impl Reconciler {
 
 /// The shards that know which projects fire, by one book.
 #[derive(Default)]
-struct Told {
+struct ToldShards {
     book: Option<Version>,
     shards: BTreeSet<ShardId>,
 }
 
-impl Told {
+impl ToldShards {
     /// Forgets what another book said, and shards that have gone.
     fn keep(&mut self, book: &Book, here: &BTreeSet<ShardId>) {
         if std::mem::replace(&mut self.book, book.version) != book.version {

@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
 use super::key::{KeyId, Tag};
 use super::secret::Secret;
 
-/// The format of all of these.
+/// The format of all records of this file, and of the audit.
 pub(crate) const FORMAT: Format = Format(2);
 
-/// Where everything is that a change moves the version of.
+/// Below this is everything whose changes move the version.
 pub(super) const ACCESS: &str = "access/";
 pub(super) const VERSION: &str = "access/version";
 pub(super) const SCHEDULER: &str = "access/scheduler";
@@ -31,7 +31,7 @@ pub(super) const KEYS: &str = "access/key/";
 /// Tells one change from another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct VersionRecord {
-    /// Of whoever made the last change.
+    /// Drawn at random by each change.
     pub(super) nonce: String,
 }
 
@@ -46,15 +46,15 @@ pub struct SchedulerRecord {
     pub author: String,
 }
 
-/// A project.
+/// A project, but for its name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectRecord {
-    /// Its number.
+    /// Its number, which never changes.
     pub id: ProjectId,
     /// When it was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Instant>,
-    /// By whom.
+    /// Who made it.
     pub author: String,
     /// Since when it is disabled, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,13 +74,13 @@ pub struct ProjectRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QuotaRecord {
-    /// Triggers.
+    /// How many triggers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub triggers: Option<u64>,
-    /// Runs in the busiest minute that its schedules allow, runs on demand included.
+    /// How many runs in the busiest minute that its schedules allow, runs on demand included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fires_per_minute: Option<u64>,
-    /// Bytes of what its triggers say.
+    /// How many bytes of what its triggers say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
@@ -110,7 +110,7 @@ pub struct SecretRecord {
 /// A key. Whoever reads this cannot tell what lets one in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyRecord {
-    /// Its id.
+    /// The key's id.
     pub id: KeyId,
     /// What people call it.
     pub name: String,
@@ -124,7 +124,7 @@ pub struct KeyRecord {
     pub tag: Tag,
     /// When it was made.
     pub created: Instant,
-    /// By whom.
+    /// Who made it.
     pub author: String,
     /// From when on it is not taken any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -153,12 +153,12 @@ impl KeyRecord {
 /// When a key was last used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct UsedRecord {
-    /// Then, or up to an hour later.
+    /// An instant at which it was used, no more than an hour before the last use.
     pub(super) at: Instant,
 }
 
 impl ProjectRecord {
-    /// A new one.
+    /// A new project, without limits and secrets.
     pub fn new(id: ProjectId, author: String) -> Self {
         Self {
             id,

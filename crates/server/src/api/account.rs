@@ -10,16 +10,13 @@ use std::collections::BTreeMap;
 use client::account::{Fate, Row, RunFacts, Totals, Whole};
 use client::run::{Run, RunState};
 use engine::instant::Instant;
-use engine::limits::{ACCOUNT_ROWS_MAX, SLOTS_WALKED_MAX};
+use engine::limits::{ACCOUNT_ROWS_MAX, SLOTS_WALKED_MAX, TOLD_LATE_MS};
 use engine::past::{Finished, Line, Skipped};
 use engine::schedule::Count;
 use engine::shard::record::{Mark, OpenRun, Pause, RunRecord};
 
 use super::convert::{self, Source, timestamp};
 use super::read::Stored;
-
-/// How late a run leaves that is told as late.
-const LATE_MS: u64 = 1_000;
 
 /// From `from` on, and before `to`: windows that follow each other share nothing.
 #[derive(Debug, Clone, Copy)]
@@ -341,7 +338,7 @@ fn totals(rows: &[Row]) -> Totals {
         };
         *sum += row.count;
         let late_ms = row.run.as_ref().and_then(|run| run.late_ms);
-        if late_ms.is_some_and(|late| late > LATE_MS) {
+        if late_ms.is_some_and(|late| late > TOLD_LATE_MS) {
             totals.late += 1;
         }
         if row.fate != Fate::Excluded {

@@ -6,6 +6,7 @@ use axum::response::Json;
 use client::Page;
 use client::audit::AuditEntry;
 use engine::instant::Instant;
+use engine::limits::AUDIT_LINES_READ_MAX;
 use engine::record::decode;
 use store::{Key, Range};
 
@@ -16,9 +17,6 @@ use super::trigger::bad_cursor;
 use crate::access::audit::{AUDIT, AuditRecord, until};
 use crate::access::record::FORMAT;
 use crate::handle::NodeHandle;
-
-/// Lines that a request looks at.
-const LINES_READ_MAX: usize = 5_000;
 
 /// Lines that are read at a time.
 const PAGE_LEN: usize = 500;
@@ -83,7 +81,7 @@ pub(super) async fn list(
                 items.push(line);
             }
             looked += 1;
-            if items.len() == rows || looked == LINES_READ_MAX {
+            if items.len() == rows || looked == AUDIT_LINES_READ_MAX {
                 return Ok(Json(Page { items, next: Some(place) }));
             }
         }

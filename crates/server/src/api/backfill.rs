@@ -8,19 +8,19 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use client::trigger::Backfilled;
 use engine::instant::Instant;
-use engine::limits::BACKFILL_SLOTS_MAX;
+use engine::limits::{BACKFILL_SLOTS_MAX, UNAVAILABLE_RETRY_AFTER};
 use engine::schedule::Schedule;
 use engine::shard::command::{Command, Done};
 use engine::trigger::{BadField, check_name};
 
 use super::body;
 use super::caller::{Act, Caller};
-use super::problem::{PAUSE, Refusal};
+use super::problem::Refusal;
 use super::query::Query;
 use super::read;
 use super::trigger::exceptions;
 use crate::handle::{CallError, NodeHandle};
-use crate::idempotency::Outcome;
+use crate::idempotency::RememberedOutcome;
 
 /// A request as it is read.
 #[derive(Default, serde::Deserialize)]
@@ -56,7 +56,7 @@ pub(super) async fn start(
         // The audit tells of it once, with its first runs.
         let done = if started == 0 {
             let object = stored.name();
-            let outcome = Outcome::Submitted;
+            let outcome = RememberedOutcome::Submitted;
             let act = Act { action: "trigger.backfill", object, outcome };
             caller.command(&handle, id.shard, command, act).await?
         } else {
@@ -85,7 +85,7 @@ fn cut_short(why: CallError, request: &str) -> Refusal {
             format!(
                 "the shard changed hands when some runs were started: send it again with \"request\": {request:?}, and the rest is"
             ),
-            PAUSE,
+            UNAVAILABLE_RETRY_AFTER,
         ),
         other => other.into(),
     }

@@ -19,7 +19,7 @@ use crate::access::key::KeyId;
 use crate::access::record::QuotaRecord;
 use crate::event::{Event, What};
 use crate::handle::{Bounds, CallError, Kept, NodeHandle, Trouble};
-use crate::idempotency::{Found, Outcome, Place, Request};
+use crate::idempotency::{KeyLock, Remembered, RememberedOutcome, RequestFingerprint};
 
 /// Who does what is done where no key is needed.
 pub(super) const ANONYMOUS: &str = "anonymous";
@@ -45,9 +45,9 @@ pub(super) struct Caller {
 /// A request that is to be done once.
 #[derive(Debug, Clone)]
 pub(super) struct IdempotentRequest {
-    pub(super) request: Request,
+    pub(super) request: RequestFingerprint,
     /// What keeps the same one waiting meanwhile.
-    pub(super) place: Place,
+    pub(super) key_lock: KeyLock,
     /// The shards that were run here before it was looked up whether it was done already.
     pub(super) served: Arc<BTreeSet<ShardId>>,
 }
@@ -61,8 +61,8 @@ impl IdempotentRequest {
             return Ok(());
         }
         match self.request.find(handle.store(), handle.now()).await {
-            Ok(Found::New) => Ok(()),
-            Ok(Found::Done(_) | Found::Other) => Err(CallError::Repeated),
+            Ok(Remembered::New) => Ok(()),
+            Ok(Remembered::Done(_) | Remembered::Other) => Err(CallError::Repeated),
             Err(why) => Err(CallError::Refused(Trouble::Closed(why.to_string()))),
         }
     }
@@ -72,7 +72,7 @@ impl IdempotentRequest {
 pub(super) struct Act<'a> {
     pub(super) action: &'static str,
     pub(super) object: &'a str,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: RememberedOutcome,
 }
 
 impl Caller {
@@ -121,11 +121,12 @@ impl Caller {
         let outcome = act.outcome;
         let random = handle.clone();
         let note: Note = Box::new(move |run: Option<RunId>| {
-            let outcome = run.map_or(outcome, |run| Outcome::Started(run.to_string()));
+            let outcome = run.map_or(outcome, |run| RememberedOutcome::Started(run.to_string()));
             let entries = trail.entries(outcome, random.machine());
             entries.map(|(key, value)| Put::Value(key, value)).collect()
         });
-        let kept = self.idempotency.as_ref().map(|idempotency| idempotency.place.clone() as Kept);
+        let kept =
+            self.idempotency.as_ref().map(|idempotency| idempotency.key_lock.clone() as Kept);
         let quota = self.quota(handle);
         let event = Event {
             project: Some(self.project),

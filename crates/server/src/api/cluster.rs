@@ -18,7 +18,7 @@ use super::convert::timestamp;
 use super::problem::Refusal;
 use super::query::Query;
 use crate::handle::{CallError, NodeHandle, QuiesceId};
-use crate::idempotency::Outcome;
+use crate::idempotency::RememberedOutcome;
 use crate::peers::{SCHEDULE, Server, View};
 
 pub(super) async fn show(
@@ -106,7 +106,7 @@ pub(super) async fn drain(
     check_here(&handle, &name)?;
     handle.peers().drain(true);
     let trail = caller.trail_of_all(&handle, "cluster.drain", &name);
-    handle.access().note_as(&trail, Outcome::Drained(name.clone())).await?;
+    handle.access().note_as(&trail, RememberedOutcome::Drained(name.clone())).await?;
     caller.tell(&handle, &trail.audit.action, &name);
     tracing::warn!(author = caller.author, "this server hands its shards over, and takes none");
     drained(&handle, &name)

@@ -14,6 +14,7 @@ use client::spec::TriggerSpec;
 use client::trigger::{Pause as WirePause, Status, Trigger};
 use engine::id::{Birth, ProjectId, RunId, ShardId, TriggerId, Unique};
 use engine::instant::Instant;
+use engine::limits::TRIGGER_NEXT_LEN;
 use engine::notice::Occasion;
 use engine::past::{self, End, Finished, Line, Reason, Skipped};
 use engine::shard::record::{OpenRun, Pause, RunRecord, RunState, TriggerRecord, TriggerState};
@@ -21,9 +22,6 @@ use engine::trigger::WebhookDraft;
 
 use super::read::Stored;
 use crate::access::record::{KeyScope, NotifyRecord, QuotaRecord};
-
-/// How many coming slots a trigger tells.
-const NEXT_LEN: usize = 5;
 
 pub(super) fn timestamp(instant: Instant) -> Timestamp {
     let millis = instant.0.clamp(-377_705_023_201_000, Instant::LAST.0);
@@ -47,7 +45,7 @@ pub(super) fn trigger(stored: &Stored, now: Instant, last_run: Option<RunSummary
         written: timestamp(record.written),
         author: record.author.clone(),
         last_run,
-        next: next(stored, now, NEXT_LEN),
+        next: next(stored, now, TRIGGER_NEXT_LEN),
     }
 }
 

@@ -28,7 +28,7 @@ use crate::access::book::DEFAULT_PROJECT;
 use crate::access::key::KeyText;
 use crate::access::record::KeyRecord;
 use crate::handle::NodeHandle;
-use crate::idempotency::{self, Found};
+use crate::idempotency::{Remembered, RequestFingerprint};
 
 pub(super) const PROJECT: HeaderName = HeaderName::from_static("watchbell-project");
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -108,14 +108,16 @@ pub(super) async fn admit(
     {
         let (asked, rest) = remember(request, project, &name).await?;
         request = rest;
-        let place = lock.handle.under_way().enter(&asked).await;
+        let key_lock = lock.handle.under_way().enter(&asked).await;
         let served = Arc::clone(&lock.handle.peers().served().borrow());
         match asked.find(lock.handle.store(), lock.handle.now()).await? {
-            Found::New => {
-                caller.idempotency = Some(IdempotentRequest { request: asked, place, served });
+            Remembered::New => {
+                caller.idempotency = Some(IdempotentRequest { request: asked, key_lock, served });
             }
-            Found::Done(outcome) => return replay::replay(&lock.handle, &caller, outcome).await,
-            Found::Other => {
+            Remembered::Done(outcome) => {
+                return replay::replay(&lock.handle, &caller, outcome).await;
+            }
+            Remembered::Other => {
                 return Err(Refusal::parameter(
                     IDEMPOTENCY_KEY.as_str(),
                     "another request was made under this key within a day: take a new key for a new request",
@@ -216,11 +218,11 @@ async fn remember(
     request: Request,
     project: ProjectId,
     key: &str,
-) -> Result<(idempotency::Request, Request), Refusal> {
+) -> Result<(RequestFingerprint, Request), Refusal> {
     let (head, body) = request.into_parts();
     let bytes = to_bytes(body, REQUEST_BYTES_MAX).await.map_err(|why| super::body::cut(&why))?;
     let path = head.uri.path_and_query().map_or("", |path| path.as_str());
     let parts = [head.method.as_str().as_bytes(), path.as_bytes(), &bytes];
-    let asked = idempotency::Request::new(project, key, &parts);
+    let asked = RequestFingerprint::new(project, key, &parts);
     Ok((asked, Request::from_parts(head, Body::from(bytes))))
 }

@@ -12,6 +12,7 @@ use axum::response::Json;
 use client::Page;
 use client::election::{Election, ElectionHolder, ElectionState};
 use engine::instant::Instant;
+use engine::limits::ELECTION_ENTRIES_READ_MAX;
 use engine::trigger::{BadField, check_name};
 use store::claim::{Claim, Sight, State as HeadState};
 use store::election::claim_of;
@@ -28,10 +29,7 @@ use super::query::Query;
 use super::store::{Failure, project_name};
 use crate::event::{Event, What};
 use crate::handle::NodeHandle;
-use crate::idempotency::Outcome;
-
-/// Entries of the store that are looked at for one page of a list.
-const ENTRIES_READ_MAX: usize = 2_000;
+use crate::idempotency::RememberedOutcome;
 
 pub(super) async fn list(
     State(handle): State<NodeHandle>,
@@ -69,7 +67,7 @@ async fn names(
     let (mut names, mut rest, mut read) = (Vec::new(), Some(range), 0);
     let (below, mut last) = (format!("election/{project}/"), None);
     while let Some(range) = rest {
-        if read >= ENTRIES_READ_MAX {
+        if read >= ELECTION_ENTRIES_READ_MAX {
             return Ok((names, last));
         }
         let page = handle.store().scan(range, 500).await?;
@@ -187,7 +185,7 @@ pub(super) async fn resign(
     let project = project_name(&handle, caller.project)?;
     let trail = caller.trail(&handle, "election.resign", &name);
     let mut commit = claim(&project, &name)?.wishing(there.token, &caller.author);
-    for (key, value) in trail.entries(Outcome::Resigned(name.clone()), handle.machine()) {
+    for (key, value) in trail.entries(RememberedOutcome::Resigned(name.clone()), handle.machine()) {
         let key = Key::new(key).expect("keys of ours are short and printable");
         commit = commit.put(key, value);
     }

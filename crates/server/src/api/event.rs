@@ -11,7 +11,6 @@ mod others;
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -21,7 +20,7 @@ use bytes::Bytes;
 use client::event::{Event as WireEvent, What as WireWhat};
 use engine::id::{ProjectId, TriggerId};
 use engine::instant::Instant;
-use engine::limits::{EVENT_SERVERS_MAX, WATCHERS_MAX, WATCHERS_OF_KEY_MAX};
+use engine::limits::{EVENT_SERVERS_MAX, STREAM_HEARTBEAT, WATCHERS_MAX, WATCHERS_OF_KEY_MAX};
 use engine::past::Line;
 
 use self::others::{Heard, Others};
@@ -41,9 +40,6 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The place before the first event of a server, for other servers that have not heard of it before.
 const FIRST: &str = "first";
-
-/// How often something is sent, if nothing happens.
-const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Events that are sent in one piece.
 const EVENTS_AT_ONCE: usize = 256;
@@ -201,7 +197,7 @@ impl Watcher {
             () = handle.events().more(self.place) => Next::Look,
             Ok(()) = self.books.changed() => Next::Look,
             heard = heard => Next::Heard(heard),
-            () = tokio::time::sleep(HEARTBEAT) => Next::Heartbeat,
+            () = tokio::time::sleep(STREAM_HEARTBEAT) => Next::Heartbeat,
         }
     }
 

@@ -10,7 +10,9 @@ use axum::response::Json;
 use client::account::{Account, Fate};
 use engine::instant::Instant;
 use engine::length;
-use engine::limits::{ACCOUNT_SPAN_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
+use engine::limits::{
+    ACCOUNT_SPAN_MAX, EXPLAIN_NEXT_LEN, EXPLAIN_SPAN_MS, RUNS_READ_MAX, SEGMENTS_READ_MAX,
+};
 use engine::past::Line;
 
 use super::account::{Evidence, Window};
@@ -22,12 +24,6 @@ use super::query::Query;
 use super::read::{self, Silence, Stored};
 use super::segment::{Span, Walk};
 use crate::handle::{Firing, NodeHandle};
-
-/// How far back an account goes if nobody says otherwise.
-const USUAL_SPAN_MS: i64 = 3_600_000;
-
-/// How many coming slots an account tells.
-const NEXT_LEN: usize = 3;
 
 /// Pages of unfinished runs that one account reads.
 const RUN_PAGES_MAX: usize = 5;
@@ -41,7 +37,7 @@ pub(super) async fn explain(
     let query = Query::of(&uri, &["from", "to"])?;
     let now = handle.now();
     let to = query.get("to")?.unwrap_or(now);
-    let from = query.get("from")?.unwrap_or(Instant(to.0 - USUAL_SPAN_MS));
+    let from = query.get("from")?.unwrap_or(Instant(to.0 - EXPLAIN_SPAN_MS));
     let window = Window { from, to };
     check(window)?;
     let stored = read::trigger(handle.store(), caller.project, &name).await?;
@@ -67,7 +63,7 @@ pub(super) async fn explain(
         schedule_since: timestamp(stored.record.since),
         rows,
         totals,
-        next: convert::next(&stored, now, NEXT_LEN),
+        next: convert::next(&stored, now, EXPLAIN_NEXT_LEN),
         more_from: more_from.map(timestamp),
         kept_from: Some(evidence.kept_from)
             .filter(|kept| *kept > from.max(stored.record.created))

@@ -25,7 +25,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use client::ClientError;
 use client::problem::Problem;
-use engine::limits::{FORWARD_ANSWER_BYTES_MAX, FORWARD_ANSWER_MAX, FORWARD_TRIES_MAX};
+use engine::limits::{
+    FORWARD_ANSWER_BYTES_MAX, FORWARD_ANSWER_MAX, FORWARD_TRIES_MAX, UNAVAILABLE_RETRY_AFTER,
+};
 use store::session::NodeId;
 
 pub(crate) use self::envoy::{Envoy, Unreached};
@@ -123,7 +125,7 @@ async fn carry(
             "the server {} has this shard, and does not say where others reach it: start it with --url",
             there.node
         );
-        return Err(NotCarried::NothingDone(Refusal::unavailable(detail, problem::PAUSE)));
+        return Err(NotCarried::NothingDone(Refusal::unavailable(detail, UNAVAILABLE_RETRY_AFTER)));
     };
     tracing::debug!(node = %there.node, "passed on");
     let answer = road.carrier().carry(request, FORWARD_ANSWER_MAX, FORWARD_ANSWER_BYTES_MAX).await;
@@ -139,7 +141,7 @@ async fn carry(
         && let Ok(problem) = serde_json::from_slice::<Problem>(&body)
         && problem::says_nothing_done(&problem)
     {
-        let refusal = Refusal::unavailable(problem.detail, problem::PAUSE);
+        let refusal = Refusal::unavailable(problem.detail, UNAVAILABLE_RETRY_AFTER);
         return Err(NotCarried::NothingDone(refusal));
     }
     head.headers = road::end_to_end(&head.headers);
@@ -169,5 +171,5 @@ fn not_carried(node: &NodeId, why: &ClientError) -> NotCarried {
     };
     let detail =
         format!("nothing was done: the server {node} has this shard, and {why}{advice}; try again");
-    NotCarried::NothingDone(Refusal::unavailable(detail, problem::PAUSE))
+    NotCarried::NothingDone(Refusal::unavailable(detail, UNAVAILABLE_RETRY_AFTER))
 }

@@ -7,13 +7,13 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use engine::limits::REQUEST_TIME_MAX;
+use engine::limits::{REQUEST_ID_BYTES_MAX, REQUEST_TIME_MAX, UNAVAILABLE_RETRY_AFTER};
 use store::clock::Stopwatch;
 use tracing::Instrument;
 
 use super::Reach;
 use super::forward::{Carried, Hop};
-use super::problem::{PAUSE, Refusal, Told};
+use super::problem::{Refusal, Told};
 use crate::handle::NodeHandle;
 use crate::peers::API;
 
@@ -22,9 +22,6 @@ pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 /// The name of a request.
 #[derive(Debug, Clone)]
 pub(super) struct RequestId(pub(super) String);
-
-/// Longest id that a caller may give its request.
-const REQUEST_ID_BYTES_MAX: usize = 64;
 
 /// Names the request, writes its line into the log, and puts the name on the answer.
 pub(super) async fn name_request(
@@ -145,7 +142,7 @@ pub(super) async fn check_role(
         let detail = format!(
             "the server {me} takes no requests (it has not the role {API}), and there is none at the moment that does"
         );
-        return Err(Refusal::unavailable(detail, PAUSE));
+        return Err(Refusal::unavailable(detail, UNAVAILABLE_RETRY_AFTER));
     };
     let (name, url) = other;
     let detail = format!(

@@ -3,13 +3,10 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
+use engine::limits::ANSWER_READ_STALL_MAX;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
-
-/// How long a write may wait for the other side to read.
-const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// A stream on which a write that has to wait for too long is an error.
 pub(super) struct Patient<S> {
@@ -33,9 +30,10 @@ impl<S> Patient<S> {
             self.alarm = None;
             return written;
         }
-        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(WRITE_TIME_MAX)));
+        let alarm =
+            self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(ANSWER_READ_STALL_MAX)));
         ready!(alarm.as_mut().poll(context));
-        let why = format!("nothing was read on the other side for {WRITE_TIME_MAX:?}");
+        let why = format!("nothing was read on the other side for {ANSWER_READ_STALL_MAX:?}");
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)))
     }
 }
@@ -85,6 +83,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
@@ -93,7 +93,7 @@ mod tests {
     async fn a_write_waits_for_a_slow_reader_and_not_for_one_that_never_reads() {
         let (near, mut far) = duplex(4);
         let mut near = Patient::new(near);
-        let almost = WRITE_TIME_MAX.checked_sub(Duration::from_secs(1)).unwrap();
+        let almost = ANSWER_READ_STALL_MAX.checked_sub(Duration::from_secs(1)).unwrap();
         let reading = async {
             let mut read = [0; 4];
             for _ in 0..3 {
@@ -105,6 +105,6 @@ mod tests {
         written.unwrap();
         let begun = tokio::time::Instant::now();
         let why = near.write_all(&[7; 4]).await.unwrap_err();
-        assert_eq!((why.kind(), begun.elapsed()), (io::ErrorKind::TimedOut, WRITE_TIME_MAX));
+        assert_eq!((why.kind(), begun.elapsed()), (io::ErrorKind::TimedOut, ANSWER_READ_STALL_MAX));
     }
 }

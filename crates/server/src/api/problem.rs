@@ -7,6 +7,7 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use client::problem::{FieldProblem, MEDIA_TYPE, Problem};
 use client::store::StoreTrouble;
+use engine::limits::{LIMIT_RETRY_AFTER, UNAVAILABLE_RETRY_AFTER};
 use engine::record::RecordError;
 use engine::shard::command::Rejection;
 use engine::trigger::BadField;
@@ -35,9 +36,6 @@ pub(super) struct Refusal {
     place: Option<Box<Place>>,
 }
 
-/// How long to wait for a store that does not answer, or a server that stops.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
-
 /// Nobody has the shard.
 const NO_OWNER: &str = "no-owner";
 
@@ -46,9 +44,6 @@ const ELSEWHERE: &str = "elsewhere";
 
 /// The beginning of each problem's type.
 const URN: &str = "urn:watchbell:problem:";
-
-/// How long to wait when there is too much of something.
-const LIMIT_PAUSE: Duration = Duration::from_secs(60);
 
 impl Refusal {
     pub(super) fn new(
@@ -169,7 +164,7 @@ impl IntoResponse for Refusal {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         let is_limited = self.status == StatusCode::TOO_MANY_REQUESTS;
-        if let Some(pause) = self.retry_after.or(is_limited.then_some(LIMIT_PAUSE)) {
+        if let Some(pause) = self.retry_after.or(is_limited.then_some(LIMIT_RETRY_AFTER)) {
             // Whole seconds, and never less than what is meant.
             let seconds = pause.as_millis().div_ceil(1_000).max(1);
             let seconds = HeaderValue::from_str(&seconds.to_string()).expect("digits");
@@ -201,7 +196,7 @@ impl From<CallError> for Refusal {
             CallError::Elsewhere { node, url } => Self {
                 kind: ELSEWHERE,
                 place: Some(Box::new(Place::There(Elsewhere { node, url }))),
-                ..Self::unavailable(sentence, PAUSE)
+                ..Self::unavailable(sentence, UNAVAILABLE_RETRY_AFTER)
             },
             CallError::Refused(Trouble::Full(_)) => {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "no-room", "No room", sentence)
@@ -211,7 +206,7 @@ impl From<CallError> for Refusal {
             | CallError::Refused(Trouble::Closed(_))
             | CallError::Unwritten(_)
             | CallError::HandedOver
-            | CallError::Stopping => Self::unavailable(sentence, PAUSE),
+            | CallError::Stopping => Self::unavailable(sentence, UNAVAILABLE_RETRY_AFTER),
         }
     }
 }
@@ -239,7 +234,7 @@ impl From<Rejection> for Refusal {
                 conflict("backfill-elsewhere", "The request is about another time")
             }
             Rejection::ProjectIsDisabled => conflict("project-disabled", "The project is disabled"),
-            Rejection::ProjectIsEnabling => Self::unavailable(sentence, PAUSE),
+            Rejection::ProjectIsEnabling => Self::unavailable(sentence, UNAVAILABLE_RETRY_AFTER),
             Rejection::OverLimit { limit, .. } => Self {
                 limit: Some(limit.as_str()),
                 ..Self::new(
@@ -250,7 +245,9 @@ impl From<Rejection> for Refusal {
                 )
             },
             Rejection::TooManyTriggers => too_many("Too many triggers"),
-            Rejection::TooManyRuns => too_many("Too many runs").retry_after(PAUSE),
+            Rejection::TooManyRuns => {
+                too_many("Too many runs").retry_after(UNAVAILABLE_RETRY_AFTER)
+            }
         }
     }
 }
@@ -259,7 +256,7 @@ impl From<ScanError> for Refusal {
     fn from(error: ScanError) -> Self {
         let sentence = error.to_string();
         match error {
-            ScanError::Unavailable(_) => Self::unavailable(sentence, PAUSE),
+            ScanError::Unavailable(_) => Self::unavailable(sentence, UNAVAILABLE_RETRY_AFTER),
             ScanError::Corrupt(_) | ScanError::Refused(_) => Self::internal(sentence),
         }
     }
@@ -310,7 +307,7 @@ impl From<ChangeError> for Refusal {
             ChangeError::Busy
             | ChangeError::Repeated
             | ChangeError::Unknown
-            | ChangeError::Commit(_) => Self::unavailable(sentence, PAUSE),
+            | ChangeError::Commit(_) => Self::unavailable(sentence, UNAVAILABLE_RETRY_AFTER),
         }
     }
 }

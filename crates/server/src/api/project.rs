@@ -10,7 +10,7 @@ use client::project::{
     NewProject, NewProjectSpec, Project, ProjectSpec, RotateRequest, SecretInfo,
 };
 use engine::length;
-use engine::limits::{GRACE_DEFAULT, GRACE_MAX};
+use engine::limits::{GRACE_DEFAULT, GRACE_MAX, SETTLE_WAIT_MAX};
 use engine::notice::webhook_to;
 use engine::trigger::{BadField, check_name};
 use store::Version;
@@ -25,9 +25,6 @@ use crate::access::record::ProjectRecord;
 use crate::access::secret::Secret;
 use crate::access::{Denial, agreed};
 use crate::handle::NodeHandle;
-
-/// How long an answer waits for the shards to do as it says. They will in any case.
-const SETTLE_TIME_MAX: Duration = Duration::from_secs(5);
 
 pub(super) async fn create(
     State(handle): State<NodeHandle>,
@@ -166,7 +163,7 @@ pub(super) async fn settle(handle: &NodeHandle, version: Option<Version>) -> Sta
         handle.access().settled(version).await;
         agreed(handle).await;
     };
-    match tokio::time::timeout(SETTLE_TIME_MAX, settled).await {
+    match tokio::time::timeout(SETTLE_WAIT_MAX, settled).await {
         Ok(()) => StatusCode::OK,
         Err(_) => StatusCode::ACCEPTED,
     }

@@ -21,7 +21,7 @@ use super::query::Query;
 use super::read::{self, Stored};
 use super::trigger::{CreateError, answer, create_from, exceptions, raw, tell};
 use crate::handle::{CallError, NodeHandle};
-use crate::idempotency::Outcome;
+use crate::idempotency::RememberedOutcome;
 
 /// How often it is decided anew when others make and delete the same name meanwhile.
 const REPLACES_MAX: usize = 3;
@@ -136,8 +136,11 @@ async fn replace_stored(
         revision,
     };
     let name = stored.name();
-    let act =
-        Act { action: "trigger.replace", object: name, outcome: Outcome::Changed(name.to_owned()) };
+    let act = Act {
+        action: "trigger.replace",
+        object: name,
+        outcome: RememberedOutcome::Changed(name.to_owned()),
+    };
     match caller.command(handle, id.shard, command, act).await {
         Ok(Done::Replaced { .. } | Done::Unchanged) => {
             Ok(answer(handle, id, StatusCode::OK).await?)

@@ -15,7 +15,7 @@ use super::problem::Refusal;
 use super::read::{self};
 use super::{cluster, election, key, project, run, system, trigger};
 use crate::handle::NodeHandle;
-use crate::idempotency::Outcome;
+use crate::idempotency::RememberedOutcome;
 
 /// Says that nothing was done this time.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
@@ -23,35 +23,37 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 pub(super) async fn replay(
     handle: &NodeHandle,
     caller: &Caller,
-    outcome: Outcome,
+    outcome: RememberedOutcome,
 ) -> Result<Response, Refusal> {
     let mut response = match outcome {
-        Outcome::Created(name) => told(handle, caller, &name, StatusCode::CREATED).await?,
-        Outcome::Changed(name) => told(handle, caller, &name, StatusCode::OK).await?,
-        Outcome::Started(id) => started(handle, caller, id).await?,
-        Outcome::Submitted => StatusCode::ACCEPTED.into_response(),
-        Outcome::Project(name) => {
+        RememberedOutcome::Created(name) => {
+            told(handle, caller, &name, StatusCode::CREATED).await?
+        }
+        RememberedOutcome::Changed(name) => told(handle, caller, &name, StatusCode::OK).await?,
+        RememberedOutcome::Started(id) => started(handle, caller, id).await?,
+        RememberedOutcome::Submitted => StatusCode::ACCEPTED.into_response(),
+        RememberedOutcome::Project(name) => {
             let project = project::find(handle, &name)?;
             (StatusCode::CREATED, Json(NewProject { project, secret: None })).into_response()
         }
-        Outcome::ProjectChanged(name) => {
+        RememberedOutcome::ProjectChanged(name) => {
             let project = project::find(handle, &name)?;
             Json(project).into_response()
         }
-        Outcome::Rotated(name) => {
+        RememberedOutcome::Rotated(name) => {
             let project = project::find(handle, &name)?;
             Json(NewProject { project, secret: None }).into_response()
         }
-        Outcome::Key(id) => {
+        RememberedOutcome::Key(id) => {
             let gone = |_| Refusal::not_found("it was made, and its id cannot be read any more");
             let key = key::tell(handle, id.parse().map_err(gone)?).await?;
             (StatusCode::CREATED, Json(NewKey { key, secret: None })).into_response()
         }
-        Outcome::Resigned(name) => {
+        RememberedOutcome::Resigned(name) => {
             Json(election::find(handle, caller, &name).await?).into_response()
         }
-        Outcome::Done => Json(system::status(handle)).into_response(),
-        Outcome::Drained(name) => cluster::drained(handle, &name)?,
+        RememberedOutcome::Done => Json(system::status(handle)).into_response(),
+        RememberedOutcome::Drained(name) => cluster::drained(handle, &name)?,
     };
     response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
     Ok(response)

@@ -22,7 +22,7 @@ use super::read::{self, Stored};
 use super::segment::{Span, Walk};
 use super::trigger::exceptions;
 use crate::handle::NodeHandle;
-use crate::idempotency::Outcome;
+use crate::idempotency::RememberedOutcome;
 
 /// Who waits for the end of a run looks by itself this often, should a hint be lost.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -47,7 +47,7 @@ pub(super) async fn start(
     // Watching begins before the run does, so that its end cannot be missed.
     let mut hints = handle.store().watch(&past(id.shard));
     let command = Command::Run { trigger: id.unique, author: caller.author.clone() };
-    let outcome = Outcome::Changed(stored.name().to_owned());
+    let outcome = RememberedOutcome::Changed(stored.name().to_owned());
     let act = Act { action: "trigger.run", object: stored.name(), outcome };
     let run_id = match caller.command(&handle, id.shard, command, act).await? {
         Done::Started(run_id) => run_id,

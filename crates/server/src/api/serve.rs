@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::limits::API_CONNECTIONS_MAX;
+use engine::limits::{API_CONNECTIONS_MAX, REQUEST_DRAIN_MAX, REQUEST_HEAD_TIME_MAX};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -26,12 +26,6 @@ use super::tls::Tls;
 use super::{Gate, Reach, router};
 use crate::handle::NodeHandle;
 use crate::monitor::look_out;
-
-/// How long a head may take to come, and how long a connection may rest between two requests.
-const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
-
-/// How long requests that are under way at the end may still take: a server stops within five seconds.
-const DRAIN_TIME_MAX: Duration = Duration::from_secs(4);
 
 /// How long to wait when no connection can be accepted, as when there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -92,7 +86,7 @@ pub async fn serve(
     }
     ending.send_replace(true);
     let drained = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(DRAIN_TIME_MAX, drained).await.is_err() {
+    if tokio::time::timeout(REQUEST_DRAIN_MAX, drained).await.is_err() {
         tracing::warn!(left = connections.len(), "requests were cut off");
     }
     connections.shutdown().await;
@@ -118,7 +112,7 @@ async fn welcome(
     let Some(acceptor) = acceptor else {
         return answer(stream, peer, service, ends).await;
     };
-    match tokio::time::timeout(HEAD_TIME_MAX, acceptor.accept(stream)).await {
+    match tokio::time::timeout(REQUEST_HEAD_TIME_MAX, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => answer(stream, peer, service, ends).await,
         Ok(Err(why)) => tracing::debug!(%why, "a connection was not encrypted"),
         Err(_) => tracing::debug!("a connection was not encrypted in time"),
@@ -132,7 +126,7 @@ async fn answer(
     mut ends: watch::Receiver<bool>,
 ) {
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
+    builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_HEAD_TIME_MAX);
     let stream = TokioIo::new(Patient::new(stream));
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(peer);

@@ -28,7 +28,7 @@ use super::query::{LABEL, Query};
 use super::read::{self, Silence, Stored, key};
 use super::segment::{Span, Walk};
 use crate::handle::{CallError, NodeHandle};
-use crate::idempotency::Outcome;
+use crate::idempotency::RememberedOutcome;
 
 /// How many of the latest batches of the past are looked at for a trigger's last run,
 const LAST_RUN_SEGMENTS_MAX: usize = 100;
@@ -87,7 +87,7 @@ pub(super) async fn create_from(
     let (definition, draft) = (Box::new(definition), raw(draft));
     let (project, author) = (caller.project, caller.author.clone());
     let command = Command::Create { project, definition, draft, author };
-    let outcome = Outcome::Created(name.to_string());
+    let outcome = RememberedOutcome::Created(name.to_string());
     let act = Act { action: "trigger.create", object: &name, outcome };
     match caller.command(handle, shard, command, act).await {
         Ok(Done::Created(id)) => Ok(id),
@@ -249,7 +249,8 @@ pub(super) async fn delete(
     let stored = read::trigger(handle.store(), caller.project, &name).await?;
     let id = stored.id();
     let command = Command::Delete { trigger: id.unique, author: caller.author.clone() };
-    let act = Act { action: "trigger.delete", object: stored.name(), outcome: Outcome::Done };
+    let act =
+        Act { action: "trigger.delete", object: stored.name(), outcome: RememberedOutcome::Done };
     match caller.command(&handle, id.shard, command, act).await? {
         Done::Deleted => Ok(StatusCode::NO_CONTENT),
         other => Err(exceptions(other)),
@@ -317,7 +318,7 @@ async fn change(
 ) -> Result<Response, Refusal> {
     let stored = read::trigger(handle.store(), caller.project, name).await?;
     let (id, name) = (stored.id(), stored.name());
-    let act = Act { action, object: name, outcome: Outcome::Changed(name.to_owned()) };
+    let act = Act { action, object: name, outcome: RememberedOutcome::Changed(name.to_owned()) };
     let done = caller.command(handle, id.shard, command(id.unique), act).await?;
     if done != expected {
         return Err(exceptions(done));

@@ -11,7 +11,9 @@ use std::time::Duration;
 use engine::id::ShardId;
 use engine::instant::Instant;
 use engine::jump::{Jump, WallWatch};
-use engine::limits::{MARK_AHEAD_MS_MAX, MISSED_AFTER_MS, RESPONSE_KEPT_BYTES_MAX};
+use engine::limits::{
+    MARK_AHEAD_MS_MAX, MISSED_AFTER_MS, RESPONSE_KEPT_BYTES_MAX, STOP_ATTEMPTS_MAX, STOP_WRITES_MAX,
+};
 use engine::outcome::Outcome;
 use engine::past::Attempt;
 use engine::shard::command::Done;
@@ -40,10 +42,6 @@ const PACE: Duration = Duration::from_millis(40);
 
 /// The core looks around at least this often, so that its session sees that it lives.
 const SLEEP_MAX: Duration = Duration::from_millis(400);
-
-/// How long what is under way may take when this node stops, and what is decided to be written after that.
-const FLIGHT_END: Duration = Duration::from_millis(3_500);
-const STOP_END: Duration = Duration::from_millis(4_500);
 
 /// Calls and answers that are taken in one go before shards have their turn.
 const TAKEN_MAX: usize = 1_024;
@@ -511,7 +509,7 @@ impl Core {
         }
         let passed = Duration::from_millis(now.steady.saturating_sub(stopping.since));
         let in_flight: usize = self.shards.values().map(|owned| owned.shard.in_flight()).sum();
-        if (in_flight == 0 || passed >= FLIGHT_END) && !stopping.is_abandoned {
+        if (in_flight == 0 || passed >= STOP_ATTEMPTS_MAX) && !stopping.is_abandoned {
             stopping.is_abandoned = true;
             if in_flight > 0 {
                 tracing::warn!(
@@ -524,7 +522,7 @@ impl Core {
             }
         }
         let is_settled = self.shards.values().all(|owned| owned.shard.is_settled());
-        (stopping.is_abandoned && is_settled && self.ordered.is_none()) || passed >= STOP_END
+        (stopping.is_abandoned && is_settled && self.ordered.is_none()) || passed >= STOP_WRITES_MAX
     }
 }
 

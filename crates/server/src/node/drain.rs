@@ -1,19 +1,13 @@
 //! How a node leaves in order: the others know that it does, and have its shards, before it is gone.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use engine::limits::{DRAIN_ATTEMPTS_MAX, DRAIN_HAND_OVER_MAX};
 use engine::mutant::{self, Mutant};
 use store::machine::within;
 use store::session::SessionRecord;
 
 use super::Node;
-
-/// How long it may take to hand the next shard over, if somebody is there to take it.
-const HAND_OVER_MAX: Duration = Duration::from_secs(10);
-
-/// How long attempts of shards that were handed over may take: longer than any does.
-const ERRANDS_MAX: Duration = Duration::from_secs(35);
 
 impl Node {
     /// Hands all shards over, if there is anybody to take them, and waits until what is under way of them has ended and
@@ -27,7 +21,7 @@ impl Node {
         }
         let mut handed_over = self.handed_over.clone();
         let ended = async { drop(handed_over.wait_for(|handed_over| *handed_over == 0).await) };
-        if within(machine, ERRANDS_MAX, ended).await.is_none() {
+        if within(machine, DRAIN_ATTEMPTS_MAX, ended).await.is_none() {
             tracing::warn!("webhooks of shards that were handed over are still under way");
         }
     }
@@ -70,7 +64,7 @@ impl Node {
                     }
                 }
             };
-            match within(self.session.machine(), HAND_OVER_MAX, fewer).await {
+            match within(self.session.machine(), DRAIN_HAND_OVER_MAX, fewer).await {
                 Some(0) => return,
                 Some(fewer) => left = fewer,
                 None => {

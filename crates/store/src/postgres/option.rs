@@ -2,19 +2,14 @@
 
 use std::path::PathBuf;
 
+use engine::limits::{
+    POSTGRES_CONNECTIONS_DEFAULT, POSTGRES_CONNECTIONS_MAX, POSTGRES_SCHEMA_BYTES_MAX,
+};
+
 use crate::{Address, OpenError, Secret};
 
 /// The schema, unless the URL names another.
 const SCHEMA: &str = "watchbell";
-
-/// Longest name of a schema: the name of its channel of hints has to fit too.
-const SCHEMA_BYTES_MAX: usize = 48;
-
-/// Connections of a pool, unless the URL says otherwise: as many commits are under way at a time.
-const CONNECTIONS: usize = 16;
-
-/// Most connections of a pool.
-const CONNECTIONS_MAX: usize = 256;
 
 const KNOWN: &str = "schema, sslmode, sslrootcert, ca, connections and listen";
 
@@ -76,9 +71,13 @@ impl Options {
             }
         };
         let connections = match at.take("connections").map(|text| text.parse()) {
-            None => CONNECTIONS,
-            Some(Ok(number)) if (1..=CONNECTIONS_MAX).contains(&number) => number,
-            Some(_) => return Err(format!("connections is a number from 1 to {CONNECTIONS_MAX}")),
+            None => POSTGRES_CONNECTIONS_DEFAULT,
+            Some(Ok(number)) if (1..=POSTGRES_CONNECTIONS_MAX).contains(&number) => number,
+            Some(_) => {
+                return Err(format!(
+                    "connections is a number from 1 to {POSTGRES_CONNECTIONS_MAX}"
+                ));
+            }
         };
         let listen = match at.take("listen").as_deref() {
             None | Some("on") => Listen::IfHeard,
@@ -95,11 +94,11 @@ impl Options {
 fn check_schema(name: &str) -> Result<(), String> {
     let is_good = |byte: u8| byte == b'_' || byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let begins_well = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
-    if name.len() <= SCHEMA_BYTES_MAX && begins_well && name.bytes().all(is_good) {
+    if name.len() <= POSTGRES_SCHEMA_BYTES_MAX && begins_well && name.bytes().all(is_good) {
         return Ok(());
     }
     Err(format!(
-        "a schema has 1 to {SCHEMA_BYTES_MAX} small letters, digits and underscores, and does not begin with a digit"
+        "a schema has 1 to {POSTGRES_SCHEMA_BYTES_MAX} small letters, digits and underscores, and does not begin with a digit"
     ))
 }
 
@@ -122,7 +121,10 @@ mod tests {
     #[test]
     fn what_is_not_said_has_a_default() {
         let options = read("").unwrap();
-        assert_eq!((options.schema.as_str(), options.connections), ("watchbell", CONNECTIONS));
+        assert_eq!(
+            (options.schema.as_str(), options.connections),
+            ("watchbell", POSTGRES_CONNECTIONS_DEFAULT)
+        );
         assert_eq!((options.tls, options.listen), (Tls::Prefer, Listen::IfHeard));
     }
 
@@ -151,8 +153,8 @@ mod tests {
             let why = read(query).unwrap_err().to_string();
             assert!(why.contains(said) && !why.contains("hunter2"), "{query}: {why}");
         }
-        assert!(read(&format!("schema={}", "a".repeat(SCHEMA_BYTES_MAX))).is_ok());
-        assert!(read(&format!("schema={}", "a".repeat(SCHEMA_BYTES_MAX + 1))).is_err());
-        assert!(read(&format!("connections={CONNECTIONS_MAX}")).is_ok());
+        assert!(read(&format!("schema={}", "a".repeat(POSTGRES_SCHEMA_BYTES_MAX))).is_ok());
+        assert!(read(&format!("schema={}", "a".repeat(POSTGRES_SCHEMA_BYTES_MAX + 1))).is_err());
+        assert!(read(&format!("connections={POSTGRES_CONNECTIONS_MAX}")).is_ok());
     }
 }

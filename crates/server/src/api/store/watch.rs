@@ -9,7 +9,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use client::store::StoreHint;
-use engine::limits::{GUEST_WATCHERS_MAX, GUEST_WATCHERS_OF_KEY_MAX};
+use engine::limits::{GUEST_WATCHERS_MAX, GUEST_WATCHERS_OF_KEY_MAX, STREAM_HEARTBEAT};
 use store::Hints;
 use store::guest::SCRATCH;
 
@@ -22,9 +22,6 @@ use crate::api::query::Query;
 use crate::api::stream::stream;
 use crate::event::Seat;
 use crate::handle::NodeHandle;
-
-/// How often something is sent, if nothing happens.
-const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Shortest time between two pieces: what changes meanwhile is told as one.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -94,7 +91,7 @@ impl Watcher {
                 () = self.elections.1.changed() => self.elections.0.as_str(),
                 () = scratch => SCRATCH,
                 Ok(()) = self.books.changed() => continue,
-                () = tokio::time::sleep(HEARTBEAT) => return Some((": heartbeat\n\n".into(), self)),
+                () = tokio::time::sleep(STREAM_HEARTBEAT) => return Some((": heartbeat\n\n".into(), self)),
             };
             let hint = serde_json::to_string(&StoreHint { prefix: prefix.to_owned() });
             let hint = hint.expect("a hint always serializes");
