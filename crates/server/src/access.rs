@@ -74,22 +74,22 @@ pub enum Denial {
 /// Why a change came to nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
-    /// It was decided against: do as the sentence says.
+    /// The change is not allowed: do as the sentence says.
     #[error(transparent)]
     Denied(#[from] Denial),
     /// Others changed something each time: try again.
     #[error("many are changing projects and keys at the same time: try again")]
     Busy,
-    /// Send the same request again: it is told what came of it.
+    /// The same request is under way: send it again, and be told what came of it.
     #[error("the same request is being carried out: send it again in a moment")]
     Repeated,
-    /// It may be done: look, and try again if it is not.
+    /// The change may have been made: look, and try again if it was not.
     #[error("it may have been done, the store did not say: look, and try again if it was not")]
     Unknown,
-    /// Look at the store.
+    /// The store did not take the change: see why.
     #[error(transparent)]
     Commit(CommitError),
-    /// Look at the store.
+    /// The store could not be read: see why.
     #[error(transparent)]
     Read(#[from] BookError),
 }
@@ -105,7 +105,7 @@ pub struct Access {
     store: Store,
     machine: Arc<dyn Machine>,
     book: watch::Sender<Arc<Book>>,
-    /// The shards that are here do what the book of this version says.
+    /// The version of the book that this server's shards act by.
     settled: watch::Sender<Option<Version>>,
     /// When keys were last used, as far as that is written.
     used: Mutex<HashMap<KeyId, Instant>>,
@@ -130,7 +130,7 @@ pub struct Trail {
 }
 
 impl Trail {
-    /// Of something that nobody asked for.
+    /// A trail of a change that no request asked for.
     pub fn of(audit: AuditRecord) -> Self {
         Self { audit, idempotency: None }
     }
@@ -379,8 +379,8 @@ impl Access {
         Ok((record, text))
     }
 
-    /// Makes the first admin's key, with a text that somebody has. Whether it did: of servers that start at the same time,
-    /// only one does.
+    /// Makes the first admin's key, with a text that somebody has, unless there is an admin's key. Tells whether it made one:
+    /// of servers that start at the same time, only one does.
     pub async fn create_first_key(
         &self,
         text: &KeyText,
@@ -397,7 +397,7 @@ impl Access {
         Ok(made.await?.is_some())
     }
 
-    /// Makes a key like another, which is good until then and no longer: both or neither. The text is told this once.
+    /// Makes a key like another, and lets that one expire at `end`, in one commit. The new text is told this once.
     pub async fn rotate_key(
         &self,
         id: KeyId,
@@ -451,7 +451,7 @@ impl Access {
         self.note_as(trail, RememberedOutcome::Done).await
     }
 
-    /// The same, of something that whoever repeats the request is told of like this.
+    /// The same, with the outcome that a repeated request is told.
     pub(crate) async fn note_as(
         &self,
         trail: &Trail,
@@ -476,8 +476,8 @@ impl Access {
         Instant(i64::try_from(self.machine.wall_us() / 1_000).unwrap_or(i64::MAX))
     }
 
-    /// Decides on the last book and writes, together with who did it; again, if somebody else was faster. Nothing
-    /// is written if nothing is to be.
+    /// Decides on the last book and writes the edit with its line of the audit; decides anew if somebody else was faster.
+    /// An empty edit is not written.
     async fn change(
         &self,
         trail: &Trail,

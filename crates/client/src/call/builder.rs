@@ -50,7 +50,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Trust the issuers in this PEM text as well.
+    /// Trust the issuers in this PEM text beside those that browsers trust.
     #[cfg(feature = "tls")]
     pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         let add = |trust| with_pem(trust, "the text", &pem.into()).map_err(|why| why.to_string());
@@ -58,7 +58,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Trust the issuers in this PEM file as well.
+    /// Trust the issuers in this PEM file beside those that browsers trust.
     #[cfg(feature = "tls")]
     pub fn ca_file(mut self, path: impl AsRef<std::path::Path>) -> Self {
         let add = |trust| with_file(trust, path.as_ref()).map_err(|why| why.to_string());
@@ -66,39 +66,38 @@ impl ClientBuilder {
         self
     }
 
-    /// Send a request so often again at most, where that is safe and may help; 3, if it is not said, and 0 for
-    /// never.
+    /// How often a request is sent again at most, where that is safe and may help: 3 by default, 0 for never.
     pub fn retries(mut self, retries: u32) -> Self {
         self.retry.retries = retries;
         self
     }
 
-    /// Begin no attempt later than this after the first one; 30 seconds, if it is not said.
+    /// No attempt begins later than this after the first one: 30 seconds by default.
     pub fn retry_time(mut self, time: Duration) -> Self {
         self.retry.time = time;
         self
     }
 
-    /// Wait so long before the second attempt, and twice as long before each further one; 100 ms, if it is not
-    /// said. Up to half of it is left to chance, so that not everybody comes back at once.
+    /// The pause before the second attempt, which doubles before each further one: 100 ms by default. Up to half of it
+    /// is left to chance, so that not everybody comes back at once.
     pub fn retry_pause(mut self, pause: Duration) -> Self {
         self.retry.pause = pause;
         self
     }
 
-    /// Wait so long for an answer, in each attempt; 30 seconds, if it is not said.
+    /// How long each attempt waits for an answer: 30 seconds by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Wait so long for a connection; 5 seconds, if it is not said.
+    /// How long each attempt waits for a connection: 5 seconds by default.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect = timeout;
         self
     }
 
-    /// The client. Nothing is connected yet.
+    /// Makes the client. It connects with its first request.
     pub fn build(self) -> Result<Client, ClientError> {
         let base = base(&self.url)?;
         let trust = self.trust.map_err(|why| ClientError::Setting { what: "ca", why })?;

@@ -1,4 +1,4 @@
-//! Passing requests on: for a server that has one which another is to answer.
+//! Passing on requests that another server is to answer.
 //!
 //! Nothing is added to a request, nothing is sent twice, and the answer is given back as it came. Whether a request may
 //! have been carried out is all that is told about one that failed: [`ClientError::may_be_done`].
@@ -22,7 +22,7 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    /// Waits so long for a connection, and trusts the usual issuers.
+    /// Waits up to `connect` for a connection, and trusts the issuers that browsers trust.
     pub fn new(connect: Duration) -> Self {
         Self { http: connect::http(connect::usual(), connect) }
     }
@@ -65,7 +65,7 @@ impl Carrier {
     }
 }
 
-/// What another server sends while it happens.
+/// A stream of server-sent events of another server.
 pub struct Followed(Stream);
 
 impl Carrier {
@@ -81,7 +81,7 @@ impl Carrier {
 }
 
 impl Followed {
-    /// The next of it; waits for it. After an error there is no more.
+    /// Waits for the next block. After an error there are no more.
     pub async fn next(&mut self) -> Result<SseBlock, ClientError> {
         self.0.block().await
     }

@@ -16,9 +16,9 @@ use crate::{ClientError, Page};
 pub struct ElectionFilter {
     /// Those whose name begins so.
     pub prefix: Option<String>,
-    /// So many at most, 1 to 500.
+    /// Most items of a page, 1 to 500.
     pub limit: Option<usize>,
-    /// From where the last page ended.
+    /// Where to go on: `next` of the last page.
     pub cursor: Option<String>,
 }
 
@@ -38,7 +38,7 @@ impl Client {
         self.ask(Question::get(path)).await
     }
 
-    /// Elections, page after page, so many at most: `next` says where more are.
+    /// Elections, page after page, up to `most` of them; `next` says where more are.
     pub async fn all_elections(
         &self,
         filter: ElectionFilter,
@@ -53,13 +53,13 @@ impl Client {
         self.ask(Question::get(at(name, ""))).await
     }
 
-    /// Asks whoever has it to leave.
+    /// Asks the holder of an election to leave.
     pub async fn resign_election(&self, name: &str) -> Result<Election, ClientError> {
         self.ask(Question::post(at(name, "/resign"))).await
     }
 
-    /// Says once that this candidate wants it, or goes on with it. The instant is when that was first sent: what the
-    /// answer says is good from then on.
+    /// Says once that this candidate wants to lead, or goes on leading. The instant is when the request was first sent:
+    /// `valid_for_ms` counts from then on.
     pub async fn campaign(
         &self,
         name: &str,
@@ -71,7 +71,7 @@ impl Client {
         Ok((self.ask(question).await?, sent))
     }
 
-    /// Gives it up. The caller has stopped acting before.
+    /// Gives an election up. Stop acting before you call this.
     pub async fn release_election(
         &self,
         name: &str,

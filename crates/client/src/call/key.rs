@@ -12,9 +12,9 @@ use crate::{ClientError, Page};
 pub struct KeyFilter {
     /// Those of this project.
     pub project: Option<String>,
-    /// So many at most, 1 to 500.
+    /// Most items of a page, 1 to 500.
     pub limit: Option<usize>,
-    /// From where the last page ended.
+    /// Where to go on: `next` of the last page.
     pub cursor: Option<String>,
 }
 
@@ -25,8 +25,8 @@ impl Paged for KeyFilter {
 }
 
 impl Client {
-    /// Makes a key for this client's project, or for all if it is an admin's. Its secret is told this once: if
-    /// the answer is lost, and the request sent again, there is none, and the key is of no use but to be deleted.
+    /// Makes a key for this client's project, or for all projects if it is an admin's. Its secret is told this once: if
+    /// the answer is lost and the request is sent again, there is no secret in the answer. Delete such a key.
     pub async fn create_key(&self, spec: &KeySpec) -> Result<NewKey, ClientError> {
         self.ask(Question::post(Path::new("/v1/keys")).body(spec)).await
     }
@@ -50,7 +50,7 @@ impl Client {
         self.ask(Question::get(path)).await
     }
 
-    /// Keys, page after page, so many at most: `next` says where more are.
+    /// Keys, page after page, up to `most` of them; `next` says where more are.
     pub async fn all_keys(&self, filter: KeyFilter, most: usize) -> Result<Page<Key>, ClientError> {
         let start = filter.cursor.clone();
         self.walk(filter, start, most, async |filter| self.keys(filter).await).await

@@ -12,9 +12,9 @@ use crate::{ClientError, Page};
 pub struct ProjectFilter {
     /// Those whose name begins so.
     pub prefix: Option<String>,
-    /// So many at most, 1 to 500.
+    /// Most items of a page, 1 to 500.
     pub limit: Option<usize>,
-    /// From where the last page ended.
+    /// Where to go on: `next` of the last page.
     pub cursor: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl Client {
         self.ask(Question::get(path)).await
     }
 
-    /// Projects, page after page, so many at most: `next` says where more are.
+    /// Projects, page after page, up to `most` of them; `next` says where more are.
     pub async fn all_projects(
         &self,
         filter: ProjectFilter,
@@ -73,7 +73,7 @@ impl Client {
         self.ask(Question::post(at(name, "/disable"))).await
     }
 
-    /// Gives a project a new secret, beside the former one for a while. It is told this once.
+    /// Gives a project a new secret; the former one is used for a while longer. The new one is told this once.
     pub async fn rotate_project(
         &self,
         name: &str,

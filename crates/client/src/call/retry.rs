@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::ClientError;
 
-/// So often, so long, with such pauses.
+/// How often, for how long and with which pauses a request is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Retry {
-    /// So often after the first attempt.
+    /// How many attempts follow the first one at most.
     pub(super) retries: u32,
     /// No attempt begins later than this after the first one.
     pub(super) time: Duration,

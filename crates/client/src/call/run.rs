@@ -27,9 +27,9 @@ pub struct RunFilter {
     pub from: Option<Timestamp>,
     /// Those of slots before this.
     pub to: Option<Timestamp>,
-    /// So many at most, 1 to 500.
+    /// Most items of a page, 1 to 500.
     pub limit: Option<usize>,
-    /// From where the last page ended.
+    /// Where to go on: `next` of the last page.
     pub cursor: Option<String>,
 }
 
@@ -40,7 +40,7 @@ impl Paged for RunFilter {
 }
 
 impl Client {
-    /// Starts a run now, and waits for its end for as long as is said.
+    /// Starts a run now, and waits up to `wait` for its end.
     pub async fn run(&self, name: &str, wait: Option<Duration>) -> Result<Started, ClientError> {
         let begun = Instant::now();
         let text = wait.map(|wait| format!("{}s", wait.as_secs()));
@@ -63,7 +63,7 @@ impl Client {
         self.ask(Question::get(filtered(at(name, "/runs"), filter))).await
     }
 
-    /// Runs of a trigger, page after page, so many at most: `next` says where more are.
+    /// Runs of a trigger, page after page, up to `most` of them; `next` says where more are.
     pub async fn all_runs_of(
         &self,
         name: &str,
@@ -79,7 +79,7 @@ impl Client {
         self.ask(Question::get(filtered(Path::new("/v1/runs"), filter))).await
     }
 
-    /// Runs of all triggers, page after page, so many at most: `next` says where more are.
+    /// Runs of all triggers, page after page, up to `most` of them; `next` says where more are.
     pub async fn all_runs(&self, filter: RunFilter, most: usize) -> Result<Page<Run>, ClientError> {
         let start = filter.cursor.clone();
         self.walk(filter, start, most, async |filter| self.runs(filter).await).await

@@ -9,26 +9,26 @@ use super::watch::Stream;
 use crate::ClientError;
 use crate::store::{StoreCommit, StoreCommitted, StoreFacts, StoreHint, StorePage, StoreScan};
 
-/// Word that something changed, while it comes. See [`Client::store_hints`].
+/// A stream of hints that something changed. See [`Client::store_hints`].
 pub struct StoreHints {
     client: Client,
     stream: Stream,
 }
 
 impl Client {
-    /// What the server says of its store. Asked once.
+    /// What the server says of its store. The request is sent once.
     pub async fn store_facts(&self) -> Result<StoreFacts, ClientError> {
         let answer = self.attempt(&Question::get(Path::new("/v1/store"))).await?;
         self.read(&answer)
     }
 
-    /// A part of a range. Asked once.
+    /// A page of a range. The request is sent once.
     pub async fn store_scan(&self, scan: &StoreScan) -> Result<StorePage, ClientError> {
         let question = Question::post(Path::new("/v1/store/scan")).body(scan);
         self.read(&self.attempt(&question).await?)
     }
 
-    /// Conditions and writes, as one step. Asked once: an error that [may be
+    /// Conditions and writes, as one step. The request is sent once: an error that [may be
     /// done](ClientError::may_be_done) leaves open whether it was, and whether it will be.
     pub async fn store_commit(&self, commit: &StoreCommit) -> Result<StoreCommitted, ClientError> {
         let question = Question::post(Path::new("/v1/store/commit")).body(commit);

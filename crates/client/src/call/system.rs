@@ -1,4 +1,4 @@
-//! The whole: scheduler, cluster, audit.
+//! What concerns all projects: scheduler, cluster, audit.
 
 use jiff::Timestamp;
 
@@ -16,7 +16,7 @@ use crate::{ClientError, Page};
 pub struct AuditFilter {
     /// Those in this project.
     pub project: Option<String>,
-    /// Those by this one.
+    /// Those by this author.
     pub author: Option<String>,
     /// Those of this kind: `trigger.create`.
     pub action: Option<String>,
@@ -24,9 +24,9 @@ pub struct AuditFilter {
     pub from: Option<Timestamp>,
     /// Those before this instant.
     pub to: Option<Timestamp>,
-    /// So many at most, 1 to 500.
+    /// Most items of a page, 1 to 500.
     pub limit: Option<usize>,
-    /// From where the last page ended.
+    /// Where to go on: `next` of the last page.
     pub cursor: Option<String>,
 }
 
@@ -57,13 +57,13 @@ impl Client {
         self.ask(Question::post(Path::new("/v1/scheduler/confirm-time"))).await
     }
 
-    /// Who takes part: for admins.
+    /// The servers and candidates of the cluster, and its shards: for admins.
     pub async fn cluster(&self) -> Result<Cluster, ClientError> {
         self.ask(Question::get(Path::new("/v1/cluster"))).await
     }
 
-    /// Lets a server hand its shards over and take none: for admins. It may have some for a while: see
-    /// [`Client::cluster`].
+    /// Lets a server hand its shards over and take none: for admins. It may have some for a while
+    /// longer: see [`Client::cluster`].
     pub async fn drain(&self, node: &str) -> Result<Drain, ClientError> {
         self.ask(Question::post(Path::of("cluster/nodes", node, "/drain"))).await
     }
@@ -86,7 +86,7 @@ impl Client {
         self.ask(Question::get(path)).await
     }
 
-    /// Who changed what, page after page, so many at most: `next` says where more are.
+    /// Who changed what, page after page, up to `most` of them; `next` says where more are.
     pub async fn all_audit(
         &self,
         filter: AuditFilter,

@@ -21,9 +21,9 @@ pub struct TriggerFilter {
     pub prefix: Option<String>,
     /// Those that carry all of these labels, each `key=value`.
     pub labels: Vec<String>,
-    /// So many at most, 1 to 500.
+    /// Most items of a page, 1 to 500.
     pub limit: Option<usize>,
-    /// From where the last page ended.
+    /// Where to go on: `next` of the last page.
     pub cursor: Option<String>,
 }
 
@@ -39,8 +39,8 @@ impl Client {
         self.ask(Question::post(Path::new("/v1/triggers")).body(spec)).await
     }
 
-    /// Makes a trigger with this name, or gives the one that has it another text. With a revision, only if
-    /// it is at that one.
+    /// Makes a trigger with this name, or replaces the text of the one that has it. With a revision, only if the trigger
+    /// is at that revision.
     pub async fn put_trigger(
         &self,
         name: &str,
@@ -83,7 +83,7 @@ impl Client {
         self.ask(Question::get(path)).await
     }
 
-    /// Triggers, page after page, so many at most: `next` says where more are.
+    /// Triggers, page after page, up to `most` of them; `next` says where more are.
     pub async fn all_triggers(
         &self,
         filter: TriggerFilter,
@@ -142,8 +142,8 @@ pub(super) fn at(name: &str, rest: &str) -> Path {
     Path::of("triggers", name, rest)
 }
 
-/// Whether two texts say the same, but for the name, which a PUT has in its path. A text with secret headers is never
-/// the same as what is told of it: whose values those are cannot be seen.
+/// Whether two texts say the same, but for the name, which a PUT has in its path. A text with secret headers never equals
+/// what the server tells of it, because it tells no secret values.
 fn is_same(one: &TriggerSpec, other: &TriggerSpec) -> bool {
     let nameless = |spec: &TriggerSpec| TriggerSpec { name: None, ..spec.clone() };
     nameless(one) == nameless(other)

@@ -6,9 +6,9 @@ use crate::{ClientError, Page};
 /// Most items that one request gives.
 const PAGE_LEN_MAX: usize = 500;
 
-/// What says which part of a list is wanted.
+/// A filter that says which page of a list is wanted.
 pub(super) trait Paged {
-    /// Asks for so many, from there on.
+    /// Asks for `limit` items from this cursor on.
     fn next_page(&mut self, limit: usize, cursor: Option<String>);
 }
 

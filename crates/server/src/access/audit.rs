@@ -18,7 +18,7 @@ use store::{Key, Range, Store};
 use super::book::{BookError, record, value};
 use super::key::KeyId;
 
-/// Where all of it is.
+/// Below this are all lines.
 pub(crate) const AUDIT: &str = "audit/";
 
 /// One change that somebody made.
@@ -41,7 +41,7 @@ pub struct AuditRecord {
     /// From which address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
-    /// Through which server, as far as whoever connected from there says so.
+    /// The server that passed the request on, by its own word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<String>,
     /// In which request.
@@ -49,7 +49,7 @@ pub struct AuditRecord {
 }
 
 impl AuditRecord {
-    /// Where it goes, and what is there then.
+    /// Its key in the store, and its value.
     pub fn entry(&self, machine: &dyn Machine) -> (String, Vec<u8>) {
         (format!("{}.{:016x}", place(machine.wall_us()), machine.random()), value(self))
     }

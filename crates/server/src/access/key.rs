@@ -27,7 +27,7 @@ const SECRET_LEN: usize = 52;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(pub Unique);
 
-/// What the right text is told from a wrong one by.
+/// What tells the right text from a wrong one: a salt, and an HMAC of the text under it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tag {
     salt: String,
@@ -42,7 +42,7 @@ pub struct KeyText {
 }
 
 impl KeyText {
-    /// A new one.
+    /// A new key, drawn at random.
     pub fn draw(machine: &dyn Machine, now: Instant) -> Self {
         let id = KeyId(Unique::born(now, Unique(0), machine.random()));
         let secret: String = (0..4).map(|_| Unique(machine.random()).to_string()).collect();
@@ -75,7 +75,7 @@ impl KeyText {
         Tag { salt, tag: hex(tag.as_ref()) }
     }
 
-    /// Whether it is the one that was stored.
+    /// Whether this tag is of this text.
     pub fn fits(&self, tag: &Tag) -> bool {
         let Some(expected) = unhex(&tag.tag) else { return false };
         hmac::verify(&signer(&tag.salt), self.text.as_bytes(), &expected).is_ok()

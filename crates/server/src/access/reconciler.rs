@@ -136,8 +136,8 @@ impl Reconciler {
         Ok(is_done)
     }
 
-    /// Clears away what is too old. While nobody knows what time it is, nothing is; and a line of the audit ages by
-    /// what is written after it: a clock that is far ahead makes nothing old by itself.
+    /// Clears away what is too old. While nobody knows what time it is, nothing is too old. A line of the audit ages by
+    /// the lines written after it, so a clock that is far ahead makes nothing old by itself.
     async fn sweep(&self) {
         if self.handle.firing() != Firing::Going {
             return;

@@ -119,7 +119,7 @@ pub struct KeyRecord {
     pub project: Option<ProjectId>,
     /// What it may do.
     pub scopes: Vec<KeyScope>,
-    /// What the right text is told from a wrong one by.
+    /// What tells the right text from a wrong one.
     #[serde(flatten)]
     pub tag: Tag,
     /// When it was made.

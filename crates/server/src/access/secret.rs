@@ -16,7 +16,7 @@ const PREFIX: &str = "whsec_";
 pub struct Secret(String);
 
 impl Secret {
-    /// A new one.
+    /// A new secret, drawn at random.
     pub fn draw(machine: &dyn Machine) -> Self {
         let bytes: Vec<u8> = (0..4).flat_map(|_| machine.random().to_be_bytes()).collect();
         Self(format!("{PREFIX}{}", STANDARD.encode(bytes)))

@@ -171,7 +171,7 @@ impl Drivers {
         });
     }
 
-    /// EndedAttempts all of them.
+    /// Ends all of them.
     pub(super) async fn stop(&self) {
         let mut tasks =
             std::mem::take(&mut *self.tasks.lock().expect("nothing panics while it holds this"));

@@ -227,7 +227,7 @@ impl<F> TaskPool<F> {
         }
     }
 
-    /// EndedAttempts the attempt that this is true of. What has ended by itself was taken before.
+    /// Ends the attempt that this is true of. What has ended by itself was taken before.
     pub(super) fn abort(&self, is_meant: impl Fn(&F) -> bool) -> bool {
         let mut tasks = self.all.iter();
         let found = tasks.find(|task| task.flight.as_ref().is_some_and(&is_meant));
@@ -237,7 +237,7 @@ impl<F> TaskPool<F> {
         found.is_some()
     }
 
-    /// EndedAttempts all attempts. What has ended by itself was taken before.
+    /// Ends all attempts. What has ended by itself was taken before.
     pub(super) async fn stop(mut self, taken: &mut Vec<(F, Result<Ended, Broken>)>) {
         self.tasks.abort_all();
         let mut broken = std::mem::take(&mut self.broken);

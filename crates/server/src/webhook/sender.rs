@@ -302,7 +302,7 @@ impl Sender {
         }
     }
 
-    /// EndedAttempts a call that has not begun.
+    /// Ends a call that has not begun.
     fn give_up(&mut self, call: &Call, why: NotSent, sentence: &str) {
         self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
         self.finished.push(Finished {
