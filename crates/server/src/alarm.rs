@@ -1,6 +1,6 @@
-//! An alarm: it rings when a part of the node breaks, so that the node ends instead of living on without it.
+//! An alarm: it rings when a component of the node breaks, so that the node ends instead of living on without it.
 //!
-//! A part takes a [`Guard`] and keeps it for as long as it works. A panic drops the guard on its way out, and
+//! A component takes a [`Guard`] and keeps it for as long as it works. A panic drops the guard on its way out, and
 //! that rings. Whoever runs the node waits for it: see `Node::ended`.
 
 use std::sync::Arc;
@@ -19,12 +19,12 @@ impl Default for Alarm {
 }
 
 impl Alarm {
-    /// What a part of this name keeps for as long as it works.
-    pub fn guard(&self, part: &'static str) -> Guard {
-        Guard { alarm: self.clone(), part }
+    /// What a component of this name keeps for as long as it works.
+    pub fn guard(&self, component: &'static str) -> Guard {
+        Guard { alarm: self.clone(), component }
     }
 
-    /// Waits until a part has broken, and says which was the first.
+    /// Waits until a component has broken, and says which was the first.
     pub async fn rung(&self) -> &'static str {
         let mut broken = self.0.subscribe();
         let broken = broken.wait_for(Option::is_some).await.expect("this handle keeps the sender");
@@ -32,19 +32,19 @@ impl Alarm {
     }
 }
 
-/// Rings when it is dropped by a panic, and not when the part that keeps it ends or is told to.
+/// Rings when it is dropped by a panic, and not when the component that keeps it ends or is told to.
 pub struct Guard {
     alarm: Alarm,
-    part: &'static str,
+    component: &'static str,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         if thread::panicking() {
-            tracing::error!(part = self.part, "a part of this node has panicked");
+            tracing::error!(component = self.component, "a component of this node has panicked");
             self.alarm.0.send_if_modified(|broken| {
                 let is_first = broken.is_none();
-                broken.get_or_insert(self.part);
+                broken.get_or_insert(self.component);
                 is_first
             });
         }

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use crate::event::{Event, What};
 use crate::handle::NodeHandle;
+use crate::node::Component;
 use crate::peers::{Server, View};
 
 /// A server that has just started takes whom it finds in this time to have been there before.
@@ -68,36 +69,43 @@ impl Change {
     }
 }
 
-/// Looks out until it is dropped.
-pub(crate) async fn look_out(handle: &NodeHandle) {
-    let mut views = handle.peers().follow();
-    handle.machine().sleep(LOOK_AROUND).await;
-    let mut last = views.borrow_and_update().clone();
-    let mut vigil = Vigil::default();
-    handle.peers().note_orphans(handle.now());
-    namesakes(&last).for_each(warn_of_namesake);
-    while is_time(handle, &mut views).await {
-        let view = views.borrow_and_update().clone();
-        let now = handle.now();
-        handle.peers().note_orphans(now);
-        let orphaned = handle.peers().orphaned();
-        let changes = changes(&last, &view);
-        changes.iter().for_each(log);
-        namesakes(&view)
-            .filter(|server| last.server(&server.session).is_none())
-            .for_each(warn_of_namesake);
-        // Whoever told of them says that they are owned; another one told of nothing.
-        let mut news: Vec<Change> = vigil.ended(&orphaned).into_iter().collect();
-        if tells(&last, &view) {
-            news.extend(changes.iter().filter(|change| change.is_notified()).cloned());
-            news.extend(vigil.begun(&orphaned, now));
-            let event = |change| Event { project: None, at: now, what: What::Cluster(change) };
-            handle.events().push(changes.into_iter().map(event));
+/// Compares views until it is dropped, or nobody shows any.
+pub struct Monitor(pub NodeHandle);
+
+impl Component for Monitor {
+    const NAME: &'static str = "the monitor";
+
+    async fn run(self) {
+        let Self(handle) = &self;
+        let mut views = handle.peers().follow();
+        handle.machine().sleep(LOOK_AROUND).await;
+        let mut last = views.borrow_and_update().clone();
+        let mut vigil = Vigil::default();
+        handle.peers().note_orphans(handle.now());
+        namesakes(&last).for_each(warn_of_namesake);
+        while is_time(handle, &mut views).await {
+            let view = views.borrow_and_update().clone();
+            let now = handle.now();
+            handle.peers().note_orphans(now);
+            let orphaned = handle.peers().orphaned();
+            let changes = changes(&last, &view);
+            changes.iter().for_each(log);
+            namesakes(&view)
+                .filter(|server| last.server(&server.session).is_none())
+                .for_each(warn_of_namesake);
+            // Whoever told of them says that they are owned; another one told of nothing.
+            let mut news: Vec<Change> = vigil.ended(&orphaned).into_iter().collect();
+            if tells(&last, &view) {
+                news.extend(changes.iter().filter(|change| change.is_notified()).cloned());
+                news.extend(vigil.begun(&orphaned, now));
+                let event = |change| Event { project: None, at: now, what: What::Cluster(change) };
+                handle.events().push(changes.into_iter().map(event));
+            }
+            for change in news {
+                handle.notifier().tell(now, change);
+            }
+            last = view;
         }
-        for change in news {
-            handle.notifier().tell(now, change);
-        }
-        last = view;
     }
 }
 

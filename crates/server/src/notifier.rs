@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 
 use crate::api::cluster_event;
 use crate::monitor::Change;
+use crate::node::Component;
 use crate::webhook::{Call, Config, Dispatcher, Finished, StartError};
 
 /// Tells somebody, if there is anybody to be told.
@@ -34,12 +35,12 @@ pub struct Notifier(Option<mpsc::Sender<News>>);
 type News = (Instant, Change);
 
 impl Notifier {
-    /// One that tells this listener, for as long as the work is done that comes with it.
+    /// The delivery of notifications to a listener, and how it is given some.
     pub fn new(
         listener: Webhook,
         webhooks: &Config,
         machine: &Arc<dyn Machine>,
-    ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), StartError> {
+    ) -> Result<(Delivery, Self), StartError> {
         let (results_in, results) = mpsc::unbounded_channel();
         let config = Config {
             senders: 1,
@@ -51,8 +52,9 @@ impl Notifier {
         let dispatcher = Dispatcher::start(&config, machine, &results_in)?;
         let (news_in, news) = mpsc::channel(CLUSTER_NOTIFICATIONS_MAX);
         let (form, path) = (Arc::new(listener.form), listener.path);
-        let round = Round { form, path, dispatcher, results, machine: Arc::clone(machine) };
-        Ok((Self(Some(news_in)), round.run(news)))
+        let machine = Arc::clone(machine);
+        let delivery = Delivery { news, form, path, dispatcher, results, machine };
+        Ok((delivery, Self(Some(news_in))))
     }
 
     /// Has it told, and waits for nothing.
@@ -64,8 +66,9 @@ impl Notifier {
     }
 }
 
-/// Who goes from one to the next, and what it takes along.
-struct Round {
+/// Delivers one notification after the other.
+pub struct Delivery {
+    news: mpsc::Receiver<News>,
     form: Arc<Form>,
     path: Box<str>,
     dispatcher: Dispatcher,
@@ -73,13 +76,17 @@ struct Round {
     machine: Arc<dyn Machine>,
 }
 
-impl Round {
-    async fn run(mut self, mut news: mpsc::Receiver<News>) {
-        while let Some((at, change)) = news.recv().await {
+impl Component for Delivery {
+    const NAME: &'static str = "the notifier";
+
+    async fn run(mut self) {
+        while let Some((at, change)) = self.news.recv().await {
             self.deliver(at, &change).await;
         }
     }
+}
 
+impl Delivery {
     /// Tells it, as often as it takes and at most as often as it may.
     async fn deliver(&mut self, at: Instant, change: &Change) {
         let event = cluster_event(at, change);

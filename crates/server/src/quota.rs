@@ -19,6 +19,7 @@ use store::{Commit, CommitError, Key, Range, ScanError};
 
 use crate::access::record::QuotaRecord;
 use crate::handle::{CallError, NodeHandle};
+use crate::node::Component;
 
 /// Below this stands what each shard has.
 const USAGES: &str = "usage/";
@@ -86,25 +87,32 @@ enum LookError {
 }
 
 /// Exchanges what limited projects have with other servers, until it is dropped.
-pub(crate) async fn count(handle: NodeHandle) {
-    let mut has_counted = false;
-    loop {
-        handle.machine().sleep(LOOK).await;
-        let limited = limited(&handle);
-        let is_alone = handle.peers().view().servers.len() < 2;
-        let looked = if is_alone || limited.is_empty() {
-            // Nobody else has anything that counts, from now on.
-            let forgotten =
-                async { Ok(handle.compare(UsageByShard::new(), BTreeSet::new()).await?) };
-            let looked = if has_counted { forgotten.await.map(drop) } else { Ok(()) };
-            has_counted &= looked.is_err();
-            looked
-        } else {
-            has_counted = true;
-            look(&handle, limited).await
-        };
-        if let Err(why) = looked {
-            tracing::debug!(%why, "what projects have elsewhere is not known");
+pub(crate) struct UsageCounter(pub(crate) NodeHandle);
+
+impl Component for UsageCounter {
+    const NAME: &'static str = "the counter of usage";
+
+    async fn run(self) {
+        let Self(handle) = self;
+        let mut has_counted = false;
+        loop {
+            handle.machine().sleep(LOOK).await;
+            let limited = limited(&handle);
+            let is_alone = handle.peers().view().servers.len() < 2;
+            let looked = if is_alone || limited.is_empty() {
+                // Nobody else has anything that counts, from now on.
+                let forgotten =
+                    async { Ok(handle.compare(UsageByShard::new(), BTreeSet::new()).await?) };
+                let looked = if has_counted { forgotten.await.map(drop) } else { Ok(()) };
+                has_counted &= looked.is_err();
+                looked
+            } else {
+                has_counted = true;
+                look(&handle, limited).await
+            };
+            if let Err(why) = looked {
+                tracing::debug!(%why, "what projects have elsewhere is not known");
+            }
         }
     }
 }
@@ -168,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_reads_as_it_was_written() {
+    fn a_share_reads_as_it_was_written() {
         let share = Share { triggers: 1, bytes: 2, fires_per_minute: 3, asked: 4, minute: 5 };
         let usage = ShardUsage { projects: BTreeMap::from([(7, share), (8, Share::default())]) };
         let found: ShardUsage = decode(&encode(FORMAT, &usage), FORMAT).unwrap();

@@ -22,6 +22,7 @@ use super::book::{Book, record};
 use super::{Access, BookError};
 use crate::handle::{CallError, Firing, NodeHandle};
 use crate::idempotency::{IDEMPOTENCY, IdempotencyRecord};
+use crate::node::Component;
 
 /// It looks by itself this often, should a hint be lost.
 const LOOK: Duration = Duration::from_secs(1);
@@ -44,17 +45,11 @@ pub(crate) struct Reconciler {
     machine: Arc<dyn Machine>,
 }
 
-impl Reconciler {
-    pub(crate) fn new(
-        handle: NodeHandle,
-        access: &Arc<Access>,
-        machine: &Arc<dyn Machine>,
-    ) -> Self {
-        Self { handle, access: Arc::clone(access), machine: Arc::clone(machine) }
-    }
+impl Component for Reconciler {
+    const NAME: &'static str = "the reconciler";
 
     /// Works until it is dropped.
-    pub(crate) async fn run(self) {
+    async fn run(self) {
         let mut hints = self.handle.store().watch(super::record::ACCESS);
         let mut served = self.handle.peers().served();
         let mut told = ToldShards::default();
@@ -84,6 +79,16 @@ impl Reconciler {
                 () = self.machine.sleep(pause) => {}
             }
         }
+    }
+}
+
+impl Reconciler {
+    pub(crate) fn new(
+        handle: NodeHandle,
+        access: &Arc<Access>,
+        machine: &Arc<dyn Machine>,
+    ) -> Self {
+        Self { handle, access: Arc::clone(access), machine: Arc::clone(machine) }
     }
 
     /// Tells the shards that are here which projects fire. Whether all of them know now.

@@ -25,7 +25,6 @@ use super::patient::Patient;
 use super::tls::Tls;
 use super::{Gate, Reach, router};
 use crate::handle::NodeHandle;
-use crate::monitor::look_out;
 
 /// How long to wait when no connection can be accepted, as when there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -38,15 +37,12 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let listener = listener.borrow();
-    let looking = handle.clone();
     let reach = reach_of(listener.local_addr().ok());
     let service = TowerToHyperService::new(router(handle, reach, &gate));
     let acceptor = gate.tls.as_ref().map(Tls::acceptor);
     let places = Arc::new(Semaphore::new(API_CONNECTIONS_MAX));
     let (ending, ends) = watch::channel(false);
     let mut connections = JoinSet::new();
-    // Nobody shows a cluster any more: then there is nothing to look out for.
-    let mut is_blind = false;
     let following = async {
         match &gate.tls {
             Some(tls) => tls.follow().await,
@@ -54,7 +50,6 @@ pub async fn serve(
         }
     };
     let mut following = std::pin::pin!(following);
-    let mut looking = std::pin::pin!(look_out(&looking));
     let mut stop = std::pin::pin!(stop);
     loop {
         let accepted = async {
@@ -65,7 +60,6 @@ pub async fn serve(
             biased;
             () = &mut stop => break,
             () = &mut following => {}
-            () = &mut looking, if !is_blind => is_blind = true,
             Some(_) = connections.join_next() => {}
             (place, accepted) = accepted => match accepted {
                 Ok((stream, from)) => {

@@ -28,10 +28,12 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::committer::Handed;
+use super::component::Component;
 use super::core::Owned;
 use super::handover::Move;
 use super::load::ReadError;
 use super::membership::{Gist, Owners, gist, takers, view};
+use super::start::Shared;
 use super::{StartError, load, now};
 use crate::peers::{Peers, Server, View};
 
@@ -58,8 +60,10 @@ pub(super) struct Assigner {
     peers: Arc<Peers>,
     audience: Audience,
     moves: mpsc::UnboundedSender<Move>,
-    /// So many shards are read at a time.
-    turns: Arc<Semaphore>,
+    /// Until this node has all that it should have at first.
+    start: Option<Start>,
+    /// Limits how many shards are read at a time.
+    reading: Arc<Semaphore>,
     kinds: Kinds,
     /// Since when it works.
     begun: u64,
@@ -112,45 +116,52 @@ enum TakeError {
     Unable(Box<Holding>),
 }
 
-/// Somebody who waits until this node has what it should have at first.
+/// Somebody who waits until this node has what it should have at first, or cannot have it.
 struct Start {
-    started: oneshot::Sender<Result<(), StartError>>,
-    begun: u64,
+    started: oneshot::Sender<Started>,
     is_told: bool,
 }
 
-impl Assigner {
-    /// One that reads as many shards at a time as there are cores for: most of it is reading JSON.
-    pub(super) fn new(
-        (session, peers): (&Session, &Arc<Peers>),
-        cluster: Cluster,
-        cores: usize,
-        audience: Audience,
-        moves: mpsc::UnboundedSender<Move>,
-    ) -> Self {
-        Self {
-            session: session.clone(),
-            cluster,
-            peers: Arc::clone(peers),
-            audience,
-            moves,
-            turns: Arc::new(Semaphore::new(cores)),
-            kinds: Kinds::default(),
-            begun: now(&**session.machine()).steady,
-            memory: Memory::default(),
-        }
-    }
+/// Whether a node has what it should have at first, or why it cannot.
+pub(super) type Started = Result<(), StartError>;
 
-    /// Works until it is dropped. `started` is told when this node has all that it should have at first, or why it
-    /// cannot.
-    pub(super) async fn run(mut self, started: oneshot::Sender<Result<(), StartError>>) {
+impl Assigner {
+    /// One that reads as many shards at a time as there are cores, since most of it is reading JSON; and word of the
+    /// first time that this node has what it should.
+    pub(super) fn new(
+        shared: &Shared,
+        cores: usize,
+        moves: mpsc::UnboundedSender<Move>,
+    ) -> (Self, oneshot::Receiver<Started>) {
+        let (started_in, started) = oneshot::channel();
+        let access = Arc::clone(&shared.access);
+        let assigner = Self {
+            session: shared.session.clone(),
+            cluster: shared.cluster,
+            peers: Arc::clone(&shared.peers),
+            audience: Arc::new(move |project| access.book().listener(project).cloned()),
+            moves,
+            start: Some(Start { started: started_in, is_told: false }),
+            reading: Arc::new(Semaphore::new(cores)),
+            kinds: Kinds::default(),
+            begun: now(&**shared.session.machine()).steady,
+            memory: Memory::default(),
+        };
+        (assigner, started)
+    }
+}
+
+impl Component for Assigner {
+    const NAME: &'static str = "the assigner";
+
+    /// Works until it is dropped.
+    async fn run(mut self) {
         let session = self.session.clone();
         let (machine, ttl) = (session.machine(), session.ttl());
         let mut hints = session.store().watch(OWNERS);
         let (mut roster, mut drained) = (session.roster(), self.peers.drained());
         let mut tasks: JoinSet<Taken> = JoinSet::new();
         let mut handing_over: Option<oneshot::Receiver<Handed>> = None;
-        let mut start = Some(Start { started, begun: self.begun, is_told: false });
         loop {
             let looked = machine.reading();
             self.say_draining(*drained.borrow_and_update());
@@ -165,7 +176,7 @@ impl Assigner {
                     }
                     if self.memory.taking.is_empty()
                         && self.has_all(&owners)
-                        && let Some(start) = start.take()
+                        && let Some(start) = self.start.take()
                     {
                         let _ = start.started.send(Ok(()));
                     }
@@ -173,9 +184,7 @@ impl Assigner {
                 Some(Err(why)) => tracing::debug!(%why, "the owners of shards could not be read"),
                 None => tracing::debug!("the owners of shards could not be read in time"),
             }
-            if let Some(start) = &mut start {
-                self.tell_wait(start);
-            }
+            self.tell_wait();
             let mut timer = machine.sleep(ttl.poll());
             let mut is_news = false;
             loop {
@@ -185,7 +194,7 @@ impl Assigner {
                     Some(taken) = tasks.join_next() => {
                         let (shard, taken) =
                             taken.unwrap_or_else(|why| std::panic::resume_unwind(why.into_panic()));
-                        let is_passing = self.taken(shard, taken, &mut start).await;
+                        let is_passing = self.taken(shard, taken).await;
                         is_news |= tasks.is_empty() && !is_passing;
                     }
                     handed = answer(&mut handing_over) => {
@@ -209,7 +218,9 @@ impl Assigner {
             }
         }
     }
+}
 
+impl Assigner {
     fn steady(&self) -> u64 {
         now(&**self.session.machine()).steady
     }
@@ -379,10 +390,10 @@ impl Assigner {
     fn take(&self, shard: ShardId) -> impl Future<Output = Taken> + use<> {
         let (session, cluster) = (self.session.clone(), self.cluster);
         let is_unable = self.memory.unable.contains_key(&shard);
-        let (turns, kinds) = (Arc::clone(&self.turns), self.kinds.clone());
+        let (reading, kinds) = (Arc::clone(&self.reading), self.kinds.clone());
         let audience = Arc::clone(&self.audience);
         async move {
-            let _turn = turns.acquire().await.expect("it is never closed");
+            let _permit = reading.acquire().await.expect("it is never closed");
             let mut election = Election::new(&session, shard_claim(shard), Mode::Automatic);
             let holding = match election.try_take().await {
                 Ok(Some(holding)) => holding,
@@ -421,7 +432,6 @@ impl Assigner {
         &mut self,
         shard: ShardId,
         taken: Result<Option<(Owned, Holding)>, TakeError>,
-        start: &mut Option<Start>,
     ) -> bool {
         self.memory.taking.remove(&shard);
         match taken {
@@ -444,14 +454,14 @@ impl Assigner {
             }
             Err(TakeError::Claim(why @ Defeat::Ended(_))) => {
                 tracing::error!(%shard, %why, "the shard was not to be had");
-                fail(start, StartError::Claim { shard, why });
+                self.fail(StartError::Claim { shard, why });
             }
             Err(TakeError::Claim(why @ Defeat::Corrupt(_))) => {
                 self.leave_to_others(shard, &why);
                 // It cannot be given up either.
                 self.memory.refused.insert(shard, self.steady() + millis(UNABLE_FOR));
                 if self.memory.takers.len() < 2 {
-                    fail(start, StartError::Claim { shard, why });
+                    self.fail(StartError::Claim { shard, why });
                 }
             }
             Err(TakeError::Read(ReadError::Scan(why @ ScanError::Unavailable(_)), _)) => {
@@ -463,7 +473,7 @@ impl Assigner {
                 self.leave_to_others(shard, &why);
                 give_up(shard, *holding).await;
                 if self.memory.takers.len() < 2 {
-                    fail(start, StartError::Read { shard, why });
+                    self.fail(StartError::Read { shard, why });
                 }
             }
             Err(TakeError::Unable(holding)) => {
@@ -484,6 +494,13 @@ impl Assigner {
         tracing::error!(%shard, %why, "the shard cannot be run by this server: it is left to others");
         self.memory.unable.insert(shard, self.steady() + millis(UNABLE_FOR));
         self.say_unable();
+    }
+
+    /// Has a node that is about to start not start: it is alone, and cannot have a shard.
+    fn fail(&mut self, why: StartError) {
+        if let Some(start) = self.start.take() {
+            let _ = start.started.send(Err(why));
+        }
     }
 
     fn say_unable(&self) {
@@ -536,10 +553,11 @@ impl Assigner {
         }
     }
 
-    /// Says why a start takes its time.
-    fn tell_wait(&self, start: &mut Start) {
-        let passed = Duration::from_millis(self.steady().saturating_sub(start.begun));
-        if start.is_told || passed < QUIET_START {
+    /// Says once why a start takes its time.
+    fn tell_wait(&mut self) {
+        let passed = Duration::from_millis(self.steady().saturating_sub(self.begun));
+        let Some(start) = self.start.as_mut().filter(|start| !start.is_told) else { return };
+        if passed < QUIET_START {
             return;
         }
         start.is_told = true;
@@ -559,13 +577,6 @@ impl Assigner {
 async fn give_up(shard: ShardId, mut holding: Holding) {
     if let Err(why) = holding.release().await {
         tracing::warn!(%shard, %why, "the shard could not be given up");
-    }
-}
-
-/// A node that is alone and cannot have a shard does not start.
-fn fail(start: &mut Option<Start>, why: StartError) {
-    if let Some(start) = start.take() {
-        let _ = start.started.send(Err(why));
     }
 }
 

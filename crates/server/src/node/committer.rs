@@ -22,7 +22,8 @@ use store::session::SessionKey;
 use store::{Epoch, Key, Refusal, Store, Write};
 use tokio::sync::{mpsc, watch};
 
-use super::pulse::Pulse;
+use super::component::Component;
+use super::liveness::Liveness;
 use crate::handle::Trouble;
 
 /// What is to be written.
@@ -77,7 +78,9 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 pub(super) struct Committer {
     holdings: BTreeMap<ShardId, Holding>,
     machine: Arc<dyn Machine>,
-    pulse: Pulse,
+    liveness: Liveness,
+    orders: mpsc::UnboundedReceiver<Order>,
+    answers: mpsc::UnboundedSender<Answer>,
     /// Why the store takes nothing, while it does not.
     trouble: watch::Sender<Option<Trouble>>,
     /// In which epoch of the store it may write.
@@ -85,26 +88,13 @@ pub(super) struct Committer {
     epoch: Epoch,
 }
 
-impl Committer {
-    /// One that writes for nobody yet, in this epoch of the store.
-    pub(super) fn new(
-        (store, epoch): (&Store, &Epoch),
-        machine: &Arc<dyn Machine>,
-        pulse: &Pulse,
-        trouble: watch::Sender<Option<Trouble>>,
-    ) -> Self {
-        let (store, epoch, machine) = (store.clone(), epoch.clone(), Arc::clone(machine));
-        Self { holdings: BTreeMap::new(), machine, pulse: pulse.clone(), trouble, store, epoch }
-    }
+impl Component for Committer {
+    const NAME: &'static str = "the committer";
 
     /// Takes orders until there is nobody left to give any.
-    pub(super) async fn run(
-        mut self,
-        mut orders: mpsc::UnboundedReceiver<Order>,
-        answers: mpsc::UnboundedSender<Answer>,
-    ) {
-        while let Some(order) = orders.recv().await {
-            self.pulse.begin_order();
+    async fn run(mut self) {
+        while let Some(order) = self.orders.recv().await {
+            self.liveness.begin_order();
             let answer = match order {
                 Order::Take(shard, holding) => {
                     self.holdings.insert(shard, *holding);
@@ -115,11 +105,39 @@ impl Committer {
                     Some(Answer::Handed(shard, self.hand(shard, &to, &head).await))
                 }
             };
-            self.pulse.end_order();
-            if answer.is_some_and(|answer| answers.send(answer).is_err()) {
+            self.liveness.end_order();
+            if answer.is_some_and(|answer| self.answers.send(answer).is_err()) {
                 break;
             }
         }
+    }
+}
+
+impl Committer {
+    /// One that writes for nobody yet, in this epoch of the store, and how it is given orders.
+    pub(super) fn new(
+        (store, epoch): (&Store, &Epoch),
+        machine: &Arc<dyn Machine>,
+        liveness: &Liveness,
+        answers: mpsc::UnboundedSender<Answer>,
+    ) -> (Self, mpsc::UnboundedSender<Order>) {
+        let (orders_in, orders) = mpsc::unbounded_channel();
+        let committer = Self {
+            holdings: BTreeMap::new(),
+            machine: Arc::clone(machine),
+            liveness: liveness.clone(),
+            orders,
+            answers,
+            trouble: watch::Sender::new(None),
+            store: store.clone(),
+            epoch: epoch.clone(),
+        };
+        (committer, orders_in)
+    }
+
+    /// Shows why the store takes nothing, while it does not.
+    pub(super) fn trouble(&self) -> watch::Receiver<Option<Trouble>> {
+        self.trouble.subscribe()
     }
 
     /// Hands a shard over, however often the store cannot be reached.
@@ -261,11 +279,12 @@ mod tests {
     #[tokio::test]
     async fn what_is_to_be_written_for_a_shard_that_has_left_is_told_as_lost() {
         let machine: Arc<dyn Machine> = Arc::new(System);
-        let pulse = Pulse::new(&machine, Duration::from_secs(3));
-        let (trouble, _shown) = watch::channel(None);
+        let liveness = Liveness::new(&machine, Duration::from_secs(3));
+        let (answers, _) = mpsc::unbounded_channel();
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(File::open_or_create(dir.path(), Sizes::default()).unwrap());
-        let mut committer = Committer::new((&store, &store.epoch()), &machine, &pulse, trouble);
+        let on = (&store, &store.epoch());
+        let (mut committer, _orders) = Committer::new(on, &machine, &liveness, answers);
         let batch = Batch { head: HeadRecord::default(), puts: Vec::new() };
         let written = committer.write(vec![(ShardId(3), batch)]).await;
         assert_eq!((written.done, written.lost), (vec![], vec![ShardId(3)]));

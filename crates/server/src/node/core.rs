@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::id::ShardId;
@@ -18,19 +17,22 @@ use engine::outcome::Outcome;
 use engine::past::Attempt;
 use engine::shard::command::Done;
 use engine::shard::{Departure, HandedOverAttempt, Now, Report, Room, Shard, Ticket};
-use store::Pending;
 use store::election::Right;
 use store::machine::Machine;
 use store::session::SessionKey;
+use store::{Limits, Pending};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::backpressure::Hosts;
 use super::committer::{Answer, Batches, Order, Written};
+use super::component::{Component, StopOrder};
 use super::handover::{HandingOver, Move};
+use super::liveness::Liveness;
 use super::quiesce::Quiesced;
 use super::quota::QuotaLedger;
 use super::report::{Awaited, Post};
-use super::{Stop, log};
+use super::start::Shared;
+use super::{Stop, log, now};
 use crate::event::Events;
 use crate::handle::{Call, CallError, Face, Firing, Kept};
 use crate::metric::Metrics;
@@ -68,21 +70,35 @@ impl Owned {
     }
 }
 
-/// What the core is connected to.
-pub(super) struct Lines {
-    pub(super) calls: mpsc::Receiver<Call>,
+/// What comes to the core.
+pub(super) struct CoreInbox {
+    stop: watch::Receiver<Stop>,
+    answers: mpsc::UnboundedReceiver<Answer>,
+    moves: mpsc::UnboundedReceiver<Move>,
     pub(super) results: mpsc::UnboundedReceiver<Finished>,
+    calls: mpsc::Receiver<Call>,
+}
+
+/// Where others put what comes to the core.
+pub(super) struct CoreSenders {
+    pub(super) stop: watch::Sender<Stop>,
+    pub(super) answers: mpsc::UnboundedSender<Answer>,
+    pub(super) moves: mpsc::UnboundedSender<Move>,
+    pub(super) results: mpsc::UnboundedSender<Finished>,
+    pub(super) calls: mpsc::Sender<Call>,
+}
+
+/// Whom the core gives something to do.
+pub(super) struct CoreOutputs {
+    pub(super) dispatcher: Dispatcher,
+    /// For the committer.
     pub(super) orders: mpsc::UnboundedSender<Order>,
-    pub(super) answers: mpsc::UnboundedReceiver<Answer>,
-    pub(super) moves: mpsc::UnboundedReceiver<Move>,
-    /// For those who answer the core by a move.
-    pub(super) moves_in: mpsc::UnboundedSender<Move>,
+    /// For the poster.
     pub(super) posts: mpsc::UnboundedSender<Post>,
+    /// For the collector.
     pub(super) awaited: watch::Sender<Awaited>,
-    /// How many attempts of shards that have left are under way.
-    pub(super) handed_over: watch::Sender<usize>,
-    pub(super) face: watch::Sender<Face>,
-    pub(super) stop: watch::Receiver<Stop>,
+    /// For those who answer the core by a move.
+    pub(super) moves: mpsc::UnboundedSender<Move>,
 }
 
 /// What the core wakes up for.
@@ -95,7 +111,24 @@ enum Event {
     Time,
 }
 
-impl Lines {
+impl CoreInbox {
+    /// An empty one, and how to fill it.
+    pub(super) fn new() -> (CoreSenders, Self) {
+        let (stop_in, stop) = watch::channel(Stop::No);
+        let (answers_in, answers) = mpsc::unbounded_channel();
+        let (moves_in, moves) = mpsc::unbounded_channel();
+        let (results_in, results) = mpsc::unbounded_channel();
+        let (calls_in, calls) = mpsc::channel(1_024);
+        let senders = CoreSenders {
+            stop: stop_in,
+            answers: answers_in,
+            moves: moves_in,
+            results: results_in,
+            calls: calls_in,
+        };
+        (senders, Self { stop, answers, moves, results, calls })
+    }
+
     /// Waits for the next thing to happen; for calls and the word to stop only while it is open.
     async fn next(&mut self, sleeping: Pending<'static, ()>, is_open: bool) -> Event {
         tokio::select! {
@@ -116,13 +149,15 @@ pub(super) struct Core {
     pub(super) peers: Arc<Peers>,
     pub(super) machine: Arc<dyn Machine>,
     pub(super) shards: BTreeMap<ShardId, Owned>,
-    pub(super) dispatcher: Dispatcher,
-    pub(super) lines: Lines,
-    pub(super) room: Room,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) events: Arc<Events>,
-    /// When it last did something, in steady milliseconds: see [`super::Pulse`].
-    pub(super) pulse: Arc<AtomicU64>,
+    pub(super) inbox: CoreInbox,
+    pub(super) outputs: CoreOutputs,
+    status: watch::Sender<Face>,
+    /// How many attempts of shards that have left are under way.
+    pub(super) handed_over_count: watch::Sender<usize>,
+    room: Room,
+    metrics: Arc<Metrics>,
+    events: Arc<Events>,
+    liveness: Liveness,
     pub(super) wall: WallWatch,
     pub(super) tickets: HashMap<Ticket, Waiting>,
     pub(super) last_ticket: u64,
@@ -170,20 +205,48 @@ struct Stopping {
     is_abandoned: bool,
 }
 
+impl Component for Core {
+    const NAME: &'static str = "the core";
+    const STOP_ORDER: StopOrder = StopOrder::First;
+
+    /// Runs until it is told to stop and has done so in order.
+    async fn run(mut self) {
+        loop {
+            let now = self.look();
+            self.end_quiesce(now);
+            self.reconsider(now);
+            self.step_shards(now);
+            self.continue_handover(now);
+            if self.is_over(now) {
+                break;
+            }
+            self.order(now);
+            let sleeping = self.machine.sleep(self.sleep(now));
+            let event = self.inbox.next(sleeping, self.stopping.is_none()).await;
+            let now = self.look();
+            match event {
+                Event::Answer(Answer::Written(written)) => self.written(written, now),
+                Event::Answer(Answer::Handed(shard, how)) => self.handed(shard, how),
+                Event::Move(what) => self.moved(what, now),
+                Event::Result(result) => self.result(result, now),
+                Event::Call(call) => self.call(call, now),
+                Event::Stop => self.stop(now),
+                Event::Time => {}
+            }
+            self.take(now);
+        }
+        self.outputs.dispatcher.stop();
+    }
+}
+
 impl Core {
     /// A core without shards.
-    pub(super) fn new(
-        (me, peers): (SessionKey, Arc<Peers>),
-        machine: Arc<dyn Machine>,
-        dispatcher: Dispatcher,
-        lines: Lines,
-        room: Room,
-        (metrics, events): (Arc<Metrics>, Arc<Events>),
-        pulse: Arc<AtomicU64>,
-    ) -> Self {
+    pub(super) fn new(shared: &Shared, inbox: CoreInbox, outputs: CoreOutputs) -> Self {
+        let machine = Arc::clone(shared.session.machine());
         let wall = Instant(i64::try_from(machine.wall_us() / 1_000).unwrap_or(i64::MAX));
         let steady = machine.reading().boot;
         let millis = u64::try_from(steady.as_millis()).unwrap_or(u64::MAX);
+        let Limits { writes, commit_bytes, value_bytes } = shared.store.limits();
         Self {
             wall: WallWatch::new(wall, steady),
             tickets: HashMap::new(),
@@ -201,51 +264,27 @@ impl Core {
             handed_over: HashMap::new(),
             stays: HashMap::new(),
             shards: BTreeMap::new(),
-            me,
-            peers,
+            me: shared.session.key().clone(),
+            peers: Arc::clone(&shared.peers),
             machine,
-            dispatcher,
-            lines,
-            room,
-            metrics,
-            events,
-            pulse,
+            inbox,
+            outputs,
+            status: watch::Sender::new(Face { firing: Firing::Going, is_ready: true }),
+            handed_over_count: watch::Sender::new(0),
+            room: Room { writes, bytes: commit_bytes, value_bytes },
+            metrics: Arc::clone(&shared.metrics),
+            events: Arc::clone(&shared.events),
+            liveness: shared.liveness.clone(),
         }
     }
 
-    /// Runs until it is told to stop and has done so in order.
-    pub(super) async fn run(mut self) {
-        loop {
-            let now = self.look();
-            self.end_quiesce(now);
-            self.reconsider(now);
-            self.turn(now);
-            self.continue_handover(now);
-            if self.is_over(now) {
-                break;
-            }
-            self.order(now);
-            let sleeping = self.machine.sleep(self.sleep(now));
-            let event = self.lines.next(sleeping, self.stopping.is_none()).await;
-            let now = self.look();
-            match event {
-                Event::Answer(Answer::Written(written)) => self.written(written, now),
-                Event::Answer(Answer::Handed(shard, how)) => self.handed(shard, how),
-                Event::Move(what) => self.moved(what, now),
-                Event::Result(result) => self.result(result, now),
-                Event::Call(call) => self.call(call, now),
-                Event::Stop => self.stop(now),
-                Event::Time => {}
-            }
-            self.take(now);
-        }
-        self.dispatcher.stop();
+    /// What the node shows of itself.
+    pub(super) fn status(&self) -> watch::Receiver<Face> {
+        self.status.subscribe()
     }
 
     pub(super) fn now(&self) -> Now {
-        let wall = Instant(i64::try_from(self.machine.wall_us() / 1_000).unwrap_or(i64::MAX));
-        let steady = u64::try_from(self.machine.reading().boot.as_millis()).unwrap_or(u64::MAX);
-        Now { wall, steady, random: self.machine.random() }
+        now(&*self.machine)
     }
 
     /// What time it is. Looks whether the clock was set, and whether this process was away: whatever is done
@@ -253,7 +292,7 @@ impl Core {
     /// on from where it was before it: what people ask for meanwhile is not dated by a clock that may be wrong.
     fn look(&mut self) -> Now {
         let mut now = self.now();
-        self.pulse.store(now.steady, Ordering::Relaxed);
+        self.liveness.core_moved(now.steady);
         let away = now.steady.saturating_sub(self.last_look);
         self.last_look = now.steady;
         let jump = self.wall.look(now.wall, Duration::from_millis(now.steady));
@@ -303,7 +342,7 @@ impl Core {
             }
         };
         let is_ready = self.stopping.is_none();
-        self.lines.face.send_if_modified(|face| {
+        self.status.send_if_modified(|face| {
             let news = Face { firing, is_ready };
             let is_news = match (&face.firing, &news.firing) {
                 (Firing::Suspended { why, .. }, Firing::Suspended { why: now, .. }) => why != now,
@@ -317,7 +356,7 @@ impl Core {
     }
 
     /// Gives every shard its turn that has something to do.
-    fn turn(&mut self, now: Now) {
+    fn step_shards(&mut self, now: Now) {
         let is_suspended = self.suspended().is_some();
         let mut leaving = Vec::new();
         for (id, owned) in &mut self.shards {
@@ -339,10 +378,11 @@ impl Core {
             owned.wake = owned.shard.next_wake(now);
             for departure in leaving.drain(..) {
                 self.hosts.add(global(*id, departure.key), &departure);
-                send(&self.dispatcher, *id, permit.token.0, departure);
+                send(&self.outputs.dispatcher, *id, permit.token.0, departure);
             }
         }
-        self.metrics.in_flight(self.dispatcher.in_flight(), self.dispatcher.waiting());
+        self.metrics
+            .in_flight(self.outputs.dispatcher.in_flight(), self.outputs.dispatcher.waiting());
         self.tell_lapse();
     }
 
@@ -380,7 +420,7 @@ impl Core {
                 order.push((*id, batch));
             }
         }
-        if !order.is_empty() && self.lines.orders.send(Order::Write(order)).is_ok() {
+        if !order.is_empty() && self.outputs.orders.send(Order::Write(order)).is_ok() {
             self.ordered = Some(now.steady);
             self.last_order = now.steady;
         }
@@ -416,7 +456,7 @@ impl Core {
             let done = owned.shard.committed(now);
             owned.wake = Some(now.wall);
             for key in done.aborts {
-                self.dispatcher.cancel(global(id, key));
+                self.outputs.dispatcher.cancel(global(id, key));
             }
             for (ticket, done) in done.replies {
                 if let Some(waiting) = self.tickets.remove(&ticket) {
@@ -445,11 +485,11 @@ impl Core {
     /// Takes what has come meanwhile, of every kind: however many results there are, people are heard.
     fn take(&mut self, now: Now) {
         for _ in 0..TAKEN_MAX {
-            let Ok(result) = self.lines.results.try_recv() else { break };
+            let Ok(result) = self.inbox.results.try_recv() else { break };
             self.result(result, now);
         }
         for _ in 0..TAKEN_MAX {
-            let Ok(call) = self.lines.calls.try_recv() else { break };
+            let Ok(call) = self.inbox.calls.try_recv() else { break };
             self.call(call, now);
         }
     }
@@ -479,8 +519,8 @@ impl Core {
     fn stop(&mut self, now: Now) {
         tracing::info!("stopping");
         self.stopping = Some(Stopping { since: now.steady, is_abandoned: false });
-        self.lines.calls.close();
-        while let Ok(call) = self.lines.calls.try_recv() {
+        self.inbox.calls.close();
+        while let Ok(call) = self.inbox.calls.try_recv() {
             match call {
                 Call::Command { reply, .. } | Call::Rewrite { reply, .. } => {
                     drop(reply.send(Err(CallError::Stopping)));
@@ -497,14 +537,14 @@ impl Core {
             owned.shard.stop(now);
             owned.wake = Some(now.wall);
         }
-        self.dispatcher.recall(0..=u64::MAX, || ());
+        self.outputs.dispatcher.recall(0..=u64::MAX, || ());
         self.show(now);
     }
 
     /// Whether everything is written and nothing is under way, or there is no more time to wait.
     fn is_over(&mut self, now: Now) -> bool {
         let Some(stopping) = &mut self.stopping else { return false };
-        if *self.lines.stop.borrow() == Stop::AtOnce {
+        if *self.inbox.stop.borrow() == Stop::AtOnce {
             return true;
         }
         let passed = Duration::from_millis(now.steady.saturating_sub(stopping.since));

@@ -8,12 +8,10 @@ use std::sync::Arc;
 
 use store::Pending;
 use store::machine::Machine;
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
+use tokio::sync::mpsc;
 
+use super::component::{Component, Components};
 use super::core::Core;
-use super::keep;
-use crate::alarm::Alarm;
 use crate::webhook::{self, Command, Dispatcher, Finished};
 
 /// Who runs a node's core, and calls receivers.
@@ -25,7 +23,7 @@ pub enum Executor {
     Tasks(SimulatedSender),
 }
 
-/// The work of somebody who takes commands as a sender does, and tells what came of each call.
+/// The work of a simulated sender: it takes commands as a sender does, and tells what came of each call.
 pub type SimulatedSender = Arc<
     dyn Fn(
             &webhook::Config,
@@ -36,6 +34,16 @@ pub type SimulatedSender = Arc<
         + Sync,
 >;
 
+struct SenderTask(Pending<'static, ()>);
+
+impl Component for SenderTask {
+    const NAME: &'static str = "the sender";
+
+    async fn run(self) {
+        self.0.await;
+    }
+}
+
 impl Executor {
     /// How many things can be done at a time.
     pub(super) fn cores(&self) -> usize {
@@ -45,47 +53,28 @@ impl Executor {
         }
     }
 
-    /// Whoever calls receivers.
+    /// Starts whoever calls receivers.
     pub(super) fn dispatcher(
         &self,
         webhooks: &webhook::Config,
         machine: &Arc<dyn Machine>,
         results: &mpsc::UnboundedSender<Finished>,
-        tasks: &mut JoinSet<()>,
+        components: &mut Components,
     ) -> Result<Dispatcher, webhook::StartError> {
         let Self::Tasks(sender) = self else {
             return Dispatcher::start(webhooks, machine, results);
         };
         let (commands, taken) = mpsc::unbounded_channel();
-        keep(tasks, &webhooks.alarm, "the sender", sender(webhooks, taken, results.clone()));
+        components.start(SenderTask(sender(webhooks, taken, results.clone())));
         Ok(Dispatcher::by(commands))
     }
 
-    /// Runs the core: in a thread of its own, which has a runtime of its own, or as a task. What is given back ends when
-    /// the core has.
-    pub(super) fn run(
-        &self,
-        core: Core,
-        alarm: &Alarm,
-        tasks: &mut JoinSet<()>,
-    ) -> io::Result<oneshot::Receiver<()>> {
-        let (running, ended) = oneshot::channel();
+    /// Starts the core.
+    pub(super) fn run(&self, core: Core, components: &mut Components) -> io::Result<()> {
         match self {
-            Self::Threads => {
-                let runtime =
-                    tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-                let guard = alarm.guard("the core");
-                std::thread::Builder::new().name("core".to_owned()).spawn(move || {
-                    let _guard = guard;
-                    runtime.block_on(core.run());
-                    drop(running);
-                })?;
-            }
-            Self::Tasks(_) => keep(tasks, alarm, "the core", async move {
-                core.run().await;
-                drop(running);
-            }),
+            Self::Threads => components.start_thread("core", core)?,
+            Self::Tasks(_) => components.start(core),
         }
-        Ok(ended)
+        Ok(())
     }
 }

@@ -111,7 +111,7 @@ impl Core {
         }
         owned.wake = Some(engine::instant::Instant::FIRST);
         self.shards.insert(id, owned);
-        let _ = self.lines.orders.send(Order::Take(id, holding));
+        let _ = self.outputs.orders.send(Order::Take(id, holding));
         if self.is_ahead {
             self.show(now);
         }
@@ -155,9 +155,10 @@ impl Core {
         };
         assert!(self.handing_over.is_none(), "one shard leaves at a time");
         owned.shard.begin_handover(now);
-        let moves = self.lines.moves_in.clone();
+        let moves = self.outputs.moves.clone();
         let told = move || drop(moves.send(Move::Recalled));
-        let left = self.dispatcher.recall(global(shard, 0)..=global(shard, (1 << 48) - 1), told);
+        let left =
+            self.outputs.dispatcher.recall(global(shard, 0)..=global(shard, (1 << 48) - 1), told);
         let step = Step::Recall { left };
         self.handing_over = Some(HandingOver { shard, to, reply, step, early: Vec::new() });
         // Whoever reads it finds it where it goes.
@@ -169,7 +170,7 @@ impl Core {
     pub(super) fn continue_handover(&mut self, now: Now) {
         if let Some(HandingOver { step: Step::Recall { left: 0 }, .. }) = &self.handing_over {
             // What was given back was told before that it was.
-            while let Ok(result) = self.lines.results.try_recv() {
+            while let Ok(result) = self.inbox.results.try_recv() {
                 self.result(result, now);
             }
             self.hand_over_attempts(now);
@@ -184,9 +185,9 @@ impl Core {
             let (shard, to, head) = (*shard, to.clone(), owned.shard.head());
             *step = Step::Name;
             for post in early.drain(..) {
-                let _ = self.lines.posts.send(post);
+                let _ = self.outputs.posts.send(post);
             }
-            let _ = self.lines.orders.send(Order::Hand { shard, to, head });
+            let _ = self.outputs.orders.send(Order::Hand { shard, to, head });
         }
     }
 
@@ -198,7 +199,7 @@ impl Core {
             let handed_over =
                 handed_over.into_iter().map(|(key, to)| (global(*shard, key), (*shard, to)));
             self.handed_over.extend(handed_over);
-            self.lines.handed_over.send_replace(self.handed_over.len());
+            self.handed_over_count.send_replace(self.handed_over.len());
         }
     }
 
@@ -234,7 +235,7 @@ impl Core {
         else {
             return Some(finished);
         };
-        self.lines.handed_over.send_replace(self.handed_over.len());
+        self.handed_over_count.send_replace(self.handed_over.len());
         let outcome: Outcome = finished.outcome;
         let made = report(0, finished).attempt;
         let sender = self.me.key().as_str().into();
@@ -250,7 +251,7 @@ impl Core {
                 early.push(post);
             }
             Some(_) | None => {
-                let _ = self.lines.posts.send(post);
+                let _ = self.outputs.posts.send(post);
             }
         }
         None
@@ -270,7 +271,7 @@ impl Core {
         let shards = self.shards.iter().filter(|(shard, _)| Some(**shard) != leaves);
         let awaited = shards.map(|(shard, owned)| (*shard, owned.shard.senders()));
         let awaited = awaited.filter(|(_, senders)| !senders.is_empty()).collect();
-        self.lines.awaited.send_if_modified(|shown| {
+        self.outputs.awaited.send_if_modified(|shown| {
             let is_news = *shown != awaited;
             if is_news {
                 *shown = awaited;

@@ -32,6 +32,7 @@ use store::{Entry, Key, Range, ScanError, Store};
 
 use self::backfill::Backfill;
 use self::keeping::Kept;
+use super::component::Component;
 use crate::handle::{CallError, NodeHandle};
 use crate::metric::Metrics;
 
@@ -143,6 +144,39 @@ pub(super) struct Historian {
     shards: BTreeMap<ShardId, Notes>,
 }
 
+impl Component for Historian {
+    const NAME: &'static str = "the historian";
+
+    /// Works until it is dropped.
+    async fn run(mut self) {
+        let mut is_told = false;
+        loop {
+            self.machine.sleep(self.pace.look).await;
+            self.follow();
+            let ids: Vec<ShardId> = self.shards.keys().copied().collect();
+            for shard in ids {
+                self.machine.sleep(PAUSE.min(self.pace.look)).await;
+                let Some(mut notes) = self.shards.remove(&shard) else { continue };
+                match self.visit(shard, &mut notes).await {
+                    Ok(()) => {
+                        is_told = false;
+                        self.shards.insert(shard, notes);
+                    }
+                    Err(Left::Lost) => tracing::debug!(%shard, "the past is left to others"),
+                    Err(Left::Unread(why)) => {
+                        if !is_told {
+                            tracing::warn!(%shard, %why, "the past is not merged now: trying again");
+                        }
+                        is_told = true;
+                        self.shards.insert(shard, notes);
+                    }
+                }
+            }
+            self.look_at_bytes();
+        }
+    }
+}
+
 impl Historian {
     pub(super) fn new(
         handle: NodeHandle,
@@ -171,35 +205,6 @@ impl Historian {
                 kept: Kept::default(),
                 backfill: Backfill::new(*shard),
             });
-        }
-    }
-
-    /// Works until it is dropped.
-    pub(super) async fn run(mut self) {
-        let mut is_told = false;
-        loop {
-            self.machine.sleep(self.pace.look).await;
-            self.follow();
-            let ids: Vec<ShardId> = self.shards.keys().copied().collect();
-            for shard in ids {
-                self.machine.sleep(PAUSE.min(self.pace.look)).await;
-                let Some(mut notes) = self.shards.remove(&shard) else { continue };
-                match self.visit(shard, &mut notes).await {
-                    Ok(()) => {
-                        is_told = false;
-                        self.shards.insert(shard, notes);
-                    }
-                    Err(Left::Lost) => tracing::debug!(%shard, "the past is left to others"),
-                    Err(Left::Unread(why)) => {
-                        if !is_told {
-                            tracing::warn!(%shard, %why, "the past is not merged now: trying again");
-                        }
-                        is_told = true;
-                        self.shards.insert(shard, notes);
-                    }
-                }
-            }
-            self.look_at_bytes();
         }
     }
 

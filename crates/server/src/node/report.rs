@@ -17,6 +17,7 @@ use store::session::Session;
 use store::{Commit, CommitError, Condition, Key, Range, ScanError};
 use tokio::sync::{mpsc, watch};
 
+use super::component::{Component, StopOrder};
 use super::handover::Move;
 
 /// Whom the shards of this node wait for.
@@ -31,30 +32,49 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long to wait before what could not be written is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Writes reports until there is nobody left who gives any.
-pub(super) async fn post(session: Session, mut posts: mpsc::UnboundedReceiver<Post>) {
-    let limits = session.store().limits();
-    let mut some = Vec::new();
-    while posts.recv_many(&mut some, limits.writes).await > 0 {
-        let mut rest = some.drain(..).map(|(key, report)| {
-            let key = Key::new(key).expect("our keys are short and printable");
-            (key, encode(FORMAT, &report))
-        });
-        let mut next = rest.next();
-        while let Some((key, value)) = next.take() {
-            let present = Condition::Present(session.key().key().clone());
-            let mut bytes = key.as_str().len() + value.len();
-            let mut commit = Commit::new().when(present).put(key, value);
-            for (key, value) in rest.by_ref() {
-                bytes += key.as_str().len() + value.len();
-                if bytes > limits.commit_bytes / 2 {
-                    next = Some((key, value));
-                    break;
+/// Writes the reports of this node.
+pub(super) struct Poster {
+    session: Session,
+    posts: mpsc::UnboundedReceiver<Post>,
+}
+
+impl Poster {
+    /// One that writes under this session, and how it is given reports.
+    pub(super) fn new(session: &Session) -> (Self, mpsc::UnboundedSender<Post>) {
+        let (posts_in, posts) = mpsc::unbounded_channel();
+        (Self { session: session.clone(), posts }, posts_in)
+    }
+}
+
+impl Component for Poster {
+    const NAME: &'static str = "the poster of reports";
+    const STOP_ORDER: StopOrder = StopOrder::AfterFirst;
+
+    /// Writes reports until there is nobody left who gives any.
+    async fn run(mut self) {
+        let limits = self.session.store().limits();
+        let mut some = Vec::new();
+        while self.posts.recv_many(&mut some, limits.writes).await > 0 {
+            let mut rest = some.drain(..).map(|(key, report)| {
+                let key = Key::new(key).expect("our keys are short and printable");
+                (key, encode(FORMAT, &report))
+            });
+            let mut next = rest.next();
+            while let Some((key, value)) = next.take() {
+                let present = Condition::Present(self.session.key().key().clone());
+                let mut bytes = key.as_str().len() + value.len();
+                let mut commit = Commit::new().when(present).put(key, value);
+                for (key, value) in rest.by_ref() {
+                    bytes += key.as_str().len() + value.len();
+                    if bytes > limits.commit_bytes / 2 {
+                        next = Some((key, value));
+                        break;
+                    }
+                    commit = commit.put(key, value);
                 }
-                commit = commit.put(key, value);
-            }
-            if !send(&session, commit).await {
-                return;
+                if !send(&self.session, commit).await {
+                    return;
+                }
             }
         }
     }
@@ -83,39 +103,59 @@ async fn send(session: &Session, commit: Commit) -> bool {
     }
 }
 
-/// Looks for reports that shards of this node wait for, and for senders that are gone.
-pub(super) async fn collect(
+/// Reads the reports of others.
+pub(super) struct Collector {
     session: Session,
-    mut awaited: watch::Receiver<Awaited>,
+    awaited: watch::Receiver<Awaited>,
     moves: mpsc::UnboundedSender<Move>,
-) {
-    let mut told = BTreeSet::new();
-    while awaited.wait_for(|awaited| !awaited.is_empty()).await.is_ok() {
-        let whom = awaited.borrow_and_update().clone();
-        told.retain(|(shard, _)| whom.contains_key(shard));
-        let roster = session.roster().borrow().clone();
-        let alive: BTreeSet<&str> = roster.keys().map(|key| key.key().as_str()).collect();
-        for (shard, senders) in &whom {
-            match read(&session, *shard).await {
-                Ok(found) => {
-                    for (key, report) in found {
-                        // One that was told is not told again for as long as its shard waits for anybody.
-                        if told.insert((*shard, key.clone())) {
-                            let _ = moves.send(Move::Reported { shard: *shard, key, report });
+}
+
+impl Collector {
+    /// One that tells the core what it reads, and how it is told for whom shards wait.
+    pub(super) fn new(
+        session: &Session,
+        moves: mpsc::UnboundedSender<Move>,
+    ) -> (Self, watch::Sender<Awaited>) {
+        let (awaited_in, awaited) = watch::channel(Awaited::new());
+        (Self { session: session.clone(), awaited, moves }, awaited_in)
+    }
+}
+
+impl Component for Collector {
+    const NAME: &'static str = "the collector of reports";
+
+    /// Looks for reports that shards of this node wait for, and for senders that are gone.
+    async fn run(mut self) {
+        let mut told = BTreeSet::new();
+        while self.awaited.wait_for(|awaited| !awaited.is_empty()).await.is_ok() {
+            let whom = self.awaited.borrow_and_update().clone();
+            told.retain(|(shard, _)| whom.contains_key(shard));
+            let roster = self.session.roster().borrow().clone();
+            let alive: BTreeSet<&str> = roster.keys().map(|key| key.key().as_str()).collect();
+            for (shard, senders) in &whom {
+                match read(&self.session, *shard).await {
+                    Ok(found) => {
+                        for (key, report) in found {
+                            // A report is told once for as long as its shard waits for anybody.
+                            if told.insert((*shard, key.clone())) {
+                                let reported = Move::Reported { shard: *shard, key, report };
+                                let _ = self.moves.send(reported);
+                            }
                         }
                     }
+                    Err(why) => {
+                        tracing::debug!(%shard, %why, "reports could not be read");
+                        continue;
+                    }
                 }
-                Err(why) => {
-                    tracing::debug!(%shard, %why, "reports could not be read");
-                    continue;
+                // All that they ever wrote was read after they were seen to be gone.
+                for sender in senders.iter().filter(|sender| !alive.contains(&***sender)) {
+                    let sender = sender.clone();
+                    let _ = self.moves.send(Move::SenderGone { shard: *shard, sender });
                 }
             }
-            // All that they ever wrote was read after they were seen to be gone.
-            for sender in senders.iter().filter(|sender| !alive.contains(&***sender)) {
-                let _ = moves.send(Move::SenderGone { shard: *shard, sender: sender.clone() });
-            }
+            self.session.machine().sleep(LOOK).await;
         }
-        session.machine().sleep(LOOK).await;
     }
 }
 

@@ -29,6 +29,8 @@ use serde_json::value::to_raw_value;
 use server::access::Access;
 use server::api::Gate;
 use server::handle::{Call, CallError, Face, Facts, Firing, NodeHandle, QuiesceId, Quiet, Trouble};
+use server::monitor::Monitor;
+use server::node::Component;
 use server::notifier::Notifier;
 use server::peers::Peers;
 use server::webhook;
@@ -136,8 +138,8 @@ impl Bench {
             let mut webhooks = webhook::Config::new(Arc::new(|| true));
             webhooks.allow = vec!["127.0.0.0/8".parse().unwrap()];
             let on: Arc<dyn Machine> = Arc::new(System);
-            let (told, work) = Notifier::new(webhook_to(url).unwrap(), &webhooks, &on).unwrap();
-            tasks.spawn(work);
+            let (delivery, told) = Notifier::new(webhook_to(url).unwrap(), &webhooks, &on).unwrap();
+            tasks.spawn(delivery.run());
             notifier = told;
         }
         let facts = Facts {
@@ -173,6 +175,7 @@ impl Bench {
             sequence: 0,
         };
         tasks.spawn(node.take(taken));
+        tasks.spawn(Monitor(handle.clone()).run());
         tasks.spawn(async move {
             let stop = async { drop(stopped.await) };
             server::api::serve(listener, handle, gate, stop).await;
