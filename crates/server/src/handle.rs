@@ -16,7 +16,7 @@ use engine::instant::Instant;
 #[cfg(doc)]
 use engine::limits::BACKUP_QUIESCE_MAX;
 use engine::limits::{OWNER_RETRY_AFTER, OWNER_WAIT_MAX, STORE_TROUBLE_MAX};
-use engine::shard::command::{Command, Done, Rejection};
+use engine::shard::command::{Command, CommandAnswer, Done, Rejection};
 use engine::shard::{Note, Put, Quota};
 use store::Store;
 use store::machine::Machine;
@@ -260,14 +260,12 @@ impl NodeHandle {
 
     /// Tells a shard something. The answer comes when it is durable, or when the store has taken nothing for
     /// a while.
-    pub async fn command(
+    pub async fn command<T: CommandAnswer>(
         &self,
         shard: ShardId,
         command: Command,
-        note: Option<Note>,
-    ) -> Result<Done, CallError> {
-        let bounds = Bounds { note, quota: None, kept: None };
-        self.command_within(shard, command, bounds).await
+    ) -> Result<T, CallError> {
+        self.command_within(shard, command, Bounds::default()).await.map(Done::answer)
     }
 
     /// The same, within bounds.

@@ -16,7 +16,7 @@ use crate::instant::Instant;
 use crate::limits::{BACKFILLS_REMEMBERED_MAX, COMMIT_WRITES_MIN};
 
 use super::account::{MADE_UP_BYTES, bytes_of_run};
-use super::command::{Done, Rejection};
+use super::command::{BackfillProgress, Done, Rejection};
 use super::memory::Change;
 use super::record::{Backfill, RunRecord, RunState};
 use super::triggers::Trigger;
@@ -50,7 +50,7 @@ impl Shard {
         // What comes yet is fired when it comes.
         let to = to.min(now.wall);
         if to <= progress.until {
-            return Ok(Done::Backfilled { started: 0, has_more: false });
+            return Ok(Done::Backfilled(BackfillProgress { started: 0, has_more: false }));
         }
         let runs = due(trigger, progress.until, to, now);
         if !self.runs.has_room_for(runs.len()) {
@@ -68,7 +68,7 @@ impl Shard {
         let numbered = (first..).zip(runs);
         changes.extend(numbered.map(|(sequence, run)| Change::Run(sequence, Arc::new(run))));
         self.enact(Unit::of(changes));
-        Ok(Done::Backfilled { started, has_more: next.is_some() })
+        Ok(Done::Backfilled(BackfillProgress { started, has_more: next.is_some() }))
     }
 }
 

@@ -76,28 +76,79 @@ impl fmt::Debug for Command {
 #[expect(missing_docs, reason = "each is what came of the command of the same name")]
 pub enum Done {
     Created(TriggerId),
-    Replaced {
-        revision: u64,
-    },
+    Replaced { revision: u64 },
     Unchanged,
     Paused,
     Resumed,
     Cancelled,
     Deleted,
     Started(RunId),
-    /// So many runs were started now, and whether there are more to start.
-    Backfilled {
-        started: u32,
-        has_more: bool,
-    },
+    Backfilled(BackfillProgress),
     Rewritten,
     Disabled,
     Enabled,
-    Pruned {
-        deleted: u16,
-        next: Option<u32>,
-    },
+    Pruned(PruneProgress),
 }
+
+/// How far a backfill has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BackfillProgress {
+    /// Runs that this command started.
+    pub started: u32,
+    /// Whether there are more to start.
+    pub has_more: bool,
+}
+
+/// How far a look for triggers that ended long ago has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PruneProgress {
+    /// Triggers that this command deleted.
+    pub deleted: u16,
+    /// The place from which the next command goes on, unless all were looked at.
+    pub next: Option<u32>,
+}
+
+/// The type of a command's answer: what whoever gave the command wants to know.
+pub trait CommandAnswer: Sized {
+    /// The answer in what was done; none, if another command does that.
+    fn from_done(done: Done) -> Option<Self>;
+}
+
+impl Done {
+    /// The answer of the command that was given.
+    pub fn answer<T: CommandAnswer>(self) -> T {
+        T::from_done(self).unwrap_or_else(|| unreachable!("{self:?} is what another command does"))
+    }
+}
+
+impl CommandAnswer for () {
+    fn from_done(done: Done) -> Option<Self> {
+        match done {
+            Done::Replaced { .. }
+            | Done::Unchanged
+            | Done::Paused
+            | Done::Resumed
+            | Done::Cancelled
+            | Done::Deleted
+            | Done::Rewritten
+            | Done::Disabled
+            | Done::Enabled => Some(()),
+            Done::Created(_) | Done::Started(_) | Done::Backfilled(_) | Done::Pruned(_) => None,
+        }
+    }
+}
+
+macro_rules! answers {
+    ($($answer:ty: $done:ident),+) => {$(
+        impl CommandAnswer for $answer {
+            fn from_done(done: Done) -> Option<Self> {
+                if let Done::$done(answer) = done { Some(answer) } else { None }
+            }
+        }
+    )+};
+}
+
+answers!(TriggerId: Created, RunId: Started, BackfillProgress: Backfilled, PruneProgress: Pruned);
 
 /// Why nothing was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -10,7 +10,7 @@ use crate::instant::Instant;
 use crate::limits::{PRUNE_DELETED_MAX, PRUNE_LOOKED_AT_MAX};
 use crate::past::{Line, Reason};
 
-use super::command::Done;
+use super::command::{Done, PruneProgress};
 use super::memory::Change;
 use super::triggers::Trigger;
 use super::{Now, Shard};
@@ -21,13 +21,13 @@ impl Shard {
     pub(super) fn prune(&mut self, ended_before: Instant, from: u32, now: Now) -> Done {
         // Nobody knows what time it is, or what is decided is not written any more.
         if self.is_suspended || self.is_stopping() {
-            return Done::Pruned { deleted: 0, next: None };
+            return Done::Pruned(PruneProgress { deleted: 0, next: None });
         }
         let (mut deleted, mut looked_at) = (0_u16, 0);
         for place in from..self.triggers.places_end() {
             looked_at += 1;
             if looked_at > PRUNE_LOOKED_AT_MAX || usize::from(deleted) >= PRUNE_DELETED_MAX {
-                return Done::Pruned { deleted, next: Some(place) };
+                return Done::Pruned(PruneProgress { deleted, next: Some(place) });
             }
             let trigger = self.triggers.used(place);
             let ended = trigger.and_then(|trigger| Some((trigger, self.ended(trigger, now)?)));
@@ -39,7 +39,7 @@ impl Shard {
             self.delete(unique, vec![Change::Past(line)], now);
             deleted += 1;
         }
-        Done::Pruned { deleted, next: None }
+        Done::Pruned(PruneProgress { deleted, next: None })
     }
 
     /// When a trigger ended, if it has, and nothing of it is under way.

@@ -127,8 +127,8 @@ impl Reconciler {
                 (false, false) => Command::Disable { project: id },
                 (true, false) | (false, true) => continue,
             };
-            match self.handle.command(shard, command, None).await {
-                Ok(_) => {}
+            match self.handle.command(shard, command).await {
+                Ok(()) => {}
                 // Its triggers are not up to date since it was last enabled: that is soon over.
                 Err(CallError::Rejected(Rejection::ProjectIsEnabling)) => is_done = false,
                 // It is another server's now, which tells it.

@@ -10,7 +10,7 @@ use client::trigger::Backfilled;
 use engine::instant::Instant;
 use engine::limits::{BACKFILL_SLOTS_MAX, UNAVAILABLE_RETRY_AFTER};
 use engine::schedule::Schedule;
-use engine::shard::command::{Command, Done};
+use engine::shard::command::{BackfillProgress, Command};
 use engine::trigger::{BadField, check_name};
 
 use super::body;
@@ -18,7 +18,6 @@ use super::caller::{Act, Caller};
 use super::problem::Refusal;
 use super::query::Query;
 use super::read;
-use super::trigger::exceptions;
 use crate::handle::{CallError, NodeHandle};
 use crate::idempotency::RememberedOutcome;
 
@@ -54,23 +53,18 @@ pub(super) async fn start(
         let named = request.clone();
         let command = Command::Backfill { trigger, author, request: named, from, to };
         // The audit tells of it once, with its first runs.
-        let done = if started == 0 {
+        let progress: BackfillProgress = if started == 0 {
             let object = stored.name();
             let outcome = RememberedOutcome::Submitted;
             let act = Act { action: "trigger.backfill", object, outcome };
             caller.command(&handle, id.shard, command, act).await?
         } else {
-            let done = caller.go_on(&handle, id.shard, command).await;
-            done.map_err(|why| cut_short(why, &request))?
+            let progress = caller.go_on(&handle, id.shard, command).await;
+            progress.map_err(|why| cut_short(why, &request))?
         };
-        match done {
-            Done::Backfilled { started: now, has_more } => {
-                started += u64::from(now);
-                if !has_more {
-                    break;
-                }
-            }
-            other => return Err(exceptions(other)),
+        started += u64::from(progress.started);
+        if !progress.has_more {
+            break;
         }
     }
     let answer = Backfilled { request, slots, started };

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use client::key::Scope;
 use engine::id::{ProjectId, RunId, ShardId};
-use engine::shard::command::{Command, Done};
+use engine::shard::command::{Command, CommandAnswer, Done};
 use engine::shard::{Note, Put, Quota};
 
 use super::problem::Refusal;
@@ -107,13 +107,13 @@ impl Caller {
     }
 
     /// Tells a shard something, and writes down who did it in the same commit.
-    pub(super) async fn command(
+    pub(super) async fn command<T: CommandAnswer>(
         &self,
         handle: &NodeHandle,
         shard: ShardId,
         command: Command,
         act: Act<'_>,
-    ) -> Result<Done, CallError> {
+    ) -> Result<T, CallError> {
         if let Some(idempotency) = &self.idempotency {
             idempotency.check(handle, shard).await?;
         }
@@ -142,18 +142,18 @@ impl Caller {
         if done != Done::Unchanged {
             handle.events().push([event]);
         }
-        Ok(done)
+        Ok(done.answer())
     }
 
     /// Tells a shard more of what is written down already.
-    pub(super) async fn go_on(
+    pub(super) async fn go_on<T: CommandAnswer>(
         &self,
         handle: &NodeHandle,
         shard: ShardId,
         command: Command,
-    ) -> Result<Done, CallError> {
-        let quota = self.quota(handle);
-        handle.command_within(shard, command, Bounds { note: None, quota, kept: None }).await
+    ) -> Result<T, CallError> {
+        let bounds = Bounds { quota: self.quota(handle), ..Bounds::default() };
+        handle.command_within(shard, command, bounds).await.map(Done::answer)
     }
 
     /// How much the project may have, if that is limited.

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use engine::id::TriggerId;
 use engine::instant::Instant;
-use engine::shard::command::{Command, Done, Rejection};
+use engine::shard::command::{Command, Rejection};
 use engine::trigger::{BadField, Draft};
 
 use super::body;
@@ -19,7 +19,7 @@ use super::caller::{Act, Caller};
 use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Stored};
-use super::trigger::{CreateError, answer, create_from, exceptions, raw, tell};
+use super::trigger::{CreateError, answer, create_from, raw, tell};
 use crate::handle::{CallError, NodeHandle};
 use crate::idempotency::RememberedOutcome;
 
@@ -142,10 +142,7 @@ async fn replace_stored(
         outcome: RememberedOutcome::Changed(name.to_owned()),
     };
     match caller.command(handle, id.shard, command, act).await {
-        Ok(Done::Replaced { .. } | Done::Unchanged) => {
-            Ok(answer(handle, id, StatusCode::OK).await?)
-        }
-        Ok(other) => Err(exceptions(other).into()),
+        Ok(()) => Ok(answer(handle, id, StatusCode::OK).await?),
         Err(CallError::Rejected(Rejection::NoSuchTrigger)) => Err(Attempted::Again),
         Err(CallError::Rejected(Rejection::RevisionMoved { .. }))
             if conditions.if_match.is_none() =>

@@ -10,7 +10,7 @@ use engine::id::{ProjectId, RunId, ShardId, TriggerId};
 use engine::length;
 use engine::limits::{RUN_WAIT_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
 use engine::past::{Finished, Line};
-use engine::shard::command::{Command, Done};
+use engine::shard::command::Command;
 use engine::shard::record::past;
 
 use super::body;
@@ -20,7 +20,6 @@ use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Stored};
 use super::segment::{Span, Walk};
-use super::trigger::exceptions;
 use crate::handle::NodeHandle;
 use crate::idempotency::RememberedOutcome;
 
@@ -49,10 +48,7 @@ pub(super) async fn start(
     let command = Command::Run { trigger: id.unique, author: caller.author.clone() };
     let outcome = RememberedOutcome::Changed(stored.name().to_owned());
     let act = Act { action: "trigger.run", object: stored.name(), outcome };
-    let run_id = match caller.command(&handle, id.shard, command, act).await? {
-        Done::Started(run_id) => run_id,
-        other => return Err(exceptions(other)),
-    };
+    let run_id: RunId = caller.command(&handle, id.shard, command, act).await?;
     let started = |run| Json(Started { id: run_id.to_string(), run });
     let Some(wait) = wait else {
         return Ok((StatusCode::ACCEPTED, started(None)).into_response());

@@ -3,7 +3,7 @@
 use engine::id::Unique;
 use engine::instant::Instant;
 use engine::limits::BACKFILLS_REMEMBERED_MAX;
-use engine::shard::command::{Command, Done};
+use engine::shard::command::{BackfillProgress, Command, Done};
 use engine::shard::record::TriggerState;
 
 use super::OK;
@@ -19,7 +19,7 @@ fn backfill(bench: &mut Bench, trigger: Unique, request: &str, (from, to): (i64,
         let request = request.to_owned();
         let command = Command::Backfill { trigger, author: String::new(), request, from, to };
         match bench.ask(command) {
-            Some(Done::Backfilled { started: now, has_more }) => {
+            Some(Done::Backfilled(BackfillProgress { started: now, has_more })) => {
                 started += now;
                 if !has_more {
                     return started;

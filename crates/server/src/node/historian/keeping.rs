@@ -22,7 +22,7 @@ use engine::past::exception::exception_pages;
 use engine::past::floor::{BucketFloor, ShardFloor, floor_key, floor_key_of};
 use engine::past::page::{self, Bucket, Day, Home, PageName};
 use engine::past::retain::{self, Cut, LineTally};
-use engine::shard::command::{Command, Done};
+use engine::shard::command::{Command, PruneProgress};
 use store::{Entry, Range};
 
 use super::{Historian, Left, Notes, decoded, key};
@@ -367,15 +367,14 @@ impl Historian {
         let Some(from) = notes.kept.prune_from else { return Ok(()) };
         let ended_before = self.handle.now().before(self.pace.retention.ended);
         let command = Command::Prune { ended_before, from };
-        match self.handle.command(shard, command, None).await {
-            Ok(Done::Pruned { deleted, next }) => {
+        match self.handle.command(shard, command).await {
+            Ok(PruneProgress { deleted, next }) => {
                 notes.kept.prune_from = next;
                 if deleted > 0 {
                     tracing::info!(%shard, deleted, "deleted triggers that ended long ago");
                 }
                 Ok(())
             }
-            Ok(other) => unreachable!("{other:?} is no answer to a look for old triggers"),
             // Another time: the store takes nothing at the moment.
             Err(CallError::Refused(_) | CallError::Unwritten(_)) => Ok(()),
             Err(why) => Err(why.into()),

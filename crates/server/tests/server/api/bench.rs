@@ -16,7 +16,7 @@ use engine::notice::webhook_to;
 use engine::past::exception::exception_key_of;
 use engine::past::{End, Finished, Line, Segment};
 use engine::record::{decode, encode};
-use engine::shard::command::{Command, Done, Rejection};
+use engine::shard::command::{BackfillProgress, Command, Done, Rejection};
 use engine::shard::record::{
     FORMAT, HeadRecord, NameRecord, Pause, RunRecord, RunState, TriggerRecord, TriggerState,
     head_key, name_key, past_key, run_key, state_key, trigger_key,
@@ -493,7 +493,7 @@ impl StandIn {
                 let then = self.backfill.lock().unwrap().take();
                 let has_more = then.is_some();
                 *self.refuse.lock().unwrap() = then;
-                Ok(Done::Backfilled { started: 1, has_more })
+                Ok(Done::Backfilled(BackfillProgress { started: 1, has_more }))
             }
         }
     }

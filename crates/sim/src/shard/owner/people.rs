@@ -270,7 +270,7 @@ impl Owner {
             (Some(Asked::Disable(wall)), Done::Disabled) => {
                 stage.witness.was_disabled(ticket, wall.max(stage.ledger.fired.0));
             }
-            (Some(Asked::Backfill(_)), Done::Backfilled { .. })
+            (Some(Asked::Backfill(_)), Done::Backfilled(_))
             | (Some(Asked::Enable), Done::Enabled)
             | (Some(Asked::Replace(..) | Asked::Disable(_) | Asked::Enable), Done::Unchanged) => {}
             (_, done) => panic!("{done:?} is no answer to what was asked"),
