@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use server::api::Gate;
-use server::node::{Config, Pace};
+use server::node::{HistoryPace, NodeConfig};
 use server::peers::ROLES;
 use server::webhook::Cidr;
 use store::{StoreUrl, open_or_create};
@@ -39,10 +39,10 @@ pub(crate) async fn dev(typed: &DevArgs) -> Result<(), Ending> {
     .await
 }
 
-fn config(typed: &DevArgs, at: SocketAddr) -> Config {
+fn config(typed: &DevArgs, at: SocketAddr) -> NodeConfig {
     let loopback = ["127.0.0.0/8", "::1/128"].into_iter();
     let loopback = loopback.map(|range| range.parse::<Cidr>().expect("written here, and right"));
-    Config {
+    NodeConfig {
         id: "dev".to_owned(),
         url: Some(format!("http://{at}")),
         roles: ROLES.map(str::to_owned).to_vec(),
@@ -50,7 +50,7 @@ fn config(typed: &DevArgs, at: SocketAddr) -> Config {
         webhook_allow: loopback.chain(typed.webhook_allow.iter().copied()).collect(),
         webhook_ca: typed.webhook_ca.clone(),
         notify: None,
-        history: Pace::default(),
+        history: HistoryPace::default(),
         shards: None,
     }
 }

@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::access::book::BookError;
 use server::api::Gate;
 use server::handle::NodeHandle;
-use server::node::{Config, End, Former, Node, ReadError, StartError};
+use server::node::{FormerNode, Node, NodeConfig, NodeEnd, NodeStartError, ShardReadError};
 use store::election::Defeat;
 use store::machine::{Machine, System};
 use store::session::SessionError;
@@ -47,7 +47,7 @@ pub(crate) async fn serve<S, C>(
 ) -> Result<(), Ending>
 where
     S: Future<Output = Result<Store, OpenError>>,
-    C: FnOnce(SocketAddr) -> Config,
+    C: FnOnce(SocketAddr) -> NodeConfig,
 {
     raise_file_limit();
     // Whoever tells it to stop while it starts is heard.
@@ -76,17 +76,17 @@ where
         former = Some(node.legacy());
         match attend(&listener, node, handle, plan.gate.clone(), &mut stops).await {
             None => return Ok(()),
-            Some(End::Session) => {
+            Some(NodeEnd::Session) => {
                 tracing::error!(
                     "the node's session was lost, and with it the right to fire: another node is started"
                 );
             }
-            Some(End::Epoch) => {
+            Some(NodeEnd::Epoch) => {
                 tracing::error!("the store is another than before: another node is started");
             }
-            Some(End::Broken(part)) => {
+            Some(NodeEnd::Broken(component)) => {
                 return Err(Ending::failed(format!(
-                    "{part} has panicked, which is a bug: start it again, and report what it said before"
+                    "{component} has panicked, which is a bug: start it again, and report what it said before"
                 )));
             }
         }
@@ -95,13 +95,13 @@ where
 
 /// Starts a node. Once one has run here, a store that does not answer is waited for.
 async fn start(
-    former: Option<&Former>,
+    former: Option<&FormerNode>,
     store: &Store,
-    config: &Config,
-) -> Result<(Node, NodeHandle), StartError> {
+    config: &NodeConfig,
+) -> Result<(Node, NodeHandle), NodeStartError> {
     let machine: Arc<dyn Machine> = Arc::new(System);
     loop {
-        match Node::start_after(former, store.clone(), Arc::clone(&machine), config).await {
+        match Node::start(former, store.clone(), Arc::clone(&machine), config).await {
             Err(why) if former.is_some() && is_passing(&why) => {
                 tracing::warn!(%why, "no node could be started: trying again");
                 tokio::time::sleep(START_PAUSE).await;
@@ -112,23 +112,23 @@ async fn start(
 }
 
 /// Whether it may work later without anybody doing anything here.
-fn is_passing(why: &StartError) -> bool {
+fn is_passing(why: &NodeStartError) -> bool {
     matches!(
         why,
-        StartError::Scan(ScanError::Unavailable(_))
-            | StartError::Book(BookError::Scan(ScanError::Unavailable(_)))
-            | StartError::Commit(
+        NodeStartError::Scan(ScanError::Unavailable(_))
+            | NodeStartError::Book(BookError::Scan(ScanError::Unavailable(_)))
+            | NodeStartError::Commit(
                 CommitError::Unavailable(_)
                     | CommitError::Unknown(_)
                     | CommitError::Refused(Refusal::Full { .. })
             )
-            | StartError::Session(
+            | NodeStartError::Session(
                 SessionError::Unavailable(_)
                     | SessionError::AlreadyLive { .. }
                     | SessionError::Refused(Refusal::Full { .. })
             )
-            | StartError::Claim { why: Defeat::Ended(_), .. }
-            | StartError::Read { why: ReadError::Scan(ScanError::Unavailable(_)), .. }
+            | NodeStartError::Claim { why: Defeat::Ended(_), .. }
+            | NodeStartError::Read { why: ShardReadError::Scan(ScanError::Unavailable(_)), .. }
     )
 }
 
@@ -139,7 +139,7 @@ async fn attend(
     handle: NodeHandle,
     gate: Gate,
     stops: &mut Stops,
-) -> Option<End> {
+) -> Option<NodeEnd> {
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = server::api::serve(listener, handle, gate, async {
         let _ = stopped.await;
@@ -153,15 +153,15 @@ async fn attend(
             // Requests are answered meanwhile. Whoever says it twice does not want to wait.
             tokio::select! {
                 () = stops.next() => tracing::warn!("told twice to stop: what is under way is not waited for"),
-                ended = node.ended() => end = Some(ended).filter(|end| matches!(end, End::Broken(_))),
+                ended = node.ended() => end = Some(ended).filter(|end| matches!(end, NodeEnd::Broken(_))),
                 () = node.drain() => {}
             }
         }
         let _ = stop.send(());
         match end {
-            None | Some(End::Broken(_)) => node.stop().await,
+            None | Some(NodeEnd::Broken(_)) => node.stop().await,
             // Whatever it would write now is not its own any more.
-            Some(End::Session | End::Epoch) => node.abandon().await,
+            Some(NodeEnd::Session | NodeEnd::Epoch) => node.abandon().await,
         }
         end
     };
@@ -215,21 +215,23 @@ fn cannot_listen(at: SocketAddr, why: &io::Error) -> Ending {
     ))
 }
 
-impl From<StartError> for Ending {
-    fn from(why: StartError) -> Self {
+impl From<NodeStartError> for Ending {
+    fn from(why: NodeStartError) -> Self {
         match why {
-            StartError::Corrupt(_)
-            | StartError::Read { .. }
-            | StartError::Book(BookError::Record { .. }) => Self::damaged(why.to_string()),
-            StartError::Scan(why) | StartError::Book(BookError::Scan(why)) => why.into(),
-            StartError::Unfinished(why) => Self::refused(why.to_string()),
-            StartError::Commit(why) => why.into(),
-            StartError::Session(SessionError::Refused(why)) => CommitError::Refused(why).into(),
-            StartError::Id(_) | StartError::Webhooks(_) | StartError::Shards { .. } => {
+            NodeStartError::Corrupt(_)
+            | NodeStartError::Read { .. }
+            | NodeStartError::Book(BookError::Record { .. }) => Self::damaged(why.to_string()),
+            NodeStartError::Scan(why) | NodeStartError::Book(BookError::Scan(why)) => why.into(),
+            NodeStartError::Unfinished(why) => Self::refused(why.to_string()),
+            NodeStartError::Commit(why) => why.into(),
+            NodeStartError::Session(SessionError::Refused(why)) => CommitError::Refused(why).into(),
+            NodeStartError::Id(_) | NodeStartError::Webhooks(_) | NodeStartError::Shards { .. } => {
                 Self::wrong_input(why.to_string())
             }
-            StartError::Session(_) | StartError::Claim { .. } => Self::unreachable(why.to_string()),
-            StartError::Thread(_) | StartError::Broken(_) => Self::failed(why.to_string()),
+            NodeStartError::Session(_) | NodeStartError::Claim { .. } => {
+                Self::unreachable(why.to_string())
+            }
+            NodeStartError::Thread(_) | NodeStartError::Broken(_) => Self::failed(why.to_string()),
         }
     }
 }
@@ -243,15 +245,15 @@ mod tests {
     fn a_node_that_follows_another_waits_for_a_store_that_is_away_or_full() {
         let full = || Refusal::Full { place: "it".to_owned() };
         for passing in [
-            StartError::Commit(CommitError::Unknown("no answer".to_owned())),
-            StartError::Commit(CommitError::Refused(full())),
-            StartError::Session(SessionError::Refused(full())),
-            StartError::Scan(ScanError::Unavailable("away".to_owned())),
+            NodeStartError::Commit(CommitError::Unknown("no answer".to_owned())),
+            NodeStartError::Commit(CommitError::Refused(full())),
+            NodeStartError::Session(SessionError::Refused(full())),
+            NodeStartError::Scan(ScanError::Unavailable("away".to_owned())),
         ] {
             assert!(is_passing(&passing), "{passing}");
         }
-        assert!(!is_passing(&StartError::Corrupt("a bit".to_owned())));
-        assert!(!is_passing(&StartError::Commit(CommitError::Refused(Refusal::Empty))));
+        assert!(!is_passing(&NodeStartError::Corrupt("a bit".to_owned())));
+        assert!(!is_passing(&NodeStartError::Commit(CommitError::Refused(Refusal::Empty))));
     }
 
     #[test]

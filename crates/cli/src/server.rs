@@ -16,7 +16,7 @@ use server::access::key::KeyText;
 use server::access::record::{KeyRecord, KeyScope};
 use server::api::{Gate, Tls};
 use server::handle::NodeHandle;
-use server::node::{Config, Pace};
+use server::node::{HistoryPace, NodeConfig};
 use server::peers::ROLES;
 use store::{StoreUrl, open_or_create};
 
@@ -87,13 +87,13 @@ fn gate(typed: &ServeArgs, tls: Option<Tls>) -> Result<Gate, Ending> {
     gate.trusting_peers(path).map_err(|why| Ending::wrong_input(format!("--peer-ca: {why}")))
 }
 
-fn config(typed: &ServeArgs, at: SocketAddr, scheme: &str, notify: Option<Webhook>) -> Config {
+fn config(typed: &ServeArgs, at: SocketAddr, scheme: &str, notify: Option<Webhook>) -> NodeConfig {
     if typed.url.is_none() && at.ip().is_unspecified() {
         tracing::warn!(
             "nobody can tell from {at} where this server is reached: other servers need --url"
         );
     }
-    Config {
+    NodeConfig {
         id: typed.node.clone().unwrap_or_else(host_name),
         url: Some(typed.url.clone().unwrap_or_else(|| format!("{scheme}://{at}"))),
         roles: roles(typed),
@@ -101,7 +101,7 @@ fn config(typed: &ServeArgs, at: SocketAddr, scheme: &str, notify: Option<Webhoo
         webhook_allow: typed.webhook_allow.clone(),
         webhook_ca: typed.webhook_ca.clone(),
         notify,
-        history: Pace::default(),
+        history: HistoryPace::default(),
         shards: typed.shards,
     }
 }

@@ -1,6 +1,6 @@
 //! An alarm: it rings when a component of the node breaks, so that the node ends instead of living on without it.
 //!
-//! A component takes a [`Guard`] and keeps it for as long as it works. A panic drops the guard on its way out, and
+//! A component takes an [`AlarmGuard`] and keeps it for as long as it works. A panic drops the guard on its way out, and
 //! that rings. Whoever runs the node waits for it: see `Node::ended`.
 
 use std::sync::Arc;
@@ -20,8 +20,8 @@ impl Default for Alarm {
 
 impl Alarm {
     /// What a component of this name keeps for as long as it works.
-    pub fn guard(&self, component: &'static str) -> Guard {
-        Guard { alarm: self.clone(), component }
+    pub fn guard(&self, component: &'static str) -> AlarmGuard {
+        AlarmGuard { alarm: self.clone(), component }
     }
 
     /// Waits until a component has broken, and says which was the first.
@@ -33,12 +33,12 @@ impl Alarm {
 }
 
 /// Rings when it is dropped by a panic, and not when the component that keeps it ends or is told to.
-pub struct Guard {
+pub struct AlarmGuard {
     alarm: Alarm,
     component: &'static str,
 }
 
-impl Drop for Guard {
+impl Drop for AlarmGuard {
     fn drop(&mut self) {
         if thread::panicking() {
             tracing::error!(component = self.component, "a component of this node has panicked");
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(alarm.rung().await, "one that breaks");
     }
 
-    async fn hold(guard: Guard) {
+    async fn hold(guard: AlarmGuard) {
         std::future::pending::<()>().await;
         drop(guard);
     }

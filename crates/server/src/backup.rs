@@ -27,7 +27,7 @@ use crate::handle::{self, CallError, NodeHandle};
 
 /// Why a backup ended before it was whole.
 #[derive(Debug, thiserror::Error)]
-enum Cut {
+enum BackupError {
     #[error(transparent)]
     Take(#[from] TakeError),
     #[error("shard {shard}: {why}")]
@@ -36,11 +36,11 @@ enum Cut {
         #[source]
         why: CallError,
     },
-    #[error("shard {shard} could not be quiesced back by the server {node}, which has it: {why}")]
+    #[error("shard {shard} could not be quiesced by the server {node}, which has it: {why}")]
     Peer { shard: ShardId, node: NodeId, why: Unreached },
 }
 
-impl Cut {
+impl BackupError {
     /// Whether it may go better the next time, because the shard has changed hands.
     fn is_passing(&self) -> bool {
         match self {
@@ -60,26 +60,26 @@ const TRIES_MAX: usize = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// A backup that is being taken.
-pub(crate) struct Taking {
+pub(crate) struct RunningBackup {
     handle: NodeHandle,
     envoy: Envoy,
     shards: u16,
-    /// Until the end is written.
+    /// None, once the end is written.
     encoder: Option<Encoder>,
-    next: Step,
+    next: BackupStep,
     _permit: OwnedSemaphorePermit,
 }
 
-enum Step {
-    /// These bytes, and then what is remembered.
+enum BackupStep {
+    /// The header, already encoded.
     Begin(Vec<u8>),
     Idempotency(VecDeque<Range>),
     Shard(u16),
     Rest(VecDeque<Range>),
 }
 
-impl Taking {
-    /// Begins one, if the store can be backed up.
+impl RunningBackup {
+    /// Begins a backup, if the store can be backed up.
     pub(crate) async fn begin(
         handle: &NodeHandle,
         envoy: Envoy,
@@ -89,7 +89,7 @@ impl Taking {
         let header: Header = header(handle.store(), handle.machine(), version).await?;
         let mut out = Vec::new();
         let encoder = Some(Encoder::begin(&header, &mut out));
-        let (shards, next) = (header.shards, Step::Begin(out));
+        let (shards, next) = (header.shards, BackupStep::Begin(out));
         Ok(Self { handle: handle.clone(), envoy, shards, encoder, next, _permit: permit })
     }
 
@@ -109,29 +109,33 @@ impl Taking {
         Some(out.into())
     }
 
-    /// Writes the next piece. Whether there are more.
-    async fn step(&mut self, encoder: &mut Encoder, out: &mut Vec<u8>) -> Result<bool, Cut> {
+    /// Writes the next piece, and tells whether there are more.
+    async fn step(
+        &mut self,
+        encoder: &mut Encoder,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, BackupError> {
         match &mut self.next {
-            Step::Begin(first) => {
+            BackupStep::Begin(first) => {
                 out.append(first);
                 encoder.section(Section::Idempotency, out);
-                self.next = Step::Idempotency(idempotency().into());
+                self.next = BackupStep::Idempotency(idempotency().into());
             }
-            Step::Idempotency(ranges) => {
+            BackupStep::Idempotency(ranges) => {
                 if !read_page(&self.handle, ranges, encoder, out).await? {
-                    self.next = Step::Shard(0);
+                    self.next = BackupStep::Shard(0);
                 }
             }
-            Step::Shard(number) if *number < self.shards => {
+            BackupStep::Shard(number) if *number < self.shards => {
                 let id = ShardId(*number);
                 *number += 1;
                 read(&self.handle, &self.envoy, id, encoder, out).await?;
             }
-            Step::Shard(_) => {
+            BackupStep::Shard(_) => {
                 encoder.section(Section::Rest, out);
-                self.next = Step::Rest(rest().into());
+                self.next = BackupStep::Rest(rest().into());
             }
-            Step::Rest(ranges) => {
+            BackupStep::Rest(ranges) => {
                 return Ok(read_page(&self.handle, ranges, encoder, out).await?);
             }
         }
@@ -139,7 +143,7 @@ impl Taking {
     }
 }
 
-/// Reads the next page of these ranges, if there is one.
+/// Reads the next page of these ranges, and tells whether there was one.
 async fn read_page(
     handle: &NodeHandle,
     ranges: &mut VecDeque<Range>,
@@ -160,7 +164,7 @@ async fn read(
     id: ShardId,
     encoder: &mut Encoder,
     out: &mut Vec<u8>,
-) -> Result<(), Cut> {
+) -> Result<(), BackupError> {
     let mut tried = 1;
     loop {
         let (mut attempt, mut piece) = (encoder.clone(), Vec::new());
@@ -186,7 +190,7 @@ async fn read_once(
     id: ShardId,
     encoder: &mut Encoder,
     out: &mut Vec<u8>,
-) -> Result<(), Cut> {
+) -> Result<(), BackupError> {
     let quiesce = Quiesce::begin(handle, envoy, id).await?;
     let reading = async {
         // The owner says where its chain is: a store that says otherwise is not the one that it writes to.
@@ -213,23 +217,25 @@ async fn read_once(
 /// What keeps a shard from being written to.
 enum Quiesce {
     /// This server holds it back.
-    Here(handle::QuiescedShard),
-    /// Another one does, until it is told otherwise or its time is over.
+    Here(handle::QuiesceGuard),
+    /// Another server does, until it is told otherwise or its time is over.
     There { node: NodeId, url: Option<String>, quiesce: QuiescedShard },
-    /// Nobody has it.
+    /// Nobody has the shard, so nobody writes to it.
     Nobody,
 }
 
 impl Quiesce {
-    async fn begin(handle: &NodeHandle, envoy: &Envoy, id: ShardId) -> Result<Self, Cut> {
+    async fn begin(handle: &NodeHandle, envoy: &Envoy, id: ShardId) -> Result<Self, BackupError> {
         let (node, url) = match handle.find(id).await {
             Ok(()) => {
                 let quiesced = handle.quiesce(id).await;
-                return quiesced.map(Self::Here).map_err(|why| Cut::Owner { shard: id, why });
+                return quiesced
+                    .map(Self::Here)
+                    .map_err(|why| BackupError::Owner { shard: id, why });
             }
             Err(CallError::NoOwner { .. }) => return Ok(Self::Nobody),
             Err(CallError::Elsewhere { node, url }) => (node, url),
-            Err(why) => return Err(Cut::Owner { shard: id, why }),
+            Err(why) => return Err(BackupError::Owner { shard: id, why }),
         };
         let path = format!("/v1/cluster/shards/{id}/quiesce");
         let answer = envoy.ask((&node, url.as_deref()), Method::POST, &path, None).await;
@@ -239,14 +245,14 @@ impl Quiesce {
         });
         match quiesce {
             Ok(quiesce) => Ok(Self::There { node, url, quiesce }),
-            Err(why) => Err(Cut::Peer { shard: id, node, why }),
+            Err(why) => Err(BackupError::Peer { shard: id, node, why }),
         }
     }
 
     /// The number of the last commit of the shard, if anybody knows.
     fn number(&self) -> Option<u64> {
         match self {
-            Self::Here(quiesced) => Some(quiesced.quiet.number),
+            Self::Here(quiesced) => Some(quiesced.point.number),
             Self::There { quiesce, .. } => Some(quiesce.number),
             Self::Nobody => None,
         }

@@ -14,54 +14,54 @@ use engine::past::Line;
 use tokio::sync::watch;
 
 use crate::access::key::KeyId;
-use crate::monitor::Change;
+use crate::monitor::ClusterChange;
 
 /// Something that happened.
 #[derive(Debug, Clone)]
-pub struct Event {
+pub struct ServerEvent {
     /// In which project; none, if it concerns all.
     pub project: Option<ProjectId>,
     /// When it happened.
     pub at: Instant,
     /// What it was.
-    pub what: What,
+    pub what: EventDetail,
 }
 
-/// What can happen.
+/// What an event is about.
 #[derive(Debug, Clone)]
-pub enum What {
+pub enum EventDetail {
     /// A run ended, or slots were skipped.
     Past(ShardId, Line),
     /// Somebody changed something.
     Changed {
-        /// What was done.
+        /// What was done, as the audit calls it.
         action: String,
-        /// What was changed.
+        /// The name of what was changed.
         object: String,
-        /// The name of the key by which it was changed.
+        /// Who changed it.
         author: String,
     },
     /// Something changed among the servers.
-    Cluster(Change),
+    Cluster(ClusterChange),
 }
 
-/// Where somebody is who watches: after so many events of this server.
+/// How far somebody who watches has read: the number of events of this server before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place(pub u64);
+pub struct EventCursor(pub u64);
 
 /// How many watch, and with which keys.
-pub(crate) type Seats = Mutex<BTreeMap<Option<KeyId>, usize>>;
+pub(crate) type WatcherSeats = Mutex<BTreeMap<Option<KeyId>, usize>>;
 
 /// A place among those who watch, until it is dropped.
-pub(crate) struct Seat {
-    seats: Arc<Seats>,
+pub(crate) struct WatcherSeat {
+    seats: Arc<WatcherSeats>,
     key: Option<KeyId>,
 }
 
-impl Seat {
-    /// Takes one, if there is one left: of all, and of those for this key.
+impl WatcherSeat {
+    /// Takes a seat, if one is left among all and among those for this key.
     pub(crate) fn take(
-        seats: &Arc<Seats>,
+        seats: &Arc<WatcherSeats>,
         key: Option<KeyId>,
         (all_max, of_key_max): (usize, usize),
     ) -> Option<Self> {
@@ -78,7 +78,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for WatcherSeat {
     fn drop(&mut self) {
         let mut taken = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = taken.get_mut(&self.key) {
@@ -90,39 +90,39 @@ impl Drop for Seat {
     }
 }
 
-/// What there is for somebody who watches.
+/// What somebody who watches is told next.
 #[derive(Debug)]
-pub enum News {
-    /// These, and where that leaves them.
-    Events(Vec<Arc<Event>>, Place),
-    /// Some are gone that they have not seen.
-    Lost(Place),
+pub enum NewEvents {
+    /// These events, and the cursor after them.
+    Events(Vec<Arc<ServerEvent>>, EventCursor),
+    /// Events after the cursor are gone; the cursor after the newest one.
+    Lost(EventCursor),
 }
 
 /// The last events of a server.
 #[derive(Debug)]
-pub struct Events {
-    kept: Mutex<Kept>,
-    /// How many there were so far.
+pub struct EventLog {
+    kept: Mutex<KeptEvents>,
+    /// How many events there were so far.
     count: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    events: VecDeque<Arc<Event>>,
-    /// How many are gone.
+struct KeptEvents {
+    events: VecDeque<Arc<ServerEvent>>,
+    /// How many events are not kept any more.
     gone: u64,
 }
 
-impl Default for Events {
+impl Default for EventLog {
     fn default() -> Self {
         Self { kept: Mutex::default(), count: watch::Sender::new(0) }
     }
 }
 
-impl Events {
-    /// Takes what happened, in order.
-    pub fn push(&self, news: impl IntoIterator<Item = Event>) {
+impl EventLog {
+    /// Adds events, in order.
+    pub fn push(&self, news: impl IntoIterator<Item = ServerEvent>) {
         let mut kept = self.kept();
         for event in news {
             if kept.events.len() == EVENTS_KEPT_MAX {
@@ -148,40 +148,40 @@ impl Events {
                 }
                 Line::Skip(skip) => (skip.project, skip.at),
             };
-            Event { project: Some(project), at, what: What::Past(shard, line) }
+            ServerEvent { project: Some(project), at, what: EventDetail::Past(shard, line) }
         }));
     }
 
-    /// Where somebody is who begins to watch now.
-    pub fn now(&self) -> Place {
-        Place(self.kept().count())
+    /// The cursor of somebody who begins to watch now.
+    pub fn now(&self) -> EventCursor {
+        EventCursor(self.kept().count())
     }
 
-    /// Up to so many events after a place. A place that never was is one whose events are lost.
-    pub fn after(&self, place: Place, most: usize) -> News {
+    /// Up to `most` events after a cursor. After a cursor of another server's events, they are lost.
+    pub fn after(&self, place: EventCursor, most: usize) -> NewEvents {
         let kept = self.kept();
         if place.0 < kept.gone || place.0 > kept.count() {
-            return News::Lost(Place(kept.count()));
+            return NewEvents::Lost(EventCursor(kept.count()));
         }
         let skip = usize::try_from(place.0 - kept.gone).expect("no more than are kept");
         let events: Vec<_> = kept.events.iter().skip(skip).take(most).cloned().collect();
-        let next = Place(place.0 + events.len() as u64);
-        News::Events(events, next)
+        let next = EventCursor(place.0 + events.len() as u64);
+        NewEvents::Events(events, next)
     }
 
-    /// Waits until there is something after a place.
-    pub async fn more(&self, place: Place) {
+    /// Waits until there is an event after a cursor.
+    pub async fn more(&self, place: EventCursor) {
         let mut count = self.count.subscribe();
         // It cannot fail: the sender is here.
         let _ = count.wait_for(|count| *count > place.0).await;
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, KeptEvents> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl KeptEvents {
     fn count(&self) -> u64 {
         self.gone + self.events.len() as u64
     }
@@ -194,49 +194,50 @@ mod tests {
 
     const MOST: (usize, usize) = (WATCHERS_MAX, WATCHERS_OF_KEY_MAX);
 
-    fn event(number: usize) -> Event {
+    fn event(number: usize) -> ServerEvent {
         let text = || number.to_string();
-        let what = What::Changed { action: text(), object: text(), author: text() };
-        Event { project: None, at: Instant(0), what }
+        let what = EventDetail::Changed { action: text(), object: text(), author: text() };
+        ServerEvent { project: None, at: Instant(0), what }
     }
 
-    fn numbers(news: News) -> Option<(Vec<usize>, Place)> {
-        let News::Events(events, place) = news else { return None };
-        let number = |event: &Arc<Event>| match &event.what {
-            What::Changed { action, .. } => action.parse().unwrap(),
-            What::Past(..) | What::Cluster(_) => unreachable!(),
+    fn numbers(news: NewEvents) -> Option<(Vec<usize>, EventCursor)> {
+        let NewEvents::Events(events, place) = news else { return None };
+        let number = |event: &Arc<ServerEvent>| match &event.what {
+            EventDetail::Changed { action, .. } => action.parse().unwrap(),
+            EventDetail::Past(..) | EventDetail::Cluster(_) => unreachable!(),
         };
         Some((events.iter().map(number).collect(), place))
     }
 
     #[test]
     fn seats_are_taken_up_to_their_limits_and_refused_one_past_them() {
-        let seats = Arc::new(Seats::default());
+        let seats = Arc::new(WatcherSeats::default());
         let key = |number| Some(KeyId(engine::id::Unique(number)));
-        let mut taken: Vec<_> =
-            (0..WATCHERS_OF_KEY_MAX).map(|_| Seat::take(&seats, key(1), MOST).unwrap()).collect();
-        assert!(Seat::take(&seats, key(1), MOST).is_none());
+        let mut taken: Vec<_> = (0..WATCHERS_OF_KEY_MAX)
+            .map(|_| WatcherSeat::take(&seats, key(1), MOST).unwrap())
+            .collect();
+        assert!(WatcherSeat::take(&seats, key(1), MOST).is_none());
         while taken.len() < WATCHERS_MAX {
             let number = 2 + (taken.len() / WATCHERS_OF_KEY_MAX) as u64;
-            taken.push(Seat::take(&seats, key(number), MOST).unwrap());
+            taken.push(WatcherSeat::take(&seats, key(number), MOST).unwrap());
         }
-        assert!(Seat::take(&seats, None, MOST).is_none());
+        assert!(WatcherSeat::take(&seats, None, MOST).is_none());
         taken.pop();
-        assert!(Seat::take(&seats, None, MOST).is_some());
+        assert!(WatcherSeat::take(&seats, None, MOST).is_some());
         drop(taken);
         assert!(seats.lock().unwrap().is_empty());
     }
 
     #[test]
     fn the_last_ten_thousand_are_kept_and_one_before_them_is_lost() {
-        let events = Events::default();
+        let events = EventLog::default();
         let begin = events.now();
         events.push((0..EVENTS_KEPT_MAX).map(event));
-        assert_eq!(numbers(events.after(begin, 2)), Some((vec![0, 1], Place(2))));
+        assert_eq!(numbers(events.after(begin, 2)), Some((vec![0, 1], EventCursor(2))));
         events.push([event(EVENTS_KEPT_MAX)]);
-        assert!(matches!(events.after(begin, 2), News::Lost(Place(10_001))));
-        assert_eq!(numbers(events.after(Place(1), 1)), Some((vec![1], Place(2))));
+        assert!(matches!(events.after(begin, 2), NewEvents::Lost(EventCursor(10_001))));
+        assert_eq!(numbers(events.after(EventCursor(1), 1)), Some((vec![1], EventCursor(2))));
         assert_eq!(numbers(events.after(events.now(), 9)), Some((vec![], events.now())));
-        assert!(matches!(events.after(Place(10_002), 2), News::Lost(_)));
+        assert!(matches!(events.after(EventCursor(10_002), 2), NewEvents::Lost(_)));
     }
 }

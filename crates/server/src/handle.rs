@@ -1,6 +1,6 @@
-//! The door to the node: how everybody else asks it for something.
+//! The node handle: how everybody else asks a node for something.
 //!
-//! Whoever has a [`NodeHandle`] can hand in a [`Call`] and wait for its answer, read the store, and look at what
+//! Whoever has a [`NodeHandle`] can hand in a [`NodeCall`] and wait for its answer, read the store, and look at what
 //! the node shows of itself. What the node knows in memory is not reachable from here: answers about
 //! triggers and runs come from the store, which every node reads alike.
 
@@ -24,88 +24,68 @@ use store::session::NodeId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::access::Access;
-use crate::event::{Events, Seats};
+use crate::event::{EventLog, WatcherSeats};
 use crate::idempotency::UnderWay;
 use crate::notifier::Notifier;
-use crate::peers::{Peers, Place};
+use crate::peers::{Peers, ShardLocation};
 use crate::quota::{ShardUsage, UsageByShard};
 
 /// What is asked of the node. Whoever takes a call answers it, or drops its `reply` when it stops.
-pub enum Call {
-    /// Something for a shard.
+#[expect(missing_docs, reason = "`shard` is the one that is asked, `reply` where the answer goes")]
+pub enum NodeCall {
+    /// A shard is to carry out a command. It is answered when what the answer says is durable.
     Command {
-        /// Which shard.
         shard: ShardId,
-        /// What.
         command: Command,
-        /// What is written together with it.
+        /// What is written together with the command.
         note: Option<Note>,
-        /// How much its project may have.
+        /// The limits of the command's project.
         quota: Option<(ProjectId, Quota)>,
-        /// Kept until it is known what became of it, also when nobody waits for the answer any more.
-        kept: Option<Kept>,
-        /// Where the answer goes, once what it says is durable.
+        /// Dropped when the outcome is known, also if nobody waits for the answer any more.
+        guard: Option<CommandGuard>,
         reply: oneshot::Sender<Result<Done, CallError>>,
     },
-    /// The past of a shard is to be kept elsewhere.
-    Rewrite {
-        /// Which shard.
-        shard: ShardId,
-        /// What is written, in order, but not as one.
-        puts: Vec<Put>,
-        /// Where the answer goes, once the last of it is durable.
-        reply: oneshot::Sender<Result<Done, CallError>>,
-    },
-    /// The commits of a shard are to be held back for a moment, so that it can be read.
-    Quiesce {
-        /// Which shard.
-        shard: ShardId,
-        /// Where the answer goes, once none is on its way.
-        reply: oneshot::Sender<Result<Quiet, CallError>>,
-    },
-    /// They need not be any longer.
-    Release {
-        /// The quiesce that is over.
-        quiesce: QuiesceId,
-    },
-    /// What servers have written about limited projects, of every shard, is to be held against what is so.
+    /// Records of a shard's past are to be written or deleted, in order, but not as one. It is answered when the last
+    /// of it is durable.
+    Rewrite { shard: ShardId, puts: Vec<Put>, reply: oneshot::Sender<Result<Done, CallError>> },
+    /// The commits of a shard are to be held back for a moment, so that it can be read. It is answered when none is on
+    /// its way.
+    Quiesce { shard: ShardId, reply: oneshot::Sender<Result<QuiescePoint, CallError>> },
+    /// A quiesce is over before its time.
+    Release { quiesce: QuiesceId },
+    /// What servers have written about limited projects, of every shard, is to be compared with what shards hold. The
+    /// answer is what should be written of shards that are run here, and is not.
     Compare {
-        /// What was found.
         found: UsageByShard,
-        /// Those projects.
         limited: BTreeSet<ProjectId>,
-        /// Where the answer goes: what should be written of shards that are run here, and is not.
         reply: oneshot::Sender<Result<Vec<(ShardId, ShardUsage)>, CallError>>,
     },
     /// A person says that the clock is right.
-    ConfirmTime {
-        /// Where the answer goes.
-        reply: oneshot::Sender<Result<(), CallError>>,
-    },
+    ConfirmTime { reply: oneshot::Sender<Result<(), CallError>> },
 }
 
-/// Something that is kept until it is known what became of a command.
-pub type Kept = Arc<dyn Any + Send + Sync>;
+/// Dropped when the outcome of its command is known.
+pub type CommandGuard = Arc<dyn Any + Send + Sync>;
 
 /// What a command comes with.
 #[derive(Default)]
-pub struct Bounds {
-    /// What is written together with it.
+pub struct CommandOptions {
+    /// What is written together with the command.
     pub note: Option<Note>,
-    /// How much its project may have.
+    /// The limits of the command's project.
     pub quota: Option<(ProjectId, Quota)>,
-    /// Kept until it is known what became of it.
-    pub kept: Option<Kept>,
+    /// Dropped when the outcome is known.
+    pub guard: Option<CommandGuard>,
 }
 
 /// Names a quiesce, among all of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuiesceId(pub u64);
 
-/// A shard whose commits are held back.
+/// Where the chain of a shard stands that is quiesced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quiet {
-    /// By this quiesce.
+pub struct QuiescePoint {
+    /// The quiesce's id.
     pub quiesce: QuiesceId,
     /// The number of the last commit of its chain, which is durable.
     pub number: u64,
@@ -113,39 +93,31 @@ pub struct Quiet {
 
 /// Holds a shard's commits back until it is dropped, or [`BACKUP_QUIESCE_MAX`] has passed.
 #[derive(Debug)]
-pub struct QuiescedShard {
-    /// What is held.
-    pub quiet: Quiet,
-    calls: mpsc::Sender<Call>,
+pub struct QuiesceGuard {
+    /// Where the shard's chain stands meanwhile.
+    pub point: QuiescePoint,
+    handle: NodeHandle,
 }
 
-impl Drop for QuiescedShard {
+impl Drop for QuiesceGuard {
     fn drop(&mut self) {
-        // If there is no room for it, the quiesce ends when its time is over.
-        let _ = self.calls.try_send(Call::Release { quiesce: self.quiet.quiesce });
+        self.handle.release(self.point.quiesce);
     }
 }
 
 /// Why a call was not answered with what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the sentences are the documentation of each field")]
 pub enum CallError {
     /// The shard decided against it.
     #[error(transparent)]
     Rejected(#[from] Rejection),
     /// Nobody owns the shard now, and nothing was done: try again then.
     #[error("nobody owns this shard at the moment: try again in {retry_after:?}")]
-    NoOwner {
-        /// After so long.
-        retry_after: Duration,
-    },
+    NoOwner { retry_after: Duration },
     /// Another server has the shard, and nothing was done: ask that one.
     #[error("the server {node} has this shard: ask that one")]
-    Elsewhere {
-        /// Which.
-        node: NodeId,
-        /// Where it is, if it says so.
-        url: Option<String>,
-    },
+    Elsewhere { node: NodeId, url: Option<String> },
     /// The same request was carried out meanwhile: send it again, and be told what came of it.
     #[error("the same request was carried out meanwhile: send it again to be told what came of it")]
     Repeated,
@@ -154,12 +126,12 @@ pub enum CallError {
     Busy,
     /// The store takes nothing, and nothing was done: mend that, and try again.
     #[error("nothing was done, because the store takes nothing at the moment: {0}")]
-    Refused(Trouble),
+    Refused(WriteTrouble),
     /// It was handed in and is not written. It will be when the store takes it: look then.
     #[error(
         "it is not done yet, because the store takes nothing at the moment: {0}; look later whether it is"
     )]
-    Unwritten(Trouble),
+    Unwritten(WriteTrouble),
     /// The shard went to another server before it was known what came of it: look, or send it again under the same key.
     #[error(
         "the shard changed hands before this was answered: look first whether it was done, or send it again under the same idempotency key"
@@ -172,7 +144,7 @@ pub enum CallError {
 
 /// Why nothing is written at the moment, as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
+pub enum WriteTrouble {
     /// There is no room: make some.
     #[error("{0}")]
     Full(String),
@@ -183,38 +155,38 @@ pub enum Trouble {
 
 /// Whether slots are fired.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Firing {
-    /// They are.
+pub enum FiringState {
+    /// Slots are fired.
     Going,
-    /// They are not, until a person confirms the time.
+    /// No slot is fired until a person confirms the time.
     Suspended {
-        /// Since when.
+        /// When that began.
         since: Instant,
-        /// Why, as a sentence.
+        /// The reason, as a sentence.
         why: String,
     },
 }
 
 /// What a node shows of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Face {
-    /// Whether it fires.
-    pub firing: Firing,
+pub struct NodeStatus {
+    /// Whether it fires slots.
+    pub firing: FiringState,
     /// Whether it takes calls.
     pub is_ready: bool,
 }
 
 /// What does not change while a node lives.
-pub struct Facts {
+pub struct NodeContext {
     /// Where everything is kept.
     pub store: Store,
     /// Who may do what.
     pub access: Arc<Access>,
     /// What happened lately.
-    pub events: Arc<Events>,
+    pub events: Arc<EventLog>,
     /// The other servers, and who has which shard.
     pub peers: Arc<Peers>,
-    /// Who tells somebody outside what goes wrong among them.
+    /// Tells somebody outside what goes wrong among the servers.
     pub notifier: Notifier,
     /// The clocks and the dice.
     pub machine: Arc<dyn Machine>,
@@ -230,32 +202,32 @@ pub struct Facts {
     pub may_act: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-/// The door. Clones are cheap and lead to the same node.
+/// How to ask a node for something. Clones are cheap and lead to the same node.
 #[derive(Clone)]
 pub struct NodeHandle {
-    calls: mpsc::Sender<Call>,
-    face: watch::Receiver<Face>,
-    trouble: watch::Receiver<Option<Trouble>>,
-    facts: Arc<Facts>,
+    calls: mpsc::Sender<NodeCall>,
+    status: watch::Receiver<NodeStatus>,
+    trouble: watch::Receiver<Option<WriteTrouble>>,
+    context: Arc<NodeContext>,
     under_way: Arc<UnderWay>,
-    seats: Arc<Seats>,
-    guests: Arc<Seats>,
+    seats: Arc<WatcherSeats>,
+    guests: Arc<WatcherSeats>,
     start: u64,
     backups: Arc<Semaphore>,
 }
 
 impl NodeHandle {
-    /// A door to whoever takes these calls and shows this face, and this trouble with the store.
+    /// A handle of the node that takes these calls and shows its status and its trouble with the store.
     pub fn new(
-        facts: Facts,
-        calls: mpsc::Sender<Call>,
-        face: watch::Receiver<Face>,
-        trouble: watch::Receiver<Option<Trouble>>,
+        context: NodeContext,
+        calls: mpsc::Sender<NodeCall>,
+        status: watch::Receiver<NodeStatus>,
+        trouble: watch::Receiver<Option<WriteTrouble>>,
     ) -> Self {
-        let start = facts.machine.random();
+        let start = context.machine.random();
         let (under_way, backups) = (Arc::default(), Arc::new(Semaphore::new(1)));
-        let (facts, seats, guests) = (Arc::new(facts), Arc::default(), Arc::default());
-        Self { calls, face, trouble, facts, under_way, seats, guests, start, backups }
+        let (context, seats, guests) = (Arc::new(context), Arc::default(), Arc::default());
+        Self { calls, status, trouble, context, under_way, seats, guests, start, backups }
     }
 
     /// Tells a shard something. The answer comes when it is durable, or when the store has taken nothing for
@@ -265,15 +237,15 @@ impl NodeHandle {
         shard: ShardId,
         command: Command,
     ) -> Result<T, CallError> {
-        self.command_within(shard, command, Bounds::default()).await.map(Done::answer)
+        self.command_with(shard, command, CommandOptions::default()).await.map(Done::answer)
     }
 
-    /// The same, within bounds.
-    pub async fn command_within(
+    /// Tells a shard something, with options. The answer is the one of any command.
+    pub async fn command_with(
         &self,
         shard: ShardId,
         command: Command,
-        Bounds { note, quota, kept }: Bounds,
+        CommandOptions { note, quota, guard }: CommandOptions,
     ) -> Result<Done, CallError> {
         if let Some(trouble) = self.trouble.borrow().clone() {
             return Err(CallError::Refused(trouble));
@@ -281,7 +253,7 @@ impl NodeHandle {
         self.find(shard).await?;
         tokio::select! {
             biased;
-            answer = self.ask(|reply| Call::Command { shard, command, note, quota, kept, reply }) => answer,
+            answer = self.ask(|reply| NodeCall::Command { shard, command, note, quota, guard, reply }) => answer,
             trouble = self.lasting_trouble() => Err(CallError::Unwritten(trouble)),
         }
     }
@@ -289,41 +261,41 @@ impl NodeHandle {
     /// Writes to the past of a shard, in order. The answer comes when the last of it is durable; without
     /// one, any beginning of it may be.
     pub async fn rewrite(&self, shard: ShardId, puts: Vec<Put>) -> Result<(), CallError> {
-        self.ask(|reply| Call::Rewrite { shard, puts, reply }).await.map(|_| ())
+        self.ask(|reply| NodeCall::Rewrite { shard, puts, reply }).await.map(|_| ())
     }
 
     /// Holds the commits of a shard back for a moment: what is due is decided, and leaves afterwards.
-    pub async fn quiesce(&self, shard: ShardId) -> Result<QuiescedShard, CallError> {
-        let quiet = self.quiesce_for_another(shard).await?;
-        Ok(QuiescedShard { quiet, calls: self.calls.clone() })
+    pub async fn quiesce(&self, shard: ShardId) -> Result<QuiesceGuard, CallError> {
+        let point = self.quiesce_for_another(shard).await?;
+        Ok(QuiesceGuard { point, handle: self.clone() })
     }
 
-    /// The same, until [`NodeHandle::release`], or [`BACKUP_QUIESCE_MAX`] has passed.
-    pub async fn quiesce_for_another(&self, shard: ShardId) -> Result<Quiet, CallError> {
-        self.ask(|reply| Call::Quiesce { shard, reply }).await
+    /// Holds the commits of a shard back until [`NodeHandle::release`], or [`BACKUP_QUIESCE_MAX`] has passed.
+    pub async fn quiesce_for_another(&self, shard: ShardId) -> Result<QuiescePoint, CallError> {
+        self.ask(|reply| NodeCall::Quiesce { shard, reply }).await
     }
 
     /// Ends a quiesce, if it is not over yet.
     pub fn release(&self, quiesce: QuiesceId) {
         // If there is no room for it, the quiesce ends when its time is over.
-        let _ = self.calls.try_send(Call::Release { quiesce });
+        let _ = self.calls.try_send(NodeCall::Release { quiesce });
     }
 
-    /// The turn to take a backup, if nobody takes one: one at a time is enough.
+    /// Permission to take a backup, if nobody takes one: one at a time is enough.
     pub fn backup_permit(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.backups).try_acquire_owned().ok()
     }
 
     /// Waits for a moment until a shard is run here, and says where it is if it is not.
     pub async fn find(&self, shard: ShardId) -> Result<(), CallError> {
-        let (mut served, mut view) = (self.facts.peers.served(), self.facts.peers.follow());
-        let mut waiting = self.facts.machine.sleep(OWNER_WAIT_MAX);
+        let (mut served, mut view) = (self.context.peers.served(), self.context.peers.follow());
+        let mut waiting = self.context.machine.sleep(OWNER_WAIT_MAX);
         loop {
             if served.borrow_and_update().contains(&shard) {
                 return Ok(());
             }
             let place = view.borrow_and_update().place(shard);
-            if let Place::There(server) = place {
+            if let ShardLocation::There(server) = place {
                 return Err(CallError::Elsewhere { node: server.node().clone(), url: server.url });
             }
             tokio::select! {
@@ -337,48 +309,48 @@ impl NodeHandle {
         }
     }
 
-    /// Holds what was written about limited projects against what is so, see [`crate::quota`].
+    /// Compares what was written about limited projects with what shards hold, see [`crate::quota`].
     pub(crate) async fn compare(
         &self,
         found: UsageByShard,
         limited: BTreeSet<ProjectId>,
     ) -> Result<Vec<(ShardId, ShardUsage)>, CallError> {
-        self.ask(|reply| Call::Compare { found, limited, reply }).await
+        self.ask(|reply| NodeCall::Compare { found, limited, reply }).await
     }
 
     /// Says that the clock is right.
     pub async fn confirm_time(&self) -> Result<(), CallError> {
-        self.ask(|reply| Call::ConfirmTime { reply }).await
+        self.ask(|reply| NodeCall::ConfirmTime { reply }).await
     }
 
     /// Where everything is kept.
     pub fn store(&self) -> &Store {
-        &self.facts.store
+        &self.context.store
     }
 
     /// Who may do what.
     pub fn access(&self) -> &Arc<Access> {
-        &self.facts.access
+        &self.context.access
     }
 
     /// The other servers, and who has which shard.
     pub fn peers(&self) -> &Arc<Peers> {
-        &self.facts.peers
+        &self.context.peers
     }
 
-    /// Who tells somebody outside what goes wrong among them.
+    /// Tells somebody outside what goes wrong among the servers.
     pub(crate) fn notifier(&self) -> &Notifier {
-        &self.facts.notifier
+        &self.context.notifier
     }
 
     /// The clocks and the dice.
     pub fn machine(&self) -> &dyn Machine {
-        &*self.facts.machine
+        &*self.context.machine
     }
 
     /// What happened lately.
-    pub fn events(&self) -> &Events {
-        &self.facts.events
+    pub fn events(&self) -> &EventLog {
+        &self.context.events
     }
 
     /// A number that tells this start of the server from others.
@@ -388,24 +360,24 @@ impl NodeHandle {
 
     /// Waits until the node stops.
     pub async fn stopped(&self) {
-        let mut face = self.face.clone();
+        let mut status = self.status.clone();
         // If nobody shows it any more, there is no node.
-        let _ = face.wait_for(|face| !face.is_ready).await;
+        let _ = status.wait_for(|status| !status.is_ready).await;
     }
 
     /// Those who watch.
-    pub(crate) fn seats(&self) -> &Arc<Seats> {
+    pub(crate) fn seats(&self) -> &Arc<WatcherSeats> {
         &self.seats
     }
 
     /// Those who watch the store.
-    pub(crate) fn guests(&self) -> &Arc<Seats> {
+    pub(crate) fn guests(&self) -> &Arc<WatcherSeats> {
         &self.guests
     }
 
     /// How long nothing may be claimed yet.
     pub(crate) fn quarantine(&self) -> Duration {
-        (self.facts.quarantine)()
+        (self.context.quarantine)()
     }
 
     /// Requests that are under way.
@@ -415,42 +387,42 @@ impl NodeHandle {
 
     /// How many shards there are.
     pub fn shards(&self) -> u16 {
-        self.facts.shards
+        self.context.shards
     }
 
     /// The cluster's id.
     pub fn cluster(&self) -> u64 {
-        self.facts.cluster
+        self.context.cluster
     }
 
     /// What the wall clock shows.
     pub fn now(&self) -> Instant {
-        let millis = self.facts.machine.wall_us() / 1_000;
+        let millis = self.context.machine.wall_us() / 1_000;
         Instant(i64::try_from(millis).unwrap_or(i64::MAX))
     }
 
     /// A random number.
     pub fn random(&self) -> u64 {
-        self.facts.machine.random()
+        self.context.machine.random()
     }
 
     /// Whether slots are fired.
-    pub fn firing(&self) -> Firing {
-        self.face.borrow().firing.clone()
+    pub fn firing(&self) -> FiringState {
+        self.status.borrow().firing.clone()
     }
 
     /// Whether the node takes calls.
     pub fn is_ready(&self) -> bool {
-        self.face.borrow().is_ready && !self.calls.is_closed() && (self.facts.may_act)()
+        self.status.borrow().is_ready && !self.calls.is_closed() && (self.context.may_act)()
     }
 
     /// What there is to measure, as Prometheus reads it.
     pub fn metrics(&self) -> String {
-        (self.facts.metrics)()
+        (self.context.metrics)()
     }
 
     /// Waits until the store has taken nothing for a while.
-    async fn lasting_trouble(&self) -> Trouble {
+    async fn lasting_trouble(&self) -> WriteTrouble {
         let mut trouble = self.trouble.clone();
         loop {
             if trouble.wait_for(Option::is_some).await.is_err() {
@@ -461,7 +433,7 @@ impl NodeHandle {
             tokio::select! {
                 biased;
                 () = async { drop(over.wait_for(Option::is_none).await) } => {}
-                () = self.facts.machine.sleep(STORE_TROUBLE_MAX) => {}
+                () = self.context.machine.sleep(STORE_TROUBLE_MAX) => {}
             }
             if let Some(trouble) = trouble.borrow_and_update().clone() {
                 return trouble;
@@ -471,7 +443,7 @@ impl NodeHandle {
 
     async fn ask<T>(
         &self,
-        call: impl FnOnce(oneshot::Sender<Result<T, CallError>>) -> Call,
+        call: impl FnOnce(oneshot::Sender<Result<T, CallError>>) -> NodeCall,
     ) -> Result<T, CallError> {
         let (reply, answer) = oneshot::channel();
         self.calls.send(call(reply)).await.map_err(|_| CallError::Stopping)?;
@@ -485,6 +457,6 @@ impl NodeHandle {
 
 impl fmt::Debug for NodeHandle {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "NodeHandle({:?})", *self.face.borrow())
+        write!(out, "NodeHandle({:?})", *self.status.borrow())
     }
 }

@@ -35,7 +35,7 @@ struct StoreLabels {
     outcome: &'static str,
 }
 
-/// All of it.
+/// The metrics of a node.
 pub struct Metrics {
     registry: Registry,
     lateness: Histogram,
@@ -51,9 +51,8 @@ pub struct Metrics {
     store: Family<StoreLabels, Counter>,
 }
 
-impl Metrics {
-    /// Nothing measured yet.
-    pub fn new() -> Self {
+impl Default for Metrics {
+    fn default() -> Self {
         let mut registry = Registry::with_prefix("watchbell");
         let lateness = Histogram::new(exponential_buckets(0.001, 2.0, 18));
         let commit_seconds = Histogram::new(exponential_buckets(0.000_25, 2.0, 16));
@@ -121,7 +120,9 @@ impl Metrics {
         );
         Self { registry, ..metrics }
     }
+}
 
+impl Metrics {
     /// A first attempt left, so late.
     pub(crate) fn late(&self, millis: i64) {
         self.fires.inc();
@@ -129,23 +130,19 @@ impl Metrics {
         self.lateness.observe(f64::from(millis) / 1_000.0);
     }
 
-    /// A commit was done.
     pub(crate) fn commit(&self, took: Duration, bytes: usize) {
         self.commit_seconds.observe(took.as_secs_f64());
         self.commit_bytes.observe(f64::from(u32::try_from(bytes).unwrap_or(u32::MAX)));
     }
 
-    /// The store has answered.
     pub(crate) fn store(&self, verb: &'static str, outcome: &'static str) {
         self.store.get_or_create(&StoreLabels { verb, outcome }).inc();
     }
 
-    /// The past has so many bytes.
     pub(crate) fn history(&self, bytes: u64) {
         self.history.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// The past had more bytes than it may.
     pub(crate) fn over_budget(&self) {
         self.over_budget.inc();
     }
@@ -156,7 +153,6 @@ impl Metrics {
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
-    /// Something is past.
     pub(crate) fn line(&self, line: &Line) {
         let (labels, count) = match line {
             Line::Run(run) if run.notice.is_some() => {
@@ -170,7 +166,6 @@ impl Metrics {
         self.slots.get_or_create(&labels).inc_by(count);
     }
 
-    /// There are these triggers.
     pub(crate) fn triggers(&self, shards: impl Iterator<Item = Census>) {
         let mut all = Census::default();
         for census in shards {
@@ -193,12 +188,6 @@ impl Metrics {
         // Writing to a string does not fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
         text
-    }
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

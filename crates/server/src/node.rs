@@ -54,8 +54,8 @@ use tokio::sync::{oneshot, watch};
 
 pub use component::{Component, StopOrder};
 pub use executor::{Executor, SimulatedSender};
-pub use historian::Pace;
-pub use load::ReadError;
+pub use historian::HistoryPace;
+pub use load::ShardReadError;
 
 use self::assign::Started;
 use self::component::Components;
@@ -66,10 +66,10 @@ use crate::webhook::{self, Cidr};
 
 /// How a node works.
 #[derive(Debug, Clone)]
-pub struct Config {
-    /// Who it is.
+pub struct NodeConfig {
+    /// Its id, which no other node of the cluster has.
     pub id: String,
-    /// Where others reach it.
+    /// The URL under which others reach it.
     pub url: Option<String>,
     /// What it does: see [`crate::peers::ROLES`].
     pub roles: Vec<String>,
@@ -82,14 +82,15 @@ pub struct Config {
     /// Who is told what goes wrong among the servers, if anybody is.
     pub notify: Option<Webhook>,
     /// When the past is merged into pages.
-    pub history: Pace,
+    pub history: HistoryPace,
     /// How many shards a new cluster has; none, if that does not matter.
     pub shards: Option<u16>,
 }
 
 /// Why a node does not start. Each sentence says what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+#[expect(missing_docs, reason = "the sentences are the documentation of each field")]
+pub enum NodeStartError {
     /// Give it another id.
     #[error(transparent)]
     Id(#[from] BadNodeId),
@@ -99,7 +100,7 @@ pub enum StartError {
     /// Have a person look.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
-    /// Try again.
+    /// The store could not be read: try again.
     #[error(transparent)]
     Scan(#[from] ScanError),
     /// Look at the store.
@@ -112,35 +113,20 @@ pub enum StartError {
     #[error(
         "the cluster has {found} shards, which was fixed when it first started, and {wanted} are asked for: leave --shards out"
     )]
-    Shards {
-        /// So many there are.
-        found: u16,
-        /// So many were call for.
-        wanted: u16,
-    },
+    Shards { found: u16, wanted: u16 },
     /// Have a person look, or upgrade.
     #[error("shard {shard} cannot be read: {why}")]
-    Read {
-        /// Which.
-        shard: ShardId,
-        /// Why.
-        why: ReadError,
-    },
-    /// A shard was not to be had.
+    Read { shard: ShardId, why: ShardReadError },
+    /// Look at the store, or wait for the session.
     #[error("shard {shard} was not to be had: {why}")]
-    Claim {
-        /// Which.
-        shard: ShardId,
-        /// Why.
-        why: Defeat,
-    },
+    Claim { shard: ShardId, why: Defeat },
     /// Have a person look, or upgrade.
     #[error(transparent)]
     Book(#[from] BookError),
     /// Look at the file, or allow more threads.
     #[error(transparent)]
     Webhooks(#[from] webhook::StartError),
-    /// This one.
+    /// The component of this name panicked: start it again, and report that.
     #[error("{0} has panicked, which is a bug: start it again, and report what it said before")]
     Broken(&'static str),
     /// Allow this process more threads.
@@ -150,17 +136,17 @@ pub enum StartError {
 
 /// What ended a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum NodeEnd {
     /// Its session was lost, and with it the right to act: another node may be started in its place.
     Session,
-    /// The store may have forgotten what was claimed: the same.
+    /// The store may have forgotten what was claimed: another node may be started as well.
     Epoch,
-    /// A part of it panicked: this one.
+    /// The component of this name panicked.
     Broken(&'static str),
 }
 
 /// What a node leaves to the next one in the same process.
-pub struct Former {
+pub struct FormerNode {
     session: Session,
     cluster: u64,
     peers: Arc<Peers>,
@@ -182,7 +168,7 @@ pub struct Node {
 /// How a node is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stop {
-    /// Not at all yet.
+    /// It goes on.
     No,
     /// In order: what is decided is written.
     InOrder,
@@ -191,36 +177,27 @@ enum Stop {
 }
 
 impl Node {
-    /// Starts a node on a store: it fires from here on. The handle is the door to it.
+    /// Starts a node on a store, after another one of this process that has ended, if there was one: it fires from here on.
     pub async fn start(
+        former: Option<&FormerNode>,
         store: Store,
         machine: Arc<dyn Machine>,
-        config: &Config,
-    ) -> Result<(Self, NodeHandle), StartError> {
-        Self::start_after(None, store, machine, config).await
-    }
-
-    /// The same, after another node of this process that has ended.
-    pub async fn start_after(
-        former: Option<&Former>,
-        store: Store,
-        machine: Arc<dyn Machine>,
-        config: &Config,
-    ) -> Result<(Self, NodeHandle), StartError> {
+        config: &NodeConfig,
+    ) -> Result<(Self, NodeHandle), NodeStartError> {
         Self::start_by(&Executor::Threads, former, store, machine, config).await
     }
 
     /// Waits until this node has the shards that it should have at first.
-    async fn begun(self, started: oneshot::Receiver<Started>) -> Result<Self, StartError> {
+    async fn begun(self, started: oneshot::Receiver<Started>) -> Result<Self, NodeStartError> {
         let why = tokio::select! {
             biased;
             Ok(begun) = started => match begun {
                 Ok(()) => return Ok(self),
                 Err(why) => why,
             },
-            component = self.components.alarm().rung() => StartError::Broken(component),
+            component = self.components.alarm().rung() => NodeStartError::Broken(component),
             end = self.session.ended() => {
-                StartError::Claim { shard: ShardId(0), why: Defeat::Ended(end) }
+                NodeStartError::Claim { shard: ShardId(0), why: Defeat::Ended(end) }
             }
         };
         self.abandon().await;
@@ -228,12 +205,12 @@ impl Node {
     }
 
     /// Waits for the end of this node, and tells what it was. All that is left to do then is to stop it.
-    pub async fn ended(&self) -> End {
+    pub async fn ended(&self) -> NodeEnd {
         tokio::select! {
             biased;
-            component = self.components.alarm().rung() => End::Broken(component),
-            _ = self.session.ended() => End::Session,
-            () = self.outlived() => End::Epoch,
+            component = self.components.alarm().rung() => NodeEnd::Broken(component),
+            _ = self.session.ended() => NodeEnd::Session,
+            () = self.outlived() => NodeEnd::Epoch,
         }
     }
 
@@ -245,10 +222,10 @@ impl Node {
         }
     }
 
-    /// What the next node in this process had better know.
-    pub fn legacy(&self) -> Former {
+    /// What the next node in this process starts from.
+    pub fn legacy(&self) -> FormerNode {
         let peers = Arc::clone(&self.peers);
-        Former { session: self.session.clone(), cluster: self.cluster, peers }
+        FormerNode { session: self.session.clone(), cluster: self.cluster, peers }
     }
 
     /// Stops in order, within five seconds.

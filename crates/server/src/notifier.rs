@@ -23,16 +23,16 @@ use store::machine::Machine;
 use tokio::sync::mpsc;
 
 use crate::api::cluster_event;
-use crate::monitor::Change;
+use crate::monitor::ClusterChange;
 use crate::node::Component;
 use crate::webhook::{Call, Config, Dispatcher, Finished, StartError};
 
-/// Tells somebody, if there is anybody to be told.
+/// Takes notifications, and drops them if nobody is to be notified.
 #[derive(Debug, Default)]
-pub struct Notifier(Option<mpsc::Sender<News>>);
+pub struct Notifier(Option<mpsc::Sender<ClusterNews>>);
 
 /// Something to tell, and when it was seen.
-type News = (Instant, Change);
+type ClusterNews = (Instant, ClusterChange);
 
 impl Notifier {
     /// The delivery of notifications to a listener, and how it is given some.
@@ -57,8 +57,8 @@ impl Notifier {
         Ok((delivery, Self(Some(news_in))))
     }
 
-    /// Has it told, and waits for nothing.
-    pub(crate) fn tell(&self, at: Instant, change: Change) {
+    /// Has a change told, and waits for nothing.
+    pub(crate) fn tell(&self, at: Instant, change: ClusterChange) {
         let Some(news) = &self.0 else { return };
         if let Err(why) = news.try_send((at, change)) {
             tracing::warn!(%why, "a notification about the cluster is dropped");
@@ -68,7 +68,7 @@ impl Notifier {
 
 /// Delivers one notification after the other.
 pub struct Delivery {
-    news: mpsc::Receiver<News>,
+    news: mpsc::Receiver<ClusterNews>,
     form: Arc<Form>,
     path: Box<str>,
     dispatcher: Dispatcher,
@@ -87,8 +87,8 @@ impl Component for Delivery {
 }
 
 impl Delivery {
-    /// Tells it, as often as it takes and at most as often as it may.
-    async fn deliver(&mut self, at: Instant, change: &Change) {
+    /// Sends a notification until it is taken, or has been sent often enough.
+    async fn deliver(&mut self, at: Instant, change: &ClusterChange) {
         let event = cluster_event(at, change);
         let kind = event.what.kind();
         let id = format!("evt_{:016x}", self.machine.random());
@@ -109,12 +109,12 @@ impl Delivery {
             // Without a sender there is no result, and the alarm rings.
             let Some(Finished { outcome, error, .. }) = self.results.recv().await else { return };
             match next(outcome.verdict(), attempt, self.machine.random()) {
-                Next::Told => return tracing::info!(kind, id, "somebody was notified"),
-                Next::Pause(pause) => {
+                NextAttempt::Told => return tracing::info!(kind, id, "somebody was notified"),
+                NextAttempt::Pause(pause) => {
                     tracing::debug!(kind, id, attempt, ?outcome, error, "not notified yet");
                     self.machine.sleep(pause).await;
                 }
-                Next::GiveUp => {
+                NextAttempt::GiveUp => {
                     return tracing::warn!(
                         kind,
                         id,
@@ -131,7 +131,7 @@ impl Delivery {
 
 /// What follows from an attempt.
 #[derive(Debug, PartialEq, Eq)]
-enum Next {
+enum NextAttempt {
     Told,
     Pause(Duration),
     GiveUp,
@@ -139,50 +139,50 @@ enum Next {
 
 /// An attempt that never left counts as well, so that there is an end; and a receiver that asks to be left alone for
 /// long holds up what is to be told next no longer than one that does not answer.
-fn next(verdict: Verdict, attempt: u32, random: u64) -> Next {
+fn next(verdict: Verdict, attempt: u32, random: u64) -> NextAttempt {
     let asked = match verdict {
-        Verdict::Succeeded => return Next::Told,
-        Verdict::Gone | Verdict::Refused | Verdict::Late => return Next::GiveUp,
+        Verdict::Succeeded => return NextAttempt::Told,
+        Verdict::Gone | Verdict::Refused | Verdict::Late => return NextAttempt::GiveUp,
         Verdict::Again { retry_after, .. } => retry_after,
         Verdict::Untried { retry_after } => Some(retry_after),
     };
     if attempt >= RETRY.attempts.into() {
-        return Next::GiveUp;
+        return NextAttempt::GiveUp;
     }
     let longest = Duration::from_millis(RETRY.max_delay_ms.into());
-    Next::Pause(RETRY.pause(attempt, asked.map(|asked| asked.min(longest)), random))
+    NextAttempt::Pause(RETRY.pause(attempt, asked.map(|asked| asked.min(longest)), random))
 }
 
 /// What is sent: the event as the API tells it, and a sentence for people.
 #[derive(Serialize)]
-struct Message {
+struct NotificationBody {
     text: String,
     #[serde(flatten)]
     event: WireEvent,
 }
 
-fn body(change: &Change, event: WireEvent) -> Bytes {
-    let message = Message { text: sentence(change), event };
+fn body(change: &ClusterChange, event: WireEvent) -> Bytes {
+    let message = NotificationBody { text: sentence(change), event };
     serde_json::to_vec(&message).expect("an event always serializes").into()
 }
 
-fn sentence(change: &Change) -> String {
+fn sentence(change: &ClusterChange) -> String {
     match change {
-        Change::Joined(node) => format!("the server {node} has joined the cluster"),
-        Change::Left(node) => format!("the server {node} has left the cluster"),
-        Change::Lost(node) => format!("the server {node} is gone without a word"),
-        Change::Orphaned(count, shards) => format!(
+        ClusterChange::Joined(node) => format!("the server {node} has joined the cluster"),
+        ClusterChange::Left(node) => format!("the server {node} has left the cluster"),
+        ClusterChange::Lost(node) => format!("the server {node} is gone without a word"),
+        ClusterChange::Orphaned(count, shards) => format!(
             "{count} shards have had no owner for {}, and nothing of them fires: {}",
             length::text(ORPHANED_TIME_MAX),
             names(*count, shards)
         ),
-        Change::Owned => "every shard has an owner again".to_owned(),
-        Change::ClockApart { node, ahead_ms } => format!(
+        ClusterChange::Owned => "every shard has an owner again".to_owned(),
+        ClusterChange::ClockApart { node, ahead_ms } => format!(
             "the clock of the server {node} is {} ms {} the others, and it takes no shard: set it",
             ahead_ms.unsigned_abs(),
             if *ahead_ms < 0 { "behind" } else { "ahead of" }
         ),
-        Change::ClockRight(node) => format!("the clock of the server {node} is right again"),
+        ClusterChange::ClockRight(node) => format!("the clock of the server {node} is right again"),
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
     }
 
     fn pause(verdict: Verdict, attempt: u32) -> Duration {
-        let Next::Pause(pause) = next(verdict, attempt, 7) else { panic!("it ends") };
+        let NextAttempt::Pause(pause) = next(verdict, attempt, 7) else { panic!("it ends") };
         pause
     }
 
@@ -214,21 +214,21 @@ mod tests {
         let lost = Outcome::Lost { why: Lost::TimedOut }.verdict();
         let pauses: Vec<_> = (1..6).map(|attempt| pause(lost, attempt)).collect();
         assert!(pauses.is_sorted() && pauses[0] >= Duration::from_secs(4), "{pauses:?}");
-        assert_eq!(next(lost, 6, 7), Next::GiveUp);
+        assert_eq!(next(lost, 6, 7), NextAttempt::GiveUp);
         // Also if it never leaves.
         let exhausted = Outcome::NotSent { why: NotSent::Exhausted }.verdict();
         assert!(pause(exhausted, 1) >= Duration::from_secs(4));
-        assert_eq!(next(exhausted, 6, 7), Next::GiveUp);
+        assert_eq!(next(exhausted, 6, 7), NextAttempt::GiveUp);
     }
 
     #[test]
     fn what_is_taken_or_refused_for_good_is_not_sent_again() {
-        assert_eq!(next(answered(204, None), 1, 7), Next::Told);
+        assert_eq!(next(answered(204, None), 1, 7), NextAttempt::Told);
         for status in [301, 404, 410] {
-            assert_eq!(next(answered(status, None), 1, 7), Next::GiveUp, "{status}");
+            assert_eq!(next(answered(status, None), 1, 7), NextAttempt::GiveUp, "{status}");
         }
         let forbidden = Outcome::NotSent { why: NotSent::Forbidden }.verdict();
-        assert_eq!(next(forbidden, 1, 7), Next::GiveUp);
+        assert_eq!(next(forbidden, 1, 7), NextAttempt::GiveUp);
     }
 
     #[test]
@@ -241,19 +241,19 @@ mod tests {
     fn what_is_sent_is_the_event_of_the_api_and_a_sentence() {
         let node = NodeId::new("b").unwrap();
         for (change, sentence, kind) in [
-            (Change::Lost(node.clone()), "the server b is gone", "server_lost"),
+            (ClusterChange::Lost(node.clone()), "the server b is gone", "server_lost"),
             (
-                Change::Orphaned(70, (0..64).map(ShardId).collect()),
+                ClusterChange::Orphaned(70, (0..64).map(ShardId).collect()),
                 "70 shards have had no owner for 10s, and nothing of them fires: 0, 1, 2, 3, 4, 5, 6, 7, …",
                 "shards_orphaned",
             ),
-            (Change::Owned, "every shard has an owner again", "shards_owned"),
+            (ClusterChange::Owned, "every shard has an owner again", "shards_owned"),
             (
-                Change::ClockApart { node: node.clone(), ahead_ms: -2_500 },
+                ClusterChange::ClockApart { node: node.clone(), ahead_ms: -2_500 },
                 "the clock of the server b is 2500 ms behind the others",
                 "clock_apart",
             ),
-            (Change::ClockRight(node), "the clock of the server b is right", "clock_right"),
+            (ClusterChange::ClockRight(node), "the clock of the server b is right", "clock_right"),
         ] {
             let event = cluster_event(Instant(1_800_000_000_000), &change);
             let sent = body(&change, event.clone());
@@ -272,7 +272,7 @@ mod tests {
         let (news_in, mut news) = mpsc::channel(CLUSTER_NOTIFICATIONS_MAX);
         let notifier = Notifier(Some(news_in));
         for number in 0..=CLUSTER_NOTIFICATIONS_MAX {
-            notifier.tell(Instant(i64::try_from(number).unwrap()), Change::Owned);
+            notifier.tell(Instant(i64::try_from(number).unwrap()), ClusterChange::Owned);
         }
         drop(notifier);
         let mut kept = 0;

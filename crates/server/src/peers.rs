@@ -24,13 +24,13 @@ pub const ROLES: [&str; 2] = [API, SCHEDULE];
 /// A server that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// The session that it has.
+    /// The key of its session.
     pub session: SessionKey,
-    /// Where others reach it.
+    /// The URL under which others reach it.
     pub url: Option<String>,
-    /// What it does.
+    /// Its roles: see [`ROLES`].
     pub roles: Vec<String>,
-    /// Which Watchbell it is.
+    /// The version of Watchbell that it runs.
     pub version: String,
     /// It hands its shards over, and takes none.
     pub is_draining: bool,
@@ -38,14 +38,14 @@ pub struct Server {
     pub ahead_ms: i64,
     /// It is so far from the median that it takes no shard.
     pub is_apart: bool,
-    /// Its clock was seen to go: until then nobody knows how far that is ahead.
+    /// Its clock was seen to move: until then `ahead_ms` is not known.
     pub is_timed: bool,
     /// Shards that it cannot run.
     pub unable: Vec<ShardId>,
 }
 
 impl Server {
-    /// Who it is.
+    /// Its node's id.
     pub fn node(&self) -> &NodeId {
         self.session.node()
     }
@@ -55,7 +55,7 @@ impl Server {
         self.has_role(SCHEDULE) && !self.is_draining && !self.is_apart
     }
 
-    /// Whether it does this.
+    /// Whether it has this role.
     pub fn has_role(&self, role: &str) -> bool {
         self.roles.iter().any(|own| own == role)
     }
@@ -66,30 +66,30 @@ impl Server {
 pub struct View {
     /// The session of the server that sees it so.
     pub me: SessionKey,
-    /// All that are there, in the order of their keys; this one among them.
+    /// All servers that are there, in the order of their sessions' keys; this one among them.
     pub servers: Vec<Server>,
-    /// Who has which shard, by its number. Whoever it is may be gone.
+    /// The session that has each shard, by the shard's number. That session may be gone.
     pub owners: Vec<Option<SessionKey>>,
 }
 
 /// Where a shard is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// With this server.
+pub enum ShardLocation {
+    /// This server has it.
     Here,
-    /// With another one, which is there.
+    /// Another server has it, which is there.
     There(Server),
-    /// With nobody who is there.
+    /// No server that is there has it.
     Nowhere,
 }
 
 impl View {
-    /// A server that has not looked yet.
+    /// The view of a server that has not looked yet.
     pub fn first(me: SessionKey, shards: u16) -> Self {
         Self { owners: vec![None; usize::from(shards)], ..Self::alone(me, shards) }
     }
 
-    /// A server that knows of nobody, and has everything.
+    /// The view of a server that knows of no other, and has every shard.
     pub fn alone(me: SessionKey, shards: u16) -> Self {
         let server = Server {
             session: me.clone(),
@@ -116,21 +116,21 @@ impl View {
         self.servers.iter().find(|server| server.node().as_str() == node)
     }
 
-    /// The server that sees it so, if it sees itself.
+    /// The server whose view this is, if it sees itself.
     pub fn mine(&self) -> Option<&Server> {
         self.server(&self.me)
     }
 
     /// Where a shard is.
-    pub fn place(&self, shard: ShardId) -> Place {
+    pub fn place(&self, shard: ShardId) -> ShardLocation {
         let owner = self.owners.get(usize::from(shard.0)).and_then(Option::as_ref);
         match owner.and_then(|owner| self.server(owner)) {
             // Whoever says that it cannot run it does not.
-            Some(server) if server.unable.contains(&shard) => Place::Nowhere,
-            Some(server) if server.session == self.me => Place::Here,
-            Some(server) => Place::There(server.clone()),
-            None if owner == Some(&self.me) => Place::Here,
-            None => Place::Nowhere,
+            Some(server) if server.unable.contains(&shard) => ShardLocation::Nowhere,
+            Some(server) if server.session == self.me => ShardLocation::Here,
+            Some(server) => ShardLocation::There(server.clone()),
+            None if owner == Some(&self.me) => ShardLocation::Here,
+            None => ShardLocation::Nowhere,
         }
     }
 
@@ -148,18 +148,18 @@ impl View {
 
     /// The shards that this server has.
     pub fn shards_of(&self, session: &SessionKey) -> impl Iterator<Item = ShardId> {
-        let owners = self.owners.iter().enumerate();
-        owners.filter(move |(_, owner)| owner.as_ref() == Some(session)).map(|(shard, _)| {
-            ShardId(u16::try_from(shard).expect("there are no more shards than that"))
-        })
+        let owners = self.shards().zip(&self.owners);
+        owners.filter(move |(_, owner)| owner.as_ref() == Some(session)).map(|(shard, _)| shard)
     }
 
     /// The shards that nobody has who is there.
     pub fn orphans(&self) -> impl Iterator<Item = ShardId> {
-        let shards = (0..self.owners.len()).map(|shard| {
-            ShardId(u16::try_from(shard).expect("there are no more shards than that"))
-        });
-        shards.filter(|shard| self.place(*shard) == Place::Nowhere)
+        self.shards().filter(|shard| self.place(*shard) == ShardLocation::Nowhere)
+    }
+
+    fn shards(&self) -> impl Iterator<Item = ShardId> + use<> {
+        let shards = u16::try_from(self.owners.len()).expect("there are no more shards than that");
+        (0..shards).map(ShardId)
     }
 }
 
@@ -176,7 +176,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Begins with this view.
+    /// Peers that begin with this view.
     pub fn new(view: View) -> Self {
         Self {
             view: watch::Sender::new(Arc::new(view)),
@@ -186,7 +186,7 @@ impl Peers {
         }
     }
 
-    /// A node that has every shard, and knows of nobody.
+    /// The peers of a node that has every shard, and knows of no other.
     pub fn alone(me: SessionKey, shards: u16) -> Self {
         let peers = Self::new(View::alone(me, shards));
         peers.serve((0..shards).map(ShardId).collect());
@@ -198,7 +198,7 @@ impl Peers {
         Arc::clone(&self.view.borrow())
     }
 
-    /// The same, and word when it changes.
+    /// The cluster as it was seen last, and word when it changes.
     pub fn follow(&self) -> watch::Receiver<Arc<View>> {
         self.view.subscribe()
     }
@@ -235,25 +235,24 @@ impl Peers {
 
     /// The cluster looks like this now.
     pub fn show(&self, view: View) {
-        self.view.send_if_modified(|shown| {
-            let is_news = **shown != view;
-            if is_news {
-                *shown = Arc::new(view);
-            }
-            is_news
-        });
+        show(&self.view, Arc::new(view));
     }
 
     /// These shards are read and run here now.
     pub fn serve(&self, shards: BTreeSet<ShardId>) {
-        self.served.send_if_modified(|served| {
-            let is_news = **served != shards;
-            if is_news {
-                *served = Arc::new(shards);
-            }
-            is_news
-        });
+        show(&self.served, Arc::new(shards));
     }
+}
+
+/// Shows a value to all who watch, if it is another than before.
+pub(crate) fn show<T: PartialEq>(to: &watch::Sender<T>, value: T) {
+    to.send_if_modified(|shown| {
+        let is_news = *shown != value;
+        if is_news {
+            *shown = value;
+        }
+        is_news
+    });
 }
 
 #[cfg(test)]
@@ -266,10 +265,10 @@ mod tests {
         let mut view = View::alone(session("a"), 3);
         view.servers.extend(View::alone(session("b"), 3).servers);
         view.owners = vec![Some(session("a")), Some(session("b")), Some(session("gone"))];
-        assert_eq!(view.place(ShardId(0)), Place::Here);
-        assert_eq!(view.place(ShardId(1)), Place::There(view.servers[1].clone()));
-        assert_eq!(view.place(ShardId(2)), Place::Nowhere);
-        assert_eq!(view.place(ShardId(3)), Place::Nowhere, "there is no such shard");
+        assert_eq!(view.place(ShardId(0)), ShardLocation::Here);
+        assert_eq!(view.place(ShardId(1)), ShardLocation::There(view.servers[1].clone()));
+        assert_eq!(view.place(ShardId(2)), ShardLocation::Nowhere);
+        assert_eq!(view.place(ShardId(3)), ShardLocation::Nowhere, "there is no such shard");
         view.servers[1].unable = vec![ShardId(1)];
         assert_eq!(view.orphans().collect::<Vec<_>>(), [ShardId(1), ShardId(2)]);
     }

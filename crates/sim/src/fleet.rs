@@ -21,7 +21,7 @@ use engine::id::ShardId;
 use engine::mutant::{self, Mutant};
 use engine::record::{Format, decode};
 use engine::shard::record::head_key;
-use server::node::{Config, Pace};
+use server::node::{HistoryPace, NodeConfig};
 use store::claim::{Claim, Head};
 use store::{Class, Key};
 use tokio::sync::Notify;
@@ -285,7 +285,7 @@ impl Fleet {
         let sender = Sender { node: place, process, exclusive: false };
         let road = Road::new(&self.world, &self.vault, &self.witness, &site, &sender, for_road);
         self.vault.watched_by(&road);
-        let config = Config {
+        let config = NodeConfig {
             id: setting::name(place),
             url: None,
             roles: server::peers::ROLES.map(str::to_owned).to_vec(),
@@ -293,7 +293,7 @@ impl Fleet {
             webhook_allow: Vec::new(),
             webhook_ca: None,
             notify: None,
-            history: Pace::default(),
+            history: HistoryPace::default(),
             shards: Some(self.setting.shards),
         };
         Start {

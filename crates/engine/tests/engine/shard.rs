@@ -492,8 +492,8 @@ fn prune(days: i64, from: u32) -> Command {
     Command::Prune { ended_before: engine::instant::Instant(BEGIN + days * DAY_MS), from }
 }
 
-fn pruned(deleted: u16, next: Option<u32>) -> Option<Done> {
-    Some(Done::Pruned(PruneProgress { deleted, next }))
+fn pruned(deleted: u16, next: Option<u32>) -> Done {
+    Done::Pruned(PruneProgress { deleted, next })
 }
 
 #[test]
@@ -522,9 +522,9 @@ fn what_ended_long_ago_is_deleted_and_nothing_else() {
     assert!(open.next().is_none() && [over, busy].contains(&under_way));
     drop(open);
     bench.go(DAY_MS);
-    assert_eq!(bench.ask(prune(0, 0)), pruned(0, None));
+    assert_eq!(bench.ask(prune(0, 0)), Some(pruned(0, None)));
     assert_eq!(bench.triggers().len(), 6, "not long enough ago");
-    assert_eq!(bench.ask(prune(1, 0)), pruned(3, None));
+    assert_eq!(bench.ask(prune(1, 0)), Some(pruned(3, None)));
     let mut left = bench.triggers();
     left.sort();
     let mut expected = vec![under_way, on_demand, goes_on];
@@ -542,7 +542,7 @@ fn what_ended_long_ago_is_deleted_and_nothing_else() {
     assert_eq!(said, gone);
     // Nobody knows what time it is: nothing is old.
     bench.shard.set_suspended(true);
-    assert_eq!(bench.ask(prune(900, 0)), pruned(0, None));
+    assert_eq!(bench.ask(prune(900, 0)), Some(pruned(0, None)));
 }
 
 #[test]
@@ -556,7 +556,7 @@ fn a_look_for_what_ended_deletes_as_many_as_it_may_and_goes_on_there() {
     bench.go(1_000);
     let deleted = u16::try_from(most).unwrap();
     let next = Some(u32::from(deleted));
-    assert_eq!(bench.ask(prune(1, 0)), pruned(deleted, next));
-    assert_eq!(bench.ask(prune(1, 16)), pruned(1, None));
+    assert_eq!(bench.ask(prune(1, 0)), Some(pruned(deleted, next)));
+    assert_eq!(bench.ask(prune(1, 16)), Some(pruned(1, None)));
     assert!(bench.triggers().is_empty());
 }

@@ -20,7 +20,7 @@ use store::{Commit, CommitError, Range, Store, Version};
 use super::audit;
 use super::book::{Book, record};
 use super::{Access, BookError};
-use crate::handle::{CallError, Firing, NodeHandle};
+use crate::handle::{CallError, FiringState, NodeHandle};
 use crate::idempotency::{IDEMPOTENCY, IdempotencyRecord};
 use crate::node::Component;
 
@@ -48,7 +48,6 @@ pub(crate) struct Reconciler {
 impl Component for Reconciler {
     const NAME: &'static str = "the reconciler";
 
-    /// Works until it is dropped.
     async fn run(self) {
         let mut hints = self.handle.store().watch(super::record::ACCESS);
         let mut served = self.handle.peers().served();
@@ -144,7 +143,7 @@ impl Reconciler {
     /// Clears away what is too old. While nobody knows what time it is, nothing is too old. A line of the audit ages by
     /// the lines written after it, so a clock that is far ahead makes nothing old by itself.
     async fn sweep(&self) {
-        if self.handle.firing() != Firing::Going {
+        if self.handle.firing() != FiringState::Going {
             return;
         }
         let now = self.access.now();

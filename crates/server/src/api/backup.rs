@@ -14,7 +14,7 @@ use super::forward::Envoy;
 use super::problem::Refusal;
 use super::query::Query;
 use super::stream::stream;
-use crate::backup::Taking;
+use crate::backup::RunningBackup;
 use crate::handle::NodeHandle;
 
 pub(super) const MEDIA_TYPE: &str = "application/x-ndjson";
@@ -30,14 +30,14 @@ pub(super) async fn backup(
         let busy = "another backup is being taken: try again when it is done";
         return Err(Refusal::unavailable(busy, Duration::from_secs(5)));
     };
-    let taking = Taking::begin(&handle, envoy, permit).await.map_err(refusal)?;
+    let taking = RunningBackup::begin(&handle, envoy, permit).await.map_err(refusal)?;
     // It holds everything of everybody: who took it is on record.
     handle.access().note(&caller.trail_of_all(&handle, "backup.create", "cluster")).await?;
     Ok(([(CONTENT_TYPE, MEDIA_TYPE)], stream(taking, next)).into_response())
 }
 
 /// With the connection the backup ends, and whatever it held back goes on.
-async fn next(mut taking: Taking) -> Option<(Bytes, Taking)> {
+async fn next(mut taking: RunningBackup) -> Option<(Bytes, RunningBackup)> {
     let piece = taking.next().await?;
     Some((piece, taking))
 }

@@ -17,8 +17,8 @@ use crate::access::Trail;
 use crate::access::audit::AuditRecord;
 use crate::access::key::KeyId;
 use crate::access::record::QuotaRecord;
-use crate::event::{Event, What};
-use crate::handle::{Bounds, CallError, Kept, NodeHandle, Trouble};
+use crate::event::{EventDetail, ServerEvent};
+use crate::handle::{CallError, CommandGuard, CommandOptions, NodeHandle, WriteTrouble};
 use crate::idempotency::{KeyLock, Remembered, RememberedOutcome, RequestFingerprint};
 
 /// Who does what is done where no key is needed.
@@ -63,7 +63,7 @@ impl IdempotentRequest {
         match self.request.find(handle.store(), handle.now()).await {
             Ok(Remembered::New) => Ok(()),
             Ok(Remembered::Done(_) | Remembered::Other) => Err(CallError::Repeated),
-            Err(why) => Err(CallError::Refused(Trouble::Closed(why.to_string()))),
+            Err(why) => Err(CallError::Refused(WriteTrouble::Closed(why.to_string()))),
         }
     }
 }
@@ -125,20 +125,23 @@ impl Caller {
             let entries = trail.entries(outcome, random.machine());
             entries.map(|(key, value)| Put::Value(key, value)).collect()
         });
-        let kept =
-            self.idempotency.as_ref().map(|idempotency| idempotency.key_lock.clone() as Kept);
+        let guard = self
+            .idempotency
+            .as_ref()
+            .map(|idempotency| idempotency.key_lock.clone() as CommandGuard);
         let quota = self.quota(handle);
-        let event = Event {
+        let event = ServerEvent {
             project: Some(self.project),
             at: handle.now(),
-            what: What::Changed {
+            what: EventDetail::Changed {
                 action: act.action.to_owned(),
                 object: act.object.to_owned(),
                 author: self.author.clone(),
             },
         };
-        let done =
-            handle.command_within(shard, command, Bounds { note: Some(note), quota, kept }).await?;
+        let done = handle
+            .command_with(shard, command, CommandOptions { note: Some(note), quota, guard })
+            .await?;
         if done != Done::Unchanged {
             handle.events().push([event]);
         }
@@ -152,8 +155,8 @@ impl Caller {
         shard: ShardId,
         command: Command,
     ) -> Result<T, CallError> {
-        let bounds = Bounds { quota: self.quota(handle), ..Bounds::default() };
-        handle.command_within(shard, command, bounds).await.map(Done::answer)
+        let options = CommandOptions { quota: self.quota(handle), ..CommandOptions::default() };
+        handle.command_with(shard, command, options).await.map(Done::answer)
     }
 
     /// How much the project may have, if that is limited.
@@ -166,12 +169,12 @@ impl Caller {
 
     /// Tells those who watch of something that concerns all projects.
     pub(super) fn tell(&self, handle: &NodeHandle, action: &str, object: &str) {
-        let what = What::Changed {
+        let what = EventDetail::Changed {
             action: action.to_owned(),
             object: object.to_owned(),
             author: self.author.clone(),
         };
-        handle.events().push([Event { project: None, at: handle.now(), what }]);
+        handle.events().push([ServerEvent { project: None, at: handle.now(), what }]);
     }
 }
 

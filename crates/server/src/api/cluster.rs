@@ -171,9 +171,9 @@ pub(super) async fn quiesce(
     body::read_nothing(request).await?;
     let shard = shard(&handle, &id)?;
     handle.find(shard).await?;
-    let quiet = handle.quiesce_for_another(shard).await?;
+    let point = handle.quiesce_for_another(shard).await?;
     tracing::debug!(%shard, author = caller.author, "a shard is held back for a backup");
-    Ok(Json(QuiescedShard { quiesce: quiet.quiesce.0, number: quiet.number }))
+    Ok(Json(QuiescedShard { quiesce: point.quiesce.0, number: point.number }))
 }
 
 /// Lets a shard go on that was held back.

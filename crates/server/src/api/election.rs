@@ -27,7 +27,7 @@ use super::convert::timestamp;
 use super::problem::Refusal;
 use super::query::Query;
 use super::store::{Failure, project_name};
-use crate::event::{Event, What};
+use crate::event::{EventDetail, ServerEvent};
 use crate::handle::NodeHandle;
 use crate::idempotency::RememberedOutcome;
 
@@ -194,11 +194,11 @@ pub(super) async fn resign(
         Err(CommitError::Conflict(_)) => unreachable!("it has no conditions"),
         Err(why) => return Err(Failure::Store(why).told(&handle)),
     }
-    let what = What::Changed {
+    let what = EventDetail::Changed {
         action: "election.resign".to_owned(),
         object: name.clone(),
         author: caller.author.clone(),
     };
-    handle.events().push([Event { project: Some(caller.project), at: handle.now(), what }]);
+    handle.events().push([ServerEvent { project: Some(caller.project), at: handle.now(), what }]);
     Ok(Json(find(&handle, &caller, &name).await?))
 }

@@ -32,9 +32,9 @@ use super::query::Query;
 use super::stream::stream;
 use crate::access::book::Book;
 use crate::access::key::KeyId;
-use crate::event::{Event, News, Place, Seat, What};
+use crate::event::{EventCursor, EventDetail, NewEvents, ServerEvent, WatcherSeat};
 use crate::handle::NodeHandle;
-use crate::monitor::Change;
+use crate::monitor::ClusterChange;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -49,7 +49,7 @@ struct Watcher {
     handle: NodeHandle,
     project: ProjectId,
     is_admin: bool,
-    place: Place,
+    place: EventCursor,
     /// The other servers, if their events are wanted as well.
     others: Option<Others>,
     /// Whether to say first that events are lost.
@@ -57,7 +57,7 @@ struct Watcher {
     is_begun: bool,
     key: Option<KeyId>,
     books: tokio::sync::watch::Receiver<Arc<Book>>,
-    _seat: Seat,
+    _seat: WatcherSeat,
 }
 
 pub(super) async fn watch(
@@ -71,7 +71,7 @@ pub(super) async fn watch(
     let known = last.map(|id| place_of(id, handle.start()));
     let place = known.flatten().unwrap_or_else(|| handle.events().now());
     let most = (WATCHERS_MAX, WATCHERS_OF_KEY_MAX);
-    let seat = Seat::take(handle.seats(), caller.key, most).ok_or_else(|| {
+    let seat = WatcherSeat::take(handle.seats(), caller.key, most).ok_or_else(|| {
         let detail = format!(
             "events are watched by {WATCHERS_MAX} at a time, and by {WATCHERS_OF_KEY_MAX} with one key: end those that are not needed"
         );
@@ -116,12 +116,12 @@ fn start_of(part: &str) -> Option<u64> {
 }
 
 /// The place after an event, if this server can have had it.
-fn place_of(id: &str, start: u64) -> Option<Place> {
+fn place_of(id: &str, start: u64) -> Option<EventCursor> {
     if id == FIRST {
-        return Some(Place(0));
+        return Some(EventCursor(0));
     }
     let own = parts(id).find(|part| start_of(part) == Some(start))?;
-    own.split_once('-')?.1.parse().ok().map(Place)
+    own.split_once('-')?.1.parse().ok().map(EventCursor)
 }
 
 /// What is next for somebody who watches.
@@ -152,11 +152,11 @@ impl Watcher {
             }
             let handle = self.handle.clone();
             let (events, next) = match handle.events().after(self.place, EVENTS_AT_ONCE) {
-                News::Lost(place) => {
+                NewEvents::Lost(place) => {
                     self.place = place;
                     return Some((self.reset().into(), self));
                 }
-                News::Events(events, next) => (events, next),
+                NewEvents::Events(events, next) => (events, next),
             };
             if events.is_empty() {
                 match self.wait(&handle).await {
@@ -218,7 +218,7 @@ impl Watcher {
         book.key(id).is_some_and(|key| key.expires.is_none_or(|end| now < end))
     }
 
-    fn may_see(&self, event: &Event) -> bool {
+    fn may_see(&self, event: &ServerEvent) -> bool {
         event.project.map_or(self.is_admin, |project| project == self.project)
     }
 
@@ -233,15 +233,15 @@ impl Watcher {
         text
     }
 
-    fn tell(&self, text: &mut String, number: u64, event: &Event) {
+    fn tell(&self, text: &mut String, number: u64, event: &ServerEvent) {
         let what = match &event.what {
-            What::Changed { action, object, author } => WireWhat::Changed {
+            EventDetail::Changed { action, object, author } => WireWhat::Changed {
                 action: action.clone(),
                 object: object.clone(),
                 author: author.clone(),
             },
-            What::Cluster(change) => of_cluster(change),
-            What::Past(shard, line) => {
+            EventDetail::Cluster(change) => of_cluster(change),
+            EventDetail::Past(shard, line) => {
                 let source = Source { shard: *shard, cluster: self.handle.cluster() };
                 let id = |unique| TriggerId { shard: *shard, project: self.project, unique };
                 match line {
@@ -278,25 +278,25 @@ impl Watcher {
 }
 
 /// What changed among the servers, and when.
-pub(crate) fn cluster_event(at: Instant, change: &Change) -> WireEvent {
+pub(crate) fn cluster_event(at: Instant, change: &ClusterChange) -> WireEvent {
     WireEvent { at: timestamp(at), what: of_cluster(change) }
 }
 
 /// What changed among the servers.
-fn of_cluster(change: &Change) -> WireWhat {
+fn of_cluster(change: &ClusterChange) -> WireWhat {
     match change {
-        Change::Joined(node) => WireWhat::ServerJoined { node: node.to_string() },
-        Change::Left(node) => WireWhat::ServerLeft { node: node.to_string() },
-        Change::Lost(node) => WireWhat::ServerLost { node: node.to_string() },
-        Change::Orphaned(count, shards) => WireWhat::ShardsOrphaned {
+        ClusterChange::Joined(node) => WireWhat::ServerJoined { node: node.to_string() },
+        ClusterChange::Left(node) => WireWhat::ServerLeft { node: node.to_string() },
+        ClusterChange::Lost(node) => WireWhat::ServerLost { node: node.to_string() },
+        ClusterChange::Orphaned(count, shards) => WireWhat::ShardsOrphaned {
             count: u64::try_from(*count).expect("there are few"),
             shards: shards.iter().map(|shard| shard.0).collect(),
         },
-        Change::Owned => WireWhat::ShardsOwned,
-        Change::ClockApart { node, ahead_ms } => {
+        ClusterChange::Owned => WireWhat::ShardsOwned,
+        ClusterChange::ClockApart { node, ahead_ms } => {
             WireWhat::ClockApart { node: node.to_string(), ahead_ms: *ahead_ms }
         }
-        Change::ClockRight(node) => WireWhat::ClockRight { node: node.to_string() },
+        ClusterChange::ClockRight(node) => WireWhat::ClockRight { node: node.to_string() },
     }
 }
 
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn an_id_of_another_start_is_not_known() {
-        assert_eq!(place_of("00000000000000ff-7", 255), Some(Place(7)));
+        assert_eq!(place_of("00000000000000ff-7", 255), Some(EventCursor(7)));
         for id in ["00000000000000fe-7", "", "-", "ff", "ff-", "ff-x", "x-7", ",", "fe-7,fd-8"] {
             assert_eq!(place_of(id, 255), None, "{id}");
         }
@@ -314,10 +314,10 @@ mod tests {
 
     #[test]
     fn an_id_of_several_servers_is_known_to_each_up_to_the_limit() {
-        assert_eq!(place_of("fe-1,ff-2,fd-3", 255), Some(Place(2)));
+        assert_eq!(place_of("fe-1,ff-2,fd-3", 255), Some(EventCursor(2)));
         let others = |count| "1-1,".repeat(count);
         let id = |count| format!("{}ff-9", others(count));
-        assert_eq!(place_of(&id(EVENT_SERVERS_MAX), 255), Some(Place(9)));
+        assert_eq!(place_of(&id(EVENT_SERVERS_MAX), 255), Some(EventCursor(9)));
         assert_eq!(place_of(&id(EVENT_SERVERS_MAX + 1), 255), None);
     }
 }

@@ -23,7 +23,7 @@ use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Silence, Stored};
 use super::segment::{Span, Walk};
-use crate::handle::{Firing, NodeHandle};
+use crate::handle::{FiringState, NodeHandle};
 
 /// Pages of unfinished runs that one account reads.
 const RUN_PAGES_MAX: usize = 5;
@@ -47,8 +47,8 @@ pub(super) async fn explain(
         tracing::error!(trigger = %stored.id(), slot = %row.from, "a slot was decided and has no record");
     }
     let silence = match handle.firing() {
-        Firing::Going => Silence::of(&handle, stored.id().project),
-        Firing::Suspended { why, .. } => {
+        FiringState::Going => Silence::of(&handle, stored.id().project),
+        FiringState::Suspended { why, .. } => {
             Some(Silence { why, cure: "watchbell scheduler confirm-time".to_owned() })
         }
     };

@@ -16,7 +16,7 @@ use store::{CommitError, ScanError};
 use super::forward::{Elsewhere, Place};
 use crate::access::book::BookError;
 use crate::access::{ChangeError, Denial};
-use crate::handle::{CallError, Trouble};
+use crate::handle::{CallError, WriteTrouble};
 
 /// An answer that says what is wrong.
 #[derive(Debug)]
@@ -198,12 +198,12 @@ impl From<CallError> for Refusal {
                 place: Some(Box::new(Place::There(Elsewhere { node, url }))),
                 ..Self::unavailable(sentence, UNAVAILABLE_RETRY_AFTER)
             },
-            CallError::Refused(Trouble::Full(_)) => {
+            CallError::Refused(WriteTrouble::Full(_)) => {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "no-room", "No room", sentence)
             }
             CallError::Busy
             | CallError::Repeated
-            | CallError::Refused(Trouble::Closed(_))
+            | CallError::Refused(WriteTrouble::Closed(_))
             | CallError::Unwritten(_)
             | CallError::HandedOver
             | CallError::Stopping => Self::unavailable(sentence, UNAVAILABLE_RETRY_AFTER),

@@ -17,7 +17,7 @@ use super::problem::Refusal;
 use super::project;
 use super::query::Query;
 use crate::access::Switch;
-use crate::handle::{Firing, NodeHandle};
+use crate::handle::{FiringState, NodeHandle};
 use crate::metric;
 use crate::peers::Server;
 
@@ -125,11 +125,11 @@ fn status_of_all(
 pub(super) fn status(handle: &NodeHandle) -> SchedulerStatus {
     let stopped = handle.access().book().stopped();
     let (firing, since, why) = match (handle.firing(), stopped) {
-        (Firing::Suspended { since, why }, _) => {
+        (FiringState::Suspended { since, why }, _) => {
             (WireFiring::Suspended, Some(timestamp(since)), Some(why))
         }
-        (Firing::Going, None) => (WireFiring::Going, None, None),
-        (Firing::Going, Some(since)) => {
+        (FiringState::Going, None) => (WireFiring::Going, None, None),
+        (FiringState::Going, Some(since)) => {
             let why = "somebody stopped the scheduler: watchbell scheduler start lets it go on";
             (WireFiring::Stopped, Some(timestamp(since)), Some(why.to_owned()))
         }

@@ -30,11 +30,11 @@ use tokio::task::JoinSet;
 use super::committer::Handed;
 use super::component::Component;
 use super::core::Owned;
-use super::handover::Move;
-use super::load::ReadError;
+use super::handover::ShardEvent;
+use super::load::ShardReadError;
 use super::membership::{Gist, Owners, gist, takers, view};
 use super::start::Shared;
-use super::{StartError, load, now};
+use super::{NodeStartError, load, now};
 use crate::peers::{Peers, Server, View};
 
 /// How long a shard that could not be read is left to others.
@@ -59,20 +59,20 @@ pub(super) struct Assigner {
     cluster: Cluster,
     peers: Arc<Peers>,
     audience: Audience,
-    moves: mpsc::UnboundedSender<Move>,
+    shard_events: mpsc::UnboundedSender<ShardEvent>,
     /// Until this node has all that it should have at first.
-    start: Option<Start>,
+    start: Option<PendingStart>,
     /// Limits how many shards are read at a time.
     reading: Arc<Semaphore>,
     kinds: Kinds,
-    /// Since when it works.
+    /// When it began, in steady milliseconds.
     begun: u64,
-    memory: Memory,
+    memory: AssignerMemory,
 }
 
-/// What it remembers between two looks. Times are steady milliseconds.
+/// What an assigner remembers between two looks. Times are steady milliseconds.
 #[derive(Default)]
-struct Memory {
+struct AssignerMemory {
     /// Since when shards have nobody.
     orphans: BTreeMap<ShardId, u64>,
     /// Until when shards are left to others, because they cannot be run here...
@@ -88,7 +88,7 @@ struct Memory {
     taking: BTreeSet<ShardId>,
     adopted: BTreeSet<ShardId>,
     /// The shard that leaves.
-    leaving: Option<Leaving>,
+    leaving: Option<LeavingShard>,
     is_draining: bool,
     is_apart: bool,
     /// Whether it is known how far the clocks of others are from this one, or will not be soon.
@@ -96,34 +96,34 @@ struct Memory {
 }
 
 /// A shard that leaves.
-struct Leaving {
+struct LeavingShard {
     shard: ShardId,
     to: SessionKey,
-    /// Under which token, once it has left, and when that was known.
+    /// The token of its new owner, once it has left, and when that was known.
     handed: Option<(Token, u64)>,
 }
 
 /// What became of a shard that was to be taken.
-type Taken = (ShardId, Result<Option<(Owned, Holding)>, TakeError>);
+type Taken = (ShardId, Result<Option<(Owned, Holding)>, ShardTakeError>);
 
 /// Why a shard was not taken.
-enum TakeError {
-    /// It cannot be claimed.
+enum ShardTakeError {
+    /// The shard cannot be claimed.
     Claim(Defeat),
-    /// It was claimed, and cannot be read.
-    Read(ReadError, Box<Holding>),
-    /// It was claimed to be given up: another server named this one, which cannot run it.
+    /// The shard was claimed, and cannot be read.
+    Read(ShardReadError, Box<Holding>),
+    /// The shard was claimed to be given up: another server named this one, which cannot run it.
     Unable(Box<Holding>),
 }
 
 /// Somebody who waits until this node has what it should have at first, or cannot have it.
-struct Start {
+struct PendingStart {
     started: oneshot::Sender<Started>,
     is_told: bool,
 }
 
 /// Whether a node has what it should have at first, or why it cannot.
-pub(super) type Started = Result<(), StartError>;
+pub(super) type Started = Result<(), NodeStartError>;
 
 impl Assigner {
     /// One that reads as many shards at a time as there are cores, since most of it is reading JSON; and word of the
@@ -131,7 +131,7 @@ impl Assigner {
     pub(super) fn new(
         shared: &Shared,
         cores: usize,
-        moves: mpsc::UnboundedSender<Move>,
+        shard_events: mpsc::UnboundedSender<ShardEvent>,
     ) -> (Self, oneshot::Receiver<Started>) {
         let (started_in, started) = oneshot::channel();
         let access = Arc::clone(&shared.access);
@@ -140,12 +140,12 @@ impl Assigner {
             cluster: shared.cluster,
             peers: Arc::clone(&shared.peers),
             audience: Arc::new(move |project| access.book().listener(project).cloned()),
-            moves,
-            start: Some(Start { started: started_in, is_told: false }),
+            shard_events,
+            start: Some(PendingStart { started: started_in, is_told: false }),
             reading: Arc::new(Semaphore::new(cores)),
             kinds: Kinds::default(),
             begun: now(&**shared.session.machine()).steady,
-            memory: Memory::default(),
+            memory: AssignerMemory::default(),
         };
         (assigner, started)
     }
@@ -154,7 +154,6 @@ impl Assigner {
 impl Component for Assigner {
     const NAME: &'static str = "the assigner";
 
-    /// Works until it is dropped.
     async fn run(mut self) {
         let session = self.session.clone();
         let (machine, ttl) = (session.machine(), session.ttl());
@@ -229,7 +228,7 @@ impl Assigner {
         (0..self.cluster.shards).map(ShardId)
     }
 
-    /// Sees how things are, shows that, and begins what is to be done.
+    /// Looks at the cluster, shows it to others, and begins what this node has to do.
     fn look(
         &mut self,
         roster: &Roster,
@@ -297,7 +296,7 @@ impl Assigner {
         takers.iter().all(is_seen) || steady.saturating_sub(self.begun) > patience
     }
 
-    /// Who has a shard, for this node.
+    /// Who has a shard, as this node sees it.
     fn holder(&mut self, shard: ShardId, roster: &Roster, owners: &Owners, steady: u64) -> Holder {
         if self.memory.adopted.contains(&shard) {
             return Holder::Runs;
@@ -367,7 +366,7 @@ impl Assigner {
         served.copied().find(|shard| !owners.get(shard).is_some_and(is_mine))
     }
 
-    /// Has everybody see who has a shard.
+    /// Mends the record that shows everybody who has a shard.
     async fn mend_mirror(&self, shard: ShardId) {
         let (store, machine) = (self.session.store(), self.session.machine());
         let (claim, timeout) = (shard_claim(shard), self.session.ttl().timeout());
@@ -398,10 +397,10 @@ impl Assigner {
             let holding = match election.try_take().await {
                 Ok(Some(holding)) => holding,
                 Ok(None) => return (shard, Ok(None)),
-                Err(why) => return (shard, Err(TakeError::Claim(why))),
+                Err(why) => return (shard, Err(ShardTakeError::Claim(why))),
             };
             if is_unable {
-                return (shard, Err(TakeError::Unable(Box::new(holding))));
+                return (shard, Err(ShardTakeError::Unable(Box::new(holding))));
             }
             let body = holding.head().body.as_deref();
             let reading = async {
@@ -413,7 +412,7 @@ impl Assigner {
             };
             let (mut loading, senders) = match reading.await {
                 Ok(read) => read,
-                Err(why) => return (shard, Err(TakeError::Read(why, Box::new(holding)))),
+                Err(why) => return (shard, Err(ShardTakeError::Read(why, Box::new(holding)))),
             };
             loading.set_audience(audience);
             loading.set_senders(senders);
@@ -427,20 +426,21 @@ impl Assigner {
         }
     }
 
-    /// A shard was taken, or was not. Whether what kept it from that is likely to keep it from that for a while.
+    /// A shard was taken, or was not. True, if trying again at once is of no use.
     async fn taken(
         &mut self,
         shard: ShardId,
-        taken: Result<Option<(Owned, Holding)>, TakeError>,
+        taken: Result<Option<(Owned, Holding)>, ShardTakeError>,
     ) -> bool {
         self.memory.taking.remove(&shard);
         match taken {
             Ok(Some((owned, holding))) => {
                 self.memory.adopted.insert(shard);
                 self.memory.orphans.remove(&shard);
-                let adopt = Move::Adopt { owned: Box::new(owned), holding: Box::new(holding) };
+                let adopt =
+                    ShardEvent::Adopt { owned: Box::new(owned), holding: Box::new(holding) };
                 let mut served = self.peers.served();
-                let _ = self.moves.send(adopt);
+                let _ = self.shard_events.send(adopt);
                 // So that whoever looks at what is served next finds it there.
                 let _ = served.wait_for(|served| served.contains(&shard)).await;
             }
@@ -452,31 +452,31 @@ impl Assigner {
                 // It looked free, or this node's, and is another's.
                 self.mend_mirror(shard).await;
             }
-            Err(TakeError::Claim(why @ Defeat::Ended(_))) => {
+            Err(ShardTakeError::Claim(why @ Defeat::Ended(_))) => {
                 tracing::error!(%shard, %why, "the shard was not to be had");
-                self.fail(StartError::Claim { shard, why });
+                self.fail(NodeStartError::Claim { shard, why });
             }
-            Err(TakeError::Claim(why @ Defeat::Corrupt(_))) => {
+            Err(ShardTakeError::Claim(why @ Defeat::Corrupt(_))) => {
                 self.leave_to_others(shard, &why);
                 // It cannot be given up either.
                 self.memory.refused.insert(shard, self.steady() + millis(UNABLE_FOR));
                 if self.memory.takers.len() < 2 {
-                    self.fail(StartError::Claim { shard, why });
+                    self.fail(NodeStartError::Claim { shard, why });
                 }
             }
-            Err(TakeError::Read(ReadError::Scan(why @ ScanError::Unavailable(_)), _)) => {
+            Err(ShardTakeError::Read(ShardReadError::Scan(why @ ScanError::Unavailable(_)), _)) => {
                 // It names this node, and is read again at the next look.
                 tracing::warn!(%shard, %why, "the shard could not be read: trying again");
                 return true;
             }
-            Err(TakeError::Read(why, holding)) => {
+            Err(ShardTakeError::Read(why, holding)) => {
                 self.leave_to_others(shard, &why);
                 give_up(shard, *holding).await;
                 if self.memory.takers.len() < 2 {
-                    self.fail(StartError::Read { shard, why });
+                    self.fail(NodeStartError::Read { shard, why });
                 }
             }
-            Err(TakeError::Unable(holding)) => {
+            Err(ShardTakeError::Unable(holding)) => {
                 give_up(shard, *holding).await;
                 self.refuse(shard);
             }
@@ -497,7 +497,7 @@ impl Assigner {
     }
 
     /// Has a node that is about to start not start: it is alone, and cannot have a shard.
-    fn fail(&mut self, why: StartError) {
+    fn fail(&mut self, why: NodeStartError) {
         if let Some(start) = self.start.take() {
             let _ = start.started.send(Err(why));
         }
@@ -515,16 +515,15 @@ impl Assigner {
         }
     }
 
-    /// Begins to hand a shard over.
     fn hand_over(&mut self, shard: ShardId, to: SessionKey) -> oneshot::Receiver<Handed> {
         let (reply, answer) = oneshot::channel();
         tracing::info!(%shard, %to, "handing a shard over");
-        self.memory.leaving = Some(Leaving { shard, to: to.clone(), handed: None });
-        let _ = self.moves.send(Move::HandOver { shard, to, reply });
+        self.memory.leaving = Some(LeavingShard { shard, to: to.clone(), handed: None });
+        let _ = self.shard_events.send(ShardEvent::HandOver { shard, to, reply });
         answer
     }
 
-    /// It is known what came of that.
+    /// The core has handed a shard over, or could not.
     fn handing_over(&mut self, how: Handed) {
         let steady = self.steady();
         let Some(leaving) = &mut self.memory.leaving else { return };
@@ -580,7 +579,7 @@ async fn give_up(shard: ShardId, mut holding: Holding) {
     }
 }
 
-/// What comes of a shard that leaves; never, if none does.
+/// Waits for the outcome of the hand-over that is under way; for ever, if none is.
 async fn answer(handing_over: &mut Option<oneshot::Receiver<Handed>>) -> Handed {
     match handing_over {
         Some(handing_over) => handing_over.await.unwrap_or(Handed::Lost),

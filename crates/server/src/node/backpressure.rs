@@ -7,46 +7,46 @@ use engine::instant::Instant;
 use engine::limits::{HOST_BUSY, HOST_FULL, HOST_FULL_BYTES};
 use engine::shard::{Departure, Load};
 
-/// What is known of attempts that are handed over, and of the hosts that they are for.
+/// The attempts that the dispatcher has, and their sums by host.
 #[derive(Default)]
-pub(super) struct Hosts(Mutex<Known>);
+pub(super) struct HostLoads(Mutex<LoadTable>);
 
 #[derive(Default)]
-struct Known {
-    calls: HashMap<u64, Sent>,
-    hosts: HashMap<u64, Sum>,
+struct LoadTable {
+    calls: HashMap<u64, SentAttempt>,
+    hosts: HashMap<u64, HostLoad>,
 }
 
-/// An attempt that was handed over.
+/// An attempt that was handed to the dispatcher.
 #[derive(Clone, Copy)]
-struct Sent {
+struct SentAttempt {
     origin: u64,
     bytes: usize,
     /// When it was to leave, if it is the first of its run.
     leaves: Option<Instant>,
 }
 
-/// What there is for a host.
+/// The sum of the attempts for a host.
 #[derive(Clone, Copy, Default)]
-struct Sum {
+struct HostLoad {
     calls: usize,
     bytes: usize,
 }
 
-impl Hosts {
-    /// An attempt is handed over.
+impl HostLoads {
+    /// Adds an attempt that is handed to the dispatcher.
     pub(super) fn add(&self, key: u64, departure: &Departure) {
         let origin = departure.form.origin();
         let bytes = departure.path.len() + departure.body.as_ref().map_or(0, |body| body.len());
         let leaves = (departure.attempt == 1).then_some(departure.leaves);
         let mut known = self.lock();
-        known.calls.insert(key, Sent { origin, bytes, leaves });
+        known.calls.insert(key, SentAttempt { origin, bytes, leaves });
         let sum = known.hosts.entry(origin).or_default();
         sum.calls += 1;
         sum.bytes += bytes;
     }
 
-    /// An attempt has come back. Returns when it was to leave, if it is the first of its run.
+    /// Removes an attempt that has come back. Returns when it was to leave, if it is the first of its run.
     pub(super) fn remove(&self, key: u64) -> Option<Instant> {
         let mut known = self.lock();
         let sent = known.calls.remove(&key)?;
@@ -60,7 +60,7 @@ impl Hosts {
         sent.leaves
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, LoadTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_host_is_busy_then_full_then_free_and_others_do_not_notice() {
-        let hosts = Hosts::default();
+        let hosts = HostLoads::default();
         let one = departure("a", "x");
         let (a, b) = (one.form.origin(), departure("b", "x").form.origin());
         for key in 0..HOST_FULL as u64 {
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_host_is_full_by_bytes_as_well() {
-        let hosts = Hosts::default();
+        let hosts = HostLoads::default();
         let large = departure("a", &"x".repeat(100 * 1024));
         let fit = HOST_FULL_BYTES as u64 / (100 * 1024);
         for key in 0..=fit {

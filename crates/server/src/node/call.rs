@@ -6,19 +6,20 @@ use std::time::Duration;
 use engine::id::ShardId;
 use engine::shard::{Now, Ticket};
 
-use super::core::{Core, Owned, Reply, Waiting};
+use super::core::{CommandReply, NodeCore, Owned, PendingReply};
+use super::now;
 use super::quiesce::Quiesced;
-use crate::handle::{Call, CallError, Kept, QuiesceId};
+use crate::handle::{CallError, CommandGuard, NodeCall, QuiesceId};
 
-impl Core {
-    pub(super) fn call(&mut self, call: Call, now: Now) {
+impl NodeCore {
+    pub(super) fn call(&mut self, call: NodeCall, now: Now) {
         let now = Now { random: self.machine.random(), ..now };
         match call {
-            Call::ConfirmTime { reply } => {
+            NodeCall::ConfirmTime { reply } => {
                 self.confirm_time();
                 let _ = reply.send(Ok(()));
             }
-            Call::Quiesce { shard, reply } => {
+            NodeCall::Quiesce { shard, reply } => {
                 if let Err(why) = self.at_work(shard) {
                     let _ = reply.send(Err(why));
                     return;
@@ -28,24 +29,24 @@ impl Core {
                 self.quiesced = Some(Quiesced::new(id, shard, now.steady, reply));
                 self.begin_quiesce();
             }
-            Call::Compare { found, limited, reply } => {
-                let wrong = self.demand.compare(&self.shards, &found, &limited, now);
+            NodeCall::Compare { found, limited, reply } => {
+                let wrong = self.quotas.compare(&self.shards, &found, &limited, now);
                 let _ = reply.send(Ok(wrong));
             }
-            Call::Release { quiesce } => {
-                self.quiesced.take_if(|quiesced| quiesced.id() == quiesce);
+            NodeCall::Release { quiesce } => {
+                self.quiesced.take_if(|quiesced| quiesced.id == quiesce);
             }
-            Call::Command { shard, command, note, quota, kept, reply } => {
+            NodeCall::Command { shard, command, note, quota, guard, reply } => {
                 let refused = quota.and_then(|(project, quota)| {
                     let to = (shard, project);
-                    self.demand.check(&self.shards, to, quota, &command, now).err()
+                    self.quotas.check(&self.shards, to, quota, &command, now).err()
                 });
                 if let Some(why) = refused {
                     let _ = reply.send(Err(why.into()));
                     return;
                 }
                 let hosts = Arc::clone(&self.hosts);
-                self.carry_out(shard, (reply, kept), |owned, ticket| {
+                self.carry_out(shard, (reply, guard), |owned, ticket| {
                     // What is due is due before the command.
                     owned.step(&hosts, now);
                     let done = owned.shard.command(command, note, ticket, now);
@@ -53,7 +54,7 @@ impl Core {
                     done.map_err(CallError::from)
                 });
             }
-            Call::Rewrite { shard, puts, reply } => {
+            NodeCall::Rewrite { shard, puts, reply } => {
                 self.carry_out(shard, (reply, None), |owned, ticket| {
                     owned.shard.rewrite(puts, ticket, now);
                     Ok(())
@@ -66,13 +67,13 @@ impl Core {
     fn carry_out(
         &mut self,
         shard: ShardId,
-        (reply, kept): (Reply, Option<Kept>),
+        (reply, guard): (CommandReply, Option<CommandGuard>),
         work: impl FnOnce(&mut Owned, Ticket) -> Result<(), CallError>,
     ) {
         let ticket = self.next_ticket();
         match self.at_work(shard).and_then(|owned| work(owned, ticket)) {
             Ok(()) => {
-                self.tickets.insert(ticket, Waiting::new(shard, reply, kept));
+                self.tickets.insert(ticket, PendingReply { shard, reply, _guard: guard });
             }
             Err(why) => {
                 let _ = reply.send(Err(why));
@@ -82,7 +83,7 @@ impl Core {
 
     /// A shard that takes commands: one that leaves does not.
     fn at_work(&mut self, shard: ShardId) -> Result<&mut Owned, CallError> {
-        let is_leaving = self.handing_over.as_ref().is_some_and(|parting| parting.shard == shard);
+        let is_leaving = self.handing_over.as_ref().is_some_and(|handover| handover.shard == shard);
         let owned = self.shards.get_mut(&shard).filter(|_| !is_leaving);
         owned.ok_or(CallError::NoOwner { retry_after: Duration::from_secs(1) })
     }
@@ -96,7 +97,7 @@ impl Core {
     fn confirm_time(&mut self) {
         self.wall.confirm();
         self.is_ahead = false;
-        let now = self.now();
+        let now = now(&*self.machine);
         for owned in self.shards.values_mut() {
             owned.wake = Some(now.wall);
             owned.shard.awake(now);

@@ -5,7 +5,7 @@ use store::cluster::Cluster;
 use store::machine::Machine;
 use store::{Commit, CommitError, Condition, Store};
 
-use super::StartError;
+use super::NodeStartError;
 
 /// The cluster that lives in this store; a new one, if there is none.
 ///
@@ -14,12 +14,12 @@ pub(super) async fn found(
     store: &Store,
     machine: &dyn Machine,
     wanted: Option<u16>,
-) -> Result<Cluster, StartError> {
+) -> Result<Cluster, NodeStartError> {
     loop {
         if let Some(found) = Cluster::read(store).await? {
             return match wanted {
                 Some(wanted) if wanted != found.shards => {
-                    Err(StartError::Shards { found: found.shards, wanted })
+                    Err(NodeStartError::Shards { found: found.shards, wanted })
                 }
                 Some(_) | None => Ok(found),
             };

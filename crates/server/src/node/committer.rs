@@ -23,42 +23,37 @@ use store::{Epoch, Key, Refusal, Store, Write};
 use tokio::sync::{mpsc, watch};
 
 use super::component::Component;
+use super::handover::ShardEvent;
 use super::liveness::Liveness;
-use crate::handle::Trouble;
+use super::now;
+use crate::handle::WriteTrouble;
 
-/// What is to be written.
+/// One batch for each shard that has something to write.
 pub(super) type Batches = Vec<(ShardId, Batch)>;
 
-/// What a committer is told.
+/// What the committer is to do.
 pub(super) enum Order {
-    /// It writes for this shard from now on.
+    /// Write for this shard from now on.
     Take(ShardId, Box<Holding>),
-    /// It writes these.
+    /// Write these batches.
     Write(Batches),
-    /// It hands this shard, all of which is written, to this session.
+    /// Hand this shard, all of which is written, over to this session.
     Hand { shard: ShardId, to: SessionKey, head: HeadRecord },
-}
-
-/// What a committer tells.
-pub(super) enum Answer {
-    Written(Written),
-    /// What came of handing a shard over. It writes for that no more, whatever it was.
-    Handed(ShardId, Handed),
 }
 
 /// What came of handing a shard over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handed {
-    /// It is another's now, under this token.
+    /// The shard is another node's now, under this token.
     Over(Token),
-    /// The other is gone, and the shard is still this node's, which has to take it anew.
+    /// The other node is gone: the shard is still this node's, which has to take it anew.
     CalledOff,
-    /// It was not this node's any more.
+    /// The shard was not this node's any more.
     Lost,
 }
 
-/// What became of it.
-pub(super) struct Written {
+/// What became of the batches of an order.
+pub(super) struct WrittenBatches {
     /// Shards whose batch is written.
     pub(super) done: Vec<ShardId>,
     /// Shards that are not ours any more.
@@ -80,29 +75,28 @@ pub(super) struct Committer {
     machine: Arc<dyn Machine>,
     liveness: Liveness,
     orders: mpsc::UnboundedReceiver<Order>,
-    answers: mpsc::UnboundedSender<Answer>,
+    answers: mpsc::UnboundedSender<ShardEvent>,
     /// Why the store takes nothing, while it does not.
-    trouble: watch::Sender<Option<Trouble>>,
-    /// In which epoch of the store it may write.
+    trouble: watch::Sender<Option<WriteTrouble>>,
     store: Store,
+    /// The epoch of the store in which it may write.
     epoch: Epoch,
 }
 
 impl Component for Committer {
     const NAME: &'static str = "the committer";
 
-    /// Takes orders until there is nobody left to give any.
     async fn run(mut self) {
         while let Some(order) = self.orders.recv().await {
-            self.liveness.begin_order();
+            self.liveness.begin_order(now(&*self.machine).steady);
             let answer = match order {
                 Order::Take(shard, holding) => {
                     self.holdings.insert(shard, *holding);
                     None
                 }
-                Order::Write(batches) => Some(Answer::Written(self.write(batches).await)),
+                Order::Write(batches) => Some(ShardEvent::Written(self.write(batches).await)),
                 Order::Hand { shard, to, head } => {
-                    Some(Answer::Handed(shard, self.hand(shard, &to, &head).await))
+                    Some(ShardEvent::Handed(shard, self.hand(shard, &to, &head).await))
                 }
             };
             self.liveness.end_order();
@@ -119,7 +113,7 @@ impl Committer {
         (store, epoch): (&Store, &Epoch),
         machine: &Arc<dyn Machine>,
         liveness: &Liveness,
-        answers: mpsc::UnboundedSender<Answer>,
+        answers: mpsc::UnboundedSender<ShardEvent>,
     ) -> (Self, mpsc::UnboundedSender<Order>) {
         let (orders_in, orders) = mpsc::unbounded_channel();
         let committer = Self {
@@ -136,7 +130,7 @@ impl Committer {
     }
 
     /// Shows why the store takes nothing, while it does not.
-    pub(super) fn trouble(&self) -> watch::Receiver<Option<Trouble>> {
+    pub(super) fn trouble(&self) -> watch::Receiver<Option<WriteTrouble>> {
         self.trouble.subscribe()
     }
 
@@ -148,10 +142,7 @@ impl Committer {
                 Ok(_) => break Handed::Over(holding.head().token()),
                 Err(ChainError::Gone) => break Handed::CalledOff,
                 Err(ChainError::Moved) => break Handed::Lost,
-                Err(
-                    why
-                    @ (ChainError::Refused(_) | ChainError::NotSent(_) | ChainError::Corrupt(_)),
-                ) => {
+                Err(why) => {
                     self.tell(Some(trouble_of(&why)));
                     self.machine.sleep(PAUSE).await;
                 }
@@ -161,10 +152,10 @@ impl Committer {
         handed
     }
 
-    async fn write(&mut self, order: Batches) -> Written {
+    async fn write(&mut self, order: Batches) -> WrittenBatches {
         let begun = self.machine.reading();
         let mut outcome =
-            Written { done: Vec::new(), lost: Vec::new(), took: Duration::ZERO, bytes: 0 };
+            WrittenBatches { done: Vec::new(), lost: Vec::new(), took: Duration::ZERO, bytes: 0 };
         let mut left: BTreeMap<ShardId, (Box<RawValue>, Vec<Write>)> = BTreeMap::new();
         for (shard, batch) in order {
             let (body, writes) = encoded(batch);
@@ -197,13 +188,7 @@ impl Committer {
                         self.holdings.remove(&shard);
                         outcome.lost.push(shard);
                     }
-                    Err(
-                        why @ (ChainError::Refused(_)
-                        | ChainError::NotSent(_)
-                        | ChainError::Corrupt(_)),
-                    ) => {
-                        trouble = Some(trouble_of(&why));
-                    }
+                    Err(why) => trouble = Some(trouble_of(&why)),
                 }
             }
             self.tell(trouble);
@@ -230,7 +215,7 @@ impl Committer {
     }
 
     /// Shows whether the store takes what it is given, and says so when that changes.
-    fn tell(&self, trouble: Option<Trouble>) {
+    fn tell(&self, trouble: Option<WriteTrouble>) {
         if *self.trouble.borrow() == trouble {
             return;
         }
@@ -243,15 +228,15 @@ impl Committer {
     }
 }
 
-fn trouble_of(why: &ChainError) -> Trouble {
+fn trouble_of(why: &ChainError) -> WriteTrouble {
     let sentence = why.to_string();
     match why {
-        ChainError::Refused(Refusal::Full { .. }) => Trouble::Full(sentence),
+        ChainError::Refused(Refusal::Full { .. }) => WriteTrouble::Full(sentence),
         ChainError::Refused(_)
         | ChainError::NotSent(_)
         | ChainError::Gone
         | ChainError::Corrupt(_)
-        | ChainError::Moved => Trouble::Closed(sentence),
+        | ChainError::Moved => WriteTrouble::Closed(sentence),
     }
 }
 
@@ -279,7 +264,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_to_be_written_for_a_shard_that_has_left_is_told_as_lost() {
         let machine: Arc<dyn Machine> = Arc::new(System);
-        let liveness = Liveness::new(&machine, Duration::from_secs(3));
+        let liveness = Liveness::new(0, Duration::from_secs(3));
         let (answers, _) = mpsc::unbounded_channel();
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(File::open_or_create(dir.path(), Sizes::default()).unwrap());

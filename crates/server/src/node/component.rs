@@ -52,7 +52,6 @@ pub(super) struct Components {
 }
 
 impl Components {
-    /// Rings when one of them panics.
     pub(super) fn alarm(&self) -> &Alarm {
         &self.alarm
     }

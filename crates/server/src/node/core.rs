@@ -23,18 +23,18 @@ use store::session::SessionKey;
 use store::{Limits, Pending};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::backpressure::Hosts;
-use super::committer::{Answer, Batches, Order, Written};
+use super::backpressure::HostLoads;
+use super::committer::{Batches, Handed, Order, WrittenBatches};
 use super::component::{Component, StopOrder};
-use super::handover::{HandingOver, Move};
+use super::handover::{ShardEvent, ShardHandover};
 use super::liveness::Liveness;
 use super::quiesce::Quiesced;
 use super::quota::QuotaLedger;
-use super::report::{Awaited, Post};
+use super::report::{Awaited, KeyedReport};
 use super::start::Shared;
 use super::{Stop, log, now};
-use crate::event::Events;
-use crate::handle::{Call, CallError, Face, Firing, Kept};
+use crate::event::EventLog;
+use crate::handle::{CallError, CommandGuard, FiringState, NodeCall, NodeStatus};
 use crate::metric::Metrics;
 use crate::peers::Peers;
 use crate::webhook::{self, Dispatcher, Finished};
@@ -48,13 +48,13 @@ const SLEEP_MAX: Duration = Duration::from_millis(400);
 /// Calls and answers that are taken in one go before shards have their turn.
 const TAKEN_MAX: usize = 1_024;
 
-/// A shard that is ours.
+/// A shard that this node owns.
 pub(super) struct Owned {
     pub(super) shard: Shard,
     pub(super) right: Right,
     /// The number of the last commit of its chain.
     pub(super) number: u64,
-    /// When it is to be looked at again.
+    /// When its next step is due.
     pub(super) wake: Option<Instant>,
     /// Whether this node might not act when it was last looked at.
     pub(super) is_lapsed: bool,
@@ -62,7 +62,7 @@ pub(super) struct Owned {
 
 impl Owned {
     /// Decides what is due. What was due while this node might not act was missed.
-    pub(super) fn step(&mut self, hosts: &Hosts, now: Now) {
+    pub(super) fn step(&mut self, hosts: &HostLoads, now: Now) {
         if std::mem::take(&mut self.is_lapsed) {
             self.shard.awake(now);
         }
@@ -73,19 +73,17 @@ impl Owned {
 /// What comes to the core.
 pub(super) struct CoreInbox {
     stop: watch::Receiver<Stop>,
-    answers: mpsc::UnboundedReceiver<Answer>,
-    moves: mpsc::UnboundedReceiver<Move>,
+    shard_events: mpsc::UnboundedReceiver<ShardEvent>,
     pub(super) results: mpsc::UnboundedReceiver<Finished>,
-    calls: mpsc::Receiver<Call>,
+    calls: mpsc::Receiver<NodeCall>,
 }
 
 /// Where others put what comes to the core.
 pub(super) struct CoreSenders {
     pub(super) stop: watch::Sender<Stop>,
-    pub(super) answers: mpsc::UnboundedSender<Answer>,
-    pub(super) moves: mpsc::UnboundedSender<Move>,
+    pub(super) shard_events: mpsc::UnboundedSender<ShardEvent>,
     pub(super) results: mpsc::UnboundedSender<Finished>,
-    pub(super) calls: mpsc::Sender<Call>,
+    pub(super) calls: mpsc::Sender<NodeCall>,
 }
 
 /// Whom the core gives something to do.
@@ -94,19 +92,18 @@ pub(super) struct CoreOutputs {
     /// For the committer.
     pub(super) orders: mpsc::UnboundedSender<Order>,
     /// For the poster.
-    pub(super) posts: mpsc::UnboundedSender<Post>,
+    pub(super) posts: mpsc::UnboundedSender<KeyedReport>,
     /// For the collector.
     pub(super) awaited: watch::Sender<Awaited>,
-    /// For those who answer the core by a move.
-    pub(super) moves: mpsc::UnboundedSender<Move>,
+    /// For those who answer the core by an event.
+    pub(super) shard_events: mpsc::UnboundedSender<ShardEvent>,
 }
 
 /// What the core wakes up for.
-enum Event {
-    Answer(Answer),
-    Move(Move),
+enum Wakeup {
+    Shard(ShardEvent),
     Result(Finished),
-    Call(Call),
+    Call(NodeCall),
     Stop,
     Time,
 }
@@ -114,68 +111,60 @@ enum Event {
 impl CoreInbox {
     /// An empty one, and how to fill it.
     pub(super) fn new() -> (CoreSenders, Self) {
-        let (stop_in, stop) = watch::channel(Stop::No);
-        let (answers_in, answers) = mpsc::unbounded_channel();
-        let (moves_in, moves) = mpsc::unbounded_channel();
-        let (results_in, results) = mpsc::unbounded_channel();
-        let (calls_in, calls) = mpsc::channel(1_024);
-        let senders = CoreSenders {
-            stop: stop_in,
-            answers: answers_in,
-            moves: moves_in,
-            results: results_in,
-            calls: calls_in,
-        };
-        (senders, Self { stop, answers, moves, results, calls })
+        let (stop, stopped) = watch::channel(Stop::No);
+        let (shard_events, happened) = mpsc::unbounded_channel();
+        let (results, finished) = mpsc::unbounded_channel();
+        let (calls, called) = mpsc::channel(1_024);
+        let senders = CoreSenders { stop, shard_events, results, calls };
+        (senders, Self { stop: stopped, shard_events: happened, results: finished, calls: called })
     }
 
     /// Waits for the next thing to happen; for calls and the word to stop only while it is open.
-    async fn next(&mut self, sleeping: Pending<'static, ()>, is_open: bool) -> Event {
+    async fn next(&mut self, sleeping: Pending<'static, ()>, is_open: bool) -> Wakeup {
         tokio::select! {
             biased;
-            _ = self.stop.wait_for(|stop| *stop != Stop::No), if is_open => Event::Stop,
-            Some(answer) = self.answers.recv() => Event::Answer(answer),
-            Some(what) = self.moves.recv() => Event::Move(what),
-            Some(result) = self.results.recv() => Event::Result(result),
-            call = self.calls.recv(), if is_open => call.map_or(Event::Stop, Event::Call),
-            () = sleeping => Event::Time,
+            _ = self.stop.wait_for(|stop| *stop != Stop::No), if is_open => Wakeup::Stop,
+            Some(event) = self.shard_events.recv() => Wakeup::Shard(event),
+            Some(result) = self.results.recv() => Wakeup::Result(result),
+            call = self.calls.recv(), if is_open => call.map_or(Wakeup::Stop, Wakeup::Call),
+            () = sleeping => Wakeup::Time,
         }
     }
 }
 
-pub(super) struct Core {
-    /// Whose it is.
+pub(super) struct NodeCore {
+    /// The session of this node.
     pub(super) me: SessionKey,
     pub(super) peers: Arc<Peers>,
     pub(super) machine: Arc<dyn Machine>,
     pub(super) shards: BTreeMap<ShardId, Owned>,
     pub(super) inbox: CoreInbox,
     pub(super) outputs: CoreOutputs,
-    status: watch::Sender<Face>,
+    status: watch::Sender<NodeStatus>,
     /// How many attempts of shards that have left are under way.
     pub(super) handed_over_count: watch::Sender<usize>,
     room: Room,
     metrics: Arc<Metrics>,
-    events: Arc<Events>,
+    events: Arc<EventLog>,
     liveness: Liveness,
     pub(super) wall: WallWatch,
-    pub(super) tickets: HashMap<Ticket, Waiting>,
+    pub(super) tickets: HashMap<Ticket, PendingReply>,
     pub(super) last_ticket: u64,
-    pub(super) demand: QuotaLedger,
+    pub(super) quotas: QuotaLedger,
     /// Steady time of the last order that is not written yet.
     ordered: Option<u64>,
     last_order: u64,
     last_look: u64,
-    /// Why nothing fires: what was fired before lies in the future.
+    /// Nothing fires, because what was fired before lies in the future.
     pub(super) is_ahead: bool,
     /// This node might not act when it last looked.
     is_lapsed: bool,
-    stopping: Option<Stopping>,
+    pub(super) stopping: Option<StopProgress>,
     /// The shard that writes nothing at the moment.
     pub(super) quiesced: Option<Quiesced>,
-    pub(super) hosts: Arc<Hosts>,
+    pub(super) hosts: Arc<HostLoads>,
     /// The shard that leaves.
-    pub(super) handing_over: Option<HandingOver>,
+    pub(super) handing_over: Option<ShardHandover>,
     /// Attempts of shards that have left, by key, and what to report them as.
     pub(super) handed_over: HashMap<u64, (ShardId, HandedOverAttempt)>,
     /// How often each shard has come here.
@@ -183,33 +172,26 @@ pub(super) struct Core {
 }
 
 /// Whoever waits for what became of a command.
-pub(super) struct Waiting {
+pub(super) struct PendingReply {
     pub(super) shard: ShardId,
-    reply: Reply,
-    /// Kept for as long.
-    _kept: Option<Kept>,
+    pub(super) reply: CommandReply,
+    /// Dropped with it.
+    pub(super) _guard: Option<CommandGuard>,
 }
 
-/// How whoever asked is told what came of it.
-pub(super) type Reply = oneshot::Sender<Result<Done, CallError>>;
-
-impl Waiting {
-    pub(super) fn new(shard: ShardId, reply: Reply, kept: Option<Kept>) -> Self {
-        Self { shard, reply, _kept: kept }
-    }
-}
+/// How whoever gave a command is told what came of it.
+pub(super) type CommandReply = oneshot::Sender<Result<Done, CallError>>;
 
 #[derive(Clone, Copy)]
-struct Stopping {
+pub(super) struct StopProgress {
     since: u64,
     is_abandoned: bool,
 }
 
-impl Component for Core {
+impl Component for NodeCore {
     const NAME: &'static str = "the core";
     const STOP_ORDER: StopOrder = StopOrder::First;
 
-    /// Runs until it is told to stop and has done so in order.
     async fn run(mut self) {
         loop {
             let now = self.look();
@@ -225,13 +207,11 @@ impl Component for Core {
             let event = self.inbox.next(sleeping, self.stopping.is_none()).await;
             let now = self.look();
             match event {
-                Event::Answer(Answer::Written(written)) => self.written(written, now),
-                Event::Answer(Answer::Handed(shard, how)) => self.handed(shard, how),
-                Event::Move(what) => self.moved(what, now),
-                Event::Result(result) => self.result(result, now),
-                Event::Call(call) => self.call(call, now),
-                Event::Stop => self.stop(now),
-                Event::Time => {}
+                Wakeup::Shard(event) => self.shard_event(event, now),
+                Wakeup::Result(result) => self.result(result, now),
+                Wakeup::Call(call) => self.call(call, now),
+                Wakeup::Stop => self.stop(now),
+                Wakeup::Time => {}
             }
             self.take(now);
         }
@@ -239,7 +219,7 @@ impl Component for Core {
     }
 }
 
-impl Core {
+impl NodeCore {
     /// A core without shards.
     pub(super) fn new(shared: &Shared, inbox: CoreInbox, outputs: CoreOutputs) -> Self {
         let machine = Arc::clone(shared.session.machine());
@@ -251,7 +231,7 @@ impl Core {
             wall: WallWatch::new(wall, steady),
             tickets: HashMap::new(),
             last_ticket: 0,
-            demand: QuotaLedger::default(),
+            quotas: QuotaLedger::default(),
             ordered: None,
             last_order: 0,
             last_look: millis,
@@ -269,7 +249,7 @@ impl Core {
             machine,
             inbox,
             outputs,
-            status: watch::Sender::new(Face { firing: Firing::Going, is_ready: true }),
+            status: watch::Sender::new(NodeStatus { firing: FiringState::Going, is_ready: true }),
             handed_over_count: watch::Sender::new(0),
             room: Room { writes, bytes: commit_bytes, value_bytes },
             metrics: Arc::clone(&shared.metrics),
@@ -278,20 +258,15 @@ impl Core {
         }
     }
 
-    /// What the node shows of itself.
-    pub(super) fn status(&self) -> watch::Receiver<Face> {
+    pub(super) fn status(&self) -> watch::Receiver<NodeStatus> {
         self.status.subscribe()
-    }
-
-    pub(super) fn now(&self) -> Now {
-        now(&*self.machine)
     }
 
     /// What time it is. Looks whether the clock was set, and whether this process was away: whatever is done
     /// with the time that a clock shows is done after that. As long as nobody has confirmed a jump, time goes
     /// on from where it was before it: what people ask for meanwhile is not dated by a clock that may be wrong.
     fn look(&mut self) -> Now {
-        let mut now = self.now();
+        let mut now = now(&*self.machine);
         self.liveness.core_moved(now.steady);
         let away = now.steady.saturating_sub(self.last_look);
         self.last_look = now.steady;
@@ -335,21 +310,23 @@ impl Core {
             owned.shard.set_suspended(why.is_some());
         }
         let firing = match why {
-            None => Firing::Going,
+            None => FiringState::Going,
             Some(why) => {
                 tracing::error!(%why, "firing is suspended: check the clock, then watchbell scheduler confirm-time");
-                Firing::Suspended { since: now.wall, why }
+                FiringState::Suspended { since: now.wall, why }
             }
         };
         let is_ready = self.stopping.is_none();
-        self.status.send_if_modified(|face| {
-            let news = Face { firing, is_ready };
-            let is_news = match (&face.firing, &news.firing) {
-                (Firing::Suspended { why, .. }, Firing::Suspended { why: now, .. }) => why != now,
+        self.status.send_if_modified(|status| {
+            let news = NodeStatus { firing, is_ready };
+            let is_news = match (&status.firing, &news.firing) {
+                (FiringState::Suspended { why, .. }, FiringState::Suspended { why: now, .. }) => {
+                    why != now
+                }
                 (was, is) => was != is,
-            } || face.is_ready != news.is_ready;
+            } || status.is_ready != news.is_ready;
             if is_news {
-                *face = news;
+                *status = news;
             }
             is_news
         });
@@ -413,8 +390,8 @@ impl Core {
             return;
         }
         let mut order = Batches::new();
-        let held = self.quiesced.as_ref().map(Quiesced::shard);
-        for (id, owned) in self.shards.iter_mut().filter(|(id, _)| Some(**id) != held) {
+        let quiesced = self.quiesced.as_ref().map(|quiesced| quiesced.shard);
+        for (id, owned) in self.shards.iter_mut().filter(|(id, _)| Some(**id) != quiesced) {
             if let Some(batch) = owned.shard.take_batch(owned.number + 1, self.room) {
                 owned.number += 1;
                 order.push((*id, batch));
@@ -426,10 +403,9 @@ impl Core {
         }
     }
 
-    /// The shards that may write.
     fn writers(&self) -> impl Iterator<Item = &Owned> {
-        let held = self.quiesced.as_ref().map(Quiesced::shard);
-        self.shards.iter().filter(move |(id, _)| Some(**id) != held).map(|(_, owned)| owned)
+        let quiesced = self.quiesced.as_ref().map(|quiesced| quiesced.shard);
+        self.shards.iter().filter(move |(id, _)| Some(**id) != quiesced).map(|(_, owned)| owned)
     }
 
     fn next_order(&self) -> u64 {
@@ -448,7 +424,7 @@ impl Core {
         Duration::from_millis(wait).min(SLEEP_MAX)
     }
 
-    fn written(&mut self, written: Written, now: Now) {
+    pub(super) fn written(&mut self, written: WrittenBatches, now: Now) {
         self.ordered = None;
         self.metrics.commit(written.took, written.bytes);
         for id in written.done {
@@ -471,7 +447,7 @@ impl Core {
         }
         for id in written.lost {
             // Nobody will ever know here; whoever waits is told so by the dropped reply.
-            self.lose(id);
+            self.handed(id, Handed::Lost);
         }
         self.begin_quiesce();
         self.count_triggers();
@@ -511,26 +487,13 @@ impl Core {
         }
     }
 
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.is_some()
-    }
-
     /// Begins to stop: nothing new is decided, and what has not left goes back.
     fn stop(&mut self, now: Now) {
         tracing::info!("stopping");
-        self.stopping = Some(Stopping { since: now.steady, is_abandoned: false });
+        self.stopping = Some(StopProgress { since: now.steady, is_abandoned: false });
+        // A call that is dropped after this is answered by the handle: this node stops.
         self.inbox.calls.close();
-        while let Ok(call) = self.inbox.calls.try_recv() {
-            match call {
-                Call::Command { reply, .. } | Call::Rewrite { reply, .. } => {
-                    drop(reply.send(Err(CallError::Stopping)));
-                }
-                Call::Quiesce { reply, .. } => drop(reply.send(Err(CallError::Stopping))),
-                Call::ConfirmTime { reply } => drop(reply.send(Err(CallError::Stopping))),
-                Call::Compare { reply, .. } => drop(reply.send(Err(CallError::Stopping))),
-                Call::Release { .. } => {}
-            }
-        }
+        while self.inbox.calls.try_recv().is_ok() {}
         // What is decided is written, whoever reads.
         self.quiesced = None;
         for owned in self.shards.values_mut() {

@@ -1,4 +1,4 @@
-//! How a node leaves in order: the others know that it does, and have its shards, before it is gone.
+//! Draining: before a node leaves, the others know that it does, and have its shards.
 
 use std::sync::Arc;
 
@@ -14,14 +14,13 @@ impl Node {
     /// is reported. May be dropped at any moment.
     pub async fn drain(&self) {
         self.peers.drain(true);
-        let machine = self.session.machine();
         tokio::join!(self.be_seen_draining(), self.hand_all_over());
         if mutant::active(Mutant::StopWithoutWaiting) {
             return;
         }
         let mut handed_over = self.handed_over.clone();
         let ended = async { drop(handed_over.wait_for(|handed_over| *handed_over == 0).await) };
-        if within(machine, DRAIN_ATTEMPTS_MAX, ended).await.is_none() {
+        if within(self.session.machine(), DRAIN_ATTEMPTS_MAX, ended).await.is_none() {
             tracing::warn!("webhooks of shards that were handed over are still under way");
         }
     }

@@ -11,7 +11,7 @@ use store::machine::Machine;
 use tokio::sync::mpsc;
 
 use super::component::{Component, Components};
-use super::core::Core;
+use super::core::NodeCore;
 use crate::webhook::{self, Command, Dispatcher, Finished};
 
 /// Who runs a node's core, and calls receivers.
@@ -53,7 +53,6 @@ impl Executor {
         }
     }
 
-    /// Starts whoever calls receivers.
     pub(super) fn dispatcher(
         &self,
         webhooks: &webhook::Config,
@@ -69,8 +68,7 @@ impl Executor {
         Ok(Dispatcher::by(commands))
     }
 
-    /// Starts the core.
-    pub(super) fn run(&self, core: Core, components: &mut Components) -> io::Result<()> {
+    pub(super) fn run(&self, core: NodeCore, components: &mut Components) -> io::Result<()> {
         match self {
             Self::Threads => components.start_thread("core", core)?,
             Self::Tasks(_) => components.start(core),

@@ -22,37 +22,42 @@ use store::election::Holding;
 use store::session::SessionKey;
 use tokio::sync::oneshot;
 
-use super::committer::{Handed, Order};
-use super::core::{Core, Owned, global, report};
-use super::report::Post;
+use super::committer::{Handed, Order, WrittenBatches};
+use super::core::{NodeCore, Owned, global, report};
+use super::report::KeyedReport;
+use crate::peers::show;
 use crate::webhook::Finished;
 
 /// What happens to a core's shards.
-pub(super) enum Move {
-    /// This shard is ours, and read.
+pub(super) enum ShardEvent {
+    /// This node has claimed and read a shard.
     Adopt { owned: Box<Owned>, holding: Box<Holding> },
-    /// This shard goes to that session.
+    /// A shard is to be handed over to another session.
     HandOver { shard: ShardId, to: SessionKey, reply: oneshot::Sender<Handed> },
+    /// The committer has written batches.
+    Written(WrittenBatches),
+    /// A shard was handed over, or was not: it is dropped here either way.
+    Handed(ShardId, Handed),
     /// One of the senders has given back what it had not begun.
     Recalled,
     /// What came of an attempt that another node made.
     Reported { shard: ShardId, key: String, report: ReportRecord },
-    /// A node that made attempts is gone, and all its reports were told.
+    /// A node that made attempts is gone, and all its reports have been told.
     SenderGone { shard: ShardId, sender: Box<str> },
 }
 
 /// A shard that leaves.
-pub(super) struct HandingOver {
+pub(super) struct ShardHandover {
     pub(super) shard: ShardId,
     to: SessionKey,
     reply: oneshot::Sender<Handed>,
-    step: Step,
-    /// Reports of what has ended before it was written down as being under way here: they wait for that.
-    early: Vec<Post>,
+    step: HandoverStep,
+    /// Reports of attempts that ended before it was written that they are under way here: they wait for that.
+    early: Vec<KeyedReport>,
 }
 
-enum Step {
-    /// So many senders have not given back yet what they had not begun. Each does: what it gave back does not leave.
+enum HandoverStep {
+    /// Waits for senders that have not given back yet what they had not begun.
     Recall {
         left: usize,
     },
@@ -60,26 +65,28 @@ enum Step {
     Name,
 }
 
-impl Core {
-    pub(super) fn moved(&mut self, what: Move, now: Now) {
-        match what {
-            Move::Adopt { owned, holding } => self.adopt(*owned, holding, now),
-            Move::HandOver { shard, to, reply } => self.hand_over(shard, to, reply, now),
-            Move::Recalled => {
-                if let Some(HandingOver { step: Step::Recall { left }, .. }) =
+impl NodeCore {
+    pub(super) fn shard_event(&mut self, event: ShardEvent, now: Now) {
+        match event {
+            ShardEvent::Adopt { owned, holding } => self.adopt(*owned, holding, now),
+            ShardEvent::HandOver { shard, to, reply } => self.hand_over(shard, to, reply, now),
+            ShardEvent::Written(written) => self.written(written, now),
+            ShardEvent::Handed(shard, how) => self.handed(shard, how),
+            ShardEvent::Recalled => {
+                if let Some(ShardHandover { step: HandoverStep::Recall { left }, .. }) =
                     &mut self.handing_over
                 {
                     *left = left.saturating_sub(1);
                 }
             }
-            Move::Reported { shard, key, report } => {
+            ShardEvent::Reported { shard, key, report } => {
                 if let Some(owned) = self.shards.get_mut(&shard) {
                     owned.shard.reported(&key, report, now);
                     owned.wake = Some(now.wall);
                 }
                 self.show_awaited();
             }
-            Move::SenderGone { shard, sender } => {
+            ShardEvent::SenderGone { shard, sender } => {
                 if let Some(owned) = self.shards.get_mut(&shard) {
                     owned.shard.sender_gone(&sender, now);
                     owned.wake = Some(now.wall);
@@ -105,8 +112,8 @@ impl Core {
             }
         }
         owned.shard.set_suspended(self.suspended().is_some());
-        if self.is_stopping() {
-            // It came too late to do anything.
+        if self.stopping.is_some() {
+            // The shard came too late to do anything.
             owned.shard.stop(now);
         }
         owned.wake = Some(engine::instant::Instant::FIRST);
@@ -155,27 +162,29 @@ impl Core {
         };
         assert!(self.handing_over.is_none(), "one shard leaves at a time");
         owned.shard.begin_handover(now);
-        let moves = self.outputs.moves.clone();
-        let told = move || drop(moves.send(Move::Recalled));
+        let shard_events = self.outputs.shard_events.clone();
+        let told = move || drop(shard_events.send(ShardEvent::Recalled));
         let left =
             self.outputs.dispatcher.recall(global(shard, 0)..=global(shard, (1 << 48) - 1), told);
-        let step = Step::Recall { left };
-        self.handing_over = Some(HandingOver { shard, to, reply, step, early: Vec::new() });
+        let step = HandoverStep::Recall { left };
+        self.handing_over = Some(ShardHandover { shard, to, reply, step, early: Vec::new() });
         // Whoever reads it finds it where it goes.
-        self.quiesced.take_if(|quiesced| quiesced.shard() == shard);
+        self.quiesced.take_if(|quiesced| quiesced.shard == shard);
         self.show_served();
     }
 
-    /// Does what can be done about a shard that leaves.
+    /// Takes the hand-over that is under way as far as it can go now.
     pub(super) fn continue_handover(&mut self, now: Now) {
-        if let Some(HandingOver { step: Step::Recall { left: 0 }, .. }) = &self.handing_over {
-            // What was given back was told before that it was.
+        if let Some(ShardHandover { step: HandoverStep::Recall { left: 0 }, .. }) =
+            &self.handing_over
+        {
+            // Recalled results come before `Recalled`: drain them first.
             while let Ok(result) = self.inbox.results.try_recv() {
                 self.result(result, now);
             }
             self.hand_over_attempts(now);
         }
-        let Some(HandingOver { shard, to, step: step @ Step::Write, early, .. }) =
+        let Some(ShardHandover { shard, to, step: step @ HandoverStep::Write, early, .. }) =
             &mut self.handing_over
         else {
             return;
@@ -183,7 +192,7 @@ impl Core {
         let Some(owned) = self.shards.get(shard) else { return };
         if owned.shard.is_settled() {
             let (shard, to, head) = (*shard, to.clone(), owned.shard.head());
-            *step = Step::Name;
+            *step = HandoverStep::Name;
             for post in early.drain(..) {
                 let _ = self.outputs.posts.send(post);
             }
@@ -192,8 +201,8 @@ impl Core {
     }
 
     fn hand_over_attempts(&mut self, now: Now) {
-        let Some(HandingOver { shard, step, .. }) = &mut self.handing_over else { return };
-        *step = Step::Write;
+        let Some(ShardHandover { shard, step, .. }) = &mut self.handing_over else { return };
+        *step = HandoverStep::Write;
         if let Some(owned) = self.shards.get_mut(shard) {
             let handed_over = owned.shard.hand_over_attempts(self.me.key().as_str(), now);
             let handed_over =
@@ -203,7 +212,7 @@ impl Core {
         }
     }
 
-    /// It is known what came of a shard that leaves.
+    /// The committer has handed a shard over, or could not.
     pub(super) fn handed(&mut self, shard: ShardId, how: Handed) {
         match how {
             Handed::Over(_) => tracing::info!(%shard, "a shard was handed over"),
@@ -223,12 +232,7 @@ impl Core {
         self.show_awaited();
     }
 
-    /// A shard is not ours any more: nothing is known about it here.
-    pub(super) fn lose(&mut self, shard: ShardId) {
-        self.handed(shard, Handed::Lost);
-    }
-
-    /// Reports what came of an attempt of a shard that has left, if it is one.
+    /// Reports a result to the new owner if its shard was handed over, and gives it back otherwise.
     pub(super) fn end_handed_over(&mut self, finished: Finished) -> Option<Finished> {
         let Some((shard, HandedOverAttempt { sequence, attempt })) =
             self.handed_over.remove(&finished.key)
@@ -242,9 +246,9 @@ impl Core {
         let post = ReportRecord { sender, attempt, outcome, made };
         let post = (report_key(shard, sequence, attempt), post);
         match &mut self.handing_over {
-            Some(HandingOver {
+            Some(ShardHandover {
                 shard: leaving,
-                step: Step::Recall { .. } | Step::Write,
+                step: HandoverStep::Recall { .. } | HandoverStep::Write,
                 early,
                 ..
             }) if *leaving == shard => {
@@ -265,18 +269,12 @@ impl Core {
         self.count_triggers();
     }
 
-    /// Shows for whom shards wait.
+    /// Tells the collector for which senders shards wait.
     pub(super) fn show_awaited(&self) {
         let leaves = self.handing_over.as_ref().map(|handing_over| handing_over.shard);
         let shards = self.shards.iter().filter(|(shard, _)| Some(**shard) != leaves);
         let awaited = shards.map(|(shard, owned)| (*shard, owned.shard.senders()));
         let awaited = awaited.filter(|(_, senders)| !senders.is_empty()).collect();
-        self.outputs.awaited.send_if_modified(|shown| {
-            let is_news = *shown != awaited;
-            if is_news {
-                *shown = awaited;
-            }
-            is_news
-        });
+        show(&self.outputs.awaited, awaited);
     }
 }

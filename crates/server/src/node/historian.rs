@@ -8,11 +8,11 @@
 //!
 //! The newest commits are left alone, so that what just happened is found where it was written.
 //!
-//! - `keeping`: what is not kept any more goes
-//! - `backfill`: the index of exceptions, for a past that has none
+//! - `retention`: what is not kept any more goes
+//! - `exception_index`: the index of exceptions, for a past that has none
 
-mod backfill;
-mod keeping;
+mod exception_index;
+mod retention;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,15 +30,15 @@ use store::claim::Head;
 use store::machine::Machine;
 use store::{Entry, Key, Range, ScanError, Store};
 
-use self::backfill::Backfill;
-use self::keeping::Kept;
+use self::exception_index::ExceptionIndexing;
+use self::retention::RetentionProgress;
 use super::component::Component;
 use crate::handle::{CallError, NodeHandle};
 use crate::metric::Metrics;
 
 /// When the past is merged, and how much of it at a time.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct HistoryPace {
     /// How long it rests between two looks at all shards.
     pub look: Duration,
     /// Segments of so many of the newest commits are left alone.
@@ -55,11 +55,11 @@ pub struct Pace {
     pub small_max: usize,
     /// How long after its end a day is over: what was due late in it has been had then.
     pub day_over: Duration,
-    /// How much of it is kept.
+    /// How much of the past is kept.
     pub retention: Retention,
 }
 
-impl Default for Pace {
+impl Default for HistoryPace {
     fn default() -> Self {
         Self {
             look: Duration::from_secs(5),
@@ -87,67 +87,69 @@ const SOURCES_MAX: usize = 64;
 /// Bytes of pages that are compacted at a time.
 const SOURCE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Pages that a look at what a predecessor left reads at a time.
-const LAP_LEN: usize = 64;
+/// Pages of a predecessor that the survey reads at a time.
+const SURVEY_LEN: usize = 64;
 
 /// The rest between two shards.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Why a shard was left.
-enum Left {
-    /// It is not ours any more, or this node stops.
+/// Why the historian left a shard.
+enum VisitError {
+    /// The shard is not this node's any more, or the node stops.
     Lost,
-    /// What it is about could not be read; another time, perhaps.
+    /// A record could not be read; another time, perhaps.
     Unread(String),
 }
 
-impl From<CallError> for Left {
+/// What comes of a visit to a shard, or of a step of it.
+type Visited<T = ()> = Result<T, VisitError>;
+
+impl From<CallError> for VisitError {
     fn from(_: CallError) -> Self {
         Self::Lost
     }
 }
 
-impl From<ScanError> for Left {
+impl From<ScanError> for VisitError {
     fn from(why: ScanError) -> Self {
         Self::Unread(why.to_string())
     }
 }
 
-/// Where a page is, but for its shard.
-type Place = (Home, Day);
+/// Whose pages, and of which day.
+type PageDay = (Home, Day);
 
 /// What is known about a shard's past.
-struct Notes {
+struct ShardNotes {
     /// Up to this commit everything is merged.
     floor: Option<u64>,
     /// When it was last looked for segments that are old, by the steady clock.
     aged: Duration,
     /// Pages that are less than half full.
-    small: BTreeMap<Place, BTreeSet<PageName>>,
-    /// What has not been looked at since this node started, and where that look is.
-    lap: Option<Range>,
-    lap_at: Option<Place>,
-    /// The last page that this look has passed: those up to it are counted.
-    lap_key: Option<String>,
-    /// What is kept.
-    kept: Kept,
-    /// What is not indexed yet.
-    backfill: Backfill,
+    small: BTreeMap<PageDay, BTreeSet<PageName>>,
+    /// What the survey of a predecessor's pages has not seen yet, and where it is.
+    survey: Option<Range>,
+    survey_at: Option<PageDay>,
+    /// The last page that the survey has passed: those up to it are counted.
+    survey_key: Option<String>,
+    /// How far retention has come.
+    retention: RetentionProgress,
+    /// How far indexing of exceptions has come.
+    indexing: ExceptionIndexing,
 }
 
 pub(super) struct Historian {
     handle: NodeHandle,
     machine: Arc<dyn Machine>,
-    pace: Pace,
+    pace: HistoryPace,
     page_bytes: usize,
     metrics: Arc<Metrics>,
-    shards: BTreeMap<ShardId, Notes>,
+    shards: BTreeMap<ShardId, ShardNotes>,
 }
 
 impl Component for Historian {
     const NAME: &'static str = "the historian";
 
-    /// Works until it is dropped.
     async fn run(mut self) {
         let mut is_told = false;
         loop {
@@ -162,8 +164,8 @@ impl Component for Historian {
                         is_told = false;
                         self.shards.insert(shard, notes);
                     }
-                    Err(Left::Lost) => tracing::debug!(%shard, "the past is left to others"),
-                    Err(Left::Unread(why)) => {
+                    Err(VisitError::Lost) => tracing::debug!(%shard, "the past is left to others"),
+                    Err(VisitError::Unread(why)) => {
                         if !is_told {
                             tracing::warn!(%shard, %why, "the past is not merged now: trying again");
                         }
@@ -181,7 +183,7 @@ impl Historian {
     pub(super) fn new(
         handle: NodeHandle,
         machine: &Arc<dyn Machine>,
-        pace: Pace,
+        pace: HistoryPace,
         metrics: Arc<Metrics>,
     ) -> Self {
         let page_bytes = HISTORY_PAGE_BYTES_MAX.min(handle.store().limits().value_bytes);
@@ -195,43 +197,43 @@ impl Historian {
         self.shards.retain(|shard, _| served.contains(shard));
         let aged = self.machine.reading().boot;
         for shard in served.iter() {
-            self.shards.entry(*shard).or_insert_with(|| Notes {
+            self.shards.entry(*shard).or_insert_with(|| ShardNotes {
                 floor: None,
                 aged,
                 small: BTreeMap::new(),
-                lap: Some(Range::prefix(&exception_pages(*shard))),
-                lap_at: None,
-                lap_key: None,
-                kept: Kept::default(),
-                backfill: Backfill::new(*shard),
+                survey: Some(Range::prefix(&exception_pages(*shard))),
+                survey_at: None,
+                survey_key: None,
+                retention: RetentionProgress::default(),
+                indexing: ExceptionIndexing::new(*shard),
             });
         }
     }
 
-    async fn visit(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
+    async fn visit(&self, shard: ShardId, notes: &mut ShardNotes) -> Visited {
         self.read_floor(shard, notes).await?;
-        self.backfill(shard, notes).await?;
+        self.index_exceptions(shard, notes).await?;
         for _ in 0..ROUNDS_MAX {
             if !self.merge(shard, notes).await? {
                 break;
             }
         }
-        self.lap(shard, notes).await?;
+        self.survey(shard, notes).await?;
         for _ in 0..COMPACTIONS_MAX {
             if !self.compact(shard, notes).await? {
                 break;
             }
         }
         let now = self.handle.now();
-        let lap_at = notes.lap_at;
+        let survey_at = notes.survey_at;
         notes.small.retain(|place, names| {
-            names.len() > 1 || !self.is_over(place.1, now) || Some(*place) == lap_at
+            names.len() > 1 || !self.is_over(place.1, now) || Some(*place) == survey_at
         });
         self.keep(shard, notes).await
     }
 
     /// Merges the oldest segments, if it is worth while. Tells whether there may be more.
-    async fn merge(&self, shard: ShardId, notes: &mut Notes) -> Result<bool, Left> {
+    async fn merge(&self, shard: ShardId, notes: &mut ShardNotes) -> Visited<bool> {
         let store = self.handle.store();
         let top = number(store, shard).await?.saturating_sub(self.pace.keep);
         let floor = match notes.floor {
@@ -253,8 +255,8 @@ impl Historian {
                 return Ok(false);
             }
         }
-        notes.kept.added(segments.iter().flat_map(|(_, segment)| &segment.lines));
-        let before = notes.kept.floor.before;
+        notes.retention.added(segments.iter().flat_map(|(_, segment)| &segment.lines));
+        let before = notes.retention.floor.before;
         let plan = page::merge_from(shard, segments, before, self.page_bytes);
         let (pages, spent) = (plan.pages.len(), plan.spent.len());
         self.carry_out(shard, notes, plan, &[]).await?;
@@ -272,7 +274,7 @@ impl Historian {
         shard: ShardId,
         floor: u64,
         top: u64,
-    ) -> Result<(Vec<(u64, Segment)>, u64), Left> {
+    ) -> Visited<(Vec<(u64, Segment)>, u64)> {
         let mut end = top.min(floor + self.pace.round_max);
         loop {
             let read = self.read(shard, floor, end).await?;
@@ -289,7 +291,7 @@ impl Historian {
         shard: ShardId,
         floor: u64,
         end: u64,
-    ) -> Result<Option<Vec<(u64, Segment)>>, Left> {
+    ) -> Visited<Option<Vec<(u64, Segment)>>> {
         let (newest, behind) = (key(past_key(shard, end)), key(past_key(shard, floor)));
         let mut rest = Some(Range::between(&newest, &behind));
         let (mut segments, mut bytes) = (Vec::new(), 0);
@@ -310,34 +312,34 @@ impl Historian {
         Ok(Some(segments))
     }
 
-    /// Looks at some of the pages that were there before this node.
-    async fn lap(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
-        let Some(range) = notes.lap.clone() else { return Ok(()) };
-        let page = self.handle.store().scan(range, LAP_LEN).await?;
+    /// Surveys some of the pages that were there before this node.
+    async fn survey(&self, shard: ShardId, notes: &mut ShardNotes) -> Visited {
+        let Some(range) = notes.survey.clone() else { return Ok(()) };
+        let page = self.handle.store().scan(range, SURVEY_LEN).await?;
         for entry in &page.entries {
             if let Some((home, name)) = page::read_any_key(shard, entry.key.as_str()) {
-                notes.lap_at = Some((home, name.day));
-                notes.kept.found(home, name, entry.value.len());
+                notes.survey_at = Some((home, name.day));
+                notes.retention.found(home, name, entry.value.len());
                 self.remember(notes, home, name, entry.value.len());
             }
-            notes.lap_key = Some(entry.key.as_str().to_owned());
+            notes.survey_key = Some(entry.key.as_str().to_owned());
         }
-        self.backfill_pages(shard, notes, &page.entries).await?;
-        notes.lap = match page.next {
-            None if !notes.kept.is_lap_in_pages => {
-                notes.kept.is_lap_in_pages = true;
+        self.index_exceptions_of_pages(shard, notes, &page.entries).await?;
+        notes.survey = match page.next {
+            None if !notes.retention.is_survey_in_pages => {
+                notes.retention.is_survey_in_pages = true;
                 Some(Range::prefix(&page::pages(shard)))
             }
             next => next,
         };
-        if notes.lap.is_none() {
-            notes.lap_at = None;
+        if notes.survey.is_none() {
+            notes.survey_at = None;
         }
         Ok(())
     }
 
     /// Makes few pages of many small ones, if there is a day that needs it. Tells whether there was.
-    async fn compact(&self, shard: ShardId, notes: &mut Notes) -> Result<bool, Left> {
+    async fn compact(&self, shard: ShardId, notes: &mut ShardNotes) -> Visited<bool> {
         let now = self.handle.now();
         let due = notes.small.iter().find(|((_, day), names)| {
             names.len() > self.pace.small_max || names.len() > 1 && self.is_over(*day, now)
@@ -359,8 +361,8 @@ impl Historian {
             sources.extend(decoded(&entry).map(|page| (name, page)));
         }
         // Read after the last compaction was written, so it has moved since.
-        let turn = number(self.handle.store(), shard).await?;
-        let plan = page::compact(shard, home, turn, sources, self.page_bytes);
+        let commits = number(self.handle.store(), shard).await?;
+        let plan = page::compact(shard, home, commits, sources, self.page_bytes);
         if let Some(names) = notes.small.get_mut(&place) {
             // Those that do not get fewer are left as they are.
             names.retain(|name| !looked_at.contains(name));
@@ -378,10 +380,10 @@ impl Historian {
     async fn carry_out(
         &self,
         shard: ShardId,
-        notes: &mut Notes,
+        notes: &mut ShardNotes,
         plan: Plan,
         spent: &[(String, usize)],
-    ) -> Result<(), Left> {
+    ) -> Visited {
         let made = plan.pages.iter().chain(&plan.index);
         let made: Vec<_> = made.map(|(key, bytes)| (key.clone(), bytes.len())).collect();
         for piece in plan.pieces() {
@@ -400,7 +402,7 @@ impl Historian {
     }
 
     /// Remembers a page, if it is a small one.
-    fn remember(&self, notes: &mut Notes, home: Home, name: PageName, bytes: usize) {
+    fn remember(&self, notes: &mut ShardNotes, home: Home, name: PageName, bytes: usize) {
         if bytes < self.page_bytes / 2 {
             notes.small.entry((home, name.day)).or_default().insert(name);
         }
@@ -412,14 +414,14 @@ impl Historian {
 }
 
 /// How many commits the chain of a shard has.
-async fn number(store: &Store, shard: ShardId) -> Result<u64, Left> {
+async fn number(store: &Store, shard: ShardId) -> Visited<u64> {
     let Some(entry) = store.get(&key(head_key(shard))).await? else { return Ok(0) };
     let head = Head::from_value(&entry.value);
-    head.map(|head| head.number).map_err(|why| Left::Unread(format!("its head: {why}")))
+    head.map(|head| head.number).map_err(|why| VisitError::Unread(format!("its head: {why}")))
 }
 
 /// The last commit up to which there is no segment, looked for by halves.
-async fn floor(store: &Store, shard: ShardId, top: u64) -> Result<u64, Left> {
+async fn floor(store: &Store, shard: ShardId, top: u64) -> Visited<u64> {
     // '0' follows '/': the end of the prefix.
     let end = key(format!("shard/{shard}/past0"));
     let (mut none, mut some) = (0, top);

@@ -20,7 +20,6 @@ const IDLE: u64 = u64::MAX;
 /// Whether the node has moved lately. Clones show the same node. Times are steady milliseconds.
 #[derive(Clone)]
 pub(super) struct Liveness {
-    machine: Arc<dyn Machine>,
     /// When the core last moved.
     core: Arc<AtomicU64>,
     /// Since when the committer has its order.
@@ -29,29 +28,24 @@ pub(super) struct Liveness {
 }
 
 impl Liveness {
-    pub(super) fn new(machine: &Arc<dyn Machine>, ttl: Duration) -> Self {
-        let core = Arc::new(AtomicU64::new(now(&**machine).steady));
+    pub(super) fn new(now: u64, ttl: Duration) -> Self {
         let order = Arc::new(AtomicU64::new(IDLE));
-        Self { machine: Arc::clone(machine), core, order, ttl }
+        Self { core: Arc::new(AtomicU64::new(now)), order, ttl }
     }
 
-    /// The core moves now.
     pub(super) fn core_moved(&self, now: u64) {
         self.core.store(now, Ordering::Relaxed);
     }
 
-    /// The committer takes an order.
-    pub(super) fn begin_order(&self) {
-        self.order.store(now(&*self.machine).steady, Ordering::Relaxed);
+    pub(super) fn begin_order(&self, now: u64) {
+        self.order.store(now, Ordering::Relaxed);
     }
 
-    /// The order is done with.
     pub(super) fn end_order(&self) {
         self.order.store(IDLE, Ordering::Relaxed);
     }
 
-    pub(super) fn is_alive(&self) -> bool {
-        let now = now(&*self.machine).steady;
+    fn is_alive(&self, now: u64) -> bool {
         let passed = |since: &AtomicU64| {
             Duration::from_millis(now.saturating_sub(since.load(Ordering::Relaxed)))
         };
@@ -63,77 +57,43 @@ impl Liveness {
 pub(super) struct SessionKeeper {
     pub(super) keeper: Keeper,
     pub(super) liveness: Liveness,
+    pub(super) machine: Arc<dyn Machine>,
 }
 
 impl Component for SessionKeeper {
     const NAME: &'static str = "the keeper of the session";
 
-    async fn run(mut self) {
-        let end = self.keeper.run(move || self.liveness.is_alive()).await;
+    async fn run(self) {
+        let Self { mut keeper, liveness, machine } = self;
+        let end = keeper.run(move || liveness.is_alive(now(&*machine).steady)).await;
         tracing::debug!(?end, "the session has ended");
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use engine::lease::Reading;
-    use store::Pending;
-
     use super::*;
 
-    /// A machine whose clock is set.
-    #[derive(Default)]
-    struct SetClock {
-        ms: AtomicU64,
-    }
-
-    impl Machine for SetClock {
-        fn reading(&self) -> Reading {
-            let now = Duration::from_millis(self.ms.load(Ordering::Relaxed));
-            Reading { boot: now, raw: now }
-        }
-
-        fn wall_us(&self) -> u64 {
-            0
-        }
-
-        fn random(&self) -> u64 {
-            0
-        }
-
-        fn sleep(&self, _: Duration) -> Pending<'static, ()> {
-            Box::pin(std::future::pending())
-        }
-    }
-
-    fn liveness() -> (Arc<SetClock>, Liveness) {
-        let machine = Arc::new(SetClock::default());
-        let on = Arc::clone(&machine) as Arc<dyn Machine>;
-        (machine, Liveness::new(&on, Duration::from_secs(3)))
-    }
+    const T: Duration = Duration::from_secs(3);
 
     #[test]
     fn a_core_that_stands_still_for_half_of_t_is_not_alive() {
-        let (machine, liveness) = liveness();
-        machine.ms.store(1_499, Ordering::Relaxed);
-        assert!(liveness.is_alive());
-        machine.ms.store(1_500, Ordering::Relaxed);
-        assert!(!liveness.is_alive());
+        let liveness = Liveness::new(0, T);
+        assert!(liveness.is_alive(1_499));
+        assert!(!liveness.is_alive(1_500));
         liveness.core_moved(1_500);
-        assert!(liveness.is_alive());
+        assert!(liveness.is_alive(1_500));
     }
 
     #[test]
     fn a_committer_that_has_an_order_for_t_is_not_alive_until_it_is_done() {
-        let (machine, liveness) = liveness();
-        machine.ms.store(10_000, Ordering::Relaxed);
-        liveness.begin_order();
-        for (ms, is_alive) in [(12_999, true), (13_000, false), (60_000, false)] {
-            machine.ms.store(ms, Ordering::Relaxed);
-            liveness.core_moved(ms);
-            assert_eq!(liveness.is_alive(), is_alive, "{ms}");
+        let liveness = Liveness::new(0, T);
+        liveness.begin_order(10_000);
+        for (now, is_alive) in [(12_999, true), (13_000, false), (60_000, false)] {
+            liveness.core_moved(now);
+            assert_eq!(liveness.is_alive(now), is_alive, "{now}");
         }
         liveness.end_order();
-        assert!(liveness.is_alive());
+        assert!(liveness.is_alive(60_000));
     }
 }

@@ -11,8 +11,9 @@ use store::{Entry, Range, ScanError, Store};
 
 /// Why a shard was not read.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// Try again.
+#[expect(missing_docs, reason = "the sentences are the documentation of each field")]
+pub enum ShardReadError {
+    /// The store could not be read: try again.
     #[error(transparent)]
     Scan(#[from] ScanError),
     /// Have a person look, or upgrade.
@@ -20,12 +21,7 @@ pub enum ReadError {
     Load(#[from] LoadError),
     /// Have a person look.
     #[error("the head of shard {shard} cannot be read: {why}")]
-    Head {
-        /// Which.
-        shard: ShardId,
-        /// Why.
-        why: String,
-    },
+    Head { shard: ShardId, why: String },
 }
 
 /// Reads all that a shard is made of.
@@ -35,10 +31,10 @@ pub(super) async fn load(
     cluster: u64,
     kinds: &Kinds,
     body: Option<&RawValue>,
-) -> Result<Loading, ReadError> {
+) -> Result<Loading, ShardReadError> {
     let head: HeadRecord = match body {
         Some(body) => serde_json::from_str(body.get())
-            .map_err(|why| ReadError::Head { shard, why: why.to_string() })?,
+            .map_err(|why| ShardReadError::Head { shard, why: why.to_string() })?,
         None => HeadRecord::default(),
     };
     let mut loading = Loading::sharing(shard, cluster, &head, kinds.clone());
@@ -71,7 +67,7 @@ pub(super) async fn load(
 }
 
 /// Everything below a prefix.
-async fn all(store: &Store, prefix: String) -> Result<Vec<Entry>, ScanError> {
+pub(super) async fn all(store: &Store, prefix: String) -> Result<Vec<Entry>, ScanError> {
     let (mut entries, mut range) = (Vec::new(), Some(Range::prefix(&prefix)));
     while let Some(rest) = range {
         let page = store.scan(rest, engine::limits::PAGE_ENTRIES_MAX).await?;
@@ -85,7 +81,7 @@ async fn each(
     store: &Store,
     prefix: &str,
     mut take: impl FnMut(&str, &[u8]) -> Result<(), LoadError>,
-) -> Result<(), ReadError> {
+) -> Result<(), ShardReadError> {
     let mut range = Some(Range::prefix(prefix));
     while let Some(rest) = range {
         let page = store.scan(rest, engine::limits::PAGE_ENTRIES_MAX).await?;

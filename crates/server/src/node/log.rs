@@ -4,7 +4,6 @@ use engine::id::ShardId;
 use engine::past::{End, Line};
 use engine::shard::Departure;
 
-/// An attempt leaves.
 pub(super) fn departure(shard: ShardId, departure: &Departure) {
     tracing::debug!(
         run = %departure.run, attempt = departure.attempt, %shard, slot = %departure.slot,
@@ -12,7 +11,6 @@ pub(super) fn departure(shard: ShardId, departure: &Departure) {
     );
 }
 
-/// Something is past.
 pub(super) fn line(shard: ShardId, line: &Line) {
     match line {
         Line::Run(run) if run.end == End::Succeeded => tracing::debug!(

@@ -10,7 +10,7 @@ use store::session::{Roster, Session, SessionKey, SessionRecord};
 
 use crate::peers::{ROLES, SCHEDULE, Server, View};
 
-/// What of a session matters here: whose it is, and whether it takes part, leaves, and cannot run shards.
+/// What matters here of a session: its key, whether it is joining or draining, and the shards that it cannot run.
 pub(super) type Gist = (SessionKey, bool, bool, Vec<u16>);
 
 /// Who has which shard.
@@ -67,7 +67,7 @@ pub(super) fn takers(view: &View) -> Vec<&Server> {
     if able.is_empty() { takers().collect() } else { able }
 }
 
-/// What of all sessions matters here.
+/// What matters here of every session.
 pub(super) fn gist(roster: &Roster) -> Vec<Gist> {
     let records = roster.keys().filter_map(|key| Some((key, roster.record(key)?)));
     let gist = |(key, record): (&SessionKey, &SessionRecord)| {

@@ -1,4 +1,4 @@
-//! What projects want, and whether they may have it.
+//! Quotas: whether a project may have what a command gives it.
 //!
 //! A project's limits are about all that it has, in whichever shard. The shards of this node know what they hold; runs
 //! that are asked for are counted here, minute by minute; what it has in shards of other servers, those write down:
@@ -65,7 +65,7 @@ impl QuotaLedger {
             .map_or(0, |asked| asked.1)
     }
 
-    /// Learns what was written of all shards, and tells what should be of those that are run here, where it is not.
+    /// Learns what was written of all shards, and returns the right records of shards run here whose record is wrong.
     pub(super) fn compare(
         &mut self,
         shards: &BTreeMap<ShardId, Owned>,
@@ -81,7 +81,7 @@ impl QuotaLedger {
         }
         let minute = minute(now);
         for (shard, usage) in found.iter().filter(|(shard, _)| shards.contains_key(shard)) {
-            // What was asked of a server that had the shard before was asked all the same.
+            // Runs that were asked of the shard's former owner count as well.
             for (project, share) in
                 usage.projects.iter().filter(|(_, share)| share.minute == minute)
             {

@@ -10,37 +10,37 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use engine::id::ShardId;
-use engine::limits::PAGE_ENTRIES_MAX;
 use engine::record::{decode, encode};
 use engine::shard::record::{FORMAT, ReportRecord, reports};
 use store::session::Session;
-use store::{Commit, CommitError, Condition, Key, Range, ScanError};
+use store::{Commit, CommitError, Condition, Key, ScanError};
 use tokio::sync::{mpsc, watch};
 
 use super::component::{Component, StopOrder};
-use super::handover::Move;
+use super::handover::ShardEvent;
+use super::load;
 
-/// Whom the shards of this node wait for.
+/// The senders whose reports the shards of this node wait for.
 pub(super) type Awaited = BTreeMap<ShardId, BTreeSet<Box<str>>>;
 
 /// A report, and where it goes.
-pub(super) type Post = (String, ReportRecord);
+pub(super) type KeyedReport = (String, ReportRecord);
 
-/// How often it is looked whether there is a report.
+/// How often the collector looks for reports.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How long to wait before what could not be written is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Writes the reports of this node.
+/// Writes the reports of this node, until there is nobody left who gives any.
 pub(super) struct Poster {
     session: Session,
-    posts: mpsc::UnboundedReceiver<Post>,
+    posts: mpsc::UnboundedReceiver<KeyedReport>,
 }
 
 impl Poster {
     /// One that writes under this session, and how it is given reports.
-    pub(super) fn new(session: &Session) -> (Self, mpsc::UnboundedSender<Post>) {
+    pub(super) fn new(session: &Session) -> (Self, mpsc::UnboundedSender<KeyedReport>) {
         let (posts_in, posts) = mpsc::unbounded_channel();
         (Self { session: session.clone(), posts }, posts_in)
     }
@@ -50,7 +50,6 @@ impl Component for Poster {
     const NAME: &'static str = "the poster of reports";
     const STOP_ORDER: StopOrder = StopOrder::AfterFirst;
 
-    /// Writes reports until there is nobody left who gives any.
     async fn run(mut self) {
         let limits = self.session.store().limits();
         let mut some = Vec::new();
@@ -80,7 +79,7 @@ impl Component for Poster {
     }
 }
 
-/// Whether a commit was done; it is not when the session is gone, and whatever it would say with it.
+/// Sends a commit until it is done. False, if the session is gone: then nobody waits for its reports.
 async fn send(session: &Session, commit: Commit) -> bool {
     loop {
         match session.store().commit(commit.clone()).await {
@@ -103,28 +102,27 @@ async fn send(session: &Session, commit: Commit) -> bool {
     }
 }
 
-/// Reads the reports of others.
+/// Looks for reports that shards of this node wait for, and for senders that are gone.
 pub(super) struct Collector {
     session: Session,
     awaited: watch::Receiver<Awaited>,
-    moves: mpsc::UnboundedSender<Move>,
+    shard_events: mpsc::UnboundedSender<ShardEvent>,
 }
 
 impl Collector {
     /// One that tells the core what it reads, and how it is told for whom shards wait.
     pub(super) fn new(
         session: &Session,
-        moves: mpsc::UnboundedSender<Move>,
+        shard_events: mpsc::UnboundedSender<ShardEvent>,
     ) -> (Self, watch::Sender<Awaited>) {
         let (awaited_in, awaited) = watch::channel(Awaited::new());
-        (Self { session: session.clone(), awaited, moves }, awaited_in)
+        (Self { session: session.clone(), awaited, shard_events }, awaited_in)
     }
 }
 
 impl Component for Collector {
     const NAME: &'static str = "the collector of reports";
 
-    /// Looks for reports that shards of this node wait for, and for senders that are gone.
     async fn run(mut self) {
         let mut told = BTreeSet::new();
         while self.awaited.wait_for(|awaited| !awaited.is_empty()).await.is_ok() {
@@ -138,8 +136,8 @@ impl Component for Collector {
                         for (key, report) in found {
                             // A report is told once for as long as its shard waits for anybody.
                             if told.insert((*shard, key.clone())) {
-                                let reported = Move::Reported { shard: *shard, key, report };
-                                let _ = self.moves.send(reported);
+                                let reported = ShardEvent::Reported { shard: *shard, key, report };
+                                let _ = self.shard_events.send(reported);
                             }
                         }
                     }
@@ -151,7 +149,8 @@ impl Component for Collector {
                 // All that they ever wrote was read after they were seen to be gone.
                 for sender in senders.iter().filter(|sender| !alive.contains(&***sender)) {
                     let sender = sender.clone();
-                    let _ = self.moves.send(Move::SenderGone { shard: *shard, sender });
+                    let _ =
+                        self.shard_events.send(ShardEvent::SenderGone { shard: *shard, sender });
                 }
             }
             self.session.machine().sleep(LOOK).await;
@@ -161,17 +160,13 @@ impl Component for Collector {
 
 /// The reports that there are for a shard.
 async fn read(session: &Session, shard: ShardId) -> Result<Vec<(String, ReportRecord)>, ScanError> {
-    let mut found = Vec::new();
-    let mut rest = Some(Range::prefix(&reports(shard)));
-    while let Some(range) = rest {
-        let page = session.store().scan(range, PAGE_ENTRIES_MAX).await?;
-        for entry in page.entries {
-            match decode(entry.value.as_bytes(), FORMAT) {
-                Ok(report) => found.push((entry.key.to_string(), report)),
-                Err(why) => tracing::debug!(key = %entry.key, %why, "a report cannot be read"),
-            }
+    let entries = load::all(session.store(), reports(shard)).await?;
+    let read = |entry: store::Entry| match decode(entry.value.as_bytes(), FORMAT) {
+        Ok(report) => Some((entry.key.to_string(), report)),
+        Err(why) => {
+            tracing::debug!(key = %entry.key, %why, "a report cannot be read");
+            None
         }
-        rest = page.next;
-    }
-    Ok(found)
+    };
+    Ok(entries.into_iter().filter_map(read).collect())
 }

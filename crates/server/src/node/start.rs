@@ -15,16 +15,16 @@ use store::{Epoch, Store};
 use super::assign::Assigner;
 use super::committer::Committer;
 use super::component::Components;
-use super::core::{Core, CoreInbox, CoreOutputs};
+use super::core::{CoreInbox, CoreOutputs, NodeCore};
 use super::counted::counted;
 use super::historian::Historian;
 use super::liveness::{Liveness, SessionKeeper};
 use super::report::{Collector, Poster};
-use super::{Config, Executor, Former, Node, StartError, cluster};
+use super::{Executor, FormerNode, Node, NodeConfig, NodeStartError, cluster, now};
 use crate::access::{Access, Reconciler};
 use crate::alarm::Alarm;
-use crate::event::Events;
-use crate::handle::{Facts, NodeHandle};
+use crate::event::EventLog;
+use crate::handle::{NodeContext, NodeHandle};
 use crate::metric::Metrics;
 use crate::monitor::Monitor;
 use crate::notifier::Notifier;
@@ -41,7 +41,7 @@ pub(super) struct Shared {
     pub(super) epoch: Epoch,
     pub(super) access: Arc<Access>,
     pub(super) peers: Arc<Peers>,
-    pub(super) events: Arc<Events>,
+    pub(super) events: Arc<EventLog>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) liveness: Liveness,
 }
@@ -50,31 +50,40 @@ impl Node {
     /// Starts a node whose core and calls are run by `executor`.
     pub async fn start_by(
         executor: &Executor,
-        former: Option<&Former>,
+        former: Option<&FormerNode>,
         store: Store,
         machine: Arc<dyn Machine>,
-        config: &Config,
-    ) -> Result<(Self, NodeHandle), StartError> {
+        config: &NodeConfig,
+    ) -> Result<(Self, NodeHandle), NodeStartError> {
         let (shared, keeper) = join(former, &store, &machine, config).await?;
         let (session, mut components) = (&shared.session, Components::default());
-        components.start(SessionKeeper { keeper, liveness: shared.liveness.clone() });
+        let (liveness, clock) = (shared.liveness.clone(), Arc::clone(&machine));
+        components.start(SessionKeeper { keeper, liveness, machine: clock });
 
         let (to_core, inbox) = CoreInbox::new();
         let webhooks = webhooks(config, &shared, components.alarm());
         let dispatcher =
             executor.dispatcher(&webhooks, &machine, &to_core.results, &mut components)?;
-        let notifier = notifier(config, &webhooks, &machine, &mut components)?;
+        let mut notifier = Notifier::default();
+        if let Some(listener) = config.notify.clone() {
+            let (delivery, taker) = Notifier::new(listener, &webhooks, &machine)?;
+            components.start(delivery);
+            notifier = taker;
+        }
         let (on, liveness) = ((&shared.store, &shared.epoch), &shared.liveness);
-        let (committer, orders) = Committer::new(on, &machine, liveness, to_core.answers);
+        let (committer, orders) =
+            Committer::new(on, &machine, liveness, to_core.shard_events.clone());
         let trouble = committer.trouble();
         components.start(committer);
         let (poster, posts) = Poster::new(session);
         components.start(poster);
-        let (collector, awaited) = Collector::new(session, to_core.moves.clone());
+        let (collector, awaited) = Collector::new(session, to_core.shard_events.clone());
         components.start(collector);
-        let (assigner, started) = Assigner::new(&shared, executor.cores(), to_core.moves.clone());
-        let outputs = CoreOutputs { dispatcher, orders, posts, awaited, moves: to_core.moves };
-        let core = Core::new(&shared, inbox, outputs);
+        let (assigner, started) =
+            Assigner::new(&shared, executor.cores(), to_core.shard_events.clone());
+        let outputs =
+            CoreOutputs { dispatcher, orders, posts, awaited, shard_events: to_core.shard_events };
+        let core = NodeCore::new(&shared, inbox, outputs);
         let (status, handed_over) = (core.status(), core.handed_over_count.subscribe());
         executor.run(core, &mut components)?;
         components.start(assigner);
@@ -89,7 +98,7 @@ impl Node {
             components,
         };
         let mut node = node.begun(started).await?;
-        let handle = NodeHandle::new(facts(&shared, notifier), to_core.calls, status, trouble);
+        let handle = NodeHandle::new(context(&shared, notifier), to_core.calls, status, trouble);
         tracing::info!(
             class = %handle.store().class(), epoch = handle.store().epoch().0, shards = handle.shards(),
             "the node has started"
@@ -106,12 +115,12 @@ impl Node {
 
 /// Makes sure that a store can be worked with, and opens a session on it.
 async fn join(
-    former: Option<&Former>,
+    former: Option<&FormerNode>,
     store: &Store,
     machine: &Arc<dyn Machine>,
-    config: &Config,
-) -> Result<(Shared, Keeper), StartError> {
-    let metrics = Arc::new(Metrics::new());
+    config: &NodeConfig,
+) -> Result<(Shared, Keeper), NodeStartError> {
+    let metrics: Arc<Metrics> = Arc::default();
     let store = counted(store, &metrics);
     bury_local(&store).await?;
     check_finished(&store).await??;
@@ -124,7 +133,7 @@ async fn join(
     let access = Access::open(&store, machine).await?;
     let about = session::Node {
         id: NodeId::new(config.id.clone())?,
-        ttl: Ttl::new(config.ttl).map_err(|why| StartError::Corrupt(why.to_string()))?,
+        ttl: Ttl::new(config.ttl).map_err(|why| NodeStartError::Corrupt(why.to_string()))?,
         url: config.url.clone(),
         roles: config.roles.clone(),
     };
@@ -147,12 +156,12 @@ async fn join(
         peers,
         events: Arc::default(),
         metrics,
-        liveness: Liveness::new(machine, config.ttl),
+        liveness: Liveness::new(now(&**machine).steady, config.ttl),
     };
     Ok((shared, keeper))
 }
 
-fn webhooks(config: &Config, shared: &Shared, alarm: &Alarm) -> webhook::Config {
+fn webhooks(config: &NodeConfig, shared: &Shared, alarm: &Alarm) -> webhook::Config {
     let (session, access) = (shared.session.clone(), Arc::clone(&shared.access));
     webhook::Config {
         allow: config.webhook_allow.clone(),
@@ -163,24 +172,11 @@ fn webhooks(config: &Config, shared: &Shared, alarm: &Alarm) -> webhook::Config 
     }
 }
 
-/// Who tells somebody outside what goes wrong among the servers, if anybody is to be told.
-fn notifier(
-    config: &Config,
-    webhooks: &webhook::Config,
-    machine: &Arc<dyn Machine>,
-    components: &mut Components,
-) -> Result<Notifier, StartError> {
-    let Some(listener) = config.notify.clone() else { return Ok(Notifier::default()) };
-    let (delivery, notifier) = Notifier::new(listener, webhooks, machine)?;
-    components.start(delivery);
-    Ok(notifier)
-}
-
 /// What those with a handle know of the node.
-fn facts(shared: &Shared, notifier: Notifier) -> Facts {
+fn context(shared: &Shared, notifier: Notifier) -> NodeContext {
     let metrics = Arc::clone(&shared.metrics);
     let (quarantine, may_act) = (shared.session.clone(), shared.session.clone());
-    Facts {
+    NodeContext {
         store: shared.store.clone(),
         access: Arc::clone(&shared.access),
         events: Arc::clone(&shared.events),

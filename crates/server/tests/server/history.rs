@@ -16,7 +16,7 @@ use engine::past::retain::Retention;
 use engine::past::{End, Finished, Line, Segment};
 use engine::shard::record::{head_key, past, past_key};
 use server::handle::NodeHandle;
-use server::node::{Config, Node, Pace};
+use server::node::{HistoryPace, Node, NodeConfig};
 use store::claim::Head;
 use store::machine::System;
 use store::memory::Memory;
@@ -32,7 +32,7 @@ const SHARD: ShardId = ShardId(0);
 const SEGMENTS: u64 = 300;
 
 /// Works at once, and often.
-const QUICK: Pace = Pace {
+const QUICK: HistoryPace = HistoryPace {
     look: Duration::from_millis(5),
     keep: 4,
     round_min: 8,
@@ -129,8 +129,8 @@ struct Served {
 }
 
 impl Served {
-    async fn start(store: Store, history: Pace) -> Self {
-        let config = Config {
+    async fn start(store: Store, history: HistoryPace) -> Self {
+        let config = NodeConfig {
             id: "one".to_owned(),
             url: None,
             roles: server::peers::ROLES.map(str::to_owned).to_vec(),
@@ -141,7 +141,7 @@ impl Served {
             history,
             shards: None,
         };
-        let (node, handle) = Node::start(store, Arc::new(System), &config).await.unwrap();
+        let (node, handle) = Node::start(None, store, Arc::new(System), &config).await.unwrap();
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let client = Client::builder(&url).retries(0).build().unwrap();
@@ -249,7 +249,7 @@ async fn each_line_is_found_once_before_during_and_after_a_merge_that_was_cut_sh
         &std::collections::BTreeMap::from([("id", 7_u64), ("shards", 1)]),
     );
     store.commit(Commit::new().put(key("cluster/about".to_owned()), about)).await.unwrap();
-    let maker = Served::start(store.clone(), Pace::default()).await;
+    let maker = Served::start(store.clone(), HistoryPace::default()).await;
     let mut triggers = Vec::new();
     for name in ["first", "second"] {
         let spec = TriggerSpec::webhook(name, "http://127.0.0.1:9/");
@@ -260,7 +260,7 @@ async fn each_line_is_found_once_before_during_and_after_a_merge_that_was_cut_sh
     write_past(&store, &triggers).await;
 
     // Before: nothing is merged yet. A reader begins here.
-    let slow = Pace { look: Duration::from_secs(3_600), ..QUICK };
+    let slow = HistoryPace { look: Duration::from_secs(3_600), ..QUICK };
     let before = Served::start(store.clone(), slow).await;
     let all = before.check_all_once("before").await;
     let (mut told, cursor) = before.some("first", None).await;

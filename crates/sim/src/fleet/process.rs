@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use engine::limits::STORE_ANSWER_MAX;
 use server::handle::NodeHandle;
-use server::node::{Config, End, Executor, Former, Node, ReadError, StartError};
+use server::node::{
+    Executor, FormerNode, Node, NodeConfig, NodeEnd, NodeStartError, ShardReadError,
+};
 use store::machine::Machine;
 use store::{
     Adapter, Class, Commit, CommitError, Epoch, Hints, Limits, Page, Pending, Range, ScanError,
@@ -43,7 +45,7 @@ pub struct Start {
     /// Its machine.
     pub machine: Arc<dyn Machine>,
     /// How it works.
-    pub config: Config,
+    pub config: NodeConfig,
     /// For what becomes of its calls.
     pub dice: Dice,
     /// Tells it to stop in order.
@@ -87,12 +89,14 @@ async fn live(start: Start) {
     let Start { fleet, process, road, machine, config, dice, stop } = start;
     let store = Store::new(Patient { road, world: fleet.world.clone() });
     let executor = Executor::Tasks(sender(&fleet, process, &machine, dice));
-    let mut former: Option<Former> = None;
+    let mut former: Option<FormerNode> = None;
     loop {
         let starting = begin(&executor, former.as_ref(), &store, &machine, &config, |why| {
             fleet.world.trace(process, || format!("waits   {why}"));
-            if let StartError::Broken(_) | StartError::Corrupt(_) | StartError::Read { .. } = why
-                && !matches!(why, StartError::Read { why: ReadError::Scan(_), .. })
+            if let NodeStartError::Broken(_)
+            | NodeStartError::Corrupt(_)
+            | NodeStartError::Read { .. } = why
+                && !matches!(why, NodeStartError::Read { why: ShardReadError::Scan(_), .. })
             {
                 fleet.accuse(Promise::NoPanic, why.to_string());
             }
@@ -110,17 +114,17 @@ async fn live(start: Start) {
             () = stop.notified() => tokio::select! {
                 biased;
                 // It stops, whatever else would end it.
-                end = node.ended() => Some(end).filter(|end| matches!(end, End::Broken(_))),
+                end = node.ended() => Some(end).filter(|end| matches!(end, NodeEnd::Broken(_))),
                 () = node.drain() => None,
             },
         };
         fleet.world.trace(process, || format!("ends    {end:?}"));
         match end {
             None => return node.stop().await,
-            Some(End::Broken(part)) => {
-                return fleet.accuse(Promise::NoPanic, format!("{part} has panicked"));
+            Some(NodeEnd::Broken(component)) => {
+                return fleet.accuse(Promise::NoPanic, format!("{component} has panicked"));
             }
-            Some(End::Session | End::Epoch) => node.abandon().await,
+            Some(NodeEnd::Session | NodeEnd::Epoch) => node.abandon().await,
         }
         drop(handle);
     }
@@ -128,11 +132,11 @@ async fn live(start: Start) {
 
 async fn begin(
     executor: &Executor,
-    former: Option<&Former>,
+    former: Option<&FormerNode>,
     store: &Store,
     machine: &Arc<dyn Machine>,
-    config: &Config,
-    tell: impl Fn(StartError),
+    config: &NodeConfig,
+    tell: impl Fn(NodeStartError),
 ) -> (Node, NodeHandle) {
     loop {
         let started =

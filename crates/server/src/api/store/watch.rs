@@ -20,7 +20,7 @@ use crate::api::caller::Caller;
 use crate::api::problem::Refusal;
 use crate::api::query::Query;
 use crate::api::stream::stream;
-use crate::event::Seat;
+use crate::event::WatcherSeat;
 use crate::handle::NodeHandle;
 
 /// Shortest time between two pieces: what changes meanwhile is told as one.
@@ -35,7 +35,7 @@ struct Watcher {
     /// What checks write, for admins.
     scratch: Option<Hints>,
     is_begun: bool,
-    _seat: Seat,
+    _seat: WatcherSeat,
 }
 
 pub(in crate::api) async fn watch(
@@ -45,7 +45,7 @@ pub(in crate::api) async fn watch(
 ) -> Result<Response, Refusal> {
     Query::of(request.uri(), &[])?;
     let most = (GUEST_WATCHERS_MAX, GUEST_WATCHERS_OF_KEY_MAX);
-    let seat = Seat::take(handle.guests(), caller.key, most).ok_or_else(|| {
+    let seat = WatcherSeat::take(handle.guests(), caller.key, most).ok_or_else(|| {
         let detail = format!(
             "a store is watched by {GUEST_WATCHERS_MAX} at a time, and by {GUEST_WATCHERS_OF_KEY_MAX} with one key: look from time to time instead"
         );

@@ -28,7 +28,10 @@ use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
 use server::access::Access;
 use server::api::Gate;
-use server::handle::{Call, CallError, Face, Facts, Firing, NodeHandle, QuiesceId, Quiet, Trouble};
+use server::handle::{
+    CallError, FiringState, NodeCall, NodeContext, NodeHandle, NodeStatus, QuiesceId, QuiescePoint,
+    WriteTrouble,
+};
 use server::monitor::Monitor;
 use server::node::Component;
 use server::notifier::Notifier;
@@ -91,8 +94,8 @@ pub(super) struct Bench {
     pub(super) client: Client,
     pub(super) store: Store,
     pub(super) address: SocketAddr,
-    pub(super) face: Arc<watch::Sender<Face>>,
-    pub(super) trouble: watch::Sender<Option<Trouble>>,
+    pub(super) status: Arc<watch::Sender<NodeStatus>>,
+    pub(super) trouble: watch::Sender<Option<WriteTrouble>>,
     clock: Arc<Clock>,
     /// What the next command is answered with, instead of being done.
     pub(super) refuse: Arc<Mutex<Option<CallError>>>,
@@ -128,7 +131,8 @@ impl Bench {
         let wall_ms = AtomicU64::new(NOW.0.unsigned_abs());
         let clock = Arc::new(Clock { wall_ms, dice: AtomicU64::new(seed(name)) });
         let (calls, taken) = mpsc::channel(16);
-        let (face, shown) = watch::channel(Face { firing: Firing::Going, is_ready: true });
+        let (status, shown) =
+            watch::channel(NodeStatus { firing: FiringState::Going, is_ready: true });
         let machine: Arc<dyn Machine> = clock.clone();
         let me = SessionKey::new(&NodeId::new(name).unwrap(), 1);
         let peers = Arc::new(Peers::alone(me, SHARDS));
@@ -142,7 +146,7 @@ impl Bench {
             tasks.spawn(delivery.run());
             notifier = told;
         }
-        let facts = Facts {
+        let context = NodeContext {
             store: store.clone(),
             access: Access::open(&store, &machine).await.unwrap(),
             events: Arc::default(),
@@ -156,11 +160,11 @@ impl Bench {
             may_act: Box::new(|| true),
         };
         let (trouble, told) = watch::channel(None);
-        let handle = NodeHandle::new(facts, calls, shown, told);
+        let handle = NodeHandle::new(context, calls, shown, told);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let (refuse, face) = (Arc::new(Mutex::new(None)), Arc::new(face));
+        let (refuse, status) = (Arc::new(Mutex::new(None)), Arc::new(status));
         let (done, backfill) = (Arc::<AtomicUsize>::default(), Arc::default());
         let holds = watch::Sender::new(Holds::default());
         let node = StandIn {
@@ -168,7 +172,7 @@ impl Bench {
             clock: clock.clone(),
             refuse: refuse.clone(),
             backfill: Arc::clone(&backfill),
-            face: face.clone(),
+            status: status.clone(),
             done: done.clone(),
             holds: holds.clone(),
             last: Unique(0),
@@ -186,7 +190,7 @@ impl Bench {
             client,
             store,
             address,
-            face,
+            status,
             trouble,
             clock,
             refuse,
@@ -379,7 +383,7 @@ struct StandIn {
     clock: Arc<Clock>,
     refuse: Arc<Mutex<Option<CallError>>>,
     backfill: Arc<Mutex<Option<CallError>>>,
-    face: Arc<watch::Sender<Face>>,
+    status: Arc<watch::Sender<NodeStatus>>,
     done: Arc<AtomicUsize>,
     holds: watch::Sender<Holds>,
     last: Unique,
@@ -387,10 +391,10 @@ struct StandIn {
 }
 
 impl StandIn {
-    async fn take(mut self, mut calls: mpsc::Receiver<Call>) {
+    async fn take(mut self, mut calls: mpsc::Receiver<NodeCall>) {
         while let Some(call) = calls.recv().await {
             match call {
-                Call::Command { shard, command, note, reply, .. } => {
+                NodeCall::Command { shard, command, note, reply, .. } => {
                     let refused = self.refuse.lock().unwrap().take();
                     let done = match refused {
                         Some(error) => Err(error),
@@ -402,17 +406,17 @@ impl StandIn {
                     }
                     let _ = reply.send(done);
                 }
-                Call::Rewrite { .. } => unreachable!("nobody keeps this past elsewhere"),
-                Call::Compare { .. } => unreachable!("nobody counts what others have"),
-                Call::Quiesce { shard, reply } => {
+                NodeCall::Rewrite { .. } => unreachable!("nobody keeps this past elsewhere"),
+                NodeCall::Compare { .. } => unreachable!("nobody counts what others have"),
+                NodeCall::Quiesce { shard, reply } => {
                     let number = self.number(shard).await;
                     self.holds.send_modify(|holds| holds.begun += 1);
                     let quiesce = QuiesceId(self.holds.borrow().begun);
-                    let _ = reply.send(Ok(Quiet { quiesce, number }));
+                    let _ = reply.send(Ok(QuiescePoint { quiesce, number }));
                 }
-                Call::Release { .. } => self.holds.send_modify(|holds| holds.ended += 1),
-                Call::ConfirmTime { reply } => {
-                    self.face.send_modify(|face| face.firing = Firing::Going);
+                NodeCall::Release { .. } => self.holds.send_modify(|holds| holds.ended += 1),
+                NodeCall::ConfirmTime { reply } => {
+                    self.status.send_modify(|status| status.firing = FiringState::Going);
                     let _ = reply.send(Ok(()));
                 }
             }

@@ -5,7 +5,7 @@ use client::cluster::{Cluster, Drain};
 use client::event::{Event, What};
 use client::scheduler::{Firing as WireFiring, SchedulerStatus};
 use engine::instant::Instant;
-use server::handle::Firing;
+use server::handle::FiringState;
 use server::peers::View;
 use tokio::net::TcpListener;
 
@@ -57,7 +57,7 @@ async fn a_server_is_drained_through_any_other_and_told_when_it_has_no_shard() {
 
 fn hold_firing(bench: &Bench) {
     let why = "the clock went forward".to_owned();
-    bench.face.send_modify(|face| face.firing = Firing::Suspended { since: NOW, why });
+    bench.status.send_modify(|status| status.firing = FiringState::Suspended { since: NOW, why });
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn every_server_is_shown_and_told_that_its_clock_is_right() {
     assert_eq!(firing(&status), of(WireFiring::Suspended, WireFiring::Suspended));
     let status = pair.a.client.confirm_time().await.unwrap();
     assert_eq!(firing(&status), of(WireFiring::Going, WireFiring::Going));
-    assert_eq!(pair.b.face.borrow().firing, Firing::Going);
+    assert_eq!(pair.b.status.borrow().firing, FiringState::Going);
     // One that cannot be reached is named.
     hold_firing(&pair.b);
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
@@ -83,7 +83,7 @@ async fn every_server_is_shown_and_told_that_its_clock_is_right() {
     assert_eq!(told.status(), 202, "{}", told.0);
     let status: SchedulerStatus = told.body();
     assert!(status.servers[1].unreached.is_some() && status.servers[1].firing.is_none());
-    assert_ne!(pair.b.face.borrow().firing, Firing::Going);
+    assert_ne!(pair.b.status.borrow().firing, FiringState::Going);
 }
 
 #[tokio::test]

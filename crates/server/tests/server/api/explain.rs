@@ -9,7 +9,7 @@ use engine::instant::Instant;
 use engine::limits::SEGMENTS_READ_MAX;
 use engine::past::{End, Finished, Line, Reason, Skipped};
 use engine::shard::record::{HeadRecord, Mark, OpenRun, TriggerState, state_key};
-use server::handle::Firing;
+use server::handle::FiringState;
 
 use super::bench::{Bench, NOW, minute, minutely, succeeded};
 
@@ -340,7 +340,9 @@ async fn an_account_covers_the_last_hour_unless_told_otherwise() {
     let bench = Bench::new().await;
     bench.minutely("hello").await;
     let why = "the clock went forward".to_owned();
-    bench.face.send_modify(|face| face.firing = Firing::Suspended { since: NOW, why: why.clone() });
+    bench.status.send_modify(|status| {
+        status.firing = FiringState::Suspended { since: NOW, why: why.clone() }
+    });
     let account = bench.client.account("hello", None, None).await.unwrap();
     assert_eq!(account.to.as_millisecond() - account.from.as_millisecond(), 3_600_000);
     assert_eq!(account.suspended, Some(why));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use client::problem::FieldProblem;
 use engine::limits::REQUEST_BYTES_MAX;
 use serde_json::json;
-use server::handle::{CallError, Trouble};
+use server::handle::{CallError, WriteTrouble};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{advance, pause, resume, timeout};
@@ -225,18 +225,18 @@ async fn while_the_store_takes_nothing_the_answer_says_so_and_whether_anything_w
     let bench = Bench::new().await;
     bench.minutely("hello").await;
     let pause = "/v1/triggers/hello/pause";
-    bench.trouble.send_replace(Some(Trouble::Full("there is no room left".to_owned())));
+    bench.trouble.send_replace(Some(WriteTrouble::Full("there is no room left".to_owned())));
     let problem = bench.json("POST", pause, "").await.problem(507);
     assert!(problem.detail.contains("nothing was done"), "{}", problem.detail);
     assert!(problem.detail.contains("there is no room left"), "{}", problem.detail);
-    bench.trouble.send_replace(Some(Trouble::Closed("it is away".to_owned())));
+    bench.trouble.send_replace(Some(WriteTrouble::Closed("it is away".to_owned())));
     let problem = bench.json("POST", pause, "").await.problem(503);
     assert!(problem.detail.contains("nothing was done"), "{}", problem.detail);
     assert!(bench.client.trigger("hello").await.is_ok(), "reads go on from the store");
 
     bench.trouble.send_replace(None);
     *bench.refuse.lock().unwrap() =
-        Some(CallError::Unwritten(Trouble::Full("there is no room left".to_owned())));
+        Some(CallError::Unwritten(WriteTrouble::Full("there is no room left".to_owned())));
     let answer = bench.json("POST", pause, "").await;
     assert_eq!(answer.header("retry-after"), Some("1"));
     assert!(answer.problem(503).detail.contains("look later whether it is"));

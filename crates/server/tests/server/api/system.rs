@@ -4,7 +4,7 @@ use client::scheduler::Firing as WireFiring;
 use client::spec::TriggerSpec;
 use engine::trigger::Draft;
 use serde_json::json;
-use server::handle::{Face, Firing};
+use server::handle::{FiringState, NodeStatus};
 
 use super::bench::{Bench, NOW};
 
@@ -16,7 +16,7 @@ async fn a_machine_can_ask_whether_it_lives_is_ready_and_what_it_measures() {
     let metrics = bench.json("GET", "/metrics", "").await;
     assert!(metrics.0.ends_with("watchbell_up 1\n"));
     assert!(metrics.header("content-type").unwrap().starts_with("text/plain; version=0.0.4"));
-    bench.face.send_replace(Face { firing: Firing::Going, is_ready: false });
+    bench.status.send_replace(NodeStatus { firing: FiringState::Going, is_ready: false });
     let answer = bench.json("GET", "/readyz", "").await;
     assert_eq!(answer.header("retry-after"), Some("1"));
     answer.problem(503);
@@ -37,7 +37,9 @@ async fn firing_that_is_held_is_told_and_goes_on_when_a_person_confirms_the_time
     assert_eq!((status.firing, status.why, status.ready), (WireFiring::Going, None, true));
     assert_eq!((status.shards, status.cluster.as_str()), (4, "0000000000000007"));
     let why = "the clock went 10 minutes forward".to_owned();
-    bench.face.send_modify(|face| face.firing = Firing::Suspended { since: NOW, why: why.clone() });
+    bench.status.send_modify(|status| {
+        status.firing = FiringState::Suspended { since: NOW, why: why.clone() }
+    });
     let status = bench.client.scheduler().await.unwrap();
     assert_eq!((status.firing, status.why), (WireFiring::Suspended, Some(why)));
     assert_eq!(status.since.unwrap().to_string(), NOW.to_string());

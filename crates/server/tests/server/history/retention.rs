@@ -21,8 +21,8 @@ const ENDED_MS: i64 = 3_600_000;
 
 const FORMAT: Format = Format(1);
 
-fn keeping(retention: Retention) -> Pace {
-    Pace { retention, ..QUICK }
+fn keeping(retention: Retention) -> HistoryPace {
+    HistoryPace { retention, ..QUICK }
 }
 
 const ALL: Retention = QUICK.retention;
@@ -49,7 +49,8 @@ impl Old {
         let about = encode(FORMAT, &about);
         store.commit(Commit::new().put(key("cluster/about".to_owned()), about)).await.unwrap();
         let maker =
-            Served::start(store.clone(), Pace { look: Duration::from_secs(3_600), ..QUICK }).await;
+            Served::start(store.clone(), HistoryPace { look: Duration::from_secs(3_600), ..QUICK })
+                .await;
         let now = Instant(maker.handle.now().0 / SLOT_MS * SLOT_MS);
         let mut spec = TriggerSpec::webhook("old", "http://127.0.0.1:9/").cron("*/10 * * * *");
         let schedule = spec.schedule.as_mut().unwrap();

@@ -10,7 +10,7 @@ use client::{Client, ClientError};
 use engine::id::{ProjectId, ShardId, TriggerId};
 use engine::limits::BACKUP_QUIESCE_MAX;
 use engine::shard::record::head_key;
-use server::node::StartError;
+use server::node::NodeStartError;
 use store::backup::{restore, verify};
 use store::clock::Stopwatch;
 use store::machine::Machine;
@@ -245,7 +245,7 @@ async fn no_node_starts_where_a_restore_was_not_finished() {
     let commit = Commit::new().put(Key::new("cluster/restoring").unwrap(), mark);
     world.store().commit(commit).await.unwrap();
     match world.try_start(WALL, server::api::Gate::open()).await.map(drop) {
-        Err(StartError::Unfinished(why)) => {
+        Err(NodeStartError::Unfinished(why)) => {
             assert!(why.to_string().contains("2027-01-15T08:00:00Z"), "{why}");
         }
         other => panic!("{other:?}"),

@@ -1,6 +1,6 @@
 //! A part that panics, or a store that is another than before: the node ends, instead of living on without it.
 
-use server::node::End;
+use server::node::NodeEnd;
 
 use super::world::{Running, World};
 
@@ -8,7 +8,7 @@ const NOON: &str = "2027-03-01T12:00:00Z";
 
 /// It ends because this part broke, it can be stopped, and the next node goes on.
 async fn check_ends(world: World, node: Running, part: &'static str) {
-    assert_eq!(node.ended().await, End::Broken(part));
+    assert_eq!(node.ended().await, NodeEnd::Broken(part));
     node.stop().await;
     let heard = world.slots("bell").len();
     let node = world.start("2027-03-01T12:10:00Z").await;
@@ -53,7 +53,7 @@ async fn a_store_that_failed_over_ends_the_node_and_the_next_one_goes_on() {
     let world = World::forgetful();
     let node = ringing(&world).await;
     world.fail_over();
-    assert_eq!(node.ended().await, End::Epoch);
+    assert_eq!(node.ended().await, NodeEnd::Epoch);
     node.abandon().await;
     let heard = world.slots("bell").len();
     let node = world.start("2027-03-01T12:10:00Z").await;

@@ -15,7 +15,7 @@ use engine::notice::webhook_to;
 use serde_json::Value;
 use server::api::Gate;
 use server::handle::NodeHandle;
-use server::node::{Config, End, Node, Pace, StartError};
+use server::node::{HistoryPace, Node, NodeConfig, NodeEnd, NodeStartError};
 use store::machine::{Machine, System};
 use store::memory::Memory;
 use store::{
@@ -238,7 +238,11 @@ impl World {
         self.try_start(wall, gate).await.unwrap()
     }
 
-    pub(crate) async fn try_start(&self, wall: &str, gate: Gate) -> Result<Running, StartError> {
+    pub(crate) async fn try_start(
+        &self,
+        wall: &str,
+        gate: Gate,
+    ) -> Result<Running, NodeStartError> {
         self.start_on(Clocks::at(wall), gate, |_| {}).await
     }
 
@@ -255,8 +259,8 @@ impl World {
         &self,
         clocks: Arc<Clocks>,
         gate: Gate,
-        change: impl FnOnce(&mut Config),
-    ) -> Result<Running, StartError> {
+        change: impl FnOnce(&mut NodeConfig),
+    ) -> Result<Running, NodeStartError> {
         let opened = Arc::new(Opened {
             memory: Arc::clone(&self.memory),
             is_cut: AtomicBool::new(false),
@@ -265,7 +269,7 @@ impl World {
             is_shared: self.is_shared,
         });
         let store = Store::shared(Arc::clone(&opened) as Arc<dyn Adapter>);
-        let mut config = Config {
+        let mut config = NodeConfig {
             id: "test".to_owned(),
             url: None,
             roles: server::peers::ROLES.map(str::to_owned).to_vec(),
@@ -273,12 +277,12 @@ impl World {
             webhook_allow: vec!["127.0.0.0/8".parse().unwrap()],
             webhook_ca: None,
             notify: None,
-            history: Pace::default(),
+            history: HistoryPace::default(),
             shards: None,
         };
         change(&mut config);
         let machine = Arc::clone(&clocks) as Arc<dyn Machine>;
-        let (node, handle) = Node::start(store, machine, &config).await?;
+        let (node, handle) = Node::start(None, store, machine, &config).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let url = format!("http://{address}");
@@ -362,7 +366,7 @@ impl Running {
     }
 
     /// Waits for its end.
-    pub(crate) async fn ended(&self) -> End {
+    pub(crate) async fn ended(&self) -> NodeEnd {
         let ended = tokio::time::timeout(PATIENCE, self.node.ended()).await;
         ended.expect("the node ends")
     }

@@ -12,7 +12,7 @@ use server::access::audit::AuditRecord;
 use server::access::record::{KeyRecord, KeyScope};
 use server::api::Gate;
 use server::handle::NodeHandle;
-use server::node::{Config, Node, Pace};
+use server::node::{HistoryPace, Node, NodeConfig};
 use store::machine::{Machine, System};
 use store::session::{Keeper, NodeId, Session};
 use store::{Store, StoreUrl, session};
@@ -42,7 +42,7 @@ impl Stand {
     }
 
     async fn at(address: SocketAddr, store: Store) -> Self {
-        let config = Config {
+        let config = NodeConfig {
             id: "server-1".to_owned(),
             url: Some("http://secret-place:7400".to_owned()),
             roles: server::peers::ROLES.map(str::to_owned).to_vec(),
@@ -50,10 +50,10 @@ impl Stand {
             webhook_allow: Vec::new(),
             webhook_ca: None,
             notify: None,
-            history: Pace::default(),
+            history: HistoryPace::default(),
             shards: None,
         };
-        let (node, handle) = Node::start(store, machine(), &config).await.unwrap();
+        let (node, handle) = Node::start(None, store, machine(), &config).await.unwrap();
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let admin = first_admin(&handle).await;

@@ -1,4 +1,4 @@
-//! What is not kept any more goes.
+//! Retention: what is not kept any more goes.
 //!
 //! The rules are in [`engine::past::retain`]. Here is when they are applied, and how much of it at a time:
 //!
@@ -25,8 +25,8 @@ use engine::past::retain::{self, Cut, LineTally};
 use engine::shard::command::{Command, PruneProgress};
 use store::{Entry, Range};
 
-use super::{Historian, Left, Notes, decoded, key};
-use crate::handle::{CallError, Firing};
+use super::{Historian, ShardNotes, VisitError, Visited, decoded, key};
+use crate::handle::{CallError, FiringState};
 
 /// Buckets that are swept at a look.
 const BUCKETS_MAX: usize = 64;
@@ -43,23 +43,23 @@ const LINE_BYTES: usize = 150;
 /// How often triggers are looked for that ended long ago.
 const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 
-/// What is known about what is kept of a shard.
+/// How far retention has come in a shard.
 #[derive(Default)]
-pub(super) struct Kept {
-    /// As it is in the store.
+pub(super) struct RetentionProgress {
+    /// The floor of the shard, as the store has it.
     pub(super) floor: ShardFloor,
     is_read: bool,
-    /// Whether the look at what a predecessor left has come to the buckets.
-    pub(super) is_lap_in_pages: bool,
+    /// Whether the survey of a predecessor's pages has come to the buckets.
+    pub(super) is_survey_in_pages: bool,
     /// To this floor all buckets are swept.
     swept: Option<Instant>,
     /// A sweep that is under way: to which floor, and which bucket is next.
     sweep: Option<(Instant, Bucket)>,
-    /// What pages there are, in bytes.
+    /// The bytes of all pages, by day.
     bytes: BTreeMap<Day, u64>,
     /// By how many lines buckets have grown since they were counted, and how many they had then.
     grown: BTreeMap<Bucket, (usize, usize)>,
-    exceptions: Odd,
+    exceptions: ExceptionSweep,
     /// Up to which raised floor the store should come, because it has too many bytes.
     wanted: Option<Instant>,
     /// Which place is to be looked at next for a trigger that ended long ago, and when the last round began.
@@ -69,15 +69,15 @@ pub(super) struct Kept {
 
 /// A sweep over exceptions.
 #[derive(Default)]
-struct Odd {
-    /// Some were added, or the floor was raised.
+struct ExceptionSweep {
+    /// Exceptions were added, or the floor was raised.
     is_due: bool,
     rest: Option<Range>,
     project: Option<ProjectId>,
     lines: usize,
 }
 
-impl Kept {
+impl RetentionProgress {
     /// Lines are about to be merged.
     pub(super) fn added<'a>(&mut self, lines: impl Iterator<Item = &'a Line>) {
         for line in lines {
@@ -102,7 +102,7 @@ impl Kept {
     }
 
     fn is_swept(&self) -> bool {
-        let Odd { is_due, rest, .. } = &self.exceptions;
+        let ExceptionSweep { is_due, rest, .. } = &self.exceptions;
         self.wanted.is_none() && self.swept == Some(self.floor.before) && !is_due && rest.is_none()
     }
 }
@@ -114,43 +114,44 @@ fn last_cut(before: Instant) -> Day {
     if day.start() == before { day.before() } else { day }
 }
 
-impl Notes {
+impl ShardNotes {
     /// A page has so many bytes now, and had so many before.
     pub(super) fn resized(&mut self, shard: ShardId, key: &str, from: usize, to: usize) {
-        let is_counted = self.lap.is_none() || self.lap_key.as_deref().is_some_and(|at| key <= at);
+        let is_counted =
+            self.survey.is_none() || self.survey_key.as_deref().is_some_and(|at| key <= at);
         if let (true, Some((_, name))) = (is_counted, page::read_any_key(shard, key)) {
-            let bytes = self.kept.bytes.entry(name.day).or_default();
+            let bytes = self.retention.bytes.entry(name.day).or_default();
             *bytes = (*bytes + to as u64).saturating_sub(from as u64);
             if *bytes == 0 {
-                self.kept.bytes.remove(&name.day);
+                self.retention.bytes.remove(&name.day);
             }
         }
     }
 }
 
 impl Historian {
-    pub(super) async fn read_floor(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
-        if notes.kept.is_read {
+    pub(super) async fn read_floor(&self, shard: ShardId, notes: &mut ShardNotes) -> Visited {
+        if notes.retention.is_read {
             return Ok(());
         }
         if let Some(entry) = self.handle.store().get(&key(floor_key(shard))).await? {
             let floor = ShardFloor::from_bytes(entry.value.as_bytes());
-            notes.kept.floor =
-                floor.map_err(|why| Left::Unread(format!("{}: {why}", entry.key)))?;
+            notes.retention.floor =
+                floor.map_err(|why| VisitError::Unread(format!("{}: {why}", entry.key)))?;
         }
-        notes.kept.is_read = true;
+        notes.retention.is_read = true;
         Ok(())
     }
 
     /// Applies every rule to a shard, each to a bounded part of it.
-    pub(super) async fn keep(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
-        let is_sure = self.handle.firing() == Firing::Going;
+    pub(super) async fn keep(&self, shard: ShardId, notes: &mut ShardNotes) -> Visited {
+        let is_sure = self.handle.firing() == FiringState::Going;
         let too_old = is_sure.then(|| {
             let oldest = self.handle.now().before(self.pace.retention.age);
             Day::of(oldest).start()
         });
-        let wanted = [too_old, notes.kept.wanted.take()].into_iter().flatten().max();
-        if let Some(before) = wanted.filter(|before| *before > notes.kept.floor.before) {
+        let wanted = [too_old, notes.retention.wanted.take()].into_iter().flatten().max();
+        if let Some(before) = wanted.filter(|before| *before > notes.retention.floor.before) {
             self.raise(shard, notes, before).await?;
         }
         self.sweep(shard, notes).await?;
@@ -162,27 +163,26 @@ impl Historian {
         Ok(())
     }
 
-    /// Raises the floor of a shard.
-    async fn raise(&self, shard: ShardId, notes: &mut Notes, before: Instant) -> Result<(), Left> {
-        let floor = ShardFloor { before, ..notes.kept.floor };
+    async fn raise(&self, shard: ShardId, notes: &mut ShardNotes, before: Instant) -> Visited {
+        let floor = ShardFloor { before, ..notes.retention.floor };
         self.cut(shard, notes, Cut::of_shard(shard, floor), &[]).await?;
-        notes.kept.floor = floor;
-        notes.kept.exceptions.is_due = true;
+        notes.retention.floor = floor;
+        notes.retention.exceptions.is_due = true;
         Ok(())
     }
 
     /// Deletes what lies below the floor of a shard, some buckets at a time.
-    async fn sweep(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
-        let before = notes.kept.floor.before;
-        if notes.kept.swept == Some(before) || notes.lap.is_some() {
+    async fn sweep(&self, shard: ShardId, notes: &mut ShardNotes) -> Visited {
+        let before = notes.retention.floor.before;
+        if notes.retention.swept == Some(before) || notes.survey.is_some() {
             return Ok(());
         }
         // All pages are known by now.
-        if notes.kept.bytes.keys().next().is_none_or(|oldest| *oldest > last_cut(before)) {
-            notes.kept.swept = Some(before);
+        if notes.retention.bytes.keys().next().is_none_or(|oldest| *oldest > last_cut(before)) {
+            notes.retention.swept = Some(before);
             return Ok(());
         }
-        let begun = notes.kept.sweep.filter(|(to, _)| *to == before);
+        let begun = notes.retention.sweep.filter(|(to, _)| *to == before);
         let mut next = Some(begun.map_or(Bucket::FIRST, |(_, bucket)| bucket));
         let mut left = PAGES_MAX;
         for _ in 0..BUCKETS_MAX {
@@ -192,9 +192,9 @@ impl Historian {
             }
             next = bucket.next();
         }
-        notes.kept.sweep = next.map(|bucket| (before, bucket));
+        notes.retention.sweep = next.map(|bucket| (before, bucket));
         if next.is_none() {
-            notes.kept.swept = Some(before);
+            notes.retention.swept = Some(before);
         }
         Ok(())
     }
@@ -203,11 +203,11 @@ impl Historian {
     async fn sweep_bucket(
         &self,
         shard: ShardId,
-        notes: &mut Notes,
+        notes: &mut ShardNotes,
         bucket: Bucket,
         before: Instant,
         left: &mut usize,
-    ) -> Result<bool, Left> {
+    ) -> Visited<bool> {
         let (last, first) = (Day::of(before), last_cut(before));
         if before <= Day::of(Instant(0)).start() {
             return Ok(true);
@@ -241,11 +241,11 @@ impl Historian {
     }
 
     /// Counts the lines of the triggers of buckets that have grown.
-    async fn count(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
+    async fn count(&self, shard: ShardId, notes: &mut ShardNotes) -> Visited {
         let most = self.pace.retention.lines;
         let mut left = PAGES_MAX;
         while left > 0 {
-            let due = notes.kept.grown.iter().find(|(_, (grown, kept))| {
+            let due = notes.retention.grown.iter().find(|(_, (grown, kept))| {
                 kept + grown > most && *grown > (most / 8).max(kept / 8)
             });
             let Some((&bucket, _)) = due else { return Ok(()) };
@@ -259,14 +259,14 @@ impl Historian {
     async fn count_bucket(
         &self,
         shard: ShardId,
-        notes: &mut Notes,
+        notes: &mut ShardNotes,
         bucket: Bucket,
         most: usize,
-    ) -> Result<usize, Left> {
+    ) -> Visited<usize> {
         let store = self.handle.store();
         let mut floor = match store.get(&key(floor_key_of(shard, bucket))).await? {
             Some(entry) => BucketFloor::from_bytes(entry.value.as_bytes())
-                .map_err(|why| Left::Unread(format!("{}: {why}", entry.key)))?,
+                .map_err(|why| VisitError::Unread(format!("{}: {why}", entry.key)))?,
             None => BucketFloor::default(),
         };
         let (mut tally, mut pages) = (LineTally::new(most), 0);
@@ -280,11 +280,11 @@ impl Historian {
         }
         let bounds = tally.bounds();
         let Some(highest) = bounds.highest() else {
-            notes.kept.grown.insert(bucket, (0, tally.lines()));
+            notes.retention.grown.insert(bucket, (0, tally.lines()));
             return Ok(pages);
         };
         bounds.raise(&mut floor);
-        floor.tidy(notes.kept.floor);
+        floor.tidy(notes.retention.floor);
         self.cut(shard, notes, Cut::of_bucket(shard, bucket, &floor), &[]).await?;
         let mut kept = tally.lines();
         // Days come newest first. '0' follows '/': the end of the bucket.
@@ -305,23 +305,23 @@ impl Historian {
             }
             self.cut(shard, notes, cut, &page.entries).await?;
         }
-        notes.kept.grown.insert(bucket, (0, kept));
+        notes.retention.grown.insert(bucket, (0, kept));
         Ok(pages)
     }
 
     /// Deletes exceptions that are too old, and those of projects that have too many.
-    async fn sweep_exceptions(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
-        if notes.kept.exceptions.rest.is_none() {
-            if !notes.kept.exceptions.is_due {
+    async fn sweep_exceptions(&self, shard: ShardId, notes: &mut ShardNotes) -> Visited {
+        if notes.retention.exceptions.rest.is_none() {
+            if !notes.retention.exceptions.is_due {
                 return Ok(());
             }
             let rest = Some(Range::prefix(&exception_pages(shard)));
-            notes.kept.exceptions = Odd { rest, ..Odd::default() };
+            notes.retention.exceptions = ExceptionSweep { rest, ..ExceptionSweep::default() };
         }
-        let before = notes.kept.floor.before;
+        let before = notes.retention.floor.before;
         let oldest = Day::of(before);
         let mut left = PAGES_MAX;
-        while let Some(range) = notes.kept.exceptions.rest.take() {
+        while let Some(range) = notes.retention.exceptions.rest.take() {
             let page = self.handle.store().scan(range, PAGES_LEN.min(left)).await?;
             left -= page.entries.len();
             let mut cut = Cut::default();
@@ -330,7 +330,7 @@ impl Historian {
                 let Some((Home::Odd(project), name)) = page::read_any_key(shard, text) else {
                     continue;
                 };
-                let exceptions = &mut notes.kept.exceptions;
+                let exceptions = &mut notes.retention.exceptions;
                 if exceptions.project.replace(project) != Some(project) {
                     exceptions.lines = 0;
                 }
@@ -347,7 +347,7 @@ impl Historian {
                 }
             }
             self.cut(shard, notes, cut, &page.entries).await?;
-            notes.kept.exceptions.rest = page.next;
+            notes.retention.exceptions.rest = page.next;
             if left == 0 {
                 break;
             }
@@ -356,20 +356,20 @@ impl Historian {
     }
 
     /// Deletes triggers that ended long ago, some at each look until all were looked at.
-    async fn prune(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
+    async fn prune(&self, shard: ShardId, notes: &mut ShardNotes) -> Visited {
         let steady = self.machine.reading().boot;
         let is_due =
-            notes.kept.pruned.is_none_or(|last| steady.saturating_sub(last) >= PRUNE_EVERY);
-        if notes.kept.prune_from.is_none() && is_due {
-            notes.kept.pruned = Some(steady);
-            notes.kept.prune_from = Some(0);
+            notes.retention.pruned.is_none_or(|last| steady.saturating_sub(last) >= PRUNE_EVERY);
+        if notes.retention.prune_from.is_none() && is_due {
+            notes.retention.pruned = Some(steady);
+            notes.retention.prune_from = Some(0);
         }
-        let Some(from) = notes.kept.prune_from else { return Ok(()) };
+        let Some(from) = notes.retention.prune_from else { return Ok(()) };
         let ended_before = self.handle.now().before(self.pace.retention.ended);
         let command = Command::Prune { ended_before, from };
         match self.handle.command(shard, command).await {
             Ok(PruneProgress { deleted, next }) => {
-                notes.kept.prune_from = next;
+                notes.retention.prune_from = next;
                 if deleted > 0 {
                     tracing::info!(%shard, deleted, "deleted triggers that ended long ago");
                 }
@@ -383,14 +383,14 @@ impl Historian {
 
     /// Has the oldest go, if there is more than there may be.
     pub(super) fn look_at_bytes(&mut self) {
-        let total: u64 = self.shards.values().map(|notes| notes.kept.total()).sum();
+        let total: u64 = self.shards.values().map(|notes| notes.retention.total()).sum();
         self.metrics.history(total);
         // Of the budget of the whole store, as much as this server has of the shards.
         let (here, all) = (self.shards.len() as u128, u128::from(self.handle.shards()));
         let budget = self.pace.retention.bytes_within(self.handle.store().room());
         let most = u128::from(budget) * here / all;
         let most = u64::try_from(most).expect("it is a part of the budget");
-        let is_settled = self.shards.values().all(|notes| notes.kept.is_swept());
+        let is_settled = self.shards.values().all(|notes| notes.retention.is_swept());
         if total <= most || !is_settled {
             return;
         }
@@ -401,14 +401,14 @@ impl Historian {
         );
         self.metrics.over_budget();
         for notes in self.shards.values_mut() {
-            notes.kept.wanted = Some(before);
+            notes.retention.wanted = Some(before);
         }
     }
 
     /// Below which instant there are so many bytes, about.
     fn enough(&self, mut bytes: u64) -> Instant {
         let mut days: BTreeMap<Day, u64> = BTreeMap::new();
-        for (day, bytes) in self.shards.values().flat_map(|notes| &notes.kept.bytes) {
+        for (day, bytes) in self.shards.values().flat_map(|notes| &notes.retention.bytes) {
             *days.entry(*day).or_default() += bytes;
         }
         for (day, there) in days {
@@ -424,7 +424,7 @@ impl Historian {
             let length = u64::try_from(end.0 - day.start().0).unwrap_or(0);
             let part = u128::from(length) * u128::from(bytes) / u128::from(there);
             let part = i64::try_from(part).unwrap_or(0).saturating_add(1);
-            let floors = self.shards.values().map(|notes| notes.kept.floor.before);
+            let floors = self.shards.values().map(|notes| notes.retention.floor.before);
             let risen = floors.max().unwrap_or(Instant::FIRST).max(day.start());
             return Instant(risen.0.saturating_add(part));
         }
@@ -435,10 +435,10 @@ impl Historian {
     async fn cut(
         &self,
         shard: ShardId,
-        notes: &mut Notes,
+        notes: &mut ShardNotes,
         cut: Cut,
         entries: &[Entry],
-    ) -> Result<(), Left> {
+    ) -> Visited {
         let sizes: BTreeMap<&str, usize> =
             entries.iter().map(|entry| (entry.key.as_str(), entry.value.len())).collect();
         for piece in cut.pieces() {

@@ -1,7 +1,7 @@
 //! The index of exceptions, for a past that was written before there was one.
 //!
 //! Segments that are not merged get the record that a commit writes beside its segment nowadays; what is in
-//! pages is indexed as the look at a predecessor's pages passes them. Then the floor says that it is done. A
+//! pages is indexed as the survey of a predecessor's pages passes them. Then the floor says that it is done. A
 //! node that stops in between begins again: exceptions are a set.
 
 use engine::id::ShardId;
@@ -14,15 +14,15 @@ use engine::shard::Put;
 use engine::shard::record::{past, past_number};
 use store::{Entry, Range};
 
-use super::{Historian, Left, Notes, decoded, number};
+use super::{Historian, ShardNotes, Visited, decoded, number};
 
-/// What is not indexed yet.
-pub(super) struct Backfill {
-    /// Segments that were not looked at.
+/// How far the indexing of exceptions has come in a shard.
+pub(super) struct ExceptionIndexing {
+    /// Segments that are not indexed yet.
     segments: Option<Range>,
 }
 
-impl Backfill {
+impl ExceptionIndexing {
     pub(super) fn new(shard: ShardId) -> Self {
         Self { segments: Some(Range::prefix(&past(shard))) }
     }
@@ -30,43 +30,43 @@ impl Backfill {
 
 impl Historian {
     /// Indexes some of what is not, or says that all is.
-    pub(super) async fn backfill(&self, shard: ShardId, notes: &mut Notes) -> Result<(), Left> {
-        if notes.kept.floor.indexed {
+    pub(super) async fn index_exceptions(&self, shard: ShardId, notes: &mut ShardNotes) -> Visited {
+        if notes.retention.floor.indexed {
             return Ok(());
         }
-        if let Some(range) = notes.backfill.segments.clone() {
+        if let Some(range) = notes.indexing.segments.clone() {
             let page = self.handle.store().scan(range, PAGE_ENTRIES_MAX).await?;
             let puts: Vec<Put> =
                 page.entries.iter().filter_map(|entry| exceptions_of(shard, entry)).collect();
             for piece in puts.chunks(engine::limits::HISTORY_PIECE_WRITES_MAX) {
                 self.handle.rewrite(shard, piece.to_vec()).await?;
             }
-            notes.backfill.segments = page.next;
-        } else if notes.lap.is_none() {
-            let floor = ShardFloor { indexed: true, ..notes.kept.floor };
+            notes.indexing.segments = page.next;
+        } else if notes.survey.is_none() {
+            let floor = ShardFloor { indexed: true, ..notes.retention.floor };
             let put = Put::Value(floor_key(shard), floor.to_bytes());
             self.handle.rewrite(shard, vec![put]).await?;
-            notes.kept.floor = floor;
+            notes.retention.floor = floor;
         }
         Ok(())
     }
 
     /// Indexes pages that were there before this node, if they are not.
-    pub(super) async fn backfill_pages(
+    pub(super) async fn index_exceptions_of_pages(
         &self,
         shard: ShardId,
-        notes: &mut Notes,
+        notes: &mut ShardNotes,
         entries: &[Entry],
-    ) -> Result<(), Left> {
-        if notes.kept.floor.indexed {
+    ) -> Visited {
+        if notes.retention.floor.indexed {
             return Ok(());
         }
         let pages =
             entries.iter().filter(|entry| page::read_key(shard, entry.key.as_str()).is_some());
         let lines: Vec<Line> = pages.filter_map(decoded).flat_map(|page| page.lines).collect();
         // Behind all that is merged, under a name that nobody has: the chain moves with each of them.
-        let turn = number(self.handle.store(), shard).await?;
-        let index = page::index(shard, &lines, 0, turn, self.page_bytes);
+        let commits = number(self.handle.store(), shard).await?;
+        let index = page::index(shard, &lines, 0, commits, self.page_bytes);
         if index.is_empty() {
             return Ok(());
         }
