@@ -24,18 +24,10 @@ mod dev {
     mod loss;
     mod outage;
     mod process;
-    mod random;
     mod refusal;
     mod server;
     mod setting;
     mod start;
     mod stop;
     mod verdict;
-
-    #[path = "../../../server/tests/server/access/ask.rs"]
-    mod ask;
-    #[path = "../../../server/tests/server/node/receiver.rs"]
-    mod receiver;
-    #[path = "../../../server/tests/server/node/wait.rs"]
-    mod wait;
 }

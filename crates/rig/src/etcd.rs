@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::process::{Process, free_port};
+use crate::process::{Process, directory, free_port};
 
 /// Times that a cluster is started when somebody else takes its ports.
 const STARTS_MAX: usize = 5;
@@ -61,12 +61,12 @@ struct Member {
 }
 
 impl Etcd {
-    /// One member.
+    /// A cluster of one member.
     pub fn one() -> Self {
         Self::start(1, &Setup::default())
     }
 
-    /// Three members.
+    /// A cluster of three members.
     pub fn three() -> Self {
         Self::start(3, &Setup::default())
     }
@@ -89,7 +89,7 @@ impl Etcd {
 
     /// None if somebody else took a port.
     fn try_start(members: usize, setup: &Setup) -> Option<Self> {
-        let dir = tempfile::tempdir().expect("a temporary directory");
+        let dir = directory();
         if setup.tls {
             certificate::make(dir.path());
         }
@@ -287,7 +287,7 @@ impl Etcd {
         }
     }
 
-    /// kill -9.
+    /// Kills a member by kill -9.
     pub fn kill(&mut self, number: usize) {
         self.members[number].process = None;
     }
@@ -305,7 +305,7 @@ impl Etcd {
         self.signal(number, Signal::STOP);
     }
 
-    /// SIGCONT.
+    /// Lets a member that was paused go on.
     pub fn wake(&self, number: usize) {
         self.signal(number, Signal::CONT);
     }

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::process::NOBODY;
-use crate::{Process, free_port, is_root};
+use crate::{Process, directory, free_port, is_root};
 
 /// Of the superuser.
 pub const PASSWORD: &str = "canary-7f3a";
@@ -36,7 +36,7 @@ pub struct Postgres {
 impl Postgres {
     /// Starts one with these lines of configuration.
     pub fn start(settings: &[&str]) -> Self {
-        let dir = directory();
+        let dir = own_directory();
         let template = template();
         run(&dir, Command::new("cp").arg("-a").arg(template.path().join("data")).arg(dir.path()));
         Self::on(dir, template, settings)
@@ -45,7 +45,7 @@ impl Postgres {
     /// A standby of this one, which follows it and takes no writes.
     #[must_use]
     pub fn standby(&self, settings: &[&str]) -> Self {
-        let dir = directory();
+        let dir = own_directory();
         let mut copy = Command::new(program("pg_basebackup"));
         copy.args([
             "--checkpoint=fast",
@@ -248,7 +248,7 @@ pub struct PgBouncer {
 impl PgBouncer {
     /// In front of this server.
     pub fn before(server: &Postgres) -> Self {
-        let dir = directory();
+        let dir = own_directory();
         let port = free_port();
         let config = format!(
             "[databases]\n* = host=127.0.0.1 port={} user=postgres password={PASSWORD}\n[pgbouncer]\n\
@@ -285,7 +285,7 @@ fn template() -> Arc<TempDir> {
     if let Some(template) = made.upgrade() {
         return template;
     }
-    let dir = directory();
+    let dir = own_directory();
     let password = dir.path().join("password");
     fs::write(&password, PASSWORD).expect("it can be written");
     give_away(&password, 0o600);
@@ -302,8 +302,9 @@ fn template() -> Arc<TempDir> {
     template
 }
 
-fn directory() -> TempDir {
-    let dir = tempfile::tempdir().expect("a temporary directory");
+/// A directory of the user that servers run as.
+fn own_directory() -> TempDir {
+    let dir = directory();
     give_away(dir.path(), 0o700);
     dir
 }

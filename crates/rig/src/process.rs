@@ -72,7 +72,7 @@ impl Process {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// Its number.
+    /// The id of the process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -99,7 +99,7 @@ impl Process {
         self.signal(Signal::STOP);
     }
 
-    /// SIGCONT.
+    /// Lets it go on after a pause.
     pub fn wake(&self) {
         self.signal(Signal::CONT);
     }
@@ -116,6 +116,19 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Bytes that must be free in memory before anything is put there: three members of etcd reserve a quarter of it.
+const MEMORY_FREE_MIN: u64 = 2 * 1024 * 1024 * 1024;
+
+/// A temporary directory for what syncs all the time and need not survive a loss of power: in memory if there is plenty
+/// of that. Whatever is killed finds there what it left, and no test waits for a disk that it shares with compilers.
+pub fn directory() -> TempDir {
+    const MEMORY: &str = "/dev/shm";
+    let has_room = rustix::fs::statvfs(MEMORY)
+        .is_ok_and(|about| about.f_bavail * about.f_frsize >= MEMORY_FREE_MIN);
+    let dir = if has_room { tempfile::tempdir_in(MEMORY) } else { tempfile::tempdir() };
+    dir.expect("a temporary directory")
 }
 
 /// Whether this process may do everything.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::{Process, free_port};
+use crate::{Process, directory, free_port};
 
 /// No command of a test takes as long.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
@@ -62,7 +62,7 @@ impl Setup {
 
     /// Starts it, and waits until it answers.
     pub fn start(self) -> Redis {
-        let dir = tempfile::tempdir().expect("a temporary directory");
+        let dir = directory();
         let tls_port = self.has_tls.then(|| write_certificate(&dir));
         let (port, log) = (free_port(), dir.path().join("log"));
         let process = Process::start(&mut command(&self, &dir, port, tls_port), &log);
@@ -142,12 +142,12 @@ impl Redis {
         std::fs::remove_dir_all(self.dir.path()).expect("it is ours");
     }
 
-    /// SIGSTOP.
+    /// SIGSTOP: it does nothing until it is woken.
     pub fn pause(&self) {
         self.process.pause();
     }
 
-    /// SIGCONT.
+    /// Lets it go on after a pause.
     pub fn wake(&self) {
         self.process.wake();
     }

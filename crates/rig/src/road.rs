@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 /// How bytes travel in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// At once.
+    /// Bytes arrive at once.
     Open,
     /// This much later.
     Slow(Duration),
@@ -66,7 +66,7 @@ impl Road {
         self.state.send_modify(|state| state.back = way);
     }
 
-    /// Both.
+    /// What happens to bytes in both directions.
     pub fn both(&self, way: Way) {
         self.state.send_modify(|state| (state.there, state.back) = (way, way));
     }

@@ -15,7 +15,6 @@ mod store {
     mod open;
     mod patience;
     mod postgres;
-    mod random;
     mod redis;
     mod session;
     mod suite;

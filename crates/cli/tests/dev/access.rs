@@ -7,12 +7,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
+use rig::{PATIENCE, machine, until};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::command::said;
-use super::process::{MACHINE, PATIENCE, WATCHBELL, place};
-use super::wait::until;
+use super::process::{WATCHBELL, place};
 
 /// A server that wants keys, and the file with the first one.
 struct Server {
@@ -84,7 +84,7 @@ impl Drop for Server {
 
 #[tokio::test]
 async fn who_has_no_key_or_a_lesser_one_is_not_allowed() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let server = Server::start();
     let (_, err) = said(&server.type_with(None, &["trigger", "list"]), 6);
     assert!(err.contains("--key"), "{err}");
@@ -108,7 +108,7 @@ async fn who_has_no_key_or_a_lesser_one_is_not_allowed() {
 
 #[tokio::test]
 async fn a_key_is_listed_rotated_and_taken_back() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let server = Server::start();
     server.admin(&["project", "create", "shop"]);
     let create = ["key", "create", "--name", "deploy", "--scope", "write", "--project", "shop"];
@@ -133,7 +133,7 @@ async fn a_key_is_listed_rotated_and_taken_back() {
 
 #[tokio::test]
 async fn a_project_is_made_limited_disabled_and_enabled_and_all_of_it_is_on_record() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let server = Server::start();
     let made = server.type_with(
         Some(&server.key_file),
@@ -182,7 +182,7 @@ async fn a_project_is_made_limited_disabled_and_enabled_and_all_of_it_is_on_reco
 
 #[tokio::test]
 async fn events_are_followed_line_by_line() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let server = Server::start();
     let mut follower = Command::new(WATCHBELL)
         .args(["events", "--count", "2", "--output", "json", "--server", &server.url])
@@ -213,7 +213,7 @@ async fn events_are_followed_line_by_line() {
 
 #[tokio::test]
 async fn the_scheduler_is_stopped_and_started_and_the_cluster_tells_who_is_there() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let server = Server::start();
     let refused = server.type_with(Some(&server.key_file), &["scheduler", "stop"]);
     assert!(said(&refused, 2).1.contains("nothing was stopped"));
@@ -251,7 +251,7 @@ fn roles_that_are_none_are_refused_with_those_that_there_are() {
 
 #[tokio::test]
 async fn the_verbs_read_their_key_from_wherever_it_is_but_from_one_place() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let server = Server::start();
     let key = fs::read_to_string(&server.key_file).unwrap();
     let list = |key: Option<&str>, file: Option<&Path>| {
@@ -290,7 +290,7 @@ fn dev_at(port: u16, data: &Path) -> Child {
 
 #[tokio::test]
 async fn events_are_followed_on_when_the_server_is_started_again() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (_dir, data) = place();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("http://127.0.0.1:{port}");

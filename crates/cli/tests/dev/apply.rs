@@ -7,11 +7,12 @@ use std::path::Path;
 use client::spec::TriggerSpec;
 use client::trigger::PauseRequest;
 use client::{Timestamp, TriggerFilter};
+use rig::machine;
 use serde_json::Value;
 use store::clock::Stopwatch;
 
 use super::command::{said, watchbell};
-use super::process::{Dev, MACHINE, place};
+use super::process::{Dev, place};
 
 const HOOK: &str = "webhook: {url: 'http://127.0.0.1:1/x'}";
 
@@ -29,7 +30,7 @@ async fn names(dev: &Dev) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_wrong_in_any_file_keeps_everything_from_being_sent() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (dir, data) = place();
     let dev = Dev::start(&data);
     let good = file(dir.path(), "good.yaml", &format!("name: good\n{HOOK}\n"));
@@ -47,7 +48,7 @@ async fn what_is_wrong_in_any_file_keeps_everything_from_being_sent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn triggers_become_as_files_say_and_what_is_in_none_is_pruned() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (dir, data) = place();
     let dev = Dev::start(&data);
     for name in ["old", "other", "kept"] {
@@ -78,7 +79,7 @@ async fn triggers_become_as_files_say_and_what_is_in_none_is_pruned() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_fails_is_told_and_the_others_are_done() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (dir, data) = place();
     let dev = Dev::start(&data);
     let spec = TriggerSpec::webhook("stopped", "http://127.0.0.1:1/x").every("1h");
@@ -111,7 +112,7 @@ fn predicted(dry: &Value, name: &str) -> (BTreeSet<Timestamp>, BTreeSet<Timestam
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dry_run_tells_the_very_slots_that_come_after_it_was_done() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (dir, data) = place();
     let dev = Dev::start(&data);
     let cases = [
@@ -183,7 +184,7 @@ async fn a_dry_run_tells_the_very_slots_that_come_after_it_was_done() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_triggers_are_compared_in_a_few_requests() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::works().await;
     let (dir, data) = place();
     let dev = Dev::start(&data);
     let text = |minute: usize| {
@@ -209,7 +210,7 @@ async fn a_thousand_triggers_are_compared_in_a_few_requests() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_example_in_the_documentation_is_applied() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (dir, data) = place();
     let dev = Dev::start(&data);
     let document = include_str!("../../../../docs/apply.md");
@@ -224,7 +225,7 @@ async fn the_example_in_the_documentation_is_applied() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crontab_becomes_a_file_that_can_be_applied() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (dir, data) = place();
     let dev = Dev::start(&data);
     let text = "MAILTO=ops\nCRON_TZ=Europe/Berlin\n*/15 * * * * root /bin/a --x\n@reboot root /bin/b\n@daily www echo 'it''s' \"<>\" 50\\% ä%in\n";

@@ -3,15 +3,14 @@
 use client::RunFilter;
 use client::run::RunState;
 use client::spec::TriggerSpec;
+use rig::{PATIENCE, Receiver, Reply, machine, until};
 
 use super::command::{said, watchbell};
-use super::process::{Dev, MACHINE, PATIENCE, place};
-use super::receiver::{Receiver, Reply};
-use super::wait::until;
+use super::process::{Dev, place};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_receiver_is_told_the_slots_instant_and_no_slot_twice() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let receiver = Receiver::start(1, |_| Reply::FINE);
     let (_dir, data) = place();
     let dev = Dev::start(&data);
@@ -49,7 +48,7 @@ async fn the_receiver_is_told_the_slots_instant_and_no_slot_twice() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_slots_are_asked_about_and_the_future_is_refused() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (_dir, data) = place();
     let dev = Dev::start(&data);
     let spec = TriggerSpec::webhook("report", "http://127.0.0.1:1/x").cron("0 0 * * *");

@@ -8,14 +8,13 @@ use std::process::{Command, Output};
 
 use client::trigger::PauseRequest;
 use client::{Client, ClientError};
+use rig::{Heard, PATIENCE, Receiver, Reply, machine, until};
 use serde_json::Value;
 use sim::ledger::Ledger;
 
 use super::crash::{answer, list, rest, spec};
-use super::process::{Dev, MACHINE, PATIENCE, WATCHBELL, place};
-use super::receiver::{Heard, Receiver, Reply};
+use super::process::{Dev, WATCHBELL, place};
 use super::verdict::{accounts, check_records};
-use super::wait::until;
 
 const TRIGGERS: usize = 150;
 const DOORS: usize = 2;
@@ -76,7 +75,7 @@ async fn backup(dev: &Dev, file: &Path, round: usize, doors: &[String]) -> Value
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_taken_under_load_restores_to_a_store_whose_slots_are_all_accounted_for() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::works().await;
     let receiver = Receiver::start(DOORS, |call| answer(call, SEED));
     let doors: Vec<String> = (0..DOORS).map(|door| receiver.url(door, "")).collect();
     let (dir, data) = place();
@@ -149,7 +148,7 @@ fn check_ids(before: &Ledger, after: &Ledger, heard: &[Heard]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_that_no_server_uses_is_backed_up_verified_and_restored() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let receiver = Receiver::start(1, |_| Reply::FINE);
     let (dir, data) = place();
     let (file, copy) = (dir.path().join("bells.backup"), dir.path().join("copy"));
@@ -183,7 +182,7 @@ async fn a_directory_that_no_server_uses_is_backed_up_verified_and_restored() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_no_backup_is_refused_and_no_store_is_made_of_it() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (dir, data) = place();
     let file = dir.path().join("bells.backup");
     Dev::start(&data).stop().await;

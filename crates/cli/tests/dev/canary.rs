@@ -11,14 +11,14 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use rig::{Answer, Ask, PATIENCE, machine};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::ask::{Answer, Ask};
 use super::command::watchbell;
-use super::process::{Dev, MACHINE, PATIENCE, WATCHBELL, place};
+use super::process::{Dev, WATCHBELL, place};
 use super::server::{Server, key_file, refused, url};
 
 /// What triggers carry. It may be read by who may read the trigger, and nowhere else.
@@ -165,7 +165,7 @@ fn text(value: &Value) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_secret_turns_up_where_it_does_not_belong() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (dir, data) = place();
     let mut tasks = JoinSet::new();
     let (fine, failing) = (receiver(200, &mut tasks).await, receiver(500, &mut tasks).await);
@@ -319,7 +319,7 @@ async fn commands(data: &Path, dir: &Path, run: &str, said: &mut Said) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_password_in_the_url_of_a_store_is_not_repeated() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (_dir, data) = place();
     let secret = format!("postgres://user:{REFUSED}@localhost/watchbell?password={REFUSED}");
     let mut said = Said::default();
@@ -354,7 +354,7 @@ async fn a_password_in_the_url_of_a_store_is_not_repeated() {
 /// What a receiver got is what was written: the secrets of this test are really used.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_hidden_from_people_is_sent_to_the_receiver() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (_dir, data) = place();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());

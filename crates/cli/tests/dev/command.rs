@@ -3,8 +3,9 @@
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use super::process::{Dev, MACHINE, WATCHBELL, place};
-use super::receiver::{Receiver, Reply};
+use rig::{Receiver, Reply, machine};
+
+use super::process::{Dev, WATCHBELL, place};
 
 /// Types this at the server, and waits for the end of it.
 pub(super) async fn watchbell(dev: &Dev, args: &[&str]) -> Output {
@@ -32,7 +33,7 @@ fn answer(path: &str) -> Reply {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_for_a_run_hears_how_it_ended() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let receiver = Receiver::start(1, |call| answer(&call.path));
     let (_dir, data) = place();
     let dev = Dev::start(&data);
@@ -54,7 +55,7 @@ async fn who_waits_for_a_run_hears_how_it_ended() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_of_a_deleted_trigger_are_found_as_the_answer_says() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let receiver = Receiver::start(1, |call| answer(&call.path));
     let (_dir, data) = place();
     let dev = Dev::start(&data);
@@ -75,7 +76,7 @@ async fn runs_of_a_deleted_trigger_are_found_as_the_answer_says() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_wrong_is_told_in_the_words_of_the_command_line() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (_dir, data) = place();
     let dev = Dev::start(&data);
     let create = ["trigger", "create", "--name", "hello", "--webhook", "http://127.0.0.1:1/x"];

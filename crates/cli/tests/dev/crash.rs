@@ -15,16 +15,14 @@ use client::spec::{
 };
 use client::trigger::{PauseRequest, Trigger};
 use client::{Client, ClientError, RunFilter, TriggerFilter};
+use rig::{Heard, PATIENCE, Random, Receiver, Reply, hash, machine, until};
 use sim::ledger::Ledger;
 use store::clock::Stopwatch;
 use store::machine::{Machine, System};
 use tokio::task::JoinSet;
 
-use super::process::{Dev, MACHINE, PATIENCE, place};
-use super::random::{Random, hash};
-use super::receiver::{Heard, Receiver, Reply};
+use super::process::{Dev, place};
 use super::verdict::{accounts, check};
-use super::wait::until;
 
 /// Triggers that ring once a second.
 const TRIGGERS: usize = 500;
@@ -36,14 +34,14 @@ const DOORS: usize = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_promised_survives_fifteen_crashes_under_load() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::works().await;
     crash(0x0b5e_55ed, 15).await;
 }
 
 #[ignore = "ten minutes: make soak"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_promised_survives_two_hundred_crashes_under_load() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::works().await;
     crash(System.random(), 200).await;
 }
 
@@ -295,7 +293,7 @@ impl Actor {
                 let mut spec = spec(&name, &self.doors);
                 let every = if self.random.below(2) == 0 { "1s" } else { "2s" };
                 spec.schedule.as_mut().unwrap().every = vec![every.to_owned()];
-                spec.webhook.body = Some(self.random.next().to_string());
+                spec.webhook.body = Some(self.random.number().to_string());
                 let put = client.put_trigger(&name, &spec, None);
                 self.expect(name.clone(), Expected::Fires, put).await.is_some()
             }

@@ -3,19 +3,20 @@
 use std::time::Duration;
 
 use engine::limits::API_CONNECTIONS_MAX;
+use rig::machine;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use store::clock::Stopwatch;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::process::{Dev, MACHINE, place};
+use super::process::{Dev, place};
 
 /// How long everybody else may have to wait: heads have ten seconds, and the machine is busy.
 const LOCKED_OUT_MAX: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn heads_that_never_end_do_not_lock_others_out_for_long() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     let (_dir, data) = place();

@@ -8,11 +8,11 @@ use std::process::{Command, Stdio};
 
 use client::Client;
 use client::spec::{CatchUp, TriggerSpec};
+use rig::{Ask, machine};
 use serde_json::json;
 use tokio::task::block_in_place;
 
-use super::ask::Ask;
-use super::process::{Dev, MACHINE, place};
+use super::process::{Dev, place};
 use super::server::Server;
 
 const SEED: u32 = 7;
@@ -102,7 +102,7 @@ fn bell(url: &str) -> TriggerSpec {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_api_is_as_its_document_says() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let program = schemathesis();
     let (dir, data) = place();
     let dev = Dev::start(&data);
@@ -131,7 +131,7 @@ async fn the_api_is_as_its_document_says() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_api_is_as_its_document_says_to_who_may_only_read() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let program = schemathesis();
     let (dir, data) = place();
     let server = Server::start(&data, &[]).await;

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rig::{Answer, Ask, Random, Receiver, Reply, machine};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
@@ -12,10 +13,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use super::ask::{Answer, Ask};
-use super::process::{MACHINE, place};
-use super::random::Random;
-use super::receiver::{Receiver, Reply};
+use super::process::place;
 use super::server::{Server, key_file, refused};
 
 async fn items(server: &Server, list: &str) -> Vec<Value> {
@@ -26,7 +24,7 @@ async fn items(server: &Server, list: &str) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_key_is_for_its_owner_alone_and_is_made_once() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (_dir, data) = place();
     let server = Server::start(&data, &[]).await;
     let mode = fs::metadata(key_file(&data)).unwrap().permissions().mode();
@@ -50,7 +48,7 @@ async fn the_first_key_is_for_its_owner_alone_and_is_made_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_in_the_file_becomes_the_first_one_and_anything_else_is_refused() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (_dir, elsewhere) = place();
     let other = Server::start(&elsewhere, &[]).await;
     let text = format!("  {}\n", other.admin);
@@ -90,7 +88,7 @@ async fn a_key_that_is_in_the_file_becomes_the_first_one_and_anything_else_is_re
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_listens_to_others_encrypts_or_says_that_somebody_else_does() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (_dir, data) = place();
     let (code, said) = refused(&data, "0.0.0.0:0", &[]).await;
     assert_eq!(code, Some(2), "{said}");
@@ -121,7 +119,7 @@ async fn ask_secretly(server: &Server, cert: &rcgen::Certificate, ask: Ask) -> A
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_a_certificate_it_speaks_https_and_nothing_else() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (dir, data) = place();
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
@@ -147,7 +145,7 @@ async fn with_a_certificate_it_speaks_https_and_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_and_projects_outlive_a_loss_of_power() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (_dir, data) = place();
     let mut server = Server::start(&data, &[]).await;
     server.ask("POST", "/v1/projects").body(&json!({ "name": "team" })).await.is(201);
@@ -178,7 +176,7 @@ const KILLS: usize = 10;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_is_sent_again_after_a_loss_of_power_is_done_once() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let receiver = Receiver::start(1, |_| Reply::FINE);
     let (_dir, data) = place();
     let mut server = Server::start(&data, &[]).await;

@@ -17,12 +17,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use rig::{Ask, PATIENCE, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::ask::Ask;
-use super::process::{PATIENCE, WATCHBELL};
-use super::wait::until;
+use super::process::WATCHBELL;
 
 /// T of everybody here: that of the Redis scheduler, and the shortest that anybody should need.
 const T: Duration = Duration::from_secs(1);

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use client::Client;
 use client::election::{Campaign, CampaignRequest};
+use rig::machine;
 use store::clock::Stopwatch;
 
 use super::command::said;
-use super::process::{MACHINE, WATCHBELL};
+use super::process::WATCHBELL;
 
 /// Starts a server on what is in this directory.
 fn start(dir: &Path, port: u16) -> Child {
@@ -42,7 +43,7 @@ async fn campaign(client: &Client, request: &CampaignRequest) -> Campaign {
 
 #[tokio::test]
 async fn a_holder_outlives_its_server_and_nobody_else_leads_before_its_time() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let dir = tempfile::tempdir().unwrap();
     let port = rig::free_port();
     let server = start(dir.path(), port);
@@ -95,7 +96,7 @@ async fn a_holder_outlives_its_server_and_nobody_else_leads_before_its_time() {
 
 #[tokio::test]
 async fn a_candidate_of_the_command_line_leads_through_a_server() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let dir = tempfile::tempdir().unwrap();
     let port = rig::free_port();
     let server = start(dir.path(), port);

@@ -10,15 +10,13 @@ use client::trigger::PauseRequest;
 use client::{Client, ClientError, Timestamp};
 use rig::etcd::Etcd;
 use rig::postgres::Postgres;
-use rig::{Road, Way, redis};
+use rig::{PATIENCE, Receiver, Reply, Road, Way, machine, redis, until};
 use store::clock::Stopwatch;
 use store::machine::{Machine, System};
 use tempfile::TempDir;
 
-use super::process::{MACHINE, PATIENCE, place};
-use super::receiver::{Receiver, Reply};
+use super::process::place;
 use super::server::Server;
-use super::wait::until;
 
 /// Triggers that ring every second.
 const BELLS: usize = 40;
@@ -212,7 +210,7 @@ async fn survive_the_road(load: &mut Load, road: &Road) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_survives_what_befalls_its_redis() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::works().await;
     let mut redis = blocking(|| redis::Setup::durable().start());
     let road = Road::to(redis.address()).await;
     let mut load = Load::start(&redis.url_at(road.address())).await;
@@ -234,7 +232,7 @@ async fn a_server_survives_what_befalls_its_redis() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_due_while_the_store_is_away_goes_by_catch_up() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let redis = blocking(|| redis::Setup::durable().start());
     let load = Load::start(&redis.url()).await;
     let mut spec = load.spec("skips");
@@ -260,7 +258,7 @@ async fn what_is_due_while_the_store_is_away_goes_by_catch_up() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_goes_on_by_itself_when_its_redis_has_forgotten_everything() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let mut redis =
         blocking(|| redis::Setup::new().set("appendonly", "no").set("save", "").start());
     let mut load = Load::start(&redis.url()).await;
@@ -282,7 +280,7 @@ async fn a_server_goes_on_by_itself_when_its_redis_has_forgotten_everything() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_survives_what_befalls_its_etcd() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::works().await;
     let mut etcd = blocking(Etcd::three);
     let mut load = Load::start(&format!("etcd://{}/watchbell", etcd.hosts())).await;
     for round in ["first leader", "second leader"] {
@@ -308,7 +306,7 @@ async fn a_server_survives_what_befalls_its_etcd() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_survives_what_befalls_its_postgres() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::works().await;
     let mut postgres = blocking(|| Postgres::start(&[]));
     let road = Road::to(postgres.address()).await;
     let mut load = Load::start(&postgres.url_at(road.address())).await;

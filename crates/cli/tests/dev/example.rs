@@ -1,7 +1,8 @@
 //! The client's example, against a real server.
 
-use super::process::{Dev, MACHINE, place};
-use super::receiver::{Receiver, Reply};
+use rig::{Receiver, Reply, machine};
+
+use super::process::{Dev, place};
 
 #[expect(dead_code, reason = "its main is for people")]
 #[path = "../../../client/examples/hello.rs"]
@@ -9,7 +10,7 @@ mod hello;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_example_of_the_client_hears_how_its_run_ended() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let receiver = Receiver::start(1, |_| Reply::FINE);
     let (_dir, data) = place();
     let dev = Dev::start(&data);

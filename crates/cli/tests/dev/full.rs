@@ -10,11 +10,10 @@ use client::account::Account;
 use client::spec::TriggerSpec;
 use client::trigger::PauseRequest;
 use client::{ClientError, Timestamp};
+use rig::{PATIENCE, Receiver, Reply, machine, until};
 use store::machine::{Machine, System};
 
-use super::process::{Dev, MACHINE, PATIENCE, WATCHBELL};
-use super::receiver::{Receiver, Reply};
-use super::wait::until;
+use super::process::{Dev, WATCHBELL};
 
 /// More triggers than fit.
 const TRIGGERS_MAX: usize = 2_000;
@@ -92,7 +91,7 @@ async fn account(dev: &Dev, begun: Timestamp) -> Account {
 
 #[tokio::test]
 async fn a_full_disk_refuses_what_is_new_and_loses_nothing_and_goes_on_when_there_is_room() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::works().await;
     let receiver = Receiver::start(1, |_| Reply::FINE);
     let dir = tempfile::tempdir().unwrap();
     let disk = dir.path().join("disk");

@@ -4,9 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use rig::{Receiver, Reply, machine};
+
 use super::command::{said, watchbell};
-use super::process::{Dev, MACHINE, WATCHBELL, place};
-use super::receiver::{Receiver, Reply};
+use super::process::{Dev, WATCHBELL, place};
 
 /// A word without what differs from run to run.
 fn masked_word(word: &str) -> String {
@@ -93,7 +94,7 @@ fn typed_with(dev: &Dev, args: &[&str], input: &str) -> Output {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_look_as_their_files_say() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let receiver = Receiver::start(1, |_| Reply::FINE);
     let (_dir, data) = place();
     let dev = Dev::start(&data);

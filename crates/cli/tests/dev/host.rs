@@ -10,11 +10,10 @@ use client::Timestamp;
 use client::spec::{CatchUp, RetrySpec, TriggerSpec};
 use engine::instant::Instant;
 use engine::trigger::Draft;
+use rig::{PATIENCE, Receiver, Reply, machine, until};
 use store::machine::{Machine, System};
 
-use super::process::{Dev, MACHINE, PATIENCE, place};
-use super::receiver::{Receiver, Reply};
-use super::wait::until;
+use super::process::{Dev, place};
 
 /// A good host that waited for bad ones would be later by most of a second, or by several.
 const GROWTH_MAX: Duration = Duration::from_millis(250);
@@ -34,22 +33,6 @@ fn answer(path: &str) -> Reply {
         Some("slow") => Reply::Status(200, Duration::from_millis(800)),
         _ => Reply::FINE,
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hosts_that_misbehave_do_not_delay_a_good_one() {
-    let _machine = MACHINE.write().await;
-    let mut growths = Vec::new();
-    for run in 1..=RUNS_MAX {
-        let growth = run_once(run).await;
-        if growth.is_some_and(|growth| growth <= GROWTH_MAX) {
-            return;
-        }
-        growths.push(growth);
-    }
-    panic!(
-        "the lateness of a good host grew by {growths:?}; where there is none, calls were missing"
-    );
 }
 
 /// How much the lateness of a good host grows; nothing, if too many of its calls are missing to tell.
@@ -135,4 +118,25 @@ async fn lateness(
 fn schedule(spec: &TriggerSpec) -> engine::schedule::Schedule {
     let draft: Draft = serde_json::from_value(serde_json::to_value(spec).unwrap()).unwrap();
     draft.build(Instant(0)).unwrap().schedule
+}
+
+/// What is judged by time: see [`rig::machine`].
+mod alone {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn hosts_that_misbehave_do_not_delay_a_good_one() {
+        let _machine = machine::alone().await;
+        let mut growths = Vec::new();
+        for run in 1..=RUNS_MAX {
+            let growth = run_once(run).await;
+            if growth.is_some_and(|growth| growth <= GROWTH_MAX) {
+                return;
+            }
+            growths.push(growth);
+        }
+        panic!(
+            "the lateness of a good host grew by {growths:?}; where there is none, calls were missing"
+        );
+    }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use client::key::{KeySpec, Scope};
 use client::spec::TriggerSpec;
 use client::{Client, KeyFilter, TriggerFilter};
+use rig::{Receiver, Reply, machine};
 
-use super::process::{Dev, MACHINE, place};
-use super::receiver::{Receiver, Reply};
+use super::process::{Dev, place};
 
 /// A way to this server, whose first connection ends when its answer begins. It is there until the process ends.
 fn road(server: SocketAddr) -> SocketAddr {
@@ -44,7 +44,7 @@ fn lose(near: &TcpStream, mut far: &TcpStream) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_sent_again_is_done_once() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let receiver = Receiver::start(1, |_| Reply::FINE);
     let (_dir, data) = place();
     let dev = Dev::start(&data);

@@ -9,12 +9,11 @@ use client::account::{Account, Fate, Reason};
 use client::run::RunState;
 use client::spec::{CatchUp, TriggerSpec};
 use client::trigger::PauseRequest;
+use rig::{Heard, PATIENCE, Receiver, Reply, machine, until};
 use rustix::process::Signal;
 use store::machine::{Machine, System};
 
-use super::process::{Dev, MACHINE, PATIENCE, place};
-use super::receiver::{Heard, Receiver, Reply};
-use super::wait::until;
+use super::process::{Dev, place};
 
 const POLICIES: [(&str, CatchUp); 3] =
     [("skip", CatchUp::Skip), ("latest", CatchUp::Latest), ("all", CatchUp::All)];
@@ -27,7 +26,7 @@ const LENGTH: Duration = Duration::from_secs(6);
 
 #[tokio::test]
 async fn explain_accounts_for_every_slot_while_there_was_no_process() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     explain_accounts(async |dev: Dev, data: &Path| {
         dev.kill();
         pass(LENGTH).await;
@@ -38,7 +37,7 @@ async fn explain_accounts_for_every_slot_while_there_was_no_process() {
 
 #[tokio::test]
 async fn explain_accounts_for_every_slot_while_the_process_was_suspended() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let receiver = explain_accounts(async |dev: Dev, _: &Path| {
         dev.signal(Signal::STOP);
         pass(LENGTH).await;
@@ -55,7 +54,7 @@ async fn explain_accounts_for_every_slot_while_the_process_was_suspended() {
 
 #[tokio::test]
 async fn an_answer_that_came_while_the_process_was_suspended_counts() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let timeout = Duration::from_secs(2);
     let receiver = Receiver::start(1, move |_| Reply::Status(200, timeout / 2));
     let (_dir, data) = place();

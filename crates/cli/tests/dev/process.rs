@@ -7,21 +7,12 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use client::Client;
+use rig::{PATIENCE, until};
 use rustix::process::{Pid, Signal, kill_process};
 use store::clock::Stopwatch;
 use tempfile::TempDir;
-use tokio::sync::RwLock;
-
-use super::wait::until;
 
 pub(super) const WATCHBELL: &str = env!("CARGO_BIN_EXE_watchbell");
-
-/// How long anything may take that is no matter of the test, on a machine that is busy.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Tests that load the machine, or measure, have it to themselves: they hold this for writing, all others for
-/// reading.
-pub(super) static MACHINE: RwLock<()> = RwLock::const_new(());
 
 /// A directory for a store, not made yet, and what keeps it until the test is over.
 pub(super) fn place() -> (TempDir, PathBuf) {

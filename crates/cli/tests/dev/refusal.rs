@@ -3,9 +3,10 @@
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use rig::machine;
 use store::clock::Stopwatch;
 
-use super::process::{Dev, MACHINE, WATCHBELL, place};
+use super::process::{Dev, WATCHBELL, place};
 
 fn dev(listen: &str, data: &std::path::Path) -> Output {
     let begun = Stopwatch::start();
@@ -27,7 +28,7 @@ fn check_refused(output: &Output, said: &str) {
 
 #[tokio::test]
 async fn a_second_process_on_the_same_directory_is_refused() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (_dir, data) = place();
     let first = Dev::start(&data);
     check_refused(&dev("127.0.0.1:0", &data), "is in use by process");
@@ -38,7 +39,7 @@ async fn a_second_process_on_the_same_directory_is_refused() {
 
 #[tokio::test]
 async fn an_address_that_is_taken_is_refused() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (dir, data) = place();
     let first = Dev::start(&data);
     let taken =

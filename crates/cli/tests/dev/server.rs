@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
 use client::Client;
+use rig::{Ask, PATIENCE, until};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::ask::Ask;
-use super::process::{PATIENCE, Spawned, WATCHBELL};
-use super::wait::until;
+use super::process::{Spawned, WATCHBELL};
 
 /// A server that runs.
 pub(super) struct Server {

@@ -6,9 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use client::Client;
+use rig::machine;
 use tempfile::TempDir;
 
-use super::process::{Dev, MACHINE, WATCHBELL, place, spawn};
+use super::process::{Dev, WATCHBELL, place, spawn};
 
 /// A directory for a store that may forget what it acknowledged, which makes a start wait.
 fn forgetful_place() -> (TempDir, PathBuf) {
@@ -19,7 +20,7 @@ fn forgetful_place() -> (TempDir, PathBuf) {
 
 #[tokio::test]
 async fn a_start_on_tmpfs_waits_for_its_time_and_says_why() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (_dir, data) = forgetful_place();
     let dev = Dev::start(&data);
     assert!(dev.took < Duration::from_secs(15), "it took {:?} to start", dev.took);
@@ -32,7 +33,7 @@ async fn a_start_on_tmpfs_waits_for_its_time_and_says_why() {
 
 #[tokio::test]
 async fn a_start_that_waits_is_ended_by_a_signal_at_once() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (_dir, data) = forgetful_place();
     let mut starting = spawn(Command::new(WATCHBELL), &data, Stdio::piped());
     starting.says("starting takes a while").await;
@@ -45,7 +46,7 @@ async fn a_start_that_waits_is_ended_by_a_signal_at_once() {
 
 #[tokio::test]
 async fn a_server_to_which_nobody_listens_says_so_and_serves() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (_dir, data) = place();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

@@ -7,10 +7,9 @@ use client::run::RunState;
 use client::spec::{Delivery, TriggerSpec};
 use client::trigger::PauseRequest;
 use client::{Client, RunFilter};
+use rig::{PATIENCE, Receiver, Reply, machine, until};
 
-use super::process::{Dev, MACHINE, PATIENCE, place};
-use super::receiver::{Receiver, Reply};
-use super::wait::until;
+use super::process::{Dev, place};
 
 /// How long an ordered stop may take.
 const STOP_MAX: Duration = Duration::from_secs(5);
@@ -43,7 +42,7 @@ async fn rest(client: &Client) {
 
 #[tokio::test]
 async fn a_stop_lets_webhooks_end_and_sends_none_of_them_again() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::waits().await;
     let receiver = Receiver::start(4, |_| Reply::Status(200, Duration::from_secs(1)));
     let (_dir, data) = place();
     let mut dev = Dev::start(&data);
@@ -90,7 +89,7 @@ async fn a_stop_lets_webhooks_end_and_sends_none_of_them_again() {
 
 #[tokio::test]
 async fn a_stop_does_not_wait_for_ever_and_what_is_in_doubt_is_told() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::waits().await;
     // It answers the second time only.
     let receiver = Receiver::start(2, |call| match (call.path.as_str(), call.attempt) {
         ("/again", 2..) => Reply::FINE,
@@ -125,7 +124,7 @@ async fn a_stop_does_not_wait_for_ever_and_what_is_in_doubt_is_told() {
 
 #[tokio::test]
 async fn a_request_that_waits_does_not_hold_a_stop_up() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::waits().await;
     let receiver = Receiver::start(1, |_| Reply::Never);
     let (_dir, data) = place();
     let dev = Dev::start(&data);

@@ -6,12 +6,10 @@ use client::spec::{Delivery, Overlap};
 use client::{Client, Timestamp};
 use engine::id::{TriggerId, Unique};
 use engine::past::End;
+use rig::{Heard, PATIENCE, until};
 use sim::ledger::{Fate, Known, Ledger};
 
 use super::crash::{list, spec};
-use super::process::PATIENCE;
-use super::receiver::Heard;
-use super::wait::until;
 
 /// What the server tells of each trigger that is there, when all of its runs have ended.
 pub(super) async fn accounts(

@@ -1,10 +1,9 @@
 //! Who may do what: projects, keys, limits, the audit, events, and requests that are remembered, against a real
 //! node.
 
-mod ask;
 mod audit;
 mod event;
-mod house;
+pub(super) mod house;
 mod idempotency;
 mod key;
 mod limit;

@@ -9,10 +9,7 @@ mod id;
 mod mirror;
 mod monitor;
 mod notify;
-#[expect(dead_code, reason = "the tests of `watchbell dev` use more of it")]
-pub(super) mod receiver;
 mod secret;
 mod signature;
 mod verify;
-pub(super) mod wait;
 pub(super) mod world;

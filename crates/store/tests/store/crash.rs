@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
+use rig::Random;
+
 use super::child::{COMMITTER, Testimony, listen};
-use super::random::Random;
 
 const WRITERS: &str = "4";
 
@@ -18,7 +19,7 @@ async fn round(
     random: &mut Random,
     lie: Option<&str>,
 ) -> Result<(), String> {
-    let acknowledgements = 1 + random.below(60);
+    let acknowledgements = 1 + random.place(60);
     let mut heard = 0;
     let mut verdict = Ok(());
     let mut command = Command::new(COMMITTER);

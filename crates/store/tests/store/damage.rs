@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fs, panic};
 
+use rig::Random;
 use store::file::File;
 use store::{Commit, Entry, Key, OpenError, Range, ScanError, Store};
 
 use super::child::SIZES;
-use super::random::Random;
 
 /// A store to which nobody commits is soon tidy.
 const COPIES_MAX: usize = 500;
@@ -69,20 +69,20 @@ struct Images {
 
 impl Images {
     async fn make() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = rig::directory();
         let live = dir.path().join("closed");
         let store = Store::new(File::open_or_create(&live, SIZES).unwrap());
         let mut random = Random::new(21);
         for number in 0..1_500 {
             let mut commit = Commit::new();
-            for part in 0..=random.below(3) {
+            for part in 0..=random.place(3) {
                 let key = Key::new(format!(
                     "shard/{}/trigger/{:04}-{part}",
                     number % 4,
-                    random.below(600)
+                    random.place(600)
                 ))
                 .unwrap();
-                commit = if random.below(6) == 0 {
+                commit = if random.place(6) == 0 {
                     commit.delete(key)
                 } else {
                     commit.put(
@@ -90,7 +90,7 @@ impl Images {
                         format!(
                             "{{\"format\":1,\"number\":{number},\"x\":\"{:x<1$}\"}}",
                             "",
-                            random.below(200)
+                            random.place(200)
                         ),
                     )
                 };
@@ -167,12 +167,12 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 fn flip(path: &Path, random: &mut Random) -> String {
     let mut bytes = fs::read(path).unwrap();
     let edge = bytes.len().min(256);
-    let at = match random.below(4) {
-        0 => random.below(edge),
-        1 => bytes.len() - 1 - random.below(edge),
-        _ => random.below(bytes.len()),
+    let at = match random.place(4) {
+        0 => random.place(edge),
+        1 => bytes.len() - 1 - random.place(edge),
+        _ => random.place(bytes.len()),
     };
-    let bit = random.below(8);
+    let bit = random.place(8);
     bytes[at] ^= 1 << bit;
     fs::write(path, bytes).unwrap();
     format!("bit {bit} of byte {at} of {}", path.display())
@@ -183,10 +183,10 @@ async fn flips(image: &str, count: usize, seed: u64) -> (usize, usize) {
     let mut random = Random::new(seed);
     let (mut all_there, mut reported, mut wrong) = (0, 0, String::new());
     for _ in 0..count {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = rig::directory();
         images.copy(image, dir.path());
         let files = files(dir.path());
-        let place = flip(&files[random.below(files.len())], &mut random);
+        let place = flip(&files[random.place(files.len())], &mut random);
         match examine(dir.path(), &images.expected).await {
             Outcome::AllThere => all_there += 1,
             Outcome::Reported(why)
@@ -217,7 +217,7 @@ fn quietly() {
 async fn the_images_are_sound_before_they_are_damaged() {
     let images = Images::make().await;
     for image in ["crashed", "closed"] {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = rig::directory();
         images.copy(image, dir.path());
         assert_eq!(examine(dir.path(), &images.expected).await, Outcome::AllThere, "{image}");
     }
@@ -252,7 +252,7 @@ async fn soak_flips_lose_nothing_silently() {
 /// the examination would still notice.
 #[tokio::test]
 async fn a_log_that_was_cut_behind_a_damaged_record_would_be_noticed() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = rig::directory();
     let live = dir.path().join("live");
     let store = Store::new(File::open_or_create(&live, store::file::Sizes::default()).unwrap());
     for number in 0..100 {
@@ -277,7 +277,7 @@ async fn a_log_that_was_cut_behind_a_damaged_record_would_be_noticed() {
 #[tokio::test]
 async fn an_index_without_its_list_is_damage_and_its_tables_are_left_alone() {
     let images = Images::make().await;
-    let dir = tempfile::tempdir().unwrap();
+    let dir = rig::directory();
     images.copy("closed", dir.path());
     let current = fs::read(dir.path().join("index/current")).unwrap();
     fs::remove_file(dir.path().join("index/current")).unwrap();
@@ -297,7 +297,7 @@ async fn an_index_without_its_list_is_damage_and_its_tables_are_left_alone() {
 #[tokio::test]
 async fn a_damaged_index_stays_in_its_place_when_the_log_cannot_be_read() {
     let images = Images::make().await;
-    let dir = tempfile::tempdir().unwrap();
+    let dir = rig::directory();
     images.copy("closed", dir.path());
     let current = fs::read(dir.path().join("index/current")).unwrap();
     fs::write(dir.path().join("index/current"), "rubbish").unwrap();
@@ -312,7 +312,7 @@ async fn a_damaged_index_stays_in_its_place_when_the_log_cannot_be_read() {
 
 #[tokio::test]
 async fn a_damaged_index_is_made_anew_while_the_log_has_everything() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = rig::directory();
     let store =
         Store::new(File::open_or_create(dir.path(), store::file::Sizes::default()).unwrap());
     for number in 0..100 {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::lease::{Token, Ttl};
+use rig::Random;
 use store::claim::Claim;
 use store::clock::Stopwatch;
 use store::election::{Election, Mode, Right};
@@ -19,7 +20,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::patience;
-use super::random::Random;
 
 /// Whatever takes longer has hung.
 const GUARD: Duration = Duration::from_secs(60);
@@ -198,7 +198,7 @@ pub(super) async fn check_random_kills(
     let mut took = Vec::new();
     for _ in 0..rounds {
         // Not a wait for anything: how long it holds.
-        tokio::time::sleep(Duration::from_millis(random.next() % 600)).await;
+        tokio::time::sleep(Duration::from_millis(random.below(600))).await;
         // Whoever has it now: one that was kept from running may have been followed already.
         let (token, place) = loop {
             let (token, holder) = book.latest();

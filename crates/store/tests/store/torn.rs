@@ -6,9 +6,8 @@
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use rig::Random;
 use store::log::{Log, LogError, LogId, Recovered, recover};
-
-use super::random::Random;
 
 const ID: LogId = LogId(7);
 const SEGMENT_BYTES: u64 = 16 * 1024;
@@ -30,7 +29,7 @@ fn append(log: &mut Log, payloads: &[Vec<u8>]) {
 }
 
 fn payloads(random: &mut Random, count: usize) -> Vec<Vec<u8>> {
-    (0..count).map(|_| vec![u8::try_from(random.below(256)).unwrap(); random.below(700)]).collect()
+    (0..count).map(|_| vec![u8::try_from(random.place(256)).unwrap(); random.place(700)]).collect()
 }
 
 fn segments(dir: &Path) -> Vec<PathBuf> {
@@ -53,11 +52,11 @@ struct Cut {
 
 impl Cut {
     fn make(random: &mut Random) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = rig::directory();
         let (mut log, ..) = open(dir.path(), 0).unwrap();
         let mut durable = Records::new();
-        for _ in 0..=random.below(3) {
-            let count = 1 + random.below(3);
+        for _ in 0..=random.place(3) {
+            let count = 1 + random.place(3);
             let group = payloads(random, count);
             append(&mut log, &group);
             let first = durable.len() as u64 + 1;
@@ -66,7 +65,7 @@ impl Cut {
         let segment = &segments(dir.path())[0];
         let before = std::fs::read(segment).unwrap();
         let seal = std::fs::read(dir.path().join("seal")).unwrap();
-        let count = 1 + random.below(5);
+        let count = 1 + random.place(5);
         let group = payloads(random, count);
         append(&mut log, &group);
         let after = std::fs::read(segment).unwrap();
@@ -80,7 +79,7 @@ impl Cut {
     fn tear(&self, random: &mut Random) {
         let mut torn = self.before.clone();
         for (sector, old) in torn.chunks_mut(SECTOR).enumerate() {
-            if random.below(2) == 0 {
+            if random.place(2) == 0 {
                 old.copy_from_slice(&self.after[sector * SECTOR..][..SECTOR]);
             }
         }
@@ -108,7 +107,7 @@ fn a_torn_group_is_cut_and_what_was_before_it_stays() {
         kept += usize::from(records.len() == known + cut.last.len());
 
         // What comes next must not wake up what was cut.
-        let count = 1 + random.below(3);
+        let count = 1 + random.place(3);
         let group = payloads(&mut random, count);
         let mut expected = records;
         expected.extend((log.next()..).zip(group.clone()));
@@ -128,11 +127,11 @@ fn a_torn_group_is_cut_and_what_was_before_it_stays() {
 fn a_flipped_bit_in_an_acknowledged_record_is_damage_and_not_a_torn_tail() {
     let mut random = Random::new(12);
     for round in 0..300 {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = rig::directory();
         let (mut log, ..) = open(dir.path(), 0).unwrap();
         let mut expected = Records::new();
-        for _ in 0..=random.below(4) {
-            let count = 1 + random.below(3);
+        for _ in 0..=random.place(4) {
+            let count = 1 + random.place(3);
             let group = payloads(&mut random, count);
             expected.extend((log.next()..).zip(group.clone()));
             append(&mut log, &group);
@@ -141,7 +140,7 @@ fn a_flipped_bit_in_an_acknowledged_record_is_damage_and_not_a_torn_tail() {
         let segment = segments(dir.path()).remove(0);
         let mut bytes = std::fs::read(&segment).unwrap();
         let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
-        let bit = random.below(end * 8);
+        let bit = random.place(end * 8);
         bytes[bit / 8] ^= 1 << (bit % 8);
         std::fs::write(&segment, bytes).unwrap();
         match open(dir.path(), 0) {
@@ -156,7 +155,7 @@ fn a_flipped_bit_in_an_acknowledged_record_is_damage_and_not_a_torn_tail() {
 /// One fault that takes the whole last group, not only a bit of it.
 #[test]
 fn a_bad_sector_over_the_last_group_is_damage_and_not_a_torn_tail() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = rig::directory();
     let (mut log, ..) = open(dir.path(), 0).unwrap();
     for number in 1..=5_u8 {
         append(&mut log, &[vec![number; 480]]);
@@ -175,7 +174,7 @@ fn a_damaged_seal_does_no_harm_to_what_it_vouches_for() {
         if flipped % 4096 >= 32 {
             continue;
         }
-        let dir = tempfile::tempdir().unwrap();
+        let dir = rig::directory();
         let (mut log, ..) = open(dir.path(), 0).unwrap();
         append(&mut log, &[vec![1; 100]]);
         append(&mut log, &[vec![2; 100]]);
@@ -189,7 +188,7 @@ fn a_damaged_seal_does_no_harm_to_what_it_vouches_for() {
 
 #[test]
 fn damage_to_records_that_are_held_elsewhere_is_passed_over() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = rig::directory();
     let (mut log, ..) = open(dir.path(), 0).unwrap();
     for number in 1..=5_u8 {
         append(&mut log, &[vec![number; 100]]);
@@ -208,15 +207,15 @@ fn damage_to_records_that_are_held_elsewhere_is_passed_over() {
 #[test]
 fn segments_are_used_again_and_nothing_of_their_former_use_comes_back() {
     let mut random = Random::new(13);
-    let dir = tempfile::tempdir().unwrap();
+    let dir = rig::directory();
     let (mut log, ..) = open(dir.path(), 0).unwrap();
     let mut held = 0;
     for round in 0..300 {
-        let count = 1 + random.below(4);
+        let count = 1 + random.place(4);
         let group = payloads(&mut random, count);
         append(&mut log, &group);
         if round % 7 == 0 {
-            held = log.next() - 1 - random.next() % (log.next() - held);
+            held = log.next() - 1 - random.number() % (log.next() - held);
             log.shelf().tidy(held).unwrap();
         }
         if round % 11 == 0 {
@@ -235,7 +234,7 @@ fn segments_are_used_again_and_nothing_of_their_former_use_comes_back() {
 #[test]
 fn a_missing_or_shortened_segment_is_damage() {
     let make = || {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = rig::directory();
         let (mut log, ..) = open(dir.path(), 0).unwrap();
         for _ in 0..40 {
             append(&mut log, &[vec![1; 1_000]]);

@@ -9,10 +9,9 @@ use std::time::Duration;
 use rig::etcd::Etcd;
 use rig::postgres::Postgres;
 use rig::redis::Redis;
-use rig::{etcd, postgres, redis};
+use rig::{etcd, postgres, redis, until};
 
 use super::super::process::Spawned;
-use super::super::wait::until;
 use super::*;
 
 /// The password. That of the Postgres for tests is another one.
@@ -296,7 +295,7 @@ async fn check(mut engine: Engine) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nobody_tells_the_password_of_an_engine_nor_what_is_in_it() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::works().await;
     let mut all = JoinSet::new();
     for start in [Engine::etcd, Engine::redis, Engine::postgres] {
         all.spawn(async move { check(tokio::task::block_in_place(start)).await });
@@ -308,7 +307,7 @@ async fn nobody_tells_the_password_of_an_engine_nor_what_is_in_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_candidate_does_not_tell_its_key_to_a_server() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (dir, mut said) = (tempfile::tempdir().unwrap(), Said::default());
     let server = Server::start(&dir.path().join("data"), &["--log-level", "trace"]).await;
     let closed = format!("127.0.0.1:{}", rig::free_port());

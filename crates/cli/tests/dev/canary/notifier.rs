@@ -1,8 +1,7 @@
 //! Where notifications about the cluster go: who knows that URL can write to somebody's chat, so nobody tells it.
 
-use rig::redis;
+use rig::{redis, until};
 
-use super::super::wait::until;
 use super::*;
 
 /// The secret in the URL.
@@ -20,7 +19,7 @@ async fn heard(listener: &TcpListener) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_notifications_go_is_told_to_nobody_who_looks_around() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (dir, _) = place();
     let redis = tokio::task::block_in_place(|| redis::Setup::durable().start());
     let chat = TcpListener::bind("127.0.0.1:0").await.unwrap();

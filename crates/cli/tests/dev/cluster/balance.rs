@@ -8,14 +8,12 @@ use engine::limits::SHARDS_DEFAULT;
 use engine::past::End;
 use engine::record::encode;
 use engine::shard::record::{FORMAT, NameRecord, RunState, TriggerRecord, name_key, trigger_key};
+use rig::{Heard, PATIENCE, until};
 use serde_json::value::to_raw_value;
 use sim::ledger::{Fate, Ledger};
 use store::machine::{Machine, System};
 use store::{Commit, Key, Store};
 
-use super::super::process::PATIENCE;
-use super::super::receiver::Heard;
-use super::super::wait::until;
 use super::fleet::bell;
 
 /// The name of a trigger.

@@ -11,14 +11,12 @@ use client::Timestamp;
 use client::spec::TriggerSpec;
 use rig::etcd::Etcd;
 use rig::postgres::Postgres;
-use rig::redis;
+use rig::{PATIENCE, Receiver, Reply, machine, redis, until};
 use store::machine::{Machine, System};
 use store::{StoreUrl, open_or_create};
 use tokio::task::JoinSet;
 
-use super::super::process::{MACHINE, PATIENCE, WATCHBELL as THIS};
-use super::super::receiver::{Receiver, Reply};
-use super::super::wait::until;
+use super::super::process::WATCHBELL as THIS;
 use super::balance;
 use super::fleet::Fleet;
 use super::storm::{Moves, lengths, tell};
@@ -74,42 +72,8 @@ async fn roll(store: &str, programs: &[&Path]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rolling_restart_doubles_nothing_and_delays_nothing_on_etcd() {
-    let _machine = MACHINE.write().await;
-    let etcd = blocking(Etcd::one);
-    roll(&format!("etcd://{}/watchbell", etcd.hosts()), &[THIS; 2].map(Path::new)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs the program of a former version, which make soak builds"]
-#[expect(clippy::disallowed_methods, reason = "built apart, and only for this")]
-async fn a_rolling_upgrade_and_the_way_back_double_nothing_and_delay_nothing() {
-    let _machine = MACHINE.write().await;
-    let former = env::var("WATCHBELL_FORMER").expect("WATCHBELL_FORMER=$(scripts/former)");
-    let etcd = blocking(Etcd::one);
-    let programs = [&former, THIS, &former].map(Path::new);
-    roll(&format!("etcd://{}/watchbell", etcd.hosts()), &programs).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "the same as on etcd"]
-async fn a_rolling_restart_doubles_nothing_and_delays_nothing_on_redis() {
-    let _machine = MACHINE.write().await;
-    let redis = blocking(|| redis::Setup::durable().start());
-    roll(&redis.url(), &[THIS; 2].map(Path::new)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "the same as on etcd"]
-async fn a_rolling_restart_doubles_nothing_and_delays_nothing_on_postgres() {
-    let _machine = MACHINE.write().await;
-    let postgres = blocking(|| Postgres::start(&[]));
-    roll(&postgres.url(), &[THIS; 2].map(Path::new)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_servers_lose_any_one_and_any_member_at_once_and_no_slot() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::works().await;
     let mut etcd = blocking(Etcd::three);
     let url = format!("etcd://{}/watchbell", etcd.hosts());
     let direct = open_or_create(&StoreUrl::parse(&url).unwrap()).await.unwrap();
@@ -138,7 +102,7 @@ const RUNS: usize = 2;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_thousand_writers_are_told_is_done_once_while_shards_move() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::works().await;
     let redis = blocking(|| redis::Setup::durable().start());
     let receiver = Receiver::start(4, |_| Reply::FINE);
     let direct = open_or_create(&StoreUrl::parse(&redis.url()).unwrap()).await.unwrap();
@@ -206,5 +170,44 @@ async fn what_a_thousand_writers_are_told_is_done_once_while_shards_move() {
         assert!(runs >= asked && runs <= RUNS, "{name}: {asked} runs were told, {runs} were made");
         // What was refused for good was not done.
         assert!(made || runs == 0, "{name} was not made, and ran");
+    }
+}
+
+/// What is judged by time: see [`rig::machine`].
+mod alone {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_rolling_restart_doubles_nothing_and_delays_nothing_on_etcd() {
+        let _machine = machine::alone().await;
+        let etcd = blocking(Etcd::one);
+        roll(&format!("etcd://{}/watchbell", etcd.hosts()), &[THIS; 2].map(Path::new)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "needs the program of a former version, which make soak builds"]
+    #[expect(clippy::disallowed_methods, reason = "built apart, and only for this")]
+    async fn a_rolling_upgrade_and_the_way_back_double_nothing_and_delay_nothing() {
+        let _machine = machine::alone().await;
+        let former = env::var("WATCHBELL_FORMER").expect("WATCHBELL_FORMER=$(scripts/former)");
+        let etcd = blocking(Etcd::one);
+        let programs = [&former, THIS, &former].map(Path::new);
+        roll(&format!("etcd://{}/watchbell", etcd.hosts()), &programs).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "the same as on etcd"]
+    async fn a_rolling_restart_doubles_nothing_and_delays_nothing_on_redis() {
+        let _machine = machine::alone().await;
+        let redis = blocking(|| redis::Setup::durable().start());
+        roll(&redis.url(), &[THIS; 2].map(Path::new)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "the same as on etcd"]
+    async fn a_rolling_restart_doubles_nothing_and_delays_nothing_on_postgres() {
+        let _machine = machine::alone().await;
+        let postgres = blocking(|| Postgres::start(&[]));
+        roll(&postgres.url(), &[THIS; 2].map(Path::new)).await;
     }
 }

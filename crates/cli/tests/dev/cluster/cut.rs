@@ -7,13 +7,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rig::etcd::{Etcd, Setup};
+use rig::{Ask, PATIENCE, Receiver, Reply, machine, until};
 use store::clock::Stopwatch;
 use store::{StoreUrl, open_or_create};
 
-use super::super::ask::Ask;
-use super::super::process::{MACHINE, PATIENCE};
-use super::super::receiver::{Receiver, Reply};
-use super::super::wait::until;
 use super::balance;
 use super::fleet::{Fleet, Place};
 use super::island::{self, HUB, Island, Lost, STORE};
@@ -34,7 +31,7 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_whose_packets_are_lost_is_replaced_and_comes_back() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::works().await;
     if !island::is_apart() {
         let test = "dev::cluster::cut::a_server_whose_packets_are_lost_is_replaced_and_comes_back";
         tokio::task::block_in_place(|| island::run_apart(test));

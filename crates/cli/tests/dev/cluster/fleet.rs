@@ -11,7 +11,7 @@ use client::spec::{CatchUp, TriggerSpec};
 use engine::assignment::ranking;
 use engine::id::ShardId;
 use engine::limits::SHARDS_DEFAULT;
-use rig::{Road, Way};
+use rig::{Ask, PATIENCE, Road, Way, until};
 use rustix::process::Signal;
 use store::Store;
 use store::clock::Stopwatch;
@@ -19,10 +19,8 @@ use store::ownership::{Ownership, owners};
 use store::session::Roster;
 use tempfile::TempDir;
 
-use super::super::ask::Ask;
-use super::super::process::{PATIENCE, WATCHBELL};
+use super::super::process::WATCHBELL;
 use super::super::server::{Server, key_file};
-use super::super::wait::until;
 use super::island::{self, Island, Lost};
 
 /// Servers, by name.

@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 
 use rig::etcd::Etcd;
 use rig::postgres::Postgres;
-use rig::redis;
+use rig::{PATIENCE, machine, redis, until};
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
-use super::super::process::{MACHINE, PATIENCE, WATCHBELL};
-use super::super::wait::until;
+use super::super::process::WATCHBELL;
 
 const PAGE: &str = include_str!("../../../../../docs/clusters.md");
 
@@ -90,7 +90,7 @@ impl Stranger {
     async fn runs(&self, words: &[String]) {
         let words: &[String] = words;
         let said = until(&format!("{words:?} is fine"), PATIENCE, || async {
-            let output = self.command(words).output().unwrap();
+            let output = blocking(|| self.command(words).output().unwrap());
             output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
         })
         .await;
@@ -101,7 +101,7 @@ impl Stranger {
     fn servers_told(&self) -> usize {
         let at = SocketAddr::from(([127, 0, 0, 1], self.ports["7402"]));
         let words = format!("cluster status --output json --server http://{at}");
-        let output = self.command(&self::words(&words)).output().unwrap();
+        let output = blocking(|| self.command(&self::words(&words)).output().unwrap());
         let told = serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_default();
         told["nodes"].as_array().map_or(0, Vec::len)
     }
@@ -160,15 +160,18 @@ fn blocking<T>(work: impl FnOnce() -> T) -> T {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_goes_from_one_server_to_three_on_each_engine() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::works().await;
     for scheme in ["etcd://", "postgres://", "redis://"] {
         let line = format!("export WATCHBELL_STORE={scheme}");
         assert!(lines().iter().any(|typed| typed.starts_with(&line)), "the page has {scheme}");
     }
     let etcd = blocking(Etcd::one);
-    walk(&format!("etcd://{}/watchbell", etcd.hosts())).await;
     let postgres = blocking(|| Postgres::start(&[]));
-    walk(&postgres.url()).await;
     let redis = blocking(|| redis::Setup::durable().start());
-    walk(&redis.url()).await;
+    let etcd_url = format!("etcd://{}/watchbell", etcd.hosts());
+    let mut walks = JoinSet::new();
+    for url in [etcd_url, postgres.url(), redis.url()] {
+        walks.spawn(async move { walk(&url).await });
+    }
+    walks.join_all().await;
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use client::Timestamp;
 use rig::etcd::{Etcd, Setup};
 use rig::postgres::Postgres;
-use rig::{Road, Way, redis};
+use rig::{Random, Receiver, Reply, Road, Way, machine, redis};
 use rustix::process::Signal;
 use serde_json::Value;
 use store::clock::Stopwatch;
@@ -17,8 +17,6 @@ use store::machine::{Machine, System};
 use store::measure::Latencies;
 use store::{StoreUrl, open_or_create};
 
-use super::super::process::MACHINE;
-use super::super::receiver::{Receiver, Reply};
 use super::balance;
 use super::fleet::{Fleet, Place};
 
@@ -57,16 +55,6 @@ impl Blow {
         let is_met = self.from <= handed.to && handed.from <= self.to;
         let is_theirs = [&handed.giver, &handed.taker].iter().any(|name| **name == self.name);
         is_met && (self.is_store || (is_theirs && self.fault != Fault::Restart))
-    }
-}
-
-/// Chance, always the same from the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
-        self.0 = engine::hash::mix(self.0.wrapping_add(0x9e37_79b9_7f4a_7c15));
-        usize::try_from(self.0 % below as u64).unwrap()
     }
 }
 
@@ -159,12 +147,12 @@ impl Storm {
         let mut fleet = Fleet::start(&store, members).await;
         fleet.settled().await;
         println!("settled after {:?}", filled.elapsed());
-        let (mut dice, begun) = (Dice(self.seed), Stopwatch::start());
+        let (mut dice, begun) = (Random::new(self.seed), Stopwatch::start());
         let mut blows = Vec::new();
         while begun.elapsed() < self.length {
-            let fault = FAULTS[dice.roll(FAULTS.len())];
-            let name = self.names[dice.roll(self.names.len())];
-            let member = (dice.roll(3) == 0).then(|| dice.roll(3));
+            let fault = FAULTS[dice.place(FAULTS.len())];
+            let name = self.names[dice.place(self.names.len())];
+            let member = (dice.place(3) == 0).then(|| dice.place(3));
             println!("{:>6.1?} {fault:?} {name}, member {member:?}", begun.elapsed());
             let from = now();
             if let Some(member) = member {
@@ -209,16 +197,16 @@ impl Storm {
 }
 
 /// One thing goes wrong, and is mended.
-async fn strike(fleet: &mut Fleet, fault: Fault, name: &str, dice: &mut Dice) {
+async fn strike(fleet: &mut Fleet, fault: Fault, name: &str, dice: &mut Random) {
     match fault {
         Fault::Kill => {
             fleet.kill(name);
-            pass(Duration::from_millis(dice.roll(5_000) as u64)).await;
+            pass(Duration::from_millis(dice.below(5_000))).await;
             fleet.bring_back(name).await;
         }
         Fault::Stall => {
             fleet.signal(name, Signal::STOP);
-            pass(TTL * 3 / 2 + Duration::from_millis(dice.roll(1_000) as u64)).await;
+            pass(TTL * 3 / 2 + Duration::from_millis(dice.below(1_000))).await;
             fleet.signal(name, Signal::CONT);
         }
         Fault::Restart => {
@@ -338,7 +326,16 @@ fn length(from: Timestamp, to: Timestamp) -> Duration {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_servers_lose_nothing_whatever_befalls_them_and_their_etcd() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::works().await;
+    let length = Duration::from_secs(40);
+    let storm = Storm { names: &FIVE, triggers: 6_000, every_s: 20, length, seed: 8 };
+    storm.rage(Engine::etcd(GIB)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: make soak"]
+async fn five_servers_lose_nothing_whatever_befalls_them_at_a_thousand_fires_a_second() {
+    let _machine = machine::alone().await;
     let length = Duration::from_secs(60);
     let storm = Storm { names: &FIVE, triggers: 20_000, every_s: 20, length, seed: 8 };
     storm.rage(Engine::etcd(GIB)).await;
@@ -355,7 +352,7 @@ const GUST: Storm = Storm {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_servers_lose_nothing_on_redis_and_on_postgres() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::works().await;
     let redis = Engine::Redis(blocking(|| redis::Setup::durable().start()));
     let postgres = Engine::Postgres(blocking(|| Postgres::start(&[])));
     tokio::join!(GUST.rage(redis), GUST.rage(postgres));
@@ -364,7 +361,7 @@ async fn three_servers_lose_nothing_on_redis_and_on_postgres() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "an hour"]
 async fn five_servers_lose_nothing_within_an_hour() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::works().await;
     let seed = System.random();
     println!("seed {seed}");
     let length = Duration::from_secs(3_600);

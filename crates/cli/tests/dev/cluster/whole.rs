@@ -7,12 +7,10 @@ use client::spec::TriggerSpec;
 use client::{Client, TriggerFilter};
 use engine::id::{ProjectId, ShardId};
 use engine::limits::SHARDS_DEFAULT;
-use rig::redis;
+use rig::{PATIENCE, machine, redis, until};
 use rustix::process::Signal;
 use store::{Range, Store, StoreUrl, open_or_create};
 
-use super::super::process::{MACHINE, PATIENCE};
-use super::super::wait::until;
 use super::fleet::Fleet;
 
 /// A trigger that is run on demand, in a shard of this server.
@@ -74,7 +72,7 @@ async fn limit(a: &Client, b: &Client) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_answer_as_one_and_one_that_is_drained_hands_over_all_it_has() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let redis = tokio::task::block_in_place(|| redis::Setup::durable().start());
     let store = open_or_create(&StoreUrl::parse(&redis.url()).unwrap()).await.unwrap();
     let fleet = Fleet::on(&["a", "b"], &redis.url(), &store).await;

@@ -1,10 +1,10 @@
 //! In the place of the Redis scheduler: six variables, four metrics, ten texts and one key.
 
 use rig::redis::{Redis, Setup};
+use rig::{PATIENCE, machine, until};
 use serde_json::Value;
 
-use super::super::process::{MACHINE, PATIENCE, WATCHBELL};
-use super::super::wait::until;
+use super::super::process::WATCHBELL;
 use super::*;
 
 const KEY: &str = "leader:uuid";
@@ -36,7 +36,7 @@ fn line<'a>(log: &'a str, text: &str) -> &'a str {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_of_the_ten_texts_is_logged_at_its_level_with_its_details() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let dir = tempfile::tempdir().unwrap();
     let redis = Setup::durable().password(PASSWORD).start();
     let mut anna = Candidate::spawn(command(&redis, 0), dir.path(), "anna");
@@ -86,7 +86,7 @@ async fn each_of_the_ten_texts_is_logged_at_its_level_with_its_details() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_four_metrics_and_the_leader_key_read_right_from_start_to_end() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let dir = tempfile::tempdir().unwrap();
     let mut redis = Setup::durable().password(PASSWORD).start();
     redis.kill();
@@ -126,7 +126,7 @@ async fn the_four_metrics_and_the_leader_key_read_right_from_start_to_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_three_replicas_one_leads_and_in_production_the_log_says_no_more_than_it_did() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let dir = tempfile::tempdir().unwrap();
     let redis = Setup::durable().password(PASSWORD).start();
     let replica = |name: &str| {

@@ -5,9 +5,7 @@ use std::net::SocketAddr;
 use rig::etcd::Etcd;
 use rig::postgres::Postgres;
 use rig::redis::{Redis, Setup};
-
-use super::super::process::PATIENCE;
-use super::super::wait::until;
+use rig::{PATIENCE, until};
 
 /// One that runs.
 pub(super) enum Engine {

@@ -1,12 +1,10 @@
 //! What happens to the store or the way to it, on every engine: nobody leads who may not, and somebody leads again
 //! without hands.
 
-use rig::{Road, Way};
+use rig::{PATIENCE, Road, Way, machine, until};
 use store::clock::Stopwatch;
 use tokio::task::JoinSet;
 
-use super::super::process::{MACHINE, PATIENCE};
-use super::super::wait::until;
 use super::engine::Engine;
 use super::witness::Witness;
 use super::*;
@@ -174,7 +172,7 @@ async fn on_every_engine<F: Future<Output = ()> + Send + 'static>(check: impl Fn
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cut_off_either_way_on_any_engine_a_leader_says_0_before_its_validity_ends() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::works().await;
     on_every_engine(|engine| async move {
         let cut = |cut| check_cut(&engine, cut);
         tokio::join!(cut(Cut::Both), cut(Cut::Deaf), cut(Cut::Mute));
@@ -184,12 +182,12 @@ async fn cut_off_either_way_on_any_engine_a_leader_says_0_before_its_validity_en
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_later_than_t_give_nobody_a_right_on_any_engine() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::works().await;
     on_every_engine(|engine| async move { check_delay(&engine).await }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_any_engine_refuses_writes_nobody_leads_and_soon_after_somebody_does() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::works().await;
     on_every_engine(|engine| async move { check_refused(&engine).await }).await;
 }

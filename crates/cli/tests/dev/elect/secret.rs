@@ -3,9 +3,9 @@
 use std::process::Output;
 
 use rig::redis::{Redis, Setup};
+use rig::{PATIENCE, machine, until};
 
-use super::super::process::{MACHINE, PATIENCE, WATCHBELL};
-use super::super::wait::until;
+use super::super::process::WATCHBELL;
 use super::*;
 
 const CANARY: &str = "canary-of-an-election";
@@ -82,7 +82,7 @@ async fn check_ended(way: Way, url: &str, port: u16, dir: &Path, change: &[(&str
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_password_of_a_store_is_told_to_nobody_by_a_candidate() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let dir = tempfile::tempdir().unwrap();
     let mut redis = Setup::durable().password(CANARY).tls().start();
     let (url, port) = (redis.url(), redis.address().port());

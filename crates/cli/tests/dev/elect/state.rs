@@ -1,17 +1,19 @@
 //! What metrics say in every state, judged by a clock beside them.
 
 use rig::redis::Setup;
-use rig::{Road, Way};
+use rig::{PATIENCE, Road, Way, machine, until};
 use rustix::process::Signal;
 use store::clock::Stopwatch;
+use tokio::time::sleep;
 
-use super::super::process::{MACHINE, PATIENCE};
-use super::super::wait::until;
 use super::*;
+
+/// Between two questions of those who ask all the time.
+const PAUSE: Duration = Duration::from_millis(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn metrics_tell_a_leader_from_a_candidate_and_count_what_they_do() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::waits().await;
     let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
     let mut anna = Candidate::start(dir.path(), "anna", &redis.url(), &[]);
     let token = anna.elected().await;
@@ -74,7 +76,7 @@ async fn token_told(candidates: &[&Candidate]) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_cut_off_says_0_before_its_validity_ends() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::waits().await;
     let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
     let road = Road::to(redis.address()).await;
     let left = dir.path().join("left");
@@ -98,6 +100,7 @@ async fn a_leader_that_is_cut_off_says_0_before_its_validity_ends() {
         } else {
             silent.get_or_insert(cut.elapsed());
         }
+        sleep(PAUSE).await;
     }
     println!("said 0 after {silent:?}, and another one led after {:?}", cut.elapsed());
     assert!(!anna.leads().await);
@@ -117,7 +120,7 @@ async fn a_leader_that_is_cut_off_says_0_before_its_validity_ends() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_slept_longer_than_t_never_says_1_after_another_one_leads() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
     let anna = Candidate::start(dir.path(), "anna", &redis.url(), &[]);
     let first = anna.elected().await;
@@ -144,7 +147,7 @@ async fn a_leader_that_slept_longer_than_t_never_says_1_after_another_one_leads(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_store_refuses_writes_nobody_leads_and_then_somebody_does_again() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
     let anna = Candidate::start(dir.path(), "anna", &redis.url(), &[]);
     let first = anna.elected().await;
@@ -161,6 +164,7 @@ async fn while_the_store_refuses_writes_nobody_leads_and_then_somebody_does_agai
             !is_led || asked < T,
             "somebody says 1 when asked {asked:?} after the last renewal"
         );
+        sleep(PAUSE).await;
     }
     anna.logs("the store takes no renewal or claim").await;
     assert_eq!(redis.ask(&["CONFIG", "SET", "min-replicas-to-write", "0"]), "OK");
@@ -169,7 +173,7 @@ async fn while_the_store_refuses_writes_nobody_leads_and_then_somebody_does_agai
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_that_come_later_than_t_give_nobody_a_right() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
     let road = Road::to(redis.address()).await;
     let anna = Candidate::start(dir.path(), "anna", &redis.url_at(road.address()), &[]);
@@ -179,6 +183,7 @@ async fn answers_that_come_later_than_t_give_nobody_a_right() {
     let begun = Stopwatch::start();
     while begun.elapsed() < 3 * T {
         assert!(!anna.leads().await, "what it hears is older than T");
+        sleep(PAUSE).await;
     }
     road.back(Way::Open);
     let again = anna.event("elected", 2).await["token"].as_u64().unwrap();
@@ -187,7 +192,7 @@ async fn answers_that_come_later_than_t_give_nobody_a_right() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_redis_forgets_everything_nobody_leads_twice() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let dir = tempfile::tempdir().unwrap();
     // Class B: it keeps nothing over a restart.
     let mut redis = Setup::new().start();
@@ -207,6 +212,7 @@ async fn when_redis_forgets_everything_nobody_leads_twice() {
             break;
         }
         assert!(forgot.elapsed() < PATIENCE, "nobody leads: {}{}", anna.log(), bert.log());
+        sleep(PAUSE).await;
     }
     println!("led again {:?} after Redis came back empty", forgot.elapsed());
     assert!(token_told(&[&anna, &bert]).await > first);
@@ -214,7 +220,7 @@ async fn when_redis_forgets_everything_nobody_leads_twice() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_leads_beside_one_that_is_cut_off_from_a_store_that_was_emptied() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     // It keeps its word, so only that it is another than before tells that it has forgotten.
     let (dir, mut redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
     let road = Road::to(redis.address()).await;

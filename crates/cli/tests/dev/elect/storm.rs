@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use rig::{Random, machine};
 use rustix::process::Signal;
 use tokio::task::AbortHandle;
 
-use super::super::process::MACHINE;
-use super::super::random::Random;
 use super::engine::Engine;
 use super::witness::Witness;
 use super::*;
@@ -118,14 +117,14 @@ async fn check_storm(engine: &Engine, seed: u64, length: Duration) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_is_killed_stopped_and_woken_at_most_one_leads() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     check_storm(&Engine::redis(), 0x0005_7024, Duration::from_secs(10)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "long: make soak"]
 async fn whoever_is_killed_stopped_and_woken_for_minutes_at_most_one_leads_on_any_engine() {
-    let _machine = MACHINE.write().await;
+    let _machine = machine::works().await;
     for engine in Engine::all() {
         check_storm(&engine, 0x0005_0a4e, Duration::from_secs(120)).await;
     }

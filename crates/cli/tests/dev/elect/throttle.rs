@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::PathBuf;
 
+use rig::machine;
 use rig::redis::Setup;
 use tokio::task::JoinSet;
 
-use super::super::process::MACHINE;
 use super::engine::Engine;
 use super::witness::Witness;
 use super::*;
@@ -64,7 +64,7 @@ fn not_tried() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_throttled_never_says_1_after_another_one_leads() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::waits().await;
     let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
     let anna = Candidate::start(dir.path(), "anna", &redis.url(), &[]);
     let first = anna.elected().await;
@@ -110,7 +110,7 @@ async fn check_starved(engine: &Engine) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_starved_on_any_engine_never_leads_beside_another_one() {
-    let _machine = MACHINE.read().await;
+    let _machine = machine::works().await;
     let engines = Engine::all();
     let [etcd, redis, postgres] = &engines;
     tokio::join!(check_starved(etcd), check_starved(redis), check_starved(postgres));

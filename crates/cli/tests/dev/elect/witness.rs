@@ -13,12 +13,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rig::Ask;
 use store::clock::Stopwatch;
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use super::super::ask::Ask;
 use super::Candidate;
 
 /// Between two questions to one candidate.

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use client::key::Scope;
+use rig::PATIENCE;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 use super::house::{Ask, House};
-use crate::server::node::world::PATIENCE;
 
 /// Somebody who watches.
 struct Watching {

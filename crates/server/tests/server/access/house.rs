@@ -1,10 +1,7 @@
 //! A real node behind a locked door, and a way to ask it anything in any way.
 
-use std::net::SocketAddr;
-
 use client::key::{NewKey, Scope};
 use client::project::NewProject;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use server::access::Trail;
 use server::access::audit::AuditRecord;
@@ -12,8 +9,8 @@ use server::access::record::{KeyRecord, KeyScope};
 use server::api::Gate;
 use server::handle::NodeHandle;
 
-pub(super) use super::ask::{Answer, Ask};
 use crate::server::node::world::{Running, World};
+pub(super) use rig::{Answer, Ask};
 
 /// A Friday.
 pub(super) const NOON: &str = "2027-01-15T12:00:00Z";
@@ -85,7 +82,8 @@ pub(super) fn locked() -> Gate {
     Gate::locked()
 }
 
-pub(super) async fn first_admin(handle: &NodeHandle) -> String {
+/// Makes the key of the first admin, and gives its text.
+pub(in crate::server) async fn first_admin(handle: &NodeHandle) -> String {
     let audit = AuditRecord {
         at: handle.now(),
         action: "key.create".to_owned(),
@@ -109,31 +107,4 @@ pub(super) async fn first_admin(handle: &NodeHandle) -> String {
     };
     let (_, text) = handle.access().create_key(&Trail::of(audit), of).await.unwrap();
     text.reveal().to_owned()
-}
-
-impl Ask {
-    pub(super) fn to(&self) -> SocketAddr {
-        self.to
-    }
-
-    /// The same with a body that nothing takes.
-    pub(super) fn with_bad_body(mut self) -> Self {
-        if self.method != "GET" {
-            self.body = Some(r#"{"nobody knows this":1}"#.to_owned());
-        }
-        self
-    }
-}
-
-impl Answer {
-    #[track_caller]
-    pub(super) fn read<T: DeserializeOwned>(&self) -> T {
-        serde_json::from_str(&self.text).unwrap_or_else(|why| panic!("{why}: {self:?}"))
-    }
-
-    /// The last part of its type, if it is a problem.
-    pub(super) fn problem(&self) -> Option<String> {
-        let value: Value = serde_json::from_str(&self.text).ok()?;
-        Some(value["type"].as_str()?.rsplit(':').next()?.to_owned())
-    }
 }

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rig::{Receiver, Reply};
 use serde_json::Value;
 
 use super::house::House;
-use crate::server::node::receiver::{Receiver, Reply};
 use crate::server::node::world::World;
 
 /// Items that are there from the beginning to the end.

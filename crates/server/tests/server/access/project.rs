@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use client::spec::CatchUp;
 use engine::instant::Instant;
+use rig::{PATIENCE, until};
 use serde_json::{Value, json};
 
 use super::house::{House, NOON};
-use crate::server::node::wait::until;
-use crate::server::node::world::PATIENCE;
 
 /// Waits until a trigger was called so often since a moment.
 async fn heard(house: &House, name: &str, calls: usize) -> usize {

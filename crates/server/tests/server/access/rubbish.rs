@@ -10,17 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use client::key::Scope;
+use rig::{PATIENCE, Random};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::house::{Answer, House, first_admin};
-use crate::server::node::world::PATIENCE;
-
-#[path = "../../../../store/tests/store/random.rs"]
-mod random;
-use random::Random;
 
 const SEED: u64 = 0x0bad_cafe;
 
@@ -159,18 +155,18 @@ impl Truth {
 
     /// A true value, an odd one, or one that was spoiled.
     fn value(&self, dice: &mut Random) -> Vec<u8> {
-        let mut value = self.values[dice.below(self.values.len())].clone().into_bytes();
-        match dice.below(10) {
+        let mut value = self.values[dice.place(self.values.len())].clone().into_bytes();
+        match dice.place(10) {
             0..3 => return value,
-            3 => return ODD[dice.below(ODD.len())].into(),
-            4 => return (0..dice.below(40)).map(|_| any(dice)).collect(),
-            5 => return value.repeat(1 + dice.below(60)),
+            3 => return ODD[dice.place(ODD.len())].into(),
+            4 => return (0..dice.place(40)).map(|_| any(dice)).collect(),
+            5 => return value.repeat(1 + dice.place(60)),
             _ => {}
         }
-        for _ in 0..=dice.below(3) {
-            let at = dice.below(value.len().max(1));
-            match dice.below(4) {
-                0 if !value.is_empty() => value[at] ^= 1 << dice.below(8),
+        for _ in 0..=dice.place(3) {
+            let at = dice.place(value.len().max(1));
+            match dice.place(4) {
+                0 if !value.is_empty() => value[at] ^= 1 << dice.place(8),
                 1 if !value.is_empty() => drop(value.remove(at)),
                 2 => value.insert(at, any(dice)),
                 _ => value.truncate(at),
@@ -180,10 +176,10 @@ impl Truth {
     }
 
     fn request(&self, dice: &mut Random, host: &str) -> Bytes {
-        let (method, path) = &self.routes[dice.below(self.routes.len())];
+        let (method, path) = &self.routes[dice.place(self.routes.len())];
         let mut method = method.clone();
-        if dice.below(20) == 0 {
-            METHODS[dice.below(METHODS.len())].clone_into(&mut method);
+        if dice.place(20) == 0 {
+            METHODS[dice.place(METHODS.len())].clone_into(&mut method);
         }
         let mut is_read = true;
         let mut text = format!("{method} ").into_bytes();
@@ -195,33 +191,33 @@ impl Truth {
                 text.extend(part.as_bytes());
             }
         }
-        let parameters = if dice.below(2) == 0 { dice.below(4) } else { 0 };
+        let parameters = if dice.place(2) == 0 { dice.place(4) } else { 0 };
         for number in 0..parameters {
-            let name = PARAMETERS[dice.below(PARAMETERS.len())];
+            let name = PARAMETERS[dice.place(PARAMETERS.len())];
             text.extend(format!("{}{name}=", if number == 0 { '?' } else { '&' }).as_bytes());
             self.place(dice, &mut text, &mut is_read);
         }
         text.extend(format!(" HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n").as_bytes());
-        for _ in 0..dice.below(3) {
-            let name = HEADERS[dice.below(HEADERS.len())];
+        for _ in 0..dice.place(3) {
+            let name = HEADERS[dice.place(HEADERS.len())];
             self.header(dice, &mut text, name, &mut is_read);
         }
-        if dice.below(200) == 0 {
+        if dice.place(200) == 0 {
             // Longer than any head may be.
             text.extend(b"x-long: ");
             text.extend(vec![b'a'; 600_000]);
             text.extend(b"\r\n");
             is_read = false;
         }
-        match dice.below(12) {
+        match dice.place(12) {
             0 => self.header(dice, &mut text, "authorization", &mut is_read),
             1 => {}
             _ => {
-                let key = &self.keys[dice.below(self.keys.len())];
+                let key = &self.keys[dice.place(self.keys.len())];
                 text.extend(format!("authorization: Bearer {key}\r\n").as_bytes());
             }
         }
-        let is_whole = if method == "GET" && dice.below(20) > 0 {
+        let is_whole = if method == "GET" && dice.place(20) > 0 {
             text.extend(b"\r\n");
             true
         } else {
@@ -233,7 +229,7 @@ impl Truth {
     /// A value as a part of a path or a query, mostly in the way that such values are written.
     fn place(&self, dice: &mut Random, text: &mut Vec<u8>, is_read: &mut bool) {
         let value = self.value(dice);
-        let is_raw = dice.below(20) == 0;
+        let is_raw = dice.place(20) == 0;
         *is_read &= !is_raw;
         for byte in value {
             if is_raw || byte.is_ascii_alphanumeric() || b"-_.~:".contains(&byte) {
@@ -249,7 +245,7 @@ impl Truth {
         *is_read &= value.iter().all(|byte| matches!(byte, b' '..=b'~' | 0x80..=0xff));
         text.extend(name.as_bytes());
         text.extend(b": ");
-        if name == "authorization" && dice.below(2) == 0 {
+        if name == "authorization" && dice.place(2) == 0 {
             text.extend(b"Bearer ");
         }
         text.extend(value);
@@ -259,24 +255,24 @@ impl Truth {
     /// Adds a body, and gives whether it is as it was announced.
     fn body(&self, dice: &mut Random, path: &str, text: &mut Vec<u8>, is_read: &mut bool) -> bool {
         let fitting = self.bodies.iter().find(|(end, _)| path.ends_with(end));
-        let fitting = fitting.filter(|_| dice.below(6) > 0);
-        let (_, body) = fitting.unwrap_or_else(|| &self.bodies[dice.below(self.bodies.len())]);
+        let fitting = fitting.filter(|_| dice.place(6) > 0);
+        let (_, body) = fitting.unwrap_or_else(|| &self.bodies[dice.place(self.bodies.len())]);
         let mut body = body.to_string().into_bytes();
-        if dice.below(3) == 0 {
-            for _ in 0..=dice.below(4) {
-                let at = dice.below(body.len());
+        if dice.place(3) == 0 {
+            for _ in 0..=dice.place(4) {
+                let at = dice.place(body.len());
                 body[at] = any(dice);
             }
         }
-        match dice.below(10) {
+        match dice.place(10) {
             0 => self.header(dice, text, "content-type", is_read),
             1 => {}
             _ => text.extend(b"content-type: application/json\r\n"),
         }
         let len = body.len();
-        let (announced, is_whole) = match dice.below(12) {
-            0 => (format!("content-length: {}", len + 1 + dice.below(50)), false),
-            1 => (format!("content-length: {}", dice.below(len)), false),
+        let (announced, is_whole) = match dice.place(12) {
+            0 => (format!("content-length: {}", len + 1 + dice.place(50)), false),
+            1 => (format!("content-length: {}", dice.place(len)), false),
             2 => ("transfer-encoding: chunked".to_owned(), false),
             3 => (format!("content-length: {len}\r\ncontent-length: {}", len + 1), false),
             4 => {
@@ -296,7 +292,7 @@ impl Truth {
 }
 
 fn any(dice: &mut Random) -> u8 {
-    dice.next().to_le_bytes()[0]
+    dice.number().to_le_bytes()[0]
 }
 
 /// What came back; nothing, if the connection just ended.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rig::{PATIENCE, until};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use server::api::{Gate, Tls};
@@ -12,8 +13,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::house::{Answer, NOON};
-use crate::server::node::wait::until;
-use crate::server::node::world::{PATIENCE, Running, World};
+use crate::server::node::world::{Running, World};
 
 /// A certificate of our own, and its key.
 struct Pair {

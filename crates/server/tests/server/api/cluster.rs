@@ -5,12 +5,11 @@ use client::cluster::{Cluster, Drain};
 use client::event::{Event, What};
 use client::scheduler::{Firing as WireFiring, SchedulerStatus};
 use engine::instant::Instant;
+use rig::{PATIENCE, until};
 use server::handle::FiringState;
 use server::peers::View;
 use tokio::net::TcpListener;
 
-use super::super::node::wait::until;
-use super::super::node::world::PATIENCE;
 use super::super::receiver::{Receiver, answer};
 use super::bench::{Bench, NOW};
 use super::pair::{HALVES, Pair, Who};

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use rig::PATIENCE;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::bench::Bench;
 use super::pair::{HALVES, Pair, Who, name_in};
-use crate::server::node::world::PATIENCE;
 
 /// Somebody who watches.
 struct Watching {

@@ -10,14 +10,14 @@ use client::{Client, ClientError};
 use engine::id::{ProjectId, ShardId, TriggerId};
 use engine::limits::BACKUP_QUIESCE_MAX;
 use engine::shard::record::head_key;
+use rig::{PATIENCE, until};
 use server::node::NodeStartError;
 use store::backup::{restore, verify};
 use store::clock::Stopwatch;
 use store::machine::Machine;
 use store::{Commit, Key};
 
-use super::wait::until;
-use super::world::{Clocks, PATIENCE, Running, World, catching_up};
+use super::world::{Clocks, Running, World, catching_up};
 
 const WALL: &str = "2027-03-01T12:00:00.500Z";
 

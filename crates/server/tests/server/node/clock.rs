@@ -3,9 +3,9 @@
 use client::spec::CatchUp;
 use client::trigger::PauseRequest;
 use engine::id::{ProjectId, ShardId};
+use rig::{PATIENCE, until};
 
-use super::wait::until;
-use super::world::{HOUR_MS, MINUTE_MS, PATIENCE, Running, World, catching_up};
+use super::world::{HOUR_MS, MINUTE_MS, Running, World, catching_up};
 
 #[track_caller]
 fn check_once(slots: &[String]) {

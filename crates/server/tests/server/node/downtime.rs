@@ -3,10 +3,9 @@
 use client::account::{Fate, Reason};
 use client::run::RunState;
 use client::spec::{Backoff, CatchUp, RetrySpec};
+use rig::{PATIENCE, Receiver, Reply, until};
 
-use super::receiver::{Receiver, Reply};
-use super::wait::until;
-use super::world::{PATIENCE, World, catching_up};
+use super::world::{World, catching_up};
 
 /// Kills a node at half past twelve and starts one an hour later; the slots are on the minute.
 async fn an_hour_of_downtime(catch_up: CatchUp, cap: Option<u64>) -> (Vec<String>, [u64; 2]) {

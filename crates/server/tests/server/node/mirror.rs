@@ -2,13 +2,12 @@
 
 use engine::assignment::ranking;
 use engine::id::ShardId;
+use rig::{PATIENCE, Receiver, Reply, until};
 use store::ownership::{Ownership, owners};
 use store::session::{NodeId, SessionKey};
 use store::{Commit, Key, Store};
 
-use super::receiver::{Receiver, Reply};
-use super::wait::until;
-use super::world::{PATIENCE, World};
+use super::world::World;
 
 async fn commit(store: &Store, commit: Commit) {
     store.commit(commit).await.unwrap();

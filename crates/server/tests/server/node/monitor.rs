@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use client::event::{Event, What};
+use rig::{Heard, PATIENCE, Receiver, Reply, until};
 
-use super::receiver::{Heard, Receiver, Reply};
-use super::wait::until;
-use super::world::{PATIENCE, Running, World};
+use super::world::{Running, World};
 
 /// Waits until all of these see so many servers.
 async fn meet(nodes: &[&Running], count: usize) {

@@ -2,11 +2,10 @@
 
 use client::RunFilter;
 use client::run::{RunKind, RunState};
+use rig::{Heard, PATIENCE, Receiver, Reply, until};
 use serde_json::{Value, json};
 
-use super::receiver::{Heard, Receiver, Reply};
-use super::wait::until;
-use super::world::{HOUR_MS, PATIENCE, Running, World};
+use super::world::{HOUR_MS, Running, World};
 
 const START: &str = "2027-01-15T08:00:00Z";
 const NO_DELAY: std::time::Duration = std::time::Duration::ZERO;

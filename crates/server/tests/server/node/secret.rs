@@ -1,9 +1,9 @@
 //! Secret headers: they reach the receiver, and nobody else.
 
+use rig::{PATIENCE, until};
 use serde_json::{Value, json};
 
-use super::wait::until;
-use super::world::{PATIENCE, Running, World};
+use super::world::{Running, World};
 
 const START: &str = "2027-01-15T08:00:00Z";
 

@@ -7,13 +7,12 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use client::Timestamp;
+use rig::{Heard, PATIENCE, until};
 use serde_json::{Value, json};
 use store::machine::{Machine, System};
 
-use super::receiver::Heard;
 use super::verify::is_ours;
-use super::wait::until;
-use super::world::{PATIENCE, Running, World};
+use super::world::{Running, World};
 
 const PAGE: &str = include_str!("../../../../../docs/webhooks.md");
 

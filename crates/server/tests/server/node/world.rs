@@ -12,6 +12,7 @@ use client::spec::{CatchUp, TriggerSpec};
 use client::{Client, Timestamp};
 use engine::lease::Reading;
 use engine::notice::webhook_to;
+use rig::{PATIENCE, Receiver, Reply, until};
 use serde_json::Value;
 use server::api::Gate;
 use server::handle::NodeHandle;
@@ -25,12 +26,6 @@ use store::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-
-use super::receiver::{Receiver, Reply};
-use super::wait::until;
-
-/// How long anything may take that is no matter of the test, on a machine that is busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) const MINUTE_MS: i64 = 60_000;
 pub(crate) const HOUR_MS: i64 = 60 * MINUTE_MS;

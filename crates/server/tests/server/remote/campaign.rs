@@ -7,14 +7,13 @@ use client::election::{Campaign, CampaignRequest, ElectionState, ReleaseRequest}
 use client::key::Scope;
 use client::{Client, ClientError, ElectionFilter};
 use engine::lease::patience;
+use rig::{PATIENCE, until};
 use store::clock::Stopwatch;
 use store::memory::Memory;
 use store::{Adapter, Class, Store};
 use tokio::task::JoinSet;
 
 use super::stand::{Stand, TTL};
-use crate::server::node::wait::until;
-use crate::server::node::world::PATIENCE;
 
 async fn stand() -> (Stand, Client) {
     let stand = Stand::on(Store::new(Memory::new())).await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use client::key::Scope;
 use engine::lease::Ttl;
+use rig::{PATIENCE, until};
 use store::claim::Claim;
 use store::clock::Stopwatch;
 use store::election::{Election, Mode, Over, claim_of};
@@ -15,8 +16,6 @@ use store::{Adapter, Store};
 use tokio::task::JoinSet;
 
 use super::stand::{Stand, TTL, keep, machine, node, open};
-use crate::server::node::wait::until;
-use crate::server::node::world::PATIENCE;
 
 fn nightly() -> Claim {
     claim_of("shop", "nightly").unwrap()

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use client::key::Scope;
-use rig::{Road, Way};
+use rig::{PATIENCE, Road, Way, until};
 use store::fault::{Fault, Faulty};
 use store::memory::Memory;
 use store::{Class, Commit, CommitError, Condition, Key, Store, StoreUrl};
 
 use super::stand::Stand;
-use crate::server::node::wait::until;
-use crate::server::node::world::PATIENCE;
 
 fn key(text: &str) -> Key {
     Key::new(text).unwrap()

@@ -108,10 +108,5 @@ async fn who_watches_takes_a_seat_and_there_are_so_many() {
     let why = client.store_hints().await.unwrap_err();
     assert!(matches!(why, client::ClientError::LimitReached { .. }), "{why}");
     seats.pop();
-    crate::server::node::wait::until(
-        "a seat is free",
-        crate::server::node::world::PATIENCE,
-        || async { client.store_hints().await.ok() },
-    )
-    .await;
+    rig::until("a seat is free", rig::PATIENCE, || async { client.store_hints().await.ok() }).await;
 }

@@ -7,17 +7,15 @@ use std::time::Duration;
 use client::Client;
 use client::key::{KeySpec, Scope};
 use client::project::NewProjectSpec;
-use server::access::Trail;
-use server::access::audit::AuditRecord;
-use server::access::record::{KeyRecord, KeyScope};
 use server::api::Gate;
-use server::handle::NodeHandle;
 use server::node::{HistoryPace, Node, NodeConfig};
 use store::machine::{Machine, System};
 use store::session::{Keeper, NodeId, Session};
 use store::{Store, StoreUrl, session};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+
+use crate::server::access::house::first_admin;
 
 /// T of the servers, and of whoever comes through them: longer than a busy machine keeps a thread waiting.
 pub(super) const TTL: Duration = Duration::from_secs(3);
@@ -107,32 +105,6 @@ impl Stand {
     pub(super) async fn again(address: SocketAddr, store: Store) -> Self {
         Self::at(address, store).await
     }
-}
-
-async fn first_admin(handle: &NodeHandle) -> String {
-    let audit = AuditRecord {
-        at: handle.now(),
-        action: "key.create".to_owned(),
-        object: String::new(),
-        project: None,
-        author: "test".to_owned(),
-        key: None,
-        address: None,
-        via: None,
-        request_id: "start".to_owned(),
-    };
-    let of = |id, tag, created| KeyRecord {
-        id,
-        name: "admin".to_owned(),
-        project: None,
-        scopes: vec![KeyScope::Admin],
-        tag,
-        created,
-        author: "test".to_owned(),
-        expires: None,
-    };
-    let (_, text) = handle.access().create_key(&Trail::of(audit), of).await.unwrap();
-    text.reveal().to_owned()
 }
 
 /// A node that takes part.

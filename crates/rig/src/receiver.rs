@@ -6,9 +6,8 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use store::machine::{Machine, System};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -16,26 +15,30 @@ use tokio::task::JoinSet;
 
 /// A call, as it arrived.
 #[derive(Debug, Clone)]
-pub(crate) struct Heard {
-    pub(crate) path: String,
-    pub(crate) run: String,
-    /// As it is written: RFC 3339.
-    pub(crate) slot: String,
-    pub(crate) attempt: u32,
+pub struct Heard {
+    /// The path that was called.
+    pub path: String,
+    /// The run's id.
+    pub run: String,
+    /// The slot as it is written: RFC 3339.
+    pub slot: String,
+    /// Attempt number, from 1.
+    pub attempt: u32,
     /// By the wall clock of this machine, in microseconds.
-    pub(crate) at_us: u64,
+    pub at_us: u64,
     /// When it was answered, if it was.
-    pub(crate) answered_us: Option<u64>,
-    /// With what.
-    pub(crate) status: u16,
-    /// Names in lower case.
-    pub(crate) headers: BTreeMap<String, String>,
-    pub(crate) body: String,
+    pub answered_us: Option<u64>,
+    /// The status with which it was answered; 0 if it was not.
+    pub status: u16,
+    /// Headers by their names in lower case.
+    pub headers: BTreeMap<String, String>,
+    /// The body, which is text.
+    pub body: String,
 }
 
 /// What a receiver does with a call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Reply {
+pub enum Reply {
     /// Answers with this status, after a while.
     Status(u16, Duration),
     /// Says nothing, for ever.
@@ -48,13 +51,20 @@ pub(crate) enum Reply {
 
 impl Reply {
     /// Answers at once that all is well.
-    pub(crate) const FINE: Self = Self::Status(200, Duration::ZERO);
+    pub const FINE: Self = Self::Status(200, Duration::ZERO);
+}
+
+/// What the wall clock of this machine shows.
+#[expect(clippy::disallowed_methods, reason = "when something arrives is judged in real time")]
+fn wall_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+    u64::try_from(since.as_micros()).expect("it is before the year 586524")
 }
 
 type Rule = Arc<dyn Fn(&Heard) -> Reply + Send + Sync>;
 
 /// A receiver with some doors, each of which is another host to those who call.
-pub(crate) struct Receiver {
+pub struct Receiver {
     doors: Vec<SocketAddr>,
     heard: Arc<Mutex<Vec<Heard>>>,
     stop: Option<oneshot::Sender<()>>,
@@ -62,16 +72,13 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Opens so many doors; what to do with a call is told by the rule.
-    pub(crate) fn start(
-        doors: usize,
-        rule: impl Fn(&Heard) -> Reply + Send + Sync + 'static,
-    ) -> Self {
+    /// Opens so many doors; the rule says what to do with a call.
+    pub fn start(doors: usize, rule: impl Fn(&Heard) -> Reply + Send + Sync + 'static) -> Self {
         Self::start_at(Ipv4Addr::LOCALHOST, doors, rule)
     }
 
-    /// Opens them at this address.
-    pub(crate) fn start_at(
+    /// Opens so many doors at this address.
+    pub fn start_at(
         at: Ipv4Addr,
         doors: usize,
         rule: impl Fn(&Heard) -> Reply + Send + Sync + 'static,
@@ -96,18 +103,18 @@ impl Receiver {
         Self { doors, heard, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Where to call.
-    pub(crate) fn url(&self, door: usize, path: &str) -> String {
+    /// The URL of a path behind a door.
+    pub fn url(&self, door: usize, path: &str) -> String {
         format!("http://{}{path}", self.doors[door])
     }
 
     /// All calls so far, in the order in which they arrived.
-    pub(crate) fn heard(&self) -> Vec<Heard> {
+    pub fn heard(&self) -> Vec<Heard> {
         lock(&self.heard).clone()
     }
 
     /// The slots for which a path was called, in the order of arrival, each as often as it was.
-    pub(crate) fn slots(&self, path: &str) -> Vec<String> {
+    pub fn slots(&self, path: &str) -> Vec<String> {
         let heard = lock(&self.heard);
         heard.iter().filter(|call| call.path == path).map(|call| call.slot.clone()).collect()
     }
@@ -159,7 +166,7 @@ async fn talk(mut stream: TcpStream, rule: Rule, heard: Arc<Mutex<Vec<Heard>>>) 
                 let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 2\r\n\r\nok");
                 {
                     let mut heard = lock(&heard);
-                    heard[place].answered_us = Some(System.wall_us());
+                    heard[place].answered_us = Some(wall_us());
                     heard[place].status = status;
                 }
                 if stream.write_all(answer.as_bytes()).await.is_err() {
@@ -229,6 +236,6 @@ async fn read(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<Heard> {
     }
     call.body = String::from_utf8(bytes[head_len..head_len + body_len].to_vec()).ok()?;
     bytes.drain(..head_len + body_len);
-    call.at_us = System.wall_us();
+    call.at_us = wall_us();
     Some(call)
 }

@@ -1,67 +1,88 @@
-//! A request in any form, and what was answered.
+//! A request in any form, over a connection of its own, and what was answered.
 
 use std::fmt::Write;
 use std::io;
 use std::net::SocketAddr;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A request.
-pub(super) struct Ask {
-    pub(super) to: SocketAddr,
-    pub(super) method: String,
+/// A request that may be sent.
+pub struct Ask {
+    to: SocketAddr,
+    method: String,
     path: String,
     headers: Vec<(String, String)>,
-    pub(super) body: Option<String>,
+    body: Option<String>,
 }
 
-/// What was answered.
+/// What was answered to a request.
 #[derive(Debug, Clone)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) head: String,
-    pub(super) text: String,
+pub struct Answer {
+    /// The status of the answer.
+    pub status: u16,
+    /// The status line and the headers, in lower case.
+    pub head: String,
+    /// The body of the answer.
+    pub text: String,
 }
 
 impl Ask {
-    pub(super) fn new(to: SocketAddr, method: &str, path: &str) -> Self {
+    /// A request to a server, without a key and without a body.
+    pub fn new(to: SocketAddr, method: &str, path: &str) -> Self {
         let (method, path) = (method.to_owned(), path.to_owned());
         Self { to, method, path, headers: Vec::new(), body: None }
     }
 
-    pub(super) fn key(self, key: &str) -> Self {
+    /// The same with this key.
+    #[must_use]
+    pub fn key(self, key: &str) -> Self {
         self.header("authorization", &format!("Bearer {key}"))
     }
 
-    pub(super) fn header(mut self, name: &str, value: &str) -> Self {
+    /// The same with one more header.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
     /// The same with a body.
-    pub(super) fn with(mut self, body: &Value) -> Self {
+    #[must_use]
+    pub fn with(mut self, body: &Value) -> Self {
         self.body = Some(body.to_string());
         self
     }
 
-    /// Asks with a body.
-    pub(super) async fn body(self, body: &Value) -> Answer {
+    /// The same with a body that nothing takes, if it may have one.
+    #[must_use]
+    pub fn with_bad_body(mut self) -> Self {
+        if self.method != "GET" {
+            self.body = Some(r#"{"nobody knows this":1}"#.to_owned());
+        }
+        self
+    }
+
+    /// The server that is asked.
+    pub fn to(&self) -> SocketAddr {
+        self.to
+    }
+
+    /// Sends it with a body.
+    pub async fn body(self, body: &Value) -> Answer {
         self.with(body).send().await
     }
 
-    /// Asks.
-    pub(super) async fn send(self) -> Answer {
+    /// Sends it, and gives the answer.
+    pub async fn send(self) -> Answer {
         let stream = TcpStream::connect(self.to).await.unwrap();
         self.over(stream).await.unwrap()
     }
 
-    /// Asks on this connection, which may be cut.
-    pub(super) async fn over(
-        self,
-        mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    ) -> io::Result<Answer> {
+    /// Sends it on this connection, which may be cut.
+    pub async fn over(self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<Answer> {
         stream.write_all(self.text().as_bytes()).await?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;
@@ -73,7 +94,7 @@ impl Ask {
     }
 
     /// The request as it is sent; the connection ends after the answer.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let Self { method, path, to, .. } = self;
         let mut text = format!("{method} {path} HTTP/1.1\r\nhost: {to}\r\nconnection: close\r\n");
         for (name, value) in &self.headers {
@@ -90,7 +111,8 @@ impl Ask {
 }
 
 impl Answer {
-    pub(super) fn parse(text: &str) -> Self {
+    /// Reads an answer.
+    pub fn parse(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").expect("an answer has a head");
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
         let text = body.to_owned();
@@ -99,17 +121,35 @@ impl Answer {
 
     /// The same, if its status is this one.
     #[track_caller]
-    pub(super) fn is(self, status: u16) -> Self {
+    #[expect(
+        clippy::return_self_not_must_use,
+        reason = "often the status is all there is to check"
+    )]
+    pub fn is(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{self:?}");
         self
     }
 
+    /// The body as JSON of any form.
     #[track_caller]
-    pub(super) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
+        self.read()
+    }
+
+    /// The body as JSON of one form.
+    #[track_caller]
+    pub fn read<T: DeserializeOwned>(&self) -> T {
         serde_json::from_str(&self.text).unwrap_or_else(|why| panic!("{why}: {self:?}"))
     }
 
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    /// The last word of the type of a problem, if it is one.
+    pub fn problem(&self) -> Option<String> {
+        let value: Value = serde_json::from_str(&self.text).ok()?;
+        Some(value["type"].as_str()?.rsplit(':').next()?.to_owned())
+    }
+
+    /// The value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.find(|(found, _)| *found == name).map(|(_, value)| value)
     }
