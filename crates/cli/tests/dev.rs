@@ -10,8 +10,8 @@ mod dev {
     mod canary;
     mod cluster;
     mod command;
+    mod connection;
     mod crash;
-    mod crowd;
     mod document;
     mod door;
     mod elect;

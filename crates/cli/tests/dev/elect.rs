@@ -23,8 +23,11 @@ use serde_json::Value;
 
 use super::process::WATCHBELL;
 
-/// T of everybody here: that of the Redis scheduler, and the shortest that anybody should need.
+/// T of whoever is not told another one: that of the Redis scheduler, and the shortest that anybody should need.
 const T: Duration = Duration::from_secs(1);
+
+/// For those who may not lapse, however busy the machine is.
+const STEADY: [&str; 2] = ["--ttl", "5s"];
 
 /// What everybody campaigns for.
 const NAME: &str = "reports";
@@ -40,7 +43,10 @@ impl Candidate {
     /// One of this name on this store, which tells in JSON and serves metrics.
     fn start(dir: &Path, node: &str, url: &str, flags: &[&str]) -> Self {
         let mut command = Command::new(WATCHBELL);
-        command.args(["elect", NAME, "--node", node, "--output", "json", "--ttl", "1s"]);
+        command.args(["elect", NAME, "--node", node, "--output", "json"]);
+        if !flags.contains(&"--ttl") {
+            command.args(["--ttl", "1s"]);
+        }
         command.args(["--check-interval", "200ms", "--metrics", "127.0.0.1:0"]).args(flags);
         command.env("WATCHBELL_STORE", url);
         Self::spawn(command, dir, node)

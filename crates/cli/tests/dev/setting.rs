@@ -12,9 +12,9 @@ use super::command::said;
 use super::process::WATCHBELL;
 
 /// A directory to type in, which is also the home, and nothing in the environment.
-struct Desk(TempDir);
+struct Home(TempDir);
 
-impl Desk {
+impl Home {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -47,15 +47,15 @@ impl Desk {
 
 #[test]
 fn each_layer_counts_over_the_one_beneath_it() {
-    let desk = Desk::new();
+    let home = Home::new();
     let flag = &["--server", "http://flag"][..];
     let variable = &[("WATCHBELL_SERVER", "http://variable")][..];
     let check = |args: &[&str], variables: &[(&str, &str)], value: &str, origin: &str| {
         let expected = (Value::from(value), origin.to_owned());
-        assert_eq!(desk.setting("server", args, variables), expected);
+        assert_eq!(home.setting("server", args, variables), expected);
     };
     check(&[], &[], "http://127.0.0.1:7400", "default");
-    desk.write("watchbell.toml", "# ours\nserver = \"http://file\"\n");
+    home.write("watchbell.toml", "# ours\nserver = \"http://file\"\n");
     check(&[], &[], "http://file", "watchbell.toml:2");
     check(&[], variable, "http://variable", "variable WATCHBELL_SERVER");
     check(flag, variable, "http://flag", "flag --server");
@@ -63,67 +63,67 @@ fn each_layer_counts_over_the_one_beneath_it() {
 
 #[test]
 fn the_file_is_the_first_that_is_there() {
-    let desk = Desk::new();
+    let home = Home::new();
     let origin =
-        |args: &[&str], variables: &[(&str, &str)]| desk.setting("project", args, variables).1;
+        |args: &[&str], variables: &[(&str, &str)]| home.setting("project", args, variables).1;
     assert_eq!(origin(&[], &[]), "not set");
-    desk.write(".config/watchbell/config.toml", "project = 'home'");
+    home.write(".config/watchbell/config.toml", "project = 'home'");
     assert!(origin(&[], &[]).ends_with("/.config/watchbell/config.toml:1"));
-    desk.write("xdg/watchbell/config.toml", "project = 'xdg'");
-    let xdg = desk.0.path().join("xdg");
+    home.write("xdg/watchbell/config.toml", "project = 'xdg'");
+    let xdg = home.0.path().join("xdg");
     let xdg = &[("XDG_CONFIG_HOME", xdg.to_str().unwrap())][..];
     assert!(origin(&[], xdg).ends_with("/xdg/watchbell/config.toml:1"));
-    desk.write("watchbell.toml", "project = 'here'");
+    home.write("watchbell.toml", "project = 'here'");
     assert_eq!(origin(&[], xdg), "watchbell.toml:1");
-    desk.write("variable.toml", "project = 'variable'");
+    home.write("variable.toml", "project = 'variable'");
     let named = &[("WATCHBELL_CONFIG", "variable.toml")][..];
     assert_eq!(origin(&[], named), "variable.toml:1");
-    desk.write("flag.toml", "project = 'flag'");
+    home.write("flag.toml", "project = 'flag'");
     assert_eq!(origin(&["--config", "flag.toml"], named), "flag.toml:1");
     assert_eq!(origin(&["--config=flag.toml"], named), "flag.toml:1");
 }
 
 #[test]
 fn what_the_file_says_is_what_verbs_do() {
-    let desk = Desk::new();
-    desk.write("watchbell.toml", "server = 'http://127.0.0.1:1'\noutput = 'json'\n");
-    let (_, err) = said(&desk.command(&["trigger", "list"]).output().unwrap(), 3);
+    let home = Home::new();
+    home.write("watchbell.toml", "server = 'http://127.0.0.1:1'\noutput = 'json'\n");
+    let (_, err) = said(&home.command(&["trigger", "list"]).output().unwrap(), 3);
     assert!(err.contains("http://127.0.0.1:1:"), "{err}");
     let next = ["cron", "next", "@daily", "--from", "2027-01-15T00:00:00Z", "--count", "1"];
-    let (out, _) = said(&desk.command(&next).output().unwrap(), 0);
+    let (out, _) = said(&home.command(&next).output().unwrap(), 0);
     assert_eq!(out, "[\"2027-01-15T00:00:00Z\"]\n");
     // Also what a verb cannot do without.
-    desk.write(
+    home.write(
         "watchbell.toml",
         "store = 'nonsense:x'\nwebhook-allow = ['10.0.0.0/8', '::1/128']\n",
     );
-    let (_, err) = said(&desk.command(&["server"]).output().unwrap(), 2);
+    let (_, err) = said(&home.command(&["server"]).output().unwrap(), 2);
     assert!(err.contains("nonsense"), "{err}");
-    let (allowed, _) = desk.setting("webhook-allow", &[], &[]);
+    let (allowed, _) = home.setting("webhook-allow", &[], &[]);
     assert_eq!(allowed, "10.0.0.0/8, ::1/128");
-    let (_, err) = said(&desk.command(&["server", "--tls-cert", "x"]).output().unwrap(), 2);
+    let (_, err) = said(&home.command(&["server", "--tls-cert", "x"]).output().unwrap(), 2);
     assert!(err.contains("give --tls-key"), "{err}");
 }
 
 #[test]
 fn what_is_wrong_with_a_file_is_told_by_its_line_and_help_is_there_all_the_same() {
-    let desk = Desk::new();
-    desk.write("watchbell.toml", "server = 'http://x'\nkee = 'wbk_hush'\n");
+    let home = Home::new();
+    home.write("watchbell.toml", "server = 'http://x'\nkee = 'wbk_hush'\n");
     for args in [&["config"][..], &["trigger", "list"], &["cron", "next", "@daily"]] {
-        let (out, err) = said(&desk.command(args).output().unwrap(), 2);
+        let (out, err) = said(&home.command(args).output().unwrap(), 2);
         let told = "watchbell: watchbell.toml:2: there is no setting kee: did you mean key?";
         assert!(err.starts_with(told) && out.is_empty() && !err.contains("hush"), "{err}");
     }
-    said(&desk.command(&["trigger", "list", "--help"]).output().unwrap(), 0);
-    let nowhere = desk.command(&["config", "--config", "/nope/x.toml"]).output().unwrap();
+    said(&home.command(&["trigger", "list", "--help"]).output().unwrap(), 0);
+    let nowhere = home.command(&["config", "--config", "/nope/x.toml"]).output().unwrap();
     assert!(said(&nowhere, 2).1.contains("cannot read the settings in /nope/x.toml"));
 }
 
 #[test]
 fn a_secret_is_masked_wherever_it_comes_from_and_in_help() {
-    let desk = Desk::new();
-    desk.write("watchbell.toml", "key = 'wbk_hush'\nstore = 'postgres://u:hush@h/db'\n");
-    let masked = |args: &[&str], variables: &[(&str, &str)]| desk.setting("key", args, variables);
+    let home = Home::new();
+    home.write("watchbell.toml", "key = 'wbk_hush'\nstore = 'postgres://u:hush@h/db'\n");
+    let masked = |args: &[&str], variables: &[(&str, &str)]| home.setting("key", args, variables);
     let mask = Value::from("********");
     assert_eq!(masked(&[], &[]), (mask.clone(), "watchbell.toml:1".to_owned()));
     assert_eq!(masked(&[], &[("WATCHBELL_KEY", "hush")]).0, mask);
@@ -131,7 +131,7 @@ fn a_secret_is_masked_wherever_it_comes_from_and_in_help() {
     // What counts is one of the two: the one that was typed.
     assert_eq!(masked(&["--key-file", "x"], &[]).1, "not set");
     for args in [&["config"][..], &["config", "--output", "json"], &["trigger", "list", "--help"]] {
-        let output = desk.command(args).env("WATCHBELL_KEY", "hush").output().unwrap();
+        let output = home.command(args).env("WATCHBELL_KEY", "hush").output().unwrap();
         let (out, err) = said(&output, 0);
         assert!(!out.contains("hush") && !err.contains("hush"), "{out}{err}");
     }
@@ -139,15 +139,15 @@ fn a_secret_is_masked_wherever_it_comes_from_and_in_help() {
 
 #[test]
 fn a_secret_in_a_file_that_others_can_read_is_told() {
-    let desk = Desk::new();
-    desk.write("watchbell.toml", "key = 'wbk_hush'\n");
+    let home = Home::new();
+    home.write("watchbell.toml", "key = 'wbk_hush'\n");
     let told = |mode: u32| {
-        let path: &Path = &desk.0.path().join("watchbell.toml");
+        let path: &Path = &home.0.path().join("watchbell.toml");
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-        said(&desk.command(&["config"]).output().unwrap(), 0).1
+        said(&home.command(&["config"]).output().unwrap(), 0).1
     };
     assert_eq!(told(0o600), "");
     assert!(told(0o640).contains("watchbell.toml holds a key, and others can read it: chmod 600"));
-    desk.write("watchbell.toml", "server = 'http://x'\n");
+    home.write("watchbell.toml", "server = 'http://x'\n");
     assert_eq!(told(0o644), "");
 }

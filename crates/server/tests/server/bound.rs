@@ -14,7 +14,7 @@ use super::receiver::{Manner, Receiver, answer};
 #[tokio::test]
 async fn a_host_has_no_more_under_way_than_its_limit() {
     let permits = Arc::new(Semaphore::new(0));
-    let receiver = Receiver::start(Manner::Held(Arc::clone(&permits))).await;
+    let receiver = Receiver::start(Manner::Permitted(Arc::clone(&permits))).await;
     let mut handle = NodeHandle::with(|config| {
         config.allow = vec!["127.0.0.1".parse().unwrap()];
         config.per_host_max = 4;
@@ -37,7 +37,7 @@ async fn a_host_has_no_more_under_way_than_its_limit() {
 #[tokio::test]
 async fn a_host_that_has_yet_to_answer_gets_a_few_calls_and_then_all_of_its_limit() {
     let permits = Arc::new(Semaphore::new(0));
-    let receiver = Receiver::start(Manner::Held(Arc::clone(&permits))).await;
+    let receiver = Receiver::start(Manner::Permitted(Arc::clone(&permits))).await;
     let mut handle = NodeHandle::local();
     for _ in 0..300 {
         handle.send(get(&receiver.url("/")));
@@ -117,7 +117,7 @@ async fn dead_hosts_however_many_leave_places_to_those_that_answer() {
 #[tokio::test]
 async fn what_waits_is_recalled_and_what_is_under_way_goes_on() {
     let permits = Arc::new(Semaphore::new(0));
-    let receiver = Receiver::start(Manner::Held(Arc::clone(&permits))).await;
+    let receiver = Receiver::start(Manner::Permitted(Arc::clone(&permits))).await;
     let mut handle = NodeHandle::local();
     for _ in 0..100 {
         handle.send(get(&receiver.url("/")));
@@ -139,8 +139,8 @@ async fn what_waits_is_recalled_and_what_is_under_way_goes_on() {
 #[tokio::test]
 async fn hosts_take_turns() {
     let permits = Arc::new(Semaphore::new(0));
-    let busy = Receiver::start(Manner::Held(Arc::clone(&permits))).await;
-    let quiet = Receiver::start(Manner::Held(Arc::clone(&permits))).await;
+    let busy = Receiver::start(Manner::Permitted(Arc::clone(&permits))).await;
+    let quiet = Receiver::start(Manner::Permitted(Arc::clone(&permits))).await;
     let mut handle = NodeHandle::with(|config| {
         config.allow = vec!["127.0.0.1".parse().unwrap()];
         config.senders = 1;

@@ -27,7 +27,7 @@ pub(crate) enum Manner {
     /// Answers with these bytes: see [`answer`].
     Answer(Vec<u8>),
     /// Answers 200 to each request for which there is a permit, and waits for one.
-    Held(Arc<Semaphore>),
+    Permitted(Arc<Semaphore>),
     /// Takes requests and never answers.
     Silent,
     /// Answers 200 and then sends a body for ever, quickly.
@@ -202,7 +202,7 @@ where
                 shared.close();
                 stream.write_all(bytes).await?;
             }
-            Manner::Held(permits) => {
+            Manner::Permitted(permits) => {
                 permits.acquire().await.expect("it is never closed").forget();
                 shared.close();
                 stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await?;

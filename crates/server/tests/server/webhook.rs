@@ -197,7 +197,7 @@ async fn nothing_leaves_without_a_permit() {
 #[tokio::test]
 async fn a_cancelled_call_ends_as_far_as_it_came() {
     let permits = std::sync::Arc::new(Semaphore::new(0));
-    let receiver = Receiver::start(Manner::Held(permits.clone())).await;
+    let receiver = Receiver::start(Manner::Permitted(permits.clone())).await;
     let mut handle = NodeHandle::with(|config| {
         config.allow = vec!["127.0.0.1".parse().unwrap()];
         config.per_host_max = 1;

@@ -21,11 +21,11 @@ fn check_refused(dir: &Path, said: &[&str]) -> OpenError {
 #[test]
 fn a_directory_in_use_is_refused_and_its_holder_named() {
     let dir = tempfile::tempdir().unwrap();
-    let held = File::open_or_create(dir.path(), Sizes::default()).unwrap();
+    let opened = File::open_or_create(dir.path(), Sizes::default()).unwrap();
     let pid = std::process::id().to_string();
     let why = check_refused(dir.path(), &["in use by process", &pid, "stop that one first"]);
     assert!(matches!(why, OpenError::InUse { .. }));
-    drop(held);
+    drop(opened);
     File::open_existing(dir.path(), Sizes::default()).unwrap();
 }
 

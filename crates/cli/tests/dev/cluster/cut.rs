@@ -88,7 +88,7 @@ async fn lose(fleet: &Fleet, name: &str, lost: Lost) {
 
 /// Waits until a server says this of itself. It can be asked all the time: only packets of the store are lost.
 async fn says_ready(fleet: &Fleet, name: &str, status: u16) {
-    let address: SocketAddr = fleet.members[name].server.as_ref().unwrap().address;
+    let address: SocketAddr = fleet.servers[name].process.as_ref().unwrap().address;
     until(&format!("{name} says {status}"), PATIENCE, || async {
         let answer = Ask::new(address, "GET", "/readyz").send().await;
         (answer.status == status).then_some(())

@@ -26,7 +26,7 @@ use super::island::{self, Island, Lost};
 /// Servers, by name.
 pub(super) struct Fleet {
     dir: TempDir,
-    pub(super) members: BTreeMap<String, Member>,
+    pub(super) servers: BTreeMap<String, FleetServer>,
     pub(super) admin: String,
     /// What all of them use, reached without any road.
     store: Store,
@@ -35,8 +35,8 @@ pub(super) struct Fleet {
 }
 
 /// A server that should run, and how to bring it back.
-pub(super) struct Member {
-    pub(super) server: Option<Server>,
+pub(super) struct FleetServer {
+    pub(super) process: Option<Server>,
     store: String,
     listen: String,
     data: PathBuf,
@@ -51,7 +51,7 @@ pub(super) enum Place {
     Island(Island),
 }
 
-impl Member {
+impl FleetServer {
     /// Starts it; it listens where it did before, from the first time on.
     async fn start(&mut self, program: &Path, name: &str) {
         let command = || match &self.place {
@@ -66,7 +66,7 @@ impl Member {
         let flags = [&own, FLAGS, more];
         let server = Server::start_by(command, &self.store, &self.data, &flags).await;
         self.listen = server.address.to_string();
-        self.server = Some(server);
+        self.process = Some(server);
     }
 }
 
@@ -78,8 +78,8 @@ impl Fleet {
 
     async fn start_by(program: &Path, store: &Store, servers: Vec<(&str, String, Place)>) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (members, admin, store) = (BTreeMap::new(), String::new(), store.clone());
-        let mut fleet = Self { dir, members, admin, store, program: program.to_owned() };
+        let (running, admin, store) = (BTreeMap::new(), String::new(), store.clone());
+        let mut fleet = Self { dir, servers: running, admin, store, program: program.to_owned() };
         for (name, store, place) in servers {
             let data = fleet.dir.path().join(name);
             // All have the same key, which the first one has made.
@@ -90,12 +90,12 @@ impl Fleet {
                 Place::Here(_) => "127.0.0.1:0".to_owned(),
                 Place::Island(island) => format!("{}:0", island.address()),
             };
-            let mut member = Member { server: None, store, listen, data, place };
-            member.start(&fleet.program, name).await;
+            let mut server = FleetServer { process: None, store, listen, data, place };
+            server.start(&fleet.program, name).await;
             if fleet.admin.is_empty() {
-                fleet.admin.clone_from(&member.server.as_ref().unwrap().admin);
+                fleet.admin.clone_from(&server.process.as_ref().unwrap().admin);
             }
-            fleet.members.insert(name.to_owned(), member);
+            fleet.servers.insert(name.to_owned(), server);
         }
         fleet
     }
@@ -107,43 +107,43 @@ impl Fleet {
 
     /// The same, of a program that may be of another version.
     pub(super) async fn by(program: &Path, names: &[&str], url: &str, store: &Store) -> Self {
-        let members = names.iter().map(|name| (*name, url.to_owned(), Place::Here(Vec::new())));
-        Self::start_by(program, store, members.collect()).await
+        let servers = names.iter().map(|name| (*name, url.to_owned(), Place::Here(Vec::new())));
+        Self::start_by(program, store, servers.collect()).await
     }
 
     pub(super) fn names(&self) -> Vec<String> {
-        self.members.keys().cloned().collect()
+        self.servers.keys().cloned().collect()
     }
 
     /// A client of this server that tries again what surely was not done.
     pub(super) fn patient_client(&self, name: &str) -> Client {
-        let url = format!("http://{}", self.members[name].listen);
+        let url = format!("http://{}", self.servers[name].listen);
         Client::builder(&url).key(&self.admin).build().unwrap()
     }
 
     pub(super) fn kill(&mut self, name: &str) {
-        let mut server = self.members.get_mut(name).unwrap().server.take().unwrap();
+        let mut server = self.servers.get_mut(name).unwrap().process.take().unwrap();
         server.kill();
     }
 
     pub(super) fn signal(&self, name: &str, signal: Signal) {
-        self.members[name].server.as_ref().unwrap().signal(signal);
+        self.servers[name].process.as_ref().unwrap().signal(signal);
     }
 
     /// Stops it in order, and says how long that took.
     pub(super) async fn stop(&mut self, name: &str) -> Duration {
         let begun = Stopwatch::start();
-        self.members.get_mut(name).unwrap().server.take().unwrap().stop().await;
+        self.servers.get_mut(name).unwrap().process.take().unwrap().stop().await;
         begun.elapsed()
     }
 
     pub(super) async fn bring_back(&mut self, name: &str) {
-        self.members.get_mut(name).unwrap().start(&self.program, name).await;
+        self.servers.get_mut(name).unwrap().start(&self.program, name).await;
     }
 
     /// What happens between a server and its store.
     pub(super) fn roads(&self, name: &str, there: Way, back: Way) {
-        let Place::Here(roads) = &self.members[name].place else { panic!("{name} is elsewhere") };
+        let Place::Here(roads) = &self.servers[name].place else { panic!("{name} is elsewhere") };
         for road in roads {
             road.there(there);
             road.back(back);
@@ -152,13 +152,13 @@ impl Fleet {
 
     /// Which packets are lost between a server in a network of its own and its store.
     pub(super) fn lose(&self, name: &str, lost: Lost) {
-        let Place::Island(island) = &self.members[name].place else { panic!("{name} is here") };
+        let Place::Island(island) = &self.servers[name].place else { panic!("{name} is here") };
         island.lose(lost);
     }
 
     /// Waits until every shard has the owner that it should have, among those that run.
     pub(super) async fn settled(&self) {
-        let running = self.members.iter().filter(|(_, member)| member.server.is_some());
+        let running = self.servers.iter().filter(|(_, server)| server.process.is_some());
         let running: Vec<&str> = running.map(|(name, _)| name.as_str()).collect();
         self.settled_among(&running).await;
     }
@@ -191,7 +191,7 @@ impl Fleet {
 
     /// Asks until it is answered well: it says how things shall be in the end, and a busy server may refuse it for now.
     async fn ask(&self, method: &str, name: &str) {
-        let address = self.members[name].listen.parse().unwrap();
+        let address = self.servers[name].listen.parse().unwrap();
         let path = format!("/v1/cluster/nodes/{name}/drain");
         until(&format!("{method} {path} is answered well"), PATIENCE, || async {
             let answer = Ask::new(address, method, &path).key(&self.admin).send().await;
@@ -206,7 +206,7 @@ impl Fleet {
 
     /// All that a server has said, over all its lives.
     pub(super) fn log(&self, name: &str) -> String {
-        fs::read_to_string(self.members[name].data.with_extension("log")).unwrap_or_default()
+        fs::read_to_string(self.servers[name].data.with_extension("log")).unwrap_or_default()
     }
 }
 

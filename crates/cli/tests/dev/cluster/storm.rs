@@ -135,16 +135,16 @@ impl Storm {
         let filled = Stopwatch::start();
         balance::fill(&store, self.triggers, self.every_s, &urls).await;
         println!("filled in {:?}", filled.elapsed());
-        let mut members = Vec::new();
+        let mut servers = Vec::new();
         for name in self.names {
             let mut roads = Vec::new();
             for address in engine.addresses() {
                 roads.push(Road::to(address).await);
             }
             let at: Vec<SocketAddr> = roads.iter().map(Road::address).collect();
-            members.push((*name, engine.url(&at), Place::Here(roads)));
+            servers.push((*name, engine.url(&at), Place::Here(roads)));
         }
-        let mut fleet = Fleet::start(&store, members).await;
+        let mut fleet = Fleet::start(&store, servers).await;
         fleet.settled().await;
         println!("settled after {:?}", filled.elapsed());
         let (mut dice, begun) = (Random::new(self.seed), Stopwatch::start());

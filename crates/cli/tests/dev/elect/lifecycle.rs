@@ -26,7 +26,8 @@ async fn hooks_are_run_in_order_with_the_token_and_no_secret() {
         )
     };
     let hooks = ["--on-elected", &hook("elected"), "--on-lost", &hook("lost")];
-    let mut anna = Candidate::start(dir.path(), "anna", &redis.url(), &hooks);
+    let flags = [&STEADY[..], &hooks].concat();
+    let mut anna = Candidate::start(dir.path(), "anna", &redis.url(), &flags);
     let token = anna.elected().await;
     anna.logs("a hook has failed").await;
     anna.stop().await;
@@ -37,7 +38,7 @@ async fn hooks_are_run_in_order_with_the_token_and_no_secret() {
         let begin = format!("{word} {NAME} anna {token} ");
         let millis: u64 =
             line.strip_prefix(&begin).unwrap_or_else(|| panic!("{line}")).parse().unwrap();
-        assert!((1..=1_000).contains(&millis), "{line}");
+        assert!((1..=5_000).contains(&millis), "{line}");
     }
     let env = fs::read_to_string(told.with_extension("env")).unwrap();
     assert!(env.contains("PATH=") && !env.contains("redis://"), "{env}");
@@ -45,8 +46,10 @@ async fn hooks_are_run_in_order_with_the_token_and_no_secret() {
     // What hooks say is passed on, and not between the transitions; that they fail is told.
     assert!(log.contains("heard from elected") && log.contains("heard from lost"), "{log}");
     assert_eq!(log.matches("a hook has failed").count(), 2, "{log}");
-    let events: Vec<_> = anna.events().iter().map(|told| told["event"].clone()).collect();
-    assert_eq!(events, ["metrics", "candidate", "vacant", "elected", "lost"]);
+    let events = anna.events().into_iter().map(|told| told["event"].clone());
+    // What it sees of the claim is told beside what it does, in no order with it.
+    let done: Vec<_> = events.filter(|event| event != "vacant").collect();
+    assert_eq!(done, ["metrics", "candidate", "elected", "lost"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -56,10 +59,11 @@ async fn a_hook_that_hangs_holds_up_neither_the_renewal_nor_the_loss() {
     let lost = dir.path().join("lost");
     let on_lost = format!("echo $WATCHBELL_TOKEN > {}", lost.display());
     let hooks = ["--on-elected", "sleep 600 & wait", "--on-lost", &on_lost];
-    let mut anna = Candidate::start(dir.path(), "anna", &redis.url(), &hooks);
+    let flags = [&STEADY[..], &hooks].concat();
+    let mut anna = Candidate::start(dir.path(), "anna", &redis.url(), &flags);
     let token = anna.elected().await;
-    until("it was renewed for twice its time", PATIENCE, || async {
-        (anna.metric("watchbell_leader_refreshed_total").await > 10).then_some(())
+    until("it was renewed for longer than its time", PATIENCE, || async {
+        (anna.metric("watchbell_leader_refreshed_total").await > 6).then_some(())
     })
     .await;
     assert_eq!(anna.count("lost"), 0, "{}", anna.log());

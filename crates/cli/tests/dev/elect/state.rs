@@ -15,9 +15,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 async fn metrics_tell_a_leader_from_a_candidate_and_count_what_they_do() {
     let _machine = machine::waits().await;
     let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
-    let mut anna = Candidate::start(dir.path(), "anna", &redis.url(), &[]);
+    let mut anna = Candidate::start(dir.path(), "anna", &redis.url(), &STEADY);
     let token = anna.elected().await;
-    let bert = Candidate::start(dir.path(), "bert", &redis.url(), &[]);
+    let bert = Candidate::start(dir.path(), "bert", &redis.url(), &STEADY);
     bert.event("leader", 1).await;
     until("the leader was renewed", PATIENCE, || async {
         (anna.metric("watchbell_leader_refreshed_total").await > 2).then_some(())

@@ -16,7 +16,7 @@ const CANDIDATES: usize = 5;
 const STOPPED_MAX: usize = 3;
 
 /// One of them.
-struct Member {
+struct Contender {
     node: String,
     candidate: Candidate,
     is_stopped: bool,
@@ -29,7 +29,7 @@ struct Storm {
     random: Random,
     born: usize,
     witness: Witness,
-    members: Vec<Member>,
+    contenders: Vec<Contender>,
     /// All who ever were, for their last words.
     outs: Vec<PathBuf>,
 }
@@ -42,25 +42,26 @@ impl Storm {
         let candidate = Candidate::start(self.dir.path(), &node, &self.url, &[]);
         self.outs.push(candidate.out.clone());
         let asking = self.witness.watch(&node, &candidate).await;
-        self.members.push(Member { node, candidate, is_stopped: false, asking });
+        self.contenders.push(Contender { node, candidate, is_stopped: false, asking });
     }
 
     /// Something bad happens to somebody; every other time to whoever leads.
     async fn strike(&mut self) {
         let chance = usize::try_from(self.random.below(CANDIDATES as u64)).unwrap();
         let leads = self.witness.latest();
-        let leader = self.members.iter().position(|member| Some(&member.node) == leads.as_ref());
+        let leader =
+            self.contenders.iter().position(|contender| Some(&contender.node) == leads.as_ref());
         let place = leader.filter(|_| self.random.below(2) == 0).unwrap_or(chance);
-        let stopped = self.members.iter().filter(|member| member.is_stopped).count();
-        let member = &mut self.members[place];
-        if member.is_stopped {
-            member.candidate.signal(Signal::CONT);
-            member.is_stopped = false;
+        let stopped = self.contenders.iter().filter(|contender| contender.is_stopped).count();
+        let contender = &mut self.contenders[place];
+        if contender.is_stopped {
+            contender.candidate.signal(Signal::CONT);
+            contender.is_stopped = false;
         } else if stopped < STOPPED_MAX && self.random.below(2) == 0 {
-            member.candidate.signal(Signal::STOP);
-            member.is_stopped = true;
+            contender.candidate.signal(Signal::STOP);
+            contender.is_stopped = true;
         } else {
-            let mut gone = self.members.swap_remove(place);
+            let mut gone = self.contenders.swap_remove(place);
             gone.candidate.kill();
             // Somebody else may get its port.
             gone.asking.abort();
@@ -77,7 +78,7 @@ async fn check_storm(engine: &Engine, seed: u64, length: Duration) {
         random: Random::new(seed),
         born: 0,
         witness: Witness::new(),
-        members: Vec::new(),
+        contenders: Vec::new(),
         outs: Vec::new(),
     };
     for _ in 0..CANDIDATES {
@@ -89,10 +90,11 @@ async fn check_storm(engine: &Engine, seed: u64, length: Duration) {
         let pause = Duration::from_millis(100 + storm.random.below(700));
         tokio::time::sleep(pause).await;
     }
-    for member in &storm.members {
-        member.candidate.signal(Signal::CONT);
+    for contender in &storm.contenders {
+        contender.candidate.signal(Signal::CONT);
     }
-    let all: Vec<&Candidate> = storm.members.iter().map(|member| &member.candidate).collect();
+    let all: Vec<&Candidate> =
+        storm.contenders.iter().map(|contender| &contender.candidate).collect();
     leader(&all).await;
     let terms = storm.witness.check();
     println!(

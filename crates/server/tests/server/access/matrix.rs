@@ -66,8 +66,8 @@ const TABLE: &[(&str, &str, Who)] = &[
     ("GET", "/v1/cluster", Admin),
     ("POST", "/v1/cluster/nodes/{name}/drain", Admin),
     ("DELETE", "/v1/cluster/nodes/{name}/drain", Admin),
-    ("POST", "/v1/cluster/shards/{id}/hold", Admin),
-    ("POST", "/v1/cluster/shards/{id}/release", Admin),
+    ("POST", "/v1/cluster/shards/{id}/quiesce", Admin),
+    ("POST", "/v1/cluster/shards/{id}/resume", Admin),
     ("GET", "/v1/backup", Admin),
     ("GET", "/v1/audit", Admin),
     ("GET", "/livez", Everybody),
@@ -77,9 +77,9 @@ const TABLE: &[(&str, &str, Who)] = &[
     ("GET", "/", Everybody),
 ];
 
-/// What somebody holds who asks.
+/// The key of somebody who asks.
 #[derive(Debug, Clone, Copy)]
-enum Holds {
+enum KeyState {
     Nothing,
     Wrong,
     Expired,
@@ -87,11 +87,11 @@ enum Holds {
 }
 
 /// The status that tells somebody off, or none if they are let in.
-fn refusal(who: Who, holds: Holds) -> Option<u16> {
-    let scope = match holds {
+fn refusal(who: Who, key_state: KeyState) -> Option<u16> {
+    let scope = match key_state {
         _ if who == Everybody => return None,
-        Holds::Nothing | Holds::Wrong | Holds::Expired => return Some(401),
-        Holds::Scope(scope) => scope,
+        KeyState::Nothing | KeyState::Wrong | KeyState::Expired => return Some(401),
+        KeyState::Scope(scope) => scope,
     };
     let may = match who {
         Everybody | Key => true,
@@ -121,26 +121,30 @@ async fn every_route_lets_in_whom_it_should_and_nobody_else() {
     let expired = expired_key(&house).await;
     let mut keys = Vec::new();
     for scope in Scope::ALL {
-        keys.push((Holds::Scope(scope), Some(house.key("mine", &[scope]).await)));
+        keys.push((KeyState::Scope(scope), Some(house.key("mine", &[scope]).await)));
     }
     let wrong = format!("wbk_{}_{}", "0".repeat(13), "0".repeat(52));
     keys.extend([
-        (Holds::Nothing, None),
-        (Holds::Wrong, Some(wrong)),
-        (Holds::Expired, Some(expired)),
+        (KeyState::Nothing, None),
+        (KeyState::Wrong, Some(wrong)),
+        (KeyState::Expired, Some(expired)),
     ]);
     let mut cases = 0;
     for (method, path, who) in TABLE {
         // Nothing is there under these names, and bodies are wrong: whoever is let in changes nothing.
         let path = path.replace("{name}", "nothing").replace("{id}", "nothing");
-        for (holds, key) in &keys {
+        for (key_state, key) in &keys {
             let mut ask = Ask::new(house.running.address, method, &path);
             if let Some(key) = key {
                 ask = ask.key(key);
             }
             let status = begin(ask).await;
             let told_off = matches!(status, 401 | 403).then_some(status);
-            assert_eq!(told_off, refusal(*who, *holds), "{method} {path} with {holds:?}: {status}");
+            assert_eq!(
+                told_off,
+                refusal(*who, *key_state),
+                "{method} {path} with {key_state:?}: {status}"
+            );
             cases += 1;
         }
     }

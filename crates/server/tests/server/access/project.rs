@@ -56,7 +56,7 @@ async fn a_disabled_project_is_silent_within_a_second_and_goes_on_where_its_poli
     let account = house.ask("GET", path).header("watchbell-project", "team").send().await.is(200);
     let account = account.json();
     assert_eq!(account["totals"]["missing"], 0, "{account}");
-    assert!(account["held"].as_str().unwrap().contains("disabled since"), "{account}");
+    assert!(account["suspended"].as_str().unwrap().contains("disabled since"), "{account}");
     let run = house.ask("POST", "/v1/triggers/all/run").header("watchbell-project", "team");
     assert_eq!(run.send().await.is(409).problem().as_deref(), Some("project-disabled"));
 

@@ -6,7 +6,7 @@ use store::Commit;
 use store::cluster::Cluster;
 use tokio::net::TcpListener;
 
-use super::bench::{CLUSTER, Holds, SHARDS};
+use super::bench::{CLUSTER, Quiesces, SHARDS};
 use super::pair::{HALVES, Pair, Who, name_in};
 
 async fn filled() -> Pair {
@@ -28,16 +28,16 @@ fn has(text: &str, shard: u16) -> bool {
 }
 
 #[tokio::test]
-async fn shards_of_another_server_are_held_back_there_while_they_are_read() {
+async fn shards_of_another_server_are_quiesced_there_while_they_are_read() {
     let pair = filled().await;
     let text = pair.a.json("GET", "/v1/backup", "").await.0;
     for shard in 0..SHARDS {
         assert!(has(&text, shard), "{shard}: {text}");
     }
-    let mut holds = pair.b.holds.clone();
-    holds.wait_for(|holds| *holds == Holds { begun: 2, ended: 2 }).await.unwrap();
-    let mut holds = pair.a.holds.clone();
-    holds.wait_for(|holds| *holds == Holds { begun: 2, ended: 2 }).await.unwrap();
+    let mut quiesces = pair.b.quiesces.clone();
+    quiesces.wait_for(|quiesces| *quiesces == Quiesces { begun: 2, ended: 2 }).await.unwrap();
+    let mut quiesces = pair.a.quiesces.clone();
+    quiesces.wait_for(|quiesces| *quiesces == Quiesces { begun: 2, ended: 2 }).await.unwrap();
     assert!(!text.contains("broken"), "{text}");
 }
 
@@ -47,15 +47,15 @@ async fn a_shard_that_nobody_has_is_in_the_backup_all_the_same() {
     pair.deal([Who::A, Who::A, Who::Nobody, Who::B]);
     let text = pair.a.json("GET", "/v1/backup", "").await.0;
     assert!(has(&text, 2) && has(&text, 3), "{text}");
-    assert_eq!(pair.b.holds.borrow().begun, 1);
+    assert_eq!(pair.b.quiesces.borrow().begun, 1);
 }
 
 #[tokio::test]
-async fn a_backup_that_cannot_have_a_shard_held_back_says_so_and_is_none() {
+async fn a_backup_that_cannot_have_a_shard_quiesced_says_so_and_is_none() {
     let pair = filled().await;
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     pair.tell_of(Who::A, HALVES, &format!("http://{gone}"));
     let text = pair.a.json("GET", "/v1/backup", "").await.0;
-    assert!(text.contains("shard 2 could not be held back by the server b"), "{text}");
+    assert!(text.contains("shard 2 could not be quiesced by the server b"), "{text}");
     assert!(has(&text, 1) && !has(&text, 3), "{text}");
 }

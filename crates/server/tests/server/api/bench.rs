@@ -83,9 +83,9 @@ fn seed(name: &str) -> u64 {
     name.bytes().fold(1, |seed, byte| seed * 251 % 1_000_003 + u64::from(byte)) << 20
 }
 
-/// How often shards were held back, and let go.
+/// How often shards were quiesced, and let go.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Holds {
+pub(super) struct Quiesces {
     pub(super) begun: u64,
     pub(super) ended: u64,
 }
@@ -103,8 +103,8 @@ pub(super) struct Bench {
     pub(super) backfill: Arc<Mutex<Option<CallError>>>,
     /// Commands that were done.
     pub(super) done: Arc<AtomicUsize>,
-    /// Shards that were held back.
-    pub(super) holds: watch::Receiver<Holds>,
+    /// Shards that were quiesced.
+    pub(super) quiesces: watch::Receiver<Quiesces>,
     pub(super) peers: Arc<Peers>,
     numbers: Arc<AtomicU64>,
     stop: Option<oneshot::Sender<()>>,
@@ -166,7 +166,7 @@ impl Bench {
         let (stop, stopped) = oneshot::channel::<()>();
         let (refuse, status) = (Arc::new(Mutex::new(None)), Arc::new(status));
         let (done, backfill) = (Arc::<AtomicUsize>::default(), Arc::default());
-        let holds = watch::Sender::new(Holds::default());
+        let quiesces = watch::Sender::new(Quiesces::default());
         let node = StandIn {
             store: store.clone(),
             clock: clock.clone(),
@@ -174,7 +174,7 @@ impl Bench {
             backfill: Arc::clone(&backfill),
             status: status.clone(),
             done: done.clone(),
-            holds: holds.clone(),
+            quiesces: quiesces.clone(),
             last: Unique(0),
             sequence: 0,
         };
@@ -196,7 +196,7 @@ impl Bench {
             refuse,
             backfill,
             done,
-            holds: holds.subscribe(),
+            quiesces: quiesces.subscribe(),
             peers,
             numbers,
             stop,
@@ -385,7 +385,7 @@ struct StandIn {
     backfill: Arc<Mutex<Option<CallError>>>,
     status: Arc<watch::Sender<NodeStatus>>,
     done: Arc<AtomicUsize>,
-    holds: watch::Sender<Holds>,
+    quiesces: watch::Sender<Quiesces>,
     last: Unique,
     sequence: u64,
 }
@@ -410,11 +410,13 @@ impl StandIn {
                 NodeCall::Compare { .. } => unreachable!("nobody counts what others have"),
                 NodeCall::Quiesce { shard, reply } => {
                     let number = self.number(shard).await;
-                    self.holds.send_modify(|holds| holds.begun += 1);
-                    let quiesce = QuiesceId(self.holds.borrow().begun);
+                    self.quiesces.send_modify(|quiesces| quiesces.begun += 1);
+                    let quiesce = QuiesceId(self.quiesces.borrow().begun);
                     let _ = reply.send(Ok(QuiescePoint { quiesce, number }));
                 }
-                NodeCall::Release { .. } => self.holds.send_modify(|holds| holds.ended += 1),
+                NodeCall::Release { .. } => {
+                    self.quiesces.send_modify(|quiesces| quiesces.ended += 1);
+                }
                 NodeCall::ConfirmTime { reply } => {
                     self.status.send_modify(|status| status.firing = FiringState::Going);
                     let _ = reply.send(Ok(()));

@@ -31,7 +31,7 @@ async fn the_first_page_says_what_this_is() {
 }
 
 #[tokio::test]
-async fn firing_that_is_held_is_told_and_goes_on_when_a_person_confirms_the_time() {
+async fn firing_that_is_suspended_is_told_and_goes_on_when_a_person_confirms_the_time() {
     let bench = Bench::new().await;
     let status = bench.client.scheduler().await.unwrap();
     assert_eq!((status.firing, status.why, status.ready), (WireFiring::Going, None, true));

@@ -7,7 +7,7 @@ use engine::past::Skipped;
 use engine::past::exception::{exception_pages, exceptions};
 use engine::past::floor::floors;
 use engine::record::{Format, decode, encode};
-use engine::shard::record::{HeadRecord, Mark, TriggerRecord, trigger_key};
+use engine::shard::record::{self, HeadRecord, Mark, TriggerRecord, trigger_key};
 use serde_json::value::to_raw_value;
 
 use super::*;
@@ -142,13 +142,13 @@ impl Old {
 async fn schedule_back(store: &Store, id: TriggerId, now: Instant) {
     let at = key(trigger_key(SHARD, id.unique));
     let entry = store.get(&at).await.unwrap().unwrap();
-    let mut record: TriggerRecord = decode(entry.value.as_bytes(), FORMAT).unwrap();
+    let mut record: TriggerRecord = decode(entry.value.as_bytes(), record::FORMAT).unwrap();
     let mut draft: serde_json::Value = serde_json::from_str(record.draft.get()).unwrap();
     let end = Instant(now.0 - ENDED_MS + 1);
     draft["schedule"]["end"] = serde_json::Value::String(end.to_string());
     record.draft = to_raw_value(&draft).unwrap();
     (record.created, record.since) = (Instant(now.0 - BEGAN_MS), Instant(now.0 - BEGAN_MS));
-    store.commit(Commit::new().put(at, encode(FORMAT, &record))).await.unwrap();
+    store.commit(Commit::new().put(at, encode(record::FORMAT, &record))).await.unwrap();
 }
 
 fn run(id: TriggerId, slot: Instant, end: End) -> Line {

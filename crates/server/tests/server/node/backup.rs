@@ -1,4 +1,4 @@
-//! A backup of a node that runs: what is held back meanwhile, for how long, and what comes of it.
+//! A backup of a node that runs: what is quiesced meanwhile, for how long, and what comes of it.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -52,18 +52,18 @@ async fn version(world: &World, shard: ShardId) -> store::Version {
     world.store().get(&key).await.unwrap().unwrap().version
 }
 
-/// Whether a hold that began no earlier than this may have ended by itself.
+/// Whether a quiesce that began no earlier than this may have ended by itself.
 fn is_over(begun: Stopwatch) -> bool {
     begun.elapsed() >= BACKUP_QUIESCE_MAX
 }
 
 #[tokio::test]
-async fn a_shard_that_is_held_writes_nothing_and_the_others_go_on() {
+async fn a_shard_that_is_quiesced_writes_nothing_and_the_others_go_on() {
     let world = World::new();
     let node = world.start(WALL).await;
     let [(quiet, shard), (free, _)] = two(&node, &world).await;
     let begun = Stopwatch::start();
-    let hold = node.handle.quiesce(shard).await.unwrap();
+    let quiesced = node.handle.quiesce(shard).await.unwrap();
     let before = (version(&world, shard).await, world.slots(&quiet).len());
     let asked = PauseRequest::default();
     let pausing = node.client.pause(&quiet, &asked);
@@ -74,11 +74,11 @@ async fn a_shard_that_is_held_writes_nothing_and_the_others_go_on() {
     tokio::select! {
         biased;
         paused = pausing => {
-            assert!(is_over(begun), "nothing of a held shard is durable: {paused:?}");
+            assert!(is_over(begun), "nothing of a quiesced shard is durable: {paused:?}");
         }
         after = others => assert!(after == before.0 || is_over(begun)),
     }
-    drop(hold);
+    drop(quiesced);
     // It is written, in its order: the pause was decided first.
     until("the pause is durable", PATIENCE, || async {
         node.client.trigger(&quiet).await.unwrap().paused.map(drop)
@@ -90,18 +90,18 @@ async fn a_shard_that_is_held_writes_nothing_and_the_others_go_on() {
 }
 
 #[tokio::test]
-async fn what_is_due_while_a_shard_is_held_leaves_afterwards_and_is_not_lost() {
+async fn what_is_due_while_a_shard_is_quiesced_leaves_afterwards_and_is_not_lost() {
     let world = World::new();
     let node = world.start(WALL).await;
     let [(quiet, shard), (free, _)] = two(&node, &world).await;
     world.heard(&quiet, 1).await;
     let begun = Stopwatch::start();
-    let hold = node.handle.quiesce(shard).await.unwrap();
+    let quiesced = node.handle.quiesce(shard).await.unwrap();
     let (before, others) = (version(&world, shard).await, world.slots(&free).len());
     world.heard(&free, others + 1).await;
     let after = version(&world, shard).await;
     assert!(after == before || is_over(begun), "{before:?} {after:?}");
-    drop(hold);
+    drop(quiesced);
     let slots = world.heard(&quiet, others + 1).await;
     let account = node.settled(&quiet, "2027-03-01T12:00:00Z").await;
     assert_eq!(account.totals.succeeded, account.totals.slots, "{account:?} {slots:?}");
@@ -109,16 +109,16 @@ async fn what_is_due_while_a_shard_is_held_leaves_afterwards_and_is_not_lost() {
 }
 
 #[tokio::test]
-async fn a_hold_that_nobody_ends_is_over_by_itself() {
+async fn a_quiesce_that_nobody_ends_is_over_by_itself() {
     let world = World::new();
     let node = world.start(WALL).await;
-    let [(held, shard), _] = two(&node, &world).await;
+    let [(quiet, shard), _] = two(&node, &world).await;
     let begun = Stopwatch::start();
     // As if whoever asked for it were gone without a word.
     std::mem::forget(node.handle.quiesce(shard).await.unwrap());
-    node.client.pause(&held, &PauseRequest::default()).await.unwrap();
+    node.client.pause(&quiet, &PauseRequest::default()).await.unwrap();
     let took = begun.elapsed();
-    assert!(took > BACKUP_QUIESCE_MAX / 2, "{took:?}: it was held");
+    assert!(took > BACKUP_QUIESCE_MAX / 2, "{took:?}: it was quiesced");
     assert!(took < BACKUP_QUIESCE_MAX + Duration::from_secs(10), "{took:?}");
     node.kill();
 }
@@ -142,21 +142,21 @@ async fn a_server_that_has_been_up_for_a_while_is_backed_up() {
 }
 
 #[tokio::test]
-async fn one_backup_is_taken_at_a_time_and_whoever_goes_away_holds_nothing() {
+async fn one_backup_is_taken_at_a_time_and_whoever_goes_away_keeps_nothing() {
     let world = World::new();
     let node = world.start(WALL).await;
     let [(name, _), _] = two(&node, &world).await;
-    let turn = node.handle.backup_permit().unwrap();
+    let permit = node.handle.backup_permit().unwrap();
     let refused = backup(&node.client).await;
     let Err(ClientError::Unavailable { problem, .. }) = refused else { panic!() };
     assert!(problem.detail.contains("another backup is being taken"), "{problem:?}");
-    drop(turn);
+    drop(permit);
     // Half of one, and then the connection is cut.
     let mut pieces = node.client.backup().await.unwrap();
     pieces.next().await.unwrap();
     drop(pieces);
     node.client.pause(&name, &PauseRequest::default()).await.unwrap();
-    let bytes = until("the turn is free", PATIENCE, || async { backup(&node.client).await.ok() });
+    let bytes = until("the permit is free", PATIENCE, || async { backup(&node.client).await.ok() });
     let summary = verify(&bytes.await[..]).unwrap();
     assert_eq!((summary.census.triggers, summary.census.sessions), (2, 1));
     node.kill();

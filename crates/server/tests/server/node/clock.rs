@@ -30,11 +30,11 @@ async fn on_the_minute(world: &World, catch_up: CatchUp) -> Running {
 }
 
 #[tokio::test]
-async fn a_long_way_forward_holds_firing_until_a_person_confirms() {
+async fn a_long_way_forward_suspends_firing_until_a_person_confirms() {
     let world = World::new();
     let node = on_the_minute(&world, CatchUp::Latest).await;
     node.clocks.set_wall_by(HOUR_MS);
-    node.wait_held(true).await;
+    node.wait_suspended(true).await;
     let status = node.client.scheduler().await.unwrap();
     let why = status.why.unwrap();
     // To the millisecond, which two clocks round each on its own.
@@ -45,7 +45,7 @@ async fn a_long_way_forward_holds_firing_until_a_person_confirms() {
     assert_eq!(world.slots("bell"), [""; 0]);
 
     node.client.confirm_time().await.unwrap();
-    assert!(!node.is_held().await);
+    assert!(!node.is_suspended().await);
     assert_eq!(world.heard("bell", 1).await, ["2027-03-01T13:29:00Z"]);
     let account = node.settled("bell", "2027-03-01T12:29:30Z").await;
     let totals = account.totals;
@@ -54,7 +54,7 @@ async fn a_long_way_forward_holds_firing_until_a_person_confirms() {
 }
 
 #[tokio::test]
-async fn a_short_way_forward_is_caught_up_with_and_holds_nothing() {
+async fn a_short_way_forward_is_caught_up_with_and_suspends_nothing() {
     let world = World::new();
     let node = on_the_minute(&world, CatchUp::All).await;
     node.clocks.set_wall_by(5 * MINUTE_MS - 1_000);
@@ -64,7 +64,7 @@ async fn a_short_way_forward_is_caught_up_with_and_holds_nothing() {
     let expected: Vec<String> =
         (30..35).map(|minute| format!("2027-03-01T12:{minute}:00Z")).collect();
     assert_eq!(slots[..5], expected);
-    assert!(!node.is_held().await);
+    assert!(!node.is_suspended().await);
     node.kill();
 }
 
@@ -77,9 +77,9 @@ async fn a_clock_that_comes_back_needs_nobody_and_nothing_is_skipped_for_it() {
     }
     world.heard("skip", 1).await;
     node.clocks.set_wall_by(HOUR_MS);
-    node.wait_held(true).await;
+    node.wait_suspended(true).await;
     node.clocks.set_wall_by(-HOUR_MS);
-    node.wait_held(false).await;
+    node.wait_suspended(false).await;
     for name in ["skip", "latest"] {
         let heard = world.slots(name).len();
         let slots = world.heard(name, heard + 3).await;
@@ -93,18 +93,18 @@ async fn a_clock_that_comes_back_needs_nobody_and_nothing_is_skipped_for_it() {
 }
 
 #[tokio::test]
-async fn what_is_asked_for_while_firing_is_held_is_not_dated_by_the_wrong_clock() {
+async fn what_is_asked_for_while_firing_is_suspended_is_not_dated_by_the_wrong_clock() {
     let world = World::new();
     let node = world.start("2027-03-01T12:29:30Z").await;
     node.create(world.spec("paused").every("1s")).await;
     world.heard("paused", 1).await;
     node.clocks.set_wall_by(HOUR_MS);
-    node.wait_held(true).await;
+    node.wait_suspended(true).await;
     node.create(world.spec("new").every("1s")).await;
     node.client.pause("paused", &PauseRequest::default()).await.unwrap();
     node.client.resume("paused").await.unwrap();
     node.clocks.set_wall_by(-HOUR_MS);
-    node.wait_held(false).await;
+    node.wait_suspended(false).await;
     for name in ["new", "paused"] {
         let slots = world.heard(name, 3).await;
         check_once(&slots);
@@ -121,7 +121,7 @@ async fn a_request_at_the_moment_of_a_jump_is_not_answered_before_the_jump_is_no
     node.create(world.spec(&neighbour)).await;
     node.clocks.set_wall_by(HOUR_MS);
     node.client.pause(&neighbour, &PauseRequest::default()).await.unwrap();
-    assert!(node.is_held().await);
+    assert!(node.is_suspended().await);
     node.client.confirm_time().await.unwrap();
     let account = node.settled("bell", "2027-03-01T12:29:30Z").await;
     let totals = account.totals;
@@ -130,7 +130,7 @@ async fn a_request_at_the_moment_of_a_jump_is_not_answered_before_the_jump_is_no
 }
 
 #[tokio::test]
-async fn a_mark_in_the_future_holds_firing_until_a_person_confirms() {
+async fn a_mark_in_the_future_suspends_firing_until_a_person_confirms() {
     let world = World::new();
     let node = world.start("2027-03-02T12:00:00Z").await;
     node.create(world.spec("bell").every("1s")).await;
@@ -142,7 +142,7 @@ async fn a_mark_in_the_future_holds_firing_until_a_person_confirms() {
     assert!(status.why.unwrap().contains("lies in the future"));
     let before = world.slots("bell");
     node.client.confirm_time().await.unwrap();
-    assert!(!node.is_held().await);
+    assert!(!node.is_suspended().await);
     // What is made now fires now; what was decided for tomorrow is not decided again.
     let neighbour = neighbour_of("bell");
     node.create(world.spec(&neighbour).every("1s")).await;
@@ -157,7 +157,7 @@ async fn a_mark_in_the_future_holds_firing_until_a_person_confirms() {
 }
 
 #[tokio::test]
-async fn a_mark_in_the_future_holds_firing_until_the_clock_is_right() {
+async fn a_mark_in_the_future_suspends_firing_until_the_clock_is_right() {
     let world = World::new();
     let node = world.start("2027-03-01T12:00:00Z").await;
     node.create(world.spec("bell").every("1s")).await;
@@ -169,7 +169,7 @@ async fn a_mark_in_the_future_holds_firing_until_the_clock_is_right() {
     assert!(status.why.unwrap().contains("lies in the future"));
     let before = world.slots("bell").len();
     node.clocks.set_wall_by(4 * MINUTE_MS);
-    node.wait_held(false).await;
+    node.wait_suspended(false).await;
     world.heard("bell", before + 3).await;
     node.kill();
 }
@@ -183,11 +183,11 @@ async fn a_mark_in_the_future_and_a_leap_of_the_clock_wait_for_a_person() {
     node.kill();
 
     let node = world.start("2027-03-01T11:00:00Z").await;
-    assert!(node.is_held().await);
+    assert!(node.is_suspended().await);
     node.clocks.set_wall_by(HOUR_MS + MINUTE_MS);
     until("the leap is told", PATIENCE, || async {
         let why = node.client.scheduler().await.unwrap().why;
-        assert!(why.is_some(), "it is held until a person confirms");
+        assert!(why.is_some(), "it is suspended until a person confirms");
         why.filter(|why| why.contains("set forward"))
     })
     .await;
@@ -209,7 +209,7 @@ async fn a_way_back_fires_nothing_twice_and_new_triggers_at_once() {
     assert!(slots.iter().all(|slot| slot.starts_with("2027-03-01T11:0")), "{slots:?}");
     check_once(&slots);
     check_once(&world.slots("bell"));
-    assert!(!node.is_held().await);
+    assert!(!node.is_suspended().await);
     node.kill();
 }
 
@@ -232,7 +232,7 @@ async fn a_machine_that_slept_has_missed_slots_and_not_jumped() {
     let node = on_the_minute(&world, CatchUp::Latest).await;
     node.clocks.sleep_for(HOUR_MS);
     assert_eq!(world.heard("bell", 1).await, ["2027-03-01T13:29:00Z"]);
-    assert!(!node.is_held().await);
+    assert!(!node.is_suspended().await);
     let account = node.settled("bell", "2027-03-01T12:29:30Z").await;
     let totals = account.totals;
     assert_eq!((totals.slots, totals.succeeded, totals.skipped), (60, 1, 59), "{account:?}");

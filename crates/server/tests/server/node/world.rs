@@ -388,16 +388,16 @@ impl Running {
         .await
     }
 
-    pub(crate) async fn is_held(&self) -> bool {
+    pub(crate) async fn is_suspended(&self) -> bool {
         let status = self.client.scheduler().await.unwrap();
         assert_eq!(status.why.is_some(), status.since.is_some(), "{status:?}");
         status.why.is_some()
     }
 
-    /// Waits until firing is held, or goes on.
-    pub(crate) async fn wait_held(&self, is_held: bool) {
-        until(&format!("firing is held: {is_held}"), PATIENCE, || async {
-            (self.is_held().await == is_held).then_some(())
+    /// Waits until firing is suspended, or goes on.
+    pub(crate) async fn wait_suspended(&self, is_suspended: bool) {
+        until(&format!("firing is suspended: {is_suspended}"), PATIENCE, || async {
+            (self.is_suspended().await == is_suspended).then_some(())
         })
         .await;
     }

@@ -22,11 +22,11 @@ async fn heads_that_never_end_do_not_lock_others_out_for_long() {
     let (_dir, data) = place();
     let dev = Dev::start(&data);
     let address = dev.client.url().strip_prefix("http://").unwrap().to_owned();
-    let mut crowd = Vec::new();
+    let mut others = Vec::new();
     for _ in 0..API_CONNECTIONS_MAX {
         let mut stream = TcpStream::connect(&address).await.unwrap();
         stream.write_all(b"GET /livez HTTP/1.1\r\nhost: local").await.unwrap();
-        crowd.push(stream);
+        others.push(stream);
     }
     let begun = Stopwatch::start();
     assert!(dev.client.scheduler().await.unwrap().ready);
