@@ -20,7 +20,7 @@ pub use holder::{Author, Holder};
 pub use observer::{Look, Memory, Observer};
 
 use crate::limits::{LEASE_TTL_MAX, LEASE_TTL_MIN};
-use crate::mutant::{self, Mutant};
+use crate::mutant::{Mutant, pick};
 
 /// One look at both clocks of a machine. Only differences of two looks on the same machine mean
 /// anything.
@@ -105,7 +105,7 @@ impl Ttl {
 
 /// How long to wait until something has certainly lasted for `length` on another machine.
 pub fn patience(length: Duration) -> Duration {
-    if mutant::active(Mutant::PatienceOfOneTtl) { length } else { length * 5 / 4 }
+    pick(Mutant::PatienceOfOneTtl, length * 5 / 4, length)
 }
 
 /// Names one attempt to renew, so that a read can tell which of them won.

@@ -33,7 +33,7 @@ use crate::length::text;
 use crate::limits::{
     AT_MAX, EXCLUDED_DATES_MAX, JITTER_MAX, QUIET_WINDOWS_MAX, SLOTS_WALKED_MAX, SPECS_MAX,
 };
-use crate::mutant::{self, Mutant};
+use crate::mutant::{Mutant, pick};
 
 /// One way of saying when.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -292,10 +292,8 @@ impl Schedule {
         }
         let roll = mix(hash(name, "jitter") ^ slot.0.unsigned_abs());
         let leaves = slot.after(Duration::from_millis(roll % (u64::from(full.jitter_ms) + 1)));
-        if mutant::active(Mutant::JitterNotCut) {
-            return leaves;
-        }
-        self.next(slot).map_or(leaves, |next| leaves.min(Instant(next.0 - 1)))
+        let next = pick(Mutant::JitterNotCut, self.next(slot), None);
+        next.map_or(leaves, |next| leaves.min(Instant(next.0 - 1)))
     }
 
     /// Whether slots may leave later than they are.

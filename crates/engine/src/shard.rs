@@ -78,13 +78,13 @@ use crate::notice::Audience;
 
 use agenda::Agenda;
 use attempts::Attempts;
-pub use batch::{Batch, Put, Room};
+pub use batch::{Put, Room, ShardBatch};
 use command::Done;
 pub use doubt::{LoadError, Loading};
 pub use handover::HandedOverAttempt;
-pub use kind::Kinds;
-pub use leave::{Departure, Report};
-use memory::{Change, apply};
+pub use kind::TriggerKinds;
+pub use leave::{AttemptReport, Departure};
+use memory::{Delta, apply};
 use outbox::{Outbox, Unit};
 use record::HeadRecord;
 use runs::Runs;
@@ -110,7 +110,7 @@ pub struct Ticket(pub u64);
 
 /// Says what is to be written together with the first of what a command changes, if the command changes something.
 /// It is told the run that the command starts, if it starts one.
-pub type Note = Box<dyn FnOnce(Option<RunId>) -> Vec<Put> + Send>;
+pub type CommandNote = Box<dyn FnOnce(Option<RunId>) -> Vec<Put> + Send>;
 
 /// What happened once a batch was written.
 #[derive(Debug, Default)]
@@ -151,7 +151,7 @@ enum Course {
 
 /// How many triggers are in which state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Census {
+pub struct TriggerCensus {
     /// How many will fire.
     pub scheduled: usize,
     /// How many are paused.
@@ -162,7 +162,7 @@ pub struct Census {
     pub idle: usize,
 }
 
-impl Census {
+impl TriggerCensus {
     /// Adds the other counts.
     pub fn add(&mut self, other: Self) {
         self.scheduled += other.scheduled;
@@ -215,11 +215,11 @@ impl Shard {
     }
 
     /// How many triggers are in which state.
-    pub fn census(&self) -> Census {
+    pub fn census(&self) -> TriggerCensus {
         let scheduled = self.agenda.scheduled();
         let (paused, cancelled) = self.triggers.paused_and_cancelled();
         let idle = self.len().saturating_sub(scheduled + paused + cancelled);
-        Census { scheduled, paused, cancelled, idle }
+        TriggerCensus { scheduled, paused, cancelled, idle }
     }
 
     /// The owner was not there for a while, or the clock was set: slots that were due before now are missed.
@@ -263,7 +263,7 @@ impl Shard {
 
     /// Takes what is to be written next, as the chain's commit of this number. It is on its way until
     /// [`Shard::committed`].
-    pub fn take_batch(&mut self, number: u64, room: Room) -> Option<Batch> {
+    pub fn take_batch(&mut self, number: u64, room: Room) -> Option<ShardBatch> {
         self.outbox.take_batch(self.id(), number, room)
     }
 
@@ -286,7 +286,7 @@ impl Shard {
             }
             done.replies.extend(unit.reply);
             done.past.extend(unit.changes.into_iter().filter_map(|change| match change {
-                Change::Past(line) => Some(line),
+                Delta::Past(line) => Some(line),
                 _ => None,
             }));
         }
@@ -304,7 +304,7 @@ impl Shard {
         }
         for change in &unit.changes {
             // A notice may be given up in its own unit.
-            if let Change::Run(sequence, _) = change
+            if let Delta::Run(sequence, _) = change
                 && let Some(run) = self.runs.get(*sequence)
             {
                 self.waiting.add(*sequence, run);
@@ -314,12 +314,7 @@ impl Shard {
     }
 
     /// A decision is made, with changes that must be in its unit. The mutant writes those later.
-    fn enact_with(
-        &mut self,
-        mut unit: Unit,
-        also: impl IntoIterator<Item = Change>,
-        apart: Mutant,
-    ) {
+    fn enact_with(&mut self, mut unit: Unit, also: impl IntoIterator<Item = Delta>, apart: Mutant) {
         let mut later = Unit { by: unit.by, ..Unit::default() };
         pick(apart, &mut unit, &mut later).changes.extend(also);
         self.enact(unit);

@@ -17,7 +17,7 @@ use engine::instant::Instant;
 use engine::limits::BACKUP_QUIESCE_MAX;
 use engine::limits::{OWNER_RETRY_AFTER, OWNER_WAIT_MAX, STORE_TROUBLE_MAX};
 use engine::shard::command::{Command, CommandAnswer, Done, Rejection};
-use engine::shard::{Note, Put, Quota};
+use engine::shard::{CommandNote, Put, Quota};
 use store::Store;
 use store::machine::Machine;
 use store::session::NodeId;
@@ -38,7 +38,7 @@ pub enum NodeCall {
         shard: ShardId,
         command: Command,
         /// What is written together with the command.
-        note: Option<Note>,
+        note: Option<CommandNote>,
         /// The limits of the command's project.
         quota: Option<(ProjectId, Quota)>,
         /// Dropped when the outcome is known, also if nobody waits for the answer any more.
@@ -71,7 +71,7 @@ pub type CommandGuard = Arc<dyn Any + Send + Sync>;
 #[derive(Default)]
 pub struct CommandOptions {
     /// What is written together with the command.
-    pub note: Option<Note>,
+    pub note: Option<CommandNote>,
     /// The limits of the command's project.
     pub quota: Option<(ProjectId, Quota)>,
     /// Dropped when the outcome is known.

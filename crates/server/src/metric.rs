@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use engine::past::{End, Line, Reason};
-use engine::shard::Census;
+use engine::shard::TriggerCensus;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -166,8 +166,8 @@ impl Metrics {
         self.slots.get_or_create(&labels).inc_by(count);
     }
 
-    pub(crate) fn triggers(&self, shards: impl Iterator<Item = Census>) {
-        let mut all = Census::default();
+    pub(crate) fn triggers(&self, shards: impl Iterator<Item = TriggerCensus>) {
+        let mut all = TriggerCensus::default();
         for census in shards {
             all.add(census);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Nonce, Reading, Ttl};
 use crate::limits::RENEWALS_REMEMBERED_MAX;
-use crate::mutant::{self, Mutant};
+use crate::mutant::{Mutant, pick};
 
 /// A holder's validity.
 ///
@@ -55,15 +55,9 @@ impl Holder {
         let Some(&(_, sent)) = self.sent.iter().find(|(each, _)| *each == nonce) else {
             return Author::Unknown;
         };
-        let mut from = sent;
-        if mutant::active(Mutant::ValidityFromReply) {
-            from = learnt;
-        }
-        if mutant::active(Mutant::CreditLastSent)
-            && let Some(&(_, last)) = self.sent.back()
-        {
-            from = last;
-        }
+        let last = self.sent.back().map_or(sent, |(_, last)| *last);
+        let from = pick(Mutant::ValidityFromReply, sent, learnt);
+        let from = pick(Mutant::CreditLastSent, from, last);
         if self.renewed.is_none_or(|renewed| from.is_after(renewed)) {
             self.renewed = Some(from);
         }
@@ -79,14 +73,9 @@ impl Holder {
     /// How much longer it may act, by the faster of its clocks; zero when it has lapsed.
     pub fn valid_for(&self, now: Reading) -> Duration {
         let Some(passed) = self.unrenewed_for(now) else { return Duration::ZERO };
-        if mutant::active(Mutant::ActAfterLapse) {
-            return self.ttl.length();
-        }
-        let mut ttl = self.ttl.length();
-        if mutant::active(Mutant::ActFor115Percent) {
-            ttl = ttl * 115 / 100;
-        }
-        ttl.saturating_sub(passed)
+        let ttl = self.ttl.length();
+        let ttl = pick(Mutant::ActFor115Percent, ttl, ttl * 115 / 100);
+        ttl.saturating_sub(pick(Mutant::ActAfterLapse, passed, Duration::ZERO))
     }
 
     /// Whether it may act now.

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use super::{Holder, Reading, Ttl, patience};
 use crate::limits::FAILOVER_LAG;
-use crate::mutant::{self, Mutant};
+use crate::mutant::{Mutant, pick};
 
 /// What an acknowledgement of the store is worth to somebody who waits for others to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -113,7 +113,7 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
             self.watched.clear();
             let starts = self.epoch.is_none();
             let waits = match look.memory {
-                Memory::MayForget => !(starts && mutant::active(Mutant::NoQuarantineForStarters)),
+                Memory::MayForget => pick(Mutant::NoQuarantineForStarters, true, !starts),
                 // A new epoch of a store that keeps its word means that it was restored.
                 Memory::Keeps => !starts,
             };
@@ -123,8 +123,7 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
             self.epoch = Some(look.epoch);
         }
         self.memory = look.memory;
-        let since =
-            if mutant::active(Mutant::PatienceFromAsking) { look.asked } else { look.arrived };
+        let since = pick(Mutant::PatienceFromAsking, look.arrived, look.asked);
         let readable = look.sessions.iter().filter_map(|(_, _, ttl)| *ttl);
         self.longest = readable.chain(look.longest).fold(self.longest, Ttl::max);
         let mut watched = BTreeMap::new();
@@ -149,9 +148,8 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
         };
         let overdue = |watched: &Watched<V>| {
             // Whoever lives has had the time to renew since contact began.
-            let steady = contact >= watched.ttl.max(self.own).length() / 2
-                || mutant::active(Mutant::PatienceThroughOutage);
-            steady && watched.stood_still(self.own, now)
+            let steady = contact >= watched.ttl.max(self.own).length() / 2;
+            pick(Mutant::PatienceThroughOutage, steady, true) && watched.stood_still(self.own, now)
         };
         self.watched
             .iter()

@@ -27,7 +27,7 @@ use crate::hash::mix;
 use crate::id::{Birth, ProjectId, ShardId, Unique};
 use crate::instant::Instant;
 use crate::limits::{HISTORY_BUCKETS, HISTORY_PAGE_BYTES_MAX, HISTORY_PIECE_WRITES_MAX};
-use crate::mutant::{self, Mutant};
+use crate::mutant::{Mutant, pick};
 use crate::shard::Put;
 use crate::shard::record::past_key;
 
@@ -259,17 +259,13 @@ impl Plan {
     /// What is to be written, piece by piece: each one when the one before is durable. They are small, so
     /// that nothing that is due waits long behind one.
     pub fn pieces(self) -> Vec<Vec<Put>> {
-        let mut index = self.index;
-        if mutant::active(Mutant::NotIndexed) {
-            index.clear();
-        }
+        let index = pick(Mutant::NotIndexed, self.index, Vec::new());
         let pages = self.pages.into_iter().chain(index);
         let pages = pages.map(|(key, bytes)| Put::Value(key, bytes));
         let (pages, spent) = (pieces(pages), pieces(self.spent.into_iter().map(Put::Gone)));
-        if mutant::active(Mutant::SegmentsBeforePages) {
-            return [spent, pages].concat();
-        }
-        [pages, spent].concat()
+        let mut ordered = [pages, spent];
+        ordered.rotate_left(pick(Mutant::SegmentsBeforePages, 0, 1));
+        ordered.into_iter().flatten().collect()
     }
 }
 

@@ -18,7 +18,7 @@ use crate::instant::Instant;
 use crate::limits::{
     HISTORY_AGE, HISTORY_BYTES, HISTORY_LINES, HISTORY_ODD_LINES, HISTORY_PART, TRIGGER_ENDED_AGE,
 };
-use crate::mutant::{self, Mutant};
+use crate::mutant::{Mutant, pick};
 use crate::shard::Put;
 
 use super::floor::{BucketFloor, ShardFloor, floor_key, floor_key_of};
@@ -104,11 +104,9 @@ impl Cut {
     }
 
     fn puts(self) -> Vec<Put> {
-        let floor = self.floor.into_iter();
-        if mutant::active(Mutant::PagesBeforeFloor) {
-            return self.pages.into_iter().chain(floor).collect();
-        }
-        floor.chain(self.pages).collect()
+        let mut ordered = [self.floor.into_iter().collect(), self.pages];
+        ordered.rotate_left(pick(Mutant::PagesBeforeFloor, 0, 1));
+        ordered.into_iter().flatten().collect()
     }
 }
 

@@ -20,12 +20,12 @@ use crate::webhook::Webhook;
 
 use super::attempts::RunRef;
 use super::due::blank_run;
-use super::memory::Change;
+use super::memory::Delta;
 use super::record::{Mark, RunRecord, RunState, TriggerState};
 use super::triggers::Trigger;
 use super::{Now, Shard, Unit};
 
-/// Slots that the mark has passed and that get runs at once, and bytes that these may have together.
+/// How many slots that the mark has passed get runs at once, and how many bytes these may have together.
 const MADE_UP_MAX: usize = 16;
 pub(super) const MADE_UP_BYTES: usize = 256 * 1024;
 
@@ -57,7 +57,7 @@ impl Shard {
         from: Instant,
         state: &mut TriggerState,
         now: Now,
-    ) -> Vec<Change> {
+    ) -> Vec<Delta> {
         if self.triggers.stopped(id.project).is_some() {
             return Vec::new();
         }
@@ -91,14 +91,14 @@ impl Shard {
             let sequence = self.runs.next_sequence() + changes.len() as u64;
             let (waiting, generation) = (RunState::Waiting(leaves), Some(generation));
             let run = RunRecord { slot, leaves, state: waiting, generation, ..blank.clone() };
-            changes.push(Change::Run(sequence, Arc::new(run)));
+            changes.push(Delta::Run(sequence, Arc::new(run)));
             left = left.map(|left| left.saturating_sub(1));
             state.remaining = left;
             if left == Some(0) {
                 state.cursor = Some(slot);
             }
         }
-        changes.extend(skipped.map(|skipped| Change::Past(Line::Skip(skipped))));
+        changes.extend(skipped.map(|skipped| Delta::Past(Line::Skip(skipped))));
         changes
     }
 
@@ -110,7 +110,7 @@ impl Shard {
         until: Instant,
         reason: Reason,
         now: Now,
-    ) -> Vec<Change> {
+    ) -> Vec<Delta> {
         let is_over = trigger.is_cancelled() || trigger.remaining() == Some(0);
         if pick(Mutant::ChangeWithoutAccount, is_over, true) {
             return Vec::new();
@@ -164,7 +164,7 @@ impl Shard {
         let Some(trigger) = self.triggers.get(record.trigger) else { return };
         let generation = record.generation.unwrap_or(trigger.generation);
         let skipped = trigger.skipped((record.slot, record.slot), 1, reason, now);
-        let line = Change::Past(Line::Skip(Skipped { generation, ..skipped }));
+        let line = Delta::Past(Line::Skip(Skipped { generation, ..skipped }));
         changes.extend(pick(Mutant::TakenBackWithoutRecord, Some(line), None));
         if generation == trigger.generation
             && let Some(left) = pick(Mutant::RemainingKept, trigger.remaining(), None)
@@ -178,7 +178,7 @@ impl Shard {
                 changes.extend(skips(trigger, (first, now_here), reason, now));
                 state.cursor = Some(now_here);
             }
-            changes.push(Change::State(record.trigger, state));
+            changes.push(Delta::State(record.trigger, state));
         }
         self.enact(Unit::of(changes).by(now.wall));
         self.unblock(record.trigger, now);
@@ -191,7 +191,7 @@ pub(super) fn skips(
     (first, until): (Option<Instant>, Instant),
     reason: Reason,
     now: Now,
-) -> Vec<Change> {
+) -> Vec<Delta> {
     let schedule = trigger.schedule();
     let mut lines = Vec::new();
     let mut next = first.filter(|slot| *slot <= until);
@@ -206,7 +206,7 @@ pub(super) fn skips(
             }
         };
         let skipped = trigger.skipped((from, to), count, reason, now);
-        lines.push(Change::Past(Line::Skip(skipped)));
+        lines.push(Delta::Past(Line::Skip(skipped)));
         next = schedule.next(to).filter(|slot| *slot <= until);
     }
     lines

@@ -17,8 +17,8 @@ use crate::limits::{BACKFILLS_REMEMBERED_MAX, COMMIT_WRITES_MIN};
 
 use super::account::{MADE_UP_BYTES, bytes_of_run};
 use super::command::{BackfillProgress, Done, Rejection};
-use super::memory::Change;
-use super::record::{Backfill, RunRecord, RunState};
+use super::memory::Delta;
+use super::record::{BackfillMemo, RunRecord, RunState};
 use super::triggers::Trigger;
 use super::{Now, Shard, Unit};
 
@@ -41,10 +41,10 @@ impl Shard {
         }
         let mut state = trigger.state();
         let known = state.backfills.iter().position(|known| known.request == request);
-        let blank = Backfill { request: request.to_owned(), from, until: from };
+        let blank = BackfillMemo { request: request.to_owned(), from, until: from };
         let mut progress = known.map_or(blank, |place| state.backfills.remove(place));
         if from < progress.from || progress.until < from {
-            let Backfill { from, until, .. } = progress;
+            let BackfillMemo { from, until, .. } = progress;
             return Err(Rejection::BackfillElsewhere { from, until });
         }
         // What comes yet is fired when it comes.
@@ -63,10 +63,10 @@ impl Shard {
         let too_many = state.backfills.len().saturating_sub(BACKFILLS_REMEMBERED_MAX);
         state.backfills.drain(..too_many);
         let first = self.runs.next_sequence();
-        let mut changes = vec![Change::State(unique, state)];
+        let mut changes = vec![Delta::State(unique, state)];
         let started = u32::try_from(runs.len()).expect("a handful");
         let numbered = (first..).zip(runs);
-        changes.extend(numbered.map(|(sequence, run)| Change::Run(sequence, Arc::new(run))));
+        changes.extend(numbered.map(|(sequence, run)| Delta::Run(sequence, Arc::new(run))));
         self.enact(Unit::of(changes));
         Ok(Done::Backfilled(BackfillProgress { started, has_more: next.is_some() }))
     }

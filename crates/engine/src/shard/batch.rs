@@ -14,13 +14,13 @@ use crate::past::exception::exception_key;
 use crate::past::{Line, Segment};
 use crate::record::encode;
 
-use super::memory::Change;
+use super::memory::Delta;
 use super::outbox::Unit;
 use super::record::{self, FORMAT, HeadRecord, NameRecord};
 
 /// What a commit of a shard writes.
 #[derive(Debug)]
-pub struct Batch {
+pub struct ShardBatch {
     /// The body of its head.
     pub head: HeadRecord,
     /// Every other key that it writes.
@@ -71,7 +71,7 @@ pub(super) struct Pile {
 impl Pile {
     /// Adds a unit, if there is room for it beside the head.
     pub(super) fn take(&mut self, shard: ShardId, unit: &Unit, room: Room) -> bool {
-        let is_plain = unit.changes.iter().all(Change::is_plain);
+        let is_plain = unit.changes.iter().all(Delta::is_plain);
         if !is_plain {
             let mut more = Self::default();
             more.add_all(shard, unit);
@@ -99,30 +99,30 @@ impl Pile {
         }
     }
 
-    fn add(&mut self, shard: ShardId, change: &Change) {
+    fn add(&mut self, shard: ShardId, change: &Delta) {
         match change {
-            Change::Trigger(written) => {
+            Delta::Trigger(written) => {
                 let id = written.0.id;
                 self.put(record::trigger_key(shard, id.unique), &written.0);
                 let name = record::name_key(id.project, &written.1.name);
                 self.put(name, &NameRecord { id });
             }
-            Change::State(unique, state) => self.put(record::state_key(shard, *unique), state),
-            Change::Gone(id, name) => {
+            Delta::State(unique, state) => self.put(record::state_key(shard, *unique), state),
+            Delta::Gone(id, name) => {
                 self.delete(record::trigger_key(shard, id.unique));
                 self.delete(record::state_key(shard, id.unique));
                 self.delete(record::name_key(id.project, name));
             }
-            Change::Run(sequence, run) => self.put(record::run_key(shard, *sequence), &**run),
-            Change::RunGone(sequence) => self.delete(record::run_key(shard, *sequence)),
-            Change::Stopped(project, Some(stopped)) => {
+            Delta::Run(sequence, run) => self.put(record::run_key(shard, *sequence), &**run),
+            Delta::RunGone(sequence) => self.delete(record::run_key(shard, *sequence)),
+            Delta::Stopped(project, Some(stopped)) => {
                 self.put(record::stopped_key(shard, *project), stopped);
             }
-            Change::Stopped(project, None) => self.delete(record::stopped_key(shard, *project)),
-            Change::Past(line) => self.add_line(line),
-            Change::Raw(Put::Value(key, value)) => self.put_raw(key.clone(), value.clone()),
-            Change::Raw(Put::Gone(key)) => self.delete(key.clone()),
-            Change::Fired(_) | Change::Open(_) | Change::Shut(_) => {}
+            Delta::Stopped(project, None) => self.delete(record::stopped_key(shard, *project)),
+            Delta::Past(line) => self.add_line(line),
+            Delta::Raw(Put::Value(key, value)) => self.put_raw(key.clone(), value.clone()),
+            Delta::Raw(Put::Gone(key)) => self.delete(key.clone()),
+            Delta::Fired(_) | Delta::Open(_) | Delta::Shut(_) => {}
         }
     }
 

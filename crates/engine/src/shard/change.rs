@@ -22,21 +22,21 @@ use crate::trigger::Definition;
 
 use super::account::cursor_at;
 use super::command::{Command, Done, Rejection};
-use super::memory::Change;
+use super::memory::Delta;
 use super::record::{Pause, RunRecord, RunState, TriggerRecord, TriggerState};
 use super::triggers::Trigger;
-use super::{Note, Now, Shard, Ticket, Unit};
+use super::{CommandNote, Now, Shard, Ticket, Unit};
 
 /// Who does what nobody asked for.
 const ITSELF: &str = "watchbell";
 
 impl Shard {
-    /// Decides about a command. Whoever has the ticket is told when it is written, and the note is written
-    /// together with the first of what it changes.
+    /// Decides about a command. Whoever has the ticket is told when the command is written, and the note is
+    /// written with the first unit of it.
     pub fn command(
         &mut self,
         command: Command,
-        note: Option<Note>,
+        note: Option<CommandNote>,
         ticket: Ticket,
         now: Now,
     ) -> Result<(), Rejection> {
@@ -45,7 +45,7 @@ impl Shard {
         self.enact(Unit { reply: Some((ticket, done)), ..Unit::default().by(now.wall) });
         if let Some(note) = note.filter(|_| done != Done::Unchanged) {
             let run = if let Done::Started(run) = done { Some(run) } else { None };
-            self.outbox.write_with(first, note(run).into_iter().map(Change::Raw));
+            self.outbox.write_with(first, note(run).into_iter().map(Delta::Raw));
         }
         Ok(())
     }
@@ -132,9 +132,9 @@ impl Shard {
             TriggerRecord { id, draft, created, written, author, revision, generation, since };
         let mut state = TriggerState::default();
         let made_up = self.start_passed_slots(id, &definition, 1, since, &mut state, now);
-        let mut changes = vec![Change::Trigger(Box::new((record, definition)))];
+        let mut changes = vec![Delta::Trigger(Box::new((record, definition)))];
         if !made_up.is_empty() {
-            changes.push(Change::State(unique, state));
+            changes.push(Delta::State(unique, state));
             changes.extend(made_up);
         }
         self.enact(Unit::of(changes));
@@ -208,8 +208,8 @@ impl Shard {
         let created = trigger.unique.birth();
         let record =
             TriggerRecord { id, draft, created, written, author, revision, generation, since };
-        changes.push(Change::Trigger(Box::new((record, definition))));
-        changes.push(Change::State(unique, state));
+        changes.push(Delta::Trigger(Box::new((record, definition))));
+        changes.push(Delta::State(unique, state));
         changes.extend(made_up);
         self.agenda.disarm(self.triggers.place(unique).expect("it is known"));
         self.enact(Unit::of(changes));
@@ -236,7 +236,7 @@ impl Shard {
         let notice = occasion.map(|_| self.notice_of_pause(trigger, &note, now));
         state.paused = Some(Pause { since, until, author, note });
         state.cursor = Some(cursor_at(trigger, since));
-        changes.push(Change::State(unique, state));
+        changes.push(Delta::State(unique, state));
         self.enact_with(
             Unit::of(changes).by(now.wall),
             notice.unwrap_or_default(),
@@ -270,7 +270,7 @@ impl Shard {
         let (definition, generation) = (trigger.definition(), trigger.generation);
         let id = self.id_of(trigger);
         let made_up = self.start_passed_slots(id, &definition, generation, begins, &mut state, now);
-        changes.push(Change::State(unique, state));
+        changes.push(Delta::State(unique, state));
         changes.extend(made_up);
         self.enact(Unit::of(changes).by(now.wall));
         if let Some(until) = until {
@@ -280,7 +280,7 @@ impl Shard {
         self.watch_over(unique);
     }
 
-    /// Resumes those whose pause is over.
+    /// Resumes the triggers whose pause is over.
     pub(super) fn end_pauses(&mut self, now: Now) {
         while let Some((until, unique)) = self.agenda.next_resume() {
             let enabling = |trigger: &Trigger| self.is_enabling(trigger.project());
@@ -304,13 +304,13 @@ impl Shard {
         state.paused = None;
         state.cancelled = Some(now_here);
         state.cursor = Some(now_here);
-        changes.push(Change::State(unique, state));
+        changes.push(Delta::State(unique, state));
         self.enact(Unit::of(changes));
         self.arm(place);
     }
 
     /// Deletes a trigger, and writes something else in the same unit.
-    pub(super) fn delete(&mut self, unique: Unique, beside: Vec<Change>, now: Now) {
+    pub(super) fn delete(&mut self, unique: Unique, beside: Vec<Delta>, now: Now) {
         self.finish_up(unique, now);
         self.write_out_all(unique, now);
         let Some(place) = self.triggers.place(unique) else { return };
@@ -318,13 +318,13 @@ impl Shard {
         let now_here = self.now_of(trigger, now);
         let mut changes = self.account(trigger, now_here, Reason::Superseded, now);
         changes.extend(beside);
-        changes.push(Change::Gone(self.id_of(trigger), trigger.name().into()));
+        changes.push(Delta::Gone(self.id_of(trigger), trigger.name().into()));
         self.agenda.disarm(place);
         self.enact(Unit::of(changes));
     }
 
-    /// Ends what has not left, and what would be tried again: a cancelled trigger has no slot that could be taken
-    /// back later, and one that is gone cannot say any more for how long its runs are kept back.
+    /// Ends what has not left, and what would be tried again: a cancelled trigger has no slot that could be taken back
+    /// later, and a deleted trigger cannot carry `busy_elsewhere_ms`.
     fn finish_up(&mut self, unique: Unique, now: Now) {
         self.revoke(unique, Reason::Superseded, Instant::LAST, now);
         for run in self.active(unique) {
@@ -351,7 +351,7 @@ impl Shard {
         let record = RunRecord { generation: None, ..record };
         let sequence = self.runs.next_sequence();
         let id = self.run_id(unique, now.wall, Birth::Demand(sequence));
-        self.enact(Unit::of(vec![Change::Run(sequence, Arc::new(record))]));
+        self.enact(Unit::of(vec![Delta::Run(sequence, Arc::new(record))]));
         Ok(Done::Started(id))
     }
 

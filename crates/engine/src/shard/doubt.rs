@@ -23,8 +23,8 @@ use crate::trigger::Draft;
 
 use super::agenda::Agenda;
 use super::attempts::{Attempts, RunRef};
-use super::kind::Kinds;
-use super::memory::{Change, apply};
+use super::kind::TriggerKinds;
+use super::memory::{Delta, apply};
 use super::outbox::{Outbox, Unit};
 use super::record::{
     FORMAT, HeadRecord, Mark, ReportRecord, RunRecord, RunState, StoppedRecord, TriggerRecord,
@@ -70,30 +70,30 @@ pub enum LoadError {
 impl Loading {
     /// Begins with what the head says.
     pub fn begin(shard: ShardId, cluster: u64, head: &HeadRecord) -> Self {
-        Self::sharing(shard, cluster, head, Kinds::default())
+        Self::sharing(shard, cluster, head, TriggerKinds::default())
     }
 
-    /// The same, for a shard that shares with others of its node what triggers have in common.
-    pub fn sharing(shard: ShardId, cluster: u64, head: &HeadRecord, kinds: Kinds) -> Self {
+    /// Begins a shard that shares what triggers have in common with others of its node.
+    pub fn sharing(shard: ShardId, cluster: u64, head: &HeadRecord, kinds: TriggerKinds) -> Self {
         let (senders, reports, audience) = (BTreeSet::new(), Vec::new(), notice::nobody());
         let (triggers, runs) = (Triggers::new(head, kinds), Runs::new(head));
         let mut loading = Self { shard, cluster, triggers, runs, audience, senders, reports };
         for run in pick(Mutant::RecomputeInsteadOfOpen, &head.open[..], &[]) {
-            loading.apply(&Change::Open(*run));
+            loading.apply(&Delta::Open(*run));
         }
         loading
     }
 
-    fn apply(&mut self, change: &Change) {
+    fn apply(&mut self, change: &Delta) {
         apply(change, &mut self.triggers, &mut self.runs);
     }
 
-    /// Who listens: also to what is decided while it is taken over.
+    /// Who listens, also to what is decided while the shard is taken over.
     pub fn set_audience(&mut self, audience: Audience) {
         self.audience = audience;
     }
 
-    /// The sessions that are there, by their keys: what they have under way they will report. Without this, nobody is.
+    /// The keys of the sessions that are alive, and will report what they have under way. By default there are none.
     pub fn set_senders(&mut self, alive: BTreeSet<Box<str>>) {
         self.senders = alive;
     }
@@ -109,7 +109,7 @@ impl Loading {
                 fields.iter().map(|field| format!("{}: {}", field.pointer, field.why)).collect();
             bad(texts.join("; "))
         })?;
-        self.apply(&Change::Trigger(Box::new((record, definition))));
+        self.apply(&Delta::Trigger(Box::new((record, definition))));
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl Loading {
     pub fn state(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
         let record: TriggerState = read(key, bytes)?;
         if let Some(unique) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
-            self.apply(&Change::State(unique, record));
+            self.apply(&Delta::State(unique, record));
         }
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Loading {
     pub fn run(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
         let record: RunRecord = read(key, bytes)?;
         if let Some(sequence) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
-            self.apply(&Change::Run(sequence, record.into()));
+            self.apply(&Delta::Run(sequence, record.into()));
         }
         Ok(())
     }
@@ -135,7 +135,7 @@ impl Loading {
     pub fn stopped(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
         let record: StoppedRecord = read(key, bytes)?;
         if let Some(project) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
-            self.apply(&Change::Stopped(ProjectId(project), Some(record)));
+            self.apply(&Delta::Stopped(ProjectId(project), Some(record)));
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl Loading {
         Ok(())
     }
 
-    /// Everything is read: from here on it is decided.
+    /// Everything is read: gives the shard, which decides from here on.
     pub fn finish(self, now: Now) -> Shard {
         let Self { shard: id, cluster, triggers, runs, audience, senders, reports } = self;
         let head = HeadRecord {
@@ -290,10 +290,10 @@ impl Shard {
     /// A run in doubt that may overlap with others is not waited for, although it may be at work at its receiver. Every
     /// successor has to know that: its trigger may be changed to one that must not overlap.
     fn stay_kept_back(&mut self, run: RunRef, now: Now) {
-        let Some(Change::State(unique, state)) = self.kept_back(run, now) else { return };
+        let Some(Delta::State(unique, state)) = self.kept_back(run, now) else { return };
         let is_known = self.triggers.get(unique).is_some_and(|known| known.state() == state);
         if !is_known && self.attempts.kept_back_until(unique, now).is_some() {
-            self.enact(Unit::of(vec![Change::State(unique, state)]).by(now.wall));
+            self.enact(Unit::of(vec![Delta::State(unique, state)]).by(now.wall));
         }
     }
 
@@ -301,7 +301,7 @@ impl Shard {
     /// cursors: so nothing is decided twice, and nothing waits for the clock to get there.
     pub fn set_back(&mut self, now: Now) {
         if self.course == Course::HandedOver {
-            // Its successor does.
+            // The successor sets it back.
             return;
         }
         let mut cursors = Vec::new();
@@ -321,20 +321,20 @@ impl Shard {
         for (unique, slot) in pick(Mutant::SetBackWithoutCursors, cursors, Vec::new()) {
             let mut state = self.triggers.get(unique).expect("listed above").state();
             state.cursor = Some(slot);
-            self.enact(Unit::of(vec![Change::State(unique, state)]).by(now.wall));
+            self.enact(Unit::of(vec![Delta::State(unique, state)]).by(now.wall));
         }
         let mark = Mark(now.wall, crate::id::Unique(0));
-        let mut changes = vec![Change::Fired(mark)];
+        let mut changes = vec![Delta::Fired(mark)];
         changes.extend(self.triggers.all_stopped().map(|(project, stopped)| {
             let since = stopped.since.min(mark);
-            Change::Stopped(project, Some(StoppedRecord { since, ..stopped }))
+            Delta::Stopped(project, Some(StoppedRecord { since, ..stopped }))
         }));
         self.enact(Unit::of(changes).by(now.wall));
         self.agenda.disarm_all(now);
         self.arm_all();
     }
 
-    /// Decides nothing new any more, and takes back what has not left: it waits for a successor.
+    /// Decides nothing new any more. Attempts that have not left are taken back, and wait for a successor.
     pub fn stop(&mut self, now: Now) {
         self.stop_taking_back(self.unsent(), now);
     }

@@ -21,7 +21,7 @@ use crate::schedule::Count;
 use crate::webhook::Webhook;
 
 use super::attempts::{LiveAttempt, RunRef};
-use super::memory::Change;
+use super::memory::Delta;
 use super::record::{Mark, OpenRun, RunRecord, RunState};
 use super::triggers::Trigger;
 use super::waiting::{HostLoad, Load};
@@ -78,8 +78,8 @@ impl Shard {
             let (unique, to) = (trigger.unique, skipped.to);
             let mut state = trigger.state();
             state.cursor = Some(to);
-            let mut changes = vec![Change::Fired(mark)];
-            changes.extend(pick(Mutant::NoCursor, Some(Change::State(unique, state)), None));
+            let mut changes = vec![Delta::Fired(mark)];
+            changes.extend(pick(Mutant::NoCursor, Some(Delta::State(unique, state)), None));
             self.skip(skipped, changes, now.wall);
             return self.arm(place);
         }
@@ -160,17 +160,17 @@ impl Shard {
     fn skip_overlapping(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
         let skipped = self.triggers.at(place).skipped((slot, slot), 1, Reason::Overlap, now);
         let by = Instant(now.wall.0 + LAUNCH_LEAD_MS);
-        self.skip(skipped, vec![Change::Fired(mark)], by);
+        self.skip(skipped, vec![Delta::Fired(mark)], by);
     }
 
     /// Skips slots, in the same unit as what passes them.
-    fn skip(&mut self, skipped: Skipped, changes: Vec<Change>, by: Instant) {
-        let skip = Change::Past(Line::Skip(skipped));
+    fn skip(&mut self, skipped: Skipped, changes: Vec<Delta>, by: Instant) {
+        let skip = Delta::Past(Line::Skip(skipped));
         self.enact_with(Unit::of(changes).by(by), [skip], Mutant::SkipsLater);
     }
 
-    /// What moves with a launch: one run fewer is left, if there is a limit, and what was kept back is no more.
-    fn state_after_launch(&self, trigger: &Trigger, slot: Instant, now: Now) -> Option<Change> {
+    /// A trigger's state after a launch, if that changes: one run fewer is left, or nothing is busy elsewhere any more.
+    fn state_after_launch(&self, trigger: &Trigger, slot: Instant, now: Now) -> Option<Delta> {
         let mut state = trigger.state();
         let is_free =
             state.busy_elsewhere_ms.is_some() && !self.attempts.may_be_at_work(trigger.unique, now);
@@ -185,7 +185,7 @@ impl Shard {
         if left == Some(0) {
             state.cursor = Some(slot);
         }
-        (is_free || left.is_some()).then_some(Change::State(trigger.unique, state))
+        (is_free || left.is_some()).then_some(Delta::State(trigger.unique, state))
     }
 
     /// Launches a slot: it is open, and leaves when this is written and its instant has come.
@@ -205,7 +205,7 @@ impl Shard {
         let fewer = self.state_after_launch(trigger, slot, now);
         let key = self.attempts.begin(LiveAttempt::new(RunRef::Open(run), unique, 1, mark.0));
         let by = Instant((mark.0.0 - LAUNCH_LEAD_MS).max(now.wall.0));
-        let mut unit = Unit::of(vec![Change::Open(run), Change::Fired(mark)]).by(by);
+        let mut unit = Unit::of(vec![Delta::Open(run), Delta::Fired(mark)]).by(by);
         unit.launches.push(key);
         also(Mutant::EffectsBeforeCommit, || self.attempts.release(key, now));
         self.enact_with(unit, fewer, Mutant::RemainingLater);
@@ -217,14 +217,14 @@ impl Shard {
         let run = trigger.run_record(slot, mark.0, state);
         let fewer = self.state_after_launch(trigger, slot, now);
         let sequence = self.runs.next_sequence();
-        let mut changes = vec![Change::Run(sequence, Arc::new(run)), Change::Fired(mark)];
+        let mut changes = vec![Delta::Run(sequence, Arc::new(run)), Delta::Fired(mark)];
         changes.extend(fewer);
         self.enact(Unit::of(changes).by(now.wall));
     }
 }
 
 impl Trigger {
-    /// Slots of it that are skipped.
+    /// A line of the past for slots of this trigger that are skipped.
     pub(super) fn skipped(
         &self,
         (from, to): (Instant, Instant),

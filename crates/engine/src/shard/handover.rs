@@ -22,7 +22,7 @@ use crate::limits::RESULT_WAIT_MS;
 use crate::mutant::{Mutant, also, pick};
 
 use super::attempts::{LiveAttempt, RunRef};
-use super::memory::Change;
+use super::memory::Delta;
 use super::record::{self, RemoteAttempt, ReportRecord, RunRecord, RunState};
 use super::{Course, Now, Put, Shard, Unit};
 
@@ -35,11 +35,11 @@ pub struct HandedOverAttempt {
     pub attempt: u32,
 }
 
-/// For so long a report may be on its way.
+/// How long a report may be on its way.
 const REPORT_MS: u64 = 1_000;
 
-/// For how long (steady) an attempt is left alone that may take so much longer by the clock of whoever makes it, which
-/// may run slower than ours.
+/// How long (steady) to wait for an attempt that may take so much longer by the clock of its sender, which may run
+/// slower than ours.
 fn patience_ms(left_ms: u32, now: Now) -> u64 {
     let until_deadline = left_ms.wrapping_sub(low_half(now.wall)).cast_signed().max(0);
     let left_ms = u64::from(left_ms);
@@ -48,7 +48,7 @@ fn patience_ms(left_ms: u32, now: Now) -> u64 {
     pick(Mutant::RemoteDeadline, patience_ms, until_deadline.unsigned_abs().into()) + REPORT_MS
 }
 
-/// The time left for which an attempt is left alone for no less than this.
+/// The time left that gives at least this patience.
 fn time_left(patience_ms: u64) -> u32 {
     let left_ms = patience_ms.saturating_sub(REPORT_MS).saturating_mul(4).div_ceil(5);
     u32::try_from(left_ms).unwrap_or(u32::MAX)
@@ -178,7 +178,7 @@ impl Shard {
         }
     }
 
-    /// A run is in doubt, of which somebody was to report.
+    /// A run of which a former owner was to report is in doubt.
     fn wait_no_more(&mut self, sequence: u64, now: Now) {
         let run = RunRef::Record(sequence);
         let lane = self.lane_of(run);
@@ -187,8 +187,8 @@ impl Shard {
         self.unblock(lane, now);
     }
 
-    /// A former owner tells what came of an attempt: what is found at a key of [`record::reports`]. If nobody waits for
-    /// that any more, its record goes, and that is all.
+    /// A former owner tells what came of an attempt, by a record below [`record::reports`]. If nobody waits for it any
+    /// more, the record is only deleted.
     pub fn reported(&mut self, key: &str, report: ReportRecord, now: Now) {
         assert!(key.starts_with(&record::reports(self.id())), "{key} is no report of this shard");
         if self.course == Course::HandedOver {
@@ -203,13 +203,13 @@ impl Shard {
         let first = self.outbox.len();
         also(Mutant::ReportGoneFirst, || self.drop_report(gone.clone(), now));
         self.conclude(run, report.attempt, report.outcome, report.made, now);
-        // It goes with the first of what follows from it, which says what came of the attempt.
-        self.outbox.write_with(first, [Change::Raw(gone)]);
+        // The report is deleted with the first unit that follows from it, which says what came of the attempt.
+        self.outbox.write_with(first, [Delta::Raw(gone)]);
     }
 
     fn drop_report(&mut self, gone: Put, now: Now) {
         let by = Instant(now.wall.0 + RESULT_WAIT_MS);
-        self.enact(Unit::of(vec![Change::Raw(gone)]).by(by));
+        self.enact(Unit::of(vec![Delta::Raw(gone)]).by(by));
     }
 
     /// The run that a report is about, if its record names this sender and this attempt.

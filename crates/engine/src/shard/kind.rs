@@ -12,17 +12,17 @@ use crate::webhook::Form;
 
 /// What many triggers share.
 #[derive(Debug)]
-pub(super) struct Kind {
+pub(super) struct TriggerKind {
     pub(super) project: ProjectId,
     pub(super) policy: Policy,
     pub(super) schedule: Schedule,
     /// Equal forms are the same one.
     pub(super) form: Arc<Form>,
-    /// What the schedule allows; it follows from it.
+    /// The runs of the busiest minute, which follow from the schedule.
     pub(super) per_minute_max: u32,
 }
 
-impl PartialEq for Kind {
+impl PartialEq for TriggerKind {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.form, &other.form)
             && self.project == other.project
@@ -31,9 +31,9 @@ impl PartialEq for Kind {
     }
 }
 
-impl Eq for Kind {}
+impl Eq for TriggerKind {}
 
-impl Hash for Kind {
+impl Hash for TriggerKind {
     fn hash<H: Hasher>(&self, state: &mut H) {
         Arc::as_ptr(&self.form).hash(state);
         self.project.hash(state);
@@ -44,29 +44,29 @@ impl Hash for Kind {
 
 /// The kinds that are in use. All shards of a node share them.
 #[derive(Clone, Default)]
-pub struct Kinds(Arc<Mutex<Shelf>>);
+pub struct TriggerKinds(Arc<Mutex<Shelf>>);
 
 #[derive(Default)]
 struct Shelf {
-    kinds: HashSet<Arc<Kind>>,
+    kinds: HashSet<Arc<TriggerKind>>,
     forms: HashSet<Arc<Form>>,
-    /// So many kinds are there when those that nobody uses are thrown away.
+    /// At this number of kinds, those that nobody uses are thrown away.
     full: usize,
 }
 
 /// Fewer kinds than this are never looked through.
 const FULL_MIN: usize = 1_024;
 
-impl Kinds {
+impl TriggerKinds {
     /// What a trigger of this definition shares with others.
-    pub(super) fn of(&self, project: ProjectId, definition: &Definition) -> Arc<Kind> {
+    pub(super) fn of(&self, project: ProjectId, definition: &Definition) -> Arc<TriggerKind> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.sweep();
         let form = shared(&mut known.forms, &definition.webhook.form);
         let Definition { policy, schedule, .. } = definition;
         let per_minute_max = u32::try_from(schedule.per_minute_max()).unwrap_or(u32::MAX);
         let (policy, schedule) = (*policy, schedule.clone());
-        let kind = Kind { project, policy, schedule, form, per_minute_max };
+        let kind = TriggerKind { project, policy, schedule, form, per_minute_max };
         if let Some(same) = known.kinds.get(&kind) {
             return Arc::clone(same);
         }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn equal_kinds_are_the_same_one_and_others_share_their_form() {
-        let kinds = Kinds::default();
+        let kinds = TriggerKinds::default();
         let one = kinds.of(ProjectId::DEFAULT, &definition(60, "a"));
         assert!(Arc::ptr_eq(&one, &kinds.of(ProjectId::DEFAULT, &definition(60, "a"))));
         let later = kinds.of(ProjectId::DEFAULT, &definition(61, "a"));
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_nobody_uses_is_thrown_away_and_what_is_used_stays() {
-        let kinds = Kinds::default();
+        let kinds = TriggerKinds::default();
         let kept: Vec<_> = (1..=10)
             .map(|seconds| kinds.of(ProjectId::DEFAULT, &definition(seconds, "a")))
             .collect();

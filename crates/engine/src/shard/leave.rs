@@ -13,7 +13,7 @@ use crate::policy::{Delivery, Overlap, Policy};
 use crate::webhook::Form;
 
 use super::attempts::{LiveAttempt, RunRef};
-use super::memory::Change;
+use super::memory::Delta;
 use super::record::{RunRecord, RunState};
 use super::{Now, Shard, Unit};
 
@@ -44,7 +44,7 @@ pub struct Departure {
 
 /// What came of an attempt.
 #[derive(Debug)]
-pub struct Report {
+pub struct AttemptReport {
     /// The key of its departure.
     pub key: u64,
     /// What came of it.
@@ -59,7 +59,7 @@ impl Shard {
         self.attempts.left_count()
     }
 
-    /// Lets go what may leave now.
+    /// Lets attempts leave whose instant has come.
     pub fn depart(&mut self, now: Now, out: &mut Vec<Departure>) {
         while let Some((key, attempt)) = self.attempts.next_leaving(now) {
             let LiveAttempt { run, trigger, number, is_doubtful, .. } = attempt;
@@ -124,12 +124,12 @@ impl Shard {
     }
 
     /// An attempt has ended.
-    pub fn finished(&mut self, report: Report, now: Now) {
+    pub fn finished(&mut self, report: AttemptReport, now: Now) {
         let Some(attempt) = self.attempts.remove(report.key) else { return };
         self.conclude(attempt.run, attempt.number, report.outcome, report.attempt, now);
     }
 
-    /// What follows from what came of an attempt, whoever made it.
+    /// Decides what follows from the outcome of an attempt, whoever made it.
     pub(super) fn conclude(
         &mut self,
         run: RunRef,
@@ -207,7 +207,7 @@ impl Shard {
         self.write_run(run, record, None, now);
     }
 
-    /// Gives a run this record. An open one is open no more.
+    /// Gives a run this record, and says its number. The run is open no more.
     pub(super) fn write_run(
         &mut self,
         run: RunRef,
@@ -218,12 +218,12 @@ impl Shard {
         let mut changes = Vec::with_capacity(2);
         let sequence = match run {
             RunRef::Open(open) => {
-                changes.push(Change::Shut(open));
+                changes.push(Delta::Shut(open));
                 self.runs.next_sequence()
             }
             RunRef::Record(sequence) => sequence,
         };
-        changes.push(Change::Run(sequence, Arc::new(record)));
+        changes.push(Delta::Run(sequence, Arc::new(record)));
         let by = if launch.is_some() { now.wall.0 } else { now.wall.0 + RESULT_WAIT_MS };
         let mut unit = Unit::of(changes).by(Instant(by));
         unit.launches.extend(launch);
@@ -245,7 +245,7 @@ impl Shard {
         let is_notice = finished.notice.is_some();
         let (failures, notice) = self.reckon(&finished, now, &mut unit);
         let is_recorded = pick(Mutant::OpenWithoutRecord, true, matches!(run, RunRef::Record(_)));
-        unit.changes.extend(is_recorded.then_some(Change::Past(Line::Run(finished))));
+        unit.changes.extend(is_recorded.then_some(Delta::Past(Line::Run(finished))));
         self.enact_with(unit, notice, Mutant::NoticeLater);
         if is_notice {
             return;
@@ -313,22 +313,22 @@ impl Shard {
         if let Some(until) = doubt {
             self.attempts.keep_back(unique, until);
         }
-        unit.changes.push(Change::Past(Line::Run(finished)));
+        unit.changes.push(Delta::Past(Line::Run(finished)));
         self.enact(unit);
         self.unblock(unique, now);
     }
 
     /// The state that tells a successor that a run which ended may still be at work at its receiver.
-    pub(super) fn kept_back(&self, run: RunRef, now: Now) -> Option<Change> {
+    pub(super) fn kept_back(&self, run: RunRef, now: Now) -> Option<Delta> {
         let unique = self.lane_of(run);
         let mut state = self.triggers.get(unique)?.state();
         state.busy_elsewhere_ms =
             Some(self.at_work_ms(run, now).max(state.busy_elsewhere_ms.unwrap_or(0)));
-        Some(Change::State(unique, state))
+        Some(Delta::State(unique, state))
     }
 
-    /// For how long what left of a run may be at work, at most: for its timeout, and at a former owner for as long as
-    /// that one is waited for.
+    /// How long an attempt of a run may be at work, at most: for its timeout, or for as long as its former owner is
+    /// waited for.
     pub(super) fn at_work_ms(&self, run: RunRef, now: Now) -> u32 {
         let timeout_ms = self.record_of(run).webhook.form.timeout_ms;
         let until = self.attempts.in_doubt_until(run).filter(|_| self.is_remote(run));

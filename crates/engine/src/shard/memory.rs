@@ -15,24 +15,24 @@ use super::runs::Runs;
 use super::triggers::Triggers;
 
 /// Makes a change. The only mutator of what is in the store.
-pub(super) fn apply(change: &Change, triggers: &mut Triggers, runs: &mut Runs) {
+pub(super) fn apply(change: &Delta, triggers: &mut Triggers, runs: &mut Runs) {
     match change {
-        Change::Trigger(written) => triggers.write(&written.0, &written.1),
-        Change::State(unique, state) => triggers.set_state(*unique, state),
-        Change::Gone(id, _) => triggers.forget(id.unique),
-        Change::Run(sequence, run) => runs.write(*sequence, run),
-        Change::RunGone(sequence) => runs.forget(*sequence),
-        Change::Stopped(project, stopped) => triggers.set_stopped(*project, *stopped),
-        Change::Fired(mark) => triggers.set_mark(*mark),
-        Change::Open(run) => runs.open(*run),
-        Change::Shut(run) => runs.shut(*run),
-        Change::Past(_) | Change::Raw(_) => {}
+        Delta::Trigger(written) => triggers.write(&written.0, &written.1),
+        Delta::State(unique, state) => triggers.set_state(*unique, state),
+        Delta::Gone(id, _) => triggers.forget(id.unique),
+        Delta::Run(sequence, run) => runs.write(*sequence, run),
+        Delta::RunGone(sequence) => runs.forget(*sequence),
+        Delta::Stopped(project, stopped) => triggers.set_stopped(*project, *stopped),
+        Delta::Fired(mark) => triggers.set_mark(*mark),
+        Delta::Open(run) => runs.open(*run),
+        Delta::Shut(run) => runs.shut(*run),
+        Delta::Past(_) | Delta::Raw(_) => {}
     }
 }
 
 /// One step from one state to the next.
 #[derive(Debug, Clone)]
-pub(super) enum Change {
+pub(super) enum Delta {
     /// There is this trigger, or it has another text.
     Trigger(Box<(TriggerRecord, Definition)>),
     /// A trigger has this state.
@@ -57,7 +57,7 @@ pub(super) enum Change {
     Raw(Put),
 }
 
-impl Change {
+impl Delta {
     /// Whether it has no record of its own: it is in the head, or among what is past.
     pub(super) fn is_plain(&self) -> bool {
         matches!(self, Self::Fired(_) | Self::Open(_) | Self::Shut(_) | Self::Past(_))

@@ -17,7 +17,7 @@ use crate::notice::{self, Audience, Listener, News, Occasion, Occasions};
 use crate::past::{End, Finished, Line};
 
 use super::attempts::RunRef;
-use super::memory::Change;
+use super::memory::Delta;
 use super::record::{RunRecord, RunState, TriggerState};
 use super::triggers::Trigger;
 use super::{Now, Shard, Unit};
@@ -46,7 +46,7 @@ impl Shard {
         finished: &Finished,
         now: Now,
         unit: &mut Unit,
-    ) -> (Option<u32>, Vec<Change>) {
+    ) -> (Option<u32>, Vec<Delta>) {
         let trigger = self.triggers.get(finished.trigger);
         let Some(trigger) = trigger.filter(|_| finished.notice.is_none()) else {
             return (None, Vec::new());
@@ -57,7 +57,7 @@ impl Shard {
         let enough = count_failure(trigger, finished.end, &mut state);
         let occasion = occasion(trigger, finished.end, on, &mut state, now);
         if state != before {
-            unit.changes.push(Change::State(trigger.unique, state));
+            unit.changes.push(Delta::State(trigger.unique, state));
         }
         let mut notice = Vec::new();
         if let (Some(occasion), Some(listener)) = (occasion, listener) {
@@ -71,7 +71,7 @@ impl Shard {
     }
 
     /// Somebody is told that a trigger was paused, if anybody wants to know.
-    pub(super) fn notice_of_pause(&self, trigger: &Trigger, why: &str, now: Now) -> Vec<Change> {
+    pub(super) fn notice_of_pause(&self, trigger: &Trigger, why: &str, now: Now) -> Vec<Delta> {
         match self.hears(trigger) {
             (Some(listener), on) if on.has(Occasion::Paused) => {
                 self.notice(trigger, &listener, Occasion::Paused, &News::Paused(why), now)
@@ -88,7 +88,7 @@ impl Shard {
         occasion: Occasion,
         news: &News<'_>,
         now: Now,
-    ) -> Vec<Change> {
+    ) -> Vec<Delta> {
         let id = (self.id_of(trigger), trigger.name());
         let body = notice::body(listener, id, occasion, news, now.wall);
         let sequence = self.runs.next_sequence();
@@ -99,7 +99,7 @@ impl Shard {
             notice: Some(occasion),
             ..trigger.run_record(now.wall, now.wall, RunState::Waiting(now.wall))
         };
-        let mut changes = vec![Change::Run(sequence, Arc::new(record))];
+        let mut changes = vec![Delta::Run(sequence, Arc::new(record))];
         if !self.runs.has_room_for_notice() {
             let given_up = Finished {
                 project: trigger.project(),
@@ -113,8 +113,8 @@ impl Shard {
                 attempt: 0,
                 attempts: Vec::new(),
             };
-            changes.push(Change::RunGone(sequence));
-            changes.push(Change::Past(Line::Run(given_up)));
+            changes.push(Delta::RunGone(sequence));
+            changes.push(Delta::Past(Line::Run(given_up)));
         }
         changes
     }
@@ -182,7 +182,7 @@ impl Shard {
         state.overdue = true;
         let news = News::Overdue(after);
         let notice = self.notice(trigger, &listener, Occasion::Overdue, &news, now);
-        let unit = Unit::of(vec![Change::State(unique, state)]).by(now.wall);
+        let unit = Unit::of(vec![Delta::State(unique, state)]).by(now.wall);
         self.enact_with(unit, notice, Mutant::NoticeLater);
     }
 }

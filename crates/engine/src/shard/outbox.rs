@@ -10,15 +10,15 @@ use crate::instant::Instant;
 use crate::limits::UNITS_WAITING_MAX;
 
 use super::Ticket;
-use super::batch::{Batch, Pile, Room};
+use super::batch::{Pile, Room, ShardBatch};
 use super::command::Done;
-use super::memory::Change;
+use super::memory::Delta;
 use super::record::{HeadRecord, Mark, OpenRun};
 
 /// Changes that belong together, and what may happen once they are written.
 #[derive(Debug, Default)]
 pub(super) struct Unit {
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<Delta>,
     /// Attempts that may leave once it is written.
     pub(super) launches: Vec<u64>,
     /// Attempts that are broken off once it is written.
@@ -29,7 +29,7 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    pub(super) fn of(changes: Vec<Change>) -> Self {
+    pub(super) fn of(changes: Vec<Delta>) -> Self {
         Self { changes, ..Self::default() }
     }
 
@@ -85,7 +85,7 @@ impl Outbox {
     }
 
     /// Changes that memory does not know of are written with the unit that was pushed when so many waited.
-    pub(super) fn write_with(&mut self, unit: usize, changes: impl IntoIterator<Item = Change>) {
+    pub(super) fn write_with(&mut self, unit: usize, changes: impl IntoIterator<Item = Delta>) {
         self.units[unit].changes.extend(changes);
     }
 
@@ -122,7 +122,12 @@ impl Outbox {
         self.units.is_empty() && !self.is_writing()
     }
 
-    pub(super) fn take_batch(&mut self, shard: ShardId, number: u64, room: Room) -> Option<Batch> {
+    pub(super) fn take_batch(
+        &mut self,
+        shard: ShardId,
+        number: u64,
+        room: Room,
+    ) -> Option<ShardBatch> {
         if self.sent.is_some() || self.units.is_empty() {
             return None;
         }
@@ -144,7 +149,7 @@ impl Outbox {
         for unit in std::mem::take(&mut self.units) {
             self.push(unit);
         }
-        Some(Batch { head: self.head(), puts: pile.into_puts(shard, number) })
+        Some(ShardBatch { head: self.head(), puts: pile.into_puts(shard, number) })
     }
 
     pub(super) fn head(&self) -> HeadRecord {
@@ -160,23 +165,23 @@ impl Outbox {
 }
 
 impl Shadow {
-    fn follow(&mut self, change: &Change) {
+    fn follow(&mut self, change: &Delta) {
         match change {
-            Change::Fired(mark) => self.fired = *mark,
-            Change::Open(run) => {
+            Delta::Fired(mark) => self.fired = *mark,
+            Delta::Open(run) => {
                 self.open.insert(*run);
             }
-            Change::Shut(run) => {
+            Delta::Shut(run) => {
                 self.open.remove(run);
             }
-            Change::Run(sequence, _) => self.sequence = self.sequence.max(*sequence),
-            Change::Trigger(written) => self.youngest = self.youngest.max(written.0.id.unique),
-            Change::State(..)
-            | Change::Gone(..)
-            | Change::RunGone(_)
-            | Change::Stopped(..)
-            | Change::Past(_)
-            | Change::Raw(_) => {}
+            Delta::Run(sequence, _) => self.sequence = self.sequence.max(*sequence),
+            Delta::Trigger(written) => self.youngest = self.youngest.max(written.0.id.unique),
+            Delta::State(..)
+            | Delta::Gone(..)
+            | Delta::RunGone(_)
+            | Delta::Stopped(..)
+            | Delta::Past(_)
+            | Delta::Raw(_) => {}
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::policy::CatchUp;
 
 use super::account::skips;
 use super::command::{Done, Rejection};
-use super::memory::Change;
+use super::memory::Delta;
 use super::record::{RunState, StoppedRecord};
 use super::{Now, Shard, Unit};
 
@@ -40,7 +40,7 @@ impl Shard {
             None => {}
         }
         let stopped = StoppedRecord { since: self.triggers.mark(), enabled: None };
-        self.enact(Unit::of(vec![Change::Stopped(project, Some(stopped))]).by(now.wall));
+        self.enact(Unit::of(vec![Delta::Stopped(project, Some(stopped))]).by(now.wall));
         for place in self.places_of(project) {
             self.agenda.disarm(place);
         }
@@ -57,7 +57,7 @@ impl Shard {
         let enabled = Some(now.wall.max(self.triggers.mark().0));
         let stopped = Some(StoppedRecord { enabled, ..stopped });
         let stopped = pick(Mutant::EnabledAtOnce, stopped, None);
-        self.enact(Unit::of(vec![Change::Stopped(project, stopped)]).by(now.wall));
+        self.enact(Unit::of(vec![Delta::Stopped(project, stopped)]).by(now.wall));
         self.bring_up_to_date(project);
         for sequence in self.waiting.take_stopped() {
             if let Some(run) = self.runs.get(sequence) {
@@ -123,7 +123,7 @@ impl Shard {
         }
         if self.agenda.is_up_to_date() {
             for project in self.enabling() {
-                self.enact(Unit::of(vec![Change::Stopped(project, None)]).by(now.wall));
+                self.enact(Unit::of(vec![Delta::Stopped(project, None)]).by(now.wall));
                 for place in self.places_of(project) {
                     self.arm(place);
                 }
@@ -154,7 +154,7 @@ impl Shard {
         let mut state = trigger.state();
         state.cursor = Some(here.max(trigger.cursor()));
         state.well = trigger.policy().alert_after_ms.map(|_| now.wall);
-        self.enact(Unit::of(vec![Change::State(unique, state)]).by(now.wall));
+        self.enact(Unit::of(vec![Delta::State(unique, state)]).by(now.wall));
         self.watch_over(unique);
     }
 
@@ -176,7 +176,7 @@ impl Shard {
         let mut state = trigger.state();
         state.cursor = Some(last);
         let mut changes = lines;
-        changes.push(Change::State(unique, state));
+        changes.push(Delta::State(unique, state));
         self.enact(Unit::of(changes).by(now.wall));
     }
 
@@ -192,7 +192,7 @@ impl Shard {
             state.cursor = Some(slot);
             state.remaining = trigger.remaining().map(|left| left.saturating_sub(1));
             let sequence = self.runs.next_sequence();
-            let changes = vec![Change::Run(sequence, Arc::new(run)), Change::State(unique, state)];
+            let changes = vec![Delta::Run(sequence, Arc::new(run)), Delta::State(unique, state)];
             self.enact(Unit::of(changes).by(now.wall));
         }
     }

@@ -11,7 +11,7 @@ use crate::limits::{PRUNE_DELETED_MAX, PRUNE_LOOKED_AT_MAX};
 use crate::past::{Line, Reason};
 
 use super::command::{Done, PruneProgress};
-use super::memory::Change;
+use super::memory::Delta;
 use super::triggers::Trigger;
 use super::{Now, Shard};
 
@@ -36,7 +36,7 @@ impl Shard {
             };
             let unique = trigger.unique;
             let line = pruned(trigger, ended, now);
-            self.delete(unique, vec![Change::Past(line)], now);
+            self.delete(unique, vec![Delta::Past(line)], now);
             deleted += 1;
         }
         Done::Pruned(PruneProgress { deleted, next: None })

@@ -138,7 +138,7 @@ pub struct TriggerState {
     pub busy_elsewhere_ms: Option<u32>,
     /// How far the last requests for slots of the past have come, the latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub backfills: Vec<Backfill>,
+    pub backfills: Vec<BackfillMemo>,
     /// Somebody was told that its runs fail, or would be told that they succeed again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failing: bool,
@@ -152,7 +152,7 @@ pub struct TriggerState {
 
 /// How far a request for slots of the past has come.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Backfill {
+pub struct BackfillMemo {
     /// What its asker called it.
     pub request: String,
     /// Every slot from this on...

@@ -11,7 +11,7 @@ use crate::past::floor::floors;
 use crate::past::page::{pages, split};
 
 use super::command::Done;
-use super::memory::Change;
+use super::memory::Delta;
 use super::{Now, Put, Shard, Ticket, Unit, record};
 
 impl Shard {
@@ -26,7 +26,7 @@ impl Shard {
         }
         let by = Instant(now.wall.0 + RESULT_WAIT_MS);
         let together = split(puts, HISTORY_UNIT_WRITES_MAX, HISTORY_PAGE_BYTES_MAX);
-        let changes = together.into_iter().map(|puts| puts.into_iter().map(Change::Raw).collect());
+        let changes = together.into_iter().map(|puts| puts.into_iter().map(Delta::Raw).collect());
         let mut units: Vec<Unit> = changes.map(|changes| Unit::of(changes).by(by)).collect();
         let mut last = units.pop().unwrap_or_default();
         last.reply = Some((ticket, Done::Rewritten));

@@ -7,7 +7,7 @@ use crate::instant::Instant;
 use crate::policy::Policy;
 
 use super::attempts::{LiveAttempt, RunRef};
-use super::memory::Change;
+use super::memory::Delta;
 use super::record::{OpenRun, RunRecord, RunState};
 use super::triggers::Trigger;
 use super::{Now, Shard};
@@ -102,13 +102,13 @@ impl Shard {
     }
 
     /// Takes a run out of head or records, and out of what waits.
-    pub(super) fn forget(&mut self, run: RunRef) -> Change {
+    pub(super) fn forget(&mut self, run: RunRef) -> Delta {
         self.attempts.clear_doubt(self.lane_of(run), run);
         match run {
-            RunRef::Open(open) => Change::Shut(open),
+            RunRef::Open(open) => Delta::Shut(open),
             RunRef::Record(sequence) => {
                 self.waiting.remove(sequence, &self.runs[sequence]);
-                Change::RunGone(sequence)
+                Delta::RunGone(sequence)
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::schedule::Schedule;
 use crate::trigger::{Definition, Labels};
 use crate::webhook::Webhook;
 
-use super::kind::{Kind, Kinds};
+use super::kind::{TriggerKind, TriggerKinds};
 use super::record::{HeadRecord, Mark, StoppedRecord, TriggerRecord, TriggerState};
 use super::usage::{Usage, UsageByProject};
 
@@ -27,7 +27,7 @@ pub(super) struct Trigger {
     pub(super) unique: Unique,
     /// From when on its schedule counts.
     pub(super) since: Instant,
-    pub(super) kind: Arc<Kind>,
+    pub(super) kind: Arc<TriggerKind>,
     /// Its name, its path, its body and its labels, one after the other.
     text: Box<str>,
     state: Option<Box<TriggerState>>,
@@ -145,7 +145,7 @@ pub(super) struct Triggers {
     /// Places by the hash of their trigger's unique part, and of its name: the texts stay where they are.
     by_unique: HashTable<u32>,
     by_name: HashTable<u32>,
-    kinds: Kinds,
+    kinds: TriggerKinds,
     paused: usize,
     cancelled: usize,
     usage: UsageByProject,
@@ -153,7 +153,7 @@ pub(super) struct Triggers {
 
 /// What [`super::memory::apply`] does.
 impl Triggers {
-    pub(super) fn new(head: &HeadRecord, kinds: Kinds) -> Self {
+    pub(super) fn new(head: &HeadRecord, kinds: TriggerKinds) -> Self {
         Self {
             mark: head.fired,
             youngest: head.youngest,

@@ -153,8 +153,7 @@ impl Shard {
         self.triggers.usage(project)
     }
 
-    /// How much a project would have here after a command, and how much it has; none, if the command changes nothing
-    /// of that.
+    /// How much a project has here, and would have after a command; none, if the command changes nothing of that.
     pub fn usage_after(&self, project: ProjectId, command: &Command) -> Option<(Usage, Usage)> {
         let now = self.usage(project);
         let mut then = now;

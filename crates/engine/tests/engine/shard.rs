@@ -216,9 +216,9 @@ fn what_follows_the_last_run_is_due_again_when_that_is_taken_back() {
         bench.go(wall);
     }
     bench.pause(trigger);
-    let moved = bench.state(trigger);
-    let since = moved.paused.expect("it is paused").since;
-    assert_eq!(moved.remaining, Some(1), "its run is given back");
+    let state = bench.state(trigger);
+    let since = state.paused.expect("it is paused").since;
+    assert_eq!(state.remaining, Some(1), "its run is given back");
     let skipped: i64 = bench.skips().iter().map(|(from, to, _)| (to - from) / 1_000 + 1).sum();
     assert_eq!(skipped, (since.0 - BEGIN) / 1_000, "every slot up to then is accounted for");
 }

@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use client::key::Scope;
 use engine::id::{ProjectId, RunId, ShardId};
 use engine::shard::command::{Command, CommandAnswer, Done};
-use engine::shard::{Note, Put, Quota};
+use engine::shard::{CommandNote, Put, Quota};
 
 use super::problem::Refusal;
 use crate::access::Trail;
@@ -120,7 +120,7 @@ impl Caller {
         let trail = self.trail(handle, act.action, act.object);
         let outcome = act.outcome;
         let random = handle.clone();
-        let note: Note = Box::new(move |run: Option<RunId>| {
+        let note: CommandNote = Box::new(move |run: Option<RunId>| {
             let outcome = run.map_or(outcome, |run| RememberedOutcome::Started(run.to_string()));
             let entries = trail.entries(outcome, random.machine());
             entries.map(|(key, value)| Put::Value(key, value)).collect()

@@ -17,7 +17,7 @@ use engine::assignment::{Settling, ranking};
 use engine::id::ShardId;
 use engine::lease::Token;
 use engine::notice::Audience;
-use engine::shard::Kinds;
+use engine::shard::TriggerKinds;
 use store::ScanError;
 use store::cluster::Cluster;
 use store::election::{Defeat, Election, Holding, Mode};
@@ -64,7 +64,7 @@ pub(super) struct Assigner {
     start: Option<PendingStart>,
     /// Limits how many shards are read at a time.
     reading: Arc<Semaphore>,
-    kinds: Kinds,
+    kinds: TriggerKinds,
     /// When it began, in steady milliseconds.
     begun: u64,
     memory: AssignerMemory,
@@ -143,7 +143,7 @@ impl Assigner {
             shard_events,
             start: Some(PendingStart { started: started_in, is_told: false }),
             reading: Arc::new(Semaphore::new(cores)),
-            kinds: Kinds::default(),
+            kinds: TriggerKinds::default(),
             begun: now(&**shared.session.machine()).steady,
             memory: AssignerMemory::default(),
         };

@@ -13,7 +13,7 @@ use std::time::Duration;
 use engine::id::ShardId;
 use engine::lease::Token;
 use engine::shard::record::HeadRecord;
-use engine::shard::{Batch, Put};
+use engine::shard::{Put, ShardBatch};
 use serde_json::value::RawValue;
 use store::chain::ChainError;
 use store::election::{Holding, Share};
@@ -29,7 +29,7 @@ use super::now;
 use crate::handle::WriteTrouble;
 
 /// One batch for each shard that has something to write.
-pub(super) type Batches = Vec<(ShardId, Batch)>;
+pub(super) type Batches = Vec<(ShardId, ShardBatch)>;
 
 /// What the committer is to do.
 pub(super) enum Order {
@@ -244,7 +244,7 @@ fn raw(head: &HeadRecord) -> Box<RawValue> {
     serde_json::value::to_raw_value(head).expect("plain structs with text keys always serialize")
 }
 
-fn encoded(batch: Batch) -> (Box<RawValue>, Vec<Write>) {
+fn encoded(batch: ShardBatch) -> (Box<RawValue>, Vec<Write>) {
     let body = raw(&batch.head);
     let key = |key: String| Key::new(key).expect("our keys are short and printable");
     let writes = batch.puts.into_iter().map(|put| match put {
@@ -270,7 +270,7 @@ mod tests {
         let store = Store::new(File::open_or_create(dir.path(), Sizes::default()).unwrap());
         let on = (&store, &store.epoch());
         let (mut committer, _orders) = Committer::new(on, &machine, &liveness, answers);
-        let batch = Batch { head: HeadRecord::default(), puts: Vec::new() };
+        let batch = ShardBatch { head: HeadRecord::default(), puts: Vec::new() };
         let written = committer.write(vec![(ShardId(3), batch)]).await;
         assert_eq!((written.done, written.lost), (vec![], vec![ShardId(3)]));
     }

@@ -16,7 +16,7 @@ use engine::limits::{
 use engine::outcome::Outcome;
 use engine::past::Attempt;
 use engine::shard::command::Done;
-use engine::shard::{Departure, HandedOverAttempt, Now, Report, Room, Shard, Ticket};
+use engine::shard::{AttemptReport, Departure, HandedOverAttempt, Now, Room, Shard, Ticket};
 use store::election::Right;
 use store::machine::Machine;
 use store::session::SessionKey;
@@ -554,7 +554,7 @@ fn send(dispatcher: &Dispatcher, shard: ShardId, token: u64, departure: Departur
     });
 }
 
-pub(super) fn report(key: u64, result: Finished) -> Report {
+pub(super) fn report(key: u64, result: Finished) -> AttemptReport {
     let is_good = result.response.as_ref().is_some_and(|response| response.status / 100 == 2);
     let kept = if is_good { RESPONSE_KEPT_BYTES_MAX } else { usize::MAX };
     let text =
@@ -572,5 +572,5 @@ pub(super) fn report(key: u64, result: Finished) -> Report {
         error: result.error,
         response: text,
     };
-    Report { key, outcome: result.outcome, attempt }
+    AttemptReport { key, outcome: result.outcome, attempt }
 }

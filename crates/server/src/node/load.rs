@@ -5,7 +5,7 @@
 
 use engine::id::ShardId;
 use engine::shard::record::{self, HeadRecord};
-use engine::shard::{Kinds, LoadError, Loading};
+use engine::shard::{LoadError, Loading, TriggerKinds};
 use serde_json::value::RawValue;
 use store::{Entry, Range, ScanError, Store};
 
@@ -29,7 +29,7 @@ pub(super) async fn load(
     store: &Store,
     shard: ShardId,
     cluster: u64,
-    kinds: &Kinds,
+    kinds: &TriggerKinds,
     body: Option<&RawValue>,
 ) -> Result<Loading, ShardReadError> {
     let head: HeadRecord = match body {

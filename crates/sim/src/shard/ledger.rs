@@ -24,7 +24,7 @@ use engine::shard::record::{
     self, HeadRecord, Mark, OpenRun, ReportRecord, RunRecord, RunState, StoppedRecord,
     TriggerRecord, TriggerState,
 };
-use engine::shard::{Batch, Put};
+use engine::shard::{Put, ShardBatch};
 use engine::trigger::{Definition, Draft};
 
 use super::promise::Promise;
@@ -187,7 +187,7 @@ impl Ledger {
     /// Looks at a batch that has just landed.
     pub fn landed(
         &mut self,
-        batch: &Batch,
+        batch: &ShardBatch,
         missed: &Missed,
         witness: &Witness,
     ) -> Result<(), Broken> {
@@ -337,7 +337,7 @@ impl Ledger {
     }
 
     /// The reports that a batch deletes although somebody waits for them: of which run, and of which attempt.
-    fn awaited(&self, batch: &Batch) -> Vec<(u64, u32)> {
+    fn awaited(&self, batch: &ShardBatch) -> Vec<(u64, u32)> {
         let deleted = batch.puts.iter().filter_map(|put| match put {
             Put::Gone(key) => Some((record::report_of(SHARD, key)?, self.reports.get(key)?)),
             Put::Value(..) => None,

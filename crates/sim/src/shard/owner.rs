@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use engine::instant::Instant;
 use engine::limits::MISSED_AFTER_MS;
 use engine::mutant::{self, Mutant};
-use engine::shard::{Batch, Load, Now, Put, Shard};
+use engine::shard::{Load, Now, Put, Shard, ShardBatch};
 
 use super::ledger::catch::Missed;
 use super::ledger::{Broken, Run};
@@ -82,7 +82,7 @@ struct Stopping {
 
 /// A batch that is on its way.
 struct Sent {
-    batch: Batch,
+    batch: ShardBatch,
     lands: u64,
     answered: u64,
     has_landed: bool,
@@ -449,7 +449,7 @@ fn land(sent: &Sent, stage: &mut Stage) -> Result<(), Broken> {
     stage.ledger.landed(&sent.batch, &sent.missed, &stage.witness)
 }
 
-fn tell(batch: &Batch) -> String {
+fn tell(batch: &ShardBatch) -> String {
     let mut text = format!("landed: fired {:?}, {} open", batch.head.fired, batch.head.open.len());
     for put in &batch.puts {
         let (key, value) = match put {
@@ -462,7 +462,7 @@ fn tell(batch: &Batch) -> String {
     text
 }
 
-fn check_room(batch: &Batch, stage: &Stage) -> Result<(), Broken> {
+fn check_room(batch: &ShardBatch, stage: &Stage) -> Result<(), Broken> {
     let room = stage.setting.room;
     let sizes = batch.puts.iter().map(|put| match put {
         Put::Value(key, value) => (key.len(), value.len()),

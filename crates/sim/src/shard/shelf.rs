@@ -11,7 +11,7 @@ use engine::mutant::{self, Mutant};
 use engine::notice::{Audience, Listener, Occasions};
 use engine::record::{decode, encode};
 use engine::shard::record::{self, FORMAT, HeadRecord, ReportRecord};
-use engine::shard::{Batch, LoadError, Loading, Now, Put, Shard};
+use engine::shard::{LoadError, Loading, Now, Put, Shard, ShardBatch};
 
 /// The shard that is simulated.
 pub const SHARD: ShardId = ShardId(7);
@@ -39,7 +39,7 @@ fn audience() -> Audience {
 
 impl Shelf {
     /// Writes a batch.
-    pub fn land(&mut self, batch: &Batch) {
+    pub fn land(&mut self, batch: &ShardBatch) {
         for put in &batch.puts {
             match put {
                 Put::Value(key, value) => {

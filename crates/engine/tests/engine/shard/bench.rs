@@ -14,7 +14,7 @@ use engine::shard::record::{
     self, FORMAT, HeadRecord, ReportRecord, RunRecord, TriggerRecord, TriggerState,
 };
 use engine::shard::{
-    Departure, HandedOverAttempt, Load, Loading, Now, Put, Report, Room, Shard, Ticket,
+    AttemptReport, Departure, HandedOverAttempt, Load, Loading, Now, Put, Room, Shard, Ticket,
 };
 use engine::trigger::Draft;
 
@@ -270,7 +270,7 @@ impl Bench {
         };
         let (at, error, response) = (self.now().wall, None, None);
         let attempt = Attempt { at, ms: 1, status, error, response };
-        self.shard.finished(Report { key: departure.key, outcome, attempt }, self.now());
+        self.shard.finished(AttemptReport { key: departure.key, outcome, attempt }, self.now());
     }
 
     /// The records of unfinished runs.

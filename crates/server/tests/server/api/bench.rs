@@ -21,7 +21,7 @@ use engine::shard::record::{
     FORMAT, HeadRecord, NameRecord, Pause, RunRecord, RunState, TriggerRecord, TriggerState,
     head_key, name_key, past_key, run_key, state_key, trigger_key,
 };
-use engine::shard::{Note, Put};
+use engine::shard::{CommandNote, Put};
 use engine::trigger::Definition;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -426,7 +426,7 @@ impl StandIn {
     }
 
     /// Writes what belongs to something that was done.
-    async fn note(&self, note: Option<Note>, done: &Done) {
+    async fn note(&self, note: Option<CommandNote>, done: &Done) {
         let run = if let Done::Started(run) = done { Some(*run) } else { None };
         let puts = note.map_or_else(Vec::new, |note| note(run));
         let commit = puts.into_iter().fold(Commit::new(), |commit, put| match put {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use engine::instant::Instant;
 use engine::outcome::{Lost, NotSent, Outcome};
 use engine::past::Attempt;
-use engine::shard::{Departure, Now, Report};
+use engine::shard::{AttemptReport, Departure, Now};
 
 use super::super::ledger::{Broken, Run};
 use super::super::promise::Promise;
@@ -150,7 +150,7 @@ impl Owner {
             } else if let Some(begun) = trip.begun() {
                 let (outcome, attempt) = (begun.outcome, begun.made());
                 stage.note(|| format!("heard {run}: {outcome:?}"));
-                self.shard.finished(Report { key, outcome, attempt }, now);
+                self.shard.finished(AttemptReport { key, outcome, attempt }, now);
             }
         }
         Ok(())
@@ -167,7 +167,7 @@ impl Owner {
             let outcome = Outcome::NotSent { why: NotSent::Cancelled };
             let (ms, status, error, response) = (0, None, None, None);
             let attempt = Attempt { at: now.wall, ms, status, error, response };
-            self.shard.finished(Report { key, outcome, attempt }, now);
+            self.shard.finished(AttemptReport { key, outcome, attempt }, now);
         }
     }
 }
