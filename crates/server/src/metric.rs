@@ -53,72 +53,61 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("watchbell");
-        let lateness = Histogram::new(exponential_buckets(0.001, 2.0, 18));
-        let commit_seconds = Histogram::new(exponential_buckets(0.000_25, 2.0, 16));
-        let commit_bytes = Histogram::new(exponential_buckets(256.0, 4.0, 10));
-        let metrics = Self {
-            lateness: lateness.clone(),
+        let mut all = Registry::with_prefix("watchbell");
+        let new = Self {
+            lateness: Histogram::new(exponential_buckets(0.001, 2.0, 18)),
             slots: Family::default(),
             triggers: Family::default(),
             in_flight: Gauge::default(),
             waiting: Gauge::default(),
-            commit_seconds: commit_seconds.clone(),
-            commit_bytes: commit_bytes.clone(),
+            commit_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 16)),
+            commit_bytes: Histogram::new(exponential_buckets(256.0, 4.0, 10)),
             fires: Counter::default(),
             history: Gauge::default(),
             over_budget: Counter::default(),
             store: Family::default(),
             registry: Registry::default(),
         };
-        registry.register_with_unit(
+        all.register_with_unit(
             "lateness",
             "How late first attempts left",
             Unit::Seconds,
-            lateness,
+            new.lateness.clone(),
         );
-        registry.register(
-            "slots",
-            "Slots and runs that ended, by state and reason",
-            metrics.slots.clone(),
-        );
-        registry.register("triggers", "Triggers, by state", metrics.triggers.clone());
-        registry.register("attempts_in_flight", "Attempts under way", metrics.in_flight.clone());
-        registry.register(
-            "attempts_waiting",
-            "Attempts that wait for their host",
-            metrics.waiting.clone(),
-        );
-        registry.register_with_unit(
+        all.register("slots", "Slots and runs that ended, by state and reason", new.slots.clone());
+        all.register("triggers", "Triggers, by state", new.triggers.clone());
+        all.register("attempts_in_flight", "Attempts under way", new.in_flight.clone());
+        all.register("attempts_waiting", "Attempts that wait for their host", new.waiting.clone());
+        all.register_with_unit(
             "commit_duration",
             "How long commits took",
             Unit::Seconds,
-            commit_seconds,
+            new.commit_seconds.clone(),
         );
-        registry.register_with_unit(
+        all.register_with_unit(
             "commit_size",
             "How large commits were",
             Unit::Bytes,
-            commit_bytes,
+            new.commit_bytes.clone(),
         );
-        registry.register("fires", "First attempts that left", metrics.fires.clone());
-        registry.register_with_unit(
+        all.register("fires", "First attempts that left", new.fires.clone());
+        all.register_with_unit(
             "history_size",
             "Pages of the past, as far as they were counted since the start",
             Unit::Bytes,
-            metrics.history.clone(),
+            new.history.clone(),
         );
-        registry.register(
+        all.register(
             "history_over_budget",
             "How often the oldest of the past had to go because there was too much of it",
-            metrics.over_budget.clone(),
+            new.over_budget.clone(),
         );
-        registry.register(
+        all.register(
             "store_operations",
             "What was asked of the store and answered, by verb and outcome",
-            metrics.store.clone(),
+            new.store.clone(),
         );
-        Self { registry, ..metrics }
+        Self { registry: all, ..new }
     }
 }
 

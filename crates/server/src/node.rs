@@ -57,7 +57,7 @@ pub use executor::{Executor, SimulatedSender};
 pub use historian::HistoryPace;
 pub use load::ShardReadError;
 
-use self::assign::Started;
+use self::assign::StartOutcome;
 use self::component::Components;
 use crate::access::book::BookError;
 use crate::handle::NodeHandle;
@@ -188,7 +188,7 @@ impl Node {
     }
 
     /// Waits until this node has the shards that it should have at first.
-    async fn begun(self, started: oneshot::Receiver<Started>) -> Result<Self, NodeStartError> {
+    async fn begun(self, started: oneshot::Receiver<StartOutcome>) -> Result<Self, NodeStartError> {
         let why = tokio::select! {
             biased;
             Ok(begun) = started => match begun {

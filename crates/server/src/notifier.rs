@@ -40,7 +40,7 @@ impl Notifier {
         listener: Webhook,
         webhooks: &Config,
         machine: &Arc<dyn Machine>,
-    ) -> Result<(Delivery, Self), StartError> {
+    ) -> Result<(NotificationDelivery, Self), StartError> {
         let (results_in, results) = mpsc::unbounded_channel();
         let config = Config {
             senders: 1,
@@ -53,7 +53,7 @@ impl Notifier {
         let (news_in, news) = mpsc::channel(CLUSTER_NOTIFICATIONS_MAX);
         let (form, path) = (Arc::new(listener.form), listener.path);
         let machine = Arc::clone(machine);
-        let delivery = Delivery { news, form, path, dispatcher, results, machine };
+        let delivery = NotificationDelivery { news, form, path, dispatcher, results, machine };
         Ok((delivery, Self(Some(news_in))))
     }
 
@@ -67,7 +67,7 @@ impl Notifier {
 }
 
 /// Delivers one notification after the other.
-pub struct Delivery {
+pub struct NotificationDelivery {
     news: mpsc::Receiver<ClusterNews>,
     form: Arc<Form>,
     path: Box<str>,
@@ -76,7 +76,7 @@ pub struct Delivery {
     machine: Arc<dyn Machine>,
 }
 
-impl Component for Delivery {
+impl Component for NotificationDelivery {
     const NAME: &'static str = "the notifier";
 
     async fn run(mut self) {
@@ -86,7 +86,7 @@ impl Component for Delivery {
     }
 }
 
-impl Delivery {
+impl NotificationDelivery {
     /// Sends a notification until it is taken, or has been sent often enough.
     async fn deliver(&mut self, at: Instant, change: &ClusterChange) {
         let event = cluster_event(at, change);

@@ -33,7 +33,7 @@ use super::core::Owned;
 use super::handover::ShardEvent;
 use super::load::ShardReadError;
 use super::membership::{Gist, Owners, gist, takers, view};
-use super::start::Shared;
+use super::start::NodeResources;
 use super::{NodeStartError, load, now};
 use crate::peers::{Peers, Server, View};
 
@@ -118,21 +118,21 @@ enum ShardTakeError {
 
 /// Somebody who waits until this node has what it should have at first, or cannot have it.
 struct PendingStart {
-    started: oneshot::Sender<Started>,
+    started: oneshot::Sender<StartOutcome>,
     is_told: bool,
 }
 
 /// Whether a node has what it should have at first, or why it cannot.
-pub(super) type Started = Result<(), NodeStartError>;
+pub(super) type StartOutcome = Result<(), NodeStartError>;
 
 impl Assigner {
     /// One that reads as many shards at a time as there are cores, since most of it is reading JSON; and word of the
     /// first time that this node has what it should.
     pub(super) fn new(
-        shared: &Shared,
+        shared: &NodeResources,
         cores: usize,
         shard_events: mpsc::UnboundedSender<ShardEvent>,
-    ) -> (Self, oneshot::Receiver<Started>) {
+    ) -> (Self, oneshot::Receiver<StartOutcome>) {
         let (started_in, started) = oneshot::channel();
         let access = Arc::clone(&shared.access);
         let assigner = Self {

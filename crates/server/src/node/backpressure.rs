@@ -14,7 +14,7 @@ pub(super) struct HostLoads(Mutex<LoadTable>);
 #[derive(Default)]
 struct LoadTable {
     calls: HashMap<u64, SentAttempt>,
-    hosts: HashMap<u64, HostLoad>,
+    hosts: HashMap<u64, HostSum>,
 }
 
 /// An attempt that was handed to the dispatcher.
@@ -28,7 +28,7 @@ struct SentAttempt {
 
 /// The sum of the attempts for a host.
 #[derive(Clone, Copy, Default)]
-struct HostLoad {
+struct HostSum {
     calls: usize,
     bytes: usize,
 }

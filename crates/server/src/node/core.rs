@@ -31,7 +31,7 @@ use super::liveness::Liveness;
 use super::quiesce::Quiesced;
 use super::quota::QuotaLedger;
 use super::report::{Awaited, KeyedReport};
-use super::start::Shared;
+use super::start::NodeResources;
 use super::{Stop, log, now};
 use crate::event::EventLog;
 use crate::handle::{CallError, CommandGuard, FiringState, NodeCall, NodeStatus};
@@ -221,7 +221,7 @@ impl Component for NodeCore {
 
 impl NodeCore {
     /// A core without shards.
-    pub(super) fn new(shared: &Shared, inbox: CoreInbox, outputs: CoreOutputs) -> Self {
+    pub(super) fn new(shared: &NodeResources, inbox: CoreInbox, outputs: CoreOutputs) -> Self {
         let machine = Arc::clone(shared.session.machine());
         let wall = Instant(i64::try_from(machine.wall_us() / 1_000).unwrap_or(i64::MAX));
         let steady = machine.reading().boot;

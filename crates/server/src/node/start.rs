@@ -33,7 +33,7 @@ use crate::quota::UsageCounter;
 use crate::webhook;
 
 /// What the components of a node share.
-pub(super) struct Shared {
+pub(super) struct NodeResources {
     pub(super) store: Store,
     pub(super) session: Session,
     pub(super) cluster: Cluster,
@@ -119,7 +119,7 @@ async fn join(
     store: &Store,
     machine: &Arc<dyn Machine>,
     config: &NodeConfig,
-) -> Result<(Shared, Keeper), NodeStartError> {
+) -> Result<(NodeResources, Keeper), NodeStartError> {
     let metrics: Arc<Metrics> = Arc::default();
     let store = counted(store, &metrics);
     bury_local(&store).await?;
@@ -146,7 +146,7 @@ async fn join(
     }
     let peers = Arc::new(Peers::new(View::first(session.key().clone(), cluster.shards)));
     peers.drain(former.is_some_and(|former| *former.peers.drained().borrow()));
-    let shared = Shared {
+    let shared = NodeResources {
         // Rights are good in the epoch in which they were claimed; one that begins meanwhile ends this node.
         epoch: store.epoch(),
         store,
@@ -161,7 +161,7 @@ async fn join(
     Ok((shared, keeper))
 }
 
-fn webhooks(config: &NodeConfig, shared: &Shared, alarm: &Alarm) -> webhook::Config {
+fn webhooks(config: &NodeConfig, shared: &NodeResources, alarm: &Alarm) -> webhook::Config {
     let (session, access) = (shared.session.clone(), Arc::clone(&shared.access));
     webhook::Config {
         allow: config.webhook_allow.clone(),
@@ -173,7 +173,7 @@ fn webhooks(config: &NodeConfig, shared: &Shared, alarm: &Alarm) -> webhook::Con
 }
 
 /// What those with a handle know of the node.
-fn context(shared: &Shared, notifier: Notifier) -> NodeContext {
+fn context(shared: &NodeResources, notifier: Notifier) -> NodeContext {
     let metrics = Arc::clone(&shared.metrics);
     let (quarantine, may_act) = (shared.session.clone(), shared.session.clone());
     NodeContext {
