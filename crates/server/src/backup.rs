@@ -41,7 +41,7 @@ enum BackupError {
 }
 
 impl BackupError {
-    /// Whether it may go better the next time, because the shard has changed hands.
+    /// Whether another try may succeed, because the shard has changed hands.
     fn is_passing(&self) -> bool {
         match self {
             Self::Take(why) => matches!(why, TakeError::Moved(_)),
@@ -216,7 +216,7 @@ async fn read_once(
 
 /// What keeps a shard from being written to.
 enum Quiesce {
-    /// This server holds it back.
+    /// This server holds its commits back.
     Here(handle::QuiesceGuard),
     /// Another server does, until it is told otherwise or its time is over.
     There { node: NodeId, url: Option<String>, quiesce: QuiescedShard },

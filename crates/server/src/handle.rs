@@ -127,7 +127,7 @@ pub enum CallError {
     /// The store takes nothing, and nothing was done: mend that, and try again.
     #[error("nothing was done, because the store takes nothing at the moment: {0}")]
     Refused(WriteTrouble),
-    /// It was handed in and is not written. It will be when the store takes it: look then.
+    /// The command was handed in, and is written when the store takes it: look then.
     #[error(
         "it is not done yet, because the store takes nothing at the moment: {0}; look later whether it is"
     )]
@@ -137,7 +137,7 @@ pub enum CallError {
         "the shard changed hands before this was answered: look first whether it was done, or send it again under the same idempotency key"
     )]
     HandedOver,
-    /// This node is stopping: ask another, or try again later. It may have been done.
+    /// This node is stopping, and may have done it: ask another node, or try again later.
     #[error("this server is stopping: try again, and look first whether it was done")]
     Stopping,
 }
@@ -170,9 +170,9 @@ pub enum FiringState {
 /// What a node shows of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeStatus {
-    /// Whether it fires slots.
+    /// Whether the node fires slots.
     pub firing: FiringState,
-    /// Whether it takes calls.
+    /// Whether the node takes calls.
     pub is_ready: bool,
 }
 
@@ -365,12 +365,12 @@ impl NodeHandle {
         let _ = status.wait_for(|status| !status.is_ready).await;
     }
 
-    /// Those who watch.
+    /// The seats of those who watch events.
     pub(crate) fn seats(&self) -> &Arc<WatcherSeats> {
         &self.seats
     }
 
-    /// Those who watch the store.
+    /// The seats of those who watch the store.
     pub(crate) fn guests(&self) -> &Arc<WatcherSeats> {
         &self.guests
     }
@@ -426,7 +426,7 @@ impl NodeHandle {
         let mut trouble = self.trouble.clone();
         loop {
             if trouble.wait_for(Option::is_some).await.is_err() {
-                // Whoever writes has ended: the answer to the call tells.
+                // The committer has ended: the answer to the call tells.
                 return pending().await;
             }
             let mut over = trouble.clone();

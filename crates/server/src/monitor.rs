@@ -63,7 +63,7 @@ impl ClusterChange {
     fn is_notified(&self) -> bool {
         match self {
             Self::Lost(_) | Self::ClockApart { .. } | Self::ClockRight(_) => true,
-            // Whoever stops is meant to. Of shards the orphan watch tells.
+            // A server that stops is meant to. Of shards the orphan watch tells.
             Self::Joined(_) | Self::Left(_) | Self::Orphaned(..) | Self::Owned => false,
         }
     }
@@ -369,7 +369,7 @@ mod tests {
         later.servers[1].ahead_ms = -5_000;
         assert_eq!(changes(&after, &later), []);
         assert_eq!(changes(&after, &before), [ClusterChange::ClockRight(node("b"))]);
-        // One that is gone is not right.
+        // The clock of a server that is gone is not right again.
         assert_eq!(changes(&after, &view("a", &["a"], &[])), [ClusterChange::Lost(node("b"))]);
     }
 

@@ -71,7 +71,7 @@ pub struct NodeConfig {
     pub id: String,
     /// The URL under which others reach it.
     pub url: Option<String>,
-    /// What it does: see [`crate::peers::ROLES`].
+    /// Its roles: see [`crate::peers::ROLES`].
     pub roles: Vec<String>,
     /// How long it may act after a renewal of its session.
     pub ttl: Duration,
@@ -79,7 +79,7 @@ pub struct NodeConfig {
     pub webhook_allow: Vec<Cidr>,
     /// A PEM file with further issuers that webhooks trust.
     pub webhook_ca: Option<std::path::PathBuf>,
-    /// Who is told what goes wrong among the servers, if anybody is.
+    /// The webhook that is told what goes wrong among the servers, if there is one.
     pub notify: Option<Webhook>,
     /// When the past is merged into pages.
     pub history: HistoryPace,
@@ -168,7 +168,7 @@ pub struct Node {
 /// How a node is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stop {
-    /// It goes on.
+    /// The node goes on.
     No,
     /// In order: what is decided is written.
     InOrder,

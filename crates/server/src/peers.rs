@@ -125,7 +125,7 @@ impl View {
     pub fn place(&self, shard: ShardId) -> ShardLocation {
         let owner = self.owners.get(usize::from(shard.0)).and_then(Option::as_ref);
         match owner.and_then(|owner| self.server(owner)) {
-            // Whoever says that it cannot run it does not.
+            // A server that says it cannot run a shard does not.
             Some(server) if server.unable.contains(&shard) => ShardLocation::Nowhere,
             Some(server) if server.session == self.me => ShardLocation::Here,
             Some(server) => ShardLocation::There(server.clone()),

@@ -81,7 +81,7 @@ struct AssignerMemory {
     refused: BTreeMap<ShardId, u64>,
     /// What sessions said at the last look.
     gist: Vec<Gist>,
-    /// Who could take shards.
+    /// The nodes that could take shards.
     takers: Vec<String>,
     settling: Settling,
     /// Shards that are being claimed and read, and those that the core has been given.
@@ -91,7 +91,7 @@ struct AssignerMemory {
     leaving: Option<LeavingShard>,
     is_draining: bool,
     is_apart: bool,
-    /// Whether it is known how far the clocks of others are from this one, or will not be soon.
+    /// Whether the clocks of the others have been seen to move, or have had time to.
     knows_clocks: bool,
 }
 
@@ -126,8 +126,8 @@ struct PendingStart {
 pub(super) type StartOutcome = Result<(), NodeStartError>;
 
 impl Assigner {
-    /// One that reads as many shards at a time as there are cores, since most of it is reading JSON; and word of the
-    /// first time that this node has what it should.
+    /// An assigner that reads as many shards at a time as there are cores, since most of that is reading JSON; and
+    /// word when this node has what it should have at first.
     pub(super) fn new(
         shared: &NodeResources,
         cores: usize,
@@ -203,7 +203,7 @@ impl Component for Assigner {
                     }
                     () = hints.changed(), if !is_news => is_news = true,
                     Ok(()) = roster.changed(), if !is_news => {
-                        // That somebody lives on is no news, however many do.
+                        // Renewals are no news.
                         is_news = gist(&roster.borrow_and_update()) != self.memory.gist;
                     }
                     Ok(()) = drained.changed(), if !is_news => is_news = true,
@@ -404,7 +404,7 @@ impl Assigner {
             }
             let body = holding.head().body.as_deref();
             let reading = async {
-                // Whoever is gone before reports are read has written all of its own by then.
+                // A sender that is gone by now has written all its reports.
                 let senders = Roster::read(session.store()).await?;
                 let senders = senders.keys().map(|key| key.key().as_str().into()).collect();
                 let loading = load::load(session.store(), shard, cluster.id, &kinds, body).await?;
@@ -441,7 +441,7 @@ impl Assigner {
                     ShardEvent::Adopt { owned: Box::new(owned), holding: Box::new(holding) };
                 let mut served = self.peers.served();
                 let _ = self.shard_events.send(adopt);
-                // So that whoever looks at what is served next finds it there.
+                // The next look must find the shard among those that are served.
                 let _ = served.wait_for(|served| served.contains(&shard)).await;
             }
             Ok(None) => {
@@ -449,7 +449,7 @@ impl Assigner {
                     return true;
                 }
                 self.refuse(shard);
-                // It looked free, or this node's, and is another's.
+                // The record that shows who has it is wrong.
                 self.mend_mirror(shard).await;
             }
             Err(ShardTakeError::Claim(why @ Defeat::Ended(_))) => {
@@ -458,14 +458,14 @@ impl Assigner {
             }
             Err(ShardTakeError::Claim(why @ Defeat::Corrupt(_))) => {
                 self.leave_to_others(shard, &why);
-                // It cannot be given up either.
+                // A claim that cannot be read cannot be given up either.
                 self.memory.refused.insert(shard, self.steady() + millis(UNABLE_FOR));
                 if self.memory.takers.len() < 2 {
                     self.fail(NodeStartError::Claim { shard, why });
                 }
             }
             Err(ShardTakeError::Read(ShardReadError::Scan(why @ ScanError::Unavailable(_)), _)) => {
-                // It names this node, and is read again at the next look.
+                // The claim names this node, so the shard is read again at the next look.
                 tracing::warn!(%shard, %why, "the shard could not be read: trying again");
                 return true;
             }

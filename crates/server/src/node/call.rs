@@ -25,7 +25,7 @@ impl NodeCore {
                     return;
                 }
                 let id = QuiesceId(self.next_ticket().0);
-                // One backup is taken at a time: a quiesce that is still there is of one whose reader is gone.
+                // One backup is taken at a time, so the reader of a former quiesce is gone.
                 self.quiesced = Some(Quiesced::new(id, shard, now.steady, reply));
                 self.begin_quiesce();
             }

@@ -29,7 +29,7 @@ pub(super) async fn found(
             .when(Condition::Absent(Cluster::key()))
             .put(Cluster::key(), made.to_value());
         match store.commit(commit).await {
-            // Whoever made it, it is read again: that is the one that counts.
+            // Another node may have made one first: the one that is read is the one that counts.
             Ok(_) | Err(CommitError::Conflict(_) | CommitError::Unknown(_)) => {}
             Err(why) => return Err(why.into()),
         }

@@ -41,7 +41,7 @@ pub(super) enum Order {
     Hand { shard: ShardId, to: SessionKey, head: HeadRecord },
 }
 
-/// What came of handing a shard over.
+/// The outcome of handing a shard over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handed {
     /// The shard is another node's now, under this token.
@@ -108,7 +108,7 @@ impl Component for Committer {
 }
 
 impl Committer {
-    /// One that writes for nobody yet, in this epoch of the store, and how it is given orders.
+    /// A committer that has no shard yet, and how it is given orders.
     pub(super) fn new(
         (store, epoch): (&Store, &Epoch),
         machine: &Arc<dyn Machine>,
@@ -197,7 +197,7 @@ impl Committer {
             }
             self.machine.sleep(PAUSE).await;
             if self.is_outlived().await {
-                // What was decided in another epoch is decided anew in this one.
+                // The new epoch decides anew what is not written.
                 outcome.lost.extend(left.into_keys());
                 break;
             }

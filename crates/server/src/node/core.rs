@@ -56,7 +56,7 @@ pub(super) struct Owned {
     pub(super) number: u64,
     /// When its next step is due.
     pub(super) wake: Option<Instant>,
-    /// Whether this node might not act when it was last looked at.
+    /// Whether this node had lost the right to act at its last step.
     pub(super) is_lapsed: bool,
 }
 
@@ -157,7 +157,7 @@ pub(super) struct NodeCore {
     last_look: u64,
     /// Nothing fires, because what was fired before lies in the future.
     pub(super) is_ahead: bool,
-    /// This node might not act when it last looked.
+    /// The node had lost the right to act at its last look.
     is_lapsed: bool,
     pub(super) stopping: Option<StopProgress>,
     /// The shard that writes nothing at the moment.
@@ -171,7 +171,7 @@ pub(super) struct NodeCore {
     pub(super) stays: HashMap<ShardId, u16>,
 }
 
-/// Whoever waits for what became of a command.
+/// A reply that waits until its command is written.
 pub(super) struct PendingReply {
     pub(super) shard: ShardId,
     pub(super) reply: CommandReply,
@@ -446,7 +446,7 @@ impl NodeCore {
             self.events.push_past(id, done.past);
         }
         for id in written.lost {
-            // Nobody will ever know here; whoever waits is told so by the dropped reply.
+            // Whether its commands were done is not known here: their replies are dropped.
             self.handed(id, Handed::Lost);
         }
         self.begin_quiesce();
@@ -494,7 +494,7 @@ impl NodeCore {
         // A call that is dropped after this is answered by the handle: this node stops.
         self.inbox.calls.close();
         while self.inbox.calls.try_recv().is_ok() {}
-        // What is decided is written, whoever reads.
+        // Stopping does not wait for a backup.
         self.quiesced = None;
         for owned in self.shards.values_mut() {
             owned.shard.stop(now);

@@ -40,7 +40,7 @@ pub(super) enum ShardEvent {
     Handed(ShardId, Handed),
     /// One of the senders has given back what it had not begun.
     Recalled,
-    /// What came of an attempt that another node made.
+    /// A report of an attempt that another node made.
     Reported { shard: ShardId, key: String, report: ReportRecord },
     /// A node that made attempts is gone, and all its reports have been told.
     SenderGone { shard: ShardId, sender: Box<str> },
@@ -168,7 +168,7 @@ impl NodeCore {
             self.outputs.dispatcher.recall(global(shard, 0)..=global(shard, (1 << 48) - 1), told);
         let step = HandoverStep::Recall { left };
         self.handing_over = Some(ShardHandover { shard, to, reply, step, early: Vec::new() });
-        // Whoever reads it finds it where it goes.
+        // Whoever takes a backup reads the shard at its new owner.
         self.quiesced.take_if(|quiesced| quiesced.shard == shard);
         self.show_served();
     }

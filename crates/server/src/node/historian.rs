@@ -43,7 +43,7 @@ pub struct HistoryPace {
     pub look: Duration,
     /// Segments of so many of the newest commits are left alone.
     pub keep: u64,
-    /// It merges when so many commits wait,
+    /// The past is merged when so many commits wait,
     pub round_min: u64,
     /// or the oldest of them is this old; it looks for such ones as rarely.
     pub age_max: Duration,
@@ -119,7 +119,7 @@ impl From<ScanError> for VisitError {
 /// Whose pages, and of which day.
 type PageDay = (Home, Day);
 
-/// What is known about a shard's past.
+/// What the historian remembers of a shard.
 struct ShardNotes {
     /// Up to this commit everything is merged.
     floor: Option<u64>,
@@ -364,7 +364,7 @@ impl Historian {
         let commits = number(self.handle.store(), shard).await?;
         let plan = page::compact(shard, home, commits, sources, self.page_bytes);
         if let Some(names) = notes.small.get_mut(&place) {
-            // Those that do not get fewer are left as they are.
+            // Pages that cannot become fewer are left as they are.
             names.retain(|name| !looked_at.contains(name));
         }
         if let Some(plan) = plan {

@@ -24,7 +24,7 @@ pub(super) fn view(
     owners: &Owners,
 ) -> View {
     let is_server = |roles: &[String]| roles.iter().any(|role| ROLES.contains(&role.as_str()));
-    // One's own record says so a moment later than one takes part.
+    // The record of this node says a moment later that it has joined.
     let me = session.key();
     let mine = roster.record(me).filter(|record| record.joining).map(|record| (me, record));
     let live: Vec<_> = roster
@@ -43,7 +43,7 @@ pub(super) fn view(
         url: record.url.clone(),
         roles: record.roles.clone(),
         version: record.version.clone(),
-        // One knows of oneself what others will see.
+        // This node knows that it drains before its record says so.
         is_draining: if *key == me { is_draining } else { record.draining },
         ahead_ms: ahead - median,
         is_apart: is_apart(*ahead, median),
@@ -58,8 +58,8 @@ pub(super) fn view(
     }
 }
 
-/// Who may be given shards. One that cannot run so many that it does not tell all of them is given none, unless all are
-/// like that.
+/// The servers that may be given shards. One that is unable to run more shards than its session can name is given none,
+/// unless all are like that.
 pub(super) fn takers(view: &View) -> Vec<&Server> {
     let takers = || view.servers.iter().filter(|server| server.takes_shards());
     let able = takers().filter(|server| server.unable.len() < UNABLE_SHARDS_MAX);

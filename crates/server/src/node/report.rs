@@ -39,7 +39,7 @@ pub(super) struct Poster {
 }
 
 impl Poster {
-    /// One that writes under this session, and how it is given reports.
+    /// A poster that writes under this session, and how it is given reports.
     pub(super) fn new(session: &Session) -> (Self, mpsc::UnboundedSender<KeyedReport>) {
         let (posts_in, posts) = mpsc::unbounded_channel();
         (Self { session: session.clone(), posts }, posts_in)
@@ -85,7 +85,7 @@ async fn send(session: &Session, commit: Commit) -> bool {
         match session.store().commit(commit.clone()).await {
             Ok(_) => return true,
             Err(CommitError::Conflict(_)) => return false,
-            // It may have been done: to write it again changes nothing.
+            // The commit may have been done: writing it again changes nothing.
             Err(
                 why @ (CommitError::Unavailable(_)
                 | CommitError::Unknown(_)
@@ -110,7 +110,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// One that tells the core what it reads, and how it is told for whom shards wait.
+    /// A collector that tells the core what it reads, and how it is told for which senders shards wait.
     pub(super) fn new(
         session: &Session,
         shard_events: mpsc::UnboundedSender<ShardEvent>,
