@@ -26,22 +26,23 @@ bench: ## Measure, beside bare engines, in one run (about 6 minutes)
 	@scripts/need bench
 	cargo run --release --manifest-path bench/Cargo.toml
 
-BENCH = $(or $(CARGO_TARGET_DIR),target)/release/watchbell bench
+BENCH = cargo run --release --quiet --manifest-path bench/Cargo.toml -- triggers
+MEASURED = --watchbell $(or $(CARGO_TARGET_DIR),target)/release/watchbell --dir target
 
 bench-triggers: ## Measure triggers: memory, lateness, fires per second, idle cost
 	@scripts/need bench
 	@cargo build --release --package watchbell
-	$(BENCH) memory --dir target --action-bytes 64
-	$(BENCH) memory --dir target --action-bytes 200
-	$(BENCH) lateness --dir target --burst 10000
-	$(BENCH) fires --dir target
-	$(BENCH) idle --dir target
+	$(BENCH) memory $(MEASURED) --action-bytes 64
+	$(BENCH) memory $(MEASURED) --action-bytes 200
+	$(BENCH) lateness $(MEASURED) --burst 10000
+	$(BENCH) fires $(MEASURED)
+	$(BENCH) idle $(MEASURED)
 
 bench-large: ## Measure memory with ten million triggers
 	@scripts/need bench
 	@cargo build --release --package watchbell
-	$(BENCH) memory --dir target --count 10000000 --action-bytes 64
-	$(BENCH) memory --dir target --count 10000000 --action-bytes 200
+	$(BENCH) memory $(MEASURED) --count 10000000 --action-bytes 64
+	$(BENCH) memory $(MEASURED) --count 10000000 --action-bytes 200
 
 soak: ## Run the long tests (some hours)
 	@scripts/need test

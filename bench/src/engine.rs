@@ -341,7 +341,7 @@ async fn take_overs(url: &str, ttl: Duration, is_killed: bool, rounds: usize) ->
     took
 }
 
-/// `watchbell bench fires` of this binary on each engine, and on a file beside them.
+/// `-- triggers fires` of this binary on each engine, and on a file beside them.
 pub fn fires(binary: &str, options: &[&str]) {
     let etcd = Etcd::three();
     let redis = rig::redis::Setup::durable().start();
@@ -354,8 +354,8 @@ pub fn fires(binary: &str, options: &[&str]) {
     ];
     for (name, url) in engines {
         println!("{name}");
-        let mut bench = Command::new(binary);
-        bench.args(["bench", "fires"]).args(options);
+        let mut bench = Command::new(std::env::current_exe().unwrap());
+        bench.args(["triggers", "fires", "--watchbell", binary]).args(options);
         if let Some(url) = url {
             bench.args(["--store", &url]);
         }

@@ -1,5 +1,5 @@
 //! `make bench`: schedules beside other crates, the dispatcher beside a bare loop, and the `file` store beside
-//! bare engines, each in one run.
+//! bare engines, each in one run. `make bench-triggers`: servers with triggers, see [`triggers`].
 //!
 //! Every rival gets the same group commit that the `file` store has (one thread that merges whatever
 //! waits into one transaction with one sync), because without it none of them comes near.
@@ -7,10 +7,11 @@
 mod engine;
 mod rival;
 mod schedule;
+mod triggers;
 mod webhook;
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -24,8 +25,11 @@ const RECORDS_PER_COMMIT: usize = 4;
 const VALUE_BYTES: usize = 200;
 const ENTRIES: usize = 1_000_000;
 
-fn main() {
+fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.first().is_some_and(|word| word == "triggers") {
+        return triggers::main();
+    }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -55,9 +59,10 @@ fn main() {
             runtime.block_on(longest(Duration::from_secs(seconds.parse().unwrap())));
         }
         _ => eprintln!(
-            "usage: watchbell-bench [schedules | webhooks | commits | engines [etcd | redis | postgres] | elections | fires WATCHBELL [OPTION…] | scans | opens | longest SECONDS]"
+            "usage: watchbell-bench [schedules | webhooks | commits | engines [etcd | redis | postgres] | elections | fires WATCHBELL [OPTION…] | triggers … | scans | opens | longest SECONDS]"
         ),
     }
+    ExitCode::SUCCESS
 }
 
 fn schedules() {

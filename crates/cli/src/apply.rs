@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex};
 
 use client::{Client, ClientError};
 
-use self::plan::{Change, Step};
-use self::show::{Outcome, Row};
+use self::plan::{ApplyChange, ApplyStep};
+use self::show::{ApplyOutcome, ApplyRow};
 use crate::args::apply::ApplyArgs;
 use crate::cron::now;
 use crate::exit::{Ending, say};
@@ -42,7 +42,7 @@ pub(crate) async fn apply(typed: ApplyArgs) -> Result<(), Ending> {
         let now = now();
         return show::dry_run(&steps, now, now.after(typed.horizon), typed.server.output);
     }
-    let deletions = steps.iter().filter(|step| step.change == Change::Delete).count();
+    let deletions = steps.iter().filter(|step| step.change == ApplyChange::Delete).count();
     if deletions > 0 {
         let question = format!("Delete {deletions} triggers that are in no file?");
         typed.consent.ask(&question, "nothing was sent")?;
@@ -68,8 +68,8 @@ fn tell_unlabelled(wanted: &[file::Wanted], labels: &[(String, String)]) {
 }
 
 /// Sends what is to be done, a few at a time; deletions last, and only if everything else was done.
-async fn carry_out(client: &Client, steps: Vec<Step>) -> Vec<Row> {
-    let total = steps.iter().filter(|step| step.change != Change::Unchanged).count();
+async fn carry_out(client: &Client, steps: Vec<ApplyStep>) -> Vec<ApplyRow> {
+    let total = steps.iter().filter(|step| step.change != ApplyChange::Unchanged).count();
     let sending = Sending {
         client: client.clone(),
         total,
@@ -78,13 +78,13 @@ async fn carry_out(client: &Client, steps: Vec<Step>) -> Vec<Row> {
     };
     let sending = Arc::new(sending);
     let (deletions, others): (Vec<_>, Vec<_>) =
-        steps.into_iter().partition(|step| step.change == Change::Delete);
-    let send = |step: Step| Arc::clone(&sending).send(step);
+        steps.into_iter().partition(|step| step.change == ApplyChange::Delete);
+    let send = |step: ApplyStep| Arc::clone(&sending).send(step);
     let mut rows = plan::each(others, send).await;
-    if rows.iter().any(|row| matches!(row.outcome, Outcome::Failed(_))) {
-        let kept = deletions.into_iter().map(|step| Row {
+    if rows.iter().any(|row| matches!(row.outcome, ApplyOutcome::Failed(_))) {
+        let kept = deletions.into_iter().map(|step| ApplyRow {
             name: step.name,
-            outcome: Outcome::Failed("it was not deleted, because others failed".to_owned()),
+            outcome: ApplyOutcome::Failed("it was not deleted, because others failed".to_owned()),
         });
         rows.extend(kept);
     } else {
@@ -101,32 +101,37 @@ struct Sending {
 }
 
 impl Sending {
-    async fn send(self: Arc<Self>, step: Step) -> Row {
-        let Step { name, change, found, wanted } = step;
+    async fn send(self: Arc<Self>, step: ApplyStep) -> ApplyRow {
+        let ApplyStep { name, change, found, wanted } = step;
         let outcome = match (change, wanted, found) {
-            (Change::Unchanged, ..) => return Row { name, outcome: Outcome::Unchanged },
-            (Change::Refused(why), ..) => Outcome::Failed(why),
-            (Change::Delete, _, Some(found)) => {
+            (ApplyChange::Unchanged, ..) => {
+                return ApplyRow { name, outcome: ApplyOutcome::Unchanged };
+            }
+            (ApplyChange::Refused(why), ..) => ApplyOutcome::Failed(why),
+            (ApplyChange::Delete, _, Some(found)) => {
                 // By its id: somebody may have made another one with this name meanwhile.
                 let deleted = self.client.delete_trigger(&found.trigger.id).await;
-                deleted.map_or_else(|why| Outcome::Failed(sentence(&why)), |()| Outcome::Deleted)
+                deleted.map_or_else(
+                    |why| ApplyOutcome::Failed(sentence(&why)),
+                    |()| ApplyOutcome::Deleted,
+                )
             }
             (_, Some(wanted), found) => {
                 let before = found.map(|found| found.trigger.revision);
                 match self.client.put_trigger(&name, &wanted.spec, None).await {
-                    Ok(_) if before.is_none() => Outcome::Created,
-                    Ok(made) if before == Some(made.revision) => Outcome::Unchanged,
-                    Ok(_) => Outcome::Updated,
-                    Err(why) => Outcome::Failed(sentence(&why)),
+                    Ok(_) if before.is_none() => ApplyOutcome::Created,
+                    Ok(made) if before == Some(made.revision) => ApplyOutcome::Unchanged,
+                    Ok(_) => ApplyOutcome::Updated,
+                    Err(why) => ApplyOutcome::Failed(sentence(&why)),
                 }
             }
-            (_, None, _) => Outcome::Failed("there is nothing to send".to_owned()),
+            (_, None, _) => ApplyOutcome::Failed("there is nothing to send".to_owned()),
         };
         let sent = self.sent.fetch_add(1, Ordering::Relaxed) + 1;
         if let Ok(progress) = self.progress.lock() {
             progress.show(format_args!("{sent} of {} sent", self.total));
         }
-        Row { name, outcome }
+        ApplyRow { name, outcome }
     }
 }
 

@@ -7,6 +7,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod backup;
+pub(crate) mod bench;
 pub(crate) mod elect;
 pub(crate) mod election;
 pub(crate) mod import;
@@ -22,11 +23,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Command, CommandFactory, Parser, Subcommand, ValueEnum};
 use engine::limits::{CRON_COUNT_MAX, MEASURE_SECONDS_MAX};
 use engine::schedule::cron::Dialect;
 
 use self::backup::{BackupVerb, RestoreArgs};
+use self::bench::BenchVerb;
 use self::election::ElectionVerb;
 use self::import::{CompletionsArgs, ImportVerb};
 use self::key::KeyVerb;
@@ -39,7 +41,7 @@ use crate::exit::Exit;
 
 /// Watchbell: rings on time, takes turns, and lets exactly one hold the watch
 #[derive(Debug, Parser)]
-#[command(version, after_help = with_exit_codes(
+#[command(version, after_help = examples(
     "  watchbell trigger create --name hello --cron '*/5 * * * * *' --method GET \\\n      \
        --webhook http://127.0.0.1:7400/livez\n  \
        watchbell trigger explain hello\n  \
@@ -113,7 +115,7 @@ pub(crate) enum Verb {
     Dev(DevArgs),
     Server(serve::ServeArgs),
     /// Make triggers, and ask what became of them
-    #[command(after_help = with_exit_codes(
+    #[command(after_help = examples(
         "  watchbell trigger apply triggers.yaml\n  \
            watchbell trigger list --label team=billing\n  \
            watchbell trigger explain hello"
@@ -123,7 +125,7 @@ pub(crate) enum Verb {
         verb: TriggerVerb,
     },
     /// Bring what another scheduler has
-    #[command(after_help = with_exit_codes(
+    #[command(after_help = examples(
         "  crontab -l | watchbell import crontab - --webhook-base https://example.com/cron > cron.yaml"
     ))]
     Import {
@@ -131,25 +133,25 @@ pub(crate) enum Verb {
         verb: ImportVerb,
     },
     /// Look at runs
-    #[command(after_help = with_exit_codes("  watchbell run list --trigger hello"))]
+    #[command(after_help = examples("  watchbell run list --trigger hello"))]
     Run {
         #[command(subcommand)]
         verb: RunVerb,
     },
     /// Look after the scheduler as a whole
-    #[command(after_help = with_exit_codes("  watchbell scheduler status"))]
+    #[command(after_help = examples("  watchbell scheduler status"))]
     Scheduler {
         #[command(subcommand)]
         verb: SchedulerVerb,
     },
     /// Look after projects, which own triggers and keys
-    #[command(after_help = with_exit_codes("  watchbell project create shop\n  watchbell project list"))]
+    #[command(after_help = examples("  watchbell project create shop\n  watchbell project list"))]
     Project {
         #[command(subcommand)]
         verb: ProjectVerb,
     },
     /// Look after keys, which let people and programs in
-    #[command(after_help = with_exit_codes(
+    #[command(after_help = examples(
         "  watchbell key create --name deploy --scope write --project shop\n  watchbell key list"
     ))]
     Key {
@@ -157,20 +159,20 @@ pub(crate) enum Verb {
         verb: KeyVerb,
     },
     /// See who leads, and ask whoever does to leave
-    #[command(after_help = with_exit_codes("  watchbell election list\n  watchbell election watch"))]
+    #[command(after_help = examples("  watchbell election list\n  watchbell election watch"))]
     Election {
         #[command(subcommand)]
         verb: ElectionVerb,
     },
     /// See who changed what
-    #[command(after_help = with_exit_codes("  watchbell audit list"))]
+    #[command(after_help = examples("  watchbell audit list"))]
     Audit {
         #[command(subcommand)]
         verb: AuditVerb,
     },
     Events(EventsArgs),
     /// See who takes part, and let a server go
-    #[command(after_help = with_exit_codes(
+    #[command(after_help = examples(
         "  watchbell cluster status\n  \
            watchbell cluster drain watchbell-2"
     ))]
@@ -181,26 +183,26 @@ pub(crate) enum Verb {
     Elect(Box<elect::ElectArgs>),
     Config(ConfigArgs),
     /// Examine a store, and look into it
-    #[command(after_help = with_exit_codes("  watchbell store check file:./watchbell-data"))]
+    #[command(after_help = examples("  watchbell store check file:./watchbell-data"))]
     Store {
         #[command(subcommand)]
         verb: StoreVerb,
     },
     /// Write all that there is to a file, and examine such files
-    #[command(after_help = with_exit_codes("  watchbell backup create bells.backup\n  watchbell backup verify bells.backup"))]
+    #[command(after_help = examples("  watchbell backup create bells.backup\n  watchbell backup verify bells.backup"))]
     Backup {
         #[command(subcommand)]
         verb: BackupVerb,
     },
     Restore(RestoreArgs),
-    /// Measure how fast, how punctual and how large Watchbell is on this machine
-    #[command(after_help = with_exit_codes("  watchbell bench --help"))]
+    /// Measure how fast Watchbell is, on this machine and a store of yours
+    #[command(after_help = examples("  watchbell bench fires"))]
     Bench {
         #[command(subcommand)]
-        verb: crate::bench::args::BenchVerb,
+        verb: BenchVerb,
     },
     /// Read cron patterns: when they come, and what they mean
-    #[command(after_help = with_exit_codes("  watchbell cron explain '0 12 1 * +MON'"))]
+    #[command(after_help = examples("  watchbell cron explain '0 12 1 * +MON'"))]
     Cron {
         #[command(subcommand)]
         verb: CronVerb,
@@ -212,7 +214,7 @@ pub(crate) enum Verb {
 ///
 /// It listens on loopback only and needs no key. Stop it with Ctrl-C: what is under way ends first.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell dev\n  \
        watchbell dev --listen 127.0.0.1:8400 --data /tmp/bells\n  \
        watchbell dev --webhook-allow 10.0.0.0/8"
@@ -246,7 +248,7 @@ pub(crate) enum CronVerb {
 
 /// Show when a cron pattern comes next
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell cron next '*/15 9-17 * * MON-FRI' --tz Europe/Berlin\n  \
        watchbell cron next '30 2 * * *' --tz America/New_York --from 2027-03-13T00:00:00Z\n  \
        watchbell cron next '0 0 12 ? * 6L' --dialect quartz --count 3 --output json"
@@ -268,7 +270,7 @@ pub(crate) struct NextArgs {
 
 /// Say in plain English what a cron pattern means, and what happens when clocks are set
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell cron explain '0 12 1 * +MON'\n  \
        watchbell cron explain '30 2 * * *' --tz Europe/Berlin --output json"
 ))]
@@ -325,7 +327,7 @@ pub(crate) enum StoreVerb {
 /// Opens the store, or makes one where there is none. Whatever the check writes lies below a
 /// prefix of its own (scratch/...), and is removed at the end.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell store check file:./watchbell-data\n  \
        watchbell store check file:/var/lib/watchbell --seconds 10\n  \
        watchbell store check etcd://10.0.0.1,10.0.0.2,10.0.0.3/watchbell\n  \
@@ -357,7 +359,7 @@ impl CheckArgs {
 /// The store must be there, and no entry of it is changed. Values that are JSON or text are shown
 /// as such, all others in hexadecimal. On a terminal long values are cut.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell store dump file:./watchbell-data\n  \
        watchbell store dump file:./watchbell-data node/\n  \
        watchbell store dump file:./watchbell-data --output json | jq .key"
@@ -378,9 +380,9 @@ pub(crate) struct DumpArgs {
 /// For whom the output is.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Output {
-    /// For people
+    /// A text for people
     Table,
-    /// For programs
+    /// JSON, for programs
     Json,
 }
 
@@ -437,10 +439,26 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// What stands below every help text.
-pub(crate) fn with_exit_codes(examples: &str) -> String {
-    let codes: Vec<_> =
-        Exit::ALL.iter().map(|exit| format!("  {}  {}", exit.code(), exit.meaning())).collect();
-    format!("Examples:\n{examples}\n\nExit codes:\n{}", codes.join("\n"))
+pub(crate) fn examples(examples: &str) -> String {
+    format!("Examples:\n{examples}")
+}
+
+/// The command line: `-h` is a screenful, and `--help` has all options and the exit codes.
+pub(crate) fn command() -> Command {
+    fn finished(command: Command) -> Command {
+        let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let codes: Vec<_> =
+            Exit::ALL.iter().map(|exit| format!("  {}  {}", exit.code(), exit.meaning())).collect();
+        command
+            .after_help(format!("{examples}\n\nAll options, and exit codes: --help"))
+            .after_long_help(format!("{examples}\n\nExit codes:\n{}", codes.join("\n")))
+            .mut_args(|arg| match arg.get_help_heading() {
+                Some("Server" | "Everywhere") => arg.hide_short_help(true),
+                Some(_) | None => arg,
+            })
+            .mut_subcommands(finished)
+    }
+    finished(Args::command())
 }
 
 #[cfg(test)]
@@ -449,11 +467,10 @@ mod golden;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Args::command().debug_assert();
+        command().debug_assert();
     }
 
     /// The words of a line as a shell reads them, as far as our documents need it.
@@ -542,7 +559,7 @@ mod tests {
             }
             command.get_subcommands().for_each(check);
         }
-        check(&Args::command());
+        check(&command());
     }
 
     #[test]

@@ -116,7 +116,7 @@ fn unwritten(file: &Path, why: &io::Error) -> Ending {
 
 /// What is in a backup, for programs.
 #[derive(Serialize)]
-pub(crate) struct Told {
+pub(crate) struct BackupReport {
     file: String,
     format: u32,
     version: String,
@@ -132,7 +132,7 @@ pub(crate) struct Told {
     checksum: String,
 }
 
-impl Told {
+impl BackupReport {
     pub(crate) fn of(file: &Path, summary: &Summary) -> Self {
         let (header, census) = (&summary.header, &summary.census);
         Self {
@@ -174,6 +174,6 @@ impl Told {
 }
 
 fn tell(output: crate::args::Output, file: &Path, summary: &Summary) -> Result<(), Ending> {
-    let told = Told::of(file, summary);
+    let told = BackupReport::of(file, summary);
     print(output, &told, || told.text())
 }

@@ -1,135 +1,189 @@
-//! `watchbell bench`: how fast, how punctual and how large is it, on this machine?
+//! `watchbell bench fires`: how many webhooks per second does a server send and record, on this store?
 //!
-//! What is measured is the binary itself, from outside: a store is filled with triggers, `watchbell dev` is
-//! started on it as a child, and so is a receiver for its webhooks. The clock of the receiver, the operating
-//! system's account of the processes and `/metrics` are all that is looked at. Beside it, in the same run, a
-//! bare client loop sends the same bytes to the same receiver, because a figure alone says little.
-//!
-//! - [`memory`], [`lateness`], [`fires`], [`idle`], [`takeover`]: what can be measured
-//! - [`crowd`], [`fill`]: the triggers, and how they get into a store
-//! - [`subject`], [`receiver`], [`bare`]: the three kinds of children, started by [`child`]; [`cluster`]: several subjects
-//! - [`usage`], [`metrics`], [`machine`]: what is looked at
-//! - [`report`]: what is told
+//! A store is filled with triggers that are due every second, `watchbell dev` or `watchbell server` is started
+//! on it as a child, and this process is the receiver of its webhooks. The figures are what the server's own
+//! `/metrics` say. What matters to those who change Watchbell (memory, lateness on arrival, idle cost, a bare
+//! client loop beside it) is measured by `bench/` in its source.
 
-pub(crate) mod args;
-mod bare;
-mod child;
-mod cluster;
-mod crowd;
 mod fill;
-mod fires;
-mod idle;
-mod lateness;
-mod machine;
-mod memory;
-mod metrics;
-mod receiver;
-mod report;
 mod subject;
-mod takeover;
-mod usage;
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
 use engine::instant::Instant;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use store::clock::Stopwatch;
 use store::machine::{Machine as _, System};
+use store::{Range, StoreUrl, conformance, open_existing, open_or_create};
 use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 use crate::args::Output;
+use crate::args::bench::{BenchVerb, FiresArgs};
 use crate::check::unless_interrupted;
 use crate::exit::Ending;
 use crate::progress::Progress;
-use args::{BenchVerb, Common};
-use report::Report;
+use crate::table::{self, grouped};
+use subject::{Metrics, Subject};
 
-/// Runs one of the measurements, or is one of their children.
-pub(crate) async fn bench(verb: &BenchVerb) -> Result<(), Ending> {
-    match verb {
-        BenchVerb::Memory(typed) => show(&typed.common, memory::memory(typed)).await,
-        BenchVerb::Lateness(typed) => show(&typed.common, lateness::lateness(typed)).await,
-        BenchVerb::Fires(typed) => show(&typed.common, fires::fires(typed)).await,
-        BenchVerb::Idle(typed) => show(&typed.common, idle::idle(typed)).await,
-        BenchVerb::Takeover(typed) => show(&typed.common, takeover::takeover(typed)).await,
-        BenchVerb::Receiver(typed) => receiver::serve::serve(typed),
-        BenchVerb::Bare(typed) => bare::run(typed),
-    }
+/// Hosts over which webhooks are spread: to one host only so many are under way at once.
+const HOSTS: usize = 8;
+
+/// For connections to be made and catching up to be over.
+const WARM_UP: Duration = Duration::from_secs(3);
+
+/// What a server did when so many webhooks were due every second.
+#[derive(Serialize)]
+struct Fired {
+    asked_per_s: u32,
+    recorded_per_s: f64,
+    /// Slots that ended in any other way.
+    not_succeeded: u64,
+    /// 99 of 100 left no later than this; as exact as the server's histogram.
+    late_p99_ms: Option<f64>,
+    commits_per_s: f64,
 }
 
-/// Shows what a measurement found. If it is interrupted, its children and its directory go with it.
-async fn show(
-    common: &Common,
-    measuring: impl Future<Output = Result<Report, Ending>>,
-) -> Result<(), Ending> {
-    let Some(report) = unless_interrupted(measuring).await else {
+/// Measures, and shows what was found. If it is interrupted, the server and the directory go with it.
+pub(crate) async fn bench(verb: &BenchVerb) -> Result<(), Ending> {
+    let BenchVerb::Fires(typed) = verb;
+    let Some(fired) = unless_interrupted(fires(typed)).await else {
         return Err(Ending::failed("the measurement was interrupted"));
     };
-    let report = report?;
-    let text = match common.output {
-        Output::Table => report.table(),
-        Output::Json => report.json(),
+    let fired = fired?;
+    let text = match typed.output {
+        Output::Table => shown(&fired),
+        Output::Json => {
+            let json = serde_json::to_string_pretty(&fired);
+            format!("{}\n", json.expect("a plain struct always serializes"))
+        }
     };
     Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
-/// What every measurement needs.
-struct Bench {
-    progress: Progress,
-    dir: TempDir,
-    stores: u32,
+fn shown(fired: &[Fired]) -> String {
+    let head = ["asked/s", "recorded/s", "not succeeded", "left p99 ≤ ms", "commits/s"];
+    let rows = fired.iter().map(|row| {
+        let late = row.late_p99_ms.map_or_else(|| "-".to_owned(), |late| format!("{late:.0}"));
+        vec![
+            grouped(row.asked_per_s),
+            format!("{:.0}", row.recorded_per_s),
+            grouped(row.not_succeeded),
+            late,
+            format!("{:.1}", row.commits_per_s),
+        ]
+    });
+    let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
+    let build = if cfg!(debug_assertions) { "This is an UNOPTIMISED BUILD.\n" } else { "" };
+    format!(
+        "{}\nRecorded: succeeded, and durable in the store. Server and receiver share this machine.\n{build}",
+        table::rows(rows, 0)
+    )
 }
 
-impl Bench {
-    fn new(common: &Common) -> Result<Self, Ending> {
-        let dir = tempfile::Builder::new().prefix("watchbell-bench-").tempdir_in(&common.dir);
-        let dir = dir.map_err(|why| {
-            let place = common.dir.display();
-            Ending::wrong_input(format!("--dir: cannot make a directory in {place}: {why}"))
-        })?;
-        Ok(Self { progress: Progress::on_stderr(), dir, stores: 0 })
+async fn fires(typed: &FiresArgs) -> Result<Vec<Fired>, Ending> {
+    let dir = tempfile::Builder::new().prefix("watchbell-bench-").tempdir_in(&typed.dir);
+    let dir = dir.map_err(|why| {
+        let place = typed.dir.display();
+        Ending::wrong_input(format!("--dir: cannot make a directory in {place}: {why}"))
+    })?;
+    let progress = Progress::on_stderr();
+    let mut receivers = JoinSet::new();
+    let mut hosts = Vec::new();
+    for _ in 0..HOSTS {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        hosts.push(listener.local_addr()?);
+        receivers.spawn(receive(listener));
     }
-
-    /// A place for a store that was not used before.
-    fn place(&mut self) -> PathBuf {
-        self.stores += 1;
-        self.dir.path().join(format!("store-{}", self.stores))
+    let mut fired = Vec::new();
+    for rate in &typed.rates {
+        fired.push(one(typed, &dir, &hosts, *rate, &progress).await?);
     }
+    Ok(fired)
+}
 
-    fn path(&self) -> &Path {
-        self.dir.path()
-    }
-
-    /// Waits until this instant.
-    async fn wait_until(&self, until: Instant, what: &str) {
-        loop {
-            let left = until.0 - now().0;
-            if left <= 0 {
-                return;
-            }
-            self.progress
-                .show(format_args!("{what}: {} s left", left.unsigned_abs().div_ceil(1_000)));
-            tokio::time::sleep(Duration::from_millis(left.unsigned_abs().min(1_000))).await;
-        }
-    }
-
-    async fn wait(&self, length: Duration, what: &str) {
-        self.wait_until(now().after(length), what).await;
+/// Says `ok` to whatever comes.
+async fn receive(listener: TcpListener) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        connections.spawn(async move {
+            let ok = service_fn(|request: Request<Incoming>| async {
+                request.into_body().collect().await?;
+                Ok::<_, hyper::Error>(Response::new(Full::new(Bytes::from_static(b"ok"))))
+            });
+            // A sender that breaks off is the sender's affair.
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), ok).await;
+        });
+        while connections.try_join_next().is_some() {}
     }
 }
 
-/// Removes a store that is no longer needed: several large ones side by side fill a disk.
-fn remove(store: &Path) {
-    // What is left goes with the directory around it.
-    let _ = std::fs::remove_dir_all(store);
+/// Measures a server with so many triggers that are due every second.
+async fn one(
+    typed: &FiresArgs,
+    dir: &TempDir,
+    hosts: &[SocketAddr],
+    rate: u32,
+    progress: &Progress,
+) -> Result<Fired, Ending> {
+    let data = dir.path().join(format!("store-{rate}"));
+    let url = match &typed.store {
+        Some(url) => StoreUrl::parse(url)?,
+        None => StoreUrl::File(data.clone()),
+    };
+    let store = open_or_create(&url).await?;
+    if !store.scan(Range::all(), 1).await?.entries.is_empty() {
+        return Err(Ending::refused(format!(
+            "--store: {url} is not empty, and would be emptied: give another database or prefix"
+        )));
+    }
+    progress.show(format_args!("making {} triggers", grouped(rate)));
+    let begin = fill::fill(store, rate, hosts).await?;
+    let subject = match &typed.store {
+        Some(url) => Subject::on_engine(url, dir.path()).await?,
+        None => Subject::on_file(&data).await?,
+    };
+    let warm = begin.max(now()).after(WARM_UP);
+    progress.show(format_args!("{} per second: warming up", grouped(rate)));
+    tokio::time::sleep(Duration::from_millis((warm.0 - now().0).max(0).unsigned_abs())).await;
+    progress.show(format_args!("{} per second: measuring", grouped(rate)));
+    let (before, watch) = (subject.metrics().await?, Stopwatch::start());
+    tokio::time::sleep(Duration::from_secs(typed.seconds.into())).await;
+    let (after, seconds) = (subject.metrics().await?, watch.elapsed().as_secs_f64());
+    subject.stop().await?;
+    let emptied = conformance::sweep(&open_existing(&url).await?, "").await;
+    emptied.map_err(|why| Ending::failed(format!("the store could not be emptied: {why}")))?;
+    let rose = |read: fn(&Metrics) -> f64| read(&after) - read(&before);
+    let recorded = rose(Metrics::succeeded);
+    Ok(Fired {
+        asked_per_s: rate,
+        recorded_per_s: recorded / seconds,
+        not_succeeded: whole(rose(Metrics::slots) - recorded),
+        late_p99_ms: after.late_p99_ms(&before),
+        commits_per_s: rose(Metrics::commits) / seconds,
+    })
 }
 
-/// The wall clock, in microseconds since 1970: the same for all processes of this machine.
-fn wall_us() -> u64 {
-    System.wall_us()
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a count, far below 2^53"
+)]
+fn whole(count: f64) -> u64 {
+    count.max(0.0).round() as u64
 }
 
 /// The wall clock.
 fn now() -> Instant {
-    Instant(i64::try_from(wall_us() / 1_000).unwrap_or(i64::MAX))
+    Instant(i64::try_from(System.wall_us() / 1_000).unwrap_or(i64::MAX))
 }

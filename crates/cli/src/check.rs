@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::Output;
 use crate::exit::Ending;
 use crate::progress::Progress;
-use crate::report::{Contents, Examined, Measured, Report, Work};
+use crate::report::{Contents, Examined, Measured, StoreReport, Work};
 
 /// What is measured: how long one must wait, how much many get done, and how long reading takes.
 /// The scans read what the commits wrote.
@@ -53,7 +53,7 @@ async fn sweep_dead_checks(url: &StoreUrl, store: &Store) -> Result<(), Ending> 
     }
 }
 
-async fn examine(store: &Store, measure_for: Option<Duration>) -> Result<Report, Ending> {
+async fn examine(store: &Store, measure_for: Option<Duration>) -> Result<StoreReport, Ending> {
     let progress = Progress::on_stderr();
     let contents = read_everything(store, &progress).await?;
     let scratch = Scratch::claim(store).await?;
@@ -74,7 +74,7 @@ async fn examine(store: &Store, measure_for: Option<Duration>) -> Result<Report,
     };
     let (class, epoch, limits) = (store.class(), store.epoch(), store.limits());
     let facts = store.facts();
-    Ok(Report { class, epoch, limits, facts, contents, clauses, speeds, left })
+    Ok(StoreReport { class, epoch, limits, facts, contents, clauses, speeds, left })
 }
 
 /// Damage anywhere shows once everything was read.

@@ -15,15 +15,15 @@ mod setting;
 mod show;
 
 use std::ffi::OsString;
-use std::fs::File as OpenFile;
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap::{Arg, ArgMatches, Command, FromArgMatches};
 
-use self::file::File;
+use self::file::SettingsFile;
 use self::setting::Setting;
-use crate::args::{Args, without_secret};
+use crate::args::{self, Args, without_secret};
 use crate::exit::{Ending, say};
 
 /// Settings of which one is enough: the one from the higher layer counts, and the other is left out.
@@ -32,7 +32,7 @@ const ALTERNATIVES: [(&str, &str); 2] = [("key", "key-file"), ("key-file", "key"
 /// Where each setting comes from.
 pub(crate) struct Layers {
     settings: Vec<Setting>,
-    file: Option<File>,
+    file: Option<SettingsFile>,
     matches: ArgMatches,
 }
 
@@ -40,14 +40,14 @@ pub(crate) struct Layers {
 /// does not understand.
 pub(crate) fn read() -> Result<(Args, Layers), Ending> {
     let typed: Vec<OsString> = std::env::args_os().collect();
-    let settings = Setting::all(&Args::command());
+    let settings = Setting::all(&args::command());
     let file = match place::find(&typed).and_then(|place| file::read(place, &settings)) {
         Ok(file) => file,
         // Help is there also for those whose file is broken.
         Err(_) if asks_for_help(&typed) => None,
         Err(ending) => return Err(ending),
     };
-    let command = layered(Args::command(), &settings, file.as_ref(), &typed);
+    let command = layered(args::command(), &settings, file.as_ref(), &typed);
     let matches = command.try_get_matches_from(&typed);
     let matches = matches.unwrap_or_else(|error| without_secret(error).exit());
     let args = Args::from_arg_matches(&matches);
@@ -65,7 +65,7 @@ fn asks_for_help(typed: &[OsString]) -> bool {
 fn layered(
     command: Command,
     settings: &[Setting],
-    file: Option<&File>,
+    file: Option<&SettingsFile>,
     typed: &[OsString],
 ) -> Command {
     let command = command.mut_subcommand("config", |config| {
@@ -94,7 +94,7 @@ fn beneath(command: Command, change: &dyn Fn(Arg) -> Arg) -> Command {
     command.mut_args(change).mut_subcommands(|command| beneath(command, change))
 }
 
-fn with_file(arg: Arg, file: &File) -> Arg {
+fn with_file(arg: Arg, file: &SettingsFile) -> Arg {
     let Some(value) = Setting::name_of(&arg).and_then(|name| file.values.get(&name)) else {
         return arg;
     };
@@ -130,7 +130,7 @@ impl Layers {
 }
 
 /// Says so if others on this machine can read a file that holds a secret.
-pub(crate) fn warn_if_shared(file: &OpenFile, path: &Path) {
+pub(crate) fn warn_if_shared(file: &File, path: &Path) {
     let mode = file.metadata().map_or(0, |about| about.permissions().mode());
     if mode & 0o044 != 0 {
         let path = path.display();

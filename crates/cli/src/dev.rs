@@ -12,7 +12,7 @@ use store::{StoreUrl, open_or_create};
 
 use crate::args::DevArgs;
 use crate::exit::{Ending, say};
-use crate::serve::{Plan, TTL, serve};
+use crate::serve::{ServePlan, TTL, serve};
 
 /// Runs until it is told to stop by SIGTERM or SIGINT.
 pub(crate) async fn dev(typed: &DevArgs) -> Result<(), Ending> {
@@ -25,7 +25,7 @@ pub(crate) async fn dev(typed: &DevArgs) -> Result<(), Ending> {
         )));
     }
     let url = StoreUrl::parse(&format!("file:{}", typed.data.display()))?;
-    let plan = Plan {
+    let plan = ServePlan {
         listen: typed.listen,
         webhook_ca: typed.webhook_ca.as_deref(),
         store: open_or_create(&url),

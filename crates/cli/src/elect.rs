@@ -29,8 +29,8 @@ use tokio::task::JoinSet;
 
 use self::board::Board;
 use self::candidate::Candidate;
-use self::plan::Plan;
-use self::voice::{Dialect, Moment, Voice};
+use self::plan::CandidatePlan;
+use self::voice::{ElectMoment, LogDialect, Voice};
 use crate::args::elect::ElectArgs;
 use crate::exit::Ending;
 use crate::serve::Stops;
@@ -47,11 +47,11 @@ pub(crate) async fn elect(typed: &ElectArgs) -> Result<(), Ending> {
             stop.send_modify(|stops| *stops += 1);
         }
     });
-    let plan = Plan::of(typed)?;
+    let plan = CandidatePlan::of(typed)?;
     let voice =
         Voice::new(plan.dialect.clone(), plan.election(), plan.node.id.as_str(), plan.output);
-    if plan.dialect == Dialect::Ours {
-        voice.log(Moment::Creating, Some(&plan.url.to_string()));
+    if plan.dialect == LogDialect::Ours {
+        voice.log(ElectMoment::Creating, Some(&plan.url.to_string()));
     }
     let board = Arc::new(Board::new(plan.ttl(), &plan.dialect));
     if let Some(listener) = listen(&plan.metrics, &voice).await? {
@@ -61,7 +61,7 @@ pub(crate) async fn elect(typed: &ElectArgs) -> Result<(), Ending> {
     tasks.spawn(runner.run());
     let (shown, to_show) = watch::channel(None);
     let mut mirrors = JoinSet::new();
-    if let (Dialect::Ancestor(leader_key), StoreUrl::Redis(at)) = (&plan.dialect, &plan.url) {
+    if let (LogDialect::Ancestor(leader_key), StoreUrl::Redis(at)) = (&plan.dialect, &plan.url) {
         let id = plan.node.id.as_str().to_owned();
         mirrors.spawn(mirror::show(Mirror::new(at, leader_key)?, id, to_show));
     }
@@ -90,7 +90,7 @@ async fn listen(at: &[SocketAddr], voice: &Voice) -> Result<Option<TcpListener>,
             let why = format!(
                 "cannot serve metrics on {at}: {why}; stop whoever does, or give another address with --metrics"
             );
-            voice.log(Moment::CannotServe, Some(&why));
+            voice.log(ElectMoment::CannotServe, Some(&why));
             Err(Ending::unreachable(why))
         }
     }

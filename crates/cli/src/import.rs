@@ -11,7 +11,7 @@ use std::io::{self, Write};
 
 use engine::schedule::zone::ZoneId;
 
-use self::crontab::{Columns, Imported, Read};
+use self::crontab::{CrontabColumns, CrontabRead, Imported};
 use crate::apply::file::read_text;
 use crate::args::import::CrontabArgs;
 use crate::cron::now;
@@ -26,7 +26,7 @@ pub(crate) fn crontab(typed: &CrontabArgs) -> Result<(), Ending> {
     let file = escape(&typed.file.display().to_string());
     let text =
         read_text(&typed.file).map_err(|why| Ending::wrong_input(format!("{file}: {why}")))?;
-    let columns = if typed.system { Columns::System } else { Columns::User };
+    let columns = if typed.system { CrontabColumns::System } else { CrontabColumns::User };
     let read = crontab::read(&text, columns, zone, &typed.webhook_base, now());
     io::stdout().write_all(yaml(&file, &read).as_bytes())?;
     for note in &read.notes {
@@ -45,7 +45,7 @@ pub(crate) fn crontab(typed: &CrontabArgs) -> Result<(), Ending> {
 }
 
 /// As a file that can be applied, with the line that each trigger comes from.
-fn yaml(file: &str, read: &Read) -> String {
+fn yaml(file: &str, read: &CrontabRead) -> String {
     let mut text = format!(
         "# From the crontab {file}. Look at what it does: watchbell trigger apply --dry-run\ntriggers:\n"
     );

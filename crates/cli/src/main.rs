@@ -70,7 +70,6 @@ use args::run::{RunVerb, SchedulerVerb};
 use args::system::{AuditVerb, ClusterVerb, ConfigArgs, ConfigVerb};
 use args::trigger::TriggerVerb;
 use args::{Args, CronVerb, LogFormat, LogLevel, StoreVerb, Verb};
-use clap::CommandFactory;
 use config::Layers;
 use exit::{Ending, Exit};
 use tracing::level_filters::LevelFilter;
@@ -160,7 +159,7 @@ async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
 
 /// Writes what a shell needs. It is made from the command line itself, so it is never out of date.
 fn complete(shell: clap_complete::Shell) {
-    let mut command = Args::command();
+    let mut command = args::command();
     let name = command.get_name().to_owned();
     clap_complete::generate(shell, &mut command, name, &mut io::stdout());
 }

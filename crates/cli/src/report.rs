@@ -12,7 +12,7 @@ use crate::exit::Ending;
 use crate::table::{self, grouped, millis};
 
 /// Everything that a check found.
-pub(crate) struct Report {
+pub(crate) struct StoreReport {
     pub(crate) class: Class,
     pub(crate) epoch: Epoch,
     pub(crate) limits: Limits,
@@ -70,7 +70,7 @@ pub(crate) struct Measured {
     pub(crate) speed: Result<Speed, Violation>,
 }
 
-impl Report {
+impl StoreReport {
     /// Fine, or what is not.
     pub(crate) fn verdict(&self) -> Result<(), Ending> {
         // Damage and a full disk say more than the promises that they broke.
@@ -109,7 +109,7 @@ impl Report {
         })
     }
 
-    /// For people.
+    /// The report as people read it.
     pub(crate) fn table(&self) -> String {
         let mut sections = vec![self.facts_table(), self.clauses_table()];
         if !self.speeds.is_empty() {
@@ -182,7 +182,7 @@ impl Report {
         table::finish(table, 1)
     }
 
-    /// For programs.
+    /// The report as programs read it.
     pub(crate) fn json(&self) -> String {
         let Limits { writes, commit_bytes, value_bytes } = self.limits;
         let report = json!({

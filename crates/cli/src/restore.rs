@@ -8,7 +8,7 @@ use store::machine::{Machine, System};
 use store::{StoreUrl, open_or_create};
 
 use crate::args::backup::RestoreArgs;
-use crate::backup::{Told, open};
+use crate::backup::{BackupReport, open};
 use crate::exit::Ending;
 use crate::progress::Progress;
 use crate::trigger::print;
@@ -17,7 +17,7 @@ use crate::trigger::print;
 #[derive(Serialize)]
 struct Answer {
     #[serde(flatten)]
-    backup: Told,
+    backup: BackupReport,
     epoch: String,
 }
 
@@ -42,7 +42,7 @@ pub(crate) async fn restore(typed: &RestoreArgs) -> Result<(), Ending> {
     let file = open(&typed.file)?;
     let Restored { summary, epoch } = write_back(&store, &machine, file, told).await?;
     drop(progress);
-    let answer = Answer { backup: Told::of(&typed.file, &summary), epoch };
+    let answer = Answer { backup: BackupReport::of(&typed.file, &summary), epoch };
     print(typed.output, &answer, || {
         format!(
             "{}\nRestored to {} as epoch {}. Slots since the backup are missed ones: each trigger's catch_up decides.\n",

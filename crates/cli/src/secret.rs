@@ -6,16 +6,16 @@ use std::str::FromStr;
 
 /// A secret, as it was typed.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(String);
+pub(crate) struct TypedSecret(String);
 
-impl Secret {
+impl TypedSecret {
     /// What it is: for those who need it, and no log.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 }
 
-impl FromStr for Secret {
+impl FromStr for TypedSecret {
     type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
@@ -23,8 +23,8 @@ impl FromStr for Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for TypedSecret {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Secret")
+        out.write_str("TypedSecret")
     }
 }

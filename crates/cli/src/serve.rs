@@ -28,7 +28,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(3);
 const START_PAUSE: Duration = Duration::from_millis(200);
 
 /// What kind of server it is.
-pub(crate) struct Plan<'a, S, C> {
+pub(crate) struct ServePlan<'a, S, C> {
     pub(crate) listen: SocketAddr,
     pub(crate) webhook_ca: Option<&'a Path>,
     /// Opens the store, once everything else is known to be right.
@@ -42,7 +42,7 @@ pub(crate) struct Plan<'a, S, C> {
 /// let in. A node that lost its session, as it does when a store forgets what it acknowledged, is followed
 /// by another one in the same process: nobody has to start it by hand.
 pub(crate) async fn serve<S, C>(
-    plan: Plan<'_, S, C>,
+    plan: ServePlan<'_, S, C>,
     mut begin: impl AsyncFnMut(SocketAddr, &NodeHandle) -> Result<(), Ending>,
 ) -> Result<(), Ending>
 where

@@ -22,7 +22,7 @@ use store::{StoreUrl, open_or_create};
 
 use crate::args::serve::ServeArgs;
 use crate::exit::{Ending, say};
-use crate::serve::{Plan, TTL, serve};
+use crate::serve::{ServePlan, TTL, serve};
 
 /// Who makes the first key.
 const ITSELF: &str = "watchbell";
@@ -62,7 +62,7 @@ pub(crate) async fn server(typed: &ServeArgs) -> Result<(), Ending> {
     let gate = gate(typed, tls)?;
     let notify = typed.notify_url.as_deref().map(webhook_to).transpose();
     let notify = notify.map_err(|why| Ending::wrong_input(format!("--notify-url: {why}")))?;
-    let plan = Plan {
+    let plan = ServePlan {
         listen: typed.listen,
         webhook_ca: typed.webhook_ca.as_deref(),
         store: open_or_create(&url),

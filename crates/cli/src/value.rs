@@ -61,7 +61,7 @@ impl Readable {
         line.chars().take_while(fits).chain(note.chars()).collect()
     }
 
-    /// For programs.
+    /// The value as programs read it.
     pub(crate) fn json(&self) -> String {
         match self {
             Self::Json(json) => json.clone(),

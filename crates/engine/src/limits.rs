@@ -610,6 +610,9 @@ pub const MEASURE_SECONDS_MAX: i64 = 3_600;
 /// Most slots that `watchbell cron next` shows.
 pub const CRON_COUNT_MAX: i64 = 10_000;
 
+/// Most webhooks per second that `watchbell bench fires` asks for.
+pub const BENCH_RATE_MAX: i64 = 1_000_000;
+
 /// Most runs that a backfill starts in a second, a minute or an hour.
 pub const APPLY_RATE_MAX: u32 = 1_000;
 

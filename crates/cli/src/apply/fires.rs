@@ -9,7 +9,7 @@ use client::trigger::Trigger;
 use engine::instant::Instant;
 use engine::schedule::{Count, Schedule};
 
-use super::plan::{Change, Step};
+use super::plan::{ApplyChange, ApplyStep};
 
 /// Slots that are looked at one by one, of both texts together.
 const SLOTS_MAX: usize = 20;
@@ -39,16 +39,16 @@ pub(super) enum Timing {
 }
 
 /// What a step changes from `now` on and up to the horizon.
-pub(super) fn difference(step: &Step, now: Instant, horizon: Instant) -> Fires {
+pub(super) fn difference(step: &ApplyStep, now: Instant, horizon: Instant) -> Fires {
     let found = step.found.as_ref();
     let old = found.map_or(Slots::NONE, |found| {
         Slots::of_found(&found.trigger, &found.definition.schedule, now, horizon)
     });
     let wanted = step.wanted.as_ref().map(|wanted| &wanted.definition.schedule);
     let stays = match (&step.change, found, wanted) {
-        (Change::Unchanged | Change::Refused(_), ..) => true,
+        (ApplyChange::Unchanged | ApplyChange::Refused(_), ..) => true,
         (_, Some(found), Some(wanted)) => found.definition.schedule == *wanted,
-        (Change::Create | Change::Update(_) | Change::Delete, ..) => false,
+        (ApplyChange::Create | ApplyChange::Update(_) | ApplyChange::Delete, ..) => false,
     };
     if stays {
         let (appear, vanish) = (Vec::new(), Vec::new());

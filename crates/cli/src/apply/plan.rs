@@ -29,17 +29,17 @@ const PAGE_WORTH: usize = 50;
 
 /// What becomes of one trigger.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct ApplyStep {
     pub(super) name: String,
-    pub(super) change: Change,
+    pub(super) change: ApplyChange,
     /// What there is, and what that means.
-    pub(super) found: Option<Found>,
+    pub(super) found: Option<FoundTrigger>,
     pub(super) wanted: Option<Wanted>,
 }
 
 /// A trigger as the server has it.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundTrigger {
     pub(super) trigger: Trigger,
     pub(super) definition: Definition,
     draft: Draft,
@@ -47,7 +47,7 @@ pub(super) struct Found {
 
 /// What is to be done with a trigger.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum ApplyChange {
     Create,
     Update(Vec<FieldChange>),
     Unchanged,
@@ -71,7 +71,7 @@ pub(super) async fn make(
     client: &Client,
     wanted: Vec<Wanted>,
     prune: Option<&[String]>,
-) -> Result<Vec<Step>, Ending> {
+) -> Result<Vec<ApplyStep>, Ending> {
     let mut wanted: BTreeMap<String, Wanted> =
         wanted.into_iter().map(|wanted| (wanted.name.clone(), wanted)).collect();
     let names: BTreeSet<&str> = wanted.keys().map(String::as_str).collect();
@@ -91,29 +91,29 @@ pub(super) async fn make(
             stale.push(format!("trigger {name:?}: /schedule: {why}"));
         }
         let change = change(&wanted, found.as_ref());
-        steps.push(Step { name, change, found, wanted: Some(wanted) });
+        steps.push(ApplyStep { name, change, found, wanted: Some(wanted) });
     }
     if !stale.is_empty() {
         stale.push("nothing was sent".to_owned());
         return Err(Ending::wrong_input(stale.join("\nwatchbell: ")));
     }
     for trigger in deleted {
-        let (name, change) = (trigger.name.clone(), Change::Delete);
-        steps.push(Step { name, change, found: Some(read(trigger)?), wanted: None });
+        let (name, change) = (trigger.name.clone(), ApplyChange::Delete);
+        steps.push(ApplyStep { name, change, found: Some(read(trigger)?), wanted: None });
     }
     Ok(steps)
 }
 
 /// A schedule that was good stays good, also when it is over.
-fn is_same_text(wanted: &Wanted, found: &Found) -> bool {
+fn is_same_text(wanted: &Wanted, found: &FoundTrigger) -> bool {
     draft(&wanted.spec).is_some_and(|wanted| wanted.schedule == found.draft.schedule)
 }
 
-fn read(trigger: Trigger) -> Result<Found, Ending> {
+fn read(trigger: Trigger) -> Result<FoundTrigger, Ending> {
     let draft = draft(&trigger.spec);
     let built = draft.and_then(|draft| Some((draft.build(Instant(0)).ok()?, draft)));
     match built {
-        Some((definition, draft)) => Ok(Found { trigger, definition, draft }),
+        Some((definition, draft)) => Ok(FoundTrigger { trigger, definition, draft }),
         None => Err(Ending::failed(format!(
             "the trigger {:?} is one that this version does not understand: use that of the server",
             trigger.name
@@ -121,16 +121,16 @@ fn read(trigger: Trigger) -> Result<Found, Ending> {
     }
 }
 
-fn change(wanted: &Wanted, found: Option<&Found>) -> Change {
-    let Some(found) = found else { return Change::Create };
+fn change(wanted: &Wanted, found: Option<&FoundTrigger>) -> ApplyChange {
+    let Some(found) = found else { return ApplyChange::Create };
     if wanted.spec == found.trigger.spec || wanted.definition == found.definition {
-        return Change::Unchanged;
+        return ApplyChange::Unchanged;
     }
     if found.trigger.cancelled.is_some() {
         let why = "it is cancelled, and that is for good: delete it, or take it out of the file";
-        return Change::Refused(why.to_owned());
+        return ApplyChange::Refused(why.to_owned());
     }
-    Change::Update(fields(&found.trigger.spec, &wanted.spec))
+    ApplyChange::Update(fields(&found.trigger.spec, &wanted.spec))
 }
 
 /// The fields in which two texts differ.

@@ -7,7 +7,7 @@ use engine::schedule::Count;
 use serde_json::{Value, json};
 
 use super::fires::{Fires, Timing, difference};
-use super::plan::{Change, Step};
+use super::plan::{ApplyChange, ApplyStep};
 use crate::args::Output;
 use crate::colour::Colour;
 use crate::exit::Ending;
@@ -20,13 +20,13 @@ const UNCHANGED_NAMED_MAX: usize = 20;
 
 /// What came of a trigger.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct ApplyRow {
     pub(super) name: String,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: ApplyOutcome,
 }
 
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum ApplyOutcome {
     Created,
     Updated,
     Unchanged,
@@ -34,7 +34,7 @@ pub(super) enum Outcome {
     Failed(String),
 }
 
-impl Outcome {
+impl ApplyOutcome {
     const WORDS: [&'static str; 5] = ["created", "updated", "unchanged", "deleted", "failed"];
 
     fn word(&self) -> &'static str {
@@ -56,10 +56,10 @@ impl Outcome {
 }
 
 /// Shows what was done; it is a failure if some of it was not.
-pub(super) fn rows(rows: &[Row], output: Output) -> Result<(), Ending> {
+pub(super) fn rows(rows: &[ApplyRow], output: Output) -> Result<(), Ending> {
     let count = |word: &str| rows.iter().filter(|row| row.outcome.word() == word).count();
     let counts: Vec<(&str, usize)> =
-        Outcome::WORDS.into_iter().map(|word| (word, count(word))).collect();
+        ApplyOutcome::WORDS.into_iter().map(|word| (word, count(word))).collect();
     let told: Vec<Value> = rows
         .iter()
         .map(
@@ -75,10 +75,12 @@ pub(super) fn rows(rows: &[Row], output: Output) -> Result<(), Ending> {
     }
 }
 
-fn text(rows: &[Row], counts: &[(&str, usize)]) -> String {
-    let unchanged = rows.iter().filter(|row| matches!(row.outcome, Outcome::Unchanged)).count();
-    let named =
-        |row: &&Row| unchanged <= UNCHANGED_NAMED_MAX || !matches!(row.outcome, Outcome::Unchanged);
+fn text(rows: &[ApplyRow], counts: &[(&str, usize)]) -> String {
+    let unchanged =
+        rows.iter().filter(|row| matches!(row.outcome, ApplyOutcome::Unchanged)).count();
+    let named = |row: &&ApplyRow| {
+        unchanged <= UNCHANGED_NAMED_MAX || !matches!(row.outcome, ApplyOutcome::Unchanged)
+    };
     let mut table = table::plain();
     let mut rows = rows.iter().filter(named).peekable();
     let is_empty = rows.peek().is_none();
@@ -99,17 +101,18 @@ fn summary(counts: &[(&str, usize)]) -> String {
 
 /// Shows what would be done.
 pub(super) fn dry_run(
-    steps: &[Step],
+    steps: &[ApplyStep],
     now: Instant,
     horizon: Instant,
     output: Output,
 ) -> Result<(), Ending> {
-    let told: Vec<(&Step, Fires)> =
+    let told: Vec<(&ApplyStep, Fires)> =
         steps.iter().map(|step| (step, difference(step, now, horizon))).collect();
     let json: Vec<Value> = told.iter().map(|(step, fires)| value(step, fires)).collect();
     let json = json!({"now": now.to_string(), "horizon": horizon.to_string(), "triggers": json});
     print(output, &json, || dry_text(&told, horizon, Colour::of_stdout()))?;
-    let refused = steps.iter().filter(|step| matches!(step.change, Change::Refused(_))).count();
+    let refused =
+        steps.iter().filter(|step| matches!(step.change, ApplyChange::Refused(_))).count();
     match refused {
         0 => Ok(()),
         refused => Err(Ending::failed(format!("{refused} of {} would fail", steps.len()))),
@@ -117,17 +120,17 @@ pub(super) fn dry_run(
 }
 
 /// The sign and the word of a change.
-fn sign(change: &Change) -> (char, &'static str) {
+fn sign(change: &ApplyChange) -> (char, &'static str) {
     match change {
-        Change::Create => ('+', "create"),
-        Change::Update(_) => ('~', "update"),
-        Change::Unchanged => ('=', "unchanged"),
-        Change::Delete => ('-', "delete"),
-        Change::Refused(_) => ('!', "fail"),
+        ApplyChange::Create => ('+', "create"),
+        ApplyChange::Update(_) => ('~', "update"),
+        ApplyChange::Unchanged => ('=', "unchanged"),
+        ApplyChange::Delete => ('-', "delete"),
+        ApplyChange::Refused(_) => ('!', "fail"),
     }
 }
 
-fn value(step: &Step, fires: &Fires) -> Value {
+fn value(step: &ApplyStep, fires: &Fires) -> Value {
     let texts = |slots: &[Instant]| slots.iter().map(ToString::to_string).collect::<Vec<_>>();
     let count = |count: Count| match count {
         Count::Exactly(count) => json!({ "slots": count }),
@@ -142,9 +145,9 @@ fn value(step: &Step, fires: &Fires) -> Value {
         "compared_until": fires.until.to_string(),
     });
     match &step.change {
-        Change::Update(fields) => told["fields"] = json!(fields),
-        Change::Refused(why) => told["why"] = json!(why),
-        Change::Create | Change::Unchanged | Change::Delete => {}
+        ApplyChange::Update(fields) => told["fields"] = json!(fields),
+        ApplyChange::Refused(why) => told["why"] = json!(why),
+        ApplyChange::Create | ApplyChange::Unchanged | ApplyChange::Delete => {}
     }
     if let Some((old, new)) = fires.beyond {
         told["beyond"] = json!({ "old": count(old), "new": count(new) });
@@ -152,10 +155,10 @@ fn value(step: &Step, fires: &Fires) -> Value {
     told
 }
 
-fn dry_text(told: &[(&Step, Fires)], horizon: Instant, colour: Colour) -> String {
+fn dry_text(told: &[(&ApplyStep, Fires)], horizon: Instant, colour: Colour) -> String {
     let mut text = String::new();
     for (step, fires) in told {
-        if step.change != Change::Unchanged {
+        if step.change != ApplyChange::Unchanged {
             one(step, fires, horizon, colour, &mut text);
         }
     }
@@ -184,21 +187,21 @@ fn dry_text(told: &[(&Step, Fires)], horizon: Instant, colour: Colour) -> String
     text
 }
 
-fn one(step: &Step, fires: &Fires, horizon: Instant, colour: Colour, out: &mut String) {
+fn one(step: &ApplyStep, fires: &Fires, horizon: Instant, colour: Colour, out: &mut String) {
     let (sign, word) = sign(&step.change);
     let head = format!("{sign} {word} {}", escape(&step.name));
     let _ = writeln!(out, "{}", colour.of_sign(sign, &head));
     match &step.change {
-        Change::Update(fields) => {
+        ApplyChange::Update(fields) => {
             for change in fields {
                 let _ = writeln!(out, "    {}", field_text(change));
             }
         }
-        Change::Refused(why) => {
+        ApplyChange::Refused(why) => {
             let _ = writeln!(out, "    {}", escape(why));
             return;
         }
-        Change::Create | Change::Unchanged | Change::Delete => {}
+        ApplyChange::Create | ApplyChange::Unchanged | ApplyChange::Delete => {}
     }
     if fires.timing == Timing::Same {
         out.push_str("    the schedule stays as it is: no slot appears, and none vanishes\n");

@@ -7,8 +7,8 @@ use client::Timestamp;
 use engine::length;
 use engine::limits::{ACCOUNT_SPAN_MAX, APPLY_RATE_MAX};
 
+use super::examples;
 use super::trigger::{ServerArgs, instant, label};
-use super::with_exit_codes;
 use crate::confirm::YesArgs;
 
 /// Make triggers be as files say: make, change, and with --prune delete them
@@ -18,7 +18,7 @@ use crate::confirm::YesArgs;
 /// anything is sent, and what is as it should be is left alone. If some triggers fail the others are done all
 /// the same, and the exit code is 1.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell trigger apply triggers.yaml\n  \
        watchbell trigger apply triggers.yaml --dry-run --horizon 2d\n  \
        watchbell trigger apply *.yaml --prune --label team=billing\n  \
@@ -53,14 +53,14 @@ pub(crate) struct ApplyArgs {
 /// Neither what is on record about these slots nor the runs that are left of a limit change. If it is cut
 /// short, the name that it tells goes on with it: --request NAME starts no slot twice.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell trigger backfill report --from 2027-01-01T00:00:00Z --to 2027-01-08T00:00:00Z\n  \
        watchbell trigger backfill report --from 2027-01-01T00:00:00Z --to 2027-01-08T00:00:00Z --dry-run\n  \
        watchbell trigger backfill report --from 2027-01-01T00:00:00Z --to 2027-01-08T00:00:00Z \\\n      \
        --rate 100/m --yes"
 ))]
 pub(crate) struct BackfillArgs {
-    /// Its name or id
+    /// The trigger's name or id
     pub(crate) name: String,
     /// From this instant on, with a slot in it
     #[arg(long, value_name = "INSTANT", value_parser = instant)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 
 use super::trigger::ServerArgs;
-use super::{Output, with_exit_codes};
+use super::{Output, examples};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BackupVerb {
@@ -18,7 +18,7 @@ pub(crate) enum BackupVerb {
 /// The file is read back before it gets its name, and an existing one is left alone without --force. It holds
 /// everything, also the headers and bodies of webhooks, and only its owner may read it.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell backup create bells.backup\n  \
        watchbell backup create bells.backup --server http://127.0.0.1:8400 --force\n  \
        watchbell backup create bells.backup --store file:./watchbell-data"
@@ -38,12 +38,12 @@ pub(crate) struct BackupCreateArgs {
 
 /// Read a backup from its first byte to its last, and say what is in it or what is wrong with it
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell backup verify bells.backup\n  \
        watchbell backup verify bells.backup --output json"
 ))]
 pub(crate) struct BackupVerifyArgs {
-    /// The backup
+    /// The file that holds the backup
     pub(crate) file: PathBuf,
     /// How to show what is in it
     #[arg(long, value_enum, default_value_t = Output::Table)]
@@ -55,12 +55,12 @@ pub(crate) struct BackupVerifyArgs {
 /// The store must be empty. Stop whatever used the store that the backup was taken from: it cannot be told from
 /// here. A restore that was cut short is gone on with by the same command; until then no server starts on the store.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell restore bells.backup --store file:./watchbell-restored\n  \
        watchbell dev --data ./watchbell-restored"
 ))]
 pub(crate) struct RestoreArgs {
-    /// The backup
+    /// The file that holds the backup
     pub(crate) file: PathBuf,
     /// Where to: a store that is empty, or is not there yet
     #[arg(long, value_name = "URL")]

@@ -13,9 +13,9 @@ use engine::limits::{
     CHECK_INTERVAL_MIN, ELECT_WAIT_MAX, HOOK_TIME_MAX, LEASE_TTL_MAX, LEASE_TTL_MIN,
 };
 
-use super::{LogLevel, Output, address, with_exit_codes};
+use super::{LogLevel, Output, address, examples};
 use crate::args::pass::PassArgs;
-use crate::secret::Secret;
+use crate::secret::TypedSecret;
 
 /// Campaign for a leadership, and say when it is won and lost, until SIGTERM or Ctrl-C
 ///
@@ -27,7 +27,7 @@ use crate::secret::Secret;
 /// must never run twice has to check the token. Started with REDIS_HOST and without NAME and --store, it does the
 /// work of the Redis scheduler with its six variables: see docs/coming-from-the-redis-scheduler.md
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell elect reports --store redis://cache.example.com:6379\n  \
        watchbell elect reports --store redis://cache:6379 --ttl 1s --check-interval 200ms \\\n      \
        --metrics 127.0.0.1:9834 --on-elected 'systemctl start reports' --on-lost 'systemctl stop reports'\n  \
@@ -39,15 +39,19 @@ pub(crate) struct ElectArgs {
     /// Where candidates meet: the kind of store, a colon, and the place
     #[arg(long, value_name = "URL", env = "WATCHBELL_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
-    /// How long it may lead after a renewal, of which there are five in that time; after a crash another one leads
-    /// in 1.25 times as long. 3s, if it is not given
+    /// How long it may lead after a renewal [default: 3s]
+    ///
+    /// There are five renewals in that time; after a crash another one leads in 1.25 times as long.
     #[arg(long, value_name = "LENGTH", env = "WATCHBELL_TTL", value_parser = ttl)]
     pub(crate) ttl: Option<Duration>,
-    /// How often to look who leads if the store says nothing: a tenth of the TTL while it does not lead and half of it
-    /// while it does, if it is not given
+    /// How often to look who leads if the store says nothing
+    ///
+    /// A tenth of the TTL while it does not lead and half of it while it does, if it is not given.
     #[arg(long, value_name = "LENGTH", env = "WATCHBELL_CHECK_INTERVAL", value_parser = interval)]
     pub(crate) check_interval: Option<Duration>,
-    /// The name of this candidate, which no other one has; that of the machine and something drawn, if it is not given
+    /// The name of this candidate, which no other one has
+    ///
+    /// That of the machine and something drawn, if it is not given.
     #[arg(long, value_name = "NAME", env = "WATCHBELL_NODE")]
     pub(crate) node: Option<String>,
     /// The project that the leadership belongs to
@@ -56,7 +60,9 @@ pub(crate) struct ElectArgs {
     /// Run this by sh when it has become the leader
     #[arg(long, value_name = "COMMAND", env = "WATCHBELL_ON_ELECTED")]
     pub(crate) on_elected: Option<String>,
-    /// Run this by sh when it leads no more, or is about to lose it because the store does not answer
+    /// Run this by sh when it leads no more
+    ///
+    /// Also when it is about to lose its lead because the store does not answer.
     #[arg(long, value_name = "COMMAND", env = "WATCHBELL_ON_LOST")]
     pub(crate) on_lost: Option<String>,
     /// How long a hook may run before it is killed
@@ -96,7 +102,7 @@ pub(crate) struct AncestorArgs {
     #[arg(long = "x-redis-port", env = "REDIS_PORT", hide = true)]
     pub(crate) port: Option<String>,
     #[arg(long = "x-redis-password", env = "REDIS_PASSWORD", hide = true, hide_env_values = true)]
-    pub(crate) password: Option<Secret>,
+    pub(crate) password: Option<TypedSecret>,
     #[arg(long = "x-redis-leader-key", env = "REDIS_LEADER_KEY", hide = true)]
     pub(crate) leader_key: Option<String>,
 }

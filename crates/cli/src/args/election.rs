@@ -2,8 +2,8 @@
 
 use clap::Subcommand;
 
+use super::examples;
 use super::trigger::{PageArgs, ServerArgs};
-use super::with_exit_codes;
 use crate::confirm::YesArgs;
 
 #[derive(Debug, Subcommand)]
@@ -16,7 +16,7 @@ pub(crate) enum ElectionVerb {
 
 /// List elections, by name: who leads, and under which token
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell election list\n  \
        watchbell election list --prefix nightly- --output json"
 ))]
@@ -32,9 +32,9 @@ pub(crate) struct ElectionListArgs {
 
 /// Show who leads
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell election show nightly"))]
+#[command(after_help = examples("  watchbell election show nightly"))]
 pub(crate) struct ElectionShowArgs {
-    /// Its name
+    /// The name of the election
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -44,9 +44,9 @@ pub(crate) struct ElectionShowArgs {
 ///
 /// On a terminal you are asked first; elsewhere --yes is needed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell election resign nightly --yes"))]
+#[command(after_help = examples("  watchbell election resign nightly --yes"))]
 pub(crate) struct ElectionResignArgs {
-    /// Its name
+    /// The name of the election
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) consent: YesArgs,
@@ -56,7 +56,7 @@ pub(crate) struct ElectionResignArgs {
 
 /// Follow who leads, one line per change; it is looked at every second
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell election watch\n  \
        watchbell election watch nightly --count 1 --output json"
 ))]

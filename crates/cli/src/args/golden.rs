@@ -1,4 +1,4 @@
-//! Every help text as it is shown, one file each below `tests/golden/help`.
+//! Every help text as it is shown, long and short (`.short.txt`), one file each below `tests/golden/help`.
 //!
 //! `WATCHBELL_GOLDEN=write cargo test -p watchbell golden` writes them anew; look at the difference before you
 //! commit it.
@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::{Command, CommandFactory};
-
-use super::Args;
+use clap::Command;
 
 /// How wide the help is in these files.
 const WIDTH: usize = 100;
+
+/// A screenful.
+const SHORT_LINES_MAX: usize = 52;
 
 fn place() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/help")
@@ -35,15 +36,17 @@ fn helps() -> Vec<(String, String)> {
         let command = command.mut_args(|arg| arg.hide_env_values(true));
         command.mut_subcommands(hidden)
     }
-    let mut command = hidden(Args::command()).term_width(WIDTH);
+    let mut command = hidden(super::command()).term_width(WIDTH);
     command.build();
     let mut found = Vec::new();
     all(&command, "", &mut found);
     let help = |(words, command): (String, Command)| {
-        let help = command.term_width(WIDTH).render_long_help().to_string();
-        (words.replace(' ', "-"), help)
+        let name = words.replace(' ', "-");
+        let mut command = command.term_width(WIDTH);
+        let long = command.render_long_help().to_string();
+        [(format!("{name}.short"), command.render_help().to_string()), (name, long)]
     };
-    found.into_iter().map(help).collect()
+    found.into_iter().flat_map(help).collect()
 }
 
 #[test]
@@ -57,6 +60,9 @@ fn every_help_text_is_as_its_file_says_and_has_examples() {
     for (name, help) in helps() {
         let file = place().join(format!("{name}.txt"));
         assert!(help.contains("Examples:\n  "), "{name} has no examples");
+        let is_short =
+            name.strip_suffix(".short").is_none() || help.lines().count() <= SHORT_LINES_MAX;
+        assert!(is_short, "{name} is longer than {SHORT_LINES_MAX} lines");
         if write {
             fs::write(&file, &help).unwrap();
         }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::with_exit_codes;
+use super::examples;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImportVerb {
@@ -23,7 +23,7 @@ pub(crate) enum ImportVerb {
 /// be carried over, and what else is worth knowing, are told on stderr with their numbers; if a line was left
 /// out the exit code is 1. Missed times are not made up for, as in cron.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell import crontab /etc/crontab --system --webhook-base https://example.com/cron > cron.yaml\n  \
        crontab -l | watchbell import crontab - --tz Europe/Berlin --webhook-base http://127.0.0.1:8080"
 ))]
@@ -43,12 +43,12 @@ pub(crate) struct CrontabArgs {
 
 /// Write what a shell needs to complete the words of this command line
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell completions bash > /etc/bash_completion.d/watchbell\n  \
        watchbell completions zsh > ~/.zfunc/_watchbell\n  \
        watchbell completions fish > ~/.config/fish/completions/watchbell.fish"
 ))]
 pub(crate) struct CompletionsArgs {
-    /// Which shell
+    /// The shell to complete commands in
     pub(crate) shell: clap_complete::Shell,
 }

@@ -4,8 +4,8 @@ use clap::Subcommand;
 use client::Timestamp;
 use client::key::Scope;
 
+use super::examples;
 use super::trigger::{PageArgs, ServerArgs, instant, word};
-use super::with_exit_codes;
 use crate::confirm::YesArgs;
 
 #[derive(Debug, Subcommand)]
@@ -24,7 +24,7 @@ pub(crate) enum KeyVerb {
 /// The text that lets one in is printed on stdout, this once. A key that is not an admin's is for one project:
 /// the one named by --project, or the default one.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell key create --name deploy --scope write --project shop > deploy.key\n  \
        watchbell key create --name grafana --scope read --expires 2028-01-01T00:00:00Z\n  \
        watchbell key create --name alice --scope admin"
@@ -45,7 +45,7 @@ pub(crate) struct KeyCreateArgs {
 
 /// List keys, oldest first; with --project, those of one project
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell key list\n  \
        watchbell key list --project shop --output json"
 ))]
@@ -58,9 +58,9 @@ pub(crate) struct KeyListArgs {
 
 /// Show a key, but for its secret
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell key show key_0123456789abcdef"))]
+#[command(after_help = examples("  watchbell key show key_0123456789abcdef"))]
 pub(crate) struct KeyShowArgs {
-    /// Its id
+    /// The id of the key
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -70,12 +70,12 @@ pub(crate) struct KeyShowArgs {
 ///
 /// The text of the new one is printed on stdout, this once.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell key rotate key_0123456789abcdef > deploy.key\n  \
        watchbell key rotate key_0123456789abcdef --grace 2h"
 ))]
 pub(crate) struct KeyRotateArgs {
-    /// Its id
+    /// The id of the key
     pub(crate) id: String,
     /// For so long the former one goes on being taken; 0s for not at all [default: 1d]
     #[arg(long, value_name = "LENGTH")]
@@ -91,9 +91,9 @@ pub(crate) struct KeyRotateArgs {
 ///
 /// On a terminal you are asked first; elsewhere --yes is needed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell key delete key_0123456789abcdef --yes"))]
+#[command(after_help = examples("  watchbell key delete key_0123456789abcdef --yes"))]
 pub(crate) struct KeyDeleteArgs {
-    /// Its id
+    /// The id of the key
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) consent: YesArgs,
@@ -103,7 +103,7 @@ pub(crate) struct KeyDeleteArgs {
 
 /// Show the key that you ask with
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell key self --key-file deploy.key"))]
+#[command(after_help = examples("  watchbell key self --key-file deploy.key"))]
 pub(crate) struct KeySelfArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,

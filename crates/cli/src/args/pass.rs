@@ -6,7 +6,7 @@ use store::StoreUrl;
 
 use crate::connect::read_key;
 use crate::exit::Ending;
-use crate::secret::Secret;
+use crate::secret::TypedSecret;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PassArgs {
@@ -15,7 +15,7 @@ pub(crate) struct PassArgs {
     pub(crate) ca: Option<PathBuf>,
     /// The key that a Watchbell server as store lets in
     #[arg(long, value_name = "KEY", env = "WATCHBELL_KEY", hide_env_values = true)]
-    pub(crate) key: Option<Secret>,
+    pub(crate) key: Option<TypedSecret>,
     /// A file with that key
     #[arg(long, value_name = "FILE", env = "WATCHBELL_KEY_FILE")]
     pub(crate) key_file: Option<PathBuf>,

@@ -3,8 +3,8 @@
 use clap::Subcommand;
 use client::project::Occasion;
 
+use super::examples;
 use super::trigger::{PageArgs, ServerArgs, word};
-use super::with_exit_codes;
 use crate::confirm::YesArgs;
 
 #[derive(Debug, Subcommand)]
@@ -43,7 +43,7 @@ pub(crate) struct ProjectFields {
 ///
 /// The secret that its webhooks are signed with is printed on stdout, this once.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell project create shop\n  \
        watchbell project create shop --triggers 1000 --fires-per-minute 600 > shop.secret\n  \
        watchbell project create shop --notify-url https://example.com/alarm --notify-on failure"
@@ -59,7 +59,7 @@ pub(crate) struct ProjectCreateArgs {
 
 /// List projects in the order of their names
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell project list\n  \
        watchbell project list --prefix shop --output json"
 ))]
@@ -75,9 +75,9 @@ pub(crate) struct ProjectListArgs {
 
 /// Show a project
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell project show shop"))]
+#[command(after_help = examples("  watchbell project show shop"))]
 pub(crate) struct ProjectNameArgs {
-    /// Its name
+    /// The name of the project
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -87,12 +87,12 @@ pub(crate) struct ProjectNameArgs {
 ///
 /// What is not named stays as it is.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell project set shop --triggers 5000\n  \
        watchbell project set shop --unlimited --quiet"
 ))]
 pub(crate) struct ProjectSetArgs {
-    /// Its name
+    /// The name of the project
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) fields: ProjectFields,
@@ -108,9 +108,9 @@ pub(crate) struct ProjectSetArgs {
 
 /// Let a project's triggers fire again, and catch up by their policies
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell project enable shop"))]
+#[command(after_help = examples("  watchbell project enable shop"))]
 pub(crate) struct ProjectEnableArgs {
-    /// Its name
+    /// The name of the project
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -120,9 +120,9 @@ pub(crate) struct ProjectEnableArgs {
 ///
 /// On a terminal you are asked first; elsewhere --yes is needed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell project disable shop --yes"))]
+#[command(after_help = examples("  watchbell project disable shop --yes"))]
 pub(crate) struct ProjectDisableArgs {
-    /// Its name
+    /// The name of the project
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) consent: YesArgs,
@@ -134,12 +134,12 @@ pub(crate) struct ProjectDisableArgs {
 ///
 /// The new one is printed on stdout, this once. Webhooks are signed with both until the former one ends.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell project rotate shop > shop.secret\n  \
        watchbell project rotate shop --grace 2h"
 ))]
 pub(crate) struct ProjectRotateArgs {
-    /// Its name
+    /// The name of the project
     pub(crate) name: String,
     /// For so long the former one goes on being used; 0s for not at all [default: 1d]
     #[arg(long, value_name = "LENGTH")]

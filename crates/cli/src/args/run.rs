@@ -4,8 +4,8 @@ use clap::Subcommand;
 use client::Timestamp;
 use client::run::{RunKind, RunState};
 
+use super::examples;
 use super::trigger::{PageArgs, ServerArgs, instant, word};
-use super::with_exit_codes;
 use crate::confirm::YesArgs;
 
 #[derive(Debug, Subcommand)]
@@ -16,7 +16,7 @@ pub(crate) enum RunVerb {
 
 /// List runs, newest first
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell run list\n  \
        watchbell run list --trigger hello --state dead\n  \
        watchbell run list --state failed,dead,skipped --from 2027-01-15T00:00:00Z\n  \
@@ -47,9 +47,9 @@ pub(crate) struct RunListArgs {
 
 /// Show a run and its attempts
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell run show run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx"))]
+#[command(after_help = examples("  watchbell run show run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx"))]
 pub(crate) struct RunShowArgs {
-    /// Its id
+    /// The id of the run
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -65,7 +65,7 @@ pub(crate) enum SchedulerVerb {
 
 /// Let triggers fire again, of all projects, and catch up by their policies
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell scheduler start"))]
+#[command(after_help = examples("  watchbell scheduler start"))]
 pub(crate) struct SchedulerStartArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -75,7 +75,7 @@ pub(crate) struct SchedulerStartArgs {
 ///
 /// On a terminal you are asked first; elsewhere --yes is needed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell scheduler stop --yes"))]
+#[command(after_help = examples("  watchbell scheduler stop --yes"))]
 pub(crate) struct SchedulerStopArgs {
     #[command(flatten)]
     pub(crate) consent: YesArgs,
@@ -85,7 +85,7 @@ pub(crate) struct SchedulerStopArgs {
 
 /// Show whether slots are fired, and if not, why
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell scheduler status"))]
+#[command(after_help = examples("  watchbell scheduler status"))]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -96,7 +96,7 @@ pub(crate) struct StatusArgs {
 /// Firing is held when the clock went more than five minutes forward, or stands before what was fired
 /// last. Look at the clock first.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  date && watchbell scheduler confirm-time"))]
+#[command(after_help = examples("  date && watchbell scheduler confirm-time"))]
 pub(crate) struct ConfirmArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use server::peers::ROLES;
 
-use super::{address, with_exit_codes};
+use super::{address, examples};
 
 /// Run a server that others can reach: API, scheduler and webhooks, on a store
 ///
@@ -13,7 +13,7 @@ use super::{address, with_exit_codes};
 /// none; a key that is in that file already becomes the first one. Stop it with Ctrl-C or SIGTERM: what is under
 /// way ends first.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell server --store file:/var/lib/watchbell\n  \
        watchbell server --store file:/var/lib/watchbell --listen 0.0.0.0:7400 \\\n      \
        --tls-cert server.pem --tls-key server.key --admin-key-file /etc/watchbell/admin-key\n  \
@@ -32,13 +32,17 @@ pub(crate) struct ServeArgs {
         value_parser = address
     )]
     pub(crate) listen: SocketAddr,
-    /// A PEM file with the certificate of this server, and those of its issuers; read again when it changes
+    /// A PEM file with the certificate of this server
+    ///
+    /// Those of its issuers follow it. It is read again when it changes.
     #[arg(long, value_name = "FILE", env = "WATCHBELL_TLS_CERT")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// A PEM file with the private key of that certificate
     #[arg(long, value_name = "FILE", env = "WATCHBELL_TLS_KEY")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Listen without encryption although others can reach this server: something in front of it encrypts
+    /// Listen without encryption although others can reach this server
+    ///
+    /// That is for servers behind something that encrypts.
     #[arg(long)]
     pub(crate) insecure: bool,
     /// The file with the first admin key
@@ -65,7 +69,9 @@ pub(crate) struct ServeArgs {
         value_parser = role
     )]
     pub(crate) roles: Vec<String>,
-    /// How many shards a new cluster has, from 1 to 4096 (32 by default); fixed for ever when its first server starts
+    /// How many shards a new cluster has: 1 to 4096 [default: 32]
+    ///
+    /// Fixed for ever when its first server starts.
     #[arg(
         long,
         value_name = "NUMBER",
@@ -73,7 +79,9 @@ pub(crate) struct ServeArgs {
         value_parser = clap::value_parser!(u16).range(1..=i64::from(engine::limits::SHARDS_MAX))
     )]
     pub(crate) shards: Option<u16>,
-    /// Trust the issuers in this PEM file as well when a request is passed on to another server of the cluster
+    /// Trust the issuers in this PEM file as well in other servers of the cluster
+    ///
+    /// This server passes requests on to them.
     #[arg(long, value_name = "FILE", env = "WATCHBELL_PEER_CA")]
     pub(crate) peer_ca: Option<PathBuf>,
     /// Let webhooks call this range of addresses, which is not public; may be given several times
@@ -82,8 +90,9 @@ pub(crate) struct ServeArgs {
     /// Let webhooks trust the issuers in this PEM file as well
     #[arg(long, value_name = "FILE", env = "WATCHBELL_WEBHOOK_CA")]
     pub(crate) webhook_ca: Option<PathBuf>,
-    /// Notify this URL, by a webhook, when a server of the cluster is lost, when a clock is apart, and when nobody has had a
-    /// shard for 10 seconds
+    /// Notify this URL, by a webhook, when something is wrong with the cluster
+    ///
+    /// A server is lost, a clock is apart, or nobody has had a shard for 10 seconds.
     #[arg(long, value_name = "URL", env = "WATCHBELL_NOTIFY_URL", hide_env_values = true)]
     pub(crate) notify_url: Option<String>,
 }

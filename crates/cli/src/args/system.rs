@@ -8,8 +8,8 @@
 use clap::Subcommand;
 use client::Timestamp;
 
+use super::examples;
 use super::trigger::{PageArgs, ServerArgs, instant};
-use super::with_exit_codes;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditVerb {
@@ -18,7 +18,7 @@ pub(crate) enum AuditVerb {
 
 /// List who changed what, newest first; with --project, in one project
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell audit list\n  \
        watchbell audit list --project shop --action trigger.delete\n  \
        watchbell audit list --author deploy --from 2027-01-15T00:00:00Z --output json"
@@ -47,7 +47,7 @@ pub(crate) struct AuditListArgs {
 /// It goes on by itself when the connection breaks or the server is started again. Where something may have been
 /// missed, there is an event "reset".
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell events\n  \
        watchbell events --project shop --output json | jq .type\n  \
        watchbell events --count 1"
@@ -68,7 +68,7 @@ pub(crate) enum ClusterVerb {
 
 /// Show who takes part in the cluster, who has which shard, and what the store is worth
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell cluster status\n  \
        watchbell cluster status --output json | jq '.nodes[].server.shards'"
 ))]
@@ -82,7 +82,7 @@ pub(crate) struct ClusterStatusArgs {
 /// It waits until the server has no shard, for at most 30 seconds. Requests are answered there as before. The server
 /// takes shards again after --undo, or when it is started anew.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell cluster drain watchbell-2\n  \
        watchbell cluster drain watchbell-2 --undo"
 ))]
@@ -104,7 +104,7 @@ pub(crate) struct ClusterDrainArgs {
 /// $XDG_CONFIG_HOME/watchbell/config.toml (~/.config), /etc/watchbell/config.toml. Its keys are the names of the
 /// flags: log-level = "info"
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell config\n  \
        watchbell config show --output json\n  \
        watchbell config show --server https://bells.example.com:7400"
@@ -117,7 +117,7 @@ pub(crate) struct ConfigArgs {
 #[derive(Debug, Clone, Copy, Subcommand)]
 pub(crate) enum ConfigVerb {
     /// Show each setting, its value, and where it comes from
-    #[command(after_help = with_exit_codes(
+    #[command(after_help = examples(
         "  watchbell config show\n  \
            watchbell config show --config ./staging.toml --output json"
     ))]

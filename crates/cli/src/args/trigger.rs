@@ -19,9 +19,9 @@ use engine::trigger::check_label;
 use serde::de::DeserializeOwned;
 
 use super::apply::{ApplyArgs, BackfillArgs};
-use super::{Output, with_exit_codes};
+use super::{Output, examples};
 use crate::confirm::YesArgs;
-use crate::secret::Secret;
+use crate::secret::TypedSecret;
 
 /// Which server, and how to show what it says.
 #[derive(Debug, clap::Args)]
@@ -35,8 +35,9 @@ pub(crate) struct ServerArgs {
         help_heading = "Server"
     )]
     pub(crate) server: String,
-    /// The key that lets you in; others on this machine can see what is typed, so take --key-file or the
-    /// variable
+    /// The key that lets you in
+    ///
+    /// Others on this machine can see what is typed: take --key-file or the variable.
     #[arg(
         long,
         value_name = "KEY",
@@ -44,7 +45,7 @@ pub(crate) struct ServerArgs {
         hide_env_values = true,
         help_heading = "Server"
     )]
-    pub(crate) key: Option<Secret>,
+    pub(crate) key: Option<TypedSecret>,
     /// A file with the key that lets you in
     #[arg(long, value_name = "FILE", env = "WATCHBELL_KEY_FILE", help_heading = "Server")]
     pub(crate) key_file: Option<PathBuf>,
@@ -79,7 +80,7 @@ pub(crate) enum TriggerVerb {
 ///
 /// Without --cron, --every or --at it is run on demand only.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell trigger create --name hello --cron '*/5 * * * * *' --method GET \\\n      \
        --webhook http://127.0.0.1:7400/livez\n  \
        watchbell trigger create --name report --cron '0 9 * * MON-FRI' --tz Europe/Berlin \\\n      \
@@ -88,114 +89,126 @@ pub(crate) enum TriggerVerb {
        watchbell trigger create --file trigger.json"
 ))]
 pub(crate) struct CreateArgs {
-    /// Its name: letters, digits, '.', '_' and '-'; the server makes one up if there is none
+    /// Its name; the server makes one up if there is none
+    ///
+    /// Letters, digits, '.', '_' and '-'.
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// A label, by which it is found again; may be given several times
+    /// A label to find it by; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
-    /// A cron pattern; may be given several times
-    #[arg(long, value_name = "PATTERN", help_heading = "When")]
+    /// A cron pattern; may be repeated
+    #[arg(long, value_name = "PATTERN", help_heading = "Schedule")]
     pub(crate) cron: Vec<String>,
-    /// An interval, such as 90s, 5m or 1h30m; may be given several times
-    #[arg(long, value_name = "LENGTH", help_heading = "When")]
+    /// An interval: 90s, 5m or 1h30m; may be repeated
+    #[arg(long, value_name = "LENGTH", help_heading = "Schedule")]
     pub(crate) every: Vec<String>,
-    /// Where intervals begin, counted from 1970; a place that comes from the name, if it is not given
-    #[arg(long, value_name = "LENGTH", help_heading = "When")]
+    /// Where intervals begin, counted from 1970
+    ///
+    /// A place that comes from the name, if it is not given.
+    #[arg(long, value_name = "LENGTH", help_heading = "Schedule", hide_short_help = true)]
     pub(crate) phase: Option<String>,
-    /// An instant, such as 2027-03-28T01:00:00Z; may be given several times
-    #[arg(long, value_name = "INSTANT", value_parser = instant, help_heading = "When")]
+    /// An instant: 2027-03-28T01:00:00Z; may be repeated
+    #[arg(long, value_name = "INSTANT", value_parser = instant, help_heading = "Schedule")]
     pub(crate) at: Vec<Timestamp>,
-    /// The time zone of patterns, excluded dates and quiet windows, by its IANA name [default: UTC]
-    #[arg(long = "tz", value_name = "ZONE", help_heading = "When")]
+    /// The time zone, by its IANA name [default: UTC]
+    ///
+    /// That of patterns, excluded dates and quiet windows.
+    #[arg(long = "tz", value_name = "ZONE", help_heading = "Schedule")]
     pub(crate) zone: Option<String>,
     /// How patterns are meant: open or quartz
-    #[arg(long, value_parser = word::<Dialect>, help_heading = "When")]
+    #[arg(long, value_parser = word::<Dialect>, help_heading = "Schedule", hide_short_help = true)]
     pub(crate) dialect: Option<Dialect>,
     /// Times that clocks leave out: fire or skip
-    #[arg(long, value_parser = word::<Gap>, help_heading = "When")]
+    #[arg(long, value_parser = word::<Gap>, help_heading = "Schedule", hide_short_help = true)]
     pub(crate) gap: Option<Gap>,
     /// Times that clocks show twice: first, second or both
-    #[arg(long, value_parser = word::<Fold>, help_heading = "When")]
+    #[arg(long, value_parser = word::<Fold>, help_heading = "Schedule", hide_short_help = true)]
     pub(crate) fold: Option<Fold>,
     /// No slot before this instant
-    #[arg(long, value_name = "INSTANT", value_parser = instant, help_heading = "When")]
+    #[arg(long, value_name = "INSTANT", value_parser = instant, help_heading = "Schedule", hide_short_help = true)]
     pub(crate) start: Option<Timestamp>,
     /// No slot after this instant
-    #[arg(long, value_name = "INSTANT", value_parser = instant, help_heading = "When")]
+    #[arg(long, value_name = "INSTANT", value_parser = instant, help_heading = "Schedule")]
     pub(crate) end: Option<Timestamp>,
     /// End after so many runs
-    #[arg(long, value_name = "N", help_heading = "When")]
+    #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) limit: Option<u64>,
     /// Let each slot leave up to so much later
-    #[arg(long, value_name = "LENGTH", help_heading = "When")]
+    #[arg(long, value_name = "LENGTH", help_heading = "Schedule")]
     pub(crate) jitter: Option<String>,
-    /// A date on which nothing fires, such as 2027-12-24; may be given several times
-    #[arg(long, value_name = "DATE", help_heading = "When")]
+    /// A date without slots: 2027-12-24; may be repeated
+    #[arg(long, value_name = "DATE", help_heading = "Schedule")]
     pub(crate) exclude: Vec<String>,
     /// The URL to call
-    #[arg(long, value_name = "URL", required_unless_present = "file", help_heading = "What")]
+    #[arg(long, value_name = "URL", required_unless_present = "file", help_heading = "Webhook")]
     pub(crate) webhook: Option<String>,
     /// GET, HEAD, POST, PUT, PATCH or DELETE [default: POST]
-    #[arg(long, help_heading = "What")]
+    #[arg(long, help_heading = "Webhook")]
     pub(crate) method: Option<String>,
-    /// A header; may be given several times
-    #[arg(long, value_name = "NAME:VALUE", value_parser = header, help_heading = "What")]
+    /// A header; may be repeated
+    #[arg(long, value_name = "NAME:VALUE", value_parser = header, help_heading = "Webhook")]
     pub(crate) header: Vec<(String, String)>,
-    /// A header whose value is never told again; may be given several times
-    #[arg(long, value_name = "NAME:VALUE", value_parser = header, help_heading = "What")]
+    /// A header whose value is never shown again; may be repeated
+    #[arg(long, value_name = "NAME:VALUE", value_parser = header, help_heading = "Webhook")]
     pub(crate) secret_header: Vec<(String, String)>,
-    /// What the body is [default: application/json]
-    #[arg(long, value_name = "TYPE", help_heading = "What")]
+    /// The type of the body [default: application/json]
+    #[arg(long, value_name = "TYPE", help_heading = "Webhook", hide_short_help = true)]
     pub(crate) content_type: Option<String>,
-    /// What is sent
-    #[arg(long, value_name = "TEXT", help_heading = "What")]
+    /// The body of the request
+    #[arg(long, value_name = "TEXT", help_heading = "Webhook")]
     pub(crate) body: Option<String>,
     /// How long an attempt may take: 1s to 30s [default: 15s]
-    #[arg(long, value_name = "LENGTH", help_heading = "What")]
+    #[arg(long, value_name = "LENGTH", help_heading = "Webhook")]
     pub(crate) timeout: Option<String>,
-    /// Slots that nobody was there to fire: skip, latest or all [default: latest]
-    #[arg(long, value_parser = word::<CatchUp>, help_heading = "Rules")]
+    /// Missed slots: skip, latest or all [default: latest]
+    ///
+    /// Slots are missed when nobody was there to fire them.
+    #[arg(long, value_parser = word::<CatchUp>, help_heading = "Policies")]
     pub(crate) catch_up: Option<CatchUp>,
     /// How many of them fire at most, with --catch-up all [default: 100]
-    #[arg(long, value_name = "N", help_heading = "Rules")]
+    #[arg(long, value_name = "N", help_heading = "Policies", hide_short_help = true)]
     pub(crate) catch_up_cap: Option<u64>,
-    /// A slot while another run is not finished: allow, skip, queue_one or replace [default: allow]
-    #[arg(long, value_parser = word::<Overlap>, help_heading = "Rules")]
+    /// A slot during a run: allow, skip, queue_one or replace
+    ///
+    /// What becomes of a slot while another run is not finished [default: allow].
+    #[arg(long, value_parser = word::<Overlap>, help_heading = "Policies")]
     pub(crate) overlap: Option<Overlap>,
-    /// A run that may or may not have arrived: at_least_once sends it again, at_most_once does not
-    /// [default: at_least_once]
-    #[arg(long, value_parser = word::<Delivery>, help_heading = "Rules")]
+    /// at_least_once or at_most_once [default: at_least_once]
+    ///
+    /// A run that may or may not have arrived: at_least_once sends it again, at_most_once does not.
+    #[arg(long, value_parser = word::<Delivery>, help_heading = "Policies")]
     pub(crate) delivery: Option<Delivery>,
     /// So many attempts at most: 1 to 10 [default: 3]
-    #[arg(long, value_name = "N", help_heading = "Rules")]
+    #[arg(long, value_name = "N", help_heading = "Policies")]
     pub(crate) retry_attempts: Option<u64>,
     /// The pause after the first attempt: 1s to 5m [default: 5s]
-    #[arg(long, value_name = "LENGTH", help_heading = "Rules")]
+    #[arg(long, value_name = "LENGTH", help_heading = "Policies", hide_short_help = true)]
     pub(crate) retry_delay: Option<String>,
     /// How that pause grows: constant or exponential [default: exponential]
-    #[arg(long, value_parser = word::<Backoff>, help_heading = "Rules")]
+    #[arg(long, value_parser = word::<Backoff>, help_heading = "Policies", hide_short_help = true)]
     pub(crate) retry_backoff: Option<Backoff>,
     /// How far that pause grows: up to 1h [default: 5m]
-    #[arg(long, value_name = "LENGTH", help_heading = "Rules")]
+    #[arg(long, value_name = "LENGTH", help_heading = "Policies", hide_short_help = true)]
     pub(crate) retry_max_delay: Option<String>,
     /// Give a run up that cannot leave within this time
-    #[arg(long, value_name = "LENGTH", help_heading = "Rules")]
+    #[arg(long, value_name = "LENGTH", help_heading = "Policies", hide_short_help = true)]
     pub(crate) max_lateness: Option<String>,
     /// Pause after so many failed runs in a row
-    #[arg(long, value_name = "N", help_heading = "Rules")]
+    #[arg(long, value_name = "N", help_heading = "Policies")]
     pub(crate) pause_after: Option<u64>,
-    /// Tell somebody if there is no success for so long
-    #[arg(long, value_name = "LENGTH", help_heading = "Rules")]
+    /// Notify when there is no success for so long
+    #[arg(long, value_name = "LENGTH", help_heading = "Notifications")]
     pub(crate) alert_after: Option<String>,
-    /// What somebody is told of: failure, recovery, paused, success, overdue, or none; may be given several times
-    /// [default: as the project has it]
-    #[arg(long, value_name = "WORD", help_heading = "Rules")]
+    /// What to notify of; may be repeated
+    ///
+    /// failure, recovery, paused, success, overdue, or none [default: as the project has it].
+    #[arg(long, value_name = "WORD", help_heading = "Notifications")]
     pub(crate) notify: Vec<String>,
-    /// Read it from a JSON file instead, or from stdin if that is -
+    /// Read the trigger from a JSON file; - is stdin
     #[arg(long, conflicts_with_all = FIELDS)]
     pub(crate) file: Option<PathBuf>,
-    /// If there is a trigger with this name already, give it this text
+    /// Replace a trigger of this name, if there is one
     #[arg(long)]
     pub(crate) replace: bool,
     #[command(flatten)]
@@ -242,7 +255,7 @@ const FIELDS: [&str; 34] = [
 
 /// List triggers in the order of their names
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell trigger list\n  \
        watchbell trigger list --status paused --label team=billing\n  \
        watchbell trigger list --prefix report- --output json"
@@ -263,7 +276,7 @@ pub(crate) struct TriggerListArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// A part of a list.
+/// Which rows of a list.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PageArgs {
     /// How many rows to show
@@ -277,9 +290,9 @@ pub(crate) struct PageArgs {
 
 /// Show a trigger
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell trigger show hello"))]
+#[command(after_help = examples("  watchbell trigger show hello"))]
 pub(crate) struct ShowArgs {
-    /// Its name or id
+    /// The trigger's name or id
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -287,12 +300,12 @@ pub(crate) struct ShowArgs {
 
 /// Say what became of each slot of a trigger, and why
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell trigger explain hello\n  \
        watchbell trigger explain hello --from 2027-01-15T00:00:00Z --to 2027-01-16T00:00:00Z"
 ))]
 pub(crate) struct AccountArgs {
-    /// Its name or id
+    /// The trigger's name or id
     pub(crate) name: String,
     /// From this instant on, with a slot in it; an hour before the end, if it is not given
     #[arg(long, value_name = "INSTANT", value_parser = instant)]
@@ -306,9 +319,9 @@ pub(crate) struct AccountArgs {
 
 /// Show when a trigger fires next
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell trigger next hello --count 20"))]
+#[command(after_help = examples("  watchbell trigger next hello --count 20"))]
 pub(crate) struct SlotsArgs {
-    /// Its name or id
+    /// The trigger's name or id
     pub(crate) name: String,
     /// How many to show
     #[arg(long, value_name = "N", default_value_t = 10,
@@ -320,14 +333,14 @@ pub(crate) struct SlotsArgs {
 
 /// Let a trigger fire nothing for a while
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell trigger pause hello --note 'the receiver moves'\n  \
        watchbell trigger pause hello --until 2027-01-16T06:00:00Z"
 ))]
 pub(crate) struct PauseArgs {
-    /// Its name or id
+    /// The trigger's name or id
     pub(crate) name: String,
-    /// Why
+    /// Why it is paused, for those who look at it
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
     /// Let it resume by itself at this instant
@@ -339,9 +352,9 @@ pub(crate) struct PauseArgs {
 
 /// Let a paused trigger fire again
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell trigger resume hello"))]
+#[command(after_help = examples("  watchbell trigger resume hello"))]
 pub(crate) struct ResumeArgs {
-    /// Its name or id
+    /// The trigger's name or id
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -351,9 +364,9 @@ pub(crate) struct ResumeArgs {
 ///
 /// That is for good. On a terminal you are asked first; elsewhere --yes is needed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell trigger cancel hello --yes"))]
+#[command(after_help = examples("  watchbell trigger cancel hello --yes"))]
 pub(crate) struct CancelArgs {
-    /// Its name or id
+    /// The trigger's name or id
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) consent: YesArgs,
@@ -363,12 +376,12 @@ pub(crate) struct CancelArgs {
 
 /// Start a run of a trigger now
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes(
+#[command(after_help = examples(
     "  watchbell trigger run hello\n  \
        watchbell trigger run hello --wait 30s"
 ))]
 pub(crate) struct StartArgs {
-    /// Its name or id
+    /// The trigger's name or id
     pub(crate) name: String,
     /// Wait for its end, at most so long, up to 1m; it is a failure if the run does not succeed in this time
     #[arg(long, value_name = "LENGTH", value_parser = wait)]
@@ -381,9 +394,9 @@ pub(crate) struct StartArgs {
 ///
 /// Its runs stay on record, under its id. On a terminal you are asked first; elsewhere --yes is needed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = with_exit_codes("  watchbell trigger delete hello --yes"))]
+#[command(after_help = examples("  watchbell trigger delete hello --yes"))]
 pub(crate) struct DeleteArgs {
-    /// Its name or id
+    /// The trigger's name or id
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) consent: YesArgs,

@@ -1,76 +1,78 @@
-//! The server that is measured: `watchbell dev`, or `watchbell server` on an engine, in a process of its own.
+//! The server that is measured, in a process of its own, and what it says about itself.
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
-use super::child::Child;
-use super::metrics::Metrics;
-use super::wall_us;
 use crate::exit::Ending;
 
-/// A server that is ready.
+/// How long a server may take to stop once it is told to.
+const STOP_MAX: Duration = Duration::from_secs(30);
+
+/// A server that is ready. It is killed when this is dropped.
 pub(super) struct Subject {
-    child: Child,
+    process: Child,
     address: SocketAddr,
-    /// When it was started, by the wall clock in microseconds.
-    pub(super) started_us: u64,
-    /// How long it took until it was ready.
-    pub(super) ready_after: Duration,
 }
 
 impl Subject {
-    /// Starts it on this store, and waits until it is ready.
-    pub(super) async fn start(store: &Path) -> Result<Self, Ending> {
-        let data = store.display().to_string();
-        Self::start_by(&["dev", "--listen", "127.0.0.1:0", "--data", &data].map(str::to_owned))
-            .await
+    /// Starts one on a file store.
+    pub(super) async fn on_file(data: &Path) -> Result<Self, Ending> {
+        Self::start(&["dev", "--data", &data.display().to_string()]).await
     }
 
-    /// Starts one of this name on a store on the network; the first key goes to this directory.
-    pub(super) async fn start_on(store: &str, node: &str, dir: &Path) -> Result<Self, Ending> {
+    /// Starts one on a store on the network; its first key goes to this directory.
+    pub(super) async fn on_engine(store: &str, dir: &Path) -> Result<Self, Ending> {
         let key = dir.join("admin-key").display().to_string();
-        let words = ["server", "--listen", "127.0.0.1:0", "--webhook-allow", "127.0.0.0/8"];
-        let more = ["--node", node, "--admin-key-file", &key, "--store", store];
-        let args: Vec<_> = words.into_iter().chain(more).map(str::to_owned).collect();
-        Self::start_by(&args).await
+        let words = ["server", "--store", store, "--node", "bench", "--admin-key-file", &key];
+        Self::start(&[&words[..], &["--webhook-allow", "127.0.0.0/8"]].concat()).await
     }
 
-    async fn start_by(args: &[String]) -> Result<Self, Ending> {
-        let started_us = wall_us();
-        let mut child = Child::start("server", args)?;
-        let line = child.line().await?;
-        let address = address_in(&line)
-            .ok_or_else(|| Ending::failed(format!("no address in what the server said: {line}")))?;
+    /// Starts this same binary, and waits until it is ready.
+    async fn start(words: &[&str]) -> Result<Self, Ending> {
+        let failed = |why| Ending::failed(format!("cannot start a server: {why}"));
+        let mut process = Command::new(std::env::current_exe().map_err(failed)?)
+            .args(words)
+            .args(["--listen", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(failed)?;
+        let stdout = process.stdout.take().expect("it was asked for");
+        let said = BufReader::new(stdout).lines().next_line().await?.unwrap_or_default();
+        let address = address_in(&said).ok_or_else(|| {
+            Ending::failed(format!("the server does not say where it listens: {said}"))
+        })?;
         while get(address, "/readyz").await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let ready_after = Duration::from_micros(wall_us().saturating_sub(started_us));
-        Ok(Self { child, address, started_us, ready_after })
+        Ok(Self { process, address })
     }
 
-    pub(super) fn pid(&self) -> u32 {
-        self.child.pid
-    }
-
-    /// What it says about itself.
     pub(super) async fn metrics(&self) -> Result<Metrics, Ending> {
         let text = get(self.address, "/metrics").await;
-        text.map(|text| Metrics::read(&text))
+        text.map(Metrics)
             .map_err(|why| Ending::failed(format!("cannot read the server's metrics: {why}")))
     }
 
-    /// Stops it in order; says how long that took.
-    pub(super) async fn stop(self) -> Result<Duration, Ending> {
-        self.child.stop().await
-    }
-
-    /// Kills it, as a power cut would.
-    pub(super) async fn kill(self) -> Result<(), Ending> {
-        self.child.kill().await
+    /// Asks it to stop, and waits for that. One that does not stop is killed.
+    pub(super) async fn stop(mut self) -> Result<(), Ending> {
+        let pid = self.process.id().and_then(|pid| i32::try_from(pid).ok());
+        if let Some(pid) = pid.and_then(Pid::from_raw) {
+            // One that is gone already is found below.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let Ok(ended) = timeout(STOP_MAX, self.process.wait()).await else {
+            return Err(Ending::failed(format!("the server did not stop within {STOP_MAX:?}")));
+        };
+        Ok(ended.map(drop)?)
     }
 }
 
@@ -99,14 +101,77 @@ async fn get(address: SocketAddr, path: &str) -> Result<String, String> {
     Ok(body.to_owned())
 }
 
+/// What a server says about itself, in Prometheus' form.
+pub(super) struct Metrics(String);
+
+impl Metrics {
+    /// The samples whose name and labels begin so.
+    fn samples(&self, prefix: &str) -> impl Iterator<Item = (&str, f64)> {
+        self.0.lines().filter_map(move |line| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.strip_prefix(prefix)?, value.parse().ok()?))
+        })
+    }
+
+    fn sum(&self, prefix: &str) -> f64 {
+        self.samples(prefix).map(|(_, value)| value).sum()
+    }
+
+    /// Slots that are past.
+    pub(super) fn slots(&self) -> f64 {
+        self.sum("watchbell_slots_total{")
+    }
+
+    /// Slots whose runs succeeded, and are recorded durably.
+    pub(super) fn succeeded(&self) -> f64 {
+        let samples = self.samples("watchbell_slots_total{");
+        samples.filter(|(labels, _)| labels.contains("state=\"succeeded\"")).map(|(_, n)| n).sum()
+    }
+
+    /// Commits of shards; those of the session are not among them.
+    pub(super) fn commits(&self) -> f64 {
+        self.sum("watchbell_commit_duration_seconds_count")
+    }
+
+    /// How late 99 of 100 first attempts left since an earlier look, at most: the bound of a bucket.
+    pub(super) fn late_p99_ms(&self, before: &Self) -> Option<f64> {
+        let counts = |metrics: &Self| -> Vec<(f64, f64)> {
+            let buckets = metrics.samples("watchbell_lateness_seconds_bucket{le=\"");
+            let bound = |text: &str| text.split('"').next()?.replace("+Inf", "inf").parse().ok();
+            buckets.filter_map(|(label, count)| Some((bound(label)?, count))).collect()
+        };
+        // A server lists its buckets from the least bound to the greatest.
+        let (now, then) = (counts(self), counts(before));
+        let rose = |place: usize| now[place].1 - then.get(place).map_or(0.0, |(_, count)| *count);
+        let wanted = rose(now.len().checked_sub(1)?) * 0.99;
+        let found = (0..now.len()).find(|place| rose(*place) >= wanted)?;
+        Some(now[found].0 * 1_000.0).filter(|bound| bound.is_finite())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const TEXT: &str = "# TYPE watchbell_slots counter\n\
+        watchbell_slots_total{state=\"succeeded\",reason=\"\"} 5\n\
+        watchbell_slots_total{state=\"skipped\",reason=\"overlap\"} 2\n\
+        watchbell_lateness_seconds_bucket{le=\"0.001\"} 90\n\
+        watchbell_lateness_seconds_bucket{le=\"0.002\"} 99\n\
+        watchbell_lateness_seconds_bucket{le=\"+Inf\"} 100\n\
+        # EOF\n";
 
     #[test]
     fn the_address_is_found_in_the_first_sentence() {
         let line = "watchbell listens on http://127.0.0.1:4711 and keeps its data in x";
         assert_eq!(address_in(line), "127.0.0.1:4711".parse().ok());
         assert_eq!(address_in("no"), None);
+    }
+
+    #[test]
+    fn samples_are_found_by_name_and_state_and_a_percentile_is_the_bound_of_its_bucket() {
+        let metrics = Metrics(TEXT.to_owned());
+        assert!((metrics.slots() - 7.0).abs() < 0.1 && (metrics.succeeded() - 5.0).abs() < 0.1);
+        assert_eq!(metrics.late_p99_ms(&Metrics(String::new())), Some(2.0));
     }
 }

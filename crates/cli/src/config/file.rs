@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use engine::limits::SETTINGS_FILE_BYTES_MAX;
 use toml::de::{DeTable, DeValue};
 
-use super::place::{Place, PlaceKind};
+use super::place::{PlaceKind, SettingsPlace};
 use super::setting::Setting;
 use super::warn_if_shared;
 use crate::exit::Ending;
@@ -19,27 +19,30 @@ use crate::value::escape;
 
 /// What a file says.
 #[derive(Debug)]
-pub(super) struct File {
+pub(super) struct SettingsFile {
     pub(super) path: PathBuf,
     /// By the name of the setting.
-    pub(super) values: BTreeMap<String, Value>,
+    pub(super) values: BTreeMap<String, SettingValue>,
 }
 
 /// What it says for one setting. It may be secret: there is no `Debug` of it.
-pub(super) struct Value {
+pub(super) struct SettingValue {
     pub(super) texts: Vec<String>,
     pub(super) line: usize,
 }
 
-impl std::fmt::Debug for Value {
+impl std::fmt::Debug for SettingValue {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "line {}", self.line)
     }
 }
 
 /// Reads the file at this place, if there is one.
-pub(super) fn read(place: Option<Place>, settings: &[Setting]) -> Result<Option<File>, Ending> {
-    let Some(Place { path, file: kind }) = place else { return Ok(None) };
+pub(super) fn read(
+    place: Option<SettingsPlace>,
+    settings: &[Setting],
+) -> Result<Option<SettingsFile>, Ending> {
+    let Some(SettingsPlace { path, file: kind }) = place else { return Ok(None) };
     let told = path.display().to_string();
     let unreadable = |why: std::io::Error| {
         let then = match kind {
@@ -63,11 +66,14 @@ pub(super) fn read(place: Option<Place>, settings: &[Setting]) -> Result<Option<
     if settings.iter().any(is_secret) {
         warn_if_shared(&open, &path);
     }
-    Ok(Some(File { path, values }))
+    Ok(Some(SettingsFile { path, values }))
 }
 
 /// What a text says; or the number of a line, and what is wrong with it.
-fn values(text: &str, settings: &[Setting]) -> Result<BTreeMap<String, Value>, (usize, String)> {
+fn values(
+    text: &str,
+    settings: &[Setting],
+) -> Result<BTreeMap<String, SettingValue>, (usize, String)> {
     let line = |at: usize| text.get(..at).unwrap_or(text).matches('\n').count() + 1;
     let table = DeTable::parse(text).map_err(|why| {
         let at = why.span().map_or(0, |span| span.start.min(text.len()));
@@ -83,7 +89,7 @@ fn values(text: &str, settings: &[Setting]) -> Result<BTreeMap<String, Value>, (
         let texts = texts(value.get_ref())
             .and_then(|texts| setting.check(&texts).map(|()| texts))
             .map_err(|why| (line, format!("{name}: {why}")))?;
-        values.insert(name.to_owned(), Value { texts, line });
+        values.insert(name.to_owned(), SettingValue { texts, line });
     }
     Ok(values)
 }
@@ -136,7 +142,7 @@ mod tests {
     use crate::args::Args;
     use clap::CommandFactory;
 
-    fn read(text: &str) -> Result<BTreeMap<String, Value>, (usize, String)> {
+    fn read(text: &str) -> Result<BTreeMap<String, SettingValue>, (usize, String)> {
         values(text, &Setting::all(&Args::command()))
     }
 

@@ -14,7 +14,7 @@ use crate::exit::{Ending, say};
 
 /// Where a file of settings is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SettingsPlace {
     pub(super) path: PathBuf,
     pub(super) file: PlaceKind,
 }
@@ -29,10 +29,10 @@ pub(super) enum PlaceKind {
 }
 
 /// The first that is there.
-pub(super) fn find(typed: &[OsString]) -> Result<Option<Place>, Ending> {
+pub(super) fn find(typed: &[OsString]) -> Result<Option<SettingsPlace>, Ending> {
     let named = value_of(typed, "--config").or_else(|| variable("WATCHBELL_CONFIG"));
     if let Some(path) = named {
-        return Ok(Some(Place { path: path.into(), file: PlaceKind::Named }));
+        return Ok(Some(SettingsPlace { path: path.into(), file: PlaceKind::Named }));
     }
     let here = PathBuf::from("watchbell.toml");
     if let Ok(about) = fs::metadata(&here) {
@@ -43,7 +43,7 @@ pub(super) fn find(typed: &[OsString]) -> Result<Option<Place>, Ending> {
                 "./watchbell.toml belongs to somebody else: name it by --config ./watchbell.toml if you mean it, or go to another directory",
             ));
         }
-        return Ok(Some(Place { path: here, file: PlaceKind::Usual }));
+        return Ok(Some(SettingsPlace { path: here, file: PlaceKind::Usual }));
     }
     let own = variable("XDG_CONFIG_HOME")
         .map(PathBuf::from)
@@ -56,7 +56,7 @@ pub(super) fn find(typed: &[OsString]) -> Result<Option<Place>, Ending> {
             Err(why) if why.kind() == io::ErrorKind::PermissionDenied => {
                 say(&format!("{} is left out: {why}", path.display()));
             }
-            Ok(_) | Err(_) => return Ok(Some(Place { path, file: PlaceKind::Usual })),
+            Ok(_) | Err(_) => return Ok(Some(SettingsPlace { path, file: PlaceKind::Usual })),
         }
     }
     Ok(None)

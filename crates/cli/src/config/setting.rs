@@ -10,7 +10,7 @@ const PREFIX: &str = "WATCHBELL_";
 /// The file itself is named by a flag and a variable, but not in the file.
 const FILE: &str = "config";
 
-/// One setting.
+/// A flag that has a variable `WATCHBELL_…`.
 pub(super) struct Setting {
     /// The name of its flag, which is its key in the file.
     pub(super) name: String,

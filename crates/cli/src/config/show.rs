@@ -4,7 +4,7 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 use serde_json::json;
 
-use super::file::File;
+use super::file::SettingsFile;
 use super::setting::Setting;
 use crate::args::Output;
 use crate::exit::Ending;
@@ -17,7 +17,7 @@ const MASK: &str = "********";
 
 pub(super) fn show(
     settings: &[Setting],
-    file: Option<&File>,
+    file: Option<&SettingsFile>,
     matches: &ArgMatches,
 ) -> Result<(), Ending> {
     let mut leaf = matches;
@@ -52,7 +52,7 @@ pub(super) fn show(
 
 fn row<'a>(
     setting: &'a Setting,
-    file: Option<&File>,
+    file: Option<&SettingsFile>,
     leaf: &ArgMatches,
 ) -> (&'a Setting, Option<String>, String) {
     let raw = leaf.try_get_raw(setting.id()).ok().flatten();

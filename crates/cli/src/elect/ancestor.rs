@@ -39,26 +39,27 @@ pub(super) struct Ancestor {
 
 /// What is wrong with them.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wrong {
+pub(super) enum AncestorError {
     Metrics(String),
     Other(String),
 }
 
 impl Ancestor {
-    pub(super) fn read(typed: &AncestorArgs) -> Result<Self, Wrong> {
+    pub(super) fn read(typed: &AncestorArgs) -> Result<Self, AncestorError> {
         let metrics = port("METRICS_PORT", typed.metrics_port.as_ref(), METRICS_PORT);
-        let metrics = metrics.map_err(Wrong::Metrics)?;
-        let port = port("REDIS_PORT", typed.port.as_ref(), REDIS_PORT).map_err(Wrong::Other)?;
+        let metrics = metrics.map_err(AncestorError::Metrics)?;
+        let port =
+            port("REDIS_PORT", typed.port.as_ref(), REDIS_PORT).map_err(AncestorError::Other)?;
         let name = typed.host.as_deref().unwrap_or_default();
         let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
         let leader_key = typed.leader_key.clone().unwrap_or_default();
-        let election = election_of(&leader_key).map_err(Wrong::Other)?;
+        let election = election_of(&leader_key).map_err(AncestorError::Other)?;
         if leader_key.starts_with(OWN) {
             let why =
                 format!("REDIS_LEADER_KEY begins with {OWN}, as our own keys do: take another");
-            return Err(Wrong::Other(why));
+            return Err(AncestorError::Other(why));
         }
-        let password = typed.password.as_ref().map(crate::secret::Secret::reveal);
+        let password = typed.password.as_ref().map(crate::secret::TypedSecret::reveal);
         Ok(Self {
             host: Host { name, port },
             password: password.filter(|text| !text.is_empty()).map(Secret::new),
@@ -166,13 +167,15 @@ mod tests {
             all.extend(rest);
             Ancestor::read(&typed(&all)).err().unwrap()
         };
-        let Wrong::Metrics(why) = wrong("METRICS_PORT", "web") else { panic!("of metrics") };
+        let AncestorError::Metrics(why) = wrong("METRICS_PORT", "web") else {
+            panic!("of metrics")
+        };
         assert!(why.contains("METRICS_PORT"), "{why}");
-        let Wrong::Other(why) = wrong("REDIS_PORT", "70000") else { panic!("of Redis") };
+        let AncestorError::Other(why) = wrong("REDIS_PORT", "70000") else { panic!("of Redis") };
         assert!(why.contains("REDIS_PORT"), "{why}");
-        let Wrong::Other(why) = wrong("REDIS_LEADER_KEY", "") else { panic!("of Redis") };
+        let AncestorError::Other(why) = wrong("REDIS_LEADER_KEY", "") else { panic!("of Redis") };
         assert!(why.contains("REDIS_LEADER_KEY"), "{why}");
-        let Wrong::Other(why) = wrong("REDIS_LEADER_KEY", "{watchbell}:entries") else {
+        let AncestorError::Other(why) = wrong("REDIS_LEADER_KEY", "{watchbell}:entries") else {
             panic!("of Redis")
         };
         assert!(why.contains("our own keys"), "{why}");

@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use store::election::{Permit, Right};
 
-use super::voice::Dialect;
+use super::voice::LogDialect;
 
 /// All of it.
 pub(super) struct Board {
@@ -39,7 +39,7 @@ pub(super) fn margin(ttl: Ttl) -> Duration {
 }
 
 impl Board {
-    pub(super) fn new(ttl: Ttl, dialect: &Dialect) -> Self {
+    pub(super) fn new(ttl: Ttl, dialect: &LogDialect) -> Self {
         let mut board = Self {
             registry: Registry::default(),
             claimed: Counter::default(),
@@ -53,7 +53,7 @@ impl Board {
         };
         let mut registry = Registry::default();
         board.register(registry.sub_registry_with_prefix("watchbell_leader"));
-        if let Dialect::Ancestor(_) = dialect {
+        if let LogDialect::Ancestor(_) = dialect {
             board.register(registry.sub_registry_with_prefix("scheduler_leader"));
         }
         board.registry = registry;
@@ -141,8 +141,8 @@ mod tests {
     fn the_names_are_ours_and_in_its_place_also_those_of_the_redis_scheduler() {
         let ttl = Ttl::new(Duration::from_secs(1)).unwrap();
         let names = ["claimed_total", "refreshed_total", "read_total", "current_leader", "token"];
-        let ours = Board::new(ttl, &Dialect::Ours).text();
-        let both = Board::new(ttl, &Dialect::Ancestor("leader:uuid".into())).text();
+        let ours = Board::new(ttl, &LogDialect::Ours).text();
+        let both = Board::new(ttl, &LogDialect::Ancestor("leader:uuid".into())).text();
         for name in names {
             let line = format!("watchbell_leader_{name} 0\n");
             assert!(ours.contains(&line) && both.contains(&line), "{line}\n{both}");

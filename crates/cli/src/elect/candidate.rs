@@ -18,9 +18,9 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::board::{Board, margin};
-use super::hook::HookRunner;
-use super::plan::Plan;
-use super::voice::{Moment, Voice};
+use super::hook::HookHandle;
+use super::plan::CandidatePlan;
+use super::voice::{ElectMoment, Voice};
 use crate::exit::Ending;
 
 /// How long after a store could not be reached it is tried again, and how often that is told.
@@ -30,12 +30,12 @@ const AWAY_TOLD_EVERY: u32 = 60;
 /// Why a leader stops when all is well.
 const TOLD: &str = "it was told to stop";
 
-/// A candidate.
+/// A candidate, from its start to its end.
 pub(super) struct Candidate<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a CandidatePlan,
     pub(super) voice: &'a Voice,
     pub(super) board: Arc<Board>,
-    pub(super) hooks: HookRunner,
+    pub(super) hooks: HookHandle,
     /// How often it was told to stop.
     pub(super) stops: watch::Receiver<u32>,
     /// What the mirror shows.
@@ -74,7 +74,7 @@ impl Candidate<'_> {
             };
             self.leads_no_more("the session was lost");
             if is_stopped {
-                self.voice.log(Moment::Closing, None);
+                self.voice.log(ElectMoment::Closing, None);
                 // If the store is away, others will bury it.
                 let _ = timeout(ELECT_STOP_MAX, session.close()).await;
                 return Ok(());
@@ -99,12 +99,12 @@ impl Candidate<'_> {
             let is_away = matches!(&why, OpenError::Engine { fault: Fault::Unreachable, .. });
             let waited = System.reading().least_since(begun);
             if !is_away || self.plan.wait.is_some_and(|most| waited >= most) {
-                self.voice.log(Moment::CannotCreate, Some(&why.to_string()));
+                self.voice.log(ElectMoment::CannotCreate, Some(&why.to_string()));
                 return Err(why.into());
             }
             if tries % AWAY_TOLD_EVERY == 0 {
                 let why = format!("{why}; it is waited for");
-                self.voice.log(Moment::CannotCreate, Some(&why));
+                self.voice.log(ElectMoment::CannotCreate, Some(&why));
             }
             tries += 1;
             sleep(AWAY_PAUSE).await;
@@ -118,7 +118,7 @@ impl Candidate<'_> {
             return Ok(());
         }
         let why = format!("this key is for the project {project}: give --project {project}");
-        self.voice.log(Moment::CannotCreate, Some(&why));
+        self.voice.log(ElectMoment::CannotCreate, Some(&why));
         Err(Ending::wrong_input(why))
     }
 
@@ -138,7 +138,7 @@ impl Candidate<'_> {
             };
             let sentence = why.to_string();
             if told.as_ref() != Some(&sentence) {
-                self.voice.log(Moment::CannotCreate, Some(&sentence));
+                self.voice.log(ElectMoment::CannotCreate, Some(&sentence));
                 told = Some(sentence.clone());
             }
             match why {
@@ -160,7 +160,7 @@ impl Candidate<'_> {
 
     fn begins(&self, session: &Session, is_first: bool) {
         if is_first {
-            self.voice.log(Moment::Created, None);
+            self.voice.log(ElectMoment::Created, None);
         } else {
             tracing::info!(session = %session.key(), "a new session is opened");
         }
@@ -188,7 +188,7 @@ impl Candidate<'_> {
             let won = tokio::select! {
                 biased;
                 () = self.stopped() => {
-                    self.voice.log(Moment::Ending, None);
+                    self.voice.log(ElectMoment::Ending, None);
                     return;
                 }
                 won = election.campaign() => won,
@@ -198,7 +198,7 @@ impl Candidate<'_> {
                 // The keeper says so too, and ends this.
                 Err(Defeat::Ended(_)) => std::future::pending().await,
                 Err(why @ Defeat::Corrupt(_)) => {
-                    self.voice.log(Moment::CannotCreate, Some(&why.to_string()));
+                    self.voice.log(ElectMoment::CannotCreate, Some(&why.to_string()));
                     sleep(session.ttl().length().min(ELECT_STOP_MAX)).await;
                     continue;
                 }
@@ -206,7 +206,7 @@ impl Candidate<'_> {
             self.board.claimed.inc();
             match self.lead(session, &holding.right).await {
                 Finish::Stopped => {
-                    self.voice.log(Moment::Ending, None);
+                    self.voice.log(ElectMoment::Ending, None);
                     self.hooks_done().await;
                     // If the store is away, the end of the session frees it as well.
                     let _ = timeout(ELECT_STOP_MAX, holding.release()).await;
@@ -265,7 +265,7 @@ impl Candidate<'_> {
         self.board.leads(right);
         self.hooks.change(Some(right));
         self.shown.send_replace(Some(right.clone()));
-        self.voice.log(Moment::Becoming, Some(&format!("token {}", token.0)));
+        self.voice.log(ElectMoment::Becoming, Some(&format!("token {}", token.0)));
         let millis = valid_for.as_millis();
         let words = format!("{} leads, token {}, valid for {millis} ms", self.voice.node, token.0);
         let facts = json!({ "token": token.0, "valid_for_ms": millis });
@@ -317,21 +317,21 @@ impl Candidate<'_> {
             self.board.refreshed.inc_by(now.renewed - former.renewed);
             // What shows who leads lasts no longer than what it shows.
             self.shown.send_modify(|_| {});
-            self.voice.log(Moment::Refreshing, None);
+            self.voice.log(ElectMoment::Refreshing, None);
         }
         // Once for each time that it goes wrong, however long.
         if let (None, Some(why)) = (&former.trouble, &now.trouble) {
-            self.voice.log(Moment::CannotWrite, Some(why));
+            self.voice.log(ElectMoment::CannotWrite, Some(why));
         }
     }
 
     fn sees(&self, session: &Session, former: &Sighting, now: &Sighting) {
         self.board.read.inc_by(now.looks - former.looks);
         if now.takes > former.takes {
-            self.voice.log(Moment::Writing, None);
+            self.voice.log(ElectMoment::Writing, None);
         }
         if now.failures > former.failures && former.trouble != now.trouble {
-            self.voice.log(Moment::CannotWrite, now.trouble.as_deref());
+            self.voice.log(ElectMoment::CannotWrite, now.trouble.as_deref());
         }
         let Some(Standing { holder, token, .. }) = &now.standing else { return };
         if former.standing.as_ref().is_some_and(|former| former.holder == *holder) {

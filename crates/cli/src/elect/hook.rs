@@ -1,7 +1,7 @@
 //! Hooks: what is run when leadership is won and lost.
 //!
 //! One task runs them, one at a time and in order: for each stretch of leading `on-elected` and then `on-lost`, and
-//! neither of them for a stretch that was over before its turn came. Nobody waits for it but whoever hands over, since
+//! neither of them for a stretch that was over before it was reached. Nobody waits for it but whoever hands over, since
 //! the claim may go only when the last hook is done. When the right ends while `on-elected` still runs, that one is
 //! ended and `on-lost` begins at once: its time is short.
 //!
@@ -32,20 +32,20 @@ pub(super) struct Hooks {
 /// How things stand, as far as hooks are concerned.
 #[derive(Clone, Default)]
 struct Standing {
-    /// Grows with each change.
-    turn: u64,
+    /// How often it has changed.
+    changes: u64,
     /// What it leads by.
     right: Option<Right>,
 }
 
-/// Where changes are told to the task that runs hooks.
-pub(super) struct HookRunner {
+/// Tells the task that runs hooks of changes, and waits for it.
+pub(super) struct HookHandle {
     wanted: watch::Sender<Standing>,
     settled: watch::Receiver<u64>,
 }
 
-/// The task.
-pub(super) struct Runner {
+/// The task that runs hooks.
+pub(super) struct HookRunner {
     hooks: Hooks,
     wanted: watch::Receiver<Standing>,
     settled: watch::Sender<u64>,
@@ -57,30 +57,30 @@ enum Kind {
     Lost,
 }
 
-pub(super) fn hooks(hooks: Hooks) -> (HookRunner, Runner) {
+pub(super) fn hooks(hooks: Hooks) -> (HookHandle, HookRunner) {
     let (wanted, to_do) = watch::channel(Standing::default());
     let (done, settled) = watch::channel(0);
-    (HookRunner { wanted, settled }, Runner { hooks, wanted: to_do, settled: done })
+    (HookHandle { wanted, settled }, HookRunner { hooks, wanted: to_do, settled: done })
 }
 
-impl HookRunner {
+impl HookHandle {
     /// It leads by this right, or no more. Returns at once.
     pub(super) fn change(&self, right: Option<&Right>) {
         self.wanted.send_modify(|standing| {
-            standing.turn += 1;
+            standing.changes += 1;
             standing.right = right.cloned();
         });
     }
 
     /// Waits until all hooks are done that the changes so far ask for.
     pub(super) async fn settled(&self) {
-        let turn = self.wanted.borrow().turn;
+        let changes = self.wanted.borrow().changes;
         // A task that is gone runs nothing any more.
-        let _ = self.settled.clone().wait_for(|settled| *settled >= turn).await;
+        let _ = self.settled.clone().wait_for(|settled| *settled >= changes).await;
     }
 }
 
-impl Runner {
+impl HookRunner {
     /// Runs hooks until nobody can ask for any more.
     pub(super) async fn run(mut self) {
         // The stretch for which on-elected was begun, and on-lost is owed.
@@ -88,7 +88,7 @@ impl Runner {
         loop {
             let wanted = self.wanted.borrow_and_update().clone();
             match (begun.take(), &wanted.right) {
-                (Some(former), _) if former.turn != wanted.turn => {
+                (Some(former), _) if former.changes != wanted.changes => {
                     let right = former.right.expect("only a stretch of leading is begun");
                     self.call(Kind::Lost, &right, std::future::pending()).await;
                     continue;
@@ -101,7 +101,7 @@ impl Runner {
                 }
                 (former, _) => begun = former,
             }
-            self.settled.send_replace(wanted.turn);
+            self.settled.send_replace(wanted.changes);
             if self.wanted.changed().await.is_err() {
                 return;
             }

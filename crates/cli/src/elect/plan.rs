@@ -11,9 +11,9 @@ use store::election::claim_of;
 use store::machine::{Machine, System};
 use store::session::{Node, NodeId};
 
-use super::ancestor::{self, Ancestor, Wrong};
+use super::ancestor::{self, Ancestor, AncestorError};
 use super::hook::Hooks;
-use super::voice::{Dialect, Moment, Voice};
+use super::voice::{ElectMoment, LogDialect, Voice};
 use crate::args::Output;
 use crate::args::elect::ElectArgs;
 use crate::exit::Ending;
@@ -24,7 +24,7 @@ use crate::server::host_name;
 const ROLE: &str = "candidate";
 
 /// What is meant.
-pub(super) struct Plan {
+pub(super) struct CandidatePlan {
     pub(super) url: StoreUrl,
     pub(super) claim: Claim,
     pub(super) node: Node,
@@ -35,10 +35,10 @@ pub(super) struct Plan {
     pub(super) wait: Option<Duration>,
     pub(super) hooks: Hooks,
     pub(super) output: Output,
-    pub(super) dialect: Dialect,
+    pub(super) dialect: LogDialect,
 }
 
-impl Plan {
+impl CandidatePlan {
     pub(super) fn of(typed: &ElectArgs) -> Result<Self, Ending> {
         if typed.is_ancestor() { Self::of_ancestor(typed) } else { Self::of_typed(typed) }
     }
@@ -62,7 +62,7 @@ impl Plan {
         let url = typed.pass.store(url)?;
         let drawn = || format!("{:.50}-{:08x}", host_name(), System.random() >> 32);
         let node = typed.node.clone().unwrap_or_else(drawn);
-        let plan = Self::new(typed, name, url, &node, (TTL, Dialect::Ours))?;
+        let plan = Self::new(typed, name, url, &node, (TTL, LogDialect::Ours))?;
         Ok(Self {
             interval: typed.check_interval,
             metrics: typed.metrics.into_iter().collect(),
@@ -74,15 +74,15 @@ impl Plan {
     fn of_ancestor(typed: &ElectArgs) -> Result<Self, Ending> {
         let node = typed.node.clone().unwrap_or_else(uuid);
         let leader_key = typed.ancestor.leader_key.clone().unwrap_or_default();
-        let dialect = Dialect::Ancestor(leader_key);
+        let dialect = LogDialect::Ancestor(leader_key);
         let voice = Voice::new(dialect.clone(), "", &node, typed.output);
         let wrong = |moment, why: String| {
             voice.log(moment, Some(&why));
             Ending::wrong_input(why)
         };
         let ancestor = Ancestor::read(&typed.ancestor).map_err(|why| match why {
-            Wrong::Metrics(why) => wrong(Moment::CannotServe, why),
-            Wrong::Other(why) => wrong(Moment::CannotCreate, why),
+            AncestorError::Metrics(why) => wrong(ElectMoment::CannotServe, why),
+            AncestorError::Other(why) => wrong(ElectMoment::CannotCreate, why),
         })?;
         let Ancestor { host, election, metrics, .. } = &ancestor;
         let password = ancestor.password.as_ref().map(|_| "***");
@@ -102,7 +102,7 @@ impl Plan {
         name: &str,
         url: StoreUrl,
         node: &str,
-        (usual_ttl, dialect): (Duration, Dialect),
+        (usual_ttl, dialect): (Duration, LogDialect),
     ) -> Result<Self, Ending> {
         for (what, name) in [("NAME", name), ("--project", &typed.project)] {
             check_name(name).map_err(|why| Ending::wrong_input(format!("{what}: {why}")))?;

@@ -22,7 +22,7 @@ use crate::exit::say;
 
 /// A moment that the log tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Moment {
+pub(super) enum ElectMoment {
     CannotCreate,
     CannotWrite,
     CannotServe,
@@ -35,7 +35,7 @@ pub(super) enum Moment {
     Refreshing,
 }
 
-impl Moment {
+impl ElectMoment {
     /// At which level it is told, how the Redis scheduler says it, and how we do.
     const fn words(self) -> (Level, &'static str, &'static str) {
         match self {
@@ -59,7 +59,7 @@ impl Moment {
 
 /// Whose words the log uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub(super) enum LogDialect {
     Ours,
     /// With the key that the Redis scheduler wrote its leader to.
     Ancestor(String),
@@ -67,7 +67,7 @@ pub(super) enum Dialect {
 
 /// Who says something about which election.
 pub(super) struct Voice {
-    pub(super) dialect: Dialect,
+    pub(super) dialect: LogDialect,
     pub(super) election: String,
     pub(super) node: String,
     out: Option<Teller>,
@@ -75,31 +75,31 @@ pub(super) struct Voice {
 
 impl Voice {
     /// One that tells transitions in this form; the Redis scheduler told none on stdout.
-    pub(super) fn new(dialect: Dialect, election: &str, node: &str, output: Output) -> Self {
+    pub(super) fn new(dialect: LogDialect, election: &str, node: &str, output: Output) -> Self {
         let out = match dialect {
-            Dialect::Ours => Some(Teller::new(output)),
-            Dialect::Ancestor(_) => None,
+            LogDialect::Ours => Some(Teller::new(output)),
+            LogDialect::Ancestor(_) => None,
         };
         Self { dialect, election: election.to_owned(), node: node.to_owned(), out }
     }
 
     /// Tells a moment, with what else there is to say about it.
-    pub(super) fn log(&self, moment: Moment, detail: Option<&str>) {
+    pub(super) fn log(&self, moment: ElectMoment, detail: Option<&str>) {
         let (level, theirs, ours) = moment.words();
         let (election, node) = (&*self.election, &*self.node);
         match (&self.dialect, level) {
-            (Dialect::Ancestor(leader_key), Level::ERROR) => {
+            (LogDialect::Ancestor(leader_key), Level::ERROR) => {
                 tracing::error!(uuid = node, leader_key, detail, "{theirs}");
             }
-            (Dialect::Ancestor(leader_key), Level::INFO) => {
+            (LogDialect::Ancestor(leader_key), Level::INFO) => {
                 tracing::info!(uuid = node, leader_key, detail, "{theirs}");
             }
-            (Dialect::Ancestor(leader_key), _) => {
+            (LogDialect::Ancestor(leader_key), _) => {
                 tracing::debug!(uuid = node, leader_key, detail, "{theirs}");
             }
-            (Dialect::Ours, Level::ERROR) => tracing::error!(election, node, detail, "{ours}"),
-            (Dialect::Ours, Level::INFO) => tracing::info!(election, node, detail, "{ours}"),
-            (Dialect::Ours, _) => tracing::debug!(election, node, detail, "{ours}"),
+            (LogDialect::Ours, Level::ERROR) => tracing::error!(election, node, detail, "{ours}"),
+            (LogDialect::Ours, Level::INFO) => tracing::info!(election, node, detail, "{ours}"),
+            (LogDialect::Ours, _) => tracing::debug!(election, node, detail, "{ours}"),
         }
     }
 

@@ -20,19 +20,19 @@ const SLUG_CHARS_MAX: usize = 40;
 
 /// Whether a line names a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Columns {
+pub(super) enum CrontabColumns {
     User,
     System,
 }
 
 /// What stands in a crontab.
 #[derive(Debug, Default)]
-pub(super) struct Read {
+pub(super) struct CrontabRead {
     pub(super) triggers: Vec<Imported>,
     /// What people should know of lines that were carried over, or set something.
-    pub(super) notes: Vec<Note>,
+    pub(super) notes: Vec<CrontabNote>,
     /// Lines that would have fired and do not.
-    pub(super) left_out: Vec<Note>,
+    pub(super) left_out: Vec<CrontabNote>,
 }
 
 /// A line that became a trigger.
@@ -44,7 +44,7 @@ pub(super) struct Imported {
 
 /// Something about a line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Note {
+pub(super) struct CrontabNote {
     pub(super) line: usize,
     pub(super) why: String,
 }
@@ -52,11 +52,11 @@ pub(super) struct Note {
 /// Reads all lines. `zone` is where a line is read that no `CRON_TZ` stands before.
 pub(super) fn read(
     text: &str,
-    columns: Columns,
+    columns: CrontabColumns,
     zone: Option<&str>,
     base: &str,
     now: Instant,
-) -> Read {
+) -> CrontabRead {
     let reader = Reader {
         columns,
         base: base.trim_end_matches('/'),
@@ -65,13 +65,13 @@ pub(super) fn read(
         says_cron_tz: false,
         is_zone_told: zone.is_some(),
         names: BTreeMap::new(),
-        read: Read::default(),
+        read: CrontabRead::default(),
     };
     reader.lines(text)
 }
 
 struct Reader<'a> {
-    columns: Columns,
+    columns: CrontabColumns,
     base: &'a str,
     now: Instant,
     /// The zone of the lines that follow, or why there is none.
@@ -80,11 +80,11 @@ struct Reader<'a> {
     /// Whether it was told that lines without a zone are read in UTC.
     is_zone_told: bool,
     names: BTreeMap<String, usize>,
-    read: Read,
+    read: CrontabRead,
 }
 
 impl Reader<'_> {
-    fn lines(mut self, text: &str) -> Read {
+    fn lines(mut self, text: &str) -> CrontabRead {
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -93,14 +93,14 @@ impl Reader<'_> {
             if let Some((name, value)) = variable(line) {
                 self.variable(number, name, value);
             } else if let Err(why) = self.entry(number, line) {
-                self.read.left_out.push(Note { line: number, why });
+                self.read.left_out.push(CrontabNote { line: number, why });
             }
         }
         self.read
     }
 
     fn note(&mut self, line: usize, why: impl Into<String>) {
-        self.read.notes.push(Note { line, why: why.into() });
+        self.read.notes.push(CrontabNote { line, why: why.into() });
     }
 
     fn variable(&mut self, number: usize, name: &str, value: &str) {
@@ -160,8 +160,8 @@ impl Reader<'_> {
             pattern = strict;
         }
         let (user, command) = match self.columns {
-            Columns::User => (None, rest),
-            Columns::System => {
+            CrontabColumns::User => (None, rest),
+            CrontabColumns::System => {
                 let (user, command) = word(rest).ok_or("the command is missing after the user")?;
                 (Some(user), command)
             }

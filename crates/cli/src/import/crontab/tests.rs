@@ -3,13 +3,13 @@ use super::*;
 
 const BASE: &str = "https://example.com/cron";
 
-fn user(text: &str) -> Read {
-    read(text, Columns::User, Some("UTC"), BASE, NOW)
+fn user(text: &str) -> CrontabRead {
+    read(text, CrontabColumns::User, Some("UTC"), BASE, NOW)
 }
 
 /// The pattern, the zone and the body of the only trigger.
 #[track_caller]
-fn only(read: &Read) -> (String, Option<String>, serde_json::Value) {
+fn only(read: &CrontabRead) -> (String, Option<String>, serde_json::Value) {
     let [Imported { spec, .. }] = &read.triggers[..] else { panic!("{read:?}") };
     let schedule = spec.schedule.clone().unwrap();
     let body = serde_json::from_str(spec.webhook.body.as_deref().unwrap()).unwrap();
@@ -45,8 +45,13 @@ fn a_name_depends_on_the_command_and_not_on_its_line_or_time() {
 
 #[test]
 fn a_system_crontab_names_users() {
-    let read =
-        read("0 3 * * * root /bin/backup now\n@daily www\n", Columns::System, None, BASE, NOW);
+    let read = read(
+        "0 3 * * * root /bin/backup now\n@daily www\n",
+        CrontabColumns::System,
+        None,
+        BASE,
+        NOW,
+    );
     let (_, zone, body) = only(&read);
     assert_eq!((zone, body), (None, json!({"command": "/bin/backup now", "user": "root"})));
     assert_eq!(read.triggers[0].spec.labels["user"], "root");
@@ -117,6 +122,6 @@ fn variables_are_told_and_leave_nothing_out() {
 fn any_text_is_read_without_a_panic() {
     for text in ["%", "@", "=", "\\", "* * * * * %", "* * * * * \\", "ä=ö", "@daily \u{1f600}"] {
         let _ = user(text);
-        let _ = read(text, Columns::System, None, "nonsense", NOW);
+        let _ = read(text, CrontabColumns::System, None, "nonsense", NOW);
     }
 }

@@ -1,0 +1,61 @@
+//! `watchbell bench`, as it is typed.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use engine::limits::{BENCH_RATE_MAX, MEASURE_SECONDS_MAX};
+
+use super::{Output, examples};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchVerb {
+    Fires(FiresArgs),
+}
+
+/// Measure how many webhooks per second a server sends and records, and how late they leave
+///
+/// A store is filled with triggers that are due every second, a server is started on it, and this process
+/// takes its webhooks. All of them share this machine.
+#[derive(Debug, clap::Args)]
+#[command(after_help = examples(
+    "  watchbell bench fires\n  \
+       watchbell bench fires --rates 100000 --seconds 30\n  \
+       watchbell bench fires --store redis://127.0.0.1/15"
+))]
+pub(crate) struct FiresArgs {
+    /// Webhooks that are due every second; several numbers with commas between them
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1_000, 10_000, 100_000],
+        value_parser = clap::value_parser!(u32).range(1..=BENCH_RATE_MAX))]
+    pub(crate) rates: Vec<u32>,
+    /// For how long to measure each of them
+    #[arg(long, value_name = "N", default_value_t = 10,
+        value_parser = clap::value_parser!(u16).range(1..=MEASURE_SECONDS_MAX))]
+    pub(crate) seconds: u16,
+    /// The store to measure on, which must be empty and is emptied again; a file store of its own otherwise
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// Where file stores are made meanwhile: a directory on the disk that matters
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) dir: PathBuf,
+    /// How to show what was found
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Args;
+    use clap::Parser;
+
+    #[test]
+    fn numbers_are_taken_up_to_their_limits_and_refused_one_past_them() {
+        let parse = |flag: &str, value: i64| {
+            Args::try_parse_from(["watchbell", "bench", "fires", flag, &value.to_string()])
+        };
+        for (flag, max) in [("--rates", BENCH_RATE_MAX), ("--seconds", MEASURE_SECONDS_MAX)] {
+            assert!(parse(flag, 1).is_ok() && parse(flag, max).is_ok(), "{flag}");
+            assert!(parse(flag, 0).is_err() && parse(flag, max + 1).is_err(), "{flag}");
+        }
+    }
+}
