@@ -191,10 +191,10 @@ impl Shard {
 fn count_failure(trigger: &Trigger, end: End, state: &mut TriggerState) -> Option<u32> {
     let failures = match end {
         End::Succeeded => 0,
-        End::Failed | End::Dead => trigger.failures() + 1,
+        End::Failed | End::Dead => state.failures + 1,
         End::Cancelled | End::Expired | End::Unknown => return None,
     };
-    if failures == trigger.failures() {
+    if failures == state.failures {
         return None;
     }
     let enough = trigger.policy().pause_after?;

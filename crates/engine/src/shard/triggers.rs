@@ -19,7 +19,7 @@ use crate::webhook::Webhook;
 
 use super::kind::{TriggerKind, TriggerKinds};
 use super::record::{HeadRecord, Mark, StoppedRecord, TriggerRecord, TriggerState};
-use super::usage::{Usage, UsageByProject};
+use super::usage::Usage;
 
 /// A trigger, as small as may be.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl Trigger {
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
-        self.state.as_deref().is_some_and(|state| state.cancelled.is_some())
+        self.cancelled().is_some()
     }
 
     /// Whether it has slots that are due: it is neither paused nor cancelled, and its limit of runs is not reached.
@@ -128,10 +128,6 @@ impl Trigger {
     /// Since when it will never fire again.
     pub(super) fn cancelled(&self) -> Option<Instant> {
         self.state.as_deref().and_then(|state| state.cancelled)
-    }
-
-    pub(super) fn failures(&self) -> u32 {
-        self.state.as_deref().map_or(0, |state| state.failures)
     }
 }
 
@@ -148,7 +144,7 @@ pub(super) struct Triggers {
     kinds: TriggerKinds,
     paused: usize,
     cancelled: usize,
-    usage: UsageByProject,
+    usage: BTreeMap<ProjectId, Usage>,
 }
 
 /// What [`super::memory::apply`] does.
@@ -164,7 +160,7 @@ impl Triggers {
             kinds,
             paused: 0,
             cancelled: 0,
-            usage: UsageByProject::default(),
+            usage: BTreeMap::new(),
         }
     }
 
@@ -214,7 +210,7 @@ impl Triggers {
             body_at: u16::try_from(name.len() + path.len()).expect("a URL is short"),
             has_body: body.is_some(),
         };
-        self.usage.add(&trigger);
+        *self.usage.entry(trigger.project()).or_default() += Usage::of_trigger(&trigger);
         let place = self.places.put(former, trigger);
         let places = &self.places;
         if former.is_none() {
@@ -245,7 +241,11 @@ impl Triggers {
         let trigger = self.places.get_mut(place).take().expect("a place that is in use");
         self.paused -= usize::from(trigger.is_paused());
         self.cancelled -= usize::from(trigger.is_cancelled());
-        self.usage.remove(&trigger);
+        let usage = self.usage.entry(trigger.project()).or_default();
+        *usage -= Usage::of_trigger(&trigger);
+        if usage.triggers == 0 {
+            self.usage.remove(&trigger.project());
+        }
     }
 }
 
@@ -307,7 +307,7 @@ impl Triggers {
     }
 
     pub(super) fn usage(&self, project: ProjectId) -> Usage {
-        self.usage.of(project)
+        self.usage.get(&project).copied().unwrap_or_default()
     }
 
     pub(super) fn youngest(&self) -> Unique {

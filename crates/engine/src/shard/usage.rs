@@ -4,7 +4,6 @@
 //! the busiest minute that their schedules allow. A trigger counts for as long as it is there, also while it is
 //! paused.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Add, AddAssign, SubAssign};
 
@@ -91,7 +90,7 @@ impl Usage {
         Self { triggers: 1, bytes: bytes as u64, fires_per_minute: schedule.per_minute_max() }
     }
 
-    fn of_trigger(trigger: &Trigger) -> Self {
+    pub(super) fn of_trigger(trigger: &Trigger) -> Self {
         let body = trigger.body().map_or(0, str::len);
         let bytes = (trigger.name().len() + trigger.path().len() + body) as u64;
         Self { triggers: 1, bytes, fires_per_minute: trigger.kind.per_minute_max.into() }
@@ -121,29 +120,6 @@ impl SubAssign for Usage {
         self.triggers -= other.triggers;
         self.bytes -= other.bytes;
         self.fires_per_minute -= other.fires_per_minute;
-    }
-}
-
-/// How much each project has.
-#[derive(Debug, Default)]
-pub(super) struct UsageByProject(BTreeMap<ProjectId, Usage>);
-
-impl UsageByProject {
-    pub(super) fn add(&mut self, trigger: &Trigger) {
-        *self.0.entry(trigger.project()).or_default() += Usage::of_trigger(trigger);
-    }
-
-    pub(super) fn of(&self, project: ProjectId) -> Usage {
-        self.0.get(&project).copied().unwrap_or_default()
-    }
-
-    pub(super) fn remove(&mut self, trigger: &Trigger) {
-        let project = trigger.project();
-        let usage = self.0.entry(project).or_default();
-        *usage -= Usage::of_trigger(trigger);
-        if usage.triggers == 0 {
-            self.0.remove(&project);
-        }
     }
 }
 
