@@ -8,8 +8,8 @@ use std::process;
 use std::time::Duration;
 
 use engine::limits::{CHECK_PREFIXES_MAX, PAGE_ENTRIES_MAX};
-use store::conformance::{self, CLAUSES, Subject};
-use store::{Commit, CommitError, Condition, Key, Range, ScanError, Store, StoreUrl, measure};
+use store::conformance::{self, CLAUSES, StoreUnderTest};
+use store::{Commit, CommitError, Condition, Key, Range, ScanError, Store, StoreUrl, speed};
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -93,7 +93,7 @@ async fn read_everything(store: &Store, progress: &Progress) -> Result<Contents,
 }
 
 async fn try_clauses(store: &Store, scratch: &Scratch, progress: &Progress) -> Vec<Examined> {
-    let subject = Subject::new(store.clone(), scratch.below("clause/"));
+    let subject = StoreUnderTest::new(store.clone(), scratch.below("clause/"));
     let mut examined = Vec::with_capacity(CLAUSES.len());
     for (number, clause) in (1..).zip(CLAUSES) {
         progress.show(format_args!("clause {number} of {}: {}", CLAUSES.len(), clause.name));
@@ -114,8 +114,8 @@ async fn measure_all(
     for work in WORKS {
         progress.show(format_args!("measuring for {} s: {work}", duration.as_secs()));
         let speed = match work {
-            Work::Commits { writers } => measure::commits(store, &prefix, writers, duration).await,
-            Work::Scans => measure::scans(store, &prefix, duration).await,
+            Work::Commits { writers } => speed::commits(store, &prefix, writers, duration).await,
+            Work::Scans => speed::scans(store, &prefix, duration).await,
         };
         measured.push(Measured { work, speed });
     }
@@ -187,9 +187,9 @@ impl Scratch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::conformance::Outcome;
-    use store::fault::{Fault, Faulty};
-    use store::memory::Memory;
+    use store::conformance::ClauseOutcome;
+    use store::fault::{Faulty, InjectedFault};
+    use store::memory::MemoryStore;
 
     async fn keys(store: &Store) -> Vec<String> {
         let page = store.scan(Range::all(), PAGE_ENTRIES_MAX).await.unwrap();
@@ -198,13 +198,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_broken_promise_is_a_failure_and_leaves_nothing_behind() {
-        let memory = Store::new(Memory::new());
+        let memory = Store::new(MemoryStore::new());
         let road = Faulty::new(&memory);
         // The claim arrives; the first commit of the first clause does not.
-        road.on_commits([Fault::Pass, Fault::Refuse]);
+        road.on_commits([InjectedFault::Pass, InjectedFault::Refuse]);
         let report = examine(&road.store(), None).await.unwrap();
-        assert!(matches!(report.clauses[0].outcome, Outcome::Violated(_)));
-        assert!(!matches!(report.clauses[1].outcome, Outcome::Violated(_)));
+        assert!(matches!(report.clauses[0].outcome, ClauseOutcome::Violated(_)));
+        assert!(!matches!(report.clauses[1].outcome, ClauseOutcome::Violated(_)));
         assert!(report.table().contains("VIOLATED"), "{}", report.table());
         let said = format!("1 of {} clauses is violated", CLAUSES.len());
         let said = format!("{said}: do not run Watchbell on this store");
@@ -214,7 +214,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_scratch_that_somebody_has_is_left_alone() {
-        let store = Store::new(Memory::new());
+        let store = Store::new(MemoryStore::new());
         let first = Scratch::claim(&store).await.unwrap();
         let second = Scratch::claim(&store).await.unwrap();
         assert_ne!(first.prefix, second.prefix);

@@ -9,7 +9,7 @@ use engine::schedule::cron::{Cron, CronError, Parsed};
 use engine::schedule::every::Every;
 use engine::schedule::local::{Fold, Gap, Local};
 use engine::schedule::zone::{Zone, ZoneId};
-use engine::schedule::{Plan, Schedule, ScheduleError, Spec};
+use engine::schedule::{Schedule, ScheduleError, SchedulePlan, Spec};
 use store::machine::{Machine, System};
 
 use crate::args::{ExplainArgs, NextArgs, Output, PatternArgs};
@@ -24,7 +24,8 @@ pub(crate) fn next(typed: &NextArgs) -> Result<(), Ending> {
     let (zone, spec) = read(&typed.pattern)?;
     // From this instant on, and with it.
     let before = Instant(from.0 - 1);
-    let schedule = Schedule::new(Plan::of(spec), before).map_err(|why| never(from, &why))?;
+    let schedule =
+        Schedule::new(SchedulePlan::of(spec), before).map_err(|why| never(from, &why))?;
     let slots: Vec<Instant> =
         std::iter::successors(schedule.next(before), |slot| schedule.next(*slot))
             .take(typed.count.into())
@@ -54,7 +55,7 @@ pub(crate) fn explain(typed: &ExplainArgs) -> Result<(), Ending> {
         Spec::Every(every) => vec![explain_interval(every, &typed.pattern.name, now)],
         Spec::At(_) => Vec::new(),
     };
-    let schedule = Schedule::new(Plan::of(spec), now);
+    let schedule = Schedule::new(SchedulePlan::of(spec), now);
     let mut out = io::stdout().lock();
     match typed.output {
         Output::Json => {

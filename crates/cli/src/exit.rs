@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use client::ClientError;
 use client::problem::Problem;
 use engine::record::RecordError;
-use store::backup::{ReadError, RestoreError, TakeError};
-use store::conformance::Violation;
-use store::{CommitError, Fault, OpenError, Refusal, ScanError};
+use store::backup::{BackupReadError, RestoreError, TakeBackupError};
+use store::conformance::ClauseViolation;
+use store::{CommitError, EngineFault, OpenError, Refusal, ScanError};
 
 use crate::refusal;
 use crate::value::escape;
@@ -132,11 +132,11 @@ impl Ending {
     }
 
     /// The damage or the lack of room behind a violation, if that is its cause.
-    pub(crate) fn of_cause(violation: &Violation) -> Option<Self> {
+    pub(crate) fn of_cause(violation: &ClauseViolation) -> Option<Self> {
         let ending = match violation {
-            Violation::Broken(_) => return None,
-            Violation::Commit(why) => Self::from(why.clone()),
-            Violation::Scan(why) => Self::from(why.clone()),
+            ClauseViolation::Broken(_) => return None,
+            ClauseViolation::Commit(why) => Self::from(why.clone()),
+            ClauseViolation::Scan(why) => Self::from(why.clone()),
         };
         matches!(ending.exit, Exit::Damaged | Exit::Refused).then_some(ending)
     }
@@ -207,31 +207,31 @@ impl From<CommitError> for Ending {
     }
 }
 
-impl From<ReadError> for Ending {
-    fn from(error: ReadError) -> Self {
+impl From<BackupReadError> for Ending {
+    fn from(error: BackupReadError) -> Self {
         let exit = match &error {
-            ReadError::Io(_) => Exit::Unreachable,
-            ReadError::Foreign(_) | ReadError::Newer(_) => Exit::Refused,
-            ReadError::Broken(_) => Exit::Failed,
-            ReadError::Damaged { .. } => Exit::Damaged,
+            BackupReadError::Io(_) => Exit::Unreachable,
+            BackupReadError::Foreign(_) | BackupReadError::Newer(_) => Exit::Refused,
+            BackupReadError::Broken(_) => Exit::Failed,
+            BackupReadError::Damaged { .. } => Exit::Damaged,
         };
         // It may repeat what a file says that anybody may have written.
         Self::new(exit, escape(&error.to_string()))
     }
 }
 
-impl From<TakeError> for Ending {
-    fn from(error: TakeError) -> Self {
+impl From<TakeBackupError> for Ending {
+    fn from(error: TakeBackupError) -> Self {
         let sentence = error.to_string();
         let exit = match error {
-            TakeError::Scan(why) => return why.into(),
-            TakeError::Unfinished(_)
-            | TakeError::Empty
-            | TakeError::TooSlow(_)
-            | TakeError::TooLarge(_) => Exit::Refused,
-            TakeError::Io(why) if why.kind() == io::ErrorKind::StorageFull => Exit::Refused,
-            TakeError::Moved(_) => Exit::Unreachable,
-            TakeError::TooLong(_) | TakeError::Io(_) => Exit::Failed,
+            TakeBackupError::Scan(why) => return why.into(),
+            TakeBackupError::Unfinished(_)
+            | TakeBackupError::Empty
+            | TakeBackupError::TooSlow(_)
+            | TakeBackupError::TooLarge(_) => Exit::Refused,
+            TakeBackupError::Io(why) if why.kind() == io::ErrorKind::StorageFull => Exit::Refused,
+            TakeBackupError::Moved(_) => Exit::Unreachable,
+            TakeBackupError::TooLong(_) | TakeBackupError::Io(_) => Exit::Failed,
         };
         Self::new(exit, sentence)
     }
@@ -253,16 +253,16 @@ impl From<RestoreError> for Ending {
     }
 }
 
-fn exit_of_fault(fault: Fault) -> Exit {
+fn exit_of_fault(fault: EngineFault) -> Exit {
     match fault {
-        Fault::Unreachable => Exit::Unreachable,
-        Fault::Password => Exit::StorePassword,
-        Fault::Key => Exit::NotAllowed,
-        Fault::Database => Exit::StoreDatabase,
-        Fault::Tls => Exit::StoreTls,
-        Fault::ReadOnly => Exit::StoreReadOnly,
-        Fault::TooOld => Exit::StoreTooOld,
-        Fault::Unsafe => Exit::StoreUnsafe,
+        EngineFault::Unreachable => Exit::Unreachable,
+        EngineFault::Password => Exit::StorePassword,
+        EngineFault::Key => Exit::NotAllowed,
+        EngineFault::Database => Exit::StoreDatabase,
+        EngineFault::Tls => Exit::StoreTls,
+        EngineFault::ReadOnly => Exit::StoreReadOnly,
+        EngineFault::TooOld => Exit::StoreTooOld,
+        EngineFault::Unsafe => Exit::StoreUnsafe,
     }
 }
 
@@ -357,9 +357,9 @@ mod tests {
 
     #[test]
     fn damage_behind_a_violation_is_told_as_damage() {
-        let damage = Violation::Scan(ScanError::Corrupt("x".into()));
+        let damage = ClauseViolation::Scan(ScanError::Corrupt("x".into()));
         assert_eq!(Ending::of_cause(&damage).map(|ending| ending.exit), Some(Exit::Damaged));
-        assert_eq!(Ending::of_cause(&Violation::Broken("x".into())), None);
+        assert_eq!(Ending::of_cause(&ClauseViolation::Broken("x".into())), None);
     }
 
     #[test]

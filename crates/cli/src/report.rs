@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::{Value, json};
-use store::conformance::{Clause, Outcome, Violation};
-use store::measure::Speed;
+use store::conformance::{Clause, ClauseOutcome, ClauseViolation};
+use store::speed::Speed;
 use store::{Class, Entry, Epoch, Limits};
 
 use crate::exit::Ending;
@@ -44,7 +44,7 @@ impl Contents {
 /// A clause, and what came of it.
 pub(crate) struct Examined {
     pub(crate) clause: &'static Clause,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: ClauseOutcome,
 }
 
 /// What can be measured.
@@ -67,7 +67,7 @@ impl fmt::Display for Work {
 /// Some work, and how fast it went, or why it did not.
 pub(crate) struct Measured {
     pub(crate) work: Work,
-    pub(crate) speed: Result<Speed, Violation>,
+    pub(crate) speed: Result<Speed, ClauseViolation>,
 }
 
 impl StoreReport {
@@ -84,16 +84,17 @@ impl StoreReport {
         if sentences.is_empty() { Ok(()) } else { Err(Ending::failed(sentences.join("; "))) }
     }
 
-    fn violations(&self) -> impl Iterator<Item = &Violation> {
+    fn violations(&self) -> impl Iterator<Item = &ClauseViolation> {
         let clauses = self.clauses.iter().filter_map(|examined| match &examined.outcome {
-            Outcome::Violated(violation) => Some(violation),
-            Outcome::Held | Outcome::NotApplicable(_) => None,
+            ClauseOutcome::Violated(violation) => Some(violation),
+            ClauseOutcome::Held | ClauseOutcome::NotApplicable(_) => None,
         });
         clauses.chain(self.speeds.iter().filter_map(|measured| measured.speed.as_ref().err()))
     }
 
     fn broken_clauses(&self) -> Option<String> {
-        let violated = |examined: &&Examined| matches!(examined.outcome, Outcome::Violated(_));
+        let violated =
+            |examined: &&Examined| matches!(examined.outcome, ClauseOutcome::Violated(_));
         let count = self.clauses.iter().filter(violated).count();
         let verb = if count == 1 { "is" } else { "are" };
         (count > 0).then(|| {
@@ -151,12 +152,12 @@ impl StoreReport {
         table.set_header(["clause", "result"]);
         for Examined { clause, outcome } in &self.clauses {
             let result = match outcome {
-                Outcome::Held => "held".into(),
-                Outcome::NotApplicable(why) => format!("not applicable ({why})"),
-                Outcome::Violated(why) if Ending::of_cause(why).is_some() => {
+                ClauseOutcome::Held => "held".into(),
+                ClauseOutcome::NotApplicable(why) => format!("not applicable ({why})"),
+                ClauseOutcome::Violated(why) if Ending::of_cause(why).is_some() => {
                     format!("not judged: {why}")
                 }
-                Outcome::Violated(why) => {
+                ClauseOutcome::Violated(why) => {
                     format!("VIOLATED: {why}\n(promised: {})", clause.promise)
                 }
             };
@@ -207,12 +208,12 @@ impl StoreReport {
 
 fn clause_json(examined: &Examined) -> Value {
     let (result, why) = match &examined.outcome {
-        Outcome::Held => ("held", None),
-        Outcome::NotApplicable(why) => ("not applicable", Some((*why).to_owned())),
-        Outcome::Violated(why) if Ending::of_cause(why).is_some() => {
+        ClauseOutcome::Held => ("held", None),
+        ClauseOutcome::NotApplicable(why) => ("not applicable", Some((*why).to_owned())),
+        ClauseOutcome::Violated(why) if Ending::of_cause(why).is_some() => {
             ("not judged", Some(why.to_string()))
         }
-        Outcome::Violated(why) => ("violated", Some(why.to_string())),
+        ClauseOutcome::Violated(why) => ("violated", Some(why.to_string())),
     };
     let Clause { name, promise, .. } = examined.clause;
     json!({ "clause": name, "promise": promise, "result": result, "why": why })

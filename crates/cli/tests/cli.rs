@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
-use store::file::{File, Sizes};
+use store::file::{FileStore, Sizes};
 use store::{Commit, Key, Range, Store};
 use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64;
@@ -166,7 +166,7 @@ fn put(dir: &Path, entries: &[(&str, &[u8])]) {
 
 fn put_with(dir: &Path, sizes: Sizes, entries: &[(&str, &[u8])]) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let store = Store::new(File::open_or_create(dir, sizes).unwrap());
+    let store = Store::new(FileStore::open_or_create(dir, sizes).unwrap());
     for (key, value) in entries {
         let commit = Commit::new().put(Key::new(*key).unwrap(), value.to_vec());
         runtime.block_on(store.commit(commit)).unwrap();
@@ -176,7 +176,7 @@ fn put_with(dir: &Path, sizes: Sizes, entries: &[(&str, &[u8])]) {
 /// The keys that are left in the store in `dir`, at most a page of them.
 fn keys(dir: &Path) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let store = Store::new(File::open_existing(dir, Sizes::default()).unwrap());
+    let store = Store::new(FileStore::open_existing(dir, Sizes::default()).unwrap());
     let page = runtime.block_on(store.scan(Range::all(), 1_000)).unwrap();
     page.entries.into_iter().map(|entry| entry.key.to_string()).collect()
 }
@@ -231,7 +231,7 @@ fn what_a_killed_check_left_is_removed_by_the_next_one() {
 #[test]
 fn a_directory_in_use_names_the_process_that_holds_it() {
     let (_keep, dir) = place();
-    let _held = File::open_or_create(&dir, Sizes::default()).unwrap();
+    let _held = FileStore::open_or_create(&dir, Sizes::default()).unwrap();
     let holder = format!("process {}", std::process::id());
     for verb in ["check", "dump"] {
         check_refused(&watchbell(&["store", verb, &url(&dir)]), 3, &holder);

@@ -25,23 +25,23 @@ use crate::outcome::Sign;
 /// What is known about one host. Time is any clock that never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Breaker {
-    state: State,
+    state: BreakerState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum BreakerState {
     /// Calls go through; so many in a row were silent.
     Closed { failures: u32 },
     /// Left alone; when the pause is over, one call may try.
     Open { until: Duration, pause: Duration },
-    /// One call tries.
+    /// One call is under way to see whether the host answers again.
     Probing { pause: Duration },
 }
 
 /// What may be done with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gate {
-    /// Make it.
+pub enum BreakerGate {
+    /// Make the call.
     Open,
     /// Make it, and no other until it has ended.
     Probe,
@@ -56,19 +56,19 @@ pub enum Gate {
 
 impl Default for Breaker {
     fn default() -> Self {
-        Self { state: State::Closed { failures: 0 } }
+        Self { state: BreakerState::Closed { failures: 0 } }
     }
 }
 
 impl Breaker {
     /// What may be done with a call now. Whoever makes it says so with [`Breaker::begin`].
-    pub fn gate(&self, now: Duration) -> Gate {
+    pub fn gate(&self, now: Duration) -> BreakerGate {
         match self.state {
-            State::Closed { .. } => Gate::Open,
-            State::Probing { .. } => Gate::Wait,
-            State::Open { until, .. } => match until.saturating_sub(now) {
-                Duration::ZERO => Gate::Probe,
-                rest => Gate::Shut { rest },
+            BreakerState::Closed { .. } => BreakerGate::Open,
+            BreakerState::Probing { .. } => BreakerGate::Wait,
+            BreakerState::Open { until, .. } => match until.saturating_sub(now) {
+                Duration::ZERO => BreakerGate::Probe,
+                rest => BreakerGate::Shut { rest },
             },
         }
     }
@@ -76,39 +76,48 @@ impl Breaker {
     /// A call is made.
     pub fn begin(&mut self, now: Duration) {
         match self.state {
-            State::Open { until, pause } if until <= now => self.state = State::Probing { pause },
-            State::Closed { .. } | State::Open { .. } | State::Probing { .. } => (),
+            BreakerState::Open { until, pause } if until <= now => {
+                self.state = BreakerState::Probing { pause }
+            }
+            BreakerState::Closed { .. }
+            | BreakerState::Open { .. }
+            | BreakerState::Probing { .. } => (),
         }
     }
 
     /// A call has ended.
     pub fn end(&mut self, sign: Sign, now: Duration) {
         self.state = match (sign, self.state) {
-            (Sign::Life, _) => State::Closed { failures: 0 },
-            (Sign::Silence, State::Closed { failures }) if failures + 1 < BREAKER_FAILURES_MAX => {
-                State::Closed { failures: failures + 1 }
+            (Sign::Life, _) => BreakerState::Closed { failures: 0 },
+            (Sign::Silence, BreakerState::Closed { failures })
+                if failures + 1 < BREAKER_FAILURES_MAX =>
+            {
+                BreakerState::Closed { failures: failures + 1 }
             }
-            (Sign::Silence, State::Closed { .. }) => open(BREAKER_PAUSE_MIN, now),
-            (Sign::Silence, State::Probing { pause }) => {
+            (Sign::Silence, BreakerState::Closed { .. }) => open(BREAKER_PAUSE_MIN, now),
+            (Sign::Silence, BreakerState::Probing { pause }) => {
                 open((pause * 2).min(BREAKER_PAUSE_MAX), now)
             }
             // A probe that came to nothing: the next call may try at once.
-            (Sign::None, State::Probing { pause }) => State::Open { until: now, pause },
-            // One that had begun before the pause.
-            (Sign::Silence | Sign::None, state @ (State::Open { .. } | State::Closed { .. })) => {
-                state
+            (Sign::None, BreakerState::Probing { pause }) => {
+                BreakerState::Open { until: now, pause }
             }
+            // One that had begun before the pause.
+            (
+                Sign::Silence | Sign::None,
+                state @ (BreakerState::Open { .. } | BreakerState::Closed { .. }),
+            ) => state,
         };
     }
 
     /// Whether it answered last, as far as anybody knows.
     pub fn is_calm(&self) -> bool {
-        self.state == State::Closed { failures: 0 }
+        self.state == BreakerState::Closed { failures: 0 }
     }
 }
 
-fn open(pause: Duration, now: Duration) -> State {
-    State::Open { until: now + pause, pause }
+fn open(pause: Duration, now: Duration) -> BreakerState {
+    BreakerState::Open { until: now + pause, pause }
 }
 
 #[cfg(test)]
@@ -123,7 +132,7 @@ mod tests {
     fn broken() -> Breaker {
         let mut breaker = Breaker::default();
         for _ in 0..BREAKER_FAILURES_MAX {
-            assert_eq!(breaker.gate(secs(0)), Gate::Open);
+            assert_eq!(breaker.gate(secs(0)), BreakerGate::Open);
             breaker.begin(secs(0));
             breaker.end(Sign::Silence, secs(0));
         }
@@ -132,13 +141,13 @@ mod tests {
 
     #[test]
     fn a_host_is_left_alone_after_its_last_silence_and_not_before() {
-        assert_eq!(broken().gate(secs(0)), Gate::Shut { rest: secs(1) });
+        assert_eq!(broken().gate(secs(0)), BreakerGate::Shut { rest: secs(1) });
         let mut breaker = Breaker::default();
         for _ in 0..100 {
             for _ in 1..BREAKER_FAILURES_MAX {
                 breaker.end(Sign::Silence, secs(0));
             }
-            assert_eq!(breaker.gate(secs(0)), Gate::Open);
+            assert_eq!(breaker.gate(secs(0)), BreakerGate::Open);
             assert!(!breaker.is_calm());
             breaker.end(Sign::Life, secs(0));
             assert!(breaker.is_calm());
@@ -150,11 +159,11 @@ mod tests {
         let mut breaker = broken();
         let mut now = secs(0);
         for pause in [1, 2, 4, 8, 16, 30, 30] {
-            assert_eq!(breaker.gate(now), Gate::Shut { rest: secs(pause) });
+            assert_eq!(breaker.gate(now), BreakerGate::Shut { rest: secs(pause) });
             now += secs(pause);
-            assert_eq!(breaker.gate(now), Gate::Probe);
+            assert_eq!(breaker.gate(now), BreakerGate::Probe);
             breaker.begin(now);
-            assert_eq!(breaker.gate(now), Gate::Wait, "one probe at a time");
+            assert_eq!(breaker.gate(now), BreakerGate::Wait, "one probe at a time");
             breaker.end(Sign::Silence, now);
         }
     }
@@ -163,7 +172,7 @@ mod tests {
     fn an_answer_ends_the_pause_at_once_whoever_got_it() {
         let mut breaker = broken();
         breaker.end(Sign::Life, secs(0));
-        assert_eq!(breaker.gate(secs(0)), Gate::Open);
+        assert_eq!(breaker.gate(secs(0)), BreakerGate::Open);
         let mut breaker = broken();
         breaker.begin(secs(1));
         breaker.end(Sign::Life, secs(1));
@@ -176,7 +185,7 @@ mod tests {
         for _ in 0..60 {
             breaker.end(Sign::Silence, secs(0));
         }
-        assert_eq!(breaker.gate(secs(0)), Gate::Shut { rest: secs(1) });
+        assert_eq!(breaker.gate(secs(0)), BreakerGate::Shut { rest: secs(1) });
     }
 
     #[test]
@@ -184,9 +193,9 @@ mod tests {
         let mut breaker = broken();
         breaker.begin(secs(1));
         breaker.end(Sign::None, secs(1));
-        assert_eq!(breaker.gate(secs(1)), Gate::Probe);
+        assert_eq!(breaker.gate(secs(1)), BreakerGate::Probe);
         breaker.begin(secs(1));
         breaker.end(Sign::Silence, secs(1));
-        assert_eq!(breaker.gate(secs(1)), Gate::Shut { rest: secs(2) });
+        assert_eq!(breaker.gate(secs(1)), BreakerGate::Shut { rest: secs(2) });
     }
 }

@@ -19,11 +19,11 @@ use crate::hash::{hash, mix};
 use crate::instant::Instant;
 use crate::limits::SHARDS_MAX;
 
-/// A slice of all work.
+/// The number of a shard, which is a slice of all work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u16);
 
-/// A tenant.
+/// The id of a project, which is a tenant.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -34,23 +34,23 @@ pub struct ProjectId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unique(pub u64);
 
-/// A trigger.
+/// The id of a trigger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TriggerId {
     /// Where it was born, and lives.
     pub shard: ShardId,
-    /// Whose it is.
+    /// The project that it belongs to.
     pub project: ProjectId,
-    /// Which one.
+    /// What tells it from others of its shard.
     pub unique: Unique,
 }
 
-/// A run.
+/// The id of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId {
-    /// Its trigger's shard.
+    /// The shard of its trigger.
     pub shard: ShardId,
-    /// Its trigger.
+    /// The unique part of its trigger's id.
     pub trigger: Unique,
     /// The instant that it is a run of.
     pub slot: Instant,
@@ -63,7 +63,7 @@ pub struct RunId {
 pub enum Birth {
     /// By this generation of the trigger's schedule.
     Slot(u32),
-    /// On demand, or as a notice: as the so-manieth of its shard.
+    /// On demand, or as a notice: its sequence number in the shard.
     Demand(u64),
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A moment.
+/// A moment, in milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub i64);
 
@@ -26,13 +26,13 @@ impl Instant {
         self.0.div_euclid(1_000)
     }
 
-    /// So much later.
+    /// The moment that is so much later.
     #[must_use]
     pub fn after(self, length: Duration) -> Self {
         Self(self.0.saturating_add(millis(length)))
     }
 
-    /// So much earlier.
+    /// The moment that is so much earlier.
     #[must_use]
     pub fn before(self, length: Duration) -> Self {
         Self(self.0.saturating_sub(millis(length)))

@@ -17,7 +17,7 @@ mod observer;
 use std::time::Duration;
 
 pub use holder::{Author, Holder};
-pub use observer::{Look, Memory, Observer};
+pub use observer::{Observer, SessionsLook, StoreMemory};
 
 use crate::limits::{LEASE_TTL_MAX, LEASE_TTL_MIN};
 use crate::mutant::{Mutant, pick};
@@ -77,7 +77,7 @@ impl Ttl {
         }
     }
 
-    /// Its length.
+    /// How long a renewal is good for.
     pub fn length(self) -> Duration {
         self.0
     }
@@ -205,8 +205,8 @@ mod tests {
             holder.won(Nonce(1), theirs.read(send));
             let arrived = mine.read(send + delay);
             let mut observer = Observer::new(ttl(own));
-            observer.see(Look {
-                asked: arrived, arrived, epoch: "e".into(), memory: Memory::Keeps,
+            observer.see(SessionsLook {
+                asked: arrived, arrived, epoch: "e".into(), memory: StoreMemory::Keeps,
                 sessions: vec![("other", 1, Some(ttl(length)))], longest: None,
             });
             let acts = holder.is_valid(theirs.read(now));

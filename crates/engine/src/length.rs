@@ -12,9 +12,9 @@ use std::time::Duration;
 pub struct BadLength {
     /// The byte at which it goes wrong: the first one of a character, or the end.
     pub at: usize,
-    /// What is wrong.
+    /// What is wrong with it, for people.
     pub wrong: String,
-    /// What is right.
+    /// What would be right, for people.
     pub allowed: &'static str,
 }
 

@@ -19,7 +19,7 @@ use crate::past::{End, Finished};
 use crate::policy::{Backoff, Delivery, Overlap, Policy, Retry};
 use crate::webhook::{Method, Webhook, WebhookError};
 
-/// What somebody is told of.
+/// What a project's people may be told of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Occasion {
@@ -46,13 +46,13 @@ impl Occasion {
     ];
 }
 
-/// Some occasions.
+/// A set of occasions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<Occasion>", into = "Vec<Occasion>")]
 pub struct Occasions(u8);
 
 impl Occasions {
-    /// None of them.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
     /// What people are told of if they do not choose: all but successes.
@@ -101,13 +101,13 @@ pub struct Listener {
 /// Who listens to a project at the moment of asking, if anybody does.
 pub type Audience = Arc<dyn Fn(ProjectId) -> Option<Arc<Listener>> + Send + Sync>;
 
-/// Nobody listens.
+/// An audience in which nobody listens.
 pub fn nobody() -> Audience {
     Arc::new(|_| None)
 }
 
 impl Listener {
-    /// One at this URL.
+    /// A listener at this URL.
     pub fn new(project: &str, url: &str, on: Occasions) -> Result<Self, WebhookError> {
         Ok(Self { project: project.into(), webhook: webhook_to(url)?, on })
     }
@@ -141,7 +141,7 @@ pub(crate) const POLICY: Policy = Policy {
 };
 
 /// What a notice tells of.
-pub(crate) enum News<'a> {
+pub(crate) enum NoticeNews<'a> {
     /// A run ended.
     Ended(RunId, &'a Finished),
     /// A trigger was paused, and why.
@@ -150,7 +150,7 @@ pub(crate) enum News<'a> {
     Overdue(Duration),
 }
 
-/// What is sent.
+/// The body of a notice.
 #[derive(Serialize)]
 struct Message<'a> {
     text: String,
@@ -160,12 +160,12 @@ struct Message<'a> {
     trigger_id: String,
     at: String,
     #[serde(flatten)]
-    about: Option<About>,
+    about: Option<NoticeRun>,
 }
 
 /// The run that a notice is about.
 #[derive(Serialize)]
-struct About {
+struct NoticeRun {
     run: String,
     slot: String,
     state: End,
@@ -179,18 +179,18 @@ pub(crate) fn body(
     listener: &Listener,
     (id, name): (TriggerId, &str),
     occasion: Occasion,
-    news: &News<'_>,
+    news: &NoticeNews<'_>,
     now: Instant,
 ) -> String {
     let about = match news {
-        News::Ended(run, finished) => Some(About {
+        NoticeNews::Ended(run, finished) => Some(NoticeRun {
             run: run.to_string(),
             slot: finished.slot.to_string(),
             state: finished.end,
             attempts: finished.attempt,
             error: error(finished),
         }),
-        News::Paused(_) | News::Overdue(_) => None,
+        NoticeNews::Paused(_) | NoticeNews::Overdue(_) => None,
     };
     let message = Message {
         text: format!("{name} ({}) {}", listener.project, sentence(occasion, news)),
@@ -205,12 +205,14 @@ pub(crate) fn body(
 }
 
 /// What happened, after the name of the trigger.
-fn sentence(occasion: Occasion, news: &News<'_>) -> String {
+fn sentence(occasion: Occasion, news: &NoticeNews<'_>) -> String {
     match (news, occasion) {
-        (News::Paused(why), _) => format!("was paused: {why}"),
-        (News::Overdue(length), _) => format!("has not succeeded for {}", length::text(*length)),
-        (News::Ended(..), Occasion::Recovery) => "succeeded again".to_owned(),
-        (News::Ended(_, finished), _) => {
+        (NoticeNews::Paused(why), _) => format!("was paused: {why}"),
+        (NoticeNews::Overdue(length), _) => {
+            format!("has not succeeded for {}", length::text(*length))
+        }
+        (NoticeNews::Ended(..), Occasion::Recovery) => "succeeded again".to_owned(),
+        (NoticeNews::Ended(_, finished), _) => {
             let how = match finished.end {
                 End::Succeeded => return "succeeded".to_owned(),
                 End::Failed | End::Dead => "failed",

@@ -68,7 +68,7 @@ pub enum NotSent {
     Exhausted,
     /// The host did not answer lately and is left alone.
     Resting {
-        /// For so much longer.
+        /// How much longer it is left alone.
         #[serde(rename = "rest_ms", with = "millis")]
         rest: Duration,
     },
@@ -76,7 +76,7 @@ pub enum NotSent {
     Lapsed,
     /// It was cancelled before it left.
     Cancelled,
-    /// It waited for its turn until it was too late.
+    /// It waited until it was too late.
     Late,
 }
 
@@ -97,7 +97,7 @@ pub enum Lost {
 /// What follows from an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Done.
+    /// The receiver took it.
     Succeeded,
     /// The receiver is gone for ever (410): disable the trigger.
     Gone,
@@ -122,16 +122,16 @@ pub enum Verdict {
 /// Whether a receiver got an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// Surely not.
+    /// It surely did not arrive.
     Never,
-    /// Nobody knows.
+    /// It may have arrived.
     Perhaps,
-    /// Surely: it answered.
+    /// It surely arrived: the receiver answered.
     Surely,
 }
 
 impl Outcome {
-    /// What follows from it.
+    /// What follows from this outcome.
     pub fn verdict(&self) -> Verdict {
         match *self {
             Self::Answered { status, retry_after } => answered(status, retry_after),
@@ -165,7 +165,7 @@ impl Outcome {
 /// What an outcome says about the host, for its [`Breaker`](crate::breaker::Breaker).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sign {
-    /// It answers.
+    /// The host answers.
     Life,
     /// It cannot be reached, or does not answer.
     Silence,

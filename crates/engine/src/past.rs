@@ -65,15 +65,15 @@ pub enum Reason {
 pub struct Attempt {
     /// When it left.
     pub at: Instant,
-    /// How long it took.
+    /// How long the attempt took, in milliseconds.
     pub ms: u32,
-    /// What the receiver answered.
+    /// The status of the receiver's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// What went wrong.
+    /// What went wrong, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What the receiver said.
+    /// The beginning of the body of the receiver's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<String>,
 }
@@ -91,13 +91,13 @@ pub enum Line {
 /// A run that ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished {
-    /// Whose it is.
+    /// The project of its trigger.
     #[serde(default, skip_serializing_if = "ProjectId::is_default")]
     pub project: ProjectId,
-    /// Its trigger.
+    /// The trigger that it is a run of.
     #[serde(with = "unique")]
     pub trigger: Unique,
-    /// Its instant.
+    /// The instant that it is a run of.
     pub slot: Instant,
     /// By which generation of the schedule; none for a run on demand and for a notice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,13 +108,13 @@ pub struct Finished {
     /// What it tells somebody of, if it is a notice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice: Option<Occasion>,
-    /// How it ended.
+    /// How the run ended.
     pub end: End,
     /// When that was.
     pub at: Instant,
     /// Attempts begun; more than are told of if some were in doubt.
     pub attempt: u32,
-    /// What came of them.
+    /// What came of each attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
 }
@@ -122,10 +122,10 @@ pub struct Finished {
 /// Slots that were skipped: all of a generation in `from..=to`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
-    /// Whose they are.
+    /// The project of their trigger.
     #[serde(default, skip_serializing_if = "ProjectId::is_default")]
     pub project: ProjectId,
-    /// Their trigger.
+    /// The trigger that they are slots of.
     #[serde(with = "unique")]
     pub trigger: Unique,
     /// By which generation of the schedule.
@@ -134,9 +134,9 @@ pub struct Skipped {
     pub from: Instant,
     /// The last one.
     pub to: Instant,
-    /// How many.
+    /// How many slots were skipped.
     pub count: u64,
-    /// Why.
+    /// Why they were skipped.
     pub reason: Reason,
     /// When that was decided.
     pub at: Instant,
@@ -154,7 +154,7 @@ impl Line {
         self
     }
 
-    /// Whose it is.
+    /// The project of its trigger.
     pub fn project(&self) -> ProjectId {
         match self {
             Self::Run(run) => run.project,
@@ -162,7 +162,7 @@ impl Line {
         }
     }
 
-    /// Which trigger it is about.
+    /// The trigger that the line is about.
     pub fn trigger(&self) -> Unique {
         match self {
             Self::Run(run) => run.trigger,
@@ -195,7 +195,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// As it is stored.
+    /// The segment as it is stored.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut lines = Vec::new();
         for line in &self.lines {
@@ -218,7 +218,7 @@ impl Segment {
         [begin.as_bytes(), lines, b"]}"].concat()
     }
 
-    /// As it was stored.
+    /// Reads a segment as it was stored.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
         decode(bytes, FORMAT)
     }

@@ -27,7 +27,7 @@ pub enum RecordError {
     /// Written by a newer Watchbell: upgrade this one; do not touch the record.
     #[error("it has format {found}, and this version reads up to {reads}: upgrade Watchbell")]
     Newer {
-        /// What the record says.
+        /// The format that the record says.
         found: Format,
         /// The newest that this reader understands.
         reads: Format,
@@ -52,13 +52,13 @@ pub fn encode<T: Serialize>(format: Format, body: &T) -> Vec<u8> {
 /// Reads a record of at most format `reads`.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], reads: Format) -> Result<T, RecordError> {
     #[derive(Deserialize)]
-    struct Head {
+    struct FormatField {
         format: Format,
     }
     let malformed = |error: serde_json::Error| RecordError::Malformed(error.to_string());
     let found = match leading_format(bytes) {
         Some(format) => format,
-        None => serde_json::from_slice::<Head>(bytes).map_err(malformed)?.format,
+        None => serde_json::from_slice::<FormatField>(bytes).map_err(malformed)?.format,
     };
     if found > reads {
         return Err(RecordError::Newer { found, reads });

@@ -22,7 +22,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::calendar::{Calendar, Quiet};
+use self::calendar::{Calendar, QuietWindow};
 use self::civil::Date;
 use self::every::Every;
 use self::local::Local;
@@ -35,12 +35,12 @@ use crate::limits::{
 };
 use crate::mutant::{Mutant, pick};
 
-/// One way of saying when.
+/// One way of saying when a trigger is due.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Spec {
     /// A cron pattern in a zone.
     Cron(Local),
-    /// An interval.
+    /// An interval of fixed length.
     Every(Every),
     /// These moments, in order.
     At(Arc<[Instant]>),
@@ -123,10 +123,10 @@ impl Spec {
 
 /// When something is due. Most have one spec and nothing else; those take no more than that.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Schedule(Form);
+pub struct Schedule(ScheduleForm);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Form {
+enum ScheduleForm {
     Plain(Spec),
     Full(Box<Full>),
 }
@@ -143,7 +143,7 @@ struct Full {
 
 /// What a schedule is made of.
 #[derive(Debug, Clone, Default)]
-pub struct Plan {
+pub struct SchedulePlan {
     /// When; nothing, for what is started on demand only.
     pub specs: Vec<Spec>,
     /// No slot before this.
@@ -155,7 +155,7 @@ pub struct Plan {
     /// Nothing fires on these dates.
     pub excluded: Vec<Date>,
     /// Nothing fires in these windows.
-    pub quiet: Vec<Quiet>,
+    pub quiet: Vec<QuietWindow>,
     /// Each slot leaves up to so much later.
     pub jitter: Duration,
     /// It ends after so many runs. Who counts them is whoever runs it.
@@ -195,7 +195,7 @@ pub enum ScheduleError {
 /// How many slots there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {
-    /// So many.
+    /// Exactly so many.
     Exactly(u64),
     /// More than were counted: several specs are counted one by one, up to a bound.
     MoreThan(u64),
@@ -203,7 +203,7 @@ pub enum Count {
 
 impl Schedule {
     /// A schedule that fires at least once after `now`, or a reason why there is none.
-    pub fn new(plan: Plan, now: Instant) -> Result<Self, ScheduleError> {
+    pub fn new(plan: SchedulePlan, now: Instant) -> Result<Self, ScheduleError> {
         plan.check()?;
         let on_demand = plan.specs.is_empty();
         let schedule = Self(plan.into_form());
@@ -286,7 +286,7 @@ impl Schedule {
 
     /// When a slot leaves: the jitter is stable per slot and name, and never reaches the next slot.
     pub fn leaves_at(&self, slot: Instant, name: &str) -> Instant {
-        let Form::Full(full) = &self.0 else { return slot };
+        let ScheduleForm::Full(full) = &self.0 else { return slot };
         if full.jitter_ms == 0 {
             return slot;
         }
@@ -299,16 +299,16 @@ impl Schedule {
     /// Whether slots may leave later than they are.
     pub fn is_jittered(&self) -> bool {
         match &self.0 {
-            Form::Plain(_) => false,
-            Form::Full(full) => full.jitter_ms > 0,
+            ScheduleForm::Plain(_) => false,
+            ScheduleForm::Full(full) => full.jitter_ms > 0,
         }
     }
 
     /// After how many runs it ends, if it does.
     pub fn limit(&self) -> Option<NonZeroU64> {
         match &self.0 {
-            Form::Plain(_) => None,
-            Form::Full(full) => full.limit,
+            ScheduleForm::Plain(_) => None,
+            ScheduleForm::Full(full) => full.limit,
         }
     }
 
@@ -320,23 +320,23 @@ impl Schedule {
     /// Its specs; none for what is started on demand only.
     pub fn specs(&self) -> &[Spec] {
         match &self.0 {
-            Form::Plain(spec) => std::slice::from_ref(spec),
-            Form::Full(full) => &full.specs,
+            ScheduleForm::Plain(spec) => std::slice::from_ref(spec),
+            ScheduleForm::Full(full) => &full.specs,
         }
     }
 
     fn calendar(&self) -> Option<&Calendar> {
         match &self.0 {
-            Form::Plain(_) => None,
-            Form::Full(full) => full.calendar.as_ref(),
+            ScheduleForm::Plain(_) => None,
+            ScheduleForm::Full(full) => full.calendar.as_ref(),
         }
     }
 
     /// Its specs, and what of a stretch of time lies between its first and last moment.
     fn within(&self, after: Instant, until: Instant) -> (&[Spec], Instant, Instant) {
         let (first, last) = match &self.0 {
-            Form::Plain(_) => (Instant::FIRST, Instant::LAST),
-            Form::Full(full) => (full.first, full.last),
+            ScheduleForm::Plain(_) => (Instant::FIRST, Instant::LAST),
+            ScheduleForm::Full(full) => (full.first, full.last),
         };
         (self.specs(), after.clamp(Instant(first.0 - 1), Instant::LAST), until.min(last))
     }
@@ -378,14 +378,14 @@ fn count_fired(spec: &Spec, calendar: &Calendar, after: Instant, until: Instant)
     fired
 }
 
-impl Plan {
+impl SchedulePlan {
     /// A plan of one spec and nothing else.
     pub fn of(spec: Spec) -> Self {
         Self { specs: vec![spec], ..Self::default() }
     }
 
     fn check(&self) -> Result<(), ScheduleError> {
-        let quiet_is_good = |quiet: &Quiet| {
+        let quiet_is_good = |quiet: &QuietWindow| {
             (1..=0x7f).contains(&quiet.weekdays)
                 && quiet.from < 86_400
                 && (1..=86_400).contains(&quiet.to)
@@ -416,7 +416,7 @@ impl Plan {
         }
     }
 
-    fn into_form(mut self) -> Form {
+    fn into_form(mut self) -> ScheduleForm {
         let calendar = !self.excluded.is_empty() || !self.quiet.is_empty();
         let bounded = self.first.is_some() || self.last.is_some() || self.limit.is_some();
         let plain = !bounded && !calendar && self.jitter.is_zero();
@@ -424,10 +424,10 @@ impl Plan {
             && self.specs.len() == 1
             && let Some(spec) = self.specs.pop()
         {
-            return Form::Plain(spec);
+            return ScheduleForm::Plain(spec);
         }
         let zone = self.zone.unwrap_or(ZoneId::UTC);
-        Form::Full(Box::new(Full {
+        ScheduleForm::Full(Box::new(Full {
             specs: self.specs,
             first: self.first.unwrap_or(Instant::FIRST).clamp(Instant::FIRST, Instant::LAST),
             last: self.last.unwrap_or(Instant::LAST).min(Instant::LAST),

@@ -34,9 +34,9 @@ use crate::limits::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scheme {
-    /// Without encryption.
+    /// HTTP without encryption.
     Http,
-    /// With TLS.
+    /// HTTP over TLS.
     Https,
 }
 
@@ -78,7 +78,7 @@ impl Method {
     pub const ALL: [Self; 6] =
         [Self::Get, Self::Head, Self::Post, Self::Put, Self::Patch, Self::Delete];
 
-    /// Its name.
+    /// The name of the method.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -129,9 +129,9 @@ pub struct Form {
     pub scheme: Scheme,
     /// A name in lower case, an IPv4 address, or an IPv6 address in brackets.
     pub host: Box<str>,
-    /// Where it listens.
+    /// The port of the host.
     pub port: u16,
-    /// What is asked of it.
+    /// The method of the request.
     pub method: Method,
     /// Names in lower case, each once; the content type is one of them.
     pub headers: Headers,
@@ -181,11 +181,11 @@ impl fmt::Debug for Form {
 /// A whole webhook: what it shares, and what is its own.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Webhook {
-    /// What it shares with others.
+    /// What many webhooks have in common, stored once for all of them.
     pub form: Form,
     /// Path and query; begins with `/`.
     pub path: Box<str>,
-    /// What is sent, if anything.
+    /// The body of the request, if it has one.
     pub body: Option<Box<str>>,
 }
 

@@ -16,7 +16,9 @@ use client::cluster::{QuiescedShard, ResumeShard};
 use engine::id::ShardId;
 use engine::limits::{BACKUP_QUIESCE_MAX, BACKUP_SHARD_BYTES_MAX};
 use engine::shard::record::head_key;
-use store::backup::{Encoder, Header, Section, TakeError, header, idempotency, page, rest, shard};
+use store::backup::{
+    BackupHeader, BackupSection, Encoder, TakeBackupError, header, idempotency, page, rest, shard,
+};
 use store::claim::Head;
 use store::session::NodeId;
 use store::{Key, Range, ScanError};
@@ -29,7 +31,7 @@ use crate::handle::{self, CallError, NodeHandle};
 #[derive(Debug, thiserror::Error)]
 enum BackupError {
     #[error(transparent)]
-    Take(#[from] TakeError),
+    Take(#[from] TakeBackupError),
     #[error("shard {shard}: {why}")]
     Owner {
         shard: ShardId,
@@ -44,7 +46,7 @@ impl BackupError {
     /// Whether another try may succeed, because the shard has changed hands.
     fn is_passing(&self) -> bool {
         match self {
-            Self::Take(why) => matches!(why, TakeError::Moved(_)),
+            Self::Take(why) => matches!(why, TakeBackupError::Moved(_)),
             Self::Owner { why, .. } => {
                 matches!(why, CallError::NoOwner { .. } | CallError::HandedOver | CallError::Busy)
             }
@@ -84,9 +86,9 @@ impl RunningBackup {
         handle: &NodeHandle,
         envoy: Envoy,
         permit: OwnedSemaphorePermit,
-    ) -> Result<Self, TakeError> {
+    ) -> Result<Self, TakeBackupError> {
         let version = env!("CARGO_PKG_VERSION");
-        let header: Header = header(handle.store(), handle.machine(), version).await?;
+        let header: BackupHeader = header(handle.store(), handle.machine(), version).await?;
         let mut out = Vec::new();
         let encoder = Some(Encoder::begin(&header, &mut out));
         let (shards, next) = (header.shards, BackupStep::Begin(out));
@@ -118,7 +120,7 @@ impl RunningBackup {
         match &mut self.next {
             BackupStep::Begin(first) => {
                 out.append(first);
-                encoder.section(Section::Idempotency, out);
+                encoder.section(BackupSection::Idempotency, out);
                 self.next = BackupStep::Idempotency(idempotency().into());
             }
             BackupStep::Idempotency(ranges) => {
@@ -132,7 +134,7 @@ impl RunningBackup {
                 read(&self.handle, &self.envoy, id, encoder, out).await?;
             }
             BackupStep::Shard(_) => {
-                encoder.section(Section::Rest, out);
+                encoder.section(BackupSection::Rest, out);
                 self.next = BackupStep::Rest(rest().into());
             }
             BackupStep::Rest(ranges) => {
@@ -149,7 +151,7 @@ async fn read_page(
     ranges: &mut VecDeque<Range>,
     encoder: &mut Encoder,
     out: &mut Vec<u8>,
-) -> Result<bool, TakeError> {
+) -> Result<bool, TakeBackupError> {
     let Some(range) = ranges.pop_front() else { return Ok(false) };
     if let Some(left) = page(handle.store(), range, encoder, out).await? {
         ranges.push_front(left);
@@ -195,11 +197,11 @@ async fn read_once(
     let reading = async {
         // The owner says where its chain is: a store that says otherwise is not the one that it writes to.
         if quiesce.number().is_some() && number(handle, id).await? != quiesce.number() {
-            return Err(TakeError::Moved(id));
+            return Err(TakeBackupError::Moved(id));
         }
         shard(handle.store(), id, encoder, |bytes| {
             if out.len() + bytes.len() > BACKUP_SHARD_BYTES_MAX {
-                return Err(TakeError::TooLarge(id));
+                return Err(TakeBackupError::TooLarge(id));
             }
             out.extend_from_slice(bytes);
             Ok(())
@@ -210,7 +212,7 @@ async fn read_once(
     quiesce.end(envoy, id).await;
     match read {
         Ok(done) => Ok(done?),
-        Err(_) => Err(TakeError::TooSlow(id).into()),
+        Err(_) => Err(TakeBackupError::TooSlow(id).into()),
     }
 }
 

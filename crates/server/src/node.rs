@@ -45,7 +45,7 @@ use engine::id::ShardId;
 use engine::instant::Instant;
 use engine::shard::Now;
 use engine::webhook::Webhook;
-use store::backup::Unfinished;
+use store::backup::UnfinishedRestore;
 use store::election::Defeat;
 use store::machine::Machine;
 use store::session::{BadNodeId, Session, SessionError};
@@ -108,7 +108,7 @@ pub enum NodeStartError {
     Commit(#[from] CommitError),
     /// Finish the restore.
     #[error(transparent)]
-    Unfinished(#[from] Unfinished),
+    Unfinished(#[from] UnfinishedRestore),
     /// Ask for as many as there are.
     #[error(
         "the cluster has {found} shards, which was fixed when it first started, and {wanted} are asked for: leave --shards out"

@@ -9,7 +9,7 @@ use engine::lease::Ttl;
 use store::claim::Claim;
 use store::election::Mode;
 use store::machine::Machine;
-use store::session::Node;
+use store::session::NodeInfo;
 use store::{Class, Store};
 
 use crate::clock::{Clocks, Instant, MS};
@@ -322,7 +322,7 @@ impl Cluster {
             witness: Arc::clone(&self.witness),
             store: Store::new(Traveller(road)),
             machine,
-            node: Node {
+            node: NodeInfo {
                 id: node::node_id(node),
                 ttl: Ttl::new(self.setting.ttls[node]).expect("a valid T"),
                 url: None,

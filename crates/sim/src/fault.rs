@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use engine::limits::FAILOVER_LAG;
 use store::Class;
-use store::claim::{Head, State};
+use store::claim::{ClaimState, Head};
 use store::election::Mode;
 
 use crate::clock::{Instant, MS};
@@ -463,7 +463,7 @@ fn wish(cluster: &Cluster) {
 }
 
 fn approve(cluster: &Cluster) {
-    let Some(head) = head(cluster).filter(|head| head.state == State::Waiting) else { return };
+    let Some(head) = head(cluster).filter(|head| head.state == ClaimState::Waiting) else { return };
     let (store, claim) = (cluster.person(), cluster.claim.clone());
     cluster.world.spawn(|_| async move {
         // If it is lost, the person tries again.

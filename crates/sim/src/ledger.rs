@@ -16,7 +16,7 @@ use engine::shard::record::{
     runs, states, stopped, triggers,
 };
 use serde::Deserialize;
-use store::file::{File, Sizes};
+use store::file::{FileStore, Sizes};
 use store::{Range, Store};
 
 /// All that a store says about triggers and slots.
@@ -74,7 +74,7 @@ struct Cluster {
 impl Ledger {
     /// Reads a directory that nobody has open.
     pub async fn read(data: &Path) -> Self {
-        Self::of(&Store::new(File::open_existing(data, Sizes::default()).unwrap())).await
+        Self::of(&Store::new(FileStore::open_existing(data, Sizes::default()).unwrap())).await
     }
 
     /// Reads a store, shard by shard.

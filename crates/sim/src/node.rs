@@ -14,9 +14,9 @@ use serde_json::json;
 use serde_json::value::to_raw_value;
 use store::chain::ChainError;
 use store::claim::Claim;
-use store::election::{Defeat, Election, Holding, Mode, Over};
+use store::election::{Candidacy, Defeat, Holding, Mode, RightEnd};
 use store::machine::Machine;
-use store::session::{Node, NodeId, Session, SessionError, SessionKey, bury_local};
+use store::session::{NodeId, NodeInfo, Session, SessionError, SessionKey, bury_local};
 use store::{Class, Key, Store, Write};
 use tokio::sync::Notify;
 
@@ -40,7 +40,7 @@ pub struct Start {
     /// Its machine.
     pub machine: Arc<dyn Machine>,
     /// What it says of itself.
-    pub node: Node,
+    pub node: NodeInfo,
     /// What it wants.
     pub claim: Claim,
     /// How it gets it.
@@ -143,7 +143,7 @@ impl Start {
 
 /// Campaigns, and works when it has won, until it is told to stop or its session has ended.
 async fn work(start: &Start, process: ProcessId, session: &Session) {
-    let mut election = Election::new(session, start.claim.clone(), start.mode);
+    let mut election = Candidacy::new(session, start.claim.clone(), start.mode);
     loop {
         let mut holding = tokio::select! {
             biased;
@@ -164,7 +164,7 @@ async fn work(start: &Start, process: ProcessId, session: &Session) {
             // Then the session is closed, and with it every right.
             Turn::Stop => return,
             Turn::HandOver(heir) => hand_over(start, process, &heir, &mut holding).await,
-            Turn::Over(Over::Wished) => {
+            Turn::Over(RightEnd::Wished) => {
                 start.witness.candidate(process, None);
                 let left = election.step_down(holding).await;
                 start.world.trace(process, || format!("left    {left:?}"));
@@ -172,13 +172,13 @@ async fn work(start: &Start, process: ProcessId, session: &Session) {
                 let back = start.world.now() + u64::try_from(back.as_nanos()).expect("seconds");
                 start.witness.candidate(process, Some(back));
             }
-            Turn::Over(Over::Lost | Over::Released) => {}
+            Turn::Over(RightEnd::Lost | RightEnd::Released) => {}
         }
         start.witness.holds_no_more(process);
     }
 }
 
-async fn win(start: &Start, election: &mut Election) -> Result<Holding, Defeat> {
+async fn win(start: &Start, election: &mut Candidacy) -> Result<Holding, Defeat> {
     match start.style {
         Style::Campaigns => election.campaign().await,
         Style::Tries => loop {
@@ -195,7 +195,7 @@ async fn win(start: &Start, election: &mut Election) -> Result<Holding, Defeat> 
 enum Turn {
     Stop,
     HandOver(SessionKey),
-    Over(Over),
+    Over(RightEnd),
 }
 
 async fn serve_until(start: &Start, session: &Session, holding: &mut Holding) -> Turn {
@@ -210,7 +210,7 @@ async fn serve_until(start: &Start, session: &Session, holding: &mut Holding) ->
                 }
             }
             over = right.over() => return Turn::Over(over),
-            () = serve(start, session, holding) => return Turn::Over(Over::Lost),
+            () = serve(start, session, holding) => return Turn::Over(RightEnd::Lost),
         }
     }
 }

@@ -131,7 +131,7 @@ impl Road {
         let road = Arc::downgrade(self);
         self.world.after(travel, move |_| {
             if let Some(road) = road.upgrade() {
-                road.watchers.ring(&keys.iter());
+                road.watchers.notify(&keys.iter());
             }
         });
     }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use engine::limits::FAILOVER_LAG;
 use engine::mutant::{self, Mutant};
 use engine::record::{Format, decode};
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use store::session::SessionRecord;
 use store::{
     Adapter, Class, Commit, CommitError, Entry, Key, Page, Range, ScanError, Store, Version, Write,
@@ -28,7 +28,7 @@ pub type NodeIndex = usize;
 pub struct Vault(Mutex<State>);
 
 struct State {
-    memory: Arc<Memory>,
+    memory: Arc<MemoryStore>,
     epoch: u64,
     /// A former primary that these nodes still talk to.
     former: Option<Former>,
@@ -39,7 +39,7 @@ struct State {
     /// When the last commits of the primary landed.
     landed: VecDeque<Instant>,
     /// What it looked like before, for stale reads.
-    copies: VecDeque<Arc<Memory>>,
+    copies: VecDeque<Arc<MemoryStore>>,
     /// How far the store's own wall clock has been set forward.
     wall_offset_ms: u64,
     /// When it drops which session, under a mutant that trusts it to.
@@ -48,7 +48,7 @@ struct State {
 }
 
 struct Former {
-    memory: Arc<Memory>,
+    memory: Arc<MemoryStore>,
     epoch: u64,
     nodes: Vec<NodeIndex>,
 }
@@ -65,7 +65,7 @@ impl Vault {
     /// An empty one.
     pub fn new(class: Class) -> Self {
         Self(Mutex::new(State {
-            memory: Arc::new(Memory::of_class(class)),
+            memory: Arc::new(MemoryStore::of_class(class)),
             epoch: 0,
             former: None,
             shut: 0,
@@ -235,7 +235,7 @@ impl Vault {
 }
 
 impl State {
-    fn serving(&self, node: NodeIndex) -> Option<(Arc<Memory>, u64)> {
+    fn serving(&self, node: NodeIndex) -> Option<(Arc<MemoryStore>, u64)> {
         if self.shut > 0 || self.only.is_some_and(|only| only != node) {
             return None;
         }
@@ -284,7 +284,7 @@ impl State {
     }
 }
 
-fn peek(memory: &Memory, key: &Key) -> Option<Entry> {
+fn peek(memory: &MemoryStore, key: &Key) -> Option<Entry> {
     at_once(memory.scan(Range::only(key), 1)).ok()?.entries.pop()
 }
 

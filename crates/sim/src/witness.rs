@@ -363,7 +363,7 @@ impl Witness {
     /// Whoever has the claim and is well may act, and leaves when somebody wishes so.
     fn patrol_holder(&self, world: &World, vault: &Vault, head: Option<&Head>) {
         let (now, ttl, mut state) = (world.now(), self.ttl(), self.lock());
-        let begun = head.filter(|head| head.state == claim::State::Held);
+        let begun = head.filter(|head| head.state == claim::ClaimState::Held);
         let well =
             begun.and_then(|head| Some((head, state.well_since(head.session.as_ref()?.key())?)));
         let (Some((head, well)), true) = (well, self.premises.calm && vault.is_up()) else {

@@ -33,11 +33,11 @@ mod read;
 mod restore;
 mod take;
 
-pub use content::{Census, Flaw};
-pub use line::{Encoder, Header, Section, TooLong};
-pub use read::{Checksum, Item, ReadError, Reader};
-pub use restore::{RestoreError, Restored, Unfinished, check_finished, restore};
-pub use take::{TakeError, header, idempotency, page, rest, shard, take};
+pub use content::{BackupCensus, Flaw};
+pub use line::{BackupHeader, BackupSection, Encoder, EntryTooLong};
+pub use read::{BackupItem, BackupReadError, BackupReader, Checksum};
+pub use restore::{RestoreError, Restored, UnfinishedRestore, check_finished, restore};
+pub use take::{TakeBackupError, header, idempotency, page, rest, shard, take};
 
 use std::io::BufRead;
 
@@ -45,20 +45,20 @@ use std::io::BufRead;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// What its first line says.
-    pub header: Header,
+    pub header: BackupHeader,
     /// How many bytes it has.
     pub bytes: u64,
-    /// How many entries.
+    /// How many entries it has.
     pub entries: u64,
     /// Over all of it; tells it from every other.
     pub checksum: Checksum,
-    /// What the entries are.
-    pub census: Census,
+    /// What kinds of entries there are, counted.
+    pub census: BackupCensus,
 }
 
 /// Reads a whole backup, and tells what is in it or what is wrong.
-pub fn verify(from: impl BufRead) -> Result<Summary, ReadError> {
-    let mut reader = Reader::new(from)?;
+pub fn verify(from: impl BufRead) -> Result<Summary, BackupReadError> {
+    let mut reader = BackupReader::new(from)?;
     let mut content = content::Content::new(reader.header());
     while let Some(item) = reader.next()? {
         content.take(&item).map_err(|flaw| reader.flawed(flaw))?;

@@ -31,7 +31,7 @@ use engine::lease::{Nonce, Token};
 use engine::mutant::{self, Mutant};
 use serde_json::value::RawValue;
 
-use crate::claim::{Claim, Head, State};
+use crate::claim::{Claim, ClaimState, Head};
 use crate::machine::within;
 use crate::session::{Session, SessionKey};
 use crate::{Commit, CommitError, Condition, Entry, Epoch, Refusal, Version, Write};
@@ -64,12 +64,12 @@ struct Link {
 }
 
 /// What one chain contributes to a commit of several.
-pub struct Piece<'a> {
-    /// Who writes.
+pub struct ChainWrites<'a> {
+    /// The chain that writes.
     pub chain: &'a mut Chain,
     /// What its head says from then on.
     pub body: Option<Box<RawValue>>,
-    /// What else it writes.
+    /// What else the chain writes.
     pub writes: Vec<Write>,
 }
 
@@ -149,7 +149,7 @@ impl Chain {
     /// Lets a holder that waited begin.
     pub(crate) async fn begin(&mut self) -> Result<Version, ChainError> {
         self.check_kept()?;
-        self.append(|head| Head { state: State::Held, ..head }, Vec::new()).await
+        self.append(|head| Head { state: ClaimState::Held, ..head }, Vec::new()).await
     }
 
     /// Gives the claim up; its token stays. The caller has stopped acting before. May be called again if it
@@ -163,7 +163,7 @@ impl Chain {
         self.check_ours()?;
         self.leaving = true;
         self.answer()?;
-        let head = Head { session: None, state: State::Free, ..self.next() };
+        let head = Head { session: None, state: ClaimState::Free, ..self.next() };
         let mut writes = self.claim.giving(&head);
         writes.extend(self.claim.notes().map(Write::Delete));
         let commit = Commit { when: vec![self.unmoved()], then: writes };
@@ -192,7 +192,7 @@ impl Chain {
         let head = Head {
             session: Some(to.clone()),
             token: Token::after(self.token(), wall_us).0,
-            state: State::Held,
+            state: ClaimState::Held,
             body: Some(body),
             ..self.next()
         };
@@ -351,9 +351,9 @@ impl Chain {
 /// Returns when all is known. If it is dropped before, what it wanted to write is still in the chains,
 /// as with [`Chain::commit`]: whatever is done next with one of them settles its own piece first. What
 /// had to wait because something was open from before is not in them.
-pub async fn commit_all(mut pieces: Vec<Piece<'_>>) -> Vec<Result<Version, ChainError>> {
+pub async fn commit_all(mut pieces: Vec<ChainWrites<'_>>) -> Vec<Result<Version, ChainError>> {
     settle_all(&mut writers(&mut pieces)).await;
-    for Piece { chain, body, writes } in &mut pieces {
+    for ChainWrites { chain, body, writes } in &mut pieces {
         if chain.is_clear() {
             let body = body.take();
             let link = chain.link(|head| Head { body, ..head }, std::mem::take(writes));
@@ -362,12 +362,14 @@ pub async fn commit_all(mut pieces: Vec<Piece<'_>>) -> Vec<Result<Version, Chain
     }
     settle_all(&mut writers(&mut pieces)).await;
     // Nothing is awaited from here on, so that whoever asked is told.
-    let answer = |Piece { chain, .. }: Piece<'_>| chain.check_kept().and_then(|()| chain.answer());
+    let answer = |ChainWrites { chain, .. }: ChainWrites<'_>| {
+        chain.check_kept().and_then(|()| chain.answer())
+    };
     pieces.into_iter().map(answer).collect()
 }
 
 /// The chains that may be written to.
-fn writers<'a>(pieces: &'a mut [Piece<'_>]) -> Vec<&'a mut Chain> {
+fn writers<'a>(pieces: &'a mut [ChainWrites<'_>]) -> Vec<&'a mut Chain> {
     pieces.iter_mut().map(|piece| &mut *piece.chain).filter(|chain| !chain.leaving).collect()
 }
 

@@ -45,7 +45,7 @@ pub struct Head {
     /// Under which token; it stays when the claim is released.
     pub token: u64,
     /// Whether whoever has it may act.
-    pub state: State,
+    pub state: ClaimState,
     /// Which commit of the chain this is: see [`crate::chain`].
     pub number: u64,
     /// Names the commit that wrote this.
@@ -59,7 +59,7 @@ pub struct Head {
 /// Whether a holder may act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum ClaimState {
     /// As long as its session is valid.
     Held,
     /// Not before a person has approved it.
@@ -71,20 +71,27 @@ pub enum State {
 impl Head {
     /// What a claim is before anybody had it.
     pub(crate) fn first() -> Self {
-        Self { session: None, token: 0, state: State::Free, number: 0, nonce: Nonce(0), body: None }
+        Self {
+            session: None,
+            token: 0,
+            state: ClaimState::Free,
+            number: 0,
+            nonce: Nonce(0),
+            body: None,
+        }
     }
 
-    /// Its token.
+    /// The token of the holder, or of the last one.
     pub fn token(&self) -> Token {
         Token(self.token)
     }
 
-    /// As it is stored.
+    /// The head as it is stored.
     pub fn to_value(&self) -> Value {
         encode(FORMAT, self).into()
     }
 
-    /// As it was stored.
+    /// Reads a head as it was stored.
     pub fn from_value(value: &Value) -> Result<Self, RecordError> {
         decode(value.as_bytes(), FORMAT)
     }
@@ -92,14 +99,14 @@ impl Head {
 
 /// A wish that a holder leave, or an approval that it may begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Note {
+pub(crate) struct ClaimNote {
     /// The holder that it is about.
     pub(crate) token: u64,
     /// Who wrote it.
     pub(crate) by: String,
 }
 
-impl Note {
+impl ClaimNote {
     pub(crate) fn to_value(&self) -> Value {
         encode(FORMAT, self).into()
     }
@@ -109,7 +116,7 @@ impl Note {
     }
 }
 
-/// Where a claim is.
+/// The keys of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     head: Key,
@@ -120,8 +127,8 @@ pub struct Claim {
 
 /// A claim as one look showed it.
 #[derive(Debug, Clone)]
-pub struct Sight {
-    /// What it says.
+pub struct ClaimView {
+    /// The head of the claim.
     pub head: Head,
     /// At which version; `None` if nobody ever had it.
     pub version: Option<Version>,
@@ -133,7 +140,7 @@ pub struct Sight {
 
 /// Why a claim was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TakeError {
+pub enum ClaimError {
     /// Somebody has it, or was quicker: look again.
     #[error("somebody else has it")]
     NotFree,
@@ -143,7 +150,7 @@ pub enum TakeError {
     /// The store may have forgotten something lately: wait, then look again.
     #[error("nothing may be claimed while the store may have forgotten something")]
     Quarantine {
-        /// For so long.
+        /// How long that lasts.
         left: std::time::Duration,
     },
     /// The store takes no such record.
@@ -163,21 +170,21 @@ impl Claim {
         })
     }
 
-    /// The same one, whose holder stands at this key too: for those who want to know the holders of many
-    /// claims, and word when one changes. Only commits of a claim that was made with its mirror write it.
+    /// Adds a mirror: a key that names the holder too, for those who want to know the holders of many claims, and
+    /// word when one changes. Only commits of a claim that was made with its mirror write it.
     #[must_use]
     pub fn mirrored(mut self, mirror: Key) -> Self {
         self.mirror = Some(mirror);
         self
     }
 
-    /// Where its head is.
+    /// The key of its head.
     pub fn key(&self) -> &Key {
         &self.head
     }
 
     /// Looks at the claim, and at what was written beside it.
-    pub async fn look(&self, store: &Store) -> Result<Sight, ScanError> {
+    pub async fn look(&self, store: &Store) -> Result<ClaimView, ScanError> {
         let (head, wish, approval) =
             tokio::join!(store.get(&self.head), store.get(&self.wish), store.get(&self.approval));
         let (head, version) = match head? {
@@ -194,16 +201,23 @@ impl Claim {
             None => (Head::first(), None),
         };
         // They name the token that they are about, so it does not matter which was read first.
-        let token = |entry: Option<Entry>| Some(Token(Note::from_value(&entry?.value).ok()?.token));
+        let token =
+            |entry: Option<Entry>| Some(Token(ClaimNote::from_value(&entry?.value).ok()?.token));
         let (wish, approval) = (token(wish?), token(approval?));
-        Ok(Sight { head, version, wish, approval })
+        Ok(ClaimView { head, version, wish, approval })
     }
 
     /// Takes a claim that is free as it was seen, or that names this session already because a commit was
     /// done whose answer did not come. Carries its body over. What was read between that look and this
     /// call is current if this succeeds: nobody has written in between.
-    pub async fn take(&self, seen: &Sight, by: &Session, state: State) -> Result<Chain, TakeError> {
-        let epoch = by.trusted_epoch().map_err(|wait| TakeError::Quarantine { left: wait.left })?;
+    pub async fn take(
+        &self,
+        seen: &ClaimView,
+        by: &Session,
+        state: ClaimState,
+    ) -> Result<Chain, ClaimError> {
+        let epoch =
+            by.trusted_epoch().map_err(|wait| ClaimError::Quarantine { left: wait.left })?;
         // Whatever right this session had to it is over.
         by.rescind(&self.head);
         let machine = by.machine();
@@ -221,7 +235,7 @@ impl Claim {
             Some(Ok(version)) if by.store().epoch() == epoch => {
                 Ok(Chain::new(self.clone(), by, head, version, epoch))
             }
-            Some(Err(CommitError::Conflict(_))) => Err(TakeError::NotFree),
+            Some(Err(CommitError::Conflict(_))) => Err(ClaimError::NotFree),
             Some(Err(CommitError::Refused(why))) => Err(why.into()),
             Some(
                 Ok(_)
@@ -229,12 +243,12 @@ impl Claim {
                     CommitError::Unknown(_) | CommitError::Unavailable(_) | CommitError::Corrupt(_),
                 ),
             )
-            | None => Err(TakeError::Unclear),
+            | None => Err(ClaimError::Unclear),
         }
     }
 
     /// What takes a claim as it was seen, with this head. What it carries over is the caller's business.
-    pub fn taking(&self, seen: &Sight, by: &SessionKey, head: &Head) -> Commit {
+    pub fn taking(&self, seen: &ClaimView, by: &SessionKey, head: &Head) -> Commit {
         let mut commit = Commit::new().when(self.unmoved(seen));
         if let Some(former) = seen.head.session.as_ref().filter(|former| *former != by) {
             commit = commit.when(Condition::Absent(former.key().clone()));
@@ -245,10 +259,10 @@ impl Claim {
     }
 
     /// What frees a claim as it was seen, on behalf of whoever has it. Nothing, if nobody ever had it.
-    pub fn releasing(&self, seen: &Sight, nonce: Nonce) -> Option<Commit> {
+    pub fn releasing(&self, seen: &ClaimView, nonce: Nonce) -> Option<Commit> {
         seen.version?;
         let (number, last) = (seen.head.number + 1, seen.head.clone());
-        let head = Head { session: None, state: State::Free, number, nonce, ..last };
+        let head = Head { session: None, state: ClaimState::Free, number, nonce, ..last };
         let then = self.giving(&head);
         let commit = Commit { when: vec![self.unmoved(seen)], then };
         Some(self.notes().into_iter().fold(commit, Commit::delete))
@@ -261,8 +275,8 @@ impl Claim {
         both.map(|(key, value)| Write::Put(key, value)).collect()
     }
 
-    /// Has the mirror say who has the claim, if it does not: somebody has damaged it, or knows of no mirrors. Whether it
-    /// did not.
+    /// Writes the mirror anew if it does not say who has the claim: somebody has damaged it, or knows of no mirrors. Returns
+    /// whether that was so.
     pub async fn mend_mirror(&self, store: &Store) -> Result<bool, CommitError> {
         let Some(mirror) = &self.mirror else { return Ok(false) };
         // Before the head: whoever changes that after this look changes the mirror as well.
@@ -284,7 +298,7 @@ impl Claim {
         note(&self.wish, token, by)
     }
 
-    fn unmoved(&self, seen: &Sight) -> Condition {
+    fn unmoved(&self, seen: &ClaimView) -> Condition {
         match seen.version {
             Some(version) => Condition::At(self.head.clone(), version),
             None => Condition::Absent(self.head.clone()),
@@ -299,7 +313,7 @@ impl Claim {
         let mut commit = note(&self.wish, seen.head.token, by);
         if mutant::active(Mutant::FreeOnResign) {
             let number = seen.head.number + 1;
-            let free = Head { session: None, state: State::Free, number, ..seen.head.clone() };
+            let free = Head { session: None, state: ClaimState::Free, number, ..seen.head.clone() };
             let version = seen.version.expect("a claim that somebody has was written");
             commit = Commit::new()
                 .when(Condition::At(self.head.clone(), version))
@@ -315,7 +329,7 @@ impl Claim {
     }
 
     /// Writes a head that nobody has once more, so that whatever was conditional on it no longer lands.
-    pub(crate) fn touch(&self, seen: &Sight, nonce: u64) -> Commit {
+    pub(crate) fn touch(&self, seen: &ClaimView, nonce: u64) -> Commit {
         let head = Head { number: seen.head.number + 1, nonce: Nonce(nonce), ..seen.head.clone() };
         Commit::new().when(self.unmoved(seen)).put(self.head.clone(), head.to_value())
     }
@@ -327,6 +341,6 @@ impl Claim {
 }
 
 fn note(key: &Key, token: u64, by: &str) -> Commit {
-    let note = Note { token, by: by.to_owned() };
+    let note = ClaimNote { token, by: by.to_owned() };
     Commit::new().put(key.clone(), note.to_value())
 }

@@ -30,7 +30,7 @@ pub(crate) fn wall_us() -> u64 {
 pub struct Stopwatch(Instant);
 
 impl Stopwatch {
-    /// Starts now.
+    /// A stopwatch that starts now.
     #[expect(clippy::disallowed_methods, reason = "this is the one file that may")]
     pub fn start() -> Self {
         Self(Instant::now())

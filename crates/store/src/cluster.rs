@@ -11,15 +11,15 @@ const KEY: &str = "cluster/about";
 
 /// What never changes. A backup carries it over, so that runs keep their ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cluster {
+pub struct ClusterIdentity {
     /// Tells it from all others.
     pub id: u64,
     /// How many shards it has.
     pub shards: u16,
 }
 
-impl Cluster {
-    /// Where it is written.
+impl ClusterIdentity {
+    /// The key of this record.
     pub fn key() -> Key {
         Key::new(KEY).expect("a short key")
     }
@@ -30,7 +30,7 @@ impl Cluster {
         Self::from_value(&entry.value).map(Some).map_err(ScanError::Corrupt)
     }
 
-    /// As it is stored.
+    /// The record as it is stored.
     pub fn to_value(self) -> Value {
         encode(FORMAT, &self).into()
     }

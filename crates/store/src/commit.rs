@@ -75,7 +75,7 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// With nothing in it yet.
+    /// A commit without conditions and writes.
     pub fn new() -> Self {
         Self::default()
     }

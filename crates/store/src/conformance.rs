@@ -1,7 +1,7 @@
 //! The conformance suite: the contract, one function per clause.
 //!
 //! Every adapter runs it against a real engine, and `watchbell store check` runs it against the
-//! user's. A clause works below a scratch prefix of its own and returns a [`Violation`] instead of
+//! user's. A clause works below a scratch prefix of its own and returns a [`ClauseViolation`] instead of
 //! panicking, so that a person can read what does not hold. None of them waits for time to pass.
 //!
 //! A clause that cannot fail proves nothing: `tests/store/mutant.rs` breaks a store in one way after
@@ -26,8 +26,8 @@ use crate::{
 /// No clause takes nearly as long on any engine; one that does is stuck.
 const CLAUSE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What is examined.
-pub struct Subject {
+/// The store that is examined.
+pub struct StoreUnderTest {
     /// One way to the store.
     store: Store,
     /// Another way to the same store: another client, if the engine has clients.
@@ -40,7 +40,7 @@ pub struct Subject {
 
 type Reconnect = Box<dyn Fn() + Send + Sync>;
 
-impl Subject {
+impl StoreUnderTest {
     /// Examines `store` below `prefix`, which must be empty.
     pub fn new(store: Store, prefix: impl Into<String>) -> Self {
         Self { other: store.clone(), store, prefix: prefix.into(), reconnect: None }
@@ -63,7 +63,7 @@ impl Subject {
 
 /// A promise that was not kept, or could not be examined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
+pub enum ClauseViolation {
     /// What was expected, and what came.
     #[error("{0}")]
     Broken(String),
@@ -77,13 +77,13 @@ pub enum Violation {
 
 /// What came of a clause.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ClauseOutcome {
     /// The promise was kept.
     Held,
     /// It cannot be broken here, for this reason.
     NotApplicable(&'static str),
-    /// It was broken.
-    Violated(Violation),
+    /// The promise was broken.
+    Violated(ClauseViolation),
 }
 
 /// One promise of the contract.
@@ -95,7 +95,8 @@ pub struct Clause {
     check: Check,
 }
 
-type Check = for<'a> fn(&'a Scratch<'a>) -> Pending<'a, Result<Outcome, Violation>>;
+type Check =
+    for<'a> fn(&'a ScratchSpace<'a>) -> Pending<'a, Result<ClauseOutcome, ClauseViolation>>;
 
 macro_rules! clauses {
     ($($module:ident :: $name:ident: $promise:literal,)*) => {
@@ -135,15 +136,15 @@ clauses! {
 
 impl Clause {
     /// Examines one clause.
-    pub async fn check(&self, subject: &Subject) -> Outcome {
+    pub async fn check(&self, subject: &StoreUnderTest) -> ClauseOutcome {
         let prefix = format!("{}{}/", subject.prefix, self.name);
-        let scratch = Scratch { subject, prefix };
+        let scratch = ScratchSpace { subject, prefix };
         match tokio::time::timeout(CLAUSE_TIMEOUT, (self.check)(&scratch)).await {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(violation)) => Outcome::Violated(violation),
+            Ok(Err(violation)) => ClauseOutcome::Violated(violation),
             Err(_) => {
                 let seconds = CLAUSE_TIMEOUT.as_secs();
-                Outcome::Violated(Violation::Broken(format!(
+                ClauseOutcome::Violated(ClauseViolation::Broken(format!(
                     "it was still not done after {seconds} seconds"
                 )))
             }
@@ -152,7 +153,7 @@ impl Clause {
 }
 
 /// Removes everything below `prefix`. Returns how many keys there were.
-pub async fn sweep(store: &Store, prefix: &str) -> Result<usize, Violation> {
+pub async fn sweep(store: &Store, prefix: &str) -> Result<usize, ClauseViolation> {
     let mut count = 0;
     loop {
         let limit = store.limits().writes.min(PAGE_ENTRIES_MAX);
@@ -168,12 +169,12 @@ pub async fn sweep(store: &Store, prefix: &str) -> Result<usize, Violation> {
 }
 
 /// One clause's own corner of the store.
-struct Scratch<'a> {
-    subject: &'a Subject,
+struct ScratchSpace<'a> {
+    subject: &'a StoreUnderTest,
     prefix: String,
 }
 
-impl Scratch<'_> {
+impl ScratchSpace<'_> {
     fn store(&self) -> &Store {
         &self.subject.store
     }
@@ -194,20 +195,20 @@ impl Scratch<'_> {
         &self,
         name: impl fmt::Display,
         value: impl Into<Value>,
-    ) -> Result<Version, Violation> {
+    ) -> Result<Version, ClauseViolation> {
         Ok(self.store().commit(Commit::new().put(self.key(name), value)).await?)
     }
 
-    async fn delete(&self, name: impl fmt::Display) -> Result<Version, Violation> {
+    async fn delete(&self, name: impl fmt::Display) -> Result<Version, ClauseViolation> {
         Ok(self.store().commit(Commit::new().delete(self.key(name))).await?)
     }
 
-    async fn get(&self, name: impl fmt::Display) -> Result<Option<Entry>, Violation> {
+    async fn get(&self, name: impl fmt::Display) -> Result<Option<Entry>, ClauseViolation> {
         Ok(self.store().get(&self.key(name)).await?)
     }
 
     /// Every entry of a range, in pages of `limit`.
-    async fn collect(&self, range: Range, limit: usize) -> Result<Vec<Entry>, Violation> {
+    async fn collect(&self, range: Range, limit: usize) -> Result<Vec<Entry>, ClauseViolation> {
         let mut entries = Vec::new();
         let mut rest = Some(range);
         while let Some(range) = rest {
@@ -227,23 +228,23 @@ impl Scratch<'_> {
     }
 
     /// The names (without prefix) of a range, in pages of `limit`.
-    async fn names(&self, range: Range, limit: usize) -> Result<Vec<String>, Violation> {
+    async fn names(&self, range: Range, limit: usize) -> Result<Vec<String>, ClauseViolation> {
         let entries = self.collect(range, limit).await?;
         let name = |entry: &Entry| entry.key.as_str().strip_prefix(&self.prefix).map(str::to_owned);
-        let outside = || Violation::Broken("a scan gave a key outside of its range".into());
+        let outside = || ClauseViolation::Broken("a scan gave a key outside of its range".into());
         entries.iter().map(|entry| name(entry).ok_or_else(outside)).collect()
     }
 }
 
-fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), Violation> {
-    if holds { Ok(()) } else { Err(Violation::Broken(otherwise())) }
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), ClauseViolation> {
+    if holds { Ok(()) } else { Err(ClauseViolation::Broken(otherwise())) }
 }
 
 fn ensure_eq<T: PartialEq + fmt::Debug>(
     found: &T,
     expected: &T,
     what: &str,
-) -> Result<(), Violation> {
+) -> Result<(), ClauseViolation> {
     ensure(found == expected, || format!("{what}: expected {expected:?}, found {found:?}"))
 }
 
@@ -251,13 +252,13 @@ fn ensure_eq<T: PartialEq + fmt::Debug>(
 fn ensure_conflict(
     outcome: Result<Version, CommitError>,
     condition: &Condition,
-) -> Result<(), Violation> {
+) -> Result<(), ClauseViolation> {
     match outcome {
         Err(CommitError::Conflict(conflict)) => {
             ensure_eq(&conflict.condition, condition, "the condition named by the conflict")
         }
-        other => {
-            Err(Violation::Broken(format!("expected a conflict on {condition:?}, found {other:?}")))
-        }
+        other => Err(ClauseViolation::Broken(format!(
+            "expected a conflict on {condition:?}, found {other:?}"
+        ))),
     }
 }

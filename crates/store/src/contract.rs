@@ -19,12 +19,12 @@ pub struct Version(pub u64);
 pub struct Value(Bytes);
 
 impl Value {
-    /// The bytes.
+    /// The bytes of the value.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// How many bytes.
+    /// How many bytes it has.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -51,9 +51,9 @@ impl fmt::Debug for Value {
 /// One key with what it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its key.
+    /// The key of the entry.
     pub key: Key,
-    /// Its value.
+    /// The value at that key.
     pub value: Value,
     /// The commit that wrote it last.
     pub version: Version,
@@ -118,7 +118,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// One sentence for people.
+    /// The class in one sentence, for people.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::A => {

@@ -9,8 +9,8 @@
 //! session lives on, or given to somebody else by a primary that did not know yet; so the right is over,
 //! and the claim is taken anew, under a new token, after the quarantine.
 
-mod holding;
-mod sighting;
+mod activity;
+mod right;
 
 use std::time::Duration;
 
@@ -19,15 +19,15 @@ use engine::mutant::{self, Mutant};
 use tokio::sync::watch;
 
 use crate::chain::{Chain, ChainError};
-use crate::claim::{Claim, Head, Sight, State, TakeError};
+use crate::claim::{Claim, ClaimError, ClaimState, ClaimView, Head};
 use crate::machine::within;
-use crate::session::{End, Roster, Session, SessionKey};
+use crate::session::{Roster, Session, SessionEnd, SessionKey};
 use crate::{Hints, Refusal, ScanError};
 
-use holding::release;
-pub use holding::{Holding, Over, Permit, Right, Share};
-use sighting::Log;
-pub use sighting::Sighting;
+use activity::ActivityLog;
+pub use activity::CandidateActivity;
+use right::release;
+pub use right::{HolderWrites, Holding, Permit, Right, RightEnd};
 
 /// The claim of a leadership: what all candidates for it campaign for.
 pub fn claim_of(project: &str, name: &str) -> Result<Claim, Refusal> {
@@ -37,14 +37,14 @@ pub fn claim_of(project: &str, name: &str) -> Result<Claim, Refusal> {
 /// How a candidate becomes a holder that may act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// At once.
+    /// It may act at once.
     Automatic,
-    /// When a person has approved it.
+    /// It may act when a person has approved it.
     Manual,
 }
 
-/// A candidate for one claim.
-pub struct Election {
+/// A candidacy for one claim.
+pub struct Candidacy {
     session: Session,
     claim: Claim,
     mode: Mode,
@@ -54,25 +54,25 @@ pub struct Election {
     looked: Reading,
     /// How often it looks, if no hint comes.
     interval: Option<Duration>,
-    log: Log,
+    log: ActivityLog,
     /// The token that it gave up because somebody wished so, and when: others go first.
     yielded: Option<(Token, Reading)>,
     /// What a take was conditional on that was never answered. It may still land.
-    unclear: Option<Sight>,
+    unclear: Option<ClaimView>,
 }
 
 /// Who has a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct ClaimStanding {
     /// The session of whoever has it.
     pub holder: Option<SessionKey>,
     /// Under which token, or the last one.
     pub token: Token,
     /// Whether it may act.
-    pub state: State,
+    pub state: ClaimState,
 }
 
-impl From<&Head> for Standing {
+impl From<&Head> for ClaimStanding {
     fn from(head: &Head) -> Self {
         Self { holder: head.session.clone(), token: head.token(), state: head.state }
     }
@@ -83,14 +83,14 @@ impl From<&Head> for Standing {
 pub enum Defeat {
     /// The session has ended: open a new one.
     #[error("the session has ended")]
-    Ended(End),
+    Ended(SessionEnd),
     /// The claim cannot be read: have a person look, or upgrade.
     #[error("the claim cannot be read: {0}")]
     Corrupt(String),
 }
 
 /// What a candidate does next.
-enum Step {
+enum CandidateStep {
     Take,
     Wait(Duration),
 }
@@ -105,32 +105,32 @@ enum Later {
     Pause,
 }
 
-impl Election {
-    /// A candidate in this session.
+impl Candidacy {
+    /// A candidacy of this session.
     pub fn new(session: &Session, claim: Claim, mode: Mode) -> Self {
         let hints = session.store().watch(claim.key().as_str());
         let (roster, looked) = (session.roster(), session.machine().reading());
         let session = session.clone();
-        let (interval, log) = (None, Log::default());
+        let (interval, log) = (None, ActivityLog::default());
         let (yielded, unclear) = (None, None);
         Self { session, claim, mode, hints, roster, looked, interval, log, yielded, unclear }
     }
 
-    /// The same one, which looks at the claim so often if no hint comes: as a candidate instead of every
-    /// T/10, and as a holder instead of every T/2.
+    /// Sets how often it looks at the claim if no hint comes: while it campaigns instead of every T/10, and as
+    /// holder instead of every T/2.
     #[must_use]
     pub fn checking_every(mut self, interval: Duration) -> Self {
         self.interval = Some(interval);
         self
     }
 
-    /// What it saw and did, and word when there is something new: for those who show it to people.
-    pub fn sightings(&self) -> watch::Receiver<Sighting> {
+    /// What it saw and did, and word when there is something new: for people to see.
+    pub fn activity(&self) -> watch::Receiver<CandidateActivity> {
         self.log.follow()
     }
 
     /// Waits until this node has the claim and may begin, or its session has ended. May be dropped at
-    /// any moment; call it again, or [`Election::leave`].
+    /// any moment; call it again, or [`Candidacy::leave`].
     pub async fn campaign(&mut self) -> Result<Holding, Defeat> {
         let session = self.session.clone();
         tokio::select! {
@@ -141,7 +141,7 @@ impl Election {
     }
 
     /// Looks once, and takes the claim if it is free or names this session: by the same rules as
-    /// [`Election::campaign`], and without waiting for anything but the store. `None` if it is not to be had
+    /// [`Candidacy::campaign`], and without waiting for anything but the store. `None` if it is not to be had
     /// now. May be dropped at any moment, like a campaign.
     pub async fn try_take(&mut self) -> Result<Option<Holding>, Defeat> {
         assert_eq!(self.mode, Mode::Automatic, "an approval is waited for in a campaign");
@@ -196,12 +196,12 @@ impl Election {
     }
 
     /// Who has the claim, if that can be read now.
-    pub async fn standing(&self) -> Option<Standing> {
+    pub async fn standing(&self) -> Option<ClaimStanding> {
         self.look().await.ok()?.map(|seen| (&seen.head).into())
     }
 
-    /// Waits until somebody else has it, or in another way, than in `last`.
-    pub async fn changed(&mut self, last: Option<&Standing>) -> Standing {
+    /// Waits until holder, token or state of the claim are not those of `last`.
+    pub async fn changed(&mut self, last: Option<&ClaimStanding>) -> ClaimStanding {
         loop {
             self.looked = self.session.machine().reading();
             match self.standing().await {
@@ -241,22 +241,22 @@ impl Election {
             return Ok(Err(Later::Pause));
         };
         let taken = match self.next(&seen) {
-            Step::Take => self.take(&seen).await,
-            Step::Wait(longest) => return Ok(Err(Later::Wait(longest))),
+            CandidateStep::Take => self.take(&seen).await,
+            CandidateStep::Wait(longest) => return Ok(Err(Later::Wait(longest))),
         };
         Ok(taken.map_err(|why| match why {
-            TakeError::Quarantine { left } => Later::Quarantine(left),
-            TakeError::Refused(why) => {
+            ClaimError::Quarantine { left } => Later::Quarantine(left),
+            ClaimError::Refused(why) => {
                 tracing::warn!(%why, claim = %self.claim.key(), "the claim could not be taken");
                 Later::Pause
             }
-            TakeError::NotFree | TakeError::Unclear => Later::Pause,
+            ClaimError::NotFree | ClaimError::Unclear => Later::Pause,
         }))
     }
 
     /// What to do about a claim that looks like this.
-    fn next(&mut self, seen: &Sight) -> Step {
-        let (ttl, poll) = (self.session.ttl(), Step::Wait(self.poll()));
+    fn next(&mut self, seen: &ClaimView) -> CandidateStep {
+        let (ttl, poll) = (self.session.ttl(), CandidateStep::Wait(self.poll()));
         let is_free = match &seen.head.session {
             // Taken by a commit whose answer did not come, or in another epoch; or handed over by somebody.
             Some(holder) if holder == self.session.key() => {
@@ -275,19 +275,19 @@ impl Election {
             let back = ttl.length() * 3 / 2;
             let left = back.saturating_sub(self.session.machine().reading().least_since(since));
             if !left.is_zero() {
-                return Step::Wait(left.min(self.poll()));
+                return CandidateStep::Wait(left.min(self.poll()));
             }
         }
-        Step::Take
+        CandidateStep::Take
     }
 
-    async fn take(&mut self, seen: &Sight) -> Result<Chain, TakeError> {
+    async fn take(&mut self, seen: &ClaimView) -> Result<Chain, ClaimError> {
         if !self.is_abandoned(seen).await {
-            return Err(TakeError::NotFree);
+            return Err(ClaimError::NotFree);
         }
         let state = match self.mode {
-            Mode::Automatic => State::Held,
-            Mode::Manual => State::Waiting,
+            Mode::Automatic => ClaimState::Held,
+            Mode::Manual => ClaimState::Waiting,
         };
         let former = self.unclear.replace(seen.clone());
         if self.session.quarantine_left().is_zero() {
@@ -296,10 +296,10 @@ impl Election {
         let taken = self.claim.take(seen, &self.session, state).await;
         match &taken {
             Ok(_) => self.unclear = None,
-            Err(why @ TakeError::Unclear) => self.log.fails(why),
+            Err(why @ ClaimError::Unclear) => self.log.fails(why),
             // This one was not done; one before it may still be on its way.
-            Err(TakeError::NotFree | TakeError::Quarantine { .. }) => self.unclear = former,
-            Err(why @ TakeError::Refused(_)) => {
+            Err(ClaimError::NotFree | ClaimError::Quarantine { .. }) => self.unclear = former,
+            Err(why @ ClaimError::Refused(_)) => {
                 self.unclear = former;
                 self.log.fails(why);
             }
@@ -308,7 +308,7 @@ impl Election {
     }
 
     /// The roster may be older than the claim, and not know a session that has just been opened.
-    async fn is_abandoned(&self, seen: &Sight) -> bool {
+    async fn is_abandoned(&self, seen: &ClaimView) -> bool {
         let Some(holder) =
             seen.head.session.as_ref().filter(|holder| *holder != self.session.key())
         else {
@@ -321,7 +321,7 @@ impl Election {
 
     /// From having the claim to being allowed to act. `None` if it was given up on the way.
     async fn begin(&mut self, mut chain: Chain) -> Result<Option<Holding>, Defeat> {
-        while chain.head().state == State::Waiting {
+        while chain.head().state == ClaimState::Waiting {
             self.looked = self.session.machine().reading();
             let seen = self.look().await.map_err(Defeat::Corrupt)?;
             let token = Some(chain.token());
@@ -355,7 +355,7 @@ impl Election {
     }
 
     /// One look; `None` if the store does not answer, and an error if what it says cannot be read.
-    async fn look(&self) -> Result<Option<Sight>, String> {
+    async fn look(&self) -> Result<Option<ClaimView>, String> {
         let look = self.claim.look(self.session.store());
         match within(self.session.machine(), self.session.ttl().timeout(), look).await {
             Some(Ok(seen)) => {
@@ -372,7 +372,7 @@ impl Election {
     }
 
     /// Makes a take that is on its way miss, by moving a head that nobody has.
-    async fn bump(&self, seen: &Sight) {
+    async fn bump(&self, seen: &ClaimView) {
         let bump = self.claim.touch(seen, self.session.machine().random());
         let timeout = self.session.ttl().timeout();
         within(self.session.machine(), timeout, self.session.store().commit(bump)).await;

@@ -35,7 +35,7 @@ pub enum CommitError {
 pub struct Conflict {
     /// The first one that failed, in the order of the commit.
     pub condition: Condition,
-    /// What was there instead.
+    /// The version that was found; `None` if the key is absent.
     pub found: Option<Version>,
 }
 
@@ -123,12 +123,12 @@ pub enum OpenError {
     #[error("cannot open {path}: {why}; check the disk, then start again", path = path.display())]
     Io { path: PathBuf, why: std::io::Error },
     #[error("{store}: {fault}: {why}; {}", fault.remedy())]
-    Engine { store: String, fault: Fault, why: String },
+    Engine { store: String, fault: EngineFault, why: String },
 }
 
 /// What is wrong with an engine on the network: one for each thing that a person does about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum EngineFault {
     /// It does not answer, or its name is unknown.
     Unreachable,
     /// It knows neither this user nor this password, or lets this user do too little.
@@ -147,8 +147,8 @@ pub enum Fault {
     Unsafe,
 }
 
-impl Fault {
-    /// What to do about it.
+impl EngineFault {
+    /// What a person does about the fault.
     fn remedy(self) -> &'static str {
         match self {
             Self::Unreachable => "start it, or check host and port in the URL",
@@ -169,7 +169,7 @@ impl Fault {
     }
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for EngineFault {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(match self {
             Self::Unreachable => "it cannot be reached",

@@ -4,24 +4,24 @@
 //! scan is a linearizable range read. Hints come from one watch. Leases of etcd are not used: who may act is
 //! decided by sessions, on the observer's clock.
 //!
-//! - `setting`, `open`, `full`: from the URL to an etcd that can be relied on, or a sentence that says why not;
-//! - `seat`, `question`, `call`, `failure`: which member is asked, for how long, and what an error proves;
-//! - `era`: whether an answer speaks of the store that we know;
-//! - `space`, `commit`, `scan`, `listen`: keys and the three verbs;
-//! - `keeper`: compaction and what there is to know.
+//! - `option`, `open`, `full`: from the URL to an etcd that can be relied on, or a sentence that says why not;
+//! - `member`, `request`, `call`, `failure`: which member is asked, for how long, and what an error proves;
+//! - `epoch`: whether an answer speaks of the store that we know;
+//! - `space`, `commit`, `scan`, `hint`: keys and the three verbs;
+//! - `compaction`: compaction and what there is to know.
 
 mod call;
 mod commit;
-mod era;
+mod compaction;
+mod epoch;
 mod failure;
 mod full;
-mod keeper;
-mod listen;
+mod hint;
+mod member;
 mod open;
-mod question;
+mod option;
+mod request;
 mod scan;
-mod seat;
-mod setting;
 mod space;
 
 use std::sync::Arc;
@@ -31,11 +31,11 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use self::call::Reach;
-use self::era::Eras;
-use self::keeper::Knowledge;
-use self::question::Transaction;
-use self::setting::Setting;
+use self::call::EtcdHandle;
+use self::compaction::SharedStatus;
+use self::epoch::EtcdEpochs;
+use self::option::EtcdOptions;
+use self::request::Transaction;
 use self::space::Space;
 use crate::{
     Adapter, Address, Class, Commit, CommitError, Epoch, Hints, Limits, OpenError, Page, Pending,
@@ -51,37 +51,37 @@ const LIMITS: Limits =
 const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A store on etcd. Its work in the background ends with it.
-pub struct Etcd {
+pub struct EtcdStore {
     at: Address,
-    reach: Arc<Reach>,
-    knowledge: Arc<Knowledge>,
+    etcd: Arc<EtcdHandle>,
+    status: Arc<SharedStatus>,
     /// Somebody wants hints.
     wanted: Arc<Notify>,
     _tasks: JoinSet<()>,
 }
 
-impl Etcd {
+impl EtcdStore {
     /// Connects, and makes sure that the engine can be relied on.
     pub async fn open(at: &Address) -> Result<Store, OpenError> {
-        let setting = Setting::read(at)?;
+        let setting = EtcdOptions::read(at)?;
         let greeting = open::greet(at, &setting).await?;
-        let reach = Arc::new(Reach {
-            seats: greeting.seats,
-            eras: Eras::new(greeting.origin),
+        let etcd = Arc::new(EtcdHandle {
+            members: greeting.members,
+            epochs: EtcdEpochs::new(greeting.origin),
             space: Space::new(setting.prefix),
             watchers: Watchers::default(),
         });
-        let knowledge = Arc::new(Knowledge::new(greeting.state, setting.compact));
+        let status = Arc::new(SharedStatus::new(greeting.state, setting.compact));
         let wanted = Arc::new(Notify::new());
         let mut tasks = JoinSet::new();
-        tasks.spawn(listen::listen(Arc::clone(&reach), Arc::clone(&wanted)));
-        tasks.spawn(keeper::keep(Arc::clone(&reach), Arc::clone(&knowledge)));
-        Ok(Store::new(Self { at: at.clone(), reach, knowledge, wanted, _tasks: tasks }))
+        tasks.spawn(hint::listen(Arc::clone(&etcd), Arc::clone(&wanted)));
+        tasks.spawn(compaction::keep(Arc::clone(&etcd), Arc::clone(&status)));
+        Ok(Store::new(Self { at: at.clone(), etcd, status, wanted, _tasks: tasks }))
     }
 
     async fn commit_one(&self, commit: Commit) -> Result<Version, CommitError> {
-        let transaction = commit::transaction(&self.reach.space, &commit);
-        match self.reach.call(Transaction(transaction)).await {
+        let transaction = commit::transaction(&self.etcd.space, &commit);
+        match self.etcd.call(Transaction(transaction)).await {
             Ok(answer) => commit::outcome(&commit, &answer),
             Err(why) => Err(why.of_commit(|| self.place())),
         }
@@ -89,15 +89,15 @@ impl Etcd {
 
     /// Where there is no room, and what to do about it.
     fn place(&self) -> String {
-        let typed = full::what_to_type(&self.at, Some(self.reach.eras.revision()));
+        let typed = full::what_to_type(&self.at, Some(self.etcd.epochs.revision()));
         format!("{} (alarm NOSPACE; {typed})", self.at)
     }
 }
 
-impl Adapter for Etcd {
+impl Adapter for EtcdStore {
     fn scan(&self, range: Range, limit: usize) -> Pending<'_, Result<Page, ScanError>> {
         Box::pin(async move {
-            let page = timeout(STORE_ANSWER_MAX, scan::page(&self.reach, range, limit)).await;
+            let page = timeout(STORE_ANSWER_MAX, scan::page(&self.etcd, range, limit)).await;
             page.unwrap_or_else(|_| Err(ScanError::Unavailable("it took too long".to_owned())))
         })
     }
@@ -108,7 +108,7 @@ impl Adapter for Etcd {
 
     fn watch(&self, prefix: &str) -> Hints {
         self.wanted.notify_one();
-        self.reach.watchers.watch(prefix)
+        self.etcd.watchers.watch(prefix)
     }
 
     fn limits(&self) -> Limits {
@@ -116,18 +116,18 @@ impl Adapter for Etcd {
     }
 
     fn class(&self) -> Class {
-        self.knowledge.class()
+        self.status.class()
     }
 
     fn epoch(&self) -> Epoch {
-        self.reach.eras.epoch()
+        self.etcd.epochs.epoch()
     }
 
     fn room(&self) -> Option<u64> {
-        Some(self.knowledge.room())
+        Some(self.status.room())
     }
 
     fn facts(&self) -> Vec<(&'static str, String)> {
-        self.knowledge.facts()
+        self.status.facts()
     }
 }

@@ -1,4 +1,4 @@
-//! Faults on the way to a store: a road between a caller and any adapter, with a script.
+//! Faults on order: stands between a caller and any adapter, with a script of what goes wrong.
 //!
 //! Each call takes the next fault of its verb from the script, and passes when there is none. A
 //! commit whose answer is Unknown and that lands later waits here until the test lets it land: so a
@@ -15,8 +15,8 @@ use crate::{
 
 /// What happens to one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// Nothing.
+pub enum InjectedFault {
+    /// Nothing: the call passes.
     Pass,
     /// The request takes this long to arrive.
     SlowRequest(Duration),
@@ -35,13 +35,13 @@ pub enum Fault {
 /// A road to a store, with faults.
 pub struct Faulty {
     inner: Arc<dyn Adapter>,
-    script: Mutex<Script>,
+    script: Mutex<FaultScript>,
 }
 
 #[derive(Default)]
-struct Script {
-    commits: VecDeque<Fault>,
-    scans: VecDeque<Fault>,
+struct FaultScript {
+    commits: VecDeque<InjectedFault>,
+    scans: VecDeque<InjectedFault>,
     under_way: VecDeque<Commit>,
 }
 
@@ -57,12 +57,12 @@ impl Faulty {
     }
 
     /// The next commits meet these, one each.
-    pub fn on_commits(&self, faults: impl IntoIterator<Item = Fault>) {
+    pub fn on_commits(&self, faults: impl IntoIterator<Item = InjectedFault>) {
         self.lock().commits.extend(faults);
     }
 
     /// The next scans meet these, one each.
-    pub fn on_scans(&self, faults: impl IntoIterator<Item = Fault>) {
+    pub fn on_scans(&self, faults: impl IntoIterator<Item = InjectedFault>) {
         self.lock().scans.extend(faults);
     }
 
@@ -73,30 +73,32 @@ impl Faulty {
         Some(self.inner.commit(commit).await)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Script> {
+    fn lock(&self) -> MutexGuard<'_, FaultScript> {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn faulty_commit(&self, commit: Commit) -> Result<Version, CommitError> {
-        let fault = self.lock().commits.pop_front().unwrap_or(Fault::Pass);
+        let fault = self.lock().commits.pop_front().unwrap_or(InjectedFault::Pass);
         match fault {
-            Fault::Pass => self.inner.commit(commit).await,
-            Fault::SlowRequest(delay) => {
+            InjectedFault::Pass => self.inner.commit(commit).await,
+            InjectedFault::SlowRequest(delay) => {
                 tokio::time::sleep(delay).await;
                 self.inner.commit(commit).await
             }
-            Fault::SlowAnswer(delay) => {
+            InjectedFault::SlowAnswer(delay) => {
                 let answer = self.inner.commit(commit).await;
                 tokio::time::sleep(delay).await;
                 answer
             }
-            Fault::Refuse => Err(CommitError::Unavailable("refused by the script".into())),
-            Fault::LoseRequest => Err(CommitError::Unknown("the script lost the request".into())),
-            Fault::LoseAnswer => {
+            InjectedFault::Refuse => Err(CommitError::Unavailable("refused by the script".into())),
+            InjectedFault::LoseRequest => {
+                Err(CommitError::Unknown("the script lost the request".into()))
+            }
+            InjectedFault::LoseAnswer => {
                 let _lost = self.inner.commit(commit).await;
                 Err(CommitError::Unknown("the script lost the answer".into()))
             }
-            Fault::LandLater => {
+            InjectedFault::LandLater => {
                 self.lock().under_way.push_back(commit);
                 Err(CommitError::Unknown("the script holds the request back".into()))
             }
@@ -104,19 +106,22 @@ impl Faulty {
     }
 
     async fn faulty_scan(&self, range: Range, limit: usize) -> Result<Page, ScanError> {
-        let fault = self.lock().scans.pop_front().unwrap_or(Fault::Pass);
+        let fault = self.lock().scans.pop_front().unwrap_or(InjectedFault::Pass);
         match fault {
-            Fault::Pass => self.inner.scan(range, limit).await,
-            Fault::SlowRequest(delay) => {
+            InjectedFault::Pass => self.inner.scan(range, limit).await,
+            InjectedFault::SlowRequest(delay) => {
                 tokio::time::sleep(delay).await;
                 self.inner.scan(range, limit).await
             }
-            Fault::SlowAnswer(delay) => {
+            InjectedFault::SlowAnswer(delay) => {
                 let answer = self.inner.scan(range, limit).await;
                 tokio::time::sleep(delay).await;
                 answer
             }
-            Fault::Refuse | Fault::LoseRequest | Fault::LoseAnswer | Fault::LandLater => {
+            InjectedFault::Refuse
+            | InjectedFault::LoseRequest
+            | InjectedFault::LoseAnswer
+            | InjectedFault::LandLater => {
                 Err(ScanError::Unavailable("refused by the script".into()))
             }
         }

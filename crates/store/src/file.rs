@@ -7,7 +7,7 @@
 //! - `directory`: the lock, the format, what kind of file system it is
 //! - `batch`: the writes of a commit as a record of the log
 //! - `index`: finds keys, in `layer`s in memory and `table`s on disk
-//! - `trust`: what of the tables is checked before they are opened
+//! - `verify`: checks what the tree of tables does not, before it is opened
 //! - `writer`: group commit
 //! - `keeper`: what commits must not wait for
 
@@ -17,7 +17,7 @@ mod index;
 mod keeper;
 mod layer;
 mod table;
-mod trust;
+mod verify;
 mod writer;
 
 use std::path::Path;
@@ -27,16 +27,16 @@ use std::{fs, io};
 
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::log::{self, Log, LogError, Recovered, Visit};
+use crate::log::{self, Log, LogError, RecordVisitor, Recovered};
 use crate::{
     Adapter, Class, Commit, CommitError, Epoch, Hints, Limits, OpenError, Page, Pending, Range,
     ScanError, Version, Watchers,
 };
-use directory::{Directory, Identity, Medium, Missing};
+use directory::{Directory, Medium, Missing, StoreIdentity};
 use index::Index;
-use keeper::{Keeper, Next, Trouble};
+use keeper::{AfterRound, BackgroundKeeper, KeeperTrouble};
 use table::IndexError;
-use writer::{Request, Writer};
+use writer::{CommitRequest, GroupWriter};
 
 /// Commits that may wait for the writer; further ones wait for their place.
 const WAITING_MAX: usize = 1_024;
@@ -70,16 +70,16 @@ impl Default for Sizes {
 }
 
 /// The embedded store. Dropping it stops it cleanly, and waits for that.
-pub struct File {
+pub struct FileStore {
     directory: Directory,
     index: Arc<Index>,
     watchers: Arc<Watchers>,
-    requests: Option<mpsc::Sender<Request>>,
+    requests: Option<mpsc::Sender<CommitRequest>>,
     room: Arc<Semaphore>,
     writer: Option<JoinHandle<()>>,
 }
 
-impl File {
+impl FileStore {
     /// Opens the store in `dir`, and makes one if the directory is empty or not there.
     pub fn open_or_create(dir: &Path, sizes: Sizes) -> Result<Self, OpenError> {
         assert!(sizes.segment_bytes >= SEGMENT_BYTES_MIN, "a commit must fit in a segment");
@@ -97,29 +97,29 @@ impl File {
         let index = Arc::new(index);
         let watchers = Arc::new(Watchers::default());
         let started = |why| OpenError::Io { path: directory.path().to_owned(), why };
-        let shelf = log.shelf();
-        let log_keeper = Keeper::start("store-log", {
+        let pool = log.pool();
+        let log_keeper = BackgroundKeeper::start("store-log", {
             let index = Arc::clone(&index);
             move || {
-                shelf.tidy(index.held())?;
-                Ok(Next::Rest)
+                pool.tidy(index.indexed())?;
+                Ok(AfterRound::Rest)
             }
         });
         let log_keeper = log_keeper.map_err(started)?;
         log_keeper.call();
-        let merge_keeper = Keeper::start("store-merge", {
+        let merge_keeper = BackgroundKeeper::start("store-merge", {
             let index = Arc::clone(&index);
             move || merge_tables(&index)
         });
         let merge_keeper = merge_keeper.map_err(started)?;
-        let index_keeper = Keeper::start("store-index", {
+        let index_keeper = BackgroundKeeper::start("store-index", {
             let index = Arc::clone(&index);
             move || write_layer(&index, &merge_keeper)
         });
         let index_keeper = index_keeper.map_err(started)?;
         index_keeper.call();
         let (requests, waiting) = mpsc::channel(WAITING_MAX);
-        let writer = Writer {
+        let writer = GroupWriter {
             place: directory.path().to_owned(),
             log,
             index: Arc::clone(&index),
@@ -140,7 +140,10 @@ impl File {
 }
 
 /// Brings the oldest closed layer to disk; waits for the merges when they are far behind.
-fn write_layer(index: &Index, merge_keeper: &Keeper) -> Result<Next, Trouble> {
+fn write_layer(
+    index: &Index,
+    merge_keeper: &BackgroundKeeper,
+) -> Result<AfterRound, KeeperTrouble> {
     // Before anything is written: while merges fail, layers must pile up until commits are refused,
     // and not tables.
     while index.unmerged_tables()? >= UNMERGED_TABLES_MAX {
@@ -150,18 +153,18 @@ fn write_layer(index: &Index, merge_keeper: &Keeper) -> Result<Next, Trouble> {
         merge_keeper.call_and_wait();
     }
     if !index.write_layer()? {
-        return merge_keeper.trouble().map_or(Ok(Next::Rest), Err);
+        return merge_keeper.trouble().map_or(Ok(AfterRound::Rest), Err);
     }
     merge_keeper.call();
-    Ok(Next::Again)
+    Ok(AfterRound::Again)
 }
 
 /// Merges tables a few times: one merge can make another one due, and where none is it costs nothing.
-fn merge_tables(index: &Index) -> Result<Next, Trouble> {
+fn merge_tables(index: &Index) -> Result<AfterRound, KeeperTrouble> {
     for _ in 0..MERGES_PER_ROUND {
         index.merge()?;
     }
-    Ok(Next::Rest)
+    Ok(AfterRound::Rest)
 }
 
 /// Opens the index and brings it up from the log. An index that cannot be used is made anew if the
@@ -209,19 +212,19 @@ fn bring_up(
         }
         Ok(())
     };
-    let (log, recovered) = read_log(directory, index.held(), &mut take_in)?;
+    let (log, recovered) = read_log(directory, index.indexed(), &mut take_in)?;
     report(&recovered);
     Ok((log, index))
 }
 
 fn read_log(
     directory: &Directory,
-    held: u64,
-    visit: &mut Visit<'_>,
+    indexed: u64,
+    visit: &mut RecordVisitor<'_>,
 ) -> Result<(Log, Recovered), OpenError> {
-    let Identity { segment_bytes, .. } = directory.identity;
+    let StoreIdentity { segment_bytes, .. } = directory.identity;
     let id = directory.identity.log_id();
-    log::recover(&directory.log(), id, segment_bytes, held, visit).map_err(|error| match error {
+    log::recover(&directory.log(), id, segment_bytes, indexed, visit).map_err(|error| match error {
         LogError::Io { path, why } => directory::at(&path)(why),
         LogError::Damaged(why) => OpenError::Corrupt(why),
     })
@@ -248,7 +251,7 @@ fn index_error(dir: &Path, error: IndexError) -> OpenError {
     }
 }
 
-impl Drop for File {
+impl Drop for FileStore {
     fn drop(&mut self) {
         drop(self.requests.take());
         if let Some(writer) = self.writer.take() {
@@ -258,7 +261,7 @@ impl Drop for File {
     }
 }
 
-impl Adapter for File {
+impl Adapter for FileStore {
     fn scan(&self, range: Range, limit: usize) -> Pending<'_, Result<Page, ScanError>> {
         let index = Arc::clone(&self.index);
         Box::pin(async move {
@@ -281,7 +284,7 @@ impl Adapter for File {
                 u32::try_from(commit.len() / 1024 + 1).unwrap_or(u32::MAX).min(WAITING_KIB_MAX);
             let room = Arc::clone(&self.room).acquire_many_owned(room).await;
             let room = room.expect("nobody closes it");
-            let (request, answer) = Request::new(commit, room);
+            let (request, answer) = CommitRequest::new(commit, room);
             let requests = self.requests.as_ref().expect("present until drop");
             if requests.send(request).await.is_err() {
                 return Err(CommitError::Unavailable("the store has stopped".into()));

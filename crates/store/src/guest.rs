@@ -1,15 +1,15 @@
-//! Deeds: what a commit that comes through a server means, and whether its sender may do that.
+//! Guests: what a commit that comes through a server means, and whether its sender may do that.
 //!
-//! A server takes no raw commits. It reads each one as one of a few deeds, and refuses what is none: open, renew and
-//! close one's own session; take, write, release and touch an election of one's own project; wish that a holder leave;
-//! raise the longest T. So whatever somebody sends who has a key, the store holds well-formed records of theirs, and
-//! nobody else's are touched.
+//! A *guest* is somebody who has a key to a server and not to its store. A server takes no raw commits of guests. It
+//! reads each one as a [`GuestCommit`], of which there are a few kinds, and refuses all others: open, renew and close
+//! one's own session; take, write, release and touch an election of one's own project; wish that a holder leave; raise
+//! the longest T. So whatever a guest sends, only records of that guest are written, and they are well-formed.
 //!
-//! It takes two steps. [`GuestCommit::of`] looks at the commit alone: which keys, which conditions, which values. [`GuestCommit::judge`]
-//! looks at what the guest touches as it was just read, and gives the commit that is sent to the store: the same
-//! conditions in the same order, perhaps one more, and values written anew, so that nothing gets in that was not
-//! understood. All of it is conditional on what was read, so it does not matter that time passes in between. What is
-//! judged against is told by [`GuestCommit::needs`].
+//! There are three steps. [`GuestCommit::of`] looks at the commit alone: which keys, which conditions, which values.
+//! [`GuestCommit::needs`] names the keys that have to be read next. [`GuestCommit::judge`] looks at what was read, and
+//! gives the commit that is sent to the store: the same conditions in the same order, perhaps one more, and values
+//! written anew, so that nothing gets in that was not understood. That commit is conditional on what was read, so it
+//! does not matter that time passes in between.
 //!
 //! A session is a project's by its key, `node/<id>/<project>.<incarnation>`, and within it the key's that opened it, by
 //! its record. Nothing that has no such key can be opened, renewed, closed or named as a holder through a server, so
@@ -33,7 +33,7 @@ use engine::limits::{
 use engine::trigger::check_name;
 
 pub use self::view::{may_scan, shown};
-use crate::claim::{Claim, Head, NUMBER_MAX, Note};
+use crate::claim::{Claim, ClaimNote, Head, NUMBER_MAX};
 use crate::election::claim_of;
 use crate::session::{Longest, SESSIONS, SessionKey, SessionRecord};
 use crate::{Commit, Condition, Entry, Key, Version, Write};
@@ -41,14 +41,14 @@ use crate::{Commit, Condition, Entry, Key, Version, Write};
 /// Below this lies what `watchbell store check` writes. Admins may do anything there.
 pub const SCRATCH: &str = "scratch/";
 
-/// Who sends a commit.
+/// The sender of a commit that comes through a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Guest<'a> {
-    /// For which project.
+    /// The project that its key belongs to.
     pub project: &'a str,
-    /// With which key: its id.
+    /// The id of its key.
     pub key: &'a str,
-    /// What people call whoever has it.
+    /// The name that people gave that key.
     pub author: &'a str,
     /// The server's wall clock.
     pub wall_us: u64,
@@ -59,7 +59,7 @@ pub struct Guest<'a> {
 #[error("{0}")]
 pub struct Denied(String);
 
-/// What a commit means.
+/// A commit of a guest, by what it means.
 #[derive(Debug)]
 pub enum GuestCommit {
     /// The store is to remember a longer T.
@@ -73,12 +73,12 @@ pub enum GuestCommit {
     /// A claim is taken.
     Take(Take),
     /// A claim is written by its holder, released, or touched while nobody has it.
-    Move(Move),
-    /// Its holder is asked to leave.
+    Change(HeadChange),
+    /// The holder of a claim is asked to leave.
     Wish(Claim, u64),
 }
 
-/// A claim is taken.
+/// What a guest writes to take a claim.
 #[derive(Debug)]
 pub struct Take {
     claim: Claim,
@@ -88,34 +88,34 @@ pub struct Take {
     head: Head,
 }
 
-/// A head is written.
+/// What a guest writes to a claim without taking it.
 #[derive(Debug)]
-pub struct Move {
+pub struct HeadChange {
     claim: Claim,
     at: Option<Version>,
     head: Head,
-    /// Whether what lies beside it goes.
+    /// Whether wish and approval beside the head are deleted.
     clears: bool,
 }
 
-/// What was read, and what was not there.
-pub type Seen = BTreeMap<Key, Option<Entry>>;
+/// What was read to judge a commit; `None` for a key that is absent.
+pub type GuestReads = BTreeMap<Key, Option<Entry>>;
 
-/// Why nothing is sent.
+/// Why a commit of a guest is not sent to the store.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is not theirs to do.
+pub enum GuestRefusal {
+    /// The guest may not do that.
     Denied(Denied),
     /// This condition of the commit does not hold: what was read shows it.
     Conflict {
-        /// Its place in the commit.
+        /// The number of that condition in the commit, from 0.
         condition: usize,
-        /// What is there.
+        /// The version that is there instead.
         found: Option<Version>,
     },
 }
 
-impl From<Denied> for Verdict {
+impl From<Denied> for GuestRefusal {
     fn from(why: Denied) -> Self {
         Self::Denied(why)
     }
@@ -125,15 +125,15 @@ fn denied<T>(why: impl Into<String>) -> Result<T, Denied> {
     Err(Denied(why.into()))
 }
 
-/// What is said of a commit that is no guest at all.
+/// Says what is possible, to whoever sent a commit of no known kind.
 const POSSIBLE: &str = "through a server one can open, renew and close a session of one's own, and take, write and release elections of one's own project: use the store itself for everything else";
 
 impl GuestCommit {
-    /// Whether it makes a claim that nobody has ever had.
+    /// Whether the commit makes a claim that nobody has ever had.
     pub fn founds(&self) -> bool {
         match self {
             Self::Take(take) => take.at.is_none(),
-            Self::Move(write) => write.at.is_none(),
+            Self::Change(write) => write.at.is_none(),
             Self::Raise(..)
             | Self::Open(..)
             | Self::Renew(..)
@@ -142,7 +142,7 @@ impl GuestCommit {
         }
     }
 
-    /// Reads a commit of somebody of this project.
+    /// Reads a commit of a guest of this project.
     pub fn of(commit: &Commit, project: &str) -> Result<Self, Denied> {
         let Some(first) = commit.then.first() else { return denied(POSSIBLE) };
         let key = first.key().as_str();
@@ -276,7 +276,7 @@ fn wish(commit: &Commit, claim: Claim) -> Result<GuestCommit, Denied> {
     let ([], [Write::Put(key, value)]) = (commit.when.as_slice(), commit.then.as_slice()) else {
         return denied("a wish is written by itself");
     };
-    let note = Note::from_value(value).map_err(|why| Denied(format!("{key}: {why}")))?;
+    let note = ClaimNote::from_value(value).map_err(|why| Denied(format!("{key}: {why}")))?;
     if note.token > NUMBER_MAX || note.by.chars().count() > KEY_NAME_CHARS_MAX {
         return denied("a wish names a token, and who has it");
     }
@@ -313,7 +313,7 @@ fn head(commit: &Commit, project: &str, claim: Claim) -> Result<GuestCommit, Den
     };
     let at = at_or_absent(first, key)?;
     if rest.is_empty() {
-        return Ok(GuestCommit::Move(Move { claim, at, head, clears }));
+        return Ok(GuestCommit::Change(HeadChange { claim, at, head, clears }));
     }
     let (former, by) = match rest {
         [Condition::Present(by)] => (None, by),
@@ -332,5 +332,5 @@ fn head(commit: &Commit, project: &str, claim: Claim) -> Result<GuestCommit, Den
     Ok(GuestCommit::Take(Take { claim, at, former, by, head }))
 }
 
-/// How a claim is taken.
+/// Says how a claim is taken, to whoever tries otherwise.
 const TAKING: &str = "an election is taken as it was read, while the session that it named is absent and one's own is there, which it names from then on";

@@ -36,7 +36,7 @@ impl Watchers {
     }
 
     /// Rings for everyone who watches one of these keys. Never waits for a watcher.
-    pub fn ring<'a>(&self, changed: &(impl Iterator<Item = &'a Key> + Clone)) {
+    pub fn notify<'a>(&self, changed: &(impl Iterator<Item = &'a Key> + Clone)) {
         let watchers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (prefix, bell) in watchers.iter() {
             if changed.clone().any(|key| key.as_str().starts_with(prefix.as_str()))
@@ -48,7 +48,7 @@ impl Watchers {
     }
 
     /// Rings for everyone who watches something below `prefix`, or more: something there has changed.
-    pub(crate) fn ring_below(&self, prefix: &str) {
+    pub(crate) fn notify_below(&self, prefix: &str) {
         let watchers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (watched, bell) in watchers.iter() {
             if (watched.starts_with(prefix) || prefix.starts_with(watched.as_str()))
@@ -60,7 +60,7 @@ impl Watchers {
     }
 
     /// Rings for everyone: what a connection does that was lost and is back.
-    pub fn ring_all(&self) {
+    pub fn notify_all(&self) {
         let watchers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         watchers.iter().filter_map(|(_, bell)| bell.upgrade()).for_each(|bell| bell.notify_one());
     }

@@ -86,12 +86,12 @@ pub struct Range {
 }
 
 impl Range {
-    /// Every key.
+    /// The range of all keys.
     pub fn all() -> Self {
         Self { start: Bound::Unbounded, end: Bound::Unbounded }
     }
 
-    /// The one key.
+    /// The range of one key.
     pub fn only(key: &Key) -> Self {
         let text = key.as_str().to_owned();
         Self { start: Bound::Included(text.clone()), end: Bound::Included(text) }

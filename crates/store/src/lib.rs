@@ -12,14 +12,15 @@
 //! `watchbell store check`.
 //!
 //! Adapters: [`memory`], the reference, with [`fault`]s on order; and [`mod@file`], the embedded one: a
-//! [`log`] for order and durability, and an index behind it; and [`mod@postgres`]. [`remote`] is a Watchbell
-//! server, which takes [`mod@guest`]s alone.
+//! [`log`] for order and durability, and an index behind it; and [`mod@etcd`], [`mod@redis`] and [`mod@postgres`].
+//! [`remote`] is a Watchbell server, which takes the commits of a [`mod@guest`] alone.
 //!
 //! On top of the three verbs: [`session`]s, the only lease; [`claim`]s, which name the session that has
 //! something; [`chain`]s, by which a holder writes; [`election`]s, which put these together; and the
 //! [`ownership`] of shards, which everybody reads. And beside them [`mod@cluster`], what the store belongs to, and [`mod@backup`], all of it in one file.
 
 pub mod backup;
+mod batching;
 pub mod chain;
 pub mod claim;
 pub mod clock;
@@ -38,19 +39,18 @@ mod hint;
 mod key;
 pub mod log;
 pub mod machine;
-pub mod measure;
 pub mod memory;
 pub mod ownership;
-mod parcel;
 pub mod postgres;
 pub mod redis;
 pub mod remote;
 pub mod session;
+pub mod speed;
 mod url;
 
 pub use commit::{Commit, Condition, Write};
 pub use contract::{Adapter, Class, Entry, Epoch, Limits, Page, Pending, Store, Value, Version};
-pub use error::{CommitError, Conflict, Fault, OpenError, Refusal, ScanError};
+pub use error::{CommitError, Conflict, EngineFault, OpenError, Refusal, ScanError};
 pub use hint::{Hints, Watchers};
 pub use key::{Key, Range};
-pub use url::{Address, Host, Secret, StoreUrl, open_existing, open_or_create};
+pub use url::{Address, StoreHost, StoreSecret, StoreUrl, open_existing, open_or_create};

@@ -15,15 +15,15 @@
 //!
 //! - `frame`: a record, or a seal, as bytes
 //! - `seal`: how far the log is known to be durable
-//! - `shelf`: the segments that are not being written
+//! - `pool`: the segments that are not being written
 //! - `recovery`: reading the log back after any stop
 //!
 //! docs/format.md has the layout byte by byte.
 
 mod frame;
+mod pool;
 mod recovery;
 mod seal;
-mod shelf;
 
 use std::fs::File;
 use std::io;
@@ -31,19 +31,19 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 pub use frame::LogId;
-pub use recovery::{LogError, Recovered, Visit, recover};
-pub use shelf::Shelf;
+pub use pool::SegmentPool;
+pub use recovery::{LogError, RecordVisitor, Recovered, recover};
 
-use frame::{Kind, Seed};
+use frame::{FrameKind, Seed};
 use seal::Seal;
 
 /// The end of a log that is being written. One at a time: the directory's lock sees to that.
 pub struct Log {
     id: LogId,
-    shelf: Arc<Shelf>,
+    pool: Arc<SegmentPool>,
     seal: Seal,
     file: File,
-    /// Of this segment.
+    /// The ordinal of this segment.
     ordinal: u64,
     /// Where in this segment the next group begins.
     position: u64,
@@ -71,14 +71,14 @@ impl Log {
         self.next
     }
 
-    /// Of the segment being written: it changes when the shelf needs tidying.
+    /// Of the segment being written: it changes when the pool needs tidying.
     pub fn ordinal(&self) -> u64 {
         self.ordinal
     }
 
     /// The segments that are not being written.
-    pub fn shelf(&self) -> Arc<Shelf> {
-        Arc::clone(&self.shelf)
+    pub fn pool(&self) -> Arc<SegmentPool> {
+        Arc::clone(&self.pool)
     }
 
     /// How many bytes a record with a payload of this length takes in a segment.
@@ -100,7 +100,7 @@ impl Log {
         let durable = self.next - 1;
         let mut next = self.next;
         for payload in payloads {
-            frame::encode(&mut self.group, seed, Kind::Record, next, durable, payload);
+            frame::encode(&mut self.group, seed, FrameKind::Record, next, durable, payload);
             next += 1;
         }
         self.write_group()?;
@@ -117,12 +117,12 @@ impl Log {
     }
 
     fn make_room(&mut self, needed: u64) -> Result<(), AppendError> {
-        let capacity = self.shelf.segment_bytes();
+        let capacity = self.pool.segment_bytes();
         assert!(needed <= capacity, "the writer keeps groups within a segment");
         if self.position + needed <= capacity {
             return Ok(());
         }
-        let exchanged = self.shelf.exchange(self.ordinal, self.next - 1);
+        let exchanged = self.pool.exchange(self.ordinal, self.next - 1);
         let (ordinal, file) = exchanged.map_err(|why| {
             if is_full(&why) { AppendError::Full } else { AppendError::NoSegment(why) }
         })?;

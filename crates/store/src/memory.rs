@@ -25,9 +25,9 @@ const LIMITS: Limits =
 
 /// A store that is gone with its process.
 #[derive(Debug)]
-pub struct Memory {
+pub struct MemoryStore {
     class: Class,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
     watchers: Watchers,
     hints_are_lost: AtomicBool,
 }
@@ -36,7 +36,7 @@ pub struct Memory {
 type Undo = (Key, Option<(Value, Version)>);
 
 #[derive(Debug, Clone, Default)]
-struct State {
+struct MemoryState {
     entries: BTreeMap<Key, (Value, Version)>,
     last: u64,
     epoch: u64,
@@ -44,19 +44,19 @@ struct State {
     tail: VecDeque<Vec<Undo>>,
 }
 
-impl Default for Memory {
+impl Default for MemoryStore {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Memory {
+impl MemoryStore {
     /// An empty one that loses nothing while the process lives.
     pub fn new() -> Self {
         Self::of_class(Class::S)
     }
 
-    /// An empty one that says it is of this class: B, if [`Memory::fail_over`] is going to be used.
+    /// An empty one that says it is of this class: B, if [`MemoryStore::fail_over`] is going to be used.
     pub fn of_class(class: Class) -> Self {
         Self {
             class,
@@ -108,15 +108,15 @@ impl Memory {
 
     /// Gives every watcher a hint though nothing has changed: a stale or repeated one.
     pub fn stale_hint(&self) {
-        self.watchers.ring_all();
+        self.watchers.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MemoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl MemoryState {
     fn commit(&mut self, commit: &Commit) -> Result<Version, Conflict> {
         commit
             .judge(|key| Ok::<_, Conflict>(self.entries.get(key).map(|(_, version)| *version)))?;
@@ -150,7 +150,7 @@ impl State {
     }
 }
 
-impl Adapter for Memory {
+impl Adapter for MemoryStore {
     fn scan(&self, range: Range, limit: usize) -> Pending<'_, Result<Page, ScanError>> {
         Box::pin(async move { Ok(self.lock().scan(&range, limit)) })
     }
@@ -159,7 +159,7 @@ impl Adapter for Memory {
         Box::pin(async move {
             let version = self.lock().commit(&commit)?;
             if !self.hints_are_lost.load(Ordering::SeqCst) {
-                self.watchers.ring(&commit.then.iter().map(Write::key));
+                self.watchers.notify(&commit.then.iter().map(Write::key));
             }
             Ok(version)
         })

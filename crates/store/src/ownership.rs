@@ -46,18 +46,18 @@ struct OwnerRecord {
 }
 
 impl Ownership {
-    /// What a head says.
+    /// The owner that a head names.
     pub(crate) fn of(head: &Head) -> Self {
         Self { session: head.session.clone(), token: head.token() }
     }
 
-    /// As it is stored.
+    /// The mirror as it is stored.
     pub fn to_value(&self) -> Value {
         let record = OwnerRecord { session: self.session.clone(), token: self.token.0 };
         encode(FORMAT, &record).into()
     }
 
-    /// As it was stored.
+    /// Reads a mirror as it was stored.
     pub fn from_value(value: &Value) -> Result<Self, RecordError> {
         let OwnerRecord { session, token } = decode(value.as_bytes(), FORMAT)?;
         Ok(Self { session, token: Token(token) })
@@ -107,9 +107,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::claim::State;
-    use crate::fault::{Fault, Faulty};
-    use crate::memory::Memory;
+    use crate::claim::ClaimState;
+    use crate::fault::{Faulty, InjectedFault};
+    use crate::memory::MemoryStore;
     use crate::session::NodeId;
     use crate::{Commit, CommitError};
 
@@ -137,7 +137,7 @@ mod tests {
 
     #[tokio::test]
     async fn more_owners_than_a_page_are_all_read() {
-        let store = Store::new(Memory::new());
+        let store = Store::new(MemoryStore::new());
         for shard in 0..SHARDS_MAX {
             let owner = ownership("web-1", u64::from(shard)).to_value();
             put(&store, &format!("owner/{shard}"), owner).await;
@@ -149,7 +149,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_owner_of_a_shard_is_left_out() {
-        let store = Store::new(Memory::new());
+        let store = Store::new(MemoryStore::new());
         let owner = ownership("web-1", 7);
         put(&store, "owner/3", owner.to_value()).await;
         for key in ["owner/4096", "owner/03", "owner/+5", "owner/x", "owner/3/x", "owners/4"] {
@@ -166,7 +166,7 @@ mod tests {
         let head = Head {
             session: owner.session.clone(),
             token: owner.token.0,
-            state: State::Held,
+            state: ClaimState::Held,
             ..Head::first()
         };
         head.to_value()
@@ -178,7 +178,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_mirror_that_is_gone_or_wrong_says_again_what_its_head_does() {
-        let store = Store::new(Memory::new());
+        let store = Store::new(MemoryStore::new());
         let claim = shard_claim(ShardId(3));
         assert_eq!(claim.mend_mirror(&store).await, Ok(false), "nobody ever had it");
         assert_eq!(said(&store).await, None);
@@ -197,12 +197,12 @@ mod tests {
     /// Somebody takes the shard between the looks at mirror and head.
     #[tokio::test(start_paused = true)]
     async fn a_mirror_is_left_to_whoever_takes_the_shard_meanwhile() {
-        let store = Store::new(Memory::new());
+        let store = Store::new(MemoryStore::new());
         let claim = shard_claim(ShardId(3));
         put(&store, claim.key().as_str(), head(&ownership("web-1", 7))).await;
         put(&store, "owner/3", "rubbish".into()).await;
         let road = Faulty::new(&store);
-        road.on_scans([Fault::SlowAnswer(Duration::from_secs(2))]);
+        road.on_scans([InjectedFault::SlowAnswer(Duration::from_secs(2))]);
         let next = ownership("web-2", 9);
         let taking = async {
             tokio::time::sleep(Duration::from_secs(1)).await;

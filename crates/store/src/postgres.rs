@@ -3,7 +3,7 @@
 //! One schema of a database: a table of entries, a sequence of versions, and two functions. A commit is one call of the one,
 //! which locks, then checks, then writes (`schema.sql` says why in this order); a page is one call of the other. Both
 //! answer with the incarnation of the server that they ran on, so that a fail-over is noticed by the first answer: see
-//! `standing`. Every call takes a connection from a pool, and connections look for the host that takes writes: see `connect`.
+//! `epoch`. Every call takes a connection from a pool, and connections look for the host that takes writes: see `connect`.
 //! Hints travel beside commits: see `hint`.
 //!
 //! Only unnamed statements are used and nothing is set on a connection, so that a pooler such as `PgBouncer` may stand in
@@ -11,12 +11,12 @@
 
 mod batch;
 mod connect;
+mod epoch;
 mod fault;
 mod hint;
 mod migrate;
 mod option;
 mod request;
-mod standing;
 mod tls;
 
 use std::sync::Arc;
@@ -31,16 +31,16 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Error, Row};
 
 use self::batch::Keys;
-use self::connect::Connector;
-use self::fault::Fate;
+use self::connect::PostgresConnector;
+use self::epoch::{EpochChange, IncarnationStatus, PostgresEpochs, PostgresServer};
+use self::fault::CommitFate;
 use self::hint::Hinter;
 use self::migrate::MigrateError;
 use self::option::{Listen, Options};
-use self::request::Request;
-use self::standing::{Ledger, Standing, Turn, Worth};
-use crate::parcel::{Counter, Parcel};
+use self::request::CommitColumns;
+use crate::batching::{Batcher, WaitingCommit};
 use crate::{
-    Adapter, Address, Class, Commit, CommitError, Conflict, Entry, Epoch, Fault, Hints, Key,
+    Adapter, Address, Class, Commit, CommitError, Conflict, EngineFault, Entry, Epoch, Hints, Key,
     Limits, OpenError, Page, Pending, Range, Refusal, ScanError, Store, Value, Version, Watchers,
     Write,
 };
@@ -59,23 +59,23 @@ const ANSWER_MAX: Duration = STORE_ANSWER_MAX.saturating_sub(Duration::from_mill
 const TRIES_MAX: usize = 5;
 
 /// A store on Postgres.
-pub struct Postgres {
-    shared: Arc<Shared>,
-    counter: Counter,
-    /// They end with the store.
+pub struct PostgresStore {
+    shared: Arc<PostgresShared>,
+    batcher: Batcher,
+    /// Tasks that end with the store.
     _tasks: JoinSet<()>,
 }
 
-/// What the task of hints shares with those who call.
-struct Shared {
-    /// As it may be shown.
+/// What calls and the task of hints share.
+struct PostgresShared {
+    /// The URL without its secrets.
     name: String,
     schema: String,
     listen: Listen,
     hosts: usize,
-    connector: Connector,
+    connector: PostgresConnector,
     pool: Pool,
-    ledger: Ledger,
+    epochs: PostgresEpochs,
     hinter: Hinter,
     watchers: Watchers,
     lock: u64,
@@ -83,21 +83,25 @@ struct Shared {
     scan_sql: String,
 }
 
-impl Postgres {
+impl PostgresStore {
     /// Connects, makes the schema if there is none, and makes sure that the engine can be relied on.
     pub async fn open(at: &Address) -> Result<Store, OpenError> {
         let options = Options::of(at)?;
-        let engine =
-            |fault: Fault, why: String| OpenError::Engine { store: at.to_string(), fault, why };
-        let connector = Connector::new(at, &options).map_err(|why| engine(Fault::Tls, why))?;
+        let engine = |fault: EngineFault, why: String| OpenError::Engine {
+            store: at.to_string(),
+            fault,
+            why,
+        };
+        let connector =
+            PostgresConnector::new(at, &options).map_err(|why| engine(EngineFault::Tls, why))?;
         let connected = connector.connect(None).await;
         let (client, task) = connected.map_err(|faults| {
             let (fault, why) = fault::of_hosts(&faults);
             engine(fault, why)
         })?;
         let greeted = timeout(STORE_ANSWER_MAX * 2, greet(&client, &options.schema, at)).await;
-        let late = |_| engine(Fault::Unreachable, "no answer came in time".to_owned());
-        let standing = greeted.map_err(late)??;
+        let late = |_| engine(EngineFault::Unreachable, "no answer came in time".to_owned());
+        let server = greeted.map_err(late)??;
         drop(client);
         task.abort();
 
@@ -109,13 +113,13 @@ impl Postgres {
             .build()
             .expect("a pool with a runtime and without hooks can be built");
         let schema = options.schema;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PostgresShared {
             name: at.to_string(),
             listen: options.listen,
             hosts: at.hosts.len(),
             connector,
             pool,
-            ledger: Ledger::new(standing),
+            epochs: PostgresEpochs::new(server),
             hinter: Hinter::new(&schema),
             watchers: Watchers::default(),
             lock: request::store_lock(&schema),
@@ -128,23 +132,23 @@ impl Postgres {
         let mut tasks = JoinSet::new();
         tasks.spawn(hint::keep(Arc::clone(&shared)));
         let carrier = Arc::clone(&shared);
-        let counter = Counter::open::<Keys, _>(options.connections, &mut tasks, move |batch| {
+        let batcher = Batcher::open::<Keys, _>(options.connections, &mut tasks, move |batch| {
             let carrier = Arc::clone(&carrier);
             async move { carrier.send(batch).await }
         });
-        Ok(Store::new(Self { shared, counter, _tasks: tasks }))
+        Ok(Store::new(Self { shared, batcher, _tasks: tasks }))
     }
 }
 
-/// Everything that is looked at once, before the first commit.
-async fn greet(client: &Client, schema: &str, at: &Address) -> Result<Standing, OpenError> {
+/// Checks version, schema and rights, once, before the first commit.
+async fn greet(client: &Client, schema: &str, at: &Address) -> Result<PostgresServer, OpenError> {
     let engine =
-        |fault: Fault, why: String| OpenError::Engine { store: at.to_string(), fault, why };
+        |fault: EngineFault, why: String| OpenError::Engine { store: at.to_string(), fault, why };
     let failed = |why: Error| engine(fault::of(&why), fault::sentence(&why));
     let query =
         "SELECT current_setting('server_version_num')::integer, current_setting('server_version')";
     let row = client.query_typed_one(query, &[]).await.map_err(failed)?;
-    check_version(row.get(0), row.get(1)).map_err(|why| engine(Fault::TooOld, why))?;
+    check_version(row.get(0), row.get(1)).map_err(|why| engine(EngineFault::TooOld, why))?;
     match migrate::migrate(client, schema).await {
         Ok(()) => {}
         Err(MigrateError::Engine(why)) => {
@@ -158,8 +162,8 @@ async fn greet(client: &Client, schema: &str, at: &Address) -> Result<Standing, 
     check_rights(client, schema)
         .await
         .map_err(failed)?
-        .map_err(|why| engine(Fault::Password, why))?;
-    Standing::look(client, schema, at.hosts.len()).await.map_err(failed)
+        .map_err(|why| engine(EngineFault::Password, why))?;
+    PostgresServer::look(client, schema, at.hosts.len()).await.map_err(failed)
 }
 
 fn check_version(number: i32, name: &str) -> Result<(), String> {
@@ -187,7 +191,7 @@ async fn check_rights(client: &Client, schema: &str) -> Result<Result<(), String
     Ok(row.map_or(Ok(()), |row| Err(format!("this user lacks {}", row.get::<_, &str>(0)))))
 }
 
-/// A connection from the pool. One that was not brought back in order is thrown away: an answer may still be on its way.
+/// A connection from the pool. If [`Lease::done`] is not called it is closed: an answer may still be on its way.
 struct Lease(Option<Object>);
 
 impl Lease {
@@ -195,7 +199,7 @@ impl Lease {
         self.0.as_ref().expect("it is there until it is done")
     }
 
-    /// The answer was had: the next one may use the connection.
+    /// Gives the connection back, after its answer has arrived.
     fn done(mut self) {
         self.0 = None;
     }
@@ -209,7 +213,7 @@ impl Drop for Lease {
     }
 }
 
-impl Shared {
+impl PostgresShared {
     /// A connection, if there is one within half of the time that an answer may take.
     async fn lease(&self) -> Result<Lease, String> {
         match timeout(STORE_ANSWER_MAX / 2, self.pool.get()).await {
@@ -222,20 +226,20 @@ impl Shared {
 
     /// Looks at the server behind a connection.
     async fn look(&self, client: &Client) -> Result<(), String> {
-        let look = Standing::look(client, &self.schema, self.hosts);
+        let look = PostgresServer::look(client, &self.schema, self.hosts);
         let seen = match timeout(STORE_ANSWER_MAX, look).await {
             Ok(seen) => seen.map_err(|why| fault::sentence(&why))?,
             Err(_) => return Err("no answer came in time".to_owned()),
         };
-        match self.ledger.note(seen) {
-            Turn::None => Ok(()),
-            Turn::Epoch => {
-                let now = self.ledger.now();
-                tracing::warn!(store = self.name, epoch = self.ledger.epoch().0, class = %now.class, "a new epoch of the store");
-                self.watchers.ring_all();
+        match self.epochs.note(seen) {
+            EpochChange::None => Ok(()),
+            EpochChange::Begun => {
+                let now = self.epochs.now();
+                tracing::warn!(store = self.name, epoch = self.epochs.epoch().0, class = %now.class, "a new epoch of the store");
+                self.watchers.notify_all();
                 Ok(())
             }
-            Turn::Former => Err(self.leave_former()),
+            EpochChange::Former => Err(self.leave_former()),
         }
     }
 
@@ -248,31 +252,31 @@ impl Shared {
     async fn weigh(&self, client: &Client, incarnation: Option<&str>) -> Result<(), String> {
         let Some(incarnation) = incarnation else { return Err("a standby answered".to_owned()) };
         for _ in 0..2 {
-            match self.ledger.worth(incarnation) {
-                Worth::Present => return Ok(()),
-                Worth::Former => return Err(self.leave_former()),
-                Worth::Unseen => self.look(client).await?,
+            match self.epochs.worth(incarnation) {
+                IncarnationStatus::Present => return Ok(()),
+                IncarnationStatus::Former => return Err(self.leave_former()),
+                IncarnationStatus::Unseen => self.look(client).await?,
             }
         }
         Err("the store fails over".to_owned())
     }
 
-    /// Sends commits that have nothing to do with each other, and tells each what came of it.
-    async fn send(&self, batch: Vec<Parcel>) {
-        let commits = batch.iter().map(|parcel| &parcel.commit);
+    /// Sends commits that touch no key of each other, and tells each what came of it.
+    async fn send(&self, batch: Vec<WaitingCommit>) {
+        let commits = batch.iter().map(|waiting| &waiting.commit);
         let outcome = self.commit(commits.clone()).await;
         if matches!(outcome, Ok(_) | Err(CommitError::Unknown(_))) {
             let keys = commits.flat_map(|commit| commit.then.iter().map(Write::key));
-            self.watchers.ring(&keys.clone());
+            self.watchers.notify(&keys.clone());
             self.hinter.tell(keys);
         }
         match outcome {
             Ok(outcomes) => {
-                for (parcel, outcome) in batch.into_iter().zip(outcomes) {
-                    parcel.answer(outcome.map_err(CommitError::Conflict));
+                for (waiting, outcome) in batch.into_iter().zip(outcomes) {
+                    waiting.answer(outcome.map_err(CommitError::Conflict));
                 }
             }
-            Err(why) => batch.into_iter().for_each(|parcel| parcel.answer(Err(why.clone()))),
+            Err(why) => batch.into_iter().for_each(|waiting| waiting.answer(Err(why.clone()))),
         }
     }
 
@@ -280,7 +284,7 @@ impl Shared {
         &self,
         commits: impl ExactSizeIterator<Item = &'a Commit> + Clone,
     ) -> Result<Vec<Result<Version, Conflict>>, CommitError> {
-        let request = Request::of(commits.clone(), self.lock);
+        let request = CommitColumns::of(commits.clone(), self.lock);
         let columns = request.columns();
         let deadline = Instant::now() + ANSWER_MAX;
         let unknown = |why: &str| Err(CommitError::Unknown(why.to_owned()));
@@ -304,17 +308,19 @@ impl Shared {
                     });
                 }
                 Ok(Err(why)) => match fault::fate(&why) {
-                    Fate::Again => lease.done(),
-                    Fate::Undone => {
+                    CommitFate::Again => lease.done(),
+                    CommitFate::Undone => {
                         lease.done();
                         return Err(CommitError::Unavailable(fault::sentence(&why)));
                     }
-                    Fate::Full => {
+                    CommitFate::Full => {
                         lease.done();
                         return Err(Refusal::Full { place: self.name.clone() }.into());
                     }
-                    Fate::Elsewhere => return Err(CommitError::Unavailable(fault::sentence(&why))),
-                    Fate::Unknown => return unknown(&fault::sentence(&why)),
+                    CommitFate::Elsewhere => {
+                        return Err(CommitError::Unavailable(fault::sentence(&why)));
+                    }
+                    CommitFate::Unknown => return unknown(&fault::sentence(&why)),
                 },
             }
         }
@@ -357,13 +363,13 @@ fn entry(row: &Row) -> Result<Entry, ScanError> {
     Ok(Entry { key, value: Value::from(Bytes::copy_from_slice(value)), version })
 }
 
-impl Adapter for Postgres {
+impl Adapter for PostgresStore {
     fn scan(&self, range: Range, limit: usize) -> Pending<'_, Result<Page, ScanError>> {
         Box::pin(async move { self.shared.scan(&range, limit).await })
     }
 
     fn commit(&self, commit: Commit) -> Pending<'_, Result<Version, CommitError>> {
-        Box::pin(self.counter.commit(commit))
+        Box::pin(self.batcher.commit(commit))
     }
 
     fn watch(&self, prefix: &str) -> Hints {
@@ -375,11 +381,11 @@ impl Adapter for Postgres {
     }
 
     fn class(&self) -> Class {
-        self.shared.ledger.now().class
+        self.shared.epochs.now().class
     }
 
     fn epoch(&self) -> Epoch {
-        self.shared.ledger.epoch()
+        self.shared.epochs.epoch()
     }
 }
 

@@ -6,25 +6,25 @@
 //! instead of a key per entry: so the scripts name every key that they touch, as Redis asks them to, a user can be confined to them, and a
 //! commit that changes what is there is one `HSET`, in the append-only file too.
 //!
-//! A commit is a call of a script (`script`), and so is a page. One that finds a lane free leaves at once, from the task of whoever asked;
-//! those that come while all are taken share a call (`batch`). Versions are `max(previous + 1, Redis's clock in µs)`: a Redis that lost
+//! A commit is a call of a script (`script`), and so is a page. A commit that finds a lane free leaves at once, from its caller's task;
+//! those that come while all lanes are busy share a call (`batch`). Versions are `max(previous + 1, RedisStore's clock in µs)`: a Redis that lost
 //! its tail, the last version included, still gives none twice, as long as its clock is not set back by more than it lost. What has happened
 //! to the server between two answers is told by the `epoch`.
 //!
 //! Two connections, so that a renewal never waits behind a page of 4 MB, and a third that listens (`hint`).
 
-mod about;
 mod batch;
-mod core;
+mod call;
+mod connection;
 mod epoch;
+mod error;
 mod hint;
-mod line;
-mod link;
 mod mirror;
+mod reconnect;
 mod script;
+mod server;
 mod setting;
 mod tls;
-mod trouble;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -35,14 +35,14 @@ use tokio::task::JoinSet;
 pub use self::mirror::{Mirror, MirrorError};
 
 use self::batch::{LANES, Steps};
-use self::core::Core;
-use self::link::Door;
+use self::call::RedisShared;
+use self::connection::RedisConnector;
+use self::error::ConnectError;
 use self::script::Names;
-use self::trouble::Trouble;
-use crate::parcel::Counter;
+use crate::batching::Batcher;
 use crate::{
-    Adapter, Address, Class, Commit, CommitError, Epoch, Fault, Hints, Limits, OpenError, Page,
-    Pending, Range, ScanError, Store, Version,
+    Adapter, Address, Class, Commit, CommitError, EngineFault, Epoch, Hints, Limits, OpenError,
+    Page, Pending, Range, ScanError, Store, Version,
 };
 
 const LIMITS: Limits =
@@ -52,38 +52,38 @@ const LIMITS: Limits =
 const OPTIONS: &str = "prefix, ca";
 
 /// A store on Redis.
-pub struct Redis {
-    core: Arc<Core>,
-    counter: Counter,
+pub struct RedisStore {
+    shared: Arc<RedisShared>,
+    batcher: Batcher,
     /// Dropped with the store, and with it every connection.
     _tasks: JoinSet<()>,
 }
 
-impl Redis {
+impl RedisStore {
     /// Connects, and makes sure that the engine can be relied on.
     pub async fn open(at: &Address) -> Result<Store, OpenError> {
-        let (door, names) = read(at)?;
-        let entered = door.enter(&|_| true).await;
-        let (link, setting) = entered.map_err(|trouble| trouble.opening(at))?;
-        let core = Arc::new(Core::new(door, names, link, setting));
-        core.rehearse().await.map_err(|trouble| trouble.opening(at))?;
+        let (connector, names) = read(at)?;
+        let entered = connector.connect(&|_| true).await;
+        let (connection, setting) = entered.map_err(|trouble| trouble.opening(at))?;
+        let shared = Arc::new(RedisShared::new(connector, names, connection, setting));
+        shared.rehearse().await.map_err(|trouble| trouble.opening(at))?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(hint::listen(Arc::clone(&core)));
-        let watched = Arc::clone(&core);
+        tasks.spawn(hint::listen(Arc::clone(&shared)));
+        let watched = Arc::clone(&shared);
         tasks.spawn(async move {
             tokio::join!(watched.writer.watch(), watched.reader.watch());
         });
-        let carrier = Arc::clone(&core);
-        let counter = Counter::open::<Steps, _>(LANES, &mut tasks, move |batch| {
+        let carrier = Arc::clone(&shared);
+        let batcher = Batcher::open::<Steps, _>(LANES, &mut tasks, move |batch| {
             let carrier = Arc::clone(&carrier);
             async move { carrier.carry(batch).await }
         });
-        Ok(Store::new(Self { core, counter, _tasks: tasks }))
+        Ok(Store::new(Self { shared, batcher, _tasks: tasks }))
     }
 }
 
-/// What the address says.
-fn read(at: &Address) -> Result<(Door, Names), OpenError> {
+/// Reads the address: where to connect, and the names of the keys.
+fn read(at: &Address) -> Result<(RedisConnector, Names), OpenError> {
     let bad = |why: String| OpenError::Url { url: at.to_string(), why };
     let mut address = at.clone();
     let prefix = address.take("prefix").unwrap_or_else(|| "watchbell".to_owned());
@@ -103,7 +103,7 @@ fn read(at: &Address) -> Result<(Door, Names), OpenError> {
     let tls = match address.scheme {
         "rediss" => {
             let roots = authority::roots(address.ca.as_deref())
-                .map_err(|why| Trouble::new(Fault::Tls, why.to_string()).opening(at))?;
+                .map_err(|why| ConnectError::new(EngineFault::Tls, why.to_string()).opening(at))?;
             Some(tls::connector(roots))
         }
         _ if address.ca.is_some() => {
@@ -111,7 +111,7 @@ fn read(at: &Address) -> Result<(Door, Names), OpenError> {
         }
         _ => None,
     };
-    let door = Door {
+    let connector = RedisConnector {
         hosts: address.hosts,
         user: address.user,
         password: address.password,
@@ -119,29 +119,29 @@ fn read(at: &Address) -> Result<(Door, Names), OpenError> {
         tls,
         first: AtomicUsize::new(0),
     };
-    Ok((door, Names::new(&prefix)))
+    Ok((connector, Names::new(&prefix)))
 }
 
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_./:".contains(&byte)
 }
 
-impl Adapter for Redis {
+impl Adapter for RedisStore {
     fn scan(&self, range: Range, limit: usize) -> Pending<'_, Result<Page, ScanError>> {
-        Box::pin(async move { self.core.scan(&range, limit).await })
+        Box::pin(async move { self.shared.scan(&range, limit).await })
     }
 
     fn commit(&self, commit: Commit) -> Pending<'_, Result<Version, CommitError>> {
         Box::pin(async move {
-            match self.counter.lane() {
-                Some(_lane) => self.core.commit(&commit).await,
-                None => self.counter.commit(commit).await,
+            match self.batcher.lane() {
+                Some(_lane) => self.shared.commit(&commit).await,
+                None => self.batcher.commit(commit).await,
             }
         })
     }
 
     fn watch(&self, prefix: &str) -> Hints {
-        self.core.watchers.watch(prefix)
+        self.shared.watchers.watch(prefix)
     }
 
     fn limits(&self) -> Limits {
@@ -149,18 +149,18 @@ impl Adapter for Redis {
     }
 
     fn class(&self) -> Class {
-        self.core.about.class()
+        self.shared.server.class()
     }
 
     fn epoch(&self) -> Epoch {
-        self.core.about.epochs.present()
+        self.shared.server.epochs.present()
     }
 
     fn room(&self) -> Option<u64> {
-        self.core.about.room()
+        self.shared.server.room()
     }
 
     fn facts(&self) -> Vec<(&'static str, String)> {
-        self.core.about.facts()
+        self.shared.server.facts()
     }
 }

@@ -1,6 +1,6 @@
 //! A Watchbell server as a store: `https://HOST:PORT,HOST:PORT`, or `http://` on this machine.
 //!
-//! For candidates and members that are not to reach the store itself. What they may do there is a server's to decide
+//! For candidates that are not to reach the store itself. What they may do there is a server's to decide
 //! ([`crate::guest`]); to the rest of this crate it is a store like others, with sessions, claims and elections on top.
 //! Three things differ. Sessions carry the project in their key. Nobody is buried from here: servers do that. And
 //! nothing can be read or written but sessions and the project's elections, so there is no backup of it.
@@ -10,13 +10,13 @@
 //! connection came about is it known that nothing left. A server passes on what its own store says.
 //!
 //! - `epoch`: which answers count
-//! - `road`: several servers, one after the other
+//! - `failover`: several servers, one after the other
 //! - `wire`: from our types to the API's, and what its errors mean
 //! - `hint`: word of changes
 
 mod epoch;
+mod failover;
 mod hint;
-mod road;
 mod wire;
 
 use std::net::IpAddr;
@@ -26,44 +26,44 @@ use client::ClientError;
 use client::store::StoreFacts;
 use tokio::task::JoinSet;
 
-use self::epoch::Gate;
-use self::hint::Listener;
-use self::road::Road;
+use self::epoch::RemoteEpochs;
+use self::failover::ServerList;
+use self::hint::HintListener;
 use crate::{
-    Adapter, Address, Class, Commit, CommitError, Epoch, Fault, Hints, Limits, OpenError, Page,
-    Pending, Range, ScanError, Store, Version, Watchers,
+    Adapter, Address, Class, Commit, CommitError, EngineFault, Epoch, Hints, Limits, OpenError,
+    Page, Pending, Range, ScanError, Store, Version, Watchers,
 };
 
 /// A Watchbell server as a store.
-pub struct Remote {
-    road: Arc<Road>,
-    gate: Gate,
+pub struct RemoteStore {
+    servers: Arc<ServerList>,
+    epochs: RemoteEpochs,
     limits: Limits,
     project: String,
     watchers: Arc<Watchers>,
-    listener: Listener,
+    listener: HintListener,
     _tasks: JoinSet<()>,
 }
 
-impl Remote {
+impl RemoteStore {
     /// Connects to the first server that answers, and asks what may be done there.
     pub async fn open(at: &Address) -> Result<Store, OpenError> {
         Ok(Store::new(Self::connect(at).await?))
     }
 
     async fn connect(at: &Address) -> Result<Self, OpenError> {
-        let road = Arc::new(Road::new(at, &check(at)?)?);
-        let facts = road.ask(|client| async move { client.store_facts().await }).await;
+        let servers = Arc::new(ServerList::new(at, &check(at)?)?);
+        let facts = servers.ask(|client| async move { client.store_facts().await }).await;
         let facts = facts.map_err(|why| refused(at, &why))?;
         let StoreFacts { moment, project, writes, commit_bytes, value_bytes } = facts;
         let watchers = Arc::new(Watchers::default());
         let mut tasks = JoinSet::new();
-        let listener = Listener::start(&mut tasks, &road, &watchers);
+        let listener = HintListener::start(&mut tasks, &servers, &watchers);
         Ok(Self {
-            gate: Gate::new(&moment),
+            epochs: RemoteEpochs::new(&moment),
             limits: Limits { writes, commit_bytes, value_bytes },
             project,
-            road,
+            servers,
             watchers,
             listener,
             _tasks: tasks,
@@ -72,13 +72,13 @@ impl Remote {
 
     async fn read(&self, range: Range, limit: usize) -> Result<Page, ScanError> {
         let scan = &wire::scan(&range, limit)?;
-        let ticket = self.gate.ticket();
-        let answer = self.road.ask(|client| async move { client.store_scan(scan).await }).await;
+        let ticket = self.epochs.ticket();
+        let answer = self.servers.ask(|client| async move { client.store_scan(scan).await }).await;
         let page = answer.map_err(|why| {
-            self.gate.heed(&ticket, &why);
+            self.epochs.heed(&ticket, &why);
             wire::scan_error(&why)
         })?;
-        if !self.gate.admits(&ticket, &page.moment) {
+        if !self.epochs.admits(&ticket, &page.moment) {
             return Err(ScanError::Unavailable("an answer of a former epoch came late".into()));
         }
         wire::page(page, &range).map_err(ScanError::Unavailable)
@@ -86,10 +86,10 @@ impl Remote {
 
     async fn write(&self, commit: Commit) -> Result<Version, CommitError> {
         let sent = &wire::commit(&commit);
-        let ticket = self.gate.ticket();
-        match self.road.send(|client| async move { client.store_commit(sent).await }).await {
-            Ok(done) if self.gate.admits(&ticket, &done.moment) => Ok(Version(done.version)),
-            Err(why) if self.gate.heed(&ticket, &why) => Err(wire::commit_error(&why, &commit)),
+        let ticket = self.epochs.ticket();
+        match self.servers.send(|client| async move { client.store_commit(sent).await }).await {
+            Ok(done) if self.epochs.admits(&ticket, &done.moment) => Ok(Version(done.version)),
+            Err(why) if self.epochs.heed(&ticket, &why) => Err(wire::commit_error(&why, &commit)),
             Ok(_) | Err(_) => {
                 Err(CommitError::Unknown("an answer of a former epoch came late".into()))
             }
@@ -97,7 +97,7 @@ impl Remote {
     }
 }
 
-impl Adapter for Remote {
+impl Adapter for RemoteStore {
     fn scan(&self, range: Range, limit: usize) -> Pending<'_, Result<Page, ScanError>> {
         Box::pin(self.read(range, limit))
     }
@@ -116,11 +116,11 @@ impl Adapter for Remote {
     }
 
     fn class(&self) -> Class {
-        self.gate.class()
+        self.epochs.class()
     }
 
     fn epoch(&self) -> Epoch {
-        self.gate.epoch()
+        self.epochs.epoch()
     }
 
     fn guest(&self) -> Option<String> {
@@ -168,10 +168,12 @@ fn check(at: &Address) -> Result<Choice, OpenError> {
 /// Why a server is no store for us.
 fn refused(at: &Address, why: &ClientError) -> OpenError {
     let fault = match why {
-        ClientError::Unauthorized(_) | ClientError::Forbidden(_) => Fault::Key,
-        ClientError::Untrusted { .. } => Fault::Tls,
-        ClientError::NotFound(problem) if problem.kind.ends_with(":no-project") => Fault::Database,
-        ClientError::NotFound(_) | ClientError::Answer { .. } => Fault::TooOld,
+        ClientError::Unauthorized(_) | ClientError::Forbidden(_) => EngineFault::Key,
+        ClientError::Untrusted { .. } => EngineFault::Tls,
+        ClientError::NotFound(problem) if problem.kind.ends_with(":no-project") => {
+            EngineFault::Database
+        }
+        ClientError::NotFound(_) | ClientError::Answer { .. } => EngineFault::TooOld,
         ClientError::Url { .. }
         | ClientError::Setting { .. }
         | ClientError::Unreachable { .. }
@@ -179,7 +181,7 @@ fn refused(at: &Address, why: &ClientError) -> OpenError {
         | ClientError::Invalid(_)
         | ClientError::LimitReached { .. }
         | ClientError::Unavailable { .. }
-        | ClientError::Refused(_) => Fault::Unreachable,
+        | ClientError::Refused(_) => EngineFault::Unreachable,
     };
     let why = match why {
         ClientError::Unreachable { why, .. } | ClientError::Untrusted { why, .. } => why.clone(),
@@ -214,7 +216,7 @@ mod tests {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let url = StoreUrl::parse(&format!("http://:wbk_hunter2@{free}")).unwrap();
         let why = crate::open_existing(&url).await.unwrap_err();
-        assert!(matches!(why, OpenError::Engine { fault: Fault::Unreachable, .. }), "{why}");
+        assert!(matches!(why, OpenError::Engine { fault: EngineFault::Unreachable, .. }), "{why}");
         assert!(!format!("{why} {why:?}").contains("hunter2"));
     }
 }

@@ -6,14 +6,14 @@
 //! at the version that stood still. This is the only place where time decides about somebody else. A
 //! key is never used again, so absent means dead for ever.
 //!
-//! [`Session`] is what the rest of a node holds: may I act, and how much longer? [`Keeper`] is the work
+//! [`Session`] is what the rest of a node holds: may I act, and how much longer? [`SessionDriver`] is the work
 //! that keeps it alive and looks after the others; somebody must run it. The rules of time are
 //! `engine::lease`'s; see docs/guarantees.md.
 
 mod clocks;
 mod keeper;
-mod pulse;
 mod record;
+mod renewal;
 mod roster;
 
 use std::collections::BTreeMap;
@@ -25,38 +25,38 @@ use engine::limits::INCARNATIONS_MAX;
 use engine::mutant::{self, Mutant};
 use tokio::sync::watch;
 
-pub use keeper::Keeper;
-pub use pulse::Pulse;
+pub use keeper::SessionDriver;
 use record::millis;
-pub use record::{About, BadNodeId, Node, NodeId, SessionKey, SessionRecord};
+pub use record::{BadNodeId, NodeId, NodeInfo, NodeStatus, SessionKey, SessionRecord};
 pub(crate) use record::{Longest, SESSIONS, hex};
-pub use roster::{Roster, Seen, bury, bury_local, raise_longest};
+pub use renewal::RenewalStats;
+pub use roster::{Roster, SeenSession, bury, bury_local, raise_longest};
 
 use crate::machine::{Machine, within};
 use crate::{Commit, CommitError, Condition, Epoch, Key, Refusal, ScanError, Store, Version};
 
 /// A node's session. Clones are the same session.
 #[derive(Clone)]
-pub struct Session(Arc<Shared>);
+pub struct Session(Arc<SessionShared>);
 
-struct Shared {
+struct SessionShared {
     key: SessionKey,
     store: Store,
     machine: Arc<dyn Machine>,
     holder: Mutex<Holder>,
     observer: Mutex<Observer<SessionKey, Version>>,
-    end: watch::Sender<Option<End>>,
+    end: watch::Sender<Option<SessionEnd>>,
     roster: watch::Sender<Roster>,
-    pulse: watch::Sender<Pulse>,
+    renewals: watch::Sender<RenewalStats>,
     /// What its node says about itself; the next renewal writes it.
-    about: watch::Sender<About>,
+    about: watch::Sender<NodeStatus>,
     /// The claims that it has a right to, and under which token: one at a time for each.
     rights: Mutex<BTreeMap<Key, Token>>,
 }
 
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum SessionEnd {
     /// Somebody buried it, or the store forgot it: open a new one, and build everything anew.
     Lost,
     /// Its owner closed it.
@@ -72,9 +72,9 @@ pub enum SessionError {
         other.node(), at_url(url.as_deref())
     )]
     AlreadyLive {
-        /// Its session.
+        /// The session of the other process.
         other: SessionKey,
-        /// Where it says it is.
+        /// The URL that the other process gives for itself.
         url: Option<String>,
     },
     /// The store gave no clear answer: try again later.
@@ -101,23 +101,23 @@ pub(crate) struct Quarantine {
 impl Session {
     /// Opens a session for a new incarnation of this node, and waits until it is the only one with its
     /// id: a former one is buried when its time is over, and a live one is a reason to refuse. Then it
-    /// may take part, as long as somebody runs the [`Keeper`].
+    /// may take part, as long as somebody runs the [`SessionDriver`].
     pub async fn open(
         store: &Store,
         machine: &Arc<dyn Machine>,
-        node: &Node,
-    ) -> Result<(Self, Keeper), SessionError> {
+        node: &NodeInfo,
+    ) -> Result<(Self, SessionDriver), SessionError> {
         Self::open_after(None, store, machine, node).await
     }
 
-    /// The same, for a process that had a session before, which has ended: what that one knew of the store's epoch is not
-    /// forgotten, so that a store that was restored meanwhile is not taken for one that is seen for the first time.
+    /// Opens a session for a process whose `former` session has ended. What that session knew of the store's epoch is kept,
+    /// so that a store that was restored meanwhile is not taken for one that is seen for the first time.
     pub async fn open_after(
         former: Option<&Self>,
         store: &Store,
         machine: &Arc<dyn Machine>,
-        node: &Node,
-    ) -> Result<(Self, Keeper), SessionError> {
+        node: &NodeInfo,
+    ) -> Result<(Self, SessionDriver), SessionError> {
         let observer = former.map_or_else(
             || Observer::new(node.ttl),
             |former| former.observer().successor(node.ttl),
@@ -148,9 +148,9 @@ impl Session {
         observer: &Observer<SessionKey, Version>,
         store: &Store,
         machine: &Arc<dyn Machine>,
-        node: &Node,
+        node: &NodeInfo,
         drawn: &mut Vec<SessionKey>,
-    ) -> Result<Option<(Self, Keeper)>, SessionError> {
+    ) -> Result<Option<(Self, SessionDriver)>, SessionError> {
         let mut key = match store.guest() {
             Some(project) => SessionKey::of_guest(&node.id, &project, machine.random()),
             None => SessionKey::new(&node.id, machine.random()),
@@ -196,7 +196,7 @@ impl Session {
             Some(Err(why)) => return Err(why.into()),
         };
         holder.won(nonce, machine.reading());
-        let session = Self(Arc::new(Shared {
+        let session = Self(Arc::new(SessionShared {
             key,
             store: store.clone(),
             machine: Arc::clone(machine),
@@ -204,11 +204,11 @@ impl Session {
             observer: Mutex::new(observer.clone()),
             end: watch::Sender::new(None),
             roster: watch::Sender::new(Roster::default()),
-            pulse: watch::Sender::new(Pulse::default()),
-            about: watch::Sender::new(About::default()),
+            renewals: watch::Sender::new(RenewalStats::default()),
+            about: watch::Sender::new(NodeStatus::default()),
             rights: Mutex::default(),
         }));
-        let keeper = Keeper::new(session.clone(), record, version);
+        let keeper = SessionDriver::new(session.clone(), record, version);
         Ok(Some((session, keeper)))
     }
 
@@ -217,7 +217,7 @@ impl Session {
         &self.0.key
     }
 
-    /// T.
+    /// T: how long a renewal is good for.
     pub fn ttl(&self) -> Ttl {
         self.holder().ttl()
     }
@@ -247,12 +247,12 @@ impl Session {
     }
 
     /// How it ended, if it did. A lapse is no end: a session that nobody buried may be renewed.
-    pub fn end(&self) -> Option<End> {
+    pub fn end(&self) -> Option<SessionEnd> {
         *self.0.end.borrow()
     }
 
     /// Waits until the session has ended.
-    pub async fn ended(&self) -> End {
+    pub async fn ended(&self) -> SessionEnd {
         let mut end = self.0.end.subscribe();
         let ended = end.wait_for(Option::is_some).await.expect("this handle keeps the sender");
         ended.expect("waited for")
@@ -287,14 +287,14 @@ impl Session {
         self.0.roster.subscribe()
     }
 
-    /// How its renewals go, and word when one is answered or is not: for those who show it to people.
-    pub fn pulse(&self) -> watch::Receiver<Pulse> {
-        self.0.pulse.subscribe()
+    /// How its renewals go, and word when one succeeds or fails: for people to see.
+    pub fn renewals(&self) -> watch::Receiver<RenewalStats> {
+        self.0.renewals.subscribe()
     }
 
     /// Says something about this node, or takes it back: the record says so from the next renewal on, which is
     /// not waited for. Others see it when they look.
-    pub fn say(&self, change: impl FnOnce(&mut About)) {
+    pub fn say(&self, change: impl FnOnce(&mut NodeStatus)) {
         self.0.about.send_if_modified(|about| {
             let former = about.clone();
             change(about);
@@ -306,7 +306,7 @@ impl Session {
     /// as soon as the record is gone. Tries for T; if the store does not answer for so long, patience
     /// will do it.
     pub async fn close(&self) {
-        self.finish(End::Closed);
+        self.finish(SessionEnd::Closed);
         let (ttl, key) = (self.ttl(), self.0.key.key());
         let gone = async {
             loop {
@@ -340,17 +340,17 @@ impl Session {
         self.trusted_epoch().map_or_else(|quarantine| quarantine.left, |_| Duration::ZERO)
     }
 
-    /// From now on this is its right to a claim, and no other.
+    /// Makes this token its only right to a claim.
     pub(crate) fn entitle(&self, claim: &Key, token: Token) {
         self.rights().insert(claim.clone(), token);
     }
 
-    /// It has no right to a claim any more.
+    /// Takes back its right to a claim.
     pub(crate) fn rescind(&self, claim: &Key) {
         self.rights().remove(claim);
     }
 
-    /// Whether this is its right to a claim.
+    /// Whether its right to a claim is this token.
     pub(crate) fn is_entitled(&self, claim: &Key, token: Token) -> bool {
         self.rights().get(claim) == Some(&token)
     }
@@ -359,7 +359,7 @@ impl Session {
         self.0.rights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn finish(&self, how: End) {
+    fn finish(&self, how: SessionEnd) {
         self.0.end.send_if_modified(|end| {
             let first = end.is_none();
             end.get_or_insert(how);

@@ -5,20 +5,20 @@ mod address;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use address::{Address, Host, Secret};
+pub use address::{Address, StoreHost, StoreSecret};
 
-use crate::etcd::Etcd;
-use crate::file::{File, Sizes};
-use crate::memory::Memory;
-use crate::postgres::Postgres;
-use crate::redis::Redis;
-use crate::remote::Remote;
+use crate::etcd::EtcdStore;
+use crate::file::{FileStore, Sizes};
+use crate::memory::MemoryStore;
+use crate::postgres::PostgresStore;
+use crate::redis::RedisStore;
+use crate::remote::RemoteStore;
 use crate::{Class, OpenError, Store};
 
 /// Where a store is. Shown, in any way, with its secrets masked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreUrl {
-    /// `file:DIR`
+    /// `file:DIR`, a directory on this machine.
     File(PathBuf),
     /// `memory:`, gone with the process.
     Memory,
@@ -26,16 +26,16 @@ pub enum StoreUrl {
     Etcd(Address),
     /// `redis://USER:PASSWORD@HOST:PORT/NUMBER`; `rediss://` with TLS.
     Redis(Address),
-    /// `postgres://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE`
+    /// `postgres://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE`, with TLS by its options.
     Postgres(Address),
     /// `https://HOST:PORT`, a Watchbell server; `http://` on this machine.
     Server(Address),
 }
 
 /// A scheme of engines on the network, and the port they listen on unless the URL says otherwise.
-type Kind = (&'static str, u16, fn(Address) -> StoreUrl);
+type NetworkScheme = (&'static str, u16, fn(Address) -> StoreUrl);
 
-const NETWORK: [Kind; 8] = [
+const NETWORK: [NetworkScheme; 8] = [
     ("etcd", 2379, StoreUrl::Etcd),
     ("etcds", 2379, StoreUrl::Etcd),
     ("redis", 6379, StoreUrl::Redis),
@@ -95,7 +95,7 @@ impl StoreUrl {
 
     /// Shows a Watchbell server this key, unless the URL has another.
     #[must_use]
-    pub fn with_key(mut self, key: Option<Secret>) -> Self {
+    pub fn with_key(mut self, key: Option<StoreSecret>) -> Self {
         if let Self::Server(at) = &mut self {
             at.password = at.password.take().or(key);
         }
@@ -115,27 +115,27 @@ impl fmt::Display for StoreUrl {
 
 /// Opens the store, and makes one where there is none.
 pub async fn open_or_create(url: &StoreUrl) -> Result<Store, OpenError> {
-    open(url, |dir| File::open_or_create(dir, Sizes::default())).await
+    open(url, |dir| FileStore::open_or_create(dir, Sizes::default())).await
 }
 
 /// Opens the store, which must be there. What is empty on an engine is there.
 pub async fn open_existing(url: &StoreUrl) -> Result<Store, OpenError> {
-    open(url, |dir| File::open_existing(dir, Sizes::default())).await
+    open(url, |dir| FileStore::open_existing(dir, Sizes::default())).await
 }
 
 async fn open(
     url: &StoreUrl,
-    open_file: impl FnOnce(&Path) -> Result<File, OpenError>,
+    open_file: impl FnOnce(&Path) -> Result<FileStore, OpenError>,
 ) -> Result<Store, OpenError> {
     // Boxed, since all that may be asked of an engine would make large futures of all that open a store.
     match url {
         StoreUrl::File(dir) => Ok(Store::new(open_file(dir)?)),
         // To a person, a store that is gone with its process has lost what it acknowledged.
-        StoreUrl::Memory => Ok(Store::new(Memory::of_class(Class::B))),
-        StoreUrl::Etcd(at) => Box::pin(Etcd::open(at)).await,
-        StoreUrl::Redis(at) => Box::pin(Redis::open(at)).await,
-        StoreUrl::Postgres(at) => Box::pin(Postgres::open(at)).await,
-        StoreUrl::Server(at) => Box::pin(Remote::open(at)).await,
+        StoreUrl::Memory => Ok(Store::new(MemoryStore::of_class(Class::B))),
+        StoreUrl::Etcd(at) => Box::pin(EtcdStore::open(at)).await,
+        StoreUrl::Redis(at) => Box::pin(RedisStore::open(at)).await,
+        StoreUrl::Postgres(at) => Box::pin(PostgresStore::open(at)).await,
+        StoreUrl::Server(at) => Box::pin(RemoteStore::open(at)).await,
     }
 }
 
@@ -192,10 +192,11 @@ mod tests {
     #[test]
     fn the_url_goes_before_what_was_given_beside_it() {
         let url = StoreUrl::parse("https://:own@h?ca=own.pem").unwrap();
-        let url = url.trusting(Some(Path::new("other.pem"))).with_key(Some(Secret::new("other")));
+        let url =
+            url.trusting(Some(Path::new("other.pem"))).with_key(Some(StoreSecret::new("other")));
         let StoreUrl::Server(at) = url else { panic!("a server") };
         assert_eq!(at.ca, Some("own.pem".into()));
-        assert_eq!(at.password, Some(Secret::new("own")));
+        assert_eq!(at.password, Some(StoreSecret::new("own")));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use engine::instant::Instant;
 use engine::schedule::every::Every;
-use engine::schedule::{Plan, Schedule, Spec};
+use engine::schedule::{Schedule, SchedulePlan, Spec};
 use serde::{Deserialize, Serialize};
 
 use crate::triggers::crowd::JITTER_S;
@@ -147,10 +147,10 @@ impl Counters {
 fn jittered(interval_s: u32, phase_s: u32) -> Schedule {
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     let every = Every::at_phase(seconds(interval_s), seconds(phase_s));
-    let plan = Plan {
+    let plan = SchedulePlan {
         specs: every.map(Spec::Every).into_iter().collect(),
         jitter: seconds(JITTER_S),
-        ..Plan::default()
+        ..SchedulePlan::default()
     };
     Schedule::new(plan, Instant(0)).expect("an interval is a schedule")
 }

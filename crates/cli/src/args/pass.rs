@@ -25,8 +25,8 @@ impl PassArgs {
     /// The store at this URL, as one gets into it.
     pub(crate) fn store(&self, url: &str) -> Result<StoreUrl, Ending> {
         let key = match (&self.key, &self.key_file) {
-            (Some(key), None) => Some(store::Secret::new(key.reveal())),
-            (None, Some(path)) => Some(store::Secret::new(read_key(path)?)),
+            (Some(key), None) => Some(store::StoreSecret::new(key.reveal())),
+            (None, Some(path)) => Some(store::StoreSecret::new(read_key(path)?)),
             (Some(_), Some(_)) => {
                 return Err(Ending::wrong_input(
                     "there are two keys: give --key or --key-file, not both",

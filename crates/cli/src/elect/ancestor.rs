@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use engine::limits::NAME_CHARS_MAX;
-use store::{Address, Host, Secret, StoreUrl};
+use store::{Address, StoreHost, StoreSecret, StoreUrl};
 
 use crate::args::elect::AncestorArgs;
 
@@ -29,8 +29,8 @@ const OWN: &str = "{watchbell}";
 
 /// What the six variables say.
 pub(super) struct Ancestor {
-    pub(super) host: Host,
-    pub(super) password: Option<Secret>,
+    pub(super) host: StoreHost,
+    pub(super) password: Option<StoreSecret>,
     pub(super) leader_key: String,
     pub(super) election: String,
     /// To be tried in this order: a machine without IPv6 has only the second.
@@ -61,8 +61,8 @@ impl Ancestor {
         }
         let password = typed.password.as_ref().map(crate::secret::TypedSecret::reveal);
         Ok(Self {
-            host: Host { name, port },
-            password: password.filter(|text| !text.is_empty()).map(Secret::new),
+            host: StoreHost { name, port },
+            password: password.filter(|text| !text.is_empty()).map(StoreSecret::new),
             leader_key,
             election,
             metrics: [

@@ -10,10 +10,12 @@ use std::time::Duration;
 use engine::limits::ELECT_STOP_MAX;
 use serde_json::json;
 use store::chain::ChainError;
-use store::election::{Defeat, Election, Holding, Over, Permit, Right, Sighting, Standing};
+use store::election::{
+    Candidacy, CandidateActivity, ClaimStanding, Defeat, Holding, Permit, Right, RightEnd,
+};
 use store::machine::{Machine, System};
-use store::session::{Pulse, Session, SessionError, bury_local};
-use store::{CommitError, Fault, OpenError, Refusal, Store, open_or_create};
+use store::session::{RenewalStats, Session, SessionError, bury_local};
+use store::{CommitError, EngineFault, OpenError, Refusal, Store, open_or_create};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -96,7 +98,7 @@ impl Candidate<'_> {
                 }
                 Err(why) => why,
             };
-            let is_away = matches!(&why, OpenError::Engine { fault: Fault::Unreachable, .. });
+            let is_away = matches!(&why, OpenError::Engine { fault: EngineFault::Unreachable, .. });
             let waited = System.reading().least_since(begun);
             if !is_away || self.plan.wait.is_some_and(|most| waited >= most) {
                 self.voice.log(ElectMoment::CannotCreate, Some(&why.to_string()));
@@ -127,7 +129,7 @@ impl Candidate<'_> {
         &self,
         store: &Store,
         former: Option<&Session>,
-    ) -> Result<(Session, store::session::Keeper), Ending> {
+    ) -> Result<(Session, store::session::SessionDriver), Ending> {
         let is_first = former.is_none();
         let machine: Arc<dyn Machine> = Arc::new(System);
         let mut told = None;
@@ -171,11 +173,11 @@ impl Candidate<'_> {
     /// Campaigns and leads in one session, until it is told to stop and has given up what it had.
     async fn take_part(&self, session: &Session) {
         let claim = self.plan.claim.clone();
-        let mut election = Election::new(session, claim, store::election::Mode::Automatic);
+        let mut election = Candidacy::new(session, claim, store::election::Mode::Automatic);
         if let Some(interval) = self.plan.interval {
             election = election.checking_every(interval);
         }
-        let following = self.follow(session, session.pulse(), election.sightings());
+        let following = self.follow(session, session.renewals(), election.activity());
         tokio::select! {
             biased;
             () = following => unreachable!("it has no end"),
@@ -183,7 +185,7 @@ impl Candidate<'_> {
         }
     }
 
-    async fn contend(&self, session: &Session, election: &mut Election) {
+    async fn contend(&self, session: &Session, election: &mut Candidacy) {
         loop {
             let won = tokio::select! {
                 biased;
@@ -226,7 +228,11 @@ impl Candidate<'_> {
     }
 
     /// Gives up what it has when it has stopped to act, and lets others go first.
-    async fn make_room(&self, election: &mut Election, holding: Holding) -> Result<(), ChainError> {
+    async fn make_room(
+        &self,
+        election: &mut Candidacy,
+        holding: Holding,
+    ) -> Result<(), ChainError> {
         self.hooks.settled().await;
         election.step_down(holding).await
     }
@@ -290,10 +296,11 @@ impl Candidate<'_> {
     async fn follow(
         &self,
         session: &Session,
-        mut pulse: watch::Receiver<Pulse>,
-        mut sightings: watch::Receiver<Sighting>,
+        mut pulse: watch::Receiver<RenewalStats>,
+        mut sightings: watch::Receiver<CandidateActivity>,
     ) {
-        let (mut beat, mut seen) = (pulse.borrow_and_update().clone(), Sighting::default());
+        let (mut beat, mut seen) =
+            (pulse.borrow_and_update().clone(), CandidateActivity::default());
         loop {
             tokio::select! {
                 biased;
@@ -312,7 +319,7 @@ impl Candidate<'_> {
         }
     }
 
-    fn beats(&self, former: &Pulse, now: &Pulse) {
+    fn beats(&self, former: &RenewalStats, now: &RenewalStats) {
         if now.renewed > former.renewed && self.board.permit().is_some() {
             self.board.refreshed.inc_by(now.renewed - former.renewed);
             // What shows who leads lasts no longer than what it shows.
@@ -325,7 +332,7 @@ impl Candidate<'_> {
         }
     }
 
-    fn sees(&self, session: &Session, former: &Sighting, now: &Sighting) {
+    fn sees(&self, session: &Session, former: &CandidateActivity, now: &CandidateActivity) {
         self.board.read.inc_by(now.looks - former.looks);
         if now.takes > former.takes {
             self.voice.log(ElectMoment::Writing, None);
@@ -333,7 +340,7 @@ impl Candidate<'_> {
         if now.failures > former.failures && former.trouble != now.trouble {
             self.voice.log(ElectMoment::CannotWrite, now.trouble.as_deref());
         }
-        let Some(Standing { holder, token, .. }) = &now.standing else { return };
+        let Some(ClaimStanding { holder, token, .. }) = &now.standing else { return };
         if former.standing.as_ref().is_some_and(|former| former.holder == *holder) {
             return;
         }
@@ -373,7 +380,7 @@ async fn told(stops: &watch::Receiver<u32>, times: u32) {
 
 /// Waits until there is enough time left to begin with.
 async fn may_begin(session: &Session, right: &Right) {
-    let mut pulse = session.pulse();
+    let mut pulse = session.renewals();
     let enough = session.ttl().length() / 2;
     while right.permit().is_none_or(|permit| permit.valid_for <= enough) {
         // A permit may also come back because a quarantine ends.
@@ -381,19 +388,21 @@ async fn may_begin(session: &Session, right: &Right) {
     }
 }
 
-impl From<Over> for Finish {
-    fn from(over: Over) -> Self {
+impl From<RightEnd> for Finish {
+    fn from(over: RightEnd) -> Self {
         match over {
-            Over::Wished => Self::Wished,
-            Over::Lost | Over::Released => Self::Lost,
+            RightEnd::Wished => Self::Wished,
+            RightEnd::Lost | RightEnd::Released => Self::Lost,
         }
     }
 }
 
-fn of_over(over: Over) -> &'static str {
+fn of_over(over: RightEnd) -> &'static str {
     match over {
-        Over::Wished => "somebody wishes that it leaves",
-        Over::Lost => "the claim or the session is not its own any more, or the store failed over",
-        Over::Released => "it was given up",
+        RightEnd::Wished => "somebody wishes that it leaves",
+        RightEnd::Lost => {
+            "the claim or the session is not its own any more, or the store failed over"
+        }
+        RightEnd::Released => "it was given up",
     }
 }

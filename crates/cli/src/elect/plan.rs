@@ -9,7 +9,7 @@ use store::StoreUrl;
 use store::claim::Claim;
 use store::election::claim_of;
 use store::machine::{Machine, System};
-use store::session::{Node, NodeId};
+use store::session::{NodeId, NodeInfo};
 
 use super::ancestor::{self, Ancestor, AncestorError};
 use super::hook::Hooks;
@@ -27,7 +27,7 @@ const ROLE: &str = "candidate";
 pub(super) struct CandidatePlan {
     pub(super) url: StoreUrl,
     pub(super) claim: Claim,
-    pub(super) node: Node,
+    pub(super) node: NodeInfo,
     pub(super) interval: Option<Duration>,
     /// Where metrics are served: at the first of these where it can be; nowhere, if there is none.
     pub(super) metrics: Vec<SocketAddr>,
@@ -119,7 +119,7 @@ impl CandidatePlan {
         Ok(Self {
             url,
             claim,
-            node: Node { id, ttl, url: None, roles: vec![ROLE.to_owned()] },
+            node: NodeInfo { id, ttl, url: None, roles: vec![ROLE.to_owned()] },
             interval: None,
             metrics: Vec::new(),
             wait: typed.wait,

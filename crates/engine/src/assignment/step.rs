@@ -11,43 +11,43 @@ use crate::id::ShardId;
 /// A server that may have shards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taker<'a> {
-    /// Who it is.
+    /// The id of its node.
     pub id: &'a str,
     /// Shards that it cannot run.
     pub unable: &'a [u16],
 }
 
-/// Who has a shard, for the server that looks.
+/// Who has a shard, as seen by the server that looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holder {
-    /// This one, which runs it.
+pub enum ShardHolder {
+    /// This server, which runs it.
     Runs,
-    /// This one, which does not run it yet: it was named by a hand-over, or by a claim that was not answered.
+    /// This server, which does not run it yet: a hand-over named it, or a claim of its own that was not answered.
     Named,
-    /// Another one that is there.
+    /// Another server that is there.
     Other,
     /// Nobody who is there, for so many milliseconds.
     Nobody {
-        /// For so long, as far as this server knows.
+        /// How long that has been so, as far as this server knows.
         for_ms: u64,
     },
 }
 
-/// What to do.
+/// What a server does about a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step<'a> {
-    /// Nothing.
+pub enum AssignmentStep<'a> {
+    /// Leave the shard as it is.
     Leave,
-    /// Claim it, and run it.
+    /// Claim the shard, and run it.
     Take,
-    /// Hand it to this one.
+    /// Hand the shard over to this server.
     Hand(&'a str),
 }
 
-/// What a server knows that looks.
+/// The server that looks.
 #[derive(Debug, Clone, Copy)]
 pub struct Looker<'a> {
-    /// Who it is.
+    /// The id of its node.
     pub id: &'a str,
     /// Whether the takers have been the same for a while.
     pub is_settled: bool,
@@ -57,25 +57,30 @@ pub struct Looker<'a> {
 
 impl<'a> Looker<'a> {
     /// What this server does about a shard.
-    pub fn step(&self, shard: ShardId, takers: &[Taker<'a>], holder: Holder) -> Step<'a> {
+    pub fn step(
+        &self,
+        shard: ShardId,
+        takers: &[Taker<'a>],
+        holder: ShardHolder,
+    ) -> AssignmentStep<'a> {
         let able = takers.iter().filter(|taker| !taker.unable.contains(&shard.0));
         let able: Vec<&'a str> = able.map(|taker| taker.id).collect();
         let ranked = ranking(shard, &able);
         match holder {
-            Holder::Other => Step::Leave,
+            ShardHolder::Other => AssignmentStep::Leave,
             // One that is to have no shard takes it all the same, and hands it on.
-            Holder::Named => Step::Take,
-            Holder::Runs => match ranked.first() {
+            ShardHolder::Named => AssignmentStep::Take,
+            ShardHolder::Runs => match ranked.first() {
                 Some(first)
                     if *first != self.id && (self.is_settled || !able.contains(&self.id)) =>
                 {
-                    Step::Hand(first)
+                    AssignmentStep::Hand(first)
                 }
-                Some(_) | None => Step::Leave,
+                Some(_) | None => AssignmentStep::Leave,
             },
-            Holder::Nobody { for_ms } => match ranked.iter().position(|id| *id == self.id) {
-                Some(place) if for_ms >= place as u64 * self.turn_ms => Step::Take,
-                Some(_) | None => Step::Leave,
+            ShardHolder::Nobody { for_ms } => match ranked.iter().position(|id| *id == self.id) {
+                Some(place) if for_ms >= place as u64 * self.turn_ms => AssignmentStep::Take,
+                Some(_) | None => AssignmentStep::Leave,
             },
         }
     }
@@ -104,25 +109,28 @@ mod tests {
         let ids = ["a", "b", "c"];
         let (all, order) = (takers(&ids), ranked(&ids));
         for (place, id) in order.iter().enumerate() {
-            let at = |for_ms| looker(id).step(SHARD, &all, Holder::Nobody { for_ms });
+            let at = |for_ms| looker(id).step(SHARD, &all, ShardHolder::Nobody { for_ms });
             let turn = place as u64 * 1_000;
-            assert_eq!(at(turn), Step::Take, "{id}");
+            assert_eq!(at(turn), AssignmentStep::Take, "{id}");
             if turn > 0 {
-                assert_eq!(at(turn - 1), Step::Leave, "{id}");
+                assert_eq!(at(turn - 1), AssignmentStep::Leave, "{id}");
             }
         }
-        let stranger = looker("d").step(SHARD, &all, Holder::Nobody { for_ms: u64::MAX });
-        assert_eq!(stranger, Step::Leave, "one that is no taker takes nothing");
+        let stranger = looker("d").step(SHARD, &all, ShardHolder::Nobody { for_ms: u64::MAX });
+        assert_eq!(stranger, AssignmentStep::Leave, "one that is no taker takes nothing");
     }
 
     #[test]
     fn what_another_should_have_is_handed_over_when_things_have_settled() {
         let ids = ["a", "b", "c"];
         let (all, order) = (takers(&ids), ranked(&ids));
-        assert_eq!(looker(order[1]).step(SHARD, &all, Holder::Runs), Step::Hand(order[0]));
-        assert_eq!(looker(order[0]).step(SHARD, &all, Holder::Runs), Step::Leave);
+        assert_eq!(
+            looker(order[1]).step(SHARD, &all, ShardHolder::Runs),
+            AssignmentStep::Hand(order[0])
+        );
+        assert_eq!(looker(order[0]).step(SHARD, &all, ShardHolder::Runs), AssignmentStep::Leave);
         let unsettled = Looker { is_settled: false, ..looker(order[1]) };
-        assert_eq!(unsettled.step(SHARD, &all, Holder::Runs), Step::Leave);
+        assert_eq!(unsettled.step(SHARD, &all, ShardHolder::Runs), AssignmentStep::Leave);
     }
 
     #[test]
@@ -130,9 +138,12 @@ mod tests {
         let draining = Looker { is_settled: false, ..looker("d") };
         let ids = ["a", "b"];
         let first = ranked(&ids)[0];
-        assert_eq!(draining.step(SHARD, &takers(&ids), Holder::Runs), Step::Hand(first));
-        assert_eq!(draining.step(SHARD, &[], Holder::Runs), Step::Leave);
-        assert_eq!(draining.step(SHARD, &takers(&ids), Holder::Named), Step::Take);
+        assert_eq!(
+            draining.step(SHARD, &takers(&ids), ShardHolder::Runs),
+            AssignmentStep::Hand(first)
+        );
+        assert_eq!(draining.step(SHARD, &[], ShardHolder::Runs), AssignmentStep::Leave);
+        assert_eq!(draining.step(SHARD, &takers(&ids), ShardHolder::Named), AssignmentStep::Take);
     }
 
     #[test]
@@ -141,8 +152,12 @@ mod tests {
         let order = ranked(&ids);
         let all = [Taker { id: order[0], unable: &[SHARD.0] }, Taker { id: order[1], unable: &[] }];
         let step = |id, holder| looker(id).step(SHARD, &all, holder);
-        assert_eq!(step(order[1], Holder::Nobody { for_ms: 0 }), Step::Take);
-        assert_eq!(step(order[0], Holder::Nobody { for_ms: 9_999 }), Step::Leave);
-        assert_eq!(step(order[1], Holder::Runs), Step::Leave, "it is not handed back and forth");
+        assert_eq!(step(order[1], ShardHolder::Nobody { for_ms: 0 }), AssignmentStep::Take);
+        assert_eq!(step(order[0], ShardHolder::Nobody { for_ms: 9_999 }), AssignmentStep::Leave);
+        assert_eq!(
+            step(order[1], ShardHolder::Runs),
+            AssignmentStep::Leave,
+            "it is not handed back and forth"
+        );
     }
 }

@@ -20,7 +20,7 @@ pub struct Holder {
     sent: VecDeque<(Nonce, Reading)>,
 }
 
-/// Whose record a read showed.
+/// Who wrote the record that a read showed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Author {
     /// One of this holder's own renewals: it counts from its own sending.

@@ -25,7 +25,7 @@ use crate::mutant::{Mutant, pick};
 
 /// What an acknowledgement of the store is worth to somebody who waits for others to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Memory {
+pub enum StoreMemory {
     /// What it acknowledged it still has, as long as its epoch is the same.
     Keeps,
     /// A fail-over may have lost what it acknowledged last.
@@ -34,7 +34,7 @@ pub enum Memory {
 
 /// One look at all sessions, when it has arrived whole.
 #[derive(Debug, Clone)]
-pub struct Look<K, V> {
+pub struct SessionsLook<K, V> {
     /// When it was asked for.
     pub asked: Reading,
     /// When the last of it arrived.
@@ -42,7 +42,7 @@ pub struct Look<K, V> {
     /// The store's epoch.
     pub epoch: String,
     /// What the store's acknowledgements are worth.
-    pub memory: Memory,
+    pub memory: StoreMemory,
     /// Every session there is, with its version and its T; `None` if that cannot be read.
     pub sessions: Vec<(K, V, Option<Ttl>)>,
     /// The longest T that any session ever had, as far as the store knows.
@@ -61,7 +61,7 @@ pub struct Observer<K: Ord, V> {
     /// word: then nobody answered before the new epoch did but the one that is gone.
     lag: Duration,
     /// What the store's acknowledgements were worth at the last look.
-    memory: Memory,
+    memory: StoreMemory,
     /// The longest T that it ever heard of.
     longest: Ttl,
 }
@@ -76,7 +76,7 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
             epoch: None,
             quarantined: None,
             lag: Duration::ZERO,
-            memory: Memory::Keeps,
+            memory: StoreMemory::Keeps,
             longest: own,
         }
     }
@@ -106,19 +106,19 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
     }
 
     /// Takes in a look.
-    pub fn see(&mut self, look: Look<K, V>) {
+    pub fn see(&mut self, look: SessionsLook<K, V>) {
         self.contact.answered(look.arrived);
         if self.epoch.as_ref() != Some(&look.epoch) {
             // What stood still in another epoch says nothing about this one.
             self.watched.clear();
             let starts = self.epoch.is_none();
             let waits = match look.memory {
-                Memory::MayForget => pick(Mutant::NoQuarantineForStarters, true, !starts),
+                StoreMemory::MayForget => pick(Mutant::NoQuarantineForStarters, true, !starts),
                 // A new epoch of a store that keeps its word means that it was restored.
-                Memory::Keeps => !starts,
+                StoreMemory::Keeps => !starts,
             };
             self.quarantined = waits.then_some(look.arrived);
-            let forgets = [self.memory, look.memory].contains(&Memory::MayForget);
+            let forgets = [self.memory, look.memory].contains(&StoreMemory::MayForget);
             self.lag = if forgets { FAILOVER_LAG } else { Duration::ZERO };
             self.epoch = Some(look.epoch);
         }
@@ -177,7 +177,7 @@ impl<K: Ord + Clone, V: Copy + Eq> Observer<K, V> {
     }
 }
 
-/// One session, standing still.
+/// A session that has stood still since it was seen first at this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Watched<V> {
     version: V,
@@ -235,14 +235,14 @@ mod tests {
         observer: Observer<&'static str, u32>,
         own: Holder,
         epoch: &'static str,
-        memory: Memory,
+        memory: StoreMemory,
         now: f64,
     }
 
     impl Bench {
         fn new() -> Self {
             let (observer, own) = (Observer::new(ttl(4.0)), Holder::new(ttl(4.0)));
-            Self { observer, own, epoch: "e", memory: Memory::Keeps, now: 0.0 }
+            Self { observer, own, epoch: "e", memory: StoreMemory::Keeps, now: 0.0 }
         }
 
         fn renew(&mut self) {
@@ -256,7 +256,14 @@ mod tests {
             let sessions = vec![("other", version, Some(ttl(length)))];
             let epoch = self.epoch.to_owned();
             let memory = self.memory;
-            self.observer.see(Look { asked, arrived, epoch, memory, sessions, longest: None });
+            self.observer.see(SessionsLook {
+                asked,
+                arrived,
+                epoch,
+                memory,
+                sessions,
+                longest: None,
+            });
         }
 
         /// Looks every half second until `end`, and tells when "other" became overdue.
@@ -328,7 +335,7 @@ mod tests {
     #[test]
     fn a_store_that_may_forget_puts_every_starter_in_quarantine() {
         let mut bench = Bench::new();
-        bench.memory = Memory::MayForget;
+        bench.memory = StoreMemory::MayForget;
         let whole = (4.0 + FAILOVER_LAG.as_secs_f64()) * 1.25;
         assert_eq!(bench.watch(20.0, 7, 4.0), Some(whole));
         assert_eq!(bench.observer.quarantine_left(at(0.0)), secs(whole));
@@ -338,7 +345,7 @@ mod tests {
     #[test]
     fn the_longest_lease_in_sight_decides_about_the_quarantine() {
         let mut bench = Bench::new();
-        bench.memory = Memory::MayForget;
+        bench.memory = StoreMemory::MayForget;
         bench.look(7, 8.0);
         let whole = (8.0 + FAILOVER_LAG.as_secs_f64()) * 1.25;
         assert_eq!(bench.observer.quarantine_left(at(0.0)), secs(whole));
@@ -347,7 +354,7 @@ mod tests {
     #[test]
     fn a_lease_that_is_no_longer_in_sight_is_not_forgotten() {
         let mut bench = Bench::new();
-        bench.memory = Memory::MayForget;
+        bench.memory = StoreMemory::MayForget;
         bench.look(7, 8.0);
         bench.look(8, 4.0);
         let whole = (8.0 + FAILOVER_LAG.as_secs_f64()) * 1.25;

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! shard/<n>/odd/<reverse instant>.<number>                              those of a commit, of all projects
-//! shard/<n>/oddpage/<project>/<reverse day>/<reverse round>.<turn>.<part>  those of a project, merged
+//! shard/<n>/oddpage/<project>/<reverse day>/<reverse round>.<chain number>.<piece>  those of a project, merged
 //! ```
 //!
 //! A commit writes the former beside its segment, and only if it has exceptions, so success costs nothing.
@@ -16,7 +16,7 @@
 use crate::id::{ProjectId, ShardId};
 use crate::instant::Instant;
 
-use super::{End, Finished, Line, Skipped};
+use super::{End, Line, Skipped};
 
 impl Line {
     /// Whether it is an exception.
@@ -25,18 +25,6 @@ impl Line {
             Self::Run(run) => run.end != End::Succeeded,
             Self::Skip(Skipped { .. }) => true,
         }
-    }
-
-    /// Without what receivers said, as the index has it: that is told with the run itself.
-    #[must_use]
-    pub fn brief(&self) -> Self {
-        let mut line = self.clone();
-        if let Self::Run(Finished { attempts, .. }) = &mut line {
-            for attempt in attempts {
-                attempt.response = None;
-            }
-        }
-        line
     }
 }
 

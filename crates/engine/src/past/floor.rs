@@ -72,24 +72,24 @@ pub fn floor_key_of(shard: ShardId, bucket: Bucket) -> String {
 }
 
 impl ShardFloor {
-    /// As it is stored.
+    /// The floor as it is stored.
     pub fn to_bytes(&self) -> Vec<u8> {
         encode(FORMAT, self)
     }
 
-    /// As it was stored.
+    /// Reads a floor as it was stored.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
         decode(bytes, FORMAT)
     }
 }
 
 impl BucketFloor {
-    /// As it is stored.
+    /// The floor as it is stored.
     pub fn to_bytes(&self) -> Vec<u8> {
         encode(FORMAT, self)
     }
 
-    /// As it was stored.
+    /// Reads a floor as it was stored.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
         decode(bytes, FORMAT)
     }

@@ -4,12 +4,12 @@
 //! into pages, so that a question about one trigger need not read what became of all others:
 //!
 //! ```text
-//! shard/<n>/page/<bucket>/<reverse day>/<reverse round>.<turn>.<part>
+//! shard/<n>/page/<bucket>/<reverse day>/<reverse round>.<chain number>.<piece>
 //! ```
 //!
 //! A trigger is in one of 1,024 buckets for ever, and a line is in the page of its slot's day. The round is
 //! the number of the newest segment that was merged. Pages of a day that has too many small ones are merged
-//! once more, under the round of the oldest of them and a turn, which is the number that the chain has then.
+//! once more, under the round of the oldest of them and the number that the chain has then.
 //!
 //! **Nothing is missed.** What is merged is written before what it was merged from is deleted, and it comes
 //! later in the order of reading: segments before pages, a page before the one that takes its lines. So
@@ -52,7 +52,7 @@ impl Bucket {
 }
 
 impl fmt::Display for Bucket {
-    /// As in a key.
+    /// The bucket as it is written in a key.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{:04}", self.0)
     }
@@ -103,16 +103,16 @@ impl Home {
 
 /// A day of UTC, counted from 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Day(u32);
+pub struct PastDay(u32);
 
-impl Day {
+impl PastDay {
     /// The day of an instant; what was before 1970 counts as its first day.
     pub fn of(instant: Instant) -> Self {
         let days = instant.0.div_euclid(DAY_MS).clamp(0, i64::from(DAY_END));
         Self(u32::try_from(days).expect("between the bounds"))
     }
 
-    /// Its first instant.
+    /// The first instant of the day.
     pub fn start(self) -> Instant {
         Instant(i64::from(self.0) * DAY_MS)
     }
@@ -123,13 +123,13 @@ impl Day {
         Self(self.0.saturating_sub(1))
     }
 
-    /// Its last instant.
+    /// The last instant of the day.
     pub fn end(self) -> Instant {
         Instant((i64::from(self.0) + 1) * DAY_MS - 1)
     }
 }
 
-impl fmt::Display for Day {
+impl fmt::Display for PastDay {
     /// Reversed, as in a key.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{:07}", DAY_END - self.0)
@@ -140,17 +140,17 @@ impl fmt::Display for Day {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageName {
     /// Which day its slots are of.
-    pub day: Day,
+    pub day: PastDay,
     /// The newest segment of the merge, or the oldest round that was compacted.
     pub round: u64,
-    /// Nothing for a merge; the chain's number for a compaction.
-    pub turn: u64,
-    /// Which of those that were made together.
-    pub part: u16,
+    /// 0 after a merge; after a compaction, the number that the chain had then.
+    pub chain_number: u64,
+    /// Number of the page among those that were made together, from 0.
+    pub piece: u16,
 }
 
 impl PageName {
-    /// Where it is.
+    /// The key of the page.
     pub fn key(&self, shard: ShardId, home: impl Into<Home>) -> String {
         format!("{}{self}", home.into().pages(shard))
     }
@@ -158,8 +158,8 @@ impl PageName {
 
 impl fmt::Display for PageName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { day, round, turn, part } = self;
-        write!(out, "{day}/{:016x}.{turn:016x}.{part:05}", u64::MAX - round)
+        let Self { day, round, chain_number, piece } = self;
+        write!(out, "{day}/{:016x}.{chain_number:016x}.{piece:05}", u64::MAX - round)
     }
 }
 
@@ -176,10 +176,10 @@ impl FromStr for PageName {
             let (day, rest) = text.split_once('/')?;
             let mut rest = rest.split('.');
             let mut hex = || u64::from_str_radix(rest.next()?, 16).ok();
-            let (round, turn) = (u64::MAX - hex()?, hex()?);
-            let part = rest.next()?.parse().ok()?;
-            let day = Day(DAY_END.checked_sub(day.parse().ok()?)?);
-            Some(Self { day, round, turn, part })
+            let (round, chain_number) = (u64::MAX - hex()?, hex()?);
+            let piece = rest.next()?.parse().ok()?;
+            let day = PastDay(DAY_END.checked_sub(day.parse().ok()?)?);
+            Some(Self { day, round, chain_number, piece })
         };
         // Written back, so that each page has one name only.
         let name = read().filter(|name| name.to_string() == text);
@@ -246,8 +246,8 @@ impl Line {
 
 /// What a merge writes, and what can go once that is durable.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Plan {
-    /// New pages.
+pub struct MergePlan {
+    /// The new pages, by their keys.
     pub pages: Vec<(String, Vec<u8>)>,
     /// New pages of exceptions.
     pub index: Vec<(String, Vec<u8>)>,
@@ -255,7 +255,7 @@ pub struct Plan {
     pub spent: Vec<String>,
 }
 
-impl Plan {
+impl MergePlan {
     /// What is to be written, piece by piece: each one when the one before is durable. They are small, so
     /// that nothing that is due waits long behind one.
     pub fn pieces(self) -> Vec<Vec<Put>> {
@@ -303,7 +303,7 @@ pub(crate) fn split(
 
 /// Merges segments, each with the number of its commit, into pages of at most so many bytes. A line that
 /// is longer than that has a page to itself.
-pub fn merge(shard: ShardId, segments: Vec<(u64, Segment)>, page_bytes: usize) -> Plan {
+pub fn merge(shard: ShardId, segments: Vec<(u64, Segment)>, page_bytes: usize) -> MergePlan {
     merge_from(shard, segments, Instant::FIRST, page_bytes)
 }
 
@@ -313,11 +313,11 @@ pub fn merge_from(
     segments: Vec<(u64, Segment)>,
     before: Instant,
     page_bytes: usize,
-) -> Plan {
+) -> MergePlan {
     let mut numbers: Vec<u64> = segments.iter().map(|(number, _)| *number).collect();
     numbers.sort_unstable_by(|one, other| other.cmp(one));
-    let Some(&round) = numbers.first() else { return Plan::default() };
-    let mut plan = Plan::default();
+    let Some(&round) = numbers.first() else { return MergePlan::default() };
+    let mut plan = MergePlan::default();
     // The exceptions of a commit go first: while its segment is there, they are known to be.
     let exceptions = |number, lines: &[Line]| exception_key_of(shard, lines, number);
     let exceptions: BTreeMap<u64, Option<String>> = segments
@@ -330,14 +330,14 @@ pub fn merge_from(
     }
     let lines: Vec<Line> = segments.into_iter().flat_map(|(_, segment)| segment.lines).collect();
     plan.index = index(shard, &lines, round, 0, page_bytes);
-    let mut sorted: BTreeMap<(Bucket, Day), Vec<Line>> = BTreeMap::new();
+    let mut sorted: BTreeMap<(Bucket, PastDay), Vec<Line>> = BTreeMap::new();
     for line in lines.into_iter().filter(|line| line.slot() >= before) {
-        let place = (Bucket::of(line.trigger()), Day::of(line.slot()));
+        let place = (Bucket::of(line.trigger()), PastDay::of(line.slot()));
         sorted.entry(place).or_default().push(line);
     }
     for ((bucket, day), lines) in sorted {
-        for (part, bytes) in parts(bucket.into(), lines, page_bytes) {
-            let name = PageName { day, round, turn: 0, part };
+        for (piece, bytes) in cut(bucket.into(), lines, page_bytes) {
+            let name = PageName { day, round, chain_number: 0, piece };
             plan.pages.push((name.key(shard, bucket), bytes));
         }
     }
@@ -349,70 +349,75 @@ pub fn index(
     shard: ShardId,
     lines: &[Line],
     round: u64,
-    turn: u64,
+    chain_number: u64,
     page_bytes: usize,
 ) -> Vec<(String, Vec<u8>)> {
-    let mut sorted: BTreeMap<(ProjectId, Day), Vec<Line>> = BTreeMap::new();
+    let mut sorted: BTreeMap<(ProjectId, PastDay), Vec<Line>> = BTreeMap::new();
     for line in lines.iter().filter(|line| line.is_exception()) {
-        let place = (line.project(), Day::of(line.written()));
-        sorted.entry(place).or_default().push(line.brief());
+        let place = (line.project(), PastDay::of(line.written()));
+        sorted.entry(place).or_default().push(line.clone().without_responses());
     }
     let mut pages = Vec::new();
     for ((project, day), lines) in sorted {
         let home = Home::Odd(project);
-        for (part, bytes) in parts(home, lines, page_bytes) {
-            pages.push((PageName { day, round, turn, part }.key(shard, home), bytes));
+        for (piece, bytes) in cut(home, lines, page_bytes) {
+            pages.push((PageName { day, round, chain_number, piece }.key(shard, home), bytes));
         }
     }
     pages
 }
 
-/// Turns pages of one home and day into fewer; nothing, if that cannot be. The turn is the number of the
-/// chain now: nothing was written under it, and it is greater than all before.
+/// Turns pages of one home and day into fewer; nothing, if that cannot be. `chain_number` is that of
+/// the chain now: nothing was written under it, and it is greater than all before.
 pub fn compact(
     shard: ShardId,
     home: impl Into<Home>,
-    turn: u64,
+    chain_number: u64,
     sources: Vec<(PageName, Segment)>,
     page_bytes: usize,
-) -> Option<Plan> {
+) -> Option<MergePlan> {
     let home = home.into();
     let (first, _) = sources.first()?;
     let day = first.day;
     assert!(sources.iter().all(|(name, _)| name.day == day), "pages of one day");
-    assert!(sources.iter().all(|(name, _)| name.turn < turn), "turns grow with the chain");
+    assert!(
+        sources.iter().all(|(name, _)| name.chain_number < chain_number),
+        "numbers grow with the chain"
+    );
     let round = sources.iter().map(|(name, _)| name.round).min()?;
     let spent: Vec<String> = sources.iter().map(|(name, _)| name.key(shard, home)).collect();
     let lines = sources.into_iter().flat_map(|(_, page)| page.lines).collect();
-    let pages: Vec<_> = parts(home, lines, page_bytes)
+    let pages: Vec<_> = cut(home, lines, page_bytes)
         .into_iter()
-        .map(|(part, bytes)| (PageName { day, round, turn, part }.key(shard, home), bytes))
+        .map(|(piece, bytes)| {
+            (PageName { day, round, chain_number, piece }.key(shard, home), bytes)
+        })
         .collect();
-    (pages.len() < spent.len()).then_some(Plan { pages, index: Vec::new(), spent })
+    (pages.len() < spent.len()).then_some(MergePlan { pages, index: Vec::new(), spent })
 }
 
 /// Lines as a set, newest first, cut into pages.
-fn parts(home: Home, mut lines: Vec<Line>, page_bytes: usize) -> Vec<(u16, Vec<u8>)> {
+fn cut(home: Home, mut lines: Vec<Line>, page_bytes: usize) -> Vec<(u16, Vec<u8>)> {
     // The same lines have the same instants, so they stand together.
     lines.sort_by_cached_key(|line| std::cmp::Reverse((home.instant(line), line.identity())));
     lines.dedup_by_key(|line| line.identity());
     let around = Segment::enclose(&[]).len();
-    let mut parts: Vec<Vec<u8>> = Vec::new();
+    let mut pages: Vec<Vec<u8>> = Vec::new();
     let mut open: Vec<u8> = Vec::new();
     for line in &lines {
         let full = open.len();
         Segment::append(&mut open, line);
         if open.len() + around > page_bytes && full > 0 {
-            parts.push(Segment::enclose(&open[..full]));
+            pages.push(Segment::enclose(&open[..full]));
             open.clear();
             Segment::append(&mut open, line);
         }
     }
     if !open.is_empty() {
-        parts.push(Segment::enclose(&open));
+        pages.push(Segment::enclose(&open));
     }
-    let part = |index: usize| u16::try_from(index).expect("a merge is bounded to a few megabytes");
-    parts.into_iter().enumerate().map(|(index, bytes)| (part(index), bytes)).collect()
+    let piece = |index: usize| u16::try_from(index).expect("a merge is bounded to a few megabytes");
+    pages.into_iter().enumerate().map(|(index, bytes)| (piece(index), bytes)).collect()
 }
 
 #[cfg(test)]

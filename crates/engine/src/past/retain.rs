@@ -61,12 +61,12 @@ impl Retention {
 
 /// What a rule makes of pages: a floor, and what then goes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Cut {
+pub struct RetentionCut {
     floor: Option<Put>,
     pages: Vec<Put>,
 }
 
-impl Cut {
+impl RetentionCut {
     /// Nothing yet, but the floor of a shard is raised.
     pub fn of_shard(shard: ShardId, floor: ShardFloor) -> Self {
         let floor = Put::Value(floor_key(shard), floor.to_bytes());
@@ -123,7 +123,7 @@ pub struct LineTally {
     most: usize,
     /// Slots, and hashes of what is about them: should two be the same, one line more is kept.
     newest: HashMap<Unique, BTreeSet<(Instant, u64)>>,
-    /// Those that have more lines.
+    /// Triggers that have more lines than are kept.
     full: HashSet<Unique>,
     hasher: RandomState,
     lines: usize,
@@ -149,26 +149,26 @@ impl LineTally {
         }
     }
 
-    /// How many lines there are.
+    /// How many lines the pages have that were added.
     pub fn lines(&self) -> usize {
         self.lines
     }
 
     /// From which slots on the lines of triggers are kept that have too many.
-    pub fn bounds(&self) -> Bounds {
+    pub fn bounds(&self) -> LineBounds {
         let oldest = |trigger: &Unique| {
             let (slot, _) = self.newest.get(trigger)?.first()?;
             Some((*trigger, *slot))
         };
-        Bounds(self.full.iter().filter_map(oldest).collect())
+        LineBounds(self.full.iter().filter_map(oldest).collect())
     }
 }
 
 /// From which slots on lines are kept, for triggers that have too many.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bounds(BTreeMap<Unique, Instant>);
+pub struct LineBounds(BTreeMap<Unique, Instant>);
 
-impl Bounds {
+impl LineBounds {
     /// The highest of them: no line goes that is about a slot at or after it.
     pub fn highest(&self) -> Option<Instant> {
         self.0.values().copied().max()

@@ -7,14 +7,14 @@ use super::zone::{UtcSecond, ZoneId};
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Calendar {
     zone: ZoneId,
-    /// In order.
+    /// The excluded days, in order.
     dates: Vec<Day>,
-    quiet: Vec<Quiet>,
+    quiet: Vec<QuietWindow>,
 }
 
 /// A stretch of certain days of the week.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Quiet {
+pub struct QuietWindow {
     /// Bits 0 to 6, Sunday first: the days on which it begins.
     pub weekdays: u8,
     /// The second of the day at which it begins, 0 to 86,399.
@@ -29,7 +29,7 @@ pub(super) type Stretch = (UtcSecond, UtcSecond);
 
 impl Calendar {
     /// A calendar. The caller has checked its limits.
-    pub(super) fn new(zone: ZoneId, dates: &[Date], quiet: Vec<Quiet>) -> Self {
+    pub(super) fn new(zone: ZoneId, dates: &[Date], quiet: Vec<QuietWindow>) -> Self {
         let mut dates: Vec<Day> = dates.iter().map(|date| date.to_day()).collect();
         dates.sort_unstable();
         dates.dedup();
@@ -85,7 +85,7 @@ impl Calendar {
     }
 }
 
-impl Quiet {
+impl QuietWindow {
     /// The window that begins on this day, if one does.
     fn on(self, day: Day) -> Option<(Second, Second)> {
         let begins = self.weekdays & (1 << weekday(day)) != 0;

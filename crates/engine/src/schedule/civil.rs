@@ -12,7 +12,7 @@ pub type Day = i64;
 /// Seconds of a day.
 pub const DAY: Second = 86_400;
 
-/// A date.
+/// A date of the calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Date {
     /// 1 to 9999 are looked at by patterns.

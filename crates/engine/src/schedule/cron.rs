@@ -19,7 +19,7 @@ pub struct Cron {
     seconds: u64,
     /// Bits 0 to 59.
     minutes: u64,
-    /// What few patterns have.
+    /// The rare parts of a pattern, if it has any.
     rare: Option<Box<Rare>>,
     /// Bits 0 to 23.
     hours: u32,
@@ -29,17 +29,17 @@ pub struct Cron {
     months: u16,
     /// Bits 0 to 6; Sunday is 0.
     weekdays: u8,
-    kind: Kind,
+    kind: PatternKind,
 }
 
 /// How the fields of a pattern go together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Kind {
+struct PatternKind {
     days: Days,
-    pace: Pace,
+    pace: CronPace,
 }
 
-/// Which days match.
+/// Which of the two day fields decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Days {
     /// Those of the field day of month; the other one is `*` or `?`, or both are.
@@ -55,14 +55,14 @@ enum Days {
 /// Whether a pattern names times of the day, or goes by intervals. Clocks that are set treat the two
 /// differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Pace {
+pub enum CronPace {
     /// Second, minute and hour are single values or lists of them: `30 2 * * *`, `0 6,18 * * *`.
     Fixed,
     /// One of them has `*`, a range or a step: `*/15 * * * *`, `0 9-17 * * *`.
     Interval,
 }
 
-/// What few patterns have.
+/// The rare parts of a pattern, apart so that most patterns stay small.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct Rare {
     /// Bit n is the day n days before the last one of the month (`L`, `L-3`).
@@ -90,7 +90,7 @@ pub(super) const LAST_YEAR: i32 = 9_999;
 
 impl Cron {
     /// Whether it names times of the day, or goes by intervals.
-    pub fn pace(&self) -> Pace {
+    pub fn pace(&self) -> CronPace {
         self.kind.pace
     }
 

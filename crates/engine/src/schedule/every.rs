@@ -39,7 +39,7 @@ impl Every {
         Ok(Self { interval_ms, phase_ms: i64::try_from(phase_ms).expect("less than the interval") })
     }
 
-    /// Its interval.
+    /// The distance between two slots.
     pub fn interval(&self) -> Duration {
         Duration::from_millis(self.interval_ms.unsigned_abs())
     }

@@ -13,8 +13,8 @@
 mod explain;
 
 use super::civil::{DAY, Second};
-use super::cron::{Cron, Pace};
-use super::zone::{Change, Span, UtcSecond, Zone, ZoneId};
+use super::cron::{Cron, CronPace};
+use super::zone::{ClockChange, Span, UtcSecond, Zone, ZoneId};
 
 /// What happens to civil times that never come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -38,7 +38,7 @@ pub enum Fold {
     First,
     /// Only the second time counts.
     Second,
-    /// Both count.
+    /// Both times count.
     Both,
 }
 
@@ -55,13 +55,13 @@ impl Local {
     /// The pattern in this zone.
     pub fn new(cron: Cron, zone: ZoneId, gap: Gap, fold: Fold) -> Self {
         let gap = match (gap, cron.pace()) {
-            (Gap::Usual, Pace::Fixed) => Gap::Fire,
-            (Gap::Usual, Pace::Interval) => Gap::Skip,
+            (Gap::Usual, CronPace::Fixed) => Gap::Fire,
+            (Gap::Usual, CronPace::Interval) => Gap::Skip,
             (Gap::Skip | Gap::Fire, _) => gap,
         };
         let fold = match (fold, cron.pace()) {
-            (Fold::Usual, Pace::Fixed) => Fold::First,
-            (Fold::Usual, Pace::Interval) => Fold::Both,
+            (Fold::Usual, CronPace::Fixed) => Fold::First,
+            (Fold::Usual, CronPace::Interval) => Fold::Both,
             (Fold::First | Fold::Second | Fold::Both, _) => fold,
         };
         Self { cron, zone, gap, fold }
@@ -72,7 +72,7 @@ impl Local {
         &self.cron
     }
 
-    /// Its zone.
+    /// The zone of the pattern.
     pub fn zone(&self) -> ZoneId {
         self.zone
     }
@@ -96,7 +96,7 @@ impl Local {
         let mut civil = self.cron.next(from);
         while span.end != UtcSecond::MAX {
             let next = zone.span_after(span);
-            let set = Change::between(span, next);
+            let set = ClockChange::between(span, next);
             if civil.is_some_and(|civil| civil < self.end_before(&set)) {
                 break;
             }
@@ -156,11 +156,11 @@ impl Local {
         if self.fold != Fold::First || span.start < after - DAY {
             return Second::MIN;
         }
-        self.begin_after(&Change::between(zone.span_at(span.start - 1), span))
+        self.begin_after(&ClockChange::between(zone.span_at(span.start - 1), span))
     }
 
     /// Where civil times begin to count after clocks were set.
-    fn begin_after(&self, set: &Change) -> Second {
+    fn begin_after(&self, set: &ClockChange) -> Second {
         match self.fold {
             Fold::First => set.before.max(set.after),
             Fold::Second | Fold::Both | Fold::Usual => set.after,
@@ -168,7 +168,7 @@ impl Local {
     }
 
     /// Where civil times cease to count before clocks are set.
-    fn end_before(&self, set: &Change) -> Second {
+    fn end_before(&self, set: &ClockChange) -> Second {
         match self.fold {
             Fold::Second => set.before.min(set.after),
             Fold::First | Fold::Both | Fold::Usual => set.before,
@@ -188,7 +188,7 @@ impl Local {
             // Civil times may cease to count before the span ends, but not by more than a day.
             if span.end != UtcSecond::MAX && span.end <= until.saturating_add(DAY) {
                 let next = zone.span_after(span);
-                let set = Change::between(span, next);
+                let set = ClockChange::between(span, next);
                 to = to.min(self.end_before(&set));
                 if span.end <= until {
                     moment = self.comes_at(&set).then_some(Piece::Moment(set.at));
@@ -202,7 +202,7 @@ impl Local {
     }
 
     /// Whether what a gap swallows makes a slot at its end that would not be there otherwise.
-    fn comes_at(&self, set: &Change) -> bool {
+    fn comes_at(&self, set: &ClockChange) -> bool {
         self.gap == Gap::Fire
             && self.cron.count(set.before, set.after) > 0
             && !self.cron.matches(set.after)
@@ -214,6 +214,6 @@ impl Local {
 enum Piece {
     /// The matches of the pattern from `from` on and before `to`, on clocks that are `offset` ahead.
     Civil { from: Second, to: Second, offset: Second },
-    /// One slot.
+    /// One slot, where clocks are set.
     Moment(UtcSecond),
 }

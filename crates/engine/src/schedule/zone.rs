@@ -50,7 +50,7 @@ pub struct Zone {
 /// A stretch of time in which clocks are not set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Its first second.
+    /// The first second of the span.
     pub start: UtcSecond,
     /// The first second after it.
     pub end: UtcSecond,
@@ -60,10 +60,10 @@ pub struct Span {
     shift: UtcSecond,
 }
 
-/// Clocks are set.
+/// A moment at which clocks are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
-    /// When.
+pub struct ClockChange {
+    /// The second at which they are set.
     pub at: UtcSecond,
     /// What clocks would show then.
     pub before: Second,
@@ -71,7 +71,7 @@ pub struct Change {
     pub after: Second,
 }
 
-impl Change {
+impl ClockChange {
     pub(super) fn between(span: Span, next: Span) -> Self {
         Self { at: span.end, before: span.end + span.offset, after: span.end + next.offset }
     }
@@ -80,7 +80,7 @@ impl Change {
 static ZONES: [OnceLock<Zone>; ZONES_MAX] = [const { OnceLock::new() }; ZONES_MAX];
 
 impl ZoneId {
-    /// UTC.
+    /// The zone UTC.
     pub const UTC: Self = Self(0);
 
     /// The zone with this name, whatever the case of its letters.
@@ -99,7 +99,7 @@ impl ZoneId {
         Err(BadZone(name.to_owned()))
     }
 
-    /// Its clocks.
+    /// The clocks of the zone.
     pub fn zone(self) -> &'static Zone {
         ZONES[usize::from(self.0)].get_or_init(|| Zone::new("UTC", &TimeZone::UTC))
     }
@@ -147,7 +147,7 @@ impl Zone {
     }
 
     /// When clocks are set for the first time after this second, if they ever are.
-    pub fn next_change(&self, after: UtcSecond) -> Option<Change> {
+    pub fn next_change(&self, after: UtcSecond) -> Option<ClockChange> {
         let mut span = self.span_at(after);
         // The list is over once in 400 years, and then nothing is set.
         for _ in 0..3 {
@@ -156,7 +156,7 @@ impl Zone {
             }
             let next = self.span_after(span);
             if next.offset != span.offset {
-                return Some(Change::between(span, next));
+                return Some(ClockChange::between(span, next));
             }
             span = next;
         }

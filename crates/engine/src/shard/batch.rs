@@ -129,7 +129,7 @@ impl Pile {
     fn add_line(&mut self, line: &Line) {
         Segment::append(&mut self.lines, line);
         if line.is_exception() {
-            Segment::append(&mut self.exceptions, &line.brief());
+            Segment::append(&mut self.exceptions, &line.clone().without_responses());
             self.newest = self.newest.max(Some(line.written()));
         }
     }

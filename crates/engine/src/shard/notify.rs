@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::id::{Birth, Unique};
 use crate::instant::Instant;
 use crate::mutant::{Mutant, pick};
-use crate::notice::{self, Audience, Listener, News, Occasion, Occasions};
+use crate::notice::{self, Audience, Listener, NoticeNews, Occasion, Occasions};
 use crate::past::{End, Finished, Line};
 
 use super::attempts::RunRef;
@@ -64,7 +64,7 @@ impl Shard {
             let demand = Birth::Demand(finished.sequence.unwrap_or_default());
             let birth = finished.generation.map_or(demand, Birth::Slot);
             let run = self.run_id(finished.trigger, finished.slot, birth);
-            let news = News::Ended(run, finished);
+            let news = NoticeNews::Ended(run, finished);
             notice = self.notice(trigger, &listener, occasion, &news, now);
         }
         (enough, notice)
@@ -74,7 +74,7 @@ impl Shard {
     pub(super) fn notice_of_pause(&self, trigger: &Trigger, why: &str, now: Now) -> Vec<Delta> {
         match self.hears(trigger) {
             (Some(listener), on) if on.has(Occasion::Paused) => {
-                self.notice(trigger, &listener, Occasion::Paused, &News::Paused(why), now)
+                self.notice(trigger, &listener, Occasion::Paused, &NoticeNews::Paused(why), now)
             }
             _ => Vec::new(),
         }
@@ -86,7 +86,7 @@ impl Shard {
         trigger: &Trigger,
         listener: &Listener,
         occasion: Occasion,
-        news: &News<'_>,
+        news: &NoticeNews<'_>,
         now: Now,
     ) -> Vec<Delta> {
         let id = (self.id_of(trigger), trigger.name());
@@ -180,7 +180,7 @@ impl Shard {
         };
         let mut state = trigger.state();
         state.overdue = true;
-        let news = News::Overdue(after);
+        let news = NoticeNews::Overdue(after);
         let notice = self.notice(trigger, &listener, Occasion::Overdue, &news, now);
         let unit = Unit::of(vec![Delta::State(unique, state)]).by(now.wall);
         self.enact_with(unit, notice, Mutant::NoticeLater);

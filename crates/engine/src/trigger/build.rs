@@ -20,12 +20,12 @@ use crate::limits::{
 };
 use crate::notice::{Occasion, Occasions};
 use crate::policy::{Backoff, CatchUp, Delivery, Overlap, Policy, Retry};
-use crate::schedule::calendar::Quiet;
+use crate::schedule::calendar::QuietWindow;
 use crate::schedule::cron::{Cron, Dialect, Parsed};
 use crate::schedule::every::Every;
 use crate::schedule::local::{Fold, Gap, Local};
 use crate::schedule::zone::ZoneId;
-use crate::schedule::{Plan, Schedule, ScheduleError, Spec};
+use crate::schedule::{Schedule, ScheduleError, SchedulePlan, Spec};
 use crate::webhook::{Method, Webhook};
 
 /// A field that is wrong.
@@ -234,7 +234,7 @@ fn build_schedule(
     faults: &mut Faults,
 ) -> Option<Schedule> {
     let Some(draft) = draft else {
-        return Schedule::new(Plan::default(), now).ok();
+        return Schedule::new(SchedulePlan::default(), now).ok();
     };
     let before = faults.0.len();
     draft.check_sense(faults);
@@ -242,7 +242,7 @@ fn build_schedule(
     let mut specs = draft.crons(zone, name, faults);
     specs.extend(draft.intervals(name, faults));
     specs.extend(draft.moments(faults));
-    let plan = Plan {
+    let plan = SchedulePlan {
         specs,
         first: moment("/schedule/start", draft.start.as_deref(), faults),
         last: moment("/schedule/end", draft.end.as_deref(), faults),
@@ -365,7 +365,7 @@ impl ScheduleDraft {
         whole.then(|| faults.take("/schedule/at", Spec::at(moments))).flatten()
     }
 
-    fn windows(&self, faults: &mut Faults) -> Vec<Quiet> {
+    fn windows(&self, faults: &mut Faults) -> Vec<QuietWindow> {
         let mut windows = Vec::with_capacity(self.quiet.len());
         for (index, window) in self.quiet.iter().enumerate() {
             let place = format!("/schedule/quiet/{index}");
@@ -375,7 +375,7 @@ impl ScheduleDraft {
             let from = faults.take(format!("{place}/from"), read::time(&window.from));
             let to = faults.take(format!("{place}/to"), read::time(&window.to));
             if let (Some(from), Some(to)) = (from, to) {
-                windows.push(Quiet { weekdays, from, to: if to == 0 { 86_400 } else { to } });
+                windows.push(QuietWindow { weekdays, from, to: if to == 0 { 86_400 } else { to } });
             }
         }
         windows

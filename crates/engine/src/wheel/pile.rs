@@ -23,17 +23,17 @@ const NONE: u32 = u32::MAX;
 
 /// A number of piles, and where their entries lie.
 pub(super) struct Piles {
-    heads: Box<[Head]>,
+    heads: Box<[PileHead]>,
     chunks: Vec<Box<[Block; CHUNK]>>,
     /// The first block that belongs to no pile; the others follow by `below`.
     free: u32,
-    /// For each id its place.
+    /// The place of each id.
     table: Vec<Option<Box<[u32; PAGE]>>>,
 }
 
 /// What a pile is known by.
 #[derive(Clone, Copy)]
-struct Head {
+struct PileHead {
     top: u32,
     len: u32,
 }
@@ -55,7 +55,7 @@ impl Block {
 
 impl Piles {
     pub(super) fn new(count: usize) -> Self {
-        let heads = vec![Head { top: NONE, len: 0 }; count].into_boxed_slice();
+        let heads = vec![PileHead { top: NONE, len: 0 }; count].into_boxed_slice();
         Self { heads, chunks: Vec::new(), free: NONE, table: Vec::new() }
     }
 
@@ -110,7 +110,7 @@ impl Piles {
     /// Moves the entries of a pile's top block to the end of a list, from where they are to be put on another pile or
     /// forgotten. Says whether there were any.
     pub(super) fn take_block(&mut self, pile: usize, list: &mut Vec<(u64, u32)>) -> bool {
-        let Head { top, len } = self.heads[pile];
+        let PileHead { top, len } = self.heads[pile];
         if top == NONE {
             return false;
         }
@@ -121,7 +121,7 @@ impl Piles {
         let right = places.fold(true, |right, (place, &id)| right & (self.place(id) == place));
         assert!(right, "the table tells where each entry lies");
         list.extend(block.entries());
-        self.heads[pile] = Head { top: block.below, len: len - block.len };
+        self.heads[pile] = PileHead { top: block.below, len: len - block.len };
         self.release(top);
         true
     }

@@ -6,13 +6,13 @@ use engine::instant::Instant;
 use engine::limits::{
     AT_MAX, EXCLUDED_DATES_MAX, JITTER_MAX, QUIET_WINDOWS_MAX, SLOTS_WALKED_MAX, SPECS_MAX,
 };
-use engine::schedule::calendar::Quiet;
+use engine::schedule::calendar::QuietWindow;
 use engine::schedule::civil::Date;
 use engine::schedule::cron::{Cron, Dialect, Parsed};
 use engine::schedule::every::Every;
 use engine::schedule::local::{Fold, Gap, Local};
 use engine::schedule::zone::ZoneId;
-use engine::schedule::{Count, Plan, Schedule, ScheduleError, Spec};
+use engine::schedule::{Count, Schedule, ScheduleError, SchedulePlan, Spec};
 use proptest::prelude::*;
 
 fn cron(pattern: &str, zone: &str) -> Spec {
@@ -44,7 +44,8 @@ fn texts(slots: &[Instant]) -> Vec<String> {
 
 #[test]
 fn ten_missed_years_of_every_second_are_computed() {
-    let schedule = Schedule::new(Plan::of(cron("* * * * * *", "Europe/Berlin")), now()).unwrap();
+    let schedule =
+        Schedule::new(SchedulePlan::of(cron("* * * * * *", "Europe/Berlin")), now()).unwrap();
     let (then, until) = (at("2016-11-16T00:00:00Z"), now());
     let seconds = until.second() - then.second();
     assert_eq!(schedule.count(then, until), Count::Exactly(seconds.unsigned_abs()));
@@ -60,7 +61,7 @@ fn what_fires_the_second_time_only_is_not_counted_the_first_time() {
     };
     let berlin = ZoneId::get("Europe/Berlin").unwrap();
     let local = Local::new(pattern, berlin, Gap::Usual, Fold::Second);
-    let schedule = Schedule::new(Plan::of(Spec::Cron(local)), now()).unwrap();
+    let schedule = Schedule::new(SchedulePlan::of(Spec::Cron(local)), now()).unwrap();
     // On 25 October 2026 clocks go back from 03:00 to 02:00, at 01:00 UTC: 02:30 comes at 00:30 UTC and
     // again at 01:30 UTC.
     let evening = at("2026-10-24T20:00:00Z");
@@ -87,7 +88,7 @@ fn several_specs_are_one_schedule_and_share_what_they_share() {
         cron("0 6,18 * * *", "UTC"),
         Spec::at(vec![at("2026-11-16T07:30:00Z")]).unwrap(),
     ];
-    let schedule = Schedule::new(Plan { specs, ..Plan::default() }, now()).unwrap();
+    let schedule = Schedule::new(SchedulePlan { specs, ..SchedulePlan::default() }, now()).unwrap();
     let day = walk(&schedule, now(), at("2026-11-16T23:00:00Z"));
     assert_eq!(
         texts(&day),
@@ -99,7 +100,7 @@ fn several_specs_are_one_schedule_and_share_what_they_share() {
 #[test]
 fn what_must_be_walked_is_walked_up_to_a_bound() {
     let specs = vec![cron("* * * * * *", "UTC"), cron("*/2 * * * * *", "UTC")];
-    let schedule = Schedule::new(Plan { specs, ..Plan::default() }, now()).unwrap();
+    let schedule = Schedule::new(SchedulePlan { specs, ..SchedulePlan::default() }, now()).unwrap();
     let until = now().after(Duration::from_secs(SLOTS_WALKED_MAX));
     assert_eq!(schedule.count(now(), until), Count::Exactly(SLOTS_WALKED_MAX));
     let until = until.after(Duration::from_secs(1));
@@ -109,7 +110,7 @@ fn what_must_be_walked_is_walked_up_to_a_bound() {
 #[test]
 fn what_is_past_the_bound_of_a_walk_is_not_taken_for_another_slot() {
     let specs = vec![cron("* * * * * *", "UTC"), cron("*/2 * * * * *", "UTC")];
-    let schedule = Schedule::new(Plan { specs, ..Plan::default() }, now()).unwrap();
+    let schedule = Schedule::new(SchedulePlan { specs, ..SchedulePlan::default() }, now()).unwrap();
     let until = now().after(Duration::from_secs(2 * SLOTS_WALKED_MAX));
     let at_bound = now().after(Duration::from_secs(SLOTS_WALKED_MAX + 1));
     assert_eq!(schedule.nth(now(), until, SLOTS_WALKED_MAX), Some(at_bound));
@@ -118,10 +119,10 @@ fn what_is_past_the_bound_of_a_walk_is_not_taken_for_another_slot() {
 
 #[test]
 fn several_specs_are_counted_without_what_the_calendar_excludes() {
-    let plan = Plan {
+    let plan = SchedulePlan {
         specs: vec![cron("* * * * * *", "UTC"), cron("*/2 * * * * *", "UTC")],
-        quiet: vec![Quiet { weekdays: 0x7f, from: 0, to: 86_399 }],
-        ..Plan::default()
+        quiet: vec![QuietWindow { weekdays: 0x7f, from: 0, to: 86_399 }],
+        ..SchedulePlan::default()
     };
     let schedule = Schedule::new(plan, now()).unwrap();
     // One second a day is left, while the specs have far more slots than are walked.
@@ -137,8 +138,12 @@ fn slots_and_counts_end_at_the_last_instant_which_can_be_written() {
     for zone in ["UTC", "Europe/Berlin", "Pacific/Kiritimati", "Pacific/Honolulu"] {
         let every = Every::at_phase(Duration::from_secs(1_200), Duration::ZERO).unwrap();
         for spec in [cron("*/20 * * * *", zone), Spec::Every(every)] {
-            let plain = Plan::of(spec);
-            let full = Plan { first: Some(Instant(i64::MIN)), last: Some(beyond), ..plain.clone() };
+            let plain = SchedulePlan::of(spec);
+            let full = SchedulePlan {
+                first: Some(Instant(i64::MIN)),
+                last: Some(beyond),
+                ..plain.clone()
+            };
             for plan in [plain, full] {
                 let schedule = Schedule::new(plan, now()).unwrap();
                 let slots = walk(&schedule, before, beyond);
@@ -154,10 +159,10 @@ fn slots_and_counts_end_at_the_last_instant_which_can_be_written() {
 
 #[test]
 fn start_and_end_are_kept_to_the_millisecond() {
-    let plan = Plan {
+    let plan = SchedulePlan {
         first: Some(at("2026-12-01T06:00:00Z")),
         last: Some(at("2026-12-03T06:00:00Z")),
-        ..Plan::of(cron("0 6 * * *", "UTC"))
+        ..SchedulePlan::of(cron("0 6 * * *", "UTC"))
     };
     let schedule = Schedule::new(plan, now()).unwrap();
     let all = walk(&schedule, now(), Instant::LAST);
@@ -170,12 +175,12 @@ fn start_and_end_are_kept_to_the_millisecond() {
 
 #[test]
 fn nothing_fires_on_excluded_dates_and_in_quiet_windows() {
-    let plan = Plan {
+    let plan = SchedulePlan {
         zone: Some(ZoneId::get("Europe/Berlin").unwrap()),
         excluded: vec![Date { year: 2026, month: 11, day: 17 }],
         // Every night from 22:00 to 06:00.
-        quiet: vec![Quiet { weekdays: 0x7f, from: 22 * 3_600, to: 6 * 3_600 }],
-        ..Plan::of(cron("0 */4 * * *", "Europe/Berlin"))
+        quiet: vec![QuietWindow { weekdays: 0x7f, from: 22 * 3_600, to: 6 * 3_600 }],
+        ..SchedulePlan::of(cron("0 */4 * * *", "Europe/Berlin"))
     };
     let schedule = Schedule::new(plan, now()).unwrap();
     let slots = walk(&schedule, now(), at("2026-11-18T12:00:00Z"));
@@ -198,16 +203,16 @@ fn nothing_fires_on_excluded_dates_and_in_quiet_windows() {
 
 #[test]
 fn a_schedule_that_is_always_quiet_never_fires() {
-    let plan = Plan {
-        quiet: vec![Quiet { weekdays: 0x7f, from: 0, to: 86_400 }],
-        ..Plan::of(cron("0 6 * * *", "UTC"))
+    let plan = SchedulePlan {
+        quiet: vec![QuietWindow { weekdays: 0x7f, from: 0, to: 86_400 }],
+        ..SchedulePlan::of(cron("0 6 * * *", "UTC"))
     };
     assert_eq!(Schedule::new(plan, now()).err(), Some(ScheduleError::Never { after: now() }));
 }
 
 #[test]
 fn jitter_is_stable_spread_and_before_the_next_slot() {
-    let plan = |jitter| Plan { jitter, ..Plan::of(cron("* * * * *", "UTC")) };
+    let plan = |jitter| SchedulePlan { jitter, ..SchedulePlan::of(cron("* * * * *", "UTC")) };
     let minute = Schedule::new(plan(Duration::from_secs(3_600)), now()).unwrap();
     let mut leaving = std::collections::BTreeSet::new();
     for slot in walk(&minute, now(), now().after(Duration::from_secs(3_600))) {
@@ -231,15 +236,19 @@ fn jitter_is_stable_spread_and_before_the_next_slot() {
 fn a_limit_is_kept_for_whoever_counts_the_runs() {
     let limit = std::num::NonZeroU64::new(3);
     let schedule =
-        Schedule::new(Plan { limit, ..Plan::of(cron("@hourly", "UTC")) }, now()).unwrap();
+        Schedule::new(SchedulePlan { limit, ..SchedulePlan::of(cron("@hourly", "UTC")) }, now())
+            .unwrap();
     assert_eq!(schedule.limit(), limit);
     assert!(schedule.next(now()).is_some());
-    assert_eq!(Schedule::new(Plan::of(cron("@hourly", "UTC")), now()).unwrap().limit(), None);
+    assert_eq!(
+        Schedule::new(SchedulePlan::of(cron("@hourly", "UTC")), now()).unwrap().limit(),
+        None
+    );
 }
 
 #[test]
 fn on_demand_has_no_slots_and_is_no_error() {
-    let schedule = Schedule::new(Plan::default(), now()).unwrap();
+    let schedule = Schedule::new(SchedulePlan::default(), now()).unwrap();
     assert_eq!(schedule.next(now()), None);
     assert_eq!(schedule.count(now(), Instant::LAST), Count::Exactly(0));
 }
@@ -255,44 +264,45 @@ fn every_limit_holds_at_it_and_not_past_it() {
     let twice = Spec::at(vec![now(), now()]).err();
     assert_eq!(twice, Some(ScheduleError::Twice { instant: now() }));
 
-    let make = |plan: Plan| Schedule::new(plan, now()).err();
+    let make = |plan: SchedulePlan| Schedule::new(plan, now()).err();
     let daily = || cron("0 6 * * *", "UTC");
-    let specs = |len| Plan { specs: vec![daily(); len], ..Plan::default() };
+    let specs = |len| SchedulePlan { specs: vec![daily(); len], ..SchedulePlan::default() };
     assert_eq!(make(specs(SPECS_MAX)), None);
     assert_eq!(make(specs(SPECS_MAX + 1)), Some(ScheduleError::Specs { len: SPECS_MAX + 1 }));
-    let dates = |len| Plan {
+    let dates = |len| SchedulePlan {
         excluded: vec![Date { year: 2020, month: 1, day: 1 }; len],
-        ..Plan::of(daily())
+        ..SchedulePlan::of(daily())
     };
     assert_eq!(make(dates(EXCLUDED_DATES_MAX)), None);
     let len = EXCLUDED_DATES_MAX + 1;
     assert_eq!(make(dates(len)), Some(ScheduleError::ExcludedDates { len }));
     for (month, day) in [(0, 1), (13, 1), (1, 0), (2, 29), (4, 31)] {
         let date = Date { year: 2027, month, day };
-        let plan = Plan { excluded: vec![date], ..Plan::of(daily()) };
+        let plan = SchedulePlan { excluded: vec![date], ..SchedulePlan::of(daily()) };
         assert_eq!(make(plan), Some(ScheduleError::ExcludedDate { date }));
     }
-    let noon = Quiet { weekdays: 1, from: 43_200, to: 43_260 };
-    let quiet = |quiet: Vec<Quiet>| Plan { quiet, ..Plan::of(daily()) };
+    let noon = QuietWindow { weekdays: 1, from: 43_200, to: 43_260 };
+    let quiet = |quiet: Vec<QuietWindow>| SchedulePlan { quiet, ..SchedulePlan::of(daily()) };
     assert_eq!(make(quiet(vec![noon; QUIET_WINDOWS_MAX])), None);
     let len = QUIET_WINDOWS_MAX + 1;
     assert_eq!(make(quiet(vec![noon; len])), Some(ScheduleError::QuietWindows { len }));
     for bad in [
-        Quiet { weekdays: 0, ..noon },
-        Quiet { weekdays: 0x80, ..noon },
-        Quiet { weekdays: 0x81, ..noon },
-        Quiet { from: 86_400, ..noon },
-        Quiet { to: 0, ..noon },
-        Quiet { to: 86_401, ..noon },
+        QuietWindow { weekdays: 0, ..noon },
+        QuietWindow { weekdays: 0x80, ..noon },
+        QuietWindow { weekdays: 0x81, ..noon },
+        QuietWindow { from: 86_400, ..noon },
+        QuietWindow { to: 0, ..noon },
+        QuietWindow { to: 86_401, ..noon },
     ] {
         assert_eq!(make(quiet(vec![bad])), Some(ScheduleError::QuietWindow));
     }
-    let jitter = |jitter| Plan { jitter, ..Plan::of(daily()) };
+    let jitter = |jitter| SchedulePlan { jitter, ..SchedulePlan::of(daily()) };
     assert_eq!(make(jitter(JITTER_MAX)), None);
     let long = JITTER_MAX + Duration::from_millis(1);
     assert_eq!(make(jitter(long)), Some(ScheduleError::Jitter { jitter: long }));
     let (first, last) = (at("2027-01-02T00:00:00Z"), at("2027-01-01T00:00:00Z"));
-    let backwards = Plan { first: Some(first), last: Some(last), ..Plan::of(daily()) };
+    let backwards =
+        SchedulePlan { first: Some(first), last: Some(last), ..SchedulePlan::of(daily()) };
     assert_eq!(make(backwards), Some(ScheduleError::Backwards { first, last }));
 }
 
@@ -349,9 +359,9 @@ proptest! {
     ) {
         let after = Instant(at("2025-01-01T00:00:00Z").0 + start * 86_400_000 + part);
         let until = after.after(Duration::from_secs(days.unsigned_abs() * 86_400));
-        let quiet = quiet.into_iter().map(|(weekdays, from, to)| Quiet { weekdays, from, to }).collect();
+        let quiet = quiet.into_iter().map(|(weekdays, from, to)| QuietWindow { weekdays, from, to }).collect();
         let zone = Some(ZoneId::get("Europe/Berlin").unwrap());
-        let plan = Plan { specs, zone, quiet, ..Plan::default() };
+        let plan = SchedulePlan { specs, zone, quiet, ..SchedulePlan::default() };
         let Ok(schedule) = Schedule::new(plan, after) else { return Ok(()) };
         let walked = walk(&schedule, after, until);
         prop_assert!(walked.is_sorted_by(|one, other| one < other));

@@ -15,7 +15,7 @@ use engine::instant::Instant;
 use engine::schedule::cron::{Cron, Dialect, Parsed};
 use engine::schedule::local::{Fold, Gap, Local};
 use engine::schedule::zone::ZoneId;
-use engine::schedule::{Plan, Schedule, ScheduleError, Spec};
+use engine::schedule::{Schedule, ScheduleError, SchedulePlan, Spec};
 
 const UTC: &str = "UTC";
 const BERLIN: &str = "Europe/Berlin";
@@ -172,7 +172,7 @@ fn what_never_fires_is_refused_when_it_is_made() {
     for Never { pattern, zone, set, reason, says } in NEVER {
         let local = local(pattern, zone, *set);
         assert_eq!(local.explain(now.second()), *says, "{pattern} in {zone}");
-        let refusal = Schedule::new(Plan::of(Spec::Cron(local)), now).unwrap_err();
+        let refusal = Schedule::new(SchedulePlan::of(Spec::Cron(local)), now).unwrap_err();
         assert_eq!(refusal, ScheduleError::Never { after: now }, "{pattern}: {reason}");
         assert_eq!(
             refusal.to_string(),
@@ -198,5 +198,5 @@ fn the_only_time_of_a_pattern_fires_after_the_gap_that_swallows_it() {
     };
     row.check();
     let spec = Spec::Cron(local(row.pattern, row.zone, row.set));
-    assert!(Schedule::new(Plan::of(spec), at(row.from)).is_ok());
+    assert!(Schedule::new(SchedulePlan::of(spec), at(row.from)).is_ok());
 }

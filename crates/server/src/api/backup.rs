@@ -7,7 +7,7 @@ use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use store::backup::TakeError;
+use store::backup::TakeBackupError;
 
 use super::caller::Caller;
 use super::forward::Envoy;
@@ -42,9 +42,9 @@ async fn next(mut taking: RunningBackup) -> Option<(Bytes, RunningBackup)> {
     Some((piece, taking))
 }
 
-fn refusal(why: TakeError) -> Refusal {
+fn refusal(why: TakeBackupError) -> Refusal {
     match why {
-        TakeError::Scan(why) => why.into(),
+        TakeBackupError::Scan(why) => why.into(),
         why => Refusal::unavailable(why.to_string(), Duration::from_secs(1)),
     }
 }

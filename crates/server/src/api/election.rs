@@ -14,7 +14,7 @@ use client::election::{Election, ElectionHolder, ElectionState};
 use engine::instant::Instant;
 use engine::limits::ELECTION_ENTRIES_READ_MAX;
 use engine::trigger::{BadField, check_name};
-use store::claim::{Claim, Sight, State as HeadState};
+use store::claim::{Claim, ClaimState, ClaimView};
 use store::election::claim_of;
 use store::session::{Roster, SessionKey, SessionRecord};
 use store::{CommitError, Key, Range};
@@ -115,7 +115,7 @@ pub(super) async fn find(
 }
 
 /// An election as it was seen.
-async fn view(handle: &NodeHandle, name: &str, seen: &Sight) -> Result<Election, Refusal> {
+async fn view(handle: &NodeHandle, name: &str, seen: &ClaimView) -> Result<Election, Refusal> {
     let holder = match &seen.head.session {
         Some(holder) => handle
             .store()
@@ -150,13 +150,13 @@ fn field(pointer: &str, why: impl Into<String>) -> Refusal {
 /// What is shown. A holder whose session is gone has it no more.
 fn tell(
     name: String,
-    seen: &Sight,
+    seen: &ClaimView,
     holder: Option<(SessionKey, Option<SessionRecord>)>,
 ) -> Election {
     let state = match (&holder, seen.head.state) {
-        (None, _) | (_, HeadState::Free) => ElectionState::Free,
-        (Some(_), HeadState::Held) => ElectionState::Held,
-        (Some(_), HeadState::Waiting) => ElectionState::Waiting,
+        (None, _) | (_, ClaimState::Free) => ElectionState::Free,
+        (Some(_), ClaimState::Held) => ElectionState::Held,
+        (Some(_), ClaimState::Waiting) => ElectionState::Waiting,
     };
     let holder = holder.map(|(key, record)| ElectionHolder {
         node: key.node().to_string(),

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
 use engine::past::exception::{exception_pages_of, exceptions, exceptions_from, newest_exception};
-use engine::past::page::{Day, PageName};
+use engine::past::page::{PageName, PastDay};
 use engine::past::{Line, Segment};
 use engine::record::RecordError;
 use store::{Entry, Range, Store};
@@ -50,7 +50,7 @@ impl<'a> Walk<'a> {
         let commits = Range::between(&key(exceptions_from(shard, seek)), &commits);
         let prefix = exception_pages_of(shard, project);
         let end = key(format!("{}0", prefix.trim_end_matches('/')));
-        let pages = Range::between(&key(format!("{prefix}{}/", Day::of(before))), &end);
+        let pages = Range::between(&key(format!("{prefix}{}/", PastDay::of(before))), &end);
         let (commits, pages) = (Some(commits), Some(pages));
         Self { store, shard, commits, pages, waiting: VecDeque::new() }
     }

@@ -246,7 +246,7 @@ impl List {
         let mut day = None;
         while let Some(batch) = walk.next().await? {
             // Days come newest first, so those before this one are complete.
-            let above = batch.day().map(engine::past::page::Day::end);
+            let above = batch.day().map(engine::past::page::PastDay::end);
             if let Some(above) = above
                 && pool
                     .range((above, String::new())..)

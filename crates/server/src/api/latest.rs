@@ -16,7 +16,7 @@ use client::run::Run;
 use engine::id::{ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::{PAGES_READ_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
-use engine::past::page::Day;
+use engine::past::page::PastDay;
 
 use super::caller::Caller;
 use super::exception;
@@ -209,7 +209,7 @@ async fn latest_exceptions(
     };
     let oldest = Instant(top.filter.from.0.saturating_sub(SLACK_MS));
     let mut walk = exception::Walk::new(handle.store(), shard, top.filter.project, seek, at);
-    let mut day: Option<Day> = None;
+    let mut day: Option<PastDay> = None;
     while let Some(batch) = walk.next().await? {
         let exception::Batch { newest, is_commit, lines } = batch;
         if newest < oldest {
@@ -230,7 +230,7 @@ async fn latest_exceptions(
             continue;
         }
         // Pages of a day are in any order: a day is read to its end.
-        if day.replace(Day::of(newest)) != Some(Day::of(newest)) {
+        if day.replace(PastDay::of(newest)) != Some(PastDay::of(newest)) {
             if top.is_settled(newest) {
                 break;
             }

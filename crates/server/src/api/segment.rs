@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use engine::id::{ShardId, Unique};
 use engine::instant::Instant;
 use engine::limits::PAGES_READ_MAX;
-use engine::past::page::{BadPageName, Bucket, Day, Identity, PageName, pages_of};
+use engine::past::page::{BadPageName, Bucket, Identity, PageName, PastDay, pages_of};
 use engine::past::{Line, Segment};
 use engine::record::RecordError;
 use engine::shard::record::past;
@@ -98,7 +98,7 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Which day's slots it is about, if it is a page.
-    pub(super) fn day(&self) -> Option<Day> {
+    pub(super) fn day(&self) -> Option<PastDay> {
         match &self.name {
             Name::Segment(_) => None,
             Name::Page(name) => Some(name.day),
@@ -133,10 +133,10 @@ impl<'a> Walk<'a> {
         most: usize,
     ) -> Self {
         let prefix = pages_of(shard, Bucket::of(span.trigger));
-        let first_day = Day::of(Instant(span.from.0.saturating_sub(SLACK_MS)));
+        let first_day = PastDay::of(Instant(span.from.0.saturating_sub(SLACK_MS)));
         // '0' follows '/': the end of a day, and of the segments.
         let pages_end = key(format!("{prefix}{first_day}0"));
-        let pages = Range::between(&key(format!("{prefix}{}/", Day::of(span.to))), &pages_end);
+        let pages = Range::between(&key(format!("{prefix}{}/", PastDay::of(span.to))), &pages_end);
         let mut walk = Self::recent(store, shard, most);
         if let Some(Place(name)) = after {
             let at = key(format!("{}{name}", past(shard)));

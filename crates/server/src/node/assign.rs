@@ -12,15 +12,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::assignment::step::{Holder, Looker, Step, Taker};
+use engine::assignment::step::{AssignmentStep, Looker, ShardHolder, Taker};
 use engine::assignment::{Settling, ranking};
 use engine::id::ShardId;
 use engine::lease::Token;
 use engine::notice::Audience;
 use engine::shard::TriggerKinds;
 use store::ScanError;
-use store::cluster::Cluster;
-use store::election::{Defeat, Election, Holding, Mode};
+use store::cluster::ClusterIdentity;
+use store::election::{Candidacy, Defeat, Holding, Mode};
 use store::machine::within;
 use store::ownership::{OWNERS, Ownership, owners, shard_claim};
 use store::session::{Roster, Session, SessionKey};
@@ -56,7 +56,7 @@ const QUIET_START: Duration = Duration::from_secs(1);
 /// What an assigner works with.
 pub(super) struct Assigner {
     session: Session,
-    cluster: Cluster,
+    cluster: ClusterIdentity,
     peers: Arc<Peers>,
     audience: Audience,
     shard_events: mpsc::UnboundedSender<ShardEvent>,
@@ -264,14 +264,14 @@ impl Assigner {
         for shard in self.shards() {
             let holder = self.holder(shard, roster, owners, steady);
             match looker.step(shard, &takers, holder) {
-                Step::Leave => {}
-                Step::Take if self.is_left_alone(shard, holder) => {}
-                Step::Take => {
+                AssignmentStep::Leave => {}
+                AssignmentStep::Take if self.is_left_alone(shard, holder) => {}
+                AssignmentStep::Take => {
                     if self.memory.taking.insert(shard) {
                         tasks.spawn(self.take(shard));
                     }
                 }
-                Step::Hand(to) => {
+                AssignmentStep::Hand(to) => {
                     if self.memory.leaving.is_none()
                         && let Some(server) = view.named(to)
                     {
@@ -283,9 +283,9 @@ impl Assigner {
         self.peers.show(view);
     }
 
-    fn is_left_alone(&self, shard: ShardId, holder: Holder) -> bool {
-        let is_unable = self.memory.unable.contains_key(&shard) && holder != Holder::Named;
-        let is_early = matches!(holder, Holder::Nobody { .. }) && !self.memory.knows_clocks;
+    fn is_left_alone(&self, shard: ShardId, holder: ShardHolder) -> bool {
+        let is_unable = self.memory.unable.contains_key(&shard) && holder != ShardHolder::Named;
+        let is_early = matches!(holder, ShardHolder::Nobody { .. }) && !self.memory.knows_clocks;
         is_unable || is_early || self.memory.refused.contains_key(&shard)
     }
 
@@ -297,17 +297,23 @@ impl Assigner {
     }
 
     /// Who has a shard, as this node sees it.
-    fn holder(&mut self, shard: ShardId, roster: &Roster, owners: &Owners, steady: u64) -> Holder {
+    fn holder(
+        &mut self,
+        shard: ShardId,
+        roster: &Roster,
+        owners: &Owners,
+        steady: u64,
+    ) -> ShardHolder {
         if self.memory.adopted.contains(&shard) {
-            return Holder::Runs;
+            return ShardHolder::Runs;
         }
         let owner = owners.get(&shard).and_then(|owner| owner.session.as_ref());
         match owner {
-            Some(owner) if owner == self.session.key() => Holder::Named,
-            Some(owner) if roster.contains(owner) => Holder::Other,
+            Some(owner) if owner == self.session.key() => ShardHolder::Named,
+            Some(owner) if roster.contains(owner) => ShardHolder::Other,
             Some(_) | None => {
                 let since = *self.memory.orphans.entry(shard).or_insert(steady);
-                Holder::Nobody { for_ms: steady.saturating_sub(since) }
+                ShardHolder::Nobody { for_ms: steady.saturating_sub(since) }
             }
         }
     }
@@ -393,7 +399,7 @@ impl Assigner {
         let audience = Arc::clone(&self.audience);
         async move {
             let _permit = reading.acquire().await.expect("it is never closed");
-            let mut election = Election::new(&session, shard_claim(shard), Mode::Automatic);
+            let mut election = Candidacy::new(&session, shard_claim(shard), Mode::Automatic);
             let holding = match election.try_take().await {
                 Ok(Some(holding)) => holding,
                 Ok(None) => return (shard, Ok(None)),

@@ -1,7 +1,7 @@
 //! The cluster that a node belongs to: the one in its store, or a new one.
 
 use engine::limits::SHARDS_DEFAULT;
-use store::cluster::Cluster;
+use store::cluster::ClusterIdentity;
 use store::machine::Machine;
 use store::{Commit, CommitError, Condition, Store};
 
@@ -14,9 +14,9 @@ pub(super) async fn found(
     store: &Store,
     machine: &dyn Machine,
     wanted: Option<u16>,
-) -> Result<Cluster, NodeStartError> {
+) -> Result<ClusterIdentity, NodeStartError> {
     loop {
-        if let Some(found) = Cluster::read(store).await? {
+        if let Some(found) = ClusterIdentity::read(store).await? {
             return match wanted {
                 Some(wanted) if wanted != found.shards => {
                     Err(NodeStartError::Shards { found: found.shards, wanted })
@@ -24,10 +24,11 @@ pub(super) async fn found(
                 Some(_) | None => Ok(found),
             };
         }
-        let made = Cluster { id: machine.random(), shards: wanted.unwrap_or(SHARDS_DEFAULT) };
+        let made =
+            ClusterIdentity { id: machine.random(), shards: wanted.unwrap_or(SHARDS_DEFAULT) };
         let commit = Commit::new()
-            .when(Condition::Absent(Cluster::key()))
-            .put(Cluster::key(), made.to_value());
+            .when(Condition::Absent(ClusterIdentity::key()))
+            .put(ClusterIdentity::key(), made.to_value());
         match store.commit(commit).await {
             // Another node may have made one first: the one that is read is the one that counts.
             Ok(_) | Err(CommitError::Conflict(_) | CommitError::Unknown(_)) => {}

@@ -16,7 +16,7 @@ use engine::shard::record::HeadRecord;
 use engine::shard::{Put, ShardBatch};
 use serde_json::value::RawValue;
 use store::chain::ChainError;
-use store::election::{Holding, Share};
+use store::election::{HolderWrites, Holding};
 use store::machine::{Machine, within};
 use store::session::SessionKey;
 use store::{Epoch, Key, Refusal, Store, Write};
@@ -172,7 +172,7 @@ impl Committer {
                 .iter_mut()
                 .filter_map(|(shard, holding)| {
                     let (body, writes) = left.get(shard)?.clone();
-                    Some((*shard, Share { holding, body, writes }))
+                    Some((*shard, HolderWrites { holding, body, writes }))
                 })
                 .unzip();
             let answers = Holding::commit_all(shares).await;
@@ -256,7 +256,7 @@ fn encoded(batch: ShardBatch) -> (Box<RawValue>, Vec<Write>) {
 
 #[cfg(test)]
 mod tests {
-    use store::file::{File, Sizes};
+    use store::file::{FileStore, Sizes};
     use store::machine::System;
 
     use super::*;
@@ -267,7 +267,7 @@ mod tests {
         let liveness = Liveness::new(0, Duration::from_secs(3));
         let (answers, _) = mpsc::unbounded_channel();
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::new(File::open_or_create(dir.path(), Sizes::default()).unwrap());
+        let store = Store::new(FileStore::open_or_create(dir.path(), Sizes::default()).unwrap());
         let on = (&store, &store.epoch());
         let (mut committer, _orders) = Committer::new(on, &machine, &liveness, answers);
         let batch = ShardBatch { head: HeadRecord::default(), puts: Vec::new() };

@@ -22,7 +22,7 @@ use engine::id::ShardId;
 use engine::instant::Instant;
 use engine::limits::HISTORY_PAGE_BYTES_MAX;
 use engine::past::exception::exception_pages;
-use engine::past::page::{self, Day, Home, PageName, Plan};
+use engine::past::page::{self, Home, MergePlan, PageName, PastDay};
 use engine::past::retain::Retention;
 use engine::past::{Line, Segment};
 use engine::shard::record::{head_key, past_key, past_number};
@@ -117,7 +117,7 @@ impl From<ScanError> for VisitError {
 }
 
 /// Whose pages, and of which day.
-type PageDay = (Home, Day);
+type PageDay = (Home, PastDay);
 
 /// What the historian remembers of a shard.
 struct ShardNotes {
@@ -381,7 +381,7 @@ impl Historian {
         &self,
         shard: ShardId,
         notes: &mut ShardNotes,
-        plan: Plan,
+        plan: MergePlan,
         spent: &[(String, usize)],
     ) -> Visited {
         let made = plan.pages.iter().chain(&plan.index);
@@ -408,7 +408,7 @@ impl Historian {
         }
     }
 
-    fn is_over(&self, day: Day, now: Instant) -> bool {
+    fn is_over(&self, day: PastDay, now: Instant) -> bool {
         day.end().after(self.pace.day_over) < now
     }
 }

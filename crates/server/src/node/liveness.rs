@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use store::machine::Machine;
-use store::session::Keeper;
+use store::session::SessionDriver;
 
 use super::component::Component;
 use super::now;
@@ -55,7 +55,7 @@ impl Liveness {
 
 /// Keeps the session of a node that lives.
 pub(super) struct SessionKeeper {
-    pub(super) keeper: Keeper,
+    pub(super) keeper: SessionDriver,
     pub(super) liveness: Liveness,
     pub(super) machine: Arc<dyn Machine>,
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use engine::lease::Ttl;
 use store::backup::check_finished;
-use store::cluster::Cluster;
+use store::cluster::ClusterIdentity;
 use store::machine::Machine;
-use store::session::{self, Keeper, NodeId, Session, bury_local};
+use store::session::{self, NodeId, Session, SessionDriver, bury_local};
 use store::{Epoch, Store};
 
 use super::assign::Assigner;
@@ -36,7 +36,7 @@ use crate::webhook;
 pub(super) struct NodeResources {
     pub(super) store: Store,
     pub(super) session: Session,
-    pub(super) cluster: Cluster,
+    pub(super) cluster: ClusterIdentity,
     /// The epoch of the store in which the node claims its shards.
     pub(super) epoch: Epoch,
     pub(super) access: Arc<Access>,
@@ -119,7 +119,7 @@ async fn join(
     store: &Store,
     machine: &Arc<dyn Machine>,
     config: &NodeConfig,
-) -> Result<(NodeResources, Keeper), NodeStartError> {
+) -> Result<(NodeResources, SessionDriver), NodeStartError> {
     let metrics: Arc<Metrics> = Arc::default();
     let store = counted(store, &metrics);
     bury_local(&store).await?;
@@ -131,7 +131,7 @@ async fn join(
         );
     }
     let access = Access::open(&store, machine).await?;
-    let about = session::Node {
+    let about = session::NodeInfo {
         id: NodeId::new(config.id.clone())?,
         ttl: Ttl::new(config.ttl).map_err(|why| NodeStartError::Corrupt(why.to_string()))?,
         url: config.url.clone(),

@@ -19,7 +19,7 @@ use server::handle::NodeHandle;
 use server::node::{HistoryPace, Node, NodeConfig};
 use store::claim::Head;
 use store::machine::System;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use store::{
     Adapter, Class, Commit, CommitError, Epoch, Hints, Key, Limits, Page, Pending, Range,
     ScanError, Store, Version, Write,
@@ -61,18 +61,18 @@ struct Road {
 
 impl Road {
     /// On which all is well.
-    fn open(inner: &Arc<Memory>) -> Store {
+    fn open(inner: &Arc<MemoryStore>) -> Store {
         Self::with_room(inner, None)
     }
 
     /// To a store that has room for so many bytes, or says nothing of that.
-    fn with_room(inner: &Arc<Memory>, room: Option<u64>) -> Store {
+    fn with_room(inner: &Arc<MemoryStore>, room: Option<u64>) -> Store {
         let inner: Arc<dyn Adapter> = Arc::clone(inner) as Arc<dyn Adapter>;
         Store::new(Self { inner, keeps_segments: false, tried: watch::Sender::new(false), room })
     }
 
     /// On which no segment goes; and whether somebody has tried.
-    fn keeping_segments(inner: &Arc<Memory>) -> (Store, watch::Receiver<bool>) {
+    fn keeping_segments(inner: &Arc<MemoryStore>) -> (Store, watch::Receiver<bool>) {
         let (tried, sees) = watch::channel(false);
         let inner: Arc<dyn Adapter> = Arc::clone(inner) as Arc<dyn Adapter>;
         (Store::new(Self { inner, keeps_segments: true, tried, room: None }), sees)
@@ -242,7 +242,7 @@ async fn until(store: &Store, what: impl AsyncFn(&Store) -> bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_line_is_found_once_before_during_and_after_a_merge_that_was_cut_short() {
-    let memory = Arc::new(Memory::new());
+    let memory = Arc::new(MemoryStore::new());
     let store = Road::open(&memory);
     let about = engine::record::encode(
         engine::record::Format(1),

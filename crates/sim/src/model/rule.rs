@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use engine::lease::{self, Look, Memory, Nonce};
+use engine::lease::{self, Nonce, SessionsLook, StoreMemory};
 
 use super::clock::{Age, Rates, ttl};
 use super::state::{Behind, Holder, Write};
@@ -73,12 +73,12 @@ impl Rules {
         real
     }
 
-    fn look(&self, asked: Age, arrived: Age, version: Behind) -> Look<(), Behind> {
-        Look {
+    fn look(&self, asked: Age, arrived: Age, version: Behind) -> SessionsLook<(), Behind> {
+        SessionsLook {
             asked: self.rates.contender.at(asked),
             arrived: self.rates.contender.at(arrived),
             epoch: String::new(),
-            memory: Memory::Keeps,
+            memory: StoreMemory::Keeps,
             sessions: vec![((), version, Some(ttl()))],
             longest: None,
         }

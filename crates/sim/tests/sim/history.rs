@@ -10,7 +10,7 @@ use engine::id::{ShardId, Unique};
 use engine::instant::Instant;
 use engine::limits::COMMIT_WRITES_MIN;
 use engine::mutant::{self, Mutant};
-use engine::past::page::{self, Bucket, Identity, PageName, Plan};
+use engine::past::page::{self, Bucket, Identity, MergePlan, PageName};
 use engine::past::{End, Finished, Line, Segment};
 use engine::shard::record::{HeadRecord, past, past_key, past_number};
 use engine::shard::{Loading, Now, Put, Room, Shard, Ticket};
@@ -75,7 +75,7 @@ impl World {
         most.map(|((bucket, _), pages)| (bucket, pages))
     }
 
-    fn begin(&mut self, plan: Plan) {
+    fn begin(&mut self, plan: MergePlan) {
         self.pieces = plan.pieces().into();
     }
 

@@ -14,7 +14,7 @@ use engine::mutant::{self, Mutant};
 use engine::past::exception::{exception_key_of, exception_pages, exceptions};
 use engine::past::floor::{BucketFloor, ShardFloor, floor_key, floor_key_of};
 use engine::past::page::{self, Bucket, Home, Identity, PageName};
-use engine::past::retain::{self, Cut, LineTally};
+use engine::past::retain::{self, LineTally, RetentionCut};
 use engine::past::{End, Finished, Line, Reason, Segment, Skipped};
 use engine::shard::record::{HeadRecord, past, past_key, past_number};
 use engine::shard::{Loading, Now, Put, Room, Shard, Ticket};
@@ -49,7 +49,11 @@ impl World {
     fn record(&mut self, lines: Vec<Line>) {
         self.number += 1;
         if let Some(key) = exception_key_of(SHARD, &lines, self.number) {
-            let lines = lines.iter().filter(|line| line.is_exception()).map(Line::brief).collect();
+            let lines = lines
+                .iter()
+                .filter(|line| line.is_exception())
+                .map(|line| line.clone().without_responses())
+                .collect();
             self.entries.insert(key, Segment { lines }.to_bytes());
         }
         self.recorded.extend(lines.iter().cloned());
@@ -124,7 +128,7 @@ impl World {
         }
         bounds.raise(&mut floor);
         floor.tidy(self.floor());
-        let mut cut = Cut::of_bucket(SHARD, bucket, &floor);
+        let mut cut = RetentionCut::of_bucket(SHARD, bucket, &floor);
         for (key, page) in self.below(&home) {
             if let Some(kept) = bounds.page(&page.lines) {
                 cut.page(key.clone(), kept);
@@ -136,7 +140,7 @@ impl World {
     /// Drops what is about slots before an instant.
     fn age(&mut self, before: Instant) {
         let floor = ShardFloor { before: before.max(self.floor().before), indexed: true };
-        let mut cut = Cut::of_shard(SHARD, floor);
+        let mut cut = RetentionCut::of_shard(SHARD, floor);
         for (key, page) in self.below(&page::pages(SHARD)) {
             let (bucket, _) = page::read_key(SHARD, key).unwrap();
             if let Some(kept) = retain::from(Home::Bucket(bucket), &page.lines, floor.before) {
@@ -204,7 +208,7 @@ impl World {
         let index = self.lines(&[exceptions(SHARD), exception_pages(SHARD)]);
         let exceptions = kept.values().filter(|line| line.is_exception());
         let lost = exceptions
-            .map(|line| (line.identity(), line.brief()))
+            .map(|line| (line.identity(), line.clone().without_responses()))
             .find(|(identity, line)| index.get(identity) != Some(line));
         lost.map(|(_, line)| format!("{line:?} is not in the index"))
     }

@@ -16,25 +16,25 @@ use engine::shard::record::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{Header, Item, Section};
+use super::{BackupHeader, BackupItem, BackupSection};
 use crate::claim::Head;
-use crate::cluster::Cluster;
+use crate::cluster::ClusterIdentity;
 use crate::session::{Longest, SessionKey, SessionRecord};
 use crate::{Key, Value};
 
 /// What is wrong with a record.
 #[derive(Debug)]
 pub enum Flaw {
-    /// Nothing, but this version cannot tell.
+    /// It has a format that this version cannot read.
     Newer(RecordError),
-    /// This.
+    /// It is wrong, for this reason.
     Wrong(String),
 }
 
 /// What is in a backup, counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Census {
-    /// Triggers.
+pub struct BackupCensus {
+    /// How many triggers there are.
     pub triggers: u64,
     /// Runs that are not finished.
     pub unfinished: u64,
@@ -54,16 +54,16 @@ pub struct Census {
 
 /// What was read so far.
 pub(super) struct Content {
-    header: Header,
-    census: Census,
-    part: Option<Section>,
-    shard: Moment,
+    header: BackupHeader,
+    census: BackupCensus,
+    section: Option<BackupSection>,
+    shard: ShardMoment,
     is_about: bool,
 }
 
 /// What was read of the shard that is being read.
 #[derive(Default)]
-struct Moment {
+struct ShardMoment {
     /// Something that stands before the head, in the order of keys.
     before: Option<Key>,
     head: Option<(u64, HeadRecord)>,
@@ -73,68 +73,74 @@ struct Moment {
 }
 
 impl Content {
-    pub(super) fn new(header: &Header) -> Self {
+    pub(super) fn new(header: &BackupHeader) -> Self {
         Self {
             header: header.clone(),
-            census: Census::default(),
-            part: None,
-            shard: Moment::default(),
+            census: BackupCensus::default(),
+            section: None,
+            shard: ShardMoment::default(),
             is_about: false,
         }
     }
 
-    pub(super) fn take(&mut self, item: &Item) -> Result<(), Flaw> {
+    pub(super) fn take(&mut self, item: &BackupItem) -> Result<(), Flaw> {
         match item {
-            Item::Section(part) => self.begin(*part),
-            Item::Entry { key, value } => {
+            BackupItem::Section(section) => self.begin(*section),
+            BackupItem::Entry { key, value } => {
                 self.census.value_bytes = self.census.value_bytes.max(value.len());
                 self.census.write_bytes = self.census.write_bytes.max(key.len() + value.len());
-                match self.part {
-                    Some(Section::Shard(shard)) => self.of_shard(shard, key, value),
-                    Some(Section::Rest) => self.of_rest(key, value),
-                    Some(Section::Idempotency) | None => Ok(()),
+                match self.section {
+                    Some(BackupSection::Shard(shard)) => self.of_shard(shard, key, value),
+                    Some(BackupSection::Rest) => self.of_rest(key, value),
+                    Some(BackupSection::Idempotency) | None => Ok(()),
                 }
             }
         }
     }
 
-    pub(super) fn finish(self) -> Result<Census, Flaw> {
-        if self.part != Some(Section::Rest) {
+    pub(super) fn finish(self) -> Result<BackupCensus, Flaw> {
+        if self.section != Some(BackupSection::Rest) {
             return Err(Flaw::Wrong("parts are missing before it".to_owned()));
         }
         if !self.is_about {
-            return Err(Flaw::Wrong(format!("{} is missing before it", Cluster::key())));
+            return Err(Flaw::Wrong(format!("{} is missing before it", ClusterIdentity::key())));
         }
         Ok(self.census)
     }
 
     /// What is remembered comes first, then all shards, each once, and then the rest.
-    fn begin(&mut self, part: Section) -> Result<(), Flaw> {
+    fn begin(&mut self, section: BackupSection) -> Result<(), Flaw> {
         let after = |shard: u16| {
-            if shard < self.header.shards { Section::Shard(ShardId(shard)) } else { Section::Rest }
+            if shard < self.header.shards {
+                BackupSection::Shard(ShardId(shard))
+            } else {
+                BackupSection::Rest
+            }
         };
-        let expected = match self.part {
-            None => Section::Idempotency,
-            Some(Section::Idempotency) => after(0),
-            Some(Section::Shard(shard)) => {
+        let expected = match self.section {
+            None => BackupSection::Idempotency,
+            Some(BackupSection::Idempotency) => after(0),
+            Some(BackupSection::Shard(shard)) => {
                 self.shard.check(shard)?;
                 after(shard.0 + 1)
             }
-            Some(Section::Rest) => {
+            Some(BackupSection::Rest) => {
                 return Err(Flaw::Wrong("there is a part behind the rest".into()));
             }
         };
-        if part != expected {
-            let (part, expected) = (part.text(), expected.text());
-            return Err(Flaw::Wrong(format!("it begins {part}, and {expected} is next")));
+        if section != expected {
+            let (section, expected) = (section.text(), expected.text());
+            return Err(Flaw::Wrong(format!("it begins {section}, and {expected} is next")));
         }
-        (self.part, self.shard) = (Some(part), Moment::default());
+        (self.section, self.shard) = (Some(section), ShardMoment::default());
         Ok(())
     }
 
     fn of_shard(&mut self, shard: ShardId, key: &Key, value: &Value) -> Result<(), Flaw> {
-        let rest =
-            key.as_str().strip_prefix(&Section::Shard(shard).text()).expect("the reader looked");
+        let rest = key
+            .as_str()
+            .strip_prefix(&BackupSection::Shard(shard).text())
+            .expect("the reader looked");
         if rest == "head" {
             let head = Head::from_value(value).map_err(|why| flaw(key, why))?;
             let record = match &head.body {
@@ -190,11 +196,11 @@ impl Content {
     }
 
     fn of_rest(&mut self, key: &Key, value: &Value) -> Result<(), Flaw> {
-        if *key == Cluster::key() {
-            let Header { cluster: id, shards, .. } = self.header;
+        if *key == ClusterIdentity::key() {
+            let BackupHeader { cluster: id, shards, .. } = self.header;
             self.is_about = true;
-            return match Cluster::from_value(value) {
-                Ok(found) if found == (Cluster { id, shards }) => Ok(()),
+            return match ClusterIdentity::from_value(value) {
+                Ok(found) if found == (ClusterIdentity { id, shards }) => Ok(()),
                 Ok(_) => Err(Flaw::Wrong(format!("{key} is not what the first line says"))),
                 Err(why) => Err(Flaw::Wrong(why)),
             };
@@ -218,7 +224,7 @@ impl Content {
     }
 }
 
-impl Moment {
+impl ShardMoment {
     fn add(&mut self, shard: ShardId, key: &Key, record: &TriggerRecord) -> Result<(), Flaw> {
         let id = record.id;
         if id.shard != shard || trigger_key(shard, id.unique) != key.as_str() {

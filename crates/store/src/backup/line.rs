@@ -38,18 +38,18 @@ const IDEMPOTENCY: &str = "recall/";
 
 /// What a backup says about itself in its first line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
+pub struct BackupHeader {
     /// Which Watchbell wrote it.
     pub version: String,
-    /// Of which cluster it is.
+    /// The id of the cluster that it is of.
     pub cluster: u64,
-    /// How many shards that has.
+    /// How many shards the cluster has.
     pub shards: u16,
     /// When it was begun, by the wall clock of whoever took it.
     pub taken: Instant,
 }
 
-impl Header {
+impl BackupHeader {
     /// The format of the whole file, in this version.
     pub fn format(&self) -> Format {
         FORMAT
@@ -68,16 +68,16 @@ pub(super) struct Opening {
 
 /// A section of a backup: they come in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Section {
+pub enum BackupSection {
     /// Requests that are remembered.
     Idempotency,
     /// What lies below a shard.
     Shard(ShardId),
-    /// Everything else.
+    /// Everything else in the store.
     Rest,
 }
 
-impl Section {
+impl BackupSection {
     /// As it is written: the beginning of its keys, if they have one in common.
     pub(super) fn text(self) -> String {
         match self {
@@ -100,7 +100,7 @@ impl Section {
     }
 
     /// Whether a key belongs there.
-    pub(super) fn holds(self, key: &Key) -> bool {
+    pub(super) fn contains(self, key: &Key) -> bool {
         match self {
             Self::Idempotency | Self::Shard(_) => key.as_str().starts_with(&self.text()),
             Self::Rest => {
@@ -115,8 +115,8 @@ impl Section {
 #[error(
     "the value of {key} has {len} bytes, and its line in a backup may have {BACKUP_LINE_BYTES_MAX}: look at what wrote it"
 )]
-pub struct TooLong {
-    /// Which.
+pub struct EntryTooLong {
+    /// The key of that entry.
     pub key: Key,
     /// How long its value is.
     pub len: usize,
@@ -131,7 +131,7 @@ pub struct Encoder {
 
 impl Encoder {
     /// Writes the first line.
-    pub fn begin(header: &Header, out: &mut Vec<u8>) -> Self {
+    pub fn begin(header: &BackupHeader, out: &mut Vec<u8>) -> Self {
         let opening = Opening {
             watchbell: KIND.to_owned(),
             version: header.version.clone(),
@@ -145,19 +145,24 @@ impl Encoder {
     }
 
     /// Begins a section.
-    pub fn section(&mut self, section: Section, out: &mut Vec<u8>) {
+    pub fn section(&mut self, section: BackupSection, out: &mut Vec<u8>) {
         self.push(format!("{{\"part\":\"{}\"}}", section.text()).as_bytes(), out);
     }
 
-    /// Writes an entry of the part that was begun last.
-    pub fn entry(&mut self, key: &Key, value: &Value, out: &mut Vec<u8>) -> Result<(), TooLong> {
+    /// Writes an entry of the section that was begun last.
+    pub fn entry(
+        &mut self,
+        key: &Key,
+        value: &Value,
+        out: &mut Vec<u8>,
+    ) -> Result<(), EntryTooLong> {
         let name = serde_json::to_string(key.as_str()).expect("text always serializes");
         let line = match plain(value.as_bytes()) {
             Some(json) => format!("{{\"key\":{name},\"value\":{json}}}"),
             None => format!("{{\"key\":{name},\"hex\":\"{}\"}}", hex(value.as_bytes())),
         };
         if line.len() >= BACKUP_LINE_BYTES_MAX {
-            return Err(TooLong { key: key.clone(), len: value.len() });
+            return Err(EntryTooLong { key: key.clone(), len: value.len() });
         }
         self.entries += 1;
         self.push(line.as_bytes(), out);
@@ -202,7 +207,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// What [`hex`] wrote.
+/// Reads what [`hex`] wrote.
 pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let pairs = text.as_bytes().chunks(2);
@@ -212,23 +217,23 @@ pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backup::{Item, Reader};
+    use crate::backup::{BackupItem, BackupReader};
     use proptest::prelude::*;
 
-    fn header() -> Header {
-        Header { version: "0".into(), cluster: 7, shards: 1, taken: Instant(5) }
+    fn header() -> BackupHeader {
+        BackupHeader { version: "0".into(), cluster: 7, shards: 1, taken: Instant(5) }
     }
 
     fn there_and_back(value: &[u8]) -> Value {
         let (key, mut out) = (Key::new("a\"\\b").unwrap(), Vec::new());
         let mut encoder = Encoder::begin(&header(), &mut out);
-        encoder.section(Section::Rest, &mut out);
+        encoder.section(BackupSection::Rest, &mut out);
         encoder.entry(&key, &Value::from(value.to_vec()), &mut out).unwrap();
         encoder.end(&mut out);
-        let mut reader = Reader::new(&out[..]).unwrap();
+        let mut reader = BackupReader::new(&out[..]).unwrap();
         assert_eq!(reader.header(), &header());
-        assert_eq!(reader.next().unwrap(), Some(Item::Section(Section::Rest)));
-        let Some(Item::Entry { key: read, value }) = reader.next().unwrap() else { panic!() };
+        assert_eq!(reader.next().unwrap(), Some(BackupItem::Section(BackupSection::Rest)));
+        let Some(BackupItem::Entry { key: read, value }) = reader.next().unwrap() else { panic!() };
         assert_eq!(read, key);
         assert_eq!(reader.next().unwrap(), None);
         value
@@ -273,28 +278,28 @@ mod tests {
         let text = |len: usize| Value::from(format!("\"{}\"", "x".repeat(len)).into_bytes());
         let mut out = Vec::new();
         let mut encoder = Encoder::begin(&header(), &mut out);
-        encoder.section(Section::Rest, &mut out);
+        encoder.section(BackupSection::Rest, &mut out);
         let before = out.len();
         encoder.entry(&key, &text(room), &mut out).unwrap();
         assert_eq!(out.len() - before, BACKUP_LINE_BYTES_MAX);
         assert!(encoder.entry(&key, &text(room + 1), &mut out).is_err());
         encoder.end(&mut out);
-        let mut reader = Reader::new(&out[..]).unwrap();
+        let mut reader = BackupReader::new(&out[..]).unwrap();
         while reader.next().unwrap().is_some() {}
     }
 
     #[test]
     fn parts_are_read_as_they_are_written_and_nothing_else_is_one() {
         for part in [
-            Section::Idempotency,
-            Section::Shard(ShardId(0)),
-            Section::Shard(ShardId(4_095)),
-            Section::Rest,
+            BackupSection::Idempotency,
+            BackupSection::Shard(ShardId(0)),
+            BackupSection::Shard(ShardId(4_095)),
+            BackupSection::Rest,
         ] {
-            assert_eq!(Section::read(&part.text()), Some(part));
+            assert_eq!(BackupSection::read(&part.text()), Some(part));
         }
         for bad in ["", "shard/", "shard/00/", "shard/+1/", "shard/1", "shard/70000/", "Rest"] {
-            assert_eq!(Section::read(bad), None, "{bad}");
+            assert_eq!(BackupSection::read(bad), None, "{bad}");
         }
     }
 }

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::line::{FORMAT, KIND, Opening, end_line, unhex};
-use super::{Census, Flaw, Header, Section, Summary};
+use super::{BackupCensus, BackupHeader, BackupSection, Flaw, Summary};
 use crate::{Key, Value};
 
 /// A checksum over the lines of a backup: xxh3, 128 bits. It finds faults, not forgers.
@@ -32,7 +32,7 @@ impl fmt::Display for Checksum {
 
 /// Why a backup is not read. Each sentence says what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum BackupReadError {
     /// Look at the disk.
     #[error("the backup cannot be read: {0}; check the disk, or use another copy")]
     Io(#[from] io::Error),
@@ -41,32 +41,32 @@ pub enum ReadError {
         "that is no backup of Watchbell, or its first line is damaged: {0}; give a file that watchbell backup create wrote"
     )]
     Foreign(String),
-    /// Upgrade.
+    /// Upgrade this program.
     #[error("the backup is newer than this program: {0}")]
     Newer(RecordError),
     /// Look at why, and take another.
     #[error("the backup was given up while it was taken: {0}")]
     Broken(String),
-    /// Use another.
+    /// Use another copy.
     #[error("the backup is damaged, in line {line}: {why}; use another copy, or an older backup")]
     Damaged {
-        /// Where that was noticed.
+        /// The line at which the damage was noticed.
         line: u64,
-        /// What is wrong.
+        /// What is wrong with that line.
         why: String,
     },
 }
 
 /// What comes in a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Item {
-    /// What follows is of this part.
-    Section(Section),
-    /// One entry.
+pub enum BackupItem {
+    /// The entries that follow are of this section.
+    Section(BackupSection),
+    /// One entry of the section.
     Entry {
-        /// Its key.
+        /// The key of the entry.
         key: Key,
-        /// Its value.
+        /// The value of the entry.
         value: Value,
     },
 }
@@ -74,8 +74,9 @@ pub enum Item {
 /// Any line but the first.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line<'a> {
-    part: Option<String>,
+struct BackupLine<'a> {
+    #[serde(rename = "part")]
+    section: Option<String>,
     key: Option<String>,
     #[serde(borrow)]
     value: Option<&'a RawValue>,
@@ -83,29 +84,29 @@ struct Line<'a> {
     broken: Option<String>,
 }
 
-/// Reads a backup line by line. That it is whole is known when [`Reader::next`] has returned `None`.
-pub struct Reader<R> {
+/// Reads a backup line by line. That it is whole is known when [`BackupReader::next`] has returned `None`.
+pub struct BackupReader<R> {
     from: R,
-    header: Header,
+    header: BackupHeader,
     hash: Box<Xxh3>,
     bytes: u64,
     lines: u64,
     entries: u64,
-    part: Option<Section>,
+    section: Option<BackupSection>,
     last: Option<Key>,
 }
 
-impl<R: BufRead> Reader<R> {
+impl<R: BufRead> BackupReader<R> {
     /// Reads the first line.
-    pub fn new(mut from: R) -> Result<Self, ReadError> {
-        let foreign = |why: &str| ReadError::Foreign(why.to_owned());
+    pub fn new(mut from: R) -> Result<Self, BackupReadError> {
+        let foreign = |why: &str| BackupReadError::Foreign(why.to_owned());
         let Some(line) = read_line(&mut from)? else {
             return Err(foreign("the file is empty"));
         };
         let opening: Opening = match decode(&line, FORMAT) {
             Ok(opening) => opening,
-            Err(why @ RecordError::Newer { .. }) => return Err(ReadError::Newer(why)),
-            Err(RecordError::Malformed(why)) => return Err(ReadError::Foreign(why)),
+            Err(why @ RecordError::Newer { .. }) => return Err(BackupReadError::Newer(why)),
+            Err(RecordError::Malformed(why)) => return Err(BackupReadError::Foreign(why)),
         };
         if opening.watchbell != KIND {
             return Err(foreign("its first line does not say so"));
@@ -115,7 +116,7 @@ impl<R: BufRead> Reader<R> {
         if !(1..=SHARDS_MAX).contains(&opening.shards) {
             return Err(foreign("its first line says nothing sensible about shards"));
         }
-        let header = Header {
+        let header = BackupHeader {
             version: opening.version,
             cluster,
             shards: opening.shards,
@@ -128,7 +129,7 @@ impl<R: BufRead> Reader<R> {
             bytes: 0,
             lines: 0,
             entries: 0,
-            part: None,
+            section: None,
             last: None,
         };
         this.count(&line);
@@ -139,13 +140,13 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// What the first line says.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &BackupHeader {
         &self.header
     }
 
     /// The next item; `None` at the end, and then all of it was as it was written.
     #[expect(clippy::should_implement_trait, reason = "an iterator would go on after an error")]
-    pub fn next(&mut self) -> Result<Option<Item>, ReadError> {
+    pub fn next(&mut self) -> Result<Option<BackupItem>, BackupReadError> {
         let line = read_line(&mut self.from)?;
         let Some(line) = line.filter(|line| line.ends_with(b"\n")) else {
             self.lines += 1;
@@ -156,26 +157,40 @@ impl<R: BufRead> Reader<R> {
             return self.end(&line).map(|()| None);
         }
         self.count(&line);
-        let read = serde_json::from_slice::<Line<'_>>(&line);
+        let read = serde_json::from_slice::<BackupLine<'_>>(&line);
         let read = read.map_err(|why| self.damaged(&format!("it cannot be read ({why})")))?;
         match read {
-            Line { part: Some(part), key: None, value: None, hex: None, broken: None } => {
-                self.begin(&part).map(|part| Some(Item::Section(part)))
-            }
-            Line { part: None, key: Some(key), value: Some(json), hex: None, broken: None } => {
-                self.entry(key, json.get().as_bytes().to_vec()).map(Some)
-            }
-            Line { part: None, key: Some(key), value: None, hex: Some(hex), broken: None } => {
+            BackupLine {
+                section: Some(section),
+                key: None,
+                value: None,
+                hex: None,
+                broken: None,
+            } => self.begin(&section).map(|section| Some(BackupItem::Section(section))),
+            BackupLine {
+                section: None,
+                key: Some(key),
+                value: Some(json),
+                hex: None,
+                broken: None,
+            } => self.entry(key, json.get().as_bytes().to_vec()).map(Some),
+            BackupLine {
+                section: None,
+                key: Some(key),
+                value: None,
+                hex: Some(hex),
+                broken: None,
+            } => {
                 let bytes = unhex(&hex).ok_or_else(|| self.damaged("its value is not hex"))?;
                 self.entry(key, bytes).map(Some)
             }
-            Line { broken: Some(why), .. } => Err(ReadError::Broken(why)),
-            Line { .. } => Err(self.damaged("it is neither a part nor an entry")),
+            BackupLine { broken: Some(why), .. } => Err(BackupReadError::Broken(why)),
+            BackupLine { .. } => Err(self.damaged("it is neither a part nor an entry")),
         }
     }
 
     /// What was read, once all of it was.
-    pub(super) fn summary(&self, census: Census) -> Summary {
+    pub(super) fn summary(&self, census: BackupCensus) -> Summary {
         Summary {
             header: self.header.clone(),
             bytes: self.bytes,
@@ -186,25 +201,26 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// What is wrong with the last line.
-    pub(super) fn flawed(&self, flaw: Flaw) -> ReadError {
+    pub(super) fn flawed(&self, flaw: Flaw) -> BackupReadError {
         match flaw {
-            Flaw::Newer(why) => ReadError::Newer(why),
+            Flaw::Newer(why) => BackupReadError::Newer(why),
             Flaw::Wrong(why) => self.damaged(&why),
         }
     }
 
-    fn begin(&mut self, text: &str) -> Result<Section, ReadError> {
-        let part = Section::read(text).ok_or_else(|| self.damaged("there is no such part"))?;
-        if self.part.is_some_and(|last| last >= part) {
+    fn begin(&mut self, text: &str) -> Result<BackupSection, BackupReadError> {
+        let section =
+            BackupSection::read(text).ok_or_else(|| self.damaged("there is no such part"))?;
+        if self.section.is_some_and(|last| last >= section) {
             return Err(self.damaged("its part is there twice, or out of order"));
         }
-        (self.part, self.last) = (Some(part), None);
-        Ok(part)
+        (self.section, self.last) = (Some(section), None);
+        Ok(section)
     }
 
-    fn entry(&mut self, key: String, value: Vec<u8>) -> Result<Item, ReadError> {
+    fn entry(&mut self, key: String, value: Vec<u8>) -> Result<BackupItem, BackupReadError> {
         let key = Key::new(key).map_err(|why| self.damaged(&why.to_string()))?;
-        if !self.part.is_some_and(|part| part.holds(&key)) {
+        if !self.section.is_some_and(|section| section.contains(&key)) {
             return Err(self.damaged(&format!("{key} does not belong to this part")));
         }
         if self.last.as_ref().is_some_and(|last| last.as_str() >= key.as_str()) {
@@ -212,10 +228,10 @@ impl<R: BufRead> Reader<R> {
         }
         self.last = Some(key.clone());
         self.entries += 1;
-        Ok(Item::Entry { key, value: value.into() })
+        Ok(BackupItem::Entry { key, value: value.into() })
     }
 
-    fn end(&mut self, line: &[u8]) -> Result<(), ReadError> {
+    fn end(&mut self, line: &[u8]) -> Result<(), BackupReadError> {
         let expected = end_line(self.entries, Checksum::of(&self.hash));
         self.lines += 1;
         if line != expected.as_bytes() {
@@ -235,8 +251,8 @@ impl<R: BufRead> Reader<R> {
         self.lines += 1;
     }
 
-    fn damaged(&self, why: &str) -> ReadError {
-        ReadError::Damaged { line: self.lines, why: why.to_owned() }
+    fn damaged(&self, why: &str) -> BackupReadError {
+        BackupReadError::Damaged { line: self.lines, why: why.to_owned() }
     }
 }
 

@@ -32,9 +32,9 @@ use engine::shard::record::{FORMAT as SHARD_FORMAT, NameRecord, TriggerRecord, n
 use serde::{Deserialize, Serialize};
 
 use super::take::is_trigger_name;
-use super::{Item, ReadError, Reader, Section, Summary, verify};
-use crate::claim::{Head, State};
-use crate::cluster::Cluster;
+use super::{BackupItem, BackupReadError, BackupReader, BackupSection, Summary, verify};
+use crate::claim::{ClaimState, Head};
+use crate::cluster::ClusterIdentity;
 use crate::machine::Machine;
 use crate::ownership::is_mirror;
 use crate::session::SessionKey;
@@ -50,16 +50,16 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// A restore that is under way, or was cut short.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Mark {
-    /// The backup's.
+struct RestoreMark {
+    /// The checksum of the backup.
     checksum: String,
     /// When the backup was taken.
     taken_ms: i64,
-    /// Names whoever writes.
+    /// Tells this restore from others of the same backup.
     nonce: String,
 }
 
-impl Mark {
+impl RestoreMark {
     fn key() -> Key {
         Key::new("cluster/restoring").expect("a short key")
     }
@@ -68,9 +68,9 @@ impl Mark {
 /// Which life of the cluster this is. There is none before the first restore.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct EpochRecord {
-    /// Names it.
+    /// The name of the epoch.
     epoch: String,
-    /// Since when.
+    /// When it began, in microseconds since 1970.
     restored_us: u64,
     /// When the backup was taken that it began with.
     taken_ms: i64,
@@ -87,19 +87,20 @@ impl EpochRecord {
 #[error(
     "a restore into this store was not finished (of the backup taken at {taken}): run watchbell restore again with that backup, or empty the store"
 )]
-pub struct Unfinished {
+pub struct UnfinishedRestore {
     /// When its backup was taken.
     pub taken: Instant,
 }
 
 /// Whether no restore into this store was left unfinished.
-pub async fn check_finished(store: &Store) -> Result<Result<(), Unfinished>, ScanError> {
-    Ok(match store.get(&Mark::key()).await? {
+pub async fn check_finished(store: &Store) -> Result<Result<(), UnfinishedRestore>, ScanError> {
+    Ok(match store.get(&RestoreMark::key()).await? {
         None => Ok(()),
         Some(entry) => {
-            let mark: Result<Mark, RecordError> = decode(entry.value.as_bytes(), FORMAT);
-            let mark = mark.map_err(|why| ScanError::Corrupt(format!("{}: {why}", Mark::key())))?;
-            Err(Unfinished { taken: Instant(mark.taken_ms) })
+            let mark: Result<RestoreMark, RecordError> = decode(entry.value.as_bytes(), FORMAT);
+            let mark =
+                mark.map_err(|why| ScanError::Corrupt(format!("{}: {why}", RestoreMark::key())))?;
+            Err(UnfinishedRestore { taken: Instant(mark.taken_ms) })
         }
     })
 }
@@ -109,7 +110,7 @@ pub async fn check_finished(store: &Store) -> Result<Result<(), Unfinished>, Sca
 pub enum RestoreError {
     /// Use another backup. Nothing was written.
     #[error(transparent)]
-    Read(#[from] ReadError),
+    Read(#[from] BackupReadError),
     /// Give another store. Nothing was written.
     #[error(
         "the store is not empty, it holds {found}: give a new one, or look with watchbell store dump and empty it if nobody needs it"
@@ -121,12 +122,12 @@ pub enum RestoreError {
     /// Stop whoever that is.
     #[error("{session} is using the store: stop it, empty the store, and restore again")]
     InUse {
-        /// Who.
+        /// The session of that process.
         session: Key,
     },
     /// Go on with that one.
     #[error("{0}")]
-    Other(Unfinished),
+    Other(UnfinishedRestore),
     /// Use a store that takes more. Nothing was written.
     #[error(
         "the backup holds a record of {len} bytes, and this store takes {max} at a time: restore it to a store of another kind"
@@ -134,7 +135,7 @@ pub enum RestoreError {
     TooLarge {
         /// The longest record.
         len: usize,
-        /// What is taken.
+        /// What the store takes.
         max: usize,
     },
     /// Somebody else restores at the same time.
@@ -151,7 +152,7 @@ pub enum RestoreError {
 /// What was restored.
 #[derive(Debug, Clone)]
 pub struct Restored {
-    /// The backup.
+    /// What the backup holds.
     pub summary: Summary,
     /// The name of the new epoch.
     pub epoch: String,
@@ -168,14 +169,14 @@ pub async fn restore<R: BufRead + Seek>(
     check_room(&summary, store.limits())?;
     let mut writing = Writing::begin(store, machine, &summary).await?;
     let alone_since = machine.reading();
-    file.seek(SeekFrom::Start(0)).map_err(ReadError::from)?;
-    let mut reader = Reader::new(&mut file)?;
-    let (mut part, mut done) = (Section::Rest, 0);
+    file.seek(SeekFrom::Start(0)).map_err(BackupReadError::from)?;
+    let mut reader = BackupReader::new(&mut file)?;
+    let (mut section, mut done) = (BackupSection::Rest, 0);
     while let Some(item) = reader.next()? {
         match item {
-            Item::Section(next) => part = next,
-            Item::Entry { key, value } => {
-                for write in writes(part, key, value, &**machine) {
+            BackupItem::Section(next) => section = next,
+            BackupItem::Entry { key, value } => {
+                for write in writes(section, key, value, &**machine) {
                     writing.add(write).await?;
                 }
                 done += 1;
@@ -204,7 +205,7 @@ fn wait(summary: &Summary, store: &Store) -> Duration {
 
 fn check_room(summary: &Summary, limits: Limits) -> Result<(), RestoreError> {
     // A name is written beside its trigger, which holds it, and the mark's key beside everything.
-    let beside = Mark::key().len();
+    let beside = RestoreMark::key().len();
     let (value, write) = (summary.census.value_bytes, summary.census.write_bytes + beside);
     if value > limits.value_bytes {
         return Err(RestoreError::TooLarge { len: value, max: limits.value_bytes });
@@ -216,9 +217,9 @@ fn check_room(summary: &Summary, limits: Limits) -> Result<(), RestoreError> {
 }
 
 /// What an entry of a backup becomes.
-fn writes(part: Section, key: Key, value: Value, machine: &dyn Machine) -> Vec<Write> {
-    match part {
-        Section::Shard(shard) => {
+fn writes(section: BackupSection, key: Key, value: Value, machine: &dyn Machine) -> Vec<Write> {
+    match section {
+        BackupSection::Shard(shard) => {
             let kind = key.as_str().split('/').nth(2).unwrap_or_default();
             match kind {
                 "head" => vec![Write::Put(key, freed(&value, machine).unwrap_or(value))],
@@ -234,11 +235,11 @@ fn writes(part: Section, key: Key, value: Value, machine: &dyn Machine) -> Vec<W
                 _ => vec![Write::Put(key, value)],
             }
         }
-        Section::Idempotency => vec![Write::Put(key, value)],
-        Section::Rest => {
+        BackupSection::Idempotency => vec![Write::Put(key, value)],
+        BackupSection::Rest => {
             let is_session = SessionKey::try_from(&key).is_ok();
             // The last commit writes these two.
-            let is_last = key == Cluster::key() || key == EpochRecord::key();
+            let is_last = key == ClusterIdentity::key() || key == EpochRecord::key();
             if is_session || is_last || is_trigger_name(&key) || is_mirror(&key) {
                 return Vec::new();
             }
@@ -254,7 +255,7 @@ fn freed(value: &Value, machine: &dyn Machine) -> Option<Value> {
     let head = Head::from_value(value).ok()?;
     let token = Token::after(head.token(), machine.wall_us()).0;
     let (number, nonce) = (head.number.saturating_add(1), Nonce(machine.random()));
-    Some(Head { session: None, state: State::Free, token, number, nonce, ..head }.to_value())
+    Some(Head { session: None, state: ClaimState::Free, token, number, nonce, ..head }.to_value())
 }
 
 /// The writing end of a restore.
@@ -273,35 +274,35 @@ impl<'a> Writing<'a> {
         machine: &'a Arc<dyn Machine>,
         summary: &Summary,
     ) -> Result<Self, RestoreError> {
-        let mark = Mark {
+        let mark = RestoreMark {
             checksum: summary.checksum.to_string(),
             taken_ms: summary.header.taken.0,
             nonce: format!("{:016x}", machine.random()),
         };
-        let found = store.get(&Mark::key()).await?;
+        let found = store.get(&RestoreMark::key()).await?;
         let unmoved = match &found {
             None => {
                 if let Some(found) = any_key(store).await? {
                     return Err(RestoreError::NotEmpty { found });
                 }
-                Condition::Absent(Mark::key())
+                Condition::Absent(RestoreMark::key())
             }
             Some(entry) => {
-                let former: Result<Mark, _> = decode(entry.value.as_bytes(), FORMAT);
+                let former: Result<RestoreMark, _> = decode(entry.value.as_bytes(), FORMAT);
                 let former = former.map_err(|why| ScanError::Corrupt(why.to_string()))?;
                 if former.checksum != mark.checksum {
                     let taken = Instant(former.taken_ms);
-                    return Err(RestoreError::Other(Unfinished { taken }));
+                    return Err(RestoreError::Other(UnfinishedRestore { taken }));
                 }
-                Condition::At(Mark::key(), entry.version)
+                Condition::At(RestoreMark::key(), entry.version)
             }
         };
         let text = encode(FORMAT, &mark);
-        let commit = Commit::new().when(unmoved).put(Mark::key(), text.clone());
+        let commit = Commit::new().when(unmoved).put(RestoreMark::key(), text.clone());
         let version = match send(store, machine, commit).await? {
             Some(version) => version,
             // An attempt before the one that was answered may have done it.
-            None => match store.get(&Mark::key()).await? {
+            None => match store.get(&RestoreMark::key()).await? {
                 Some(entry) if entry.value.as_bytes() == text => entry.version,
                 Some(_) | None => return Err(RestoreError::Overtaken),
             },
@@ -318,13 +319,13 @@ impl<'a> Writing<'a> {
             let page = self.store.scan(range, PAGE_ENTRIES_MAX).await?;
             let mut others = page.entries.into_iter().map(|entry| entry.key);
             let other = others.find(|key| {
-                let is_ours = *key == Mark::key();
+                let is_ours = *key == RestoreMark::key();
                 !is_ours && (is_first || SessionKey::try_from(key).is_ok())
             });
             if let Some(session) = other {
                 if is_first {
-                    let mark = Condition::At(Mark::key(), self.mark);
-                    let commit = Commit::new().when(mark).delete(Mark::key());
+                    let mark = Condition::At(RestoreMark::key(), self.mark);
+                    let commit = Commit::new().when(mark).delete(RestoreMark::key());
                     send(self.store, self.machine, commit).await?;
                 }
                 return Err(RestoreError::InUse { session });
@@ -336,7 +337,7 @@ impl<'a> Writing<'a> {
 
     async fn add(&mut self, write: Write) -> Result<(), RestoreError> {
         let limits = self.store.limits();
-        let bytes = Mark::key().len() + self.batch.len() + write.len();
+        let bytes = RestoreMark::key().len() + self.batch.len() + write.len();
         if self.batch.then.len() == limits.writes || bytes > limits.commit_bytes {
             self.flush().await?;
         }
@@ -348,7 +349,8 @@ impl<'a> Writing<'a> {
         if self.batch.is_empty() {
             return Ok(());
         }
-        let batch = std::mem::take(&mut self.batch).when(Condition::At(Mark::key(), self.mark));
+        let batch =
+            std::mem::take(&mut self.batch).when(Condition::At(RestoreMark::key(), self.mark));
         match send(self.store, self.machine, batch).await? {
             Some(_) => Ok(()),
             None => Err(RestoreError::Overtaken),
@@ -362,13 +364,13 @@ impl<'a> Writing<'a> {
             restored_us: self.machine.wall_us(),
             taken_ms: summary.header.taken.0,
         };
-        let cluster = Cluster { id: summary.header.cluster, shards: summary.header.shards };
+        let cluster = ClusterIdentity { id: summary.header.cluster, shards: summary.header.shards };
         let text = encode(FORMAT, &epoch);
         let commit = Commit::new()
-            .when(Condition::At(Mark::key(), self.mark))
-            .put(Cluster::key(), cluster.to_value())
+            .when(Condition::At(RestoreMark::key(), self.mark))
+            .put(ClusterIdentity::key(), cluster.to_value())
             .put(EpochRecord::key(), text.clone())
-            .delete(Mark::key());
+            .delete(RestoreMark::key());
         if send(self.store, self.machine, commit).await?.is_some() {
             return Ok(epoch.epoch);
         }

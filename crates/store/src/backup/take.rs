@@ -7,28 +7,28 @@ use engine::instant::Instant;
 use engine::limits::{BACKUP_QUIESCE_MAX, BACKUP_SHARD_BYTES_MAX, PAGE_ENTRIES_MAX};
 use engine::shard::record::head_key;
 
-use super::restore::{Unfinished, check_finished};
-use super::{Encoder, Header, Section, TooLong};
-use crate::cluster::Cluster;
+use super::restore::{UnfinishedRestore, check_finished};
+use super::{BackupHeader, BackupSection, Encoder, EntryTooLong};
+use crate::cluster::ClusterIdentity;
 use crate::machine::Machine;
 use crate::ownership::is_mirror;
 use crate::{Key, Range, ScanError, Store, Version};
 
 /// Why no backup was taken. Nothing in the store was changed.
 #[derive(Debug, thiserror::Error)]
-pub enum TakeError {
+pub enum TakeBackupError {
     /// Look at the store.
     #[error(transparent)]
     Scan(#[from] ScanError),
     /// Finish the restore, or give another store.
     #[error(transparent)]
-    Unfinished(#[from] Unfinished),
+    Unfinished(#[from] UnfinishedRestore),
     /// Give another store.
     #[error("there is nothing to back up: no server has ever run on this store")]
     Empty,
     /// Look at what wrote it.
     #[error(transparent)]
-    TooLong(#[from] TooLong),
+    TooLong(#[from] EntryTooLong),
     /// Somebody wrote to the shard meanwhile: ask its owner to hold still.
     #[error("shard {0} was written to while it was read: try again")]
     Moved(ShardId),
@@ -53,14 +53,15 @@ pub async fn take(
     machine: &dyn Machine,
     version: &str,
     mut write: impl FnMut(&[u8]) -> io::Result<()>,
-) -> Result<(), TakeError> {
+) -> Result<(), TakeBackupError> {
     let header = header(store, machine, version).await?;
     let mut out = Vec::new();
     let mut encoder = Encoder::begin(&header, &mut out);
-    for (section, ranges) in
-        [(Section::Idempotency, idempotency().to_vec()), (Section::Rest, rest().to_vec())]
-    {
-        if section == Section::Rest {
+    for (section, ranges) in [
+        (BackupSection::Idempotency, idempotency().to_vec()),
+        (BackupSection::Rest, rest().to_vec()),
+    ] {
+        if section == BackupSection::Rest {
             for id in (0..header.shards).map(ShardId) {
                 shard(store, id, &mut encoder, |bytes| Ok(write(bytes)?)).await?;
             }
@@ -85,11 +86,12 @@ pub async fn header(
     store: &Store,
     machine: &dyn Machine,
     version: &str,
-) -> Result<Header, TakeError> {
+) -> Result<BackupHeader, TakeBackupError> {
     check_finished(store).await??;
-    let Cluster { id: cluster, shards } = Cluster::read(store).await?.ok_or(TakeError::Empty)?;
+    let ClusterIdentity { id: cluster, shards } =
+        ClusterIdentity::read(store).await?.ok_or(TakeBackupError::Empty)?;
     let millis = i64::try_from(machine.wall_us() / 1_000).unwrap_or(i64::MAX);
-    Ok(Header { version: version.to_owned(), cluster, shards, taken: Instant(millis) })
+    Ok(BackupHeader { version: version.to_owned(), cluster, shards, taken: Instant(millis) })
 }
 
 /// Reads a shard, page by page, and says so if its head moved meanwhile.
@@ -97,23 +99,23 @@ pub async fn shard(
     store: &Store,
     id: ShardId,
     encoder: &mut Encoder,
-    mut write: impl FnMut(&[u8]) -> Result<(), TakeError>,
-) -> Result<(), TakeError> {
+    mut write: impl FnMut(&[u8]) -> Result<(), TakeBackupError>,
+) -> Result<(), TakeBackupError> {
     let before = head(store, id).await?;
     let mut out = Vec::new();
-    encoder.section(Section::Shard(id), &mut out);
-    let mut left = Some(Range::prefix(&Section::Shard(id).text()));
+    encoder.section(BackupSection::Shard(id), &mut out);
+    let mut left = Some(Range::prefix(&BackupSection::Shard(id).text()));
     while let Some(range) = left {
         left = page(store, range, encoder, &mut out).await?;
         write(&out)?;
         out.clear();
     }
-    if head(store, id).await? == before { Ok(()) } else { Err(TakeError::Moved(id)) }
+    if head(store, id).await? == before { Ok(()) } else { Err(TakeBackupError::Moved(id)) }
 }
 
 /// The range of what is remembered of requests.
 pub fn idempotency() -> [Range; 1] {
-    [Range::prefix(&Section::Idempotency.text())]
+    [Range::prefix(&BackupSection::Idempotency.text())]
 }
 
 /// The ranges of what is neither that nor in a shard, in order.
@@ -133,7 +135,7 @@ pub async fn page(
     range: Range,
     encoder: &mut Encoder,
     out: &mut Vec<u8>,
-) -> Result<Option<Range>, TakeError> {
+) -> Result<Option<Range>, TakeBackupError> {
     let page = store.scan(range, PAGE_ENTRIES_MAX).await?;
     for entry in page.entries.iter().filter(|entry| is_kept(&entry.key)) {
         encoder.entry(&entry.key, &entry.value, out)?;

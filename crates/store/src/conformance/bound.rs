@@ -2,10 +2,10 @@
 
 use engine::limits::{COMMIT_WRITES_MIN, KEY_BYTES_MAX, PAGE_ENTRIES_MAX};
 
-use super::{Outcome, Scratch, Violation, ensure};
+use super::{ClauseOutcome, ClauseViolation, ScratchSpace, ensure};
 use crate::{Commit, CommitError, Condition, Key, Range, ScanError, Value};
 
-pub(super) async fn limits(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn limits(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
     let limits = scratch.store().limits();
     ensure(limits.writes >= COMMIT_WRITES_MIN, || {
         format!("{} writes in a commit are fewer than {COMMIT_WRITES_MIN}", limits.writes)
@@ -34,7 +34,7 @@ pub(super) async fn limits(scratch: &Scratch<'_>) -> Result<Outcome, Violation> 
     }
 
     let long = |len: usize| Key::new(format!("{:k<len$}", scratch.prefix));
-    let longest = long(KEY_BYTES_MAX).map_err(|why| Violation::Broken(why.to_string()))?;
+    let longest = long(KEY_BYTES_MAX).map_err(|why| ClauseViolation::Broken(why.to_string()))?;
     taken(scratch, "a key at the limit", Commit::new().put(longest.clone(), "")).await?;
     let found = scratch.store().get(&longest).await?;
     ensure(found.is_some(), || "the longest key is not found".into())?;
@@ -47,11 +47,11 @@ pub(super) async fn limits(scratch: &Scratch<'_>) -> Result<Outcome, Violation> 
             format!("a page of {limit} entries was not refused: {page:?}")
         })?;
     }
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
 /// A commit of exactly `bytes`, if values and writes within their own limits can make that many.
-fn fill_up(scratch: &Scratch<'_>, bytes: usize) -> Commit {
+fn fill_up(scratch: &ScratchSpace<'_>, bytes: usize) -> Commit {
     let limits = scratch.store().limits();
     let mut commit = Commit::new();
     for number in 0..limits.writes {
@@ -69,26 +69,36 @@ fn fill_up(scratch: &Scratch<'_>, bytes: usize) -> Commit {
     commit
 }
 
-pub(super) async fn bad_commits(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn bad_commits(
+    scratch: &ScratchSpace<'_>,
+) -> Result<ClauseOutcome, ClauseViolation> {
     let nothing = Commit::new().when(Condition::Absent(scratch.key("k")));
     refused(scratch, "a commit that writes nothing", nothing).await?;
     let twice = Commit::new().put(scratch.key("k"), "").delete(scratch.key("k"));
     refused(scratch, "a commit that writes a key twice", twice).await?;
     let found = scratch.get("k").await?;
     ensure(found.is_none(), || "a commit that was refused changed something".into())?;
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
-async fn taken(scratch: &Scratch<'_>, what: &str, commit: Commit) -> Result<(), Violation> {
+async fn taken(
+    scratch: &ScratchSpace<'_>,
+    what: &str,
+    commit: Commit,
+) -> Result<(), ClauseViolation> {
     match scratch.store().commit(commit).await {
         Ok(_) => Ok(()),
-        Err(why) => Err(Violation::Broken(format!("{what} was not taken: {why}"))),
+        Err(why) => Err(ClauseViolation::Broken(format!("{what} was not taken: {why}"))),
     }
 }
 
-async fn refused(scratch: &Scratch<'_>, what: &str, commit: Commit) -> Result<(), Violation> {
+async fn refused(
+    scratch: &ScratchSpace<'_>,
+    what: &str,
+    commit: Commit,
+) -> Result<(), ClauseViolation> {
     match scratch.store().commit(commit).await {
         Err(CommitError::Refused(_)) => Ok(()),
-        other => Err(Violation::Broken(format!("{what} was not refused: {other:?}"))),
+        other => Err(ClauseViolation::Broken(format!("{what} was not refused: {other:?}"))),
     }
 }

@@ -2,13 +2,15 @@
 
 use tokio::task::JoinSet;
 
-use super::{Outcome, Scratch, Violation, ensure, ensure_conflict, ensure_eq};
+use super::{ClauseOutcome, ClauseViolation, ScratchSpace, ensure, ensure_conflict, ensure_eq};
 use crate::{Commit, CommitError, Condition, Range, Store, Value, Version};
 
 const ROUNDS: u32 = 100;
 const KEYS: u32 = 6;
 
-pub(super) async fn all_or_nothing(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn all_or_nothing(
+    scratch: &ScratchSpace<'_>,
+) -> Result<ClauseOutcome, ClauseViolation> {
     scratch.put("there", "before").await?;
     let doomed = Commit::new()
         .when(Condition::Present(scratch.key("there")))
@@ -29,16 +31,16 @@ pub(super) async fn all_or_nothing(scratch: &Scratch<'_>) -> Result<Outcome, Vio
     tasks.spawn(write_all_alike(scratch.store().clone(), scratch.prefix.clone()));
     tasks.spawn(read_all_alike(scratch.other().clone(), scratch.prefix.clone()));
     while let Some(task) = tasks.join_next().await {
-        task.map_err(|why| Violation::Broken(why.to_string()))??;
+        task.map_err(|why| ClauseViolation::Broken(why.to_string()))??;
     }
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
 fn alike_prefix(prefix: &str) -> String {
     format!("{prefix}alike/")
 }
 
-async fn write_all_alike(store: Store, prefix: String) -> Result<(), Violation> {
+async fn write_all_alike(store: Store, prefix: String) -> Result<(), ClauseViolation> {
     for round in 0..ROUNDS {
         let mut commit = Commit::new();
         for number in 0..KEYS {
@@ -52,7 +54,7 @@ async fn write_all_alike(store: Store, prefix: String) -> Result<(), Violation> 
     Ok(())
 }
 
-async fn read_all_alike(store: Store, prefix: String) -> Result<(), Violation> {
+async fn read_all_alike(store: Store, prefix: String) -> Result<(), ClauseViolation> {
     for _ in 0..ROUNDS {
         let page = store.scan(Range::prefix(&alike_prefix(&prefix)), 100).await?;
         let alike = page
@@ -67,22 +69,25 @@ async fn read_all_alike(store: Store, prefix: String) -> Result<(), Violation> {
 }
 
 /// Tries a commit under one condition, on a key of its own.
-async fn try_when(scratch: &Scratch<'_>, condition: &Condition) -> Result<Version, CommitError> {
+async fn try_when(
+    scratch: &ScratchSpace<'_>,
+    condition: &Condition,
+) -> Result<Version, CommitError> {
     let commit = Commit::new().when(condition.clone()).put(scratch.key("done"), "");
     scratch.store().commit(commit).await
 }
 
-pub(super) async fn absent(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn absent(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
     let condition = Condition::Absent(scratch.key("k"));
     try_when(scratch, &condition).await?;
     scratch.put("k", "").await?;
     ensure_conflict(try_when(scratch, &condition).await, &condition)?;
     scratch.delete("k").await?;
     try_when(scratch, &condition).await?;
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn present(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn present(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
     let condition = Condition::Present(scratch.key("k"));
     ensure_conflict(try_when(scratch, &condition).await, &condition)?;
     scratch.put("k", "").await?;
@@ -91,10 +96,10 @@ pub(super) async fn present(scratch: &Scratch<'_>) -> Result<Outcome, Violation>
     try_when(scratch, &condition).await?;
     scratch.delete("k").await?;
     ensure_conflict(try_when(scratch, &condition).await, &condition)?;
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn at(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn at(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
     let at = |version| Condition::At(scratch.key("k"), version);
     let first = scratch.put("k", "same").await?;
     try_when(scratch, &at(first)).await?;
@@ -107,10 +112,12 @@ pub(super) async fn at(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
     ensure_conflict(try_when(scratch, &at(second)).await, &at(second))?;
     scratch.put("k", "same").await?;
     ensure_conflict(try_when(scratch, &at(second)).await, &at(second))?;
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn conflict_names_condition(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn conflict_names_condition(
+    scratch: &ScratchSpace<'_>,
+) -> Result<ClauseOutcome, ClauseViolation> {
     let earlier = scratch.put("k", "").await?;
     let version = scratch.put("k", "").await?;
     let holds = [Condition::At(scratch.key("k"), version), Condition::Absent(scratch.key("other"))];
@@ -134,9 +141,11 @@ pub(super) async fn conflict_names_condition(scratch: &Scratch<'_>) -> Result<Ou
                 ensure_eq(&conflict.found, found, "what was found there")?;
             }
             other => {
-                return Err(Violation::Broken(format!("expected a conflict, found {other:?}")));
+                return Err(ClauseViolation::Broken(format!(
+                    "expected a conflict, found {other:?}"
+                )));
             }
         }
     }
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }

@@ -1,6 +1,6 @@
 //! Hints: after the change, never in the way.
 
-use super::{Outcome, Scratch, Violation};
+use super::{ClauseOutcome, ClauseViolation, ScratchSpace};
 use crate::{Commit, CommitError, Hints};
 
 const ROUNDS: usize = 50;
@@ -9,7 +9,9 @@ const WATCHERS: usize = 100;
 /// More than any queue of hints that one would give a watcher.
 const UNHEARD: usize = 300;
 
-pub(super) async fn after_change(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn after_change(
+    scratch: &ScratchSpace<'_>,
+) -> Result<ClauseOutcome, ClauseViolation> {
     let mut hints = scratch.other().watch(&scratch.prefix);
     for round in 0..ROUNDS {
         let key = scratch.key("k");
@@ -25,19 +27,21 @@ pub(super) async fn after_change(scratch: &Scratch<'_>) -> Result<Outcome, Viola
             loop {
                 hints.changed().await;
                 if scratch.other().get(&key).await? != before {
-                    return Ok::<_, Violation>(());
+                    return Ok::<_, ClauseViolation>(());
                 }
             }
         });
         acknowledged?;
         seen?;
     }
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn reconnect(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn reconnect(
+    scratch: &ScratchSpace<'_>,
+) -> Result<ClauseOutcome, ClauseViolation> {
     let Some(reconnect) = &scratch.subject.reconnect else {
-        return Ok(Outcome::NotApplicable("its watches stand on no connection"));
+        return Ok(ClauseOutcome::NotApplicable("its watches stand on no connection"));
     };
     let mut hints = scratch.other().watch(&scratch.prefix);
     for round in 0..3 {
@@ -48,15 +52,15 @@ pub(super) async fn reconnect(scratch: &Scratch<'_>) -> Result<Outcome, Violatio
             hints.changed().await;
         }
     }
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
 /// Puts until it is acknowledged. A connection that was cut may be the one of a commit too, and only hints are examined.
-async fn put_again(scratch: &Scratch<'_>, round: usize) -> Result<(), Violation> {
+async fn put_again(scratch: &ScratchSpace<'_>, round: usize) -> Result<(), ClauseViolation> {
     loop {
         match scratch.put("k", round.to_string()).await {
             Ok(_) => return Ok(()),
-            Err(Violation::Commit(CommitError::Unknown(_) | CommitError::Unavailable(_))) => {
+            Err(ClauseViolation::Commit(CommitError::Unknown(_) | CommitError::Unavailable(_))) => {
                 tokio::task::yield_now().await;
             }
             Err(why) => return Err(why),
@@ -64,7 +68,9 @@ async fn put_again(scratch: &Scratch<'_>, round: usize) -> Result<(), Violation>
     }
 }
 
-pub(super) async fn slow_watcher(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn slow_watcher(
+    scratch: &ScratchSpace<'_>,
+) -> Result<ClauseOutcome, ClauseViolation> {
     let deaf: Vec<Hints> = (0..WATCHERS).map(|_| scratch.other().watch(&scratch.prefix)).collect();
     for round in 0..UNHEARD {
         scratch.put("k", round.to_string()).await?;
@@ -73,5 +79,5 @@ pub(super) async fn slow_watcher(scratch: &Scratch<'_>) -> Result<Outcome, Viola
     for mut hints in deaf {
         hints.changed().await;
     }
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }

@@ -2,8 +2,8 @@
 
 use tokio::task::{JoinSet, yield_now};
 
-use super::{Outcome, Scratch, Violation, ensure, ensure_conflict, ensure_eq};
-use crate::fault::{Fault, Faulty};
+use super::{ClauseOutcome, ClauseViolation, ScratchSpace, ensure, ensure_conflict, ensure_eq};
+use crate::fault::{Faulty, InjectedFault};
 use crate::{Commit, CommitError, Condition, Key, ScanError, Store, Value, Version};
 
 const ROUNDS: usize = 60;
@@ -13,7 +13,7 @@ const STEPS: usize = 8;
 
 /// The guarded commit is as large as the store takes, which makes it as slow as it can be; while it
 /// is under way its guard is changed. If both happen, the guarded one must have come first.
-pub(super) async fn guard(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn guard(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
     let limits = scratch.store().limits();
     let large = (limits.commit_bytes / 8).min(limits.value_bytes);
     for round in 0..ROUNDS {
@@ -42,10 +42,10 @@ pub(super) async fn guard(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
             )
         })?;
     }
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn skew(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn skew(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
     for round in 0..ROUNDS {
         let (a, b) = (scratch.key(format!("a{round}")), scratch.key(format!("b{round}")));
         let a_without_b = Commit::new().when(Condition::Absent(b.clone())).put(a.clone(), "");
@@ -55,14 +55,16 @@ pub(super) async fn skew(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
         let winners = [won(first)?, won(second)?].into_iter().flatten().count();
         ensure_eq(&winners, &1, "how many of two commits happen that exclude each other")?;
     }
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn unknown_lands_late(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn unknown_lands_late(
+    scratch: &ScratchSpace<'_>,
+) -> Result<ClauseOutcome, ClauseViolation> {
     let road = Faulty::new(scratch.store());
     let held = |name: &str| {
         let absent = Condition::Absent(scratch.key(name));
-        road.on_commits([Fault::LandLater]);
+        road.on_commits([InjectedFault::LandLater]);
         (Commit::new().when(absent.clone()).put(scratch.key(name), "late"), absent)
     };
 
@@ -72,7 +74,7 @@ pub(super) async fn unknown_lands_late(scratch: &Scratch<'_>) -> Result<Outcome,
     ensure(scratch.get("quiet").await?.is_none(), || "it landed before it arrived".into())?;
     land(&road)
         .await?
-        .map_err(|why| Violation::Broken(format!("nothing stood in its way: {why}")))?;
+        .map_err(|why| ClauseViolation::Broken(format!("nothing stood in its way: {why}")))?;
     ensure(scratch.get("quiet").await?.is_some(), || "a late commit left nothing behind".into())?;
 
     // Sent again and acknowledged; then the first copy arrives, and must do nothing.
@@ -90,10 +92,10 @@ pub(super) async fn unknown_lands_late(scratch: &Scratch<'_>) -> Result<Outcome,
     ensure_conflict(land(&road).await?, &absent)?;
     let found = scratch.get("guarded").await?.map(|entry| entry.value);
     ensure_eq(&found, &Some(Value::from("meanwhile")), "the key after a late commit")?;
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn counters(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn counters(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
     for counter in 0..COUNTERS {
         scratch.put(counter, "0").await?;
     }
@@ -103,17 +105,17 @@ pub(super) async fn counters(scratch: &Scratch<'_>) -> Result<Outcome, Violation
         tasks.spawn(count_up(store.clone(), scratch.key(writer % COUNTERS)));
     }
     while let Some(task) = tasks.join_next().await {
-        task.map_err(|why| Violation::Broken(why.to_string()))??;
+        task.map_err(|why| ClauseViolation::Broken(why.to_string()))??;
     }
     for counter in 0..COUNTERS {
         let found = scratch.get(counter).await?.and_then(|entry| number(&entry.value));
         ensure_eq(&found, &Some(WRITERS * STEPS / COUNTERS), "a counter at the end")?;
     }
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
-async fn count_up(store: Store, key: Key) -> Result<(), Violation> {
-    let gone = || Violation::Broken("a counter is gone".into());
+async fn count_up(store: Store, key: Key) -> Result<(), ClauseViolation> {
+    let gone = || ClauseViolation::Broken("a counter is gone".into());
     for _ in 0..STEPS {
         loop {
             let entry = match store.get(&key).await {
@@ -146,7 +148,7 @@ fn number(value: &Value) -> Option<usize> {
 }
 
 /// The version, or nothing if it lost by a conflict; anything else is no race but a fault.
-fn won(outcome: Result<Version, CommitError>) -> Result<Option<Version>, Violation> {
+fn won(outcome: Result<Version, CommitError>) -> Result<Option<Version>, ClauseViolation> {
     match outcome {
         Ok(version) => Ok(Some(version)),
         Err(CommitError::Conflict(_)) => Ok(None),
@@ -154,11 +156,11 @@ fn won(outcome: Result<Version, CommitError>) -> Result<Option<Version>, Violati
     }
 }
 
-fn unknown(outcome: &Result<Version, CommitError>) -> Result<(), Violation> {
+fn unknown(outcome: &Result<Version, CommitError>) -> Result<(), ClauseViolation> {
     let unknown = matches!(outcome, Err(CommitError::Unknown(_)));
     ensure(unknown, || format!("expected an unknown outcome, found {outcome:?}"))
 }
 
-async fn land(road: &Faulty) -> Result<Result<Version, CommitError>, Violation> {
-    road.land().await.ok_or_else(|| Violation::Broken("no commit is under way".into()))
+async fn land(road: &Faulty) -> Result<Result<Version, CommitError>, ClauseViolation> {
+    road.land().await.ok_or_else(|| ClauseViolation::Broken("no commit is under way".into()))
 }

@@ -1,6 +1,6 @@
 //! Scans: ordered, paged, current.
 
-use super::{Outcome, Scratch, Violation, ensure, ensure_eq};
+use super::{ClauseOutcome, ClauseViolation, ScratchSpace, ensure, ensure_eq};
 use crate::{Commit, Range, Value};
 
 /// In the order of their bytes, which is neither a dictionary's nor a language's.
@@ -9,7 +9,7 @@ const NAMES: &[&str] = &[
     "{", "~", "~~",
 ];
 
-async fn fill(scratch: &Scratch<'_>) -> Result<(), Violation> {
+async fn fill(scratch: &ScratchSpace<'_>) -> Result<(), ClauseViolation> {
     // From the middle outwards, so that no engine can get away with the order of arrival.
     let (before, after) = NAMES.split_at(NAMES.len() / 2);
     for name in after.iter().chain(before.iter().rev()) {
@@ -18,7 +18,7 @@ async fn fill(scratch: &Scratch<'_>) -> Result<(), Violation> {
     Ok(())
 }
 
-pub(super) async fn order(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn order(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
     fill(scratch).await?;
     let expected: Vec<String> = NAMES.iter().map(ToString::to_string).collect();
     ensure_eq(&scratch.names(scratch.range(), 1_000).await?, &expected, "the whole range")?;
@@ -34,26 +34,30 @@ pub(super) async fn order(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
 
     let found = scratch.names(Range::only(&scratch.key("a")), 1_000).await?;
     ensure_eq(&found, &vec!["a".to_string()], "a single key")?;
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn pages(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn pages(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
     fill(scratch).await?;
     let expected: Vec<String> = NAMES.iter().map(ToString::to_string).collect();
     for limit in [1, 2, 3, NAMES.len() - 1, NAMES.len(), NAMES.len() + 1] {
         let found = scratch.names(scratch.range(), limit).await?;
         ensure_eq(&found, &expected, &format!("the range in pages of {limit}"))?;
     }
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn pages_across_deletes(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn pages_across_deletes(
+    scratch: &ScratchSpace<'_>,
+) -> Result<ClauseOutcome, ClauseViolation> {
     for name in ["a", "b", "c", "d", "e"] {
         scratch.put(name, "").await?;
     }
     let page = scratch.store().scan(scratch.range(), 2).await?;
     let Some(rest) = page.next else {
-        return Err(Violation::Broken("a page of 2 out of 5 says that it is the last".into()));
+        return Err(ClauseViolation::Broken(
+            "a page of 2 out of 5 says that it is the last".into(),
+        ));
     };
     // The keys of the page go, the next one too, one comes behind the page, one before it: fewer come
     // than go, so that who counts entries loses its place.
@@ -66,10 +70,10 @@ pub(super) async fn pages_across_deletes(scratch: &Scratch<'_>) -> Result<Outcom
     scratch.store().commit(change).await?;
     let found = scratch.names(rest, 1).await?;
     ensure_eq(&found, &["bb", "d", "e"].map(String::from).to_vec(), "the rest behind b")?;
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn nothing(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn nothing(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
     let (low, high) = (scratch.key("a"), scratch.key("b"));
     scratch.put("b", "").await?;
     let empty = [
@@ -85,10 +89,12 @@ pub(super) async fn nothing(scratch: &Scratch<'_>) -> Result<Outcome, Violation>
             format!("{range:?} holds nothing, and gave {page:?}")
         })?;
     }
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn sees_acknowledged(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn sees_acknowledged(
+    scratch: &ScratchSpace<'_>,
+) -> Result<ClauseOutcome, ClauseViolation> {
     for round in 0..100 {
         let value = Value::from(round.to_string());
         let version = scratch.put("k", value.clone()).await?;
@@ -101,10 +107,10 @@ pub(super) async fn sees_acknowledged(scratch: &Scratch<'_>) -> Result<Outcome, 
             })?;
         }
     }
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn values(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn values(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
     let every_byte: Vec<u8> = (0..=u8::MAX).collect();
     let values = [
         vec![],
@@ -119,5 +125,5 @@ pub(super) async fn values(scratch: &Scratch<'_>) -> Result<Outcome, Violation> 
         let found = scratch.get(number).await?.map(|entry| entry.value.as_bytes().to_vec());
         ensure_eq(&found, &Some(value), "a value that was written")?;
     }
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }

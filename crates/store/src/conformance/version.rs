@@ -1,9 +1,11 @@
 //! Versions: they only grow.
 
-use super::{Outcome, Scratch, Violation, ensure};
+use super::{ClauseOutcome, ClauseViolation, ScratchSpace, ensure};
 use crate::{Commit, Version};
 
-pub(super) async fn later_is_greater(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn later_is_greater(
+    scratch: &ScratchSpace<'_>,
+) -> Result<ClauseOutcome, ClauseViolation> {
     let mut last = Version(0);
     for round in 0..50 {
         let commit = if round % 3 == 2 {
@@ -17,10 +19,12 @@ pub(super) async fn later_is_greater(scratch: &Scratch<'_>) -> Result<Outcome, V
         ensure(version > last, || format!("{version:?} was given after {last:?}"))?;
         last = version;
     }
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn survives_deletion(scratch: &Scratch<'_>) -> Result<Outcome, Violation> {
+pub(super) async fn survives_deletion(
+    scratch: &ScratchSpace<'_>,
+) -> Result<ClauseOutcome, ClauseViolation> {
     let mut last = Version(0);
     for round in 0..20 {
         let written = scratch.put("k", format!("{round}")).await?;
@@ -34,5 +38,5 @@ pub(super) async fn survives_deletion(scratch: &Scratch<'_>) -> Result<Outcome, 
         })?;
         last = deleted;
     }
-    Ok(Outcome::Held)
+    Ok(ClauseOutcome::Held)
 }

@@ -39,7 +39,7 @@ fn operation(space: &Space, write: &Write) -> TxnOp {
     }
 }
 
-/// What came of it.
+/// What came of a commit, by etcd's answer to its transaction.
 pub(super) fn outcome(commit: &Commit, answer: &TxnResponse) -> Result<Version, CommitError> {
     if answer.succeeded() {
         let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);

@@ -12,7 +12,7 @@ use crate::{CommitError, Refusal, ScanError};
 
 /// Why a call has no answer, and what to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum EtcdFailure {
     /// Nothing was done, and another member may do it.
     Elsewhere(String),
     /// Nothing was done, since our token is no longer good: get another one.
@@ -23,13 +23,13 @@ pub(super) enum Failure {
     Full,
     /// The page is larger than a message may be: ask for less of it.
     Large,
-    /// It may be done.
+    /// The request may have been carried out.
     Unknown(String),
     /// The members do not agree on what they hold.
     Corrupt(String),
 }
 
-impl Failure {
+impl EtcdFailure {
     pub(super) fn of(error: &Error) -> Self {
         match error {
             Error::GRpcStatus(status) => Self::of_status(status),
@@ -116,49 +116,53 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(code: Code, said: &str, expected: fn(String) -> Failure) {
-        let failure = Failure::of(&Error::GRpcStatus(Status::new(code, said)));
+    fn check(code: Code, said: &str, expected: fn(String) -> EtcdFailure) {
+        let failure = EtcdFailure::of(&Error::GRpcStatus(Status::new(code, said)));
         assert_eq!(failure, expected(said.to_owned()));
     }
 
     #[test]
     fn what_etcd_refused_by_name_was_not_done() {
-        check(Code::PermissionDenied, "etcdserver: permission denied", Failure::Refused);
-        check(Code::InvalidArgument, "etcdserver: request is too large", Failure::Refused);
-        check(Code::InvalidArgument, "etcdserver: user name is empty", Failure::Refused);
-        check(Code::ResourceExhausted, "etcdserver: too many requests", Failure::Refused);
-        check(Code::Unavailable, "etcdserver: no leader", Failure::Elsewhere);
-        check(Code::Unauthenticated, "etcdserver: invalid auth token", Failure::Token);
-        check(Code::InvalidArgument, "etcdserver: revision of auth store is old", Failure::Token);
+        check(Code::PermissionDenied, "etcdserver: permission denied", EtcdFailure::Refused);
+        check(Code::InvalidArgument, "etcdserver: request is too large", EtcdFailure::Refused);
+        check(Code::InvalidArgument, "etcdserver: user name is empty", EtcdFailure::Refused);
+        check(Code::ResourceExhausted, "etcdserver: too many requests", EtcdFailure::Refused);
+        check(Code::Unavailable, "etcdserver: no leader", EtcdFailure::Elsewhere);
+        check(Code::Unauthenticated, "etcdserver: invalid auth token", EtcdFailure::Token);
+        check(
+            Code::InvalidArgument,
+            "etcdserver: revision of auth store is old",
+            EtcdFailure::Token,
+        );
         check(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", |_| {
-            Failure::Full
+            EtcdFailure::Full
         });
-        check(Code::DataLoss, "etcdserver: corrupt cluster", Failure::Corrupt);
+        check(Code::DataLoss, "etcdserver: corrupt cluster", EtcdFailure::Corrupt);
     }
 
     #[test]
     fn what_proves_nothing_is_unknown() {
-        check(Code::Unavailable, "etcdserver: request timed out", Failure::Unknown);
+        check(Code::Unavailable, "etcdserver: request timed out", EtcdFailure::Unknown);
         check(
             Code::Unavailable,
             "etcdserver: request timed out, possibly due to previous leader failure",
-            Failure::Unknown,
+            EtcdFailure::Unknown,
         );
-        check(Code::Unavailable, "etcdserver: leader changed", Failure::Unknown);
-        check(Code::Unavailable, "etcdserver: server stopped", Failure::Unknown);
-        check(Code::Unavailable, "error reading a body from connection", Failure::Unknown);
-        check(Code::Cancelled, "operation was canceled", Failure::Unknown);
-        check(Code::InvalidArgument, "somebody in between said so", Failure::Unknown);
-        check(Code::ResourceExhausted, "h2 protocol error", Failure::Unknown);
+        check(Code::Unavailable, "etcdserver: leader changed", EtcdFailure::Unknown);
+        check(Code::Unavailable, "etcdserver: server stopped", EtcdFailure::Unknown);
+        check(Code::Unavailable, "error reading a body from connection", EtcdFailure::Unknown);
+        check(Code::Cancelled, "operation was canceled", EtcdFailure::Unknown);
+        check(Code::InvalidArgument, "somebody in between said so", EtcdFailure::Unknown);
+        check(Code::ResourceExhausted, "h2 protocol error", EtcdFailure::Unknown);
     }
 
     #[test]
     fn a_connection_that_did_not_come_about_has_sent_nothing() {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let status = Status::from_error(Box::new(ConnectError(Box::new(refused))));
-        assert!(matches!(Failure::of(&Error::GRpcStatus(status)), Failure::Elsewhere(_)));
+        assert!(matches!(EtcdFailure::of(&Error::GRpcStatus(status)), EtcdFailure::Elsewhere(_)));
         let broken = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
         let status = Status::from_error(Box::new(broken));
-        assert!(matches!(Failure::of(&Error::GRpcStatus(status)), Failure::Unknown(_)));
+        assert!(matches!(EtcdFailure::of(&Error::GRpcStatus(status)), EtcdFailure::Unknown(_)));
     }
 }

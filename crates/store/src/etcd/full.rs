@@ -8,7 +8,7 @@ use crate::Address;
 const LOOKED_UP: &str = "$(etcdctl endpoint status -w json | \
                          grep -o '\"revision\":[0-9]*' | head -n 1 | cut -d : -f 2)";
 
-/// The commands that make room, as one line for a shell.
+/// The commands that make room, as one connection for a shell.
 pub(super) fn what_to_type(at: &Address, revision: Option<i64>) -> String {
     let scheme = if at.scheme == "etcds" { "https" } else { "http" };
     let mut hosts = String::new();

@@ -10,58 +10,59 @@ use tokio::time::timeout;
 use tonic::Code;
 use tonic::transport::{ClientTlsConfig, Endpoint};
 
-use super::era::Origin;
-use super::failure::{Failure, deepest};
+use super::compaction::{EtcdStatus, alarm_of};
+use super::epoch::AnswerOrigin;
+use super::failure::{EtcdFailure, deepest};
 use super::full::what_to_type;
-use super::keeper::{State, alarm_of};
-use super::question::origin;
-use super::seat::Seats;
-use super::setting::Setting;
+use super::member::EtcdMembers;
+use super::option::EtcdOptions;
+use super::request::origin;
 use super::space::Space;
-use crate::{Address, Fault, Host, OpenError};
+use crate::{Address, EngineFault, OpenError, StoreHost};
 
 /// The oldest version that has what we need.
 const VERSION_MIN: (u32, u32) = (3, 4);
 
-/// What is wrong, and in which words.
-type Wrong = (Fault, String);
+/// What is wrong with a member, and the sentence that says so.
+type OpenFault = (EngineFault, String);
 
-/// How much a member told before something was wrong. What the one says that told most is told.
+/// How far the greeting of a member got. Of several faults, that of the member that got furthest is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Told {
+enum GreetingStage {
     Nothing,
-    /// It is there, and has no leader, or is silent.
+    /// It is there, but has no leader or is silent.
     Presence,
-    /// What a person can do something about.
+    /// It named a fault that a person can mend.
     Fault,
 }
 
 /// What the first member that answered said.
 pub(super) struct Greeting {
-    pub(super) seats: Seats,
-    pub(super) origin: Origin,
-    pub(super) state: State,
+    pub(super) members: EtcdMembers,
+    pub(super) origin: AnswerOrigin,
+    pub(super) state: EtcdStatus,
 }
 
-/// Greets one member after the other.
-pub(super) async fn greet(at: &Address, setting: &Setting) -> Result<Greeting, OpenError> {
+/// Greets one member after the other, until one answers.
+pub(super) async fn greet(at: &Address, setting: &EtcdOptions) -> Result<Greeting, OpenError> {
     let wrong = |(fault, why)| OpenError::Engine { store: at.to_string(), fault, why };
     let space = Space::new(setting.prefix.clone());
-    let seats = Seats::new(at, setting.tls.as_ref()).map_err(|why| wrong((Fault::Tls, why)))?;
-    let mut most: Option<(Told, Wrong)> = None;
-    for seat in 0..seats.len() {
+    let members =
+        EtcdMembers::new(at, setting.tls.as_ref()).map_err(|why| wrong((EngineFault::Tls, why)))?;
+    let mut most: Option<(GreetingStage, OpenFault)> = None;
+    for member in 0..members.len() {
         let encrypted = setting.tls.is_some();
-        let visit = Visit { at, seats: &seats, space: &space, seat, encrypted };
+        let visit = MemberGreeting { at, members: &members, space: &space, member, encrypted };
         let (told, why) = match visit.knock().await {
-            Err(why) => (Told::Nothing, why),
+            Err(why) => (GreetingStage::Nothing, why),
             Ok(()) => match visit.greet().await {
                 Ok((client, origin, mut state)) => {
-                    seats.prefer(seat, client);
+                    members.prefer(member, client);
                     state.quota_bytes = state.quota_bytes.or(setting.quota);
-                    return Ok(Greeting { seats, origin, state });
+                    return Ok(Greeting { members, origin, state });
                 }
-                Err(why) if why.0 == Fault::Unreachable => (Told::Presence, why),
-                Err(why) => (Told::Fault, why),
+                Err(why) if why.0 == EngineFault::Unreachable => (GreetingStage::Presence, why),
+                Err(why) => (GreetingStage::Fault, why),
             },
         };
         if most.as_ref().is_none_or(|(most, _)| told > *most) {
@@ -71,25 +72,25 @@ pub(super) async fn greet(at: &Address, setting: &Setting) -> Result<Greeting, O
     Err(wrong(most.expect("a URL names a host").1))
 }
 
-/// One member that is greeted.
-struct Visit<'a> {
+/// The greeting of one member.
+struct MemberGreeting<'a> {
     at: &'a Address,
-    seats: &'a Seats,
+    members: &'a EtcdMembers,
     space: &'a Space,
-    seat: usize,
+    member: usize,
     encrypted: bool,
 }
 
-impl Visit<'_> {
-    async fn greet(&self) -> Result<(Client, Origin, State), Wrong> {
+impl MemberGreeting<'_> {
+    async fn greet(&self) -> Result<(Client, AnswerOrigin, EtcdStatus), OpenFault> {
         let channel = match timeout(STORE_CONNECT_MAX, self.endpoint().connect()).await {
             Ok(Ok(channel)) => channel,
             Ok(Err(why)) => return Err((self.connect_fault(), self.said(&deepest(&why)))),
             Err(_) => return Err((self.connect_fault(), self.said("it does not answer"))),
         };
-        let mut state = State::default();
+        let mut state = EtcdStatus::default();
         if let Some(status) = self.status(channel.clone()).await? {
-            judge_version(status.version()).map_err(|why| (Fault::TooOld, why))?;
+            judge_version(status.version()).map_err(|why| (EngineFault::TooOld, why))?;
             state.note(&status);
             if let Some(alarm) = alarm_of(&status) {
                 return Err(self.alarm(&alarm, status.header().map(ResponseHeader::revision)));
@@ -98,7 +99,7 @@ impl Visit<'_> {
                 return Err(self.no_quorum());
             }
         }
-        let client = match timeout(STORE_ANSWER_MAX, self.seats.enter(channel)).await {
+        let client = match timeout(STORE_ANSWER_MAX, self.members.enter(channel)).await {
             Ok(Ok(client)) => client,
             Ok(Err(why)) => return Err(self.refused(&why)),
             Err(_) => return Err(self.no_quorum()),
@@ -115,13 +116,13 @@ impl Visit<'_> {
         Ok((client, origin, state))
     }
 
-    /// Whether anybody listens there.
-    async fn knock(&self) -> Result<(), Wrong> {
-        let Host { name, port } = self.host();
+    /// Checks that something listens at the member's port.
+    async fn knock(&self) -> Result<(), OpenFault> {
+        let StoreHost { name, port } = self.host();
         match timeout(STORE_CONNECT_MAX, TcpStream::connect((name.as_str(), *port))).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(why)) => Err((Fault::Unreachable, self.said(&why.to_string()))),
-            Err(_) => Err((Fault::Unreachable, self.said("it does not answer"))),
+            Ok(Err(why)) => Err((EngineFault::Unreachable, self.said(&why.to_string()))),
+            Err(_) => Err((EngineFault::Unreachable, self.said("it does not answer"))),
         }
     }
 
@@ -129,29 +130,29 @@ impl Visit<'_> {
     async fn status(
         &self,
         channel: tonic::transport::Channel,
-    ) -> Result<Option<StatusResponse>, Wrong> {
+    ) -> Result<Option<StatusResponse>, OpenFault> {
         let ask = async {
             let client = Client::from_channel(Channel::Tonic(channel), None).await?;
             client.maintenance_client().status().await
         };
         match timeout(STORE_ANSWER_MAX, ask).await {
             Ok(Ok(status)) => Ok(Some(status)),
-            Ok(Err(why)) => match Failure::of(&why) {
-                Failure::Refused(_) | Failure::Token(_) => Ok(None),
-                _ if self.encrypted => Err((Fault::Tls, self.said(&reason(&why)))),
+            Ok(Err(why)) => match EtcdFailure::of(&why) {
+                EtcdFailure::Refused(_) | EtcdFailure::Token(_) => Ok(None),
+                _ if self.encrypted => Err((EngineFault::Tls, self.said(&reason(&why)))),
                 _ if self.speaks_tls().await => Err((
-                    Fault::Tls,
+                    EngineFault::Tls,
                     self.said("it speaks TLS, and the URL does not: write etcds://"),
                 )),
-                _ => Err((Fault::Unreachable, self.said(&reason(&why)))),
+                _ => Err((EngineFault::Unreachable, self.said(&reason(&why)))),
             },
-            Err(_) => Err((Fault::Unreachable, self.said("it does not answer"))),
+            Err(_) => Err((EngineFault::Unreachable, self.said("it does not answer"))),
         }
     }
 
     /// A transaction that never does anything: it needs a leader and a majority, the right to read all of our
     /// keys and to write, and room to do so.
-    async fn probe(&self, client: &Client) -> Result<Origin, Error> {
+    async fn probe(&self, client: &Client) -> Result<AnswerOrigin, Error> {
         let tick = self.space.tick();
         let everything = GetOptions::new().with_range(self.space.end()).with_count_only();
         let never = Compare::mod_revision(tick.clone(), CompareOp::Equal, i64::MAX);
@@ -166,7 +167,7 @@ impl Visit<'_> {
 
     /// Whether the member takes a handshake of TLS: a certificate that we do not trust is one too.
     async fn speaks_tls(&self) -> bool {
-        let Host { name, .. } = self.host();
+        let StoreHost { name, .. } = self.host();
         let tls = ClientTlsConfig::new().domain_name(name.clone());
         let endpoint = Endpoint::from_shared(format!("https://{}", self.host()))
             .and_then(|endpoint| endpoint.tls_config(tls));
@@ -178,66 +179,70 @@ impl Visit<'_> {
         }
     }
 
-    /// What an answer to the first questions means.
-    fn refused(&self, why: &Error) -> Wrong {
-        if let Failure::Full = Failure::of(why) {
+    /// What an error means, as the answer to one of the first requests.
+    fn refused(&self, why: &Error) -> OpenFault {
+        if let EtcdFailure::Full = EtcdFailure::of(why) {
             return self.alarm("NOSPACE", None);
         }
         let Error::GRpcStatus(status) = why else {
-            return (Fault::Unreachable, self.said(&reason(why)));
+            return (EngineFault::Unreachable, self.said(&reason(why)));
         };
         let said = status.message();
         match status.code() {
             _ if said.contains("authentication is not enabled") => {
                 let why = "the URL has a user, and this etcd has authentication turned off: \
                            leave the user out, or turn it on";
-                (Fault::Password, self.said(why))
+                (EngineFault::Password, self.said(why))
             }
             _ if said.contains("user name is empty") => {
-                (Fault::Password, self.said("it wants a user and a password"))
+                (EngineFault::Password, self.said("it wants a user and a password"))
             }
             Code::PermissionDenied => {
                 let prefix = self.space.prefix();
                 let why = format!("{said}: this user needs readwrite on the prefix {prefix}");
-                (Fault::Password, self.said(&why))
+                (EngineFault::Password, self.said(&why))
             }
-            Code::InvalidArgument | Code::Unauthenticated => (Fault::Password, self.said(said)),
-            _ => match Failure::of(why) {
-                Failure::Elsewhere(_) | Failure::Unknown(_) if said.starts_with("etcdserver:") => {
+            Code::InvalidArgument | Code::Unauthenticated => {
+                (EngineFault::Password, self.said(said))
+            }
+            _ => match EtcdFailure::of(why) {
+                EtcdFailure::Elsewhere(_) | EtcdFailure::Unknown(_)
+                    if said.starts_with("etcdserver:") =>
+                {
                     self.no_quorum()
                 }
-                _ => (Fault::Unreachable, self.said(&reason(why))),
+                _ => (EngineFault::Unreachable, self.said(&reason(why))),
             },
         }
     }
 
-    fn alarm(&self, alarm: &str, revision: Option<i64>) -> Wrong {
+    fn alarm(&self, alarm: &str, revision: Option<i64>) -> OpenFault {
         let what = match alarm {
             "NOSPACE" => what_to_type(self.at, revision),
             _ => "the members do not agree on what they hold: restore the broken one".to_owned(),
         };
-        (Fault::ReadOnly, format!("it raised its alarm {alarm}: {what}"))
+        (EngineFault::ReadOnly, format!("it raised its alarm {alarm}: {what}"))
     }
 
-    fn no_quorum(&self) -> Wrong {
+    fn no_quorum(&self) -> OpenFault {
         let why = "it has no leader, since fewer than half of its members are up or see each other";
-        (Fault::Unreachable, self.said(why))
+        (EngineFault::Unreachable, self.said(why))
     }
 
-    fn connect_fault(&self) -> Fault {
-        if self.encrypted { Fault::Tls } else { Fault::Unreachable }
+    fn connect_fault(&self) -> EngineFault {
+        if self.encrypted { EngineFault::Tls } else { EngineFault::Unreachable }
     }
 
     fn said(&self, why: &str) -> String {
         format!("{}: {why}", self.host())
     }
 
-    fn host(&self) -> &Host {
-        self.seats.host(self.seat)
+    fn host(&self) -> &StoreHost {
+        self.members.host(self.member)
     }
 
     fn endpoint(&self) -> &Endpoint {
-        self.seats.endpoint(self.seat)
+        self.members.endpoint(self.member)
     }
 }
 

@@ -7,10 +7,10 @@
 use engine::limits::PAGE_BYTES_MAX;
 use etcd_client::{GetOptions, GetResponse, ResponseHeader};
 
-use super::call::Reach;
+use super::call::EtcdHandle;
 use super::commit::version;
-use super::failure::Failure;
-use super::question::Look;
+use super::failure::EtcdFailure;
+use super::request::RangeRead;
 use super::{LIMITS, MESSAGE_BYTES_MAX};
 use crate::{Entry, Page, Range, ScanError, Value};
 
@@ -24,15 +24,15 @@ const GROWTH: usize = 4;
 const _: () = assert!(FIRST_LEN * (LIMITS.value_bytes + 1024) <= MESSAGE_BYTES_MAX);
 
 /// A page of a range.
-pub(super) async fn page(reach: &Reach, range: Range, limit: usize) -> Result<Page, ScanError> {
-    let (mut start, end) = reach.space.range(&range);
+pub(super) async fn page(etcd: &EtcdHandle, range: Range, limit: usize) -> Result<Page, ScanError> {
+    let (mut start, end) = etcd.space.range(&range);
     let mut entries: Vec<Entry> = Vec::new();
     let (mut bytes, mut len) = (0, limit.min(FIRST_LEN));
     let mut moment = None;
     loop {
         let revision = moment.as_ref().map_or(0, |(revision, _)| *revision);
-        let mut answer = portion(reach, &start, &end, len, revision).await?;
-        let epoch = reach.eras.epoch();
+        let mut answer = portion(etcd, &start, &end, len, revision).await?;
+        let epoch = etcd.epochs.epoch();
         let (_, begun) = moment.get_or_insert_with(|| {
             (answer.header().map_or(0, ResponseHeader::revision), epoch.clone())
         });
@@ -46,7 +46,7 @@ pub(super) async fn page(reach: &Reach, range: Range, limit: usize) -> Result<Pa
                 more = true;
                 break;
             }
-            let entry = entry(reach, kv)?;
+            let entry = entry(etcd, kv)?;
             bytes += entry.key.len() + entry.value.len();
             entries.push(entry);
         }
@@ -57,15 +57,15 @@ pub(super) async fn page(reach: &Reach, range: Range, limit: usize) -> Result<Pa
             let next = Some(range.after(&last.key));
             return Ok(Page { entries, next });
         }
-        start = [reach.space.key(&last.key), vec![0]].concat();
+        start = [etcd.space.key(&last.key), vec![0]].concat();
         len = next_len(entries.len(), bytes).min(limit - entries.len());
     }
 }
 
-fn entry(reach: &Reach, kv: etcd_client::KeyValue) -> Result<Entry, ScanError> {
+fn entry(etcd: &EtcdHandle, kv: etcd_client::KeyValue) -> Result<Entry, ScanError> {
     let version = version(kv.mod_revision());
     let (key, value) = kv.into_key_value();
-    let Some(key) = reach.space.read(&key) else {
+    let Some(key) = etcd.space.read(&key) else {
         let key = String::from_utf8_lossy(&key).into_owned();
         return Err(ScanError::Corrupt(format!("etcd holds {key:?}, which is no key of ours")));
     };
@@ -81,7 +81,7 @@ fn next_len(len: usize, bytes: usize) -> usize {
 
 /// A portion of up to `len` entries; fewer if so many are too large for a message.
 async fn portion(
-    reach: &Reach,
+    etcd: &EtcdHandle,
     start: &[u8],
     end: &[u8],
     mut len: usize,
@@ -92,9 +92,9 @@ async fn portion(
             .with_range(end)
             .with_limit(i64::try_from(len).expect("a page is short"))
             .with_revision(revision);
-        match reach.call(Look(start.to_vec(), options)).await {
+        match etcd.call(RangeRead(start.to_vec(), options)).await {
             Ok(answer) => return Ok(answer),
-            Err(Failure::Large) if len > 1 => len = len.div_ceil(4),
+            Err(EtcdFailure::Large) if len > 1 => len = len.div_ceil(4),
             Err(why) => return Err(why.of_scan()),
         }
     }

@@ -21,7 +21,7 @@ impl Space {
         Self { prefix }
     }
 
-    /// All keys begin with it.
+    /// The prefix of all keys.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }

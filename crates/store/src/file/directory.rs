@@ -25,14 +25,14 @@ const FORMAT: Format = Format(1);
 
 /// What the directory says about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Identity {
+pub(super) struct StoreIdentity {
     /// Tells this store from every other, and its log's frames from theirs.
     pub(super) id: u64,
     /// Fixed when the store is made.
     pub(super) segment_bytes: u64,
 }
 
-impl Identity {
+impl StoreIdentity {
     pub(super) fn log_id(&self) -> LogId {
         LogId(self.id)
     }
@@ -51,7 +51,7 @@ pub(super) enum Medium {
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
-    pub(super) identity: Identity,
+    pub(super) identity: StoreIdentity,
     pub(super) medium: Medium,
     /// Holds the lock; the kernel frees it with the process, however that ends.
     lock: File,
@@ -202,7 +202,7 @@ fn holder(lock: &mut File) -> String {
     }
 }
 
-fn read_identity(dir: &Path) -> Result<Option<Identity>, OpenError> {
+fn read_identity(dir: &Path) -> Result<Option<StoreIdentity>, OpenError> {
     let path = dir.join("format");
     let text = match fs::read(&path) {
         Ok(text) => text,
@@ -218,7 +218,7 @@ fn read_identity(dir: &Path) -> Result<Option<Identity>, OpenError> {
     })
 }
 
-fn parse_identity(text: &[u8]) -> Result<Identity, RecordError> {
+fn parse_identity(text: &[u8]) -> Result<StoreIdentity, RecordError> {
     let malformed = |why: &str| RecordError::Malformed(why.into());
     let end = text.iter().position(|&byte| byte == b'\n').ok_or_else(|| malformed("cut short"))?;
     let (json, checksum) = (&text[..end], &text[end + 1..]);
@@ -232,7 +232,7 @@ fn checksum_line(json: &[u8]) -> String {
     format!("{:016x}\n", xxh3_64(json))
 }
 
-fn make_identity(dir: &Path, missing: Missing) -> Result<Identity, OpenError> {
+fn make_identity(dir: &Path, missing: Missing) -> Result<StoreIdentity, OpenError> {
     if exists(dir, "log")? {
         return Err(OpenError::Corrupt(format!(
             "{} is missing, though there is a log beside it: restore that small file from a backup",
@@ -242,12 +242,12 @@ fn make_identity(dir: &Path, missing: Missing) -> Result<Identity, OpenError> {
     let Missing::Make { segment_bytes } = missing else {
         return Err(OpenError::Missing { dir: dir.to_owned() });
     };
-    let identity = Identity { id: entropy::random_u64(), segment_bytes };
+    let identity = StoreIdentity { id: entropy::random_u64(), segment_bytes };
     write_identity(dir, &identity).map_err(at(dir))?;
     Ok(identity)
 }
 
-fn write_identity(dir: &Path, identity: &Identity) -> io::Result<()> {
+fn write_identity(dir: &Path, identity: &StoreIdentity) -> io::Result<()> {
     let mut text = record::encode(FORMAT, identity);
     let checksum = checksum_line(&text);
     text.push(b'\n');
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const IDENTITY: Identity = Identity { id: 7, segment_bytes: 4096 };
+    const IDENTITY: StoreIdentity = StoreIdentity { id: 7, segment_bytes: 4096 };
 
     fn written() -> Vec<u8> {
         let dir = tempfile::tempdir().unwrap();

@@ -19,30 +19,30 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
 
-use super::layer::{Held, Layer, Newest};
+use super::layer::{Layer, LayerValue, Newest};
 use super::table::{IndexError, Result, Tables, guarded};
 use crate::{Entry, Key, Page, Range, Version, Write};
 
 pub(super) struct Index {
-    layers: RwLock<Arc<Layers>>,
+    layers: RwLock<Arc<LayerStack>>,
     /// The last commit that readers see.
     shown: AtomicU64,
     tables: Tables,
     /// The last record that is in the tables on disk.
-    held: AtomicU64,
+    indexed: AtomicU64,
     /// Layers that are on disk and perhaps still being read. Whoever lets go of a layer last pays
     /// for freeing it: that should be the keeper, not the writer.
     spent: Mutex<Vec<Arc<Layer>>>,
 }
 
 #[derive(Clone, Default)]
-struct Layers {
+struct LayerStack {
     open: Arc<Layer>,
     /// With the last record of each, the newest first.
     closed: Vec<(u64, Arc<Layer>)>,
 }
 
-impl Layers {
+impl LayerStack {
     fn top_down(&self) -> impl Iterator<Item = &Layer> {
         std::iter::once(&*self.open).chain(self.closed.iter().map(|(_, layer)| &**layer))
     }
@@ -51,19 +51,19 @@ impl Layers {
 impl Index {
     pub(super) fn open(dir: &Path) -> Result<Self> {
         let tables = Tables::open(dir)?;
-        let held = tables.mark()?;
+        let indexed = tables.mark()?;
         Ok(Self {
             layers: RwLock::default(),
-            shown: AtomicU64::new(held),
+            shown: AtomicU64::new(indexed),
             tables,
-            held: AtomicU64::new(held),
+            indexed: AtomicU64::new(indexed),
             spent: Mutex::default(),
         })
     }
 
     /// The last record of the log that is on disk here.
-    pub(super) fn held(&self) -> u64 {
-        self.held.load(Ordering::SeqCst)
+    pub(super) fn indexed(&self) -> u64 {
+        self.indexed.load(Ordering::SeqCst)
     }
 
     /// The version of a key, as of the last group that went in.
@@ -135,7 +135,7 @@ impl Index {
             return Ok(false);
         };
         self.tables.write(&layer, last)?;
-        self.held.store(last, Ordering::SeqCst);
+        self.indexed.store(last, Ordering::SeqCst);
         self.change_layers(|layers| {
             layers.closed.pop();
         });
@@ -160,7 +160,7 @@ impl Index {
         &self,
         range: &Range,
         mut happens: impl FnMut(),
-    ) -> (Arc<Layers>, impl Iterator<Item = Result<Entry>>) {
+    ) -> (Arc<LayerStack>, impl Iterator<Item = Result<Entry>>) {
         loop {
             let layers = self.layers();
             happens();
@@ -172,11 +172,11 @@ impl Index {
         }
     }
 
-    fn layers(&self) -> Arc<Layers> {
+    fn layers(&self) -> Arc<LayerStack> {
         Arc::clone(&self.layers.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn change_layers(&self, change: impl FnOnce(&mut Layers)) {
+    fn change_layers(&self, change: impl FnOnce(&mut LayerStack)) {
         change(Arc::make_mut(&mut self.layers.write().unwrap_or_else(PoisonError::into_inner)));
     }
 }
@@ -185,7 +185,7 @@ impl Index {
 /// a key that it knows to be deleted is passed over.
 fn next_entry<L, T>(upper: &mut [Peekable<L>], tables: &mut Peekable<T>) -> Option<Result<Entry>>
 where
-    L: Iterator<Item = (Bytes, Version, Held)>,
+    L: Iterator<Item = (Bytes, Version, LayerValue)>,
     T: Iterator<Item = Result<Entry>>,
 {
     loop {

@@ -1,7 +1,7 @@
 //! A keeper: a thread that does what commits must not wait for.
 //!
 //! There are three. One brings closed layers of the index to disk; one merges tables of the index; one
-//! puts segments of the log that are no longer needed back on the shelf and keeps the next one ready.
+//! puts segments of the log that are no longer needed back into the pool and keeps the next one ready.
 //! When the disk is full they try again every second; when they find damage they say so, and the
 //! writer takes no more commits.
 
@@ -21,22 +21,22 @@ const NICENESS: i32 = 10;
 
 /// What keeps a keeper from its work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// Passes when there is room again.
+pub(super) enum KeeperTrouble {
+    /// There is no room on the disk: it passes when there is.
     Full,
-    /// May pass.
+    /// The disk failed, which may pass.
     Disk(String),
-    /// Does not pass.
+    /// Something is damaged, which does not pass.
     Damaged(String),
 }
 
-impl From<std::io::Error> for Trouble {
+impl From<std::io::Error> for KeeperTrouble {
     fn from(why: std::io::Error) -> Self {
         if is_full(&why) { Self::Full } else { Self::Disk(why.to_string()) }
     }
 }
 
-impl From<IndexError> for Trouble {
+impl From<IndexError> for KeeperTrouble {
     fn from(error: IndexError) -> Self {
         match error {
             IndexError::Io(why) => why.into(),
@@ -47,7 +47,7 @@ impl From<IndexError> for Trouble {
 
 /// What comes after a round. Rounds are short: whoever waits for one waits for one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum AfterRound {
     /// There is more to do.
     Again,
     /// Nothing is left, until the next call.
@@ -55,14 +55,14 @@ pub(super) enum Next {
 }
 
 /// A handle to the thread. Dropping it lets the thread do one last round, and waits for it.
-pub(super) struct Keeper {
+pub(super) struct BackgroundKeeper {
     calls: Option<SyncSender<()>>,
-    state: Arc<State>,
+    state: Arc<KeeperState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct State {
+struct KeeperState {
     last: Mutex<Round>,
     done: Condvar,
 }
@@ -71,24 +71,24 @@ struct State {
 #[derive(Default)]
 struct Round {
     number: u64,
-    trouble: Option<Trouble>,
+    trouble: Option<KeeperTrouble>,
 }
 
-impl State {
+impl KeeperState {
     fn lock(&self) -> MutexGuard<'_, Round> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Keeper {
+impl BackgroundKeeper {
     /// Starts a thread that does rounds whenever it is called, until there is nothing left to do.
     pub(super) fn start(
         name: &str,
-        round: impl FnMut() -> Result<Next, Trouble> + Send + 'static,
+        round: impl FnMut() -> Result<AfterRound, KeeperTrouble> + Send + 'static,
     ) -> std::io::Result<Self> {
         // One call waiting is enough: after it everything is done.
         let (calls, called) = sync_channel(1);
-        let state = Arc::new(State::default());
+        let state = Arc::new(KeeperState::default());
         let thread = thread::Builder::new().name(name.into()).spawn({
             let state = Arc::clone(&state);
             move || run(round, &called, &state)
@@ -96,7 +96,7 @@ impl Keeper {
         Ok(Self { calls: Some(calls), state, thread: Some(thread) })
     }
 
-    /// There is something to do.
+    /// Says that there is something to do.
     pub(super) fn call(&self) {
         let calls = self.calls.as_ref().expect("present until drop");
         match calls.try_send(()) {
@@ -105,7 +105,7 @@ impl Keeper {
     }
 
     /// What kept the last round from its work, if anything did.
-    pub(super) fn trouble(&self) -> Option<Trouble> {
+    pub(super) fn trouble(&self) -> Option<KeeperTrouble> {
         self.state.lock().trouble.clone()
     }
 
@@ -120,7 +120,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for BackgroundKeeper {
     fn drop(&mut self) {
         self.call();
         drop(self.calls.take());
@@ -131,24 +131,28 @@ impl Drop for Keeper {
     }
 }
 
-fn run(mut round: impl FnMut() -> Result<Next, Trouble>, called: &Receiver<()>, state: &State) {
+fn run(
+    mut round: impl FnMut() -> Result<AfterRound, KeeperTrouble>,
+    called: &Receiver<()>,
+    state: &KeeperState,
+) {
     // A wish: where it is not granted, commits are only a little later at times.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
-    let mut outcome = Ok(Next::Rest);
+    let mut outcome = Ok(AfterRound::Rest);
     loop {
         let call = match &outcome {
-            Ok(Next::Again) => Ok(()),
-            Ok(Next::Rest) | Err(Trouble::Damaged(_)) => {
+            Ok(AfterRound::Again) => Ok(()),
+            Ok(AfterRound::Rest) | Err(KeeperTrouble::Damaged(_)) => {
                 called.recv().map_err(|_| RecvTimeoutError::Disconnected)
             }
-            Err(Trouble::Full | Trouble::Disk(_)) => called.recv_timeout(RETRY_AFTER),
+            Err(KeeperTrouble::Full | KeeperTrouble::Disk(_)) => called.recv_timeout(RETRY_AFTER),
         };
         if call == Err(RecvTimeoutError::Disconnected) {
             return;
         }
         // A keeper that is gone would let the writer wait for ever: what it fell over is told instead.
         outcome = catch_unwind(AssertUnwindSafe(&mut round))
-            .unwrap_or_else(|_| Err(Trouble::Damaged("a keeper fell over".into())));
+            .unwrap_or_else(|_| Err(KeeperTrouble::Damaged("a keeper fell over".into())));
         let trouble = outcome.as_ref().err().cloned();
         let mut last = state.lock();
         if trouble.is_some() && trouble != last.trouble {
@@ -167,13 +171,13 @@ mod tests {
 
     #[test]
     fn a_keeper_that_falls_over_is_in_trouble_and_still_answers() {
-        let keeper = Keeper::start("test", || panic!("on purpose")).unwrap();
+        let keeper = BackgroundKeeper::start("test", || panic!("on purpose")).unwrap();
         for rounds in 1..=2 {
             // Each call waits for a moment at the most, and its thread may not have run by then.
             while keeper.state.lock().number < rounds {
                 keeper.call_and_wait();
             }
-            assert!(matches!(keeper.trouble(), Some(Trouble::Damaged(_))));
+            assert!(matches!(keeper.trouble(), Some(KeeperTrouble::Damaged(_))));
         }
     }
 
@@ -181,10 +185,10 @@ mod tests {
     fn a_keeper_goes_on_until_nothing_is_left_even_when_it_is_dropped() {
         let (done, rounds) = std::sync::mpsc::channel();
         let mut left = 5;
-        let keeper = Keeper::start("test", move || {
+        let keeper = BackgroundKeeper::start("test", move || {
             left -= 1;
             done.send(left).unwrap();
-            Ok(if left > 0 { Next::Again } else { Next::Rest })
+            Ok(if left > 0 { AfterRound::Again } else { AfterRound::Rest })
         });
         drop(keeper.unwrap());
         assert_eq!(rounds.iter().collect::<Vec<_>>(), [4, 3, 2, 1, 0]);
@@ -193,9 +197,9 @@ mod tests {
     #[test]
     fn trouble_is_gone_after_a_round_without_it() {
         let mut rounds = 0;
-        let keeper = Keeper::start("test", move || {
+        let keeper = BackgroundKeeper::start("test", move || {
             rounds += 1;
-            if rounds == 1 { Err(Trouble::Full) } else { Ok(Next::Rest) }
+            if rounds == 1 { Err(KeeperTrouble::Full) } else { Ok(AfterRound::Rest) }
         });
         let keeper = keeper.unwrap();
         keeper.call_and_wait();

@@ -16,10 +16,10 @@ use crate::{Key, Range, Value, Version, Write};
 const ENTRY_OVERHEAD_BYTES: u64 = 120;
 
 /// A key at a version; the newest first.
-type Place = (Bytes, Reverse<Version>);
+type VersionedKey = (Bytes, Reverse<Version>);
 
-/// What a key holds: nothing, if it was deleted.
-pub(super) type Held = Option<Value>;
+/// The value of a key; `None` if it was deleted.
+pub(super) type LayerValue = Option<Value>;
 
 /// What became of a key last.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,17 +30,17 @@ pub(super) enum Newest {
 
 #[derive(Default)]
 pub(super) struct Layer {
-    entries: SkipMap<Place, Held>,
+    entries: SkipMap<VersionedKey, LayerValue>,
     bytes: AtomicU64,
 }
 
 impl Layer {
     pub(super) fn insert(&self, version: Version, write: &Write) {
-        let held = match write {
+        let value = match write {
             Write::Put(_, value) => Some(value.clone()),
             Write::Delete(_) => None,
         };
-        self.entries.insert((write.key().to_bytes(), Reverse(version)), held);
+        self.entries.insert((write.key().to_bytes(), Reverse(version)), value);
         self.bytes.fetch_add(write.len() as u64 + ENTRY_OVERHEAD_BYTES, Ordering::Relaxed);
     }
 
@@ -69,7 +69,7 @@ impl Layer {
         &self,
         range: &Range,
         view: Version,
-    ) -> impl Iterator<Item = (Bytes, Version, Held)> {
+    ) -> impl Iterator<Item = (Bytes, Version, LayerValue)> {
         let copy = |text: &str| Bytes::copy_from_slice(text.as_bytes());
         // A key's versions come newest first: those before `(key, oldest)` are all of them.
         let start = match range.start_bound() {
@@ -83,16 +83,16 @@ impl Layer {
             Bound::Unbounded => Bound::Unbounded,
         };
         let mut last: Option<Bytes> = None;
-        self.entries.range::<Place, (Bound<Place>, Bound<Place>)>((start, end)).filter_map(
-            move |entry| {
+        self.entries
+            .range::<VersionedKey, (Bound<VersionedKey>, Bound<VersionedKey>)>((start, end))
+            .filter_map(move |entry| {
                 let (text, Reverse(version)) = entry.key();
                 if *version > view || last.as_ref() == Some(text) {
                     return None;
                 }
                 last = Some(text.clone());
                 Some((text.clone(), *version, entry.value().clone()))
-            },
-        )
+            })
     }
 }
 
@@ -120,13 +120,13 @@ mod tests {
     fn check(range: &Range, view: u64, expected: &[(&str, u64, Option<&str>)]) {
         let layer = layer();
         let found: Vec<_> = layer.range(range, Version(view)).collect();
-        let expected: Vec<(Bytes, Version, Held)> = expected
+        let expected: Vec<(Bytes, Version, LayerValue)> = expected
             .iter()
-            .map(|(text, version, held)| {
+            .map(|(text, version, value)| {
                 (
                     Bytes::copy_from_slice(text.as_bytes()),
                     Version(*version),
-                    held.map(|text| Value::from(text.to_owned())),
+                    value.map(|text| Value::from(text.to_owned())),
                 )
             })
             .collect();

@@ -23,7 +23,7 @@ use lsm_tree::{
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layer::Layer;
-use super::trust;
+use super::verify;
 use crate::key::FIRST_KEY;
 use crate::{Entry, Key, Range, Value, Version};
 
@@ -74,7 +74,7 @@ impl Tables {
         let config = Config::new(dir, numbers.clone(), SequenceNumberCounter::default())
             .use_cache(Arc::new(Cache::with_capacity_bytes(CACHE_BYTES)))
             .data_block_compression_policy(CompressionPolicy::all(CompressionType::None));
-        trust::check(dir)?;
+        verify::check(dir)?;
         let tree = guarded("opening the index", || config.open().map_err(tree_error))?;
         numbers.fetch_max(tree.get_highest_seqno().map_or(1, |highest| highest + 1));
         let view = RwLock::new(numbers.get());
@@ -124,8 +124,8 @@ impl Tables {
             let mut table = self.tree.ingestion().map_err(tree_error)?;
             let stored = wrap_value(MARK_KEY, Version(mark), &Value::default());
             table.write(MARK_KEY, stored).map_err(tree_error)?;
-            for (key, version, held) in layer.range(&Range::all(), Version(u64::MAX)) {
-                let written = match held {
+            for (key, version, value) in layer.range(&Range::all(), Version(u64::MAX)) {
+                let written = match value {
                     Some(value) => table.write(&*key, wrap_value(&key, version, &value)),
                     None => table.write_tombstone(&*key),
                 };

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::batch;
 use super::index::Index;
-use super::keeper::{Keeper, Trouble};
+use super::keeper::{BackgroundKeeper, KeeperTrouble};
 use super::table::IndexError;
 use crate::log::{AppendError, Log};
 use crate::{Commit, CommitError, Key, Refusal, Version, Watchers, Write};
@@ -25,7 +25,7 @@ const GROUP_COMMITS_MAX: usize = 1_024;
 const CLOSED_LAYERS_MAX: usize = 8;
 
 /// A commit on its way, encoded by the task that sent it.
-pub(super) struct Request {
+pub(super) struct CommitRequest {
     commit: Commit,
     payload: Vec<u8>,
     reply: oneshot::Sender<Reply>,
@@ -35,7 +35,7 @@ pub(super) struct Request {
 
 type Reply = Result<Version, CommitError>;
 
-impl Request {
+impl CommitRequest {
     pub(super) fn new(
         commit: Commit,
         room: OwnedSemaphorePermit,
@@ -46,12 +46,12 @@ impl Request {
     }
 }
 
-pub(super) struct Writer {
+pub(super) struct GroupWriter {
     pub(super) place: PathBuf,
     pub(super) log: Log,
     pub(super) index: Arc<Index>,
-    pub(super) index_keeper: Keeper,
-    pub(super) log_keeper: Keeper,
+    pub(super) index_keeper: BackgroundKeeper,
+    pub(super) log_keeper: BackgroundKeeper,
     pub(super) watchers: Arc<Watchers>,
     /// When a layer in memory is large enough to go to disk.
     pub(super) layer_bytes: u64,
@@ -62,18 +62,18 @@ pub(super) struct Writer {
 /// The commits of a group that go ahead, and the replies that wait for the sync.
 #[derive(Default)]
 struct Group {
-    accepted: Vec<(Request, Version)>,
-    declined: Vec<(Request, CommitError)>,
+    accepted: Vec<(CommitRequest, Version)>,
+    declined: Vec<(CommitRequest, CommitError)>,
     /// What the accepted ones leave behind at each key that they write.
     overlay: HashMap<Key, Option<Version>>,
 }
 
-impl Writer {
+impl GroupWriter {
     /// Works until nobody can send any more, then leaves everything tidy.
-    pub(super) fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+    pub(super) fn run(mut self, mut requests: mpsc::Receiver<CommitRequest>) {
         let mut waiting = Vec::new();
         // A group must fit in a segment: `limits()` lets a commit have a quarter of one at the most.
-        let group_bytes_max = self.log.shelf().segment_bytes() / 2;
+        let group_bytes_max = self.log.pool().segment_bytes() / 2;
         while let Some(request) = requests.blocking_recv() {
             let mut bytes = Log::record_bytes(request.payload.len());
             waiting.push(request);
@@ -89,7 +89,7 @@ impl Writer {
         self.finish();
     }
 
-    fn serve(&mut self, waiting: &mut Vec<Request>) {
+    fn serve(&mut self, waiting: &mut Vec<CommitRequest>) {
         if let Err(why) = self.ready() {
             for request in waiting.drain(..) {
                 answer(request, Err(why.clone()));
@@ -119,10 +119,12 @@ impl Writer {
             }
             let behind = self.index.closed_layers() >= CLOSED_LAYERS_MAX;
             match self.index_keeper.trouble() {
-                Some(Trouble::Damaged(why)) => return Err(CommitError::Corrupt(why)),
-                Some(Trouble::Full) if behind => return Err(self.full().into()),
-                Some(Trouble::Disk(why)) if behind => return Err(CommitError::Unavailable(why)),
-                None | Some(Trouble::Full | Trouble::Disk(_)) => {}
+                Some(KeeperTrouble::Damaged(why)) => return Err(CommitError::Corrupt(why)),
+                Some(KeeperTrouble::Full) if behind => return Err(self.full().into()),
+                Some(KeeperTrouble::Disk(why)) if behind => {
+                    return Err(CommitError::Unavailable(why));
+                }
+                None | Some(KeeperTrouble::Full | KeeperTrouble::Disk(_)) => {}
             }
             if !behind {
                 return Ok(());
@@ -131,7 +133,7 @@ impl Writer {
         }
     }
 
-    fn judge(&self, waiting: &mut Vec<Request>) -> Group {
+    fn judge(&self, waiting: &mut Vec<CommitRequest>) -> Group {
         let mut group = Group::default();
         let mut next = self.log.next();
         for request in waiting.drain(..) {
@@ -181,7 +183,7 @@ impl Writer {
             .map(|(request, version)| (*version, request.commit.then.as_slice()));
         self.index.apply(commits);
         let writes = group.accepted.iter().flat_map(|(request, _)| &request.commit.then);
-        self.watchers.ring(&writes.map(Write::key));
+        self.watchers.notify(&writes.map(Write::key));
         Ok(())
     }
 
@@ -216,7 +218,7 @@ fn retry_later() -> CommitError {
     CommitError::Unavailable("the commits before it were not written: try again".into())
 }
 
-fn answer(request: Request, reply: Reply) {
+fn answer(request: CommitRequest, reply: Reply) {
     // Whoever no longer listens has given up waiting, and treats the outcome as unknown.
     let _ = request.reply.send(reply);
 }

@@ -1,16 +1,18 @@
-//! Whether a guest may be done, by what it touches.
+//! Whether the commit of a guest may be done, judged by what the store has at the keys that it touches.
 
 use engine::lease::Ttl;
 use engine::limits::GUEST_TOKEN_AHEAD_MAX;
 
-use super::{Denied, Guest, GuestCommit, Move, Seen, TAKING, Take, Verdict, denied};
-use crate::claim::{Claim, Head, Note, State};
+use super::{
+    Denied, Guest, GuestCommit, GuestReads, GuestRefusal, HeadChange, TAKING, Take, denied,
+};
+use crate::claim::{Claim, ClaimNote, ClaimState, Head};
 use crate::session::{Longest, SessionKey, SessionRecord};
 use crate::{Commit, Condition, Entry, Key, Version};
 
 impl GuestCommit {
-    /// What else must be read before it can be judged; nothing, if all has been.
-    pub fn needs(&self, seen: &Seen) -> Option<Key> {
+    /// A key that must be read before this commit can be judged; `None` when all have been read.
+    pub fn needs(&self, seen: &GuestReads) -> Option<Key> {
         let session = |key: &SessionKey| key.key().clone();
         let mut keys = match self {
             Self::Open(..) => Vec::new(),
@@ -18,9 +20,9 @@ impl GuestCommit {
             Self::Renew(key, ..) | Self::Close(key, _) => vec![session(key)],
             Self::Take(take) => vec![session(&take.by), take.claim.key().clone()],
             Self::Wish(claim, _) => vec![claim.key().clone()],
-            Self::Move(step) => vec![step.claim.key().clone()],
+            Self::Change(step) => vec![step.claim.key().clone()],
         };
-        if let Self::Move(step) = self
+        if let Self::Change(step) = self
             && let Some(Some(head)) = seen.get(step.claim.key())
         {
             let head = Head::from_value(&head.value).ok();
@@ -29,8 +31,8 @@ impl GuestCommit {
         keys.into_iter().find(|key| !seen.contains_key(key))
     }
 
-    /// The commit that does it, if it may be done. Everything that it needs has been read.
-    pub fn judge(self, guest: &Guest<'_>, seen: &Seen) -> Result<Commit, Verdict> {
+    /// The commit to send to the store, if the guest may do that. Everything that [`GuestCommit::needs`] names has been read.
+    pub fn judge(self, guest: &Guest<'_>, seen: &GuestReads) -> Result<Commit, GuestRefusal> {
         let found = |key: &Key| seen.get(key).and_then(Option::as_ref);
         match self {
             Self::Raise(at, ttl) => raise(at, ttl, found(&Longest::key())),
@@ -60,20 +62,20 @@ impl GuestCommit {
                 Ok(Commit::new().when(there).delete(key))
             }
             Self::Take(take) => take.judge(guest, seen),
-            Self::Move(step) => step.judge(guest, seen),
+            Self::Change(step) => step.judge(guest, seen),
             Self::Wish(claim, token) => {
                 let [wish, _] = claim.notes();
                 if found(claim.key()).is_none() {
                     return Err(Denied("nobody ever had it".into()).into());
                 }
-                let note = Note { token, by: guest.author.to_owned() };
+                let note = ClaimNote { token, by: guest.author.to_owned() };
                 Ok(Commit::new().put(wish, note.to_value()))
             }
         }
     }
 }
 
-fn raise(at: Option<Version>, ttl: Ttl, found: Option<&Entry>) -> Result<Commit, Verdict> {
+fn raise(at: Option<Version>, ttl: Ttl, found: Option<&Entry>) -> Result<Commit, GuestRefusal> {
     check_at(at, found.map(|entry| entry.version))?;
     let known = found.and_then(|entry| Longest::from_value(&entry.value).ok()?.ttl());
     if known.is_some_and(|known| known > ttl) {
@@ -88,19 +90,19 @@ fn unmoved(key: &Key, at: Option<Version>) -> Condition {
     at.map_or_else(|| Condition::Absent(key.clone()), |at| Condition::At(key.clone(), at))
 }
 
-/// The first condition, against what is there.
-fn check_at(at: Option<Version>, found: Option<Version>) -> Result<(), Verdict> {
-    if at == found { Ok(()) } else { Err(Verdict::Conflict { condition: 0, found }) }
+/// Checks the first condition of a commit against the version that is there.
+fn check_at(at: Option<Version>, found: Option<Version>) -> Result<(), GuestRefusal> {
+    if at == found { Ok(()) } else { Err(GuestRefusal::Conflict { condition: 0, found }) }
 }
 
-/// A session that is there and belongs to this guest; `condition` says that it is there.
+/// The record of a session that belongs to this guest; `condition` is the one that fails if it is absent.
 fn owned(
     key: &SessionKey,
     guest: &Guest<'_>,
     found: Option<&Entry>,
     condition: usize,
-) -> Result<(SessionRecord, Version), Verdict> {
-    let entry = found.ok_or(Verdict::Conflict { condition, found: None })?;
+) -> Result<(SessionRecord, Version), GuestRefusal> {
+    let entry = found.ok_or(GuestRefusal::Conflict { condition, found: None })?;
     let record = SessionRecord::from_value(&entry.value).ok();
     match record {
         Some(record)
@@ -113,7 +115,7 @@ fn owned(
 }
 
 /// A head as it was read, and its version.
-fn head_of(claim: &Claim, seen: &Seen) -> Result<(Head, Option<Version>), Verdict> {
+fn head_of(claim: &Claim, seen: &GuestReads) -> Result<(Head, Option<Version>), GuestRefusal> {
     let Some(Some(entry)) = seen.get(claim.key()) else { return Ok((Head::first(), None)) };
     let head = Head::from_value(&entry.value);
     let head = head.map_err(|why| Denied(format!("{} cannot be read: {why}", claim.key())))?;
@@ -121,7 +123,7 @@ fn head_of(claim: &Claim, seen: &Seen) -> Result<(Head, Option<Version>), Verdic
 }
 
 impl Take {
-    fn judge(self, guest: &Guest<'_>, seen: &Seen) -> Result<Commit, Verdict> {
+    fn judge(self, guest: &Guest<'_>, seen: &GuestReads) -> Result<Commit, GuestRefusal> {
         let Self { claim, at, former, by, head } = self;
         let found = seen.get(by.key()).and_then(Option::as_ref);
         owned(&by, guest, found, 1 + usize::from(former.is_some()))?;
@@ -131,7 +133,7 @@ impl Take {
             return Err(Denied(TAKING.into()).into());
         }
         check_token(head.token, last.token, guest)?;
-        if head.number != last.number + 1 || head.state == State::Free {
+        if head.number != last.number + 1 || head.state == ClaimState::Free {
             return Err(Denied(TAKING.into()).into());
         }
         let mut commit = Commit::new().when(unmoved(claim.key(), at));
@@ -158,8 +160,8 @@ fn check_token(token: u64, last: u64, guest: &Guest<'_>) -> Result<(), Denied> {
     Ok(())
 }
 
-impl Move {
-    fn judge(self, guest: &Guest<'_>, seen: &Seen) -> Result<Commit, Verdict> {
+impl HeadChange {
+    fn judge(self, guest: &Guest<'_>, seen: &GuestReads) -> Result<Commit, GuestRefusal> {
         let (last, version) = head_of(&self.claim, seen)?;
         check_at(self.at, version)?;
         let holder = last.session.as_ref();
@@ -168,13 +170,13 @@ impl Move {
             Some(holder) => {
                 let entry = seen.get(holder.key()).and_then(Option::as_ref);
                 owned(holder, guest, entry, 0)?;
-                self.check_held(&last)?;
+                self.check_holder(&last)?;
             }
             None => self.check_touch(&last)?,
         }
         let mut commit = Commit::new().when(unmoved(self.claim.key(), self.at));
         match holder {
-            // What was judged by its holder's being there, or not, holds only as long as that does.
+            // The verdict rests on whether the holder's session is there, so that is a condition too.
             Some(holder) if is_there(holder) => {
                 commit = commit.when(Condition::Present(holder.key().clone()));
             }
@@ -188,11 +190,11 @@ impl Move {
         Ok(commit)
     }
 
-    /// Written or released by whoever has it.
-    fn check_held(&self, last: &Head) -> Result<(), Denied> {
+    /// Checks a write or a release by the holder of the claim.
+    fn check_holder(&self, last: &Head) -> Result<(), Denied> {
         let new = &self.head;
-        let keeps = new.session == last.session && new.state != State::Free && !self.clears;
-        let frees = new.session.is_none() && new.state == State::Free;
+        let keeps = new.session == last.session && new.state != ClaimState::Free && !self.clears;
+        let frees = new.session.is_none() && new.state == ClaimState::Free;
         if (keeps || frees) && new.token == last.token && new.number == last.number + 1 {
             return Ok(());
         }
@@ -201,9 +203,9 @@ impl Move {
         )
     }
 
-    /// Written once more while nobody has it, so that what is on its way no longer lands. What else is written by
-    /// somebody whose session is gone has come too late.
-    fn check_touch(&self, last: &Head) -> Result<(), Verdict> {
+    /// Checks that a claim which nobody has is only touched: written once more unchanged, so that what is on its way no
+    /// longer lands. Anything else comes too late, from somebody whose session is gone.
+    fn check_touch(&self, last: &Head) -> Result<(), GuestRefusal> {
         let new = &self.head;
         let body = |head: &Head| head.body.as_ref().map(|body| body.get().to_owned());
         let is_touch = new.session == last.session
@@ -211,6 +213,6 @@ impl Move {
             && body(new) == body(last)
             && new.number == last.number + 1
             && !self.clears;
-        if is_touch { Ok(()) } else { Err(Verdict::Conflict { condition: 0, found: self.at }) }
+        if is_touch { Ok(()) } else { Err(GuestRefusal::Conflict { condition: 0, found: self.at }) }
     }
 }

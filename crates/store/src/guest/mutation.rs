@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::tests::{KEY, PROJECT, allowed, guest, head, session, through};
 use super::*;
-use crate::claim::State;
+use crate::claim::ClaimState;
 use crate::session::NodeId;
 use crate::{Value, Version};
 
@@ -70,10 +70,10 @@ fn value(what: usize) -> Value {
         1 => head(&|head| head.token = 10),
         2 => head(&|head| head.token = u64::MAX / 2),
         3 => head(&|head| head.session = Some(theirs.clone())),
-        4 => head(&|head| (head.session, head.state) = (None, State::Free)),
+        4 => head(&|head| (head.session, head.state) = (None, ClaimState::Free)),
         5 => head(&|head| head.token = 3),
         6 => head(&|head| head.token = 12),
-        7 => head(&|head| head.state = State::Free),
+        7 => head(&|head| head.state = ClaimState::Free),
         8 => head(&|head| head.number = 4),
         9 => head(&|head| (head.token, head.session) = (11, None)),
         10 => Value::from(r#"{"format":1,"ttl_ms":3600000}"#),

@@ -1,11 +1,11 @@
-//! What may be done, and what may not, one by one.
+//! What a guest may do, and what not, one by one.
 
 use engine::lease::{Nonce, Ttl};
 use engine::record::Format;
 use proptest::prelude::*;
 
 use super::*;
-use crate::claim::{Sight, State};
+use crate::claim::{ClaimState, ClaimView};
 use crate::session::NodeId;
 use crate::{Range, Value};
 
@@ -45,7 +45,7 @@ pub(super) fn claim() -> Claim {
 
 /// A head at number 4 and token 10.
 pub(super) fn head(holder: Option<&SessionKey>) -> Head {
-    let state = if holder.is_some() { State::Held } else { State::Free };
+    let state = if holder.is_some() { ClaimState::Held } else { ClaimState::Free };
     Head { session: holder.cloned(), token: 10, state, number: 4, nonce: Nonce(1), body: None }
 }
 
@@ -64,9 +64,9 @@ pub(super) fn through(
     commit: &Commit,
     guest: &Guest<'_>,
     store: &BTreeMap<Key, Entry>,
-) -> Result<Commit, Verdict> {
+) -> Result<Commit, GuestRefusal> {
     let asked = GuestCommit::of(commit, guest.project)?;
-    let mut seen = Seen::new();
+    let mut seen = GuestReads::new();
     while let Some(key) = asked.needs(&seen) {
         let found = store.get(&key).cloned();
         seen.insert(key, found);
@@ -79,8 +79,12 @@ pub(super) fn allowed() -> Vec<(&'static str, Commit, BTreeMap<Key, Entry>)> {
     let (mine, former) = (session(PROJECT, 1), session(PROJECT, 2));
     let own = record(Some(KEY)).to_value();
     let (key, claim) = (mine.key().clone(), claim());
-    let sight =
-        |head: &Head, version| Sight { head: head.clone(), version, wish: None, approval: None };
+    let sight = |head: &Head, version| ClaimView {
+        head: head.clone(),
+        version,
+        wish: None,
+        approval: None,
+    };
     let three = Some(Version(3));
     let won = |last: &Head| Head {
         token: last.token + 1,
@@ -172,7 +176,7 @@ fn nothing_of_it_is_done_for_another_project() {
     let other = Guest { project: "other", ..guest() };
     for (what, commit, store) in allowed().split_off(1) {
         let judged = through(&commit, &other, &store);
-        assert!(matches!(judged, Err(Verdict::Denied(_))), "{what}: {judged:?}");
+        assert!(matches!(judged, Err(GuestRefusal::Denied(_))), "{what}: {judged:?}");
     }
 }
 
@@ -198,7 +202,7 @@ fn a_session_that_is_gone_is_a_conflict_and_so_is_a_head_that_moved() {
         // A head that nobody has can be written as it is, by anybody of the project.
         let is_touch = what == "write";
         assert_eq!(
-            matches!(judged, Err(Verdict::Conflict { .. })),
+            matches!(judged, Err(GuestRefusal::Conflict { .. })),
             !is_touch,
             "{what}: {judged:?}"
         );
@@ -209,7 +213,7 @@ fn a_session_that_is_gone_is_a_conflict_and_so_is_a_head_that_moved() {
         if what == "close" || what == "take the first time" {
             continue;
         }
-        let conflict = Err(Verdict::Conflict { condition: 0, found: Some(Version(4)) });
+        let conflict = Err(GuestRefusal::Conflict { condition: 0, found: Some(Version(4)) });
         assert_eq!(through(&commit, &guest(), &moved), conflict, "{what}");
     }
 }
@@ -224,7 +228,7 @@ fn what_a_live_holder_has_is_not_touched_by_others() {
             continue;
         }
         let judged = through(&commit, &guest(), &store);
-        assert!(matches!(judged, Err(Verdict::Denied(_))), "{what}: {judged:?}");
+        assert!(matches!(judged, Err(GuestRefusal::Denied(_))), "{what}: {judged:?}");
     }
     // It may be asked for while its holder lives: that it does not is left to the store to judge.
     let take = &allowed()[6].1;
@@ -248,7 +252,7 @@ fn the_sessions_of_servers_are_out_of_reach() {
     ];
     for commit in commits {
         assert!(
-            matches!(through(&commit, &guest(), &store), Err(Verdict::Denied(_))),
+            matches!(through(&commit, &guest(), &store), Err(GuestRefusal::Denied(_))),
             "{commit:?}"
         );
     }
@@ -280,7 +284,8 @@ fn limits_hold_and_one_past_them_is_refused() {
     let (mine, claim) = (session(PROJECT, 1), claim());
     let store =
         seen(&[(mine.key(), record(Some(KEY)).to_value()), (claim.key(), head(None).to_value())]);
-    let sight = Sight { head: head(None), version: Some(Version(3)), wish: None, approval: None };
+    let sight =
+        ClaimView { head: head(None), version: Some(Version(3)), wish: None, approval: None };
     let take = |token: u64, body: usize| {
         let body = serde_json::value::to_raw_value(&text(body - 2)).unwrap();
         let head = Head { token, number: 5, body: Some(body), ..head(Some(&mine)) };

@@ -23,8 +23,8 @@ pub fn may_scan(range: &Range, project: &str) -> Result<(), Denied> {
 
 /// An entry as it is shown to somebody of this project; nothing, if it is not.
 ///
-/// They see their project's sessions. Of those that use the store directly, the servers among them, they see that
-/// they are there, since such a one may have an election; but not where they are reached, nor what they do.
+/// A guest sees the sessions of its project. Of sessions that use the store directly, those of servers among them, it
+/// sees that they exist, since one of them may have an election; but not their URLs, nor what they do.
 pub fn shown(entry: Entry, project: &str) -> Option<Entry> {
     if !entry.key.as_str().starts_with(SESSIONS) || entry.key == Longest::key() {
         return Some(entry);

@@ -36,12 +36,12 @@ impl Seed {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FrameKind {
     Record,
     Seal,
 }
 
-impl Kind {
+impl FrameKind {
     const fn magic(self) -> u32 {
         match self {
             Self::Record => u32::from_le_bytes(*b"WBr1"),
@@ -60,7 +60,7 @@ impl Kind {
 /// A frame that was read and is whole.
 #[cfg_attr(test, derive(Debug, PartialEq, Eq))]
 pub(super) struct Frame<'a> {
-    pub(super) kind: Kind,
+    pub(super) kind: FrameKind,
     pub(super) number: u64,
     pub(super) durable: u64,
     pub(super) payload: &'a [u8],
@@ -80,7 +80,7 @@ pub(super) const fn encoded_len(payload_len: usize) -> usize {
 pub(super) fn encode(
     out: &mut Vec<u8>,
     seed: Seed,
-    kind: Kind,
+    kind: FrameKind,
     number: u64,
     durable: u64,
     payload: &[u8],
@@ -100,7 +100,7 @@ pub(super) fn encode(
 /// The frame at the beginning of `bytes`, if one stands there whole.
 pub(super) fn decode(bytes: &[u8], seed: Seed) -> Option<Frame<'_>> {
     let header = bytes.get(..HEADER_BYTES)?;
-    let kind = Kind::of_magic(u32_at(header, 0))?;
+    let kind = FrameKind::of_magic(u32_at(header, 0))?;
     let len = usize::try_from(u32_at(header, 4)).ok()?;
     let payload = bytes[HEADER_BYTES..].get(..len)?;
     if bytes.len() < encoded_len(len) {
@@ -135,7 +135,7 @@ mod tests {
 
     fn record(number: u64, payload: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        encode(&mut bytes, seed(), Kind::Record, number, number - 1, payload);
+        encode(&mut bytes, seed(), FrameKind::Record, number, number - 1, payload);
         bytes
     }
 

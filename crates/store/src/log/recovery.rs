@@ -14,17 +14,17 @@ use std::sync::Arc;
 
 use super::Log;
 use super::frame::{self, Frame, LogId, STEP, Seed};
+use super::pool::{SegmentPool, parse_segment_name, segment_name};
 use super::seal::Seal;
-use super::shelf::{Shelf, parse_segment_name, segment_name};
 
 /// Why a log cannot be read back.
 #[derive(Debug)]
 pub enum LogError {
     /// The operating system would not let us.
     Io {
-        /// With which file.
+        /// The file that could not be used.
         path: PathBuf,
-        /// What it said.
+        /// The error of the operating system.
         why: io::Error,
     },
     /// Records that were acknowledged are gone or changed. The sentence says which, and what to do.
@@ -43,44 +43,45 @@ pub struct Recovered {
 }
 
 /// What is done with a record: its number and payload, or a reason why it makes no sense.
-pub type Visit<'a> = dyn FnMut(u64, &[u8]) -> Result<(), String> + 'a;
+pub type RecordVisitor<'a> = dyn FnMut(u64, &[u8]) -> Result<(), String> + 'a;
 
-/// Opens the log in `dir`, gives `visit` every record after `held` in order, and returns the log
-/// ready to be written. `held` is the last record that is held elsewhere, 0 for none.
+/// Opens the log in `dir`, gives `visit` every record after `indexed` in order, and returns the log
+/// ready to be written. `indexed` is the last record that is held elsewhere, 0 for none.
 pub fn recover(
     dir: &Path,
     id: LogId,
     segment_bytes: u64,
-    held: u64,
-    visit: &mut Visit<'_>,
+    indexed: u64,
+    visit: &mut RecordVisitor<'_>,
 ) -> Result<(Log, Recovered), LogError> {
-    let shelf = Arc::new(Shelf::new(dir.to_owned(), segment_bytes));
+    let pool = Arc::new(SegmentPool::new(dir.to_owned(), segment_bytes));
     let (ordinals, mut free) = list(dir).map_err(io_at(dir))?;
-    check_ordinals(dir, &ordinals, held)?;
+    check_ordinals(dir, &ordinals, indexed)?;
 
     let (seal, sealed) = Seal::open(dir, id).map_err(io_at(dir))?;
-    let mut reader = Reader { held, sealed, expected: held + 1, begun: false, damaged: Vec::new() };
-    let mut end = End::default();
+    let mut reader =
+        Recovery { indexed, sealed, expected: indexed + 1, begun: false, damaged: Vec::new() };
+    let mut end = LogEnd::default();
     // Behind the segment being written stands the next one, to which nothing has been written yet.
     let mut blank = Vec::new();
     for &ordinal in &ordinals {
         let path = dir.join(segment_name(ordinal));
         let bytes = fs::read(&path).map_err(io_at(&path))?;
         check_len(&path, bytes.len(), segment_bytes)?;
-        let segment = Segment { path: &path, bytes: &bytes, seed: Seed::new(id, ordinal) };
+        let segment = SegmentBytes { path: &path, bytes: &bytes, seed: Seed::new(id, ordinal) };
         let read = reader.read(&segment, visit)?;
         if read.is_blank() {
             blank.push(ordinal);
             continue;
         }
         let former = (end.ordinal > 0).then_some(end.ordinal).into_iter().chain(blank.drain(..));
-        former.for_each(|former| shelf.put_full(former, read.first - 1));
-        end = End { ordinal, bytes, read };
+        former.for_each(|former| pool.put_full(former, read.first - 1));
+        end = LogEnd { ordinal, bytes, read };
     }
     reader.pass_over(sealed, &format!("at the end of the log in {}", dir.display()))?;
-    if reader.expected <= held {
+    if reader.expected <= indexed {
         return Err(LogError::Damaged(format!(
-            "the log in {} ends at record {}, and the index already holds record {held}: segments are \
+            "the log in {} ends at record {}, and the index already holds record {indexed}: segments are \
              missing; put them back, or restore the directory from a backup",
             dir.display(),
             reader.expected - 1,
@@ -98,35 +99,35 @@ pub fn recover(
         (ordinal, _) => ordinal,
     };
     free.extend(blank.iter().map(|&ordinal| dir.join(segment_name(ordinal))));
-    shelf.stock(highest, &free).map_err(io_at(dir))?;
+    pool.stock(highest, &free).map_err(io_at(dir))?;
     let found =
         Recovered { last: reader.expected - 1, torn: end.read.torn, damaged: reader.damaged };
-    let log = resume(dir, id, shelf, seal, end, found.last + 1).map_err(io_at(dir))?;
+    let log = resume(dir, id, pool, seal, end, found.last + 1).map_err(io_at(dir))?;
     Ok((log, found))
 }
 
 /// Where the log ended.
 #[derive(Default)]
-struct End {
+struct LogEnd {
     /// Of the last segment with anything in it, 0 if there is none.
     ordinal: u64,
     bytes: Vec<u8>,
-    read: Read,
+    read: SegmentRead,
 }
 
 /// The log, to be written on where it ended.
 fn resume(
     dir: &Path,
     id: LogId,
-    shelf: Arc<Shelf>,
+    pool: Arc<SegmentPool>,
     seal: Seal,
-    end: End,
+    end: LogEnd,
     next: u64,
 ) -> io::Result<Log> {
-    let End { ordinal, mut bytes, read: Read { end, unsealed_at, torn, .. } } = end;
+    let LogEnd { ordinal, mut bytes, read: SegmentRead { end, unsealed_at, torn, .. } } = end;
     if ordinal == 0 {
-        let (ordinal, file) = shelf.begin()?;
-        return Ok(Log { id, shelf, seal, file, ordinal, position: 0, next, group: Vec::new() });
+        let (ordinal, file) = pool.begin()?;
+        return Ok(Log { id, pool, seal, file, ordinal, position: 0, next, group: Vec::new() });
     }
     let file = OpenOptions::new().read(true).write(true).open(dir.join(segment_name(ordinal)))?;
     if torn {
@@ -137,7 +138,7 @@ fn resume(
         write_again(&file, &bytes[..end], begin)?;
     }
     let position = end as u64;
-    let mut log = Log { id, shelf, seal, file, ordinal, position, next, group: Vec::new() };
+    let mut log = Log { id, pool, seal, file, ordinal, position, next, group: Vec::new() };
     log.set_seal();
     Ok(log)
 }
@@ -173,10 +174,10 @@ fn list(dir: &Path) -> io::Result<(Vec<u64>, Vec<PathBuf>)> {
     Ok((ordinals, free))
 }
 
-fn check_ordinals(dir: &Path, ordinals: &[u64], held: u64) -> Result<(), LogError> {
-    if ordinals.is_empty() && held > 0 {
+fn check_ordinals(dir: &Path, ordinals: &[u64], indexed: u64) -> Result<(), LogError> {
+    if ordinals.is_empty() && indexed > 0 {
         return Err(LogError::Damaged(format!(
-            "there is no log in {}, and the index holds {held} records: put the log back, or restore \
+            "there is no log in {}, and the index holds {indexed} records: put the log back, or restore \
              the directory from a backup",
             dir.display(),
         )));
@@ -200,7 +201,7 @@ fn check_len(path: &Path, len: usize, segment_bytes: u64) -> Result<(), LogError
     )))
 }
 
-struct Segment<'a> {
+struct SegmentBytes<'a> {
     path: &'a Path,
     bytes: &'a [u8],
     seed: Seed,
@@ -208,10 +209,10 @@ struct Segment<'a> {
 
 /// What was read of one segment.
 #[derive(Default)]
-struct Read {
+struct SegmentRead {
     /// The number expected at its beginning.
     first: u64,
-    /// Where its records end.
+    /// The byte at which its records end.
     end: usize,
     /// Where the first record stands that the seal does not vouch for.
     unsealed_at: Option<usize>,
@@ -219,7 +220,7 @@ struct Read {
     torn: bool,
 }
 
-impl Read {
+impl SegmentRead {
     /// Whether nothing was ever written to it in this use.
     fn is_blank(&self) -> bool {
         self.end == 0 && !self.torn
@@ -236,8 +237,8 @@ enum Rest {
     Gap { offset: usize, last: u64 },
 }
 
-struct Reader {
-    held: u64,
+struct Recovery {
+    indexed: u64,
     /// The last record that the seal vouches for.
     sealed: u64,
     /// Number of the next record.
@@ -248,9 +249,13 @@ struct Reader {
     damaged: Vec<(u64, u64)>,
 }
 
-impl Reader {
+impl Recovery {
     /// Reads a segment up to where its records end.
-    fn read(&mut self, segment: &Segment<'_>, visit: &mut Visit<'_>) -> Result<Read, LogError> {
+    fn read(
+        &mut self,
+        segment: &SegmentBytes<'_>,
+        visit: &mut RecordVisitor<'_>,
+    ) -> Result<SegmentRead, LogError> {
         let first = self.expected;
         let (mut at, mut unsealed_at, mut torn) = (0, None, false);
         loop {
@@ -277,16 +282,16 @@ impl Reader {
                 }
             }
         }
-        Ok(Read { first, end: at, unsealed_at, torn })
+        Ok(SegmentRead { first, end: at, unsealed_at, torn })
     }
 
     fn take(
         &mut self,
-        segment: &Segment<'_>,
+        segment: &SegmentBytes<'_>,
         frame: &Frame<'_>,
-        visit: &mut Visit<'_>,
+        visit: &mut RecordVisitor<'_>,
     ) -> Result<(), LogError> {
-        if frame.number > self.held {
+        if frame.number > self.indexed {
             visit(frame.number, frame.payload).map_err(|why| {
                 LogError::Damaged(format!(
                     "record {} in {} is whole and makes no sense ({why}): it was written by another \
@@ -301,7 +306,7 @@ impl Reader {
     }
 
     /// The expected record does not stand at `begin`. What does the rest of the segment say?
-    fn search(&mut self, segment: &Segment<'_>, begin: usize) -> Rest {
+    fn search(&mut self, segment: &SegmentBytes<'_>, begin: usize) -> Rest {
         let bytes = &segment.bytes[begin..];
         let mut first: Option<(usize, u64)> = None;
         let mut vouched = self.sealed;
@@ -336,7 +341,7 @@ impl Reader {
         if last < self.expected {
             return Ok(());
         }
-        if last > self.held {
+        if last > self.indexed {
             return Err(LogError::Damaged(format!(
                 "records {} to {last} of the log cannot be read, though they were acknowledged ({place}): \
                  restore the directory from a backup, and check the disk",

@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::frame::{self, Kind, LogId, Seed};
+use super::frame::{self, FrameKind, LogId, Seed};
 
 /// Slots lie in pages of their own.
 const SLOT_BYTES: usize = 4096;
@@ -23,7 +23,7 @@ const ORDINAL: u64 = 0;
 pub(super) struct Seal {
     file: File,
     seed: Seed,
-    /// Written next.
+    /// The slot that is written next.
     slot: usize,
 }
 
@@ -50,7 +50,7 @@ impl Seal {
     /// Vouches for everything up to record `last`.
     pub(super) fn set(&mut self, last: u64) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(frame::encoded_len(0));
-        frame::encode(&mut bytes, self.seed, Kind::Seal, last, last, &[]);
+        frame::encode(&mut bytes, self.seed, FrameKind::Seal, last, last, &[]);
         self.file.write_all_at(&bytes, (self.slot * SLOT_BYTES) as u64)?;
         self.slot = (self.slot + 1) % SLOTS;
         Ok(())
@@ -63,6 +63,6 @@ impl Seal {
 
 fn vouched(slot: &[u8], seed: Seed) -> u64 {
     frame::decode(slot, seed)
-        .filter(|frame| frame.kind == Kind::Seal)
+        .filter(|frame| frame.kind == FrameKind::Seal)
         .map_or(0, |frame| frame.number)
 }

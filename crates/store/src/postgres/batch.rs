@@ -1,19 +1,19 @@
-//! Which commits travel together: those that have nothing to do with each other.
+//! Which commits share a call: those that touch no key of each other.
 //!
-//! Whatever touches no key of another goes to the server in one call, which makes all of it durable with one sync.
+//! The server makes all commits of a call durable with one sync.
 
 use std::collections::HashMap;
 
 use super::request::LOCKS_MAX;
-use crate::parcel::Batch;
+use crate::batching::BatchRule;
 use crate::{Commit, Key, Write};
 
 /// The keys of a batch, and whether each is written.
 #[derive(Default)]
 pub(super) struct Keys(HashMap<Key, bool>);
 
-impl Batch for Keys {
-    /// What one writes no other looks at or writes.
+impl BatchRule for Keys {
+    /// No commit of a batch reads or writes what another one writes.
     fn admits(&self, commit: &Commit) -> bool {
         let conditions = commit.when.len();
         self.0.len() + conditions + commit.then.len() <= LOCKS_MAX
@@ -35,7 +35,7 @@ impl Batch for Keys {
 mod tests {
     use super::*;
     use crate::Condition;
-    use crate::parcel::batches;
+    use crate::batching::batches;
 
     fn key(text: &str) -> Key {
         Key::new(text).unwrap()

@@ -1,7 +1,7 @@
 //! Connections: to the first host of the list that takes writes, wherever that is at the moment.
 //!
-//! An attempt that hangs is left after [`STORE_CONNECT_MAX`]. Whoever gives up in the middle of one leaves a note, so that
-//! the next one begins with the next host.
+//! An attempt that hangs is given up after [`STORE_CONNECT_MAX`]. If it is dropped in the middle, the next attempt begins
+//! with the next host.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use tokio_postgres::error::Severity;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::option::{Options, Tls, password};
+use super::option::{Options, TlsMode, password};
 use super::tls;
-use crate::{Address, Host};
+use crate::{Address, StoreHost};
 
 /// After so long without a word it is looked whether the other end is still there.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
-type Stream = <MakeRustlsConnect as tokio_postgres::tls::MakeTlsConnect<Socket>>::Stream;
+type TlsStream = <MakeRustlsConnect as tokio_postgres::tls::MakeTlsConnect<Socket>>::Stream;
 
 /// What a connection hears beside answers.
 pub(super) type Hearer = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Makes connections. Clones share what they know.
 #[derive(Clone)]
-pub(super) struct Connector(Arc<Inner>);
+pub(super) struct PostgresConnector(Arc<Inner>);
 
 struct Inner {
-    hosts: Vec<(Host, Config)>,
+    hosts: Vec<(StoreHost, Config)>,
     tls: MakeRustlsConnect,
     /// The host to begin with.
     first: AtomicUsize,
@@ -42,8 +42,8 @@ struct Inner {
     warnings: AtomicU64,
 }
 
-impl Connector {
-    /// To these hosts; or why the file of certificates is none.
+impl PostgresConnector {
+    /// A connector to these hosts; or why the file of certificates cannot be used.
     pub(super) fn new(at: &Address, options: &Options) -> Result<Self, String> {
         let hosts = at.hosts.iter().map(|host| (host.clone(), config(at, host, options.tls)));
         Ok(Self(Arc::new(Inner {
@@ -71,7 +71,7 @@ impl Connector {
     pub(super) async fn connect(
         &self,
         hearer: Option<Hearer>,
-    ) -> Result<(Client, JoinHandle<()>), Vec<(Host, Error)>> {
+    ) -> Result<(Client, JoinHandle<()>), Vec<(StoreHost, Error)>> {
         let inner = &self.0;
         let begin = inner.first.load(Ordering::SeqCst);
         let mut faults = Vec::new();
@@ -109,7 +109,7 @@ impl Connector {
     }
 }
 
-impl Connect for Connector {
+impl Connect for PostgresConnector {
     fn connect(
         &self,
         _: &Config,
@@ -134,7 +134,7 @@ async fn be_committed(client: &Client) -> Result<(), Error> {
 
 #[expect(clippy::disallowed_methods, reason = "whoever holds the client ends it with the client")]
 fn drive(
-    mut connection: Connection<Socket, Stream>,
+    mut connection: Connection<Socket, TlsStream>,
     inner: Arc<Inner>,
     hearer: Option<Hearer>,
 ) -> JoinHandle<()> {
@@ -163,7 +163,7 @@ fn drive(
     })
 }
 
-fn config(at: &Address, host: &Host, tls: Tls) -> Config {
+fn config(at: &Address, host: &StoreHost, tls: TlsMode) -> Config {
     let mut config = Config::new();
     config.host(&host.name).port(host.port).application_name("watchbell");
     if let Some(user) = &at.user {
@@ -177,9 +177,9 @@ fn config(at: &Address, host: &Host, tls: Tls) -> Config {
     }
     config
         .ssl_mode(match tls {
-            Tls::Disable => SslMode::Disable,
-            Tls::Prefer => SslMode::Prefer,
-            Tls::Require | Tls::VerifyFull => SslMode::Require,
+            TlsMode::Disable => SslMode::Disable,
+            TlsMode::Prefer => SslMode::Prefer,
+            TlsMode::Require | TlsMode::VerifyFull => SslMode::Require,
         })
         .target_session_attrs(TargetSessionAttrs::ReadWrite)
         .connect_timeout(STORE_CONNECT_MAX)

@@ -1,9 +1,9 @@
 //! Hints between processes, off the path of commits.
 //!
-//! A notification inside of a commit would make all commits wait for each other. So one connection of each process tells the
-//! others what was committed within the last few milliseconds, in one notification, and hears what they tell. Behind a
-//! pooler that hands connections from one client to another nothing is heard: this is tried out at each connect, and if
-//! so the store is asked for its last version instead, a few times a second.
+//! A notification inside of a commit would make all commits wait for each other. So each process has one connection on which
+//! it tells the others what was committed within the last few milliseconds, in one notification, and hears what they tell.
+//! Behind a pooler that hands connections from one client to another nothing is heard. Each new connection tries that out;
+//! if nothing is heard, the store is asked for its last version a few times a second.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-use super::Shared;
+use super::PostgresShared;
 use super::connect::Hearer;
 use super::option::Listen;
 use crate::entropy::random_u64;
@@ -37,7 +37,7 @@ const ECHO_MAX: Duration = Duration::from_secs(1);
 /// How often the server is looked at: its settings may have changed.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// After a version that was seen, so many further looks ring as well: a version is given before its commit can be seen.
+/// After a new version, so many further looks notify watchers too: a version is given before its commit can be seen.
 const AFTERGLOW: u32 = 2;
 
 /// The first pause before another connection is tried, and the longest.
@@ -53,7 +53,7 @@ pub(super) struct Hinter {
     channel: String,
     untold: Mutex<Untold>,
     bell: Notify,
-    /// The last word of our own that was heard.
+    /// The last of our own notifications that was heard.
     echo: watch::Sender<String>,
 }
 
@@ -75,7 +75,7 @@ impl Hinter {
         }
     }
 
-    /// These keys have changed, or may have.
+    /// Tells other processes that these keys have changed, or may have.
     pub(super) fn tell<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
         let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
         for key in keys {
@@ -104,7 +104,7 @@ impl Hinter {
         (!keys.is_empty()).then_some(text)
     }
 
-    /// A notification has come: the sender's id, and keys.
+    /// Takes in a notification: the sender's id, and keys.
     fn hear(&self, payload: &str, watchers: &Watchers) {
         let mut words = payload.split(' ');
         if words.next() == Some(self.id.as_str()) {
@@ -115,27 +115,27 @@ impl Hinter {
         let words: Vec<_> = words.collect();
         let keys: Vec<_> = words.iter().filter_map(|word| Key::new(*word).ok()).collect();
         if words.contains(&EVERYTHING) || keys.len() < words.len() {
-            watchers.ring_all();
+            watchers.notify_all();
         } else {
-            watchers.ring(&keys.iter());
+            watchers.notify(&keys.iter());
         }
     }
 }
 
-/// Ends a connection's task with it.
-struct Line {
+/// A connection whose task ends with it.
+struct HintConnection {
     client: Client,
     task: JoinHandle<()>,
 }
 
-impl Drop for Line {
+impl Drop for HintConnection {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 /// Tells and hears for as long as the store is open, over as many connections as it takes.
-pub(super) async fn keep(shared: Arc<Shared>) {
+pub(super) async fn keep(shared: Arc<PostgresShared>) {
     let mut pause = PAUSE[0];
     loop {
         if let Ok(line) = connect(&shared).await {
@@ -149,7 +149,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
     }
 }
 
-async fn connect(shared: &Arc<Shared>) -> Result<Line, ()> {
+async fn connect(shared: &Arc<PostgresShared>) -> Result<HintConnection, ()> {
     let hearing = Arc::downgrade(shared);
     let hearer: Hearer = Arc::new(move |payload: &str| {
         if let Some(shared) = hearing.upgrade() {
@@ -157,16 +157,16 @@ async fn connect(shared: &Arc<Shared>) -> Result<Line, ()> {
         }
     });
     let (client, task) = shared.connector.connect(Some(hearer)).await.map_err(drop)?;
-    Ok(Line { client, task })
+    Ok(HintConnection { client, task })
 }
 
-async fn serve(shared: &Shared, client: &Client) -> Result<(), String> {
+async fn serve(shared: &PostgresShared, client: &Client) -> Result<(), String> {
     let is_heard = shared.listen == Listen::IfHeard && listen(shared, client).await?;
     if !is_heard {
         tracing::info!("notifications of the store are not heard: it is asked instead");
     }
     // Whatever was missed meanwhile.
-    shared.watchers.ring_all();
+    shared.watchers.notify_all();
     let (mut last, mut glow) = (None, 0);
     let mut poll = tokio::time::interval(if is_heard { LOOK } else { POLL });
     let mut look = tokio::time::interval(LOOK);
@@ -182,7 +182,7 @@ async fn serve(shared: &Shared, client: &Client) -> Result<(), String> {
                 let found = bounded(last_version(shared, client)).await?;
                 glow = if last == Some(found) { u32::saturating_sub(glow, 1) } else { AFTERGLOW + 1 };
                 if glow > 0 && last.is_some() {
-                    shared.watchers.ring_all();
+                    shared.watchers.notify_all();
                 }
                 last = Some(found);
             }
@@ -192,7 +192,7 @@ async fn serve(shared: &Shared, client: &Client) -> Result<(), String> {
 }
 
 /// Whether what is told to the channel is heard on this connection.
-async fn listen(shared: &Shared, client: &Client) -> Result<bool, String> {
+async fn listen(shared: &PostgresShared, client: &Client) -> Result<bool, String> {
     bounded(client.batch_execute(&format!("LISTEN \"{}\"", shared.hinter.channel))).await?;
     // By another connection: one that shares ours would hear itself even behind a pooler.
     let Ok(other) = shared.lease().await else { return Err("there is no other connection".into()) };
@@ -203,13 +203,13 @@ async fn listen(shared: &Shared, client: &Client) -> Result<bool, String> {
     Ok(timeout(ECHO_MAX, echo.wait_for(|heard| *heard == word)).await.is_ok())
 }
 
-async fn notify(shared: &Shared, client: &Client, payload: &str) -> Result<(), String> {
+async fn notify(shared: &PostgresShared, client: &Client, payload: &str) -> Result<(), String> {
     let channel = shared.hinter.channel.as_str();
     let told = [(&channel as &_, Type::TEXT), (&payload as &_, Type::TEXT)];
     bounded(client.query_typed("SELECT pg_notify($1, $2)", &told)).await.map(drop)
 }
 
-async fn last_version(shared: &Shared, client: &Client) -> Result<i64, Error> {
+async fn last_version(shared: &PostgresShared, client: &Client) -> Result<i64, Error> {
     let query = format!("SELECT last_value FROM \"{}\".version", shared.schema);
     Ok(client.query_typed_one(&query, &[]).await?.get(0))
 }

@@ -1,4 +1,4 @@
-//! What the URL of a Postgres says beside where it is.
+//! The options of a Postgres URL.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use engine::limits::{
     POSTGRES_CONNECTIONS_DEFAULT, POSTGRES_CONNECTIONS_MAX, POSTGRES_SCHEMA_BYTES_MAX,
 };
 
-use crate::{Address, OpenError, Secret};
+use crate::{Address, OpenError, StoreSecret};
 
 /// The schema, unless the URL names another.
 const SCHEMA: &str = "watchbell";
@@ -15,8 +15,8 @@ const KNOWN: &str = "schema, sslmode, sslrootcert, ca, connections and listen";
 
 /// Whether a connection is encrypted, and who may be at its other end. As in libpq.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tls {
-    /// Never encrypted.
+pub(super) enum TlsMode {
+    /// The connection is never encrypted.
     Disable,
     /// Encrypted if the server can; whoever it is.
     Prefer,
@@ -29,17 +29,17 @@ pub(super) enum Tls {
 /// How a process hears of others' commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Listen {
-    /// By notifications, if they arrive; else by asking.
+    /// By notifications, if they arrive; else by asking for the last version.
     IfHeard,
-    /// By asking.
+    /// By asking for the last version, always.
     Off,
 }
 
-/// All of it.
+/// The options of a Postgres URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) schema: String,
-    pub(super) tls: Tls,
+    pub(super) tls: TlsMode,
     pub(super) ca: Option<PathBuf>,
     pub(super) connections: usize,
     pub(super) listen: Listen,
@@ -61,11 +61,11 @@ impl Options {
         let ca = at.take("sslrootcert").map(PathBuf::from).or(at.ca.take());
         let tls = match at.take("sslmode").as_deref() {
             // Whoever names an issuer wants to know who is there.
-            None if ca.is_some() => Tls::VerifyFull,
-            None | Some("prefer") => Tls::Prefer,
-            Some("disable") => Tls::Disable,
-            Some("require") if ca.is_none() => Tls::Require,
-            Some("verify-full" | "require") => Tls::VerifyFull,
+            None if ca.is_some() => TlsMode::VerifyFull,
+            None | Some("prefer") => TlsMode::Prefer,
+            Some("disable") => TlsMode::Disable,
+            Some("require") if ca.is_none() => TlsMode::Require,
+            Some("verify-full" | "require") => TlsMode::VerifyFull,
             Some(_) => {
                 return Err("sslmode is disable, prefer, require or verify-full".into());
             }
@@ -102,9 +102,9 @@ fn check_schema(name: &str) -> Result<(), String> {
     ))
 }
 
-/// The password, for the one who asks for it.
+/// The password of the URL, for the server that asks for it.
 pub(super) fn password(at: &Address) -> Option<&str> {
-    at.password.as_ref().map(Secret::reveal)
+    at.password.as_ref().map(StoreSecret::reveal)
 }
 
 #[cfg(test)]
@@ -125,15 +125,15 @@ mod tests {
             (options.schema.as_str(), options.connections),
             ("watchbell", POSTGRES_CONNECTIONS_DEFAULT)
         );
-        assert_eq!((options.tls, options.listen), (Tls::Prefer, Listen::IfHeard));
+        assert_eq!((options.tls, options.listen), (TlsMode::Prefer, Listen::IfHeard));
     }
 
     #[test]
     fn an_issuer_wants_to_be_verified() {
-        assert_eq!(read("ca=x").unwrap().tls, Tls::VerifyFull);
-        assert_eq!(read("sslrootcert=x&sslmode=require").unwrap().tls, Tls::VerifyFull);
-        assert_eq!(read("sslmode=require").unwrap().tls, Tls::Require);
-        assert_eq!(read("ca=x&sslmode=disable").unwrap().tls, Tls::Disable);
+        assert_eq!(read("ca=x").unwrap().tls, TlsMode::VerifyFull);
+        assert_eq!(read("sslrootcert=x&sslmode=require").unwrap().tls, TlsMode::VerifyFull);
+        assert_eq!(read("sslmode=require").unwrap().tls, TlsMode::Require);
+        assert_eq!(read("ca=x&sslmode=disable").unwrap().tls, TlsMode::Disable);
     }
 
     #[test]

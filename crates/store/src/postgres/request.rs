@@ -15,12 +15,12 @@ pub(super) const LOCKS_MAX: usize = 32;
 /// Stands for "must not be there" in the place of a version.
 const ABSENT: i64 = -1;
 
-/// Stands for "must be there".
+/// Stands for "must be there", in the place of a version.
 const PRESENT: i64 = 0;
 
-/// Commits in columns.
+/// Commits as the columns that the function takes.
 #[derive(Default)]
-pub(super) struct Request<'a> {
+pub(super) struct CommitColumns<'a> {
     count: i32,
     lock: Vec<i64>,
     alone: Vec<bool>,
@@ -34,7 +34,7 @@ pub(super) struct Request<'a> {
     gone: Vec<&'a str>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> CommitColumns<'a> {
     /// `store` is the number of the store's own lock.
     pub(super) fn of(commits: impl Iterator<Item = &'a Commit> + Clone, store: u64) -> Self {
         let (lock, alone) = locks(commits.clone(), store);
@@ -67,7 +67,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// As the function takes them.
+    /// The arguments of the function.
     pub(super) fn columns(&self) -> [(&(dyn ToSql + Sync), Type); 11] {
         [
             (&self.count, Type::INT4),

@@ -10,13 +10,13 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::option::Tls;
+use super::option::TlsMode;
 
 /// What makes connections encrypted; or why the file of certificates is none.
-pub(super) fn connector(tls: Tls, ca: Option<&Path>) -> Result<MakeRustlsConnect, CaError> {
+pub(super) fn connector(tls: TlsMode, ca: Option<&Path>) -> Result<MakeRustlsConnect, CaError> {
     let config = match tls {
-        Tls::VerifyFull => authority::config(authority::roots(ca)?),
-        Tls::Disable | Tls::Prefer | Tls::Require => {
+        TlsMode::VerifyFull => authority::config(authority::roots(ca)?),
+        TlsMode::Disable | TlsMode::Prefer | TlsMode::Require => {
             let config = authority::builder();
             let anybody = Anybody(Arc::clone(config.crypto_provider()));
             let config = config.dangerous().with_custom_certificate_verifier(Arc::new(anybody));

@@ -1,11 +1,11 @@
-//! Which commits travel together: all that wait at the same time, up to a bound.
+//! Which commits share a call: all that wait at the same time, up to a bound.
 //!
 //! Scripts are serial, so commits that contend for a key may share a call as well: they are judged one after the other, and the one behind
 //! finds what the one before it has done. What is saved is all that a call costs beside its commits. The bound is there for everybody
 //! else: a Redis does nothing else while a script runs.
 
 use crate::Commit;
-use crate::parcel::Batch;
+use crate::batching::BatchRule;
 
 /// Conditions and writes of a batch: as many as one commit alone may have, which take some milliseconds.
 const STEPS_MAX: usize = 1_024;
@@ -17,7 +17,7 @@ pub(super) const LANES: usize = 2;
 #[derive(Default)]
 pub(super) struct Steps(usize);
 
-impl Batch for Steps {
+impl BatchRule for Steps {
     fn admits(&self, commit: &Commit) -> bool {
         self.0 + steps(commit) <= STEPS_MAX
     }
@@ -34,7 +34,7 @@ fn steps(commit: &Commit) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parcel::batches;
+    use crate::batching::batches;
     use crate::{Condition, Key};
 
     fn key(number: usize) -> Key {

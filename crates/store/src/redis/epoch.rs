@@ -17,17 +17,17 @@ const LEFT_MAX: usize = 256;
 
 /// The present epoch, and those that were left.
 #[derive(Debug)]
-pub(super) struct Epochs(RwLock<State>);
+pub(super) struct RedisEpochs(RwLock<KnownEpochs>);
 
 #[derive(Debug)]
-struct State {
+struct KnownEpochs {
     present: String,
     left: VecDeque<String>,
 }
 
-impl Epochs {
+impl RedisEpochs {
     pub(super) fn new(present: String) -> Self {
-        Self(RwLock::new(State { present, left: VecDeque::new() }))
+        Self(RwLock::new(KnownEpochs { present, left: VecDeque::new() }))
     }
 
     /// Whether an answer of this epoch counts: one of the present does, one of a new epoch does and begins it, one of an epoch that was left
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn an_epoch_that_was_left_never_comes_back() {
-        let epochs = Epochs::new("a".into());
+        let epochs = RedisEpochs::new("a".into());
         assert!(epochs.admit("a") && epochs.admit("b") && epochs.admit("b"));
         assert!(!epochs.admit("a"));
         assert!(epochs.admit("c"));
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn as_many_as_the_limit_are_remembered_and_one_more_pushes_the_first_out() {
-        let epochs = Epochs::new("0".into());
+        let epochs = RedisEpochs::new("0".into());
         for number in 1..=LEFT_MAX {
             assert!(epochs.admit(&number.to_string()));
         }

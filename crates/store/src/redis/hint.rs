@@ -1,6 +1,6 @@
 //! Hints: each call that commits publishes the keys that were changed, and a connection of its own listens.
 //!
-//! Messages ring bells at once and are not queued. Whenever the connection was lost and is back, everybody is rung. The same connection looks
+//! A message notifies watchers at once. Whenever the connection was lost and is back, all watchers are notified. The same connection looks
 //! now and then how the server is set up: that shows that it lives, and what a person changed meanwhile.
 
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use redis::{PushInfo, PushKind, Value as Reply, cmd};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use super::core::Core;
-use super::link::Link;
+use super::call::RedisShared;
+use super::connection::RedisConnection;
+use super::error::ConnectError;
 use super::script::EVERYTHING;
-use super::trouble::Trouble;
-use crate::{Fault, Key};
+use crate::{EngineFault, Key};
 
 /// How often the listener looks at the server.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -25,25 +25,25 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Listens for ever.
-pub(super) async fn listen(core: Arc<Core>) {
+/// Listens for as long as the store is open.
+pub(super) async fn listen(shared: Arc<RedisShared>) {
     let mut pause = PAUSE_MIN;
     loop {
-        match subscribe(&core).await {
-            Ok((link, lost)) => {
+        match subscribe(&shared).await {
+            Ok((connection, lost)) => {
                 pause = PAUSE_MIN;
-                core.about.may_listen.store(true, Ordering::Relaxed);
-                core.watchers.ring_all();
+                shared.server.may_listen.store(true, Ordering::Relaxed);
+                shared.watchers.notify_all();
                 tokio::select! {
                     () = lost.notified() => {}
-                    () = stay(&core, &link) => {}
+                    () = stay(&shared, &connection) => {}
                 }
             }
             Err(trouble) => {
-                // Whoever may not listen is told to look for itself, again and again.
-                if trouble.fault == Fault::Password {
-                    core.about.may_listen.store(false, Ordering::Relaxed);
-                    core.watchers.ring_all();
+                // A user who may not subscribe gets no hints: watchers are told to look, again and again.
+                if trouble.fault == EngineFault::Password {
+                    shared.server.may_listen.store(false, Ordering::Relaxed);
+                    shared.watchers.notify_all();
                 }
                 sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
@@ -53,57 +53,62 @@ pub(super) async fn listen(core: Arc<Core>) {
 }
 
 /// A connection that listens, and who tells when it is lost.
-async fn subscribe(core: &Arc<Core>) -> Result<(Link, Arc<Notify>), Trouble> {
+async fn subscribe(
+    shared: &Arc<RedisShared>,
+) -> Result<(RedisConnection, Arc<Notify>), ConnectError> {
     let lost = Arc::new(Notify::new());
-    let (told, weak) = (Arc::clone(&lost), Arc::downgrade(core));
+    let (told, weak) = (Arc::clone(&lost), Arc::downgrade(shared));
     let push = move |push: PushInfo| {
         if push.kind == PushKind::Disconnection {
             told.notify_one();
         } else if push.kind == PushKind::Message
-            && let (Some(core), Some(Reply::BulkString(keys))) = (weak.upgrade(), push.data.last())
+            && let (Some(shared), Some(Reply::BulkString(keys))) =
+                (weak.upgrade(), push.data.last())
         {
-            ring(&core, keys);
+            pass_on(&shared, keys);
         }
         Ok::<_, redis::aio::SendError>(())
     };
-    let link = core.door.listen(push).await?;
+    let connection = shared.connector.listen(push).await?;
     let mut subscribe = cmd("SUBSCRIBE");
-    subscribe.arg(&core.names.hints);
-    match timeout(STORE_ANSWER_MAX, link.ask(&subscribe)).await {
-        Ok(Ok(_)) => Ok((link, lost)),
-        Ok(Err(why)) => Err(Trouble::told(&why)),
-        Err(_) => Err(Trouble::new(Fault::Unreachable, "no answer to SUBSCRIBE")),
+    subscribe.arg(&shared.names.hints);
+    match timeout(STORE_ANSWER_MAX, connection.ask(&subscribe)).await {
+        Ok(Ok(_)) => Ok((connection, lost)),
+        Ok(Err(why)) => Err(ConnectError::told(&why)),
+        Err(_) => Err(ConnectError::new(EngineFault::Unreachable, "no answer to SUBSCRIBE")),
     }
 }
 
-/// Rings for the keys that a message names: separated by spaces, or a star if they are too many.
-fn ring(core: &Core, keys: &[u8]) {
+/// Notifies the watchers of the keys that a message names: separated by spaces, or a star if they are too many.
+fn pass_on(shared: &RedisShared, keys: &[u8]) {
     let keys: Result<Vec<Key>, _> =
         keys.split(|byte| *byte == b' ').map(|key| Key::from_bytes(key.to_vec().into())).collect();
     match keys {
-        Ok(keys) if keys.iter().any(|key| key.as_str() == EVERYTHING) => core.watchers.ring_all(),
-        Ok(keys) => core.watchers.ring(&keys.iter()),
+        Ok(keys) if keys.iter().any(|key| key.as_str() == EVERYTHING) => {
+            shared.watchers.notify_all();
+        }
+        Ok(keys) => shared.watchers.notify(&keys.iter()),
         // What somebody else published.
-        Err(_) => core.watchers.ring_all(),
+        Err(_) => shared.watchers.notify_all(),
     }
 }
 
 /// Looks at the server until it no longer answers.
-async fn stay(core: &Core, link: &Link) {
+async fn stay(shared: &RedisShared, connection: &RedisConnection) {
     loop {
         sleep(LOOK_EVERY).await;
-        match timeout(STORE_ANSWER_MAX, link.look()).await {
+        match timeout(STORE_ANSWER_MAX, connection.look()).await {
             Ok(Ok(setting)) => {
-                if !core.about.found(&setting) {
-                    core.hang_up();
+                if !shared.server.found(&setting) {
+                    shared.hang_up();
                     return;
                 }
             }
             Ok(Err(trouble)) => {
                 // What must not hold a store any longer is left by everybody; connecting says why.
-                if trouble.fault != Fault::Unreachable {
+                if trouble.fault != EngineFault::Unreachable {
                     tracing::warn!(%trouble, "redis can no longer be relied on");
-                    core.hang_up();
+                    shared.hang_up();
                 }
                 return;
             }

@@ -1,4 +1,4 @@
-//! A plain key that shows something to others who read this Redis, such as who leads. Watchbell never reads it: it decides nothing.
+//! A plain key that shows something, such as who leads, to other programs that read this Redis. Watchbell itself never reads it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use engine::limits::STORE_ANSWER_MAX;
 use redis::{Cmd, cmd};
 use tokio::time::Instant;
 
-use super::line::{Failure, Line};
+use super::reconnect::{RedisClient, RedisFailure};
 use crate::{Address, OpenError};
 
 /// Deletes a key that holds this value, and no other.
@@ -16,7 +16,7 @@ const CLEAR: &str =
 
 /// A plain key of a Redis. Each call ends within a few seconds, whatever happens to the server.
 pub struct Mirror {
-    line: Line,
+    client: RedisClient,
     key: String,
 }
 
@@ -31,8 +31,11 @@ pub struct MirrorError {
 impl Mirror {
     /// A key of the Redis at this address. Connects when it is needed.
     pub fn new(at: &Address, key: impl Into<String>) -> Result<Self, OpenError> {
-        let (door, _) = super::read(at)?;
-        Ok(Self { line: Line::new(Arc::new(door), None, Box::new(|_| true)), key: key.into() })
+        let (connector, _) = super::read(at)?;
+        Ok(Self {
+            client: RedisClient::new(Arc::new(connector), None, Box::new(|_| true)),
+            key: key.into(),
+        })
     }
 
     /// Shows `value` for `ttl`, unless it is set anew.
@@ -53,10 +56,10 @@ impl Mirror {
     async fn ask(&self, command: &Cmd) -> Result<(), MirrorError> {
         let deadline = Instant::now() + STORE_ANSWER_MAX;
         let failed = |why| MirrorError { key: self.key.clone(), why };
-        match self.line.ask(command, deadline).await {
+        match self.client.ask(command, deadline).await {
             Ok(_) => Ok(()),
-            Err(Failure::Told(why)) => Err(failed(why.category().to_owned())),
-            Err(Failure::NotSent(why) | Failure::NoAnswer(why)) => Err(failed(why)),
+            Err(RedisFailure::Told(why)) => Err(failed(why.category().to_owned())),
+            Err(RedisFailure::NotSent(why) | RedisFailure::NoAnswer(why)) => Err(failed(why)),
         }
     }
 }

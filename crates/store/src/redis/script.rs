@@ -16,16 +16,17 @@ use crate::{Commit, Condition, Entry, Key, Page, Range, Version, Write};
 pub(super) const EVERYTHING: &str = "*";
 
 /// A script and the hash by which Redis knows it.
-pub(super) struct Script {
+pub(super) struct LuaScript {
     code: &'static str,
     hash: String,
 }
 
-pub(super) static COMMIT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("commit.lua")));
-pub(super) static SCAN: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scan.lua")));
+pub(super) static COMMIT: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("commit.lua")));
+pub(super) static SCAN: LazyLock<LuaScript> =
+    LazyLock::new(|| LuaScript::new(include_str!("scan.lua")));
 
-impl Script {
+impl LuaScript {
     fn new(code: &'static str) -> Self {
         Self { code, hash: redis::Script::new(code).get_hash().to_owned() }
     }
@@ -60,7 +61,7 @@ impl Names {
         Self { entries: name("entries"), order: name("order"), hints: name("hints") }
     }
 
-    /// Others beside them, for a rehearsal.
+    /// Other names beside them, for a rehearsal.
     pub(super) fn rehearsal(&self) -> Self {
         let name = |what: &str| format!("{what}:rehearsal");
         Self { entries: name(&self.entries), order: name(&self.order), hints: self.hints.clone() }
@@ -136,21 +137,21 @@ pub(super) fn is_freeing(commit: &Commit) -> bool {
     !commit.then.iter().any(is_put)
 }
 
-/// What a script says, behind who says it.
+/// The answer of a script, with the server that gave it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct ScriptAnswer {
     /// The epoch of the server.
     pub(super) epoch: String,
     /// How many replicas follow it.
     pub(super) replicas: u64,
-    /// The rest.
-    pub(super) outcome: Outcome,
+    /// What came of the call.
+    pub(super) outcome: ScriptOutcome,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ScriptOutcome {
     /// What came of each commit, in their order.
-    Commits(Vec<Verdict>),
+    Commits(Vec<CommitVerdict>),
     /// It is a replica: it did nothing.
     Replica,
     /// A page, and whether there is more behind it.
@@ -161,8 +162,8 @@ pub(super) enum Outcome {
 
 /// What came of a commit.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// It was done.
+pub(super) enum CommitVerdict {
+    /// The commit was done.
     Done(Version),
     /// The condition with this number, from 0, does not hold.
     Conflict { number: usize, found: Option<Version> },
@@ -172,30 +173,32 @@ pub(super) enum Verdict {
     Damaged(String),
 }
 
-impl Answer {
+impl ScriptAnswer {
     /// Reads an answer, or says why it is none.
     pub(super) fn read(reply: Reply) -> Result<Self, String> {
         let mut items = list(reply)?;
         let (epoch, replicas) = (text(items.next())?, number(items.next())?);
         let outcome = match &bytes(items.next())?[..] {
-            b"commits" => Outcome::Commits(items.map(Verdict::read).collect::<Result<_, _>>()?),
-            b"replica" => Outcome::Replica,
+            b"commits" => {
+                ScriptOutcome::Commits(items.map(CommitVerdict::read).collect::<Result<_, _>>()?)
+            }
+            b"replica" => ScriptOutcome::Replica,
             b"page" => {
                 let more = number(items.next())? == 1;
                 let mut entries = Vec::with_capacity(items.len() / 2);
                 while let Some(key) = items.next() {
                     entries.push(entry(bytes(Some(key))?, &bytes(items.next())?)?);
                 }
-                Outcome::Page { entries, more }
+                ScriptOutcome::Page { entries, more }
             }
-            b"lacking" => Outcome::Lacking(text(items.next())?),
+            b"lacking" => ScriptOutcome::Lacking(text(items.next())?),
             _ => return Err("it says what no script of ours does".to_owned()),
         };
         Ok(Self { epoch, replicas, outcome })
     }
 }
 
-impl Verdict {
+impl CommitVerdict {
     fn read(reply: Reply) -> Result<Self, String> {
         let mut items = list(reply)?;
         Ok(match &bytes(items.next())?[..] {
@@ -221,14 +224,14 @@ pub(super) fn page(range: &Range, entries: Vec<Entry>, more: bool) -> Page {
     Page { entries, next }
 }
 
-/// `VERSION VALUE`.
-fn entry(key: Bytes, held: &Bytes) -> Result<Entry, String> {
+/// Reads an entry from what is stored for its key, `VERSION VALUE`.
+fn entry(key: Bytes, stored: &Bytes) -> Result<Entry, String> {
     let key = Key::from_bytes(key).map_err(|why| why.to_string())?;
     let damaged = || format!("{key} does not hold a version and a value");
-    let space = held.iter().position(|byte| *byte == b' ').ok_or_else(damaged)?;
-    let digits = std::str::from_utf8(&held[..space]).map_err(|_| damaged())?;
+    let space = stored.iter().position(|byte| *byte == b' ').ok_or_else(damaged)?;
+    let digits = std::str::from_utf8(&stored[..space]).map_err(|_| damaged())?;
     let version = Version(digits.parse().map_err(|_| damaged())?);
-    Ok(Entry { version, value: held.slice(space + 1..).into(), key })
+    Ok(Entry { version, value: stored.slice(space + 1..).into(), key })
 }
 
 fn version(text: &str) -> Result<Option<Version>, String> {

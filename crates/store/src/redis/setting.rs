@@ -5,22 +5,22 @@
 
 use std::collections::HashMap;
 
-use crate::{Class, Fault};
+use crate::{Class, EngineFault};
 
-use super::trouble::Trouble;
+use super::error::ConnectError;
 
 /// The first version with everything that the scripts use, and with effects instead of scripts in its append-only file.
 const OLDEST: (u32, u32) = (6, 2);
 
 /// What one Redis said about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Setting {
+pub(super) struct RedisSettings {
     version: String,
     pub(super) epoch: String,
     pub(super) replicas: u64,
     policy: String,
     maxmemory: String,
-    /// The same in bytes; none if there is no bound.
+    /// `maxmemory` in bytes; `None` if there is no bound.
     pub(super) room: Option<u64>,
     is_appending: bool,
     sync: Option<Sync>,
@@ -29,15 +29,15 @@ pub(super) struct Setting {
 /// When the append-only file is synced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sync {
-    /// `appendfsync`
+    /// The setting `appendfsync`.
     pub(super) when: String,
-    /// `no-appendfsync-on-rewrite`
+    /// The setting `no-appendfsync-on-rewrite`.
     pub(super) pauses: bool,
 }
 
-impl Setting {
+impl RedisSettings {
     /// Reads what `INFO` says, and what `CONFIG` says if it was permitted; refuses what cannot hold a store.
-    pub(super) fn read(info: &str, sync: Option<Sync>) -> Result<Self, Trouble> {
+    pub(super) fn read(info: &str, sync: Option<Sync>) -> Result<Self, ConnectError> {
         let fields: HashMap<&str, &str> =
             info.lines().filter_map(|line| line.trim_end().split_once(':')).collect();
         let field = |name: &str| fields.get(name).copied().unwrap_or_default();
@@ -46,14 +46,14 @@ impl Setting {
             let (major, minor) = OLDEST;
             let why =
                 format!("it is version {version:?}, and a store needs {major}.{minor} or later");
-            return Err(Trouble::new(Fault::TooOld, why));
+            return Err(ConnectError::new(EngineFault::TooOld, why));
         }
         if field("cluster_enabled") == "1" {
             let why = "it is a node of a Redis Cluster, which moves keys about and fails over by itself; a store needs a Redis of its own";
-            return Err(Trouble::new(Fault::Unsafe, why));
+            return Err(ConnectError::new(EngineFault::Unsafe, why));
         }
         if field("role") != "master" {
-            return Err(Trouble::new(Fault::ReadOnly, "it is a replica"));
+            return Err(ConnectError::new(EngineFault::ReadOnly, "it is a replica"));
         }
         let policy = field("maxmemory_policy");
         // What is called volatile drops only keys that expire, and ours do not.
@@ -61,13 +61,13 @@ impl Setting {
             let why = format!(
                 "its maxmemory-policy is {policy}, which drops keys when memory is full; a store needs noeviction"
             );
-            return Err(Trouble::new(Fault::Unsafe, why));
+            return Err(ConnectError::new(EngineFault::Unsafe, why));
         }
         let epoch = field("master_replid");
         if epoch.is_empty() {
             let why =
                 "its INFO does not tell a master_replid, without which a fail-over goes unnoticed";
-            return Err(Trouble::new(Fault::TooOld, why));
+            return Err(ConnectError::new(EngineFault::TooOld, why));
         }
         Ok(Self {
             version: version.to_owned(),
@@ -87,7 +87,7 @@ impl Setting {
         if self.is_appending && self.sync.as_ref().is_some_and(syncs) { Class::S } else { Class::B }
     }
 
-    /// For people.
+    /// The facts that are shown to people.
     pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
         let durability = match (&self.sync, self.is_appending) {
             (_, false) => "appendonly no: a crash loses what came after the last snapshot".to_owned(),
@@ -143,8 +143,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_refused(changes: &[(&str, &str)], fault: Fault, said: &str) {
-        let trouble = Setting::read(&info(changes), None).unwrap_err();
+    fn check_refused(changes: &[(&str, &str)], fault: EngineFault, said: &str) {
+        let trouble = RedisSettings::read(&info(changes), None).unwrap_err();
         assert_eq!(trouble.fault, fault);
         assert!(trouble.why.contains(said), "{trouble}");
     }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn only_a_file_that_is_synced_before_every_answer_makes_class_s() {
         let class = |changes: &[(&str, &str)], sync| {
-            Setting::read(&info(changes), sync).unwrap().class_alone()
+            RedisSettings::read(&info(changes), sync).unwrap().class_alone()
         };
         assert_eq!(class(&[], Some(sync("always"))), Class::S);
         assert_eq!(class(&[], Some(sync("everysec"))), Class::B);
@@ -165,26 +165,26 @@ mod tests {
 
     #[test]
     fn what_cannot_hold_a_store_is_refused_with_its_reason() {
-        check_refused(&[("role", "slave")], Fault::ReadOnly, "replica");
-        check_refused(&[("redis_version", "6.0.16")], Fault::TooOld, "6.2 or later");
-        check_refused(&[("redis_version", "")], Fault::TooOld, "6.2 or later");
-        check_refused(&[("master_replid", "")], Fault::TooOld, "master_replid");
-        check_refused(&[("maxmemory_policy", "allkeys-lru")], Fault::Unsafe, "noeviction");
-        check_refused(&[("cluster_enabled", "1")], Fault::Unsafe, "Redis Cluster");
+        check_refused(&[("role", "slave")], EngineFault::ReadOnly, "replica");
+        check_refused(&[("redis_version", "6.0.16")], EngineFault::TooOld, "6.2 or later");
+        check_refused(&[("redis_version", "")], EngineFault::TooOld, "6.2 or later");
+        check_refused(&[("master_replid", "")], EngineFault::TooOld, "master_replid");
+        check_refused(&[("maxmemory_policy", "allkeys-lru")], EngineFault::Unsafe, "noeviction");
+        check_refused(&[("cluster_enabled", "1")], EngineFault::Unsafe, "Redis Cluster");
         for taken in [[("redis_version", "6.2.0")], [("maxmemory_policy", "volatile-lru")]] {
-            assert!(Setting::read(&info(&taken), None).is_ok(), "{taken:?}");
+            assert!(RedisSettings::read(&info(&taken), None).is_ok(), "{taken:?}");
         }
     }
 
     #[test]
     fn there_is_room_for_as_much_as_maxmemory_says_unless_that_is_nothing() {
-        let room = |bytes| Setting::read(&info(&[("maxmemory", bytes)]), None).unwrap().room;
+        let room = |bytes| RedisSettings::read(&info(&[("maxmemory", bytes)]), None).unwrap().room;
         assert_eq!([room("0"), room(""), room("1048576")], [None, None, Some(1_048_576)]);
     }
 
     #[test]
     fn what_was_not_checked_is_said() {
-        let facts = Setting::read(&info(&[]), None).unwrap().facts();
+        let facts = RedisSettings::read(&info(&[]), None).unwrap().facts();
         assert!(
             facts.iter().any(|(_, text)| text.contains("CONFIG is not permitted")),
             "{facts:?}"

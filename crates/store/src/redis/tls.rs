@@ -18,7 +18,7 @@ pub(super) fn connector(roots: RootCertStore) -> TlsConnector {
 pub(super) enum Distrust {
     /// It speaks TLS, and this is wrong with it.
     Tls(String),
-    /// It does not seem to.
+    /// It does not seem to speak TLS.
     Other(String),
 }
 

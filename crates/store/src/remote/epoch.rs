@@ -1,9 +1,9 @@
 //! Which answers count: those of the present epoch, and those that begin the next one.
 //!
 //! A server says with every answer in which epoch its store is. Epochs have no order, and of several servers one may
-//! know of a fail-over before another does. So each change that is seen begins an epoch of our own, whatever it is
-//! called, and none ever comes back: if servers disagree, everybody waits until they no longer do. An answer to
-//! something that was asked before the change, and says otherwise, is from a former epoch, and is none.
+//! know of a fail-over before another does. So each change that is seen begins an epoch of our own, whatever its
+//! name, and none ever comes back: if servers disagree, nothing is claimed until they agree. An answer to a request
+//! that was sent before the change, and that names another epoch, does not count.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,8 +12,8 @@ use client::store::StoreMoment;
 
 use crate::{Class, Epoch};
 
-/// The epoch that we are in.
-pub(super) struct Gate(Mutex<Present>);
+/// The present epoch, as the servers' answers say.
+pub(super) struct RemoteEpochs(Mutex<Present>);
 
 struct Present {
     moment: StoreMoment,
@@ -21,21 +21,21 @@ struct Present {
     number: u64,
 }
 
-/// When something was asked.
-pub(super) struct Ticket(u64);
+/// The epoch in which a request was sent.
+pub(super) struct EpochTicket(u64);
 
-impl Gate {
+impl RemoteEpochs {
     pub(super) fn new(moment: &StoreMoment) -> Self {
         Self(Mutex::new(Present { moment: moment.clone(), number: 0 }))
     }
 
-    /// Something is asked now.
-    pub(super) fn ticket(&self) -> Ticket {
-        Ticket(self.lock().number)
+    /// The ticket of a request that is sent now.
+    pub(super) fn ticket(&self) -> EpochTicket {
+        EpochTicket(self.lock().number)
     }
 
     /// Whether an answer counts.
-    pub(super) fn admits(&self, ticket: &Ticket, moment: &StoreMoment) -> bool {
+    pub(super) fn admits(&self, ticket: &EpochTicket, moment: &StoreMoment) -> bool {
         let mut present = self.lock();
         if present.moment.epoch == moment.epoch {
             present.moment.class.clone_from(&moment.class);
@@ -50,7 +50,7 @@ impl Gate {
     }
 
     /// Whether an error counts: one that says nothing of the store always does.
-    pub(super) fn heed(&self, ticket: &Ticket, why: &ClientError) -> bool {
+    pub(super) fn heed(&self, ticket: &EpochTicket, why: &ClientError) -> bool {
         let said = why.problem().and_then(|problem| problem.store.as_ref());
         said.is_none_or(|said| self.admits(ticket, &said.moment))
     }
@@ -84,31 +84,31 @@ mod tests {
 
     #[test]
     fn an_answer_of_a_former_epoch_is_none() {
-        let gate = Gate::new(&moment("a"));
-        let (early, other) = (gate.ticket(), gate.ticket());
-        assert!(gate.admits(&early, &moment("a")));
-        assert!(gate.admits(&early, &moment("b")));
-        assert!(!gate.admits(&other, &moment("a")), "it was asked before the change");
-        assert!(gate.admits(&other, &moment("b")));
+        let epochs = RemoteEpochs::new(&moment("a"));
+        let (early, other) = (epochs.ticket(), epochs.ticket());
+        assert!(epochs.admits(&early, &moment("a")));
+        assert!(epochs.admits(&early, &moment("b")));
+        assert!(!epochs.admits(&other, &moment("a")), "it was asked before the change");
+        assert!(epochs.admits(&other, &moment("b")));
     }
 
     #[test]
     fn an_epoch_that_is_left_never_comes_back_whatever_servers_call_theirs() {
-        let gate = Gate::new(&moment("a"));
-        let first = gate.epoch();
+        let epochs = RemoteEpochs::new(&moment("a"));
+        let first = epochs.epoch();
         let mut known = vec![first];
         for name in ["b", "a", "b", "a"] {
-            assert!(gate.admits(&gate.ticket(), &moment(name)), "nobody is stuck");
-            assert!(!known.contains(&gate.epoch()));
-            known.push(gate.epoch());
+            assert!(epochs.admits(&epochs.ticket(), &moment(name)), "nobody is stuck");
+            assert!(!known.contains(&epochs.epoch()));
+            known.push(epochs.epoch());
         }
     }
 
     #[test]
     fn a_class_that_is_not_known_promises_nothing() {
-        let gate = Gate::new(&moment("a"));
-        assert_eq!(gate.class(), Class::S);
-        gate.admits(&gate.ticket(), &StoreMoment { class: "Z".into(), epoch: "a".into() });
-        assert_eq!(gate.class(), Class::B);
+        let epochs = RemoteEpochs::new(&moment("a"));
+        assert_eq!(epochs.class(), Class::S);
+        epochs.admits(&epochs.ticket(), &StoreMoment { class: "Z".into(), epoch: "a".into() });
+        assert_eq!(epochs.class(), Class::B);
     }
 }

@@ -1,4 +1,4 @@
-//! Word of changes: one connection for all who watch, made when the first one does, and made anew when it breaks.
+//! Hints from a server: one connection for all watchers, made when the first one watches, and made anew when it breaks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use client::ClientError;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::road::Road;
+use super::failover::ServerList;
 use crate::Watchers;
 
 /// How long to wait before a connection is tried again; each time twice as long, up to the longest.
@@ -15,20 +15,21 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Listens while somebody watches.
-pub(super) struct Listener(Arc<Notify>);
+pub(super) struct HintListener(Arc<Notify>);
 
-impl Listener {
-    /// Begins when it is woken.
+impl HintListener {
+    /// Starts the task, which listens once it is woken.
     pub(super) fn start(
         tasks: &mut JoinSet<()>,
-        road: &Arc<Road>,
+        servers: &Arc<ServerList>,
         watchers: &Arc<Watchers>,
     ) -> Self {
         let wake = Arc::new(Notify::new());
-        let (road, watchers, woken) = (Arc::clone(road), Arc::clone(watchers), Arc::clone(&wake));
+        let (servers, watchers, woken) =
+            (Arc::clone(servers), Arc::clone(watchers), Arc::clone(&wake));
         tasks.spawn(async move {
             woken.notified().await;
-            listen(&road, &watchers).await;
+            listen(&servers, &watchers).await;
         });
         Self(wake)
     }
@@ -38,18 +39,18 @@ impl Listener {
     }
 }
 
-async fn listen(road: &Road, watchers: &Watchers) {
+async fn listen(servers: &ServerList, watchers: &Watchers) {
     let mut pause = PAUSE_MIN;
     loop {
-        let client = road.client().clone();
+        let client = servers.client().clone();
         match client.store_hints().await {
             Ok(mut hints) => {
                 pause = PAUSE_MIN;
-                // What changed meanwhile, nobody said.
-                watchers.ring_all();
+                // Changes in between came without a hint.
+                watchers.notify_all();
                 let why = loop {
                     match hints.next().await {
-                        Ok(hint) => watchers.ring_below(&hint.prefix),
+                        Ok(hint) => watchers.notify_below(&hint.prefix),
                         Err(why) => break why,
                     }
                 };

@@ -16,12 +16,12 @@ use std::collections::{BTreeMap, VecDeque};
 use engine::limits::CLOCK_BEATS;
 
 use super::SessionKey;
-use super::roster::Seen;
+use super::roster::SeenSession;
 use crate::Version;
 
 /// What the renewals of others said.
 #[derive(Default)]
-pub(super) struct Clocks {
+pub(super) struct PeerClocks {
     sessions: BTreeMap<SessionKey, Beats>,
     has_looked: bool,
 }
@@ -33,12 +33,12 @@ struct Beats {
     ahead_ms: VecDeque<i64>,
 }
 
-impl Clocks {
+impl PeerClocks {
     /// Notes what a look showed, by an own wall clock of `wall_us` when it came. Tells how far the others are
     /// ahead, as far as that is known.
     pub(super) fn see(
         &mut self,
-        sessions: &BTreeMap<SessionKey, Seen>,
+        sessions: &BTreeMap<SessionKey, SeenSession>,
         wall_us: u64,
     ) -> BTreeMap<SessionKey, i64> {
         self.sessions.retain(|key, _| sessions.contains_key(key));
@@ -82,24 +82,24 @@ mod tests {
     }
 
     /// A session at a version, whose clock showed so many milliseconds after noon.
-    fn session(node: &str, version: u64, wall_ms: u64) -> (SessionKey, Seen) {
+    fn session(node: &str, version: u64, wall_ms: u64) -> (SessionKey, SeenSession) {
         let text = format!(
             r#"{{"format":1,"roles":[],"ttl_ms":3000,"beat":1,"nonce":"1","wall_us":{},"reads":1,"local":false}}"#,
             NOON_US + wall_ms * 1_000
         );
         let record = SessionRecord::from_value(&text.into_bytes().into()).ok();
-        (key(node), Seen { record, version: Version(version) })
+        (key(node), SeenSession { record, version: Version(version) })
     }
 
     /// One look at one session, so many milliseconds after noon.
-    fn look(clocks: &mut Clocks, version: u64, wall_ms: u64, now_ms: u64) -> Option<i64> {
+    fn look(clocks: &mut PeerClocks, version: u64, wall_ms: u64, now_ms: u64) -> Option<i64> {
         let sessions = [session("anna", version, wall_ms)].into();
         clocks.see(&sessions, NOON_US + now_ms * 1_000).get(&key("anna")).copied()
     }
 
     #[test]
     fn what_was_there_at_the_first_look_says_nothing_until_it_moves() {
-        let mut clocks = Clocks::default();
+        let mut clocks = PeerClocks::default();
         assert_eq!(look(&mut clocks, 1, 5_000, 9_000), None);
         assert_eq!(look(&mut clocks, 1, 5_000, 9_300), None);
         assert_eq!(look(&mut clocks, 2, 9_500, 9_600), Some(-100));
@@ -108,14 +108,14 @@ mod tests {
 
     #[test]
     fn who_comes_later_is_judged_at_once() {
-        let mut clocks = Clocks::default();
+        let mut clocks = PeerClocks::default();
         clocks.see(&BTreeMap::new(), NOON_US);
         assert_eq!(look(&mut clocks, 1, 7_000, 4_000), Some(3_000));
     }
 
     #[test]
     fn of_the_last_five_renewals_the_one_that_looks_least_behind_counts() {
-        let mut clocks = Clocks::default();
+        let mut clocks = PeerClocks::default();
         look(&mut clocks, 1, 0, 0);
         let delays = [300, 20, 250, 100, 400, 200];
         let expected = [-300, -20, -20, -20, -20, -20];
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_forward_is_noticed_at_once_and_one_that_is_set_back_after_five() {
-        let mut clocks = Clocks::default();
+        let mut clocks = PeerClocks::default();
         look(&mut clocks, 1, 0, 0);
         assert_eq!(look(&mut clocks, 2, 600, 600), Some(0));
         assert_eq!(look(&mut clocks, 3, 6_200, 1_200), Some(5_000));
@@ -142,13 +142,13 @@ mod tests {
 
     #[test]
     fn whoever_is_gone_is_forgotten_and_who_cannot_be_read_says_nothing() {
-        let mut clocks = Clocks::default();
+        let mut clocks = PeerClocks::default();
         look(&mut clocks, 1, 0, 0);
         look(&mut clocks, 2, 600, 600);
         assert_eq!(clocks.see(&BTreeMap::new(), NOON_US), BTreeMap::new());
         assert!(clocks.sessions.is_empty());
         let (key, seen) = session("bert", 5, 0);
-        let unread = [(key, Seen { record: None, ..seen })].into();
+        let unread = [(key, SeenSession { record: None, ..seen })].into();
         assert_eq!(clocks.see(&unread, NOON_US), BTreeMap::new());
     }
 

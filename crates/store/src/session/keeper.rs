@@ -8,25 +8,27 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use engine::lease::{Author, Look, Memory, Nonce, Reading};
+use engine::lease::{Author, Nonce, Reading, SessionsLook, StoreMemory};
 use tokio::sync::watch;
 
-use super::clocks::Clocks;
+use super::clocks::PeerClocks;
 use super::record::SESSIONS;
 use super::roster::{Roster, bury, read_all};
-use super::{About, End, Pulse, Session, SessionError, SessionKey, SessionRecord};
+use super::{
+    NodeStatus, RenewalStats, Session, SessionEnd, SessionError, SessionKey, SessionRecord,
+};
 use crate::machine::within;
 use crate::{Class, Commit, CommitError, Condition, ScanError, Version};
 
 /// The work that keeps a session alive. Run it until it returns.
-pub struct Keeper {
+pub struct SessionDriver {
     beat: Beat,
     lookout: Lookout,
 }
 
-impl Keeper {
+impl SessionDriver {
     pub(super) fn new(session: Session, record: SessionRecord, version: Version) -> Self {
-        let lookout = Lookout { session: session.clone(), clocks: Clocks::default() };
+        let lookout = Lookout { session: session.clone(), clocks: PeerClocks::default() };
         // That it was created is its first renewal.
         let (last, wait) = (session.now(), session.ttl().beat());
         let about = session.0.about.subscribe();
@@ -35,7 +37,7 @@ impl Keeper {
 
     /// Renews the session and watches the others until it ends, and tells how. It renews only while
     /// `is_alive` says so: a node that no longer works must lose its session, not keep it.
-    pub async fn run(&mut self, is_alive: impl FnMut() -> bool) -> End {
+    pub async fn run(&mut self, is_alive: impl FnMut() -> bool) -> SessionEnd {
         let session = self.beat.session.clone();
         tokio::select! {
             biased;
@@ -120,7 +122,7 @@ struct Beat {
     record: SessionRecord,
     version: Version,
     /// What the node says about itself, and word when it says something new.
-    about: watch::Receiver<About>,
+    about: watch::Receiver<NodeStatus>,
     /// When the last attempt began, and how long after it the next one is made.
     last: Reading,
     wait: Duration,
@@ -184,7 +186,7 @@ impl Beat {
                 self.version = version;
                 self.session.won(nonce);
                 self.session.observer().answered(self.session.now());
-                self.session.0.pulse.send_modify(Pulse::beats);
+                self.session.0.renewals.send_modify(RenewalStats::beats);
                 Renewal::Done
             }
             Some(Err(CommitError::Unavailable(why))) => {
@@ -209,7 +211,7 @@ impl Beat {
     }
 
     fn fails(&self, why: impl Into<String>) -> Renewal {
-        self.session.0.pulse.send_modify(|pulse| pulse.fails(why));
+        self.session.0.renewals.send_modify(|renewals| renewals.fails(why));
         Renewal::Open
     }
 
@@ -233,7 +235,7 @@ impl Beat {
             return Renewal::Open;
         }
         tracing::warn!(session = %self.session.key(), "the session is lost: others took it for dead, or the store forgot it");
-        self.session.finish(End::Lost);
+        self.session.finish(SessionEnd::Lost);
         Renewal::Lost
     }
 }
@@ -241,7 +243,7 @@ impl Beat {
 /// Looks at everybody, and buries.
 struct Lookout {
     session: Session,
-    clocks: Clocks,
+    clocks: PeerClocks,
 }
 
 impl Lookout {
@@ -295,10 +297,10 @@ impl Lookout {
         let wall_us = session.machine().wall_us();
         let roster = Roster::new(entries).timed(&mut self.clocks, session.key(), wall_us);
         let memory = match session.store().class() {
-            Class::A | Class::S => Memory::Keeps,
-            Class::B => Memory::MayForget,
+            Class::A | Class::S => StoreMemory::Keeps,
+            Class::B => StoreMemory::MayForget,
         };
-        session.observer().see(Look {
+        session.observer().see(SessionsLook {
             asked,
             arrived: session.now(),
             epoch: session.store().epoch().0,

@@ -41,7 +41,7 @@ impl NodeId {
         }
     }
 
-    /// Its text.
+    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -88,7 +88,7 @@ impl SessionKey {
         Self { node: node.clone(), key: key.expect("ids and names are short and printable") }
     }
 
-    /// Whose it is.
+    /// The node that the session is of.
     pub fn node(&self) -> &NodeId {
         &self.node
     }
@@ -133,24 +133,24 @@ impl fmt::Display for SessionKey {
 
 /// What a node says about itself when it opens a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
-    /// Who it is.
+pub struct NodeInfo {
+    /// The id of the node.
     pub id: NodeId,
     /// How long it may act after a renewal. Fixed for the incarnation.
     pub ttl: Ttl,
     /// Where others reach it, if they do.
     pub url: Option<String>,
-    /// What it does.
+    /// The roles of the node.
     pub roles: Vec<String>,
 }
 
 /// A session's record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRecord {
-    /// Where others reach it.
+    /// The URL at which others reach it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// What it does.
+    /// The roles of the node.
     pub roles: Vec<String>,
     /// T, in milliseconds.
     pub ttl_ms: u64,
@@ -184,7 +184,7 @@ pub struct SessionRecord {
 
 /// What a node says about itself while its session lasts, and may take back.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct About {
+pub struct NodeStatus {
     /// It hands over what it has, and takes nothing.
     pub draining: bool,
     /// Shards that it cannot run. At most [`UNABLE_SHARDS_MAX`] of them are told.
@@ -197,18 +197,18 @@ impl SessionRecord {
         Ttl::new(Duration::from_millis(self.ttl_ms)).ok()
     }
 
-    /// Says this from now on, as far as it fits.
-    pub(super) fn say(&mut self, about: &About) {
+    /// Puts the node's status into the record, as far as it fits.
+    pub(super) fn say(&mut self, about: &NodeStatus) {
         self.draining = about.draining;
         self.unable = about.unable.iter().copied().take(UNABLE_SHARDS_MAX).collect();
     }
 
-    /// As it is stored.
+    /// The record as it is stored.
     pub fn to_value(&self) -> Value {
         encode(FORMAT, self).into()
     }
 
-    /// As it was stored.
+    /// Reads a record as it was stored.
     pub fn from_value(value: &Value) -> Result<Self, RecordError> {
         decode(value.as_bytes(), FORMAT)
     }
@@ -329,7 +329,7 @@ mod tests {
     fn a_record_is_readable_text_and_reads_back() {
         check_text(&old(), OLD);
         let mut told = SessionRecord { version: "0.1.0".into(), ..old() };
-        told.say(&About { draining: true, unable: vec![3, 4_095] });
+        told.say(&NodeStatus { draining: true, unable: vec![3, 4_095] });
         let told_text = OLD.strip_suffix('}').unwrap().to_owned()
             + r#","draining":true,"unable":[3,4095],"version":"0.1.0"}"#;
         check_text(&told, &told_text);
@@ -348,7 +348,7 @@ mod tests {
         let most = u16::try_from(UNABLE_SHARDS_MAX).unwrap();
         for (shards, told) in [(most, most), (most + 1, most)] {
             let mut record = old();
-            record.say(&About { draining: false, unable: (0..shards).collect() });
+            record.say(&NodeStatus { draining: false, unable: (0..shards).collect() });
             assert_eq!(record.unable, (0..told).collect::<Vec<_>>());
         }
     }

@@ -7,7 +7,7 @@ use engine::lease::Ttl;
 use engine::limits::PAGE_ENTRIES_MAX;
 use engine::mutant::{self, Mutant};
 
-use super::clocks::Clocks;
+use super::clocks::PeerClocks;
 use super::record::{Longest, SESSIONS};
 use super::{NodeId, SessionError, SessionKey, SessionRecord};
 use crate::error::unread;
@@ -16,15 +16,15 @@ use crate::{Commit, CommitError, Condition, Entry, Range, ScanError, Store, Vers
 /// All sessions at one moment. A session in it may be lapsed; one that is not in it is dead.
 #[derive(Debug, Clone, Default)]
 pub struct Roster {
-    sessions: Arc<BTreeMap<SessionKey, Seen>>,
-    /// How far the clocks of those whose are known are ahead.
+    sessions: Arc<BTreeMap<SessionKey, SeenSession>>,
+    /// How far each session's wall clock is ahead, where that is known.
     ahead_ms: Arc<BTreeMap<SessionKey, i64>>,
     longest: Option<Ttl>,
 }
 
-/// One session.
+/// One session, as a look showed it.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct SeenSession {
     /// What it says; `None` if this version of Watchbell cannot read it.
     pub record: Option<SessionRecord>,
     /// At which version it was.
@@ -43,13 +43,13 @@ impl Roster {
         let sessions = entries.into_iter().filter_map(|entry| {
             let key = SessionKey::try_from(&entry.key).ok()?;
             let record = SessionRecord::from_value(&entry.value).ok();
-            Some((key, Seen { record, version: entry.version }))
+            Some((key, SeenSession { record, version: entry.version }))
         });
         Self { sessions: Arc::new(sessions.collect()), ahead_ms: Arc::default(), longest }
     }
 
-    /// The same, by somebody with this session and wall clock, who has looked before.
-    pub(super) fn timed(mut self, clocks: &mut Clocks, own: &SessionKey, wall_us: u64) -> Self {
+    /// Adds how far the others' wall clocks are ahead of `wall_us`, that of the session `own`, which looked.
+    pub(super) fn timed(mut self, clocks: &mut PeerClocks, own: &SessionKey, wall_us: u64) -> Self {
         let mut ahead_ms = clocks.see(&self.sessions, wall_us);
         ahead_ms.insert(own.clone(), 0);
         self.ahead_ms = Arc::new(ahead_ms);
@@ -72,7 +72,7 @@ impl Roster {
         self.sessions.contains_key(session)
     }
 
-    /// All of them.
+    /// The keys of all sessions.
     pub fn keys(&self) -> impl Iterator<Item = &SessionKey> {
         self.sessions.keys()
     }
@@ -94,14 +94,17 @@ impl Roster {
         })
     }
 
-    /// Those of one node.
-    pub(super) fn of_node(&self, node: &NodeId) -> impl Iterator<Item = (&SessionKey, &Seen)> {
+    /// The sessions of one node.
+    pub(super) fn of_node(
+        &self,
+        node: &NodeId,
+    ) -> impl Iterator<Item = (&SessionKey, &SeenSession)> {
         self.sessions.iter().filter(move |(key, _)| key.node() == node)
     }
 
-    /// For the observer.
+    /// All sessions, as the observer takes them.
     pub(super) fn sights(&self) -> Vec<(SessionKey, Version, Option<Ttl>)> {
-        let ttl = |seen: &Seen| seen.record.as_ref().and_then(SessionRecord::ttl);
+        let ttl = |seen: &SeenSession| seen.record.as_ref().and_then(SessionRecord::ttl);
         self.sessions.iter().map(|(key, seen)| (key.clone(), seen.version, ttl(seen))).collect()
     }
 

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use engine::limits::{STORE_HOSTS_MAX, URL_BYTES_MAX};
 
-/// What no output shows.
+/// A secret of a URL, which no output shows.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Secret(String);
+pub struct StoreSecret(String);
 
-impl Secret {
+impl StoreSecret {
     /// Hides a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -24,7 +24,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for StoreSecret {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("***")
     }
@@ -32,14 +32,14 @@ impl fmt::Debug for Secret {
 
 /// One server of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
+pub struct StoreHost {
     /// Its name or address, without the brackets of IPv6.
     pub name: String,
-    /// Where it listens.
+    /// The port that it listens on.
     pub port: u16,
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for StoreHost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, port } = self;
         if name.contains(':') {
@@ -55,12 +55,12 @@ impl fmt::Display for Host {
 pub struct Address {
     /// The kind of URL: `rediss`.
     pub scheme: &'static str,
-    /// Who asks.
+    /// The user of the URL.
     pub user: Option<String>,
-    /// With which password; for a Watchbell server, its key.
-    pub password: Option<Secret>,
+    /// The password of the URL; for a Watchbell server, the key.
+    pub password: Option<StoreSecret>,
     /// At least one.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<StoreHost>,
     /// What follows the hosts, without the first slash.
     pub path: String,
     /// The certificate of whoever signs the engine's, if it is not one that browsers trust.
@@ -102,7 +102,7 @@ impl Address {
         Ok(Self {
             scheme,
             user,
-            password: password.map(Secret),
+            password: password.map(StoreSecret),
             hosts: hosts_of(hosts, port)?,
             path: decode(path.trim_start_matches('/'))?,
             ca: options.remove("ca").map(PathBuf::from),
@@ -156,7 +156,7 @@ fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn hosts_of(text: &str, port: u16) -> Result<Vec<Host>, String> {
+fn hosts_of(text: &str, port: u16) -> Result<Vec<StoreHost>, String> {
     let hosts: Vec<_> =
         text.split(',').map(|host| host_of(host, port)).collect::<Result<_, _>>()?;
     if hosts.len() > STORE_HOSTS_MAX {
@@ -168,7 +168,7 @@ fn hosts_of(text: &str, port: u16) -> Result<Vec<Host>, String> {
     Ok(hosts)
 }
 
-fn host_of(text: &str, port: u16) -> Result<Host, String> {
+fn host_of(text: &str, port: u16) -> Result<StoreHost, String> {
     let (name, rest) = match text.strip_prefix('[') {
         Some(inner) => inner.split_once(']').ok_or("an address in brackets does not end with ]")?,
         None => text.split_at(text.find(':').unwrap_or(text.len())),
@@ -186,7 +186,7 @@ fn host_of(text: &str, port: u16) -> Result<Host, String> {
             .ok_or("a port is a number from 1 to 65535")?,
         None => return Err("a port follows a colon".to_owned()),
     };
-    Ok(Host { name: name.to_owned(), port })
+    Ok(StoreHost { name: name.to_owned(), port })
 }
 
 /// Without percent signs.
@@ -222,8 +222,8 @@ mod tests {
         let address =
             parse("//me:p%40ss@one,two:7000,[::1]:7001/0/x?prefix=a%2Fb&ca=/etc/ca.pem").unwrap();
         assert_eq!(address.user.as_deref(), Some("me"));
-        assert_eq!(address.password.as_ref().map(Secret::reveal), Some("p@ss"));
-        let hosts: Vec<_> = address.hosts.iter().map(Host::to_string).collect();
+        assert_eq!(address.password.as_ref().map(StoreSecret::reveal), Some("p@ss"));
+        let hosts: Vec<_> = address.hosts.iter().map(StoreHost::to_string).collect();
         assert_eq!(hosts, ["one:6379", "two:7000", "[::1]:7001"]);
         assert_eq!(address.path, "0/x");
         assert_eq!(address.ca, Some("/etc/ca.pem".into()));

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use store::Store;
 use store::backup::{RestoreError, Restored, check_finished, restore, take, verify};
-use store::file::{File, Sizes};
+use store::file::{FileStore, Sizes};
 use store::machine::Machine;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 
 use self::sample::{Still, contents, fill, restored};
 use super::redis::open as open_redis;
@@ -62,33 +62,34 @@ pub(crate) async fn check_round_trip(one: &Store, other: &Store) {
 
 #[tokio::test]
 async fn a_memory_store_is_restored_as_it_was() {
-    check_round_trip(&Store::new(Memory::new()), &Store::new(Memory::new())).await;
+    check_round_trip(&Store::new(MemoryStore::new()), &Store::new(MemoryStore::new())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_store_is_restored_as_it_was() {
     for sizes in [SMALL, Sizes::default()] {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let open =
-            |dir: &tempfile::TempDir| Store::new(File::open_or_create(dir.path(), sizes).unwrap());
+        let open = |dir: &tempfile::TempDir| {
+            Store::new(FileStore::open_or_create(dir.path(), sizes).unwrap())
+        };
         check_round_trip(&open(&one), &open(&other)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_of_one_kind_of_store_is_restored_to_another() {
-    let (memory, dir) = (Store::new(Memory::new()), tempfile::tempdir().unwrap());
+    let (memory, dir) = (Store::new(MemoryStore::new()), tempfile::tempdir().unwrap());
     fill(&memory).await;
-    let file = Store::new(File::open_or_create(dir.path(), SMALL).unwrap());
+    let file = Store::new(FileStore::open_or_create(dir.path(), SMALL).unwrap());
     put_back(&file, &backup(&memory).await).await.unwrap();
-    let again = Store::new(Memory::new());
+    let again = Store::new(MemoryStore::new());
     put_back(&again, &backup(&file).await).await.unwrap();
     assert_eq!(restored(&contents(&again).await), restored(&contents(&memory).await));
 }
 
 #[tokio::test]
 async fn a_store_on_which_no_server_ran_has_nothing_to_back_up() {
-    let store = Store::new(Memory::new());
+    let store = Store::new(MemoryStore::new());
     let why = take(&store, &Still::default(), "test", |_| Ok(())).await.unwrap_err();
     assert!(why.to_string().contains("nothing to back up"), "{why}");
 }
@@ -102,11 +103,11 @@ async fn a_redis_store_is_restored_as_it_was() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_goes_from_file_to_redis_and_back() {
     let (dir, redis) = (tempfile::tempdir().unwrap(), rig::redis::Setup::new().start());
-    let file = Store::new(File::open_or_create(dir.path(), SMALL).unwrap());
+    let file = Store::new(FileStore::open_or_create(dir.path(), SMALL).unwrap());
     fill(&file).await;
     let store = open_redis(&redis.url()).await;
     put_back(&store, &backup(&file).await).await.unwrap();
-    let memory = Store::new(Memory::new());
+    let memory = Store::new(MemoryStore::new());
     put_back(&memory, &backup(&store).await).await.unwrap();
     assert_eq!(restored(&contents(&memory).await), restored(&contents(&file).await));
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use store::file::{File, Sizes};
+use store::file::{FileStore, Sizes};
 use store::{Range, Store};
 
 pub(crate) const COMMITTER: &str = env!("CARGO_BIN_EXE_store-committer");
@@ -56,7 +56,7 @@ impl Testimony {
 
     /// Compares the store with what was said: every acknowledged batch is there, none by half.
     pub(crate) async fn check(&self, dir: &Path) -> Result<(), String> {
-        let opened = File::open_existing(dir, SIZES).map_err(|why| why.to_string())?;
+        let opened = FileStore::open_existing(dir, SIZES).map_err(|why| why.to_string())?;
         let store = Store::new(opened);
         for (writer, said) in &self.writers {
             let range = Range::prefix(&format!("writer/{writer}/"));

@@ -19,7 +19,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use store::file::{File, Sizes};
+use store::file::{FileStore, Sizes};
 use store::{Commit, CommitError, Condition, Key, Range, Refusal, Store, Version};
 use tokio::task::JoinSet;
 
@@ -82,7 +82,8 @@ fn say(line: &str) {
 }
 
 async fn commit(dir: &str, writers: &str, lie: Lie) {
-    let store = Store::new(File::open_or_create(Path::new(dir), SIZES).expect("the store opens"));
+    let store =
+        Store::new(FileStore::open_or_create(Path::new(dir), SIZES).expect("the store opens"));
     let mut tasks = JoinSet::new();
     for writer in 0..writers.parse().expect("a number of writers") {
         tasks.spawn(commit_for_ever(store.clone(), writer, lie));
@@ -176,7 +177,7 @@ async fn fill(dir: &Path) {
     let ballast = dir.join("ballast");
     std::fs::write(&ballast, vec![1; 1024 * 1024]).expect("there is room for the ballast");
     let data = dir.join("data");
-    let store = Store::new(File::open_or_create(&data, SIZES).expect("the store opens"));
+    let store = Store::new(FileStore::open_or_create(&data, SIZES).expect("the store opens"));
 
     let put = |number: usize| {
         let key = Key::new(format!("entry/{number:08}")).expect("short and printable");
@@ -194,7 +195,8 @@ async fn fill(dir: &Path) {
     assert_eq!(entries(&store).await, count, "nothing is lost while the disk is full");
 
     drop(store);
-    let store = Store::new(File::open_existing(&data, SIZES).expect("it opens on a full disk"));
+    let store =
+        Store::new(FileStore::open_existing(&data, SIZES).expect("it opens on a full disk"));
     assert_eq!(entries(&store).await, count, "nothing is lost by a restart on a full disk");
 
     std::fs::remove_file(ballast).expect("the ballast goes");
@@ -208,7 +210,7 @@ async fn fill(dir: &Path) {
     }
     assert_eq!(entries(&store).await, count, "it goes on when there is room");
     drop(store);
-    let store = Store::new(File::open_existing(&data, SIZES).expect("the store opens again"));
+    let store = Store::new(FileStore::open_existing(&data, SIZES).expect("the store opens again"));
     assert_eq!(entries(&store).await, count, "and all of it is durable");
     say(&format!("fine with {count}"));
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use std::{fs, panic};
 
 use rig::Random;
-use store::file::File;
+use store::file::FileStore;
 use store::{Commit, Entry, Key, OpenError, Range, ScanError, Store};
 
 use super::child::SIZES;
@@ -29,7 +29,7 @@ enum Outcome {
 
 /// Opens the store and reads all of it.
 async fn examine(dir: &Path, expected: &[Entry]) -> Outcome {
-    let store = match File::open_existing(dir, SIZES) {
+    let store = match FileStore::open_existing(dir, SIZES) {
         Ok(file) => Store::new(file),
         Err(
             why @ (OpenError::Corrupt(_)
@@ -71,7 +71,7 @@ impl Images {
     async fn make() -> Self {
         let dir = rig::directory();
         let live = dir.path().join("closed");
-        let store = Store::new(File::open_or_create(&live, SIZES).unwrap());
+        let store = Store::new(FileStore::open_or_create(&live, SIZES).unwrap());
         let mut random = Random::new(21);
         for number in 0..1_500 {
             let mut commit = Commit::new();
@@ -254,7 +254,8 @@ async fn soak_flips_lose_nothing_silently() {
 async fn a_log_that_was_cut_behind_a_damaged_record_would_be_noticed() {
     let dir = rig::directory();
     let live = dir.path().join("live");
-    let store = Store::new(File::open_or_create(&live, store::file::Sizes::default()).unwrap());
+    let store =
+        Store::new(FileStore::open_or_create(&live, store::file::Sizes::default()).unwrap());
     for number in 0..100 {
         let key = Key::new(format!("k{number}")).unwrap();
         store.commit(Commit::new().put(key, "value")).await.unwrap();
@@ -314,7 +315,7 @@ async fn a_damaged_index_stays_in_its_place_when_the_log_cannot_be_read() {
 async fn a_damaged_index_is_made_anew_while_the_log_has_everything() {
     let dir = rig::directory();
     let store =
-        Store::new(File::open_or_create(dir.path(), store::file::Sizes::default()).unwrap());
+        Store::new(FileStore::open_or_create(dir.path(), store::file::Sizes::default()).unwrap());
     for number in 0..100 {
         let key = Key::new(format!("k{number}")).unwrap();
         store.commit(Commit::new().put(key, "value")).await.unwrap();

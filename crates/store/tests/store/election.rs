@@ -12,9 +12,9 @@ use engine::lease::{Token, Ttl};
 use rig::Random;
 use store::claim::Claim;
 use store::clock::Stopwatch;
-use store::election::{Election, Mode, Right};
-use store::memory::Memory;
-use store::session::{Node, NodeId, Session};
+use store::election::{Candidacy, Mode, Right};
+use store::memory::MemoryStore;
+use store::session::{NodeId, NodeInfo, Session};
 use store::{Adapter, Store};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -111,7 +111,7 @@ struct Candidate {
 
 impl Candidate {
     async fn start(store: &Store, id: String, ttl: Duration, book: &Book) -> Self {
-        let node = Node {
+        let node = NodeInfo {
             id: NodeId::new(id.clone()).unwrap(),
             ttl: Ttl::new(ttl).unwrap(),
             url: None,
@@ -123,7 +123,7 @@ impl Candidate {
             keeper.run(|| true).await;
         });
         let claim = Claim::new("election/default/watch").unwrap();
-        let mut election = Election::new(&session, claim, Mode::Automatic);
+        let mut election = Candidacy::new(&session, claim, Mode::Automatic);
         let (book, name) = (book.clone(), id.clone());
         tasks.spawn(async move {
             while let Ok(holding) = election.campaign().await {
@@ -234,7 +234,7 @@ pub(super) async fn check_random_kills(
 }
 
 fn memory() -> Vec<Store> {
-    let memory: Arc<dyn Adapter> = Arc::new(Memory::new());
+    let memory: Arc<dyn Adapter> = Arc::new(MemoryStore::new());
     vec![Store::shared(memory)]
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use engine::limits::{ETCD_PREFIX_BYTES_MAX, KEY_BYTES_MAX};
 use rig::Road;
 use rig::etcd::{Etcd, Setup};
-use store::conformance::Subject;
-use store::memory::Memory;
+use store::conformance::StoreUnderTest;
+use store::memory::MemoryStore;
 use store::{Class, Commit, Condition, Key, Page, Range, ScanError, Store, StoreUrl, Version};
 
 use super::backup::{backup, check_round_trip, put_back};
@@ -45,7 +45,7 @@ async fn check_contract(etcd: &Etcd) {
     let road = Road::to(etcd.address(etcd.len() - 1)).await;
     let store = open(&format!("etcd://{}", etcd.address(0))).await;
     let other = open(&format!("etcd://{}", road.address())).await;
-    let subject = Subject::new(store.clone(), "scratch/")
+    let subject = StoreUnderTest::new(store.clone(), "scratch/")
         .with_other(other)
         .with_reconnect(move || road.cut());
     check(subject, &store).await;
@@ -71,7 +71,8 @@ async fn etcd_with_tls_and_passwords_keeps_the_contract() {
     let etcd = Etcd::start(1, &setup);
     let url = format!("etcds://wb:hunter2@{}?ca={}", etcd.hosts(), etcd.ca().display());
     let store = open(&url).await;
-    check(Subject::new(store.clone(), "scratch/").with_other(open(&url).await), &store).await;
+    check(StoreUnderTest::new(store.clone(), "scratch/").with_other(open(&url).await), &store)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,7 +83,7 @@ async fn an_etcd_store_is_restored_as_it_was_and_to_other_kinds() {
         open(&format!("etcd://{}/other", etcd.hosts())).await,
     );
     check_round_trip(&one, &other).await;
-    let memory = Store::new(Memory::new());
+    let memory = Store::new(MemoryStore::new());
     put_back(&memory, &backup(&one).await).await.unwrap();
     let third = open(&format!("etcd://{}/third", etcd.hosts())).await;
     put_back(&third, &backup(&memory).await).await.unwrap();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::fault::{Fault, Faulty};
-use store::memory::Memory;
+use store::fault::{Faulty, InjectedFault};
+use store::memory::MemoryStore;
 use store::{Class, Commit, CommitError, Condition, Key, ScanError, Store};
 
 fn key() -> Key {
@@ -16,8 +16,8 @@ fn put() -> Commit {
 }
 
 /// What one fault makes of a commit: its answer, and whether it was done.
-async fn meet(fault: Fault) -> (Result<(), CommitError>, bool) {
-    let behind = Store::new(Memory::new());
+async fn meet(fault: InjectedFault) -> (Result<(), CommitError>, bool) {
+    let behind = Store::new(MemoryStore::new());
     let road = Faulty::new(&behind);
     road.on_commits([fault]);
     let answer = road.store().commit(put()).await.map(drop);
@@ -27,20 +27,23 @@ async fn meet(fault: Fault) -> (Result<(), CommitError>, bool) {
 #[tokio::test(start_paused = true)]
 async fn each_fault_does_what_it_says() {
     let hour = Duration::from_secs(3_600);
-    assert!(matches!(meet(Fault::Pass).await, (Ok(()), true)));
-    assert!(matches!(meet(Fault::SlowRequest(hour)).await, (Ok(()), true)));
-    assert!(matches!(meet(Fault::SlowAnswer(hour)).await, (Ok(()), true)));
-    assert!(matches!(meet(Fault::Refuse).await, (Err(CommitError::Unavailable(_)), false)));
-    assert!(matches!(meet(Fault::LoseRequest).await, (Err(CommitError::Unknown(_)), false)));
-    assert!(matches!(meet(Fault::LoseAnswer).await, (Err(CommitError::Unknown(_)), true)));
-    assert!(matches!(meet(Fault::LandLater).await, (Err(CommitError::Unknown(_)), false)));
+    assert!(matches!(meet(InjectedFault::Pass).await, (Ok(()), true)));
+    assert!(matches!(meet(InjectedFault::SlowRequest(hour)).await, (Ok(()), true)));
+    assert!(matches!(meet(InjectedFault::SlowAnswer(hour)).await, (Ok(()), true)));
+    assert!(matches!(meet(InjectedFault::Refuse).await, (Err(CommitError::Unavailable(_)), false)));
+    assert!(matches!(
+        meet(InjectedFault::LoseRequest).await,
+        (Err(CommitError::Unknown(_)), false)
+    ));
+    assert!(matches!(meet(InjectedFault::LoseAnswer).await, (Err(CommitError::Unknown(_)), true)));
+    assert!(matches!(meet(InjectedFault::LandLater).await, (Err(CommitError::Unknown(_)), false)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_request_is_judged_when_it_arrives() {
-    let behind = Store::new(Memory::new());
+    let behind = Store::new(MemoryStore::new());
     let road = Faulty::new(&behind);
-    road.on_commits([Fault::SlowRequest(Duration::from_secs(10))]);
+    road.on_commits([InjectedFault::SlowRequest(Duration::from_secs(10))]);
     let far = road.store();
     let (slow, quick) = tokio::join!(far.commit(put()), behind.commit(put()));
     assert!(quick.is_ok());
@@ -49,8 +52,8 @@ async fn a_slow_request_is_judged_when_it_arrives() {
 
 #[tokio::test]
 async fn a_fault_is_met_once_and_by_its_own_verb() {
-    let road = Faulty::new(&Store::new(Memory::new()));
-    road.on_scans([Fault::Refuse]);
+    let road = Faulty::new(&Store::new(MemoryStore::new()));
+    road.on_scans([InjectedFault::Refuse]);
     let store = road.store();
     store.commit(put()).await.unwrap();
     assert!(matches!(store.get(&key()).await, Err(ScanError::Unavailable(_))));
@@ -59,7 +62,7 @@ async fn a_fault_is_met_once_and_by_its_own_verb() {
 
 #[tokio::test]
 async fn a_fail_over_loses_the_tail_and_gives_no_version_twice() {
-    let memory = Arc::new(Memory::of_class(Class::B));
+    let memory = Arc::new(MemoryStore::of_class(Class::B));
     let store = Store::shared(memory.clone());
     let epoch = store.epoch();
     let kept = store.commit(Commit::new().put(key(), "kept")).await.unwrap();
@@ -77,7 +80,7 @@ async fn a_fail_over_loses_the_tail_and_gives_no_version_twice() {
 
 #[tokio::test]
 async fn hints_can_be_lost_and_stale() {
-    let memory = Arc::new(Memory::new());
+    let memory = Arc::new(MemoryStore::new());
     let store = Store::shared(memory.clone());
     let mut hints = store.watch("k");
     memory.lose_hints(true);

@@ -16,7 +16,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use store::conformance::{CLAUSES, Outcome, Subject};
+use store::conformance::{CLAUSES, ClauseOutcome, StoreUnderTest};
 use store::{
     Adapter, Class, Commit, CommitError, Condition, Conflict, Entry, Epoch, Hints, Key, Limits,
     Page, Pending, Range, Refusal, ScanError, Store, Version, Watchers, Write,
@@ -376,7 +376,7 @@ impl Mutant {
             Write::Put(..) => !self.has(Bug::HintsAreLost),
             Write::Delete(_) => !self.has(Bug::HintsAreLost) && !self.has(Bug::HintsForgetDeletes),
         };
-        self.engine.watchers.ring(&commit.then.iter().filter(is_hinted).map(Write::key));
+        self.engine.watchers.notify(&commit.then.iter().filter(is_hinted).map(Write::key));
     }
 
     /// Loses the connection that watches stand on, and makes it anew.
@@ -385,7 +385,7 @@ impl Mutant {
             self.lock().hints = None;
         }
         if !self.has(Bug::WatchesDieOnReconnect) {
-            self.engine.watchers.ring_all();
+            self.engine.watchers.notify_all();
         }
     }
 }
@@ -434,13 +434,13 @@ fn is_done(commit: &Commit, entries: &Entries) -> bool {
 }
 
 /// What each clause says of a store with this bug, or with none. Each gets a store of its own.
-async fn outcomes(bug: Option<Bug>) -> Vec<(&'static str, Outcome)> {
+async fn outcomes(bug: Option<Bug>) -> Vec<(&'static str, ClauseOutcome)> {
     let mut outcomes = Vec::new();
     for clause in CLAUSES {
         let engine = Arc::new(Engine::default());
         let client = |client| Mutant { bug, client, engine: Arc::clone(&engine) };
         let connection = client(Client::Other);
-        let subject = Subject::new(Store::new(client(Client::First)), "scratch/")
+        let subject = StoreUnderTest::new(Store::new(client(Client::First)), "scratch/")
             .with_other(Store::new(client(Client::Other)))
             .with_reconnect(move || connection.reconnect());
         outcomes.push((clause.name, clause.check(&subject).await));
@@ -451,7 +451,7 @@ async fn outcomes(bug: Option<Bug>) -> Vec<(&'static str, Outcome)> {
 #[tokio::test(start_paused = true)]
 async fn a_mutant_without_a_bug_keeps_the_contract() {
     for (clause, outcome) in outcomes(None).await {
-        assert_eq!(outcome, Outcome::Held, "{clause}");
+        assert_eq!(outcome, ClauseOutcome::Held, "{clause}");
     }
 }
 
@@ -461,9 +461,9 @@ async fn every_mutant_is_caught_by_the_clause_meant_for_it() {
     for (bug, meant, what) in BUGS {
         let outcomes = outcomes(Some(*bug)).await;
         for clause in *meant {
-            let caught = outcomes
-                .iter()
-                .any(|(name, outcome)| name == clause && matches!(outcome, Outcome::Violated(_)));
+            let caught = outcomes.iter().any(|(name, outcome)| {
+                name == clause && matches!(outcome, ClauseOutcome::Violated(_))
+            });
             if !caught {
                 missed.push(format!("{clause} did not notice {bug:?}: {what}"));
             }

@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use store::file::{File, Sizes};
+use store::file::{FileStore, Sizes};
 use store::{Class, Commit, Key, OpenError, Store};
 
 #[track_caller]
 fn check_refused(dir: &Path, said: &[&str]) -> OpenError {
-    let Err(why) = File::open_or_create(dir, Sizes::default()) else {
+    let Err(why) = FileStore::open_or_create(dir, Sizes::default()) else {
         panic!("{} was opened", dir.display());
     };
     let sentence = why.to_string();
@@ -21,12 +21,12 @@ fn check_refused(dir: &Path, said: &[&str]) -> OpenError {
 #[test]
 fn a_directory_in_use_is_refused_and_its_holder_named() {
     let dir = tempfile::tempdir().unwrap();
-    let opened = File::open_or_create(dir.path(), Sizes::default()).unwrap();
+    let opened = FileStore::open_or_create(dir.path(), Sizes::default()).unwrap();
     let pid = std::process::id().to_string();
     let why = check_refused(dir.path(), &["in use by process", &pid, "stop that one first"]);
     assert!(matches!(why, OpenError::InUse { .. }));
     drop(opened);
-    File::open_existing(dir.path(), Sizes::default()).unwrap();
+    FileStore::open_existing(dir.path(), Sizes::default()).unwrap();
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_file_in_the_place_of_the_directory_is_refused() {
 #[test]
 fn a_store_without_its_format_is_damaged_and_not_made_anew() {
     let dir = tempfile::tempdir().unwrap();
-    drop(File::open_or_create(dir.path(), Sizes::default()).unwrap());
+    drop(FileStore::open_or_create(dir.path(), Sizes::default()).unwrap());
     fs::remove_file(dir.path().join("format")).unwrap();
     check_refused(dir.path(), &["damaged", "format is missing", "restore"]);
 }
@@ -66,12 +66,12 @@ fn a_store_that_is_not_there_is_not_made_by_looking() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing");
     assert!(matches!(
-        File::open_existing(&missing, Sizes::default()),
+        FileStore::open_existing(&missing, Sizes::default()),
         Err(OpenError::Missing { .. })
     ));
     assert!(!missing.exists());
     assert!(matches!(
-        File::open_existing(dir.path(), Sizes::default()),
+        FileStore::open_existing(dir.path(), Sizes::default()),
         Err(OpenError::Missing { .. })
     ));
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
@@ -83,7 +83,7 @@ async fn opening_and_closing_again_and_again_keeps_everything_and_leaves_no_litt
     let sizes = Sizes { segment_bytes: 64 * 1024, layer_bytes: 32 * 1024 };
     let mut last = store::Version(0);
     for round in 0..30 {
-        let store = Store::new(File::open_or_create(dir.path(), sizes).unwrap());
+        let store = Store::new(FileStore::open_or_create(dir.path(), sizes).unwrap());
         for number in 0..round * 7 % 40 {
             let key = Key::new(format!("round/{round}/{number}")).unwrap();
             let version = store.commit(Commit::new().put(key, vec![b'x'; 500])).await.unwrap();
@@ -102,7 +102,8 @@ async fn opening_and_closing_again_and_again_keeps_everything_and_leaves_no_litt
 #[test]
 fn the_class_tells_a_disk_from_memory() {
     let dir = tempfile::tempdir().unwrap();
-    let class = Store::new(File::open_or_create(dir.path(), Sizes::default()).unwrap()).class();
+    let class =
+        Store::new(FileStore::open_or_create(dir.path(), Sizes::default()).unwrap()).class();
     let expected =
         if fs::read_to_string("/proc/mounts").is_ok_and(|mounts| on_tmpfs(&mounts, dir.path())) {
             Class::B

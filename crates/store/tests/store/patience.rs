@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use store::clock::Stopwatch;
 use store::machine::{Machine, System};
-use store::session::{Keeper, Node, Session, SessionError};
-use store::{Fault, OpenError, Store};
+use store::session::{NodeInfo, Session, SessionDriver, SessionError};
+use store::{EngineFault, OpenError, Store};
 
 /// No engine that runs is silent for as long.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -15,7 +15,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 const QUESTIONS_MAX: usize = 10;
 
 fn is_silent(why: &OpenError) -> bool {
-    matches!(why, OpenError::Engine { fault: Fault::Unreachable, .. })
+    matches!(why, OpenError::Engine { fault: EngineFault::Unreachable, .. })
 }
 
 /// The store of an engine that runs.
@@ -36,14 +36,14 @@ where
 }
 
 /// Why a store is not opened. That nobody answered is taken for the reason only where it is the one that is expected.
-pub(super) async fn refused<F>(expected: Fault, open: impl Fn() -> F) -> OpenError
+pub(super) async fn refused<F>(expected: EngineFault, open: impl Fn() -> F) -> OpenError
 where
     F: Future<Output = Result<Store, OpenError>>,
 {
     let mut questions = 1;
     loop {
         let why = open().await.expect_err("it is refused");
-        if expected == Fault::Unreachable || !is_silent(&why) || questions == QUESTIONS_MAX {
+        if expected == EngineFault::Unreachable || !is_silent(&why) || questions == QUESTIONS_MAX {
             return why;
         }
         questions += 1;
@@ -51,7 +51,7 @@ where
 }
 
 /// A session on this machine. Whoever calls this bounds it.
-pub(super) async fn session(store: &Store, node: &Node) -> (Session, Keeper) {
+pub(super) async fn session(store: &Store, node: &NodeInfo) -> (Session, SessionDriver) {
     let machine: Arc<dyn Machine> = Arc::new(System);
     loop {
         match Session::open(store, &machine, node).await {

@@ -10,7 +10,7 @@ mod schema;
 use std::time::Duration;
 
 use rig::postgres::{PgBouncer, Postgres};
-use store::conformance::{CLAUSES, Outcome, Subject};
+use store::conformance::{CLAUSES, ClauseOutcome, StoreUnderTest};
 use store::{Class, Commit, Key, Store, StoreUrl, open_or_create};
 
 use super::patience::opened;
@@ -52,7 +52,7 @@ async fn postgres_keeps_the_contract() {
     let (store, other) = (open(&server.url()).await, open(&server.url()).await);
     assert_eq!(store.class(), Class::S);
     let broken = std::sync::Arc::clone(&server);
-    let subject = Subject::new(store.clone(), "scratch/")
+    let subject = StoreUnderTest::new(store.clone(), "scratch/")
         .with_other(other)
         .with_reconnect(move || end_connections(&broken));
     suite::check(subject, &store).await;
@@ -63,7 +63,7 @@ async fn postgres_keeps_the_contract_behind_pgbouncer() {
     let server = Postgres::start(&[]);
     let pooler = PgBouncer::before(&server);
     let (store, other) = (open(&pooler.url()).await, open(&pooler.url()).await);
-    let subject = Subject::new(store.clone(), "scratch/").with_other(other);
+    let subject = StoreUnderTest::new(store.clone(), "scratch/").with_other(other);
     // The others are about the server behind it; hints and races are what a pooler could spoil. Each hint waits for
     // the next look, and there are fifty of them in the longest clause.
     for name in [
@@ -76,7 +76,7 @@ async fn postgres_keeps_the_contract_behind_pgbouncer() {
         "slow_watcher",
     ] {
         let clause = CLAUSES.iter().find(|clause| clause.name == name).unwrap();
-        assert_eq!(clause.check(&subject).await, Outcome::Held, "{name}");
+        assert_eq!(clause.check(&subject).await, ClauseOutcome::Held, "{name}");
     }
     let mut hints = store.watch("far/");
     let far = open(&pooler.url()).await;

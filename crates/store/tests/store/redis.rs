@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use engine::limits::STORE_ANSWER_MAX;
 use rig::redis::Setup;
-use store::conformance::Subject;
+use store::conformance::StoreUnderTest;
 use store::{Commit, CommitError, Key, Store, StoreUrl, Version, open_existing};
 
 use super::patience::opened;
@@ -61,7 +61,7 @@ async fn redis_keeps_the_contract() {
         redis.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     };
     let subject =
-        Subject::new(store.clone(), "scratch/").with_other(other).with_reconnect(reconnect);
+        StoreUnderTest::new(store.clone(), "scratch/").with_other(other).with_reconnect(reconnect);
     check(subject, &store).await;
 }
 
@@ -70,6 +70,6 @@ async fn redis_keeps_the_contract_by_tls_with_a_password_and_a_synced_file() {
     let redis = Setup::durable().password("hunter2").tls().start();
     let url = format!("{}?ca={}&prefix=other", redis.tls_url(), redis.ca().display());
     let (store, other) = (open(&url).await, open(&url).await);
-    check(Subject::new(store.clone(), "scratch/").with_other(other), &store).await;
+    check(StoreUnderTest::new(store.clone(), "scratch/").with_other(other), &store).await;
     assert_eq!(redis.ask(&["KEYS", "*"]), "{other}:entries", "one slot, and nothing left behind");
 }

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use engine::lease::{Reading, Ttl};
-use store::claim::{Claim, State};
+use store::claim::{Claim, ClaimState};
 use store::clock::Stopwatch;
-use store::election::{Election, Holding, Mode, Over};
-use store::file::{File, Sizes};
+use store::election::{Candidacy, Holding, Mode, RightEnd};
+use store::file::{FileStore, Sizes};
 use store::machine::{Machine, System};
-use store::session::{End, Node, NodeId, Session, bury_local};
+use store::session::{NodeId, NodeInfo, Session, SessionEnd, bury_local};
 use store::{Key, Range, Store, Write};
 use tokio::task::JoinSet;
 
@@ -33,7 +33,7 @@ async fn guarded<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn file(dir: &Path) -> Store {
-    Store::new(File::open_or_create(dir, Sizes::default()).unwrap())
+    Store::new(FileStore::open_or_create(dir, Sizes::default()).unwrap())
 }
 
 fn claim() -> Claim {
@@ -41,8 +41,8 @@ fn claim() -> Claim {
 }
 
 /// Opens a session, and keeps it on `keepers`.
-async fn join(store: &Store, id: &str, ttl_ms: u64, keepers: &mut JoinSet<End>) -> Session {
-    let node = Node {
+async fn join(store: &Store, id: &str, ttl_ms: u64, keepers: &mut JoinSet<SessionEnd>) -> Session {
+    let node = NodeInfo {
         id: NodeId::new(id).unwrap(),
         ttl: Ttl::new(Duration::from_millis(ttl_ms)).unwrap(),
         url: None,
@@ -54,7 +54,7 @@ async fn join(store: &Store, id: &str, ttl_ms: u64, keepers: &mut JoinSet<End>) 
 }
 
 async fn win(session: &Session) -> Holding {
-    let mut election = Election::new(session, claim(), Mode::Automatic);
+    let mut election = Candidacy::new(session, claim(), Mode::Automatic);
     guarded(election.campaign()).await.expect("the session lives")
 }
 
@@ -83,11 +83,11 @@ async fn a_session_is_opened_holds_a_claim_writes_and_is_closed() {
     let right = holding.right.clone();
     guarded(session.close()).await;
     assert!(right.permit().is_none() && !session.is_valid());
-    assert_eq!(guarded(right.over()).await, Over::Lost);
-    assert_eq!(guarded(keepers.join_next()).await.unwrap().unwrap(), End::Closed);
+    assert_eq!(guarded(right.over()).await, RightEnd::Lost);
+    assert_eq!(guarded(keepers.join_next()).await.unwrap().unwrap(), SessionEnd::Closed);
     assert_eq!(sessions(&store).await, []);
     let seen = claim().look(&store).await.unwrap();
-    assert_eq!((seen.head.token(), seen.head.state), (right.token(), State::Held));
+    assert_eq!((seen.head.token(), seen.head.state), (right.token(), ClaimState::Held));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

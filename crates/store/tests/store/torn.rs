@@ -216,7 +216,7 @@ fn segments_are_used_again_and_nothing_of_their_former_use_comes_back() {
         append(&mut log, &group);
         if round % 7 == 0 {
             held = log.next() - 1 - random.number() % (log.next() - held);
-            log.shelf().tidy(held).unwrap();
+            log.pool().tidy(held).unwrap();
         }
         if round % 11 == 0 {
             let next = log.next();

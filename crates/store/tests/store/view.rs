@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use store::file::{File, Sizes};
+use store::file::{FileStore, Sizes};
 use store::{Commit, Key, Range, Store};
 use tokio::task::JoinSet;
 
@@ -32,7 +32,7 @@ async fn scan_until(stop: Arc<AtomicBool>, store: Store) -> usize {
 
 async fn check(commits: u32) {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::new(File::open_or_create(dir.path(), SIZES).unwrap());
+    let store = Store::new(FileStore::open_or_create(dir.path(), SIZES).unwrap());
     let stop = Arc::new(AtomicBool::new(false));
     let mut scanners = JoinSet::new();
     for _ in 0..SCANNERS {

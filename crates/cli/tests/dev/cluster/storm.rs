@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use store::clock::Stopwatch;
 use store::machine::{Machine, System};
-use store::measure::Latencies;
+use store::speed::Latencies;
 use store::{StoreUrl, open_or_create};
 
 use super::balance;

@@ -47,7 +47,7 @@ fn segments(numbers: std::ops::RangeInclusive<u64>) -> Vec<(u64, Segment)> {
     numbers.map(|number| (number, segment(lines(number)))).collect()
 }
 
-fn lines(plan: &Plan) -> Vec<Line> {
+fn lines(plan: &MergePlan) -> Vec<Line> {
     let read = |bytes: &Vec<u8>| Segment::from_bytes(bytes).unwrap().lines;
     plan.pages.iter().flat_map(|(_, bytes)| read(bytes)).collect()
 }
@@ -57,7 +57,7 @@ fn set(lines: impl IntoIterator<Item = Line>) -> BTreeSet<Identity> {
 }
 
 /// The pages of a plan, as they are read back.
-fn sources(plan: &Plan) -> Vec<(Bucket, PageName, Segment)> {
+fn sources(plan: &MergePlan) -> Vec<(Bucket, PageName, Segment)> {
     let read = |(key, bytes): &(String, Vec<u8>)| {
         let (bucket, name) = read_key(SHARD, key).unwrap();
         (bucket, name, Segment::from_bytes(bytes).unwrap())
@@ -68,19 +68,20 @@ fn sources(plan: &Plan) -> Vec<(Bucket, PageName, Segment)> {
 #[test]
 fn a_key_is_readable_and_newest_comes_first() {
     let bucket = Bucket::of(Unique(1));
-    let name = PageName { day: Day::of(Instant(START)), round: 1_000, turn: 0, part: 0 };
+    let name =
+        PageName { day: PastDay::of(Instant(START)), round: 1_000, chain_number: 0, piece: 0 };
     let key = name.key(SHARD, bucket);
     assert_eq!(key, "shard/3/page/0485/9979166/fffffffffffffc17.0000000000000000.00000");
     assert_eq!(read_key(SHARD, &key), Some((bucket, name)));
     assert_eq!(name.to_string().parse(), Ok(name));
     let order = [
-        PageName { day: Day(name.day.0 + 1), ..name },
+        PageName { day: PastDay(name.day.0 + 1), ..name },
         PageName { round: 1_001, ..name },
         name,
-        PageName { part: 1, ..name },
-        PageName { turn: 2_000, ..name },
+        PageName { piece: 1, ..name },
+        PageName { chain_number: 2_000, ..name },
         PageName { round: 999, ..name },
-        PageName { day: Day(name.day.0 - 1), ..name },
+        PageName { day: PastDay(name.day.0 - 1), ..name },
     ];
     assert!(order.map(|name| name.key(SHARD, bucket)).is_sorted());
 }
@@ -104,12 +105,12 @@ fn what_is_no_key_of_a_page_is_none() {
 
 #[test]
 fn a_day_is_that_of_the_slot_and_nothing_comes_before_1970() {
-    assert_eq!(Day::of(Instant(DAY_MS - 1)), Day(0));
-    assert_eq!(Day::of(Instant(DAY_MS)), Day(1));
-    assert_eq!(Day::of(Day(7).end()), Day(7));
-    assert_eq!(Day::of(Instant(Day(7).end().0 + 1)), Day(8));
-    assert_eq!(Day::of(Instant::FIRST), Day(0));
-    assert_eq!(Day::of(Instant::LAST).to_string().len(), 7);
+    assert_eq!(PastDay::of(Instant(DAY_MS - 1)), PastDay(0));
+    assert_eq!(PastDay::of(Instant(DAY_MS)), PastDay(1));
+    assert_eq!(PastDay::of(PastDay(7).end()), PastDay(7));
+    assert_eq!(PastDay::of(Instant(PastDay(7).end().0 + 1)), PastDay(8));
+    assert_eq!(PastDay::of(Instant::FIRST), PastDay(0));
+    assert_eq!(PastDay::of(Instant::LAST).to_string().len(), 7);
 }
 
 #[test]
@@ -122,9 +123,9 @@ fn a_merge_keeps_each_line_once_in_its_bucket_and_day_newest_first() {
     assert_eq!(merged.len(), 50 * 3 + 2, "doubles are gone");
     assert_eq!(set(merged), expected);
     for (bucket, name, page) in sources(&plan) {
-        assert_eq!((name.round, name.turn), (51, 0));
+        assert_eq!((name.round, name.chain_number), (51, 0));
         assert!(page.lines.iter().all(|line| Bucket::of(line.trigger()) == bucket));
-        assert!(page.lines.iter().all(|line| Day::of(line.slot()) == name.day));
+        assert!(page.lines.iter().all(|line| PastDay::of(line.slot()) == name.day));
         assert!(page.lines.iter().rev().map(Line::slot).is_sorted());
     }
     let at = Instant(START + 9_000);
@@ -148,7 +149,7 @@ fn a_merge_that_is_done_again_writes_the_same() {
     shuffled.reverse();
     let page_bytes = 2_000;
     assert_eq!(merge(SHARD, segments(1..=20), page_bytes), merge(SHARD, shuffled, page_bytes));
-    assert_eq!(merge(SHARD, Vec::new(), page_bytes), Plan::default());
+    assert_eq!(merge(SHARD, Vec::new(), page_bytes), MergePlan::default());
 }
 
 #[test]

@@ -9,23 +9,23 @@ mod clock;
 mod day;
 
 use super::Cron;
-use clock::{Clock, Reach};
+use clock::{ClockPhrase, ClockReach};
 pub(in crate::schedule) use clock::{LISTED_MAX, time};
 pub(in crate::schedule) use day::MONTHS;
-use day::{Day, Lead};
+use day::{DayPhrase, Lead};
 
 impl Cron {
     /// Says in a sentence when it matches: "At 02:30 every day".
     pub fn explain(&self) -> String {
-        let clock = Clock::of(self.seconds, self.minutes, u64::from(self.hours));
-        let day = Day::of(self);
-        if day.lead == Lead::EveryDay && clock.reach == Reach::AllDay {
+        let clock = ClockPhrase::of(self.seconds, self.minutes, u64::from(self.hours));
+        let day = DayPhrase::of(self);
+        if day.lead == Lead::EveryDay && clock.reach == ClockReach::AllDay {
             // "Every 15 minutes in January": that it goes on every day need not be said.
             return join(clock.text, separator(clock.has_clause), &day.rest);
         }
         let is_set_off = match day.lead {
-            Lead::EveryDay | Lead::From => clock.reach == Reach::Spans || clock.has_clause,
-            Lead::Except | Lead::Before => clock.reach != Reach::Times,
+            Lead::EveryDay | Lead::From => clock.reach == ClockReach::Spans || clock.has_clause,
+            Lead::Except | Lead::Before => clock.reach != ClockReach::Times,
             Lead::Range => true,
             Lead::On => clock.has_clause,
         };

@@ -14,9 +14,9 @@ mod field;
 use std::time::Duration;
 
 pub use error::{CronError, Field};
-use field::{Form, Reader, Set};
+use field::{FieldForm, FieldReader, FieldSet};
 
-use super::{Cron, Days, Kind, Pace, Rare};
+use super::{Cron, CronPace, Days, PatternKind, Rare};
 use crate::length::{self, brief};
 use crate::limits::{CRON_BYTES_MAX, EVERY_MAX, EVERY_MIN};
 
@@ -47,7 +47,7 @@ impl Cron {
         if text.len() > CRON_BYTES_MAX {
             return Err(too_long(text));
         }
-        let cut = Cut::of(text);
+        let cut = PatternCut::of(text);
         if cut.len > 0 && text.as_bytes()[cut.fields[0].0] == b'@' {
             return parse_word(text, &cut, dialect, name);
         }
@@ -56,7 +56,7 @@ impl Cron {
 }
 
 /// A text cut at its spaces and tabs.
-struct Cut {
+struct PatternCut {
     /// First byte and the one after the last, of the first seven fields.
     fields: [(usize, usize); 7],
     /// All fields, also those beyond the seventh.
@@ -65,7 +65,7 @@ struct Cut {
     end: usize,
 }
 
-impl Cut {
+impl PatternCut {
     fn of(text: &str) -> Self {
         let bytes = text.as_bytes();
         let mut cut = Self { fields: [(0, 0); 7], len: 0, end: 0 };
@@ -91,7 +91,12 @@ fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-fn parse_fields(text: &str, cut: &Cut, dialect: Dialect, name: &str) -> Result<Cron, CronError> {
+fn parse_fields(
+    text: &str,
+    cut: &PatternCut,
+    dialect: Dialect,
+    name: &str,
+) -> Result<Cron, CronError> {
     let (with_second, with_year) = match (dialect, cut.len) {
         (Dialect::Open, 5) => (false, false),
         (Dialect::Open | Dialect::Quartz, 6) => (true, false),
@@ -102,9 +107,9 @@ fn parse_fields(text: &str, cut: &Cut, dialect: Dialect, name: &str) -> Result<C
     let mut rare = Rare::default();
     let mut read = |field| {
         let bounds = rest.next().expect("the fields were counted");
-        Reader::new(text, *bounds, field, dialect, name).read(&mut rare)
+        FieldReader::new(text, *bounds, field, dialect, name).read(&mut rare)
     };
-    let second = if with_second { read(Field::Second)? } else { Set::single(0) };
+    let second = if with_second { read(Field::Second)? } else { FieldSet::single(0) };
     let minute = read(Field::Minute)?;
     let hour = read(Field::Hour)?;
     let day = read(Field::Day)?;
@@ -113,12 +118,12 @@ fn parse_fields(text: &str, cut: &Cut, dialect: Dialect, name: &str) -> Result<C
     if with_year {
         read(Field::Year)?;
     }
-    let questions = [day.form, weekday.form].map(|form| form == Form::Question);
+    let questions = [day.form, weekday.form].map(|form| form == FieldForm::Question);
     if dialect == Dialect::Quartz && questions[0] == questions[1] {
         return Err(question_marks(text, cut.fields[5].0, questions[0]));
     }
     let interval = second.interval || minute.interval || hour.interval;
-    let pace = if interval { Pace::Interval } else { Pace::Fixed };
+    let pace = if interval { CronPace::Interval } else { CronPace::Fixed };
     Ok(Cron {
         seconds: second.bits,
         minutes: minute.bits,
@@ -127,16 +132,16 @@ fn parse_fields(text: &str, cut: &Cut, dialect: Dialect, name: &str) -> Result<C
         days: u32::try_from(day.bits).expect("days end at 31"),
         months: u16::try_from(month.bits).expect("months end at 12"),
         weekdays: u8::try_from(weekday.bits).expect("weekdays end at 6"),
-        kind: Kind { days: which_days(day.form, weekday.form), pace },
+        kind: PatternKind { days: which_days(day.form, weekday.form), pace },
     })
 }
 
-fn which_days(day: Form, weekday: Form) -> Days {
+fn which_days(day: FieldForm, weekday: FieldForm) -> Days {
     if weekday.is_wild() {
         Days::OfMonth
     } else if day.is_wild() {
         Days::OfWeek
-    } else if weekday == Form::PlusList {
+    } else if weekday == FieldForm::PlusList {
         Days::Both
     } else {
         Days::Either
@@ -144,7 +149,12 @@ fn which_days(day: Form, weekday: Form) -> Days {
 }
 
 /// Reads a text that begins with `@`.
-fn parse_word(text: &str, cut: &Cut, dialect: Dialect, name: &str) -> Result<Parsed, CronError> {
+fn parse_word(
+    text: &str,
+    cut: &PatternCut,
+    dialect: Dialect,
+    name: &str,
+) -> Result<Parsed, CronError> {
     let (start, end) = cut.fields[0];
     let word = &text[start..end];
     let wrong =
@@ -174,7 +184,7 @@ fn parse_word(text: &str, cut: &Cut, dialect: Dialect, name: &str) -> Result<Par
             &format!("`{word}` stands alone"),
         );
     }
-    parse_fields(pattern, &Cut::of(pattern), dialect, name).map(Parsed::Pattern)
+    parse_fields(pattern, &PatternCut::of(pattern), dialect, name).map(Parsed::Pattern)
 }
 
 const WORDS: [(&str, &str); 7] = [
@@ -188,7 +198,7 @@ const WORDS: [(&str, &str); 7] = [
 ];
 
 /// Reads the interval after `@every`: numbers with units, larger units first.
-fn parse_every(text: &str, cut: &Cut) -> Result<Duration, CronError> {
+fn parse_every(text: &str, cut: &PatternCut) -> Result<Duration, CronError> {
     const ALLOWED: &str = "an interval like `90s`, `1h30m` or `2d` is allowed";
     const LIMITS: &str = "1s to 366d are allowed";
     let wrong = |at, wrong: &str, allowed| Err(CronError::new(text, at, None, wrong, allowed));
@@ -223,7 +233,7 @@ fn too_long(text: &str) -> CronError {
     CronError::new(text, end, None, wrong, allowed)
 }
 
-fn wrong_count(text: &str, cut: &Cut, dialect: Dialect) -> CronError {
+fn wrong_count(text: &str, cut: &PatternCut, dialect: Dialect) -> CronError {
     let wrong = match cut.len {
         0 => "no field was found".to_owned(),
         1 => "1 field was found".to_owned(),

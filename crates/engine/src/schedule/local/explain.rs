@@ -6,7 +6,7 @@
 
 use super::super::civil::{DAY, Date, Day, Second};
 use super::super::cron::explain::{LISTED_MAX, MONTHS, and, time};
-use super::super::zone::{Change, UtcSecond, ZoneId};
+use super::super::zone::{ClockChange, UtcSecond, ZoneId};
 use super::{Fold, Gap, Local};
 
 /// How many of the next times that clocks are set are told: in most zones that is once each way.
@@ -37,7 +37,7 @@ impl Local {
     }
 
     /// "On 29 March 2026 clocks in Europe/Berlin go forward from 02:00 to 03:00: …".
-    fn explain_change(&self, set: &Change) -> String {
+    fn explain_change(&self, set: &ClockChange) -> String {
         let Words { date, from, to } = Words::of(set);
         let is_gap = set.before < set.after;
         let way = if is_gap { "forward" } else { "back" };
@@ -56,7 +56,7 @@ impl Local {
     }
 
     /// "02:30 does not come, and it fires at 03:00 instead".
-    fn explain_gap(&self, set: &Change, touched: &Touched, to: &str) -> String {
+    fn explain_gap(&self, set: &ClockChange, touched: &Touched, to: &str) -> String {
         let (one, times) = (touched.is_one, &touched.times);
         let lost = format!("{times} {} not come", if one { "does" } else { "do" });
         match self.gap {
@@ -83,7 +83,7 @@ impl Local {
     }
 
     /// The times of the pattern that do not come or come twice, if there are any.
-    fn touched_by(&self, set: &Change) -> Option<Touched> {
+    fn touched_by(&self, set: &ClockChange) -> Option<Touched> {
         let (low, high) = reach(set);
         let times: Vec<_> = self.matches(low, high).take(LISTED_MAX + 1).map(time_of_day).collect();
         let listed = match times.len() {
@@ -96,7 +96,7 @@ impl Local {
 
     /// Whether it fires as if clocks had not been set: around the clock, at distances that fit into how far
     /// they are set.
-    fn keeps_pace(&self, set: &Change) -> bool {
+    fn keeps_pace(&self, set: &ClockChange) -> bool {
         let follows_time = if set.before < set.after {
             self.gap == Gap::Skip || self.cron.matches(set.after)
         } else {
@@ -129,7 +129,7 @@ struct Words {
 }
 
 impl Words {
-    fn of(set: &Change) -> Self {
+    fn of(set: &ClockChange) -> Self {
         let before = set.before.div_euclid(DAY);
         // Clocks that go back from midnight go back into the day that was about to end.
         let is_midnight = set.before == before * DAY && set.after < set.before;
@@ -149,7 +149,7 @@ impl Words {
 }
 
 /// The civil times that do not come or come twice: from the first one on, and before the second.
-fn reach(set: &Change) -> (Second, Second) {
+fn reach(set: &ClockChange) -> (Second, Second) {
     (set.before.min(set.after), set.before.max(set.after))
 }
 

@@ -22,7 +22,7 @@ use engine::limits::{CAMPAIGN_WAIT_MAX, GUEST_TTL_MAX, LEASE_TTL_MIN};
 use engine::record::Format;
 use serde::{Deserialize, Serialize};
 use serde_json::value::to_raw_value;
-use store::claim::{Claim, Head, Sight, State as HeadState};
+use store::claim::{Claim, ClaimState, ClaimView, Head};
 use store::session::{NodeId, SessionKey, SessionRecord, raise_longest};
 use store::{Commit, Condition, Entry};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -163,7 +163,7 @@ impl Candidate<'_> {
     }
 
     /// It has the election: it goes on, if its session does.
-    async fn go_on(&mut self, seen: &Sight) -> Result<Campaign, Failure> {
+    async fn go_on(&mut self, seen: &ClaimView) -> Result<Campaign, Failure> {
         let now = moment(self.handle).epoch;
         if let Renewed::Lost = self.renew().await? {
             return self.take(seen).await;
@@ -190,7 +190,7 @@ impl Candidate<'_> {
     }
 
     /// Nobody has the election: it takes it, with a session that was renewed or opened in this request.
-    async fn take(&mut self, seen: &Sight) -> Result<Campaign, Failure> {
+    async fn take(&mut self, seen: &ClaimView) -> Result<Campaign, Failure> {
         let quarantine = self.handle.quarantine();
         if !quarantine.is_zero() {
             return Ok(wait(quarantine));
@@ -209,7 +209,7 @@ impl Candidate<'_> {
         let head = Head {
             session: Some(by.clone()),
             token: Token::after(seen.head.token(), machine.wall_us()).0,
-            state: HeadState::Held,
+            state: ClaimState::Held,
             number: seen.head.number + 1,
             nonce: Nonce(machine.random()),
             body: Some(body),

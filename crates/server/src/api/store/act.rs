@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use client::store::StoreTrouble;
 use engine::id::ProjectId;
 use engine::limits::{GUEST_ELECTIONS_MAX, GUEST_SESSIONS_MAX, PAGE_ENTRIES_MAX, STORE_ANSWER_MAX};
-use store::guest::{Denied, Guest, GuestCommit, Seen, Verdict};
+use store::guest::{Denied, Guest, GuestCommit, GuestReads, GuestRefusal};
 use store::session::Roster;
 use store::{Commit, CommitError, Key, Range, ScanError, Version};
 use tokio::time::timeout;
@@ -28,11 +28,11 @@ pub(in crate::api) enum Failure {
     Store(CommitError),
 }
 
-impl From<Verdict> for Failure {
-    fn from(verdict: Verdict) -> Self {
+impl From<GuestRefusal> for Failure {
+    fn from(verdict: GuestRefusal) -> Self {
         match verdict {
-            Verdict::Denied(why) => Self::Denied(why),
-            Verdict::Conflict { condition, found } => Self::Conflict { condition, found },
+            GuestRefusal::Denied(why) => Self::Denied(why),
+            GuestRefusal::Conflict { condition, found } => Self::Conflict { condition, found },
         }
     }
 }
@@ -85,7 +85,7 @@ pub(in crate::api) async fn act(
     if asked.founds() {
         check_elections(handle, project).await?;
     }
-    let mut seen = Seen::new();
+    let mut seen = GuestReads::new();
     while let Some(key) = asked.needs(&seen) {
         let found = get(handle, &key).await?;
         seen.insert(key, found);

@@ -8,7 +8,7 @@ use engine::id::ShardId;
 use engine::limits::PAGE_ENTRIES_MAX;
 use engine::past::exception::exception_key_of;
 use engine::past::floor::{ShardFloor, floor_key};
-use engine::past::page::{self, Plan};
+use engine::past::page::{self, MergePlan};
 use engine::past::{Line, Segment};
 use engine::shard::Put;
 use engine::shard::record::{past, past_number};
@@ -70,7 +70,7 @@ impl Historian {
         if index.is_empty() {
             return Ok(());
         }
-        self.carry_out(shard, notes, Plan { index, ..Plan::default() }, &[]).await
+        self.carry_out(shard, notes, MergePlan { index, ..MergePlan::default() }, &[]).await
     }
 }
 
@@ -79,6 +79,10 @@ fn exceptions_of(shard: ShardId, entry: &Entry) -> Option<Put> {
     let number = past_number(shard, entry.key.as_str())?;
     let lines = decoded(entry)?.lines;
     let key = exception_key_of(shard, &lines, number)?;
-    let lines = lines.iter().filter(|line| line.is_exception()).map(Line::brief).collect();
+    let lines = lines
+        .iter()
+        .filter(|line| line.is_exception())
+        .map(|line| line.clone().without_responses())
+        .collect();
     Some(Put::Value(key, Segment { lines }.to_bytes()))
 }

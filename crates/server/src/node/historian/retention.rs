@@ -20,8 +20,8 @@ use engine::instant::Instant;
 use engine::past::Line;
 use engine::past::exception::exception_pages;
 use engine::past::floor::{BucketFloor, ShardFloor, floor_key, floor_key_of};
-use engine::past::page::{self, Bucket, Day, Home, PageName};
-use engine::past::retain::{self, Cut, LineTally};
+use engine::past::page::{self, Bucket, Home, PageName, PastDay};
+use engine::past::retain::{self, LineTally, RetentionCut};
 use engine::shard::command::{Command, PruneProgress};
 use store::{Entry, Range};
 
@@ -56,7 +56,7 @@ pub(super) struct RetentionProgress {
     /// A sweep that is under way: to which floor, and which bucket is next.
     sweep: Option<(Instant, Bucket)>,
     /// The bytes of all pages, by day.
-    bytes: BTreeMap<Day, u64>,
+    bytes: BTreeMap<PastDay, u64>,
     /// By how many lines buckets have grown since they were counted, and how many they had then.
     grown: BTreeMap<Bucket, (usize, usize)>,
     exceptions: ExceptionSweep,
@@ -108,8 +108,8 @@ impl RetentionProgress {
 }
 
 /// The last day that has anything below a floor.
-fn last_cut(before: Instant) -> Day {
-    let day = Day::of(before);
+fn last_cut(before: Instant) -> PastDay {
+    let day = PastDay::of(before);
     // A day that begins with the floor is kept as a whole.
     if day.start() == before { day.before() } else { day }
 }
@@ -148,7 +148,7 @@ impl Historian {
         let is_sure = self.handle.firing() == FiringState::Going;
         let too_old = is_sure.then(|| {
             let oldest = self.handle.now().before(self.pace.retention.age);
-            Day::of(oldest).start()
+            PastDay::of(oldest).start()
         });
         let wanted = [too_old, notes.retention.wanted.take()].into_iter().flatten().max();
         if let Some(before) = wanted.filter(|before| *before > notes.retention.floor.before) {
@@ -165,7 +165,7 @@ impl Historian {
 
     async fn raise(&self, shard: ShardId, notes: &mut ShardNotes, before: Instant) -> Visited {
         let floor = ShardFloor { before, ..notes.retention.floor };
-        self.cut(shard, notes, Cut::of_shard(shard, floor), &[]).await?;
+        self.cut(shard, notes, RetentionCut::of_shard(shard, floor), &[]).await?;
         notes.retention.floor = floor;
         notes.retention.exceptions.is_due = true;
         Ok(())
@@ -208,8 +208,8 @@ impl Historian {
         before: Instant,
         left: &mut usize,
     ) -> Visited<bool> {
-        let (last, first) = (Day::of(before), last_cut(before));
-        if before <= Day::of(Instant(0)).start() {
+        let (last, first) = (PastDay::of(before), last_cut(before));
+        if before <= PastDay::of(Instant(0)).start() {
             return Ok(true);
         }
         let prefix = page::pages_of(shard, bucket);
@@ -223,7 +223,7 @@ impl Historian {
             let page = self.handle.store().scan(range, PAGES_LEN.min(*left)).await?;
             *left -= page.entries.len();
             rest = page.next;
-            let mut cut = Cut::default();
+            let mut cut = RetentionCut::default();
             for entry in &page.entries {
                 let text = entry.key.as_str();
                 let Some((_, name)) = page::read_key(shard, text) else { continue };
@@ -285,17 +285,17 @@ impl Historian {
         };
         bounds.raise(&mut floor);
         floor.tidy(notes.retention.floor);
-        self.cut(shard, notes, Cut::of_bucket(shard, bucket, &floor), &[]).await?;
+        self.cut(shard, notes, RetentionCut::of_bucket(shard, bucket, &floor), &[]).await?;
         let mut kept = tally.lines();
         // Days come newest first. '0' follows '/': the end of the bucket.
-        let first = key(format!("{prefix}{}/", Day::of(highest)));
+        let first = key(format!("{prefix}{}/", PastDay::of(highest)));
         let end = key(format!("{}0", prefix.trim_end_matches('/')));
         let mut rest = Some(Range::between(&first, &end));
         while let Some(range) = rest {
             let page = store.scan(range, PAGES_LEN).await?;
             rest = page.next;
             pages += page.entries.len();
-            let mut cut = Cut::default();
+            let mut cut = RetentionCut::default();
             for entry in &page.entries {
                 let Some(lines) = decoded(entry).map(|page| page.lines) else { continue };
                 if let Some(left) = bounds.page(&lines) {
@@ -319,12 +319,12 @@ impl Historian {
             notes.retention.exceptions = ExceptionSweep { rest, ..ExceptionSweep::default() };
         }
         let before = notes.retention.floor.before;
-        let oldest = Day::of(before);
+        let oldest = PastDay::of(before);
         let mut left = PAGES_MAX;
         while let Some(range) = notes.retention.exceptions.rest.take() {
             let page = self.handle.store().scan(range, PAGES_LEN.min(left)).await?;
             left -= page.entries.len();
-            let mut cut = Cut::default();
+            let mut cut = RetentionCut::default();
             for entry in &page.entries {
                 let text = entry.key.as_str();
                 let Some((Home::Odd(project), name)) = page::read_any_key(shard, text) else {
@@ -407,7 +407,7 @@ impl Historian {
 
     /// Below which instant there are so many bytes, about.
     fn enough(&self, mut bytes: u64) -> Instant {
-        let mut days: BTreeMap<Day, u64> = BTreeMap::new();
+        let mut days: BTreeMap<PastDay, u64> = BTreeMap::new();
         for (day, bytes) in self.shards.values().flat_map(|notes| &notes.retention.bytes) {
             *days.entry(*day).or_default() += bytes;
         }
@@ -436,7 +436,7 @@ impl Historian {
         &self,
         shard: ShardId,
         notes: &mut ShardNotes,
-        cut: Cut,
+        cut: RetentionCut,
         entries: &[Entry],
     ) -> Visited {
         let sizes: BTreeMap<&str, usize> =

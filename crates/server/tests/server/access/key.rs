@@ -11,14 +11,14 @@ use server::access::record::{KeyRecord, KeyScope};
 use server::access::{Access, Trail};
 use store::Store;
 use store::machine::{Machine, System};
-use store::memory::Memory;
+use store::memory::MemoryStore;
 
 use super::house::House;
 use crate::server::node::world::HOUR_MS;
 
 #[tokio::test]
 async fn of_servers_that_start_at_once_one_makes_the_first_key() {
-    let (store, machine) = (Store::new(Memory::new()), Arc::new(System) as Arc<dyn Machine>);
+    let (store, machine) = (Store::new(MemoryStore::new()), Arc::new(System) as Arc<dyn Machine>);
     // Both have looked before there was one.
     let servers = [
         Access::open(&store, &machine).await.unwrap(),

@@ -3,7 +3,7 @@
 use engine::id::ShardId;
 use engine::shard::record::HeadRecord;
 use store::Commit;
-use store::cluster::Cluster;
+use store::cluster::ClusterIdentity;
 use tokio::net::TcpListener;
 
 use super::bench::{CLUSTER, Quiesces, SHARDS};
@@ -11,8 +11,8 @@ use super::pair::{HALVES, Pair, Who, name_in};
 
 async fn filled() -> Pair {
     let pair = Pair::new().await;
-    let cluster = Cluster { id: CLUSTER, shards: SHARDS };
-    let commit = Commit::new().put(Cluster::key(), cluster.to_value());
+    let cluster = ClusterIdentity { id: CLUSTER, shards: SHARDS };
+    let commit = Commit::new().put(ClusterIdentity::key(), cluster.to_value());
     pair.a.store.commit(commit).await.unwrap();
     for shard in 0..SHARDS {
         pair.a.head(ShardId(shard), &HeadRecord::default()).await;

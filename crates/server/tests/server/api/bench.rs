@@ -37,9 +37,9 @@ use server::node::Component;
 use server::notifier::Notifier;
 use server::peers::Peers;
 use server::webhook;
-use store::claim::{Head, State};
+use store::claim::{ClaimState, Head};
 use store::machine::{Machine, System};
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use store::session::{NodeId, SessionKey};
 use store::{Commit, Key, Pending, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -113,7 +113,7 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) async fn new() -> Self {
-        Self::of(Store::new(Memory::new()), "bench", Gate::open()).await
+        Self::of(Store::new(MemoryStore::new()), "bench", Gate::open()).await
     }
 
     /// A server of this name, which has every shard.
@@ -123,7 +123,7 @@ impl Bench {
 
     /// One that notifies somebody at this URL of what goes wrong in the cluster.
     pub(super) async fn telling(url: &str) -> Self {
-        Self::with(Store::new(Memory::new()), "bench", Gate::open(), Some(url)).await
+        Self::with(Store::new(MemoryStore::new()), "bench", Gate::open(), Some(url)).await
     }
 
     async fn with(store: Store, name: &str, gate: Gate, notify: Option<&str>) -> Self {
@@ -234,7 +234,11 @@ impl Bench {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let mut commit = Commit::new();
         if let Some(exceptions) = exception_key_of(shard, &lines, number) {
-            let lines = lines.iter().filter(|line| line.is_exception()).map(Line::brief).collect();
+            let lines = lines
+                .iter()
+                .filter(|line| line.is_exception())
+                .map(|line| line.clone().without_responses())
+                .collect();
             commit = commit.put(key(exceptions), Segment { lines }.to_bytes());
         }
         let segment = Segment { lines }.to_bytes();
@@ -262,7 +266,7 @@ impl Bench {
         let head = Head {
             session: None,
             token: 1,
-            state: State::Free,
+            state: ClaimState::Free,
             number: 1,
             nonce: Nonce(1),
             body: Some(to_raw_value(record).unwrap()),

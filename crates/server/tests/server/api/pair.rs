@@ -4,7 +4,7 @@ use engine::id::{ProjectId, ShardId};
 use server::api::Gate;
 use server::peers::{Server, View};
 use store::Store;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use store::session::SessionKey;
 
 use super::bench::{Bench, SHARDS};
@@ -34,7 +34,7 @@ impl Pair {
 
     /// Two servers that let people in through these gates.
     pub(super) async fn behind(a: Gate, b: Gate) -> Self {
-        let store = Store::new(Memory::new());
+        let store = Store::new(MemoryStore::new());
         let a = Bench::of(store.clone(), "a", a).await;
         let pair = Self { a, b: Bench::of(store, "b", b).await };
         pair.deal(HALVES);

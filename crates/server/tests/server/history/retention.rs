@@ -44,7 +44,7 @@ impl Old {
 
     /// In a store that has room for so many bytes.
     async fn with_room(room: Option<u64>) -> Self {
-        let store = Road::with_room(&Arc::new(Memory::new()), room);
+        let store = Road::with_room(&Arc::new(MemoryStore::new()), room);
         let about = std::collections::BTreeMap::from([("id", 7_u64), ("shards", 1)]);
         let about = encode(FORMAT, &about);
         store.commit(Commit::new().put(key("cluster/about".to_owned()), about)).await.unwrap();

@@ -18,7 +18,7 @@ use server::api::Gate;
 use server::handle::NodeHandle;
 use server::node::{HistoryPace, Node, NodeConfig, NodeEnd, NodeStartError};
 use store::machine::{Machine, System};
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use store::{
     Adapter, Class, Commit, CommitError, Epoch, Hints, Limits, Page, Pending, Range, ScanError,
     Store, Version,
@@ -104,7 +104,7 @@ impl Machine for Clocks {
 
 /// A store that one node at a time has open, unless it is shared. A node that was killed reaches it no more.
 struct Opened {
-    memory: Arc<Memory>,
+    memory: Arc<MemoryStore>,
     is_cut: AtomicBool,
     /// Whoever writes to a shard panics.
     is_broken: AtomicBool,
@@ -171,7 +171,7 @@ impl Adapter for Opened {
 
 /// What outlives a node: the store, and the receiver.
 pub(crate) struct World {
-    memory: Arc<Memory>,
+    memory: Arc<MemoryStore>,
     is_slow: bool,
     is_shared: bool,
     pub(crate) receiver: Receiver,
@@ -195,7 +195,7 @@ impl World {
     }
 
     pub(crate) fn with(receiver: Receiver) -> Self {
-        Self { memory: Arc::new(Memory::new()), is_slow: false, is_shared: false, receiver }
+        Self { memory: Arc::new(MemoryStore::new()), is_slow: false, is_shared: false, receiver }
     }
 
     /// One for several nodes, with this receiver.
@@ -210,7 +210,7 @@ impl World {
 
     /// One whose store may forget what it acknowledged.
     pub(crate) fn forgetful() -> Self {
-        Self { memory: Arc::new(Memory::of_class(Class::B)), ..Self::new() }
+        Self { memory: Arc::new(MemoryStore::of_class(Class::B)), ..Self::new() }
     }
 
     /// The store, as it is without any node.

@@ -9,14 +9,14 @@ use client::{Client, ClientError, ElectionFilter};
 use engine::lease::patience;
 use rig::{PATIENCE, until};
 use store::clock::Stopwatch;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use store::{Adapter, Class, Store};
 use tokio::task::JoinSet;
 
 use super::stand::{Stand, TTL};
 
 async fn stand() -> (Stand, Client) {
-    let stand = Stand::on(Store::new(Memory::new())).await;
+    let stand = Stand::on(Store::new(MemoryStore::new())).await;
     stand.project("shop").await;
     let key = stand.key("shop", &[Scope::Node, Scope::Read, Scope::Write]).await;
     let client = stand.client(&key);
@@ -196,7 +196,7 @@ async fn what_is_wrong_with_a_request_is_told_with_a_pointer() {
 
 #[tokio::test]
 async fn nobody_leads_in_an_epoch_that_is_not_trusted_yet_and_then_under_a_new_token() {
-    let memory = Arc::new(Memory::of_class(Class::B));
+    let memory = Arc::new(MemoryStore::of_class(Class::B));
     let stand = Stand::on(Store::shared(memory.clone() as Arc<dyn Adapter>)).await;
     let client = stand.client(&stand.key("default", &[Scope::Node]).await);
     let (mut one, token) = lead(&client, "nightly", brief("web-1")).await;

@@ -8,9 +8,9 @@ use engine::lease::Ttl;
 use rig::{PATIENCE, until};
 use store::claim::Claim;
 use store::clock::Stopwatch;
-use store::election::{Election, Mode, Over, claim_of};
-use store::file::{File, Sizes};
-use store::memory::Memory;
+use store::election::{Candidacy, Mode, RightEnd, claim_of};
+use store::file::{FileStore, Sizes};
+use store::memory::MemoryStore;
 use store::session::{self, NodeId, Roster, Session, SessionError};
 use store::{Adapter, Store};
 use tokio::task::JoinSet;
@@ -23,7 +23,7 @@ fn nightly() -> Claim {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_leads_and_its_successor_follows_when_it_leaves_or_dies() {
-    let memory = Arc::new(Memory::new());
+    let memory = Arc::new(MemoryStore::new());
     let stand = Stand::on(Store::shared(memory.clone())).await;
     stand.project("shop").await;
     let key = stand.key("shop", &[Scope::Node]).await;
@@ -32,7 +32,7 @@ async fn a_holder_leads_and_its_successor_follows_when_it_leaves_or_dies() {
     let (first, keeper) = open(&one, "web-1").await;
     keep(&mut keepers, keeper);
     assert_eq!(first.key().guest(), Some("shop"), "its key says where it belongs");
-    let mut election = Election::new(&first, nightly(), Mode::Automatic);
+    let mut election = Candidacy::new(&first, nightly(), Mode::Automatic);
     let mut holding = election.campaign().await.unwrap();
     assert!(holding.right.permit().is_some_and(|permit| permit.valid_for <= TTL));
     holding.commit(None, Vec::new()).await.unwrap();
@@ -40,7 +40,7 @@ async fn a_holder_leads_and_its_successor_follows_when_it_leaves_or_dies() {
     let (second, second_keeper) = open(&two, "web-2").await;
     let mut seconds = JoinSet::new();
     keep(&mut seconds, second_keeper);
-    let mut waiting = Election::new(&second, nightly(), Mode::Automatic);
+    let mut waiting = Candidacy::new(&second, nightly(), Mode::Automatic);
     let (released, won) = tokio::join!(holding.release(), waiting.campaign());
     released.unwrap();
     let won = won.unwrap();
@@ -56,7 +56,7 @@ async fn a_holder_leads_and_its_successor_follows_when_it_leaves_or_dies() {
     assert!(watch.elapsed() >= left, "{:?} of {left:?}", watch.elapsed());
     assert!(won.right.permit().is_none());
     first.close().await;
-    assert_eq!(again.right.over().await, Over::Lost);
+    assert_eq!(again.right.over().await, RightEnd::Lost);
     let left = Roster::read(&Store::shared(memory as Arc<dyn Adapter>)).await.unwrap();
     assert_eq!(left.keys().filter(|key| key.guest().is_some()).count(), 0);
     stand.stop().await;
@@ -64,7 +64,7 @@ async fn a_holder_leads_and_its_successor_follows_when_it_leaves_or_dies() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_a_hundred_candidates_at_once_one_wins() {
-    let stand = Stand::on(Store::new(Memory::new())).await;
+    let stand = Stand::on(Store::new(MemoryStore::new())).await;
     stand.project("shop").await;
     let key = stand.key("shop", &[Scope::Node]).await;
     let store = stand.store(&key).await;
@@ -74,7 +74,7 @@ async fn of_a_hundred_candidates_at_once_one_wins() {
         tasks.spawn(async move {
             // Long enough that nobody needs a renewal.
             let ttl = Ttl::new(engine::limits::GUEST_TTL_MAX).unwrap();
-            let about = session::Node { ttl, ..node(&format!("web-{number}")) };
+            let about = session::NodeInfo { ttl, ..node(&format!("web-{number}")) };
             let (session, _keeper) = Session::open(&store, &machine(), &about).await.unwrap();
             session
         });
@@ -83,7 +83,7 @@ async fn of_a_hundred_candidates_at_once_one_wins() {
     let mut tasks = JoinSet::new();
     for session in sessions {
         tasks.spawn(async move {
-            let mut election = Election::new(&session, nightly(), Mode::Automatic);
+            let mut election = Candidacy::new(&session, nightly(), Mode::Automatic);
             election.campaign().await.unwrap().right.permit().unwrap().token
         });
     }
@@ -98,7 +98,7 @@ async fn of_a_hundred_candidates_at_once_one_wins() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_node_of_the_same_name_is_refused_in_one_project_and_not_in_two() {
-    let stand = Stand::on(Store::new(Memory::new())).await;
+    let stand = Stand::on(Store::new(MemoryStore::new())).await;
     for project in ["shop", "bank"] {
         stand.project(project).await;
     }
@@ -120,7 +120,7 @@ async fn a_holder_goes_on_leading_through_a_restart_of_its_server() {
     // A server that stopped lets go of its store with its last connection, a moment later.
     let file = || {
         until("the store is free", PATIENCE, || async {
-            File::open_or_create(dir.path(), Sizes::default()).map(Store::new).ok()
+            FileStore::open_or_create(dir.path(), Sizes::default()).map(Store::new).ok()
         })
     };
     let stand = Stand::on(file().await).await;
@@ -130,10 +130,10 @@ async fn a_holder_goes_on_leading_through_a_restart_of_its_server() {
     let mut keepers = JoinSet::new();
     // Long enough for a server to come back.
     let ttl = Ttl::new(Duration::from_secs(20)).unwrap();
-    let about = session::Node { ttl, ..node("web-1") };
+    let about = session::NodeInfo { ttl, ..node("web-1") };
     let (session, keeper) = Session::open(&store, &machine(), &about).await.unwrap();
     keep(&mut keepers, keeper);
-    let mut election = Election::new(&session, nightly(), Mode::Automatic);
+    let mut election = Candidacy::new(&session, nightly(), Mode::Automatic);
     let holding = election.campaign().await.unwrap();
     let token = holding.right.token();
     let before = store.get(session.key().key()).await.unwrap().unwrap().version;
@@ -154,7 +154,7 @@ async fn a_holder_goes_on_leading_through_a_restart_of_its_server() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_server_of_a_list_will_do() {
-    let memory = Arc::new(Memory::new());
+    let memory = Arc::new(MemoryStore::new());
     let stand = Stand::on(Store::shared(memory)).await;
     stand.project("shop").await;
     let key = stand.key("shop", &[Scope::Node]).await;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use client::key::Scope;
 use rig::{PATIENCE, Road, Way, until};
-use store::fault::{Fault, Faulty};
-use store::memory::Memory;
+use store::fault::{Faulty, InjectedFault};
+use store::memory::MemoryStore;
 use store::{Class, Commit, CommitError, Condition, Key, Store, StoreUrl};
 
 use super::stand::Stand;
@@ -62,12 +62,12 @@ impl store::Adapter for Marked {
 
 #[tokio::test]
 async fn an_outcome_that_the_server_does_not_know_is_unknown_here_too() {
-    let inner = Store::new(Memory::new());
+    let inner = Store::new(MemoryStore::new());
     let road = Faulty::new(&inner);
     let stand = Stand::on(Store::new(Marked { road: road.clone(), inner: inner.clone() })).await;
     let store = stand.store(&stand.admin).await;
 
-    road.on_commits([Fault::LoseAnswer, Fault::LandLater, Fault::Refuse]);
+    road.on_commits([InjectedFault::LoseAnswer, InjectedFault::LandLater, InjectedFault::Refuse]);
     let done = store.commit(fresh("done")).await;
     assert!(matches!(done, Err(CommitError::Unknown(_))), "{done:?}");
     assert!(inner.get(&key("scratch/done")).await.unwrap().is_some());
@@ -89,7 +89,7 @@ async fn an_outcome_that_the_server_does_not_know_is_unknown_here_too() {
 
 #[tokio::test]
 async fn a_connection_that_breaks_after_sending_leaves_it_unknown_and_before_it_unavailable() {
-    let stand = Stand::on(Store::new(Memory::new())).await;
+    let stand = Stand::on(Store::new(MemoryStore::new())).await;
     let road = Road::to(stand.address).await;
     let url = StoreUrl::parse(&format!("http://:{}@{}", stand.admin, road.address())).unwrap();
     let store = store::open_existing(&url).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_connection_that_breaks_after_sending_leaves_it_unknown_and_before_it_
 
 #[tokio::test]
 async fn the_class_and_the_epoch_of_the_store_come_through() {
-    let memory = Arc::new(Memory::of_class(Class::B));
+    let memory = Arc::new(MemoryStore::of_class(Class::B));
     let stand = Stand::on(Store::shared(memory.clone())).await;
     let key = stand.key("default", &[Scope::Node]).await;
     let store = stand.store(&key).await;
@@ -126,7 +126,7 @@ async fn the_class_and_the_epoch_of_the_store_come_through() {
     assert_ne!(first, second);
     // Another cluster at the same address is another epoch, though its store counts alike.
     let address = stand.stop().await;
-    let copy = Arc::new(Memory::of_class(Class::B));
+    let copy = Arc::new(MemoryStore::of_class(Class::B));
     copy.fail_over(0);
     let stand = Stand::again(address, Store::shared(copy)).await;
     let why = store.get(&Key::new("node/~longest").unwrap()).await.unwrap_err();

@@ -4,8 +4,8 @@ use client::ElectionFilter;
 use client::election::CampaignRequest;
 use client::key::Scope;
 use engine::limits::GUEST_WATCHERS_OF_KEY_MAX;
-use store::election::{Election, Mode, claim_of};
-use store::memory::Memory;
+use store::election::{Candidacy, Mode, claim_of};
+use store::memory::MemoryStore;
 use store::session::{SessionRecord, bury};
 use store::{Commit, CommitError, Condition, Range, Refusal, ScanError, Store};
 use tokio::task::JoinSet;
@@ -14,7 +14,7 @@ use super::stand::{Stand, keep, open};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_project_sees_and_touches_nothing() {
-    let stand = Stand::on(Store::new(Memory::new())).await;
+    let stand = Stand::on(Store::new(MemoryStore::new())).await;
     for project in ["shop", "bank"] {
         stand.project(project).await;
     }
@@ -25,7 +25,7 @@ async fn another_project_sees_and_touches_nothing() {
     let (session, keeper) = open(&ours, "web-1").await;
     keep(&mut keepers, keeper);
     let claim = claim_of("shop", "nightly").unwrap();
-    let mut election = Election::new(&session, claim.clone(), Mode::Automatic);
+    let mut election = Candidacy::new(&session, claim.clone(), Mode::Automatic);
     let holding = election.campaign().await.unwrap();
 
     // They see the server, but not where it is, and none of our sessions, though they come in pages.
@@ -75,7 +75,7 @@ fn denied(outcome: &Result<store::Version, CommitError>) {
 
 #[tokio::test]
 async fn the_elections_api_keeps_projects_apart() {
-    let stand = Stand::on(Store::new(Memory::new())).await;
+    let stand = Stand::on(Store::new(MemoryStore::new())).await;
     for project in ["shop", "bank"] {
         stand.project(project).await;
     }
@@ -98,7 +98,7 @@ async fn the_elections_api_keeps_projects_apart() {
 
 #[tokio::test]
 async fn who_watches_takes_a_seat_and_there_are_so_many() {
-    let stand = Stand::on(Store::new(Memory::new())).await;
+    let stand = Stand::on(Store::new(MemoryStore::new())).await;
     let key = stand.key("default", &[Scope::Node]).await;
     let client = stand.client(&key);
     let mut seats = Vec::new();

@@ -10,7 +10,7 @@ use client::project::NewProjectSpec;
 use server::api::Gate;
 use server::node::{HistoryPace, Node, NodeConfig};
 use store::machine::{Machine, System};
-use store::session::{Keeper, NodeId, Session};
+use store::session::{NodeId, Session, SessionDriver};
 use store::{Store, StoreUrl, session};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -108,8 +108,8 @@ impl Stand {
 }
 
 /// A node that takes part.
-pub(super) fn node(id: &str) -> session::Node {
-    session::Node {
+pub(super) fn node(id: &str) -> session::NodeInfo {
+    session::NodeInfo {
         id: NodeId::new(id).unwrap(),
         ttl: engine::lease::Ttl::new(TTL).unwrap(),
         url: None,
@@ -118,12 +118,12 @@ pub(super) fn node(id: &str) -> session::Node {
 }
 
 /// A session through this store.
-pub(super) async fn open(store: &Store, id: &str) -> (Session, Keeper) {
+pub(super) async fn open(store: &Store, id: &str) -> (Session, SessionDriver) {
     Session::open(store, &machine(), &node(id)).await.unwrap()
 }
 
 /// Keeps a session until it ends.
-pub(super) fn keep(tasks: &mut JoinSet<()>, mut keeper: Keeper) {
+pub(super) fn keep(tasks: &mut JoinSet<()>, mut keeper: SessionDriver) {
     tasks.spawn(async move {
         keeper.run(|| true).await;
     });

@@ -2,9 +2,9 @@
 
 use client::key::Scope;
 use rig::Road;
-use store::conformance::{CLAUSES, Outcome, Subject, sweep};
-use store::file::{File, Sizes};
-use store::memory::Memory;
+use store::conformance::{CLAUSES, ClauseOutcome, StoreUnderTest, sweep};
+use store::file::{FileStore, Sizes};
+use store::memory::MemoryStore;
 use store::{Commit, CommitError, Key, Range, Refusal, ScanError, Store, StoreUrl};
 
 use super::stand::Stand;
@@ -15,17 +15,17 @@ async fn check(inner: Store) {
     let url = StoreUrl::parse(&format!("http://:{}@{}", stand.admin, road.address())).unwrap();
     let other = store::open_existing(&url).await.unwrap();
     let store = stand.store(&stand.admin).await;
-    let subject = Subject::new(store.clone(), "scratch/x/")
+    let subject = StoreUnderTest::new(store.clone(), "scratch/x/")
         .with_other(other)
         .with_reconnect(move || road.cut());
     let mut broken = Vec::new();
     for clause in CLAUSES {
         match clause.check(&subject).await {
-            Outcome::Violated(why) => broken.push(format!("{}: {why}", clause.name)),
-            Outcome::NotApplicable(why) => {
+            ClauseOutcome::Violated(why) => broken.push(format!("{}: {why}", clause.name)),
+            ClauseOutcome::NotApplicable(why) => {
                 broken.push(format!("{} is not tried: {why}", clause.name));
             }
-            Outcome::Held => {}
+            ClauseOutcome::Held => {}
         }
     }
     assert_eq!(broken, Vec::<String>::new());
@@ -36,19 +36,19 @@ async fn check(inner: Store) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_on_memory_keeps_the_contract() {
-    check(Store::new(Memory::new())).await;
+    check(Store::new(MemoryStore::new())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_on_a_file_keeps_the_contract() {
     // In memory, if there is such a place: what a server passes on does not depend on how slow its disk is.
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    check(Store::new(File::open_or_create(dir.path(), Sizes::default()).unwrap())).await;
+    check(Store::new(FileStore::open_or_create(dir.path(), Sizes::default()).unwrap())).await;
 }
 
 #[tokio::test]
 async fn who_is_no_admin_is_told_what_a_check_needs() {
-    let stand = Stand::on(Store::new(Memory::new())).await;
+    let stand = Stand::on(Store::new(MemoryStore::new())).await;
     let key = stand.key("default", &[Scope::Node]).await;
     let store = stand.store(&key).await;
     let why = store.scan(Range::prefix("scratch/"), 10).await.unwrap_err();

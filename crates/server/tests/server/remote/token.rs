@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use client::election::{Campaign, CampaignRequest, ReleaseRequest};
 use client::key::Scope;
 use store::Store;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 
 use super::stand::Stand;
 
@@ -26,7 +26,7 @@ impl Resource {
 
 /// The tokens of three who lead one after the other.
 async fn terms() -> Vec<u64> {
-    let stand = Stand::on(Store::new(Memory::new())).await;
+    let stand = Stand::on(Store::new(MemoryStore::new())).await;
     let client = stand.client(&stand.key("default", &[Scope::Node]).await);
     let mut tokens = Vec::new();
     for candidate in ["web-1", "web-2", "web-1"] {

@@ -15,9 +15,9 @@ use sim::vault::Vault;
 use sim::witness::{Premises, Witness};
 use sim::world::{ProcessId, Tracing, World, seconds};
 use store::claim::{Claim, Head};
-use store::election::{Election, Holding, Mode};
+use store::election::{Candidacy, Holding, Mode};
 use store::machine::Machine;
-use store::session::{End, Keeper, Node, NodeId, Session, SessionError};
+use store::session::{NodeId, NodeInfo, Session, SessionDriver, SessionEnd, SessionError};
 use store::{Class, Commit, Entry, Key, Range, Store, Version, Write};
 
 use super::tap::Tap;
@@ -90,7 +90,7 @@ pub(super) struct Host {
     pub(super) store: Store,
     pub(super) tap: Arc<Tap>,
     machine: Arc<dyn Machine>,
-    node: Node,
+    node: NodeInfo,
     site: SharedSite,
 }
 
@@ -98,7 +98,7 @@ pub(super) struct Host {
 pub(super) struct Member {
     pub(super) host: Host,
     pub(super) session: Session,
-    pub(super) keeping: Task<End>,
+    pub(super) keeping: Task<SessionEnd>,
     alive: Arc<AtomicBool>,
 }
 
@@ -159,7 +159,7 @@ impl Bench {
             self.vault.watched_by(&road);
         }
         let tap = Tap::new(&self.world, Arc::new(Traveller(road)));
-        let node = Node {
+        let node = NodeInfo {
             id: NodeId::new(plan.id).unwrap(),
             ttl: Ttl::new(Duration::from_nanos(plan.ttl)).unwrap(),
             url: Some(format!("http://{}:7400", plan.id)),
@@ -179,7 +179,7 @@ impl Bench {
         self.join(self.host(id))
     }
 
-    pub(super) fn keep(&self, host: Host, session: Session, mut keeper: Keeper) -> Member {
+    pub(super) fn keep(&self, host: Host, session: Session, mut keeper: SessionDriver) -> Member {
         let alive = Arc::new(AtomicBool::new(true));
         let is_alive = Arc::clone(&alive);
         let keeping =
@@ -188,7 +188,7 @@ impl Bench {
     }
 
     /// Campaigns until it has won.
-    pub(super) fn campaign(&self, mut election: Election) -> Task<(Election, Holding)> {
+    pub(super) fn campaign(&self, mut election: Candidacy) -> Task<(Candidacy, Holding)> {
         let witness = Arc::clone(&self.witness);
         self.spawn_as(|process| async move {
             let holding = election.campaign().await.expect("the session lives");
@@ -198,12 +198,12 @@ impl Bench {
     }
 
     /// Has the claim, at once.
-    pub(super) fn win(&self, member: &Member) -> (Election, Holding) {
+    pub(super) fn win(&self, member: &Member) -> (Candidacy, Holding) {
         self.finish(&self.campaign(self.candidate(member)))
     }
 
-    pub(super) fn candidate(&self, member: &Member) -> Election {
-        Election::new(&member.session, self.claim.clone(), Mode::Automatic)
+    pub(super) fn candidate(&self, member: &Member) -> Candidacy {
+        Candidacy::new(&member.session, self.claim.clone(), Mode::Automatic)
     }
 
     /// Starts something.
@@ -324,7 +324,7 @@ impl Host {
     /// Opens a session.
     pub(super) fn open(
         &self,
-    ) -> impl Future<Output = Result<(Session, Keeper), SessionError>> + Send + 'static {
+    ) -> impl Future<Output = Result<(Session, SessionDriver), SessionError>> + Send + 'static {
         let host = self.clone();
         async move { Session::open(&host.store, &host.machine, &host.node).await }
     }

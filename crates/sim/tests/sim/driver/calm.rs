@@ -1,7 +1,7 @@
 //! A long calm: where nothing goes wrong, nobody changes anything.
 
 use sim::clock::{Instant, MS};
-use store::election::Election;
+use store::election::Candidacy;
 
 use super::bench::{Bench, CLAIM, Plan};
 
@@ -21,7 +21,7 @@ fn in_24_hours_without_faults_the_leader_stays_the_same() {
         let right = holding.right.clone();
         async move { right.over().await }
     });
-    let sightings = election.sightings();
+    let sightings = election.activity();
     let head = bench.head().unwrap();
     let begun = bench.now();
     let mut gaps = 0;
@@ -41,5 +41,5 @@ fn in_24_hours_without_faults_the_leader_stays_the_same() {
     }
     assert_eq!(bert.host.tap.sent(CLAIM).len() + cora.host.tap.sent(CLAIM).len(), 0);
     assert_eq!(sightings.borrow().takes, 1);
-    let _: (Election, _) = (election, holding);
+    let _: (Candidacy, _) = (election, holding);
 }

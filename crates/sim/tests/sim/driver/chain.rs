@@ -1,8 +1,8 @@
 //! Chains: commits in order, each done once or not at all.
 
 use store::chain::ChainError;
-use store::claim::State;
-use store::election::{Holding, Over};
+use store::claim::ClaimState;
+use store::election::{Holding, RightEnd};
 use store::{CommitError, Key, Refusal, Version, Write};
 
 use super::bench::{Bench, CLAIM, Host, Member, PAUSE, T, TRIP, body, datum, within};
@@ -165,7 +165,7 @@ fn after_somebody_else_has_moved_the_head_nothing_more_is_done() {
     assert_eq!(done, Err(ChainError::Moved));
     assert!(holding.right.permit().is_none());
     let right = holding.right.clone();
-    assert_eq!(bench.wait(async move { right.over().await }), Over::Lost);
+    assert_eq!(bench.wait(async move { right.over().await }), RightEnd::Lost);
     let sent = copies(&anna.host).len();
     let (_holding, done) = commit(&bench, holding, 2);
     assert_eq!(done, Err(ChainError::Moved));
@@ -245,7 +245,7 @@ fn a_chain_that_was_released_writes_nothing() {
     assert_eq!(copies(&anna.host).len(), 1, "it is not even tried");
     check_data(&bench, &[]);
     let head = bench.head().unwrap();
-    assert_eq!((head.session, head.state, head.number), (None, State::Free, 2));
+    assert_eq!((head.session, head.state, head.number), (None, ClaimState::Free, 2));
 }
 
 #[test]
@@ -265,7 +265,11 @@ fn a_chain_whose_release_was_dropped_half_way_writes_nothing_but_that_release() 
         assert_eq!(done, Err(ChainError::Moved), "{fault:?}");
         assert_eq!(bench.wait(async move { holding.release().await }), Ok(()), "{fault:?}");
         let head = bench.head().unwrap();
-        assert_eq!((head.session, head.state, head.number), (None, State::Free, 2), "{fault:?}");
+        assert_eq!(
+            (head.session, head.state, head.number),
+            (None, ClaimState::Free, 2),
+            "{fault:?}"
+        );
         check_data(&bench, &[]);
     }
 }

@@ -2,20 +2,20 @@
 
 use serde_json::json;
 use store::ScanError;
-use store::claim::{Sight, State, TakeError};
+use store::claim::{ClaimError, ClaimState, ClaimView};
 use store::election::Defeat;
 
 use super::bench::{Bench, CLAIM, Member, NOON_US, PATIENCE, POLL, T, TRIP, check_between};
 
-fn look(bench: &Bench, member: &Member) -> Sight {
+fn look(bench: &Bench, member: &Member) -> ClaimView {
     let (claim, store) = (bench.claim.clone(), member.host.store.clone());
     bench.wait(async move { claim.look(&store).await }).unwrap()
 }
 
 /// Takes the claim as it was seen, and tells the token.
-fn take(bench: &Bench, member: &Member, seen: Sight) -> Result<u64, TakeError> {
+fn take(bench: &Bench, member: &Member, seen: ClaimView) -> Result<u64, ClaimError> {
     let (claim, session) = (bench.claim.clone(), member.session.clone());
-    let taken = async move { claim.take(&seen, &session, State::Held).await };
+    let taken = async move { claim.take(&seen, &session, ClaimState::Held).await };
     bench.wait(taken).map(|chain| chain.token().0)
 }
 
@@ -24,7 +24,7 @@ fn a_claim_that_nobody_ever_had_is_free() {
     let bench = Bench::new();
     let anna = bench.member("anna");
     let seen = look(&bench, &anna);
-    assert_eq!((seen.version, seen.head.token, seen.head.state), (None, 0, State::Free));
+    assert_eq!((seen.version, seen.head.token, seen.head.state), (None, 0, ClaimState::Free));
     let token = take(&bench, &anna, seen).unwrap();
     assert!(token >= NOON_US, "it is at least the wall clock");
     assert_eq!(bench.holder().as_deref(), Some("anna"));
@@ -38,7 +38,7 @@ fn a_claim_is_not_taken_while_the_session_that_it_names_is_there() {
     take(&bench, &anna, seen).unwrap();
     anna.crash();
     let seen = look(&bench, &bert);
-    assert_eq!(take(&bench, &bert, seen), Err(TakeError::NotFree));
+    assert_eq!(take(&bench, &bert, seen), Err(ClaimError::NotFree));
     assert_eq!(bench.holder().as_deref(), Some("anna"));
 }
 
@@ -60,7 +60,7 @@ fn a_claim_that_has_moved_since_it_was_seen_is_not_taken() {
     let (anna, bert) = (bench.member("anna"), bench.member("bert"));
     let seen = look(&bench, &bert);
     take(&bench, &anna, seen.clone()).unwrap();
-    assert_eq!(take(&bench, &bert, seen), Err(TakeError::NotFree));
+    assert_eq!(take(&bench, &bert, seen), Err(ClaimError::NotFree));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_session_that_is_gone_takes_nothing() {
     let anna = bench.member("anna");
     let seen = look(&bench, &anna);
     bench.wait(anna.close());
-    assert_eq!(take(&bench, &anna, seen), Err(TakeError::NotFree));
+    assert_eq!(take(&bench, &anna, seen), Err(ClaimError::NotFree));
     assert!(bench.head().is_none());
 }
 
@@ -93,7 +93,7 @@ fn a_freed_claim_keeps_its_token_and_names_nobody() {
     let token = holding.right.token();
     bench.wait(async move { holding.release().await }).unwrap();
     let standing = bench.wait(async move { election.standing().await }).unwrap();
-    assert_eq!((standing.holder, standing.token, standing.state), (None, token, State::Free));
+    assert_eq!((standing.holder, standing.token, standing.state), (None, token, ClaimState::Free));
 }
 
 #[test]

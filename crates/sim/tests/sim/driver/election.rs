@@ -3,9 +3,9 @@
 use engine::lease::Token;
 use serde_json::json;
 use sim::clock::{Instant, MS};
-use store::claim::State;
-use store::election::{Defeat, Election, Holding, Mode, Over, Standing};
-use store::session::End;
+use store::claim::ClaimState;
+use store::election::{Candidacy, ClaimStanding, Defeat, Holding, Mode, RightEnd};
+use store::session::SessionEnd;
 
 use super::bench::{
     Bench, CLAIM, Hearing, Host, Member, PATIENCE, PAUSE, POLL, Plan, T, TRIP, Task, body,
@@ -86,7 +86,7 @@ fn a_right_is_over_when_its_session_is_closed() {
     let (_, holding) = bench.win(&anna);
     let over = over(&bench, &holding);
     bench.spawn(anna.close());
-    assert_eq!(bench.finish(&over), Over::Lost);
+    assert_eq!(bench.finish(&over), RightEnd::Lost);
     assert!(holding.right.permit().is_none());
 }
 
@@ -99,10 +99,10 @@ fn a_candidate_whose_session_ends_is_told_so() {
     let waiting = bench.spawn(async move { election.campaign().await.err() });
     bench.run_for(T);
     bench.spawn(bert.close());
-    assert_eq!(bench.finish(&waiting), Some(Defeat::Ended(End::Closed)));
+    assert_eq!(bench.finish(&waiting), Some(Defeat::Ended(SessionEnd::Closed)));
 }
 
-fn over(bench: &Bench, holding: &Holding) -> Task<Over> {
+fn over(bench: &Bench, holding: &Holding) -> Task<RightEnd> {
     let right = holding.right.clone();
     bench.spawn(async move { right.over().await })
 }
@@ -122,7 +122,7 @@ fn a_wish_is_told_to_the_holder_who_may_go_on_until_it_has_stopped() {
     bench.run_for(T);
     assert_eq!(wish(&bench, &person).as_deref(), Some("anna"));
     let begun = bench.now();
-    assert_eq!(bench.finish(&over), Over::Wished);
+    assert_eq!(bench.finish(&over), RightEnd::Wished);
     assert!(bench.now() < begun + PAUSE + 3 * TRIP, "it hears of it by a hint");
     assert!(right.permit().is_some(), "a wish takes nothing away");
     step_down(&bench, election, holding);
@@ -130,7 +130,7 @@ fn a_wish_is_told_to_the_holder_who_may_go_on_until_it_has_stopped() {
     assert_eq!(bench.holder(), None);
 }
 
-fn step_down(bench: &Bench, mut election: Election, holding: Holding) -> Election {
+fn step_down(bench: &Bench, mut election: Candidacy, holding: Holding) -> Candidacy {
     let (election, left) = bench.wait(async move {
         let left = election.step_down(holding).await;
         (election, left)
@@ -149,7 +149,7 @@ fn without_hints_a_wish_is_told_within_half_a_lease() {
     bench.run_for(T);
     wish(&bench, &person);
     let begun = bench.now();
-    assert_eq!(bench.finish(&over), Over::Wished);
+    assert_eq!(bench.finish(&over), RightEnd::Wished);
     assert!(bench.now() <= begun + T / 2 + POLL + 2 * TRIP);
 }
 
@@ -211,8 +211,8 @@ fn nobody_is_wished_away_from_a_claim_that_nobody_has() {
 }
 
 /// A candidate that has taken the claim and waits to be approved.
-fn waiting(bench: &Bench, member: &Member) -> Task<(Election, Holding)> {
-    let election = Election::new(&member.session, bench.claim.clone(), Mode::Manual);
+fn waiting(bench: &Bench, member: &Member) -> Task<(Candidacy, Holding)> {
+    let election = Candidacy::new(&member.session, bench.claim.clone(), Mode::Manual);
     let waiting = bench.campaign(election);
     bench.run_for(T);
     waiting
@@ -229,7 +229,7 @@ fn in_manual_mode_a_claim_is_taken_as_waiting_and_nobody_acts_before_the_approva
     let anna = bench.member("anna");
     let waiting = waiting(&bench, &anna);
     let head = bench.head().unwrap();
-    assert_eq!((bench.holder().as_deref(), head.state), (Some("anna"), State::Waiting));
+    assert_eq!((bench.holder().as_deref(), head.state), (Some("anna"), ClaimState::Waiting));
     bench.run_for(10 * T);
     assert!(waiting.done_at().is_none(), "without a holding there is no right");
     assert_eq!(bench.head().unwrap().token, head.token, "it keeps waiting under one token");
@@ -245,7 +245,7 @@ fn an_approval_of_another_token_does_nothing() {
         approve(&bench, other);
         bench.run_for(2 * T);
         assert!(waiting.done_at().is_none());
-        assert_eq!(bench.head().unwrap().state, State::Waiting);
+        assert_eq!(bench.head().unwrap().state, ClaimState::Waiting);
     }
 }
 
@@ -260,7 +260,7 @@ fn the_approval_of_its_token_lets_the_holder_begin() {
     let (_, holding) = bench.finish(&waiting);
     assert!(bench.now() < begun + 5 * TRIP, "it hears of it by a hint");
     assert_eq!(holding.right.permit().unwrap().token, Token(token));
-    assert_eq!(bench.head().unwrap().state, State::Held);
+    assert_eq!(bench.head().unwrap().state, ClaimState::Held);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn a_change_of_the_standing_is_told_once_and_by_a_hint() {
     let bench = Bench::new();
     let (anna, bert) = (bench.member("anna"), bench.member("bert"));
     let mut watcher = bench.candidate(&bert);
-    let (watcher, nobody): (Election, Standing) = bench.wait(async move {
+    let (watcher, nobody): (Candidacy, ClaimStanding) = bench.wait(async move {
         let standing = watcher.changed(None).await;
         (watcher, standing)
     });
@@ -294,7 +294,7 @@ fn a_change_of_the_standing_is_told_once_and_by_a_hint() {
     let standing = bench.finish(&told);
     assert!(bench.now() < begun + PAUSE + 4 * TRIP);
     assert_eq!(standing.holder.as_ref(), Some(anna.session.key()));
-    assert_eq!((standing.token, standing.state), (holding.right.token(), State::Held));
+    assert_eq!((standing.token, standing.state), (holding.right.token(), ClaimState::Held));
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn an_approval_survives_requests_that_are_refused() {
     let (_, holding) = bench.finish(&waiting);
     check_between(bench.now(), begun + 3 * PAUSE, begun + 4 * PAUSE + 8 * TRIP);
     assert_eq!(holding.right.permit().unwrap().token, Token(token));
-    assert_eq!(bench.head().unwrap().state, State::Held);
+    assert_eq!(bench.head().unwrap().state, ClaimState::Held);
 }
 
 #[test]
@@ -389,7 +389,7 @@ fn a_wish_survives_requests_that_are_refused() {
     let waiting = bench.campaign(bench.candidate(&bert));
     let over = over(&bench, &holding);
     wish(&bench, &bench.host("person"));
-    assert_eq!(bench.finish(&over), Over::Wished);
+    assert_eq!(bench.finish(&over), RightEnd::Wished);
     anna.host.tap.on(CLAIM, (0..3).map(|_| Fault::refuse()));
     let begun = bench.now();
     let election = step_down(&bench, election, holding);

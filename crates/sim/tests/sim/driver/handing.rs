@@ -1,8 +1,8 @@
 //! Hand-overs: a claim goes to the session that it is meant for, once or not at all.
 
 use store::chain::ChainError;
-use store::claim::State;
-use store::election::{Holding, Over};
+use store::claim::ClaimState;
+use store::election::{Holding, RightEnd};
 use store::session::SessionKey;
 use store::{CommitError, Condition, Refusal, Version, Write};
 
@@ -63,7 +63,7 @@ fn copies(host: &Host) -> Vec<Sent> {
 fn check_head(bench: &Bench, holder: &Member, number: u64, id: Option<u64>) {
     let head = bench.head().unwrap();
     assert_eq!((head.session.as_ref(), head.number), (Some(holder.session.key()), number));
-    assert_eq!(head.state, State::Held);
+    assert_eq!(head.state, ClaimState::Held);
     let body = head.body.map(|body| body.get().to_owned());
     assert_eq!(body, id.map(|id| format!(r#"{{"id":{id}}}"#)));
 }
@@ -124,7 +124,7 @@ fn from_the_call_on_there_is_no_permit_whatever_comes_of_it() {
     bench.run_for(PAUSE);
     assert!(handing.done_at().is_none() && right.permit().is_none());
     let over = right.clone();
-    assert_eq!(bench.wait(async move { over.over().await }), Over::Released);
+    assert_eq!(bench.wait(async move { over.over().await }), RightEnd::Released);
     anna.host.heal();
     assert!(bench.finish(&handing).1.is_ok());
     assert!(right.permit().is_none());

@@ -2,7 +2,7 @@
 
 use sim::clock::{Instant, MS};
 use store::Commit;
-use store::session::{End, SessionRecord};
+use store::session::{SessionEnd, SessionRecord};
 
 use super::bench::{
     BEAT, Bench, LANE, Member, NOON_US, PATIENCE, PAUSE, POLL, T, TRIP, check_between,
@@ -68,7 +68,7 @@ fn a_node_that_no_longer_works_lapses_and_is_buried_by_another() {
     check_between(bench.now(), last + PATIENCE, last + PATIENCE + POLL + 3 * TRIP);
     assert!(bert.session.is_valid());
     anna.recover();
-    assert_eq!(bench.finish(&anna.keeping), End::Lost);
+    assert_eq!(bench.finish(&anna.keeping), SessionEnd::Lost);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_cut_that_outlasts_the_patience_of_others_is_a_loss() {
     assert!(!bench.is_there(&anna.session));
     assert_eq!(anna.session.end(), None, "it cannot know yet");
     anna.host.heal();
-    assert_eq!(bench.finish(&anna.keeping), End::Lost);
+    assert_eq!(bench.finish(&anna.keeping), SessionEnd::Lost);
 }
 
 /// When "lapsed", "unrenewed for 0.6 T" and "ended" came true, if they did.
@@ -166,7 +166,7 @@ fn an_end_is_noticed_by_the_next_renewal_and_ends_every_wait() {
         // The renewal meets a conflict, and then the record is looked for.
         check_between(done_at().unwrap(), last + BEAT, last + BEAT + 2 * TRIP);
     }
-    assert_eq!((anna.session.end(), anna.valid_for()), (Some(End::Lost), 0));
+    assert_eq!((anna.session.end(), anna.valid_for()), (Some(SessionEnd::Lost), 0));
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn closing_ends_everything_at_once_and_deletes_the_record() {
     for done_at in signals {
         assert_eq!(done_at(), Some(begun));
     }
-    assert_eq!(bench.finish(&anna.keeping), End::Closed);
+    assert_eq!(bench.finish(&anna.keeping), SessionEnd::Closed);
 }
 
 #[test]

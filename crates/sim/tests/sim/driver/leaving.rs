@@ -1,14 +1,14 @@
 //! Leaving a candidacy: whoever has left has not got the claim, and does not get it by a late commit.
 
 use store::chain::ChainError;
-use store::election::{Election, Over, Right};
+use store::election::{Candidacy, Right, RightEnd};
 use store::{Class, CommitError, Refusal};
 
 use super::bench::{Bench, CLAIM, Hearing, Member, PAUSE, Plan, T, body, datum, within};
 use super::tap::Fault;
 
 /// Campaigns for a while, and gives up.
-fn give_up(bench: &Bench, mut election: Election, after: u64) -> Election {
+fn give_up(bench: &Bench, mut election: Candidacy, after: u64) -> Candidacy {
     let world = bench.world.clone();
     let (election, won) = bench.wait(async move {
         let won = within(&world, after, election.campaign()).await;
@@ -18,7 +18,7 @@ fn give_up(bench: &Bench, mut election: Election, after: u64) -> Election {
     election
 }
 
-fn leave(bench: &Bench, mut election: Election) {
+fn leave(bench: &Bench, mut election: Candidacy) {
     assert_eq!(bench.wait(async move { election.leave().await }), Ok(()));
 }
 
@@ -138,7 +138,7 @@ fn leaving_does_not_move_the_head_of_somebody_who_holds_the_claim() {
     let right = holding.right.clone();
     let over = bench.spawn(async move { right.over().await });
     bench.run_for(T);
-    assert_ne!(over.take(), Some(Over::Lost));
+    assert_ne!(over.take(), Some(RightEnd::Lost));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_take_that_is_still_on_its_way_misses_though_the_next_one_met_a_conflict() {
 }
 
 /// Commits, and gives everything up while the commit is still on its way.
-fn commit_and_drop(bench: &Bench, member: &Member) -> (Election, Right) {
+fn commit_and_drop(bench: &Bench, member: &Member) -> (Candidacy, Right) {
     let (election, mut holding) = bench.win(member);
     member.host.tap.on(CLAIM, [Fault::LandLater]);
     let (world, writes) = (bench.world.clone(), datum("1", &holding));

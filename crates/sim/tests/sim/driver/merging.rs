@@ -2,8 +2,8 @@
 
 use engine::lease::Nonce;
 use engine::record::{Format, decode, encode};
-use store::chain::{Chain, ChainError, Piece, commit_all};
-use store::claim::{Claim, Head, State};
+use store::chain::{Chain, ChainError, ChainWrites, commit_all};
+use store::claim::{Claim, ClaimState, Head};
 use store::{CommitError, Entry, Key, Limits, Range, Refusal, Version, Write};
 
 use super::bench::{Bench, Host, Member, PAUSE, T, TRIP, Task, body, within};
@@ -35,21 +35,21 @@ fn take(bench: &Bench, member: &Member, shard: usize) -> Chain {
     bench.wait(async move {
         let claim = Claim::new(head_key(shard).as_str()).unwrap();
         let seen = claim.look(session.store()).await.unwrap();
-        claim.take(&seen, &session, State::Held).await.unwrap()
+        claim.take(&seen, &session, ClaimState::Held).await.unwrap()
     })
 }
 
 /// What a shard writes as number `id`.
-pub(super) fn piece(shard: usize, chain: &mut Chain, id: u64) -> Piece<'_> {
+pub(super) fn piece(shard: usize, chain: &mut Chain, id: u64) -> ChainWrites<'_> {
     let writes = vec![Write::Put(run_key(shard, id), "".into())];
-    Piece { chain, body: Some(body(id)), writes }
+    ChainWrites { chain, body: Some(body(id)), writes }
 }
 
 /// What shards write besides.
 type Besides = Vec<(usize, Vec<Write>)>;
 
 /// What all of them write.
-fn pieces(chains: &mut [Chain], id: u64, besides: Besides) -> Vec<Piece<'_>> {
+fn pieces(chains: &mut [Chain], id: u64, besides: Besides) -> Vec<ChainWrites<'_>> {
     let chains = chains.iter_mut().enumerate();
     let mut pieces: Vec<_> = chains.map(|(shard, chain)| piece(shard, chain, id)).collect();
     for (shard, writes) in besides {

@@ -3,7 +3,7 @@
 use engine::id::ShardId;
 use engine::lease::{Nonce, Token};
 use store::chain::Chain;
-use store::claim::{Claim, Head, State};
+use store::claim::{Claim, ClaimState, Head};
 use store::ownership::{Ownership, owners, shard_claim};
 use store::{Condition, Key, Write};
 
@@ -15,7 +15,7 @@ fn take(bench: &Bench, member: &Member, claim: Claim) -> Chain {
     let session = member.session.clone();
     bench.wait(async move {
         let seen = claim.look(session.store()).await.unwrap();
-        claim.take(&seen, &session, State::Held).await.unwrap()
+        claim.take(&seen, &session, ClaimState::Held).await.unwrap()
     })
 }
 

@@ -3,8 +3,8 @@
 use engine::limits::FAILOVER_LAG;
 use sim::clock::{Instant, MS};
 use store::Class;
-use store::election::{Election, Holding, Over};
-use store::session::End;
+use store::election::{Candidacy, Holding, RightEnd};
+use store::session::SessionEnd;
 
 use super::bench::{Bench, Member, PAUSE, POLL, Plan, T, TRIP, check_between};
 use super::tap::Fault;
@@ -15,7 +15,7 @@ fn quarantine() -> Instant {
 }
 
 /// Somebody who holds the claim, for long enough that nothing of it can be lost.
-fn holder(bench: &Bench) -> (Member, Election, Holding) {
+fn holder(bench: &Bench) -> (Member, Candidacy, Holding) {
     let anna = bench.member("anna");
     let (election, holding) = bench.win(&anna);
     bench.run_for(3 * T);
@@ -58,7 +58,7 @@ fn after_a_fail_over_the_former_right_is_over_and_never_comes_back() {
     let begun = bench.now();
     bench.run_for(POLL + 2 * TRIP);
     assert!(holding.right.permit().is_none(), "from the first answer of the new epoch on");
-    assert_eq!(bench.finish(&over), Over::Lost);
+    assert_eq!(bench.finish(&over), RightEnd::Lost);
     assert!(bench.now() <= begun + 2 * POLL + 2 * TRIP);
     bench.run_for(3 * quarantine());
     assert!(holding.right.permit().is_none());
@@ -99,7 +99,7 @@ fn a_session_that_the_store_forgot_is_lost() {
     let anna = bench.member("anna");
     bench.vault.fail_over(bench.now(), 1_000 * MS, Vec::new());
     assert!(!bench.is_there(&anna.session));
-    assert_eq!(bench.finish(&anna.keeping), End::Lost);
+    assert_eq!(bench.finish(&anna.keeping), SessionEnd::Lost);
     assert!(!anna.session.is_valid());
 }
 

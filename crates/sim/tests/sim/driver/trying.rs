@@ -2,13 +2,16 @@
 
 use sim::clock::MS;
 use store::Class;
-use store::election::{Defeat, Election, Holding};
-use store::session::End;
+use store::election::{Candidacy, Defeat, Holding};
+use store::session::SessionEnd;
 
 use super::bench::{Bench, CLAIM, Host, Member, PATIENCE, PAUSE, T, TRIP, body};
 use super::tap::Fault;
 
-fn try_take(bench: &Bench, mut election: Election) -> (Election, Result<Option<Holding>, Defeat>) {
+fn try_take(
+    bench: &Bench,
+    mut election: Candidacy,
+) -> (Candidacy, Result<Option<Holding>, Defeat>) {
     bench.wait(async move {
         let tried = election.try_take().await;
         (election, tried)
@@ -123,7 +126,7 @@ fn whose_session_has_ended_is_told() {
     let election = bench.candidate(&anna);
     bench.wait(anna.close());
     let tried = try_take(&bench, election).1;
-    assert!(matches!(tried, Err(Defeat::Ended(End::Closed))));
+    assert!(matches!(tried, Err(Defeat::Ended(SessionEnd::Closed))));
 }
 
 #[test]

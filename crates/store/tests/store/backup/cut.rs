@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use store::backup::{RestoreError, check_finished, take};
 use store::machine::Machine;
-use store::memory::Memory;
+use store::memory::MemoryStore;
 use store::{
     Adapter, Class, Commit, CommitError, Epoch, Hints, Limits, Page, Pending, Range, ScanError,
     Store, Version,
@@ -25,13 +25,13 @@ enum Road {
 }
 
 struct Narrow {
-    memory: Arc<Memory>,
+    memory: Arc<MemoryStore>,
     road: Road,
     sent: AtomicUsize,
 }
 
 impl Narrow {
-    fn store(memory: &Arc<Memory>, road: Road) -> Store {
+    fn store(memory: &Arc<MemoryStore>, road: Road) -> Store {
         Store::new(Self { memory: Arc::clone(memory), road, sent: AtomicUsize::new(0) })
     }
 }
@@ -73,7 +73,7 @@ impl Adapter for Narrow {
 }
 
 async fn sample() -> (Store, Vec<u8>) {
-    let store = Store::new(Memory::new());
+    let store = Store::new(MemoryStore::new());
     fill(&store).await;
     let bytes = backup(&store).await;
     (store, bytes)
@@ -83,7 +83,7 @@ async fn sample() -> (Store, Vec<u8>) {
 async fn a_restore_that_is_cut_short_anywhere_is_refused_until_it_is_done_again() {
     let (source, bytes) = sample().await;
     for most in 0.. {
-        let memory = Arc::new(Memory::new());
+        let memory = Arc::new(MemoryStore::new());
         if put_back(&Narrow::store(&memory, Road::Ends(most)), &bytes).await.is_ok() {
             assert!(most > 3, "it took several commits");
             return;
@@ -108,7 +108,7 @@ async fn another_backup_does_not_go_on_where_one_was_cut_short() {
     let (source, bytes) = sample().await;
     source.commit(Commit::new().put(key("more"), "x")).await.unwrap();
     let other = backup(&source).await;
-    let memory = Arc::new(Memory::new());
+    let memory = Arc::new(MemoryStore::new());
     put_back(&Narrow::store(&memory, Road::Ends(2)), &bytes).await.unwrap_err();
     let why = put_back(&Store::shared(memory), &other).await.unwrap_err();
     assert!(matches!(why, RestoreError::Other(_)), "{why}");
@@ -117,7 +117,7 @@ async fn another_backup_does_not_go_on_where_one_was_cut_short() {
 #[tokio::test]
 async fn answers_that_are_lost_do_no_harm() {
     let (source, bytes) = sample().await;
-    let memory = Arc::new(Memory::new());
+    let memory = Arc::new(MemoryStore::new());
     put_back(&Narrow::store(&memory, Road::LosesAnswers), &bytes).await.unwrap();
     let after = contents(&Store::shared(memory)).await;
     assert_eq!(restored(&after), restored(&contents(&source).await));
@@ -127,7 +127,7 @@ async fn answers_that_are_lost_do_no_harm() {
 #[tokio::test]
 async fn a_former_restore_writes_nothing_once_another_has_begun() {
     let (_, bytes) = sample().await;
-    let memory = Arc::new(Memory::new());
+    let memory = Arc::new(MemoryStore::new());
     put_back(&Narrow::store(&memory, Road::Ends(2)), &bytes).await.unwrap_err();
     let store = Store::shared(memory);
     let mark = store.get(&key("cluster/restoring")).await.unwrap().unwrap();
@@ -141,7 +141,7 @@ async fn a_former_restore_writes_nothing_once_another_has_begun() {
 #[tokio::test]
 async fn a_store_that_somebody_began_to_use_is_left_alone() {
     let (_, bytes) = sample().await;
-    let memory = Arc::new(Memory::new());
+    let memory = Arc::new(MemoryStore::new());
     put_back(&Narrow::store(&memory, Road::Ends(2)), &bytes).await.unwrap_err();
     let store = Store::shared(memory);
     store.commit(Commit::new().put(key("node/bert/00000000000000cd"), "{}")).await.unwrap();
@@ -156,7 +156,7 @@ async fn a_record_that_a_store_does_not_take_is_told_before_anything_is_written(
     for (len, is_taken) in [(2_048, true), (2_049, false)] {
         source.commit(Commit::new().put(key("large"), vec![b'x'; len])).await.unwrap();
         let bytes = backup(&source).await;
-        let memory = Arc::new(Memory::new());
+        let memory = Arc::new(MemoryStore::new());
         let done = put_back(&Narrow::store(&memory, Road::Ends(usize::MAX)), &bytes).await;
         assert_eq!(done.is_ok(), is_taken, "{done:?}");
         assert_eq!(contents(&Store::shared(memory)).await.is_empty(), !is_taken);
@@ -168,7 +168,7 @@ async fn where_others_may_have_the_store_open_the_end_waits_until_they_have_stop
     let (_, bytes) = sample().await;
     let machine = Arc::new(Still::default());
     let on: Arc<dyn Machine> = machine.clone();
-    let store = Store::new(Memory::new());
+    let store = Store::new(MemoryStore::new());
     store::backup::restore(&store, &on, std::io::Cursor::new(bytes), |_, _| {}).await.unwrap();
     assert!(machine.slept() >= LONGEST * 5 / 4, "{:?}", machine.slept());
     assert!(machine.slept() < LONGEST * 5 / 4 + Duration::from_secs(1), "{:?}", machine.slept());

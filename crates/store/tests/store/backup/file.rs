@@ -4,16 +4,16 @@ use engine::id::{ShardId, Unique};
 use engine::instant::Instant;
 use engine::record::encode;
 use engine::shard::record::{FORMAT, TriggerState, head_key, past_key, state_key, trigger_key};
-use store::backup::{Encoder, Header, ReadError, Section, verify};
-use store::cluster::Cluster;
-use store::memory::Memory;
+use store::backup::{BackupHeader, BackupReadError, BackupSection, Encoder, verify};
+use store::cluster::ClusterIdentity;
+use store::memory::MemoryStore;
 use store::{Store, Value};
 
 use super::sample::{SHARDS, fill, head, key, segment, trigger};
 use super::{backup, put_back};
 
 async fn sample() -> Vec<u8> {
-    let store = Store::new(Memory::new());
+    let store = Store::new(MemoryStore::new());
     fill(&store).await;
     backup(&store).await
 }
@@ -59,14 +59,15 @@ async fn a_damaged_backup_is_not_restored_at_all() {
     let mut bytes = sample().await;
     let at = bytes.len() / 2;
     bytes[at] ^= 1;
-    let store = Store::new(Memory::new());
+    let store = Store::new(MemoryStore::new());
     put_back(&store, &bytes).await.unwrap_err();
     assert!(super::contents(&store).await.is_empty());
 }
 
 /// A backup made by hand, with a checksum that is right.
-fn by_hand(parts: &[(Section, Vec<(String, Value)>)]) -> Vec<u8> {
-    let header = Header { version: "0".into(), cluster: 7, shards: SHARDS, taken: Instant(5) };
+fn by_hand(parts: &[(BackupSection, Vec<(String, Value)>)]) -> Vec<u8> {
+    let header =
+        BackupHeader { version: "0".into(), cluster: 7, shards: SHARDS, taken: Instant(5) };
     let mut out = Vec::new();
     let mut encoder = Encoder::begin(&header, &mut out);
     for (part, entries) in parts {
@@ -80,21 +81,21 @@ fn by_hand(parts: &[(Section, Vec<(String, Value)>)]) -> Vec<u8> {
 }
 
 /// Shards of which the first holds this, and the rest.
-fn with(first: Vec<(String, Value)>) -> Vec<(Section, Vec<(String, Value)>)> {
-    let about = Cluster { id: 7, shards: SHARDS }.to_value();
+fn with(first: Vec<(String, Value)>) -> Vec<(BackupSection, Vec<(String, Value)>)> {
+    let about = ClusterIdentity { id: 7, shards: SHARDS }.to_value();
     vec![
-        (Section::Idempotency, Vec::new()),
-        (Section::Shard(ShardId(0)), first),
-        (Section::Shard(ShardId(1)), Vec::new()),
-        (Section::Shard(ShardId(2)), Vec::new()),
-        (Section::Rest, vec![("cluster/about".to_owned(), about)]),
+        (BackupSection::Idempotency, Vec::new()),
+        (BackupSection::Shard(ShardId(0)), first),
+        (BackupSection::Shard(ShardId(1)), Vec::new()),
+        (BackupSection::Shard(ShardId(2)), Vec::new()),
+        (BackupSection::Rest, vec![("cluster/about".to_owned(), about)]),
     ]
 }
 
 #[track_caller]
-fn check_wrong(parts: &[(Section, Vec<(String, Value)>)], said: &str) {
+fn check_wrong(parts: &[(BackupSection, Vec<(String, Value)>)], said: &str) {
     let why = verify(&by_hand(parts)[..]).expect_err(said);
-    assert!(matches!(why, ReadError::Damaged { .. }), "{why}");
+    assert!(matches!(why, BackupReadError::Damaged { .. }), "{why}");
     assert!(why.to_string().contains(said), "{why}");
 }
 
@@ -137,7 +138,7 @@ fn parts_that_are_missing_or_misplaced_are_noticed_though_every_byte_is_right() 
     parts[4].1.clear();
     check_wrong(&parts, "cluster/about is missing");
     let mut parts = all.clone();
-    parts[4].1[0].1 = Cluster { id: 8, shards: SHARDS }.to_value();
+    parts[4].1[0].1 = ClusterIdentity { id: 8, shards: SHARDS }.to_value();
     check_wrong(&parts, "not what the first line says");
     let mut parts = all;
     parts[2].1.push(("shard/2/x".to_owned(), Value::from("{}")));
@@ -148,17 +149,18 @@ fn parts_that_are_missing_or_misplaced_are_noticed_though_every_byte_is_right() 
 fn a_newer_backup_says_that_an_upgrade_is_needed() {
     let newer = r#"{"format":2,"watchbell":"backup","sharks":"a new meaning"}"#;
     let why = verify(newer.as_bytes()).unwrap_err();
-    assert!(matches!(why, ReadError::Newer(_)), "{why}");
+    assert!(matches!(why, BackupReadError::Newer(_)), "{why}");
     assert!(why.to_string().contains("upgrade Watchbell"), "{why}");
     let mut parts = with(vec![(head_key(ShardId(0)), head(1, 0, &[]).to_value())]);
     parts[1].1.push((past_key(ShardId(0), 1), Value::from(r#"{"format":9}"#)));
     let why = verify(&by_hand(&parts)[..]).unwrap_err();
-    assert!(matches!(why, ReadError::Newer(_)), "{why}");
+    assert!(matches!(why, BackupReadError::Newer(_)), "{why}");
 }
 
 #[test]
 fn a_backup_that_was_given_up_says_why() {
-    let header = Header { version: "0".into(), cluster: 7, shards: SHARDS, taken: Instant(5) };
+    let header =
+        BackupHeader { version: "0".into(), cluster: 7, shards: SHARDS, taken: Instant(5) };
     let mut out = Vec::new();
     Encoder::begin(&header, &mut out).broken("the disk is full", &mut out);
     let why = verify(&out[..]).unwrap_err().to_string();

@@ -8,11 +8,11 @@ use engine::lease::Ttl;
 use store::backup::restore;
 use store::chain::ChainError;
 use store::claim::Claim;
-use store::cluster::Cluster;
-use store::election::{Election, Holding, Mode};
+use store::cluster::ClusterIdentity;
+use store::election::{Candidacy, Holding, Mode};
 use store::machine::{Machine, System};
-use store::memory::Memory;
-use store::session::{End, Node, NodeId, Session};
+use store::memory::MemoryStore;
+use store::session::{NodeId, NodeInfo, Session, SessionEnd};
 use store::{Commit, Store, Write};
 use tokio::task::JoinSet;
 
@@ -26,9 +26,9 @@ async fn guarded<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(GUARD, future).await.expect("it hangs")
 }
 
-async fn join(store: &Store, id: &str, keepers: &mut JoinSet<End>) -> Session {
+async fn join(store: &Store, id: &str, keepers: &mut JoinSet<SessionEnd>) -> Session {
     let ttl = Ttl::new(Duration::from_secs(2)).unwrap();
-    let node = Node { id: NodeId::new(id).unwrap(), ttl, url: None, roles: Vec::new() };
+    let node = NodeInfo { id: NodeId::new(id).unwrap(), ttl, url: None, roles: Vec::new() };
     let (session, mut keeper) = guarded(patience::session(store, &node)).await;
     keepers.spawn(async move { keeper.run(|| true).await });
     session
@@ -36,7 +36,7 @@ async fn join(store: &Store, id: &str, keepers: &mut JoinSet<End>) -> Session {
 
 async fn win(session: &Session) -> Holding {
     let claim = Claim::new("election/default/watch").unwrap();
-    guarded(Election::new(session, claim, Mode::Automatic).campaign()).await.unwrap()
+    guarded(Candidacy::new(session, claim, Mode::Automatic).campaign()).await.unwrap()
 }
 
 /// Waits until it may act: a session that nobody renewed in time is renewed again.
@@ -51,9 +51,9 @@ async fn permitted(holding: &Holding) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_had_the_store_before_cannot_act_on_the_restored_one() {
-    let (store, mut keepers) = (Store::new(Memory::new()), JoinSet::new());
-    let about = Cluster { id: 7, shards: 1 }.to_value();
-    store.commit(Commit::new().put(Cluster::key(), about)).await.unwrap();
+    let (store, mut keepers) = (Store::new(MemoryStore::new()), JoinSet::new());
+    let about = ClusterIdentity { id: 7, shards: 1 }.to_value();
+    store.commit(Commit::new().put(ClusterIdentity::key(), about)).await.unwrap();
     let anna = join(&store, "anna", &mut keepers).await;
     let mut former = win(&anna).await;
     let bytes = backup(&store).await;
@@ -67,7 +67,7 @@ async fn whoever_had_the_store_before_cannot_act_on_the_restored_one() {
 
     // The restore has outlasted it: there is no moment at which both could act.
     assert!(former.right.permit().is_none());
-    assert_eq!(guarded(anna.ended()).await, End::Lost);
+    assert_eq!(guarded(anna.ended()).await, SessionEnd::Lost);
     let late = guarded(former.commit(None, vec![Write::Put(key("late"), "x".into())])).await;
     assert_eq!(late, Err(ChainError::Moved));
     assert!(store.get(&key("late")).await.unwrap().is_none());

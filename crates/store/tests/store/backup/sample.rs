@@ -15,8 +15,8 @@ use engine::shard::record::{
     past_key, state_key, trigger_key,
 };
 use serde_json::value::{RawValue, to_raw_value};
-use store::claim::{Head, State};
-use store::cluster::Cluster;
+use store::claim::{ClaimState, Head};
+use store::cluster::ClusterIdentity;
 use store::machine::Machine;
 use store::{Commit, Key, Pending, Range, Store, Value};
 
@@ -92,7 +92,7 @@ pub(crate) fn head(number: u64, youngest: u64, open: &[(u64, i64)]) -> Head {
     Head {
         session: Some("node/anna/00000000000000ab".to_owned().try_into().unwrap()),
         token: 100 + number,
-        state: State::Held,
+        state: ClaimState::Held,
         number,
         nonce: Nonce(1),
         body: Some(to_raw_value(&record).unwrap()),
@@ -115,8 +115,8 @@ pub(crate) fn segment() -> Vec<u8> {
 
 /// One of everything. A claim in the rest is ahead of the clock.
 pub(crate) async fn fill(store: &Store) {
-    let mut commit =
-        Commit::new().put(Cluster::key(), Cluster { id: 7, shards: SHARDS }.to_value());
+    let mut commit = Commit::new()
+        .put(ClusterIdentity::key(), ClusterIdentity { id: 7, shards: SHARDS }.to_value());
     for record in [trigger(0, 20, "bell"), trigger(2, 30, "gong")] {
         let (id, name) = (record.id, record.name().unwrap());
         commit = commit
@@ -187,7 +187,7 @@ pub(crate) fn check_free(before: &Contents, after: &Contents) {
     let mut count = 0;
     for (key, former) in claims {
         let now = Head::from_value(&after[key]).unwrap();
-        assert_eq!((now.session, now.state), (None, State::Free), "{key}");
+        assert_eq!((now.session, now.state), (None, ClaimState::Free), "{key}");
         assert_eq!(now.token, WALL_US.max(former.token + 1), "{key}");
         assert!(now.number > former.number, "{key}");
         let text = |body: Option<Box<RawValue>>| body.map(|body| body.get().to_owned());

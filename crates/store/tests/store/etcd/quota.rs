@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rig::etcd::{Etcd, Setup};
-use store::{Commit, CommitError, Fault, OpenError, Refusal, Store, StoreUrl};
+use store::{Commit, CommitError, EngineFault, OpenError, Refusal, Store, StoreUrl};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{key, open};
@@ -40,7 +40,7 @@ async fn a_full_quota_is_told_and_what_it_says_to_type_makes_room() {
     assert!(sentence.contains("no room left"), "{sentence}");
     assert!(store.get(&key("large")).await.unwrap().is_some(), "it can still be read");
     let refused = store::open_or_create(&StoreUrl::parse(&url).unwrap()).await.unwrap_err();
-    assert!(matches!(refused, OpenError::Engine { fault: Fault::ReadOnly, .. }), "{refused}");
+    assert!(matches!(refused, OpenError::Engine { fault: EngineFault::ReadOnly, .. }), "{refused}");
     assert!(refused.to_string().contains("etcdctl compact"), "{refused}");
 
     let done = Command::new("sh").args(["-c", typed(&sentence)]).output().unwrap();

@@ -1,7 +1,7 @@
 //! Standbys: refused as long as they are some, used when they are promoted.
 
 use rig::postgres::{PASSWORD, Postgres};
-use store::{Class, Commit, Fault, OpenError, StoreUrl, open_or_create};
+use store::{Class, Commit, EngineFault, OpenError, StoreUrl, open_or_create};
 
 use super::load::Load;
 use super::{key, open, until};
@@ -18,7 +18,7 @@ async fn a_promoted_standby_has_all_that_was_acknowledged_and_begins_an_epoch() 
     let standby = primary.standby(&[]);
 
     let why = open_or_create(&StoreUrl::parse(&standby.url()).unwrap()).await.unwrap_err();
-    assert!(matches!(why, OpenError::Engine { fault: Fault::ReadOnly, .. }), "{why}");
+    assert!(matches!(why, OpenError::Engine { fault: EngineFault::ReadOnly, .. }), "{why}");
 
     // Replicated and not waited for: a fail-over may lose something.
     until("the standby follows", async || {

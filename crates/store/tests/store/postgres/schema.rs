@@ -5,8 +5,8 @@ use engine::instant::Instant;
 use engine::past::{Attempt, End, Finished, Line, Segment};
 use engine::shard::record::{past_key, run_key};
 use rig::postgres::Postgres;
-use store::memory::Memory;
-use store::{Class, Commit, Fault, OpenError, Range, Store, StoreUrl, open_or_create};
+use store::memory::MemoryStore;
+use store::{Class, Commit, EngineFault, OpenError, Range, Store, StoreUrl, open_or_create};
 use tokio::task::JoinSet;
 
 use super::super::backup::{backup, check_round_trip, put_back, sample};
@@ -34,7 +34,7 @@ async fn a_postgres_store_is_restored_as_it_was_and_from_another_kind() {
     let (one, other) = (open(&schema("one")).await, open(&schema("other")).await);
     check_round_trip(&one, &other).await;
 
-    let memory = Store::new(Memory::new());
+    let memory = Store::new(MemoryStore::new());
     put_back(&memory, &backup(&one).await).await.unwrap();
     let third = open(&schema("third")).await;
     put_back(&third, &backup(&memory).await).await.unwrap();
@@ -61,7 +61,7 @@ async fn a_user_with_few_rights_works_in_a_schema_that_is_there() {
     let url = format!("postgres://clerk:hunter2@{}/postgres", server.address());
     let refused = async |said: &str| {
         let why = open_or_create(&StoreUrl::parse(&url).unwrap()).await.unwrap_err();
-        assert!(matches!(why, OpenError::Engine { fault: Fault::Password, .. }), "{why}");
+        assert!(matches!(why, OpenError::Engine { fault: EngineFault::Password, .. }), "{why}");
         assert!(why.to_string().contains(said), "{why}");
     };
     refused("permission denied for database").await;

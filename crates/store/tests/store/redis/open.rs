@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use rig::redis::{Redis, Setup};
-use store::{Class, Fault, OpenError, StoreUrl, open_existing};
+use store::{Class, EngineFault, OpenError, StoreUrl, open_existing};
 use tokio::time::timeout;
 
 use super::{IN_TIME, key, open, put};
@@ -11,7 +11,7 @@ use crate::store::patience::refused;
 
 const CANARY: &str = "hunter2";
 
-async fn check_refused(url: &str, expected: Fault, said: &str) {
+async fn check_refused(url: &str, expected: EngineFault, said: &str) {
     let url = StoreUrl::parse(url).unwrap();
     let in_time =
         || async { timeout(IN_TIME, open_existing(&url)).await.expect("it is told in time") };
@@ -31,12 +31,14 @@ async fn class(redis: &Redis) -> Class {
 async fn a_password_that_is_wrong_missing_or_needless_is_told() {
     let redis = Setup::new().password("right").start();
     let at = redis.address();
-    check_refused(&format!("redis://:{CANARY}@{at}"), Fault::Password, "password is wrong").await;
-    check_refused(&format!("redis://{at}"), Fault::Password, "asks for a password").await;
-    check_refused(&format!("redis://me:{CANARY}@{at}"), Fault::Password, "password is wrong").await;
+    check_refused(&format!("redis://:{CANARY}@{at}"), EngineFault::Password, "password is wrong")
+        .await;
+    check_refused(&format!("redis://{at}"), EngineFault::Password, "asks for a password").await;
+    check_refused(&format!("redis://me:{CANARY}@{at}"), EngineFault::Password, "password is wrong")
+        .await;
     let open = Setup::new().start();
     let url = format!("redis://:{CANARY}@{}", open.address());
-    check_refused(&url, Fault::Password, "has no password").await;
+    check_refused(&url, EngineFault::Password, "has no password").await;
 }
 
 #[tokio::test]
@@ -51,10 +53,10 @@ async fn a_user_who_may_do_too_little_is_told_before_half_a_commit_is_done() {
     let all = ["~{watchbell}:*", "&{watchbell}:*", "+@all"];
     for (name, rule) in [("a", "-zadd"), ("b", "-info"), ("c", "-evalsha"), ("d", "-hdel")] {
         let url = user(name, &[&all[..], &[rule]].concat());
-        check_refused(&url, Fault::Password, "this user may not").await;
+        check_refused(&url, EngineFault::Password, "this user may not").await;
     }
     let elsewhere = user("e", &["~other:*", "+@all"]);
-    check_refused(&elsewhere, Fault::Password, "this user may not").await;
+    check_refused(&elsewhere, EngineFault::Password, "this user may not").await;
     let enough = user("f", &[&all[..], &["-@dangerous", "+info"]].concat());
     let store = open(&enough).await;
     store.commit(put("k", "v")).await.unwrap();
@@ -64,7 +66,7 @@ async fn a_user_who_may_do_too_little_is_told_before_half_a_commit_is_done() {
 async fn a_database_that_is_not_there_is_told() {
     let redis = Setup::new().set("databases", "2").start();
     let at = redis.address();
-    check_refused(&format!("redis://{at}/2"), Fault::Database, "no database 2").await;
+    check_refused(&format!("redis://{at}/2"), EngineFault::Database, "no database 2").await;
     open(&format!("redis://{at}/1")).await.commit(put("k", "v")).await.unwrap();
     assert!(open(&format!("redis://{at}/0")).await.get(&key("k")).await.unwrap().is_none());
 }
@@ -87,25 +89,34 @@ async fn one_side_with_tls_and_the_other_without_is_told() {
     let redis = Setup::new().password(CANARY).tls().start();
     let (plain, encrypted) = (redis.address(), redis.tls_address());
     let ca = redis.ca().display().to_string();
-    check_refused(&format!("rediss://:{CANARY}@{plain}?ca={ca}"), Fault::Tls, "does not speak TLS")
+    check_refused(
+        &format!("rediss://:{CANARY}@{plain}?ca={ca}"),
+        EngineFault::Tls,
+        "does not speak TLS",
+    )
+    .await;
+    check_refused(&format!("redis://:{CANARY}@{encrypted}"), EngineFault::Tls, "it speaks TLS")
         .await;
-    check_refused(&format!("redis://:{CANARY}@{encrypted}"), Fault::Tls, "it speaks TLS").await;
-    check_refused(&redis.tls_url(), Fault::Tls, "unknown issuer").await;
+    check_refused(&redis.tls_url(), EngineFault::Tls, "unknown issuer").await;
     let none = format!("{}?ca=/nowhere.pem", redis.tls_url());
-    check_refused(&none, Fault::Tls, "/nowhere.pem").await;
+    check_refused(&none, EngineFault::Tls, "/nowhere.pem").await;
     open(&format!("{}?ca={ca}", redis.tls_url())).await.commit(put("k", "v")).await.unwrap();
 }
 
 #[tokio::test]
 async fn nobody_there_and_one_who_does_not_answer_are_told_in_time() {
     let port = rig::free_port();
-    check_refused(&format!("redis://:{CANARY}@127.0.0.1:{port}"), Fault::Unreachable, "refused")
-        .await;
+    check_refused(
+        &format!("redis://:{CANARY}@127.0.0.1:{port}"),
+        EngineFault::Unreachable,
+        "refused",
+    )
+    .await;
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = silent.local_addr().unwrap();
     for scheme in ["redis", "rediss"] {
         let url = format!("{scheme}://:{CANARY}@{at}");
-        check_refused(&url, Fault::Unreachable, "no answer within").await;
+        check_refused(&url, EngineFault::Unreachable, "no answer within").await;
     }
 }
 
@@ -113,7 +124,7 @@ async fn nobody_there_and_one_who_does_not_answer_are_told_in_time() {
 async fn a_replica_is_refused() {
     let master = Setup::new().start();
     let replica = Setup::new().replica_of(&master).start();
-    check_refused(&replica.url(), Fault::ReadOnly, "it is a replica").await;
+    check_refused(&replica.url(), EngineFault::ReadOnly, "it is a replica").await;
 }
 
 #[tokio::test]
@@ -124,14 +135,14 @@ async fn among_several_hosts_the_master_is_found() {
     let url = format!("redis://127.0.0.1:{gone},{},{}", replica.address(), master.address());
     open(&url).await.commit(put("k", "v")).await.unwrap();
     let none = format!("redis://127.0.0.1:{gone},{}", replica.address());
-    check_refused(&none, Fault::ReadOnly, &replica.address().to_string()).await;
+    check_refused(&none, EngineFault::ReadOnly, &replica.address().to_string()).await;
 }
 
 #[tokio::test]
 async fn an_eviction_policy_that_could_drop_keys_is_refused() {
     for policy in ["allkeys-lru", "allkeys-random"] {
         let redis = Setup::new().set("maxmemory-policy", policy).start();
-        check_refused(&redis.url(), Fault::Unsafe, policy).await;
+        check_refused(&redis.url(), EngineFault::Unsafe, policy).await;
     }
     let redis = Setup::new().set("maxmemory-policy", "volatile-lru").start();
     let store = open(&redis.url()).await;
@@ -141,7 +152,7 @@ async fn an_eviction_policy_that_could_drop_keys_is_refused() {
 #[tokio::test]
 async fn a_node_of_a_redis_cluster_is_refused() {
     let redis = Setup::new().set("cluster-enabled", "yes").start();
-    check_refused(&redis.url(), Fault::Unsafe, "Redis Cluster").await;
+    check_refused(&redis.url(), EngineFault::Unsafe, "Redis Cluster").await;
 }
 
 #[tokio::test]

@@ -6,16 +6,16 @@ use super::{and, even_step, join, nth, run_words, runs, runs_around, values};
 pub(in crate::schedule) const LISTED_MAX: usize = 4;
 
 /// When on the clock.
-pub(super) struct Clock {
+pub(super) struct ClockPhrase {
     pub(super) text: String,
-    pub(super) reach: Reach,
+    pub(super) reach: ClockReach,
     /// The text ends with a clause after a comma, so what follows needs a comma as well.
     pub(super) has_clause: bool,
 }
 
 /// How much of a day it covers, as the text says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum ClockReach {
     /// Named times: "At 02:30".
     Times,
     /// Parts of the day: "Every hour from 09:00 to 17:00".
@@ -24,7 +24,7 @@ pub(super) enum Reach {
     AllDay,
 }
 
-impl Clock {
+impl ClockPhrase {
     pub(super) fn of(seconds: u64, minutes: u64, hours: u64) -> Self {
         let [seconds, minutes] = [seconds, minutes].map(|bits| Unit::of(bits, 60));
         let hours = Unit::of(hours, 24);
@@ -44,7 +44,7 @@ impl Clock {
         }
     }
 
-    fn new(text: String, reach: Reach) -> Self {
+    fn new(text: String, reach: ClockReach) -> Self {
         Self { text, reach, has_clause: false }
     }
 
@@ -58,7 +58,7 @@ impl Clock {
     fn times(hours: &[u32], minutes: &[u32], seconds: &[u32]) -> Self {
         // Midnight has no such word: midnight on a Friday could be its beginning or its end.
         if (hours, minutes, seconds) == (&[12], &[0], &[0]) {
-            return Self::new("At noon".to_owned(), Reach::Times);
+            return Self::new("At noon".to_owned(), ClockReach::Times);
         }
         let with_seconds = seconds != [0];
         let mut times = Vec::new();
@@ -71,7 +71,7 @@ impl Clock {
                 }
             }
         }
-        Self::new(format!("At {}", and(&times)), Reach::Times)
+        Self::new(format!("At {}", and(&times)), ClockReach::Times)
     }
 
     /// One minute and second, in many hours.
@@ -79,7 +79,7 @@ impl Clock {
         let at = |hour| time(hour, minute, second);
         match hours.shape {
             Shape::All if (minute, second) == (0, 0) => {
-                Self::new("Every hour".to_owned(), Reach::AllDay)
+                Self::new("Every hour".to_owned(), ClockReach::AllDay)
             }
             Shape::All => {
                 let past: Vec<_> = [(minute, "minute"), (second, "second")]
@@ -87,10 +87,10 @@ impl Clock {
                     .filter(|(count, _)| *count > 0)
                     .map(|(count, unit)| plural(count, unit))
                     .collect();
-                Self::new(format!("At {} past every hour", and(&past)), Reach::AllDay)
+                Self::new(format!("At {} past every hour", and(&past)), ClockReach::AllDay)
             }
             Shape::Even { first, step } => {
-                let clock = Self::new(format!("Every {step} hours"), Reach::AllDay);
+                let clock = Self::new(format!("Every {step} hours"), ClockReach::AllDay);
                 if (first, minute, second) == (0, 0, 0) {
                     return clock;
                 }
@@ -98,7 +98,7 @@ impl Clock {
             }
             Shape::Steps { first, last, step } => {
                 let text = format!("Every {step} hours from {} to {}", at(first), at(last));
-                Self::new(text, Reach::Spans)
+                Self::new(text, ClockReach::Spans)
             }
             Shape::Other => {
                 let runs = runs_around(&hours.values, 0, 23);
@@ -112,7 +112,7 @@ impl Clock {
                     format!("from {} to {}", at(first), at(last))
                 });
                 let spans: Vec<_> = spans.collect();
-                Self::new(format!("Every hour {}", and(&spans)), Reach::Spans)
+                Self::new(format!("Every hour {}", and(&spans)), ClockReach::Spans)
             }
         }
     }
@@ -140,7 +140,7 @@ impl Clock {
 
     /// Something that goes on for whole hours, from their minute `first`.
     fn steadily(text: String, start: &str, first: u32, hours: &Unit) -> Self {
-        let clock = Self::new(text, Reach::AllDay);
+        let clock = Self::new(text, ClockReach::AllDay);
         match hours.shape {
             Shape::All => clock.with_clause(start),
             Shape::Even { .. } | Shape::Steps { .. } => {
@@ -148,11 +148,11 @@ impl Clock {
                 let separator = if clock.has_clause { ", " } else { " " };
                 let (each, reach) = each_hour(hours);
                 let text = join(clock.text, separator, &format!("in {each}"));
-                Self { text, reach, has_clause: reach == Reach::AllDay }
+                Self { text, reach, has_clause: reach == ClockReach::AllDay }
             }
             Shape::Other => {
                 let text = join(clock.text, " ", &spans(hours, &format!(":{first:02}"), ":59"));
-                Self::new(text, Reach::Spans)
+                Self::new(text, ClockReach::Spans)
             }
         }
     }
@@ -162,14 +162,17 @@ impl Clock {
         let span =
             |first, last| format!("from {} to {}", time(hour, first, 0), time(hour, last, 0));
         if let Shape::Steps { first, last, step } = minutes.shape {
-            return Self::new(format!("Every {step} minutes {}", span(first, last)), Reach::Spans);
+            return Self::new(
+                format!("Every {step} minutes {}", span(first, last)),
+                ClockReach::Spans,
+            );
         }
         let runs = runs(&minutes.values);
         if runs.iter().any(|(first, last)| last - first < 2) {
             return Self::times(&[hour], &minutes.values, &[0]);
         }
         let spans: Vec<_> = runs.into_iter().map(|(first, last)| span(first, last)).collect();
-        Self::new(format!("Every minute {}", and(&spans)), Reach::Spans)
+        Self::new(format!("Every minute {}", and(&spans)), ClockReach::Spans)
     }
 
     /// Some minutes of several hours.
@@ -178,7 +181,7 @@ impl Clock {
         let runs = runs_around(&hours.values, 0, 23);
         if hours.shape == Shape::Other && runs.iter().all(|(first, last)| first == last) {
             let hours: Vec<_> = hours.values.iter().map(|hour| time(*hour, 0, 0)).collect();
-            return Self::new(format!("{past} {}", and(&hours)), Reach::Times);
+            return Self::new(format!("{past} {}", and(&hours)), ClockReach::Times);
         }
         let (each, reach) = each_hour(hours);
         let has_clause = matches!(hours.shape, Shape::Even { .. });
@@ -211,17 +214,17 @@ impl Clock {
             }
         };
         if minutes.shape == Shape::All && hours.shape == Shape::All {
-            return Self::new(text, Reach::AllDay).with_clause(&start);
+            return Self::new(text, ClockReach::AllDay).with_clause(&start);
         }
         let first = seconds.values[0];
         if minutes.shape == Shape::All && hours.shape == Shape::Other {
             let spans = spans(hours, &format!(":00:{first:02}"), ":59:59");
-            return Self::new(format!("{text} {spans}"), Reach::Spans);
+            return Self::new(format!("{text} {spans}"), ClockReach::Spans);
         }
         let minute_runs = runs(&minutes.values);
         if let ([hour], [(from, to)]) = (&*hours.values, &*minute_runs) {
             let span = format!("from {hour:02}:{from:02}:{first:02} to {hour:02}:{to:02}:59");
-            return Self::new(format!("{text} {span}"), Reach::Spans);
+            return Self::new(format!("{text} {span}"), ClockReach::Spans);
         }
         let (which, reach) = which_minutes(minutes, hours);
         let clock = Self::new(text, reach).with_clause(&start);
@@ -232,13 +235,15 @@ impl Clock {
     /// Some seconds of several minutes; `past` is "At 0 and 30 seconds past".
     fn past_minutes(past: &str, minutes: &Unit, hours: &Unit) -> Self {
         if let ([minute], [hour]) = (&*minutes.values, &*hours.values) {
-            return Self::new(format!("{past} {}", time(*hour, *minute, 0)), Reach::Times);
+            return Self::new(format!("{past} {}", time(*hour, *minute, 0)), ClockReach::Times);
         }
         match (minutes.shape, hours.shape) {
-            (Shape::All, Shape::All) => Self::new(format!("{past} every minute"), Reach::AllDay),
+            (Shape::All, Shape::All) => {
+                Self::new(format!("{past} every minute"), ClockReach::AllDay)
+            }
             (Shape::All, Shape::Other) => {
                 let spans = spans(hours, ":00", ":59");
-                Self::new(format!("{past} every minute {spans}"), Reach::Spans)
+                Self::new(format!("{past} every minute {spans}"), ClockReach::Spans)
             }
             _ => {
                 let (which, reach) = which_minutes(minutes, hours);
@@ -316,21 +321,22 @@ impl Unit {
 }
 
 /// "every hour", "every second hour, starting at 00:00", "every hour from 09:00 to 17:59".
-fn each_hour(hours: &Unit) -> (String, Reach) {
+fn each_hour(hours: &Unit) -> (String, ClockReach) {
     match hours.shape {
-        Shape::All => ("every hour".to_owned(), Reach::AllDay),
+        Shape::All => ("every hour".to_owned(), ClockReach::AllDay),
         Shape::Even { first, step } => {
-            (format!("every {} hour, starting at {first:02}:00", nth(step)), Reach::AllDay)
+            (format!("every {} hour, starting at {first:02}:00", nth(step)), ClockReach::AllDay)
         }
-        Shape::Steps { first, last, step } => {
-            (format!("every {} hour from {first:02}:00 to {last:02}:59", nth(step)), Reach::Spans)
-        }
-        Shape::Other => (format!("every hour {}", spans(hours, ":00", ":59")), Reach::Spans),
+        Shape::Steps { first, last, step } => (
+            format!("every {} hour from {first:02}:00 to {last:02}:59", nth(step)),
+            ClockReach::Spans,
+        ),
+        Shape::Other => (format!("every hour {}", spans(hours, ":00", ":59")), ClockReach::Spans),
     }
 }
 
 /// "in every fifth minute", "in minutes 0 and 30 of every hour from 09:00 to 17:59".
-fn which_minutes(minutes: &Unit, hours: &Unit) -> (String, Reach) {
+fn which_minutes(minutes: &Unit, hours: &Unit) -> (String, ClockReach) {
     let (each, reach) = each_hour(hours);
     let which = match (minutes.shape, hours.shape) {
         (Shape::All, _) => return (format!("in {each}"), reach),

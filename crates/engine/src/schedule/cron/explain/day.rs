@@ -19,7 +19,7 @@ const COMMON_YEAR: i32 = 2027;
 const THAT_HAS_ONE: &str = " that has one";
 
 /// On which days.
-pub(super) struct Day {
+pub(super) struct DayPhrase {
     pub(super) lead: Lead,
     pub(super) text: String,
     /// Months and years, if they are not part of the text.
@@ -29,7 +29,7 @@ pub(super) struct Day {
 /// With what the text begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lead {
-    /// "every day"
+    /// As in "every day".
     EveryDay,
     /// "every day except Wednesday"
     Except,
@@ -43,13 +43,13 @@ pub(super) enum Lead {
     Before,
 }
 
-impl Day {
+impl DayPhrase {
     pub(super) fn of(cron: &Cron) -> Self {
         let none = Rare::default();
         let rare = cron.rare.as_deref().unwrap_or(&none);
         let month = OfMonth { days: cron.days, rare };
         let week = OfWeek::of(cron.weekdays, rare);
-        let calendar = Calendar { months: cron.months, years: &rare.years };
+        let calendar = MonthsAndYears { months: cron.months, years: &rare.years };
         match (cron.kind.days, month.is_all(), week.is_all()) {
             (Days::OfMonth, true, _) | (Days::OfWeek, _, true) | (Days::Both, true, true) => {
                 Self::every(&calendar)
@@ -64,16 +64,16 @@ impl Day {
         }
     }
 
-    fn every(calendar: &Calendar) -> Self {
+    fn every(calendar: &MonthsAndYears) -> Self {
         Self { lead: Lead::EveryDay, text: "every day".to_owned(), rest: calendar.within() }
     }
 
-    fn of_month(month: &OfMonth, calendar: &Calendar) -> Self {
+    fn of_month(month: &OfMonth, calendar: &MonthsAndYears) -> Self {
         let (lead, text) = month.dated(calendar);
         Self { lead, text, rest: String::new() }
     }
 
-    fn of_week(week: &OfWeek, calendar: &Calendar) -> Self {
+    fn of_week(week: &OfWeek, calendar: &MonthsAndYears) -> Self {
         if week.plain == 0 {
             let text =
                 format!("on {} {}{}", and(&week.chosen), calendar.of(), week.proviso(calendar));
@@ -93,7 +93,7 @@ impl Day {
     }
 
     /// "on the 1st of every month, and on every Monday".
-    fn either(month: &OfMonth, week: &OfWeek, calendar: &Calendar) -> Self {
+    fn either(month: &OfMonth, week: &OfWeek, calendar: &MonthsAndYears) -> Self {
         let (lead, dates) = month.dates();
         if week.plain == 0 {
             let text = format!("{dates} and on {} {}", and(&week.chosen), calendar.of());
@@ -112,7 +112,7 @@ impl Day {
     }
 
     /// "on the 1st, if it is a Monday", "on Mondays from the 1st to the 7th of every month".
-    fn both(month: &OfMonth, week: &OfWeek, calendar: &Calendar) -> Self {
+    fn both(month: &OfMonth, week: &OfWeek, calendar: &MonthsAndYears) -> Self {
         let (lead, dates) = if calendar.is_all() { month.dates() } else { month.dated(calendar) };
         if lead == Lead::From && week.chosen.is_empty() {
             let (week_lead, weekdays) = week.regularly();
@@ -139,7 +139,7 @@ impl OfMonth<'_> {
     }
 
     /// The days with their months: "on the 1st of every month", "on 1 January".
-    fn dated(&self, calendar: &Calendar) -> (Lead, String) {
+    fn dated(&self, calendar: &MonthsAndYears) -> (Lead, String) {
         let days = values(u64::from(self.days));
         let is_stepped = days.len() > LISTED_MAX && even_step(&days).is_some();
         match calendar.only_month() {
@@ -188,7 +188,7 @@ impl OfMonth<'_> {
     }
 
     /// " that has one", if it is a single day that some of many months do not have.
-    fn proviso(&self, calendar: &Calendar) -> &'static str {
+    fn proviso(&self, calendar: &MonthsAndYears) -> &'static str {
         let has_ends = self.rare.from_end != 0 || self.rare.last_workday;
         let day = match (&*values(u64::from(self.days)), &*values(u64::from(self.rare.nearest))) {
             ([day], []) | ([], [day]) if !has_ends => *day,
@@ -269,7 +269,7 @@ impl OfWeek {
     }
 
     /// " that has one", if it is a fifth weekday.
-    fn proviso(&self, calendar: &Calendar) -> &'static str {
+    fn proviso(&self, calendar: &MonthsAndYears) -> &'static str {
         match &*self.chosen {
             [only] if calendar.is_broad() => {
                 let is_fifth = WEEKDAYS.iter().any(|day| *only == format!("the fifth {day}"));
@@ -361,12 +361,12 @@ pub(in crate::schedule) const MONTHS: [&str; 12] = [
 ];
 
 /// The fields month and year.
-struct Calendar<'a> {
+struct MonthsAndYears<'a> {
     months: u16,
     years: &'a [(u16, u16, u16)],
 }
 
-/// Which months.
+/// The months of a pattern, in words.
 enum Months {
     All,
     /// "January and July"
@@ -377,7 +377,7 @@ enum Months {
     Second(String),
 }
 
-impl Calendar<'_> {
+impl MonthsAndYears<'_> {
     fn is_all(&self) -> bool {
         matches!(self.months(), Months::All) && self.years.is_empty()
     }

@@ -1,4 +1,4 @@
-use super::super::{Cron, Dialect, Pace, Parsed};
+use super::super::{Cron, CronPace, Dialect, Parsed};
 
 use std::collections::HashMap;
 
@@ -221,7 +221,7 @@ fn different_patterns_read_differently() {
     let mut seen: HashMap<String, Cron> = HashMap::new();
     let mut check = |text: &str| {
         let mut cron = pattern(text);
-        cron.kind.pace = Pace::Fixed;
+        cron.kind.pace = CronPace::Fixed;
         let before = seen.entry(cron.explain()).or_insert_with(|| cron.clone());
         assert_eq!(*before, cron, "{text}: {}", cron.explain());
     };

@@ -77,7 +77,7 @@ impl CronError {
         self.position
     }
 
-    /// What is wrong.
+    /// What is wrong, for people.
     pub fn wrong(&self) -> &str {
         &self.wrong
     }

@@ -9,40 +9,40 @@ use super::{CronError, Dialect, Field, brief};
 
 /// What a field matches, and how it was written.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Set {
+pub(super) struct FieldSet {
     /// Bit n is the value n; weekdays are counted from Sunday = 0 in all dialects. Years have none.
     pub(super) bits: u64,
-    pub(super) form: Form,
+    pub(super) form: FieldForm,
     /// It has a `*`, a range or a step.
     pub(super) interval: bool,
 }
 
 /// How a field was written as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum FieldForm {
     /// `*`, or `+*`, which asks for nothing more.
     Star,
-    /// `?`
+    /// A `?` alone.
     Question,
-    /// Anything else.
+    /// A list of items.
     List,
-    /// Anything else, after a `+`.
+    /// A list of items after a `+`.
     PlusList,
 }
 
-impl Form {
+impl FieldForm {
     /// Whether it matches everything by its form, not by its values.
     pub(super) fn is_wild(self) -> bool {
         matches!(self, Self::Star | Self::Question)
     }
 }
 
-impl Set {
+impl FieldSet {
     pub(super) fn single(value: u16) -> Self {
-        Self { bits: 1 << value, form: Form::List, interval: false }
+        Self { bits: 1 << value, form: FieldForm::List, interval: false }
     }
 
-    fn add(&mut self, span: Span, field: Field) {
+    fn add(&mut self, span: ValueSpan, field: Field) {
         let (first, len) = values(field, Dialect::Open);
         let end = first + len;
         let around = |value: u16| if value < end { value } else { value - len };
@@ -58,13 +58,13 @@ impl Set {
 
 /// `first` and every `step`-th value after it, up to the one `reach` ahead.
 #[derive(Debug, Clone, Copy)]
-struct Span {
+struct ValueSpan {
     first: u16,
     reach: u16,
     step: u16,
 }
 
-impl Span {
+impl ValueSpan {
     fn single(value: u16) -> Self {
         Self { first: value, reach: 0, step: 1 }
     }
@@ -73,12 +73,12 @@ impl Span {
 /// One item of a list.
 #[derive(Debug, Clone, Copy)]
 enum Item {
-    Values(Span),
+    Values(ValueSpan),
     /// Something that went to [`Rare`].
     Rare,
 }
 
-pub(super) struct Reader<'a> {
+pub(super) struct FieldReader<'a> {
     text: &'a str,
     /// The text up to the end of the field.
     bytes: &'a [u8],
@@ -88,7 +88,7 @@ pub(super) struct Reader<'a> {
     name: &'a str,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     pub(super) fn new(
         text: &'a str,
         (start, end): (usize, usize),
@@ -100,16 +100,16 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the whole field.
-    pub(super) fn read(mut self, rare: &mut Rare) -> Result<Set, CronError> {
+    pub(super) fn read(mut self, rare: &mut Rare) -> Result<FieldSet, CronError> {
         let may_have_plus = self.field == Field::Weekday && self.dialect == Dialect::Open;
         let has_plus = may_have_plus && self.take(b'+');
         let form = match &self.bytes[self.at..] {
-            b"*" => Form::Star,
-            b"?" => Form::Question,
-            _ if has_plus => Form::PlusList,
-            _ => Form::List,
+            b"*" => FieldForm::Star,
+            b"?" => FieldForm::Question,
+            _ if has_plus => FieldForm::PlusList,
+            _ => FieldForm::List,
         };
-        let mut set = Set { bits: 0, form, interval: false };
+        let mut set = FieldSet { bits: 0, form, interval: false };
         loop {
             let start = self.at;
             let item = self.item(form, rare)?;
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         }
         if self.field == Field::Year {
             // Quartz has bounds, but by `*` it means any year.
-            if form == Form::Star {
+            if form == FieldForm::Star {
                 rare.years.clear();
             }
             put_in_order(&mut rare.years);
@@ -140,7 +140,7 @@ impl<'a> Reader<'a> {
         Ok(set)
     }
 
-    fn item(&mut self, form: Form, rare: &mut Rare) -> Result<Item, CronError> {
+    fn item(&mut self, form: FieldForm, rare: &mut Rare) -> Result<Item, CronError> {
         let values = match (self.peek(), self.field) {
             (b'*', _) => self.all()?,
             (b'?', Field::Day | Field::Weekday) => self.question(form)?,
@@ -158,7 +158,7 @@ impl<'a> Reader<'a> {
                     (b'L' | b'#', Field::Weekday) => return self.which_weekday(value % 7, rare),
                     (b'-', _) => self.range(value)?,
                     (b'/', _) => self.from(value)?,
-                    _ => Span::single(value),
+                    _ => ValueSpan::single(value),
                 }
             }
             _ => return Err(self.unexpected()),
@@ -166,16 +166,16 @@ impl<'a> Reader<'a> {
         Ok(Item::Values(values))
     }
 
-    /// `*`, `*/2`.
-    fn all(&mut self) -> Result<Span, CronError> {
+    /// Reads `*` or `*/2`.
+    fn all(&mut self) -> Result<ValueSpan, CronError> {
         self.at += 1;
         let (first, len) = self.values();
-        Ok(Span { first, reach: len - 1, step: self.step(len)? })
+        Ok(ValueSpan { first, reach: len - 1, step: self.step(len)? })
     }
 
     /// `?` is another `*`; in Quartz it is a field of its own.
-    fn question(&mut self, form: Form) -> Result<Span, CronError> {
-        if self.dialect == Dialect::Quartz && form != Form::Question {
+    fn question(&mut self, form: FieldForm) -> Result<ValueSpan, CronError> {
+        if self.dialect == Dialect::Quartz && form != FieldForm::Question {
             return Err(self.error(
                 self.at,
                 "`?` is not alone",
@@ -186,16 +186,16 @@ impl<'a> Reader<'a> {
     }
 
     /// `5/15`: from 5 to the end of the field.
-    fn from(&mut self, value: u16) -> Result<Span, CronError> {
+    fn from(&mut self, value: u16) -> Result<ValueSpan, CronError> {
         let (first, len) = self.values();
         let last = first + len - 1;
         // A weekday 7 is the Sunday with which the week begins.
         let value = if value > last { value - len } else { value };
-        Ok(Span { first: value, reach: last - value, step: self.step(len)? })
+        Ok(ValueSpan { first: value, reach: last - value, step: self.step(len)? })
     }
 
     /// `9-17`, `22-2`, `0-30/10`.
-    fn range(&mut self, first: u16) -> Result<Span, CronError> {
+    fn range(&mut self, first: u16) -> Result<ValueSpan, CronError> {
         self.at += 1;
         let last_at = self.at;
         let last = self.value()?;
@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
             ));
         }
         let (_, len) = self.values();
-        Ok(Span { first, reach: self.reach(first, last), step: self.step(len)? })
+        Ok(ValueSpan { first, reach: self.reach(first, last), step: self.step(len)? })
     }
 
     /// How far it is from one value forward to another.
@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `H`, `H/15`, `H(0-29)`, `H(0-29)/10`: where others write a value, the trigger's name chooses one.
-    fn hashed(&mut self) -> Result<Span, CronError> {
+    fn hashed(&mut self) -> Result<ValueSpan, CronError> {
         if self.dialect == Dialect::Quartz {
             return Err(self.unexpected());
         }
@@ -235,11 +235,11 @@ impl<'a> Reader<'a> {
             u16::try_from(hash % u64::from(bound)).expect("a remainder is smaller than its divisor")
         };
         if self.peek() != b'/' {
-            return Ok(Span::single(first + below(len)));
+            return Ok(ValueSpan::single(first + below(len)));
         }
         let step = self.step(len)?;
         let offset = below(step);
-        Ok(Span { first: first + offset, reach: len - 1 - offset, step })
+        Ok(ValueSpan { first: first + offset, reach: len - 1 - offset, step })
     }
 
     /// The first value and the number of values of `(0-29)`.
@@ -277,7 +277,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `L` alone as a day of the week, about which the dialects disagree.
-    fn lone_last(&mut self) -> Result<Span, CronError> {
+    fn lone_last(&mut self) -> Result<ValueSpan, CronError> {
         match self.dialect {
             Dialect::Open => {
                 let allowed = "write `SAT` for Saturdays, or `5L` for the last Friday of the month";
@@ -285,7 +285,7 @@ impl<'a> Reader<'a> {
             }
             Dialect::Quartz => {
                 self.at += 1;
-                Ok(Span::single(6))
+                Ok(ValueSpan::single(6))
             }
         }
     }

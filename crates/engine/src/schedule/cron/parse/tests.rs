@@ -49,7 +49,7 @@ fn five_fields_begin_with_the_minute_and_the_second_is_0() {
     assert_eq!(u64::from(cron.days), bits([1]));
     assert_eq!(u64::from(cron.months), bits([6]));
     assert_eq!(u64::from(cron.weekdays), bits([1]));
-    assert_eq!(cron.kind, Kind { days: Days::Either, pace: Pace::Fixed });
+    assert_eq!(cron.kind, PatternKind { days: Days::Either, pace: CronPace::Fixed });
     assert_eq!(cron.rare, None);
 }
 
@@ -157,17 +157,17 @@ fn days_are_chosen_by_the_fields_that_are_restricted() {
 #[test]
 fn stars_ranges_and_steps_of_the_clock_are_intervals() {
     let pace = |text: &str| open(text).kind.pace;
-    assert_eq!(pace("30 2 * * *"), Pace::Fixed);
-    assert_eq!(pace("0 30 2 * * *"), Pace::Fixed);
-    assert_eq!(pace("0,30 6,18 1-5 */2 MON-FRI"), Pace::Fixed);
-    assert_eq!(pace("H H(0-5) * * *"), Pace::Fixed);
-    assert_eq!(pace("0 * * * *"), Pace::Interval);
-    assert_eq!(pace("0 9-17 * * *"), Pace::Interval);
-    assert_eq!(pace("5/15 2 * * *"), Pace::Interval);
-    assert_eq!(pace("H/15 2 * * *"), Pace::Interval);
-    assert_eq!(pace("H(0-29)/10 2 * * *"), Pace::Interval);
-    assert_eq!(pace("* 0 2 * * *"), Pace::Interval);
-    assert_eq!(pace("0,10-12 2 * * *"), Pace::Interval);
+    assert_eq!(pace("30 2 * * *"), CronPace::Fixed);
+    assert_eq!(pace("0 30 2 * * *"), CronPace::Fixed);
+    assert_eq!(pace("0,30 6,18 1-5 */2 MON-FRI"), CronPace::Fixed);
+    assert_eq!(pace("H H(0-5) * * *"), CronPace::Fixed);
+    assert_eq!(pace("0 * * * *"), CronPace::Interval);
+    assert_eq!(pace("0 9-17 * * *"), CronPace::Interval);
+    assert_eq!(pace("5/15 2 * * *"), CronPace::Interval);
+    assert_eq!(pace("H/15 2 * * *"), CronPace::Interval);
+    assert_eq!(pace("H(0-29)/10 2 * * *"), CronPace::Interval);
+    assert_eq!(pace("* 0 2 * * *"), CronPace::Interval);
+    assert_eq!(pace("0,10-12 2 * * *"), CronPace::Interval);
 }
 
 #[test]

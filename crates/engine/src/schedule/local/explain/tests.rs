@@ -9,7 +9,7 @@ fn local(pattern: &str, zone: &str, gap: Gap, fold: Fold) -> Local {
     }
 }
 
-/// Midnight UTC.
+/// The second at midnight UTC.
 fn utc(year: i32, month: u32, day: u32) -> UtcSecond {
     Date { year, month, day }.to_day() * DAY
 }
@@ -93,7 +93,7 @@ fn what_runs_for_some_hours_only_or_does_not_fit_says_what_it_loses() {
 
 /// The slots around the change are what the sentence promises.
 #[track_caller]
-fn check_promise(local: &Local, set: &Change) {
+fn check_promise(local: &Local, set: &ClockChange) {
     let said = local.explain_change(set);
     let len = (set.after - set.before).abs();
     let slots = |from, to| local.count(from - 1, to - 1);

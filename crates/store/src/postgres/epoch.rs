@@ -1,11 +1,11 @@
-//! What answers stand on: which server, in which epoch, and what its word is worth.
+//! The epoch of a Postgres: which server gave an answer, and whether that answer counts.
 //!
-//! Every answer names the *incarnation* of the server that gave it. As long as it is the one that was looked at last, nothing
-//! more is asked. Another one is looked at before its answer counts:
+//! Every answer names the *incarnation* of the server that gave it. As long as that is the incarnation that was looked at
+//! last, nothing more is asked. Any other server is looked at before its answer counts:
 //!
 //! - another database system, or a later timeline of this one (a standby was promoted, a backup restored), is a new epoch;
 //! - where a crash may lose what was acknowledged, so is another incarnation of the same;
-//! - an earlier timeline is a former primary that still answers. Its answers are none.
+//! - an earlier timeline is a former primary that still answers. Its answers do not count.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ const FORMER_MAX: usize = 64;
 
 /// A server as it was when it was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct PostgresServer {
     pub(super) incarnation: String,
     system: String,
     timeline: u32,
@@ -50,7 +50,7 @@ impl Settings<'_> {
     }
 }
 
-impl Standing {
+impl PostgresServer {
     /// Asks the server. Physical replication only: whoever decodes changes never becomes the primary.
     pub(super) async fn look(client: &Client, schema: &str, hosts: usize) -> Result<Self, Error> {
         let query = format!(
@@ -79,7 +79,7 @@ impl Standing {
         })
     }
 
-    /// The name of the epoch that begins with it.
+    /// The name of the epoch that begins with this server.
     fn epoch(&self) -> Epoch {
         let Self { incarnation, system, timeline, class } = self;
         Epoch(match class {
@@ -88,12 +88,12 @@ impl Standing {
         })
     }
 
-    /// Whether what `self` acknowledged may be missing in what follows it. What its word is worth may change meanwhile, as
-    /// it does with every standby that comes and goes: that alone loses nothing.
+    /// Whether writes that `self` acknowledged may be missing on `next`. A change of class alone, as with every standby that
+    /// comes and goes, loses nothing.
     fn is_left_by(&self, next: &Self) -> bool {
         let may_forget = self.class == Class::B || next.class == Class::B;
         let ((start, life), (next_start, next_life)) =
-            (parts(&self.incarnation), parts(&next.incarnation));
+            (split_incarnation(&self.incarnation), split_incarnation(&next.incarnation));
         // A life is told only where commits do not wait for the disk; that somebody changed that setting loses nothing.
         let is_other_life = life.is_some() && next_life.is_some() && life != next_life;
         self.system != next.system
@@ -103,17 +103,17 @@ impl Standing {
 }
 
 /// The start of a server, and which life of its processes it is in, if that is told.
-fn parts(incarnation: &str) -> (&str, Option<&str>) {
+fn split_incarnation(incarnation: &str) -> (&str, Option<&str>) {
     incarnation.split_once('.').map_or((incarnation, None), |(start, life)| (start, Some(life)))
 }
 
-/// The present standing, and what it has left behind.
+/// The present server, and what it has left behind.
 #[derive(Debug)]
-pub(super) struct Ledger(Mutex<Page>);
+pub(super) struct PostgresEpochs(Mutex<KnownServers>);
 
 #[derive(Debug)]
-struct Page {
-    now: Standing,
+struct KnownServers {
+    now: PostgresServer,
     epoch: Epoch,
     /// Starts of servers whose epochs were left.
     former: VecDeque<String>,
@@ -121,82 +121,82 @@ struct Page {
     former_systems: VecDeque<String>,
 }
 
-/// What an answer is worth.
+/// Whether an answer of an incarnation counts.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Worth {
-    /// It counts.
+pub(super) enum IncarnationStatus {
+    /// The answer counts.
     Present,
-    /// It comes from an epoch that was left.
+    /// The answer comes from an epoch that was left.
     Former,
     /// Nobody has looked at this server yet.
     Unseen,
 }
 
-/// What a look has brought.
+/// What a look at a server has changed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// Nothing new.
+pub(super) enum EpochChange {
+    /// The epoch is the same.
     None,
-    /// A new epoch.
-    Epoch,
+    /// A new epoch has begun.
+    Begun,
     /// The server belongs to an epoch that was left.
     Former,
 }
 
-impl Ledger {
-    pub(super) fn new(now: Standing) -> Self {
+impl PostgresEpochs {
+    pub(super) fn new(now: PostgresServer) -> Self {
         let (former, former_systems) = (VecDeque::new(), VecDeque::new());
         let epoch = now.epoch();
-        Self(Mutex::new(Page { now, epoch, former, former_systems }))
+        Self(Mutex::new(KnownServers { now, epoch, former, former_systems }))
     }
 
     pub(super) fn epoch(&self) -> Epoch {
         self.lock().epoch.clone()
     }
 
-    pub(super) fn now(&self) -> Standing {
+    pub(super) fn now(&self) -> PostgresServer {
         self.lock().now.clone()
     }
 
-    pub(super) fn worth(&self, incarnation: &str) -> Worth {
-        let page = self.lock();
-        if page.now.incarnation == incarnation {
-            Worth::Present
-        } else if page.former.iter().any(|former| former == parts(incarnation).0) {
-            Worth::Former
+    pub(super) fn worth(&self, incarnation: &str) -> IncarnationStatus {
+        let known = self.lock();
+        if known.now.incarnation == incarnation {
+            IncarnationStatus::Present
+        } else if known.former.iter().any(|former| former == split_incarnation(incarnation).0) {
+            IncarnationStatus::Former
         } else {
-            Worth::Unseen
+            IncarnationStatus::Unseen
         }
     }
 
-    /// Takes note of a look at a server.
-    pub(super) fn note(&self, seen: Standing) -> Turn {
-        let page = &mut *self.lock();
-        let is_same = page.now.system == seen.system;
-        if page.former.iter().any(|former| former == parts(&seen.incarnation).0)
-            || (is_same && seen.timeline < page.now.timeline)
-            || (!is_same && page.former_systems.contains(&seen.system))
+    /// Takes note of a server as it was just looked at.
+    pub(super) fn note(&self, seen: PostgresServer) -> EpochChange {
+        let known = &mut *self.lock();
+        let is_same = known.now.system == seen.system;
+        if known.former.iter().any(|former| former == split_incarnation(&seen.incarnation).0)
+            || (is_same && seen.timeline < known.now.timeline)
+            || (!is_same && known.former_systems.contains(&seen.system))
         {
-            push(&mut page.former, parts(&seen.incarnation).0.to_owned());
-            return Turn::Former;
+            push(&mut known.former, split_incarnation(&seen.incarnation).0.to_owned());
+            return EpochChange::Former;
         }
-        let left = std::mem::replace(&mut page.now, seen);
-        if !left.is_left_by(&page.now) {
-            return Turn::None;
+        let left = std::mem::replace(&mut known.now, seen);
+        if !left.is_left_by(&known.now) {
+            return EpochChange::None;
         }
-        let Standing { incarnation, system, timeline, .. } = &page.now;
-        page.epoch = Epoch(format!("{system}.{timeline}.{incarnation}"));
-        let start = parts(&left.incarnation).0;
-        if start != parts(&page.now.incarnation).0 {
-            push(&mut page.former, start.to_owned());
+        let PostgresServer { incarnation, system, timeline, .. } = &known.now;
+        known.epoch = Epoch(format!("{system}.{timeline}.{incarnation}"));
+        let start = split_incarnation(&left.incarnation).0;
+        if start != split_incarnation(&known.now.incarnation).0 {
+            push(&mut known.former, start.to_owned());
         }
         if !is_same {
-            push(&mut page.former_systems, left.system);
+            push(&mut known.former_systems, left.system);
         }
-        Turn::Epoch
+        EpochChange::Begun
     }
 
-    fn lock(&self) -> MutexGuard<'_, Page> {
+    fn lock(&self) -> MutexGuard<'_, KnownServers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -215,66 +215,75 @@ fn push(list: &mut VecDeque<String>, item: String) {
 mod tests {
     use super::*;
 
-    fn standing(system: &str, timeline: u32, incarnation: &str, class: Class) -> Standing {
+    fn server(system: &str, timeline: u32, incarnation: &str, class: Class) -> PostgresServer {
         let (incarnation, system) = (incarnation.to_owned(), system.to_owned());
-        Standing { incarnation, system, timeline, class }
+        PostgresServer { incarnation, system, timeline, class }
     }
 
     #[test]
     fn a_restart_is_a_new_epoch_only_where_a_crash_may_lose_something() {
-        for (class, turn) in
-            [(Class::A, Turn::None), (Class::S, Turn::None), (Class::B, Turn::Epoch)]
-        {
-            let ledger = Ledger::new(standing("s", 1, "one", class));
-            assert_eq!(ledger.worth("one"), Worth::Present);
-            assert_eq!(ledger.worth("two"), Worth::Unseen);
-            assert_eq!(ledger.note(standing("s", 1, "two", class)), turn);
-            assert_eq!(ledger.worth("two"), Worth::Present);
+        for (class, change) in [
+            (Class::A, EpochChange::None),
+            (Class::S, EpochChange::None),
+            (Class::B, EpochChange::Begun),
+        ] {
+            let epochs = PostgresEpochs::new(server("s", 1, "one", class));
+            assert_eq!(epochs.worth("one"), IncarnationStatus::Present);
+            assert_eq!(epochs.worth("two"), IncarnationStatus::Unseen);
+            assert_eq!(epochs.note(server("s", 1, "two", class)), change);
+            assert_eq!(epochs.worth("two"), IncarnationStatus::Present);
         }
     }
 
     #[test]
     fn a_promotion_is_a_new_epoch_and_the_former_primary_is_none() {
         for class in [Class::A, Class::S, Class::B] {
-            let ledger = Ledger::new(standing("s", 1, "old", class));
-            assert_eq!(ledger.note(standing("s", 2, "new", class)), Turn::Epoch);
-            assert_eq!(ledger.worth("old"), Worth::Former);
-            assert_eq!(ledger.note(standing("s", 1, "old", class)), Turn::Former);
-            assert_eq!(ledger.note(standing("s", 1, "old again", class)), Turn::Former);
-            assert_eq!(ledger.worth("old again"), Worth::Former);
-            assert_eq!(ledger.now().timeline, 2);
+            let epochs = PostgresEpochs::new(server("s", 1, "old", class));
+            assert_eq!(epochs.note(server("s", 2, "new", class)), EpochChange::Begun);
+            assert_eq!(epochs.worth("old"), IncarnationStatus::Former);
+            assert_eq!(epochs.note(server("s", 1, "old", class)), EpochChange::Former);
+            assert_eq!(epochs.note(server("s", 1, "old again", class)), EpochChange::Former);
+            assert_eq!(epochs.worth("old again"), IncarnationStatus::Former);
+            assert_eq!(epochs.now().timeline, 2);
         }
     }
 
     #[test]
     fn another_system_is_a_new_epoch_and_there_is_no_way_back() {
-        let ledger = Ledger::new(standing("s", 3, "one", Class::S));
-        assert_eq!(ledger.note(standing("t", 1, "two", Class::S)), Turn::Epoch);
-        assert_eq!(ledger.note(standing("s", 3, "three", Class::S)), Turn::Former);
+        let epochs = PostgresEpochs::new(server("s", 3, "one", Class::S));
+        assert_eq!(epochs.note(server("t", 1, "two", Class::S)), EpochChange::Begun);
+        assert_eq!(epochs.note(server("s", 3, "three", Class::S)), EpochChange::Former);
     }
 
     #[test]
     fn a_standby_that_comes_and_goes_begins_no_epoch() {
-        let ledger = Ledger::new(standing("s", 1, "one", Class::S));
-        let epoch = ledger.epoch();
+        let epochs = PostgresEpochs::new(server("s", 1, "one", Class::S));
+        let epoch = epochs.epoch();
         for class in [Class::B, Class::S, Class::A, Class::B] {
-            assert_eq!(ledger.note(standing("s", 1, "one", class)), Turn::None);
-            assert_eq!((ledger.worth("one"), ledger.now().class), (Worth::Present, class));
+            assert_eq!(epochs.note(server("s", 1, "one", class)), EpochChange::None);
+            assert_eq!(
+                (epochs.worth("one"), epochs.now().class),
+                (IncarnationStatus::Present, class)
+            );
         }
-        assert_eq!(ledger.epoch(), epoch);
-        assert_eq!(ledger.note(standing("s", 1, "two", Class::S)), Turn::Epoch, "it was worth B");
-        assert_ne!(ledger.epoch(), epoch);
+        assert_eq!(epochs.epoch(), epoch);
+        assert_eq!(
+            epochs.note(server("s", 1, "two", Class::S)),
+            EpochChange::Begun,
+            "it was worth B"
+        );
+        assert_ne!(epochs.epoch(), epoch);
     }
 
     #[test]
     fn who_stops_waiting_for_the_disk_and_begins_again_is_the_same_server() {
-        let ledger = Ledger::new(standing("s", 1, "7", Class::S));
+        let epochs = PostgresEpochs::new(server("s", 1, "7", Class::S));
         for (incarnation, class) in [("7.1", Class::B), ("7", Class::S), ("7.1", Class::B)] {
-            assert_eq!(ledger.note(standing("s", 1, incarnation, class)), Turn::None);
-            assert_eq!(ledger.worth(incarnation), Worth::Present);
+            assert_eq!(epochs.note(server("s", 1, incarnation, class)), EpochChange::None);
+            assert_eq!(epochs.worth(incarnation), IncarnationStatus::Present);
         }
-        assert_eq!(ledger.note(standing("s", 1, "7.2", Class::B)), Turn::Epoch, "a crash");
-        assert_eq!(ledger.worth("7.2"), Worth::Present);
+        assert_eq!(epochs.note(server("s", 1, "7.2", Class::B)), EpochChange::Begun, "a crash");
+        assert_eq!(epochs.worth("7.2"), IncarnationStatus::Present);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::clock::Stopwatch;
-use crate::conformance::Violation;
+use crate::conformance::ClauseViolation;
 use crate::{Commit, Key, Range, Store};
 
 /// Latencies kept of one measurement; later ones are only counted.
@@ -26,7 +26,7 @@ pub struct Latencies {
     pub p99: Duration,
     /// All but one in a thousand are quicker.
     pub p999: Duration,
-    /// The slowest.
+    /// The slowest of all.
     pub max: Duration,
 }
 
@@ -45,16 +45,16 @@ impl Latencies {
 /// What one measurement found.
 #[derive(Debug, Clone, Copy)]
 pub struct Speed {
-    /// How many were done.
+    /// How many calls were done.
     pub count: usize,
-    /// In how long.
+    /// The time that they took together.
     pub elapsed: Duration,
     /// How long each one took.
     pub latencies: Latencies,
 }
 
 impl Speed {
-    /// How many per second.
+    /// How many calls were done per second.
     #[expect(clippy::cast_precision_loss, reason = "a rate for people needs no more than 53 bits")]
     pub fn per_second(&self) -> f64 {
         self.count as f64 / self.elapsed.as_secs_f64().max(f64::EPSILON)
@@ -67,7 +67,7 @@ pub async fn commits(
     prefix: &str,
     writers: usize,
     duration: Duration,
-) -> Result<Speed, Violation> {
+) -> Result<Speed, ClauseViolation> {
     let clock = Stopwatch::start();
     let mut tasks = JoinSet::new();
     for writer in 0..writers {
@@ -84,14 +84,18 @@ pub async fn commits(
                 note(&mut samples, each.elapsed(), writers);
                 count += 1;
             }
-            Ok::<_, Violation>((count, samples))
+            Ok::<_, ClauseViolation>((count, samples))
         });
     }
     gather(tasks, clock).await
 }
 
 /// Pages of a hundred entries of what [`commits`] wrote, one after the other.
-pub async fn scans(store: &Store, prefix: &str, duration: Duration) -> Result<Speed, Violation> {
+pub async fn scans(
+    store: &Store,
+    prefix: &str,
+    duration: Duration,
+) -> Result<Speed, ClauseViolation> {
     let clock = Stopwatch::start();
     let (store, whole) = (store.clone(), Range::prefix(prefix));
     let mut tasks = JoinSet::new();
@@ -106,7 +110,7 @@ pub async fn scans(store: &Store, prefix: &str, duration: Duration) -> Result<Sp
             count += 1;
             rest = page.next.unwrap_or_else(|| whole.clone());
         }
-        Ok::<_, Violation>((count, samples))
+        Ok::<_, ClauseViolation>((count, samples))
     });
     gather(tasks, clock).await
 }
@@ -118,13 +122,13 @@ fn note(samples: &mut Vec<Duration>, sample: Duration, sharers: usize) {
 }
 
 async fn gather(
-    mut tasks: JoinSet<Result<(usize, Vec<Duration>), Violation>>,
+    mut tasks: JoinSet<Result<(usize, Vec<Duration>), ClauseViolation>>,
     clock: Stopwatch,
-) -> Result<Speed, Violation> {
+) -> Result<Speed, ClauseViolation> {
     let mut count = 0;
     let mut samples = Vec::new();
     while let Some(task) = tasks.join_next().await {
-        let (more, latencies) = task.map_err(|why| Violation::Broken(why.to_string()))??;
+        let (more, latencies) = task.map_err(|why| ClauseViolation::Broken(why.to_string()))??;
         count += more;
         samples.extend(latencies);
     }

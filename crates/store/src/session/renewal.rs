@@ -1,15 +1,15 @@
-//! How the renewals of a session go, for those who show it to people. Nothing is decided by it.
+//! How the renewals of a session go: for people to see. Nothing is decided by it.
 
-/// The renewals so far.
+/// The renewals of a session so far.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Pulse {
+pub struct RenewalStats {
     /// How many were acknowledged since the session was opened.
     pub renewed: u64,
     /// Why the last one was not, if it was not.
     pub trouble: Option<String>,
 }
 
-impl Pulse {
+impl RenewalStats {
     pub(super) fn beats(&mut self) {
         self.renewed += 1;
         self.trouble = None;

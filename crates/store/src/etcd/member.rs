@@ -1,8 +1,8 @@
-//! Seats: one for each member of the URL, with a connection to it while it is good.
+//! The members of the etcd cluster that the URL names, each with a connection to it while that is good.
 //!
-//! All calls go to one favourite member for as long as it answers. When it does not, it is left, rests for a
-//! while, and the next one is the favourite. A balancer would do neither: it sends every so-manieth call to
-//! whoever is dead. Members take turns here only before something was sent; afterwards the caller decides.
+//! All calls go to one favourite member for as long as it answers. When it does not, it rests for a while, and the
+//! next member is the favourite. A balancer would go on sending every third call to a dead member of three. Another
+//! member is tried here only before something was sent; afterwards the caller decides.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tonic::transport::{ClientTlsConfig, Endpoint};
 
-use super::failure::{Failure, deepest};
-use crate::{Address, Host, Secret};
+use super::failure::{EtcdFailure, deepest};
+use crate::{Address, StoreHost, StoreSecret};
 
 /// A member that failed rests for so long at first, and at most.
 const REST_MIN: Duration = Duration::from_millis(50);
@@ -34,25 +34,25 @@ const PONG_MAX: Duration = Duration::from_secs(2);
 const STREAM_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
 /// All members that the URL names.
-pub(super) struct Seats {
-    all: Vec<Seat>,
+pub(super) struct EtcdMembers {
+    all: Vec<EtcdMember>,
     favourite: watch::Sender<usize>,
-    user: Option<(String, Secret)>,
+    user: Option<(String, StoreSecret)>,
 }
 
-/// One member.
-pub(super) struct Seat {
-    host: Host,
+/// One member, and the connection to it.
+pub(super) struct EtcdMember {
+    host: StoreHost,
     endpoint: Endpoint,
-    /// Held by whoever connects, so that only one does.
+    /// Locked while somebody connects, so that nobody else does.
     connecting: tokio::sync::Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<MemberState>,
 }
 
-struct State {
+struct MemberState {
     /// The connection and its number.
-    line: Option<(u64, Client)>,
-    lines: u64,
+    connection: Option<(u64, Client)>,
+    connections: u64,
     /// Since when nothing was answered on it though something was asked.
     silent_since: Option<Instant>,
     rests_until: Option<Instant>,
@@ -61,26 +61,26 @@ struct State {
 
 /// A connection to use for one call.
 #[derive(Clone)]
-pub(super) struct Line {
+pub(super) struct MemberConnection {
     pub(super) client: Client,
-    seat: usize,
+    member: usize,
     number: u64,
 }
 
 /// What becomes of the connection of a member that is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Parting {
+pub(super) enum ConnectionFate {
     /// It is good, its member is not.
     Keep,
     /// It may be what is wrong.
     Drop,
 }
 
-impl Seats {
-    /// Seats for all hosts; nothing is connected yet.
+impl EtcdMembers {
+    /// All hosts of the URL; nothing is connected yet.
     pub(super) fn new(at: &Address, tls: Option<&ClientTlsConfig>) -> Result<Self, String> {
         let user = at.user.clone().map(|user| (user, at.password.clone().unwrap_or_default()));
-        let all = at.hosts.iter().map(|host| Seat::new(host.clone(), tls));
+        let all = at.hosts.iter().map(|host| EtcdMember::new(host.clone(), tls));
         Ok(Self { all: all.collect::<Result<_, _>>()?, favourite: watch::Sender::new(0), user })
     }
 
@@ -88,12 +88,12 @@ impl Seats {
         self.all.len()
     }
 
-    pub(super) fn host(&self, seat: usize) -> &Host {
-        &self.all[seat].host
+    pub(super) fn host(&self, member: usize) -> &StoreHost {
+        &self.all[member].host
     }
 
-    pub(super) fn endpoint(&self, seat: usize) -> &Endpoint {
-        &self.all[seat].endpoint
+    pub(super) fn endpoint(&self, member: usize) -> &Endpoint {
+        &self.all[member].endpoint
     }
 
     /// Tells when another member is the favourite.
@@ -101,10 +101,10 @@ impl Seats {
         self.favourite.subscribe()
     }
 
-    /// Begins with this one.
-    pub(super) fn prefer(&self, seat: usize, client: Client) {
-        self.all[seat].install(client);
-        self.favourite.send_replace(seat);
+    /// Makes this member the favourite.
+    pub(super) fn prefer(&self, member: usize, client: Client) {
+        self.all[member].install(client);
+        self.favourite.send_replace(member);
     }
 
     /// A client on a connection that has come about, with a token if it needs one.
@@ -120,24 +120,24 @@ impl Seats {
     }
 
     /// A connection to the favourite, or to the next one that can be had before `deadline`.
-    pub(super) async fn take(&self, deadline: Instant) -> Result<Line, String> {
+    pub(super) async fn take(&self, deadline: Instant) -> Result<MemberConnection, String> {
         let mut why = None;
         loop {
             let favourite = *self.favourite.borrow();
-            for turn in 0..self.all.len() {
-                let number = (favourite + turn) % self.all.len();
+            for ahead in 0..self.all.len() {
+                let number = (favourite + ahead) % self.all.len();
                 match self.try_take(number, deadline).await {
-                    Ok(Some(line)) => {
-                        if turn > 0 {
+                    Ok(Some(connection)) => {
+                        if ahead > 0 {
                             self.favourite.send_replace(number);
                         }
-                        return Ok(line);
+                        return Ok(connection);
                     }
                     Ok(None) => {}
                     Err(error) => why = Some(format!("{}: {error}", self.all[number].host)),
                 }
             }
-            let wake = self.all.iter().filter_map(|seat| seat.lock().rests_until).min();
+            let wake = self.all.iter().filter_map(|member| member.lock().rests_until).min();
             let wake = wake.unwrap_or_else(|| Instant::now() + REST_MIN);
             if wake >= deadline || Instant::now() >= deadline {
                 let why = why.unwrap_or_else(|| "every member has just failed".to_owned());
@@ -147,109 +147,115 @@ impl Seats {
         }
     }
 
-    /// None if this one rests.
-    async fn try_take(&self, number: usize, deadline: Instant) -> Result<Option<Line>, String> {
-        let seat = &self.all[number];
-        if let Some(line) = seat.ready(number) {
-            return Ok(Some(line));
+    /// A connection to this member; `None` while it rests.
+    async fn try_take(
+        &self,
+        number: usize,
+        deadline: Instant,
+    ) -> Result<Option<MemberConnection>, String> {
+        let member = &self.all[number];
+        if let Some(connection) = member.ready(number) {
+            return Ok(Some(connection));
         }
-        if seat.rests() {
+        if member.rests() {
             return Ok(None);
         }
-        let Ok(_alone) = timeout_at(deadline, seat.connecting.lock()).await else {
+        let Ok(_alone) = timeout_at(deadline, member.connecting.lock()).await else {
             return Err("it takes too long to connect".to_owned());
         };
         // Somebody else may have tried meanwhile.
-        if let Some(line) = seat.ready(number) {
-            return Ok(Some(line));
+        if let Some(connection) = member.ready(number) {
+            return Ok(Some(connection));
         }
-        if seat.rests() {
+        if member.rests() {
             return Ok(None);
         }
-        match self.connect(seat, deadline).await {
+        match self.connect(member, deadline).await {
             Ok(client) => {
-                let number_of_line = seat.install(client.clone());
-                Ok(Some(Line { client, seat: number, number: number_of_line }))
+                let connection_number = member.install(client.clone());
+                Ok(Some(MemberConnection { client, member: number, number: connection_number }))
             }
             Err(why) => {
-                seat.lock().take_rest();
+                member.lock().take_rest();
                 Err(why)
             }
         }
     }
 
-    async fn connect(&self, seat: &Seat, deadline: Instant) -> Result<Client, String> {
-        let channel = match timeout(STORE_CONNECT_MAX, seat.endpoint.connect()).await {
+    async fn connect(&self, member: &EtcdMember, deadline: Instant) -> Result<Client, String> {
+        let channel = match timeout(STORE_CONNECT_MAX, member.endpoint.connect()).await {
             Ok(Ok(channel)) => channel,
             Ok(Err(why)) => return Err(deepest(&why)),
             Err(_) => return Err("no connection came about in time".to_owned()),
         };
         match timeout_at(deadline, self.enter(channel)).await {
             Ok(Ok(client)) => Ok(client),
-            Ok(Err(why)) => Err(match Failure::of(&why) {
-                Failure::Elsewhere(why) | Failure::Refused(why) | Failure::Unknown(why) => why,
+            Ok(Err(why)) => Err(match EtcdFailure::of(&why) {
+                EtcdFailure::Elsewhere(why)
+                | EtcdFailure::Refused(why)
+                | EtcdFailure::Unknown(why) => why,
                 _ => why.to_string(),
             }),
             Err(_) => Err("it did not check our password in time".to_owned()),
         }
     }
 
-    /// Something is about to be asked.
-    pub(super) fn asks(&self, line: &Line) {
-        let mut state = self.all[line.seat].lock();
-        if state.is_line(line) {
+    /// Notes that something is about to be asked.
+    pub(super) fn asks(&self, connection: &MemberConnection) {
+        let mut state = self.all[connection.member].lock();
+        if state.is_current(connection) {
             state.silent_since.get_or_insert_with(Instant::now);
         }
     }
 
-    /// Something was answered, if only that it could not be done.
-    pub(super) fn answers(&self, line: &Line) {
-        let mut state = self.all[line.seat].lock();
-        if state.is_line(line) {
+    /// Notes that something was answered, be it an error.
+    pub(super) fn answers(&self, connection: &MemberConnection) {
+        let mut state = self.all[connection.member].lock();
+        if state.is_current(connection) {
             state.silent_since = None;
         }
     }
 
-    /// It did what it was asked for: whatever was wrong with it is forgotten.
-    pub(super) fn praise(&self, line: &Line) {
-        let mut state = self.all[line.seat].lock();
-        if state.is_line(line) {
+    /// Notes that the member did what it was asked for: its failures are forgotten.
+    pub(super) fn praise(&self, connection: &MemberConnection) {
+        let mut state = self.all[connection.member].lock();
+        if state.is_current(connection) {
             state.silent_since = None;
             state.rests_until = None;
             state.rest = REST_MIN;
         }
     }
 
-    /// Leaves a member that failed on this connection. Nothing happens if that was left already.
-    pub(super) fn leave(&self, line: &Line, parting: Parting) {
-        let mut state = self.all[line.seat].lock();
-        if !state.is_line(line) {
+    /// Lets a member rest that failed on this connection, unless it has another connection by now.
+    pub(super) fn leave(&self, connection: &MemberConnection, fate: ConnectionFate) {
+        let mut state = self.all[connection.member].lock();
+        if !state.is_current(connection) {
             return;
         }
-        if parting == Parting::Drop {
-            state.line = None;
+        if fate == ConnectionFate::Drop {
+            state.connection = None;
         }
         state.silent_since = None;
         state.take_rest();
         drop(state);
-        tracing::debug!(member = %self.all[line.seat].host, ?parting, "left a member of etcd");
+        tracing::debug!(member = %self.all[connection.member].host, ?fate, "left a member of etcd");
         self.favourite.send_if_modified(|favourite| {
-            let is_left = *favourite == line.seat && self.all.len() > 1;
+            let is_left = *favourite == connection.member && self.all.len() > 1;
             if is_left {
-                *favourite = (line.seat + 1) % self.all.len();
+                *favourite = (connection.member + 1) % self.all.len();
             }
             is_left
         });
     }
 
     /// The member at the other end.
-    pub(super) fn host_of(&self, line: &Line) -> &Host {
-        &self.all[line.seat].host
+    pub(super) fn host_of(&self, connection: &MemberConnection) -> &StoreHost {
+        &self.all[connection.member].host
     }
 }
 
-impl Seat {
-    fn new(host: Host, tls: Option<&ClientTlsConfig>) -> Result<Self, String> {
+impl EtcdMember {
+    fn new(host: StoreHost, tls: Option<&ClientTlsConfig>) -> Result<Self, String> {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{host}"))
             .map_err(|_| format!("{host} is no host"))?
@@ -264,8 +270,13 @@ impl Seat {
             let tls = tls.clone().domain_name(host.name.clone());
             endpoint = endpoint.tls_config(tls).map_err(|why| deepest(&why))?;
         }
-        let state =
-            State { line: None, lines: 0, silent_since: None, rests_until: None, rest: REST_MIN };
+        let state = MemberState {
+            connection: None,
+            connections: 0,
+            silent_since: None,
+            rests_until: None,
+            rest: REST_MIN,
+        };
         Ok(Self {
             host,
             endpoint,
@@ -276,41 +287,41 @@ impl Seat {
 
     fn install(&self, client: Client) -> u64 {
         let mut state = self.lock();
-        state.lines += 1;
-        let number = state.lines;
-        state.line = Some((number, client));
+        state.connections += 1;
+        let number = state.connections;
+        state.connection = Some((number, client));
         state.silent_since = None;
         state.rests_until = None;
         number
     }
 
     /// Its connection, if it has one and may be asked.
-    fn ready(&self, seat: usize) -> Option<Line> {
+    fn ready(&self, member: usize) -> Option<MemberConnection> {
         let mut state = self.lock();
         if state.silent_since.is_some_and(|since| since.elapsed() >= SILENCE_MAX) {
-            state.line = None;
+            state.connection = None;
             state.silent_since = None;
             state.take_rest();
         }
         if state.is_resting() {
             return None;
         }
-        let (number, client) = state.line.as_ref()?;
-        Some(Line { client: client.clone(), seat, number: *number })
+        let (number, client) = state.connection.as_ref()?;
+        Some(MemberConnection { client: client.clone(), member, number: *number })
     }
 
     fn rests(&self) -> bool {
         self.lock().is_resting()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MemberState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn is_line(&self, line: &Line) -> bool {
-        self.line.as_ref().is_some_and(|(number, _)| *number == line.number)
+impl MemberState {
+    fn is_current(&self, connection: &MemberConnection) -> bool {
+        self.connection.as_ref().is_some_and(|(number, _)| *number == connection.number)
     }
 
     fn is_resting(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The three verbs on a Redis: what is asked of it, and what its answers mean.
+//! Calls to a Redis: scans and commits, and what the answers mean.
 
 use std::sync::Arc;
 
@@ -6,53 +6,63 @@ use engine::limits::STORE_ANSWER_MAX;
 use redis::RedisError;
 use tokio::time::Instant;
 
-use super::about::About;
-use super::line::{Failure, Line};
-use super::link::{Door, Link};
-use super::script::{self, Answer, COMMIT, Names, Outcome, SCAN, Verdict};
-use super::setting::Setting;
-use super::trouble::{FORMER, Trouble};
-use crate::parcel::Parcel;
+use super::connection::{RedisConnection, RedisConnector};
+use super::error::{ConnectError, FORMER};
+use super::reconnect::{RedisClient, RedisFailure};
+use super::script::{self, COMMIT, CommitVerdict, Names, SCAN, ScriptAnswer, ScriptOutcome};
+use super::server::RedisServer;
+use super::setting::RedisSettings;
+use crate::batching::WaitingCommit;
 use crate::{
-    Commit, CommitError, Conflict, Fault, Key, Page, Range, Refusal, ScanError, Version, Watchers,
+    Commit, CommitError, Conflict, EngineFault, Key, Page, Range, Refusal, ScanError, Version,
+    Watchers,
 };
 
 const REPLICA: &str =
     "redis is a replica now, and takes no writes: name the master in the URL too, and it is found";
 
 /// What the store and its tasks share.
-pub(super) struct Core {
+pub(super) struct RedisShared {
     pub(super) names: Names,
-    pub(super) door: Arc<Door>,
-    /// For commits.
-    pub(super) writer: Line,
-    /// For scans.
-    pub(super) reader: Line,
+    pub(super) connector: Arc<RedisConnector>,
+    /// The client that commits go through.
+    pub(super) writer: RedisClient,
+    /// The client that scans go through.
+    pub(super) reader: RedisClient,
     pub(super) watchers: Watchers,
-    pub(super) about: Arc<About>,
+    pub(super) server: Arc<RedisServer>,
 }
 
-impl Core {
-    pub(super) fn new(door: Door, names: Names, link: Link, setting: Setting) -> Self {
-        let about = Arc::new(About::new(setting));
-        let door = Arc::new(door);
+impl RedisShared {
+    pub(super) fn new(
+        connector: RedisConnector,
+        names: Names,
+        connection: RedisConnection,
+        setting: RedisSettings,
+    ) -> Self {
+        let server = Arc::new(RedisServer::new(setting));
+        let connector = Arc::new(connector);
         let connect = |first| {
-            let about = Arc::clone(&about);
-            Line::new(Arc::clone(&door), first, Box::new(move |setting| about.found(setting)))
+            let server = Arc::clone(&server);
+            RedisClient::new(
+                Arc::clone(&connector),
+                first,
+                Box::new(move |setting| server.found(setting)),
+            )
         };
         Self {
-            writer: connect(Some(link)),
+            writer: connect(Some(connection)),
             reader: connect(None),
             names,
             watchers: Watchers::default(),
-            about,
-            door,
+            server,
+            connector,
         }
     }
 
     /// Writes, reads and removes something beside the store, so that what is not permitted or not possible is found now, and not in the middle of
     /// a commit, which no script can take back.
-    pub(super) async fn rehearse(&self) -> Result<(), Trouble> {
+    pub(super) async fn rehearse(&self) -> Result<(), ConnectError> {
         let names = self.names.rehearsal();
         let key = |name| Key::new(name).expect("a short word");
         let put = Commit::new().put(key("a"), "").put(key("b"), "");
@@ -69,9 +79,9 @@ impl Core {
         let deadline = Instant::now() + STORE_ANSWER_MAX;
         match self.writer.ask(&names.removal(), deadline).await {
             // What is left is one small key, which the next one uses again.
-            Ok(_) | Err(Failure::Told(_)) => Ok(()),
-            Err(Failure::NotSent(why) | Failure::NoAnswer(why)) => {
-                Err(Trouble::new(Fault::Unreachable, why))
+            Ok(_) | Err(RedisFailure::Told(_)) => Ok(()),
+            Err(RedisFailure::NotSent(why) | RedisFailure::NoAnswer(why)) => {
+                Err(ConnectError::new(EngineFault::Unreachable, why))
             }
         }
     }
@@ -83,16 +93,16 @@ impl Core {
     }
 
     /// Sends commits together, and tells each what came of it.
-    pub(super) async fn carry(&self, mut batch: Vec<Parcel>) {
-        batch.sort_by_key(|parcel| script::is_freeing(&parcel.commit));
-        match self.judge(batch.iter().map(|parcel| &parcel.commit)).await {
+    pub(super) async fn carry(&self, mut batch: Vec<WaitingCommit>) {
+        batch.sort_by_key(|waiting| script::is_freeing(&waiting.commit));
+        match self.judge(batch.iter().map(|waiting| &waiting.commit)).await {
             Ok(verdicts) => {
-                for (parcel, verdict) in batch.into_iter().zip(verdicts) {
-                    let outcome = self.outcome(&parcel.commit, verdict);
-                    parcel.answer(outcome);
+                for (waiting, verdict) in batch.into_iter().zip(verdicts) {
+                    let outcome = self.outcome(&waiting.commit, verdict);
+                    waiting.answer(outcome);
                 }
             }
-            Err(why) => batch.into_iter().for_each(|parcel| parcel.answer(Err(why.clone()))),
+            Err(why) => batch.into_iter().for_each(|waiting| waiting.answer(Err(why.clone()))),
         }
     }
 
@@ -100,57 +110,57 @@ impl Core {
     async fn judge<'a>(
         &self,
         commits: impl ExactSizeIterator<Item = &'a Commit> + Clone,
-    ) -> Result<Vec<Verdict>, CommitError> {
+    ) -> Result<Vec<CommitVerdict>, CommitError> {
         let count = commits.len();
         let call =
             self.writer.call(&COMMIT, |command| self.names.commits(command, commits.clone()));
         let answer = match call.await {
-            Ok(reply) => Answer::read(reply),
-            Err(Failure::NotSent(why)) => return Err(CommitError::Unavailable(why)),
-            Err(Failure::NoAnswer(why)) => return Err(CommitError::Unknown(why)),
-            Err(Failure::Told(why)) => return Err(self.told(&why)),
+            Ok(reply) => ScriptAnswer::read(reply),
+            Err(RedisFailure::NotSent(why)) => return Err(CommitError::Unavailable(why)),
+            Err(RedisFailure::NoAnswer(why)) => return Err(CommitError::Unknown(why)),
+            Err(RedisFailure::Told(why)) => return Err(self.told(&why)),
         };
         let answer = answer.map_err(CommitError::Corrupt)?;
-        if !self.about.admit(&answer) {
+        if !self.server.admit(&answer) {
             self.hang_up();
             return Err(CommitError::Unknown(format!("the server cannot be relied on: {FORMER}")));
         }
         match answer.outcome {
-            Outcome::Commits(verdicts) if verdicts.len() == count => Ok(verdicts),
-            Outcome::Commits(_) => {
+            ScriptOutcome::Commits(verdicts) if verdicts.len() == count => Ok(verdicts),
+            ScriptOutcome::Commits(_) => {
                 Err(CommitError::Corrupt("not every commit was answered".to_owned()))
             }
-            Outcome::Replica => {
+            ScriptOutcome::Replica => {
                 self.hang_up();
                 Err(CommitError::Unavailable(REPLICA.to_owned()))
             }
-            Outcome::Page { .. } | Outcome::Lacking(_) => {
+            ScriptOutcome::Page { .. } | ScriptOutcome::Lacking(_) => {
                 Err(CommitError::Corrupt("a commit was answered with a page".to_owned()))
             }
         }
     }
 
-    /// What a verdict means for the commit that it is about.
-    fn outcome(&self, commit: &Commit, verdict: Verdict) -> Result<Version, CommitError> {
+    /// What a verdict means for the commit that it is server.
+    fn outcome(&self, commit: &Commit, verdict: CommitVerdict) -> Result<Version, CommitError> {
         match verdict {
-            Verdict::Done(version) => Ok(version),
-            Verdict::Conflict { number, found } => match commit.when.get(number) {
+            CommitVerdict::Done(version) => Ok(version),
+            CommitVerdict::Conflict { number, found } => match commit.when.get(number) {
                 Some(condition) => Err(Conflict { condition: condition.clone(), found }.into()),
                 None => Err(CommitError::Corrupt("a condition failed that was not set".to_owned())),
             },
-            Verdict::Refused(why) => Err(self.refused(&why)),
-            Verdict::Damaged(why) => Err(CommitError::Corrupt(why)),
+            CommitVerdict::Refused(why) => Err(self.refused(&why)),
+            CommitVerdict::Damaged(why) => Err(CommitError::Corrupt(why)),
         }
     }
 
     pub(super) async fn scan(&self, range: &Range, limit: usize) -> Result<Page, ScanError> {
         let call = self.reader.call(&SCAN, |command| self.names.scan(command, range, limit));
         let answer = match call.await {
-            Ok(reply) => Answer::read(reply),
-            Err(Failure::NotSent(why) | Failure::NoAnswer(why)) => {
+            Ok(reply) => ScriptAnswer::read(reply),
+            Err(RedisFailure::NotSent(why) | RedisFailure::NoAnswer(why)) => {
                 return Err(ScanError::Unavailable(why));
             }
-            Err(Failure::Told(why)) => {
+            Err(RedisFailure::Told(why)) => {
                 return Err(match self.told(&why) {
                     CommitError::Corrupt(why) => ScanError::Corrupt(why),
                     other => ScanError::Unavailable(other.to_string()),
@@ -158,26 +168,26 @@ impl Core {
             }
         };
         let answer = answer.map_err(ScanError::Corrupt)?;
-        if !self.about.admit(&answer) {
+        if !self.server.admit(&answer) {
             self.hang_up();
             return Err(ScanError::Unavailable(FORMER.to_owned()));
         }
         match answer.outcome {
-            Outcome::Page { entries, more } => Ok(script::page(range, entries, more)),
-            Outcome::Lacking(key) => {
+            ScriptOutcome::Page { entries, more } => Ok(script::page(range, entries, more)),
+            ScriptOutcome::Lacking(key) => {
                 Err(ScanError::Corrupt(format!("{key} has a place in the order and no entry")))
             }
-            Outcome::Replica => {
+            ScriptOutcome::Replica => {
                 self.hang_up();
                 Err(ScanError::Unavailable(REPLICA.to_owned()))
             }
-            Outcome::Commits(_) => {
+            ScriptOutcome::Commits(_) => {
                 Err(ScanError::Corrupt("a scan was answered like a commit".to_owned()))
             }
         }
     }
 
-    /// What an error means that a server answers instead of a script's own words.
+    /// What it means for a commit when the server answers with an error of its own instead of the script's answer.
     fn told(&self, why: &RedisError) -> CommitError {
         match why.code().unwrap_or_default() {
             // Said before the script began.
@@ -194,7 +204,7 @@ impl Core {
         }
     }
 
-    /// What it means that Redis takes no writes, by the first word of what it says. Nothing was changed.
+    /// What it means when Redis refuses a write, by the first word of its answer. Nothing was changed.
     fn refused(&self, said: &str) -> CommitError {
         let said = said.trim_start_matches('-');
         let full = |place: &str| CommitError::Refused(Refusal::Full { place: place.to_owned() });
@@ -216,34 +226,39 @@ impl Core {
         }
     }
 
-    /// Both lines are made anew, perhaps to another host.
+    /// Drops both connections: the next calls make new ones, perhaps to another host.
     pub(super) fn hang_up(&self) {
         self.writer.hang_up();
         self.reader.hang_up();
     }
 }
 
-/// What a rehearsal shows.
-fn rehearsed(reply: Result<redis::Value, Failure>) -> Result<(), Trouble> {
+/// Reads the answer to one call of a rehearsal.
+fn rehearsed(reply: Result<redis::Value, RedisFailure>) -> Result<(), ConnectError> {
     let unfit = |why: &str| {
-        Trouble::new(Fault::Unsafe, format!("its scripts do not do what they should: {why}"))
+        ConnectError::new(
+            EngineFault::Unsafe,
+            format!("its scripts do not do what they should: {why}"),
+        )
     };
     match reply {
-        Ok(reply) => match Answer::read(reply).map_err(|why| unfit(&why))?.outcome {
-            Outcome::Page { .. } => Ok(()),
-            Outcome::Commits(verdicts) => match verdicts.first() {
-                Some(Verdict::Done(_)) => Ok(()),
-                Some(Verdict::Refused(said)) => Err(Trouble::refused(said)),
-                Some(Verdict::Conflict { .. } | Verdict::Damaged(_)) | None => {
+        Ok(reply) => match ScriptAnswer::read(reply).map_err(|why| unfit(&why))?.outcome {
+            ScriptOutcome::Page { .. } => Ok(()),
+            ScriptOutcome::Commits(verdicts) => match verdicts.first() {
+                Some(CommitVerdict::Done(_)) => Ok(()),
+                Some(CommitVerdict::Refused(said)) => Err(ConnectError::refused(said)),
+                Some(CommitVerdict::Conflict { .. } | CommitVerdict::Damaged(_)) | None => {
                     Err(unfit("a commit without conditions was not done"))
                 }
             },
-            Outcome::Replica => Err(Trouble::new(Fault::ReadOnly, "it is a replica")),
-            Outcome::Lacking(_) => Err(unfit("keys are not as they were left")),
+            ScriptOutcome::Replica => {
+                Err(ConnectError::new(EngineFault::ReadOnly, "it is a replica"))
+            }
+            ScriptOutcome::Lacking(_) => Err(unfit("keys are not as they were left")),
         },
-        Err(Failure::Told(why)) => Err(Trouble::told(&why)),
-        Err(Failure::NotSent(why) | Failure::NoAnswer(why)) => {
-            Err(Trouble::new(Fault::Unreachable, why))
+        Err(RedisFailure::Told(why)) => Err(ConnectError::told(&why)),
+        Err(RedisFailure::NotSent(why) | RedisFailure::NoAnswer(why)) => {
+            Err(ConnectError::new(EngineFault::Unreachable, why))
         }
     }
 }

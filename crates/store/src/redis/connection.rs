@@ -1,4 +1,4 @@
-//! One connection to one Redis: how it comes about, and what is checked before it is used.
+//! One connection to one Redis: how it comes server, and what is checked before it is used.
 //!
 //! The crate's own connections resend nothing, and neither do we; its `ConnectionManager` is not used, because it hides which server answers.
 //! The way in is ours step by step (TCP, TLS, password, database, `INFO`), so that each that fails has a sentence of its own.
@@ -19,34 +19,34 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::setting::{Setting, Sync};
+use super::error::{ConnectError, FORMER};
+use super::setting::{RedisSettings, Sync};
 use super::tls::{self, Distrust};
-use super::trouble::{FORMER, Trouble};
-use crate::{Fault, Host, Secret};
+use crate::{EngineFault, StoreHost, StoreSecret};
 
-/// Commands that wait for their turn on one connection, before whoever sends the next one waits.
-const QUEUE_MAX: usize = 1_024;
+/// Commands that may wait on one connection; senders of further ones wait themselves.
+const PIPELINE_MAX: usize = 1_024;
 
 /// How long it may take to find out whether the other side speaks TLS, once something went wrong.
 const PROBE_MAX: Duration = Duration::from_millis(500);
 
 /// Where a Redis is, and how to get in.
-pub(super) struct Door {
-    pub(super) hosts: Vec<Host>,
+pub(super) struct RedisConnector {
+    pub(super) hosts: Vec<StoreHost>,
     pub(super) user: Option<String>,
-    pub(super) password: Option<Secret>,
+    pub(super) password: Option<StoreSecret>,
     pub(super) database: u32,
-    /// If the URL says TLS.
+    /// Set if the URL says TLS.
     pub(super) tls: Option<TlsConnector>,
     /// The host that is tried first: the one that worked last, or the one behind it that did not.
     pub(super) first: AtomicUsize,
 }
 
-/// Says whether a server that is set up like this counts.
-pub(super) type Counts = dyn Fn(&Setting) -> bool + Send + std::marker::Sync;
+/// Whether a server with these settings counts.
+pub(super) type ServerFilter = dyn Fn(&RedisSettings) -> bool + Send + std::marker::Sync;
 
-/// A connection that was found fit. Closed when the last who holds it lets go.
-pub(super) struct Link {
+/// A connection that was found fit. Closed when its last owner drops it.
+pub(super) struct RedisConnection {
     connection: MultiplexedConnection,
     /// Whether something was asked since the last answer came.
     is_owed: AtomicBool,
@@ -54,7 +54,7 @@ pub(super) struct Link {
     _drivers: JoinSet<()>,
 }
 
-impl Link {
+impl RedisConnection {
     /// Sends a command and waits for its answer, as long as it takes.
     pub(super) async fn ask(&self, command: &Cmd) -> Result<Reply, RedisError> {
         self.is_owed.store(true, Ordering::Relaxed);
@@ -71,30 +71,33 @@ impl Link {
         self.is_owed.load(Ordering::Relaxed)
     }
 
-    /// Whether it is known to be gone: what is given to it now is not sent.
+    /// Whether the connection is known to be gone: a command that is given to it now is not sent.
     pub(super) fn is_closed(&self) -> bool {
         self.driver.is_finished()
     }
 
-    /// Asks how the server is set up, and refuses what cannot hold a store.
-    pub(super) async fn look(&self) -> Result<Setting, Trouble> {
+    /// Asks how the server is set up, and refuses one that cannot hold a store.
+    pub(super) async fn look(&self) -> Result<RedisSettings, ConnectError> {
         let info = match self.ask(&cmd("INFO")).await {
             Ok(Reply::BulkString(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
             Ok(Reply::VerbatimString { text, .. } | Reply::SimpleString(text)) => text,
             Ok(_) => {
-                return Err(Trouble::new(Fault::Unreachable, "it does not answer as a Redis does"));
+                return Err(ConnectError::new(
+                    EngineFault::Unreachable,
+                    "it does not answer as a Redis does",
+                ));
             }
-            Err(why) => return Err(Trouble::told(&why)),
+            Err(why) => return Err(ConnectError::told(&why)),
         };
         let mut config = cmd("CONFIG");
         // One pattern for two settings: before 7.0 only one is taken.
         config.arg("GET").arg("*appendfsync*");
         let sync = match self.ask(&config).await {
             Ok(reply) => sync(&reply),
-            Err(why) if why.is_io_error() => return Err(Trouble::told(&why)),
+            Err(why) if why.is_io_error() => return Err(ConnectError::told(&why)),
             Err(_) => None,
         };
-        Setting::read(&info, sync)
+        RedisSettings::read(&info, sync)
     }
 }
 
@@ -107,9 +110,12 @@ fn sync(config: &Reply) -> Option<Sync> {
     })
 }
 
-impl Door {
+impl RedisConnector {
     /// A connection to the first host that can hold a store and counts, beginning with the one that did last.
-    pub(super) async fn enter(&self, counts: &Counts) -> Result<(Link, Setting), Trouble> {
+    pub(super) async fn connect(
+        &self,
+        counts: &ServerFilter,
+    ) -> Result<(RedisConnection, RedisSettings), ConnectError> {
         let begin = self.first.load(Ordering::Relaxed);
         let mut troubles = Vec::new();
         for step in 0..self.hosts.len() {
@@ -117,11 +123,11 @@ impl Door {
             // Whoever is called off in the middle leaves word where to go on.
             self.first.store(place + 1, Ordering::Relaxed);
             match self.try_host(&self.hosts[place]).await {
-                Ok((link, setting)) if counts(&setting) => {
+                Ok((connection, setting)) if counts(&setting) => {
                     self.first.store(place, Ordering::Relaxed);
-                    return Ok((link, setting));
+                    return Ok((connection, setting));
                 }
-                Ok(_) => troubles.push((place, Trouble::new(Fault::ReadOnly, FORMER))),
+                Ok(_) => troubles.push((place, ConnectError::new(EngineFault::ReadOnly, FORMER))),
                 Err(trouble) => troubles.push((place, trouble)),
             }
         }
@@ -130,37 +136,41 @@ impl Door {
     }
 
     /// The most telling of several: what a person can mend goes before a host that is merely gone.
-    fn sum_up(&self, troubles: Vec<(usize, Trouble)>) -> Trouble {
-        let telling = troubles.iter().position(|(_, trouble)| trouble.fault != Fault::Unreachable);
+    fn sum_up(&self, troubles: Vec<(usize, ConnectError)>) -> ConnectError {
+        let telling =
+            troubles.iter().position(|(_, trouble)| trouble.fault != EngineFault::Unreachable);
         let (place, trouble) =
             troubles.into_iter().nth(telling.unwrap_or(0)).expect("a URL names a host");
         if self.hosts.len() == 1 {
             return trouble;
         }
-        Trouble::new(trouble.fault, format!("{}: {}", self.hosts[place], trouble.why))
+        ConnectError::new(trouble.fault, format!("{}: {}", self.hosts[place], trouble.why))
     }
 
-    async fn try_host(&self, host: &Host) -> Result<(Link, Setting), Trouble> {
+    async fn try_host(
+        &self,
+        host: &StoreHost,
+    ) -> Result<(RedisConnection, RedisSettings), ConnectError> {
         let deadline = Instant::now() + STORE_CONNECT_MAX;
         let stream = self.stream(host, deadline).await?;
-        let link = open(stream, None, RedisConnectionInfo::default().set_skip_set_lib_name())
+        let connection = open(stream, None, RedisConnectionInfo::default().set_skip_set_lib_name())
             .await
-            .map_err(|why| Trouble::told(&why))?;
+            .map_err(|why| ConnectError::told(&why))?;
         let greeting = async {
-            self.greet(&link).await?;
-            link.look().await
+            self.greet(&connection).await?;
+            connection.look().await
         };
         match timeout_at(deadline, greeting).await {
-            Ok(Ok(setting)) => Ok((link, setting)),
+            Ok(Ok(setting)) => Ok((connection, setting)),
             Err(_) => Err(silent()),
             Ok(Err(trouble)) => {
                 // A server that expects TLS closes the connection, or answers what is no Redis at all.
-                if trouble.fault == Fault::Unreachable
+                if trouble.fault == EngineFault::Unreachable
                     && self.tls.is_none()
                     && speaks_tls(host).await
                 {
                     let why = "it speaks TLS, and the URL says redis: instead of rediss:";
-                    return Err(Trouble::new(Fault::Tls, why));
+                    return Err(ConnectError::new(EngineFault::Tls, why));
                 }
                 Err(trouble)
             }
@@ -168,7 +178,10 @@ impl Door {
     }
 
     /// A connection that gives whatever the server pushes to `push`.
-    pub(super) async fn listen(&self, push: impl AsyncPushSender) -> Result<Link, Trouble> {
+    pub(super) async fn listen(
+        &self,
+        push: impl AsyncPushSender,
+    ) -> Result<RedisConnection, ConnectError> {
         let host = &self.hosts[self.first.load(Ordering::Relaxed) % self.hosts.len()];
         let deadline = Instant::now() + STORE_CONNECT_MAX;
         let stream = self.stream(host, deadline).await?;
@@ -183,14 +196,18 @@ impl Door {
         }
         let config = AsyncConnectionConfig::new().set_push_sender(push);
         match timeout_at(deadline, open(stream, Some(config), info)).await {
-            Ok(Ok(link)) => Ok(link),
-            Ok(Err(why)) => Err(Trouble::told(&why)),
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(why)) => Err(ConnectError::told(&why)),
             Err(_) => Err(silent()),
         }
     }
 
-    async fn stream(&self, host: &Host, deadline: Instant) -> Result<Box<dyn Stream>, Trouble> {
-        let unreachable = |why: String| Trouble::new(Fault::Unreachable, why);
+    async fn stream(
+        &self,
+        host: &StoreHost,
+        deadline: Instant,
+    ) -> Result<Box<dyn ByteStream>, ConnectError> {
+        let unreachable = |why: String| ConnectError::new(EngineFault::Unreachable, why);
         let connect = TcpStream::connect((host.name.as_str(), host.port));
         let stream = match timeout_at(deadline, connect).await {
             Ok(Ok(stream)) => stream,
@@ -201,10 +218,10 @@ impl Door {
         let Some(connector) = &self.tls else { return Ok(Box::new(stream)) };
         match timeout_at(deadline, tls::handshake(connector, &host.name, stream)).await {
             Ok(Ok(stream)) => Ok(Box::new(stream)),
-            Ok(Err(Distrust::Tls(why))) => Err(Trouble::new(Fault::Tls, why)),
+            Ok(Err(Distrust::Tls(why))) => Err(ConnectError::new(EngineFault::Tls, why)),
             Ok(Err(Distrust::Other(_))) | Err(_) if speaks_plain(host).await => {
                 let why = "it does not speak TLS, and the URL says rediss: instead of redis:";
-                Err(Trouble::new(Fault::Tls, why))
+                Err(ConnectError::new(EngineFault::Tls, why))
             }
             Ok(Err(Distrust::Other(why))) => Err(unreachable(why)),
             Err(_) => Err(silent()),
@@ -212,23 +229,26 @@ impl Door {
     }
 
     /// Password, database and a name for `CLIENT LIST`.
-    async fn greet(&self, link: &Link) -> Result<(), Trouble> {
+    async fn greet(&self, connection: &RedisConnection) -> Result<(), ConnectError> {
         if let Some(password) = &self.password {
             let mut auth = cmd("AUTH");
             if let Some(user) = &self.user {
                 auth.arg(user);
             }
             auth.arg(password.reveal());
-            if let Err(why) = link.ask(&auth).await {
+            if let Err(why) = connection.ask(&auth).await {
                 let said = why.detail().unwrap_or_default();
                 if said.contains("without any password configured") {
                     let why = "it has no password for the default user, and the URL has one";
-                    return Err(Trouble::new(Fault::Password, why));
+                    return Err(ConnectError::new(EngineFault::Password, why));
                 }
-                let trouble = Trouble::told(&why);
+                let trouble = ConnectError::told(&why);
                 let is_refused = why.code() == Some("ERR");
                 return Err(if is_refused {
-                    Trouble::new(Fault::Password, "it does not take a user and a password")
+                    ConnectError::new(
+                        EngineFault::Password,
+                        "it does not take a user and a password",
+                    )
                 } else {
                     trouble
                 });
@@ -237,53 +257,53 @@ impl Door {
         if self.database != 0 {
             let mut select = cmd("SELECT");
             select.arg(self.database);
-            if let Err(why) = link.ask(&select).await {
+            if let Err(why) = connection.ask(&select).await {
                 if why.code() == Some("ERR") {
                     let why = format!(
                         "it has no database {} (see databases in its configuration)",
                         self.database
                     );
-                    return Err(Trouble::new(Fault::Database, why));
+                    return Err(ConnectError::new(EngineFault::Database, why));
                 }
-                return Err(Trouble::told(&why));
+                return Err(ConnectError::told(&why));
             }
         }
         let mut name = cmd("CLIENT");
         name.arg("SETNAME").arg("watchbell");
-        match link.ask(&name).await {
+        match connection.ask(&name).await {
             // Only a kindness to whoever looks: an old server, or one that does not permit it, is as good.
             Err(why) if !why.is_io_error() && why.code() != Some("NOAUTH") => Ok(()),
-            Err(why) => Err(Trouble::told(&why)),
+            Err(why) => Err(ConnectError::told(&why)),
             Ok(_) => Ok(()),
         }
     }
 }
 
-fn silent() -> Trouble {
+fn silent() -> ConnectError {
     let seconds = STORE_CONNECT_MAX.as_secs();
-    Trouble::new(Fault::Unreachable, format!("no answer within {seconds} s"))
+    ConnectError::new(EngineFault::Unreachable, format!("no answer within {seconds} s"))
 }
 
 async fn open(
-    stream: Box<dyn Stream>,
+    stream: Box<dyn ByteStream>,
     config: Option<AsyncConnectionConfig>,
     info: RedisConnectionInfo,
-) -> Result<Link, RedisError> {
+) -> Result<RedisConnection, RedisError> {
     let config = config
         .unwrap_or_default()
         // Deadlines are ours: the crate's would cut scans short at 500 ms.
         .set_response_timeout(None)
         .set_connection_timeout(None)
-        .set_pipeline_buffer_size(QUEUE_MAX);
+        .set_pipeline_buffer_size(PIPELINE_MAX);
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&info, stream, config).await?;
     let mut drivers = JoinSet::new();
     let driver = drivers.spawn(driver);
-    Ok(Link { connection, is_owed: AtomicBool::new(false), driver, _drivers: drivers })
+    Ok(RedisConnection { connection, is_owed: AtomicBool::new(false), driver, _drivers: drivers })
 }
 
 /// Whether a Redis answers here without TLS.
-async fn speaks_plain(host: &Host) -> bool {
+async fn speaks_plain(host: &StoreHost) -> bool {
     let ask = async {
         let mut stream = TcpStream::connect((host.name.as_str(), host.port)).await.ok()?;
         stream.write_all(b"PING\r\n").await.ok()?;
@@ -293,7 +313,7 @@ async fn speaks_plain(host: &Host) -> bool {
 }
 
 /// Whether something answers here with TLS, trusted or not.
-async fn speaks_tls(host: &Host) -> bool {
+async fn speaks_tls(host: &StoreHost) -> bool {
     let ask = async {
         let connector = tls::connector(authority::public_roots());
         let stream = TcpStream::connect((host.name.as_str(), host.port)).await.ok()?;
@@ -306,6 +326,6 @@ async fn speaks_tls(host: &Host) -> bool {
 }
 
 /// Bytes there and back, encrypted or not.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}

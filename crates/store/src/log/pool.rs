@@ -1,9 +1,9 @@
-//! The shelf: the segments that are not being written.
+//! The pool of segments: those that are not being written.
 //!
 //! Segments are numbered by ordinals, in the order of their use, and named after them. The **next**
 //! one stands ready under its name before it is needed, zeroed or used before, so that the writer
-//! changes over without a word to the file system. A full one stays until everything in it is held
-//! elsewhere; then it is spare, and later a next one.
+//! changes over without a word to the file system. A full one stays until everything in it is in the index
+//! on disk; then it is spare, and later a next one.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -20,14 +20,14 @@ const ZERO_PIECE: &[u8] = &[0; 256 * 1024];
 /// The segments of one log that are not being written. Shared by the writer and by whoever tidies up
 /// behind it; the writer comes here only to change segments.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct SegmentPool {
     dir: PathBuf,
     segment_bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PoolState {
     /// Ordinal and last record of each full segment, the oldest first.
     full: VecDeque<(u64, u64)>,
     next: Option<(u64, File)>,
@@ -38,7 +38,7 @@ struct State {
     named: u64,
 }
 
-impl Shelf {
+impl SegmentPool {
     pub(super) fn new(dir: PathBuf, segment_bytes: u64) -> Self {
         Self { dir, segment_bytes, state: Mutex::default() }
     }
@@ -90,14 +90,14 @@ impl Shelf {
         free.iter().try_for_each(|file| self.put_spare(&mut state, file))
     }
 
-    fn take_next(&self, state: &mut State) -> io::Result<(u64, File)> {
+    fn take_next(&self, state: &mut PoolState) -> io::Result<(u64, File)> {
         match state.next.take() {
             Some(next) => Ok(next),
             None => self.prepare(state),
         }
     }
 
-    fn put_spare(&self, state: &mut State, file: &Path) -> io::Result<()> {
+    fn put_spare(&self, state: &mut PoolState, file: &Path) -> io::Result<()> {
         if state.spares.len() == SPARES_MAX || fs::metadata(file)?.len() != self.segment_bytes {
             return fs::remove_file(file);
         }
@@ -108,7 +108,7 @@ impl Shelf {
     }
 
     /// Makes the next segment ready: from a spare one, or a new one.
-    fn prepare(&self, state: &mut State) -> io::Result<(u64, File)> {
+    fn prepare(&self, state: &mut PoolState) -> io::Result<(u64, File)> {
         let spare = match state.spares.pop() {
             Some(spare) => spare,
             None => self.make_spare(state)?,
@@ -131,7 +131,7 @@ impl Shelf {
         }
     }
 
-    fn make_spare(&self, state: &mut State) -> io::Result<PathBuf> {
+    fn make_spare(&self, state: &mut PoolState) -> io::Result<PathBuf> {
         let spare = self.name_spare(state);
         let unfinished = spare.with_extension("tmp");
         let made = self.write_zeros(&unfinished).and_then(|()| fs::rename(&unfinished, &spare));
@@ -155,7 +155,7 @@ impl Shelf {
         file.sync_all()
     }
 
-    fn name_spare(&self, state: &mut State) -> PathBuf {
+    fn name_spare(&self, state: &mut PoolState) -> PathBuf {
         loop {
             state.named += 1;
             let path = self.dir.join(format!("spare-{}", state.named));
@@ -165,7 +165,7 @@ impl Shelf {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

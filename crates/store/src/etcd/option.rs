@@ -1,4 +1,4 @@
-//! What an etcd URL says beside its hosts.
+//! The options of an etcd URL.
 
 use std::fs;
 use std::path::Path;
@@ -11,13 +11,13 @@ use engine::limits::{
 };
 use tonic::transport::{ClientTlsConfig, Identity};
 
-use crate::{Address, Fault, OpenError};
+use crate::{Address, EngineFault, OpenError};
 
 const KNOWN: &str = "compact, quota, cert, key and ca";
 const DEFAULT_PREFIX: &str = "watchbell/";
 
-/// What an etcd URL says, understood.
-pub(super) struct Setting {
+/// The options of an etcd URL.
+pub(super) struct EtcdOptions {
     /// All keys begin with it; it ends with a slash.
     pub(super) prefix: String,
     /// How old history becomes before it is compacted, if ever.
@@ -28,8 +28,8 @@ pub(super) struct Setting {
     pub(super) tls: Option<ClientTlsConfig>,
 }
 
-impl Setting {
-    /// Reads it, files of certificates included.
+impl EtcdOptions {
+    /// Reads them, and the files of certificates that they name.
     pub(super) fn read(at: &Address) -> Result<Self, OpenError> {
         let mut rest = at.clone();
         let refuse = |why: String| OpenError::Url { url: at.to_string(), why };
@@ -48,7 +48,8 @@ impl Setting {
         if !encrypted && (identity.is_some() || at.ca.is_some()) {
             return Err(refuse("certificates are for TLS: write etcds://".to_owned()));
         }
-        let unreadable = |why| OpenError::Engine { store: at.to_string(), fault: Fault::Tls, why };
+        let unreadable =
+            |why| OpenError::Engine { store: at.to_string(), fault: EngineFault::Tls, why };
         let tls = if encrypted {
             Some(tls(at.ca.as_deref(), identity).map_err(unreadable)?)
         } else {
@@ -107,9 +108,9 @@ mod tests {
     use super::*;
     use crate::StoreUrl;
 
-    fn read(url: &str) -> Result<Setting, OpenError> {
+    fn read(url: &str) -> Result<EtcdOptions, OpenError> {
         let StoreUrl::Etcd(at) = StoreUrl::parse(url).unwrap() else { panic!("{url}") };
-        Setting::read(&at)
+        EtcdOptions::read(&at)
     }
 
     #[track_caller]

@@ -12,23 +12,23 @@ use engine::mutant::{self, Mutant};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
-use super::sighting::Log;
-use crate::chain::{self, Chain, ChainError, Piece};
+use super::activity::ActivityLog;
+use crate::chain::{self, Chain, ChainError, ChainWrites};
 use crate::claim::{Claim, Head};
 use crate::machine::within;
 use crate::session::{Session, SessionKey};
 use crate::{Epoch, Version, Write};
 
-/// What somebody who has a claim has: a chain to write with, and the right to act.
+/// What the holder of a claim gets: a chain to write with, and the right to act.
 pub struct Holding {
     /// The right to act.
     pub right: Right,
     chain: Chain,
 }
 
-/// What one claim contributes to a commit of several.
-pub struct Share<'a> {
-    /// Whose claim it is.
+/// What the holder of one claim contributes to a commit of several.
+pub struct HolderWrites<'a> {
+    /// The holder of that claim.
     pub holding: &'a mut Holding,
     /// What its head keeps from then on.
     pub body: Box<RawValue>,
@@ -41,10 +41,10 @@ impl Holding {
         session: &Session,
         claim: Claim,
         chain: Chain,
-        (interval, log): (Option<Duration>, Log),
+        (interval, log): (Option<Duration>, ActivityLog),
     ) -> Self {
         session.entitle(claim.key(), chain.token());
-        let right = Right(Arc::new(Shared {
+        let right = Right(Arc::new(RightShared {
             token: chain.token(),
             epoch: chain.epoch().clone(),
             over: watch::Sender::new(None),
@@ -64,15 +64,15 @@ impl Holding {
     ) -> Result<Version, ChainError> {
         let done = self.chain.commit(body, writes).await;
         if done == Err(ChainError::Moved) {
-            self.right.finish(Over::Lost);
+            self.right.finish(RightEnd::Lost);
         }
         done
     }
 
     /// Writes several claims in one commit, as [`chain::commit_all`] does.
-    pub async fn commit_all(shares: Vec<Share<'_>>) -> Vec<Result<Version, ChainError>> {
+    pub async fn commit_all(shares: Vec<HolderWrites<'_>>) -> Vec<Result<Version, ChainError>> {
         let rights: Vec<Right> = shares.iter().map(|share| share.holding.right.clone()).collect();
-        let pieces = shares.into_iter().map(|Share { holding, body, writes }| Piece {
+        let pieces = shares.into_iter().map(|HolderWrites { holding, body, writes }| ChainWrites {
             chain: &mut holding.chain,
             body: Some(body),
             writes,
@@ -80,7 +80,7 @@ impl Holding {
         let answers = chain::commit_all(pieces.collect()).await;
         for (right, answer) in rights.iter().zip(&answers) {
             if *answer == Err(ChainError::Moved) {
-                right.finish(Over::Lost);
+                right.finish(RightEnd::Lost);
             }
         }
         answers
@@ -99,10 +99,10 @@ impl Holding {
         body: Box<RawValue>,
     ) -> Result<Version, ChainError> {
         if !mutant::active(Mutant::ActWhileHandingOver) {
-            self.right.finish(Over::Released);
+            self.right.finish(RightEnd::Released);
         }
         let done = self.chain.hand_over(to, body).await;
-        self.right.finish(Over::Released);
+        self.right.finish(RightEnd::Released);
         done
     }
 
@@ -113,52 +113,52 @@ impl Holding {
 
     /// Stops acting, and then frees the claim.
     pub async fn release(&mut self) -> Result<(), ChainError> {
-        self.right.finish(Over::Released);
+        self.right.finish(RightEnd::Released);
         release(&self.right.0.session, &mut self.chain).await
     }
 }
 
 /// The right to act under a token. Clones are the same right.
 #[derive(Clone)]
-pub struct Right(Arc<Shared>);
+pub struct Right(Arc<RightShared>);
 
-struct Shared {
+struct RightShared {
     session: Session,
     claim: Claim,
     token: Token,
     /// The epoch in which the claim was taken.
     epoch: Epoch,
-    over: watch::Sender<Option<Over>>,
+    over: watch::Sender<Option<RightEnd>>,
     /// How often it looks whether the claim is still its own, if no hint comes.
     interval: Duration,
-    log: Log,
+    log: ActivityLog,
 }
 
-/// Good at the moment when it was given, and for so long by its node's own clocks.
+/// The right to act at the moment when it was given, and for so long by the node's own clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permit {
-    /// To show to whatever is acted upon.
+    /// The fencing token, for whatever is acted upon.
     pub token: Token,
-    /// How much longer, if nothing is heard.
+    /// How much longer it is good, if the session is not renewed.
     pub valid_for: Duration,
 }
 
 /// Why a right is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
+pub enum RightEnd {
     /// Somebody wishes that this holder leave: stop, and then [`super::Election::step_down`].
     Wished,
     /// The claim is somebody else's, the session has ended, or the store may have forgotten about it:
     /// drop everything that was built on it, and campaign again.
     Lost,
-    /// Its holder gave it up.
+    /// The holder gave it up.
     Released,
 }
 
 impl Right {
     /// The right to act at this moment, if there is one. Ask at the moment when something leaves.
     pub fn permit(&self) -> Option<Permit> {
-        let over = self.0.over.borrow().is_some_and(|over| over != Over::Wished);
+        let over = self.0.over.borrow().is_some_and(|over| over != RightEnd::Wished);
         let valid_for = self.0.session.valid_for();
         let entitled = self.0.session.is_entitled(self.0.claim.key(), self.0.token);
         let good = !over && entitled && self.is_trusted() && !valid_for.is_zero();
@@ -171,12 +171,12 @@ impl Right {
     }
 
     /// Waits until the right is over, and tells why. A lapse is not the end of it.
-    pub async fn over(&self) -> Over {
+    pub async fn over(&self) -> RightEnd {
         let session = &self.0.session;
         let mut over = self.0.over.subscribe();
         tokio::select! {
             biased;
-            _ = session.ended() => self.finish(Over::Lost),
+            _ = session.ended() => self.finish(RightEnd::Lost),
             _ = over.wait_for(Option::is_some) => {}
             why = self.watch() => self.finish(why),
         }
@@ -185,7 +185,7 @@ impl Right {
     }
 
     /// Looks at the epoch every T/10, and at the claim when a hint comes and every T/2, or as often as was asked for.
-    async fn watch(&self) -> Over {
+    async fn watch(&self) -> RightEnd {
         let session = &self.0.session;
         let (machine, ttl) = (session.machine(), session.ttl());
         let mut hints = session.store().watch(self.0.claim.key().as_str());
@@ -198,7 +198,7 @@ impl Right {
             machine.sleep(ttl.pause()).await;
             while machine.reading().most_since(looked) < self.0.interval {
                 if session.store().epoch() != self.0.epoch {
-                    return Over::Lost;
+                    return RightEnd::Lost;
                 }
                 if within(machine, poll, hints.changed()).await.is_some() {
                     break;
@@ -208,7 +208,7 @@ impl Right {
     }
 
     /// Is the claim still ours, and does nobody wish it otherwise?
-    async fn look(&self) -> Option<Over> {
+    async fn look(&self) -> Option<RightEnd> {
         let session = &self.0.session;
         let look = self.0.claim.look(session.store());
         let Some(Ok(seen)) = within(session.machine(), session.ttl().timeout(), look).await else {
@@ -217,18 +217,18 @@ impl Right {
         self.0.log.sees(&seen.head);
         let mine = seen.head.session.as_ref() == Some(session.key());
         if !mine || seen.head.token() != self.0.token {
-            return Some(Over::Lost);
+            return Some(RightEnd::Lost);
         }
-        (seen.wish == Some(self.0.token)).then_some(Over::Wished)
+        (seen.wish == Some(self.0.token)).then_some(RightEnd::Wished)
     }
 
     fn is_trusted(&self) -> bool {
         self.0.session.trusted_epoch().is_ok_and(|epoch| epoch == self.0.epoch)
     }
 
-    fn finish(&self, why: Over) {
+    fn finish(&self, why: RightEnd) {
         self.0.over.send_if_modified(|over| {
-            let news = over.is_none() || why != Over::Wished && *over == Some(Over::Wished);
+            let news = over.is_none() || why != RightEnd::Wished && *over == Some(RightEnd::Wished);
             if news {
                 *over = Some(why);
             }

@@ -1,8 +1,8 @@
-//! What the tree believes without checking, checked before it does.
+//! Verifies what the tree of tables reads without checking it, before the tree is opened.
 //!
 //! Blocks of tables carry checksums that the tree verifies. Two things it takes on trust, and a
-//! flipped bit in them does harm: the list of tables, which says what of two entries is the newer one,
-//! and the list of parts at the end of each table, whose length it reserves memory for. Both have
+//! flipped bit in them does harm: the list of tables, which says which of two entries is the newer one,
+//! and the list of sections at the end of each table, whose length it reserves memory for. Both have
 //! checksums on disk. The layouts are those of the exact version of the tree that we depend on.
 
 use std::fs::{self, File};

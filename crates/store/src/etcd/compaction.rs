@@ -1,4 +1,4 @@
-//! Housekeeping: what state etcd is in, and compaction.
+//! Compaction of etcd's history, and what is known of its state.
 //!
 //! Every renewal of a session is a revision, and etcd keeps all of them until somebody compacts: its quota is
 //! full within hours. So every process notes from time to time which revision is the present one, and compacts
@@ -17,9 +17,9 @@ use engine::limits::STORE_ANSWER_MAX;
 use etcd_client::{GetOptions, StatusResponse};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::call::Reach;
-use super::failure::Failure;
-use super::question::{Compact, Look};
+use super::call::EtcdHandle;
+use super::failure::EtcdFailure;
+use super::request::{Compaction, RangeRead};
 use crate::Class;
 
 /// How often the state is looked at.
@@ -31,7 +31,7 @@ const PRESSED_AGE: Duration = Duration::from_secs(10);
 /// Then it is cut at multiples of so many revisions: all processes at the same ones, so that it is done once.
 const PRESSED_STEP: i64 = 1_024;
 
-/// The same where etcd does not tell this user how much is in use.
+/// The step where etcd does not tell this user how much is in use.
 const UNTOLD_STEP: i64 = 8 * PRESSED_STEP;
 
 /// What etcd has room for if nobody says otherwise.
@@ -43,9 +43,9 @@ const NOTES_MAX: u32 = 12;
 /// Members from which on the loss of one loses nothing.
 const QUORUM_MEMBERS_MIN: usize = 3;
 
-/// What is known of the engine.
+/// What is known of the etcd.
 #[derive(Debug, Clone, Default)]
-pub(super) struct State {
+pub(super) struct EtcdStatus {
     pub(super) version: String,
     pub(super) voters: usize,
     /// None where this user is not told.
@@ -63,7 +63,7 @@ struct Size {
     used: u64,
 }
 
-impl State {
+impl EtcdStatus {
     /// Reads what a member says of itself.
     pub(super) fn note(&mut self, status: &StatusResponse) {
         status.version().clone_into(&mut self.version);
@@ -107,7 +107,7 @@ impl Pressure {
         (used >= room / 4 && used - self.least >= room / 16).then_some(PRESSED_STEP)
     }
 
-    /// It was cut: what is in use becomes less from now on.
+    /// History was cut: less is in use from now on.
     fn relieve(&mut self, size: Option<Size>) {
         self.least = size.map_or(0, |size| size.used);
     }
@@ -122,15 +122,15 @@ pub(super) fn alarm_of(status: &StatusResponse) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// What is known, shared.
+/// What is known of the etcd, for all who ask.
 #[derive(Debug)]
-pub(super) struct Knowledge {
-    state: Mutex<State>,
+pub(super) struct SharedStatus {
+    state: Mutex<EtcdStatus>,
     compact: Option<Duration>,
 }
 
-impl Knowledge {
-    pub(super) fn new(state: State, compact: Option<Duration>) -> Self {
+impl SharedStatus {
+    pub(super) fn new(state: EtcdStatus, compact: Option<Duration>) -> Self {
         Self { state: Mutex::new(state), compact }
     }
 
@@ -142,7 +142,7 @@ impl Knowledge {
         self.lock().room()
     }
 
-    /// For people.
+    /// The facts that are shown to people.
     pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
         let state = self.lock().clone();
         let database = match state.size {
@@ -172,31 +172,34 @@ impl Knowledge {
         facts
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, EtcdStatus> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Keeps house for ever.
-pub(super) async fn keep(reach: Arc<Reach>, knowledge: Arc<Knowledge>) {
+/// Looks at the state of etcd and compacts its history, for as long as the store is open.
+pub(super) async fn keep(etcd: Arc<EtcdHandle>, status: Arc<SharedStatus>) {
     let looking = async {
-        let mut house =
-            House { is_warned: false, pressure: Pressure::default(), notes: Notes::default() };
+        let mut house = House {
+            is_warned: false,
+            pressure: Pressure::default(),
+            notes: RevisionNotes::default(),
+        };
         loop {
             sleep(LOOK_EVERY).await;
-            look(&reach, &knowledge).await;
-            let state = knowledge.lock().clone();
+            look(&etcd, &status).await;
+            let state = status.lock().clone();
             house.warn(&state);
-            if let Some(age) = knowledge.compact {
-                house.relieve(&reach, &state, age).await;
+            if let Some(age) = status.compact {
+                house.relieve(&etcd, &state, age).await;
             }
         }
     };
     let compacting = async {
-        let Some(age) = knowledge.compact else { return };
-        let mut notes = Notes::default();
+        let Some(age) = status.compact else { return };
+        let mut notes = RevisionNotes::default();
         loop {
-            compact(&reach, &mut notes, age, 1).await;
+            compact(&etcd, &mut notes, age, 1).await;
             sleep(age / NOTES_MAX).await;
         }
     };
@@ -207,12 +210,12 @@ pub(super) async fn keep(reach: Arc<Reach>, knowledge: Arc<Knowledge>) {
 struct House {
     is_warned: bool,
     pressure: Pressure,
-    notes: Notes,
+    notes: RevisionNotes,
 }
 
 impl House {
-    /// Says it once when people should do something.
-    fn warn(&mut self, state: &State) {
+    /// Warns once when the database nears its quota.
+    fn warn(&mut self, state: &EtcdStatus) {
         let was_warned = std::mem::replace(&mut self.is_warned, state.is_nearly_full());
         let Some(Size { file, used }) = state.size.filter(|_| self.is_warned && !was_warned) else {
             return;
@@ -227,26 +230,26 @@ impl House {
     }
 
     /// Cuts history short, if there is too much.
-    async fn relieve(&mut self, reach: &Reach, state: &State, age: Duration) {
+    async fn relieve(&mut self, etcd: &EtcdHandle, state: &EtcdStatus, age: Duration) {
         match self.pressure.step(state.size, state.room()) {
             Some(step) => {
-                if compact(reach, &mut self.notes, age.min(PRESSED_AGE), step).await {
+                if compact(etcd, &mut self.notes, age.min(PRESSED_AGE), step).await {
                     self.pressure.relieve(state.size);
                 }
             }
-            None => self.notes = Notes::default(),
+            None => self.notes = RevisionNotes::default(),
         }
     }
 }
 
-async fn look(reach: &Reach, knowledge: &Knowledge) {
-    let Ok(line) = reach.seats.take(Instant::now() + STORE_ANSWER_MAX).await else { return };
+async fn look(etcd: &EtcdHandle, shared: &SharedStatus) {
+    let Ok(connection) = etcd.members.take(Instant::now() + STORE_ANSWER_MAX).await else { return };
     let asked = timeout(STORE_ANSWER_MAX, async {
-        let status = line.client.maintenance_client().status().await;
-        (status, line.client.cluster_client().member_list().await)
+        let status = connection.client.maintenance_client().status().await;
+        (status, connection.client.cluster_client().member_list().await)
     });
     let Ok((status, members)) = asked.await else { return };
-    let mut state = knowledge.lock();
+    let mut state = shared.lock();
     if let Ok(status) = status {
         state.note(&status);
     }
@@ -255,18 +258,18 @@ async fn look(reach: &Reach, knowledge: &Knowledge) {
     }
 }
 
-/// Notes the present revision, and compacts up to the one that was noted `age` ago, in steps. Whether it did.
-async fn compact(reach: &Reach, notes: &mut Notes, age: Duration, step: i64) -> bool {
-    let look = Look(reach.space.tick(), GetOptions::new().with_count_only());
-    if reach.call(look).await.is_err() {
+/// Notes the present revision, and compacts up to the one that was noted `age` ago, in steps. Returns whether it did.
+async fn compact(etcd: &EtcdHandle, notes: &mut RevisionNotes, age: Duration, step: i64) -> bool {
+    let look = RangeRead(etcd.space.tick(), GetOptions::new().with_count_only());
+    if etcd.call(look).await.is_err() {
         return false;
     }
-    let present = reach.eras.revision();
+    let present = etcd.epochs.revision();
     let Some(revision) = notes.note(present, Instant::now(), age, step) else { return false };
-    match reach.call(Compact(revision)).await {
+    match etcd.call(Compaction(revision)).await {
         Ok(_) => tracing::debug!(revision, "compacted the history of etcd"),
         // Somebody else was faster.
-        Err(Failure::Refused(why)) if why.contains("compacted") => {}
+        Err(EtcdFailure::Refused(why)) if why.contains("compacted") => {}
         Err(why) => {
             tracing::warn!(?why, "the history of etcd could not be compacted: trying again");
             return false;
@@ -278,14 +281,14 @@ async fn compact(reach: &Reach, notes: &mut Notes, age: Duration, step: i64) -> 
 
 /// Which revision was the present one, and when.
 #[derive(Debug, Default)]
-struct Notes {
+struct RevisionNotes {
     noted: VecDeque<(Instant, i64)>,
     /// Up to where history may go, and has gone.
     due: i64,
     gone: i64,
 }
 
-impl Notes {
+impl RevisionNotes {
     /// Notes a revision; returns the one that was the present one at least `age` ago, or the last multiple of `step`
     /// up to it, until history has gone up to there.
     fn note(&mut self, revision: i64, now: Instant, age: Duration, step: i64) -> Option<i64> {
@@ -309,7 +312,7 @@ impl Notes {
 mod tests {
     use super::*;
 
-    impl Notes {
+    impl RevisionNotes {
         /// Notes a revision, and history goes up to where it may.
         fn cut(&mut self, revision: i64, now: Instant, age: Duration, step: i64) -> Option<i64> {
             let due = self.note(revision, now, age, step);
@@ -322,7 +325,7 @@ mod tests {
     async fn what_was_the_present_an_hour_ago_is_compacted_once() {
         let hour = Duration::from_secs(3_600);
         let begin = Instant::now();
-        let mut notes = Notes::default();
+        let mut notes = RevisionNotes::default();
         assert_eq!(notes.cut(10, begin, hour, 1), None);
         assert_eq!(notes.cut(20, begin + hour / 2, hour, 1), None);
         assert_eq!(notes.cut(30, begin + hour, hour, 1), Some(10));
@@ -333,7 +336,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_could_not_be_compacted_is_tried_again() {
         let (hour, begin) = (Duration::from_secs(3_600), Instant::now());
-        let mut notes = Notes::default();
+        let mut notes = RevisionNotes::default();
         assert_eq!(notes.note(10, begin, hour, 1), None);
         assert_eq!(notes.note(30, begin + hour, hour, 1), Some(10));
         assert_eq!(notes.note(40, begin + hour, hour, 1), Some(10));
@@ -345,7 +348,7 @@ mod tests {
     async fn what_was_noted_before_a_restore_is_forgotten() {
         let hour = Duration::from_secs(3_600);
         let begin = Instant::now();
-        let mut notes = Notes::default();
+        let mut notes = RevisionNotes::default();
         notes.cut(10, begin, hour, 1);
         notes.cut(100, begin + hour / 2, hour, 1);
         assert_eq!(notes.cut(50, begin + hour, hour, 1), Some(10));
@@ -355,7 +358,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn steps_are_the_same_for_everybody_and_each_is_returned_once() {
         let (age, begin) = (Duration::from_secs(10), Instant::now());
-        let mut notes = Notes::default();
+        let mut notes = RevisionNotes::default();
         for (seconds, revision, returned) in [
             (0, 1_000, None),
             (10, 1_500, None),
@@ -390,7 +393,7 @@ mod tests {
     fn people_are_told_at_four_fifths_of_the_quota() {
         let is_nearly_full = |file, quota_bytes| {
             let size = Some(Size { file, used: 0 });
-            State { size, quota_bytes, ..State::default() }.is_nearly_full()
+            EtcdStatus { size, quota_bytes, ..EtcdStatus::default() }.is_nearly_full()
         };
         assert!(!is_nearly_full(799, Some(1_000)) && is_nearly_full(800, Some(1_000)));
         let most = 1_717_986_916;
@@ -399,7 +402,7 @@ mod tests {
 
     #[test]
     fn three_voters_survive_the_loss_of_one() {
-        let class = |voters| State { voters, ..State::default() }.class();
+        let class = |voters| EtcdStatus { voters, ..EtcdStatus::default() }.class();
         assert_eq!([1, 2, 3, 5].map(class), [Class::S, Class::S, Class::A, Class::A]);
     }
 }

@@ -1,40 +1,40 @@
-//! What a candidate saw and did, for those who show it to people.
+//! What a candidate saw and did: for people to see. Nothing is decided by it.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::Standing;
-use crate::claim::{Head, TakeError};
+use super::ClaimStanding;
+use crate::claim::{ClaimError, Head};
 use crate::session::SessionKey;
 
-/// The looks and tries of one candidacy so far, those of its holder included.
+/// The looks and tries of one candidacy so far, also while it has the claim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Sighting {
+pub struct CandidateActivity {
     /// How often the claim was read.
     pub looks: u64,
-    /// How often it was tried to take it, also without success.
+    /// How often it tried to take the claim, also without success.
     pub takes: u64,
-    /// How often the store took no such try, or said nothing to it, and why the last time.
+    /// How often such a try was refused by the store or not answered.
     pub failures: u64,
     /// What the last failure was.
     pub trouble: Option<String>,
-    /// Who had it at the last look.
-    pub standing: Option<Standing>,
+    /// Who had the claim at the last look.
+    pub standing: Option<ClaimStanding>,
 }
 
-/// The writing end. Clones write in the same one.
+/// The writing end of a candidacy's activity. Clones share it.
 #[derive(Clone)]
-pub(super) struct Log(Arc<watch::Sender<Sighting>>);
+pub(super) struct ActivityLog(Arc<watch::Sender<CandidateActivity>>);
 
-impl Default for Log {
+impl Default for ActivityLog {
     fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(Sighting::default())))
+        Self(Arc::new(watch::Sender::new(CandidateActivity::default())))
     }
 }
 
-impl Log {
-    pub(super) fn follow(&self) -> watch::Receiver<Sighting> {
+impl ActivityLog {
+    pub(super) fn follow(&self) -> watch::Receiver<CandidateActivity> {
         self.0.subscribe()
     }
 
@@ -54,7 +54,7 @@ impl Log {
         self.0.send_modify(|log| log.takes += 1);
     }
 
-    pub(super) fn fails(&self, why: &TakeError) {
+    pub(super) fn fails(&self, why: &ClaimError) {
         self.0.send_modify(|log| {
             log.failures += 1;
             log.trouble = Some(why.to_string());

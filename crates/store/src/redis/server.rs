@@ -1,34 +1,35 @@
-//! What is known about the Redis that answers, learnt anew with every connection, every answer and now and then.
+//! What is known about the Redis that answers: from every new connection, from every answer, and from a look now and then.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use super::epoch::Epochs;
-use super::script::{Answer, Outcome};
-use super::setting::Setting;
+use super::epoch::RedisEpochs;
+use super::script::{ScriptAnswer, ScriptOutcome};
+use super::setting::RedisSettings;
 use crate::Class;
 
 /// What is known about the server that answers.
-pub(super) struct About {
-    pub(super) epochs: Epochs,
-    setting: RwLock<Setting>,
+pub(super) struct RedisServer {
+    pub(super) epochs: RedisEpochs,
+    setting: RwLock<RedisSettings>,
     replicas: AtomicU64,
     pub(super) may_listen: AtomicBool,
 }
 
-impl About {
-    pub(super) fn new(setting: Setting) -> Self {
+impl RedisServer {
+    pub(super) fn new(setting: RedisSettings) -> Self {
         Self {
-            epochs: Epochs::new(setting.epoch.clone()),
+            epochs: RedisEpochs::new(setting.epoch.clone()),
             replicas: AtomicU64::new(setting.replicas),
             setting: RwLock::new(setting),
             may_listen: AtomicBool::new(true),
         }
     }
 
-    /// Whether an answer counts. Learns what it says beside. A replica has no reign of its own, and says nothing about one.
-    pub(super) fn admit(&self, answer: &Answer) -> bool {
-        if answer.outcome == Outcome::Replica {
+    /// Whether an answer counts, by its epoch. Takes note of the number of replicas that it names. A replica's answer names no
+    /// epoch of its own.
+    pub(super) fn admit(&self, answer: &ScriptAnswer) -> bool {
+        if answer.outcome == ScriptOutcome::Replica {
             return true;
         }
         let counts = self.epochs.admit(&answer.epoch);
@@ -38,8 +39,8 @@ impl About {
         counts
     }
 
-    /// Whether a server with this setting counts. Learns it.
-    pub(super) fn found(&self, setting: &Setting) -> bool {
+    /// Whether a server with these settings counts, by its epoch. Takes note of them if so.
+    pub(super) fn found(&self, setting: &RedisSettings) -> bool {
         if !self.epochs.admit(&setting.epoch) {
             return false;
         }

@@ -1,4 +1,4 @@
-//! Several servers of a cluster, one after the other: the one that answered last is asked first.
+//! Fail-over between the servers of a cluster: the one that answered last is asked first, then the others.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,30 +6,30 @@ use client::{Client, ClientError};
 use engine::limits::{STORE_ANSWER_MAX, STORE_CONNECT_MAX};
 
 use super::Choice;
-use crate::{Address, OpenError, Secret};
+use crate::{Address, OpenError, StoreSecret};
 
-/// The servers.
-pub(super) struct Road {
+/// The servers that the URL names.
+pub(super) struct ServerList {
     clients: Vec<Client>,
-    /// The one that is asked first.
+    /// The server that is asked first.
     first: AtomicUsize,
 }
 
-/// One that is being asked. If nobody waits for its answer any more, another one is asked first from then on.
-struct Asked<'a> {
-    road: &'a Road,
+/// A server that is being asked. If this is dropped without an answer, another server is asked first from then on.
+struct AskedServer<'a> {
+    servers: &'a ServerList,
     number: usize,
     has_answered: bool,
 }
 
-impl Road {
+impl ServerList {
     pub(super) fn new(at: &Address, choice: &Choice) -> Result<Self, OpenError> {
         let clients = at.hosts.iter().map(|host| {
             let mut builder = Client::builder(&format!("{}://{host}", at.scheme))
                 .retries(0)
                 .timeout(STORE_ANSWER_MAX)
                 .connect_timeout(STORE_CONNECT_MAX);
-            if let Some(key) = at.password.as_ref().map(Secret::reveal) {
+            if let Some(key) = at.password.as_ref().map(StoreSecret::reveal) {
                 builder = builder.key(key);
             }
             if let Some(project) = &choice.project {
@@ -62,12 +62,12 @@ impl Road {
         self.go(question, |why| is_no_answer(why) && !why.may_be_done()).await
     }
 
-    /// The one that is asked first.
+    /// The server that is asked first.
     pub(super) fn client(&self) -> &Client {
         &self.clients[self.first.load(Ordering::Relaxed) % self.clients.len()]
     }
 
-    /// Asks another one first from now on.
+    /// Asks another server first from now on.
     pub(super) fn leave(&self, number: usize) {
         let next = (number + 1) % self.clients.len();
         let _ = self.first.compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -82,7 +82,7 @@ impl Road {
         let mut tried = 0;
         loop {
             let number = (begin + tried) % self.clients.len();
-            let mut asked = Asked { road: self, number, has_answered: false };
+            let mut asked = AskedServer { servers: self, number, has_answered: false };
             let answer = question(self.clients[number].clone()).await;
             tried += 1;
             match answer {
@@ -102,10 +102,10 @@ impl Road {
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for AskedServer<'_> {
     fn drop(&mut self) {
         if !self.has_answered {
-            self.road.leave(self.number);
+            self.servers.leave(self.number);
         }
     }
 }
