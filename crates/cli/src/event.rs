@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use client::ClientError;
 use client::account::Reason;
-use client::event::{Event, What};
+use client::event::{Event, EventKind};
 
 use crate::args::Output;
 use crate::args::system::EventsArgs;
@@ -55,32 +55,32 @@ pub(crate) async fn follow(typed: &EventsArgs) -> Result<(), Ending> {
 
 fn line(event: &Event) -> String {
     let what = match &event.what {
-        What::RunEnded { run, trigger, slot, state, attempt, event: _ } => format!(
+        EventKind::RunEnded { run, trigger, slot, state, attempt, event: _ } => format!(
             "{}  {}  slot {slot}  trigger {}  attempts {attempt}",
             state.as_str(),
             escape(run),
             escape(trigger)
         ),
-        What::SlotsSkipped { trigger, from, to, count, reason } => {
+        EventKind::SlotsSkipped { trigger, from, to, count, reason } => {
             format!("{count} of {}  {from} to {to}  {}", escape(trigger), word(*reason))
         }
-        What::Changed { action, object, author } => {
+        EventKind::Changed { action, object, author } => {
             format!("{}  {}  by {}", escape(action), escape(object), escape(author))
         }
-        What::ServerJoined { node }
-        | What::ServerLeft { node }
-        | What::ServerLost { node }
-        | What::ClockRight { node } => escape(node),
-        What::ShardsOrphaned { count, shards } => {
+        EventKind::ServerJoined { node }
+        | EventKind::ServerLeft { node }
+        | EventKind::ServerLost { node }
+        | EventKind::ClockRight { node } => escape(node),
+        EventKind::ShardsOrphaned { count, shards } => {
             let first: Vec<String> = shards.iter().take(8).map(u16::to_string).collect();
             let more = if *count > 8 { ", …" } else { "" };
             format!("{count}: {}{more}", first.join(", "))
         }
-        What::ShardsOwned => "every shard has an owner again".to_owned(),
-        What::ClockApart { node, ahead_ms } => {
+        EventKind::ShardsOwned => "every shard has an owner again".to_owned(),
+        EventKind::ClockApart { node, ahead_ms } => {
             format!("{}  {ahead_ms} ms ahead of the median", escape(node))
         }
-        What::Reset => "events may be missing here: look again at what matters".to_owned(),
+        EventKind::Reset => "events may be missing here: look again at what matters".to_owned(),
     };
     format!("{}  {:15}  {what}", event.at, event.what.kind())
 }

@@ -7,7 +7,7 @@
 //!
 //! A test of the command line runs it against a real server.
 
-use client::event::What;
+use client::event::EventKind;
 use client::run::RunState;
 use client::spec::TriggerSpec;
 use client::{Client, ClientError};
@@ -36,9 +36,9 @@ pub(crate) async fn hello(client: &Client, webhook: &str) -> Result<RunState, Cl
     let started = client.run(&trigger.id, None).await?;
     let state = loop {
         match events.next().await?.what {
-            What::RunEnded { run, state, .. } if run == started.id => break state,
+            EventKind::RunEnded { run, state, .. } if run == started.id => break state,
             // What happened meanwhile is not known: it may be over, and then nobody says so again.
-            What::Reset => match client.run_by_id(&started.id).await?.state {
+            EventKind::Reset => match client.run_by_id(&started.id).await?.state {
                 state if state.is_end() => break state,
                 _ => {}
             },

@@ -15,14 +15,14 @@ pub struct Event {
     pub at: Timestamp,
     /// What it was.
     #[serde(flatten)]
-    pub what: What,
+    pub what: EventKind,
 }
 
 /// What can happen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum What {
+pub enum EventKind {
     /// A run ended.
     RunEnded {
         /// The run's id.
@@ -101,7 +101,7 @@ pub enum What {
     Reset,
 }
 
-impl What {
+impl EventKind {
     /// The name of its kind.
     pub fn kind(&self) -> &'static str {
         match self {

@@ -38,7 +38,7 @@ use self::record::{
     KEYS, KeyRecord, PROJECTS, ProjectRecord, SCHEDULER, SchedulerRecord, SecretRecord, UsedRecord,
     VERSION, VersionRecord,
 };
-use self::secret::Secret;
+use self::secret::SigningSecret;
 use crate::idempotency::{RememberedOutcome, RequestFingerprint};
 
 /// Why something about projects and keys was not changed.
@@ -263,8 +263,8 @@ impl Access {
         name: &str,
         spec: impl Fn(&mut ProjectRecord),
         trail: &Trail,
-    ) -> Result<Secret, ChangeError> {
-        let secret = Secret::draw(&*self.machine);
+    ) -> Result<SigningSecret, ChangeError> {
+        let secret = SigningSecret::draw(&*self.machine);
         self.change(trail, RememberedOutcome::Project(name.to_owned()), |book, now| {
             if book.project(name).is_some() {
                 return Err(Denial::ProjectExists(name.to_owned()));
@@ -320,8 +320,8 @@ impl Access {
         name: &str,
         grace: Duration,
         trail: &Trail,
-    ) -> Result<Secret, ChangeError> {
-        let secret = Secret::draw(&*self.machine);
+    ) -> Result<SigningSecret, ChangeError> {
+        let secret = SigningSecret::draw(&*self.machine);
         let outcome = RememberedOutcome::Rotated(name.to_owned());
         self.change_project_to(name, trail, outcome, |record, now| {
             record.secrets.retain(|old| old.until.is_none_or(|until| now < until));

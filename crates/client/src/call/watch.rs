@@ -2,7 +2,7 @@
 //!
 //! A watch begins when the server says where it stands, and follows from there: when the connection breaks, the
 //! next one says the last event that was seen, and goes on after it. What a server does not know any more, because
-//! it was started anew or too much has happened meanwhile, it says by [`What::Reset`](crate::event::What::Reset).
+//! it was started anew or too much has happened meanwhile, it says by [`EventKind::Reset`](crate::event::EventKind::Reset).
 //! So there is no gap without a word.
 
 mod block;

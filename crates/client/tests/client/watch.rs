@@ -1,7 +1,7 @@
 //! Events: no gap without a word.
 
 use client::ClientError;
-use client::event::What;
+use client::event::EventKind;
 
 use super::script::{Act, Script, problem};
 
@@ -25,9 +25,9 @@ async fn a_watch_goes_on_where_it_was_and_says_when_it_cannot() {
     ]);
     let mut events = script.client().events().await.unwrap();
     assert!(
-        matches!(events.next().await.unwrap().what, What::Changed { object, .. } if object == "one")
+        matches!(events.next().await.unwrap().what, EventKind::Changed { object, .. } if object == "one")
     );
-    assert_eq!(events.next().await.unwrap().what, What::Reset);
+    assert_eq!(events.next().await.unwrap().what, EventKind::Reset);
     let last = |id: &str| Some(id.to_owned());
     assert_eq!(last_ids(&script), [None, None, last("a-2"), last("a-2")]);
 }

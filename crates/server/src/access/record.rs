@@ -16,7 +16,7 @@ use engine::record::Format;
 use serde::{Deserialize, Serialize};
 
 use super::key::{KeyId, Tag};
-use super::secret::Secret;
+use super::secret::SigningSecret;
 
 /// The format of all records of this file, and of the audit.
 pub(crate) const FORMAT: Format = Format(2);
@@ -99,7 +99,7 @@ pub struct NotifyRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretRecord {
     /// As libraries for Standard Webhooks take it.
-    pub secret: Secret,
+    pub secret: SigningSecret,
     /// When it was made.
     pub created: Instant,
     /// Until when it is used, if there is a newer one.

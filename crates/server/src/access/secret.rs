@@ -13,9 +13,9 @@ const PREFIX: &str = "whsec_";
 /// What webhooks are signed with.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Secret(String);
+pub struct SigningSecret(String);
 
-impl Secret {
+impl SigningSecret {
     /// A new secret, drawn at random.
     pub fn draw(machine: &dyn Machine) -> Self {
         let bytes: Vec<u8> = (0..4).flat_map(|_| machine.random().to_be_bytes()).collect();
@@ -33,8 +33,8 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SigningSecret {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Secret")
+        out.write_str("SigningSecret")
     }
 }

@@ -17,7 +17,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use client::event::{Event as WireEvent, What as WireWhat};
+use client::event::{Event as WireEvent, EventKind};
 use engine::id::{ProjectId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::{EVENT_SERVERS_MAX, STREAM_HEARTBEAT, WATCHERS_MAX, WATCHERS_OF_KEY_MAX};
@@ -229,13 +229,13 @@ impl Watcher {
     fn reset(&self) -> String {
         let at = timestamp(self.handle.now());
         let mut text = String::new();
-        self.write(&mut text, self.place.0, &WireEvent { at, what: WireWhat::Reset });
+        self.write(&mut text, self.place.0, &WireEvent { at, what: EventKind::Reset });
         text
     }
 
     fn tell(&self, text: &mut String, number: u64, event: &ServerEvent) {
         let what = match &event.what {
-            EventDetail::Changed { action, object, author } => WireWhat::Changed {
+            EventDetail::Changed { action, object, author } => EventKind::Changed {
                 action: action.clone(),
                 object: object.clone(),
                 author: author.clone(),
@@ -245,7 +245,7 @@ impl Watcher {
                 let source = Source { shard: *shard, cluster: self.handle.cluster() };
                 let id = |unique| TriggerId { shard: *shard, project: self.project, unique };
                 match line {
-                    Line::Run(run) => WireWhat::RunEnded {
+                    Line::Run(run) => EventKind::RunEnded {
                         run: source.finished_id(run).to_string(),
                         trigger: id(run.trigger).to_string(),
                         event: run.notice.map(convert::occasion),
@@ -253,7 +253,7 @@ impl Watcher {
                         state: convert::end(run.end),
                         attempt: run.attempt,
                     },
-                    Line::Skip(skip) => WireWhat::SlotsSkipped {
+                    Line::Skip(skip) => EventKind::SlotsSkipped {
                         trigger: id(skip.trigger).to_string(),
                         from: timestamp(skip.from),
                         to: timestamp(skip.to),
@@ -283,20 +283,20 @@ pub(crate) fn cluster_event(at: Instant, change: &ClusterChange) -> WireEvent {
 }
 
 /// What changed among the servers.
-fn of_cluster(change: &ClusterChange) -> WireWhat {
+fn of_cluster(change: &ClusterChange) -> EventKind {
     match change {
-        ClusterChange::Joined(node) => WireWhat::ServerJoined { node: node.to_string() },
-        ClusterChange::Left(node) => WireWhat::ServerLeft { node: node.to_string() },
-        ClusterChange::Lost(node) => WireWhat::ServerLost { node: node.to_string() },
-        ClusterChange::Orphaned(count, shards) => WireWhat::ShardsOrphaned {
+        ClusterChange::Joined(node) => EventKind::ServerJoined { node: node.to_string() },
+        ClusterChange::Left(node) => EventKind::ServerLeft { node: node.to_string() },
+        ClusterChange::Lost(node) => EventKind::ServerLost { node: node.to_string() },
+        ClusterChange::Orphaned(count, shards) => EventKind::ShardsOrphaned {
             count: u64::try_from(*count).expect("there are few"),
             shards: shards.iter().map(|shard| shard.0).collect(),
         },
-        ClusterChange::Owned => WireWhat::ShardsOwned,
+        ClusterChange::Owned => EventKind::ShardsOwned,
         ClusterChange::ClockApart { node, ahead_ms } => {
-            WireWhat::ClockApart { node: node.to_string(), ahead_ms: *ahead_ms }
+            EventKind::ClockApart { node: node.to_string(), ahead_ms: *ahead_ms }
         }
-        ClusterChange::ClockRight(node) => WireWhat::ClockRight { node: node.to_string() },
+        ClusterChange::ClockRight(node) => EventKind::ClockRight { node: node.to_string() },
     }
 }
 

@@ -22,7 +22,7 @@ use super::problem::Refusal;
 use super::query::Query;
 use super::trigger::bad_cursor;
 use crate::access::record::ProjectRecord;
-use crate::access::secret::Secret;
+use crate::access::secret::SigningSecret;
 use crate::access::{Denial, agreed};
 use crate::handle::NodeHandle;
 
@@ -179,7 +179,7 @@ pub(super) async fn rotate(
     let RotateRequest { grace } = body::read_or_default(request).await?;
     let grace = read_grace(grace.as_deref())?;
     let trail = caller.trail_of_all(&handle, "project.rotate", &name);
-    let secret: Secret = handle.access().rotate_secret(&name, grace, &trail).await?;
+    let secret: SigningSecret = handle.access().rotate_secret(&name, grace, &trail).await?;
     caller.tell(&handle, &trail.audit.action, &name);
     let secret = Some(secret.reveal().to_owned());
     Ok(Json(NewProject { project: find(&handle, &name)?, secret }))

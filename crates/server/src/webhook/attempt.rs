@@ -2,7 +2,7 @@
 //!
 //! It takes a connection that rests, or has one made, sends the request and reads the answer. One clock runs over
 //! all of it. How far it came when that clock, or a cancellation, ends it decides whether it was surely not
-//! sent or is lost; the [`Stage`] remembers this outside of the attempt.
+//! sent or is lost; the [`AttemptStage`] remembers this outside of the attempt.
 //!
 //! If that clock rings far too late, this process was stopped or starved. Then an answer that waits to be read
 //! still counts, and that there is none says nothing about the host.
@@ -28,7 +28,7 @@ use store::machine::Machine;
 use super::connection::{Connection, SendError};
 use super::dial::{DialError, Dialer};
 use super::name::Name;
-use super::pool::{Clock, Job, Over, Tools};
+use super::pool::{AttemptClock, Job, Over, Tools};
 use super::request::request;
 use super::{Call, Response};
 
@@ -43,9 +43,9 @@ pub(super) enum AttemptStep {
 
 /// Where an attempt is, for those who end it from outside.
 #[derive(Debug)]
-pub(super) struct Stage(AtomicU8);
+pub(super) struct AttemptStage(AtomicU8);
 
-impl Stage {
+impl AttemptStage {
     const STEPS: [AttemptStep; 4] =
         [AttemptStep::LookingUp, AttemptStep::Connecting, AttemptStep::Greeting, AttemptStep::Left];
 
@@ -111,7 +111,7 @@ impl Ended {
     }
 
     /// What is to be said when the time is over.
-    pub(super) fn out_of_time(stage: &Stage, over: Over) -> Self {
+    pub(super) fn out_of_time(stage: &AttemptStage, over: Over) -> Self {
         let ended: Self = match stage.step() {
             AttemptStep::LookingUp | AttemptStep::Connecting | AttemptStep::Greeting => {
                 stage.unconnected().into()
@@ -137,7 +137,12 @@ impl From<DialError> for Ended {
 type Answer = hyper::Response<Incoming>;
 
 /// Makes an attempt.
-pub(super) async fn attempt(job: Job, stage: &Stage, dialer: &Dialer, tools: &mut Tools) -> Ended {
+pub(super) async fn attempt(
+    job: Job,
+    stage: &AttemptStage,
+    dialer: &Dialer,
+    tools: &mut Tools,
+) -> Ended {
     let Job { call, rested, name } = job;
     let Tools { clock, headers } = tools;
     clock.start(call.form.timeout());
@@ -160,7 +165,7 @@ async fn converse(
     mut rested: Option<Connection>,
     name: &Name,
     dialer: &Dialer,
-    stage: &Stage,
+    stage: &AttemptStage,
     headers: &mut HeaderMap,
 ) -> Result<(Answer, Connection), Ended> {
     loop {
@@ -211,7 +216,7 @@ fn unanswered(why: SendError) -> Ended {
 async fn take_down(
     answer: Answer,
     connection: Connection,
-    clock: &mut Clock,
+    clock: &mut AttemptClock,
     headers: &mut HeaderMap,
     machine: &dyn Machine,
 ) -> Ended {

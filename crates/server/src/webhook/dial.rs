@@ -20,11 +20,11 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use super::attempt::{AttemptStep, Ended, Stage};
+use super::attempt::{AttemptStage, AttemptStep, Ended};
 use super::connection::{Connection, Drivers, Protocol};
 use super::guard::Guard;
 use super::name::{Name, Resolver};
-use super::pool::Clock;
+use super::pool::AttemptClock;
 use super::signature::Signing;
 use super::{Config, Permit, tls};
 
@@ -76,9 +76,9 @@ impl Dialer {
         &self,
         form: &Form,
         name: &Name,
-        stage: &Stage,
+        stage: &AttemptStage,
     ) -> Result<Connection, Ended> {
-        let mut clock = Clock::new(Arc::clone(&self.machine));
+        let mut clock = AttemptClock::new(Arc::clone(&self.machine));
         clock.start(self.connect_timeout);
         tokio::select! {
             biased;
@@ -87,7 +87,12 @@ impl Dialer {
         }
     }
 
-    async fn make(&self, form: &Form, name: &Name, stage: &Stage) -> Result<Connection, DialError> {
+    async fn make(
+        &self,
+        form: &Form,
+        name: &Name,
+        stage: &AttemptStage,
+    ) -> Result<Connection, DialError> {
         stage.enter(AttemptStep::LookingUp);
         let addresses = self.judged(form, name).await?;
         stage.enter(AttemptStep::Connecting);

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 
 use super::Call;
-use super::attempt::{Ended, Stage, attempt};
+use super::attempt::{AttemptStage, Ended, attempt};
 use super::connection::Connection;
 use super::dial::Dialer;
 use super::name::Name;
@@ -37,7 +37,7 @@ pub(super) struct Job {
 
 /// What a task keeps from one attempt to the next.
 pub(super) struct Tools {
-    pub(super) clock: Clock,
+    pub(super) clock: AttemptClock,
     pub(super) headers: HeaderMap,
 }
 
@@ -74,14 +74,14 @@ pub(super) enum Over {
 ///
 /// After this process was stopped, the time of an attempt is over and its answer perhaps there, unread. Then
 /// the attempt gets a moment more, once.
-pub(super) struct Clock {
+pub(super) struct AttemptClock {
     machine: Arc<dyn Machine>,
     over_at: Duration,
     over: Over,
     alarm: Option<(Duration, Pending<'static, ()>)>,
 }
 
-impl Clock {
+impl AttemptClock {
     pub(super) fn new(machine: Arc<dyn Machine>) -> Self {
         Self { machine, over_at: Duration::ZERO, over: Over::OnTime, alarm: None }
     }
@@ -137,7 +137,7 @@ struct PooledTask<F> {
 struct Mailbox {
     job: Mutex<Option<Job>>,
     news: Notify,
-    stage: Stage,
+    stage: AttemptStage,
 }
 
 /// Attempts that have ended, with the numbers of their tasks.
@@ -184,8 +184,11 @@ impl<F> TaskPool<F> {
     }
 
     fn open(&mut self, number: usize) -> PooledTask<F> {
-        let mailbox =
-            Arc::new(Mailbox { job: Mutex::default(), news: Notify::new(), stage: Stage::new() });
+        let mailbox = Arc::new(Mailbox {
+            job: Mutex::default(),
+            news: Notify::new(),
+            stage: AttemptStage::new(),
+        });
         let serving =
             serve(number, Arc::clone(&mailbox), Arc::clone(&self.ends), Arc::clone(&self.dialer));
         let abort = self.tasks.spawn(serving);
@@ -263,7 +266,7 @@ pub(super) struct Broken {
 
 impl Broken {
     /// How far it had come.
-    pub(super) fn stage(&self) -> &Stage {
+    pub(super) fn stage(&self) -> &AttemptStage {
         &self.mailbox.stage
     }
 }
@@ -274,7 +277,7 @@ async fn serve(
     ends: Arc<EndedAttempts>,
     dialer: Arc<Dialer>,
 ) {
-    let clock = Clock::new(Arc::clone(&dialer.machine));
+    let clock = AttemptClock::new(Arc::clone(&dialer.machine));
     let mut tools = Tools { clock, headers: HeaderMap::new() };
     loop {
         mailbox.news.notified().await;
@@ -332,7 +335,7 @@ mod tests {
     }
 
     /// Starts the clock, and looks at it once.
-    async fn start(clock: &mut Clock, seconds: u64) {
+    async fn start(clock: &mut AttemptClock, seconds: u64) {
         clock.start(Duration::from_secs(seconds));
         tokio::select! {
             biased;
@@ -344,7 +347,7 @@ mod tests {
     #[tokio::test]
     async fn an_alarm_serves_several_attempts_and_each_has_its_own_time() {
         let machine = Arc::new(Sleepy::default());
-        let mut clock = Clock::new(Arc::clone(&machine) as Arc<dyn Machine>);
+        let mut clock = AttemptClock::new(Arc::clone(&machine) as Arc<dyn Machine>);
         let is =
             || (machine.ms.load(Ordering::Relaxed) / 1_000, machine.alarms.load(Ordering::Relaxed));
         start(&mut clock, 10).await;
@@ -366,7 +369,7 @@ mod tests {
     #[tokio::test]
     async fn a_clock_that_leapt_gives_a_moment_more_and_says_so() {
         let machine = Arc::new(Sleepy::default());
-        let mut clock = Clock::new(Arc::clone(&machine) as Arc<dyn Machine>);
+        let mut clock = AttemptClock::new(Arc::clone(&machine) as Arc<dyn Machine>);
         start(&mut clock, 10).await;
         machine.ms.store(70_000, Ordering::Relaxed);
         tokio::select! {

@@ -1,7 +1,7 @@
 //! What is asked of one server, and is about all of them.
 
 use client::cluster::{Cluster, NodeState};
-use client::event::What;
+use client::event::EventKind;
 use client::project::{NewProjectSpec, ProjectLimits};
 use client::spec::TriggerSpec;
 use client::{Client, TriggerFilter};
@@ -106,8 +106,8 @@ async fn servers_answer_as_one_and_one_that_is_drained_hands_over_all_it_has() {
         let name = spec.name.clone().unwrap();
         loop {
             match events.next().await.unwrap().what {
-                What::Changed { object, .. } if object == name => break,
-                What::Reset => panic!("nothing was lost"),
+                EventKind::Changed { object, .. } if object == name => break,
+                EventKind::Reset => panic!("nothing was lost"),
                 _ => {}
             }
         }

@@ -2,7 +2,7 @@
 
 use client::AuditFilter;
 use client::cluster::{Cluster, Drain};
-use client::event::{Event, What};
+use client::event::{Event, EventKind};
 use client::scheduler::{Firing as WireFiring, SchedulerStatus};
 use engine::instant::Instant;
 use rig::{PATIENCE, until};
@@ -101,8 +101,8 @@ async fn shards_that_nobody_has_for_ten_seconds_are_notified_and_that_it_is_over
     until("it is seen", PATIENCE, || async { (!bench.peers.orphaned().is_empty()).then_some(()) })
         .await;
     bench.set_now(Instant(NOW.0 + 10_000));
-    assert_eq!(next().await, What::ShardsOrphaned { count: 1, shards: vec![3] });
+    assert_eq!(next().await, EventKind::ShardsOrphaned { count: 1, shards: vec![3] });
     bench.peers.show(whole);
-    assert_eq!(next().await, What::ShardsOwned);
+    assert_eq!(next().await, EventKind::ShardsOwned);
     assert_eq!(receiver.requests(), 2);
 }

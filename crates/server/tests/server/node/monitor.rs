@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::event::{Event, What};
+use client::event::{Event, EventKind};
 use rig::{Heard, PATIENCE, Receiver, Reply, until};
 
 use super::world::{Running, World};
@@ -27,7 +27,7 @@ async fn told(world: &World, calls: usize) -> Vec<Heard> {
 
 fn lost(heard: &Heard) -> String {
     match serde_json::from_str::<Event>(&heard.body).unwrap().what {
-        What::ServerLost { node } => node,
+        EventKind::ServerLost { node } => node,
         other => panic!("{other:?}"),
     }
 }
