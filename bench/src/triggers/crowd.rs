@@ -117,6 +117,8 @@ pub(super) fn body(number: u32, action_bytes: u16) -> String {
 
 #[cfg(test)]
 mod tests {
+    use engine::target::Target;
+
     use super::*;
 
     #[test]
@@ -131,8 +133,9 @@ mod tests {
         ] {
             for number in [0, 95, 19_999_999] {
                 let built = draft(when, number, &hosts, 64).build(now).unwrap();
-                assert_eq!(built.webhook.path.len(), PATH_BYTES);
-                assert_eq!(built.webhook.body.map(|body| body.len()), Some(64 - PATH_BYTES));
+                let Target::Webhook(webhook) = built.target;
+                assert_eq!(webhook.path.len(), PATH_BYTES);
+                assert_eq!(webhook.body.map(|body| body.len()), Some(64 - PATH_BYTES));
             }
         }
     }

@@ -17,6 +17,7 @@
 //! - [`record`]: what a stored value looks like: JSON with a format number
 //! - [`schedule`]: when does it ring next?
 //! - [`shard`]: a slice of all work: what it keeps, and what it can be told
+//! - [`target`]: where a run goes
 //! - [`trigger`]: when, what, and by which rules
 //! - [`webhook`]: what is sent, and where to
 //! - [`wheel`]: which of ten million alarms is next
@@ -38,6 +39,7 @@ pub mod policy;
 pub mod record;
 pub mod schedule;
 pub mod shard;
+pub mod target;
 pub mod trigger;
 pub mod webhook;
 pub mod wheel;

@@ -15,7 +15,7 @@ pub use read::check_name;
 
 use crate::policy::Policy;
 use crate::schedule::Schedule;
-use crate::webhook::Webhook;
+use crate::target::Target;
 
 /// What a trigger is, checked and ready to be used.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,7 +27,7 @@ pub struct Definition {
     /// When.
     pub schedule: Schedule,
     /// What, and where to.
-    pub webhook: Webhook,
+    pub target: Target,
     /// By which rules.
     pub policy: Policy,
 }

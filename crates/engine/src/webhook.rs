@@ -20,6 +20,7 @@ mod url;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -182,7 +183,7 @@ impl fmt::Debug for Form {
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Webhook {
     /// What many webhooks have in common, stored once for all of them.
-    pub form: Form,
+    pub form: Arc<Form>,
     /// Path and query; begins with `/`.
     pub path: Box<str>,
     /// The body of the request, if it has one.
@@ -210,7 +211,7 @@ impl Webhook {
         let (scheme, host, port) = (url.scheme, url.host, url.port);
         let secret_headers = Headers::default();
         let form = Form { scheme, host, port, method, headers, secret_headers, timeout_ms };
-        Ok(Self { form, path: url.path, body })
+        Ok(Self { form: Arc::new(form), path: url.path, body })
     }
 
     /// The same with headers whose values are told to nobody but the receiver. They count as headers do.
@@ -218,7 +219,8 @@ impl Webhook {
         mut self,
         secret: Vec<(String, String)>,
     ) -> Result<Self, WebhookError> {
-        self.form.secret_headers = header::check_secret(&self.form.headers, secret)?;
+        let form = Arc::make_mut(&mut self.form);
+        form.secret_headers = header::check_secret(&form.headers, secret)?;
         Ok(self)
     }
 

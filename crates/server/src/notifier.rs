@@ -51,7 +51,7 @@ impl Notifier {
         };
         let dispatcher = Dispatcher::start(&config, machine, &results_in)?;
         let (news_in, news) = mpsc::channel(CLUSTER_NOTIFICATIONS_MAX);
-        let (form, path) = (Arc::new(listener.form), listener.path);
+        let Webhook { form, path, .. } = listener;
         let machine = Arc::clone(machine);
         let delivery = NotificationDelivery { news, form, path, dispatcher, results, machine };
         Ok((delivery, Self(Some(news_in))))

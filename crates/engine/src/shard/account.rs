@@ -15,8 +15,8 @@ use crate::mutant::{Mutant, pick};
 use crate::past::{End, Line, Reason, Skipped};
 use crate::policy::Overlap;
 use crate::schedule::Count;
+use crate::target::Target;
 use crate::trigger::Definition;
-use crate::webhook::Webhook;
 
 use super::attempts::RunRef;
 use super::due::blank_run;
@@ -61,8 +61,8 @@ impl Shard {
         if self.triggers.stopped(id.project).is_some() {
             return Vec::new();
         }
-        let Definition { name, labels: _, schedule, webhook, policy } = definition;
-        let bytes = bytes_of_run(webhook);
+        let Definition { name, labels: _, schedule, target, policy } = definition;
+        let bytes = bytes_of_run(target);
         let (most, reason) = match policy.overlap {
             Overlap::Allow => (MADE_UP_BYTES / bytes, Reason::Cap),
             Overlap::Skip | Overlap::QueueOne | Overlap::Replace => (1, Reason::Overlap),
@@ -70,7 +70,7 @@ impl Shard {
         let most = most.clamp(1, MADE_UP_MAX);
         let mut left = state.remaining.or(schedule.limit().map(NonZeroU64::get));
         let (mut changes, mut skipped) = (Vec::new(), None::<Skipped>);
-        let blank = blank_run(id.project, id.unique, name, Arc::new(webhook.clone()), *policy);
+        let blank = blank_run(id.project, id.unique, name, Arc::new(target.clone()), *policy);
         let mut next = schedule.next(from);
         while let Some(slot) = next
             && left != Some(0)
@@ -213,7 +213,8 @@ pub(super) fn skips(
 }
 
 /// About how many bytes the record of a run takes that sends this.
-pub(super) fn bytes_of_run(webhook: &Webhook) -> usize {
+pub(super) fn bytes_of_run(target: &Target) -> usize {
+    let Target::Webhook(webhook) = target;
     let body = webhook.body.as_ref().map_or(0, |body| body.len());
     webhook.path.len() + 2 * body + WEBHOOK_HEADER_BYTES_MAX
 }

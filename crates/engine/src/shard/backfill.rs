@@ -74,7 +74,7 @@ impl Shard {
 
 /// The runs of the first slots of a window, as many as fit a unit.
 fn due(trigger: &Trigger, from: Instant, to: Instant, now: Now) -> Vec<RunRecord> {
-    let most = (MADE_UP_BYTES / bytes_of_run(&trigger.webhook())).clamp(1, RUNS_MAX);
+    let most = (MADE_UP_BYTES / bytes_of_run(&trigger.target())).clamp(1, RUNS_MAX);
     let schedule = trigger.schedule();
     let slots =
         std::iter::successors(schedule.next(Instant(from.0 - 1)), |slot| schedule.next(*slot));

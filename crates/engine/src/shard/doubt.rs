@@ -247,7 +247,7 @@ impl Shard {
             self.attempts.doubt(run, now.steady);
             return;
         }
-        let timeout = pick(Mutant::NoPatience, u64::from(record.webhook.form.timeout_ms), 0);
+        let timeout = pick(Mutant::NoPatience, u64::from(record.target.timeout_ms()), 0);
         // A deleted trigger cannot say that something of it may be at work.
         let trigger = self.triggers.get(record.trigger);
         let overlap_now = trigger.map(|trigger| trigger.policy().overlap);

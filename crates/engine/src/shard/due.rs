@@ -18,7 +18,7 @@ use crate::mutant::{Mutant, also, pick};
 use crate::past::{Line, Reason, Skipped};
 use crate::policy::{CatchUp, Delivery, Overlap, Policy};
 use crate::schedule::Count;
-use crate::webhook::Webhook;
+use crate::target::Target;
 
 use super::attempts::{LiveAttempt, RunRef};
 use super::memory::Delta;
@@ -238,8 +238,8 @@ impl Trigger {
 
     /// A run of a slot of this trigger, as it is now.
     pub(super) fn run_record(&self, slot: Instant, leaves: Instant, state: RunState) -> RunRecord {
-        let (webhook, policy) = (Arc::new(self.webhook()), *self.policy());
-        let blank = blank_run(self.project(), self.unique, self.name(), webhook, policy);
+        let (target, policy) = (Arc::new(self.target()), *self.policy());
+        let blank = blank_run(self.project(), self.unique, self.name(), target, policy);
         RunRecord { slot, leaves, generation: Some(self.generation), state, ..blank }
     }
 }
@@ -249,7 +249,7 @@ pub(super) fn blank_run(
     project: ProjectId,
     trigger: Unique,
     name: &str,
-    webhook: Arc<Webhook>,
+    target: Arc<Target>,
     policy: Policy,
 ) -> RunRecord {
     RunRecord {
@@ -264,7 +264,7 @@ pub(super) fn blank_run(
         tries: 0,
         untried_since: None,
         notice: None,
-        webhook,
+        target,
         policy,
         attempts: Vec::new(),
         remote: None,

@@ -94,7 +94,7 @@ impl Shard {
         let attempt = self.attempts.remove(key).expect("listed by the caller");
         let record = self.record_of(attempt.run);
         // It may have waited in the node before it began, so nothing of its timeout is surely over.
-        let left_ms = record.webhook.form.timeout_ms;
+        let left_ms = record.target.timeout_ms();
         let deadline = left_ms.wrapping_add(low_half(now.wall));
         let left_ms = pick(Mutant::RemoteDeadline, left_ms, deadline);
         let remote = Some(RemoteAttempt { sender: sender.into(), left_ms });

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::id::ProjectId;
 use crate::policy::Policy;
 use crate::schedule::Schedule;
+use crate::target::Target;
 use crate::trigger::Definition;
 use crate::webhook::Form;
 
@@ -62,7 +63,8 @@ impl TriggerKinds {
     pub(super) fn of(&self, project: ProjectId, definition: &Definition) -> Arc<TriggerKind> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.sweep();
-        let form = shared(&mut known.forms, &definition.webhook.form);
+        let Target::Webhook(webhook) = &definition.target;
+        let form = shared(&mut known.forms, &webhook.form);
         let Definition { policy, schedule, .. } = definition;
         let per_minute_max = u32::try_from(schedule.per_minute_max()).unwrap_or(u32::MAX);
         let (policy, schedule) = (*policy, schedule.clone());
@@ -76,13 +78,12 @@ impl TriggerKinds {
     }
 }
 
-fn shared(forms: &mut HashSet<Arc<Form>>, form: &Form) -> Arc<Form> {
+fn shared(forms: &mut HashSet<Arc<Form>>, form: &Arc<Form>) -> Arc<Form> {
     if let Some(known) = forms.get(form) {
         return Arc::clone(known);
     }
-    let form = Arc::new(form.clone());
-    forms.insert(Arc::clone(&form));
-    form
+    forms.insert(Arc::clone(form));
+    Arc::clone(form)
 }
 
 impl Shelf {

@@ -10,7 +10,7 @@ use crate::mutant::{Mutant, pick};
 use crate::outcome::{Arrival, Outcome, Verdict};
 use crate::past::{Attempt, End, Finished, Line};
 use crate::policy::{Delivery, Overlap, Policy};
-use crate::webhook::Form;
+use crate::target::Target;
 
 use super::attempts::{LiveAttempt, RunRef};
 use super::memory::Delta;
@@ -34,12 +34,8 @@ pub struct Departure {
     pub leaves: Instant,
     /// After this it is too late, and it does not leave at all.
     pub leave_by: Option<Instant>,
-    /// What is sent, apart from path and body.
-    pub form: Arc<Form>,
-    /// Path and query.
-    pub path: Box<str>,
-    /// What is sent.
-    pub body: Option<Box<str>>,
+    /// Where it goes.
+    pub target: Target,
 }
 
 /// What came of an attempt.
@@ -100,9 +96,7 @@ impl Shard {
                     slot: open.slot,
                     leaves: trigger.leaves(open.slot),
                     leave_by: None,
-                    form: Arc::clone(&trigger.kind.form),
-                    path: trigger.path().into(),
-                    body: trigger.body().map(Into::into),
+                    target: trigger.target(),
                 }
             }
             RunRef::Record(sequence) => {
@@ -115,9 +109,7 @@ impl Shard {
                     slot: run.slot,
                     leaves: run.leaves,
                     leave_by: None,
-                    form: Arc::new(run.webhook.form.clone()),
-                    path: run.webhook.path.clone(),
-                    body: run.webhook.body.clone(),
+                    target: (*run.target).clone(),
                 }
             }
         }
@@ -330,7 +322,7 @@ impl Shard {
     /// How long an attempt of a run may be at work, at most: for its timeout, or for as long as its former owner is
     /// waited for.
     pub(super) fn at_work_ms(&self, run: RunRef, now: Now) -> u32 {
-        let timeout_ms = self.record_of(run).webhook.form.timeout_ms;
+        let timeout_ms = self.record_of(run).target.timeout_ms();
         let until = self.attempts.in_doubt_until(run).filter(|_| self.is_remote(run));
         let left_ms = until.map_or(0, |until| until.saturating_sub(now.steady));
         timeout_ms.max(u32::try_from(left_ms).unwrap_or(u32::MAX))

@@ -15,6 +15,7 @@ use crate::instant::Instant;
 use crate::mutant::{Mutant, pick};
 use crate::notice::{self, Audience, Listener, NoticeNews, Occasion, Occasions};
 use crate::past::{End, Finished, Line};
+use crate::target::Target;
 
 use super::attempts::RunRef;
 use super::memory::Delta;
@@ -94,7 +95,7 @@ impl Shard {
         let sequence = self.runs.next_sequence();
         let record = RunRecord {
             generation: None,
-            webhook: Arc::new(listener.webhook(Some(body.into()))),
+            target: Arc::new(Target::Webhook(listener.webhook(Some(body.into())))),
             policy: notice::POLICY,
             notice: Some(occasion),
             ..trigger.run_record(now.wall, now.wall, RunState::Waiting(now.wall))
@@ -129,8 +130,9 @@ impl Shard {
             self.end(RunRef::Record(sequence), End::Cancelled, record.attempt, None, now);
             return None;
         };
-        let webhook = listener.webhook(record.webhook.body.clone());
-        Some(Arc::new(RunRecord { webhook: Arc::new(webhook), ..(*record).clone() }))
+        let Target::Webhook(written) = &*record.target;
+        let target = Arc::new(Target::Webhook(listener.webhook(written.body.clone())));
+        Some(Arc::new(RunRecord { target, ..(*record).clone() }))
     }
 }
 

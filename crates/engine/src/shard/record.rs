@@ -28,7 +28,7 @@ use crate::outcome::Outcome;
 use crate::past::Attempt;
 use crate::policy::Policy;
 use crate::record::Format;
-use crate::webhook::Webhook;
+use crate::target::Target;
 
 /// The format of all of these.
 pub const FORMAT: Format = Format(2);
@@ -212,8 +212,9 @@ pub struct RunRecord {
     /// What it tells somebody of, if it is a notice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice: Option<Occasion>,
-    /// What it sends. Runs of a trigger share it.
-    pub webhook: Arc<Webhook>,
+    /// Where it goes. Runs of a trigger share it.
+    #[serde(flatten)]
+    pub target: Arc<Target>,
     /// By which rules.
     pub policy: Policy,
     /// What came of the attempts so far.
@@ -427,6 +428,19 @@ mod text {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_run_keeps_its_target_under_the_name_of_its_kind() {
+        let webhook = r#""webhook":{"form":{"scheme":"http","host":"a","port":80,"method":"POST","headers":[],"timeout_ms":9},"path":"/","body":null}"#;
+        let policy = serde_json::to_string(&Policy::default()).unwrap();
+        let text = format!(
+            r#"{{"trigger":"{}","name":"n","slot":1,"leaves":1,"state":"running","attempt":1,{webhook},"policy":{policy}}}"#,
+            Unique(1)
+        );
+        let run: RunRecord = serde_json::from_str(&text).unwrap();
+        assert_eq!(run.target.timeout_ms(), 9);
+        assert_eq!(serde_json::to_string(&run).unwrap(), text);
+    }
 
     #[test]
     fn a_report_is_found_by_the_run_and_the_attempt_that_it_is_about() {

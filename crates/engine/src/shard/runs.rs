@@ -57,13 +57,13 @@ impl Runs {
         }
     }
 
-    /// A run that shares what it sends with another one of its trigger: a hundred thousand may wait.
+    /// A run that shares its target with another one of its trigger: a hundred thousand may wait.
     fn sharing(&self, run: &Arc<RunRecord>) -> Arc<RunRecord> {
         let other =
-            self.recorded_of(run.lane()).next().map(|sequence| &self.records[&sequence].webhook);
+            self.recorded_of(run.lane()).next().map(|sequence| &self.records[&sequence].target);
         match other {
-            Some(webhook) if !Arc::ptr_eq(webhook, &run.webhook) && *webhook == run.webhook => {
-                Arc::new(RunRecord { webhook: Arc::clone(webhook), ..(**run).clone() })
+            Some(target) if !Arc::ptr_eq(target, &run.target) && *target == run.target => {
+                Arc::new(RunRecord { target: Arc::clone(target), ..(**run).clone() })
             }
             Some(_) | None => Arc::clone(run),
         }

@@ -14,6 +14,7 @@ use crate::instant::Instant;
 use crate::limits::TRIGGERS_PER_SHARD_MAX;
 use crate::policy::Policy;
 use crate::schedule::Schedule;
+use crate::target::Target;
 use crate::trigger::{Definition, Labels};
 use crate::webhook::Webhook;
 
@@ -73,14 +74,16 @@ impl Trigger {
         self.state.as_deref().and_then(|state| state.cursor).unwrap_or(self.since)
     }
 
-    pub(super) fn webhook(&self) -> Webhook {
-        let form = (*self.kind.form).clone();
-        Webhook { form, path: self.path().into(), body: self.body().map(Into::into) }
+    /// Where its runs go.
+    pub(super) fn target(&self) -> Target {
+        let form = Arc::clone(&self.kind.form);
+        let (path, body) = (self.path().into(), self.body().map(Into::into));
+        Target::Webhook(Webhook { form, path, body })
     }
 
     /// Whether it is this already.
     pub(super) fn is(&self, definition: &Definition) -> bool {
-        self.webhook() == definition.webhook
+        self.target() == definition.target
             && *self.policy() == definition.policy
             && *self.schedule() == definition.schedule
             && self.labels() == definition.labels.as_str()
@@ -102,7 +105,7 @@ impl Trigger {
             name: self.name().into(),
             labels: Labels::kept(self.labels()),
             schedule: self.schedule().clone(),
-            webhook: self.webhook(),
+            target: self.target(),
             policy: *self.policy(),
         }
     }
@@ -193,8 +196,8 @@ impl Triggers {
         if let Some(place) = former {
             self.vacate(place);
         }
-        let (name, path) = (&*definition.name, &*definition.webhook.path);
-        let body = definition.webhook.body.as_deref();
+        let Target::Webhook(webhook) = &definition.target;
+        let (name, path, body) = (&*definition.name, &*webhook.path, webhook.body.as_deref());
         let labels = definition.labels.as_str();
         let text = [name, path, body.unwrap_or_default(), labels].concat().into_boxed_str();
         let trigger = Trigger {

@@ -85,8 +85,8 @@ impl Quota {
 
 impl Usage {
     fn of(definition: &Definition) -> Self {
-        let Definition { name, webhook, schedule, .. } = definition;
-        let bytes = name.len() + webhook.path.len() + webhook.body.as_deref().map_or(0, str::len);
+        let Definition { name, target, schedule, .. } = definition;
+        let bytes = name.len() + target.own_bytes();
         Self { triggers: 1, bytes: bytes as u64, fires_per_minute: schedule.per_minute_max() }
     }
 

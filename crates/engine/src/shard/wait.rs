@@ -36,7 +36,7 @@ impl Shard {
     pub(super) fn start_due_runs(&mut self, load: HostLoad<'_>, now: Now) {
         self.waiting.unpark(load, now);
         while let Some((at, sequence)) = self.waiting.next_due(now) {
-            let origin = self.runs[sequence].webhook.form.origin();
+            let origin = self.runs[sequence].target.origin();
             if load(origin) == Load::Free && self.waiting.may_start(origin) {
                 self.start(sequence, now);
             } else {

@@ -66,7 +66,7 @@ impl WaitingRuns {
         self.for_project.remove(&sequence);
         if let RunState::Waiting(at) | RunState::Backoff(at) = run.state {
             self.for_instant.remove(&(at, sequence));
-            let origin = run.webhook.form.origin();
+            let origin = run.target.origin();
             if let Some(parked) = self.for_host.get_mut(&origin) {
                 parked.remove(&(at, sequence));
                 if parked.is_empty() {

@@ -26,6 +26,7 @@ use crate::schedule::every::Every;
 use crate::schedule::local::{Fold, Gap, Local};
 use crate::schedule::zone::ZoneId;
 use crate::schedule::{Schedule, ScheduleError, SchedulePlan, Spec};
+use crate::target::Target;
 use crate::webhook::{Method, Webhook};
 
 /// A field that is wrong.
@@ -80,9 +81,9 @@ impl Draft {
         let schedule = build_schedule(self.schedule.as_ref(), name, now, &mut faults);
         let webhook = build_webhook(self.webhook.as_ref(), &mut faults);
         let policy = self.build_policy(&mut faults);
-        match (schedule, webhook) {
-            (Some(schedule), Some(webhook)) if faults.0.is_empty() => {
-                Ok(Definition { name: name.into(), labels, schedule, webhook, policy })
+        match (schedule, webhook.map(Target::Webhook)) {
+            (Some(schedule), Some(target)) if faults.0.is_empty() => {
+                Ok(Definition { name: name.into(), labels, schedule, target, policy })
             }
             _ => Err(faults.0),
         }

@@ -198,7 +198,7 @@ fn headers_have_their_most_and_their_longest() {
 
 #[test]
 fn a_body_has_a_content_type() {
-    let headers = |webhook: Result<Webhook, WebhookError>| webhook.unwrap().form.headers;
+    let headers = |webhook: Result<Webhook, WebhookError>| webhook.unwrap().form.headers.clone();
     let json: Headers = [("content-type".into(), "application/json".into())].into();
     assert_eq!(headers(post(None, Some("{}".to_owned()))), json);
     assert_eq!(headers(post(None, None)), [].into());

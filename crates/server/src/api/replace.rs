@@ -12,6 +12,7 @@ use axum::response::Response;
 use engine::id::TriggerId;
 use engine::instant::Instant;
 use engine::shard::command::{Command, Rejection};
+use engine::target::Target;
 use engine::trigger::{BadField, Draft};
 
 use super::body;
@@ -156,9 +157,10 @@ async fn replace_stored(
 /// A secret header that is kept goes where it went before: whoever may change a trigger may not learn it by having it
 /// sent elsewhere.
 fn check_same_host(draft: &Draft, stored: &Stored) -> Result<(), Refusal> {
-    let form = &stored.definition.webhook.form;
-    let new = draft.build(Instant(0)).map_err(Refusal::fields)?.webhook.form;
-    if (new.scheme, &new.host, new.port) == (form.scheme, &form.host, form.port) {
+    let Target::Webhook(former) = &stored.definition.target;
+    let Target::Webhook(new) = draft.build(Instant(0)).map_err(Refusal::fields)?.target;
+    let (former, new) = (&former.form, &new.form);
+    if (new.scheme, &new.host, new.port) == (former.scheme, &former.host, former.port) {
         return Ok(());
     }
     Err(Refusal::fields([BadField {

@@ -36,8 +36,8 @@ struct HostSum {
 impl HostLoads {
     /// Adds an attempt that is handed to the dispatcher.
     pub(super) fn add(&self, key: u64, departure: &Departure) {
-        let origin = departure.form.origin();
-        let bytes = departure.path.len() + departure.body.as_ref().map_or(0, |body| body.len());
+        let origin = departure.target.origin();
+        let bytes = departure.target.own_bytes();
         let leaves = (departure.attempt == 1).then_some(departure.leaves);
         let mut known = self.lock();
         known.calls.insert(key, SentAttempt { origin, bytes, leaves });
@@ -80,6 +80,7 @@ mod tests {
     use std::time::Duration;
 
     use engine::id::{RunId, ShardId, Unique};
+    use engine::target::Target;
     use engine::webhook::{Method, Webhook};
 
     use super::*;
@@ -88,7 +89,6 @@ mod tests {
         let url = format!("http://{host}/");
         let (method, timeout) = (Method::Post, Duration::from_secs(9));
         let webhook = Webhook::new(&url, method, Vec::new(), None, Some(body.into()), timeout);
-        let Webhook { form, path, body, .. } = webhook.unwrap();
         let (shard, trigger, slot) = (ShardId(0), Unique(1), Instant(0));
         Departure {
             project: engine::id::ProjectId::DEFAULT,
@@ -98,9 +98,7 @@ mod tests {
             slot,
             leaves: Instant(7),
             leave_by: None,
-            form: Arc::new(form),
-            path,
-            body,
+            target: Target::Webhook(webhook.unwrap()),
         }
     }
 
@@ -108,7 +106,7 @@ mod tests {
     fn a_host_is_busy_then_full_then_free_and_others_do_not_notice() {
         let hosts = HostLoads::default();
         let one = departure("a", "x");
-        let (a, b) = (one.form.origin(), departure("b", "x").form.origin());
+        let (a, b) = (one.target.origin(), departure("b", "x").target.origin());
         for key in 0..HOST_FULL as u64 {
             let load = if key < HOST_BUSY as u64 { Load::Free } else { Load::Busy };
             assert_eq!(hosts.load(a), load, "{key}");
@@ -128,9 +126,9 @@ mod tests {
         let large = departure("a", &"x".repeat(100 * 1024));
         let fit = HOST_FULL_BYTES as u64 / (100 * 1024);
         for key in 0..=fit {
-            assert_ne!(hosts.load(large.form.origin()), Load::Full);
+            assert_ne!(hosts.load(large.target.origin()), Load::Full);
             hosts.add(key, &large);
         }
-        assert_eq!(hosts.load(large.form.origin()), Load::Full);
+        assert_eq!(hosts.load(large.target.origin()), Load::Full);
     }
 }

@@ -17,6 +17,8 @@ use engine::outcome::Outcome;
 use engine::past::Attempt;
 use engine::shard::command::Done;
 use engine::shard::{AttemptReport, Departure, HandedOverAttempt, Now, Room, Shard, Ticket};
+use engine::target::Target;
+use engine::webhook::Webhook;
 use store::election::Right;
 use store::machine::Machine;
 use store::session::SessionKey;
@@ -540,6 +542,7 @@ fn local(key: u64) -> (ShardId, u64) {
 
 fn send(dispatcher: &Dispatcher, shard: ShardId, token: u64, departure: Departure) {
     log::departure(shard, &departure);
+    let Target::Webhook(Webhook { form, path, body }) = departure.target;
     dispatcher.send(webhook::Call {
         key: global(shard, departure.key),
         project: departure.project,
@@ -548,9 +551,9 @@ fn send(dispatcher: &Dispatcher, shard: ShardId, token: u64, departure: Departur
         scheduled: departure.slot,
         leave_by: departure.leave_by,
         token,
-        form: departure.form,
-        path: departure.path,
-        body: departure.body.map(|body| body.into_boxed_bytes().into_vec().into()),
+        form,
+        path,
+        body: body.map(|body| body.into_boxed_bytes().into_vec().into()),
     });
 }
 

@@ -130,7 +130,7 @@ impl NodeHandle {
             scheduled: Instant::from_second(1_799_999_999),
             leave_by,
             token: 77,
-            form: Arc::new(webhook.form),
+            form: webhook.form,
             path: webhook.path,
             body: webhook.body.map(|body| body.into_string().into()),
         });
@@ -170,7 +170,7 @@ pub(crate) fn get(url: &str) -> Webhook {
 /// A GET that may take no longer than this, also less than a person may ask for.
 pub(crate) fn hasty(url: &str, timeout_ms: u32) -> Webhook {
     let mut webhook = get(url);
-    webhook.form.timeout_ms = timeout_ms;
+    Arc::make_mut(&mut webhook.form).timeout_ms = timeout_ms;
     webhook
 }
 

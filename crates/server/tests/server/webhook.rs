@@ -68,7 +68,7 @@ async fn attempts_of_a_run_share_a_trace_and_each_has_a_span() {
             scheduled: engine::instant::Instant(0),
             leave_by: None,
             token: 1,
-            form: webhook.form.into(),
+            form: webhook.form,
             path: webhook.path,
             body: None,
         });

@@ -67,7 +67,7 @@ fn a_full_draft_comes_back_as_it_was_written() {
     let definition = read.build(NOW).unwrap();
     assert_eq!(definition.schedule.specs().len(), 4);
     assert_eq!(definition.schedule.limit().map(NonZeroU64::get), Some(7));
-    assert_eq!(definition.webhook.form.timeout_ms, 20_000);
+    assert_eq!(definition.target.timeout_ms(), 20_000);
     let retry =
         Retry { attempts: 5, delay_ms: 2_000, backoff: Backoff::Constant, max_delay_ms: 60_000 };
     assert_eq!(
@@ -92,7 +92,8 @@ fn secret_headers_count_as_headers_do_and_are_named_by_their_own_field() {
         let headers = (0..count).map(|number| (format!("x-{number}"), json!("v")));
         Value::Object(headers.collect())
     };
-    let form = check_good(secret, many(WEBHOOK_HEADERS_MAX)).webhook.form;
+    let Target::Webhook(webhook) = check_good(secret, many(WEBHOOK_HEADERS_MAX)).target;
+    let form = webhook.form;
     assert_eq!((form.headers.len(), form.secret_headers.len()), (0, WEBHOOK_HEADERS_MAX));
     check_bad(secret, many(WEBHOOK_HEADERS_MAX + 1), secret, "at most 30 headers");
     let long = |bytes: usize| json!({"x": "v".repeat(bytes - 1)});

@@ -5,7 +5,10 @@ use engine::limits::NOTICES_PER_SHARD_MAX;
 use engine::notice::{Listener, Occasion, Occasions};
 use engine::outcome::Outcome;
 use engine::past::{End, Finished, Line};
+use engine::shard::Departure;
 use engine::shard::command::{Command, Done};
+use engine::target::Target;
+use engine::webhook::Webhook;
 use serde_json::{Value, json};
 
 use super::bench::{Bench, draft};
@@ -29,9 +32,18 @@ fn heard() -> Bench {
     bench
 }
 
+fn webhook_of(left: &Departure) -> &Webhook {
+    let Target::Webhook(webhook) = &left.target;
+    webhook
+}
+
+fn host_of(left: &Departure) -> &str {
+    &webhook_of(left).form.host
+}
+
 /// Every run that is under way ends like this.
 fn answer(bench: &mut Bench, outcome: Outcome) {
-    while let Some(place) = bench.left.iter().position(|left| &*left.form.host == "receiver.test") {
+    while let Some(place) = bench.left.iter().position(|left| host_of(left) == "receiver.test") {
         bench.left.swap(0, place);
         bench.finish(outcome);
     }
@@ -47,8 +59,9 @@ fn ring(bench: &mut Bench, second: i64, outcome: Outcome) {
 /// What is on its way to whoever listens, which is taken.
 fn told(bench: &mut Bench) -> Vec<Value> {
     let mut told = Vec::new();
-    while let Some(place) = bench.left.iter().position(|left| &*left.form.host != "receiver.test") {
-        told.push(serde_json::from_str(bench.left[place].body.as_ref().unwrap()).unwrap());
+    while let Some(place) = bench.left.iter().position(|left| host_of(left) != "receiver.test") {
+        let body = webhook_of(&bench.left[place]).body.as_ref();
+        told.push(serde_json::from_str(body.unwrap()).unwrap());
         bench.left.swap(0, place);
         bench.finish(OK);
     }
@@ -109,12 +122,11 @@ fn a_crash_at_any_moment_neither_loses_a_notice_nor_doubles_it() {
     let mut bench = heard();
     bench.create(draft(EACH_SECOND, r#"{"retry": {"attempts": 1}, "catch_up": "skip"}"#));
     ring(&mut bench, 1, BROKEN);
-    let first = bench.left.iter().find(|left| &*left.form.host == "chat.test").unwrap();
+    let first = bench.left.iter().find(|left| host_of(left) == "chat.test").unwrap();
     let (id, number) = (first.run, first.attempt);
     bench.take_over(1_500);
     ring(&mut bench, 2, BROKEN);
-    let notices: Vec<_> =
-        bench.left.iter().filter(|left| &*left.form.host == "chat.test").collect();
+    let notices: Vec<_> = bench.left.iter().filter(|left| host_of(left) == "chat.test").collect();
     let [again] = notices[..] else { panic!("{notices:?}") };
     assert_eq!((again.run, again.attempt), (id, number + 1), "the same, once more");
     assert_eq!(events(&mut bench), ["failure"]);
@@ -240,7 +252,7 @@ fn a_notice_goes_to_who_listens_when_it_leaves() {
     bench.finish(BROKEN);
     bench.hear(Some(listener("http://other.test/hook")));
     bench.go(3_610_000);
-    assert_eq!(&*bench.left[0].form.host, "other.test");
+    assert_eq!(host_of(&bench.left[0]), "other.test");
     bench.finish(BROKEN);
     bench.hear(None);
     bench.go(3_640_000);

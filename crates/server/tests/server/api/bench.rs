@@ -554,7 +554,7 @@ impl StandIn {
             tries: 0,
             untried_since: None,
             notice: None,
-            webhook: definition.webhook.into(),
+            target: definition.target.into(),
             policy: definition.policy,
             attempts: Vec::new(),
             remote: None,

@@ -32,7 +32,7 @@ fn unfinished(id: TriggerId, slot: Instant, state: RunState) -> RunRecord {
         tries: 0,
         untried_since: None,
         notice: None,
-        webhook: definition.webhook.into(),
+        target: definition.target.into(),
         policy: definition.policy,
         attempts: vec![Attempt {
             at: slot,
