@@ -171,7 +171,7 @@ pub const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 pub const RESPONSE_HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Longest pause that a receiver may ask for with `Retry-After`; a longer one counts as this.
-pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(86_400);
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 
 /// Attempts in a row that a host leaves unanswered before it is left alone for a while.
 pub const BREAKER_FAILURES_MAX: u32 = 5;

@@ -5,7 +5,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::hash::mix;
+use crate::instant::Instant;
 use crate::notice::Occasions;
+use crate::schedule::Schedule;
 
 /// What becomes of the slots that passed while nobody was there to fire them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -18,6 +20,23 @@ pub enum CatchUp {
     Latest,
     /// They fire, but no more than the last so many.
     All(u16),
+}
+
+impl CatchUp {
+    /// Up to which slot the missed ones are left out, if any are: those after `before` were missed, up to `last`.
+    pub(crate) fn leaves_out(
+        self,
+        schedule: &Schedule,
+        before: Instant,
+        last: Instant,
+    ) -> Option<Instant> {
+        let kept = match self {
+            Self::Skip => 0,
+            Self::Latest => 1,
+            Self::All(cap) => cap,
+        };
+        (0..kept).try_fold(last, |slot, _| schedule.last(before, Instant(slot.0 - 1)))
+    }
 }
 
 /// What becomes of a slot while a run of the same trigger is not finished.
@@ -78,7 +97,7 @@ impl Default for Retry {
 
 impl Retry {
     /// The pause after this attempt, of which the first is 1. A tenth of it, up or down, is chance; a receiver
-    /// that asks for more gets more, up to an hour.
+    /// that [asks](crate::outcome::retry_after) for more gets it.
     pub fn pause(&self, attempt: u32, asked: Option<Duration>, random: u64) -> Duration {
         let doublings = match self.backoff {
             Backoff::Constant => 0,
@@ -87,20 +106,14 @@ impl Retry {
         let plain = (u64::from(self.delay_ms) << doublings).min(self.max_delay_ms.into());
         let spread = plain / 5;
         let pause = plain - spread / 2 + mix(random) % (spread + 1);
-        let asked = asked.map_or(0, |asked| u64::try_from(asked.as_millis()).unwrap_or(u64::MAX));
-        Duration::from_millis(pause.max(asked.min(ASKED_MAX_MS)))
+        Duration::from_millis(pause).max(asked.unwrap_or_default())
     }
-}
 
-impl Retry {
     /// All pauses together, without chance.
     pub fn span(&self) -> Duration {
         (1..u32::from(self.attempts)).map(|attempt| self.pause(attempt, None, 0)).sum()
     }
 }
-
-/// The longest pause that a receiver can ask for.
-const ASKED_MAX_MS: u64 = 3_600_000;
 
 /// All policies of a trigger but those of its schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -148,10 +161,9 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_may_ask_for_a_longer_pause_but_not_for_ever() {
+    fn a_receiver_may_ask_for_a_longer_pause_and_not_for_a_shorter_one() {
         let retry = Retry::default();
         assert_eq!(retry.pause(1, Some(Duration::from_secs(90)), 0), Duration::from_secs(90));
-        assert_eq!(retry.pause(1, Some(Duration::MAX), 0), Duration::from_secs(3_600));
         assert!(retry.pause(1, Some(Duration::ZERO), 0) >= Duration::from_millis(4_500));
     }
 }

@@ -68,6 +68,7 @@ mod run;
 mod runs;
 mod triggers;
 mod usage;
+mod view;
 mod wait;
 mod waiting;
 
@@ -90,6 +91,7 @@ use record::HeadRecord;
 use runs::Runs;
 use triggers::{Trigger, Triggers};
 pub use usage::{Limit, Quota, Usage};
+pub use view::{TriggerStatus, TriggerView};
 use waiting::WaitingRuns;
 pub use waiting::{HostLoad, Load};
 

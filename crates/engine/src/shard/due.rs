@@ -102,15 +102,12 @@ impl Shard {
                 let held_back = schedule.last(before, self.agenda.missed_until())?;
                 schedule.last(before, Instant(held_back.0 - 1))
             })?;
-        let (keep, reason) = match trigger.policy().catch_up {
-            CatchUp::Skip => (0, Reason::Misfire),
-            CatchUp::Latest => (1, Reason::Misfire),
-            CatchUp::All(cap) => (cap, Reason::Cap),
+        let catch_up = trigger.policy().catch_up;
+        let mut to = catch_up.leaves_out(schedule, before, last)?;
+        let reason = match catch_up {
+            CatchUp::Skip | CatchUp::Latest => Reason::Misfire,
+            CatchUp::All(_) => Reason::Cap,
         };
-        let mut to = last;
-        for _ in 0..keep {
-            to = schedule.last(before, Instant(to.0 - 1))?;
-        }
         let count = match schedule.count(before, to) {
             Count::Exactly(count) => count,
             Count::MoreThan(bound) => {

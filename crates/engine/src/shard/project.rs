@@ -15,7 +15,6 @@ use crate::id::{ProjectId, Unique};
 use crate::instant::Instant;
 use crate::mutant::{Mutant, pick};
 use crate::past::Reason;
-use crate::policy::CatchUp;
 
 use super::account::skips;
 use super::command::{Done, Rejection};
@@ -137,12 +136,7 @@ impl Shard {
         let here = now.wall.max(self.triggers.mark().0).max(self.triggers.at(place).cursor());
         let trigger = self.triggers.at(place);
         if trigger.fires() {
-            let keep = match trigger.policy().catch_up {
-                CatchUp::Skip => 0,
-                CatchUp::Latest => 1,
-                CatchUp::All(cap) => cap,
-            };
-            self.skip_all_but(unique, here, keep, now);
+            self.skip_missed(unique, here, now);
             self.make_up_rest(unique, here, now);
         }
         let Some(trigger) = self.triggers.get(unique) else { return };
@@ -158,8 +152,8 @@ impl Shard {
         self.watch_over(unique);
     }
 
-    /// Skips the slots up to here, but for the last few.
-    fn skip_all_but(&mut self, unique: Unique, here: Instant, keep: u16, now: Now) {
+    /// Skips the slots up to here that catch-up leaves out, also those that jitter keeps back: nobody else decides them.
+    fn skip_missed(&mut self, unique: Unique, here: Instant, now: Now) {
         let Some(trigger) = self.triggers.get(unique) else { return };
         let Some((first, _)) = self.triggers.undecided(trigger).filter(|(slot, _)| *slot <= here)
         else {
@@ -167,11 +161,11 @@ impl Shard {
         };
         let schedule = trigger.schedule();
         let before = Instant(first.0 - 1);
-        let mut last = schedule.last(before, here);
-        for _ in 0..keep {
-            last = last.and_then(|slot| schedule.last(before, Instant(slot.0 - 1)));
-        }
-        let Some(last) = last else { return };
+        let catch_up = trigger.policy().catch_up;
+        let last = schedule.last(before, here);
+        let Some(last) = last.and_then(|last| catch_up.leaves_out(schedule, before, last)) else {
+            return;
+        };
         let lines = skips(trigger, (Some(first), last), Reason::Disabled, now);
         let mut state = trigger.state();
         state.cursor = Some(last);

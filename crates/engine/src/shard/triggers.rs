@@ -21,6 +21,7 @@ use crate::webhook::Webhook;
 use super::kind::{TriggerKind, TriggerKinds};
 use super::record::{HeadRecord, Mark, StoppedRecord, TriggerRecord, TriggerState};
 use super::usage::Usage;
+use super::view::TriggerView;
 
 /// A trigger, as small as may be.
 #[derive(Debug)]
@@ -57,6 +58,12 @@ impl Trigger {
         &self.text[self.labels_at as usize..]
     }
 
+    pub(super) fn view(&self) -> TriggerView<'_> {
+        let (name, schedule) = (self.name(), self.schedule());
+        let (unique, since, state) = (self.unique, self.since, self.state.as_deref());
+        TriggerView { unique, name, schedule, since, state }
+    }
+
     pub(super) fn project(&self) -> ProjectId {
         self.kind.project
     }
@@ -71,7 +78,7 @@ impl Trigger {
 
     /// Every slot at or before this is decided.
     pub(super) fn cursor(&self) -> Instant {
-        self.state.as_deref().and_then(|state| state.cursor).unwrap_or(self.since)
+        self.view().cursor()
     }
 
     /// Where its runs go.
@@ -91,12 +98,11 @@ impl Trigger {
 
     /// How many runs are left, if there is a limit.
     pub(super) fn remaining(&self) -> Option<u64> {
-        let state = self.state.as_deref().and_then(|state| state.remaining);
-        state.or_else(|| self.schedule().limit().map(std::num::NonZeroU64::get))
+        self.view().remaining()
     }
 
     pub(super) fn leaves(&self, slot: Instant) -> Instant {
-        self.schedule().leaves_at(slot, self.name())
+        self.view().leaves(slot)
     }
 
     /// What it is, as it was built.
@@ -125,7 +131,7 @@ impl Trigger {
 
     /// Whether it has slots that are due: it is neither paused nor cancelled, and its limit of runs is not reached.
     pub(super) fn fires(&self) -> bool {
-        !self.is_paused() && !self.is_cancelled() && self.remaining() != Some(0)
+        self.view().fires()
     }
 
     /// Since when it will never fire again.
@@ -337,44 +343,22 @@ impl Triggers {
 
     /// The mark, as far as it counts for a trigger.
     pub(super) fn mark_of(&self, trigger: &Trigger) -> Mark {
-        match self.stopped.get(&trigger.project()) {
-            Some(stopped) if self.is_behind(trigger) => stopped.since.min(self.mark),
-            Some(_) | None => self.mark,
-        }
+        trigger.view().mark(self.mark, self.stopped.get(&trigger.project()))
     }
 
     /// Whether a trigger's project is disabled, or was and the trigger is not up to date since.
     pub(super) fn is_behind(&self, trigger: &Trigger) -> bool {
-        let stopped = self.stopped.get(&trigger.project());
-        stopped
-            .is_some_and(|stopped| stopped.enabled.is_none_or(|enabled| trigger.cursor() < enabled))
+        trigger.view().is_behind(self.stopped.get(&trigger.project()))
     }
 
+    /// Whether a slot is decided.
     pub(super) fn is_decided(&self, trigger: &Trigger, slot: Instant) -> bool {
-        slot <= trigger.cursor()
-            || Mark(trigger.leaves(slot), trigger.unique) <= self.mark_of(trigger)
+        trigger.view().is_decided(slot, self.mark_of(trigger))
     }
 
     /// The first slot that is not decided, and when it leaves.
     pub(super) fn undecided(&self, trigger: &Trigger) -> Option<(Instant, Instant)> {
-        let schedule = trigger.schedule();
-        let with_leave = |slot| (slot, trigger.leaves(slot));
-        let mark = self.mark_of(trigger).0;
-        let mut from = trigger.cursor();
-        if mark > from && schedule.is_jittered() {
-            // Jitter never reaches the next slot, so at most the last one is held back beyond the mark.
-            match schedule.last(from, mark) {
-                Some(slot) if !self.is_decided(trigger, slot) => return Some(with_leave(slot)),
-                Some(_) | None => from = mark,
-            }
-        } else {
-            from = from.max(Instant(mark.0 - 1));
-        }
-        let slot = schedule.next(from)?;
-        if self.is_decided(trigger, slot) {
-            return schedule.next(slot).map(with_leave);
-        }
-        Some(with_leave(slot))
+        trigger.view().undecided(self.mark_of(trigger))
     }
 }
 

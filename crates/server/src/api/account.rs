@@ -40,7 +40,7 @@ impl Window {
 pub(super) struct Evidence<'a> {
     pub(super) stored: &'a Stored,
     pub(super) source: Source,
-    /// Every slot that leaves at or before this is decided.
+    /// Every slot of it that leaves at or before this is decided.
     pub(super) mark: Mark,
     pub(super) open: Vec<OpenRun>,
     pub(super) unfinished: Vec<(u64, RunRecord)>,
@@ -125,7 +125,7 @@ impl Evidence<'_> {
     /// When a slot should leave, if the present schedule says so.
     fn leaves(&self, slot: Instant) -> Option<Instant> {
         let counts = slot > self.stored.record.since;
-        counts.then(|| self.stored.schedule().leaves_at(slot, self.stored.name()))
+        counts.then(|| self.stored.view().leaves(slot))
     }
 
     /// Ranges of skipped slots that touch the window, in order, each once: those of the present schedule, and
@@ -186,7 +186,7 @@ impl Evidence<'_> {
         ranges: &[Skipped],
     ) -> Option<Instant> {
         let cancelled = self.stored.moved.cancelled;
-        let used_up = (convert::remaining(self.stored) == Some(0)).then(|| {
+        let used_up = (self.stored.view().remaining() == Some(0)).then(|| {
             let slots = single.keys().filter(|(_, on_demand)| on_demand.is_none());
             let runs = slots.map(|(slot, _)| *slot).max();
             let skips = ranges.iter().map(|skip| skip.to).max();
@@ -208,10 +208,7 @@ impl Evidence<'_> {
         {
             return Fate::Paused;
         }
-        let leaves = schedule.leaves_at(slot, self.stored.name());
-        let fired = Mark(leaves, self.stored.id().unique) <= self.mark;
-        let decided = fired || slot <= self.stored.cursor();
-        match (decided, slot <= self.now) {
+        match (self.stored.view().is_decided(slot, self.mark), slot <= self.now) {
             (true, _) if slot < self.kept_from => Fate::Forgotten,
             (true, _) if self.read_back_to.is_some_and(|read| slot <= read) => Fate::Unread,
             (true, _) => Fate::Missing,

@@ -17,7 +17,8 @@ use engine::instant::Instant;
 use engine::limits::TRIGGER_NEXT_LEN;
 use engine::notice::Occasion;
 use engine::past::{self, End, Finished, Line, Reason, Skipped};
-use engine::shard::record::{OpenRun, Pause, RunRecord, RunState, TriggerRecord, TriggerState};
+use engine::shard::TriggerStatus;
+use engine::shard::record::{OpenRun, Pause, RunRecord, RunState, TriggerRecord};
 use engine::trigger::WebhookDraft;
 
 use super::read::Stored;
@@ -38,7 +39,7 @@ pub(super) fn trigger(stored: &Stored, now: Instant, last_run: Option<RunSummary
         spec: spec(record),
         paused: moved.paused.as_ref().map(pause),
         cancelled: moved.cancelled.map(timestamp),
-        remaining: remaining(stored),
+        remaining: stored.view().remaining(),
         failures: moved.failures,
         revision: record.revision,
         created: timestamp(record.created),
@@ -60,43 +61,18 @@ fn spec(record: &TriggerRecord) -> TriggerSpec {
 }
 
 pub(super) fn status(stored: &Stored, now: Instant) -> Status {
-    let TriggerState { paused, cancelled, .. } = &stored.moved;
-    if cancelled.is_some() {
-        return Status::Cancelled;
+    match stored.view().status(now) {
+        TriggerStatus::Scheduled => Status::Scheduled,
+        TriggerStatus::OnDemand => Status::OnDemand,
+        TriggerStatus::Paused => Status::Paused,
+        TriggerStatus::Expired => Status::Expired,
+        TriggerStatus::Cancelled => Status::Cancelled,
     }
-    if stored.schedule().specs().is_empty() {
-        return if paused.is_some() { Status::Paused } else { Status::OnDemand };
-    }
-    let is_over = remaining(stored) == Some(0) || stored.schedule().next(now).is_none();
-    match paused {
-        _ if is_over => Status::Expired,
-        Some(_) => Status::Paused,
-        None => Status::Scheduled,
-    }
-}
-
-/// How many runs are left, if there is a limit.
-pub(super) fn remaining(stored: &Stored) -> Option<u64> {
-    let limit = stored.schedule().limit()?;
-    Some(stored.moved.remaining.unwrap_or(limit.get()))
 }
 
 /// The coming slots that will fire, as things stand.
 pub(super) fn next(stored: &Stored, now: Instant, count: usize) -> Vec<Timestamp> {
-    let TriggerState { paused, cancelled, .. } = &stored.moved;
-    let after = match (cancelled, paused) {
-        (Some(_), _) | (None, Some(Pause { until: None, .. })) => return Vec::new(),
-        (None, Some(Pause { until: Some(until), .. })) => now.max(*until),
-        (None, None) => now,
-    };
-    // What is decided may lie ahead of the clock.
-    let after = after.max(stored.cursor());
-    let left = remaining(stored).map_or(count, |left| usize::try_from(left).unwrap_or(count));
-    let schedule = stored.schedule();
-    std::iter::successors(schedule.next(after), |slot| schedule.next(*slot))
-        .take(count.min(left))
-        .map(timestamp)
-        .collect()
+    stored.view().next(now).take(count).map(timestamp).collect()
 }
 
 pub(super) fn pause(pause: &Pause) -> WirePause {
@@ -171,7 +147,7 @@ impl Source {
     }
 
     pub(super) fn open(self, run: OpenRun, stored: &Stored, now: Instant) -> Run {
-        let leaves = stored.schedule().leaves_at(run.slot, stored.name());
+        let leaves = stored.view().leaves(run.slot);
         let left = leaves <= now;
         Run {
             id: self.open_id(run, stored.record.generation).to_string(),

@@ -95,8 +95,7 @@ async fn gather<'a>(
 ) -> Result<Evidence<'a>, Refusal> {
     let (store, id) = (handle.store(), stored.id());
     let head = read::head(store, id.shard).await?;
-    let mark =
-        read::stopped(store, stored).await?.map_or(head.fired, |since| since.min(head.fired));
+    let mark = read::mark(store, stored, head.fired).await?;
     let mut unfinished = Vec::new();
     let mut after = None;
     for _ in 0..RUN_PAGES_MAX {

@@ -7,6 +7,7 @@ use engine::id::{ProjectId, ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::record::{RecordError, decode};
 use engine::schedule::Schedule;
+use engine::shard::TriggerView;
 use engine::shard::record::{
     FORMAT, HeadRecord, Mark, NameRecord, RunRecord, StoppedRecord, TriggerRecord, TriggerState,
     head_key, name_key, runs, state_key, stopped_key, trigger_key,
@@ -44,9 +45,9 @@ impl Stored {
         &self.definition.schedule
     }
 
-    /// Every slot of this schedule at or before this is decided.
-    pub(super) fn cursor(&self) -> Instant {
-        self.moved.cursor.unwrap_or(self.record.since).max(self.record.since)
+    /// How it stands, by the same rules as in its shard.
+    pub(super) fn view(&self) -> TriggerView<'_> {
+        TriggerView::of(&self.record, &self.definition, &self.moved)
     }
 }
 
@@ -120,15 +121,12 @@ pub(super) async fn head(store: &Store, shard: ShardId) -> Result<HeadRecord, Re
     serde_json::from_str(body.get()).map_err(|why| bad(&RecordError::Malformed(why.to_string())))
 }
 
-/// Where the mark stands still for a trigger, if its project is disabled, or was and the trigger is not up to date
-/// since.
-pub(super) async fn stopped(store: &Store, stored: &Stored) -> Result<Option<Mark>, Refusal> {
+/// The mark that counts for a trigger, if its shard's is this one.
+pub(super) async fn mark(store: &Store, stored: &Stored, fired: Mark) -> Result<Mark, Refusal> {
     let id = stored.id();
     let entry = store.get(&key(stopped_key(id.shard, id.project))).await?;
-    let found: Option<StoppedRecord> = entry.map(|entry| record(&entry)).transpose()?;
-    let is_behind =
-        |stopped: &StoppedRecord| stopped.enabled.is_none_or(|enabled| stored.cursor() < enabled);
-    Ok(found.filter(is_behind).map(|stopped| stopped.since))
+    let stopped: Option<StoppedRecord> = entry.map(|entry| record(&entry)).transpose()?;
+    Ok(stored.view().mark(fired, stopped.as_ref()))
 }
 
 /// Why nothing of a project fires.
