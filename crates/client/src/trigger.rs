@@ -41,7 +41,7 @@ pub struct Trigger {
     pub written: Timestamp,
     /// Who wrote this text.
     pub author: String,
-    /// The run that ended last, if it is not long ago. Lists leave it out.
+    /// The run that ended last, if it is not long ago. Answers to a request that makes or changes a trigger leave it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<RunSummary>,
     /// When it fires next, up to five times.

@@ -20,7 +20,7 @@ use super::caller::{Act, Caller};
 use super::problem::Refusal;
 use super::query::Query;
 use super::read::{self, Stored};
-use super::trigger::{CreateError, answer, create_from, raw, tell};
+use super::trigger::{CreateError, answer, create_from, raw, respond};
 use crate::handle::{CallError, NodeHandle};
 use crate::idempotency::RememberedOutcome;
 
@@ -122,7 +122,7 @@ async fn replace_stored(
     }
     draft.check_unmasked().map_err(Refusal::fields)?;
     if draft == stored.draft {
-        return Ok(tell(handle, stored, StatusCode::OK).await?);
+        return Ok(respond(handle, stored, None, StatusCode::OK));
     }
     // A schedule that was good stays good, also when it is over.
     let same = draft.schedule == stored.draft.schedule;

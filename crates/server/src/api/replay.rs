@@ -66,7 +66,7 @@ async fn told(
     status: StatusCode,
 ) -> Result<Response, Refusal> {
     let stored = read::trigger(handle.store(), caller.project, name).await?;
-    trigger::tell(handle, &stored, status).await
+    Ok(trigger::respond(handle, &stored, None, status))
 }
 
 async fn started(handle: &NodeHandle, caller: &Caller, id: String) -> Result<Response, Refusal> {

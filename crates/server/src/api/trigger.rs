@@ -187,7 +187,8 @@ pub(super) async fn show(
 ) -> Result<Response, Refusal> {
     Query::of(&uri, &[])?;
     let stored = read::trigger(handle.store(), caller.project, &name).await?;
-    tell(&handle, &stored, StatusCode::OK).await
+    let last_run = last_run(&handle, &stored).await?;
+    Ok(respond(&handle, &stored, last_run, StatusCode::OK))
 }
 
 /// The run that ended last.
@@ -344,7 +345,7 @@ pub(super) async fn next(
     Ok(Json(NextSlots { items, note }))
 }
 
-/// The trigger as it is now.
+/// The trigger as it is now, after a change. Its last run is left out: to find it takes reading its past.
 pub(super) async fn answer(
     handle: &NodeHandle,
     id: TriggerId,
@@ -354,15 +355,15 @@ pub(super) async fn answer(
     let stored = stored.ok_or_else(|| {
         Refusal::not_found("it was done, and somebody has deleted the trigger since")
     })?;
-    tell(handle, &stored, status).await
+    Ok(respond(handle, &stored, None, status))
 }
 
-pub(super) async fn tell(
+pub(super) fn respond(
     handle: &NodeHandle,
     stored: &Stored,
+    last_run: Option<RunSummary>,
     status: StatusCode,
-) -> Result<Response, Refusal> {
-    let last_run = last_run(handle, stored).await?;
+) -> Response {
     let suspended = Silence::of(handle, stored.id().project).map(|silence| silence.why);
     let trigger = Trigger { suspended, ..convert::trigger(stored, handle.now(), last_run) };
     let header = |text: String| HeaderValue::from_str(&text).expect("digits, and a checked name");
@@ -372,7 +373,7 @@ pub(super) async fn tell(
     if status == StatusCode::CREATED {
         headers.insert(LOCATION, header(format!("/v1/triggers/{}", trigger.name)));
     }
-    Ok(response)
+    response
 }
 
 pub(super) fn raw(draft: &Draft) -> Box<RawValue> {

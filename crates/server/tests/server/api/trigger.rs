@@ -289,4 +289,8 @@ async fn the_last_run_is_told() {
     bench.past(id.shard, vec![succeeded(id, minute(2))]).await;
     let last = bench.client.trigger("hello").await.unwrap().last_run.unwrap();
     assert_eq!(last.slot.to_string(), minute(2).to_string());
+    let paused = bench.client.pause("hello", &PauseRequest::default()).await.unwrap();
+    assert!(paused.last_run.is_none(), "who changes it is not told");
+    assert!(bench.client.resume("hello").await.unwrap().last_run.is_none());
+    assert!(bench.client.cancel("hello").await.unwrap().last_run.is_none());
 }
