@@ -432,9 +432,9 @@ mod tests {
     #[test]
     fn a_run_keeps_its_target_under_the_name_of_its_kind() {
         let webhook = r#""webhook":{"form":{"scheme":"http","host":"a","port":80,"method":"POST","headers":[],"timeout_ms":9},"path":"/","body":null}"#;
-        let policy = serde_json::to_string(&Policy::default()).unwrap();
+        let (policy, at) = (serde_json::to_string(&Policy::default()).unwrap(), Instant(0));
         let text = format!(
-            r#"{{"trigger":"{}","name":"n","slot":1,"leaves":1,"state":"running","attempt":1,{webhook},"policy":{policy}}}"#,
+            r#"{{"trigger":"{}","name":"n","slot":"{at}","leaves":"{at}","state":"running","attempt":1,{webhook},"policy":{policy}}}"#,
             Unique(1)
         );
         let run: RunRecord = serde_json::from_str(&text).unwrap();

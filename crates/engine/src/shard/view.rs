@@ -138,8 +138,10 @@ impl<'a> TriggerView<'a> {
     pub fn next(&self, now: Instant) -> impl Iterator<Item = Instant> + use<'a> {
         let (schedule, left) = (self.schedule, self.remaining().unwrap_or(u64::MAX));
         let after = match self.state {
-            Some(TriggerState { cancelled: Some(_), .. })
-            | Some(TriggerState { paused: Some(Pause { until: None, .. }), .. }) => None,
+            Some(
+                TriggerState { cancelled: Some(_), .. }
+                | TriggerState { paused: Some(Pause { until: None, .. }), .. },
+            ) => None,
             Some(TriggerState { paused: Some(Pause { until: Some(until), .. }), .. }) => {
                 Some(now.max(*until))
             }

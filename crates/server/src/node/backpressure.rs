@@ -76,7 +76,6 @@ impl HostLoads {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use engine::id::{RunId, ShardId, Unique};
