@@ -5,28 +5,28 @@ use std::time::Duration;
 use engine::lease::Reading;
 
 /// True time since the beginning of a run, in nanoseconds.
-pub type Instant = u64;
+pub type TrueTime = u64;
 
 /// A millisecond of true time.
-pub const MS: Instant = 1_000_000;
+pub const MS: TrueTime = 1_000_000;
 
 const PPM: u64 = 1_000_000;
 
 /// One clock that counts at a rate of its own.
 #[derive(Debug, Clone)]
 struct Counter {
-    since: Instant,
+    since: TrueTime,
     count: u64,
     ppm: u64,
 }
 
 impl Counter {
-    fn at(&self, now: Instant) -> u64 {
+    fn at(&self, now: TrueTime) -> u64 {
         let passed = u128::from(now - self.since) * u128::from(self.ppm) / u128::from(PPM);
         self.count + u64::try_from(passed).expect("a run lasts minutes")
     }
 
-    fn run_at(&mut self, now: Instant, ppm: u64) {
+    fn run_at(&mut self, now: TrueTime, ppm: u64) {
         *self = Self { since: now, count: self.at(now), ppm };
     }
 }
@@ -52,25 +52,25 @@ impl Clocks {
     }
 
     /// Both monotonic clocks.
-    pub fn reading(&self, now: Instant) -> Reading {
+    pub fn reading(&self, now: TrueTime) -> Reading {
         let read = |counter: &Counter| Duration::from_nanos(counter.at(now));
         Reading { boot: read(&self.boot), raw: read(&self.raw) }
     }
 
     /// The wall clock.
-    pub fn wall_us(&self, now: Instant) -> u64 {
+    pub fn wall_us(&self, now: TrueTime) -> u64 {
         self.wall_us + now / 1_000
     }
 
     /// True time until the raw clock has counted `length`, if it is awake; `None` if that is nothing.
-    pub fn until(&self, length: Duration) -> Option<Instant> {
+    pub fn until(&self, length: Duration) -> Option<TrueTime> {
         let length = length.as_nanos() * u128::from(PPM) / u128::from(self.raw_ppm);
         let length = u64::try_from(length).unwrap_or(u64::MAX / 4);
         (length > 0).then_some(length.saturating_add(1))
     }
 
     /// Both monotonic clocks go on at other rates.
-    pub fn run_at(&mut self, now: Instant, boot_ppm: u64, raw_ppm: u64) {
+    pub fn run_at(&mut self, now: TrueTime, boot_ppm: u64, raw_ppm: u64) {
         self.boot.run_at(now, boot_ppm);
         self.raw_ppm = raw_ppm;
         if self.raw.ppm != 0 {
@@ -79,12 +79,12 @@ impl Clocks {
     }
 
     /// The machine falls asleep: the raw clock stands still.
-    pub fn sleep(&mut self, now: Instant) {
+    pub fn sleep(&mut self, now: TrueTime) {
         self.raw.run_at(now, 0);
     }
 
     /// The machine wakes up.
-    pub fn wake(&mut self, now: Instant) {
+    pub fn wake(&mut self, now: TrueTime) {
         self.raw.run_at(now, self.raw_ppm);
     }
 

@@ -1,4 +1,4 @@
-//! A cluster in one thread: nodes, their roads, one store, and a run of faults from one seed.
+//! A cluster in one thread: nodes, their links, one store, and a run of faults from one seed.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -12,12 +12,12 @@ use store::machine::Machine;
 use store::session::NodeInfo;
 use store::{Class, Store};
 
-use crate::clock::{Clocks, Instant, MS};
+use crate::checker::{Ailment, LeaseChecker, Premises};
+use crate::clock::{Clocks, MS, TrueTime};
 use crate::dice::{Dice, Luck};
-use crate::node::{self, DATA, Start, Strings, Style};
-use crate::road::{Lane, Road, Sender, SharedSite, SimMachine, Site, Traveller};
-use crate::vault::{NodeIndex, Vault};
-use crate::witness::{Ill, Premises, Witness};
+use crate::network::{Endpoint, LinkQuality, SharedSite, SimAdapter, SimMachine, Site, StoreLink};
+use crate::node::{self, DATA, NodeStart, ProcessControls, Style};
+use crate::sim_store::{NodeIndex, SimStore};
 use crate::world::{ProcessId, Tracing, World};
 
 /// The claim that all nodes want.
@@ -25,7 +25,7 @@ const CLAIM: &str = "election/default/watch";
 
 /// What kind of store a run has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum StoreKind {
     /// Many processes share it, and it keeps its word.
     Shared,
     /// The process of node 0 has it open, and the others go through that one.
@@ -34,7 +34,7 @@ pub enum Kind {
     Forgetful,
 }
 
-/// What the roads are like on the whole.
+/// What the links are like on the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weather {
     /// Everything arrives, and soon.
@@ -53,10 +53,10 @@ pub enum Weather {
 
 /// What a seed stands for.
 #[derive(Debug, Clone)]
-pub struct Setting {
-    /// Its store.
-    pub kind: Kind,
-    /// Its roads.
+pub struct ClusterSetting {
+    /// Which kind of store it has.
+    pub kind: StoreKind,
+    /// What its network is like.
     pub weather: Weather,
     /// T of each node.
     pub ttls: Vec<Duration>,
@@ -68,11 +68,11 @@ pub struct Setting {
     pub hand_overs: bool,
 }
 
-impl fmt::Display for Setting {
+impl fmt::Display for ClusterSetting {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,
-            "{:?} store, {:?} roads, {:?} mode, T = {:?}{}{}",
+            "{:?} store, {:?} network, {:?} mode, T = {:?}{}{}",
             self.kind,
             self.weather,
             self.mode,
@@ -83,10 +83,15 @@ impl fmt::Display for Setting {
     }
 }
 
-impl Setting {
+impl ClusterSetting {
     /// The setting of a seed.
     pub fn of(dice: &mut Dice) -> Self {
-        let kind = dice.pick(&[Kind::Shared, Kind::Shared, Kind::Exclusive, Kind::Forgetful]);
+        let kind = dice.pick(&[
+            StoreKind::Shared,
+            StoreKind::Shared,
+            StoreKind::Exclusive,
+            StoreKind::Forgetful,
+        ]);
         let weather = dice.pick(&[
             Weather::Calm,
             Weather::Calm,
@@ -104,7 +109,7 @@ impl Setting {
         });
         let ttls = ttls.collect();
         let mode = if dice.chance(15) { Mode::Manual } else { Mode::Automatic };
-        let stale_reads = kind != Kind::Forgetful && dice.chance(15);
+        let stale_reads = kind != StoreKind::Forgetful && dice.chance(15);
         let hand_overs = dice.chance(60);
         Self { kind, weather, ttls, mode, stale_reads, hand_overs }
     }
@@ -116,43 +121,43 @@ impl Setting {
 
 /// A running cluster. Clones are the same one.
 #[derive(Clone)]
-pub struct Cluster {
+pub struct LeaseCluster {
     /// Its time and its processes.
     pub world: World,
-    /// Who watches.
-    pub witness: Arc<Witness>,
-    /// Its store.
-    pub vault: Arc<Vault>,
-    /// What it is like.
-    pub setting: Arc<Setting>,
-    /// What its nodes want.
+    /// Looks out for broken promises.
+    pub checker: Arc<LeaseChecker>,
+    /// The store that its nodes share.
+    pub sim_store: Arc<SimStore>,
+    /// What the seed stands for.
+    pub setting: Arc<ClusterSetting>,
+    /// The claim that its nodes want.
     pub claim: Claim,
-    members: Arc<Mutex<Vec<Member>>>,
+    nodes: Arc<Mutex<Vec<SimNode>>>,
     dice: Arc<Mutex<Dice>>,
     ids: Arc<AtomicU64>,
 }
 
-/// A node's place: its site, and the processes that run there.
-struct Member {
+/// A node: its site, and the processes that run there.
+struct SimNode {
     site: SharedSite,
-    processes: Vec<(ProcessId, Strings)>,
+    processes: Vec<(ProcessId, ProcessControls)>,
     /// What is wrong with the node, and until when.
-    ills: Vec<(Ill, Instant)>,
+    ills: Vec<(Ailment, TrueTime)>,
 }
 
-impl Cluster {
+impl LeaseCluster {
     /// A cluster as the seed has it, with all nodes started.
     pub fn start(seed: u64, tracing: Tracing) -> Self {
         let mut dice = Dice::new(seed);
-        let setting = Setting::of(&mut dice);
+        let setting = ClusterSetting::of(&mut dice);
         Self::with(setting, dice, tracing)
     }
 
     /// A cluster of this setting, with all nodes started.
-    pub fn with(setting: Setting, mut dice: Dice, tracing: Tracing) -> Self {
+    pub fn with(setting: ClusterSetting, mut dice: Dice, tracing: Tracing) -> Self {
         let class = match setting.kind {
-            Kind::Shared | Kind::Exclusive => Class::S,
-            Kind::Forgetful => Class::B,
+            StoreKind::Shared | StoreKind::Exclusive => Class::S,
+            StoreKind::Forgetful => Class::B,
         };
         let claim = Claim::new(CLAIM).expect("a valid key");
         let premises = Premises {
@@ -163,19 +168,19 @@ impl Cluster {
             manual: setting.mode == Mode::Manual,
             calm: setting.weather == Weather::Calm && !setting.stale_reads,
         };
-        let members = (0..setting.ttls.len()).map(|node| Member {
+        let nodes = (0..setting.ttls.len()).map(|node| SimNode {
             site: Arc::new(Mutex::new(site(&setting, node, &mut dice))),
             processes: Vec::new(),
             ills: Vec::new(),
         });
-        let members = members.collect();
+        let nodes = nodes.collect();
         let cluster = Self {
             world: World::new(tracing),
-            witness: Arc::new(Witness::new(premises)),
-            vault: Arc::new(Vault::new(class)),
+            checker: Arc::new(LeaseChecker::new(premises)),
+            sim_store: Arc::new(SimStore::new(class)),
             setting: Arc::new(setting),
             claim,
-            members: Arc::new(Mutex::new(members)),
+            nodes: Arc::new(Mutex::new(nodes)),
             dice: Arc::new(Mutex::new(dice)),
             ids: Arc::new(AtomicU64::new(1)),
         };
@@ -190,13 +195,13 @@ impl Cluster {
         self.setting.ttls.len()
     }
 
-    /// Never.
+    /// Always false: a cluster has nodes.
     pub fn is_empty(&self) -> bool {
         false
     }
 
     /// T of the first node: what faults are measured in.
-    pub fn ttl(&self) -> Instant {
+    pub fn ttl(&self) -> TrueTime {
         u64::try_from(self.setting.ttls[0].as_nanos()).expect("seconds")
     }
 
@@ -207,56 +212,56 @@ impl Cluster {
 
     /// Changes a node's site.
     pub fn at_site<T>(&self, node: NodeIndex, change: impl FnOnce(&mut Site) -> T) -> T {
-        let site = Arc::clone(&self.members()[node].site);
+        let site = Arc::clone(&self.nodes()[node].site);
         let mut site = site.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut site)
     }
 
     /// The process that was started last on a node, if one runs, and how to reach it.
-    pub fn process(&self, node: NodeIndex) -> Option<(ProcessId, Strings)> {
+    pub fn process(&self, node: NodeIndex) -> Option<(ProcessId, ProcessControls)> {
         self.processes(node).pop()
     }
 
     /// All processes of a node, the oldest first. There is more than one if somebody started a second
     /// while the first was paused.
-    fn processes(&self, node: NodeIndex) -> Vec<(ProcessId, Strings)> {
-        let mut members = self.members();
-        members[node].processes.retain(|(process, _)| self.world.lives(*process));
-        members[node].processes.clone()
+    fn processes(&self, node: NodeIndex) -> Vec<(ProcessId, ProcessControls)> {
+        let mut nodes = self.nodes();
+        nodes[node].processes.retain(|(process, _)| self.world.lives(*process));
+        nodes[node].processes.clone()
     }
 
     /// Whether the store is in this node's hands.
     pub fn is_host(&self, node: NodeIndex) -> bool {
-        self.setting.kind == Kind::Exclusive && node == 0
+        self.setting.kind == StoreKind::Exclusive && node == 0
     }
 
     /// Starts a process on a node, whatever runs there already.
     pub fn boot(&self, node: NodeIndex) {
-        let strings = Strings::default();
+        let controls = ProcessControls::default();
         let host = self.is_host(node);
         let cluster = self.clone();
-        let told = strings.clone();
+        let told = controls.clone();
         let process = self.world.spawn(|process| {
-            cluster.witness.born(process, cluster.world.now());
+            cluster.checker.born(process, cluster.world.now());
             node::run(cluster.prepare(node, process, told), process)
         });
         self.world.trace(process, || format!("starts  on node {node}"));
         if host {
             // Nobody else gets in before the door has been opened from inside.
-            self.vault.admit_only(node);
-            let (cluster, opened) = (self.clone(), strings.opened.clone());
+            self.sim_store.admit_only(node);
+            let (cluster, opened) = (self.clone(), controls.opened.clone());
             self.world.spawn(|_| async move {
                 opened.notified().await;
-                cluster.vault.admit_all();
-                cluster.witness.store_is_up(cluster.world.now());
+                cluster.sim_store.admit_all();
+                cluster.checker.store_is_up(cluster.world.now());
             });
         }
         let (now, ills) = {
-            let mut members = self.members();
-            members[node].processes.push((process, strings));
+            let mut nodes = self.nodes();
+            nodes[node].processes.push((process, controls));
             let now = self.world.now();
-            members[node].ills.retain(|(_, until)| *until > now);
-            (now, members[node].ills.clone())
+            nodes[node].ills.retain(|(_, until)| *until > now);
+            (now, nodes[node].ills.clone())
         };
         for (ill, until) in ills {
             self.ail_process(process, ill, until - now);
@@ -268,59 +273,61 @@ impl Cluster {
         for (process, _) in self.processes(node) {
             self.world.trace(process, || "is killed".into());
             self.world.kill(process);
-            self.witness.died(process, self.world.now());
+            self.checker.died(process, self.world.now());
         }
         if self.is_host(node) {
-            self.vault.admit_only(node);
+            self.sim_store.admit_only(node);
         }
     }
 
     /// Something goes wrong with a node, and so with whatever runs or is started on it, for so long.
-    pub fn ail(&self, node: NodeIndex, ill: Ill, length: Instant) {
+    pub fn ail(&self, node: NodeIndex, ill: Ailment, length: TrueTime) {
         let until = self.world.now() + length;
-        self.members()[node].ills.push((ill, until));
+        self.nodes()[node].ills.push((ill, until));
         for (process, _) in self.processes(node) {
             self.ail_process(process, ill, length);
         }
     }
 
     /// Something goes wrong with one process.
-    pub fn ail_process(&self, process: ProcessId, ill: Ill, length: Instant) {
-        self.witness.ails(process, ill, self.world.now());
-        let witness = Arc::clone(&self.witness);
-        self.world.after(length, move |world| witness.recovers(process, ill, world.now()));
+    pub fn ail_process(&self, process: ProcessId, ill: Ailment, length: TrueTime) {
+        self.checker.ails(process, ill, self.world.now());
+        let checker = Arc::clone(&self.checker);
+        self.world.after(length, move |world| checker.recovers(process, ill, world.now()));
     }
 
     /// A way to the store for somebody who is no node: a person.
     pub fn person(&self) -> Store {
         let (node, process) = (self.len() - 1, ProcessId(0));
         let site = Arc::new(Mutex::new(Site {
-            there: Lane::GOOD,
-            read: Lane::GOOD,
-            back: Lane::GOOD,
+            there: LinkQuality::GOOD,
+            read: LinkQuality::GOOD,
+            back: LinkQuality::GOOD,
             clocks: Clocks::new(1_000_000, 1_000_000, 0),
             stale_percent: 0,
             refused_percent: 0,
             ambush: None,
         }));
-        let sender = Sender { node, process, exclusive: false };
+        let sender = Endpoint { node, process, exclusive: false };
         let luck = Luck::stream(self.dice().fork());
-        let road = Road::new(&self.world, &self.vault, &self.witness, &site, &sender, luck);
-        Store::new(Traveller(road))
+        let link =
+            StoreLink::new(&self.world, &self.sim_store, &self.checker, &site, &sender, luck);
+        Store::new(SimAdapter(link))
     }
 
-    fn prepare(&self, node: NodeIndex, process: ProcessId, strings: Strings) -> Start {
-        let site = Arc::clone(&self.members()[node].site);
-        let for_road = Luck::stream(self.dice().fork());
+    fn prepare(&self, node: NodeIndex, process: ProcessId, controls: ProcessControls) -> NodeStart {
+        let site = Arc::clone(&self.nodes()[node].site);
+        let for_link = Luck::stream(self.dice().fork());
         let for_machine = Luck::stream(self.dice().fork());
-        let sender = Sender { node, process, exclusive: self.is_host(node) };
-        let road = Road::new(&self.world, &self.vault, &self.witness, &site, &sender, for_road);
-        self.vault.watched_by(&road);
+        let sender = Endpoint { node, process, exclusive: self.is_host(node) };
+        let link =
+            StoreLink::new(&self.world, &self.sim_store, &self.checker, &site, &sender, for_link);
+        self.sim_store.watched_by(&link);
         let machine: Arc<dyn Machine> = Arc::new(SimMachine::new(&self.world, &site, for_machine));
-        Start {
+        NodeStart {
             world: self.world.clone(),
-            witness: Arc::clone(&self.witness),
-            store: Store::new(Traveller(road)),
+            checker: Arc::clone(&self.checker),
+            store: Store::new(SimAdapter(link)),
             machine,
             node: NodeInfo {
                 id: node::node_id(node),
@@ -332,7 +339,7 @@ impl Cluster {
             mode: self.setting.mode,
             style: self.style(node),
             ids: Arc::clone(&self.ids),
-            strings,
+            controls,
         }
     }
 
@@ -344,14 +351,14 @@ impl Cluster {
         }
     }
 
-    fn members(&self) -> MutexGuard<'_, Vec<Member>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    fn nodes(&self) -> MutexGuard<'_, Vec<SimNode>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A node's roads and clocks.
-fn site(setting: &Setting, node: NodeIndex, dice: &mut Dice) -> Site {
-    let Lanes { there, read, back } = lanes(setting, node);
+/// A node's links and clocks.
+fn site(setting: &ClusterSetting, node: NodeIndex, dice: &mut Dice) -> Site {
+    let NodeLinks { there, read, back } = node_links(setting, node);
     let boot = rate(dice);
     let raw = if dice.chance(75) { boot } else { rate(dice) };
     Site {
@@ -365,34 +372,39 @@ fn site(setting: &Setting, node: NodeIndex, dice: &mut Dice) -> Site {
     }
 }
 
-/// A node's lanes.
-pub struct Lanes {
-    /// For commits.
-    pub there: Lane,
-    /// For reads.
-    pub read: Lane,
-    /// For answers.
-    pub back: Lane,
+/// The quality of a node's link, by what travels on it.
+pub struct NodeLinks {
+    /// How commits travel to the store.
+    pub there: LinkQuality,
+    /// How reads travel to the store.
+    pub read: LinkQuality,
+    /// How answers travel back.
+    pub back: LinkQuality,
 }
 
-/// What a node's lanes are like when nothing else is wrong with them.
-pub fn lanes(setting: &Setting, node: NodeIndex) -> Lanes {
+/// What a node's link is like when no fault affects it.
+pub fn node_links(setting: &ClusterSetting, node: NodeIndex) -> NodeLinks {
     let ttl = u64::try_from(setting.ttls[node].as_nanos()).expect("seconds");
-    let good = Lane::GOOD;
-    let slow = Lane { late_percent: 20, late: (ttl * 20 / 100, ttl * 24 / 100), ..good };
-    let lossy = Lane { lost_percent: 3, ..good };
-    let storm =
-        Lane { delay: 40 * MS, late_percent: 6, late: (0, ttl * 5 / 2), lost_percent: 3, ..good };
-    if setting.kind == Kind::Exclusive && node == 0 {
-        return Lanes { there: good, read: good, back: good };
+    let good = LinkQuality::GOOD;
+    let slow = LinkQuality { late_percent: 20, late: (ttl * 20 / 100, ttl * 24 / 100), ..good };
+    let lossy = LinkQuality { lost_percent: 3, ..good };
+    let storm = LinkQuality {
+        delay: 40 * MS,
+        late_percent: 6,
+        late: (0, ttl * 5 / 2),
+        lost_percent: 3,
+        ..good
+    };
+    if setting.kind == StoreKind::Exclusive && node == 0 {
+        return NodeLinks { there: good, read: good, back: good };
     }
     match setting.weather {
-        Weather::Calm => Lanes { there: good, read: good, back: good },
-        Weather::SlowReads => Lanes { there: good, read: slow, back: good },
-        Weather::SlowThere => Lanes { there: slow, read: slow, back: good },
-        Weather::SlowBack => Lanes { there: good, read: good, back: slow },
-        Weather::Lossy => Lanes { there: lossy, read: lossy, back: lossy },
-        Weather::Storm => Lanes { there: storm, read: storm, back: storm },
+        Weather::Calm => NodeLinks { there: good, read: good, back: good },
+        Weather::SlowReads => NodeLinks { there: good, read: slow, back: good },
+        Weather::SlowThere => NodeLinks { there: slow, read: slow, back: good },
+        Weather::SlowBack => NodeLinks { there: good, read: good, back: slow },
+        Weather::Lossy => NodeLinks { there: lossy, read: lossy, back: lossy },
+        Weather::Storm => NodeLinks { there: storm, read: storm, back: storm },
     }
 }
 
@@ -404,11 +416,11 @@ pub fn rate(dice: &mut Dice) -> u64 {
 
 /// A wall clock: wrong by up to an hour; where a store may forget tokens, by less than a node waits
 /// before it claims, since then tokens rest on it.
-pub fn wall_us(setting: &Setting, dice: &mut Dice) -> u64 {
+pub fn wall_us(setting: &ClusterSetting, dice: &mut Dice) -> u64 {
     let now_us = 1_800_000_000_000_000;
     let off_us = match setting.kind {
-        Kind::Forgetful => 1_000_000,
-        Kind::Shared | Kind::Exclusive => 3_600_000_000,
+        StoreKind::Forgetful => 1_000_000,
+        StoreKind::Shared | StoreKind::Exclusive => 3_600_000_000,
     };
     now_us + dice.between(0, off_us)
 }

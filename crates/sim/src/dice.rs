@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::clock::Instant;
+use crate::clock::TrueTime;
 
 /// A stream of random numbers (`SplitMix64`).
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl Dice {
         self.between(0, 99) < percent
     }
 
-    /// One of these.
+    /// A random element of a list.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         let last = from.len() as u64 - 1;
         from[usize::try_from(self.between(0, last)).expect("an index fits")]
@@ -69,7 +69,7 @@ impl Luck {
     }
 
     /// Rolls, at this moment, for this.
-    pub fn roll<T>(&self, now: Instant, about: &str, roll: impl FnOnce(&mut Dice) -> T) -> T {
+    pub fn roll<T>(&self, now: TrueTime, about: &str, roll: impl FnOnce(&mut Dice) -> T) -> T {
         match self {
             Self::Stream(dice) => roll(&mut dice.lock().unwrap_or_else(PoisonError::into_inner)),
             Self::Moment(seed) => {

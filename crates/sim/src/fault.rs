@@ -11,11 +11,11 @@ use store::Class;
 use store::claim::{ClaimState, Head};
 use store::election::Mode;
 
-use crate::clock::{Instant, MS};
-use crate::cluster::{Cluster, Kind, lanes, rate, wall_us};
-use crate::road::Lane;
-use crate::vault::NodeIndex;
-use crate::witness::{Ill, PATROL};
+use crate::checker::{Ailment, PATROL};
+use crate::clock::{MS, TrueTime};
+use crate::cluster::{LeaseCluster, StoreKind, node_links, rate, wall_us};
+use crate::network::LinkQuality;
+use crate::sim_store::NodeIndex;
 use crate::world::World;
 
 /// One kind of fault.
@@ -39,11 +39,11 @@ enum Fault {
     CutThere,
     /// Answers to a node do not arrive.
     CutBack,
-    /// Neither does.
+    /// Neither requests nor answers of a node arrive.
     Cut,
-    /// Neither does, from the moment when the node's next renewal has been acknowledged.
+    /// Neither arrive, from the moment when the node's next renewal has been acknowledged.
     Ambush,
-    /// Both are slow, and then cut.
+    /// Requests or answers of a node become slow, and then both are cut.
     Fade,
     /// The store answers nobody.
     Outage,
@@ -91,15 +91,15 @@ const ANY: [Fault; 28] = [
 ];
 
 /// Plans the first fault, and everything else that happens by itself.
-pub fn begin(cluster: &Cluster) {
+pub fn begin(cluster: &LeaseCluster) {
     plan_next(cluster);
     if cluster.setting.stale_reads {
-        every(cluster, 100 * MS, |cluster| cluster.vault.keep_copy());
+        every(cluster, 100 * MS, |cluster| cluster.sim_store.keep_copy());
     }
     if cluster.setting.mode == Mode::Manual {
         every(cluster, 500 * MS, approve);
     }
-    every(cluster, PATROL, |cluster| cluster.witness.patrol(&cluster.world, &cluster.vault));
+    every(cluster, PATROL, |cluster| cluster.checker.patrol(&cluster.world, &cluster.sim_store));
     forget_takes(cluster, 0);
     if cluster.setting.hand_overs {
         plan_hand_over(cluster);
@@ -107,10 +107,10 @@ pub fn begin(cluster: &Cluster) {
 }
 
 /// Whoever has just taken the claim is often forgotten, where that can happen.
-fn forget_takes(cluster: &Cluster, last: u64) {
+fn forget_takes(cluster: &LeaseCluster, last: u64) {
     let next = cluster.clone();
     cluster.world.after(50 * MS, move |world| {
-        let takes = next.witness.counts().takes;
+        let takes = next.checker.counts().takes;
         if takes > last && next.dice().chance(40) {
             let (delay, later) = (next.dice().between(0, 900 * MS), next.clone());
             world.after(delay, move |_| fail_over(&later));
@@ -119,7 +119,7 @@ fn forget_takes(cluster: &Cluster, last: u64) {
     });
 }
 
-fn every(cluster: &Cluster, interval: Instant, act: fn(&Cluster)) {
+fn every(cluster: &LeaseCluster, interval: TrueTime, act: fn(&LeaseCluster)) {
     let next = cluster.clone();
     cluster.world.after(interval, move |_| {
         act(&next);
@@ -127,7 +127,7 @@ fn every(cluster: &Cluster, interval: Instant, act: fn(&Cluster)) {
     });
 }
 
-fn plan_next(cluster: &Cluster) {
+fn plan_next(cluster: &LeaseCluster) {
     let (ttl, next) = (cluster.ttl(), cluster.clone());
     let delay = cluster.dice().between(ttl / 4, ttl * 5 / 2);
     cluster.world.after(delay, move |_| {
@@ -136,7 +136,7 @@ fn plan_next(cluster: &Cluster) {
     });
 }
 
-fn plan_hand_over(cluster: &Cluster) {
+fn plan_hand_over(cluster: &LeaseCluster) {
     let (ttl, next) = (cluster.ttl(), cluster.clone());
     let delay = cluster.dice().between(ttl / 4, ttl * 5);
     cluster.world.after(delay, move |_| {
@@ -145,8 +145,8 @@ fn plan_hand_over(cluster: &Cluster) {
     });
 }
 
-fn strike(cluster: &Cluster) {
-    let forgetful = cluster.setting.kind == Kind::Forgetful;
+fn strike(cluster: &LeaseCluster) {
+    let forgetful = cluster.setting.kind == StoreKind::Forgetful;
     let mut fault = cluster.dice().pick(&ANY);
     if forgetful && cluster.dice().chance(30) {
         fault = Fault::FailOver;
@@ -175,14 +175,14 @@ fn strike(cluster: &Cluster) {
             let wall_us = wall_us(&cluster.setting, &mut cluster.dice());
             cluster.at_site(node, |site| site.clocks.step(wall_us));
         }
-        Fault::StoreStep => cluster.vault.step_clock(cluster.dice().between(1, 600) * 1_000),
+        Fault::StoreStep => cluster.sim_store.step_clock(cluster.dice().between(1, 600) * 1_000),
         Fault::FailOver => fail_over(cluster),
         Fault::Wish => wish(cluster),
     }
 }
 
 /// Whom it hits: more often than not the one that matters.
-fn target(cluster: &Cluster) -> NodeIndex {
+fn target(cluster: &LeaseCluster) -> NodeIndex {
     let holder = holder(cluster);
     let mut dice = cluster.dice();
     match holder {
@@ -191,18 +191,18 @@ fn target(cluster: &Cluster) -> NodeIndex {
     }
 }
 
-fn head(cluster: &Cluster) -> Option<Head> {
-    let entry = cluster.vault.peek_primary(cluster.claim.key())?;
+fn head(cluster: &LeaseCluster) -> Option<Head> {
+    let entry = cluster.sim_store.peek_primary(cluster.claim.key())?;
     engine::record::decode(entry.value.as_bytes(), engine::record::Format(1)).ok()
 }
 
-fn holder(cluster: &Cluster) -> Option<NodeIndex> {
+fn holder(cluster: &LeaseCluster) -> Option<NodeIndex> {
     let session = head(cluster)?.session?;
     session.node().as_str().strip_prefix('n')?.parse().ok()
 }
 
 /// For how long: around T, and around the patience of others.
-fn length(cluster: &Cluster) -> Instant {
+fn length(cluster: &LeaseCluster) -> TrueTime {
     let (ttl, mut dice) = (cluster.ttl(), cluster.dice());
     match dice.between(0, 9) {
         0..=2 => dice.between(ttl / 10, ttl),
@@ -211,7 +211,7 @@ fn length(cluster: &Cluster) -> Instant {
     }
 }
 
-fn crash(cluster: &Cluster, node: NodeIndex, length: Instant) {
+fn crash(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     cluster.kill(node);
     let cluster = cluster.clone();
     let down = length / 2;
@@ -222,13 +222,13 @@ fn crash(cluster: &Cluster, node: NodeIndex, length: Instant) {
     });
 }
 
-fn pause(cluster: &Cluster, node: NodeIndex, length: Instant) {
+fn pause(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     let Some((process, _)) = cluster.process(node) else { return };
     cluster.world.pause(process);
-    cluster.ail_process(process, Ill::Silent, length);
+    cluster.ail_process(process, Ailment::Silent, length);
     let host = cluster.is_host(node);
     if host {
-        cluster.vault.shut();
+        cluster.sim_store.shut();
     }
     let cluster = cluster.clone();
     cluster.world.clone().after(length, move |world| {
@@ -239,18 +239,18 @@ fn pause(cluster: &Cluster, node: NodeIndex, length: Instant) {
     });
 }
 
-fn sleep(cluster: &Cluster, node: NodeIndex, length: Instant) {
+fn sleep(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     pause(cluster, node, length);
     let now = cluster.world.now();
     cluster.at_site(node, |site| site.clocks.sleep(now));
-    cluster.ail(node, Ill::Weak, length);
+    cluster.ail(node, Ailment::Weak, length);
     let cluster = cluster.clone();
     cluster.world.clone().after(length, move |world| {
         cluster.at_site(node, |site| site.clocks.wake(world.now()));
     });
 }
 
-fn replace(cluster: &Cluster, node: NodeIndex, length: Instant) {
+fn replace(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     if cluster.is_host(node) || cluster.process(node).is_none() {
         return crash(cluster, node, length);
     }
@@ -258,26 +258,26 @@ fn replace(cluster: &Cluster, node: NodeIndex, length: Instant) {
     cluster.boot(node);
 }
 
-fn hang(cluster: &Cluster, node: NodeIndex, length: Instant) {
-    let Some((process, strings)) = cluster.process(node) else { return };
+fn hang(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
+    let Some((process, controls)) = cluster.process(node) else { return };
     // Who has no session yet does no work either, and renews while it waits.
-    if !strings.settled.load(Ordering::SeqCst) {
+    if !controls.settled.load(Ordering::SeqCst) {
         return;
     }
-    strings.hangs.fetch_add(1, Ordering::SeqCst);
-    cluster.ail_process(process, Ill::Silent, length);
+    controls.hangs.fetch_add(1, Ordering::SeqCst);
+    cluster.ail_process(process, Ailment::Silent, length);
     cluster.world.after(length, move |_| {
-        strings.hangs.fetch_sub(1, Ordering::SeqCst);
+        controls.hangs.fetch_sub(1, Ordering::SeqCst);
     });
 }
 
-fn stop(cluster: &Cluster, node: NodeIndex, length: Instant) {
-    let Some((process, strings)) = cluster.process(node) else { return };
+fn stop(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
+    let Some((process, controls)) = cluster.process(node) else { return };
     if cluster.is_host(node) {
         return crash(cluster, node, length);
     }
-    cluster.ail_process(process, Ill::Weak, length);
-    strings.stop.notify_one();
+    cluster.ail_process(process, Ailment::Weak, length);
+    controls.stop.notify_one();
     let cluster = cluster.clone();
     cluster.world.clone().after(length, move |_| {
         if cluster.process(node).is_none() {
@@ -292,7 +292,7 @@ enum Side {
     Back,
 }
 
-fn lane(cluster: &Cluster, node: NodeIndex, side: Side, change: impl Fn(&mut Lane)) {
+fn lane(cluster: &LeaseCluster, node: NodeIndex, side: Side, change: impl Fn(&mut LinkQuality)) {
     cluster.at_site(node, |site| match side {
         Side::There => {
             change(&mut site.there);
@@ -302,11 +302,11 @@ fn lane(cluster: &Cluster, node: NodeIndex, side: Side, change: impl Fn(&mut Lan
     });
 }
 
-fn cut(cluster: &Cluster, node: NodeIndex, length: Instant, sides: &'static [Side]) {
+fn cut(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime, sides: &'static [Side]) {
     if cluster.is_host(node) {
         return;
     }
-    let ill = if sides.contains(&Side::There) { Ill::Silent } else { Ill::Weak };
+    let ill = if sides.contains(&Side::There) { Ailment::Silent } else { Ailment::Weak };
     cluster.ail(node, ill, length);
     for side in sides {
         lane(cluster, node, *side, |lane| lane.cuts += 1);
@@ -319,7 +319,7 @@ fn cut(cluster: &Cluster, node: NodeIndex, length: Instant, sides: &'static [Sid
     });
 }
 
-fn ambush(cluster: &Cluster, node: NodeIndex, length: Instant) {
+fn ambush(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     // Long enough for the others to lose patience.
     let length = length.max(cluster.ttl() * 3 / 2);
     let later = cluster.clone();
@@ -327,7 +327,7 @@ fn ambush(cluster: &Cluster, node: NodeIndex, length: Instant) {
     cluster.at_site(node, |site| site.ambush = Some(Box::new(strike)));
 }
 
-fn fade(cluster: &Cluster, node: NodeIndex, length: Instant) {
+fn fade(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     if cluster.is_host(node) {
         return;
     }
@@ -335,31 +335,31 @@ fn fade(cluster: &Cluster, node: NodeIndex, length: Instant) {
     let side = cluster.dice().pick(&sides);
     let delay = ttl / 4;
     lane(cluster, node, side, |lane| lane.delay = delay);
-    cluster.ail(node, Ill::Weak, ttl + length);
+    cluster.ail(node, Ailment::Weak, ttl + length);
     let cluster = cluster.clone();
     cluster.world.clone().after(ttl, move |world| {
         cut(&cluster, node, length, &[Side::There, Side::Back]);
         let cluster = cluster.clone();
         world.after(length, move |_| {
-            let usual = lanes(&cluster.setting, node);
+            let usual = node_links(&cluster.setting, node);
             lane(&cluster, node, Side::There, |lane| lane.delay = usual.there.delay);
             lane(&cluster, node, Side::Back, |lane| lane.delay = usual.back.delay);
         });
     });
 }
 
-fn outage(cluster: &Cluster, length: Instant) {
-    cluster.vault.shut();
+fn outage(cluster: &LeaseCluster, length: TrueTime) {
+    cluster.sim_store.shut();
     let cluster = cluster.clone();
     cluster.world.clone().after(length, move |_| reopen(&cluster));
 }
 
-fn reopen(cluster: &Cluster) {
-    cluster.vault.open();
-    cluster.witness.store_is_up(cluster.world.now());
+fn reopen(cluster: &LeaseCluster) {
+    cluster.sim_store.open();
+    cluster.checker.store_is_up(cluster.world.now());
 }
 
-fn change_rate(cluster: &Cluster, node: NodeIndex) {
+fn change_rate(cluster: &LeaseCluster, node: NodeIndex) {
     let (boot, raw) = {
         let mut dice = cluster.dice();
         (rate(&mut dice), rate(&mut dice))
@@ -369,8 +369,8 @@ fn change_rate(cluster: &Cluster, node: NodeIndex) {
 }
 
 /// The store fails over, and somebody starts who knows nothing of it.
-fn fail_over(cluster: &Cluster) {
-    if cluster.vault.class() != Class::B {
+fn fail_over(cluster: &LeaseCluster) {
+    if cluster.sim_store.class() != Class::B {
         return;
     }
     let lag = u64::try_from(FAILOVER_LAG.as_nanos()).expect("seconds");
@@ -380,13 +380,13 @@ fn fail_over(cluster: &Cluster) {
         let newcomer = dice.between(0, cluster.len() as u64 - 1);
         (dice.between(0, lag), dice.between(0, lag), stay, newcomer)
     };
-    let misses = cluster.vault.fail_over(cluster.world.now(), lost, stay.clone());
-    cluster.witness.new_epoch(cluster.world.now());
+    let misses = cluster.sim_store.fail_over(cluster.world.now(), lost, stay.clone());
+    cluster.checker.new_epoch(cluster.world.now());
     cluster
         .world
         .trace("fault", || format!("{misses} commits are forgotten, {stay:?} do not know"));
-    let vault = Arc::clone(&cluster.vault);
-    cluster.world.after(split, move |_| vault.retire());
+    let sim_store = Arc::clone(&cluster.sim_store);
+    cluster.world.after(split, move |_| sim_store.retire());
     let newcomer = usize::try_from(newcomer).expect("an index fits");
     if holder(cluster) != Some(newcomer) {
         crash(cluster, newcomer, 200 * MS);
@@ -425,9 +425,9 @@ const MISHAPS: [Mishap; 10] = [
 ];
 
 /// The holder is told to hand over, and something goes wrong at about the same time.
-fn hand_over(cluster: &Cluster) {
+fn hand_over(cluster: &LeaseCluster) {
     let Some(node) = holder(cluster) else { return };
-    let Some((_, strings)) = cluster.process(node) else { return };
+    let Some((_, controls)) = cluster.process(node) else { return };
     let (heir, mishap, delay, silence) = {
         let (ttl, len, mut dice) = (cluster.ttl(), cluster.len() as u64, cluster.dice());
         let heir = (node as u64 + dice.between(1, len - 1)) % len;
@@ -437,8 +437,8 @@ fn hand_over(cluster: &Cluster) {
     };
     let length = length(cluster);
     cluster.world.trace("fault", || format!("node {node} hands over to node {heir}: {mishap:?}"));
-    strings.heir.store(heir, Ordering::SeqCst);
-    strings.hand_over.notify_one();
+    controls.heir.store(heir, Ordering::SeqCst);
+    controls.hand_over.notify_one();
     if mishap == Mishap::HeirStopsUnheard {
         cut(cluster, node, silence, &[Side::Back]);
     }
@@ -453,7 +453,7 @@ fn hand_over(cluster: &Cluster) {
     });
 }
 
-fn wish(cluster: &Cluster) {
+fn wish(cluster: &LeaseCluster) {
     let (store, claim) = (cluster.person(), cluster.claim.clone());
     let world: World = cluster.world.clone();
     cluster.world.spawn(|_| async move {
@@ -462,7 +462,7 @@ fn wish(cluster: &Cluster) {
     });
 }
 
-fn approve(cluster: &Cluster) {
+fn approve(cluster: &LeaseCluster) {
     let Some(head) = head(cluster).filter(|head| head.state == ClaimState::Waiting) else { return };
     let (store, claim) = (cluster.person(), cluster.claim.clone());
     cluster.world.spawn(|_| async move {

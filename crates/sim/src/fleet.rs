@@ -1,9 +1,9 @@
 //! Whole servers in virtual time: sessions, claims, assignment, hand-overs, shards, committers and historians together, as
-//! they ship, on a store and roads that misbehave.
+//! they ship, on a store and a network that misbehave.
 //!
 //! The leases of [`crate::cluster`] and the one shard of [`crate::shard`] are tried apart and more closely. Here it is
 //! tried that they fit: a server is [`server::node::Node`] with all its parts, in one thread ([`process`]); only who calls
-//! receivers is of the simulation ([`sender`]). Triggers ring every two seconds while servers are killed, stopped,
+//! receivers is of the simulation ([`sender`]). Triggers are due every two seconds while servers are killed, stopped,
 //! started anew, cut off and slowed down ([`fault`]). In the end everything is mended, and when things have come to rest
 //! what is in the store is held against what was heard ([`audit`]). Everything follows from a seed.
 
@@ -26,44 +26,44 @@ use store::claim::{Claim, Head};
 use store::{Class, Key};
 use tokio::sync::Notify;
 
-use crate::clock::{Instant, MS};
+use crate::checker::{LeaseChecker, Premises};
+use crate::clock::{MS, TrueTime};
 use crate::dice::{Dice, Luck};
+use crate::network::{Endpoint, SharedSite, SimAdapter, SimMachine, StoreLink};
 use crate::promise::words;
-use crate::road::{Road, Sender, SharedSite, SimMachine, Traveller};
-use crate::shard::promise::{Promise, Violation};
-use crate::vault::{NodeIndex, Vault};
-use crate::witness::{Premises, Witness};
+use crate::shard::promise::{ShardPromise, ShardViolation};
+use crate::sim_store::{NodeIndex, SimStore};
 use crate::world::{ProcessId, Tracing, World};
-use process::{Process, Start};
+use process::{ServerProcess, ServerStart};
 use sender::Receivers;
-use setting::Setting;
+use setting::FleetSetting;
 
 /// T of every server.
 pub const TTL: Duration = Duration::from_secs(3);
 
 /// How long it may take until things have come to rest, and until all servers have stopped.
-const CALM: Instant = 30_000 * MS;
-const STOP: Instant = 60_000 * MS;
+const CALM: TrueTime = 30_000 * MS;
+const STOP: TrueTime = 60_000 * MS;
 
 /// What came of a run.
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct FleetReport {
     /// What was simulated.
-    pub setting: Setting,
+    pub setting: FleetSetting,
     /// The first promise that was broken, if any was.
-    pub violation: Option<Violation>,
-    /// What happened.
-    pub counts: Counts,
+    pub violation: Option<ShardViolation>,
+    /// How often which things happened.
+    pub counts: FleetCounts,
     /// How long it lasted, in true time.
-    pub length: Instant,
+    pub length: TrueTime,
     /// What happened, line by line, if that was asked for.
     pub trace: String,
 }
 
-/// What happened.
+/// How often which things happened in a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Counts {
+pub struct FleetCounts {
     pub starts: u64,
     pub kills: u64,
     pub stops: u64,
@@ -80,20 +80,20 @@ pub struct Counts {
 pub struct Fleet {
     /// Its time and its processes.
     pub world: World,
-    /// Its store.
-    pub vault: Arc<Vault>,
-    /// Who is called.
+    /// The store that the servers share.
+    pub sim_store: Arc<SimStore>,
+    /// The receivers that the servers call.
     pub receivers: Arc<Receivers>,
-    /// What it is like.
-    pub setting: Arc<Setting>,
-    witness: Arc<Witness>,
-    places: Arc<Mutex<Vec<Place>>>,
+    /// What the seed stands for.
+    pub setting: Arc<FleetSetting>,
+    checker: Arc<LeaseChecker>,
+    hosts: Arc<Mutex<Vec<ServerHost>>>,
     dice: Arc<Mutex<Dice>>,
-    findings: Arc<Mutex<(Option<Violation>, Counts)>>,
+    findings: Arc<Mutex<(Option<ShardViolation>, FleetCounts)>>,
 }
 
-/// Where a server runs.
-struct Place {
+/// A machine that a server runs on, and its process if it does.
+struct ServerHost {
     site: SharedSite,
     process: Option<ProcessId>,
     /// Tells it to stop in order.
@@ -102,16 +102,16 @@ struct Place {
 }
 
 /// Runs a seed, with this bug switched on, or none.
-pub fn run(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Report {
+pub fn run(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> FleetReport {
     mutant::switch(bug);
     let fleet = Fleet::start(seed, tracing);
     fleet.world.trace("seed", || format!("{seed}: {}", fleet.setting));
     let played = catch_unwind(AssertUnwindSafe(|| fleet.play()));
     if let Err(panic) = played {
-        fleet.accuse(Promise::NoPanic, words(&*panic));
+        fleet.accuse(ShardPromise::NoPanic, words(&*panic));
     }
     let (violation, counts) = fleet.findings().clone();
-    let report = Report {
+    let report = FleetReport {
         setting: (*fleet.setting).clone(),
         violation,
         counts,
@@ -126,14 +126,14 @@ pub fn run(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Report {
 impl Fleet {
     fn start(seed: u64, tracing: Tracing) -> Self {
         let mut dice = Dice::new(seed);
-        let setting = Setting::of(&mut dice);
-        let places = (0..setting.servers).map(|place| Place {
-            site: Arc::new(Mutex::new(setting.site(place, &mut dice))),
+        let setting = FleetSetting::of(&mut dice);
+        let hosts = (0..setting.servers).map(|server| ServerHost {
+            site: Arc::new(Mutex::new(setting.site(server, &mut dice))),
             process: None,
             stop: Arc::default(),
             is_stopping: false,
         });
-        let places = places.collect();
+        let hosts = hosts.collect();
         let premises = Premises {
             claim: Claim::new("election/default/nobody").expect("a valid key").key().clone(),
             data: "data/".to_owned(),
@@ -144,16 +144,16 @@ impl Fleet {
         };
         let fleet = Self {
             world: World::new(tracing),
-            vault: Arc::new(Vault::new(Class::S)),
+            sim_store: Arc::new(SimStore::new(Class::S)),
             receivers: Arc::new(Receivers::new(&setting, dice.fork())),
-            places: Arc::new(Mutex::new(places)),
+            hosts: Arc::new(Mutex::new(hosts)),
             setting: Arc::new(setting),
-            witness: Arc::new(Witness::new(premises)),
+            checker: Arc::new(LeaseChecker::new(premises)),
             dice: Arc::new(Mutex::new(dice)),
             findings: Arc::default(),
         };
-        fleet.setting.fill(&fleet.vault);
-        (0..fleet.setting.servers).for_each(|place| fleet.boot(place));
+        fleet.setting.fill(&fleet.sim_store);
+        (0..fleet.setting.servers).for_each(|server| fleet.boot(server));
         fleet
     }
 
@@ -168,16 +168,16 @@ impl Fleet {
             return;
         }
         audit::check_owners(self);
-        let rang_until = self.wall_ms();
-        (0..self.setting.servers).for_each(|place| self.stop(place));
+        let due_until = self.wall_ms();
+        (0..self.setting.servers).for_each(|server| self.stop(server));
         if !self.go_on(STOP) {
             return;
         }
-        audit::check_slots(self, rang_until);
+        audit::check_slots(self, due_until);
     }
 
     /// Lets the world go on. Whether no promise was broken.
-    fn go_on(&self, length: Instant) -> bool {
+    fn go_on(&self, length: TrueTime) -> bool {
         let end = self.world.now() + length;
         // Something happens at the end, so that time gets there.
         self.world.after(length, |_| {});
@@ -193,7 +193,7 @@ impl Fleet {
     /// The head of a shard.
     pub fn head(&self, shard: ShardId) -> Option<Head> {
         let key = Key::new(head_key(shard)).expect("a valid key");
-        let entry = self.vault.peek_primary(&key)?;
+        let entry = self.sim_store.peek_primary(&key)?;
         Some(decode(entry.value.as_bytes(), Format(1)).expect("a head that servers wrote"))
     }
 
@@ -202,58 +202,59 @@ impl Fleet {
         self.dice.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn findings(&self) -> MutexGuard<'_, (Option<Violation>, Counts)> {
+    fn findings(&self) -> MutexGuard<'_, (Option<ShardViolation>, FleetCounts)> {
         self.findings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something happened.
-    pub fn count(&self, count: impl FnOnce(&mut Counts)) {
+    /// Counts something that happened.
+    pub fn count(&self, count: impl FnOnce(&mut FleetCounts)) {
         count(&mut self.findings().1);
     }
 
     /// A promise is broken.
-    pub fn accuse(&self, promise: Promise, what: String) {
-        self.world.trace("witness", || format!("BROKEN  {}: {what}", promise.sentence()));
+    pub fn accuse(&self, promise: ShardPromise, what: String) {
+        self.world.trace("checker", || format!("BROKEN  {}: {what}", promise.sentence()));
         let at = self.world.now() / MS;
-        self.findings().0.get_or_insert(Violation { promise, at, what });
+        self.findings().0.get_or_insert(ShardViolation { promise, at, what });
     }
 
-    /// Changes a server's roads or clocks.
+    /// Changes a server's link or clocks.
     pub fn at_site<T>(
         &self,
-        place: NodeIndex,
-        change: impl FnOnce(&mut crate::road::Site) -> T,
+        server: NodeIndex,
+        change: impl FnOnce(&mut crate::network::Site) -> T,
     ) -> T {
-        let site = Arc::clone(&self.places()[place].site);
+        let site = Arc::clone(&self.hosts()[server].site);
         let mut site = site.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut site)
     }
 
     /// The process of a server, if it runs.
-    pub fn process(&self, place: NodeIndex) -> Option<ProcessId> {
-        self.places()[place].process.filter(|process| self.world.lives(*process))
+    pub fn process(&self, server: NodeIndex) -> Option<ProcessId> {
+        self.hosts()[server].process.filter(|process| self.world.lives(*process))
     }
 
     /// Starts a server, unless it runs.
-    pub fn boot(&self, place: NodeIndex) {
-        if self.process(place).is_some() {
+    pub fn boot(&self, server: NodeIndex) {
+        if self.process(server).is_some() {
             return;
         }
         self.count(|counts| counts.starts += 1);
         let stop = Arc::new(Notify::new());
         let (fleet, told) = (self.clone(), Arc::clone(&stop));
-        let process = self.world.spawn(|process| Process::new(fleet.prepare(place, process, told)));
+        let process =
+            self.world.spawn(|process| ServerProcess::new(fleet.prepare(server, process, told)));
         self.world.attend(process);
-        self.world.trace(process, || format!("starts  {}", setting::name(place)));
-        let mut places = self.places();
-        places[place].process = Some(process);
-        places[place].stop = stop;
-        places[place].is_stopping = false;
+        self.world.trace(process, || format!("starts  {}", setting::name(server)));
+        let mut hosts = self.hosts();
+        hosts[server].process = Some(process);
+        hosts[server].stop = stop;
+        hosts[server].is_stopping = false;
     }
 
     /// Ends a server as kill -9 does.
-    pub fn kill(&self, place: NodeIndex) {
-        if let Some(process) = self.process(place) {
+    pub fn kill(&self, server: NodeIndex) {
+        if let Some(process) = self.process(server) {
             self.count(|counts| counts.kills += 1);
             self.world.trace(process, || "is killed".into());
             self.world.kill(process);
@@ -261,32 +262,33 @@ impl Fleet {
     }
 
     /// Tells a server to stop in order.
-    pub fn stop(&self, place: NodeIndex) {
-        if let Some(process) = self.process(place) {
+    pub fn stop(&self, server: NodeIndex) {
+        if let Some(process) = self.process(server) {
             self.count(|counts| counts.stops += 1);
             self.world.trace(process, || "is told to stop".into());
-            let mut places = self.places();
-            places[place].is_stopping = true;
-            places[place].stop.notify_one();
+            let mut hosts = self.hosts();
+            hosts[server].is_stopping = true;
+            hosts[server].stop.notify_one();
         }
     }
 
     /// Whether a server was told to stop.
-    pub fn is_stopping(&self, place: NodeIndex) -> bool {
-        self.places()[place].is_stopping
+    pub fn is_stopping(&self, server: NodeIndex) -> bool {
+        self.hosts()[server].is_stopping
     }
 
-    fn prepare(&self, place: NodeIndex, process: ProcessId, stop: Arc<Notify>) -> Start {
-        let site = Arc::clone(&self.places()[place].site);
-        let (for_road, for_machine, for_courier) = {
+    fn prepare(&self, server: NodeIndex, process: ProcessId, stop: Arc<Notify>) -> ServerStart {
+        let site = Arc::clone(&self.hosts()[server].site);
+        let (for_link, for_machine, for_sender) = {
             let mut dice = self.dice();
             (Luck::moment(dice.fork()), Luck::moment(dice.fork()), dice.fork())
         };
-        let sender = Sender { node: place, process, exclusive: false };
-        let road = Road::new(&self.world, &self.vault, &self.witness, &site, &sender, for_road);
-        self.vault.watched_by(&road);
+        let sender = Endpoint { node: server, process, exclusive: false };
+        let link =
+            StoreLink::new(&self.world, &self.sim_store, &self.checker, &site, &sender, for_link);
+        self.sim_store.watched_by(&link);
         let config = NodeConfig {
-            id: setting::name(place),
+            id: setting::name(server),
             url: None,
             roles: server::peers::ROLES.map(str::to_owned).to_vec(),
             ttl: TTL,
@@ -296,18 +298,18 @@ impl Fleet {
             history: HistoryPace::default(),
             shards: Some(self.setting.shards),
         };
-        Start {
+        ServerStart {
             fleet: self.clone(),
             process,
-            road: Traveller(road),
+            link: SimAdapter(link),
             machine: Arc::new(SimMachine::new(&self.world, &site, for_machine)),
             config,
-            dice: for_courier,
+            dice: for_sender,
             stop,
         }
     }
 
-    fn places(&self) -> MutexGuard<'_, Vec<Place>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn hosts(&self) -> MutexGuard<'_, Vec<ServerHost>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

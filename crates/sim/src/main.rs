@@ -72,29 +72,29 @@ fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(seed) = args.seed {
         let tracing = if args.trace { Tracing::On } else { Tracing::Off };
-        let told = args.run(seed, tracing);
+        let result = args.run(seed, tracing);
         // Whoever reads it may have seen enough.
-        let _closed = std::io::stdout().write_all(told.trace.as_bytes());
-        return args.conclude(&told.tell(seed));
+        let _closed = std::io::stdout().write_all(result.trace.as_bytes());
+        return args.conclude(&result.tell(seed));
     }
     let seeds = args.seeds.clone().expect("one of the two is required");
     args.run_all(&seeds)
 }
 
 /// What came of a seed.
-struct Told {
+struct SeedResult {
     trace: String,
     /// What went wrong, and in which setting.
     broken: Option<String>,
     hours: f64,
-    counts: Counts,
+    counts: NamedCounts,
 }
 
 /// What there was of each thing.
-type Counts = Vec<(u64, &'static str)>;
+type NamedCounts = Vec<(u64, &'static str)>;
 
 impl Args {
-    fn run(&self, seed: u64, tracing: Tracing) -> Told {
+    fn run(&self, seed: u64, tracing: Tracing) -> SeedResult {
         if self.shard {
             shard(seed, self.mutant, tracing)
         } else if self.fleet {
@@ -116,10 +116,10 @@ impl Args {
                         if seed >= seeds.end {
                             return;
                         }
-                        let told = self.run(seed, Tracing::Off);
+                        let result = self.run(seed, Tracing::Off);
                         let mut sum = sum.lock().expect("nobody panics with it");
-                        sum.1.extend(told.tell(seed));
-                        sum.0.add(&told);
+                        sum.1.extend(result.tell(seed));
+                        sum.0.add(&result);
                     }
                 });
             }
@@ -149,10 +149,10 @@ impl Args {
     }
 }
 
-fn lease(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Told {
+fn lease(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> SeedResult {
     let report = sim::run::run(seed, bug, tracing);
     let counts = &report.counts;
-    Told {
+    SeedResult {
         broken: report.violation.map(|violation| format!("({}): {violation}", report.setting)),
         hours: seconds(report.length) / 3_600.0,
         counts: vec![
@@ -169,10 +169,10 @@ fn lease(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Told {
     }
 }
 
-fn shard(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Told {
+fn shard(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> SeedResult {
     let report = sim::shard::run(seed, bug, tracing);
     let counts = &report.counts;
-    Told {
+    SeedResult {
         broken: report.violation.map(|violation| format!("({}): {violation}", report.setting)),
         hours: Duration::from_millis(counts.length).as_secs_f64() / 3_600.0,
         counts: vec![
@@ -191,10 +191,10 @@ fn shard(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Told {
     }
 }
 
-fn fleet(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Told {
+fn fleet(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> SeedResult {
     let report = sim::fleet::run(seed, bug, tracing);
     let counts = &report.counts;
-    Told {
+    SeedResult {
         broken: report.violation.map(|violation| format!("({}): {violation}", report.setting)),
         hours: seconds(report.length) / 3_600.0,
         counts: vec![
@@ -212,7 +212,7 @@ fn fleet(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Told {
     }
 }
 
-impl Told {
+impl SeedResult {
     /// Tells of it, if it went wrong.
     fn tell(&self, seed: u64) -> Vec<u64> {
         let Some(broken) = &self.broken else { return Vec::new() };
@@ -226,18 +226,18 @@ impl Told {
 struct Sum {
     runs: u64,
     hours: f64,
-    counts: Counts,
+    counts: NamedCounts,
 }
 
 impl Sum {
-    fn add(&mut self, told: &Told) {
+    fn add(&mut self, result: &SeedResult) {
         self.runs += 1;
-        self.hours += told.hours;
+        self.hours += result.hours;
         if self.counts.is_empty() {
-            self.counts.clone_from(&told.counts);
+            self.counts.clone_from(&result.counts);
             return;
         }
-        for (sum, count) in self.counts.iter_mut().zip(&told.counts) {
+        for (sum, count) in self.counts.iter_mut().zip(&result.counts) {
             sum.0 += count.0;
         }
     }

@@ -3,7 +3,7 @@
 //! One holder has a session and a claim; two contenders want the claim. At every state each step that
 //! could come next is taken, and every state is visited once, so that no luck is needed to meet a bad
 //! order: if there is one within the bounds, it is found, by the shortest path. What is checked in every
-//! state is in [`Broken`]. Whether the holder may act, from when a renewal counts, since when a session
+//! state is in [`BrokenRule`]. Whether the holder may act, from when a renewal counts, since when a session
 //! has stood still and whether it is overdue is asked of `engine::lease`; the model adds the store, the
 //! messages and time.
 //!
@@ -42,15 +42,15 @@ mod step;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash as _, Hasher};
 
 use engine::mutant::Mutant;
 
-pub use clock::{Clocks, Rates};
+pub use clock::{ClockPair, ClockRates};
 
 use rule::Rules;
-use state::State;
-use step::Step;
+use state::ModelState;
+use step::ModelStep;
 
 /// The mutants that this model finds.
 pub const MUTANTS: [Mutant; 8] = [
@@ -70,18 +70,18 @@ pub const UNANSWERED_MAX: usize = 2;
 
 /// How far one exploration goes.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct ModelBounds {
     /// How fast the clocks run.
-    pub rates: Rates,
+    pub rates: ClockRates,
     /// How many renewals the holder may send after the last one that it knows to have won; at most
     /// [`UNANSWERED_MAX`].
     pub unanswered: usize,
 }
 
-impl Bounds {
+impl ModelBounds {
     /// The worst clocks that are allowed, to the full. No step is forced, so whatever can happen with
     /// better clocks can happen here.
-    pub const FULL: Self = Self { rates: Rates::WORST, unanswered: UNANSWERED_MAX };
+    pub const FULL: Self = Self { rates: ClockRates::WORST, unanswered: UNANSWERED_MAX };
 
     /// The same with one renewal at a time, which is enough to find every mutant.
     pub const NARROW: Self = Self { unanswered: 1, ..Self::FULL };
@@ -89,16 +89,16 @@ impl Bounds {
     /// The full exploration, and a narrow one for each of the other rates.
     pub const ALL: [Self; 4] = [
         Self::FULL,
-        Self { rates: Rates::EQUAL, ..Self::NARROW },
-        Self { rates: Rates::EASY, ..Self::NARROW },
-        Self { rates: Rates::BROKEN, ..Self::NARROW },
+        Self { rates: ClockRates::EQUAL, ..Self::NARROW },
+        Self { rates: ClockRates::EASY, ..Self::NARROW },
+        Self { rates: ClockRates::BROKEN, ..Self::NARROW },
     ];
 }
 
 /// What an exploration has seen that found nothing wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Explored {
-    /// Distinct states.
+    /// How many distinct states were visited.
     pub states: u64,
     /// Steps taken from them.
     pub steps: u64,
@@ -110,14 +110,14 @@ pub struct Explored {
 
 /// What must not happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Broken {
+pub enum BrokenRule {
     /// Two of the three act at once.
     TwoAct,
     /// The claim was taken from a holder that had not released it and whose session is there.
     Robbed,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for BrokenRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TwoAct => "two act at once",
@@ -129,14 +129,16 @@ impl fmt::Display for Broken {
 /// The shortest way to something that must not happen.
 #[derive(Debug)]
 pub struct Counterexample {
-    /// What happened.
-    pub broken: Broken,
+    /// Which rule the path breaks.
+    pub broken: BrokenRule,
     /// The clocks it happened with.
-    pub rates: Rates,
+    pub rates: ClockRates,
     /// How many states had been visited when it was found.
     pub states: u64,
     /// The steps from the start, each as a sentence.
     pub path: Vec<String>,
+    /// The same steps, each by its index among those that were possible: see [`replay`].
+    pub choices: Vec<usize>,
 }
 
 impl fmt::Display for Counterexample {
@@ -150,16 +152,17 @@ impl std::error::Error for Counterexample {}
 
 /// Visits every state within the bounds, with the rules as they are in this thread: a mutant that is
 /// switched on is part of them.
-pub fn explore(bounds: Bounds) -> Result<Explored, Counterexample> {
+pub fn explore(bounds: ModelBounds) -> Result<Explored, Counterexample> {
     assert!(bounds.unanswered <= UNANSWERED_MAX, "the state has no room for more renewals");
     let rules = Rules::new(bounds.rates);
-    let mut seen = Seen::starting_from(State::start());
+    let mut seen = Seen::starting_from(ModelState::start());
     let mut explored = Explored { states: 0, steps: 0, taken_over: 0, deepest: 0 };
     let (mut next, mut level_end, mut steps) = (0, 1, Vec::new());
     while let Some(&Visit { state, .. }) = seen.visits.get(next) {
         if let Some(broken) = state.broken(&rules) {
-            let (states, path) = (next as u64 + 1, seen.path_to(next, bounds, &rules));
-            return Err(Counterexample { broken, rates: bounds.rates, states, path });
+            let (path, choices) = seen.path_to(next, bounds, &rules);
+            let (states, rates) = (next as u64 + 1, bounds.rates);
+            return Err(Counterexample { broken, rates, states, path, choices });
         }
         if next == level_end {
             explored.deepest += 1;
@@ -178,27 +181,39 @@ pub fn explore(bounds: Bounds) -> Result<Explored, Counterexample> {
     Ok(explored)
 }
 
+/// Takes the steps of a counterexample again. Says what they break, if they are still possible and break anything.
+pub fn replay(bounds: ModelBounds, choices: &[usize]) -> Option<BrokenRule> {
+    let rules = Rules::new(bounds.rates);
+    let (mut state, mut steps) = (ModelState::start(), Vec::new());
+    for &choice in choices {
+        steps.clear();
+        state.steps(bounds, &rules, &mut steps);
+        state = state.after(*steps.get(choice)?, &rules);
+    }
+    state.broken(&rules)
+}
+
 /// A state, and from which visit it was reached first.
 struct Visit {
-    state: State,
+    state: ModelState,
     from: u32,
 }
 
 /// All states met so far, in the order of their distance from the start.
 struct Seen {
-    known: HashSet<State, BuildHasherDefault<Mix>>,
+    known: HashSet<u128, BuildHasherDefault<Mix>>,
     visits: Vec<Visit>,
 }
 
 impl Seen {
-    fn starting_from(start: State) -> Self {
+    fn starting_from(start: ModelState) -> Self {
         let mut seen = Self { known: HashSet::default(), visits: Vec::new() };
         seen.add(start, 0);
         seen
     }
 
-    fn add(&mut self, state: State, from: usize) {
-        if self.known.insert(state) {
+    fn add(&mut self, state: ModelState, from: usize) {
+        if self.known.insert(Packed::of(&state)) {
             let from = u32::try_from(from).expect("memory ends long before this many states");
             self.visits.push(Visit { state, from });
         }
@@ -206,50 +221,87 @@ impl Seen {
 
     /// Tells how the state of this visit is reached. States have been stored with their contenders
     /// sorted; here they are walked again without, so that each keeps its name.
-    fn path_to(&self, visit: usize, bounds: Bounds, rules: &Rules) -> Vec<String> {
+    fn path_to(
+        &self,
+        visit: usize,
+        bounds: ModelBounds,
+        rules: &Rules,
+    ) -> (Vec<String>, Vec<usize>) {
         let mut visits = vec![visit];
         while let Some(&first) = visits.last()
             && first != 0
         {
             visits.push(self.visits[first].from as usize);
         }
-        let (mut state, mut ticks, mut path) = (State::start(), 0, Vec::new());
+        let (mut state, mut ticks) = (ModelState::start(), 0);
+        let (mut path, mut choices) = (Vec::new(), Vec::new());
         for &visit in visits.iter().rev().skip(1) {
             let mut enabled = Vec::new();
             state.steps(bounds, rules, &mut enabled);
             let leads_on =
-                |step: &Step| state.after(*step, rules).sorted() == self.visits[visit].state;
-            let step = enabled.into_iter().find(leads_on).expect("the visit was reached by a step");
-            ticks += u32::from(step == Step::Tick);
+                |step: &ModelStep| state.after(*step, rules).sorted() == self.visits[visit].state;
+            let choice = enabled.iter().position(leads_on).expect("a step led to the visit");
+            let step = enabled[choice];
+            choices.push(choice);
+            ticks += u32::from(step == ModelStep::Tick);
             path.push(format!("tick {ticks}: {}", step.told_in(&state)));
             state = state.after(step, rules);
         }
-        path
+        (path, choices)
     }
 }
 
-/// Mixes the few small numbers of a state. The standard hasher guards against chosen keys, which nobody
-/// chooses here, and takes most of the time.
+/// A state as one number, which is quick to hash and to compare: its small numbers one after the other, in three bits
+/// each. They come as derived hashing writes them, variant before contents, so that the state could be read back from
+/// them: no two states have the same number.
+struct Packed(u128);
+
+impl Packed {
+    fn of(state: &ModelState) -> u128 {
+        // The 1 in front keeps leading zeros apart.
+        let mut packed = Self(1);
+        state.hash(&mut packed);
+        packed.0
+    }
+}
+
+impl Hasher for Packed {
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("a state has nothing but variants and small numbers");
+    }
+
+    fn write_u8(&mut self, number: u8) {
+        assert!(number < 8 && self.0.leading_zeros() >= 3, "a state does not fit its number");
+        self.0 = self.0 << 3 | u128::from(number);
+    }
+
+    fn write_isize(&mut self, variant: isize) {
+        self.write_u8(u8::try_from(variant).expect("few variants"));
+    }
+
+    /// How long an array is: always the same.
+    fn write_usize(&mut self, _length: usize) {}
+
+    fn finish(&self) -> u64 {
+        unreachable!("the number is wanted, and no hash");
+    }
+}
+
+/// Hashes packed states. The standard hasher guards against chosen keys, which nobody chooses here, and takes most of
+/// the time.
 #[derive(Default)]
 struct Mix(u64);
 
 impl Hasher for Mix {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u8(byte);
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("packed states are numbers");
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "both halves count")]
+    fn write_u128(&mut self, packed: u128) {
+        for half in [packed as u64, (packed >> 64) as u64] {
+            self.0 = (self.0.rotate_left(5) ^ half).wrapping_mul(0x517c_c1b7_2722_0a95);
         }
-    }
-
-    fn write_u8(&mut self, number: u8) {
-        self.write_u64(u64::from(number));
-    }
-
-    fn write_isize(&mut self, number: isize) {
-        self.write_u64(number.cast_unsigned() as u64);
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0.rotate_left(5) ^ number).wrapping_mul(0x517c_c1b7_2722_0a95);
     }
 
     fn finish(&self) -> u64 {

@@ -20,9 +20,9 @@ use store::session::{NodeId, NodeInfo, Session, SessionError, SessionKey, bury_l
 use store::{Class, Key, Store, Write};
 use tokio::sync::Notify;
 
-use crate::clock::Instant;
-use crate::vault::NodeIndex;
-use crate::witness::Witness;
+use crate::checker::LeaseChecker;
+use crate::clock::TrueTime;
+use crate::sim_store::NodeIndex;
 use crate::world::{ProcessId, World};
 
 /// Where the holder writes.
@@ -30,33 +30,33 @@ pub const DATA: &str = "data/";
 
 /// What a process is started with.
 #[derive(Clone)]
-pub struct Start {
+pub struct NodeStart {
     /// The world it lives in.
     pub world: World,
-    /// Who watches it.
-    pub witness: Arc<Witness>,
+    /// The checker that watches it.
+    pub checker: Arc<LeaseChecker>,
     /// Its way to the store.
     pub store: Store,
-    /// Its machine.
+    /// The clocks and the dice of its machine.
     pub machine: Arc<dyn Machine>,
-    /// What it says of itself.
+    /// What its session record says of it.
     pub node: NodeInfo,
-    /// What it wants.
+    /// The claim that it wants.
     pub claim: Claim,
-    /// How it gets it.
+    /// Whether a person must approve it before it acts.
     pub mode: Mode,
-    /// How it looks for it.
+    /// Whether it campaigns for the claim or tries now and then.
     pub style: Style,
     /// Numbers of decisions, one after the other over all processes.
     pub ids: Arc<AtomicU64>,
-    /// How to reach it.
-    pub strings: Strings,
+    /// What it can be told from outside.
+    pub controls: ProcessControls,
 }
 
 /// How a candidate looks for its claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// It waits for it.
+    /// It campaigns until it has the claim.
     Campaigns,
     /// It looks from time to time, and does other things in between.
     Tries,
@@ -64,7 +64,7 @@ pub enum Style {
 
 /// What a process can be told from outside.
 #[derive(Clone, Default)]
-pub struct Strings {
+pub struct ProcessControls {
     /// For how many reasons it no longer works, though it runs.
     pub hangs: Arc<AtomicU32>,
     /// It lives in a session, and no longer waits for a former one to go.
@@ -80,13 +80,13 @@ pub struct Strings {
 }
 
 /// Runs until it is told to stop, or is refused.
-pub async fn run(start: Start, process: ProcessId) {
+pub async fn run(start: NodeStart, process: ProcessId) {
     if start.store.is_exclusive() {
         while let Err(why) = bury_local(&start.store).await {
             start.world.trace(process, || format!("waits   {why}"));
             start.machine.sleep(start.node.ttl.pause()).await;
         }
-        start.strings.opened.notify_one();
+        start.controls.opened.notify_one();
     }
     loop {
         let (session, mut keeper) =
@@ -94,7 +94,7 @@ pub async fn run(start: Start, process: ProcessId) {
                 Ok(opened) => opened,
                 Err(why @ SessionError::AlreadyLive { .. }) => {
                     start.world.trace(process, || format!("refused {why}"));
-                    start.witness.died(process, start.world.now());
+                    start.checker.died(process, start.world.now());
                     return;
                 }
                 Err(why) => {
@@ -104,10 +104,10 @@ pub async fn run(start: Start, process: ProcessId) {
                 }
             };
         start.world.trace(process, || format!("opened  {}", session.key()));
-        start.witness.lives_in(process, Some(session.key()));
-        start.strings.settled.store(true, Ordering::SeqCst);
-        start.witness.candidate(process, Some(start.candidate_since()));
-        let hangs = Arc::clone(&start.strings.hangs);
+        start.checker.lives_in(process, Some(session.key()));
+        start.controls.settled.store(true, Ordering::SeqCst);
+        start.checker.candidate(process, Some(start.candidate_since()));
+        let hangs = Arc::clone(&start.controls.hangs);
         let stopped = tokio::select! {
             biased;
             end = keeper.run(|| hangs.load(Ordering::SeqCst) == 0) => {
@@ -116,23 +116,23 @@ pub async fn run(start: Start, process: ProcessId) {
             }
             () = work(&start, process, &session) => true,
         };
-        start.strings.settled.store(false, Ordering::SeqCst);
-        start.witness.lives_in(process, None);
-        start.witness.candidate(process, None);
+        start.controls.settled.store(false, Ordering::SeqCst);
+        start.checker.lives_in(process, None);
+        start.checker.candidate(process, None);
         if stopped {
             session.close().await;
-            start.witness.holds_no_more(process);
+            start.checker.holds_no_more(process);
             start.world.trace(process, || format!("closed  {}", session.key()));
-            start.witness.died(process, start.world.now());
+            start.checker.died(process, start.world.now());
             return;
         }
-        start.witness.holds_no_more(process);
+        start.checker.holds_no_more(process);
     }
 }
 
-impl Start {
+impl NodeStart {
     /// From when on it could take a claim: at once, or after the quarantine of those who start.
-    fn candidate_since(&self) -> Instant {
+    fn candidate_since(&self) -> TrueTime {
         let wait = match self.store.class() {
             Class::A | Class::S => Duration::ZERO,
             Class::B => (self.node.ttl.length() + FAILOVER_LAG) * 2,
@@ -142,12 +142,12 @@ impl Start {
 }
 
 /// Campaigns, and works when it has won, until it is told to stop or its session has ended.
-async fn work(start: &Start, process: ProcessId, session: &Session) {
+async fn work(start: &NodeStart, process: ProcessId, session: &Session) {
     let mut election = Candidacy::new(session, start.claim.clone(), start.mode);
     loop {
         let mut holding = tokio::select! {
             biased;
-            () = start.strings.stop.notified() => return,
+            () = start.controls.stop.notified() => return,
             won = win(start, &mut election) => match won {
                 Ok(holding) => holding,
                 // The keeper says so too, and ends this.
@@ -157,28 +157,28 @@ async fn work(start: &Start, process: ProcessId, session: &Session) {
         };
         let token = holding.right.token().0;
         start.world.trace(process, || format!("holds   under {token}"));
-        start.witness.holds(process, holding.right.clone());
-        let turn = serve_until(start, session, &mut holding).await;
-        start.world.trace(process, || format!("is over {turn:?}"));
-        match turn {
+        start.checker.holds(process, holding.right.clone());
+        let end = serve_until(start, session, &mut holding).await;
+        start.world.trace(process, || format!("is over {end:?}"));
+        match end {
             // Then the session is closed, and with it every right.
-            Turn::Stop => return,
-            Turn::HandOver(heir) => hand_over(start, process, &heir, &mut holding).await,
-            Turn::Over(RightEnd::Wished) => {
-                start.witness.candidate(process, None);
+            ServeEnd::Stop => return,
+            ServeEnd::HandOver(heir) => hand_over(start, process, &heir, &mut holding).await,
+            ServeEnd::Over(RightEnd::Wished) => {
+                start.checker.candidate(process, None);
                 let left = election.step_down(holding).await;
                 start.world.trace(process, || format!("left    {left:?}"));
                 let back = session.ttl().length() * 2;
                 let back = start.world.now() + u64::try_from(back.as_nanos()).expect("seconds");
-                start.witness.candidate(process, Some(back));
+                start.checker.candidate(process, Some(back));
             }
-            Turn::Over(RightEnd::Lost | RightEnd::Released) => {}
+            ServeEnd::Over(RightEnd::Lost | RightEnd::Released) => {}
         }
-        start.witness.holds_no_more(process);
+        start.checker.holds_no_more(process);
     }
 }
 
-async fn win(start: &Start, election: &mut Candidacy) -> Result<Holding, Defeat> {
+async fn win(start: &NodeStart, election: &mut Candidacy) -> Result<Holding, Defeat> {
     match start.style {
         Style::Campaigns => election.campaign().await,
         Style::Tries => loop {
@@ -192,32 +192,32 @@ async fn win(start: &Start, election: &mut Candidacy) -> Result<Holding, Defeat>
 
 /// Why a holder no longer serves.
 #[derive(Debug)]
-enum Turn {
+enum ServeEnd {
     Stop,
     HandOver(SessionKey),
     Over(RightEnd),
 }
 
-async fn serve_until(start: &Start, session: &Session, holding: &mut Holding) -> Turn {
+async fn serve_until(start: &NodeStart, session: &Session, holding: &mut Holding) -> ServeEnd {
     let right = holding.right.clone();
     loop {
         tokio::select! {
             biased;
-            () = start.strings.stop.notified() => return Turn::Stop,
-            () = start.strings.hand_over.notified() => {
+            () = start.controls.stop.notified() => return ServeEnd::Stop,
+            () = start.controls.hand_over.notified() => {
                 if let Some(heir) = heir(start, session) {
-                    return Turn::HandOver(heir);
+                    return ServeEnd::HandOver(heir);
                 }
             }
-            over = right.over() => return Turn::Over(over),
-            () = serve(start, session, holding) => return Turn::Over(RightEnd::Lost),
+            over = right.over() => return ServeEnd::Over(over),
+            () = serve(start, session, holding) => return ServeEnd::Over(RightEnd::Lost),
         }
     }
 }
 
 /// The session of the node that it shall hand over to, as far as it knows; it may be dead.
-fn heir(start: &Start, session: &Session) -> Option<SessionKey> {
-    let node = node_id(start.strings.heir.load(Ordering::SeqCst));
+fn heir(start: &NodeStart, session: &Session) -> Option<SessionKey> {
+    let node = node_id(start.controls.heir.load(Ordering::SeqCst));
     let roster = session.roster();
     let roster = roster.borrow();
     let mut sessions = roster.live().map(|(key, _)| key);
@@ -231,10 +231,15 @@ pub fn node_id(node: NodeIndex) -> NodeId {
 
 /// Hands the claim over. If it turns out to be its own still, it is taken anew by whoever campaigns next; and so it
 /// may be if nothing is known, since it loses patience now and then.
-async fn hand_over(start: &Start, process: ProcessId, heir: &SessionKey, holding: &mut Holding) {
+async fn hand_over(
+    start: &NodeStart,
+    process: ProcessId,
+    heir: &SessionKey,
+    holding: &mut Holding,
+) {
     let id = start.ids.fetch_add(1, Ordering::SeqCst);
     let body = to_raw_value(&json!({ "id": id })).expect("a number is JSON");
-    start.witness.hands_over(process, holding.right.clone());
+    start.checker.hands_over(process, holding.right.clone());
     let patience = start.node.ttl.length() * (start.machine.random() % 8) as u32;
     let done = tokio::select! {
         biased;
@@ -246,17 +251,17 @@ async fn hand_over(start: &Start, process: ProcessId, heir: &SessionKey, holding
     };
     start.world.trace(process, || format!("handed  over to {heir}: {done:?}"));
     match done {
-        Ok(_) => start.witness.called_done(&start.world, id),
-        Err(ChainError::Gone) => start.witness.called_gone(&start.world, id),
+        Ok(_) => start.checker.called_done(&start.world, id),
+        Err(ChainError::Gone) => start.checker.called_gone(&start.world, id),
         Err(ChainError::NotSent(_) | ChainError::Refused(_)) => {
-            start.witness.called_undone(&start.world, id);
+            start.checker.called_undone(&start.world, id);
         }
         Err(ChainError::Moved | ChainError::Corrupt(_)) => {}
     }
 }
 
 /// Decides, commits, and lets effects leave, again and again, until the claim is somebody else's.
-async fn serve(start: &Start, session: &Session, holding: &mut Holding) {
+async fn serve(start: &NodeStart, session: &Session, holding: &mut Holding) {
     let (machine, ttl) = (&start.machine, session.ttl().length());
     let share = |of: Duration| of.mul_f64(f64::from((machine.random() % 1_000) as u32) / 1_000.0);
     loop {
@@ -269,18 +274,18 @@ async fn serve(start: &Start, session: &Session, holding: &mut Holding) {
         let key = Key::new(format!("{DATA}{}", id % 8)).expect("short and printable");
         let datum = json!({ "id": id, "token": token.0 }).to_string();
         match holding.commit(Some(body), vec![Write::Put(key, datum.into())]).await {
-            Ok(_) => start.witness.called_done(&start.world, id),
+            Ok(_) => start.checker.called_done(&start.world, id),
             Err(ChainError::NotSent(_) | ChainError::Refused(_)) => {
-                start.witness.called_undone(&start.world, id);
+                start.checker.called_undone(&start.world, id);
                 continue;
             }
             Err(ChainError::Moved | ChainError::Corrupt(_)) => return,
             Err(ChainError::Gone) => unreachable!("nobody hands over here"),
         }
-        // The effect waits its turn, and looks again before it leaves.
+        // The effect waits a while, and looks again before it leaves.
         machine.sleep(share(ttl / 10)).await;
         if let Some(permit) = holding.right.permit() {
-            start.witness.effect(&start.world, session.key(), permit.token, machine.reading());
+            start.checker.effect(&start.world, session.key(), permit.token, machine.reading());
         }
     }
 }

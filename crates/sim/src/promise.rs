@@ -1,23 +1,23 @@
-//! What is promised, in words; the witness says when a promise is broken.
+//! What is promised, in words; the checker says when a promise is broken.
 
 use std::any::Any;
 use std::fmt;
 
-use crate::clock::Instant;
+use crate::clock::TrueTime;
 use crate::world::seconds;
 
 /// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// Which one.
-    pub promise: Promise,
+pub struct LeaseViolation {
+    /// Which promise was broken.
+    pub promise: LeasePromise,
     /// When, in true time.
-    pub at: Instant,
-    /// How.
+    pub at: TrueTime,
+    /// What was seen that breaks it.
     pub what: String,
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for LeaseViolation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{:.6} s: {}: {}", seconds(self.at), self.promise.sentence(), self.what)
     }
@@ -25,37 +25,37 @@ impl fmt::Display for Violation {
 
 /// What is checked. docs/guarantees.md has the same list, and what other tests see to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Promise {
-    /// L1
+pub enum LeasePromise {
+    /// L1: never two holders of a claim act at once.
     OneActs,
-    /// L2
+    /// L2: tokens only grow, and each has one owner.
     TokensGrow,
-    /// L3
+    /// L3: a stale token writes nothing.
     StaleWritesNothing,
-    /// L4
+    /// L4: no effect after the session lapsed.
     NothingAfterLapse,
-    /// L5
+    /// L5: commits land on the state that their author saw.
     SeenState,
-    /// L6
+    /// L6: what is called done is done, and not done is never done.
     NotDoneStaysUndone,
-    /// L7
+    /// L7: nobody buries a healthy node.
     HealthyLives,
-    /// L8
+    /// L8: a free claim is taken in time.
     FreeIsTaken,
-    /// L9
+    /// L9: a healthy holder may act.
     HolderActs,
-    /// L10
+    /// L10: in manual mode nobody acts unapproved.
     Approved,
-    /// L11
+    /// L11: a healthy holder hears a wish.
     WishHeard,
-    /// L14
+    /// L14: the new holder has a session.
     HeirIsThere,
-    /// L15
+    /// L15: nobody acts while handing over.
     LeavesAtOnce,
 }
 
-impl Promise {
-    /// In words.
+impl LeasePromise {
+    /// The promise in words, with its number.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::OneActs => "L1, never two holders of a claim may act at once",

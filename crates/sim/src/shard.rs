@@ -4,22 +4,22 @@
 //! happened and what time it is, and carries what it says to a store and to receivers that exist only
 //! here. Owners come and go with clocks of their own, die between any two things that they do, stop
 //! cleanly, or hand the shard over to each other while attempts are under way, and report those later, or
-//! never. Batches take time, land or not, and are answered late. People create, change, pause, resume,
+//! never. Batches take time, land or not, and are answered late. Clients create, change, pause, resume,
 //! cancel, delete and run triggers. Receivers answer, refuse, are slow, or say nothing.
 //!
-//! Two observers share no code with the engine's decisions. The [`ledger`] reads what is in the store
-//! after each batch, and the [`witness`] sees what leaves and what people are told. What they hold the
+//! Two observers share no code with the engine's decisions. The [`oracle`] reads what is in the store
+//! after each batch, and the [`checker`] sees what leaves and what clients are told. What they hold the
 //! engine to is in [`promise`]. Everything follows from a seed.
 
+pub mod checker;
 pub mod draft;
-pub mod ledger;
 pub mod node;
+pub mod oracle;
 pub mod owner;
 pub mod promise;
 pub mod setting;
-pub mod shelf;
-pub mod stage;
-pub mod witness;
+pub mod shard_store;
+pub mod simulation;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -27,39 +27,39 @@ use engine::mutant::{self, Mutant};
 
 use crate::promise::words;
 use crate::world::Tracing;
-use promise::{Promise, Violation};
-use setting::Setting;
-use stage::{Counts, Stage};
+use promise::{ShardPromise, ShardViolation};
+use setting::ShardSetting;
+use simulation::{ShardCounts, Simulation};
 
 /// What came of a run.
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct ShardReport {
     /// What was simulated.
-    pub setting: Setting,
+    pub setting: ShardSetting,
     /// The first promise that was broken, if any was.
-    pub violation: Option<Violation>,
-    /// What happened.
-    pub counts: Counts,
+    pub violation: Option<ShardViolation>,
+    /// How often which things happened.
+    pub counts: ShardCounts,
     /// What happened, line by line, if that was asked for.
     pub trace: String,
 }
 
 /// Runs a seed, with this bug switched on, or none.
-pub fn run(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> Report {
-    run_in(Setting::of(seed), bug, tracing)
+pub fn run(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> ShardReport {
+    run_in(ShardSetting::of(seed), bug, tracing)
 }
 
-/// The same, in a setting of one's own.
-pub fn run_in(setting: Setting, bug: Option<Mutant>, tracing: Tracing) -> Report {
+/// Runs one shard in a given setting, with this bug switched on, or none.
+pub fn run_in(setting: ShardSetting, bug: Option<Mutant>, tracing: Tracing) -> ShardReport {
     mutant::switch(bug);
-    let mut stage = Stage::new(setting.clone(), tracing);
-    let played = catch_unwind(AssertUnwindSafe(|| stage.play()));
+    let mut sim = Simulation::new(setting.clone(), tracing);
+    let played = catch_unwind(AssertUnwindSafe(|| sim.play()));
     mutant::switch(None);
-    let at = stage.now;
+    let at = sim.now;
     let broken = match played {
         Ok(played) => played.err(),
-        Err(panic) => Some((Promise::NoPanic, words(&*panic))),
+        Err(panic) => Some((ShardPromise::NoPanic, words(&*panic))),
     };
-    let violation = broken.map(|(promise, what)| Violation { promise, at, what });
-    Report { setting, violation, counts: stage.counts(), trace: stage.take_trace() }
+    let violation = broken.map(|(promise, what)| ShardViolation { promise, at, what });
+    ShardReport { setting, violation, counts: sim.counts(), trace: sim.take_trace() }
 }

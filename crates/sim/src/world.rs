@@ -1,7 +1,7 @@
 //! Virtual time, and the processes that live in it.
 //!
-//! One thread, one queue of events in the order of their time, and one of processes that have something
-//! to do. Time stands still while anything runs, and jumps to the next event when nothing does. A process
+//! One thread, all events in the order of their time, and all processes that have something
+//! to do in the order of their waking. Time stands still while anything runs, and jumps to the next event when nothing does. A process
 //! is a future: pausing one means not to poll it, killing one means to drop it. Whatever it had sent is
 //! an event by then and happens without it, as a message on its way does.
 
@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::clock::{Instant, MS};
+use crate::clock::{MS, TrueTime};
 
 /// A process of the simulation. Never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,11 +33,11 @@ type Action = Box<dyn FnOnce(&World) + Send>;
 pub struct World(Arc<Mutex<Core>>);
 
 struct Core {
-    now: Instant,
+    now: TrueTime,
     /// Events at the same time happen in the order in which they were planned.
     planned: u64,
     events: BinaryHeap<Reverse<Event>>,
-    processes: BTreeMap<ProcessId, Process>,
+    processes: BTreeMap<ProcessId, ProcessState>,
     ready: VecDeque<ProcessId>,
     /// Those that look around whenever something has happened.
     attentive: BTreeSet<ProcessId>,
@@ -46,17 +46,17 @@ struct Core {
     trace: Option<String>,
 }
 
-struct Process {
+struct ProcessState {
     /// Away while it is being polled.
     task: Option<Task>,
     /// How often it was stopped and not yet let go on.
     pauses: u32,
-    /// Whether it is in the queue, or would be if it were not paused.
-    rung: bool,
+    /// Whether it waits to be polled, or would if it were not paused.
+    is_woken: bool,
 }
 
 struct Event {
-    at: Instant,
+    at: TrueTime,
     order: u64,
     action: Action,
 }
@@ -84,9 +84,9 @@ impl Ord for Event {
 /// Whether a run writes down what happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracing {
-    /// Every event, one per line.
+    /// It writes down every event, one per line.
     On,
-    /// Nothing.
+    /// It writes nothing down.
     Off,
 }
 
@@ -110,8 +110,8 @@ impl World {
         })))
     }
 
-    /// True time.
-    pub fn now(&self) -> Instant {
+    /// The true time.
+    pub fn now(&self) -> TrueTime {
         self.lock().now
     }
 
@@ -121,7 +121,7 @@ impl World {
     }
 
     /// Does something after so long.
-    pub fn after(&self, delay: Instant, action: impl FnOnce(&World) + Send + 'static) {
+    pub fn after(&self, delay: TrueTime, action: impl FnOnce(&World) + Send + 'static) {
         let mut core = self.lock();
         let (at, order) = (core.now.saturating_add(delay), core.planned);
         core.planned += 1;
@@ -129,7 +129,7 @@ impl World {
     }
 
     /// Waits for so long.
-    pub fn sleep(&self, length: Instant) -> Sleep {
+    pub fn sleep(&self, length: TrueTime) -> Sleep {
         Sleep { world: self.clone(), length, bell: None }
     }
 
@@ -145,7 +145,7 @@ impl World {
         };
         let task: Task = Box::pin(task(id));
         let mut core = self.lock();
-        core.processes.insert(id, Process { task: Some(task), pauses: 0, rung: true });
+        core.processes.insert(id, ProcessState { task: Some(task), pauses: 0, is_woken: true });
         core.ready.push_back(id);
         id
     }
@@ -175,7 +175,7 @@ impl World {
         let mut core = self.lock();
         let Some(process) = core.processes.get_mut(&id) else { return };
         process.pauses -= 1;
-        if process.rung && process.pauses == 0 {
+        if process.is_woken && process.pauses == 0 {
             core.ready.push_back(id);
         }
     }
@@ -202,7 +202,7 @@ impl World {
 
     /// Lets the world go on until `end`, or until `check`, which is called after every step, has seen
     /// enough.
-    pub fn run(&self, end: Instant, mut check: impl FnMut(&World) -> bool) {
+    pub fn run(&self, end: TrueTime, mut check: impl FnMut(&World) -> bool) {
         loop {
             let stepped = self.poll_next() || self.happen_next(end);
             if !stepped || check(self) {
@@ -228,15 +228,15 @@ impl World {
             let mut core = self.lock();
             let Some(id) = core.ready.pop_front() else { return false };
             let Some(process) = core.processes.get_mut(&id) else { continue };
-            if process.pauses > 0 || !process.rung {
+            if process.pauses > 0 || !process.is_woken {
                 continue;
             }
-            process.rung = false;
+            process.is_woken = false;
             let task = process.task.take().expect("nobody else polls");
             core.steps += 1;
             break (id, task);
         };
-        let waker = Waker::from(Arc::new(Bell { world: Arc::downgrade(&self.0), id }));
+        let waker = Waker::from(Arc::new(ProcessWaker { world: Arc::downgrade(&self.0), id }));
         let done = task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         let mut core = self.lock();
         if done {
@@ -250,7 +250,7 @@ impl World {
     }
 
     /// Lets the next event happen, if there is one before `end`.
-    fn happen_next(&self, end: Instant) -> bool {
+    fn happen_next(&self, end: TrueTime) -> bool {
         let mut core = self.lock();
         if core.events.peek().is_none_or(|Reverse(event)| event.at > end) {
             return false;
@@ -260,7 +260,7 @@ impl World {
         core.steps += 1;
         drop(core);
         (event.action)(self);
-        self.lock().ring_attentive();
+        self.lock().wake_attentive();
         true
     }
 
@@ -270,11 +270,11 @@ impl World {
 }
 
 impl Core {
-    fn ring_attentive(&mut self) {
+    fn wake_attentive(&mut self) {
         self.attentive.retain(|id| self.processes.contains_key(id));
         for id in &self.attentive {
             let Some(process) = self.processes.get_mut(id) else { continue };
-            if !std::mem::replace(&mut process.rung, true) && process.pauses == 0 {
+            if !std::mem::replace(&mut process.is_woken, true) && process.pauses == 0 {
                 self.ready.push_back(*id);
             }
         }
@@ -283,23 +283,23 @@ impl Core {
 
 /// True time as people read it.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
-pub fn seconds(time: Instant) -> f64 {
+pub fn seconds(time: TrueTime) -> f64 {
     time as f64 / (1_000 * MS) as f64
 }
 
 /// Wakes one process.
-struct Bell {
+struct ProcessWaker {
     world: Weak<Mutex<Core>>,
     id: ProcessId,
 }
 
-impl Wake for Bell {
+impl Wake for ProcessWaker {
     fn wake(self: Arc<Self>) {
         let Some(core) = self.world.upgrade() else { return };
         let mut core = core.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(process) = core.processes.get_mut(&self.id) else { return };
-        if !process.rung {
-            process.rung = true;
+        if !process.is_woken {
+            process.is_woken = true;
             if process.pauses == 0 {
                 core.ready.push_back(self.id);
             }
@@ -310,12 +310,12 @@ impl Wake for Bell {
 /// Waits for a stretch of true time.
 pub struct Sleep {
     world: World,
-    length: Instant,
+    length: TrueTime,
     bell: Option<Arc<Mutex<Alarm>>>,
 }
 
 struct Alarm {
-    rang: bool,
+    is_over: bool,
     waker: Waker,
 }
 
@@ -326,15 +326,15 @@ impl Future for Sleep {
         if let Some(bell) = &self.bell {
             let mut alarm = bell.lock().unwrap_or_else(PoisonError::into_inner);
             alarm.waker.clone_from(context.waker());
-            return if alarm.rang { Poll::Ready(()) } else { Poll::Pending };
+            return if alarm.is_over { Poll::Ready(()) } else { Poll::Pending };
         }
-        let alarm = Arc::new(Mutex::new(Alarm { rang: false, waker: context.waker().clone() }));
-        // A sleep that was dropped rings for nobody.
+        let alarm = Arc::new(Mutex::new(Alarm { is_over: false, waker: context.waker().clone() }));
+        // A sleep that was dropped wakes nobody.
         let weak = Arc::downgrade(&alarm);
         self.world.after(self.length, move |_| {
             let Some(alarm) = weak.upgrade() else { return };
             let mut alarm = alarm.lock().unwrap_or_else(PoisonError::into_inner);
-            alarm.rang = true;
+            alarm.is_over = true;
             let waker = alarm.waker.clone();
             drop(alarm);
             waker.wake();

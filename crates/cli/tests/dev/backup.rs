@@ -10,7 +10,7 @@ use client::trigger::PauseRequest;
 use client::{Client, ClientError};
 use rig::{Heard, PATIENCE, Receiver, Reply, machine, until};
 use serde_json::Value;
-use sim::ledger::Ledger;
+use sim::slot_records::SlotRecords;
 
 use super::crash::{answer, list, rest, spec};
 use super::process::{Dev, WATCHBELL, place};
@@ -101,7 +101,7 @@ async fn a_backup_taken_under_load_restores_to_a_store_whose_slots_are_all_accou
 
     let copy = dir.path().join("copy");
     check_fine(&watchbell(&["restore", text(&file), "--store", &url(&copy)]).await);
-    let before = Ledger::read(&copy).await;
+    let before = SlotRecords::read(&copy).await;
     let dev = Dev::start(&copy);
     assert_eq!(dev.client.scheduler().await.unwrap().cluster, cluster);
     let triggers = list(&dev.client).await;
@@ -122,13 +122,13 @@ async fn a_backup_taken_under_load_restores_to_a_store_whose_slots_are_all_accou
     let told = accounts(&dev.client, &ids).await;
     dev.stop().await;
 
-    let after = Ledger::read(&copy).await;
+    let after = SlotRecords::read(&copy).await;
     check_records(&after, &told, &BTreeMap::new(), &ids);
     check_ids(&before, &after, &receiver.heard());
 }
 
 /// What ended before the backup is on record as it was, and a slot has one id, whoever ran it and how often.
-fn check_ids(before: &Ledger, after: &Ledger, heard: &[Heard]) {
+fn check_ids(before: &SlotRecords, after: &SlotRecords, heard: &[Heard]) {
     let ended: BTreeMap<&str, _> = after.runs.iter().map(|it| (it.id.as_str(), &it.run)).collect();
     for former in &before.runs {
         assert_eq!(ended.get(former.id.as_str()), Some(&&former.run), "{former:?}");

@@ -16,7 +16,7 @@ use client::spec::{
 use client::trigger::{PauseRequest, Trigger};
 use client::{Client, ClientError, RunFilter, TriggerFilter};
 use rig::{Heard, PATIENCE, Random, Receiver, Reply, hash, machine, until};
-use sim::ledger::Ledger;
+use sim::slot_records::SlotRecords;
 use store::clock::Stopwatch;
 use store::machine::{Machine, System};
 use tokio::task::JoinSet;
@@ -154,7 +154,7 @@ async fn finish(
     let ids: BTreeMap<String, String> = actors.iter().flat_map(|actor| actor.ids.clone()).collect();
     let told = accounts(&dev.client, &ids).await;
     dev.stop().await;
-    let ledger = Ledger::read(data).await;
+    let ledger = SlotRecords::read(data).await;
     let deleted = actors.iter().flat_map(|actor| {
         let gone = actor.those(Expected::Gone);
         gone.into_iter().filter_map(|name| Some((name.clone(), *actor.deleted.get(&name)?)))

@@ -7,7 +7,7 @@ use client::{Client, Timestamp};
 use engine::id::{TriggerId, Unique};
 use engine::past::End;
 use rig::{Heard, PATIENCE, until};
-use sim::ledger::{Fate, Known, Ledger};
+use sim::slot_records::{KnownTrigger, SlotFate, SlotRecords};
 
 use super::crash::{list, spec};
 
@@ -58,7 +58,7 @@ fn born(id: &str) -> Timestamp {
 /// All slots are on record, once; told as they are; and heard as they are told. `deleted` says when the deletion
 /// of those that are gone was asked for.
 pub(super) fn check(
-    ledger: &Ledger,
+    ledger: &SlotRecords,
     told: &BTreeMap<String, Told>,
     deleted: &BTreeMap<String, u64>,
     ids: &BTreeMap<String, String>,
@@ -72,7 +72,7 @@ pub(super) fn check(
 
 /// All slots are on record, once, and told as they are.
 pub(super) fn check_records(
-    ledger: &Ledger,
+    ledger: &SlotRecords,
     told: &BTreeMap<String, Told>,
     deleted: &BTreeMap<String, u64>,
     ids: &BTreeMap<String, String>,
@@ -92,7 +92,8 @@ pub(super) fn check_records(
         check_reach(name, known, slots.get(&of).unwrap_or(&BTreeMap::new()));
         let mut sum = Told::default();
         for slots in slots.range((*trigger, 0)..=of).map(|(_, slots)| slots) {
-            let runs = slots.values().filter(|fate| matches!(fate, Fate::Run(_))).count() as u64;
+            let runs =
+                slots.values().filter(|fate| matches!(fate, SlotFate::Run(_))).count() as u64;
             sum.runs += runs;
             sum.skipped += slots.len() as u64 - runs;
         }
@@ -113,7 +114,7 @@ pub(super) fn check_records(
 }
 
 /// The slots of an interval are all there, from the first to the last.
-fn check_gapless(trigger: Unique, generation: u32, slots: &BTreeMap<i64, Fate>) {
+fn check_gapless(trigger: Unique, generation: u32, slots: &BTreeMap<i64, SlotFate>) {
     let steps: BTreeSet<i64> =
         slots.keys().zip(slots.keys().skip(1)).map(|(one, next)| next - one).collect();
     let is_gapless = steps.len() <= 1 && steps.iter().all(|step| [1_000, 2_000].contains(step));
@@ -121,7 +122,7 @@ fn check_gapless(trigger: Unique, generation: u32, slots: &BTreeMap<i64, Fate>) 
 }
 
 /// The slots of the present schedule begin and end where they should, and as many have run as may.
-fn check_reach(name: &str, known: &Known, slots: &BTreeMap<i64, Fate>) {
+fn check_reach(name: &str, known: &KnownTrigger, slots: &BTreeMap<i64, SlotFate>) {
     let every = match known.record.draft.get() {
         text if text.contains("\"1s\"") && !text.contains("\"every\":\"2s\"") => 1_000,
         _ => 2_000,
@@ -134,7 +135,7 @@ fn check_reach(name: &str, known: &Known, slots: &BTreeMap<i64, Fate>) {
     let ends = ends.or(moved.cancelled.map(|cancelled| cancelled.0));
     let last = slots.keys().next_back().copied().unwrap_or(since);
     let limit = spec(name, &[String::new()]).schedule.unwrap().limit;
-    let runs = slots.values().filter(|fate| matches!(fate, Fate::Run(_))).count() as u64;
+    let runs = slots.values().filter(|fate| matches!(fate, SlotFate::Run(_))).count() as u64;
     if let Some(limit) = limit {
         assert_eq!(moved.remaining.unwrap_or(limit) + runs, limit, "{name}: {moved:?}");
     }
@@ -145,7 +146,7 @@ fn check_reach(name: &str, known: &Known, slots: &BTreeMap<i64, Fate>) {
 }
 
 /// What was heard is what is on record, and the other way round.
-fn check_calls(ledger: &Ledger, names: &BTreeMap<Unique, &String>, heard: &[Heard]) {
+fn check_calls(ledger: &SlotRecords, names: &BTreeMap<Unique, &String>, heard: &[Heard]) {
     let mut calls: BTreeMap<&str, Vec<&Heard>> = BTreeMap::new();
     let mut ids: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
     for call in heard {

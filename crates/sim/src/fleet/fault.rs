@@ -1,9 +1,9 @@
 //! What goes wrong with whole servers, and when.
 
-use crate::clock::{Instant, MS};
+use crate::clock::{MS, TrueTime};
 use crate::cluster::rate;
-use crate::road::Lane;
-use crate::vault::NodeIndex;
+use crate::network::LinkQuality;
+use crate::sim_store::NodeIndex;
 use crate::world::seconds;
 
 use super::setting::{Temper, wall_us};
@@ -45,21 +45,22 @@ const ANY: [Fault; 15] = [
 ];
 
 /// For how long things go wrong.
-pub const STORM: Instant = 60_000 * MS;
+pub const STORM: TrueTime = 60_000 * MS;
 
-/// Nothing is wrong any more: every server runs, and its roads and clocks are as they should be.
+/// Nothing is wrong any more: every server runs, and its link and its clocks are as they should be.
 pub fn mend(fleet: &Fleet) {
     fleet.world.trace("fault", || "all is mended".into());
-    for place in 0..fleet.setting.servers {
-        let is_apart = fleet.setting.apart == Some(place);
-        fleet.at_site(place, |site| {
-            (site.there, site.read, site.back) = (Lane::GOOD, Lane::GOOD, Lane::GOOD);
+    for server in 0..fleet.setting.servers {
+        let is_apart = fleet.setting.apart == Some(server);
+        fleet.at_site(server, |site| {
+            (site.there, site.read, site.back) =
+                (LinkQuality::GOOD, LinkQuality::GOOD, LinkQuality::GOOD);
             site.refused_percent = 0;
             if is_apart {
                 site.clocks.step(wall_us(0));
             }
         });
-        boot_when_gone(fleet, place);
+        boot_when_gone(fleet, server);
     }
 }
 
@@ -81,94 +82,94 @@ pub fn plan_next(fleet: &Fleet) {
     });
 }
 
-fn strike(fleet: &Fleet, left: Instant) {
-    let (fault, place, length) = {
+fn strike(fleet: &Fleet, left: TrueTime) {
+    let (fault, server, length) = {
         let mut dice = fleet.dice();
         let last = fleet.setting.servers as u64 - 1;
-        let place = usize::try_from(dice.between(0, last)).expect("an index fits");
+        let server = usize::try_from(dice.between(0, last)).expect("an index fits");
         let ttl = u64::try_from(TTL.as_nanos()).expect("seconds");
         let length = match dice.between(0, 9) {
             0..=3 => dice.between(ttl / 20, ttl),
             4..=7 => dice.between(ttl, ttl * 17 / 10),
             _ => dice.between(ttl, ttl * 3),
         };
-        (dice.pick(&ANY), place, length.min(left))
+        (dice.pick(&ANY), server, length.min(left))
     };
     if fleet.setting.temper == Temper::Gentle {
-        return restart(fleet, place);
+        return restart(fleet, server);
     }
     fleet
         .world
-        .trace("fault", || format!("{fault:?} on server {place} for {:.3} s", seconds(length)));
+        .trace("fault", || format!("{fault:?} on server {server} for {:.3} s", seconds(length)));
     let all = 0..fleet.setting.servers;
-    let next = (place + 1) % fleet.setting.servers;
+    let next = (server + 1) % fleet.setting.servers;
     match fault {
-        Fault::Kill => kill(fleet, place, length),
-        Fault::KillAll => all.for_each(|place| kill(fleet, place, length)),
-        Fault::Stop => stop(fleet, place, length),
-        Fault::StopAll => all.for_each(|place| stop(fleet, place, length)),
+        Fault::Kill => kill(fleet, server, length),
+        Fault::KillAll => all.for_each(|server| kill(fleet, server, length)),
+        Fault::Stop => stop(fleet, server, length),
+        Fault::StopAll => all.for_each(|server| stop(fleet, server, length)),
         Fault::StopAndKill => {
-            stop(fleet, place, length);
+            stop(fleet, server, length);
             let delay = fleet.dice().between(0, 1_500 * MS).min(left);
             let fleet = fleet.clone();
             fleet.world.clone().after(delay, move |_| kill(&fleet, next, length));
         }
-        Fault::Pause => pause(fleet, place, length),
-        Fault::CutThere => cut(fleet, place, length, &[Side::There]),
-        Fault::CutBack => cut(fleet, place, length, &[Side::Back]),
-        Fault::Cut => cut(fleet, place, length, &[Side::There, Side::Back]),
+        Fault::Pause => pause(fleet, server, length),
+        Fault::CutThere => cut(fleet, server, length, &[Side::There]),
+        Fault::CutBack => cut(fleet, server, length, &[Side::Back]),
+        Fault::Cut => cut(fleet, server, length, &[Side::There, Side::Back]),
         Fault::Outage => outage(fleet, length),
         Fault::Rate => {
             let (now, mut dice) = (fleet.world.now(), fleet.dice());
             let (boot, raw) = (rate(&mut dice), rate(&mut dice));
             drop(dice);
-            fleet.at_site(place, |site| site.clocks.run_at(now, boot, raw));
+            fleet.at_site(server, |site| site.clocks.run_at(now, boot, raw));
         }
     }
 }
 
 /// Stops a server in order, and starts it anew when it has ended; unless one is being restarted.
-fn restart(fleet: &Fleet, place: NodeIndex) {
-    let is_whole = (0..fleet.setting.servers).all(|place| fleet.process(place).is_some());
+fn restart(fleet: &Fleet, server: NodeIndex) {
+    let is_whole = (0..fleet.setting.servers).all(|server| fleet.process(server).is_some());
     if is_whole {
-        fleet.stop(place);
-        boot_when_gone(fleet, place);
+        fleet.stop(server);
+        boot_when_gone(fleet, server);
     }
 }
 
 /// Starts a server once it has ended, if it was told to.
-fn boot_when_gone(fleet: &Fleet, place: NodeIndex) {
-    if fleet.process(place).is_none() {
-        fleet.boot(place);
-    } else if fleet.is_stopping(place) {
+fn boot_when_gone(fleet: &Fleet, server: NodeIndex) {
+    if fleet.process(server).is_none() {
+        fleet.boot(server);
+    } else if fleet.is_stopping(server) {
         let later = fleet.clone();
-        fleet.world.after(100 * MS, move |_| boot_when_gone(&later, place));
+        fleet.world.after(100 * MS, move |_| boot_when_gone(&later, server));
     }
 }
 
-fn kill(fleet: &Fleet, place: NodeIndex, length: Instant) {
-    fleet.kill(place);
-    boot_after(fleet, place, length / 2);
+fn kill(fleet: &Fleet, server: NodeIndex, length: TrueTime) {
+    fleet.kill(server);
+    boot_after(fleet, server, length / 2);
 }
 
 /// Tells a server to stop, and starts it anew after a while, if it has ended by then.
-fn stop(fleet: &Fleet, place: NodeIndex, length: Instant) {
-    fleet.stop(place);
-    boot_after(fleet, place, length);
+fn stop(fleet: &Fleet, server: NodeIndex, length: TrueTime) {
+    fleet.stop(server);
+    boot_after(fleet, server, length);
 }
 
-fn boot_after(fleet: &Fleet, place: NodeIndex, delay: Instant) {
+fn boot_after(fleet: &Fleet, server: NodeIndex, delay: TrueTime) {
     let later = fleet.clone();
     fleet.world.after(delay, move |world| {
         // When all is mended every server is started.
         if world.now() < STORM {
-            boot_when_gone(&later, place);
+            boot_when_gone(&later, server);
         }
     });
 }
 
-fn pause(fleet: &Fleet, place: NodeIndex, length: Instant) {
-    let Some(process) = fleet.process(place) else { return };
+fn pause(fleet: &Fleet, server: NodeIndex, length: TrueTime) {
+    let Some(process) = fleet.process(server) else { return };
     fleet.count(|counts| counts.pauses += 1);
     fleet.world.pause(process);
     fleet.world.after(length, move |world| world.resume(process));
@@ -180,10 +181,10 @@ enum Side {
     Back,
 }
 
-fn cut(fleet: &Fleet, place: NodeIndex, length: Instant, sides: &'static [Side]) {
+fn cut(fleet: &Fleet, server: NodeIndex, length: TrueTime, sides: &'static [Side]) {
     fleet.count(|counts| counts.cuts += 1);
-    let turn = move |fleet: &Fleet, by: fn(&mut u32)| {
-        fleet.at_site(place, |site| {
+    let change = move |fleet: &Fleet, by: fn(&mut u32)| {
+        fleet.at_site(server, |site| {
             for side in sides {
                 match side {
                     Side::There => {
@@ -195,14 +196,14 @@ fn cut(fleet: &Fleet, place: NodeIndex, length: Instant, sides: &'static [Side])
             }
         });
     };
-    turn(fleet, |cuts| *cuts += 1);
+    change(fleet, |cuts| *cuts += 1);
     let later = fleet.clone();
-    fleet.world.after(length, move |_| turn(&later, |cuts| *cuts -= 1));
+    fleet.world.after(length, move |_| change(&later, |cuts| *cuts -= 1));
 }
 
-fn outage(fleet: &Fleet, length: Instant) {
+fn outage(fleet: &Fleet, length: TrueTime) {
     fleet.count(|counts| counts.outages += 1);
-    fleet.vault.shut();
-    let vault = std::sync::Arc::clone(&fleet.vault);
-    fleet.world.after(length, move |_| vault.open());
+    fleet.sim_store.shut();
+    let sim_store = std::sync::Arc::clone(&fleet.sim_store);
+    fleet.world.after(length, move |_| sim_store.open());
 }

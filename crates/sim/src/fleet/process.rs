@@ -25,26 +25,26 @@ use tokio::task::{JoinHandle, yield_now};
 
 use super::Fleet;
 use super::sender::sender;
-use crate::clock::Instant;
+use crate::clock::TrueTime;
 use crate::dice::Dice;
-use crate::road::Traveller;
-use crate::shard::promise::Promise;
+use crate::network::SimAdapter;
+use crate::shard::promise::ShardPromise;
 use crate::world::{ProcessId, World};
 
 /// How long a server that could not start waits before it tries again.
 const START_PAUSE: Duration = Duration::from_millis(200);
 
 /// What a process is started with.
-pub struct Start {
-    /// What it is one of.
+pub struct ServerStart {
+    /// The fleet that the server belongs to.
     pub fleet: Fleet,
     /// Which one it is.
     pub process: ProcessId,
     /// Its way to the store.
-    pub road: Traveller,
-    /// Its machine.
+    pub link: SimAdapter,
+    /// The clocks and the dice of its machine.
     pub machine: Arc<dyn Machine>,
-    /// How it works.
+    /// The configuration of its node.
     pub config: NodeConfig,
     /// For what becomes of its calls.
     pub dice: Dice,
@@ -53,14 +53,14 @@ pub struct Start {
 }
 
 /// A process that runs.
-pub struct Process {
+pub struct ServerProcess {
     runtime: Runtime,
     server: JoinHandle<()>,
 }
 
-impl Process {
-    /// Begins.
-    pub fn new(start: Start) -> Self {
+impl ServerProcess {
+    /// Starts a server in a runtime of its own.
+    pub fn new(start: ServerStart) -> Self {
         let mut builder = Builder::new_current_thread();
         // What is ready goes on before anybody looks whether there is more.
         let runtime = builder.event_interval(u32::MAX).build().expect("it needs nothing");
@@ -69,7 +69,7 @@ impl Process {
     }
 }
 
-impl Future for Process {
+impl Future for ServerProcess {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
@@ -85,9 +85,9 @@ impl Future for Process {
 }
 
 /// Runs a server until it is told to stop, one node after the other, as `watchbell server` does.
-async fn live(start: Start) {
-    let Start { fleet, process, road, machine, config, dice, stop } = start;
-    let store = Store::new(Patient { road, world: fleet.world.clone() });
+async fn live(start: ServerStart) {
+    let ServerStart { fleet, process, link, machine, config, dice, stop } = start;
+    let store = Store::new(ImpatientAdapter { link, world: fleet.world.clone() });
     let executor = Executor::Tasks(sender(&fleet, process, &machine, dice));
     let mut former: Option<FormerNode> = None;
     loop {
@@ -98,7 +98,7 @@ async fn live(start: Start) {
             | NodeStartError::Read { .. } = why
                 && !matches!(why, NodeStartError::Read { why: ShardReadError::Scan(_), .. })
             {
-                fleet.accuse(Promise::NoPanic, why.to_string());
+                fleet.accuse(ShardPromise::NoPanic, why.to_string());
             }
         });
         let (node, handle) = tokio::select! {
@@ -122,7 +122,7 @@ async fn live(start: Start) {
         match end {
             None => return node.stop().await,
             Some(NodeEnd::Broken(component)) => {
-                return fleet.accuse(Promise::NoPanic, format!("{component} has panicked"));
+                return fleet.accuse(ShardPromise::NoPanic, format!("{component} has panicked"));
             }
             Some(NodeEnd::Session | NodeEnd::Epoch) => node.abandon().await,
         }
@@ -150,22 +150,22 @@ async fn begin(
 }
 
 /// How long a request may take before nobody waits for it any more, as adapters have it.
-fn answer_max() -> Instant {
+fn answer_max() -> TrueTime {
     u64::try_from(STORE_ANSWER_MAX.as_nanos()).expect("seconds")
 }
 
-/// A road on which nobody waits for ever: who has had no answer after a while says so.
-struct Patient {
-    road: Traveller,
+/// A link on which nobody waits for ever: who has had no answer after a while says so.
+struct ImpatientAdapter {
+    link: SimAdapter,
     world: World,
 }
 
-impl Adapter for Patient {
+impl Adapter for ImpatientAdapter {
     fn scan(&self, range: Range, limit: usize) -> Pending<'_, Result<Page, ScanError>> {
         Box::pin(async move {
             tokio::select! {
                 biased;
-                answer = self.road.scan(range, limit) => answer,
+                answer = self.link.scan(range, limit) => answer,
                 () = self.world.sleep(answer_max()) => Err(ScanError::Unavailable("no answer".into())),
             }
         })
@@ -175,25 +175,25 @@ impl Adapter for Patient {
         Box::pin(async move {
             tokio::select! {
                 biased;
-                answer = self.road.commit(commit) => answer,
+                answer = self.link.commit(commit) => answer,
                 () = self.world.sleep(answer_max()) => Err(CommitError::Unknown("no answer".into())),
             }
         })
     }
 
     fn watch(&self, prefix: &str) -> Hints {
-        self.road.watch(prefix)
+        self.link.watch(prefix)
     }
 
     fn limits(&self) -> Limits {
-        self.road.limits()
+        self.link.limits()
     }
 
     fn class(&self) -> Class {
-        self.road.class()
+        self.link.class()
     }
 
     fn epoch(&self) -> Epoch {
-        self.road.epoch()
+        self.link.epoch()
     }
 }

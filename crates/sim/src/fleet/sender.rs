@@ -1,6 +1,6 @@
 //! Who calls receivers for a simulated server, and what they hear.
 //!
-//! A call waits its turn for a moment, so that it can be taken back. Then its server's right is asked, and it leaves: it is
+//! A call waits for a moment, so that it can be taken back. Then its server's right is asked, and it leaves: it is
 //! heard at that moment, whatever becomes of its answer. Receivers see what no server does: whether the head of the shard
 //! names somebody else by then, and what they have heard before.
 
@@ -20,25 +20,25 @@ use store::session::SessionKey;
 use tokio::sync::mpsc;
 
 use super::Fleet;
-use super::setting::{Setting, Temper};
-use crate::clock::{Instant, MS};
+use super::setting::{FleetSetting, Temper};
+use crate::clock::{MS, TrueTime};
 use crate::dice::Dice;
-use crate::shard::promise::Promise;
+use crate::shard::promise::ShardPromise;
 use crate::world::ProcessId;
 
 /// A call that was heard.
 #[derive(Debug, Clone, Copy)]
-pub struct Heard {
+pub struct HeardCall {
     /// Which attempt of its run.
     pub attempt: u32,
     /// What was answered.
-    pub answer: Answer,
+    pub answer: ReceiverAnswer,
 }
 
 /// What comes back to a call that leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// This status.
+pub enum ReceiverAnswer {
+    /// An answer with this status.
     Status(u16),
     /// It is heard, and the connection ends without an answer.
     Closed,
@@ -53,29 +53,33 @@ pub struct Receivers {
     temper: Temper,
     /// What is to be delivered at most once.
     once: BTreeSet<Unique>,
-    state: Mutex<State>,
+    state: Mutex<ReceiversState>,
 }
 
-struct State {
+struct ReceiversState {
     dice: Dice,
-    heard: BTreeMap<RunId, Vec<Heard>>,
+    heard: BTreeMap<RunId, Vec<HeardCall>>,
     /// Runs that were tried, whether that was heard or not.
     tried: BTreeSet<RunId>,
 }
 
 impl Receivers {
-    /// Those of this setting.
-    pub fn new(setting: &Setting, dice: Dice) -> Self {
+    /// The receivers that a setting asks for.
+    pub fn new(setting: &FleetSetting, dice: Dice) -> Self {
         let once = setting.triggers.iter().filter(|trigger| trigger.is_once());
         Self {
             temper: setting.temper,
             once: once.map(|trigger| trigger.id.unique).collect(),
-            state: Mutex::new(State { dice, heard: BTreeMap::new(), tried: BTreeSet::new() }),
+            state: Mutex::new(ReceiversState {
+                dice,
+                heard: BTreeMap::new(),
+                tried: BTreeSet::new(),
+            }),
         }
     }
 
     /// What was heard, run by run.
-    pub fn heard(&self) -> BTreeMap<RunId, Vec<Heard>> {
+    pub fn heard(&self) -> BTreeMap<RunId, Vec<HeardCall>> {
         self.state().heard.clone()
     }
 
@@ -85,37 +89,40 @@ impl Receivers {
     }
 
     /// What becomes of the next call, and how long that takes.
-    fn roll(&self, timeout: Instant) -> (Answer, Instant) {
+    fn roll(&self, timeout: TrueTime) -> (ReceiverAnswer, TrueTime) {
         let dice = &mut self.state().dice;
         let most = if dice.chance(20) { 900 * MS } else { 60 * MS };
         let soon = dice.between(MS, most);
         if self.temper == Temper::Gentle {
-            return (Answer::Status(200), soon);
+            return (ReceiverAnswer::Status(200), soon);
         }
         match dice.between(0, 99) {
-            0..=2 => (Answer::Refused, 5 * MS),
-            3..=5 => (Answer::Silence, timeout),
-            6..=8 => (Answer::Closed, soon),
-            9..=13 => (Answer::Status(503), soon),
-            _ => (Answer::Status(200), soon),
+            0..=2 => (ReceiverAnswer::Refused, 5 * MS),
+            3..=5 => (ReceiverAnswer::Silence, timeout),
+            6..=8 => (ReceiverAnswer::Closed, soon),
+            9..=13 => (ReceiverAnswer::Status(503), soon),
+            _ => (ReceiverAnswer::Status(200), soon),
         }
     }
 
     /// A call leaves, while the clocks of its server show this.
-    fn hear(&self, fleet: &Fleet, call: &Call, answer: Answer, now: Reading) {
+    fn hear(&self, fleet: &Fleet, call: &Call, answer: ReceiverAnswer, now: Reading) {
         let run: RunId = call.run.parse().expect("a run's id");
         let head = fleet.head(run.shard).expect("what leaves has an owner");
         if head.token > call.token {
             let what = format!("{run} left under {}, and {} is named", call.token, head.token);
-            fleet.accuse(Promise::OneSends, what);
+            fleet.accuse(ShardPromise::OneSends, what);
         }
-        let is_lapsed = |session: SessionKey| !fleet.witness.may_act(session.key(), now);
+        let is_lapsed = |session: SessionKey| !fleet.checker.may_act(session.key(), now);
         if head.token == call.token && head.session.is_some_and(is_lapsed) {
-            fleet.accuse(Promise::NothingAfterLapse, format!("{run} left under {}", call.token));
+            fleet.accuse(
+                ShardPromise::NothingAfterLapse,
+                format!("{run} left under {}", call.token),
+            );
         }
         let mut state = self.state();
         state.tried.insert(run);
-        if answer == Answer::Refused {
+        if answer == ReceiverAnswer::Refused {
             return;
         }
         let before = state.heard.entry(run).or_default();
@@ -123,22 +130,22 @@ impl Receivers {
             fleet.count(|counts| counts.again += 1);
             if last.attempt >= call.attempt {
                 let what = format!("{run}: {} after {}", call.attempt, last.attempt);
-                fleet.accuse(Promise::NumbersGrow, what);
+                fleet.accuse(ShardPromise::NumbersGrow, what);
             }
             if self.once.contains(&run.trigger) {
                 let what = format!("{run} is heard again, as attempt {}", call.attempt);
-                fleet.accuse(Promise::AtMostOnce, what);
+                fleet.accuse(ShardPromise::AtMostOnce, what);
             }
-            let is_done = before.iter().any(|heard| heard.answer == Answer::Status(200));
+            let is_done = before.iter().any(|heard| heard.answer == ReceiverAnswer::Status(200));
             if self.temper == Temper::Gentle && is_done {
-                fleet.accuse(Promise::NothingDoubled, format!("{run} is heard again"));
+                fleet.accuse(ShardPromise::NothingDoubled, format!("{run} is heard again"));
             }
         }
-        before.push(Heard { attempt: call.attempt, answer });
+        before.push(HeardCall { attempt: call.attempt, answer });
         fleet.count(|counts| counts.calls += 1);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReceiversState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -152,7 +159,7 @@ pub fn sender(
 ) -> SimulatedSender {
     let (fleet, machine, dice) = (fleet.clone(), Arc::clone(machine), Mutex::new(dice));
     Arc::new(move |config, commands, results| {
-        let bag = Bag {
+        let bag = SimSender {
             fleet: fleet.clone(),
             process,
             machine: Arc::clone(&machine),
@@ -160,41 +167,41 @@ pub fn sender(
             results,
             dice: dice.lock().unwrap_or_else(PoisonError::into_inner).fork(),
             waiting: BTreeMap::new(),
-            turns: BTreeSet::new(),
+            begins: BTreeSet::new(),
             under_way: Arc::default(),
         };
         Box::pin(bag.carry(commands))
     })
 }
 
-/// What a sender has.
-struct Bag {
+/// The sender of one simulated server.
+struct SimSender {
     fleet: Fleet,
     process: ProcessId,
     machine: Arc<dyn Machine>,
     permit: Permit,
     results: mpsc::UnboundedSender<Finished>,
     dice: Dice,
-    /// Calls that have not begun, by key, and when the turn of each comes.
-    waiting: BTreeMap<u64, (Instant, Call)>,
-    turns: BTreeSet<(Instant, u64)>,
+    /// Calls that have not begun, by key, and when each begins.
+    waiting: BTreeMap<u64, (TrueTime, Call)>,
+    begins: BTreeSet<(TrueTime, u64)>,
     /// Calls that have left and have not ended, and when they left by the wall clock.
     under_way: Arc<Mutex<BTreeMap<u64, Wall>>>,
 }
 
-impl Bag {
+impl SimSender {
     async fn carry(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
         loop {
-            let (world, turn) = (self.fleet.world.clone(), self.turns.first().copied());
-            let wait = turn.map_or(0, |(at, _)| at.saturating_sub(world.now()));
+            let (world, begins_at) = (self.fleet.world.clone(), self.begins.first().copied());
+            let wait = begins_at.map_or(0, |(at, _)| at.saturating_sub(world.now()));
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
                     Some(command) => self.obey(command),
                     None => return,
                 },
-                () = world.sleep(wait), if turn.is_some() => {
-                    let (_, key) = self.turns.pop_first().expect("there is one");
+                () = world.sleep(wait), if begins_at.is_some() => {
+                    let (_, key) = self.begins.pop_first().expect("there is one");
                     let (_, call) = self.waiting.remove(&key).expect("both know of it");
                     self.leave(&call);
                 }
@@ -207,12 +214,12 @@ impl Bag {
             Command::Send { call } => {
                 if call.scheduled > self.wall() {
                     let what = format!("{} is sent before {}", call.run, call.scheduled);
-                    self.fleet.accuse(Promise::NotBeforeItsInstant, what);
+                    self.fleet.accuse(ShardPromise::NotBeforeItsInstant, what);
                 }
                 let most = if self.dice.chance(10) { 700 * MS } else { 8 * MS };
-                let turn = self.fleet.world.now() + self.dice.between(0, most);
-                self.turns.insert((turn, call.key));
-                self.waiting.insert(call.key, (turn, call));
+                let begins_at = self.fleet.world.now() + self.dice.between(0, most);
+                self.begins.insert((begins_at, call.key));
+                self.waiting.insert(call.key, (begins_at, call));
             }
             Command::Cancel { key } => {
                 self.revoke(key..=key);
@@ -232,8 +239,8 @@ impl Bag {
     fn revoke(&mut self, keys: RangeInclusive<u64>) {
         let keys: Vec<u64> = self.waiting.range(keys).map(|(key, _)| *key).collect();
         for key in keys {
-            let (turn, _) = self.waiting.remove(&key).expect("listed");
-            self.turns.remove(&(turn, key));
+            let (begins_at, _) = self.waiting.remove(&key).expect("listed");
+            self.begins.remove(&(begins_at, key));
             self.tell(key, self.wall(), Outcome::NotSent { why: NotSent::Cancelled });
         }
     }
@@ -252,10 +259,10 @@ impl Bag {
         self.fleet.world.trace(self.process, || format!("calls   {run} #{attempt}: {answer:?}"));
         self.fleet.receivers.hear(&self.fleet, call, answer, self.machine.reading());
         let outcome = match answer {
-            Answer::Status(status) => Outcome::Answered { status, retry_after: None },
-            Answer::Closed => Outcome::Lost { why: Lost::Closed },
-            Answer::Silence => Outcome::Lost { why: Lost::TimedOut },
-            Answer::Refused => Outcome::NotSent { why: NotSent::Connect },
+            ReceiverAnswer::Status(status) => Outcome::Answered { status, retry_after: None },
+            ReceiverAnswer::Closed => Outcome::Lost { why: Lost::Closed },
+            ReceiverAnswer::Silence => Outcome::Lost { why: Lost::TimedOut },
+            ReceiverAnswer::Refused => Outcome::NotSent { why: NotSent::Connect },
         };
         self.lock().insert(key, now);
         let (under_way, results) = (Arc::clone(&self.under_way), self.results.clone());
@@ -284,7 +291,7 @@ fn tell(
     results: &mpsc::UnboundedSender<Finished>,
     key: u64,
     started: Wall,
-    length: Instant,
+    length: TrueTime,
     outcome: Outcome,
 ) {
     let response = match outcome {

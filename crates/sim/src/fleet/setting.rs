@@ -14,11 +14,11 @@ use store::{Commit, Key};
 
 use super::TTL;
 use crate::clock::Clocks;
-use crate::cluster::{self, Kind, Lanes, Weather, lanes};
+use crate::cluster::{self, NodeLinks, StoreKind, Weather, node_links};
 use crate::dice::Dice;
-use crate::road::Site;
+use crate::network::Site;
 use crate::shard::draft;
-use crate::vault::{NodeIndex, Vault};
+use crate::sim_store::{NodeIndex, SimStore};
 
 /// What right clocks show when a run begins.
 pub const WALL_MS: i64 = 1_800_000_000_000;
@@ -29,55 +29,58 @@ pub const STEP_MS: i64 = 2_000;
 /// A clock may be so far from others and count as right.
 pub const OFFSET_MS_MAX: u64 = 1_500;
 
+/// A clock that is wrong is ahead by up to so much.
+pub const AHEAD_MS_MAX: i64 = 90_000;
+
 /// How things go wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Temper {
     /// Servers are stopped in order and started anew, one at a time; everything else is well.
     Gentle,
-    /// Whatever can.
+    /// Servers die, stall and are cut off, and whatever else can go wrong does.
     Rough,
 }
 
-/// A trigger.
+/// A trigger of the simulation.
 #[derive(Debug, Clone)]
-pub struct Bell {
-    /// Its id.
+pub struct SimTrigger {
+    /// Its id in the store.
     pub id: TriggerId,
-    /// What it is.
+    /// Its draft, as a person would write it.
     pub draft: Draft,
 }
 
 /// What is simulated.
 #[derive(Debug, Clone)]
-pub struct Setting {
+pub struct FleetSetting {
     /// How many servers there are.
     pub servers: usize,
     /// How many shards.
     pub shards: u16,
     /// How things go wrong.
     pub temper: Temper,
-    /// What the roads are like.
+    /// What the network is like.
     pub weather: Weather,
     /// Whose clock is wrong, while things go wrong.
     pub apart: Option<NodeIndex>,
-    /// What rings.
-    pub triggers: Vec<Bell>,
+    /// The triggers that are due all the time.
+    pub triggers: Vec<SimTrigger>,
 }
 
-impl fmt::Display for Setting {
+impl fmt::Display for FleetSetting {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { servers, shards, temper, weather, .. } = self;
-        write!(out, "{temper:?}: {servers} servers, {shards} shards, {weather:?} roads")?;
-        self.apart.map_or(Ok(()), |place| write!(out, ", the clock of {} is wrong", name(place)))
+        write!(out, "{temper:?}: {servers} servers, {shards} shards, {weather:?} network")?;
+        self.apart.map_or(Ok(()), |server| write!(out, ", the clock of {} is wrong", name(server)))
     }
 }
 
 /// What a server is called.
-pub fn name(place: NodeIndex) -> String {
-    format!("n{place}")
+pub fn name(server: NodeIndex) -> String {
+    format!("n{server}")
 }
 
-impl Setting {
+impl FleetSetting {
     /// The setting of a seed.
     pub fn of(dice: &mut Dice) -> Self {
         let temper = if dice.chance(25) { Temper::Gentle } else { Temper::Rough };
@@ -96,16 +99,16 @@ impl Setting {
         };
         let is_apart = temper == Temper::Rough && servers > 2 && dice.chance(25);
         let apart = is_apart.then(|| dice.pick(&[0, 1, 2]));
-        let triggers = (0..12).map(|number| Bell::of(number, shards, temper, dice)).collect();
+        let triggers = (0..12).map(|number| SimTrigger::of(number, shards, temper, dice)).collect();
         Self { servers, shards, temper, weather, apart, triggers }
     }
 
-    /// The roads of a server, and its clocks.
-    pub fn site(&self, place: NodeIndex, dice: &mut Dice) -> Site {
-        let Lanes { there, read, back } = self.lanes(place);
+    /// The link of a server, and its clocks.
+    pub fn site(&self, server: NodeIndex, dice: &mut Dice) -> Site {
+        let NodeLinks { there, read, back } = self.node_links(server);
         let offset_ms = match self.apart {
-            Some(apart) if apart == place => {
-                dice.pick(&[-90_000, -60_000, -4_000, 4_000, 50_000, 90_000])
+            Some(apart) if apart == server => {
+                dice.pick(&[-90_000, -60_000, -4_000, 4_000, 50_000, AHEAD_MS_MAX])
             }
             Some(_) | None => i64::try_from(dice.between(0, OFFSET_MS_MAX)).expect("short"),
         };
@@ -120,18 +123,18 @@ impl Setting {
         }
     }
 
-    /// What a server's roads are like when nothing else is wrong with them.
-    fn lanes(&self, place: NodeIndex) -> Lanes {
+    /// What a server's link is like when no fault affects it.
+    fn node_links(&self, server: NodeIndex) -> NodeLinks {
         let ttls: Vec<Duration> = vec![TTL; self.servers];
-        let (kind, weather, mode) = (Kind::Shared, self.weather, Mode::Automatic);
+        let (kind, weather, mode) = (StoreKind::Shared, self.weather, Mode::Automatic);
         let (stale_reads, hand_overs) = (false, false);
-        let roads = cluster::Setting { kind, weather, ttls, mode, stale_reads, hand_overs };
-        lanes(&roads, place)
+        let like = cluster::ClusterSetting { kind, weather, ttls, mode, stale_reads, hand_overs };
+        node_links(&like, server)
     }
 
     /// Writes the triggers to an empty store, as a server would have left them.
-    pub fn fill(&self, vault: &Vault) {
-        for Bell { id, draft } in &self.triggers {
+    pub fn fill(&self, sim_store: &SimStore) {
+        for SimTrigger { id, draft } in &self.triggers {
             let since = Instant(WALL_MS);
             let record = TriggerRecord {
                 id: *id,
@@ -148,7 +151,7 @@ impl Setting {
             let commit = Commit::new()
                 .put(key(trigger_key(id.shard, id.unique)), encode(FORMAT, &record))
                 .put(key(name_key(id.project, name)), encode(FORMAT, &NameRecord { id: *id }));
-            let said = vault.commit(0, &commit, 0).expect("it is open").said;
+            let said = sim_store.commit(0, &commit, 0).expect("it is open").said;
             said.expect("an unconditional commit to memory");
         }
     }
@@ -159,7 +162,7 @@ pub fn wall_us(offset_ms: i64) -> u64 {
     (WALL_MS + offset_ms).unsigned_abs() * 1_000
 }
 
-impl Bell {
+impl SimTrigger {
     fn of(number: u16, shards: u16, temper: Temper, dice: &mut Dice) -> Self {
         let name = format!("bell-{number:02}");
         let (shard, unique) = (

@@ -23,7 +23,7 @@ pub(super) fn ttl() -> Ttl {
 pub(super) struct Age(u8);
 
 impl Age {
-    /// This moment.
+    /// The age of what happens at this moment.
     pub(super) const NOW: Self = Self(0);
 
     /// A tick later. Past `oldest` it stays what it is.
@@ -31,7 +31,7 @@ impl Age {
         Self(self.0 + 1).min(oldest)
     }
 
-    /// In ticks.
+    /// The age in ticks.
     pub(super) fn ticks(self) -> u8 {
         self.0
     }
@@ -39,14 +39,14 @@ impl Age {
 
 /// A machine's two clocks: how many units each counts in a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Clocks {
+pub struct ClockPair {
     /// The one that goes on while the machine sleeps.
     pub boot: u8,
     /// The one that nobody steers.
     pub raw: u8,
 }
 
-impl Clocks {
+impl ClockPair {
     /// What the clocks showed then. The present is far enough from their beginning.
     pub(super) fn at(self, age: Age) -> Reading {
         let ticks = u32::from(u8::MAX - age.0);
@@ -73,43 +73,43 @@ fn ticks(passed: Duration, rate: u8) -> Age {
 
 /// How fast all clocks run in one exploration; a tick of true time is 9 units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rates {
+pub struct ClockRates {
     /// What to call them.
     pub name: &'static str,
-    /// The holder's.
-    pub holder: Clocks,
-    /// Each contender's.
-    pub contender: Clocks,
+    /// The holder's clocks.
+    pub holder: ClockPair,
+    /// The clocks of each contender.
+    pub contender: ClockPair,
 }
 
-impl Rates {
+impl ClockRates {
     /// The holder as slow and the contenders as fast as is allowed.
     pub const WORST: Self = Self {
         name: "a slow holder and fast contenders",
-        holder: Clocks { boot: 8, raw: 8 },
-        contender: Clocks { boot: 10, raw: 10 },
+        holder: ClockPair { boot: 8, raw: 8 },
+        contender: ClockPair { boot: 10, raw: 10 },
     };
 
     /// All clocks right.
     pub const EQUAL: Self = Self {
         name: "clocks that agree",
-        holder: Clocks { boot: 9, raw: 9 },
-        contender: Clocks { boot: 9, raw: 9 },
+        holder: ClockPair { boot: 9, raw: 9 },
+        contender: ClockPair { boot: 9, raw: 9 },
     };
 
     /// The holder fast and the contenders slow.
     pub const EASY: Self = Self {
         name: "a fast holder and slow contenders",
-        holder: Clocks { boot: 10, raw: 10 },
-        contender: Clocks { boot: 8, raw: 8 },
+        holder: ClockPair { boot: 10, raw: 10 },
+        contender: ClockPair { boot: 8, raw: 8 },
     };
 
     /// One clock of each machine goes wrong, beyond any limit: the holder's machine sleeps all the time,
     /// and a time server hurries the contenders. The clock that counts is the worst that is allowed.
     pub const BROKEN: Self = Self {
         name: "a sleeping holder and hurried contenders",
-        holder: Clocks { boot: 8, raw: 0 },
-        contender: Clocks { boot: 20, raw: 10 },
+        holder: ClockPair { boot: 8, raw: 0 },
+        contender: ClockPair { boot: 20, raw: 10 },
     };
 
     /// The age past which the holder's clocks make no difference: 1.25 T, more than any rule looks back.

@@ -8,30 +8,30 @@ use std::time::Duration;
 
 use engine::lease::{self, Nonce, SessionsLook, StoreMemory};
 
-use super::clock::{Age, Rates, ttl};
-use super::state::{Behind, Holder, Write};
+use super::clock::{Age, ClockRates, ttl};
+use super::state::{Behind, ModelHolder, SessionWrite};
 
 /// The rules of `engine::lease`, for actors whose clocks run at these rates.
 pub(super) struct Rules {
-    pub(super) rates: Rates,
+    pub(super) rates: ClockRates,
     /// How long an observer waits that has just begun to watch.
     patience: Duration,
 }
 
 impl Rules {
-    pub(super) fn new(rates: Rates) -> Self {
+    pub(super) fn new(rates: ClockRates) -> Self {
         let rules = Self { rates, patience: Duration::ZERO };
         let patience = rules.patience_left(&rules.observer(Behind::CURRENT, Age::NOW));
         Self { patience, ..rules }
     }
 
     /// Whether the holder may act.
-    pub(super) fn may_act(&self, holder: &Holder) -> bool {
+    pub(super) fn may_act(&self, holder: &ModelHolder) -> bool {
         self.holder(holder).is_valid(self.rates.holder.at(Age::NOW))
     }
 
     /// From when the holder's validity runs once it knows that this write is its own and won.
-    pub(super) fn renewed(&self, holder: &Holder, won: Write) -> Age {
+    pub(super) fn renewed(&self, holder: &ModelHolder, won: SessionWrite) -> Age {
         let now = self.rates.holder.at(Age::NOW);
         let mut holder = self.holder(holder);
         let author = holder.won(nonce(won), now);
@@ -56,11 +56,11 @@ impl Rules {
         self.patience_left(&self.observer(Behind::CURRENT, since)).is_zero()
     }
 
-    fn holder(&self, holder: &Holder) -> lease::Holder {
+    fn holder(&self, holder: &ModelHolder) -> lease::Holder {
         let clocks = self.rates.holder;
         let mut real = lease::Holder::new(ttl());
-        real.sending(nonce(Write::Known), clocks.at(holder.renewed));
-        real.won(nonce(Write::Known), clocks.at(holder.renewed));
+        real.sending(nonce(SessionWrite::Known), clocks.at(holder.renewed));
+        real.won(nonce(SessionWrite::Known), clocks.at(holder.renewed));
         for (write, renewal) in holder.unanswered() {
             real.sending(nonce(write), clocks.at(renewal.sent));
         }
@@ -90,9 +90,9 @@ impl Rules {
     }
 }
 
-fn nonce(write: Write) -> Nonce {
+fn nonce(write: SessionWrite) -> Nonce {
     match write {
-        Write::Known => Nonce(0),
-        Write::Unanswered(place) => Nonce(1 + u64::from(place)),
+        SessionWrite::Known => Nonce(0),
+        SessionWrite::Unanswered(place) => Nonce(1 + u64::from(place)),
     }
 }

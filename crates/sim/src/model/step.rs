@@ -2,30 +2,31 @@
 
 use engine::mutant::{self, Mutant};
 
-use super::Bounds;
+use super::ModelBounds;
 use super::clock::Age;
 use super::rule::Rules;
 use super::state::{
-    Behind, Bid, Claim, Contender, Exchange, Flight, Look, Renewal, Role, Sight, State, Write,
+    Behind, Bid, Contender, ContenderLook, Exchange, ModelClaim, ModelState, Renewal,
+    RenewalFlight, Role, SessionWrite, Sight,
 };
 
 /// One thing that happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ModelStep {
     /// Time passes for everybody.
     Tick,
     /// The holder sends a renewal.
     Renews,
     /// A renewal lands and wins.
-    RenewalLands(Write),
+    RenewalLands(SessionWrite),
     /// The holder learns that its last renewal, this one, has won.
-    AnswerArrives(Write),
+    AnswerArrives(SessionWrite),
     /// The holder waits no longer for an answer.
     GivesUp,
     /// The holder reads its session, and the read lands.
     ReadsBack,
     /// The holder learns that the session was like this.
-    ReadArrives(Option<Write>),
+    ReadArrives(Option<SessionWrite>),
     /// Somebody wants the holder to resign.
     AsksToResign,
     /// The holder stops, and then sends a release of its claim.
@@ -35,12 +36,12 @@ pub(super) enum Step {
     /// A burial lands.
     BurialLands,
     /// A contender does something, or something happens to what it has sent.
-    Contender(usize, Move),
+    Contender(usize, ContenderMove),
 }
 
 /// A step of one contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Move {
+pub(super) enum ContenderMove {
     /// It asks for a look.
     Looks,
     /// The look that was asked for then lands.
@@ -50,24 +51,26 @@ pub(super) enum Move {
     /// It sends a burial of the session at this version.
     Buries(Behind),
     /// It bids for the claim as it has seen it.
-    Bids(Claim),
+    Bids(ModelClaim),
     /// The bid lands and wins.
     BidLands,
     /// It learns that its bid has won, and acts.
     BidAnswered,
 }
 
-impl State {
+impl ModelState {
     /// All that can happen next.
-    pub(super) fn steps(&self, bounds: Bounds, rules: &Rules, steps: &mut Vec<Step>) {
-        steps.push(Step::Tick);
+    pub(super) fn steps(&self, bounds: ModelBounds, rules: &Rules, steps: &mut Vec<ModelStep>) {
+        steps.push(ModelStep::Tick);
         if self.burial.is_some_and(|version| self.would_bury(version)) {
-            steps.push(Step::BurialLands);
+            steps.push(ModelStep::BurialLands);
         }
         match self.holder.role {
-            Role::Holds => steps.push(Step::AsksToResign),
-            Role::Wished => steps.push(Step::Resigns),
-            Role::Resigned if self.claim == Claim::Holder => steps.push(Step::ReleaseLands),
+            Role::Holds => steps.push(ModelStep::AsksToResign),
+            Role::Wished => steps.push(ModelStep::Resigns),
+            Role::Resigned if self.claim == ModelClaim::Holder => {
+                steps.push(ModelStep::ReleaseLands);
+            }
             Role::Resigned | Role::Lost => {}
         }
         if self.holder.role.holds() {
@@ -75,70 +78,74 @@ impl State {
         }
         for (index, contender) in self.contenders.into_iter().enumerate() {
             let moves = self.moves(contender, rules).into_iter().flatten();
-            steps.extend(moves.map(|each| Step::Contender(index, each)));
+            steps.extend(moves.map(|each| ModelStep::Contender(index, each)));
         }
     }
 
-    fn steps_of_holder(&self, bounds: Bounds, steps: &mut Vec<Step>) {
+    fn steps_of_holder(&self, bounds: ModelBounds, steps: &mut Vec<ModelStep>) {
         for (write, renewal) in self.holder.unanswered() {
-            if renewal.flight == Flight::Open {
-                steps.push(Step::RenewalLands(write));
+            if renewal.flight == RenewalFlight::Open {
+                steps.push(ModelStep::RenewalLands(write));
             }
         }
         match self.holder.exchange {
             Exchange::None => {
-                steps.push(Step::ReadsBack);
+                steps.push(ModelStep::ReadsBack);
                 if self.holder.unanswered().count() < bounds.unanswered {
-                    steps.push(Step::Renews);
+                    steps.push(ModelStep::Renews);
                 }
             }
-            Exchange::Awaited => steps.push(Step::GivesUp),
-            Exchange::Won(write) => steps.extend([Step::AnswerArrives(write), Step::GivesUp]),
-            Exchange::Found(session) => steps.push(Step::ReadArrives(session)),
+            Exchange::Awaited => steps.push(ModelStep::GivesUp),
+            Exchange::Won(write) => {
+                steps.extend([ModelStep::AnswerArrives(write), ModelStep::GivesUp]);
+            }
+            Exchange::Found(session) => steps.push(ModelStep::ReadArrives(session)),
         }
     }
 
     /// What becomes of a contender's look, of what it knows, and of its bid.
-    fn moves(&self, contender: Contender, rules: &Rules) -> [Option<Move>; 3] {
+    fn moves(&self, contender: Contender, rules: &Rules) -> [Option<ContenderMove>; 3] {
         let look = match contender.look {
-            Look::None => contender.would_look(self.claim).then_some(Move::Looks),
-            Look::Asked(asked) => Some(Move::LookLands(asked)),
-            Look::Session(..) | Look::Claimable(_) => Some(Move::LookArrives),
+            ContenderLook::None => contender.would_look(self.claim).then_some(ContenderMove::Looks),
+            ContenderLook::Asked(asked) => Some(ContenderMove::LookLands(asked)),
+            ContenderLook::Session(..) | ContenderLook::Claimable(_) => {
+                Some(ContenderMove::LookArrives)
+            }
         };
         let sight = match contender.sight {
             Sight::Nothing => None,
             Sight::Session(version, since) => {
                 let buries = self.burial.is_none() && rules.is_overdue(since);
-                buries.then_some(Move::Buries(version))
+                buries.then_some(ContenderMove::Buries(version))
             }
-            Sight::Claimable(claim) => Some(Move::Bids(claim)),
+            Sight::Claimable(claim) => Some(ContenderMove::Bids(claim)),
         };
         let bid = match contender.bid {
             Bid::None | Bid::Answered => None,
-            Bid::Sent(seen) => self.would_win(seen).then_some(Move::BidLands),
-            Bid::Won => Some(Move::BidAnswered),
+            Bid::Sent(seen) => self.would_win(seen).then_some(ContenderMove::BidLands),
+            Bid::Won => Some(ContenderMove::BidAnswered),
         };
         [look, sight, bid]
     }
 
     /// What is after a step.
-    pub(super) fn after(mut self, step: Step, rules: &Rules) -> Self {
+    pub(super) fn after(mut self, step: ModelStep, rules: &Rules) -> Self {
         match step {
-            Step::Tick => self.tick(rules),
-            Step::Renews => self.renew(),
-            Step::RenewalLands(write) => self.land(write),
-            Step::AnswerArrives(write) | Step::ReadArrives(Some(write)) => {
+            ModelStep::Tick => self.tick(rules),
+            ModelStep::Renews => self.renew(),
+            ModelStep::RenewalLands(write) => self.land(write),
+            ModelStep::AnswerArrives(write) | ModelStep::ReadArrives(Some(write)) => {
                 self.learn(write, rules);
             }
-            Step::GivesUp => self.holder.exchange = Exchange::None,
-            Step::ReadsBack => self.holder.exchange = Exchange::Found(self.session),
-            Step::ReadArrives(None) => self.holder.role = Role::Lost,
-            Step::AsksToResign if mutant::active(Mutant::FreeOnResign) => self.release(),
-            Step::AsksToResign => self.holder.role = Role::Wished,
-            Step::Resigns => self.holder.role = Role::Resigned,
-            Step::ReleaseLands => self.release(),
-            Step::BurialLands => self.session = None,
-            Step::Contender(index, each) => self.contend(index, each, rules),
+            ModelStep::GivesUp => self.holder.exchange = Exchange::None,
+            ModelStep::ReadsBack => self.holder.exchange = Exchange::Found(self.session),
+            ModelStep::ReadArrives(None) => self.holder.role = Role::Lost,
+            ModelStep::AsksToResign if mutant::active(Mutant::FreeOnResign) => self.release(),
+            ModelStep::AsksToResign => self.holder.role = Role::Wished,
+            ModelStep::Resigns => self.holder.role = Role::Resigned,
+            ModelStep::ReleaseLands => self.release(),
+            ModelStep::BurialLands => self.session = None,
+            ModelStep::Contender(index, each) => self.contend(index, each, rules),
         }
         self.forget()
     }
@@ -153,12 +160,12 @@ impl State {
     fn renew(&mut self) {
         let free = self.holder.sent.iter_mut().find(|place| place.is_none());
         let place = free.expect("the bounds leave room for one more");
-        *place = Some(Renewal { sent: Age::NOW, flight: Flight::Open });
+        *place = Some(Renewal { sent: Age::NOW, flight: RenewalFlight::Open });
         self.holder.exchange = Exchange::Awaited;
     }
 
     /// A renewal wins. The answer is on its way, if it is the one that the holder waits for.
-    fn land(&mut self, write: Write) {
+    fn land(&mut self, write: SessionWrite) {
         self.write(write);
         let last = self.holder.unanswered().last();
         if self.holder.exchange == Exchange::Awaited && last.is_some_and(|(last, _)| last == write)
@@ -169,68 +176,69 @@ impl State {
 
     /// The holder learns that a write has won. The other renewals were sent at the version before it:
     /// they have been refused, or will be.
-    fn learn(&mut self, write: Write, rules: &Rules) {
+    fn learn(&mut self, write: SessionWrite, rules: &Rules) {
         self.holder.renewed = rules.renewed(&self.holder, write);
         self.holder.exchange = Exchange::None;
-        if write != Write::Known {
+        if write != SessionWrite::Known {
             self.holder.sent.fill(None);
-            self.session = self.session.map(|_| Write::Known);
+            self.session = self.session.map(|_| SessionWrite::Known);
         }
     }
 
     fn release(&mut self) {
-        if self.claim == Claim::Holder {
-            self.claim = Claim::Free;
+        if self.claim == ModelClaim::Holder {
+            self.claim = ModelClaim::Free;
         }
     }
 
-    fn contend(&mut self, index: usize, each: Move, rules: &Rules) {
-        let claimable = self.would_win(self.claim).then_some(Look::Claimable(self.claim));
+    fn contend(&mut self, index: usize, each: ContenderMove, rules: &Rules) {
+        let claimable = self.would_win(self.claim).then_some(ContenderLook::Claimable(self.claim));
         let contender = &mut self.contenders[index];
         match each {
-            Move::Looks => contender.look = Look::Asked(Age::NOW),
-            Move::LookLands(asked) => {
-                contender.look = claimable.unwrap_or(Look::Session(Behind::CURRENT, asked));
+            ContenderMove::Looks => contender.look = ContenderLook::Asked(Age::NOW),
+            ContenderMove::LookLands(asked) => {
+                contender.look =
+                    claimable.unwrap_or(ContenderLook::Session(Behind::CURRENT, asked));
             }
-            Move::LookArrives => contender.see(rules),
-            Move::Buries(version) => self.burial = Some(version),
-            Move::Bids(claim) => {
+            ContenderMove::LookArrives => contender.see(rules),
+            ContenderMove::Buries(version) => self.burial = Some(version),
+            ContenderMove::Bids(claim) => {
                 *contender = Contender { bid: Bid::Sent(claim), ..Contender::IDLE }
             }
-            Move::BidLands => {
+            ContenderMove::BidLands => {
                 contender.bid = Bid::Won;
-                self.claim = Claim::Taken;
+                self.claim = ModelClaim::Taken;
             }
-            Move::BidAnswered => contender.bid = Bid::Answered,
+            ContenderMove::BidAnswered => contender.bid = Bid::Answered,
         }
     }
 }
 
 impl Contender {
     /// Whether it looks: not when it has bid, nor when the claim is taken, for then it is for ever.
-    fn would_look(self, claim: Claim) -> bool {
-        self.bid == Bid::None && claim != Claim::Taken
+    fn would_look(self, claim: ModelClaim) -> bool {
+        self.bid == Bid::None && claim != ModelClaim::Taken
     }
 
     /// Its look arrives.
     fn see(&mut self, rules: &Rules) {
         self.sight = match (self.look, self.sight) {
-            (Look::None | Look::Asked(_), sight) => sight,
-            (Look::Claimable(claim), _) => Sight::Claimable(claim),
-            (Look::Session(version, asked), Sight::Session(watched, since)) => {
+            (ContenderLook::None | ContenderLook::Asked(_), sight) => sight,
+            (ContenderLook::Claimable(claim), _) => Sight::Claimable(claim),
+            (ContenderLook::Session(version, asked), Sight::Session(watched, since)) => {
                 Sight::Session(version, rules.since(Some((watched, since)), asked, version))
             }
-            (Look::Session(version, asked), Sight::Nothing | Sight::Claimable(_)) => {
+            (ContenderLook::Session(version, asked), Sight::Nothing | Sight::Claimable(_)) => {
                 Sight::Session(version, rules.since(None, asked, version))
             }
         };
-        self.look = Look::None;
+        self.look = ContenderLook::None;
     }
 }
 
-impl Step {
+impl ModelStep {
     /// The step as a sentence, when it is taken from this state.
-    pub(super) fn told_in(self, state: &State) -> String {
+    pub(super) fn told_in(self, state: &ModelState) -> String {
         let renewal = |write| {
             let found = state.holder.unanswered().find(|(each, _)| *each == write);
             let Some((_, renewal)) = found else { return "what it knows".to_owned() };
@@ -254,7 +262,7 @@ impl Step {
     }
 }
 
-impl Move {
+impl ContenderMove {
     fn told(self) -> String {
         match self {
             Self::Looks => "asks for a look".to_owned(),

@@ -10,11 +10,11 @@ use crate::dice::Dice;
 
 /// What a command says: what it means, and its text.
 pub struct Written {
-    /// What it means.
+    /// The definition that the draft stands for.
     pub definition: Box<Definition>,
-    /// Its text.
+    /// The draft as JSON, as a command carries it.
     pub text: Box<RawValue>,
-    /// Its parts, to be changed.
+    /// What it says, field by field, to be changed.
     pub draft: Draft,
 }
 
@@ -64,7 +64,7 @@ pub fn rejitter(draft: &mut Draft, dice: &mut Dice) {
     }
 }
 
-/// When.
+/// A random schedule: mostly short intervals, sometimes with jitter, limits or quiet hours.
 pub fn schedule(dice: &mut Dice, now: Instant) -> ScheduleDraft {
     let mut schedule = ScheduleDraft::default();
     let seconds = dice.pick(&[1, 1, 2, 3, 4, 5, 7, 10, 20]);

@@ -14,9 +14,9 @@ use engine::shard::record::{ReportRecord, report_key};
 
 use crate::dice::Dice;
 
-use super::ledger::Ledger;
-use super::setting::{Company, Setting};
-use super::shelf::{SHARD, Shelf};
+use super::oracle::SlotOracle;
+use super::setting::{Company, ShardSetting};
+use super::shard_store::{SHARD, ShardStore};
 
 /// Machines that a cluster has.
 const MACHINES: usize = 3;
@@ -26,7 +26,7 @@ pub const SESSION_MS: u64 = 3_000;
 
 /// The clocks of a machine.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock {
+pub struct MachineClock {
     /// Its wall clock is ahead of true time by so much.
     pub wall_offset: i64,
     /// What its steady clock said when true time began.
@@ -37,12 +37,12 @@ pub struct Clock {
 
 /// What came of an attempt, or will have come, and is to be reported.
 #[derive(Debug)]
-pub struct Task {
-    /// By which its node knows it.
+pub struct PendingReport {
+    /// The key of the attempt at its node.
     pub key: u64,
-    /// What it is about.
+    /// The attempt that it is about.
     pub handed_over: HandedOverAttempt,
-    /// What is said.
+    /// The report as it will land in the store.
     pub report: ReportRecord,
     /// When it ends, in true time.
     pub ends: u64,
@@ -51,37 +51,37 @@ pub struct Task {
 }
 
 /// A process with a session.
-pub struct Node {
+pub struct OwnerNode {
     /// The key of its session.
     pub session: Box<str>,
     /// Where it runs.
     pub machine: usize,
-    /// It gives attempts keys from this one on.
+    /// The key of its next attempt.
     pub next_key: u64,
     /// From when on it is dead.
     dead: Option<u64>,
     /// From when on its session is gone.
     absent: Option<u64>,
-    /// It goes when all is reported.
+    /// Whether it stops once everything is reported.
     is_leaving: bool,
-    tasks: Vec<Task>,
+    tasks: Vec<PendingReport>,
 }
 
 /// All nodes that there were.
-pub struct Cluster {
+pub struct OwnerNodes {
     company: Company,
     /// The clocks of machines.
-    pub clocks: Vec<Clock>,
+    pub clocks: Vec<MachineClock>,
     /// In the order in which they were started.
-    pub nodes: Vec<Node>,
-    /// Whom the head names.
+    pub nodes: Vec<OwnerNode>,
+    /// The node that the head names as the owner.
     pub named: usize,
     /// Where reports landed, in this order.
-    pub letters: Vec<String>,
+    pub report_keys: Vec<String>,
 }
 
-impl Clock {
-    fn of(setting: &Setting, dice: &mut Dice) -> Self {
+impl MachineClock {
+    fn of(setting: &ShardSetting, dice: &mut Dice) -> Self {
         let apart = setting.apart_ms.cast_signed();
         let apart_now = dice.between(0, 2 * apart.unsigned_abs()).cast_signed() - apart;
         let is_far = dice.chance(setting.far_ahead);
@@ -105,18 +105,18 @@ impl Clock {
     }
 }
 
-impl Cluster {
-    /// One in which nobody was there.
-    pub fn new(setting: &Setting, dice: &mut Dice) -> Self {
+impl OwnerNodes {
+    /// A cluster without nodes.
+    pub fn new(setting: &ShardSetting, dice: &mut Dice) -> Self {
         let machines = if setting.company == Company::Alone { 1 } else { MACHINES };
-        let clocks = (0..machines).map(|_| Clock::of(setting, dice)).collect();
-        let (nodes, letters) = (Vec::new(), Vec::new());
-        Self { company: setting.company, clocks, nodes, named: 0, letters }
+        let clocks = (0..machines).map(|_| MachineClock::of(setting, dice)).collect();
+        let (nodes, report_keys) = (Vec::new(), Vec::new());
+        Self { company: setting.company, clocks, nodes, named: 0, report_keys }
     }
 
     fn start(&mut self, machine: usize) -> usize {
         let incarnation = self.nodes.len();
-        self.nodes.push(Node {
+        self.nodes.push(OwnerNode {
             session: format!("node/m{machine}/{incarnation:016x}").into(),
             machine,
             next_key: 1,
@@ -133,15 +133,15 @@ impl Cluster {
         &mut self,
         but: Option<usize>,
         now: u64,
-        setting: &Setting,
+        setting: &ShardSetting,
         dice: &mut Dice,
     ) -> usize {
         if self.company == Company::Alone {
             // Clocks of a machine may be anything after a restart.
-            self.clocks[0] = Clock::of(setting, dice);
+            self.clocks[0] = MachineClock::of(setting, dice);
             return self.start(0);
         }
-        let fit = |(id, node): &(usize, &Node)| {
+        let fit = |(id, node): &(usize, &OwnerNode)| {
             self.is_there(*id, now) && !node.is_leaving && Some(*id) != but
         };
         let here: Vec<usize> =
@@ -218,7 +218,7 @@ impl Cluster {
     }
 
     /// A node has these to report, from now on.
-    pub fn take_on(&mut self, id: usize, mut tasks: Vec<Task>, now: u64, dice: &mut Dice) {
+    pub fn take_on(&mut self, id: usize, mut tasks: Vec<PendingReport>, now: u64, dice: &mut Dice) {
         let mut stall = 0;
         if self.company == Company::Cluster {
             let node = &mut self.nodes[id];
@@ -263,7 +263,7 @@ impl Cluster {
     }
 
     /// What was to happen by now has happened.
-    pub fn pass(&mut self, now: u64, store: &mut Shelf, ledger: &mut Ledger) {
+    pub fn pass(&mut self, now: u64, store: &mut ShardStore, oracle: &mut SlotOracle) {
         for node in &mut self.nodes {
             let dead = node.dead.unwrap_or(u64::MAX);
             for task in &mut node.tasks {
@@ -273,8 +273,8 @@ impl Cluster {
                         let HandedOverAttempt { sequence, attempt } = task.handed_over;
                         let key = report_key(SHARD, sequence, attempt);
                         store.put_report(&key, &task.report);
-                        ledger.report_landed(&key, &task.report);
-                        self.letters.push(key);
+                        oracle.report_landed(&key, &task.report);
+                        self.report_keys.push(key);
                     }
                 }
             }
@@ -296,8 +296,8 @@ impl Cluster {
     }
 }
 
-impl Task {
-    /// One of which nobody knows yet when it is reported.
+impl PendingReport {
+    /// A report for which no landing time is rolled yet.
     pub fn new(key: u64, handed_over: HandedOverAttempt, report: ReportRecord, ends: u64) -> Self {
         Self { key, handed_over, report, ends, lands: Vec::new() }
     }

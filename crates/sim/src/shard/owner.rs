@@ -3,10 +3,10 @@
 //! A round is everything that an owner does, in an order that the dice choose, with a chance to die
 //! before each of it. Between two rounds time leaps to whatever comes next, and sometimes further.
 
+mod clients;
 mod handover;
-mod mail;
-mod people;
 mod receiver;
+mod reports;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,27 +16,27 @@ use engine::limits::MISSED_AFTER_MS;
 use engine::mutant::{self, Mutant};
 use engine::shard::{Load, Now, Put, Shard, ShardBatch};
 
-use super::ledger::catch::Missed;
-use super::ledger::{Broken, Run};
-use super::node::{Clock, Task};
-use super::promise::Promise;
+use super::node::{MachineClock, PendingReport};
+use super::oracle::catch_up::Missed;
+use super::oracle::{Broken, ObservedRun};
+use super::promise::ShardPromise;
 use super::setting::Company;
-use super::stage::{BEGIN, Stage};
+use super::simulation::{BEGIN, Simulation};
+use clients::ClientRequest;
 use handover::HandingOver;
-use mail::Mail;
-use people::Asked;
 use receiver::UnderWay;
+use reports::ReportInbox;
 
 /// How an owner ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// It died.
+pub enum ReignEnd {
+    /// Its process died.
     Crash,
     /// It stopped cleanly.
     Stop,
-    /// It named another one.
+    /// It named another node as the owner.
     HandedOver,
-    /// It could not name another one, and reads the shard anew.
+    /// It could not name another node, and reads the shard anew.
     CalledOff,
 }
 
@@ -45,16 +45,16 @@ pub struct Owner {
     /// Which node it is.
     pub node: usize,
     shard: Shard,
-    clock: Clock,
+    clock: MachineClock,
     /// When it stops, if it lives.
     stops: u64,
     leaving: Option<Leaving>,
     sent: Option<Sent>,
     trips: BTreeMap<u64, UnderWay>,
     /// What it will report once all is written.
-    tasks: Vec<Task>,
-    mail: Mail,
-    asked: BTreeMap<u64, Asked>,
+    tasks: Vec<PendingReport>,
+    inbox: ReportInbox,
+    requests: BTreeMap<u64, ClientRequest>,
     next_command: u64,
     missed: Missed,
     low: Option<Instant>,
@@ -91,7 +91,7 @@ struct Sent {
 
 /// What an owner does in a round.
 #[derive(Clone, Copy)]
-enum Deed {
+enum RoundAction {
     Step,
     Depart,
     Hear,
@@ -111,46 +111,46 @@ const READING_MS: u64 = 500;
 
 impl Owner {
     /// Takes the shard over, as this node: learns who is there, then what they have reported, and reads all else.
-    pub fn load(node: usize, stage: &mut Stage) -> Result<Self, Broken> {
-        let mut clock = stage.cluster.clocks[stage.cluster.nodes[node].machine];
-        if stage.is_calm {
+    pub fn load(node: usize, sim: &mut Simulation) -> Result<Self, Broken> {
+        let mut clock = sim.cluster.clocks[sim.cluster.nodes[node].machine];
+        if sim.is_calm {
             clock.wall_offset = 0;
         }
-        let mut senders = stage.cluster.sessions(stage.now);
-        let (reports, letters) = (stage.shelf.reports(), stage.cluster.letters.len());
-        if stage.setting.company != Company::Alone {
-            stage.now += stage.dice.between(0, READING_MS);
-            stage.pass();
+        let mut senders = sim.cluster.sessions(sim.now);
+        let (reports, seen) = (sim.store.reports(), sim.cluster.report_keys.len());
+        if sim.setting.company != Company::Alone {
+            sim.now += sim.dice.between(0, READING_MS);
+            sim.pass();
         }
         if mutant::active(Mutant::SendersAfterReports) {
-            senders = stage.cluster.sessions(stage.now);
+            senders = sim.cluster.sessions(sim.now);
         }
-        let now = stage.time(&clock);
-        let shard = stage.shelf.load(&reports, senders, now);
-        let mut shard = shard.map_err(|why| (Promise::NoPanic, why.to_string()))?;
-        shard.number_from(stage.cluster.nodes[node].next_key);
-        stage.note(|| {
+        let now = sim.time(&clock);
+        let shard = sim.store.load(&reports, senders, now);
+        let mut shard = shard.map_err(|why| (ShardPromise::NoPanic, why.to_string()))?;
+        shard.number_from(sim.cluster.nodes[node].next_key);
+        sim.note(|| {
             let (unfinished, senders) = (shard.unfinished(), shard.senders());
             format!("node {node}, {clock:?}, {unfinished} unfinished, waits for {senders:?}")
         });
         if shard.is_ahead_of_clock(now) {
-            stage.note(|| "set back".to_owned());
+            sim.note(|| "set back".to_owned());
             shard.set_back(now);
         }
         let missed = Instant(now.wall.0 - MISSED_AFTER_MS);
-        let reign_ms = stage.setting.reign_ms;
+        let reign_ms = sim.setting.reign_ms;
         Ok(Self {
             node,
             shard,
             clock,
-            stops: stage.now + stage.dice.between(reign_ms / 4, 2 * reign_ms),
+            stops: sim.now + sim.dice.between(reign_ms / 4, 2 * reign_ms),
             leaving: None,
             sent: None,
             trips: BTreeMap::new(),
             tasks: Vec::new(),
-            mail: Mail::since(letters),
-            asked: BTreeMap::new(),
-            next_command: stage.now,
+            inbox: ReportInbox::since(seen),
+            requests: BTreeMap::new(),
+            next_command: sim.now,
             missed: Missed { known: vec![(Instant::FIRST, missed)], low: None },
             low: Some(missed),
             busy_until: 0,
@@ -160,209 +160,209 @@ impl Owner {
     }
 
     /// What time it is for this owner.
-    pub fn now(&self, stage: &mut Stage) -> Now {
-        stage.time(&self.clock)
+    pub fn now(&self, sim: &mut Simulation) -> Now {
+        sim.time(&self.clock)
     }
 
     /// Runs the shard until it dies, has stopped, or has handed it over.
-    pub fn reign(&mut self, stage: &mut Stage) -> Result<End, Broken> {
+    pub fn reign(&mut self, sim: &mut Simulation) -> Result<ReignEnd, Broken> {
         loop {
-            if !self.round(stage)? {
-                return Ok(End::Crash);
+            if !self.round(sim)? {
+                return Ok(ReignEnd::Crash);
             }
-            let is_time = stage.now >= self.stops || stage.now >= stage.setting.length;
+            let is_time = sim.now >= self.stops || sim.now >= sim.setting.length;
             let end = match self.leaving {
-                Some(Leaving::Stopping(stopping)) => self.go_on_stopping(stopping, stage),
+                Some(Leaving::Stopping(stopping)) => self.go_on_stopping(stopping, sim),
                 Some(Leaving::HandingOver(handing_over)) => {
-                    self.continue_handover(handing_over, stage)?
+                    self.continue_handover(handing_over, sim)?
                 }
                 None if is_time => {
-                    self.go(stage);
+                    self.go(sim);
                     None
                 }
                 None => None,
             };
             if let Some(end) = end {
-                stage.note(|| format!("{end:?}"));
+                sim.note(|| format!("{end:?}"));
                 return Ok(end);
             }
-            self.leap(stage)?;
+            self.leap(sim)?;
         }
     }
 
-    /// It is time to go.
-    fn go(&mut self, stage: &mut Stage) {
-        let parts = match stage.setting.company {
+    /// Begins to hand the shard over, or to stop.
+    fn go(&mut self, sim: &mut Simulation) {
+        let hands_over = match sim.setting.company {
             Company::Alone => false,
-            Company::Cluster => stage.dice.chance(85),
+            Company::Cluster => sim.dice.chance(85),
             Company::Rolling => true,
         };
-        if parts {
-            return self.begin_handover(stage);
+        if hands_over {
+            return self.begin_handover(sim);
         }
-        stage.note(|| "stopping".to_owned());
-        let now = self.now(stage);
+        sim.note(|| "stopping".to_owned());
+        let now = self.now(sim);
         self.shard.stop(now);
-        self.recall(stage);
-        let patience_ends = stage.now + stage.dice.between(0, 12_000);
+        self.recall(sim);
+        let patience_ends = sim.now + sim.dice.between(0, 12_000);
         self.leaving = Some(Leaving::Stopping(Stopping { patience_ends, has_abandoned: false }));
     }
 
     /// Runs the shard for so long, and nothing goes wrong.
-    pub fn run_on(&mut self, stage: &mut Stage, length: u64) -> Result<(), Broken> {
-        let until = stage.now + length;
-        while stage.now < until {
-            self.round(stage)?;
-            self.leap(stage)?;
+    pub fn run_on(&mut self, sim: &mut Simulation, length: u64) -> Result<(), Broken> {
+        let until = sim.now + length;
+        while sim.now < until {
+            self.round(sim)?;
+            self.leap(sim)?;
         }
         Ok(())
     }
 
     /// Runs the shard until nothing is unfinished.
-    pub fn run_out(&mut self, stage: &mut Stage) -> Result<(), Broken> {
-        let until = stage.now + DRAIN_MS;
+    pub fn run_out(&mut self, sim: &mut Simulation) -> Result<(), Broken> {
+        let until = sim.now + DRAIN_MS;
         while self.shard.unfinished() > 0 || !self.shard.is_settled() {
-            if stage.now > until {
+            if sim.now > until {
                 let what = format!("{} runs are unfinished", self.shard.unfinished());
-                return Err((Promise::NothingIsStuck, what));
+                return Err((ShardPromise::NothingIsStuck, what));
             }
-            self.round(stage)?;
-            self.leap(stage)?;
+            self.round(sim)?;
+            self.leap(sim)?;
         }
         Ok(())
     }
 
     /// Dies. What is on its way lands, or not.
-    pub fn die(&mut self, stage: &mut Stage) -> Result<(), Broken> {
-        stage.note(|| "crashed".to_owned());
+    pub fn die(&mut self, sim: &mut Simulation) -> Result<(), Broken> {
+        sim.note(|| "crashed".to_owned());
         for trip in self.trips.values().filter(|trip| !trip.has_begun()) {
-            stage.witness.recalled(trip.run);
+            sim.checker.recalled(trip.run);
         }
         match self.sent.take() {
-            Some(sent) if !sent.has_landed && stage.dice.chance(50) => land(&sent, stage)?,
+            Some(sent) if !sent.has_landed && sim.dice.chance(50) => land(&sent, sim)?,
             Some(_) | None => {}
         }
         match self.leaving {
-            Some(Leaving::HandingOver(handing_over)) if stage.dice.chance(50) => {
-                self.name(handing_over, stage)
+            Some(Leaving::HandingOver(handing_over)) if sim.dice.chance(50) => {
+                self.name(handing_over, sim)
             }
             Some(_) | None => Ok(()),
         }
     }
 
     /// Whether it has stopped.
-    fn go_on_stopping(&mut self, stopping: Stopping, stage: &mut Stage) -> Option<End> {
-        let is_over = self.shard.in_flight() == 0 || stage.now >= stopping.patience_ends;
+    fn go_on_stopping(&mut self, stopping: Stopping, sim: &mut Simulation) -> Option<ReignEnd> {
+        let is_over = self.shard.in_flight() == 0 || sim.now >= stopping.patience_ends;
         if is_over && !stopping.has_abandoned {
-            let now = self.now(stage);
+            let now = self.now(sim);
             self.shard.abandon(now);
             self.leaving = Some(Leaving::Stopping(Stopping { has_abandoned: true, ..stopping }));
         }
-        (stopping.has_abandoned && self.shard.is_settled()).then_some(End::Stop)
+        (stopping.has_abandoned && self.shard.is_settled()).then_some(ReignEnd::Stop)
     }
 
     /// Does everything once. Says whether the owner has survived it.
-    fn round(&mut self, stage: &mut Stage) -> Result<bool, Broken> {
+    fn round(&mut self, sim: &mut Simulation) -> Result<bool, Broken> {
         let mut deeds = [
-            Deed::Step,
-            Deed::Depart,
-            Deed::Hear,
-            Deed::Listen,
-            Deed::Commit,
-            Deed::Ask,
-            Deed::Commit,
+            RoundAction::Step,
+            RoundAction::Depart,
+            RoundAction::Hear,
+            RoundAction::Listen,
+            RoundAction::Commit,
+            RoundAction::Ask,
+            RoundAction::Commit,
         ];
         for place in (1..deeds.len()).rev() {
-            let other = usize::try_from(stage.dice.between(0, place as u64)).expect("an index");
+            let other = usize::try_from(sim.dice.between(0, place as u64)).expect("an index");
             deeds.swap(place, other);
         }
         for deed in deeds {
-            if Self::dies(stage) {
+            if Self::dies(sim) {
                 return Ok(false);
             }
-            let now = self.now(stage);
+            let now = self.now(sim);
             match deed {
-                Deed::Step => self.shard.step(now, &|_| self.load),
-                Deed::Depart => {
-                    if !self.depart(now, stage)? {
+                RoundAction::Step => self.shard.step(now, &|_| self.load),
+                RoundAction::Depart => {
+                    if !self.depart(now, sim)? {
                         return Ok(false);
                     }
                 }
-                Deed::Hear => self.hear(now, stage)?,
-                Deed::Listen => self.listen(now, stage)?,
-                Deed::Commit => self.commit(now, stage)?,
-                Deed::Ask => self.ask(now, stage),
+                RoundAction::Hear => self.hear(now, sim)?,
+                RoundAction::Listen => self.listen(now, sim)?,
+                RoundAction::Commit => self.commit(now, sim)?,
+                RoundAction::Ask => self.ask(now, sim),
             }
         }
         Ok(true)
     }
 
-    fn dies(stage: &mut Stage) -> bool {
-        let is_ready = stage.ledger.triggers.len() >= stage.setting.backpressure;
-        !stage.is_calm && is_ready && stage.dice.between(0, 9_999) < stage.setting.crashes
+    fn dies(sim: &mut Simulation) -> bool {
+        let is_ready = sim.oracle.triggers.len() >= sim.setting.due_at_once;
+        !sim.is_calm && is_ready && sim.dice.between(0, 9_999) < sim.setting.crashes
     }
 
-    fn commit(&mut self, now: Now, stage: &mut Stage) -> Result<(), Broken> {
+    fn commit(&mut self, now: Now, sim: &mut Simulation) -> Result<(), Broken> {
         match &mut self.sent {
             Some(sent) if !sent.has_landed => {
-                if stage.now >= sent.lands {
+                if sim.now >= sent.lands {
                     sent.has_landed = true;
-                    land(sent, stage)?;
+                    land(sent, sim)?;
                 }
             }
             Some(sent) => {
-                if stage.now >= sent.answered {
+                if sim.now >= sent.answered {
                     self.sent = None;
-                    self.answered(now, stage)?;
+                    self.answered(now, sim)?;
                 }
             }
-            None => self.send(now, stage)?,
+            None => self.send(now, sim)?,
         }
         Ok(())
     }
 
-    fn send(&mut self, now: Now, stage: &mut Stage) -> Result<(), Broken> {
+    fn send(&mut self, now: Now, sim: &mut Simulation) -> Result<(), Broken> {
         let is_due = self.shard.commit_by().is_some_and(|by| by <= now.wall);
-        if !is_due && !stage.dice.chance(3) {
+        if !is_due && !sim.dice.chance(3) {
             return Ok(());
         }
-        let Some(batch) = self.shard.take_batch(stage.shelf.number + 1, stage.setting.room) else {
+        let Some(batch) = self.shard.take_batch(sim.store.number + 1, sim.setting.room) else {
             return Ok(());
         };
-        check_room(&batch, stage)?;
-        let commit_ms = stage.setting.commit_ms;
-        let lands = stage.now + stage.dice.between(0, commit_ms);
-        let answered = lands + stage.dice.between(0, commit_ms / 2);
+        check_room(&batch, sim)?;
+        let commit_ms = sim.setting.commit_ms;
+        let lands = sim.now + sim.dice.between(0, commit_ms);
+        let answered = lands + sim.dice.between(0, commit_ms / 2);
         let missed = Missed { low: self.low, ..self.missed.clone() };
         self.sent = Some(Sent { batch, lands, answered, has_landed: false, missed });
         Ok(())
     }
 
-    fn answered(&mut self, now: Now, stage: &mut Stage) -> Result<(), Broken> {
+    fn answered(&mut self, now: Now, sim: &mut Simulation) -> Result<(), Broken> {
         let committed = self.shard.committed(now);
         for key in committed.aborts {
             if let Some(trip) = self.trips.remove(&key) {
-                stage.note(|| format!("aborted {:?}", trip.run));
+                sim.note(|| format!("aborted {:?}", trip.run));
                 if trip.has_begun() {
-                    stage.witness.aborted(trip.run, stage.now);
+                    sim.checker.aborted(trip.run, sim.now);
                 } else {
-                    stage.witness.recalled(trip.run);
+                    sim.checker.recalled(trip.run);
                 }
             }
         }
         for (ticket, done) in committed.replies {
-            self.told(ticket.0, done, stage)?;
+            self.told(ticket.0, done, sim)?;
         }
-        stage.witness.check_words(&stage.ledger)
+        sim.checker.check_words(&sim.oracle)
     }
 
     /// Leaps to what comes next, and sometimes further.
-    fn leap(&mut self, stage: &mut Stage) -> Result<(), Broken> {
-        let now = self.now(stage);
+    fn leap(&mut self, sim: &mut Simulation) -> Result<(), Broken> {
+        let now = self.now(sim);
         let by_wall = |wall: Instant| {
-            u64::try_from(wall.0 - BEGIN - self.clock.wall_offset).unwrap_or(0).max(stage.now)
+            u64::try_from(wall.0 - BEGIN - self.clock.wall_offset).unwrap_or(0).max(sim.now)
         };
-        let is_busy = stage.now < self.busy_until;
+        let is_busy = sim.now < self.busy_until;
         let wake = self.shard.next_wake(now).map(by_wall);
         let sent =
             self.sent.as_ref().map(|sent| if sent.has_landed { sent.answered } else { sent.lands });
@@ -370,59 +370,59 @@ impl Owner {
             self.shard.commit_by().map(by_wall),
             sent,
             self.trips.values().map(UnderWay::next).min(),
-            (!stage.is_calm && self.leaving.is_none()).then_some(self.next_command),
-            (!stage.is_calm && self.leaving.is_none()).then_some(self.stops),
+            (!sim.is_calm && self.leaving.is_none()).then_some(self.next_command),
+            (!sim.is_calm && self.leaving.is_none()).then_some(self.stops),
             is_busy.then_some(self.busy_until),
-            self.leaving.and_then(Leaving::next).filter(|next| *next > stage.now),
-            self.mail.next(),
-            stage.cluster.next(stage.now),
+            self.leaving.and_then(Leaving::next).filter(|next| *next > sim.now),
+            self.inbox.next(),
+            sim.cluster.next(sim.now),
         ];
         let other = others.into_iter().flatten().min();
-        let is_idle = wake == Some(stage.now) && !is_busy;
+        let is_idle = wake == Some(sim.now) && !is_busy;
         self.idle_rounds = if is_idle { self.idle_rounds + 1 } else { 0 };
         if self.idle_rounds > IDLE_ROUNDS_MAX {
             let what = format!("it asks to be woken at once, for ever, at {}", now.wall);
-            return Err((Promise::NothingIsStuck, what));
+            return Err((ShardPromise::NothingIsStuck, what));
         }
-        let wake = wake.filter(|at| *at > stage.now || !is_busy);
-        let next = [wake, other].into_iter().flatten().min().unwrap_or(stage.now + 1_000);
-        stage.now = next.max(stage.now + 1);
-        if !stage.is_calm {
-            self.suffer(stage);
+        let wake = wake.filter(|at| *at > sim.now || !is_busy);
+        let next = [wake, other].into_iter().flatten().min().unwrap_or(sim.now + 1_000);
+        sim.now = next.max(sim.now + 1);
+        if !sim.is_calm {
+            self.suffer(sim);
         }
-        stage.pass();
+        sim.pass();
         Ok(())
     }
 
     /// What can happen to an owner while it waits.
-    fn suffer(&mut self, stage: &mut Stage) {
-        if stage.dice.chance(20) {
-            stage.now += stage.dice.between(0, 40);
+    fn suffer(&mut self, sim: &mut Simulation) {
+        if sim.dice.chance(20) {
+            sim.now += sim.dice.between(0, 40);
         }
-        if stage.dice.between(0, 999) < stage.setting.busy {
-            self.busy_until = stage.now + stage.dice.between(100, 6_000);
-            stage.note(|| "busy".to_owned());
+        if sim.dice.between(0, 999) < sim.setting.busy {
+            self.busy_until = sim.now + sim.dice.between(100, 6_000);
+            sim.note(|| "busy".to_owned());
         }
-        self.load = match stage.now < self.busy_until {
+        self.load = match sim.now < self.busy_until {
             false => Load::Free,
             true if self.busy_until.is_multiple_of(2) => Load::Busy,
             true => Load::Full,
         };
-        if stage.dice.between(0, 99_999) < stage.setting.clock_steps {
-            let step = stage.dice.between(0, 8_000).cast_signed() - 4_000;
-            stage.note(|| format!("the clock is set by {step} ms"));
+        if sim.dice.between(0, 99_999) < sim.setting.clock_steps {
+            let step = sim.dice.between(0, 8_000).cast_signed() - 4_000;
+            sim.note(|| format!("the clock is set by {step} ms"));
             self.clock.wall_offset += step;
-            let machine = stage.cluster.nodes[self.node].machine;
-            stage.cluster.clocks[machine].wall_offset = self.clock.wall_offset;
+            let machine = sim.cluster.nodes[self.node].machine;
+            sim.cluster.clocks[machine].wall_offset = self.clock.wall_offset;
             // Instants of its wall clock no longer tell what was decided when.
             (self.missed, self.low) = (Missed::default(), None);
         }
-        if stage.dice.between(0, 999) < stage.setting.stalls {
-            let stall = stage.dice.between(200, 20_000);
-            stage.note(|| format!("stalls for {stall} ms"));
-            stage.now += stall;
+        if sim.dice.between(0, 999) < sim.setting.stalls {
+            let stall = sim.dice.between(200, 20_000);
+            sim.note(|| format!("stalls for {stall} ms"));
+            sim.now += stall;
             if stall > 1_000 {
-                let now = self.now(stage);
+                let now = self.now(sim);
                 self.shard.awake(now);
                 if let Some((_, known)) = self.missed.known.last().copied() {
                     let until = known.max(Instant(now.wall.0 - MISSED_AFTER_MS));
@@ -443,10 +443,10 @@ impl Leaving {
     }
 }
 
-fn land(sent: &Sent, stage: &mut Stage) -> Result<(), Broken> {
-    stage.note(|| tell(&sent.batch));
-    stage.shelf.land(&sent.batch);
-    stage.ledger.landed(&sent.batch, &sent.missed, &stage.witness)
+fn land(sent: &Sent, sim: &mut Simulation) -> Result<(), Broken> {
+    sim.note(|| tell(&sent.batch));
+    sim.store.land(&sent.batch);
+    sim.oracle.landed(&sent.batch, &sent.missed, &sim.checker)
 }
 
 fn tell(batch: &ShardBatch) -> String {
@@ -462,8 +462,8 @@ fn tell(batch: &ShardBatch) -> String {
     text
 }
 
-fn check_room(batch: &ShardBatch, stage: &Stage) -> Result<(), Broken> {
-    let room = stage.setting.room;
+fn check_room(batch: &ShardBatch, sim: &Simulation) -> Result<(), Broken> {
+    let room = sim.setting.room;
     let sizes = batch.puts.iter().map(|put| match put {
         Put::Value(key, value) => (key.len(), value.len()),
         Put::Gone(key) => (key.len(), 0),
@@ -477,11 +477,11 @@ fn check_room(batch: &ShardBatch, stage: &Stage) -> Result<(), Broken> {
     if fits {
         return Ok(());
     }
-    Err((Promise::FitsRoom, format!("{} writes, {bytes} bytes, {longest}", sizes.len() + 1)))
+    Err((ShardPromise::FitsRoom, format!("{} writes, {bytes} bytes, {longest}", sizes.len() + 1)))
 }
 
 /// A run that is under way, to be named in a trace.
-impl std::fmt::Display for Run {
+impl std::fmt::Display for ObservedRun {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Slot(slot) => write!(out, "{}/{}@{}", slot.trigger, slot.generation, slot.at),

@@ -1,19 +1,19 @@
-//! What a shard promises, in words; the ledger and the witness say when a promise is broken.
+//! What a shard promises, in words; the oracle and the checker say when a promise is broken.
 
 use std::fmt;
 
 /// A promise that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// Which one.
-    pub promise: Promise,
+pub struct ShardViolation {
+    /// Which promise was broken.
+    pub promise: ShardPromise,
     /// When, in milliseconds of true time.
     pub at: u64,
-    /// How.
+    /// What was seen that breaks it.
     pub what: String,
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for ShardViolation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (second, millis) = (self.at / 1_000, self.at % 1_000);
         write!(out, "{second}.{millis:03} s: {}: {}", self.promise.sentence(), self.what)
@@ -22,61 +22,61 @@ impl fmt::Display for Violation {
 
 /// What is checked. docs/guarantees.md has the same list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Promise {
-    /// T1
+pub enum ShardPromise {
+    /// T1: a decided slot is in exactly one place.
     OnePlace,
-    /// T2
+    /// T2: no slot has a second state.
     OneState,
-    /// T3
+    /// T3: what is due is decided.
     NothingUndecided,
-    /// T4
+    /// T4: ranges of skipped slots are right.
     RangesCount,
-    /// T5
+    /// T5: at most once is at most once.
     AtMostOnce,
-    /// T6
+    /// T6: records say what happened.
     RecordsAreTrue,
-    /// T7
+    /// T7: a run has one id.
     OneId,
-    /// T8
+    /// T8: nothing leaves early.
     NotBeforeItsInstant,
-    /// T9
+    /// T9: nothing leaves before it is written.
     WrittenFirst,
-    /// T10
+    /// T10: numbers of attempts grow.
     NumbersGrow,
-    /// T11
+    /// T11: what was paused, cancelled or deleted does not leave.
     QuietIsQuiet,
-    /// T12
+    /// T12: runs that must not overlap do not.
     NoOverlap,
-    /// T13
+    /// T13: a limit is exact.
     LimitIsExact,
-    /// T14
+    /// T14: what was acknowledged holds after a crash.
     AcknowledgedHolds,
-    /// T15
+    /// T15: catch-up skips exactly the right slots.
     CatchUp,
-    /// T16
+    /// T16: every commit fits the store.
     FitsRoom,
-    /// T17
+    /// T17: every run ends.
     NothingIsStuck,
-    /// T18
+    /// T18: the engine never contradicts itself.
     NoPanic,
-    /// T19
+    /// T19: notices come once.
     ToldOnce,
-    /// T20
+    /// T20: what is under way elsewhere is not sent again.
     LeftAlone,
-    /// T21
+    /// T21: only the named owner sends.
     OneSends,
-    /// T22
+    /// T22: a report counts once.
     ReportsCount,
-    /// T23
+    /// T23: restarts double nothing.
     NothingDoubled,
-    /// T24
+    /// T24: every shard comes to the right server.
     ShardsAreServed,
-    /// T25
+    /// T25: nothing leaves after the session lapsed.
     NothingAfterLapse,
 }
 
-impl Promise {
-    /// In words.
+impl ShardPromise {
+    /// The promise in words, with its number.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::OnePlace => "T1, every slot that is decided is in exactly one place",

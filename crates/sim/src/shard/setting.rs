@@ -19,7 +19,7 @@ pub enum Company {
 
 /// What a run is like.
 #[derive(Debug, Clone)]
-pub struct Setting {
+pub struct ShardSetting {
     /// What everything else follows from.
     pub seed: u64,
     /// How long faults go on, in milliseconds.
@@ -50,14 +50,14 @@ pub struct Setting {
     pub trouble: u64,
     /// So many in a thousand steps begin a time in which nothing more may leave.
     pub busy: u64,
-    /// So many triggers are due at one second.
-    pub backpressure: usize,
+    /// How many triggers are due at the same second, if that is what the run is about.
+    pub due_at_once: usize,
     /// Who can own the shard.
     pub company: Company,
 }
 
-impl Setting {
-    /// That of a seed.
+impl ShardSetting {
+    /// The setting of a seed.
     pub fn of(seed: u64) -> Self {
         let mut dice = Dice::new(seed ^ 0x0073_6861_7264);
         let writes = dice.pick(&[8, 8, 9, 16, 128]);
@@ -77,7 +77,7 @@ impl Setting {
             command_ms: dice.pick(&[700, 2_500, 10_000]),
             trouble: dice.pick(&[5, 40, 80]),
             busy: dice.pick(&[0, 0, 4]),
-            backpressure: 0,
+            due_at_once: 0,
             company: Company::Alone,
         };
         match dice.between(0, 9) {
@@ -101,8 +101,8 @@ impl Setting {
         }
     }
 
-    /// Very many triggers that are due at one second, and little else.
-    pub fn crowded(seed: u64, triggers: usize) -> Self {
+    /// Very many triggers that are due at the same second, and little else.
+    pub fn many_at_once(seed: u64, triggers: usize) -> Self {
         Self {
             length: 40_000,
             triggers: 0,
@@ -118,21 +118,21 @@ impl Setting {
             command_ms: 10_000_000,
             trouble: 1,
             busy: 0,
-            backpressure: triggers,
+            due_at_once: triggers,
             company: Company::Alone,
             ..Self::of(seed)
         }
     }
 }
 
-impl fmt::Display for Setting {
+impl fmt::Display for ShardSetting {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,
             "{} s, {} triggers, {} writes, commits {} ms, crashes {}, reigns {} ms, gaps {} ms, \
              clocks {} ms apart, {} far, {} set, stalls {}, commands {} ms, trouble {}, busy {}, {:?}",
             self.length / 1_000,
-            self.triggers.max(self.backpressure),
+            self.triggers.max(self.due_at_once),
             self.room.writes,
             self.commit_ms,
             self.crashes,

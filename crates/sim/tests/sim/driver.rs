@@ -1,8 +1,8 @@
 //! Sessions, claims, chains and elections, one claim per test, on virtual time.
 //!
-//! Nothing here is left to chance: roads are short, and whatever goes wrong does so because the test
+//! Nothing here is left to chance: links are quick, and whatever goes wrong does so because the test
 //! said when. The seeds look for what nobody thought of; these tests say what was thought of. The
-//! witness watches here too, and a test in which it sees a promise broken fails.
+//! checker watches here too, and a test in which it sees a promise broken fails.
 
 #[path = "driver/bench.rs"]
 mod bench;
@@ -14,6 +14,8 @@ mod calm;
 mod chain;
 #[path = "driver/claim.rs"]
 mod claim;
+#[path = "driver/dropping.rs"]
+mod dropping;
 #[path = "driver/election.rs"]
 mod election;
 #[path = "driver/foreign.rs"]
@@ -30,8 +32,6 @@ mod merging;
 mod mirroring;
 #[path = "driver/opening.rs"]
 mod opening;
-#[path = "driver/parting.rs"]
-mod parting;
 #[path = "driver/quarantine.rs"]
 mod quarantine;
 #[path = "driver/tap.rs"]

@@ -1,35 +1,22 @@
 //! Seeds on every change, and the same trace from the same seed.
 
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use sim::run::run;
 use sim::world::Tracing;
+
+use super::on_two_threads;
 
 /// Seeds that every change must pass.
 const SEEDS: u64 = 200;
 
 #[test]
 fn every_promise_is_kept_on_fixed_seeds() {
-    let next = AtomicU64::new(0);
-    let broken: Vec<String> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..2).map(|_| scope.spawn(|| run_some(&next))).collect();
-        threads.into_iter().flat_map(|thread| thread.join().expect("a run panicked")).collect()
+    let broken = on_two_threads(0..SEEDS, |seed| {
+        let violation = run(seed, None, Tracing::Off).violation?;
+        Some(format!("seed {seed}: {violation}"))
     });
     assert!(broken.is_empty(), "{}", broken.join("\n"));
-}
-
-fn run_some(next: &AtomicU64) -> Vec<String> {
-    let mut broken = Vec::new();
-    loop {
-        let seed = next.fetch_add(1, Ordering::SeqCst);
-        if seed >= SEEDS {
-            return broken;
-        }
-        if let Some(violation) = run(seed, None, Tracing::Off).violation {
-            broken.push(format!("seed {seed}: {violation}"));
-        }
-    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use engine::record::encode;
 use engine::shard::record::{FORMAT, NameRecord, RunState, TriggerRecord, name_key, trigger_key};
 use rig::{Heard, PATIENCE, until};
 use serde_json::value::to_raw_value;
-use sim::ledger::{Fate, Ledger};
+use sim::slot_records::{SlotFate, SlotRecords};
 use store::machine::{Machine, System};
 use store::{Commit, Key, Store};
 
@@ -60,9 +60,9 @@ pub(super) async fn fill(store: &Store, count: usize, every_s: usize, urls: &[St
 
 /// Waits until nothing is under way in a store whose scheduler is stopped, and gives all that it says then. What was put
 /// back waits until somebody starts the scheduler again.
-pub(super) async fn at_rest(store: &Store) -> Ledger {
+pub(super) async fn at_rest(store: &Store) -> SlotRecords {
     until("nothing is under way", PATIENCE * 2, || async {
-        let ledger = Ledger::of(store).await;
+        let ledger = SlotRecords::of(store).await;
         let is_stopped = ledger.stopped.len() == usize::from(SHARDS_DEFAULT);
         let is_still = ledger.unfinished.iter().all(|run| run.state != RunState::Running);
         (is_stopped && ledger.open == 0 && is_still).then_some(ledger)
@@ -72,7 +72,7 @@ pub(super) async fn at_rest(store: &Store) -> Ledger {
 
 /// Every slot of every trigger is on record, once, from the first to the last that was decided; what succeeded was
 /// heard, under its id; and nothing was heard that is on no record.
-pub(super) fn check(ledger: &Ledger, heard: &[Heard], every_s: usize) {
+pub(super) fn check(ledger: &SlotRecords, heard: &[Heard], every_s: usize) {
     let step = i64::try_from(every_s).unwrap() * 1_000;
     let slots = ledger.whole(step);
     let mut fates: BTreeMap<&str, u64> = BTreeMap::new();
@@ -88,10 +88,10 @@ pub(super) fn check(ledger: &Ledger, heard: &[Heard], every_s: usize) {
         assert!(*last > end - step - 1_000 && *last <= end, "{unique}: {last} before {end}");
         for fate in slots.values() {
             let fate = match fate {
-                Fate::Skipped => "skipped",
-                Fate::Unfinished => "waiting",
-                Fate::Run(End::Succeeded) => "succeeded",
-                Fate::Run(_) => "ended otherwise",
+                SlotFate::Skipped => "skipped",
+                SlotFate::Unfinished => "waiting",
+                SlotFate::Run(End::Succeeded) => "succeeded",
+                SlotFate::Run(_) => "ended otherwise",
             };
             *fates.entry(fate).or_default() += 1;
         }

@@ -2,16 +2,16 @@
 
 use engine::shard::record::ReportRecord;
 
-use super::super::ledger::Broken;
-use super::super::node::Task;
+use super::super::node::PendingReport;
+use super::super::oracle::Broken;
 use super::super::setting::Company;
-use super::super::stage::Stage;
-use super::{End, Leaving, Owner};
+use super::super::simulation::Simulation;
+use super::{Leaving, Owner, ReignEnd};
 
-/// A hand-over.
+/// A hand-over that is under way.
 #[derive(Clone, Copy)]
 pub(super) struct HandingOver {
-    /// To whom.
+    /// The node that is to own the shard.
     target: usize,
     step: Step,
     /// Its node stops as well.
@@ -43,18 +43,18 @@ impl HandingOver {
 
 impl Owner {
     /// Begins to hand the shard over.
-    pub(super) fn begin_handover(&mut self, stage: &mut Stage) {
-        let Stage { cluster, setting, dice, now: at, .. } = stage;
+    pub(super) fn begin_handover(&mut self, sim: &mut Simulation) {
+        let Simulation { cluster, setting, dice, now: at, .. } = sim;
         let target = cluster.pick(Some(self.node), *at, setting, dice);
         let is_last = dice.chance(40);
-        stage.note(|| format!("handing_over, for node {target}, for good: {is_last}"));
-        let now = self.now(stage);
+        sim.note(|| format!("hands over to node {target}, for good: {is_last}"));
+        let now = self.now(sim);
         self.shard.begin_handover(now);
-        if stage.dice.chance(50) {
-            self.recall(stage);
+        if sim.dice.chance(50) {
+            self.recall(sim);
         }
-        let commit_ms = stage.setting.commit_ms;
-        let step = Step::Recalling(stage.now + stage.dice.between(0, commit_ms));
+        let commit_ms = sim.setting.commit_ms;
+        let step = Step::Recalling(sim.now + sim.dice.between(0, commit_ms));
         self.leaving = Some(Leaving::HandingOver(HandingOver { target, step, is_last }));
     }
 
@@ -62,44 +62,44 @@ impl Owner {
     pub(super) fn continue_handover(
         &mut self,
         handing_over: HandingOver,
-        stage: &mut Stage,
-    ) -> Result<Option<End>, Broken> {
-        let commit_ms = stage.setting.commit_ms;
+        sim: &mut Simulation,
+    ) -> Result<Option<ReignEnd>, Broken> {
+        let commit_ms = sim.setting.commit_ms;
         let step = match handing_over.step {
-            Step::Recalling(until) if stage.now >= until => {
-                self.recall(stage);
-                self.hand_over_attempts(stage);
+            Step::Recalling(until) if sim.now >= until => {
+                self.recall(sim);
+                self.hand_over_attempts(sim);
                 Step::Writing
             }
             Step::Writing if self.shard.is_settled() && self.sent.is_none() => {
                 let tasks = std::mem::take(&mut self.tasks);
-                stage.cluster.take_on(self.node, tasks, stage.now, &mut stage.dice);
+                sim.cluster.take_on(self.node, tasks, sim.now, &mut sim.dice);
                 let mut late = commit_ms;
-                if stage.setting.company == Company::Cluster {
-                    match stage.dice.between(0, 19) {
-                        0 => stage.cluster.die(handing_over.target, stage.now, &mut stage.dice),
-                        1 => stage.cluster.was_dead(handing_over.target, stage.now),
+                if sim.setting.company == Company::Cluster {
+                    match sim.dice.between(0, 19) {
+                        0 => sim.cluster.die(handing_over.target, sim.now, &mut sim.dice),
+                        1 => sim.cluster.was_dead(handing_over.target, sim.now),
                         2 => late = 10_000,
                         _ => {}
                     }
                 }
-                Step::Naming(stage.now + stage.dice.between(0, late))
+                Step::Naming(sim.now + sim.dice.between(0, late))
             }
-            Step::Naming(lands) if stage.now >= lands => {
-                self.name(handing_over, stage)?;
-                let is_long = stage.setting.company == Company::Cluster && stage.dice.chance(15);
-                let late = stage.dice.between(0, if is_long { 8_000 } else { commit_ms });
+            Step::Naming(lands) if sim.now >= lands => {
+                self.name(handing_over, sim)?;
+                let is_long = sim.setting.company == Company::Cluster && sim.dice.chance(15);
+                let late = sim.dice.between(0, if is_long { 8_000 } else { commit_ms });
                 // A new owner need not wait until the old one knows.
-                Step::Told(stage.now + if stage.dice.chance(50) { 0 } else { late })
+                Step::Told(sim.now + if sim.dice.chance(50) { 0 } else { late })
             }
-            Step::Told(at) if stage.now >= at => {
-                if stage.cluster.named == self.node {
-                    return Ok(Some(End::CalledOff));
+            Step::Told(at) if sim.now >= at => {
+                if sim.cluster.named == self.node {
+                    return Ok(Some(ReignEnd::CalledOff));
                 }
                 if handing_over.is_last {
-                    stage.cluster.leave(self.node);
+                    sim.cluster.leave(self.node);
                 }
-                return Ok(Some(End::HandedOver));
+                return Ok(Some(ReignEnd::HandedOver));
             }
             waits @ (Step::Recalling(_) | Step::Writing | Step::Naming(_) | Step::Told(_)) => waits,
         };
@@ -111,26 +111,26 @@ impl Owner {
     pub(super) fn name(
         &mut self,
         handing_over: HandingOver,
-        stage: &mut Stage,
+        sim: &mut Simulation,
     ) -> Result<(), Broken> {
         match handing_over.step {
-            Step::Naming(_) => stage.name(handing_over.target, &self.shard.head()),
+            Step::Naming(_) => sim.name(handing_over.target, &self.shard.head()),
             Step::Recalling(_) | Step::Writing | Step::Told(_) => Ok(()),
         }
     }
 
     /// What is under way is this node's to report.
-    fn hand_over_attempts(&mut self, stage: &mut Stage) {
-        let now = self.now(stage);
-        let session = stage.cluster.nodes[self.node].session.clone();
+    fn hand_over_attempts(&mut self, sim: &mut Simulation) {
+        let now = self.now(sim);
+        let session = sim.cluster.nodes[self.node].session.clone();
         for (key, handed_over) in self.shard.hand_over_attempts(&session, now) {
-            stage.note(|| format!("sent remote: {key}, {handed_over:?}"));
+            sim.note(|| format!("handed over {key}, {handed_over:?}"));
             let Some(begun) = self.trips.remove(&key).and_then(super::UnderWay::begun) else {
                 continue;
             };
             let (attempt, outcome, made) = (handed_over.attempt, begun.outcome, begun.made());
             let report = ReportRecord { sender: session.clone(), attempt, outcome, made };
-            self.tasks.push(Task::new(key, handed_over, report, begun.ends));
+            self.tasks.push(PendingReport::new(key, handed_over, report, begun.ends));
         }
     }
 }

@@ -7,16 +7,16 @@ use engine::outcome::{Lost, NotSent, Outcome};
 use engine::past::Attempt;
 use engine::shard::{AttemptReport, Departure, Now};
 
-use super::super::ledger::{Broken, Run};
-use super::super::promise::Promise;
+use super::super::checker::{AttemptFate, LeavingAttempt};
+use super::super::oracle::{Broken, ObservedRun};
+use super::super::promise::ShardPromise;
 use super::super::setting::Company;
-use super::super::stage::Stage;
-use super::super::witness::{Fate, Leaving};
+use super::super::simulation::Simulation;
 use super::Owner;
 
 /// An attempt that is under way.
 pub(super) struct UnderWay {
-    pub(super) run: Run,
+    pub(super) run: ObservedRun,
     attempt: u32,
     timeout: u64,
     phase: Phase,
@@ -52,7 +52,7 @@ impl UnderWay {
         }
     }
 
-    /// How it was, if it has begun.
+    /// The attempt at its receiver, if it has begun.
     pub(super) fn begun(self) -> Option<Begun> {
         match self.phase {
             Phase::Waits(_) => None,
@@ -72,84 +72,90 @@ impl Begun {
 
 impl Owner {
     /// Lets go what may leave, unless too much is under way. Says whether the owner has survived it.
-    pub(super) fn depart(&mut self, now: Now, stage: &mut Stage) -> Result<bool, Broken> {
-        if stage.now < self.busy_until {
+    pub(super) fn depart(&mut self, now: Now, sim: &mut Simulation) -> Result<bool, Broken> {
+        if sim.now < self.busy_until {
             return Ok(true);
         }
         let mut out = Vec::new();
         self.shard.depart(now, &mut out);
         for departure in out {
-            if Self::dies(stage) {
+            if Self::dies(sim) {
                 return Ok(false);
             }
-            self.let_go(&departure, now, stage)?;
+            self.let_go(&departure, now, sim)?;
         }
         Ok(true)
     }
 
-    fn let_go(&mut self, departure: &Departure, now: Now, stage: &mut Stage) -> Result<(), Broken> {
+    fn let_go(
+        &mut self,
+        departure: &Departure,
+        now: Now,
+        sim: &mut Simulation,
+    ) -> Result<(), Broken> {
         let leaving =
-            Leaving { node: self.node, cluster: &stage.cluster, wall: now.wall, at: stage.now };
-        let run = stage.witness.left(departure, &stage.ledger, leaving)?;
+            LeavingAttempt { node: self.node, cluster: &sim.cluster, wall: now.wall, at: sim.now };
+        let run = sim.checker.left(departure, &sim.oracle, leaving)?;
         let (key, attempt) = (departure.key, departure.attempt);
-        if self.trips.contains_key(&key) || stage.cluster.has_key(self.node, key) {
-            return Err((Promise::OneId, format!("{run} has the key {key} of another attempt")));
+        if self.trips.contains_key(&key) || sim.cluster.has_key(self.node, key) {
+            return Err((
+                ShardPromise::OneId,
+                format!("{run} has the key {key} of another attempt"),
+            ));
         }
-        let node = &mut stage.cluster.nodes[self.node];
+        let node = &mut sim.cluster.nodes[self.node];
         node.next_key = node.next_key.max(key + 1);
-        stage.note(|| format!("left {run} attempt {attempt}"));
-        stage.witness.waits(run, attempt, self.node);
-        let waits = match stage.setting.company {
+        sim.note(|| format!("left {run} attempt {attempt}"));
+        sim.checker.waits(run, attempt, self.node);
+        let waits = match sim.setting.company {
             Company::Alone => 0,
             Company::Cluster | Company::Rolling => {
-                if stage.dice.chance(70) {
+                if sim.dice.chance(70) {
                     0
                 } else {
-                    stage.dice.between(1, 1_500)
+                    sim.dice.between(1, 1_500)
                 }
             }
         };
-        let phase = Phase::Waits(stage.now + waits);
+        let phase = Phase::Waits(sim.now + waits);
         let timeout = u64::from(departure.target.timeout_ms());
         let mut trip = UnderWay { run, attempt, timeout, phase };
         if waits == 0 {
-            self.begin(&mut trip, now, stage)?;
+            self.begin(&mut trip, now, sim)?;
         }
         self.trips.insert(key, trip);
         Ok(())
     }
 
     /// What waited in the node is sent.
-    fn begin(&self, trip: &mut UnderWay, now: Now, stage: &mut Stage) -> Result<(), Broken> {
-        let (outcome, length) = answer(trip.timeout, stage);
-        stage.note(|| {
-            format!("sent {} attempt {}: {outcome:?} {length} ms", trip.run, trip.attempt)
-        });
-        let ends = stage.now + self.clock.true_ms(length);
-        let fate = Fate {
+    fn begin(&self, trip: &mut UnderWay, now: Now, sim: &mut Simulation) -> Result<(), Broken> {
+        let (outcome, length) = answer(trip.timeout, sim);
+        sim.note(|| format!("sent {} attempt {}: {outcome:?} {length} ms", trip.run, trip.attempt));
+        let ends = sim.now + self.clock.true_ms(length);
+        let fate = AttemptFate {
             ends,
-            ends_by: stage.now + self.clock.true_ms(trip.timeout),
+            ends_by: sim.now + self.clock.true_ms(trip.timeout),
             has_reached: !matches!(outcome, Outcome::NotSent { .. }),
             is_taken: matches!(outcome, Outcome::Answered { status: 200, .. }),
             is_lost: matches!(outcome, Outcome::Lost { .. }),
         };
         trip.phase = Phase::Begun(Begun { ends, outcome, left: now.wall, length });
-        stage.witness.begins(trip.run, fate, &stage.cluster)
+        sim.checker.begins(trip.run, fate, &sim.cluster)
     }
 
     /// Hears what came of attempts, and begins those that waited.
-    pub(super) fn hear(&mut self, now: Now, stage: &mut Stage) -> Result<(), Broken> {
-        let due = self.trips.iter().filter(|(_, trip)| trip.next() <= stage.now);
+    pub(super) fn hear(&mut self, now: Now, sim: &mut Simulation) -> Result<(), Broken> {
+        let due = self.trips.iter().filter(|(_, trip)| trip.next() <= sim.now);
         let due: Vec<u64> = due.map(|(key, _)| *key).collect();
         for key in due {
             let mut trip = self.trips.remove(&key).expect("listed above");
             let run = trip.run;
             if !trip.has_begun() {
-                self.begin(&mut trip, now, stage)?;
+                self.begin(&mut trip, now, sim)?;
                 self.trips.insert(key, trip);
             } else if let Some(begun) = trip.begun() {
                 let (outcome, attempt) = (begun.outcome, begun.made());
-                stage.note(|| format!("heard {run}: {outcome:?}"));
+                sim.note(|| format!("heard {run}: {outcome:?}"));
                 self.shard.finished(AttemptReport { key, outcome, attempt }, now);
             }
         }
@@ -157,13 +163,13 @@ impl Owner {
     }
 
     /// What waits in the node is not sent any more.
-    pub(super) fn recall(&mut self, stage: &mut Stage) {
-        let now = self.now(stage);
+    pub(super) fn recall(&mut self, sim: &mut Simulation) {
+        let now = self.now(sim);
         let waiting = self.trips.iter().filter(|(_, trip)| !trip.has_begun());
         for key in waiting.map(|(key, _)| *key).collect::<Vec<u64>>() {
             let trip = self.trips.remove(&key).expect("listed above");
-            stage.note(|| format!("recalled {}", trip.run));
-            stage.witness.recalled(trip.run);
+            sim.note(|| format!("recalled {}", trip.run));
+            sim.checker.recalled(trip.run);
             let outcome = Outcome::NotSent { why: NotSent::Cancelled };
             let (ms, status, error, response) = (0, None, None, None);
             let attempt = Attempt { at: now.wall, ms, status, error, response };
@@ -173,14 +179,14 @@ impl Owner {
 }
 
 /// What a receiver makes of an attempt, and how long that takes.
-fn answer(timeout: u64, stage: &mut Stage) -> (Outcome, u64) {
-    let dice = &mut stage.dice;
+fn answer(timeout: u64, sim: &mut Simulation) -> (Outcome, u64) {
+    let dice = &mut sim.dice;
     let status = |status| Outcome::Answered { status, retry_after: None };
     let quick = dice.between(1, 60);
     let slow = dice.between(60, timeout);
-    if stage.is_calm || !dice.chance(stage.setting.trouble) {
+    if sim.is_calm || !dice.chance(sim.setting.trouble) {
         // What is quick is seldom under way when a shard is handed over.
-        let is_slow = !stage.is_calm && stage.setting.company != Company::Alone && dice.chance(40);
+        let is_slow = !sim.is_calm && sim.setting.company != Company::Alone && dice.chance(40);
         return (status(200), if is_slow { slow } else { quick });
     }
     match dice.between(0, 99) {

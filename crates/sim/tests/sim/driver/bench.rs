@@ -8,11 +8,11 @@ use engine::lease::Ttl;
 use engine::record::{Format, decode};
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
-use sim::clock::{Clocks, Instant, MS};
+use sim::checker::{LeaseChecker, Premises};
+use sim::clock::{Clocks, MS, TrueTime};
 use sim::dice::{Dice, Luck};
-use sim::road::{Lane, Road, Sender, SharedSite, SimMachine, Site, Traveller};
-use sim::vault::Vault;
-use sim::witness::{Premises, Witness};
+use sim::network::{Endpoint, LinkQuality, SharedSite, SimAdapter, SimMachine, Site, StoreLink};
+use sim::sim_store::SimStore;
 use sim::world::{ProcessId, Tracing, World, seconds};
 use store::claim::{Claim, Head};
 use store::election::{Candidacy, Holding, Mode};
@@ -23,20 +23,20 @@ use store::{Class, Commit, Entry, Key, Range, Store, Version, Write};
 use super::tap::Tap;
 
 /// T of everybody who is not said to have another, and what follows from it.
-pub(super) const T: Instant = 3_000 * MS;
-pub(super) const BEAT: Instant = T / 5;
-pub(super) const POLL: Instant = T / 10;
+pub(super) const T: TrueTime = 3_000 * MS;
+pub(super) const BEAT: TrueTime = T / 5;
+pub(super) const POLL: TrueTime = T / 10;
 /// Lies beside the sessions, and is none.
 pub(super) const LONGEST_KEY: &str = "node/~longest";
 
-pub(super) const PAUSE: Instant = 100 * MS;
-pub(super) const PATIENCE: Instant = T * 5 / 4;
+pub(super) const PAUSE: TrueTime = 100 * MS;
+pub(super) const PATIENCE: TrueTime = T * 5 / 4;
 
 /// A request and its answer take at most this long.
-pub(super) const TRIP: Instant = 2 * LANE.delay;
+pub(super) const TRIP: TrueTime = 2 * LANE.delay;
 
 /// What the roads are like: short and good.
-pub(super) const LANE: Lane = Lane { delay: 2 * MS, ..Lane::GOOD };
+pub(super) const LANE: LinkQuality = LinkQuality { delay: 2 * MS, ..LinkQuality::GOOD };
 
 /// What everybody wants.
 pub(super) const CLAIM: &str = "election/default/watch";
@@ -45,21 +45,21 @@ pub(super) const CLAIM: &str = "election/default/watch";
 pub(super) const NOON_US: u64 = 1_800_000_000_000_000;
 
 /// How long anything is waited for, in true time.
-const LONGEST: Instant = 60_000 * MS;
+const LONGEST: TrueTime = 60_000 * MS;
 
 /// The bench.
 pub(super) struct Bench {
     pub(super) world: World,
-    pub(super) vault: Arc<Vault>,
+    pub(super) sim_store: Arc<SimStore>,
     pub(super) claim: Claim,
-    witness: Arc<Witness>,
+    checker: Arc<LeaseChecker>,
     hosts: AtomicUsize,
 }
 
 /// What a host is like.
 pub(super) struct Plan {
     pub(super) id: &'static str,
-    pub(super) ttl: Instant,
+    pub(super) ttl: TrueTime,
     pub(super) hints: Hearing,
     pub(super) access: Access,
 }
@@ -95,7 +95,7 @@ pub(super) struct Host {
 }
 
 /// A session that is kept.
-pub(super) struct Member {
+pub(super) struct JoinedNode {
     pub(super) host: Host,
     pub(super) session: Session,
     pub(super) keeping: Task<SessionEnd>,
@@ -106,7 +106,7 @@ pub(super) struct Member {
 pub(super) struct Task<T> {
     world: World,
     process: ProcessId,
-    done: Arc<Mutex<Option<(Instant, T)>>>,
+    done: Arc<Mutex<Option<(TrueTime, T)>>>,
 }
 
 impl Bench {
@@ -127,9 +127,9 @@ impl Bench {
         };
         Self {
             world: World::new(Tracing::Off),
-            vault: Arc::new(Vault::new(class)),
+            sim_store: Arc::new(SimStore::new(class)),
             claim,
-            witness: Arc::new(Witness::new(premises)),
+            checker: Arc::new(LeaseChecker::new(premises)),
             hosts: AtomicUsize::new(0),
         }
     }
@@ -152,13 +152,14 @@ impl Bench {
         let mut dice = Dice::new(number as u64);
         let process = ProcessId(1_000_000 + number as u64);
         let exclusive = plan.access == Access::Exclusive;
-        let sender = Sender { node: number, process, exclusive };
+        let sender = Endpoint { node: number, process, exclusive };
         let luck = Luck::stream(dice.fork());
-        let road = Road::new(&self.world, &self.vault, &self.witness, &site, &sender, luck);
+        let link =
+            StoreLink::new(&self.world, &self.sim_store, &self.checker, &site, &sender, luck);
         if plan.hints == Hearing::Good {
-            self.vault.watched_by(&road);
+            self.sim_store.watched_by(&link);
         }
-        let tap = Tap::new(&self.world, Arc::new(Traveller(road)));
+        let tap = Tap::new(&self.world, Arc::new(SimAdapter(link)));
         let node = NodeInfo {
             id: NodeId::new(plan.id).unwrap(),
             ttl: Ttl::new(Duration::from_nanos(plan.ttl)).unwrap(),
@@ -170,40 +171,45 @@ impl Bench {
     }
 
     /// Opens a session and keeps it.
-    pub(super) fn join(&self, host: Host) -> Member {
+    pub(super) fn join(&self, host: Host) -> JoinedNode {
         let (session, keeper) = self.wait(host.open()).expect("a session");
         self.keep(host, session, keeper)
     }
 
-    pub(super) fn member(&self, id: &'static str) -> Member {
+    pub(super) fn node(&self, id: &'static str) -> JoinedNode {
         self.join(self.host(id))
     }
 
-    pub(super) fn keep(&self, host: Host, session: Session, mut keeper: SessionDriver) -> Member {
+    pub(super) fn keep(
+        &self,
+        host: Host,
+        session: Session,
+        mut keeper: SessionDriver,
+    ) -> JoinedNode {
         let alive = Arc::new(AtomicBool::new(true));
         let is_alive = Arc::clone(&alive);
         let keeping =
             self.spawn(async move { keeper.run(|| is_alive.load(Ordering::SeqCst)).await });
-        Member { host, session, keeping, alive }
+        JoinedNode { host, session, keeping, alive }
     }
 
     /// Campaigns until it has won.
     pub(super) fn campaign(&self, mut election: Candidacy) -> Task<(Candidacy, Holding)> {
-        let witness = Arc::clone(&self.witness);
+        let checker = Arc::clone(&self.checker);
         self.spawn_as(|process| async move {
             let holding = election.campaign().await.expect("the session lives");
-            witness.holds(process, holding.right.clone());
+            checker.holds(process, holding.right.clone());
             (election, holding)
         })
     }
 
     /// Has the claim, at once.
-    pub(super) fn win(&self, member: &Member) -> (Candidacy, Holding) {
-        self.finish(&self.campaign(self.candidate(member)))
+    pub(super) fn win(&self, node: &JoinedNode) -> (Candidacy, Holding) {
+        self.finish(&self.campaign(self.candidate(node)))
     }
 
-    pub(super) fn candidate(&self, member: &Member) -> Candidacy {
-        Candidacy::new(&member.session, self.claim.clone(), Mode::Automatic)
+    pub(super) fn candidate(&self, node: &JoinedNode) -> Candidacy {
+        Candidacy::new(&node.session, self.claim.clone(), Mode::Automatic)
     }
 
     /// Starts something.
@@ -248,34 +254,34 @@ impl Bench {
     }
 
     /// Lets the world go on for so long.
-    pub(super) fn run_for(&self, length: Instant) {
+    pub(super) fn run_for(&self, length: TrueTime) {
         self.run_until(self.world.now() + length, || false);
     }
 
     /// Lets the world go on until there is something to see, and at most until `end`.
-    pub(super) fn run_until(&self, end: Instant, mut seen: impl FnMut() -> bool) {
+    pub(super) fn run_until(&self, end: TrueTime, mut seen: impl FnMut() -> bool) {
         // Time stands where the last event was: there is one at the end.
         self.world.after(end - self.world.now(), |_| {});
         self.world.run(end, |world| {
-            self.witness.ask_everybody(world);
+            self.checker.ask_everybody(world);
             seen()
         });
     }
 
-    /// Lets the world go on until the member has been renewed anew.
-    pub(super) fn run_to_renewal(&self, member: &Member) -> Instant {
-        let before = member.renewals();
-        self.run_until(self.world.now() + LONGEST, || member.renewals() > before);
-        member.last_renewal()
+    /// Lets the world go on until the node has been renewed anew.
+    pub(super) fn run_to_renewal(&self, node: &JoinedNode) -> TrueTime {
+        let before = node.renewals();
+        self.run_until(self.world.now() + LONGEST, || node.renewals() > before);
+        node.last_renewal()
     }
 
-    pub(super) fn now(&self) -> Instant {
+    pub(super) fn now(&self) -> TrueTime {
         self.world.now()
     }
 
     /// What is in the store at a key.
     pub(super) fn peek(&self, key: &Key) -> Option<Entry> {
-        self.vault.peek_primary(key)
+        self.sim_store.peek_primary(key)
     }
 
     pub(super) fn is_there(&self, session: &Session) -> bool {
@@ -294,7 +300,7 @@ impl Bench {
 
     /// The keys of all sessions.
     pub(super) fn sessions(&self) -> Vec<String> {
-        let page = self.vault.scan(0, Range::prefix("node/"), 100, self.now()).unwrap();
+        let page = self.sim_store.scan(0, Range::prefix("node/"), 100, self.now()).unwrap();
         let keys = page.said.unwrap().entries.into_iter().map(|entry| entry.key.to_string());
         keys.filter(|key| key != LONGEST_KEY).collect()
     }
@@ -305,8 +311,8 @@ impl Bench {
     }
 
     pub(super) fn put(&self, commit: &Commit) -> Version {
-        let landed = self.vault.commit(0, commit, self.now()).unwrap().said.unwrap();
-        self.vault.hint(commit);
+        let landed = self.sim_store.commit(0, commit, self.now()).unwrap().said.unwrap();
+        self.sim_store.hint(commit);
         landed
     }
 }
@@ -315,7 +321,7 @@ impl Drop for Bench {
     fn drop(&mut self) {
         self.world.end();
         if !std::thread::panicking() {
-            assert_eq!(self.witness.violation(), None);
+            assert_eq!(self.checker.violation(), None);
         }
     }
 }
@@ -351,18 +357,18 @@ impl Host {
     }
 }
 
-impl Member {
+impl JoinedNode {
     /// How many renewals it knows to be done.
     pub(super) fn renewals(&self) -> usize {
         self.acknowledged().count()
     }
 
     /// When the last renewal that it knows to be done was sent.
-    pub(super) fn last_renewal(&self) -> Instant {
+    pub(super) fn last_renewal(&self) -> TrueTime {
         self.acknowledged().last().expect("it has a session")
     }
 
-    fn acknowledged(&self) -> impl Iterator<Item = Instant> {
+    fn acknowledged(&self) -> impl Iterator<Item = TrueTime> {
         let sent = self.host.tap.sent(self.session.key().key().as_str());
         sent.into_iter().filter(|sent| matches!(sent.answer, Some(Ok(_)))).map(|sent| sent.at)
     }
@@ -382,7 +388,7 @@ impl Member {
         self.keeping.kill();
     }
 
-    pub(super) fn valid_for(&self) -> Instant {
+    pub(super) fn valid_for(&self) -> TrueTime {
         u64::try_from(self.session.valid_for().as_nanos()).unwrap()
     }
 
@@ -395,7 +401,7 @@ impl Member {
 
 impl<O> Task<O> {
     /// When it was done, if it is.
-    pub(super) fn done_at(&self) -> Option<Instant> {
+    pub(super) fn done_at(&self) -> Option<TrueTime> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(at, _)| *at)
     }
 
@@ -411,7 +417,7 @@ impl<O> Task<O> {
 /// What the future gives, if it does so within `length`; it is dropped otherwise.
 pub(super) async fn within<O>(
     world: &World,
-    length: Instant,
+    length: TrueTime,
     future: impl Future<Output = O>,
 ) -> Option<O> {
     tokio::select! {
@@ -423,7 +429,7 @@ pub(super) async fn within<O>(
 
 /// Whether a moment lies in a stretch of time; says where it was otherwise.
 #[track_caller]
-pub(super) fn check_between(at: Instant, from: Instant, to: Instant) {
+pub(super) fn check_between(at: TrueTime, from: TrueTime, to: TrueTime) {
     let [at, from, to] = [at, from, to].map(seconds);
     assert!((from..=to).contains(&at), "at {at} s, and not between {from} s and {to} s");
 }

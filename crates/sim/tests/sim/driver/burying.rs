@@ -10,7 +10,7 @@ use super::tap::Fault;
 fn patience_runs_from_the_arrival_of_the_first_look_that_showed_the_version() {
     for beats in 5..25 {
         let bench = Bench::new();
-        let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+        let (anna, bert) = (bench.node("anna"), bench.node("bert"));
         bert.host.change(|site| site.back.delay = 300 * MS);
         bench.run_for(BEAT * beats);
         bench.run_to_renewal(&anna);
@@ -30,7 +30,7 @@ fn patience_runs_from_the_arrival_of_the_first_look_that_showed_the_version() {
 #[test]
 fn a_burial_that_is_late_misses_a_session_that_has_moved() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     bert.host.tap.on(anna.session.key().key().as_str(), [Fault::LandLater]);
     bench.run_to_renewal(&anna);
     anna.hang();
@@ -46,17 +46,17 @@ fn a_burial_that_is_late_misses_a_session_that_has_moved() {
 fn an_outage_of_the_store_buries_nobody() {
     for moment in 0..20 {
         let bench = Bench::new();
-        let members = ["anna", "bert", "carl"].map(|id| {
+        let nodes = ["anna", "bert", "carl"].map(|id| {
             bench.run_for(BEAT / 3);
-            bench.member(id)
+            bench.node(id)
         });
         bench.run_for(T);
-        bench.vault.shut();
+        bench.sim_store.shut();
         bench.run_for(5 * T + BEAT * moment / 20);
-        bench.vault.open();
+        bench.sim_store.open();
         bench.run_for(5 * T);
-        for member in members {
-            assert!(member.session.is_valid(), "{} at moment {moment}", member.session.key());
+        for node in nodes {
+            assert!(node.session.is_valid(), "{} at moment {moment}", node.session.key());
         }
     }
 }
@@ -64,7 +64,7 @@ fn an_outage_of_the_store_buries_nobody() {
 #[test]
 fn a_node_that_cannot_renew_itself_buries_nobody() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     bench.run_for(T);
     bert.hang();
     anna.crash();
@@ -94,7 +94,7 @@ fn looks_that_take_up_to_a_quarter_of_a_lease_bury_in_time() {
     for slow in [100, 300, 400, 480, 600, 700].map(|ms| ms * MS) {
         let bench = Bench::new();
         let deaf = bench.host_with(&Plan { hints: Hearing::Deaf, ..Plan::of("bert") });
-        let (anna, bert) = (bench.member("anna"), bench.join(deaf));
+        let (anna, bert) = (bench.node("anna"), bench.join(deaf));
         bert.host.change(|site| {
             site.read.late_percent = 100;
             site.read.late = (slow, slow);

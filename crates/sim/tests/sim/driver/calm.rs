@@ -1,14 +1,14 @@
 //! A long calm: where nothing goes wrong, nobody changes anything.
 
-use sim::clock::{Instant, MS};
+use sim::clock::{MS, TrueTime};
 use store::election::Candidacy;
 
 use super::bench::{Bench, CLAIM, Plan};
 
-const DAY: Instant = 24 * 3_600 * 1_000 * MS;
+const DAY: TrueTime = 24 * 3_600 * 1_000 * MS;
 
 /// Long enough for a day to be quick: the rules know no other measure than T.
-const TTL: Instant = 15_000 * MS;
+const TTL: TrueTime = 15_000 * MS;
 
 #[test]
 fn in_24_hours_without_faults_the_leader_stays_the_same() {
@@ -16,7 +16,7 @@ fn in_24_hours_without_faults_the_leader_stays_the_same() {
     let host = |id| bench.join(bench.host_with(&Plan { ttl: TTL, ..Plan::of(id) }));
     let (anna, bert, cora) = (host("anna"), host("bert"), host("cora"));
     let (election, holding) = bench.win(&anna);
-    let waiting = [&bert, &cora].map(|member| bench.campaign(bench.candidate(member)));
+    let waiting = [&bert, &cora].map(|node| bench.campaign(bench.candidate(node)));
     let watching = bench.spawn({
         let right = holding.right.clone();
         async move { right.over().await }
@@ -35,8 +35,8 @@ fn in_24_hours_without_faults_the_leader_stays_the_same() {
     assert_eq!((after.token, after.number, after.session), (head.token, head.number, head.session));
     // Renewals and nothing else: five in T of each, and one to begin with.
     let most = usize::try_from(DAY / (TTL / 5)).unwrap() + 10;
-    for member in [&anna, &bert, &cora] {
-        let writes = member.host.tap.sent("").len();
+    for node in [&anna, &bert, &cora] {
+        let writes = node.host.tap.sent("").len();
         assert!((most * 99 / 100..=most).contains(&writes), "{writes} of {most}");
     }
     assert_eq!(bert.host.tap.sent(CLAIM).len() + cora.host.tap.sent(CLAIM).len(), 0);

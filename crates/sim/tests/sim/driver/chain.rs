@@ -5,12 +5,12 @@ use store::claim::ClaimState;
 use store::election::{Holding, RightEnd};
 use store::{CommitError, Key, Refusal, Version, Write};
 
-use super::bench::{Bench, CLAIM, Host, Member, PAUSE, T, TRIP, body, datum, within};
+use super::bench::{Bench, CLAIM, Host, JoinedNode, PAUSE, T, TRIP, body, datum, within};
 use super::tap::{Fault, Sent};
 
 /// Somebody who has the claim, at number 1.
-fn holder(bench: &Bench) -> (Member, Holding) {
-    let anna = bench.member("anna");
+fn holder(bench: &Bench) -> (JoinedNode, Holding) {
+    let anna = bench.node("anna");
     let (_, holding) = bench.win(&anna);
     assert_eq!(holding.head().number, 1);
     (anna, holding)

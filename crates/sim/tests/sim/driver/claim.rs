@@ -5,16 +5,16 @@ use store::ScanError;
 use store::claim::{ClaimError, ClaimState, ClaimView};
 use store::election::Defeat;
 
-use super::bench::{Bench, CLAIM, Member, NOON_US, PATIENCE, POLL, T, TRIP, check_between};
+use super::bench::{Bench, CLAIM, JoinedNode, NOON_US, PATIENCE, POLL, T, TRIP, check_between};
 
-fn look(bench: &Bench, member: &Member) -> ClaimView {
-    let (claim, store) = (bench.claim.clone(), member.host.store.clone());
+fn look(bench: &Bench, node: &JoinedNode) -> ClaimView {
+    let (claim, store) = (bench.claim.clone(), node.host.store.clone());
     bench.wait(async move { claim.look(&store).await }).unwrap()
 }
 
 /// Takes the claim as it was seen, and tells the token.
-fn take(bench: &Bench, member: &Member, seen: ClaimView) -> Result<u64, ClaimError> {
-    let (claim, session) = (bench.claim.clone(), member.session.clone());
+fn take(bench: &Bench, node: &JoinedNode, seen: ClaimView) -> Result<u64, ClaimError> {
+    let (claim, session) = (bench.claim.clone(), node.session.clone());
     let taken = async move { claim.take(&seen, &session, ClaimState::Held).await };
     bench.wait(taken).map(|chain| chain.token().0)
 }
@@ -22,7 +22,7 @@ fn take(bench: &Bench, member: &Member, seen: ClaimView) -> Result<u64, ClaimErr
 #[test]
 fn a_claim_that_nobody_ever_had_is_free() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let seen = look(&bench, &anna);
     assert_eq!((seen.version, seen.head.token, seen.head.state), (None, 0, ClaimState::Free));
     let token = take(&bench, &anna, seen).unwrap();
@@ -33,7 +33,7 @@ fn a_claim_that_nobody_ever_had_is_free() {
 #[test]
 fn a_claim_is_not_taken_while_the_session_that_it_names_is_there() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let seen = look(&bench, &anna);
     take(&bench, &anna, seen).unwrap();
     anna.crash();
@@ -45,7 +45,7 @@ fn a_claim_is_not_taken_while_the_session_that_it_names_is_there() {
 #[test]
 fn a_claim_is_free_as_soon_as_the_session_that_it_names_is_absent() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let seen = look(&bench, &anna);
     let former = take(&bench, &anna, seen).unwrap();
     let seen = look(&bench, &bert);
@@ -57,7 +57,7 @@ fn a_claim_is_free_as_soon_as_the_session_that_it_names_is_absent() {
 #[test]
 fn a_claim_that_has_moved_since_it_was_seen_is_not_taken() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let seen = look(&bench, &bert);
     take(&bench, &anna, seen.clone()).unwrap();
     assert_eq!(take(&bench, &bert, seen), Err(ClaimError::NotFree));
@@ -66,7 +66,7 @@ fn a_claim_that_has_moved_since_it_was_seen_is_not_taken() {
 #[test]
 fn a_session_that_is_gone_takes_nothing() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let seen = look(&bench, &anna);
     bench.wait(anna.close());
     assert_eq!(take(&bench, &anna, seen), Err(ClaimError::NotFree));
@@ -76,7 +76,7 @@ fn a_session_that_is_gone_takes_nothing() {
 #[test]
 fn tokens_grow_though_the_wall_clock_goes_back() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let seen = look(&bench, &anna);
     let first = take(&bench, &anna, seen).unwrap();
     bench.wait(anna.close());
@@ -88,7 +88,7 @@ fn tokens_grow_though_the_wall_clock_goes_back() {
 #[test]
 fn a_freed_claim_keeps_its_token_and_names_nobody() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let (election, mut holding) = bench.win(&anna);
     let token = holding.right.token();
     bench.wait(async move { holding.release().await }).unwrap();
@@ -99,7 +99,7 @@ fn a_freed_claim_keeps_its_token_and_names_nobody() {
 #[test]
 fn a_holder_that_lives_is_not_followed_by_a_candidate() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let (_, holding) = bench.win(&anna);
     let waiting = bench.campaign(bench.candidate(&bert));
     bench.run_for(20 * T);
@@ -110,7 +110,7 @@ fn a_holder_that_lives_is_not_followed_by_a_candidate() {
 #[test]
 fn a_holder_that_crashed_is_followed_after_the_patience_of_others() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let (_, holding) = bench.win(&anna);
     let waiting = bench.campaign(bench.candidate(&bert));
     let last = bench.run_to_renewal(&anna);
@@ -125,7 +125,7 @@ fn a_holder_that_crashed_is_followed_after_the_patience_of_others() {
 fn a_head_after_whose_token_or_number_there_is_no_other_is_damaged() {
     for (token, number) in [(u64::MAX, 5), (5, u64::MAX)] {
         let bench = Bench::new();
-        let anna = bench.member("anna");
+        let anna = bench.node("anna");
         let head = json!({
             "format": 1, "session": null, "token": token, "state": "free", "number": number,
             "nonce": "0000000000000001",
@@ -145,7 +145,7 @@ fn a_head_after_whose_token_or_number_there_is_no_other_is_damaged() {
 #[test]
 fn a_session_that_takes_a_claim_anew_has_one_right_to_it() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let (election, older) = bench.win(&anna);
     for election in [election, bench.candidate(&anna)] {
         let before = anna.host.tap.sent(CLAIM).len();

@@ -2,19 +2,19 @@
 
 use engine::lease::Token;
 use serde_json::json;
-use sim::clock::{Instant, MS};
+use sim::clock::{MS, TrueTime};
 use store::claim::ClaimState;
 use store::election::{Candidacy, ClaimStanding, Defeat, Holding, Mode, RightEnd};
 use store::session::SessionEnd;
 
 use super::bench::{
-    Bench, CLAIM, Hearing, Host, Member, PATIENCE, PAUSE, POLL, Plan, T, TRIP, Task, body,
+    Bench, CLAIM, Hearing, Host, JoinedNode, PATIENCE, PAUSE, POLL, Plan, T, TRIP, Task, body,
     check_between,
 };
 use super::tap::Fault;
 
 /// How long after a close the claim is somebody else's, at the worst of many moments of a beat.
-fn slowest_hand_over(ttl: Instant, hints: Hearing) -> Instant {
+fn slowest_hand_over(ttl: TrueTime, hints: Hearing) -> TrueTime {
     let moments = (0..20).map(|moment| {
         let bench = Bench::new();
         let host = |id| bench.host_with(&Plan { ttl, hints, ..Plan::of(id) });
@@ -51,7 +51,7 @@ fn without_hints_the_claim_of_a_session_that_is_closed_is_taken_within_two_polls
 #[test]
 fn with_hints_a_released_claim_is_taken_at_once() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let (_, mut holding) = bench.win(&anna);
     let waiting = bench.campaign(bench.candidate(&bert));
     bench.run_for(T);
@@ -64,7 +64,7 @@ fn with_hints_a_released_claim_is_taken_at_once() {
 #[test]
 fn a_permit_is_gone_while_the_session_is_lapsed_and_back_when_it_is_renewed() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let (_, holding) = bench.win(&anna);
     let last = bench.run_to_renewal(&anna);
     let permit = holding.right.permit().unwrap();
@@ -82,7 +82,7 @@ fn a_permit_is_gone_while_the_session_is_lapsed_and_back_when_it_is_renewed() {
 #[test]
 fn a_right_is_over_when_its_session_is_closed() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let (_, holding) = bench.win(&anna);
     let over = over(&bench, &holding);
     bench.spawn(anna.close());
@@ -93,7 +93,7 @@ fn a_right_is_over_when_its_session_is_closed() {
 #[test]
 fn a_candidate_whose_session_ends_is_told_so() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let _held = bench.win(&anna);
     let mut election = bench.candidate(&bert);
     let waiting = bench.spawn(async move { election.campaign().await.err() });
@@ -116,7 +116,7 @@ fn wish(bench: &Bench, person: &Host) -> Option<String> {
 #[test]
 fn a_wish_is_told_to_the_holder_who_may_go_on_until_it_has_stopped() {
     let bench = Bench::new();
-    let (anna, person) = (bench.member("anna"), bench.host("person"));
+    let (anna, person) = (bench.node("anna"), bench.host("person"));
     let (election, holding) = bench.win(&anna);
     let (over, right) = (over(&bench, &holding), holding.right.clone());
     bench.run_for(T);
@@ -173,7 +173,7 @@ fn after_a_wish_somebody_else_goes_first_though_the_former_holder_campaigns_at_o
 #[test]
 fn after_a_wish_the_former_holder_comes_back_if_nobody_else_wants_the_claim() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let (election, holding) = bench.win(&anna);
     let former = holding.right.token();
     wish(&bench, &bench.host("person"));
@@ -190,7 +190,7 @@ fn after_a_wish_the_former_holder_comes_back_if_nobody_else_wants_the_claim() {
 #[test]
 fn a_wish_about_a_former_token_does_nothing() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let (_, former) = bench.win(&anna);
     bench.wait(anna.close());
     let (_, holding) = bench.win(&bert);
@@ -204,15 +204,15 @@ fn a_wish_about_a_former_token_does_nothing() {
 #[test]
 fn nobody_is_wished_away_from_a_claim_that_nobody_has() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let (election, holding) = bench.win(&anna);
     step_down(&bench, election, holding);
     assert_eq!(wish(&bench, &bench.host("person")), None);
 }
 
 /// A candidate that has taken the claim and waits to be approved.
-fn waiting(bench: &Bench, member: &Member) -> Task<(Candidacy, Holding)> {
-    let election = Candidacy::new(&member.session, bench.claim.clone(), Mode::Manual);
+fn waiting(bench: &Bench, node: &JoinedNode) -> Task<(Candidacy, Holding)> {
+    let election = Candidacy::new(&node.session, bench.claim.clone(), Mode::Manual);
     let waiting = bench.campaign(election);
     bench.run_for(T);
     waiting
@@ -226,7 +226,7 @@ fn approve(bench: &Bench, token: u64) {
 #[test]
 fn in_manual_mode_a_claim_is_taken_as_waiting_and_nobody_acts_before_the_approval() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let waiting = waiting(&bench, &anna);
     let head = bench.head().unwrap();
     assert_eq!((bench.holder().as_deref(), head.state), (Some("anna"), ClaimState::Waiting));
@@ -238,7 +238,7 @@ fn in_manual_mode_a_claim_is_taken_as_waiting_and_nobody_acts_before_the_approva
 #[test]
 fn an_approval_of_another_token_does_nothing() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let waiting = waiting(&bench, &anna);
     let token = bench.head().unwrap().token;
     for other in [token - 1, token + 1] {
@@ -252,7 +252,7 @@ fn an_approval_of_another_token_does_nothing() {
 #[test]
 fn the_approval_of_its_token_lets_the_holder_begin() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let waiting = waiting(&bench, &anna);
     let token = bench.head().unwrap().token;
     approve(&bench, token);
@@ -266,7 +266,7 @@ fn the_approval_of_its_token_lets_the_holder_begin() {
 #[test]
 fn a_holder_that_waits_may_be_wished_away_before_it_has_begun() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let first = waiting(&bench, &anna);
     let _second = waiting(&bench, &bert);
     assert_eq!(wish(&bench, &bench.host("person")).as_deref(), Some("anna"));
@@ -278,7 +278,7 @@ fn a_holder_that_waits_may_be_wished_away_before_it_has_begun() {
 #[test]
 fn a_change_of_the_standing_is_told_once_and_by_a_hint() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let mut watcher = bench.candidate(&bert);
     let (watcher, nobody): (Candidacy, ClaimStanding) = bench.wait(async move {
         let standing = watcher.changed(None).await;
@@ -300,7 +300,7 @@ fn a_change_of_the_standing_is_told_once_and_by_a_hint() {
 #[test]
 fn a_candidate_with_little_time_left_takes_nothing() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let _held = bench.win(&anna);
     let waiting = bench.campaign(bench.candidate(&bert));
     bench.run_to_renewal(&bert);
@@ -319,7 +319,7 @@ fn a_candidate_that_does_not_know_of_the_holder_yet_does_not_hammer_the_store() 
     let deaf = bench.host_with(&Plan { hints: Hearing::Deaf, ..Plan::of("bert") });
     let bert = bench.join(deaf);
     // Anna comes and takes the claim between two looks of bert's.
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let _held = bench.win(&anna);
     assert!(!bert.session.roster().borrow().contains(anna.session.key()));
     let _waiting = bench.campaign(bench.candidate(&bert));
@@ -331,9 +331,9 @@ fn a_candidate_that_does_not_know_of_the_holder_yet_does_not_hammer_the_store() 
 #[test]
 fn of_many_candidates_one_at_a_time_holds() {
     let bench = Bench::new();
-    let members = ["anna", "bert", "carl", "dora"].map(|id| bench.member(id));
-    let tasks = members.each_ref().map(|member| bench.campaign(bench.candidate(member)));
-    let mut left: Vec<_> = members.iter().zip(tasks).collect();
+    let nodes = ["anna", "bert", "carl", "dora"].map(|id| bench.node(id));
+    let tasks = nodes.each_ref().map(|node| bench.campaign(bench.candidate(node)));
+    let mut left: Vec<_> = nodes.iter().zip(tasks).collect();
     for round in 0..4 {
         bench.run_for(2 * PATIENCE);
         let won: Vec<_> = left.iter().map(|(_, task)| task.done_at().is_some()).collect();
@@ -346,7 +346,7 @@ fn of_many_candidates_one_at_a_time_holds() {
 #[test]
 fn a_candidate_does_not_look_at_every_commit_of_a_busy_holder() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let (_, mut holding) = bench.win(&anna);
     let world = bench.world.clone();
     bench.spawn(async move {
@@ -369,7 +369,7 @@ fn a_candidate_does_not_look_at_every_commit_of_a_busy_holder() {
 #[test]
 fn an_approval_survives_requests_that_are_refused() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let waiting = waiting(&bench, &anna);
     let token = bench.head().unwrap().token;
     anna.host.tap.on(CLAIM, (0..3).map(|_| Fault::refuse()));
@@ -384,7 +384,7 @@ fn an_approval_survives_requests_that_are_refused() {
 #[test]
 fn a_wish_survives_requests_that_are_refused() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let (election, holding) = bench.win(&anna);
     let waiting = bench.campaign(bench.candidate(&bert));
     let over = over(&bench, &holding);
@@ -404,7 +404,7 @@ fn a_wish_survives_requests_that_are_refused() {
 #[test]
 fn a_wish_about_a_holder_that_waits_survives_requests_that_are_refused() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let first = waiting(&bench, &anna);
     let _second = waiting(&bench, &bert);
     anna.host.tap.on(CLAIM, (0..3).map(|_| Fault::refuse()));
@@ -417,7 +417,7 @@ fn a_wish_about_a_holder_that_waits_survives_requests_that_are_refused() {
 #[test]
 fn a_candidate_is_told_that_the_claim_cannot_be_read() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let version = bench.write(CLAIM, "rubbish");
     let mut election = bench.candidate(&anna);
     let defeat = bench.wait(async move { election.campaign().await.err() });

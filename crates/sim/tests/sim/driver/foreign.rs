@@ -2,7 +2,7 @@
 
 use engine::limits::LEASE_TTL_MAX;
 use serde_json::json;
-use sim::clock::Instant;
+use sim::clock::TrueTime;
 use store::election::Defeat;
 use store::{CommitError, ScanError};
 
@@ -12,7 +12,7 @@ const RUBBISH: &str = "\u{0}what is this?";
 const NEWER: &str = r#"{"format":2,"session":"node/x/1","ttl":"a new meaning"}"#;
 
 /// How long a session without a T of its own is watched.
-fn longest_patience() -> Instant {
+fn longest_patience() -> TrueTime {
     u64::try_from(LEASE_TTL_MAX.as_nanos()).unwrap() * 5 / 4
 }
 
@@ -26,7 +26,7 @@ fn a_session_that_cannot_be_read_is_never_taken_for_absent() {
             "nonce": "0000000000000001",
         });
         bench.write(CLAIM, head.to_string());
-        let bert = bench.member("bert");
+        let bert = bench.node("bert");
         let waiting = bench.campaign(bench.candidate(&bert));
         bench.run_for(100 * T);
         assert!(waiting.done_at().is_none(), "{record}");
@@ -40,7 +40,7 @@ fn a_session_that_cannot_be_read_is_watched_for_the_longest_lease_there_is() {
     let bench = Bench::new();
     bench.write("node/x/1", NEWER);
     let begun = bench.now();
-    let bert = bench.member("bert");
+    let bert = bench.node("bert");
     bench.run_until(begun + 2 * longest_patience(), || bench.sessions().len() == 1);
     let buried = begun + longest_patience();
     check_between(bench.now(), buried, buried + POLL + 4 * TRIP);
@@ -70,7 +70,7 @@ fn a_session_with_no_lease_that_makes_sense_is_watched_for_the_longest_too() {
         "local": false,
     });
     bench.write("node/x/1", record.to_string());
-    let _bert = bench.member("bert");
+    let _bert = bench.node("bert");
     bench.run_for(100 * T);
     assert_eq!(bench.sessions().len(), 2);
 }
@@ -81,7 +81,7 @@ fn keys_below_node_that_name_no_session_disturb_nobody() {
     for key in ["node//1", "node/a$b/1", "node/="] {
         bench.write(key, RUBBISH);
     }
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     bench.win(&anna);
     bench.run_for(3 * T);
     assert!(anna.session.is_valid());
@@ -93,9 +93,9 @@ fn a_claim_that_cannot_be_read_is_left_alone() {
     for head in [RUBBISH, NEWER] {
         let bench = Bench::new();
         let version = bench.write(CLAIM, head);
-        let (anna, bert) = (bench.member("anna"), bench.member("bert"));
-        for member in [&anna, &bert] {
-            let mut election = bench.candidate(member);
+        let (anna, bert) = (bench.node("anna"), bench.node("bert"));
+        for node in [&anna, &bert] {
+            let mut election = bench.candidate(node);
             let told = bench.wait(async move { election.campaign().await.err() });
             assert!(matches!(told, Some(Defeat::Corrupt(_))), "{told:?}");
         }
@@ -121,7 +121,7 @@ fn a_claim_of_a_newer_format_says_what_to_do_about_it() {
 #[test]
 fn notes_that_cannot_be_read_are_no_notes() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let (_, holding) = bench.win(&anna);
     let right = holding.right.clone();
     let over = bench.spawn(async move { right.over().await });

@@ -6,19 +6,19 @@ use store::election::{Holding, RightEnd};
 use store::session::SessionKey;
 use store::{CommitError, Condition, Refusal, Version, Write};
 
-use super::bench::{Bench, CLAIM, Host, Member, PAUSE, T, TRIP, Task, body, datum, within};
+use super::bench::{Bench, CLAIM, Host, JoinedNode, PAUSE, T, TRIP, Task, body, datum, within};
 use super::tap::{Fault, Sent};
 
 type Done = (Holding, Result<Version, ChainError>);
 
 /// Somebody who has the claim, at number 1, and somebody else.
-fn pair(bench: &Bench) -> (Member, Holding, Member) {
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+fn pair(bench: &Bench) -> (JoinedNode, Holding, JoinedNode) {
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let (_, holding) = bench.win(&anna);
     (anna, holding, bert)
 }
 
-fn begin(bench: &Bench, mut holding: Holding, to: &Member, id: u64) -> Task<Done> {
+fn begin(bench: &Bench, mut holding: Holding, to: &JoinedNode, id: u64) -> Task<Done> {
     let to = to.session.key().clone();
     bench.spawn(async move {
         let done = holding.hand_over(&to, body(id)).await;
@@ -26,12 +26,12 @@ fn begin(bench: &Bench, mut holding: Holding, to: &Member, id: u64) -> Task<Done
     })
 }
 
-fn hand_over(bench: &Bench, holding: Holding, to: &Member, id: u64) -> Done {
+fn hand_over(bench: &Bench, holding: Holding, to: &JoinedNode, id: u64) -> Done {
     bench.finish(&begin(bench, holding, to, id))
 }
 
 /// Hands over, and loses interest right after the commit was sent.
-fn hand_over_and_drop(bench: &Bench, mut holding: Holding, to: &Member, id: u64) -> Holding {
+fn hand_over_and_drop(bench: &Bench, mut holding: Holding, to: &JoinedNode, id: u64) -> Holding {
     let (world, to) = (bench.world.clone(), to.session.key().clone());
     let (holding, dropped) = bench.wait(async move {
         let done = within(&world, 0, holding.hand_over(&to, body(id))).await;
@@ -60,7 +60,7 @@ fn copies(host: &Host) -> Vec<Sent> {
 
 /// Whose the claim is, at which number, and with which body.
 #[track_caller]
-fn check_head(bench: &Bench, holder: &Member, number: u64, id: Option<u64>) {
+fn check_head(bench: &Bench, holder: &JoinedNode, number: u64, id: Option<u64>) {
     let head = bench.head().unwrap();
     assert_eq!((head.session.as_ref(), head.number), (Some(holder.session.key()), number));
     assert_eq!(head.state, ClaimState::Held);
@@ -72,14 +72,14 @@ fn version(bench: &Bench) -> Version {
     bench.peek(bench.claim.key()).unwrap().version
 }
 
-fn close(bench: &Bench, member: &Member) {
-    bench.wait(member.close());
-    assert!(!bench.is_there(&member.session));
+fn close(bench: &Bench, node: &JoinedNode) {
+    bench.wait(node.close());
+    assert!(!bench.is_there(&node.session));
 }
 
 #[track_caller]
-fn check_lands_nowhere(bench: &Bench, member: &Member) {
-    let late = bench.wait(member.host.tap.clone().land());
+fn check_lands_nowhere(bench: &Bench, node: &JoinedNode) {
+    let late = bench.wait(node.host.tap.clone().land());
     assert!(matches!(late, Some(Err(CommitError::Conflict(_)))), "{late:?}");
 }
 
@@ -204,7 +204,7 @@ fn when_the_successor_is_gone_the_claim_is_still_this_nodes_and_is_taken_anew() 
 fn when_the_successor_is_gone_somebody_else_can_have_it_or_nobody() {
     let bench = Bench::new();
     let (_anna, holding, bert) = pair(&bench);
-    let carl = bench.member("carl");
+    let carl = bench.node("carl");
     close(&bench, &bert);
     let (holding, done) = hand_over(&bench, holding, &bert, 1);
     assert_eq!(done, Err(ChainError::Gone));
@@ -306,7 +306,7 @@ fn a_hand_over_that_was_never_sent_or_was_refused_may_be_tried_again() {
 fn what_was_handed_over_is_the_successors() {
     let bench = Bench::new();
     let (anna, holding, bert) = pair(&bench);
-    let carl = bench.member("carl");
+    let carl = bench.node("carl");
     let (holding, done) = hand_over(&bench, holding, &bert, 1);
     assert!(done.is_ok());
     let sent = copies(&anna.host).len();
@@ -324,7 +324,7 @@ fn a_hand_over_that_was_dropped_half_way_is_settled_by_the_next_one() {
     for fault in [Fault::Pass, Fault::LoseAnswer, Fault::lose()] {
         let bench = Bench::new();
         let (anna, holding, bert) = pair(&bench);
-        let carl = bench.member("carl");
+        let carl = bench.node("carl");
         anna.host.tap.on(CLAIM, [fault.clone()]);
         let holding = hand_over_and_drop(&bench, holding, &bert, 1);
         assert!(holding.right.permit().is_none(), "{fault:?}");

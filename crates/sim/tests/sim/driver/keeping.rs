@@ -1,18 +1,18 @@
 //! Keeping a session: how long it is good, and what ends it.
 
-use sim::clock::{Instant, MS};
+use sim::clock::{MS, TrueTime};
 use store::Commit;
 use store::session::{SessionEnd, SessionRecord};
 
 use super::bench::{
-    BEAT, Bench, LANE, Member, NOON_US, PATIENCE, PAUSE, POLL, T, TRIP, check_between,
+    BEAT, Bench, JoinedNode, LANE, NOON_US, PATIENCE, PAUSE, POLL, T, TRIP, check_between,
 };
 use super::tap::Fault;
 
 #[test]
 fn validity_runs_from_the_sending_of_a_renewal_and_not_from_its_answer() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let slow = 600 * MS;
     anna.host.change(|site| site.back.delay = slow);
     for _ in 0..5 {
@@ -28,7 +28,7 @@ fn validity_runs_from_the_sending_of_a_renewal_and_not_from_its_answer() {
 #[test]
 fn a_renewal_whose_answer_is_lost_is_credited_to_the_attempt_that_won() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     bench.run_to_renewal(&anna);
     // The first is lost, the second is done, the third meets it, and after that nothing leaves.
     let script = [Fault::lose(), Fault::LoseAnswer, Fault::Pass];
@@ -44,7 +44,7 @@ fn a_renewal_whose_answer_is_lost_is_credited_to_the_attempt_that_won() {
 #[test]
 fn a_renewal_that_is_not_answered_is_made_again_after_a_pause() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     bench.run_to_renewal(&anna);
     anna.host.tap.on("node/", [Fault::lose(), Fault::refuse()]);
     let last = anna.last_renewal();
@@ -55,7 +55,7 @@ fn a_renewal_that_is_not_answered_is_made_again_after_a_pause() {
 #[test]
 fn a_node_that_no_longer_works_lapses_and_is_buried_by_another() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     bench.run_for(T);
     anna.hang();
     let last = anna.last_renewal();
@@ -74,7 +74,7 @@ fn a_node_that_no_longer_works_lapses_and_is_buried_by_another() {
 #[test]
 fn a_node_that_works_again_in_time_is_renewed_within_a_pause() {
     let bench = Bench::new();
-    let (anna, _bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, _bert) = (bench.node("anna"), bench.node("bert"));
     let last = bench.run_to_renewal(&anna);
     anna.hang();
     bench.run_until(last + T * 11 / 10, || false);
@@ -89,7 +89,7 @@ fn a_node_that_works_again_in_time_is_renewed_within_a_pause() {
 #[test]
 fn a_lapse_is_no_loss() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let last = bench.run_to_renewal(&anna);
     anna.host.cut();
     // Attempts are made at 0.2, 0.5, 0.8 and 1.1 T, since each waits T/4 for an answer.
@@ -106,7 +106,7 @@ fn a_lapse_is_no_loss() {
 #[test]
 fn a_cut_that_outlasts_the_patience_of_others_is_a_loss() {
     let bench = Bench::new();
-    let (anna, _bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, _bert) = (bench.node("anna"), bench.node("bert"));
     bench.run_to_renewal(&anna);
     anna.host.cut();
     bench.run_for(PATIENCE + 2 * POLL);
@@ -117,8 +117,8 @@ fn a_cut_that_outlasts_the_patience_of_others_is_a_loss() {
 }
 
 /// When "lapsed", "unrenewed for 0.6 T" and "ended" came true, if they did.
-fn watch(bench: &Bench, member: &Member) -> [Box<dyn Fn() -> Option<Instant>>; 3] {
-    let [first, second, third] = [(); 3].map(|()| member.session.clone());
+fn watch(bench: &Bench, node: &JoinedNode) -> [Box<dyn Fn() -> Option<TrueTime>>; 3] {
+    let [first, second, third] = [(); 3].map(|()| node.session.clone());
     let lapsed = bench.spawn(async move { first.lapsed().await });
     let stretch = second.ttl().length() * 3 / 5;
     let unrenewed = bench.spawn(async move { second.unrenewed_for(stretch).await });
@@ -133,7 +133,7 @@ fn watch(bench: &Bench, member: &Member) -> [Box<dyn Fn() -> Option<Instant>>; 3
 #[test]
 fn nothing_is_over_while_renewals_go_on() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let signals = watch(&bench, &anna);
     bench.run_for(10 * T);
     assert_eq!(signals.map(|done_at| done_at()), [None; 3]);
@@ -142,7 +142,7 @@ fn nothing_is_over_while_renewals_go_on() {
 #[test]
 fn deadlines_are_counted_from_the_last_renewal_and_come_to_the_instant() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let [lapsed, unrenewed, ended] = watch(&bench, &anna);
     bench.run_for(T);
     let last = bench.run_to_renewal(&anna);
@@ -156,7 +156,7 @@ fn deadlines_are_counted_from_the_last_renewal_and_come_to_the_instant() {
 #[test]
 fn an_end_is_noticed_by_the_next_renewal_and_ends_every_wait() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let signals = watch(&bench, &anna);
     bench.run_for(T);
     let last = bench.run_to_renewal(&anna);
@@ -172,7 +172,7 @@ fn an_end_is_noticed_by_the_next_renewal_and_ends_every_wait() {
 #[test]
 fn closing_ends_everything_at_once_and_deletes_the_record() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let signals = watch(&bench, &anna);
     bench.run_for(T);
     let begun = bench.now();
@@ -188,7 +188,7 @@ fn closing_ends_everything_at_once_and_deletes_the_record() {
 #[test]
 fn closing_tries_for_one_lease_and_leaves_the_rest_to_patience() {
     let bench = Bench::new();
-    let (anna, _bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, _bert) = (bench.node("anna"), bench.node("bert"));
     bench.run_to_renewal(&anna);
     anna.host.cut();
     let begun = bench.now();
@@ -203,7 +203,7 @@ fn closing_tries_for_one_lease_and_leaves_the_rest_to_patience() {
 fn an_outage_of_refused_requests_after_a_lost_answer_does_not_cost_the_session() {
     for seconds in [5, 8, 10, 12, 20] {
         let bench = Bench::new();
-        let anna = bench.member("anna");
+        let anna = bench.node("anna");
         bench.run_to_renewal(&anna);
         let key = anna.session.key().key().clone();
         let before = bench.peek(&key).unwrap().version;
@@ -220,8 +220,8 @@ fn an_outage_of_refused_requests_after_a_lost_answer_does_not_cost_the_session()
 }
 
 /// What the record of a session says about its node.
-fn said(bench: &Bench, member: &Member) -> (bool, Vec<u16>) {
-    let entry = bench.peek(member.session.key().key()).unwrap();
+fn said(bench: &Bench, node: &JoinedNode) -> (bool, Vec<u16>) {
+    let entry = bench.peek(node.session.key().key()).unwrap();
     let record = SessionRecord::from_value(&entry.value).unwrap();
     assert_eq!(record.version, env!("CARGO_PKG_VERSION"));
     (record.draining, record.unable)
@@ -230,7 +230,7 @@ fn said(bench: &Bench, member: &Member) -> (bool, Vec<u16>) {
 #[test]
 fn what_a_node_says_about_itself_is_written_at_once_and_stays() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let last = bench.run_to_renewal(&anna);
     assert_eq!(said(&bench, &anna), (false, vec![]));
     bench.run_until(last + 2 * PAUSE, || false);
@@ -253,7 +253,7 @@ fn what_a_node_says_about_itself_is_written_at_once_and_stays() {
 #[test]
 fn who_says_what_it_said_before_is_not_renewed_for_it() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let last = bench.run_to_renewal(&anna);
     anna.session.say(|about| about.draining = false);
     check_between(bench.run_to_renewal(&anna), last + BEAT, last + BEAT + MS);
@@ -262,7 +262,7 @@ fn who_says_what_it_said_before_is_not_renewed_for_it() {
 #[test]
 fn what_could_not_be_written_is_said_by_the_next_renewal() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     bench.run_to_renewal(&anna);
     anna.host.tap.on("node/", [Fault::lose(), Fault::refuse()]);
     anna.session.say(|about| about.draining = true);
@@ -276,10 +276,11 @@ fn what_could_not_be_written_is_said_by_the_next_renewal() {
 #[test]
 fn everybody_knows_how_far_the_clocks_of_others_are_ahead() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     bert.host.change(|site| site.clocks.step(NOON_US + 5_000_000));
     bench.run_for(2 * T);
-    let ahead = |of: &Member, by: &Member| by.session.roster().borrow().ahead_ms(of.session.key());
+    let ahead =
+        |of: &JoinedNode, by: &JoinedNode| by.session.roster().borrow().ahead_ms(of.session.key());
     assert_eq!((ahead(&anna, &anna), ahead(&bert, &bert)), (Some(0), Some(0)));
     let late = i64::try_from((PAUSE + 2 * TRIP) / MS).unwrap();
     let (bert_ahead, anna_ahead) = (ahead(&bert, &anna).unwrap(), ahead(&anna, &bert).unwrap());

@@ -4,7 +4,7 @@ use store::chain::ChainError;
 use store::election::{Candidacy, Right, RightEnd};
 use store::{Class, CommitError, Refusal};
 
-use super::bench::{Bench, CLAIM, Hearing, Member, PAUSE, Plan, T, body, datum, within};
+use super::bench::{Bench, CLAIM, Hearing, JoinedNode, PAUSE, Plan, T, body, datum, within};
 use super::tap::Fault;
 
 /// Campaigns for a while, and gives up.
@@ -23,16 +23,16 @@ fn leave(bench: &Bench, mut election: Candidacy) {
 }
 
 #[track_caller]
-fn check_late_take_misses(bench: &Bench, member: &Member) {
-    let late = bench.wait(member.host.tap.clone().land());
+fn check_late_take_misses(bench: &Bench, node: &JoinedNode) {
+    let late = bench.wait(node.host.tap.clone().land());
     assert!(matches!(late, Some(Err(CommitError::Conflict(_)))), "the late take landed: {late:?}");
-    assert_ne!(bench.holder(), Some(member.session.key().node().to_string()));
+    assert_ne!(bench.holder(), Some(node.session.key().node().to_string()));
 }
 
 #[test]
 fn whoever_never_tried_to_take_the_claim_leaves_without_a_trace() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let (_, holding) = bench.win(&anna);
     let election = give_up(&bench, bench.candidate(&bert), T);
     leave(&bench, election);
@@ -43,7 +43,7 @@ fn whoever_never_tried_to_take_the_claim_leaves_without_a_trace() {
 #[test]
 fn a_take_that_is_still_on_its_way_misses_after_leaving() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     anna.host.tap.on(CLAIM, [Fault::LandLater]);
     let election = give_up(&bench, bench.candidate(&anna), PAUSE / 2);
     leave(&bench, election);
@@ -53,7 +53,7 @@ fn a_take_that_is_still_on_its_way_misses_after_leaving() {
 #[test]
 fn a_take_that_was_dropped_half_way_and_lands_before_leaving_is_given_back() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     anna.host.tap.on(CLAIM, [Fault::LoseAnswer]);
     let election = give_up(&bench, bench.candidate(&anna), PAUSE / 2);
     assert_eq!(bench.holder().as_deref(), Some("anna"));
@@ -64,7 +64,7 @@ fn a_take_that_was_dropped_half_way_and_lands_before_leaving_is_given_back() {
 #[test]
 fn leaving_waits_until_the_store_answers() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     anna.host.tap.on(CLAIM, [Fault::LandLater]);
     let mut election = give_up(&bench, bench.candidate(&anna), PAUSE / 2);
     anna.host.cut();
@@ -79,7 +79,7 @@ fn leaving_waits_until_the_store_answers() {
 #[test]
 fn leaving_is_done_when_the_session_has_ended() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     anna.host.tap.on(CLAIM, [Fault::LandLater]);
     let election = give_up(&bench, bench.candidate(&anna), PAUSE / 2);
     bench.wait(anna.close());
@@ -90,7 +90,7 @@ fn leaving_is_done_when_the_session_has_ended() {
 #[test]
 fn a_take_that_is_still_on_its_way_misses_though_the_next_one_was_refused() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let full = CommitError::Refused(Refusal::Full { place: "the attic".into() });
     anna.host.tap.on(CLAIM, [Fault::LandLater, Fault::Say(full)]);
     let election = give_up(&bench, bench.candidate(&anna), PAUSE * 3 / 2);
@@ -102,11 +102,11 @@ fn a_take_that_is_still_on_its_way_misses_though_the_next_one_was_refused() {
 #[test]
 fn a_take_that_is_still_on_its_way_misses_though_a_quarantine_has_begun() {
     let bench = Bench::of_class(Class::B);
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     bench.run_for(10 * T);
     anna.host.tap.on(CLAIM, [Fault::LandLater]);
     let election = give_up(&bench, bench.candidate(&anna), PAUSE / 2);
-    bench.vault.fail_over(bench.now(), 0, Vec::new());
+    bench.sim_store.fail_over(bench.now(), 0, Vec::new());
     let election = give_up(&bench, election, T);
     leave(&bench, election);
     check_late_take_misses(&bench, &anna);
@@ -114,7 +114,7 @@ fn a_take_that_is_still_on_its_way_misses_though_a_quarantine_has_begun() {
 
 /// Anna comes between two looks of bert's. If he takes her for gone, and sends a take that cannot succeed
 /// as long as she is there, that one is late.
-fn overlooked(bench: &Bench) -> (Member, Member) {
+fn overlooked(bench: &Bench) -> (JoinedNode, JoinedNode) {
     let deaf = |id| bench.host_with(&Plan { hints: Hearing::Deaf, ..Plan::of(id) });
     let bert = bench.join(deaf("bert"));
     let anna = bench.join(deaf("anna"));
@@ -155,9 +155,9 @@ fn a_take_that_is_still_on_its_way_misses_though_the_next_one_met_a_conflict() {
 }
 
 /// Commits, and gives everything up while the commit is still on its way.
-fn commit_and_drop(bench: &Bench, member: &Member) -> (Candidacy, Right) {
-    let (election, mut holding) = bench.win(member);
-    member.host.tap.on(CLAIM, [Fault::LandLater]);
+fn commit_and_drop(bench: &Bench, node: &JoinedNode) -> (Candidacy, Right) {
+    let (election, mut holding) = bench.win(node);
+    node.host.tap.on(CLAIM, [Fault::LandLater]);
     let (world, writes) = (bench.world.clone(), datum("1", &holding));
     let right = holding.right.clone();
     let done = bench.wait(async move {
@@ -168,15 +168,15 @@ fn commit_and_drop(bench: &Bench, member: &Member) -> (Candidacy, Right) {
 }
 
 #[track_caller]
-fn check_late_commit_misses(bench: &Bench, member: &Member) {
-    let late = bench.wait(member.host.tap.clone().land());
+fn check_late_commit_misses(bench: &Bench, node: &JoinedNode) {
+    let late = bench.wait(node.host.tap.clone().land());
     assert!(matches!(late, Some(Err(CommitError::Conflict(_)))), "{late:?}");
 }
 
 #[test]
 fn a_commit_that_lands_while_its_holder_leaves_does_not_keep_the_claim() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let (mut election, _) = commit_and_drop(&bench, &anna);
     // It lands after leaving has looked, and before the release does.
     anna.host.tap.on(CLAIM, [Fault::LandLater]);
@@ -195,7 +195,7 @@ fn a_commit_that_lands_while_its_holder_leaves_does_not_keep_the_claim() {
 #[test]
 fn a_commit_that_is_still_on_its_way_misses_after_leaving() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let (election, _) = commit_and_drop(&bench, &anna);
     leave(&bench, election);
     check_late_commit_misses(&bench, &anna);
@@ -205,7 +205,7 @@ fn a_commit_that_is_still_on_its_way_misses_after_leaving() {
 #[test]
 fn whoever_has_left_has_no_permit_any_more() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let (election, right) = commit_and_drop(&bench, &anna);
     leave(&bench, election);
     assert!(right.permit().is_none());
@@ -214,7 +214,7 @@ fn whoever_has_left_has_no_permit_any_more() {
 #[test]
 fn leaving_ends_though_the_claim_cannot_be_read() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let mut election = bench.candidate(&anna);
     bench.write(CLAIM, "rubbish");
     let left = bench.wait(async move { election.leave().await });

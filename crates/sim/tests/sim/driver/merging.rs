@@ -6,7 +6,7 @@ use store::chain::{Chain, ChainError, ChainWrites, commit_all};
 use store::claim::{Claim, ClaimState, Head};
 use store::{CommitError, Entry, Key, Limits, Range, Refusal, Version, Write};
 
-use super::bench::{Bench, Host, Member, PAUSE, T, TRIP, Task, body, within};
+use super::bench::{Bench, Host, JoinedNode, PAUSE, T, TRIP, Task, body, within};
 use super::tap::{Fault, Sent};
 
 pub(super) type Answers = Vec<Result<Version, ChainError>>;
@@ -23,15 +23,15 @@ pub(super) fn run_key(shard: usize, id: u64) -> Key {
 }
 
 /// A bench with somebody who has so many shards, numbered from 0, each at number 1.
-pub(super) fn fleet(shards: usize) -> (Bench, Member, Vec<Chain>) {
+pub(super) fn fleet(shards: usize) -> (Bench, JoinedNode, Vec<Chain>) {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let chains = (0..shards).map(|shard| take(&bench, &anna, shard)).collect();
     (bench, anna, chains)
 }
 
-fn take(bench: &Bench, member: &Member, shard: usize) -> Chain {
-    let session = member.session.clone();
+fn take(bench: &Bench, node: &JoinedNode, shard: usize) -> Chain {
+    let session = node.session.clone();
     bench.wait(async move {
         let claim = Claim::new(head_key(shard).as_str()).unwrap();
         let seen = claim.look(session.store()).await.unwrap();
@@ -144,7 +144,7 @@ pub(super) fn stored(bench: &Bench, shard: usize) -> (Head, Version) {
 /// What a shard has written, by number.
 pub(super) fn runs(bench: &Bench, shard: usize) -> Vec<u64> {
     let range = Range::prefix(format!("{SHARDS}{shard}/run/").as_str());
-    let page = bench.vault.scan(0, range, 1_000, bench.now()).unwrap().said.unwrap();
+    let page = bench.sim_store.scan(0, range, 1_000, bench.now()).unwrap().said.unwrap();
     let id = |entry: &Entry| entry.key.as_str().rsplit_once('/').unwrap().1.parse().unwrap();
     page.entries.iter().map(id).collect()
 }
@@ -174,13 +174,13 @@ pub(super) fn take_over(bench: &Bench, shard: usize) {
     bench.write(head_key(shard).as_str(), encode(Format(1), &head));
 }
 
-pub(super) fn land(bench: &Bench, member: &Member) -> Option<Result<Version, CommitError>> {
-    bench.wait(member.host.tap.clone().land())
+pub(super) fn land(bench: &Bench, node: &JoinedNode) -> Option<Result<Version, CommitError>> {
+    bench.wait(node.host.tap.clone().land())
 }
 
 #[track_caller]
-fn check_landed_nowhere(bench: &Bench, member: &Member) {
-    let late = land(bench, member);
+fn check_landed_nowhere(bench: &Bench, node: &JoinedNode) {
+    let late = land(bench, node);
     assert!(matches!(late, Some(Err(CommitError::Conflict(_)))), "{late:?}");
 }
 
@@ -478,7 +478,7 @@ fn a_chain_that_was_released_writes_nothing_and_does_not_hold_up_the_others() {
 #[should_panic(expected = "one session writes in one commit")]
 fn chains_of_two_sessions_do_not_write_together() {
     let (bench, _anna, mut chains) = fleet(1);
-    let bert = bench.member("bert");
+    let bert = bench.node("bert");
     chains.push(take(&bench, &bert, 1));
     commit(&bench, chains, 1);
 }

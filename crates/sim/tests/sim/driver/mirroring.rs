@@ -7,12 +7,12 @@ use store::claim::{Claim, ClaimState, Head};
 use store::ownership::{Ownership, owners, shard_claim};
 use store::{Condition, Key, Write};
 
-use super::bench::{Bench, Member, body};
+use super::bench::{Bench, JoinedNode, body};
 
 const SHARD: ShardId = ShardId(7);
 
-fn take(bench: &Bench, member: &Member, claim: Claim) -> Chain {
-    let session = member.session.clone();
+fn take(bench: &Bench, node: &JoinedNode, claim: Claim) -> Chain {
+    let session = node.session.clone();
     bench.wait(async move {
         let seen = claim.look(session.store()).await.unwrap();
         claim.take(&seen, &session, ClaimState::Held).await.unwrap()
@@ -21,26 +21,26 @@ fn take(bench: &Bench, member: &Member, claim: Claim) -> Chain {
 
 /// Who owns the shard, as everybody reads it, and as the head has it.
 #[track_caller]
-fn check_owner(bench: &Bench, reader: &Member, expected: Option<&Member>) {
+fn check_owner(bench: &Bench, reader: &JoinedNode, expected: Option<&JoinedNode>) {
     let store = reader.host.store.clone();
     let found = bench.wait(async move { owners(&store).await.unwrap() });
     let head = bench.peek(shard_claim(SHARD).key()).unwrap();
     let head = Head::from_value(&head.value).unwrap();
-    let session = expected.map(|member| member.session.key().clone());
+    let session = expected.map(|node| node.session.key().clone());
     assert_eq!(head.session, session);
     assert_eq!(found.len(), 1);
     assert_eq!(found[&SHARD], Ownership { session, token: Token(head.token) });
 }
 
 /// How often the mirror was written.
-fn written(member: &Member) -> usize {
-    member.host.tap.sent("owner/").len()
+fn written(node: &JoinedNode) -> usize {
+    node.host.tap.sent("owner/").len()
 }
 
 #[test]
 fn every_commit_that_changes_the_holder_says_so_beside_and_no_other_does() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let mut chain = take(&bench, &anna, shard_claim(SHARD));
     check_owner(&bench, &bert, Some(&anna));
     let mut chain = bench.wait(async move {
@@ -64,7 +64,7 @@ fn every_commit_that_changes_the_holder_says_so_beside_and_no_other_does() {
 #[test]
 fn whoever_frees_a_claim_for_somebody_says_so_beside() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     take(&bench, &anna, shard_claim(SHARD));
     let store = anna.host.store.clone();
     bench.wait(async move {
@@ -78,7 +78,7 @@ fn whoever_frees_a_claim_for_somebody_says_so_beside() {
 #[test]
 fn a_hand_over_that_came_to_nothing_leaves_the_mirror() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let mut chain = take(&bench, &anna, shard_claim(SHARD));
     bench.wait(bert.close());
     let to = bert.session.key().clone();
@@ -89,7 +89,7 @@ fn a_hand_over_that_came_to_nothing_leaves_the_mirror() {
 #[test]
 fn a_claim_without_a_mirror_writes_none() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let mut chain = take(&bench, &anna, Claim::new("election/default/other").unwrap());
     bench.wait(async move { chain.release().await }).unwrap();
     assert_eq!(written(&anna), 0);
@@ -98,7 +98,7 @@ fn a_claim_without_a_mirror_writes_none() {
 #[test]
 fn the_mirror_is_no_part_of_what_is_decided() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     take(&bench, &anna, shard_claim(SHARD));
     // Whatever it says, the claim is anna's.
     let lie = Ownership { session: Some(bert.session.key().clone()), token: Token(9) };

@@ -10,7 +10,7 @@ use super::tap::Fault;
 #[test]
 fn a_session_is_created_once_and_then_renewed_at_the_version_of_the_last_renewal() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     bench.run_for(3 * T);
     let key = anna.session.key().key().clone();
     let sent = anna.host.tap.sent("node/");
@@ -25,7 +25,7 @@ fn a_session_is_created_once_and_then_renewed_at_the_version_of_the_last_renewal
 #[test]
 fn a_session_is_renewed_every_fifth_of_a_lease() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     bench.run_for(3 * T);
     let sent = anna.host.tap.sent("node/");
     // The first renewal is counted from the answer that the session was made.
@@ -38,7 +38,7 @@ fn a_session_is_renewed_every_fifth_of_a_lease() {
 #[test]
 fn a_second_live_session_with_the_same_id_is_refused_and_told_of_the_other() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let begun = bench.now();
     let refused = bench.wait(bench.host("anna").open());
     let why = refused.err().expect("a refusal");
@@ -53,7 +53,7 @@ fn a_second_live_session_with_the_same_id_is_refused_and_told_of_the_other() {
 #[test]
 fn a_session_that_is_refused_leaves_no_record_behind() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     assert!(bench.wait(bench.host("anna").open()).is_err());
     assert_eq!(bench.sessions(), [anna.session.key().to_string()]);
     bench.run_for(2 * T);
@@ -63,11 +63,11 @@ fn a_session_that_is_refused_leaves_no_record_behind() {
 #[test]
 fn a_dead_session_with_the_same_id_is_buried_after_its_patience_and_then_the_new_one_opens() {
     let bench = Bench::new();
-    let dead = bench.member("anna");
+    let dead = bench.node("anna");
     dead.crash();
     bench.run_for(BEAT);
     let begun = bench.now();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     check_between(bench.now(), begun + PATIENCE, begun + PATIENCE + 3 * POLL);
     assert_eq!(bench.sessions(), [anna.session.key().to_string()]);
     assert!(anna.session.is_valid(), "it was renewed while it waited");
@@ -76,17 +76,17 @@ fn a_dead_session_with_the_same_id_is_buried_after_its_patience_and_then_the_new
 #[test]
 fn a_node_that_restarts_in_time_does_not_wait_for_other_nodes_that_are_dead() {
     let bench = Bench::new();
-    bench.member("bert").crash();
+    bench.node("bert").crash();
     let begun = bench.now();
-    bench.member("anna");
+    bench.node("anna");
     assert!(bench.now() < begun + POLL);
 }
 
 #[test]
 fn while_it_waits_for_a_former_one_a_session_takes_no_part() {
     let bench = Bench::new();
-    bench.member("anna").crash();
-    let bert = bench.member("bert");
+    bench.node("anna").crash();
+    let bert = bench.node("bert");
     let opening = bench.spawn(bench.host("anna").open());
     bench.run_for(T);
     assert!(opening.done_at().is_none());
@@ -188,7 +188,7 @@ fn whoever_opens_an_exclusive_store_buries_the_local_sessions_and_no_others() {
     let bench = Bench::new();
     bench.join(bench.host_with(&exclusive("anna"))).crash();
     bench.join(bench.host_with(&exclusive("carl"))).crash();
-    let bert = bench.member("bert");
+    let bert = bench.node("bert");
     let store = bench.host_with(&exclusive("anna")).store;
     assert_eq!(bench.wait(async move { bury_local(&store).await }), Ok(2));
     assert_eq!(bench.sessions(), [bert.session.key().to_string()]);
@@ -206,7 +206,7 @@ fn on_a_store_that_several_share_nobody_is_buried_on_opening() {
 #[test]
 fn one_late_renewal_of_a_dead_former_session_is_not_taken_for_life() {
     let bench = Bench::new();
-    let dead = bench.member("anna");
+    let dead = bench.node("anna");
     bench.run_to_renewal(&dead);
     let key = dead.session.key().key().as_str();
     let before = dead.host.tap.sent(key).len();
@@ -226,7 +226,7 @@ fn one_late_renewal_of_a_dead_former_session_is_not_taken_for_life() {
 #[test]
 fn a_former_session_that_moves_twice_is_taken_for_life() {
     let bench = Bench::new();
-    let dead = bench.member("anna");
+    let dead = bench.node("anna");
     dead.crash();
     let opening = bench.spawn(bench.host("anna").open());
     bench.run_for(T / 2);

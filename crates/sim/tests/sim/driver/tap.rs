@@ -1,9 +1,9 @@
-//! A tap on a node's road: writes down every commit, and does to some what a script says.
+//! A tap on a node's link: writes down every commit, and does to some what a script says.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sim::clock::Instant;
+use sim::clock::TrueTime;
 use sim::world::World;
 use store::{
     Adapter, Class, Commit, CommitError, Epoch, Hints, Key, Limits, Page, Pending, Range,
@@ -44,16 +44,16 @@ fn unknown() -> CommitError {
 /// A commit that was sent.
 #[derive(Debug, Clone)]
 pub(super) struct Sent {
-    pub(super) at: Instant,
+    pub(super) at: TrueTime,
     pub(super) commit: Commit,
     /// As the caller heard it; `None` if it did not, or not yet.
     pub(super) answer: Option<Result<Version, CommitError>>,
 }
 
-/// The tap. It stands between a node and its road.
+/// The tap. It stands between a node and its link.
 pub(super) struct Tap {
     world: World,
-    road: Arc<dyn Adapter>,
+    link: Arc<dyn Adapter>,
     state: Mutex<State>,
 }
 
@@ -68,8 +68,8 @@ struct State {
 }
 
 impl Tap {
-    pub(super) fn new(world: &World, road: Arc<dyn Adapter>) -> Arc<Self> {
-        Arc::new(Self { world: world.clone(), road, state: Mutex::default() })
+    pub(super) fn new(world: &World, link: Arc<dyn Adapter>) -> Arc<Self> {
+        Arc::new(Self { world: world.clone(), link, state: Mutex::default() })
     }
 
     /// The next commits that write below `prefix` meet these, one each.
@@ -82,7 +82,7 @@ impl Tap {
         self.lock().scans = Some(why);
     }
 
-    /// It has these limits, and not those of the road.
+    /// It has these limits, and not those of the link.
     pub(super) fn limit(&self, limits: Limits) {
         self.lock().limits = Some(limits);
     }
@@ -100,16 +100,16 @@ impl Tap {
     /// Lets the oldest commit that is held back arrive, and tells what became of it; `None` if none is.
     pub(super) async fn land(self: Arc<Self>) -> Option<Result<Version, CommitError>> {
         let commit = self.lock().held_back.pop_front()?;
-        Some(self.road.commit(commit).await)
+        Some(self.link.commit(commit).await)
     }
 
     async fn meet(&self, commit: Commit) -> Result<Version, CommitError> {
         let (place, fault) = self.note(&commit);
         let answer = match fault {
-            Fault::Pass => self.road.commit(commit).await,
+            Fault::Pass => self.link.commit(commit).await,
             Fault::Say(why) => Err(why),
             Fault::LoseAnswer => {
-                let _lost = self.road.commit(commit).await;
+                let _lost = self.link.commit(commit).await;
                 Err(unknown())
             }
             Fault::LandLater => {
@@ -148,7 +148,7 @@ impl Adapter for Tap {
         state.read.push(range.clone());
         match state.scans.clone() {
             Some(why) => Box::pin(async { Err(why) }),
-            None => self.road.scan(range, limit),
+            None => self.link.scan(range, limit),
         }
     }
 
@@ -157,22 +157,22 @@ impl Adapter for Tap {
     }
 
     fn watch(&self, prefix: &str) -> Hints {
-        self.road.watch(prefix)
+        self.link.watch(prefix)
     }
 
     fn limits(&self) -> Limits {
-        self.lock().limits.unwrap_or_else(|| self.road.limits())
+        self.lock().limits.unwrap_or_else(|| self.link.limits())
     }
 
     fn class(&self) -> Class {
-        self.road.class()
+        self.link.class()
     }
 
     fn epoch(&self) -> Epoch {
-        self.road.epoch()
+        self.link.epoch()
     }
 
     fn is_exclusive(&self) -> bool {
-        self.road.is_exclusive()
+        self.link.is_exclusive()
     }
 }

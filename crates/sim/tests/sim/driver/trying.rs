@@ -5,7 +5,7 @@ use store::Class;
 use store::election::{Candidacy, Defeat, Holding};
 use store::session::SessionEnd;
 
-use super::bench::{Bench, CLAIM, Host, Member, PATIENCE, PAUSE, T, TRIP, body};
+use super::bench::{Bench, CLAIM, Host, JoinedNode, PATIENCE, PAUSE, T, TRIP, body};
 use super::tap::Fault;
 
 fn try_take(
@@ -18,8 +18,8 @@ fn try_take(
     })
 }
 
-fn try_once(bench: &Bench, member: &Member) -> Option<Holding> {
-    try_take(bench, bench.candidate(member)).1.unwrap()
+fn try_once(bench: &Bench, node: &JoinedNode) -> Option<Holding> {
+    try_take(bench, bench.candidate(node)).1.unwrap()
 }
 
 fn takes(host: &Host) -> usize {
@@ -29,7 +29,7 @@ fn takes(host: &Host) -> usize {
 #[test]
 fn what_is_free_is_taken_and_what_somebody_has_is_not() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     bench.run_for(T);
     let begun = bench.now();
     let mut holding = try_once(&bench, &anna).expect("nobody has it");
@@ -45,7 +45,7 @@ fn what_is_free_is_taken_and_what_somebody_has_is_not() {
 #[test]
 fn what_names_this_session_is_taken() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     let mut holding = try_once(&bench, &anna).unwrap();
     let to = bert.session.key().clone();
     bench.wait(async move { holding.hand_over(&to, body(1)).await }).unwrap();
@@ -57,7 +57,7 @@ fn what_names_this_session_is_taken() {
 #[test]
 fn what_somebody_had_who_is_gone_is_taken_and_before_that_it_is_not() {
     let bench = Bench::new();
-    let (anna, bert) = (bench.member("anna"), bench.member("bert"));
+    let (anna, bert) = (bench.node("anna"), bench.node("bert"));
     try_once(&bench, &anna).unwrap();
     anna.crash();
     assert!(try_once(&bench, &bert).is_none());
@@ -69,8 +69,8 @@ fn what_somebody_had_who_is_gone_is_taken_and_before_that_it_is_not() {
 #[test]
 fn a_holder_that_the_roster_does_not_know_yet_is_looked_for() {
     let bench = Bench::new();
-    let bert = bench.member("bert");
-    let anna = bench.member("anna");
+    let bert = bench.node("bert");
+    let anna = bench.node("anna");
     try_once(&bench, &anna).unwrap();
     // Whatever bert's last look showed.
     assert!(try_once(&bench, &bert).is_none());
@@ -80,7 +80,7 @@ fn a_holder_that_the_roster_does_not_know_yet_is_looked_for() {
 #[test]
 fn whoever_has_less_than_half_of_its_time_left_takes_nothing() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     bench.run_to_renewal(&anna);
     anna.hang();
     bench.run_for(T / 2 + PAUSE);
@@ -94,7 +94,7 @@ fn whoever_has_less_than_half_of_its_time_left_takes_nothing() {
 #[test]
 fn nothing_is_taken_in_quarantine() {
     let bench = Bench::of_class(Class::B);
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     assert!(try_once(&bench, &anna).is_none());
     assert_eq!(takes(&anna.host), 0);
     bench.run_for(4 * T);
@@ -104,7 +104,7 @@ fn nothing_is_taken_in_quarantine() {
 #[test]
 fn a_store_that_does_not_answer_gives_nothing_and_a_take_that_was_done_is_found() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     anna.host.tap.on(CLAIM, [Fault::LoseAnswer]);
     let (election, tried) = try_take(&bench, bench.candidate(&anna));
     assert!(matches!(tried, Ok(None)));
@@ -112,7 +112,7 @@ fn a_store_that_does_not_answer_gives_nothing_and_a_take_that_was_done_is_found(
     assert!(tried.unwrap().is_some(), "it names this session");
 
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     anna.host.cut();
     let begun = bench.now();
     assert!(try_once(&bench, &anna).is_none());
@@ -122,7 +122,7 @@ fn a_store_that_does_not_answer_gives_nothing_and_a_take_that_was_done_is_found(
 #[test]
 fn whose_session_has_ended_is_told() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     let election = bench.candidate(&anna);
     bench.wait(anna.close());
     let tried = try_take(&bench, election).1;
@@ -132,7 +132,7 @@ fn whose_session_has_ended_is_told() {
 #[test]
 fn a_claim_that_cannot_be_read_is_told() {
     let bench = Bench::new();
-    let anna = bench.member("anna");
+    let anna = bench.node("anna");
     bench.write(CLAIM, "rubbish");
     let tried = try_take(&bench, bench.candidate(&anna)).1;
     assert!(matches!(tried, Err(Defeat::Corrupt(_))));

@@ -1,8 +1,8 @@
-//! How a process is, as only the witness knows.
+//! How a process is, as only the checker knows.
 
 use store::Key;
 
-use crate::clock::Instant;
+use crate::clock::TrueTime;
 
 /// How a process is.
 #[derive(Debug, Clone)]
@@ -11,10 +11,10 @@ pub(super) struct Health {
     pub(super) ills: u32,
     /// How many of them keep it from renewing at all.
     silences: u32,
-    pub(super) well_since: Instant,
-    pub(super) silent_since: Option<Instant>,
+    pub(super) well_since: TrueTime,
+    pub(super) silent_since: Option<TrueTime>,
     /// Since when it is a candidate that could take a claim.
-    pub(super) candidate_since: Option<Instant>,
+    pub(super) candidate_since: Option<TrueTime>,
     /// The session that it lives in; others that it made are nobody's.
     pub(super) session: Option<Key>,
     pub(super) killed: bool,
@@ -22,7 +22,7 @@ pub(super) struct Health {
 
 /// What is wrong with a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ill {
+pub enum Ailment {
     /// It may be slow or miss something.
     Weak,
     /// It cannot renew.
@@ -31,7 +31,7 @@ pub enum Ill {
 
 impl Health {
     /// It has just begun, and is well.
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: TrueTime) -> Self {
         Self {
             ills: 0,
             silences: 0,
@@ -43,24 +43,24 @@ impl Health {
         }
     }
 
-    pub(super) fn dies(&mut self, now: Instant) {
+    pub(super) fn dies(&mut self, now: TrueTime) {
         self.killed = true;
         self.candidate_since = None;
         self.silent_since.get_or_insert(now);
     }
 
-    pub(super) fn ails(&mut self, ill: Ill, now: Instant) {
+    pub(super) fn ails(&mut self, ill: Ailment, now: TrueTime) {
         self.ills += 1;
-        if ill == Ill::Silent {
+        if ill == Ailment::Silent {
             self.silences += 1;
             self.silent_since.get_or_insert(now);
         }
     }
 
-    pub(super) fn recovers(&mut self, ill: Ill, now: Instant) {
+    pub(super) fn recovers(&mut self, ill: Ailment, now: TrueTime) {
         self.ills -= 1;
         self.well_since = now;
-        if ill == Ill::Silent {
+        if ill == Ailment::Silent {
             self.silences -= 1;
             if self.silences == 0 && !self.killed {
                 self.silent_since = None;

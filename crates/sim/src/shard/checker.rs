@@ -1,6 +1,6 @@
-//! The witness: sees everything that leaves and every command that is acknowledged.
+//! The checker of a shard: sees everything that leaves and every command that is acknowledged.
 //!
-//! It compares each departure with what is in the store at that moment, and remembers what people were
+//! It compares each departure with what is in the store at that moment, and remembers what clients were
 //! told, so that it can say when something leaves that should not, or when a word is not kept.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,10 +13,10 @@ use engine::policy::{Delivery, Overlap, Policy};
 use engine::shard::Departure;
 use engine::shard::record::{OpenRun, RunRecord, RunState};
 
-use super::ledger::{Broken, Ledger, Place, Run};
-use super::node::Cluster;
-use super::promise::Promise;
-use super::shelf::{CLUSTER, SHARD};
+use super::node::OwnerNodes;
+use super::oracle::{Broken, ObservedRun, RunPlace, SlotOracle};
+use super::promise::ShardPromise;
+use super::shard_store::{CLUSTER, SHARD};
 
 /// An attempt that left.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ struct Trip {
     is_taken: bool,
     /// Whether no answer came.
     is_lost: bool,
-    /// Who makes it.
+    /// The node that makes it.
     node: usize,
     /// When its time is over, in true time.
     ends_by: u64,
@@ -38,7 +38,7 @@ struct Trip {
 
 /// What a receiver makes of an attempt.
 #[derive(Debug, Clone, Copy)]
-pub struct Fate {
+pub struct AttemptFate {
     /// When it is over, in true time.
     pub ends: u64,
     /// When it would be over at the latest.
@@ -60,12 +60,12 @@ struct Quiet {
     to: Option<Instant>,
     /// and are of this generation or an older one.
     generation: u32,
-    /// It is a pause that may still last: that somebody asked to end it says nothing, since a crash may have
+    /// It is a pause that may still last: that somebody asked to end it proves nothing, since a crash may have
     /// made that undone.
     is_pausing: bool,
 }
 
-/// What people were told about a trigger.
+/// What clients were told about a trigger.
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a word of its own")]
 struct Word {
@@ -79,14 +79,14 @@ struct Word {
 
 /// Everything that left, and every word that was given.
 #[derive(Default)]
-pub struct Witness {
-    trips: BTreeMap<Run, Vec<Trip>>,
+pub struct ShardChecker {
+    trips: BTreeMap<ObservedRun, Vec<Trip>>,
     /// The last attempts of each trigger: which, of whom.
-    last: BTreeMap<Unique, BTreeSet<Run>>,
-    ids: BTreeMap<RunId, Run>,
-    is_once: BTreeMap<Run, bool>,
+    last: BTreeMap<Unique, BTreeSet<ObservedRun>>,
+    ids: BTreeMap<RunId, ObservedRun>,
+    is_once: BTreeMap<ObservedRun, bool>,
     quiet: BTreeMap<Unique, Vec<Quiet>>,
-    /// Who asked when that a trigger no longer be paused: tickets, what the clock said, and the generation.
+    /// Requests to resume a trigger: ticket, what the clock said, and the generation.
     resumed: BTreeMap<Unique, Vec<(u64, Instant, u32)>>,
     words: BTreeMap<Unique, Word>,
     deleted: BTreeMap<Unique, Instant>,
@@ -100,106 +100,120 @@ pub struct Witness {
     pub departures: u64,
 }
 
-/// Who lets an attempt leave, and when.
+/// Which node sends an attempt, and when.
 #[derive(Clone, Copy)]
-pub struct Leaving<'a> {
-    /// By which node.
+pub struct LeavingAttempt<'a> {
+    /// The node that sends it.
     pub node: usize,
-    /// Among these.
-    pub cluster: &'a Cluster,
-    /// By its wall clock.
+    /// All nodes, of which one is named as the owner.
+    pub cluster: &'a OwnerNodes,
+    /// What that node's wall clock shows.
     pub wall: Instant,
-    /// In true time.
+    /// When it leaves, in true time.
     pub at: u64,
 }
 
 /// What is in the store about a run that leaves.
 struct Found {
-    run: Run,
+    run: ObservedRun,
     policy: Policy,
     attempt: u32,
     id: RunId,
     leaves: Instant,
 }
 
-impl Witness {
+impl ShardChecker {
     /// An attempt leaves.
     pub fn left(
         &mut self,
         departure: &Departure,
-        ledger: &Ledger,
-        leaving: Leaving<'_>,
-    ) -> Result<Run, Broken> {
-        let Leaving { node, cluster, wall, at } = leaving;
+        oracle: &SlotOracle,
+        leaving: LeavingAttempt<'_>,
+    ) -> Result<ObservedRun, Broken> {
+        let LeavingAttempt { node, cluster, wall, at } = leaving;
         self.departures += 1;
         check_named(node, cluster)?;
-        let Some(found) = find(departure, ledger) else {
-            return Err((Promise::WrittenFirst, format!("{departure:?} is not in the store")));
+        let Some(found) = find(departure, oracle) else {
+            return Err((ShardPromise::WrittenFirst, format!("{departure:?} is not in the store")));
         };
         let run = found.run;
         let wrong = |promise, what: &str| Err((promise, format!("{run:?}: {what}: {departure:?}")));
         if found.attempt != departure.attempt {
-            return wrong(Promise::WrittenFirst, &format!("attempt {} is stored", found.attempt));
+            return wrong(
+                ShardPromise::WrittenFirst,
+                &format!("attempt {} is stored", found.attempt),
+            );
         }
         if departure.run != found.id || *self.ids.entry(found.id).or_insert(run) != run {
-            return wrong(Promise::OneId, &found.id.to_string());
+            return wrong(ShardPromise::OneId, &found.id.to_string());
         }
         if wall < found.leaves || departure.leaves != found.leaves {
-            return wrong(Promise::NotBeforeItsInstant, &format!("{} at {wall}", found.leaves));
+            return wrong(
+                ShardPromise::NotBeforeItsInstant,
+                &format!("{} at {wall}", found.leaves),
+            );
         }
         let trips = self.trips.get(&run).map(Vec::as_slice).unwrap_or_default();
         if trips.iter().any(|trip| trip.attempt >= departure.attempt) {
-            return wrong(Promise::NumbersGrow, &format!("after {trips:?}"));
+            return wrong(ShardPromise::NumbersGrow, &format!("after {trips:?}"));
         }
         let is_under_way = |trip: &Trip| {
             let ends = if trip.is_taken { trip.ends_by } else { trip.ends };
             ends > at && cluster.is_there(trip.node, at)
         };
         if trips.iter().any(is_under_way) {
-            return wrong(Promise::LeftAlone, &format!("after {trips:?}"));
+            return wrong(ShardPromise::LeftAlone, &format!("after {trips:?}"));
         }
         if self.is_rolling && trips.iter().any(|trip| trip.is_taken) {
-            return wrong(Promise::NothingDoubled, &format!("after {trips:?}"));
+            return wrong(ShardPromise::NothingDoubled, &format!("after {trips:?}"));
         }
         let is_once = found.policy.delivery == Delivery::AtMostOnce;
         let is_once = *self.is_once.entry(run).or_insert(is_once);
         if is_once && trips.iter().any(|trip| trip.has_reached) {
-            return wrong(Promise::AtMostOnce, &format!("after {trips:?}"));
+            return wrong(ShardPromise::AtMostOnce, &format!("after {trips:?}"));
         }
         if trips.is_empty() && self.is_quiet(run, found.leaves) {
-            return wrong(Promise::QuietIsQuiet, &format!("at {wall}"));
+            return wrong(ShardPromise::QuietIsQuiet, &format!("at {wall}"));
         }
         let project =
-            ledger.triggers.get(&departure.run.trigger).map(|seen| seen.record.id.project);
+            oracle.triggers.get(&departure.run.trigger).map(|seen| seen.record.id.project);
         if let Some(from) = self.disabled.filter(|from| found.leaves > *from)
             && project.is_some_and(|project| !project.is_default())
-            && matches!(run, Run::Slot(_))
+            && matches!(run, ObservedRun::Slot(_))
         {
-            return wrong(Promise::QuietIsQuiet, &format!("its project is disabled since {from}"));
+            return wrong(
+                ShardPromise::QuietIsQuiet,
+                &format!("its project is disabled since {from}"),
+            );
         }
         if found.policy.overlap != Overlap::Allow
             && let Some(other) = self.under_way(departure.run.trigger, at)
         {
-            return wrong(Promise::NoOverlap, &format!("beside {other:?}"));
+            return wrong(ShardPromise::NoOverlap, &format!("beside {other:?}"));
         }
         Ok(run)
     }
 
     /// An attempt has left, and waits in its node until it begins.
-    pub fn waits(&mut self, run: Run, attempt: u32, node: usize) {
+    pub fn waits(&mut self, run: ObservedRun, attempt: u32, node: usize) {
         let (ends, ends_by) = (u64::MAX, u64::MAX);
         let (has_reached, is_taken, is_lost) = (true, false, false);
         let trip = Trip { attempt, ends, has_reached, is_taken, is_lost, node, ends_by };
         self.trips.entry(run).or_default().push(trip);
         // A notice is at another receiver, and stands in nobody's way.
-        if !matches!(run, Run::Notice(..)) {
+        if !matches!(run, ObservedRun::Notice(..)) {
             self.last.entry(trigger_of(run)).or_default().insert(run);
         }
     }
 
     /// The last attempt of a run begins, and this will become of it.
-    pub fn begins(&mut self, run: Run, fate: Fate, cluster: &Cluster) -> Result<(), Broken> {
-        let Fate { ends, ends_by, has_reached, is_taken, is_lost } = fate;
+    pub fn begins(
+        &mut self,
+        run: ObservedRun,
+        fate: AttemptFate,
+        cluster: &OwnerNodes,
+    ) -> Result<(), Broken> {
+        let AttemptFate { ends, ends_by, has_reached, is_taken, is_lost } = fate;
         if let Some(trip) = self.trips.get_mut(&run).and_then(|trips| trips.last_mut()) {
             check_named(trip.node, cluster)?;
             *trip = Trip { ends, has_reached, is_taken, is_lost, ends_by, ..*trip };
@@ -208,29 +222,29 @@ impl Witness {
     }
 
     /// The last attempt of a run will never begin.
-    pub fn recalled(&mut self, run: Run) {
+    pub fn recalled(&mut self, run: ObservedRun) {
         if let Some(trip) = self.trips.get_mut(&run).and_then(|trips| trips.last_mut()) {
             *trip = Trip { ends: 0, ends_by: 0, has_reached: false, ..*trip };
         }
     }
 
     /// The last attempt of a run was broken off.
-    pub fn aborted(&mut self, run: Run, at: u64) {
+    pub fn aborted(&mut self, run: ObservedRun, at: u64) {
         if let Some(trip) = self.trips.get_mut(&run).and_then(|trips| trips.last_mut()) {
             trip.ends = trip.ends.min(at);
         }
     }
 
     /// A run of this trigger that is at its receiver.
-    fn under_way(&mut self, trigger: Unique, at: u64) -> Option<Run> {
+    fn under_way(&mut self, trigger: Unique, at: u64) -> Option<ObservedRun> {
         let last = self.last.get_mut(&trigger)?;
         let trips = &self.trips;
         last.retain(|run| trips[run].iter().any(|trip| trip.has_reached && trip.ends > at));
         last.first().copied()
     }
 
-    fn is_quiet(&self, run: Run, leaves: Instant) -> bool {
-        let Run::Slot(slot) = run else { return false };
+    fn is_quiet(&self, run: ObservedRun, leaves: Instant) -> bool {
+        let ObservedRun::Slot(slot) = run else { return false };
         let quiet = self.quiet.get(&slot.trigger);
         quiet.into_iter().flatten().any(|quiet| {
             leaves > quiet.from
@@ -240,36 +254,38 @@ impl Witness {
     }
 
     /// Whether what is recorded of a run is what happened.
-    pub(super) fn check_record(&self, run: Run, place: Place) -> Result<(), Broken> {
+    pub(super) fn check_record(&self, run: ObservedRun, place: RunPlace) -> Result<(), Broken> {
         let trips = self.trips.get(&run).map(Vec::as_slice).unwrap_or_default();
         let is_true = match place {
-            Place::Ended(End::Unknown) if self.is_rolling => {
+            RunPlace::Ended(End::Unknown) if self.is_rolling => {
                 if trips.last().is_some_and(|trip| trip.is_lost) {
                     return Ok(());
                 }
                 return Err((
-                    Promise::NothingDoubled,
+                    ShardPromise::NothingDoubled,
                     format!("{run:?} is unknown after {trips:?}"),
                 ));
             }
-            Place::Open | Place::Record(_) | Place::Ended(End::Cancelled | End::Unknown) => true,
-            Place::Ended(End::Succeeded) => trips.iter().any(|trip| trip.is_taken),
-            Place::Ended(End::Failed | End::Dead) => !trips.is_empty(),
-            Place::Ended(End::Expired) | Place::Skipped(_) => trips.is_empty(),
+            RunPlace::Open
+            | RunPlace::Record(_)
+            | RunPlace::Ended(End::Cancelled | End::Unknown) => true,
+            RunPlace::Ended(End::Succeeded) => trips.iter().any(|trip| trip.is_taken),
+            RunPlace::Ended(End::Failed | End::Dead) => !trips.is_empty(),
+            RunPlace::Ended(End::Expired) | RunPlace::Skipped(_) => trips.is_empty(),
         };
         if is_true {
             return Ok(());
         }
-        Err((Promise::RecordsAreTrue, format!("{run:?} is {place:?} after {trips:?}")))
+        Err((ShardPromise::RecordsAreTrue, format!("{run:?} is {place:?} after {trips:?}")))
     }
 
     /// Whether what is under way elsewhere has left.
-    pub(super) fn check_remote(&self, run: Run, attempt: u32) -> Result<(), Broken> {
+    pub(super) fn check_remote(&self, run: ObservedRun, attempt: u32) -> Result<(), Broken> {
         let mut trips = self.trips.get(&run).into_iter().flatten();
         if trips.any(|trip| trip.attempt == attempt) {
             return Ok(());
         }
-        Err((Promise::RecordsAreTrue, format!("attempt {attempt} of {run:?} never left")))
+        Err((ShardPromise::RecordsAreTrue, format!("attempt {attempt} of {run:?} never left")))
     }
 
     /// When a trigger was deleted, by the clock of whoever did it.
@@ -278,8 +294,8 @@ impl Witness {
     }
 }
 
-/// What people ask, and are told.
-impl Witness {
+/// What clients ask, and are told.
+impl ShardChecker {
     /// Somebody asks that a trigger be resumed.
     pub fn resuming(&mut self, trigger: Unique, ticket: u64, wall: Instant, generation: u32) {
         self.resumed.entry(trigger).or_default().push((ticket, wall, generation));
@@ -395,9 +411,9 @@ impl Witness {
     }
 
     /// Whether every word is kept.
-    pub fn check_words(&self, ledger: &Ledger) -> Result<(), Broken> {
+    pub fn check_words(&self, oracle: &SlotOracle) -> Result<(), Broken> {
         for (trigger, word) in &self.words {
-            let seen = ledger.triggers.get(trigger);
+            let seen = oracle.triggers.get(trigger);
             let is_kept = match seen {
                 None => word.is_going || word.revision == 0,
                 Some(_) if word.is_deleted => false,
@@ -410,40 +426,40 @@ impl Witness {
             if !is_kept {
                 let moved = seen.map(|seen| &seen.moved);
                 let what = format!("{trigger}: {word:?}, but {moved:?}");
-                return Err((Promise::AcknowledgedHolds, what));
+                return Err((ShardPromise::AcknowledgedHolds, what));
             }
         }
         Ok(())
     }
 
     /// Somebody was told that a run on demand has this id.
-    pub fn was_started(&self, id: RunId, ledger: &Ledger) -> Result<(), Broken> {
-        if ledger.has_demanded(id) {
+    pub fn was_started(&self, id: RunId, oracle: &SlotOracle) -> Result<(), Broken> {
+        if oracle.has_demanded(id) {
             return Ok(());
         }
-        Err((Promise::AcknowledgedHolds, format!("{id} was started, and is nowhere")))
+        Err((ShardPromise::AcknowledgedHolds, format!("{id} was started, and is nowhere")))
     }
 }
 
-fn check_named(node: usize, cluster: &Cluster) -> Result<(), Broken> {
+fn check_named(node: usize, cluster: &OwnerNodes) -> Result<(), Broken> {
     if node == cluster.named {
         return Ok(());
     }
-    Err((Promise::OneSends, format!("node {node} sends, and {} is named", cluster.named)))
+    Err((ShardPromise::OneSends, format!("node {node} sends, and {} is named", cluster.named)))
 }
 
-fn trigger_of(run: Run) -> Unique {
+fn trigger_of(run: ObservedRun) -> Unique {
     match run {
-        Run::Slot(slot) => slot.trigger,
-        Run::Demand(trigger, _) | Run::Notice(trigger, _) => trigger,
+        ObservedRun::Slot(slot) => slot.trigger,
+        ObservedRun::Demand(trigger, _) | ObservedRun::Notice(trigger, _) => trigger,
     }
 }
 
 /// What the store says about an attempt: its run is open, or has a record that says that it is under way.
-fn find(departure: &Departure, ledger: &Ledger) -> Option<Found> {
+fn find(departure: &Departure, oracle: &SlotOracle) -> Option<Found> {
     let trigger = departure.run.trigger;
     let records = || {
-        ledger.runs.iter().filter(|(_, record)| {
+        oracle.runs.iter().filter(|(_, record)| {
             let is_it = record.trigger == trigger && record.slot == departure.slot;
             is_it && record.state == RunState::Running
         })
@@ -451,19 +467,19 @@ fn find(departure: &Departure, ledger: &Ledger) -> Option<Found> {
     let id_of = |(sequence, record): (&u64, &RunRecord)| record.id(SHARD, *sequence, CLUSTER);
     let named = records().find(|found| id_of(*found) == departure.run);
     let open = OpenRun { trigger, slot: departure.slot };
-    if named.is_none() && ledger.open.contains(&open) {
-        let run = ledger.opened(open)?;
-        let Run::Slot(slot) = run else { return None };
-        let leaves = ledger.generation(trigger, slot.generation)?.leaves(slot.at);
-        let policy = ledger.triggers.get(&trigger)?.definition.policy;
-        return Some(Found { run, policy, attempt: 1, id: Ledger::id_of(slot), leaves });
+    if named.is_none() && oracle.open.contains(&open) {
+        let run = oracle.opened(open)?;
+        let ObservedRun::Slot(slot) = run else { return None };
+        let leaves = oracle.generation(trigger, slot.generation)?.leaves(slot.at);
+        let policy = oracle.triggers.get(&trigger)?.definition.policy;
+        return Some(Found { run, policy, attempt: 1, id: SlotOracle::id_of(slot), leaves });
     }
     let found = named.or_else(|| records().find(|(_, record)| record.generation.is_some()))?;
     let (id, (sequence, record)) = (id_of(found), found);
-    let run = Ledger::recorded(*sequence, record);
+    let run = SlotOracle::recorded(*sequence, record);
     let leaves = match run {
-        Run::Slot(slot) => ledger.generation(trigger, slot.generation)?.leaves(slot.at),
-        Run::Demand(..) | Run::Notice(..) => record.leaves,
+        ObservedRun::Slot(slot) => oracle.generation(trigger, slot.generation)?.leaves(slot.at),
+        ObservedRun::Demand(..) | ObservedRun::Notice(..) => record.leaves,
     };
     Some(Found { run, policy: record.policy, attempt: record.attempt, id, leaves })
 }

@@ -1,7 +1,7 @@
-//! The road from a process to the store: delays, losses and cuts, in each direction.
+//! The network between processes and the store: delays, losses and cuts, in each direction.
 //!
 //! A request is an event, its landing another, its answer a third; a process that is killed or that gives
-//! up waiting changes nothing about what is on its way. There are no errors on this road unless the store
+//! up waiting changes nothing about what is on its way. There are no errors on a link unless the store
 //! cannot be dialled: what is lost is silence, and whoever waits must know when to stop.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,34 +16,34 @@ use store::{
 };
 use tokio::sync::oneshot;
 
-use crate::clock::{Clocks, Instant, MS};
+use crate::checker::{Landing, LeaseChecker};
+use crate::clock::{Clocks, MS, TrueTime};
 use crate::dice::{Dice, Luck};
-use crate::vault::{Answer, NodeIndex, Vault};
-use crate::witness::{Landing, Witness};
+use crate::sim_store::{NodeIndex, SimStore, StoreAnswer};
 use crate::world::{ProcessId, World};
 
-/// How one direction of a road is.
+/// How well messages travel in one direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lane {
+pub struct LinkQuality {
     /// The usual delay is up to this.
-    pub delay: Instant,
-    /// Percent of messages that take so long instead, at least and at most.
+    pub delay: TrueTime,
+    /// Percent of messages that are late.
     pub late_percent: u64,
-    /// See above.
-    pub late: (Instant, Instant),
+    /// How long late messages take, at least and at most.
+    pub late: (TrueTime, TrueTime),
     /// Percent of messages that are lost.
     pub lost_percent: u64,
     /// How often it was cut and not yet mended: nothing gets through.
     pub cuts: u32,
 }
 
-impl Lane {
+impl LinkQuality {
     /// A good one.
     pub const GOOD: Self =
         Self { delay: 20 * MS, late_percent: 0, late: (0, 0), lost_percent: 0, cuts: 0 };
 
     /// How long the next message takes, if it arrives.
-    fn travel(self, dice: &mut Dice) -> Option<Instant> {
+    fn travel(self, dice: &mut Dice) -> Option<TrueTime> {
         let lost = dice.chance(self.lost_percent);
         let usual = (MS / 10, self.delay.max(MS));
         let (least, most) = if dice.chance(self.late_percent) { self.late } else { usual };
@@ -55,14 +55,14 @@ impl Lane {
 /// What happens when the next renewal has been acknowledged.
 pub type Ambush = Box<dyn FnOnce(&World) + Send>;
 
-/// The roads of one node, both ways, and its machine's clocks.
+/// What a node stands on: its link to the store, both ways, and its machine's clocks.
 pub struct Site {
     /// To the store, for commits.
-    pub there: Lane,
+    pub there: LinkQuality,
     /// To the store, for reads.
-    pub read: Lane,
+    pub read: LinkQuality,
     /// From the store.
-    pub back: Lane,
+    pub back: LinkQuality,
     /// Its machine's clocks.
     pub clocks: Clocks,
     /// Percent of scans that are answered from an old copy.
@@ -76,11 +76,11 @@ pub struct Site {
 /// A node's site, shared by its processes and by the faults.
 pub type SharedSite = Arc<Mutex<Site>>;
 
-/// What one process sends on.
-pub struct Road {
+/// The link from one process to the store.
+pub struct StoreLink {
     world: World,
-    vault: Arc<Vault>,
-    witness: Arc<Witness>,
+    sim_store: Arc<SimStore>,
+    checker: Arc<LeaseChecker>,
     site: SharedSite,
     node: NodeIndex,
     process: ProcessId,
@@ -90,30 +90,30 @@ pub struct Road {
     watchers: Watchers,
 }
 
-/// What a process is, for those who carry its messages.
-pub struct Sender {
-    /// On which node.
+/// The process at the near end of a link.
+pub struct Endpoint {
+    /// The node that it runs on.
     pub node: NodeIndex,
-    /// Which one.
+    /// Which process it is.
     pub process: ProcessId,
     /// Whether it alone has the store open.
     pub exclusive: bool,
 }
 
-impl Road {
-    /// A road for this process.
+impl StoreLink {
+    /// The link of this process to the store.
     pub fn new(
         world: &World,
-        vault: &Arc<Vault>,
-        witness: &Arc<Witness>,
+        sim_store: &Arc<SimStore>,
+        checker: &Arc<LeaseChecker>,
         site: &SharedSite,
-        sender: &Sender,
+        sender: &Endpoint,
         luck: Luck,
     ) -> Arc<Self> {
         Arc::new(Self {
             world: world.clone(),
-            vault: Arc::clone(vault),
-            witness: Arc::clone(witness),
+            sim_store: Arc::clone(sim_store),
+            checker: Arc::clone(checker),
             site: Arc::clone(site),
             node: sender.node,
             process: sender.process,
@@ -128,15 +128,15 @@ impl Road {
     pub fn hint(self: &Arc<Self>, commit: &Commit) {
         let Some(travel) = self.travel("hint", |site| site.back) else { return };
         let keys: Vec<_> = commit.then.iter().map(|write| Write::key(write).clone()).collect();
-        let road = Arc::downgrade(self);
+        let link = Arc::downgrade(self);
         self.world.after(travel, move |_| {
-            if let Some(road) = road.upgrade() {
-                road.watchers.notify(&keys.iter());
+            if let Some(link) = link.upgrade() {
+                link.watchers.notify(&keys.iter());
             }
         });
     }
 
-    fn travel(&self, about: &str, lane: impl Fn(&Site) -> Lane) -> Option<Instant> {
+    fn travel(&self, about: &str, lane: impl Fn(&Site) -> LinkQuality) -> Option<TrueTime> {
         let lane = lane(&self.site.lock().unwrap_or_else(PoisonError::into_inner));
         self.luck.roll(self.world.now(), about, |dice| lane.travel(dice))
     }
@@ -155,8 +155,8 @@ impl Road {
     async fn ask<T: Send + 'static>(
         self: Arc<Self>,
         about: String,
-        lane: fn(&Site) -> Lane,
-        arrival: impl FnOnce(&Arc<Self>) -> Option<Answer<T>> + Send + 'static,
+        lane: fn(&Site) -> LinkQuality,
+        arrival: impl FnOnce(&Arc<Self>) -> Option<StoreAnswer<T>> + Send + 'static,
     ) -> T {
         let (slot, answer) = oneshot::channel();
         let travel = self.travel(&about, lane);
@@ -164,17 +164,17 @@ impl Road {
             self.world.trace(self.process, || "lost    a request".into());
         }
         if let Some(travel) = travel {
-            let road = Arc::clone(&self);
+            let link = Arc::clone(&self);
             self.world.after(travel, move |world| {
-                if road.is_cut(lane) {
+                if link.is_cut(lane) {
                     return;
                 }
-                let Some(answer) = arrival(&road) else { return };
-                let Some(travel) = road.travel(&about, |site| site.back) else {
-                    world.trace(road.process, || "lost    an answer".into());
+                let Some(answer) = arrival(&link) else { return };
+                let Some(travel) = link.travel(&about, |site| site.back) else {
+                    world.trace(link.process, || "lost    an answer".into());
                     return;
                 };
-                world.after(travel, move |_| road.arrive(answer, slot));
+                world.after(travel, move |_| link.arrive(answer, slot));
             });
         }
         match answer.await {
@@ -191,12 +191,12 @@ impl Road {
         }
     }
 
-    fn is_cut(&self, lane: fn(&Site) -> Lane) -> bool {
+    fn is_cut(&self, lane: fn(&Site) -> LinkQuality) -> bool {
         lane(&self.site.lock().unwrap_or_else(PoisonError::into_inner)).cuts > 0
     }
 
     /// An answer comes in. One of an epoch that was left before is none.
-    fn arrive<T>(&self, answer: Answer<T>, slot: oneshot::Sender<T>) {
+    fn arrive<T>(&self, answer: StoreAnswer<T>, slot: oneshot::Sender<T>) {
         if answer.epoch >= self.epoch.load(Ordering::SeqCst) {
             self.epoch.store(answer.epoch, Ordering::SeqCst);
             // Whoever asked may have stopped waiting.
@@ -205,27 +205,27 @@ impl Road {
     }
 }
 
-/// The adapter that a process is given: its road.
-pub struct Traveller(pub Arc<Road>);
+/// The store adapter that a process is given: it sends everything over its link.
+pub struct SimAdapter(pub Arc<StoreLink>);
 
-impl Adapter for Traveller {
+impl Adapter for SimAdapter {
     fn scan(&self, range: Range, limit: usize) -> Pending<'_, Result<Page, ScanError>> {
-        let road = Arc::clone(&self.0);
+        let link = Arc::clone(&self.0);
         Box::pin(async move {
             let about = format!("{range:?}");
-            if road.rolls("refused", |site| site.refused_percent) {
+            if link.rolls("refused", |site| site.refused_percent) {
                 return Err(ScanError::Unavailable("nobody answers the call".into()));
             }
-            let stale = road.rolls("stale", |site| site.stale_percent);
-            road.world.trace(road.process, || format!("reads   {about}"));
-            road.ask(
+            let stale = link.rolls("stale", |site| site.stale_percent);
+            link.world.trace(link.process, || format!("reads   {about}"));
+            link.ask(
                 about,
                 |site| site.read,
-                move |road| {
+                move |link| {
                     if stale {
-                        road.vault.stale_scan(range, limit)
+                        link.sim_store.stale_scan(range, limit)
                     } else {
-                        road.vault.scan(road.node, range, limit, road.world.now())
+                        link.sim_store.scan(link.node, range, limit, link.world.now())
                     }
                 },
             )
@@ -234,29 +234,29 @@ impl Adapter for Traveller {
     }
 
     fn commit(&self, commit: Commit) -> Pending<'_, Result<Version, CommitError>> {
-        let road = Arc::clone(&self.0);
+        let link = Arc::clone(&self.0);
         Box::pin(async move {
             let about =
                 commit.then.first().map_or_else(String::new, |write| write.key().to_string());
-            if road.rolls("refused", |site| site.refused_percent) {
+            if link.rolls("refused", |site| site.refused_percent) {
                 return Err(CommitError::Unavailable("nobody answers the call".into()));
             }
-            let sent = road.reading();
-            road.world.trace(road.process, || format!("sends   {}", describe(&commit)));
+            let sent = link.reading();
+            link.world.trace(link.process, || format!("sends   {}", describe(&commit)));
             let renews = commit.then.iter().any(|write| write.key().as_str().starts_with("node/"));
-            let here = Arc::clone(&road);
-            let said = road
+            let here = Arc::clone(&link);
+            let said = link
                 .ask(
                     about,
                     |site| site.there,
-                    move |road| {
-                        let (process, node) = (road.process, road.node);
+                    move |link| {
+                        let (process, node) = (link.process, link.node);
                         let landing = Landing { process, node, sent, commit: &commit };
-                        let answer = road.witness.land(&road.world, &road.vault, &landing)?;
+                        let answer = link.checker.land(&link.world, &link.sim_store, &landing)?;
                         if answer.said.is_ok() {
-                            road.vault.hint(&commit);
+                            link.sim_store.hint(&commit);
                         }
-                        road.world.trace(process, || match &answer.said {
+                        link.world.trace(process, || match &answer.said {
                             Ok(version) => {
                                 format!("lands   {} at {}", describe(&commit), version.0)
                             }
@@ -282,7 +282,7 @@ impl Adapter for Traveller {
     }
 
     fn class(&self) -> Class {
-        self.0.vault.class()
+        self.0.sim_store.class()
     }
 
     fn epoch(&self) -> Epoch {

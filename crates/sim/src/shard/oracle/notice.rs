@@ -1,6 +1,6 @@
 //! Who was told what: each streak of failures once, in the commit that records it.
 //!
-//! The ledger goes through what ended in a batch, in order, and says what somebody should have been told. Since a notice
+//! The oracle goes through what ended in a batch, in order, and says what somebody should have been told. Since a notice
 //! is in the same unit as what it tells of, it is in the same batch, and none can be lost or come twice, whoever
 //! crashes when.
 
@@ -10,12 +10,12 @@ use engine::id::Unique;
 use engine::notice::Occasion;
 use engine::past::{End, Line};
 
-use super::super::promise::Promise;
-use super::{Broken, Ledger};
+use super::super::promise::ShardPromise;
+use super::{Broken, SlotOracle};
 
 /// What somebody was told of a trigger.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Told {
+pub(super) struct ToldNotices {
     is_failing: bool,
     is_overdue: bool,
 }
@@ -33,12 +33,12 @@ struct Tally {
 
 /// Checks the notices that are new in a batch against what ended in it. Only the default project has a listener.
 pub(super) fn check(
-    ledger: &mut Ledger,
+    oracle: &mut SlotOracle,
     news: &[(Unique, Occasion)],
     lines: &[Line],
 ) -> Result<(), Broken> {
     let mut tallies: BTreeMap<Unique, Tally> = BTreeMap::new();
-    let mut told = std::mem::take(&mut ledger.told);
+    let mut told = std::mem::take(&mut oracle.told);
     // One that was given up at once has no record, and nothing else of its kind expires.
     let given_up = lines.iter().filter_map(|line| match line {
         Line::Run(run) if run.end == End::Expired => Some((run.trigger, run.notice?)),
@@ -64,7 +64,7 @@ pub(super) fn check(
             End::Succeeded => {
                 tally.recoveries_due += usize::from(told.is_failing || told.is_overdue);
                 tally.successes += 1;
-                *told = Told::default();
+                *told = ToldNotices::default();
             }
             End::Failed | End::Dead | End::Expired | End::Unknown => {
                 tally.failures_due += usize::from(!told.is_failing);
@@ -75,7 +75,7 @@ pub(super) fn check(
     }
     for (trigger, tally) in &tallies {
         let told = told.entry(*trigger).or_default();
-        let seen = ledger.triggers.get(trigger);
+        let seen = oracle.triggers.get(trigger);
         // Of a trigger that is gone nobody is told any more, and it may have gone with this batch.
         let is_right = |is, due| if seen.is_some() { is == due } else { is <= due };
         // Which came first, a success or that it was overdue, is not to be seen within a batch.
@@ -86,13 +86,13 @@ pub(super) fn check(
             && (is_mixed || is_right(tally.recoveries, tally.recoveries_due))
             && tally.overdue <= overdue_max;
         if !is_fine {
-            return Err((Promise::ToldOnce, format!("{trigger}: {tally:?}, {told:?}")));
+            return Err((ShardPromise::ToldOnce, format!("{trigger}: {tally:?}, {told:?}")));
         }
         told.is_overdue |= tally.overdue > 0;
         if is_mixed {
             told.is_overdue = seen.is_some_and(|seen| seen.moved.overdue);
         }
     }
-    ledger.told = told;
+    oracle.told = told;
     Ok(())
 }

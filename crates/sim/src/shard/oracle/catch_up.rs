@@ -7,8 +7,8 @@ use engine::instant::Instant;
 use engine::past::{Line, Reason};
 use engine::policy::CatchUp;
 
-use super::super::promise::Promise;
-use super::{Broken, Ledger, Moves, Run, Slot};
+use super::super::promise::ShardPromise;
+use super::{Broken, Moves, ObservedRun, Slot, SlotOracle};
 
 /// What an owner knows of having been away.
 #[derive(Debug, Clone, Default)]
@@ -26,7 +26,7 @@ impl Missed {
 }
 
 pub(super) fn check(
-    ledger: &Ledger,
+    oracle: &SlotOracle,
     missed: &Missed,
     moves: &Moves,
     lines: &[Line],
@@ -38,9 +38,9 @@ pub(super) fn check(
             continue;
         };
         let slot = Slot { trigger: skip.trigger, generation: skip.generation, at: skip.to };
-        let wrong = |what: &str| Err((Promise::CatchUp, format!("{what}: {skip:?}, {until}")));
+        let wrong = |what: &str| Err((ShardPromise::CatchUp, format!("{what}: {skip:?}, {until}")));
         match skip.reason {
-            Reason::Misfire | Reason::Cap => match ledger.kept_after(slot, until) {
+            Reason::Misfire | Reason::Cap => match oracle.kept_after(slot, until) {
                 Some((_, false, _)) => return wrong("it was not missed"),
                 Some((after, true, keep)) if after != keep => {
                     return wrong(&format!("{after} are kept instead of {keep}"));
@@ -48,7 +48,7 @@ pub(super) fn check(
                 Some(_) | None => {}
             },
             Reason::Overlap => {
-                if ledger.is_to_be_skipped(slot, until) {
+                if oracle.is_to_be_skipped(slot, until) {
                     return wrong("too many are kept");
                 }
             }
@@ -60,16 +60,16 @@ pub(super) fn check(
         }
     }
     let Some(until) = missed.low else { return Ok(()) };
-    for run in moves.fresh.iter().filter(|run| !ledger.places.contains_key(run)) {
-        let Run::Slot(slot) = *run else { continue };
-        if !moves.changed.contains(&slot.trigger) && ledger.is_to_be_skipped(slot, until) {
-            return Err((Promise::CatchUp, format!("{slot:?} runs although it was missed")));
+    for run in moves.fresh.iter().filter(|run| !oracle.places.contains_key(run)) {
+        let ObservedRun::Slot(slot) = *run else { continue };
+        if !moves.changed.contains(&slot.trigger) && oracle.is_to_be_skipped(slot, until) {
+            return Err((ShardPromise::CatchUp, format!("{slot:?} runs although it was missed")));
         }
     }
     Ok(())
 }
 
-impl Ledger {
+impl SlotOracle {
     fn is_to_be_skipped(&self, slot: Slot, until: Instant) -> bool {
         let kept = self.kept_after(slot, until);
         kept.is_some_and(|(after, is_missed, keep)| is_missed && after >= keep)

@@ -1,12 +1,12 @@
-//! The ledger: where every slot is, by what is in the store and nothing else.
+//! The oracle: where every slot is, by what is in the store and nothing else.
 //!
-//! After each batch that landed the ledger looks at what the batch changed, and at the head. It knows the
+//! After each batch that landed the oracle looks at what the batch changed, and at the head. It knows the
 //! schedule of every generation that there ever was, asks it for its slots one by one, and finds each that
 //! is decided in exactly one place: open in the head, in a record of its own, or past. It shares no code
 //! with the engine but the schedule and the form of the records.
 
-mod account;
-pub mod catch;
+pub mod catch_up;
+mod check;
 mod notice;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,25 +27,25 @@ use engine::shard::record::{
 use engine::shard::{Put, ShardBatch};
 use engine::trigger::{Definition, Draft};
 
-use super::promise::Promise;
-use super::shelf::{CLUSTER, SHARD};
-use super::witness::Witness;
-use catch::Missed;
+use super::checker::ShardChecker;
+use super::promise::ShardPromise;
+use super::shard_store::{CLUSTER, SHARD};
+use catch_up::Missed;
 
 /// A slot of a generation of a trigger's schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slot {
-    /// Whose.
+    /// The trigger's id.
     pub trigger: Unique,
-    /// By which schedule.
+    /// Which of its schedules, counted from 1.
     pub generation: u32,
-    /// When.
+    /// The instant at which it is due.
     pub at: Instant,
 }
 
 /// A run: of a slot, or on demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Run {
+pub enum ObservedRun {
     /// Of this slot.
     Slot(Slot),
     /// On demand, by its trigger and number.
@@ -56,7 +56,7 @@ pub enum Run {
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum RunPlace {
     /// In the head.
     Open,
     /// In a record of its own.
@@ -69,9 +69,10 @@ pub enum Place {
 
 /// A schedule that counts, or counted.
 pub struct Generation {
-    /// Its slots.
+    /// The schedule that says which slots there are.
     pub schedule: Schedule,
     name: Box<str>,
+    limit: Option<u64>,
     /// The next slot that was not seen decided, and when it leaves.
     next: Option<(Instant, Instant)>,
     /// Slots that were launched, if there is a limit.
@@ -80,43 +81,43 @@ pub struct Generation {
 }
 
 /// A trigger, as it is in the store.
-pub struct Seen {
-    /// What was written.
+pub struct SeenTrigger {
+    /// Its record in the store.
     pub record: TriggerRecord,
-    /// What it means.
+    /// The definition that its draft stands for.
     pub definition: Definition,
-    /// What moved.
+    /// Its state in the store: cursor, pause and so on.
     pub moved: TriggerState,
 }
 
 /// What was found wrong.
-pub type Broken = (Promise, String);
+pub type Broken = (ShardPromise, String);
 
 /// Where everything is.
 #[derive(Default)]
-pub struct Ledger {
+pub struct SlotOracle {
     /// Triggers in the store.
-    pub triggers: BTreeMap<Unique, Seen>,
+    pub triggers: BTreeMap<Unique, SeenTrigger>,
     /// Records of unfinished runs in the store.
     pub runs: BTreeMap<u64, RunRecord>,
     /// Open runs in the store.
     pub open: BTreeSet<OpenRun>,
-    /// The mark.
+    /// The mark of the shard, as the head has it.
     pub fired: Mark,
     /// Projects that are disabled, or not up to date again.
     stopped: BTreeMap<ProjectId, StoppedRecord>,
     generations: BTreeMap<(Unique, u32), Generation>,
-    places: BTreeMap<Run, Place>,
-    told: BTreeMap<Unique, notice::Told>,
+    places: BTreeMap<ObservedRun, RunPlace>,
+    told: BTreeMap<Unique, notice::ToldNotices>,
     /// Reports of former owners in the store.
     reports: BTreeMap<String, ReportRecord>,
-    /// What happened.
-    pub counts: Counts,
+    /// How often which things happened.
+    pub counts: OracleCounts,
 }
 
-/// What happened.
+/// How often which things happened, by what landed in the store.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Counts {
+pub struct OracleCounts {
     /// Batches that landed.
     pub commits: u64,
     /// Slots that were skipped.
@@ -138,43 +139,42 @@ impl Generation {
 
     /// Whether its last run was had before this slot.
     fn is_used_up(&self, slot: Instant) -> bool {
-        let limit = self.schedule.limit().map(NonZeroU64::get);
-        limit.is_some_and(|limit| self.launched.len() as u64 >= limit)
+        self.limit.is_some_and(|limit| self.launched.len() as u64 >= limit)
             && self.launched.last().is_some_and(|last| slot > *last)
     }
 }
 
-impl Seen {
+impl SeenTrigger {
     fn cursor(&self) -> Instant {
         self.moved.cursor.unwrap_or(self.record.since)
     }
 }
 
-impl Ledger {
+impl SlotOracle {
     /// The schedule of a generation.
     pub fn generation(&self, trigger: Unique, number: u32) -> Option<&Generation> {
         self.generations.get(&(trigger, number))
     }
 
     /// Where a run is.
-    pub fn place(&self, run: Run) -> Option<Place> {
+    pub fn place(&self, run: ObservedRun) -> Option<RunPlace> {
         self.places.get(&run).copied()
     }
 
     /// A run of a slot that is open.
-    pub fn opened(&self, open: OpenRun) -> Option<Run> {
+    pub fn opened(&self, open: OpenRun) -> Option<ObservedRun> {
         let generation = self.triggers.get(&open.trigger)?.record.generation;
-        Some(Run::Slot(Slot { trigger: open.trigger, generation, at: open.slot }))
+        Some(ObservedRun::Slot(Slot { trigger: open.trigger, generation, at: open.slot }))
     }
 
     /// A run that has a record.
-    pub fn recorded(sequence: u64, record: &RunRecord) -> Run {
+    pub fn recorded(sequence: u64, record: &RunRecord) -> ObservedRun {
         match record.generation {
             Some(generation) => {
-                Run::Slot(Slot { trigger: record.trigger, generation, at: record.slot })
+                ObservedRun::Slot(Slot { trigger: record.trigger, generation, at: record.slot })
             }
-            None if record.notice.is_some() => Run::Notice(record.trigger, sequence),
-            None => Run::Demand(record.trigger, sequence),
+            None if record.notice.is_some() => ObservedRun::Notice(record.trigger, sequence),
+            None => ObservedRun::Demand(record.trigger, sequence),
         }
     }
 
@@ -189,25 +189,24 @@ impl Ledger {
         &mut self,
         batch: &ShardBatch,
         missed: &Missed,
-        witness: &Witness,
+        checker: &ShardChecker,
     ) -> Result<(), Broken> {
         self.counts.commits += 1;
         let mut moves = Moves::default();
         let mut lines = Vec::new();
         let awaited = self.awaited(batch);
         for put in &batch.puts {
-            self.read(put, &mut moves, &mut lines, witness)?;
+            self.read(put, &mut moves, &mut lines, checker)?;
         }
         self.check_reports(&awaited)?;
         self.read_head(&batch.head, &mut moves)?;
         for line in &lines {
             self.file(line, &mut moves)?;
         }
-        catch::check(self, missed, &moves, &lines)?;
+        catch_up::check(self, missed, &moves, &lines)?;
         notice::check(self, &moves.news, &lines)?;
-        self.move_all(moves, witness)?;
-        self.check_decided()?;
-        self.check_limits()
+        self.move_all(moves, checker)?;
+        self.check_triggers()
     }
 
     fn read(
@@ -215,19 +214,19 @@ impl Ledger {
         put: &Put,
         moves: &mut Moves,
         lines: &mut Vec<Line>,
-        witness: &Witness,
+        checker: &ShardChecker,
     ) -> Result<(), Broken> {
         let (key, value) = match put {
             Put::Value(key, value) => (key, Some(value.as_slice())),
             Put::Gone(key) => (key, None),
         };
-        let mut parts = key.rsplit('/');
-        let (name, kind) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let mut pieces = key.rsplit('/');
+        let (name, kind) = (pieces.next().unwrap_or_default(), pieces.next().unwrap_or_default());
         if key.starts_with("name/") {
             return Ok(());
         }
         match kind {
-            "trigger" => self.read_trigger(name.parse().expect("an id"), value, moves, witness),
+            "trigger" => self.read_trigger(name.parse().expect("an id"), value, moves, checker),
             "moved" => {
                 let Some(value) = value else { return Ok(()) };
                 let unique = name.parse().expect("an id");
@@ -257,7 +256,7 @@ impl Ledger {
                 lines.extend(Segment::from_bytes(value).expect("a segment").lines);
                 Ok(())
             }
-            _ => Err((Promise::OnePlace, format!("nobody knows the key {key}"))),
+            _ => Err((ShardPromise::OnePlace, format!("nobody knows the key {key}"))),
         }
     }
 
@@ -266,13 +265,13 @@ impl Ledger {
         unique: Unique,
         value: Option<&[u8]>,
         moves: &mut Moves,
-        witness: &Witness,
+        checker: &ShardChecker,
     ) -> Result<(), Broken> {
         moves.changed.insert(unique);
         let former = self.triggers.remove(&unique);
         let Some(value) = value else {
             if let Some(former) = former {
-                let until = witness.deleted_at(unique).unwrap_or(Instant::FIRST);
+                let until = checker.deleted_at(unique).unwrap_or(Instant::FIRST);
                 let until = until.max(former.cursor());
                 moves.over.push((unique, former.record.generation, until, former.moved.cancelled));
             }
@@ -281,7 +280,7 @@ impl Ledger {
         let record: TriggerRecord = body(value);
         let draft: Draft = serde_json::from_str(record.draft.get()).expect("a draft");
         let definition = draft.build(Instant(0)).map_err(|faults| {
-            (Promise::NoPanic, format!("a stored draft is refused: {faults:?}"))
+            (ShardPromise::NoPanic, format!("a stored draft is refused: {faults:?}"))
         })?;
         let number = record.generation;
         if let Some(former) = former.as_ref().filter(|former| former.record.generation != number) {
@@ -292,12 +291,13 @@ impl Ledger {
         self.generations.entry((unique, number)).or_insert_with(|| {
             let (schedule, name) = (definition.schedule.clone(), definition.name.clone());
             let (launched, next) = (BTreeSet::new(), None);
-            let mut counted = Generation { schedule, name, next, launched, is_over: false };
+            let limit = schedule.limit().map(NonZeroU64::get);
+            let mut counted = Generation { schedule, name, limit, next, launched, is_over: false };
             counted.step(record.since);
             counted
         });
         let state = state.unwrap_or_default();
-        self.triggers.insert(unique, Seen { record, definition, moved: state });
+        self.triggers.insert(unique, SeenTrigger { record, definition, moved: state });
         Ok(())
     }
 
@@ -319,13 +319,13 @@ impl Ledger {
             let steps = i64::from(record.attempt) - i64::from(former.attempt);
             if !is_same || !(-1..=1).contains(&steps) {
                 let what = format!("{run:?}: {former:?} became {record:?}");
-                return Err((Promise::NumbersGrow, what));
+                return Err((ShardPromise::NumbersGrow, what));
             }
         } else {
             moves.news.extend(record.notice.map(|occasion| (record.trigger, occasion)));
             moves.fresh.push(run);
         }
-        moves.to.push((run, Place::Record(sequence)));
+        moves.to.push((run, RunPlace::Record(sequence)));
         moves.remote.extend(record.remote.is_some().then_some((run, record.attempt)));
         self.runs.insert(sequence, record);
         Ok(())
@@ -362,22 +362,23 @@ impl Ledger {
             })
         };
         match awaited.iter().find(is_awaited) {
-            Some(lost) => Err((Promise::ReportsCount, format!("that of {lost:?} is lost"))),
+            Some(lost) => Err((ShardPromise::ReportsCount, format!("that of {lost:?} is lost"))),
             None => Ok(()),
         }
     }
 
     /// The run that is in its place as this open one.
-    fn placed_open(&self, open: OpenRun) -> Option<Run> {
-        let is_it = |(run, place): &(&Run, &Place)| {
-            matches!(run, Run::Slot(slot) if slot.at == open.slot) && **place == Place::Open
+    fn placed_open(&self, open: OpenRun) -> Option<ObservedRun> {
+        let is_it = |(run, place): &(&ObservedRun, &RunPlace)| {
+            matches!(run, ObservedRun::Slot(slot) if slot.at == open.slot)
+                && **place == RunPlace::Open
         };
         self.places.range(all_of(open)).find(is_it).map(|(run, _)| *run)
     }
 
     fn read_head(&mut self, head: &HeadRecord, moves: &mut Moves) -> Result<(), Broken> {
         if head.open.len() > OPEN_RUNS_MAX {
-            return Err((Promise::FitsRoom, format!("{} runs are open", head.open.len())));
+            return Err((ShardPromise::FitsRoom, format!("{} runs are open", head.open.len())));
         }
         let open: BTreeSet<OpenRun> = head.open.iter().copied().collect();
         // A new schedule may have launched the same instant for which the old one was taken back.
@@ -393,11 +394,11 @@ impl Ledger {
         for launched in open.difference(&self.open).chain(&others) {
             let Some(run) = self.opened(*launched) else {
                 return Err((
-                    Promise::OnePlace,
+                    ShardPromise::OnePlace,
                     format!("{launched:?} is open and has no trigger"),
                 ));
             };
-            moves.to.push((run, Place::Open));
+            moves.to.push((run, RunPlace::Open));
             moves.fresh.push(run);
         }
         (self.open, self.fired) = (open, head.fired);
@@ -408,10 +409,11 @@ impl Ledger {
         match line {
             Line::Run(finished) => {
                 self.counts.ended += 1;
-                moves.to.push((run_of(finished), Place::Ended(finished.end)));
+                moves.to.push((run_of(finished), RunPlace::Ended(finished.end)));
             }
             Line::Skip(skip) => {
-                let wrong = |what: &str| Err((Promise::RangesCount, format!("{what}: {skip:?}")));
+                let wrong =
+                    |what: &str| Err((ShardPromise::RangesCount, format!("{what}: {skip:?}")));
                 let Some(generation) = self.generations.get(&(skip.trigger, skip.generation))
                 else {
                     return wrong("a skip of no schedule");
@@ -431,8 +433,8 @@ impl Ledger {
                 self.counts.skipped += skip.count;
                 let (trigger, generation) = (skip.trigger, skip.generation);
                 moves.to.extend(slots.into_iter().map(|at| {
-                    let run = Run::Slot(Slot { trigger, generation, at });
-                    (run, Place::Skipped(skip.reason))
+                    let run = ObservedRun::Slot(Slot { trigger, generation, at });
+                    (run, RunPlace::Skipped(skip.reason))
                 }));
             }
         }
@@ -444,11 +446,11 @@ impl Ledger {
 #[derive(Default)]
 struct Moves {
     /// Runs that are no longer where they were.
-    from: Vec<Run>,
+    from: Vec<ObservedRun>,
     /// Runs that are somewhere now.
-    to: Vec<(Run, Place)>,
+    to: Vec<(ObservedRun, RunPlace)>,
     /// Runs that were not there before, or were open.
-    fresh: Vec<Run>,
+    fresh: Vec<ObservedRun>,
     /// Triggers whose text was written.
     changed: BTreeSet<Unique>,
     /// Schedules that no longer count, up to when they did, and when they were cancelled.
@@ -456,7 +458,7 @@ struct Moves {
     /// Notices that were not there before.
     news: Vec<(Unique, Occasion)>,
     /// Attempts that are said to be under way elsewhere.
-    remote: Vec<(Run, u32)>,
+    remote: Vec<(ObservedRun, u32)>,
     /// What moved of triggers that come later in the batch.
     early: BTreeMap<Unique, TriggerState>,
 }
@@ -465,23 +467,23 @@ fn body<T: serde::de::DeserializeOwned>(value: &[u8]) -> T {
     decode(value, record::FORMAT).expect("what the engine writes can be read")
 }
 
-fn run_of(finished: &Finished) -> Run {
+fn run_of(finished: &Finished) -> ObservedRun {
     let trigger = finished.trigger;
     match (finished.generation, finished.sequence) {
-        (Some(generation), _) => Run::Slot(Slot { trigger, generation, at: finished.slot }),
+        (Some(generation), _) => ObservedRun::Slot(Slot { trigger, generation, at: finished.slot }),
         (None, sequence) => {
             let sequence = sequence.expect("what is no slot has a number");
             if finished.notice.is_some() {
-                Run::Notice(trigger, sequence)
+                ObservedRun::Notice(trigger, sequence)
             } else {
-                Run::Demand(trigger, sequence)
+                ObservedRun::Demand(trigger, sequence)
             }
         }
     }
 }
 
 /// All generations of a slot, and those of slots between.
-fn all_of(open: OpenRun) -> RangeInclusive<Run> {
-    let slot = |generation, at| Run::Slot(Slot { trigger: open.trigger, generation, at });
+fn all_of(open: OpenRun) -> RangeInclusive<ObservedRun> {
+    let slot = |generation, at| ObservedRun::Slot(Slot { trigger: open.trigger, generation, at });
     slot(0, open.slot)..=slot(u32::MAX, open.slot)
 }

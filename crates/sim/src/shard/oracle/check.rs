@@ -1,37 +1,35 @@
-//! What the ledger asks after each batch: is all there that must be, and no more?
-
-use std::num::NonZeroU64;
+//! What the oracle asks after each batch: is all there that must be, and no more?
 
 use engine::id::{Birth, RunId, Unique};
 use engine::instant::Instant;
 use engine::shard::record::{Mark, StoppedRecord};
 
-use super::super::promise::Promise;
-use super::super::shelf::CLUSTER;
-use super::super::witness::Witness;
-use super::{Broken, Ledger, Moves, Place, Run, Slot};
+use super::super::checker::ShardChecker;
+use super::super::promise::ShardPromise;
+use super::super::shard_store::CLUSTER;
+use super::{Broken, Moves, ObservedRun, RunPlace, Slot, SlotOracle};
 
-impl Ledger {
+impl SlotOracle {
     /// Moves every run to where it is now: from one place to one other.
-    pub(super) fn move_all(&mut self, moves: Moves, witness: &Witness) -> Result<(), Broken> {
+    pub(super) fn move_all(&mut self, moves: Moves, checker: &ShardChecker) -> Result<(), Broken> {
         for run in &moves.from {
             self.places.remove(run);
             self.count_launch(*run, false);
         }
         for (run, place) in moves.to {
             if let Some(former) = self.places.insert(run, place) {
-                let is_past = matches!(former, Place::Ended(_) | Place::Skipped(_));
-                let promise = if is_past { Promise::OneState } else { Promise::OnePlace };
+                let is_past = matches!(former, RunPlace::Ended(_) | RunPlace::Skipped(_));
+                let promise = if is_past { ShardPromise::OneState } else { ShardPromise::OnePlace };
                 return Err((promise, format!("{run:?} is {former:?}, and {place:?}")));
             }
-            self.count_launch(run, !matches!(place, Place::Skipped(_)));
-            witness.check_record(run, place)?;
+            self.count_launch(run, !matches!(place, RunPlace::Skipped(_)));
+            checker.check_record(run, place)?;
         }
         for (run, attempt) in moves.remote {
-            witness.check_remote(run, attempt)?;
+            checker.check_remote(run, attempt)?;
         }
         if let Some(lost) = moves.from.iter().find(|run| !self.places.contains_key(run)) {
-            return Err((Promise::OnePlace, format!("{lost:?} is nowhere any more")));
+            return Err((ShardPromise::OnePlace, format!("{lost:?} is nowhere any more")));
         }
         for (trigger, generation, until, cancelled) in moves.over {
             self.close(trigger, generation, cancelled.unwrap_or(until))?;
@@ -39,14 +37,14 @@ impl Ledger {
         Ok(())
     }
 
-    fn count_launch(&mut self, run: Run, is_launched: bool) {
-        let Run::Slot(slot) = run else { return };
+    fn count_launch(&mut self, run: ObservedRun, is_launched: bool) {
+        let ObservedRun::Slot(slot) = run else { return };
         let Some(generation) = self.generations.get_mut(&(slot.trigger, slot.generation)) else {
             return;
         };
         if !is_launched {
             generation.launched.remove(&slot.at);
-        } else if generation.schedule.limit().is_some() {
+        } else if generation.limit.is_some() {
             generation.launched.insert(slot.at);
         }
     }
@@ -63,9 +61,9 @@ impl Ledger {
             if generation.is_used_up(at) {
                 break;
             }
-            let run = Run::Slot(Slot { trigger, generation: number, at });
+            let run = ObservedRun::Slot(Slot { trigger, generation: number, at });
             if !self.places.contains_key(&run) {
-                return Err((Promise::OnePlace, format!("{run:?} was left out of a change")));
+                return Err((ShardPromise::OnePlace, format!("{run:?} was left out of a change")));
             }
             generation.step(at);
         }
@@ -75,8 +73,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Every slot up to the mark, and up to its trigger's cursor, is somewhere.
-    pub(super) fn check_decided(&mut self) -> Result<(), Broken> {
+    /// Every slot up to the mark, and up to its trigger's cursor, is somewhere; and what is left of each limit is what
+    /// was not launched.
+    pub(super) fn check_triggers(&mut self) -> Result<(), Broken> {
         for (unique, seen) in &self.triggers {
             let number = seen.record.generation;
             // For a project that is disabled the mark stands still, and for a trigger that is not up to date since.
@@ -94,30 +93,19 @@ impl Ledger {
                 if !is_decided || is_paused || is_cancelled || generation.is_used_up(at) {
                     break;
                 }
-                let run = Run::Slot(Slot { trigger: *unique, generation: number, at });
+                let run = ObservedRun::Slot(Slot { trigger: *unique, generation: number, at });
                 if !self.places.contains_key(&run) {
                     let what = format!("{run:?} is decided and nowhere; mark {fired:?}");
-                    return Err((Promise::OnePlace, what));
+                    return Err((ShardPromise::OnePlace, what));
                 }
                 generation.step(at);
             }
-        }
-        Ok(())
-    }
-
-    /// What is left of each limit is what was not launched.
-    pub(super) fn check_limits(&self) -> Result<(), Broken> {
-        for (unique, seen) in &self.triggers {
-            let number = seen.record.generation;
-            let generation = &self.generations[&(*unique, number)];
-            let Some(limit) = generation.schedule.limit().map(NonZeroU64::get) else {
-                continue;
-            };
-            let (launched, left) =
-                (generation.launched.len() as u64, seen.moved.remaining.unwrap_or(limit));
-            if launched + left != limit {
-                let what = format!("{unique}: {launched} launched, {left} left of {limit}");
-                return Err((Promise::LimitIsExact, what));
+            let (launched, left) = (generation.launched.len() as u64, seen.moved.remaining);
+            if let Some(limit) = generation.limit
+                && launched + left.unwrap_or(limit) != limit
+            {
+                let what = format!("{unique}: {launched} launched, {left:?} left of {limit}");
+                return Err((ShardPromise::LimitIsExact, what));
             }
         }
         Ok(())
@@ -135,7 +123,10 @@ impl Ledger {
                 && !is_quiet
                 && !generation.is_used_up(at)
             {
-                return Err((Promise::NothingUndecided, format!("{unique} at {at}, at {wall}")));
+                return Err((
+                    ShardPromise::NothingUndecided,
+                    format!("{unique} at {at}, at {wall}"),
+                ));
             }
         }
         Ok(())
@@ -143,10 +134,12 @@ impl Ledger {
 
     /// Everything has ended, and every schedule that is over was accounted for.
     pub fn check_end(&self) -> Result<(), Broken> {
-        let unfinished =
-            self.places.iter().find(|(_, place)| matches!(place, Place::Open | Place::Record(_)));
+        let unfinished = self
+            .places
+            .iter()
+            .find(|(_, place)| matches!(place, RunPlace::Open | RunPlace::Record(_)));
         if let Some((run, place)) = unfinished {
-            return Err((Promise::NothingIsStuck, format!("{run:?} is {place:?} in the end")));
+            return Err((ShardPromise::NothingIsStuck, format!("{run:?} is {place:?} in the end")));
         }
         let lost = self.generations.iter().find(|((trigger, number), generation)| {
             let is_current =
@@ -154,7 +147,7 @@ impl Ledger {
             !is_current && !generation.is_over
         });
         match lost {
-            Some((which, _)) => Err((Promise::OnePlace, format!("{which:?} was lost"))),
+            Some((which, _)) => Err((ShardPromise::OnePlace, format!("{which:?} was lost"))),
             None => Ok(()),
         }
     }
@@ -162,9 +155,11 @@ impl Ledger {
     /// Whether there is a run on demand with this id.
     pub fn has_demanded(&self, id: RunId) -> bool {
         let trigger = id.trigger;
-        let mut runs = self.places.range(Run::Demand(trigger, 0)..=Run::Demand(trigger, u64::MAX));
+        let mut runs = self
+            .places
+            .range(ObservedRun::Demand(trigger, 0)..=ObservedRun::Demand(trigger, u64::MAX));
         runs.any(|(run, _)| {
-            let Run::Demand(_, sequence) = *run else { return false };
+            let ObservedRun::Demand(_, sequence) = *run else { return false };
             Birth::Demand(sequence).letters(CLUSTER) == id.letters
         })
     }

@@ -1,4 +1,4 @@
-//! The stage: true time, the store, and one owner after the other.
+//! One run of a shard: true time, the store, and one owner after the other.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,14 +12,14 @@ use engine::trigger::Draft;
 use crate::dice::Dice;
 use crate::world::Tracing;
 
+use super::checker::ShardChecker;
 use super::draft::Written;
-use super::ledger::{Broken, Ledger};
-use super::node::{Clock, Cluster, SESSION_MS};
-use super::owner::{End, Owner};
-use super::promise::Promise;
-use super::setting::{Company, Setting};
-use super::shelf::Shelf;
-use super::witness::Witness;
+use super::node::{MachineClock, OwnerNodes, SESSION_MS};
+use super::oracle::{Broken, SlotOracle};
+use super::owner::{Owner, ReignEnd};
+use super::promise::ShardPromise;
+use super::setting::{Company, ShardSetting};
+use super::shard_store::ShardStore;
 
 /// What the wall clock says when true time begins.
 pub const BEGIN: i64 = 1_800_000_000_000;
@@ -27,23 +27,23 @@ pub const BEGIN: i64 = 1_800_000_000_000;
 /// How long the last owner runs on before everything is paused.
 const CALM_MS: u64 = 25_000;
 
-/// Everything but the owner.
-pub struct Stage {
+/// A run of one shard: everything but the owner, who comes and goes.
+pub struct Simulation {
     /// What the run is like.
-    pub setting: Setting,
-    /// Chance.
+    pub setting: ShardSetting,
+    /// Where all chance comes from.
     pub dice: Dice,
     /// True time, in milliseconds.
     pub now: u64,
     /// What is in the store.
-    pub shelf: Shelf,
+    pub store: ShardStore,
     /// Where everything is.
-    pub ledger: Ledger,
-    /// What left, and what people were told.
-    pub witness: Witness,
+    pub oracle: SlotOracle,
+    /// What left, and what clients were told.
+    pub checker: ShardChecker,
     /// Who may own the shard, or did.
-    pub cluster: Cluster,
-    /// What people wrote last, by trigger.
+    pub cluster: OwnerNodes,
+    /// What clients wrote last, by trigger.
     pub drafts: BTreeMap<Unique, Draft>,
     /// Names that were given.
     pub names: u64,
@@ -51,25 +51,25 @@ pub struct Stage {
     pub tickets: u64,
     /// Faults are over.
     pub is_calm: bool,
-    counts: Counts,
+    counts: ShardCounts,
     trace: Option<String>,
 }
 
 /// Who owns the shard next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// Whoever claims it.
+    /// Any node that claims the shard.
     Claims,
-    /// The same, who reads it anew.
+    /// The former owner, who reads the shard anew.
     ClaimsAgain(usize),
-    /// Whom the head names.
+    /// The node that the head names.
     IsNamed,
 }
 
-/// What happened.
+/// How often which things happened in a run.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Counts {
-    /// Owners.
+pub struct ShardCounts {
+    /// How many owners there were.
     pub owners: u64,
     /// Owners that crashed.
     pub crashes: u64,
@@ -93,34 +93,34 @@ pub struct Counts {
     pub length: u64,
 }
 
-impl Stage {
-    /// An empty one.
-    pub fn new(setting: Setting, tracing: Tracing) -> Self {
+impl Simulation {
+    /// A simulation in which nothing has happened yet.
+    pub fn new(setting: ShardSetting, tracing: Tracing) -> Self {
         let trace = match tracing {
             Tracing::On => Some(format!("seed {}: {setting}\n", setting.seed)),
             Tracing::Off => None,
         };
         let mut dice = Dice::new(setting.seed);
-        let mut witness = Witness::default();
-        witness.is_rolling = setting.company == Company::Rolling;
+        let mut checker = ShardChecker::default();
+        checker.is_rolling = setting.company == Company::Rolling;
         Self {
-            cluster: Cluster::new(&setting, &mut dice),
+            cluster: OwnerNodes::new(&setting, &mut dice),
             dice,
             setting,
             now: 0,
-            shelf: Shelf::default(),
-            ledger: Ledger::default(),
-            witness,
+            store: ShardStore::default(),
+            oracle: SlotOracle::default(),
+            checker,
             drafts: BTreeMap::new(),
             names: 0,
             tickets: 0,
             is_calm: false,
-            counts: Counts::default(),
+            counts: ShardCounts::default(),
             trace,
         }
     }
 
-    /// Plays it to its end.
+    /// Runs the simulation to its end.
     pub fn play(&mut self) -> Result<(), Broken> {
         let mut next = Next::Claims;
         while self.now < self.setting.length {
@@ -133,37 +133,37 @@ impl Stage {
         let mut owner = self.crown(next)?;
         owner.run_on(self, CALM_MS)?;
         let late = Instant(owner.now(self).wall.0 - 3_000);
-        self.ledger.check_up_to(late)?;
+        self.oracle.check_up_to(late)?;
         owner.pause_all(self)?;
         owner.run_out(self)?;
-        self.ledger.check_end()?;
-        self.witness.check_words(&self.ledger)
+        self.oracle.check_end()?;
+        self.checker.check_words(&self.oracle)
     }
 
     /// Somebody takes the shard over.
     fn crown(&mut self, next: Next) -> Result<Owner, Broken> {
         self.counts.owners += 1;
-        self.witness.check_words(&self.ledger)?;
+        self.checker.check_words(&self.oracle)?;
         match next {
             Next::IsNamed => {}
             Next::Claims => {
                 let Self { cluster, setting, dice, now, .. } = self;
                 cluster.named = cluster.pick(None, *now, setting, dice);
-                self.shelf.claim();
+                self.store.claim();
             }
             Next::ClaimsAgain(node) => {
                 self.cluster.named = node;
-                self.shelf.claim();
+                self.store.claim();
             }
         }
         Owner::load(self.cluster.named, self)
     }
 
     /// An owner has ended. Says who is next, and lets the time pass until then.
-    fn follow(&mut self, owner: &mut Owner, end: End) -> Result<Next, Broken> {
+    fn follow(&mut self, owner: &mut Owner, end: ReignEnd) -> Result<Next, Broken> {
         let node = owner.node;
         match end {
-            End::Crash => {
+            ReignEnd::Crash => {
                 self.counts.crashes += 1;
                 owner.die(self)?;
                 self.cluster.die(node, self.now, &mut self.dice);
@@ -172,12 +172,12 @@ impl Stage {
                     self.cluster.die_all(self.now, &mut self.dice);
                 }
             }
-            End::Stop => self.cluster.leave(node),
-            End::CalledOff => {
+            ReignEnd::Stop => self.cluster.leave(node),
+            ReignEnd::CalledOff => {
                 self.counts.called_off += 1;
                 return Ok(Next::ClaimsAgain(node));
             }
-            End::HandedOver => self.counts.hand_overs += 1,
+            ReignEnd::HandedOver => self.counts.hand_overs += 1,
         }
         let named = self.cluster.named;
         if named != node {
@@ -205,7 +205,7 @@ impl Stage {
 
     /// What was to happen by now has happened.
     pub fn pass(&mut self) {
-        self.cluster.pass(self.now, &mut self.shelf, &mut self.ledger);
+        self.cluster.pass(self.now, &mut self.store, &mut self.oracle);
     }
 
     /// The new owner's name lands in the head, if that node's session is there. The rest stays as it is.
@@ -214,19 +214,19 @@ impl Stage {
         if self.cluster.is_absent(session, self.now) {
             return Ok(());
         }
-        if *head != self.shelf.head {
+        if *head != self.store.head {
             let what =
-                format!("the new owner reads {head:?}, and {:?} was written", self.shelf.head);
-            return Err((Promise::OnePlace, what));
+                format!("the new owner reads {head:?}, and {:?} was written", self.store.head);
+            return Err((ShardPromise::OnePlace, what));
         }
         self.note(|| format!("node {target} is named"));
-        self.shelf.number += 1;
+        self.store.number += 1;
         self.cluster.named = target;
         Ok(())
     }
 
-    /// What it is for an owner whose clocks are these.
-    pub fn time(&mut self, clock: &Clock) -> Now {
+    /// The time, and a random number, as an owner with this clock has them.
+    pub fn time(&mut self, clock: &MachineClock) -> Now {
         let wall = Instant(BEGIN + self.now.cast_signed() + clock.wall_offset);
         Now { wall, steady: clock.steady(self.now), random: self.dice.roll() }
     }
@@ -258,20 +258,20 @@ impl Stage {
         )
     }
 
-    /// Remembers what people wrote.
+    /// Remembers what clients wrote.
     pub fn remember(&mut self, trigger: Unique, written: &Written) {
         self.drafts.insert(trigger, written.draft.clone());
     }
 
-    /// What happened.
-    pub fn counts(&self) -> Counts {
-        let ledger = self.ledger.counts;
-        Counts {
-            commits: ledger.commits,
-            departures: self.witness.departures,
-            ended: ledger.ended,
-            skipped: ledger.skipped,
-            reports: self.cluster.letters.len() as u64,
+    /// How often which things happened.
+    pub fn counts(&self) -> ShardCounts {
+        let oracle = self.oracle.counts;
+        ShardCounts {
+            commits: oracle.commits,
+            departures: self.checker.departures,
+            ended: oracle.ended,
+            skipped: oracle.skipped,
+            reports: self.cluster.report_keys.len() as u64,
             length: self.now,
             ..self.counts
         }

@@ -1,4 +1,4 @@
-//! The witness: sees everything, and says when a promise is broken.
+//! The checker of leases: sees everything, and says when a promise is broken.
 //!
 //! It stands where no process can: at the store's door it sees every commit land, with what was there
 //! before; it knows every process's right to act and asks for it after every step, also of those that are
@@ -19,16 +19,16 @@ use store::election::Right;
 use store::session::{SessionKey, SessionRecord};
 use store::{Class, Commit, CommitError, Key, Value, Version, Write};
 
+pub use self::health::Ailment;
 use self::health::Health;
-pub use self::health::Ill;
-use crate::clock::{Instant, MS};
-use crate::promise::{Promise, Violation};
-use crate::road::Lane;
-use crate::vault::{Answer, NodeIndex, Vault};
+use crate::clock::{MS, TrueTime};
+use crate::network::LinkQuality;
+use crate::promise::{LeasePromise, LeaseViolation};
+use crate::sim_store::{NodeIndex, SimStore, StoreAnswer};
 use crate::world::{ProcessId, World, seconds};
 
-/// How often the witness patrols.
-pub const PATROL: Instant = 50 * MS;
+/// How often the checker patrols.
+pub const PATROL: TrueTime = 50 * MS;
 
 /// Renewals of a session that are remembered.
 const RENEWALS_MAX: usize = 128;
@@ -36,7 +36,7 @@ const RENEWALS_MAX: usize = 128;
 /// What a run was like.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Counts {
+pub struct LeaseCounts {
     pub commits: u64,
     pub effects: u64,
     pub takes: u64,
@@ -48,17 +48,17 @@ pub struct Counts {
 
 /// A commit at the store's door.
 pub struct Landing<'a> {
-    /// Who sent it.
+    /// The process that sent it.
     pub process: ProcessId,
-    /// From which node.
+    /// The node that this process runs on.
     pub node: NodeIndex,
     /// What the sender's clocks said then.
     pub sent: Reading,
-    /// What it sent.
+    /// The commit itself.
     pub commit: &'a Commit,
 }
 
-/// What the witness has to know about a run beforehand.
+/// What the checker has to know about a run beforehand.
 #[derive(Debug, Clone)]
 pub struct Premises {
     /// The claim that everybody wants.
@@ -81,24 +81,24 @@ struct Datum {
     token: u64,
 }
 
-/// What it keeps in the head.
+/// The body of a head, as holders write it.
 #[derive(Debug, Deserialize)]
 struct Body {
     id: u64,
 }
 
-/// The witness.
-pub struct Witness {
+/// Watches a run of leases, and keeps what it needs to judge it.
+pub struct LeaseChecker {
     premises: Premises,
-    state: Mutex<State>,
+    state: Mutex<CheckerState>,
 }
 
 #[derive(Default)]
-struct State {
-    violation: Option<Violation>,
-    counts: Counts,
+struct CheckerState {
+    violation: Option<LeaseViolation>,
+    counts: LeaseCounts,
     rights: BTreeMap<ProcessId, Right>,
-    /// Those of processes that have begun to hand the claim over.
+    /// Rights of processes that have begun to hand the claim over.
     left: BTreeMap<ProcessId, Right>,
     /// Which process a session is of, and when its landed renewals were sent.
     sessions: BTreeMap<Key, Owner>,
@@ -107,16 +107,16 @@ struct State {
     acted: BTreeMap<u64, Key>,
     landed: BTreeSet<u64>,
     undone: BTreeSet<u64>,
-    store_up_since: Instant,
-    epoch_since: Instant,
+    store_up_since: TrueTime,
+    epoch_since: TrueTime,
     /// Since when nobody who could act has had the claim.
-    vacant_since: Option<Instant>,
+    vacant_since: Option<TrueTime>,
     /// Since when whoever has it has had no right to act.
-    idle_since: Option<Instant>,
+    idle_since: Option<TrueTime>,
     /// Tokens that a person approved.
     approved: BTreeSet<u64>,
     /// The last token that somebody wished to leave, and since when.
-    wished: Option<(u64, Instant)>,
+    wished: Option<(u64, TrueTime)>,
 }
 
 struct Owner {
@@ -125,29 +125,29 @@ struct Owner {
     renewals: VecDeque<Reading>,
 }
 
-impl Witness {
-    /// One that has seen nothing yet.
+impl LeaseChecker {
+    /// A checker that has seen nothing yet.
     pub fn new(premises: Premises) -> Self {
         Self { premises, state: Mutex::default() }
     }
 
-    /// What it saw first that must not be.
-    pub fn violation(&self) -> Option<Violation> {
+    /// The first violation that was seen.
+    pub fn violation(&self) -> Option<LeaseViolation> {
         self.lock().violation.clone()
     }
 
     /// What the run was like so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> LeaseCounts {
         self.lock().counts
     }
 
     /// A process begins.
-    pub fn born(&self, process: ProcessId, now: Instant) {
+    pub fn born(&self, process: ProcessId, now: TrueTime) {
         self.lock().processes.insert(process, Health::new(now));
     }
 
     /// A process is gone.
-    pub fn died(&self, process: ProcessId, now: Instant) {
+    pub fn died(&self, process: ProcessId, now: TrueTime) {
         let mut state = self.lock();
         state.rights.remove(&process);
         state.left.remove(&process);
@@ -157,14 +157,14 @@ impl Witness {
     }
 
     /// Something goes wrong with a process.
-    pub fn ails(&self, process: ProcessId, ill: Ill, now: Instant) {
+    pub fn ails(&self, process: ProcessId, ill: Ailment, now: TrueTime) {
         if let Some(health) = self.lock().processes.get_mut(&process) {
             health.ails(ill, now);
         }
     }
 
-    /// It is over.
-    pub fn recovers(&self, process: ProcessId, ill: Ill, now: Instant) {
+    /// What went wrong with a process is over.
+    pub fn recovers(&self, process: ProcessId, ill: Ailment, now: TrueTime) {
         if let Some(health) = self.lock().processes.get_mut(&process) {
             health.recovers(ill, now);
         }
@@ -178,7 +178,7 @@ impl Witness {
     }
 
     /// A process may take the claim from now on, or, with `None`, does not want it.
-    pub fn candidate(&self, process: ProcessId, since: Option<Instant>) {
+    pub fn candidate(&self, process: ProcessId, since: Option<TrueTime>) {
         if let Some(health) = self.lock().processes.get_mut(&process) {
             health.candidate_since = since;
         }
@@ -189,12 +189,12 @@ impl Witness {
         self.lock().rights.insert(process, right);
     }
 
-    /// It hands the claim over, and has no right to it from now on.
+    /// A process hands the claim over, and has no right to act from now on.
     pub fn hands_over(&self, process: ProcessId, right: Right) {
         self.lock().left.insert(process, right);
     }
 
-    /// It was told that the one whom it wanted to hand the claim over to is gone.
+    /// A holder was told that the node to which it handed the claim over is gone.
     pub fn called_gone(&self, world: &World, id: u64) {
         self.lock().counts.heirs_gone += 1;
         // A store that may forget may also forget that somebody was buried.
@@ -203,12 +203,12 @@ impl Witness {
         }
     }
 
-    /// It has forgotten it.
+    /// A process has given up its right to act.
     pub fn holds_no_more(&self, process: ProcessId) {
         self.lock().rights.remove(&process);
     }
 
-    /// Nobody is asked any more. A right leads to the road that its holder sends on, and that to this witness, so
+    /// Nobody is asked any more. A right leads to the link that its holder sends on, and that to this checker, so
     /// none of them would ever be freed.
     pub fn rests(&self) {
         let mut state = self.lock();
@@ -218,12 +218,12 @@ impl Witness {
     }
 
     /// The store answers again, from now on.
-    pub fn store_is_up(&self, now: Instant) {
+    pub fn store_is_up(&self, now: TrueTime) {
         self.lock().store_up_since = now;
     }
 
     /// The store has begun a new epoch.
-    pub fn new_epoch(&self, now: Instant) {
+    pub fn new_epoch(&self, now: TrueTime) {
         self.lock().epoch_since = now;
     }
 
@@ -234,18 +234,18 @@ impl Witness {
         state.counts.effects += 1;
         if !state.may_act(session.key(), now) {
             let what = format!("{session} acted under {} without a renewal", token.0);
-            state.accuse(world, Promise::NothingAfterLapse, what);
+            state.accuse(world, LeasePromise::NothingAfterLapse, what);
         }
         if let Some((last, _)) = state.acted.last_key_value()
             && *last > token.0
         {
             let what = format!("{session} acted under {} after {last} had", token.0);
-            state.accuse(world, Promise::TokensGrow, what);
+            state.accuse(world, LeasePromise::TokensGrow, what);
         }
         let first = state.acted.entry(token.0).or_insert_with(|| session.key().clone()).clone();
         if first != *session.key() {
             let what = format!("{session} acted under {}, as {first} had", token.0);
-            state.accuse(world, Promise::TokensGrow, what);
+            state.accuse(world, LeasePromise::TokensGrow, what);
         }
     }
 
@@ -259,7 +259,7 @@ impl Witness {
         let mut state = self.lock();
         if !state.landed.contains(&id) {
             let what = format!("{id} was called done");
-            state.accuse(world, Promise::NotDoneStaysUndone, what);
+            state.accuse(world, LeasePromise::NotDoneStaysUndone, what);
         }
     }
 
@@ -268,7 +268,7 @@ impl Witness {
         let mut state = self.lock();
         if state.landed.contains(&id) {
             let what = format!("{id} was called not done after it had landed");
-            state.accuse(world, Promise::NotDoneStaysUndone, what);
+            state.accuse(world, LeasePromise::NotDoneStaysUndone, what);
         }
         state.undone.insert(id);
     }
@@ -277,12 +277,12 @@ impl Witness {
     pub fn land(
         &self,
         world: &World,
-        vault: &Vault,
+        sim_store: &SimStore,
         landing: &Landing<'_>,
-    ) -> Option<Answer<Result<Version, CommitError>>> {
+    ) -> Option<StoreAnswer<Result<Version, CommitError>>> {
         let now = world.now();
-        let before = vault.peek(landing.node, &self.premises.claim).map(|entry| entry.value);
-        let answer = vault.commit(landing.node, landing.commit, now)?;
+        let before = sim_store.peek(landing.node, &self.premises.claim).map(|entry| entry.value);
+        let answer = sim_store.commit(landing.node, landing.commit, now)?;
         if answer.said.is_err() {
             return Some(answer);
         }
@@ -297,9 +297,9 @@ impl Witness {
             let session = |head: &Value| head_of(head).and_then(|head| head.session);
             let (former, heir) = (before.as_ref().and_then(session), session(head));
             if let Some(heir) = heir.filter(|heir| former.as_ref() != Some(heir))
-                && vault.peek(landing.node, heir.key()).is_none()
+                && sim_store.peek(landing.node, heir.key()).is_none()
             {
-                state.accuse(world, Promise::HeirIsThere, format!("{heir} is not there"));
+                state.accuse(world, LeasePromise::HeirIsThere, format!("{heir} is not there"));
             }
         }
         for write in &landing.commit.then {
@@ -309,7 +309,7 @@ impl Witness {
                 }
                 // What a former primary does is forgotten.
                 Write::Delete(key)
-                    if key.as_str().starts_with("node/") && answer.epoch == vault.epoch() =>
+                    if key.as_str().starts_with("node/") && answer.epoch == sim_store.epoch() =>
                 {
                     self.check_burial(&mut state, world, key, landing);
                 }
@@ -328,7 +328,7 @@ impl Witness {
         let mut state = self.lock();
         if let Some((who, right)) = state.left.iter().find(|(_, right)| right.permit().is_some()) {
             let what = format!("{who} may act under {}", right.token().0);
-            state.accuse(world, Promise::LeavesAtOnce, what);
+            state.accuse(world, LeasePromise::LeavesAtOnce, what);
         }
         if state.rights.is_empty() {
             return;
@@ -341,32 +341,32 @@ impl Witness {
         let unapproved = |token: u64| self.premises.manual && !state.approved.contains(&token);
         if let Some((who, permit)) = acting.iter().find(|(_, permit)| unapproved(permit.token.0)) {
             let what = format!("{who} may act under {}", permit.token.0);
-            state.accuse(world, Promise::Approved, what);
+            state.accuse(world, LeasePromise::Approved, what);
         }
         if let [(one, first), (other, second), ..] = acting[..] {
             let what = format!(
                 "{one} under {} for {:?} more, and {other} under {} for {:?}",
                 first.token.0, first.valid_for, second.token.0, second.valid_for
             );
-            state.accuse(world, Promise::OneActs, what);
+            state.accuse(world, LeasePromise::OneActs, what);
         }
     }
 
     /// Looks whether anything that should happen does not. Called from time to time.
-    pub fn patrol(&self, world: &World, vault: &Vault) {
-        let head = vault.peek_primary(&self.premises.claim);
+    pub fn patrol(&self, world: &World, sim_store: &SimStore) {
+        let head = sim_store.peek_primary(&self.premises.claim);
         let head = head.and_then(|entry| head_of(&entry.value));
-        self.patrol_holder(world, vault, head.as_ref());
-        self.patrol_claim(world, vault, head.as_ref().and_then(|head| head.session.as_ref()));
+        self.patrol_holder(world, sim_store, head.as_ref());
+        self.patrol_claim(world, sim_store, head.as_ref().and_then(|head| head.session.as_ref()));
     }
 
     /// Whoever has the claim and is well may act, and leaves when somebody wishes so.
-    fn patrol_holder(&self, world: &World, vault: &Vault, head: Option<&Head>) {
+    fn patrol_holder(&self, world: &World, sim_store: &SimStore, head: Option<&Head>) {
         let (now, ttl, mut state) = (world.now(), self.ttl(), self.lock());
         let begun = head.filter(|head| head.state == claim::ClaimState::Held);
         let well =
             begun.and_then(|head| Some((head, state.well_since(head.session.as_ref()?.key())?)));
-        let (Some((head, well)), true) = (well, self.premises.calm && vault.is_up()) else {
+        let (Some((head, well)), true) = (well, self.premises.calm && sim_store.is_up()) else {
             state.idle_since = None;
             return;
         };
@@ -381,7 +381,7 @@ impl Witness {
             let idle = *state.idle_since.get_or_insert(now);
             if now > idle.max(since) + 2 * ttl {
                 let what = format!("nobody acts under {} since {:.3} s", head.token, seconds(idle));
-                state.accuse(world, Promise::HolderActs, what);
+                state.accuse(world, LeasePromise::HolderActs, what);
             }
         }
         if let Some((token, wished)) = state.wished
@@ -389,13 +389,13 @@ impl Witness {
             && now > wished.max(since) + 2 * ttl
         {
             let what = format!("{token} was wished to leave at {:.3} s", seconds(wished));
-            state.accuse(world, Promise::WishHeard, what);
+            state.accuse(world, LeasePromise::WishHeard, what);
         }
     }
 
-    fn patrol_claim(&self, world: &World, vault: &Vault, holder: Option<&SessionKey>) {
+    fn patrol_claim(&self, world: &World, sim_store: &SimStore, holder: Option<&SessionKey>) {
         let (now, mut state) = (world.now(), self.lock());
-        let buried = holder.is_none_or(|key| vault.peek_primary(key.key()).is_none());
+        let buried = holder.is_none_or(|key| sim_store.peek_primary(key.key()).is_none());
         let silent = holder.and_then(|key| state.silent_since(key.key()));
         state.vacant_since = match (buried, silent) {
             (true, _) => Some(state.vacant_since.unwrap_or(now)),
@@ -411,19 +411,19 @@ impl Witness {
         let since =
             vacant.max(ready).max(state.store_up_since + ttl).max(self.quarantine_end(&state));
         // The candidate's clock may be slow, its messages take their time, and so does this patrol.
-        let in_time = (ttl * 5 / 4 + ttl / 5) * 10 / 9 + 16 * Lane::GOOD.delay + PATROL;
-        if vault.is_up() && now > since + in_time {
+        let in_time = (ttl * 5 / 4 + ttl / 5) * 10 / 9 + 16 * LinkQuality::GOOD.delay + PATROL;
+        if sim_store.is_up() && now > since + in_time {
             let what = format!(
                 "free since {:.3} s, a candidate since {:.3} s, and still nobody has it",
                 seconds(vacant),
                 seconds(ready)
             );
-            state.accuse(world, Promise::FreeIsTaken, what);
+            state.accuse(world, LeasePromise::FreeIsTaken, what);
         }
     }
 
     /// A wish or an approval lands.
-    fn note(&self, state: &mut State, key: &Key, value: &Value, now: Instant) {
+    fn note(&self, state: &mut CheckerState, key: &Key, value: &Value, now: TrueTime) {
         let datum: Option<Datum> = serde_json::from_slice(value.as_bytes()).ok();
         let beside = key.as_str().strip_prefix(self.premises.claim.as_str());
         match (beside, datum) {
@@ -435,19 +435,25 @@ impl Witness {
         }
     }
 
-    fn ttl(&self) -> Instant {
+    fn ttl(&self) -> TrueTime {
         u64::try_from(self.premises.ttl.as_nanos()).expect("seconds")
     }
 
     /// When everybody who has been in contact since then is out of quarantine.
-    fn quarantine_end(&self, state: &State) -> Instant {
+    fn quarantine_end(&self, state: &CheckerState) -> TrueTime {
         match self.premises.class {
             Class::A | Class::S => 0,
             Class::B => state.epoch_since + 3 * self.ttl() + 3_000 * MS,
         }
     }
 
-    fn check_burial(&self, state: &mut State, world: &World, key: &Key, landing: &Landing<'_>) {
+    fn check_burial(
+        &self,
+        state: &mut CheckerState,
+        world: &World,
+        key: &Key,
+        landing: &Landing<'_>,
+    ) {
         let Some(owner) = state.sessions.get(key).map(|owner| owner.process) else { return };
         if owner == landing.process {
             return;
@@ -465,20 +471,20 @@ impl Witness {
                 landing.process,
                 seconds(health.well_since)
             );
-            state.accuse(world, Promise::HealthyLives, what);
+            state.accuse(world, LeasePromise::HealthyLives, what);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CheckerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn accuse(&mut self, world: &World, promise: Promise, what: String) {
-        world.trace("witness", || format!("BROKEN  {}: {what}", promise.sentence()));
+impl CheckerState {
+    fn accuse(&mut self, world: &World, promise: LeasePromise, what: String) {
+        world.trace("checker", || format!("BROKEN  {}: {what}", promise.sentence()));
         let at = world.now();
-        self.violation.get_or_insert(Violation { promise, at, what });
+        self.violation.get_or_insert(LeaseViolation { promise, at, what });
     }
 
     fn may_act(&self, session: &Key, now: Reading) -> bool {
@@ -503,13 +509,13 @@ impl State {
     }
 
     /// Since when the process that lives in this session is well.
-    fn well_since(&self, session: &Key) -> Option<Instant> {
+    fn well_since(&self, session: &Key) -> Option<TrueTime> {
         let health = self.processes.get(&self.sessions.get(session)?.process)?;
         let lives = health.session.as_ref() == Some(session) && !health.killed;
         (lives && health.ills == 0).then_some(health.well_since.max(health.candidate_since?))
     }
 
-    fn silent_since(&self, session: &Key) -> Option<Instant> {
+    fn silent_since(&self, session: &Key) -> Option<TrueTime> {
         let owner = self.sessions.get(session)?;
         self.processes.get(&owner.process)?.silent_since
     }
@@ -517,7 +523,7 @@ impl State {
     /// A head of this process lands: is it the next one, under a token that fits?
     fn check_link(&mut self, world: &World, before: Option<&Value>, after: &Value, by: ProcessId) {
         let Some(after) = head_of(after) else {
-            return self.accuse(world, Promise::SeenState, "the head is no head".into());
+            return self.accuse(world, LeasePromise::SeenState, "the head is no head".into());
         };
         let before = before.and_then(head_of);
         let (number, token, session) = match &before {
@@ -533,25 +539,25 @@ impl State {
         let carries = !is_hand_over && (after.session != session || after.token != token);
         if carries && before.as_ref().and_then(text) != text(&after) {
             let what = format!("{} did not carry over what it found", after.number);
-            self.accuse(world, Promise::SeenState, what);
+            self.accuse(world, LeasePromise::SeenState, what);
         }
         if after.number != number + 1 {
             let what = format!("{} landed on {number}", after.number);
-            self.accuse(world, Promise::SeenState, what);
+            self.accuse(world, LeasePromise::SeenState, what);
         }
         self.counts.takes += u64::from(is_take);
         self.counts.hand_overs += u64::from(is_hand_over);
         // Who has it already may take it anew, under a greater token.
         if after.token < token || is_new && after.token == token {
             let what = format!("the head went from {token} to {}", after.token);
-            self.accuse(world, Promise::TokensGrow, what);
+            self.accuse(world, LeasePromise::TokensGrow, what);
         }
         let id = after.body.and_then(|body| serde_json::from_str::<Body>(body.get()).ok());
         if let Some(Body { id }) = id.filter(|_| !is_take) {
             self.landed.insert(id);
             if self.undone.contains(&id) {
                 let what = format!("{id} landed after it was called not done");
-                self.accuse(world, Promise::NotDoneStaysUndone, what);
+                self.accuse(world, LeasePromise::NotDoneStaysUndone, what);
             }
         }
     }
@@ -562,7 +568,7 @@ impl State {
         let token = head.and_then(head_of).map(|head| head.token);
         if datum.as_ref().map(|datum| datum.token) != token {
             let what = format!("{datum:?} was written while {token:?} had the claim");
-            self.accuse(world, Promise::StaleWritesNothing, what);
+            self.accuse(world, LeasePromise::StaleWritesNothing, what);
         }
     }
 }

@@ -21,15 +21,15 @@ use store::{Range, Store};
 
 /// All that a store says about triggers and slots.
 #[derive(Default)]
-pub struct Ledger {
+pub struct SlotRecords {
     /// Triggers that are there.
-    pub triggers: BTreeMap<Unique, Known>,
+    pub triggers: BTreeMap<Unique, KnownTrigger>,
     /// Runs that were launched and not recorded, over all shards.
     pub open: usize,
     /// Runs with a record of their own that have not ended.
     pub unfinished: Vec<RunRecord>,
     /// Runs that ended, by trigger, generation of its schedule, and slot.
-    pub runs: Vec<Ended>,
+    pub runs: Vec<EndedRun>,
     /// Ranges of slots that were skipped.
     pub skips: Vec<Skipped>,
     /// Up to where slots are decided in shards that fire nothing.
@@ -38,17 +38,17 @@ pub struct Ledger {
 }
 
 /// A trigger that is there.
-pub struct Known {
+pub struct KnownTrigger {
     /// As it was written.
     pub record: TriggerRecord,
-    /// What has moved.
+    /// Its state: cursor, pause and what else changes while it fires.
     pub moved: TriggerState,
 }
 
 /// A run that ended.
 #[derive(Debug, Clone)]
-pub struct Ended {
-    /// Its id.
+pub struct EndedRun {
+    /// The id under which it was sent.
     pub id: String,
     /// What became of it.
     pub run: Finished,
@@ -56,8 +56,8 @@ pub struct Ended {
 
 /// What became of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// It ended so.
+pub enum SlotFate {
+    /// It was launched, and ended like this.
     Run(End),
     /// It was skipped.
     Skipped,
@@ -66,12 +66,12 @@ pub enum Fate {
 }
 
 #[derive(Deserialize)]
-struct Cluster {
+struct ClusterAbout {
     id: u64,
     shards: u16,
 }
 
-impl Ledger {
+impl SlotRecords {
     /// Reads a directory that nobody has open.
     pub async fn read(data: &Path) -> Self {
         Self::of(&Store::new(FileStore::open_existing(data, Sizes::default()).unwrap())).await
@@ -80,12 +80,12 @@ impl Ledger {
     /// Reads a store, shard by shard.
     pub async fn of(store: &Store) -> Self {
         let about = all(store, "cluster/about").await;
-        let cluster: Cluster = decode(&about[0].1, engine::record::Format(1)).unwrap();
-        let mut ledger = Self { cluster: cluster.id, ..Self::default() };
+        let cluster: ClusterAbout = decode(&about[0].1, engine::record::Format(1)).unwrap();
+        let mut records = Self { cluster: cluster.id, ..Self::default() };
         for number in 0..cluster.shards {
-            ledger.shard(store, ShardId(number)).await;
+            records.shard(store, ShardId(number)).await;
         }
-        ledger
+        records
     }
 
     async fn shard(&mut self, store: &Store, shard: ShardId) {
@@ -97,7 +97,7 @@ impl Ledger {
         }
         for (_, value) in all(store, &triggers(shard)).await {
             let record: TriggerRecord = decode(&value, FORMAT).unwrap();
-            let known = Known { moved: TriggerState::default(), record };
+            let known = KnownTrigger { moved: TriggerState::default(), record };
             self.triggers.insert(known.record.id.unique, known);
         }
         for (key, value) in all(store, &states(shard)).await {
@@ -122,7 +122,7 @@ impl Ledger {
             match line {
                 Line::Run(run) => {
                     let id = self.run_id(shard, &run);
-                    self.runs.push(Ended { id, run });
+                    self.runs.push(EndedRun { id, run });
                 }
                 Line::Skip(skip) => self.skips.push(skip),
             }
@@ -141,9 +141,9 @@ impl Ledger {
 
     /// What became of each slot of a trigger, by generation of its schedule. A slot that is on record twice
     /// is a fault, and said.
-    pub fn slots(&self) -> BTreeMap<(Unique, u32), BTreeMap<i64, Fate>> {
-        let mut slots: BTreeMap<(Unique, u32), BTreeMap<i64, Fate>> = BTreeMap::new();
-        let mut add = |trigger: Unique, generation: u32, slot: i64, fate: Fate| {
+    pub fn slots(&self) -> BTreeMap<(Unique, u32), BTreeMap<i64, SlotFate>> {
+        let mut slots: BTreeMap<(Unique, u32), BTreeMap<i64, SlotFate>> = BTreeMap::new();
+        let mut add = |trigger: Unique, generation: u32, slot: i64, fate: SlotFate| {
             let before = slots.entry((trigger, generation)).or_default().insert(slot, fate);
             if before.is_some() {
                 let runs = self.runs.iter().filter(|ended| ended.run.trigger == trigger);
@@ -154,9 +154,9 @@ impl Ledger {
                 panic!("{trigger} at {slot} is on record twice: {runs:?} {skips:?}");
             }
         };
-        for Ended { run, .. } in &self.runs {
+        for EndedRun { run, .. } in &self.runs {
             if let (Some(generation), None) = (run.generation, run.sequence) {
-                add(run.trigger, generation, run.slot.0, Fate::Run(run.end));
+                add(run.trigger, generation, run.slot.0, SlotFate::Run(run.end));
             }
         }
         for skip in &self.skips {
@@ -167,20 +167,20 @@ impl Ledger {
             let step = if count == 1 { 0 } else { span / (count - 1) };
             assert_eq!(step * (count - 1), span, "{skip:?}");
             for place in 0..count {
-                add(skip.trigger, skip.generation, skip.from.0 + place * step, Fate::Skipped);
+                add(skip.trigger, skip.generation, skip.from.0 + place * step, SlotFate::Skipped);
             }
         }
         slots
     }
 
-    /// The same of triggers that ring at an interval and were never changed, with what has not ended. Every slot from the
-    /// first to the last is there, and once.
-    pub fn whole(&self, step_ms: i64) -> BTreeMap<Unique, BTreeMap<i64, Fate>> {
+    /// What became of each slot of triggers that are due at an interval and were never changed, with what has not ended.
+    /// Panics unless every slot from the first to the last is there once.
+    pub fn whole(&self, step_ms: i64) -> BTreeMap<Unique, BTreeMap<i64, SlotFate>> {
         let mut slots = self.slots();
         for run in &self.unfinished {
             let Some(generation) = run.generation else { continue };
             let of = slots.entry((run.trigger, generation)).or_default();
-            let before = of.insert(run.slot.0, Fate::Unfinished);
+            let before = of.insert(run.slot.0, SlotFate::Unfinished);
             assert!(before.is_none(), "{run:?} is on record, and waits");
         }
         let mut whole = BTreeMap::new();

@@ -21,10 +21,10 @@ pub const CLUSTER: u64 = 0x5eed;
 
 /// What is in the store.
 #[derive(Default)]
-pub struct Shelf {
+pub struct ShardStore {
     /// Everything but the head.
     pub entries: BTreeMap<String, Vec<u8>>,
-    /// The head.
+    /// The body of the shard's head.
     pub head: HeadRecord,
     /// How often the head was written.
     pub number: u64,
@@ -37,7 +37,7 @@ fn audience() -> Audience {
     Arc::new(move |project: ProjectId| project.is_default().then(|| Arc::clone(&listener)))
 }
 
-impl Shelf {
+impl ShardStore {
     /// Writes a batch.
     pub fn land(&mut self, batch: &ShardBatch) {
         for put in &batch.puts {

@@ -15,8 +15,8 @@ use store::{
     Adapter, Class, Commit, CommitError, Entry, Key, Page, Range, ScanError, Store, Version, Write,
 };
 
-use crate::clock::{Instant, MS};
-use crate::road::Road;
+use crate::clock::{MS, TrueTime};
+use crate::network::StoreLink;
 
 /// How far back a stale read can look.
 const COPIES_MAX: usize = 16;
@@ -25,9 +25,9 @@ const COPIES_MAX: usize = 16;
 pub type NodeIndex = usize;
 
 /// The store of a cluster.
-pub struct Vault(Mutex<State>);
+pub struct SimStore(Mutex<StoreState>);
 
-struct State {
+struct StoreState {
     memory: Arc<MemoryStore>,
     epoch: u64,
     /// A former primary that these nodes still talk to.
@@ -37,14 +37,14 @@ struct State {
     /// Nobody else gets in.
     only: Option<NodeIndex>,
     /// When the last commits of the primary landed.
-    landed: VecDeque<Instant>,
+    landed: VecDeque<TrueTime>,
     /// What it looked like before, for stale reads.
     copies: VecDeque<Arc<MemoryStore>>,
     /// How far the store's own wall clock has been set forward.
     wall_offset_ms: u64,
     /// When it drops which session, under a mutant that trusts it to.
     expiries_ms: BTreeMap<Key, u64>,
-    roads: Vec<Weak<Road>>,
+    links: Vec<Weak<StoreLink>>,
 }
 
 struct Former {
@@ -54,17 +54,17 @@ struct Former {
 }
 
 /// An answer, and the epoch that it came from.
-pub struct Answer<T> {
+pub struct StoreAnswer<T> {
     /// What the store said.
     pub said: T,
     /// In which epoch.
     pub epoch: u64,
 }
 
-impl Vault {
-    /// An empty one.
+impl SimStore {
+    /// An empty store.
     pub fn new(class: Class) -> Self {
-        Self(Mutex::new(State {
+        Self(Mutex::new(StoreState {
             memory: Arc::new(MemoryStore::of_class(class)),
             epoch: 0,
             former: None,
@@ -74,7 +74,7 @@ impl Vault {
             copies: VecDeque::new(),
             wall_offset_ms: 0,
             expiries_ms: BTreeMap::new(),
-            roads: Vec::new(),
+            links: Vec::new(),
         }))
     }
 
@@ -93,8 +93,8 @@ impl Vault {
         &self,
         node: NodeIndex,
         commit: &Commit,
-        now: Instant,
-    ) -> Option<Answer<Result<Version, CommitError>>> {
+        now: TrueTime,
+    ) -> Option<StoreAnswer<Result<Version, CommitError>>> {
         let mut state = self.lock();
         state.expire(now);
         let (memory, epoch) = state.serving(node)?;
@@ -108,7 +108,7 @@ impl Vault {
                 state.landed.pop_front();
             }
         }
-        Some(Answer { said, epoch })
+        Some(StoreAnswer { said, epoch })
     }
 
     /// A scan of this node arrives.
@@ -117,23 +117,23 @@ impl Vault {
         node: NodeIndex,
         range: Range,
         limit: usize,
-        now: Instant,
-    ) -> Option<Answer<Result<Page, ScanError>>> {
+        now: TrueTime,
+    ) -> Option<StoreAnswer<Result<Page, ScanError>>> {
         let mut state = self.lock();
         state.expire(now);
         let (memory, epoch) = state.serving(node)?;
-        Some(Answer { said: at_once(memory.scan(range, limit)), epoch })
+        Some(StoreAnswer { said: at_once(memory.scan(range, limit)), epoch })
     }
 
-    /// The same, from a copy that is as old as they get.
+    /// A scan that is answered from the oldest copy.
     pub fn stale_scan(
         &self,
         range: Range,
         limit: usize,
-    ) -> Option<Answer<Result<Page, ScanError>>> {
+    ) -> Option<StoreAnswer<Result<Page, ScanError>>> {
         let state = self.lock();
         let copy = state.copies.front().filter(|_| state.shut == 0)?;
-        Some(Answer { said: at_once(copy.scan(range, limit)), epoch: state.epoch })
+        Some(StoreAnswer { said: at_once(copy.scan(range, limit)), epoch: state.epoch })
     }
 
     /// What a node's store holds at a key, for those who only watch.
@@ -153,17 +153,17 @@ impl Vault {
         Store::shared(Arc::clone(&self.lock().memory) as Arc<dyn Adapter>)
     }
 
-    /// From now on this process hears of changes.
-    pub fn watched_by(&self, road: &Arc<Road>) {
+    /// From now on the process behind this link hears of changes.
+    pub fn watched_by(&self, link: &Arc<StoreLink>) {
         let mut state = self.lock();
-        state.roads.retain(|road| road.strong_count() > 0);
-        state.roads.push(Arc::downgrade(road));
+        state.links.retain(|link| link.strong_count() > 0);
+        state.links.push(Arc::downgrade(link));
     }
 
-    /// Something has changed.
+    /// Tells every link that a commit has changed something.
     pub fn hint(&self, commit: &Commit) {
-        let roads = self.lock().roads.clone();
-        roads.iter().filter_map(Weak::upgrade).for_each(|road| road.hint(commit));
+        let links = self.lock().links.clone();
+        links.iter().filter_map(Weak::upgrade).for_each(|link| link.hint(commit));
     }
 
     /// Whether it answers everybody.
@@ -172,12 +172,12 @@ impl Vault {
         state.shut == 0 && state.only.is_none()
     }
 
-    /// It stops answering.
+    /// The store stops answering.
     pub fn shut(&self) {
         self.lock().shut += 1;
     }
 
-    /// It answers again, as if nothing had happened.
+    /// The store answers again, as if nothing had happened.
     pub fn open(&self) {
         self.lock().shut -= 1;
     }
@@ -208,8 +208,8 @@ impl Vault {
     }
 
     /// Fails over to a copy that misses what landed within `lost` of now. These nodes go on talking to
-    /// the former primary until [`Vault::retire`]. Tells how many commits the copy misses.
-    pub fn fail_over(&self, now: Instant, lost: Instant, stay: Vec<NodeIndex>) -> usize {
+    /// the former primary until [`SimStore::retire`]. Tells how many commits the copy misses.
+    pub fn fail_over(&self, now: TrueTime, lost: TrueTime, stay: Vec<NodeIndex>) -> usize {
         assert!(u128::from(lost) <= FAILOVER_LAG.as_nanos(), "more than class B may lose");
         let mut state = self.lock();
         let misses = state.landed.iter().filter(|landed| **landed + lost > now).count();
@@ -229,12 +229,12 @@ impl Vault {
         self.lock().former = None;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, StoreState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl StoreState {
     fn serving(&self, node: NodeIndex) -> Option<(Arc<MemoryStore>, u64)> {
         if self.shut > 0 || self.only.is_some_and(|only| only != node) {
             return None;
@@ -247,13 +247,13 @@ impl State {
         }
     }
 
-    fn wall_ms(&self, now: Instant) -> u64 {
+    fn wall_ms(&self, now: TrueTime) -> u64 {
         now / MS + self.wall_offset_ms
     }
 
     /// What a store does that is trusted to drop sessions by its own clock: it gives each 1.25 T from
     /// its last renewal, and drops those whose time is over.
-    fn expire(&mut self, now: Instant) {
+    fn expire(&mut self, now: TrueTime) {
         let wall_ms = self.wall_ms(now);
         let over: Vec<Key> = self
             .expiries_ms
@@ -268,7 +268,7 @@ impl State {
         }
     }
 
-    fn expect_renewal(&mut self, commit: &Commit, now: Instant) {
+    fn expect_renewal(&mut self, commit: &Commit, now: TrueTime) {
         if !mutant::active(Mutant::StoreTtl) {
             return;
         }
