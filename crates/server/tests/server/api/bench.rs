@@ -179,10 +179,13 @@ impl Bench {
             sequence: 0,
         };
         tasks.spawn(node.take(taken));
-        tasks.spawn(Monitor(handle.clone()).run());
         tasks.spawn(async move {
             let stop = async { drop(stopped.await) };
-            server::api::serve(listener, handle, gate, stop).await;
+            // The monitor ends with the server, as it does on a node.
+            tokio::select! {
+                () = Monitor(handle.clone()).run() => {}
+                () = server::api::serve(listener, handle, gate, stop) => {}
+            }
         });
         let client = Client::builder(&format!("{scheme}://{address}")).retries(0).build().unwrap();
         let (numbers, stop) = (Arc::default(), Some(stop));
