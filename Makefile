@@ -1,14 +1,14 @@
 # Watchbell. `make run` and `make test` are all that a newcomer needs; `make help` lists the rest.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix bench bench-triggers bench-large soak
+.PHONY: help run test check fix release bench bench-triggers bench-large soak
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Run the main job: watchbell dev, with its data in ./watchbell-data
 	@scripts/need run
-	@cargo build --release --package watchbell
+	@cargo build --profile quick --package watchbell
 	@scripts/run
 
 test: ## Install what is missing, check, and run all tests; ends with a table of times
@@ -21,6 +21,9 @@ fix: ## Repair what check complains about, where a tool can
 	cargo fmt --all
 	cargo fmt --manifest-path bench/Cargo.toml
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+release: ## Build what ships: target/dist/watchbell, stripped, and its debug information beside it
+	@scripts/release
 
 bench: ## Measure, beside bare engines, in one run (about 6 minutes)
 	@scripts/need bench
