@@ -136,7 +136,7 @@ pub const HOST_BUSY: usize = 512;
 
 /// Attempts for one host from which on everything waits in the store; and bytes of theirs.
 pub const HOST_FULL: usize = 8_192;
-/// See [`HOST_FULL`].
+/// Bytes under way to a host from which on it counts as full: see [`HOST_FULL`].
 pub const HOST_FULL_BYTES: usize = 32 * 1024 * 1024;
 
 /// A run that cannot even be tried is given up when its tries would have been over for this long.
@@ -306,7 +306,7 @@ pub const TRIGGER_ENDED_AGE: Duration = Duration::from_secs(30 * 86_400);
 
 /// Triggers that one look for those looks at, and how many of them it deletes.
 pub const PRUNE_LOOKED_AT_MAX: usize = 1_000;
-/// See [`PRUNE_LOOKED_AT_MAX`].
+/// Ended triggers that a step deletes at the most: see [`PRUNE_LOOKED_AT_MAX`].
 pub const PRUNE_DELETED_MAX: usize = 16;
 
 /// Unfinished runs of a shard that one request reads.
@@ -463,7 +463,7 @@ pub const ETCD_HISTORY_AGE: Duration = Duration::from_secs(3_600);
 
 /// Shortest and longest time that a URL may ask for instead.
 pub const ETCD_HISTORY_AGE_MIN: Duration = Duration::from_secs(1);
-/// See [`ETCD_HISTORY_AGE_MIN`].
+/// The longest age of history in etcd that can be asked for: see [`ETCD_HISTORY_AGE_MIN`].
 pub const ETCD_HISTORY_AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 /// How long a connection from one server to another may take to come about.

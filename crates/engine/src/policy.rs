@@ -71,7 +71,7 @@ pub enum Delivery {
 pub enum Backoff {
     /// Not at all.
     Constant,
-    /// It doubles.
+    /// The delay doubles with each failure.
     #[default]
     Exponential,
 }
@@ -118,13 +118,13 @@ impl Retry {
 /// All policies of a trigger but those of its schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Policy {
-    /// Missed slots.
+    /// What becomes of slots that were missed.
     pub catch_up: CatchUp,
-    /// Overlapping slots.
+    /// What becomes of a slot while a run of its trigger is unfinished.
     pub overlap: Overlap,
-    /// Doubtful runs.
+    /// What becomes of a run that may have left.
     pub delivery: Delivery,
-    /// Failed attempts.
+    /// When a failed attempt is followed by another.
     pub retry: Retry,
     /// A run that could not leave within this time of its instant is recorded as expired.
     #[serde(default, skip_serializing_if = "Option::is_none")]

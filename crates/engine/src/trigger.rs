@@ -20,11 +20,11 @@ use crate::target::Target;
 /// What a trigger is, checked and ready to be used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
-    /// Its name.
+    /// The name, unique in its project.
     pub name: Box<str>,
     /// By what it is found.
     pub labels: Labels,
-    /// When.
+    /// When it is due.
     pub schedule: Schedule,
     /// What, and where to.
     pub target: Target,

@@ -10,7 +10,7 @@ use crate::secret::TypedSecret;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PassArgs {
-    /// Trust the issuers in this PEM file
+    /// Trust the issuers in this PEM file as well
     #[arg(long, value_name = "FILE", env = "WATCHBELL_CA")]
     pub(crate) ca: Option<PathBuf>,
     /// The key that a Watchbell server as store lets in

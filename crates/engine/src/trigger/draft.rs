@@ -44,7 +44,7 @@ pub struct Draft {
     pub notify: Texts,
 }
 
-/// When.
+/// When a trigger is due, as somebody wrote it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "the fields are those of the API, and docs/api.md tells them")]

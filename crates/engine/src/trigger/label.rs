@@ -39,7 +39,7 @@ impl Labels {
         Self(text.into())
     }
 
-    /// As text.
+    /// The label as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
