@@ -27,7 +27,7 @@ use tokio::sync::watch;
 
 pub use keeper::SessionDriver;
 use record::millis;
-pub use record::{BadNodeId, NodeId, NodeInfo, NodeStatus, SessionKey, SessionRecord};
+pub use record::{BadNodeId, NodeAvailability, NodeId, NodeInfo, SessionKey, SessionRecord};
 pub(crate) use record::{Longest, SESSIONS, hex};
 pub use renewal::RenewalStats;
 pub use roster::{Roster, SeenSession, bury, bury_local, raise_longest};
@@ -49,7 +49,7 @@ struct SessionShared {
     roster: watch::Sender<Roster>,
     renewals: watch::Sender<RenewalStats>,
     /// What its node says about itself; the next renewal writes it.
-    about: watch::Sender<NodeStatus>,
+    about: watch::Sender<NodeAvailability>,
     /// The claims that it has a right to, and under which token: one at a time for each.
     rights: Mutex<BTreeMap<Key, Token>>,
 }
@@ -205,7 +205,7 @@ impl Session {
             end: watch::Sender::new(None),
             roster: watch::Sender::new(Roster::default()),
             renewals: watch::Sender::new(RenewalStats::default()),
-            about: watch::Sender::new(NodeStatus::default()),
+            about: watch::Sender::new(NodeAvailability::default()),
             rights: Mutex::default(),
         }));
         let keeper = SessionDriver::new(session.clone(), record, version);
@@ -294,7 +294,7 @@ impl Session {
 
     /// Says something about this node, or takes it back: the record says so from the next renewal on, which is
     /// not waited for. Others see it when they look.
-    pub fn say(&self, change: impl FnOnce(&mut NodeStatus)) {
+    pub fn say(&self, change: impl FnOnce(&mut NodeAvailability)) {
         self.0.about.send_if_modified(|about| {
             let former = about.clone();
             change(about);

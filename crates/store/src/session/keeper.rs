@@ -15,7 +15,7 @@ use super::clocks::PeerClocks;
 use super::record::SESSIONS;
 use super::roster::{Roster, bury, read_all};
 use super::{
-    NodeStatus, RenewalStats, Session, SessionEnd, SessionError, SessionKey, SessionRecord,
+    NodeAvailability, RenewalStats, Session, SessionEnd, SessionError, SessionKey, SessionRecord,
 };
 use crate::machine::within;
 use crate::{Class, Commit, CommitError, Condition, ScanError, Version};
@@ -122,7 +122,7 @@ struct Beat {
     record: SessionRecord,
     version: Version,
     /// What the node says about itself, and word when it says something new.
-    about: watch::Receiver<NodeStatus>,
+    about: watch::Receiver<NodeAvailability>,
     /// When the last attempt began, and how long after it the next one is made.
     last: Reading,
     wait: Duration,

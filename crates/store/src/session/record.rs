@@ -184,7 +184,7 @@ pub struct SessionRecord {
 
 /// What a node says about itself while its session lasts, and may take back.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NodeStatus {
+pub struct NodeAvailability {
     /// It hands over what it has, and takes nothing.
     pub draining: bool,
     /// Shards that it cannot run. At most [`UNABLE_SHARDS_MAX`] of them are told.
@@ -198,7 +198,7 @@ impl SessionRecord {
     }
 
     /// Puts the node's status into the record, as far as it fits.
-    pub(super) fn say(&mut self, about: &NodeStatus) {
+    pub(super) fn say(&mut self, about: &NodeAvailability) {
         self.draining = about.draining;
         self.unable = about.unable.iter().copied().take(UNABLE_SHARDS_MAX).collect();
     }
@@ -329,7 +329,7 @@ mod tests {
     fn a_record_is_readable_text_and_reads_back() {
         check_text(&old(), OLD);
         let mut told = SessionRecord { version: "0.1.0".into(), ..old() };
-        told.say(&NodeStatus { draining: true, unable: vec![3, 4_095] });
+        told.say(&NodeAvailability { draining: true, unable: vec![3, 4_095] });
         let told_text = OLD.strip_suffix('}').unwrap().to_owned()
             + r#","draining":true,"unable":[3,4095],"version":"0.1.0"}"#;
         check_text(&told, &told_text);
@@ -348,7 +348,7 @@ mod tests {
         let most = u16::try_from(UNABLE_SHARDS_MAX).unwrap();
         for (shards, told) in [(most, most), (most + 1, most)] {
             let mut record = old();
-            record.say(&NodeStatus { draining: false, unable: (0..shards).collect() });
+            record.say(&NodeAvailability { draining: false, unable: (0..shards).collect() });
             assert_eq!(record.unable, (0..told).collect::<Vec<_>>());
         }
     }
