@@ -133,7 +133,7 @@ impl<'a> TriggerView<'a> {
         }
     }
 
-    /// The slots after `now` that will fire, as things stand. Unlike what is [undecided](Self::undecided), this has
+    /// The slots after `now` that will fire, as things stand. Unlike what is undecided, this has
     /// also those that are launched ahead and have not left: for a person they are to come.
     pub fn next(&self, now: Instant) -> impl Iterator<Item = Instant> + use<'a> {
         let (schedule, left) = (self.schedule, self.remaining().unwrap_or(u64::MAX));
