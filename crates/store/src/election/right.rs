@@ -91,7 +91,7 @@ impl Holding {
     /// that the claim is the successor's, or that it never will be, this does not return.
     ///
     /// After [`ChainError::Gone`], [`ChainError::NotSent`] and [`ChainError::Refused`] the claim names this
-    /// session still: hand it over again, release it, or drop this and take it anew by an [`super::Election`]. After
+    /// session still: hand it over again, release it, or drop this and take it anew by an [`super::Candidacy`]. After
     /// anything else it is not this node's.
     pub async fn hand_over(
         &mut self,
@@ -146,7 +146,7 @@ pub struct Permit {
 /// Why a right is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RightEnd {
-    /// Somebody wishes that this holder leave: stop, and then [`super::Election::step_down`].
+    /// Somebody wishes that this holder leave: stop, and then [`super::Candidacy::step_down`].
     Wished,
     /// The claim is somebody else's, the session has ended, or the store may have forgotten about it:
     /// drop everything that was built on it, and campaign again.
