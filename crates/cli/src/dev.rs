@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 
-use server::api::Gate;
+use server::api::ApiSecurity;
 use server::node::{HistoryPace, NodeConfig};
 use server::peers::ROLES;
 use server::webhook::Cidr;
@@ -30,7 +30,7 @@ pub(crate) async fn dev(typed: &DevArgs) -> Result<(), Ending> {
         webhook_ca: typed.webhook_ca.as_deref(),
         store: open_or_create(&url),
         config: |at| config(typed, at),
-        gate: Gate::open(),
+        security: ApiSecurity::open(),
     };
     serve(plan, async |at, _| {
         tell(at, &typed.data);

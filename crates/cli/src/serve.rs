@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::access::book::BookError;
-use server::api::Gate;
+use server::api::ApiSecurity;
 use server::handle::NodeHandle;
 use server::node::{FormerNode, Node, NodeConfig, NodeEnd, NodeStartError, ShardReadError};
 use store::election::Defeat;
@@ -35,7 +35,7 @@ pub(crate) struct ServePlan<'a, S, C> {
     pub(crate) store: S,
     /// How the node works, once it is known where it listens.
     pub(crate) config: C,
-    pub(crate) gate: Gate,
+    pub(crate) security: ApiSecurity,
 }
 
 /// Runs until it is told to stop by SIGTERM or SIGINT. `begin` is called when a node has started, before anybody is
@@ -74,7 +74,7 @@ where
             return Err(ending);
         }
         former = Some(node.legacy());
-        match attend(&listener, node, handle, plan.gate.clone(), &mut stops).await {
+        match attend(&listener, node, handle, plan.security.clone(), &mut stops).await {
             None => return Ok(()),
             Some(NodeEnd::Session) => {
                 tracing::error!(
@@ -137,11 +137,11 @@ async fn attend(
     listener: &TcpListener,
     node: Node,
     handle: NodeHandle,
-    gate: Gate,
+    security: ApiSecurity,
     stops: &mut Stops,
 ) -> Option<NodeEnd> {
     let (stop, stopped) = oneshot::channel::<()>();
-    let serving = server::api::serve(listener, handle, gate, async {
+    let serving = server::api::serve(listener, handle, security, async {
         let _ = stopped.await;
     });
     let ending = async {

@@ -14,7 +14,7 @@ use server::access::Trail;
 use server::access::audit::AuditRecord;
 use server::access::key::KeyText;
 use server::access::record::{KeyRecord, KeyScope};
-use server::api::{Gate, Tls};
+use server::api::{ApiSecurity, ServerTls};
 use server::handle::NodeHandle;
 use server::node::{HistoryPace, NodeConfig};
 use server::peers::ROLES;
@@ -31,7 +31,7 @@ const ITSELF: &str = "watchbell";
 pub(crate) async fn server(typed: &ServeArgs) -> Result<(), Ending> {
     let tls = match (&typed.tls_cert, &typed.tls_key) {
         (Some(cert), Some(key)) => {
-            Some(Tls::open(cert, key).map_err(|why| Ending::wrong_input(why.to_string()))?)
+            Some(ServerTls::open(cert, key).map_err(|why| Ending::wrong_input(why.to_string()))?)
         }
         (None, None) => None,
         // They may come from different layers of settings, so the parser cannot see to it.
@@ -59,7 +59,7 @@ pub(crate) async fn server(typed: &ServeArgs) -> Result<(), Ending> {
     }
     let url = StoreUrl::parse(&typed.store)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let gate = gate(typed, tls)?;
+    let security = security(typed, tls)?;
     let notify = typed.notify_url.as_deref().map(webhook_to).transpose();
     let notify = notify.map_err(|why| Ending::wrong_input(format!("--notify-url: {why}")))?;
     let plan = ServePlan {
@@ -67,7 +67,7 @@ pub(crate) async fn server(typed: &ServeArgs) -> Result<(), Ending> {
         webhook_ca: typed.webhook_ca.as_deref(),
         store: open_or_create(&url),
         config: |at| config(typed, at, scheme, notify),
-        gate,
+        security,
     };
     serve(plan, async |at, handle| {
         let is_new = first_key(handle, &typed.admin_key_file).await?;
@@ -78,13 +78,13 @@ pub(crate) async fn server(typed: &ServeArgs) -> Result<(), Ending> {
 }
 
 /// How people are let in, and other servers asked.
-fn gate(typed: &ServeArgs, tls: Option<Tls>) -> Result<Gate, Ending> {
-    let mut gate = Gate::locked();
+fn security(typed: &ServeArgs, tls: Option<ServerTls>) -> Result<ApiSecurity, Ending> {
+    let mut security = ApiSecurity::locked();
     if let Some(tls) = tls {
-        gate = gate.encrypted(tls);
+        security = security.encrypted(tls);
     }
-    let Some(path) = &typed.peer_ca else { return Ok(gate) };
-    gate.trusting_peers(path).map_err(|why| Ending::wrong_input(format!("--peer-ca: {why}")))
+    let Some(path) = &typed.peer_ca else { return Ok(security) };
+    security.trusting_peers(path).map_err(|why| Ending::wrong_input(format!("--peer-ca: {why}")))
 }
 
 fn config(typed: &ServeArgs, at: SocketAddr, scheme: &str, notify: Option<Webhook>) -> NodeConfig {

@@ -4,8 +4,8 @@
 //! with the wire types of `client`. Every error, whoever finds it, is a problem (RFC 9457) that says what to
 //! do; every answer carries the id under which the request stands in the log.
 //!
-//! - `serve`, `patient`, `tls`: connections, and how they end
-//! - `guard`: what holds for every request; `door`, `caller`: who is let in, and for which project
+//! - `serve`, `write_timeout`, `tls`: connections, and how they end
+//! - `middleware`: what is done with every request; `authentication`, `caller`: who is let in, and for which project
 //! - `forward`: what another server is to answer
 //! - `route`: every path and method; `openapi`: the same as a document
 //! - `trigger`, `replace`, `run`, `backfill`, `history`, `latest`, `explain`, `project`, `key`, `audit`, `event`,
@@ -20,13 +20,13 @@
 
 mod account;
 mod audit;
+mod authentication;
 mod backfill;
 mod backup;
 mod body;
 mod caller;
 mod cluster;
 mod convert;
-mod door;
 mod election;
 mod event;
 mod exception;
@@ -34,12 +34,11 @@ mod explain;
 mod filter;
 mod floor;
 pub(crate) mod forward;
-mod guard;
 mod history;
 mod key;
 mod latest;
+mod middleware;
 mod openapi;
-mod patient;
 mod problem;
 mod project;
 mod query;
@@ -55,11 +54,12 @@ mod stream;
 mod system;
 mod tls;
 mod trigger;
+mod write_timeout;
 
-pub use door::Door;
+pub use authentication::Authentication;
 pub use openapi::describe;
 pub use serve::serve;
-pub use tls::{Tls, TlsError};
+pub use tls::{ServerTls, TlsError};
 
 pub(crate) use event::cluster_event;
 
@@ -70,49 +70,49 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use client::{Carrier, ClientError};
 use engine::limits::FORWARD_CONNECT_MAX;
 
-use self::forward::Road;
+use self::forward::Forwarder;
 use crate::handle::NodeHandle;
 
 /// From where requests may come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum Exposure {
     /// This machine only: a request that names another host is refused, so that no web page can talk to
     /// this server under a name of its own.
     Loopback,
-    /// Anywhere.
+    /// Any machine.
     Network,
 }
 
-/// How a server lets people in.
+/// Who may use the API, and how connections to it and to other servers are secured.
 #[derive(Debug, Clone)]
-pub struct Gate {
+pub struct ApiSecurity {
     /// Whether a key is needed.
-    pub door: Door,
+    pub authentication: Authentication,
     /// What connections are encrypted with, if they are.
-    pub tls: Option<Tls>,
+    pub tls: Option<ServerTls>,
     /// How other servers are reached.
     carrier: Carrier,
 }
 
-impl Gate {
+impl ApiSecurity {
     /// Without a key and without encryption: for one machine.
     pub fn open() -> Self {
-        Self::new(Door::Open)
+        Self::new(Authentication::Open)
     }
 
     /// Only with a key.
     pub fn locked() -> Self {
-        Self::new(Door::Locked)
+        Self::new(Authentication::Required)
     }
 
-    fn new(door: Door) -> Self {
+    fn new(authentication: Authentication) -> Self {
         let carrier = Carrier::new(FORWARD_CONNECT_MAX);
-        Self { door, tls: None, carrier }
+        Self { authentication, tls: None, carrier }
     }
 
-    /// Encrypts connections.
+    /// The same with encrypted connections.
     #[must_use]
-    pub fn encrypted(self, tls: Tls) -> Self {
+    pub fn encrypted(self, tls: ServerTls) -> Self {
         Self { tls: Some(tls), ..self }
     }
 
@@ -123,26 +123,26 @@ impl Gate {
 }
 
 /// The whole API, in front of this handle.
-pub fn router(handle: NodeHandle, reach: Reach, gate: &Gate) -> Router {
-    let road = Road::new(gate.carrier.clone(), handle.clone());
-    route::router(&handle, gate.door)
+pub fn router(handle: NodeHandle, exposure: Exposure, security: &ApiSecurity) -> Router {
+    let forwarder = Forwarder::new(security.carrier.clone(), handle.clone());
+    route::router(&handle, security.authentication)
         .fallback(problem::no_such_path)
         .method_not_allowed_fallback(problem::no_such_method)
         .with_state(handle.clone())
-        .layer(from_fn_with_state(road, forward::pass_on))
-        .layer(from_fn_with_state(handle.clone(), guard::check_role))
-        .layer(from_fn_with_state(reach, guard::check_host))
-        .layer(from_fn(guard::limit_time))
-        .layer(from_fn_with_state(handle, guard::name_request))
+        .layer(from_fn_with_state(forwarder, forward::pass_on))
+        .layer(from_fn_with_state(handle.clone(), middleware::check_role))
+        .layer(from_fn_with_state(exposure, middleware::check_host))
+        .layer(from_fn(middleware::limit_time))
+        .layer(from_fn_with_state(handle, middleware::name_request))
 }
 
 /// What there is to ask, and what each asks of its caller: the method, the path, and the scope that a key needs, if
 /// one is needed at all.
 pub fn table() -> Vec<(String, &'static str, Option<&'static str>)> {
     let need = |need| match need {
-        door::Need::Nothing => None,
-        door::Need::Key => Some("any"),
-        door::Need::Scope(scope) => Some(scope.as_str()),
+        authentication::Need::Nothing => None,
+        authentication::Need::Key => Some("any"),
+        authentication::Need::Scope(scope) => Some(scope.as_str()),
     };
     let routes = route::routes().into_iter();
     routes.map(|route| (route.method.to_string(), route.path, need(route.need))).collect()

@@ -24,7 +24,7 @@ use store::session::NodeId;
 use store::{Key, Range, ScanError};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::api::forward::{Envoy, Unreached};
+use crate::api::forward::{PeerClient, Unreached};
 use crate::handle::{self, CallError, NodeHandle};
 
 /// Why a backup ended before it was whole.
@@ -64,7 +64,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// A backup that is being taken.
 pub(crate) struct RunningBackup {
     handle: NodeHandle,
-    envoy: Envoy,
+    peers: PeerClient,
     shards: u16,
     /// None, once the end is written.
     encoder: Option<Encoder>,
@@ -84,7 +84,7 @@ impl RunningBackup {
     /// Begins a backup, if the store can be backed up.
     pub(crate) async fn begin(
         handle: &NodeHandle,
-        envoy: Envoy,
+        peers: PeerClient,
         permit: OwnedSemaphorePermit,
     ) -> Result<Self, TakeBackupError> {
         let version = env!("CARGO_PKG_VERSION");
@@ -92,7 +92,7 @@ impl RunningBackup {
         let mut out = Vec::new();
         let encoder = Some(Encoder::begin(&header, &mut out));
         let (shards, next) = (header.shards, BackupStep::Begin(out));
-        Ok(Self { handle: handle.clone(), envoy, shards, encoder, next, _permit: permit })
+        Ok(Self { handle: handle.clone(), peers, shards, encoder, next, _permit: permit })
     }
 
     /// The next piece; `None` when there is no more. If it cannot go on, the last piece says why.
@@ -131,7 +131,7 @@ impl RunningBackup {
             BackupStep::Shard(number) if *number < self.shards => {
                 let id = ShardId(*number);
                 *number += 1;
-                read(&self.handle, &self.envoy, id, encoder, out).await?;
+                read(&self.handle, &self.peers, id, encoder, out).await?;
             }
             BackupStep::Shard(_) => {
                 encoder.section(BackupSection::Rest, out);
@@ -162,7 +162,7 @@ async fn read_page(
 /// Reads a shard while nobody writes to it.
 async fn read(
     handle: &NodeHandle,
-    envoy: &Envoy,
+    peers: &PeerClient,
     id: ShardId,
     encoder: &mut Encoder,
     out: &mut Vec<u8>,
@@ -170,7 +170,7 @@ async fn read(
     let mut tried = 1;
     loop {
         let (mut attempt, mut piece) = (encoder.clone(), Vec::new());
-        let why = match read_once(handle, envoy, id, &mut attempt, &mut piece).await {
+        let why = match read_once(handle, peers, id, &mut attempt, &mut piece).await {
             Ok(()) => {
                 *encoder = attempt;
                 out.append(&mut piece);
@@ -188,12 +188,12 @@ async fn read(
 
 async fn read_once(
     handle: &NodeHandle,
-    envoy: &Envoy,
+    peers: &PeerClient,
     id: ShardId,
     encoder: &mut Encoder,
     out: &mut Vec<u8>,
 ) -> Result<(), BackupError> {
-    let quiesce = Quiesce::begin(handle, envoy, id).await?;
+    let quiesce = Quiesce::begin(handle, peers, id).await?;
     let reading = async {
         // The owner says where its chain is: a store that says otherwise is not the one that it writes to.
         if quiesce.number().is_some() && number(handle, id).await? != quiesce.number() {
@@ -209,7 +209,7 @@ async fn read_once(
         .await
     };
     let read = tokio::time::timeout(BACKUP_QUIESCE_MAX, reading).await;
-    quiesce.end(envoy, id).await;
+    quiesce.end(peers, id).await;
     match read {
         Ok(done) => Ok(done?),
         Err(_) => Err(TakeBackupError::TooSlow(id).into()),
@@ -227,7 +227,11 @@ enum Quiesce {
 }
 
 impl Quiesce {
-    async fn begin(handle: &NodeHandle, envoy: &Envoy, id: ShardId) -> Result<Self, BackupError> {
+    async fn begin(
+        handle: &NodeHandle,
+        peers: &PeerClient,
+        id: ShardId,
+    ) -> Result<Self, BackupError> {
         let (node, url) = match handle.find(id).await {
             Ok(()) => {
                 let quiesced = handle.quiesce(id).await;
@@ -240,7 +244,7 @@ impl Quiesce {
             Err(why) => return Err(BackupError::Owner { shard: id, why }),
         };
         let path = format!("/v1/cluster/shards/{id}/quiesce");
-        let answer = envoy.ask((&node, url.as_deref()), Method::POST, &path, None).await;
+        let answer = peers.ask((&node, url.as_deref()), Method::POST, &path, None).await;
         let quiesce = answer.and_then(|bytes| {
             serde_json::from_slice(&bytes)
                 .map_err(|why| format!("its answer is not understood: {why}"))
@@ -261,13 +265,13 @@ impl Quiesce {
     }
 
     /// Lets the shard go on. If that is not heard, it goes on when its time is over.
-    async fn end(self, envoy: &Envoy, id: ShardId) {
+    async fn end(self, peers: &PeerClient, id: ShardId) {
         let Self::There { node, url, quiesce } = self else { return };
         let path = format!("/v1/cluster/shards/{id}/resume");
         let body = serde_json::to_string(&ResumeShard { quiesce: quiesce.quiesce })
             .expect("it is a number");
         let to = (&node, url.as_deref());
-        if let Err(why) = envoy.ask(to, Method::POST, &path, Some(body)).await {
+        if let Err(why) = peers.ask(to, Method::POST, &path, Some(body)).await {
             tracing::debug!(%node, shard = %id, why, "a shard was not told to go on");
         }
     }

@@ -54,7 +54,7 @@ pub(super) struct Evidence<'a> {
 }
 
 /// A row of the account, with its instants.
-struct Found {
+struct AccountRow {
     from: Instant,
     to: Instant,
     row: Row,
@@ -62,7 +62,7 @@ struct Found {
 
 /// What the schedule's own slots were found to be.
 struct Walked {
-    rows: Vec<Found>,
+    rows: Vec<AccountRow>,
     /// Where the walk gave up, if it did.
     ends: Option<Instant>,
 }
@@ -90,14 +90,14 @@ impl Evidence<'_> {
         let Walked { mut rows, ends } = self.walk(window, &mut single, &present);
         // Runs on demand, former schedules, and whatever the schedule knows nothing of.
         rows.extend(single.into_values());
-        rows.extend(former.iter().filter_map(|skip| part_of_former(skip, window)));
+        rows.extend(former.iter().filter_map(|skip| clip_former(skip, window)));
         rows.sort_by_key(|found| (found.from, found.to));
         Walked { rows, ends }
     }
 
     /// What is on record for one slot or one run, by slot and birth. The past comes last and wins: a run
     /// may have ended while we read.
-    fn single(&self, window: Window) -> BTreeMap<(Instant, Option<String>), Found> {
+    fn single(&self, window: Window) -> BTreeMap<(Instant, Option<String>), AccountRow> {
         let mut single = BTreeMap::new();
         let mut add = |slot: Instant, run: Run| {
             if window.has(slot) {
@@ -149,12 +149,12 @@ impl Evidence<'_> {
     fn walk(
         &self,
         window: Window,
-        single: &mut BTreeMap<(Instant, Option<String>), Found>,
+        single: &mut BTreeMap<(Instant, Option<String>), AccountRow>,
         ranges: &[Skipped],
     ) -> Walked {
         let schedule = self.stored.schedule();
         let over = self.over(single, ranges);
-        let mut rows: Vec<Found> = Vec::new();
+        let mut rows: Vec<AccountRow> = Vec::new();
         let mut at = Instant(window.from.0 - 1).max(self.stored.record.since);
         for _ in 0..SLOTS_WALKED_MAX {
             let slot = schedule.next_slot(at).filter(|slot| window.has(*slot));
@@ -167,7 +167,7 @@ impl Evidence<'_> {
             let within = |skip: &&Skipped| skip.from <= slot && slot <= skip.to;
             if let Some(skip) = ranges.iter().find(within) {
                 let to = skip.to.min(window.last());
-                rows.push(self.part(skip, slot, to));
+                rows.push(self.clip(skip, slot, to));
                 at = to;
                 continue;
             }
@@ -182,7 +182,7 @@ impl Evidence<'_> {
     /// After which slot nothing is due any more: it was cancelled, or its last run has been had.
     fn over(
         &self,
-        single: &BTreeMap<(Instant, Option<String>), Found>,
+        single: &BTreeMap<(Instant, Option<String>), AccountRow>,
         ranges: &[Skipped],
     ) -> Option<Instant> {
         let cancelled = self.stored.moved.cancelled;
@@ -218,7 +218,7 @@ impl Evidence<'_> {
     }
 
     /// What lies in the window of a range of the present schedule.
-    fn part(&self, skip: &Skipped, from: Instant, to: Instant) -> Found {
+    fn clip(&self, skip: &Skipped, from: Instant, to: Instant) -> AccountRow {
         if (from, to) == (skip.from, skip.to) {
             return whole(skip);
         }
@@ -230,7 +230,7 @@ impl Evidence<'_> {
 }
 
 /// Adds a slot; neighbours that share a fate share a row, but each missing one has its own.
-fn add(rows: &mut Vec<Found>, slot: Instant, fate: Fate) {
+fn add(rows: &mut Vec<AccountRow>, slot: Instant, fate: Fate) {
     if let Some(last) = rows.last_mut()
         && last.row.fate == fate
         && fate != Fate::Missing
@@ -243,18 +243,18 @@ fn add(rows: &mut Vec<Found>, slot: Instant, fate: Fate) {
     rows.push(found(slot, slot, 1, fate));
 }
 
-fn whole(skip: &Skipped) -> Found {
+fn whole(skip: &Skipped) -> AccountRow {
     skipped(skip, skip.from, skip.to, skip.count)
 }
 
-fn skipped(skip: &Skipped, from: Instant, to: Instant, count: u64) -> Found {
+fn skipped(skip: &Skipped, from: Instant, to: Instant, count: u64) -> AccountRow {
     let mut found = found(from, to, count, Fate::Skipped);
     found.row.reason = Some(convert::reason(skip.reason));
     found
 }
 
 /// What lies in the window of a range of a former schedule, if anything may.
-fn part_of_former(skip: &Skipped, window: Window) -> Option<Found> {
+fn clip_former(skip: &Skipped, window: Window) -> Option<AccountRow> {
     if window.has(skip.from) && window.has(skip.to) {
         return Some(whole(skip));
     }
@@ -270,13 +270,13 @@ fn part_of_former(skip: &Skipped, window: Window) -> Option<Found> {
     Some(found)
 }
 
-fn found(from: Instant, to: Instant, count: u64, fate: Fate) -> Found {
+fn found(from: Instant, to: Instant, count: u64, fate: Fate) -> AccountRow {
     let (reason, part_of, run) = (None, None, None);
     let row = Row { from: timestamp(from), to: timestamp(to), count, fate, reason, part_of, run };
-    Found { from, to, row }
+    AccountRow { from, to, row }
 }
 
-fn found_run(slot: Instant, run: Run, leaves: Option<Instant>) -> Found {
+fn found_run(slot: Instant, run: Run, leaves: Option<Instant>) -> AccountRow {
     let (first, last) = (run.attempts.first(), run.attempts.last());
     let untold = untold(&run);
     // What nothing is known of may have left in time.

@@ -11,7 +11,7 @@ use engine::record::decode;
 use store::{Key, Range};
 
 use super::convert::timestamp;
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::query::Query;
 use super::trigger::bad_cursor;
 use crate::access::audit::{AUDIT, AuditRecord, until};
@@ -43,7 +43,7 @@ impl Filter {
 pub(super) async fn list(
     State(handle): State<NodeHandle>,
     uri: Uri,
-) -> Result<Json<Page<AuditEntry>>, Refusal> {
+) -> Result<Json<Page<AuditEntry>>, ApiError> {
     let known = ["project", "author", "action", "from", "to", "limit", "cursor"];
     let query = Query::of(&uri, &known)?;
     let rows = query.rows()?;
@@ -72,7 +72,7 @@ pub(super) async fn list(
         for entry in &page.entries {
             let place = entry.key.as_str()[AUDIT.len()..].to_owned();
             let record: AuditRecord = decode(entry.value.as_bytes(), FORMAT)
-                .map_err(|why| Refusal::of_record(entry.key.as_str(), &why))?;
+                .map_err(|why| ApiError::of_record(entry.key.as_str(), &why))?;
             if filter.from.is_some_and(|from| record.at < from) {
                 return Ok(Json(Page { items, next: None }));
             }

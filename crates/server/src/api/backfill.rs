@@ -15,7 +15,7 @@ use engine::trigger::{BadField, check_name};
 
 use super::body;
 use super::caller::{Act, Caller};
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::query::Query;
 use super::read;
 use crate::handle::{CallError, NodeHandle};
@@ -35,7 +35,7 @@ pub(super) async fn start(
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(request.uri(), &[])?;
     let BackfillDraft { request, from, to } = body::read(request).await?;
     let request = request.unwrap_or_else(|| made_up_name(&caller, &handle));
@@ -71,11 +71,10 @@ pub(super) async fn start(
     Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
 }
 
-/// Some of it was done, so it is not passed on to whoever has the shard now: it may have a name that only this server
-/// knows.
-fn cut_short(why: CallError, request: &str) -> Refusal {
+/// Some of it was done, so the request is not passed on to the shard's new owner: only this server may know its name.
+fn cut_short(why: CallError, request: &str) -> ApiError {
     match why {
-        CallError::Elsewhere { .. } | CallError::NoOwner { .. } => Refusal::unavailable(
+        CallError::Elsewhere { .. } | CallError::NoOwner { .. } => ApiError::unavailable(
             format!(
                 "the shard changed hands when some runs were started: send it again with \"request\": {request:?}, and the rest is"
             ),
@@ -96,15 +95,15 @@ fn made_up_name(caller: &Caller, handle: &NodeHandle) -> String {
     }
 }
 
-fn bad(pointer: &str, why: impl Into<String>) -> Refusal {
-    Refusal::fields([BadField { pointer: pointer.to_owned(), why: why.into() }])
+fn bad(pointer: &str, why: impl Into<String>) -> ApiError {
+    ApiError::fields([BadField { pointer: pointer.to_owned(), why: why.into() }])
 }
 
 fn window(
     from: Option<Instant>,
     to: Option<Instant>,
     now: Instant,
-) -> Result<(Instant, Instant), Refusal> {
+) -> Result<(Instant, Instant), ApiError> {
     let missing = "it must be there: an instant, like 2027-01-15T08:00:00Z";
     let from = from.ok_or_else(|| bad("/from", missing))?;
     let to = to.ok_or_else(|| bad("/to", missing))?;
@@ -119,7 +118,7 @@ fn window(
 }
 
 /// How many slots there are in a window, if that is not too many.
-fn count(schedule: &Schedule, from: Instant, to: Instant) -> Result<u64, Refusal> {
+fn count(schedule: &Schedule, from: Instant, to: Instant) -> Result<u64, ApiError> {
     if schedule.specs().is_empty() {
         return Err(bad("/from", "the trigger has no schedule, and so no slots: run it instead"));
     }

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use store::backup::TakeBackupError;
 
 use super::caller::Caller;
-use super::forward::Envoy;
-use super::problem::Refusal;
+use super::forward::PeerClient;
+use super::problem::ApiError;
 use super::query::Query;
 use super::stream::stream;
 use crate::backup::RunningBackup;
@@ -22,29 +22,29 @@ pub(super) const MEDIA_TYPE: &str = "application/x-ndjson";
 pub(super) async fn backup(
     State(handle): State<NodeHandle>,
     caller: Caller,
-    envoy: Envoy,
+    peers: PeerClient,
     uri: Uri,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(&uri, &[])?;
     let Some(permit) = handle.backup_permit() else {
         let busy = "another backup is being taken: try again when it is done";
-        return Err(Refusal::unavailable(busy, Duration::from_secs(5)));
+        return Err(ApiError::unavailable(busy, Duration::from_secs(5)));
     };
-    let taking = RunningBackup::begin(&handle, envoy, permit).await.map_err(refusal)?;
+    let taking = RunningBackup::begin(&handle, peers, permit).await.map_err(refusal)?;
     // It holds everything of everybody: who took it is on record.
     handle.access().note(&caller.trail_of_all(&handle, "backup.create", "cluster")).await?;
     Ok(([(CONTENT_TYPE, MEDIA_TYPE)], stream(taking, next)).into_response())
 }
 
-/// With the connection the backup ends, and whatever it held back goes on.
+/// With the connection the backup ends, and whatever it quiesced goes on.
 async fn next(mut taking: RunningBackup) -> Option<(Bytes, RunningBackup)> {
     let piece = taking.next().await?;
     Some((piece, taking))
 }
 
-fn refusal(why: TakeBackupError) -> Refusal {
+fn refusal(why: TakeBackupError) -> ApiError {
     match why {
         TakeBackupError::Scan(why) => why.into(),
-        why => Refusal::unavailable(why.to_string(), Duration::from_secs(1)),
+        why => ApiError::unavailable(why.to_string(), Duration::from_secs(1)),
     }
 }

@@ -9,10 +9,10 @@ use engine::trigger::BadField;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_path_to_error::{Path, Segment};
 
-use super::problem::Refusal;
+use super::problem::ApiError;
 
 /// What the body says.
-pub(super) async fn read<T: DeserializeOwned>(request: Request) -> Result<T, Refusal> {
+pub(super) async fn read<T: DeserializeOwned>(request: Request) -> Result<T, ApiError> {
     let (head, body) = request.into_parts();
     let bytes = collect(body).await?;
     check_type(&head.headers)?;
@@ -22,7 +22,7 @@ pub(super) async fn read<T: DeserializeOwned>(request: Request) -> Result<T, Ref
 /// What the body says, if there is one.
 pub(super) async fn read_or_default<T: DeserializeOwned + Default>(
     request: Request,
-) -> Result<T, Refusal> {
+) -> Result<T, ApiError> {
     let (head, body) = request.into_parts();
     let bytes = collect(body).await?;
     if bytes.is_empty() {
@@ -33,28 +33,28 @@ pub(super) async fn read_or_default<T: DeserializeOwned + Default>(
 }
 
 /// Nothing, or an empty object.
-pub(super) async fn read_nothing(request: Request) -> Result<(), Refusal> {
+pub(super) async fn read_nothing(request: Request) -> Result<(), ApiError> {
     #[derive(Default, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Nothing {}
     read_or_default::<Nothing>(request).await.map(|Nothing {}| ())
 }
 
-async fn collect(body: Body) -> Result<Vec<u8>, Refusal> {
+async fn collect(body: Body) -> Result<Vec<u8>, ApiError> {
     to_bytes(body, REQUEST_BYTES_MAX).await.map(Into::into).map_err(|why| cut(&why))
 }
 
 /// Why a body could not be read to its end.
-pub(super) fn cut(why: &axum::Error) -> Refusal {
+pub(super) fn cut(why: &axum::Error) -> ApiError {
     if is_too_long(why) {
-        return Refusal::new(
+        return ApiError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "too-large",
             "Too large",
             format!("a request has at most {REQUEST_BYTES_MAX} bytes"),
         );
     }
-    Refusal::malformed("the body ended before it was complete")
+    ApiError::malformed("the body ended before it was complete")
 }
 
 fn is_too_long(why: &axum::Error) -> bool {
@@ -68,13 +68,13 @@ fn is_too_long(why: &axum::Error) -> bool {
     false
 }
 
-fn check_type(headers: &HeaderMap) -> Result<(), Refusal> {
+fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = given.split(';').next().unwrap_or_default().trim();
     if essence.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    Err(Refusal::new(
+    Err(ApiError::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "unsupported-media-type",
         "Not JSON",
@@ -82,14 +82,14 @@ fn check_type(headers: &HeaderMap) -> Result<(), Refusal> {
     ))
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     // An array of the values alone would be taken too, and nobody means that.
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     if first.is_some_and(|first| *first != b'{')
         && serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
     {
         let why = "it is a JSON object: {…}".to_owned();
-        return Err(Refusal::fields([BadField { pointer: String::new(), why }]));
+        return Err(ApiError::fields([BadField { pointer: String::new(), why }]));
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let read = serde_path_to_error::deserialize(&mut json);
@@ -99,14 +99,14 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
             return not_json(inner);
         }
         let why = without_text(&without_place(&inner.to_string()));
-        Refusal::fields([BadField { pointer: pointer(error.path(), &why), why }])
+        ApiError::fields([BadField { pointer: pointer(error.path(), &why), why }])
     })?;
     json.end().map_err(|why| not_json(&why))?;
     Ok(value)
 }
 
-fn not_json(why: &serde_json::Error) -> Refusal {
-    Refusal::malformed(format!("the body is not JSON: {why}"))
+fn not_json(why: &serde_json::Error) -> ApiError {
+    ApiError::malformed(format!("the body is not JSON: {why}"))
 }
 
 /// The sentence without line and column: a pointer says it better.

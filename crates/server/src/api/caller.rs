@@ -12,7 +12,7 @@ use engine::id::{ProjectId, RunId, ShardId};
 use engine::shard::command::{Command, CommandAnswer, Done};
 use engine::shard::{CommandNote, Put, Quota};
 
-use super::problem::Refusal;
+use super::problem::ApiError;
 use crate::access::Trail;
 use crate::access::audit::AuditRecord;
 use crate::access::key::KeyId;
@@ -21,15 +21,15 @@ use crate::event::{EventDetail, ServerEvent};
 use crate::handle::{CallError, CommandGuard, CommandOptions, NodeHandle, WriteTrouble};
 use crate::idempotency::{KeyLock, Remembered, RememberedOutcome, RequestFingerprint};
 
-/// Who does what is done where no key is needed.
+/// The author of what is done without a key.
 pub(super) const ANONYMOUS: &str = "anonymous";
 
-/// Who asks.
+/// Whoever sent a request, and what they may do.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
     /// The project that the request is about.
     pub(super) project: ProjectId,
-    /// What people call whoever asks.
+    /// The name of the caller's key.
     pub(super) author: String,
     pub(super) key: Option<KeyId>,
     /// What they may do.
@@ -46,15 +46,14 @@ pub(super) struct Caller {
 #[derive(Debug, Clone)]
 pub(super) struct IdempotentRequest {
     pub(super) request: RequestFingerprint,
-    /// What keeps the same one waiting meanwhile.
+    /// Makes the same request wait until this one is answered.
     pub(super) key_lock: KeyLock,
-    /// The shards that were run here before it was looked up whether it was done already.
+    /// The shards that this server owned when it looked up whether the request was done already.
     pub(super) served: Arc<BTreeSet<ShardId>>,
 }
 
 impl IdempotentRequest {
-    /// Sees to it that no other server has carried it out since that was looked up: one that had the shard until a moment
-    /// ago may have.
+    /// Checks that no other server has carried the request out since it was looked up: the shard's former owner may have.
     async fn check(&self, handle: &NodeHandle, shard: ShardId) -> Result<(), CallError> {
         handle.find(shard).await?;
         if Arc::ptr_eq(&self.served, &handle.peers().served().borrow()) {
@@ -68,7 +67,7 @@ impl IdempotentRequest {
     }
 }
 
-/// What is done to what, and what a repeated request is told.
+/// An action, its object, and the outcome that a repeated request is told.
 pub(super) struct Act<'a> {
     pub(super) action: &'static str,
     pub(super) object: &'a str,
@@ -179,10 +178,10 @@ impl Caller {
 }
 
 impl<S: Sync> FromRequestParts<S> for Caller {
-    type Rejection = Refusal;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let caller = parts.extensions.get::<Self>().cloned();
-        caller.ok_or_else(|| Refusal::of_status(StatusCode::INTERNAL_SERVER_ERROR))
+        caller.ok_or_else(|| ApiError::of_status(StatusCode::INTERNAL_SERVER_ERROR))
     }
 }

@@ -15,7 +15,7 @@ use store::session::{Roster, SessionKey, SessionRecord};
 use super::body;
 use super::caller::Caller;
 use super::convert::timestamp;
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::query::Query;
 use crate::handle::{CallError, NodeHandle, QuiesceId};
 use crate::idempotency::RememberedOutcome;
@@ -24,7 +24,7 @@ use crate::peers::{SCHEDULE, Server, View};
 pub(super) async fn show(
     State(handle): State<NodeHandle>,
     uri: Uri,
-) -> Result<Json<Cluster>, Refusal> {
+) -> Result<Json<Cluster>, ApiError> {
     Query::of(&uri, &[])?;
     let roster = Roster::read(handle.store()).await?;
     let view = handle.peers().view();
@@ -45,7 +45,7 @@ pub(super) async fn show(
     }))
 }
 
-/// The shards of each.
+/// The shards of each session.
 fn shards(view: &View) -> BTreeMap<&SessionKey, Vec<u16>> {
     let mut shards: BTreeMap<_, Vec<u16>> = BTreeMap::new();
     for (number, owner) in (0..).zip(&view.owners) {
@@ -100,7 +100,7 @@ pub(super) async fn drain(
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
     check_here(&handle, &name)?;
@@ -117,7 +117,7 @@ pub(super) async fn undrain(
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(&uri, &[])?;
     check_here(&handle, &name)?;
     handle.peers().drain(false);
@@ -129,7 +129,7 @@ pub(super) async fn undrain(
 }
 
 /// Whether this is the server of that name. If another is, it is asked instead.
-fn check_here(handle: &NodeHandle, name: &str) -> Result<(), Refusal> {
+fn check_here(handle: &NodeHandle, name: &str) -> Result<(), ApiError> {
     let view = handle.peers().view();
     if view.me.node().as_str() == name {
         return Ok(());
@@ -141,15 +141,15 @@ fn check_here(handle: &NodeHandle, name: &str) -> Result<(), Refusal> {
     Err(no_server(&view, name))
 }
 
-fn no_server(view: &View, name: &str) -> Refusal {
+fn no_server(view: &View, name: &str) -> ApiError {
     let names: Vec<&str> = view.servers.iter().map(|server| server.node().as_str()).collect();
     let name: String = name.chars().take(100).collect();
     let detail = format!("there is no server {name:?}: these are there: {}", names.join(", "));
-    Refusal::new(StatusCode::NOT_FOUND, "no-server", "No such server", detail)
+    ApiError::new(StatusCode::NOT_FOUND, "no-server", "No such server", detail)
 }
 
 /// How far a server is with handing its shards over: 202 as long as it has any that it should not have.
-pub(super) fn drained(handle: &NodeHandle, name: &str) -> Result<Response, Refusal> {
+pub(super) fn drained(handle: &NodeHandle, name: &str) -> Result<Response, ApiError> {
     let view = handle.peers().view();
     let Some(server) = view.named(name) else { return Err(no_server(&view, name)) };
     let is_own = server.session == view.me;
@@ -160,28 +160,28 @@ pub(super) fn drained(handle: &NodeHandle, name: &str) -> Result<Response, Refus
     Ok((status, Json(Drain { node: name.to_owned(), draining, shards })).into_response())
 }
 
-/// Holds the commits of a shard back for a moment: for a backup that another server takes.
+/// Quiesces the commits of a shard for a moment: for a backup that another server takes.
 pub(super) async fn quiesce(
     State(handle): State<NodeHandle>,
     caller: Caller,
     Path(id): Path<String>,
     request: Request,
-) -> Result<Json<QuiescedShard>, Refusal> {
+) -> Result<Json<QuiescedShard>, ApiError> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
     let shard = shard(&handle, &id)?;
     handle.find(shard).await?;
     let point = handle.quiesce_for_another(shard).await?;
-    tracing::debug!(%shard, author = caller.author, "a shard is held back for a backup");
+    tracing::debug!(%shard, author = caller.author, "a shard is quiesced for a backup");
     Ok(Json(QuiescedShard { quiesce: point.quiesce.0, number: point.number }))
 }
 
-/// Lets a shard go on that was held back.
+/// Lets a quiesced shard go on.
 pub(super) async fn resume(
     State(handle): State<NodeHandle>,
     Path(id): Path<String>,
     request: Request,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, ApiError> {
     Query::of(request.uri(), &[])?;
     let ResumeShard { quiesce } = body::read(request).await?;
     let shard = shard(&handle, &id)?;
@@ -190,10 +190,10 @@ pub(super) async fn resume(
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn shard(handle: &NodeHandle, text: &str) -> Result<ShardId, Refusal> {
+fn shard(handle: &NodeHandle, text: &str) -> Result<ShardId, ApiError> {
     let number = text.parse().ok().filter(|number| *number < handle.shards());
     number.map(ShardId).ok_or_else(|| {
-        Refusal::not_found(format!(
+        ApiError::not_found(format!(
             "there is no such shard: they have numbers below {}",
             handle.shards()
         ))

@@ -24,7 +24,7 @@ pub(super) use self::release::release;
 use super::body;
 use super::caller::Caller;
 use super::convert::timestamp;
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::query::Query;
 use super::store::{Failure, project_name};
 use crate::event::{EventDetail, ServerEvent};
@@ -35,7 +35,7 @@ pub(super) async fn list(
     State(handle): State<NodeHandle>,
     caller: Caller,
     uri: Uri,
-) -> Result<Json<Page<Election>>, Refusal> {
+) -> Result<Json<Page<Election>>, ApiError> {
     let query = Query::of(&uri, &["prefix", "limit", "cursor"])?;
     let (rows, project) = (query.rows()?, project_name(&handle, caller.project)?);
     let prefix = query.text("prefix").unwrap_or_default();
@@ -63,7 +63,7 @@ async fn names(
     project: &str,
     range: Range,
     rows: usize,
-) -> Result<(Vec<String>, Option<String>), Refusal> {
+) -> Result<(Vec<String>, Option<String>), ApiError> {
     let (mut names, mut rest, mut read) = (Vec::new(), Some(range), 0);
     let (below, mut last) = (format!("election/{project}/"), None);
     while let Some(range) = rest {
@@ -94,7 +94,7 @@ pub(super) async fn show(
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
-) -> Result<Json<Election>, Refusal> {
+) -> Result<Json<Election>, ApiError> {
     Query::of(&uri, &[])?;
     Ok(Json(find(&handle, &caller, &name).await?))
 }
@@ -104,7 +104,7 @@ pub(super) async fn find(
     handle: &NodeHandle,
     caller: &Caller,
     name: &str,
-) -> Result<Election, Refusal> {
+) -> Result<Election, ApiError> {
     let project = project_name(handle, caller.project)?;
     check_name(name).map_err(|_| none(name))?;
     let seen = claim(&project, name)?.look(handle.store()).await?;
@@ -115,7 +115,7 @@ pub(super) async fn find(
 }
 
 /// An election as it was seen.
-async fn view(handle: &NodeHandle, name: &str, seen: &ClaimView) -> Result<Election, Refusal> {
+async fn view(handle: &NodeHandle, name: &str, seen: &ClaimView) -> Result<Election, ApiError> {
     let holder = match &seen.head.session {
         Some(holder) => handle
             .store()
@@ -127,24 +127,24 @@ async fn view(handle: &NodeHandle, name: &str, seen: &ClaimView) -> Result<Elect
     Ok(tell(name.to_owned(), seen, holder))
 }
 
-fn none(name: &str) -> Refusal {
+fn none(name: &str) -> ApiError {
     let name: String = name.chars().take(100).collect();
     let detail = format!("there is no election {name:?}: list them at /v1/elections");
-    Refusal::new(StatusCode::NOT_FOUND, "no-election", "No such election", detail)
+    ApiError::new(StatusCode::NOT_FOUND, "no-election", "No such election", detail)
 }
 
-fn claim(project: &str, name: &str) -> Result<Claim, Refusal> {
+fn claim(project: &str, name: &str) -> Result<Claim, ApiError> {
     claim_of(project, name).map_err(|_| none(name))
 }
 
 /// A name that somebody campaigns for.
-fn check(name: &str) -> Result<(), Refusal> {
-    check_name(name).map_err(|why| Refusal::parameter("name", why))
+fn check(name: &str) -> Result<(), ApiError> {
+    check_name(name).map_err(|why| ApiError::parameter("name", why))
 }
 
 /// A field of the body that is wrong.
-fn field(pointer: &str, why: impl Into<String>) -> Refusal {
-    Refusal::fields([BadField { pointer: pointer.to_owned(), why: why.into() }])
+fn field(pointer: &str, why: impl Into<String>) -> ApiError {
+    ApiError::fields([BadField { pointer: pointer.to_owned(), why: why.into() }])
 }
 
 /// What is shown. A holder whose session is gone has it no more.
@@ -174,13 +174,13 @@ pub(super) async fn resign(
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Json<Election>, Refusal> {
+) -> Result<Json<Election>, ApiError> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
     let there = find(&handle, &caller, &name).await?;
     if there.holder.is_none() {
         let detail = format!("nobody has {name} at the moment");
-        return Err(Refusal::new(StatusCode::CONFLICT, "not-held", "Nobody has it", detail));
+        return Err(ApiError::new(StatusCode::CONFLICT, "not-held", "Nobody has it", detail));
     }
     let project = project_name(&handle, caller.project)?;
     let trail = caller.trail(&handle, "election.resign", &name);

@@ -1,13 +1,13 @@
 //! `/v1/events`: what happens, while it happens, as server-sent events.
 //!
 //! A place among the events of a server is the server's start and a number; an event's id is that of the server that is
-//! asked, and those of the others, whose events come with its own (`others`), with commas between. Who comes back says
+//! asked, and those of the others, whose events come with its own (`peers`), with commas between. Who comes back says
 //! the last id that it had, at whichever server; where one of them does not know what came after it, or is gone, there is
 //! an event `reset`. A comment is sent at the beginning, and now and then, so that both sides notice when the other is
 //! gone. It has an id as well: so a watcher knows its place before the first event, and also when nothing happens that
 //! it may see.
 
-mod others;
+mod peers;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use engine::instant::Instant;
 use engine::limits::{EVENT_SERVERS_MAX, STREAM_HEARTBEAT, WATCHERS_MAX, WATCHERS_OF_KEY_MAX};
 use engine::past::Line;
 
-use self::others::{Heard, Others};
+use self::peers::{PeerEvent, PeerEvents};
 use super::caller::Caller;
 use super::convert::{self, Source, timestamp};
-use super::forward::{Envoy, Hop};
-use super::problem::Refusal;
+use super::forward::{Hop, PeerClient};
+use super::problem::ApiError;
 use super::query::Query;
 use super::stream::stream;
 use crate::access::book::Book;
@@ -51,7 +51,7 @@ struct Watcher {
     is_admin: bool,
     place: EventCursor,
     /// The other servers, if their events are wanted as well.
-    others: Option<Others>,
+    others: Option<PeerEvents>,
     /// Whether to say first that events are lost.
     is_lost: bool,
     is_begun: bool,
@@ -63,9 +63,9 @@ struct Watcher {
 pub(super) async fn watch(
     State(handle): State<NodeHandle>,
     caller: Caller,
-    envoy: Envoy,
+    peers: PeerClient,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(request.uri(), &[])?;
     let last = request.headers().get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default());
     let known = last.map(|id| place_of(id, handle.start()));
@@ -75,13 +75,13 @@ pub(super) async fn watch(
         let detail = format!(
             "events are watched by {WATCHERS_MAX} at a time, and by {WATCHERS_OF_KEY_MAX} with one key: end those that are not needed"
         );
-        Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too-many", "Too many watch", detail)
+        ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too-many", "Too many watch", detail)
     })?;
     let is_for_peer = request.extensions().get::<Hop>().is_some();
     let mut is_lost = known.is_some_and(|place| place.is_none());
     let mut others = None;
     if !is_for_peer {
-        let begun = Others::begin(envoy, handle.peers().follow(), last).await;
+        let begun = PeerEvents::begin(peers, handle.peers().follow(), last).await;
         let starts = begun.ids().filter_map(start_of).chain([handle.start()]).collect::<Vec<_>>();
         // What a server told that is gone is lost.
         let of_gone = |id: &str| start_of(id).is_some_and(|start| !starts.contains(&start));
@@ -129,7 +129,7 @@ enum Next {
     /// Something here, or nothing, but it is time to look.
     Look,
     Heartbeat,
-    Heard(Heard),
+    Peer(PeerEvent),
     End,
 }
 
@@ -163,8 +163,8 @@ impl Watcher {
                     Next::End => return None,
                     Next::Look => continue,
                     Next::Heartbeat => return Some((self.comment("heartbeat").into(), self)),
-                    Next::Heard(Heard::Gap) => return Some((self.reset().into(), self)),
-                    Next::Heard(Heard::Event { kind, data }) => {
+                    Next::Peer(PeerEvent::Gap) => return Some((self.reset().into(), self)),
+                    Next::Peer(PeerEvent::Event { kind, data }) => {
                         let mut text = String::new();
                         self.put(&mut text, self.place.0, &kind, &data);
                         return Some((text.into(), self));
@@ -196,7 +196,7 @@ impl Watcher {
             () = handle.stopped() => Next::End,
             () = handle.events().more(self.place) => Next::Look,
             Ok(()) = self.books.changed() => Next::Look,
-            heard = heard => Next::Heard(heard),
+            heard = heard => Next::Peer(heard),
             () = tokio::time::sleep(STREAM_HEARTBEAT) => Next::Heartbeat,
         }
     }
@@ -204,7 +204,7 @@ impl Watcher {
     /// The place after so many events of this server.
     fn id(&self, number: u64) -> String {
         let mut id = format!("{:016x}-{number}", self.handle.start());
-        for other in self.others.iter().flat_map(Others::ids) {
+        for other in self.others.iter().flat_map(PeerEvents::ids) {
             id.push(',');
             id.push_str(other);
         }

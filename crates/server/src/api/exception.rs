@@ -13,14 +13,14 @@ use engine::past::{Line, Segment};
 use engine::record::RecordError;
 use store::{Entry, Range, Store};
 
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::read::key;
 
 /// Records that are asked for at once.
 const ENTRIES_LEN: usize = 16;
 
 /// Some exceptions. None of those that follow was written after `newest`.
-pub(super) struct Batch {
+pub(super) struct ExceptionBatch {
     pub(super) newest: Instant,
     /// Whether it is of a commit, and not a page.
     pub(super) is_commit: bool,
@@ -28,15 +28,15 @@ pub(super) struct Batch {
 }
 
 /// A walk through the exceptions of a project in one shard.
-pub(super) struct Walk<'a> {
+pub(super) struct ExceptionWalk<'a> {
     store: &'a Store,
     shard: ShardId,
     commits: Option<Range>,
     pages: Option<Range>,
-    waiting: VecDeque<Batch>,
+    waiting: VecDeque<ExceptionBatch>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> ExceptionWalk<'a> {
     /// From commits on that have nothing newer than `seek`, and pages of the day of `before`.
     pub(super) fn new(
         store: &'a Store,
@@ -56,7 +56,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The next ones.
-    pub(super) async fn next(&mut self) -> Result<Option<Batch>, Refusal> {
+    pub(super) async fn next(&mut self) -> Result<Option<ExceptionBatch>, ApiError> {
         while self.waiting.is_empty() {
             // Not before the last commit is read, so that what is merged meanwhile is found in pages.
             let stage = if self.commits.is_some() { &mut self.commits } else { &mut self.pages };
@@ -70,17 +70,17 @@ impl<'a> Walk<'a> {
         Ok(self.waiting.pop_front())
     }
 
-    fn batch(&self, entry: &Entry) -> Result<Batch, Refusal> {
+    fn batch(&self, entry: &Entry) -> Result<ExceptionBatch, ApiError> {
         let text = entry.key.as_str();
-        let bad = |why: &RecordError| Refusal::of_record(text, why);
+        let bad = |why: &RecordError| ApiError::of_record(text, why);
         let lines = Segment::from_bytes(entry.value.as_bytes()).map_err(|why| bad(&why))?.lines;
         let no_name = || bad(&RecordError::Malformed("its key names no exceptions".to_owned()));
         if text.starts_with(&exceptions(self.shard)) {
             let newest = newest_exception(self.shard, text).ok_or_else(no_name)?;
-            return Ok(Batch { newest, is_commit: true, lines });
+            return Ok(ExceptionBatch { newest, is_commit: true, lines });
         }
         let name = text.splitn(5, '/').nth(4).and_then(|name| name.parse::<PageName>().ok());
         let newest = name.ok_or_else(no_name)?.day.end();
-        Ok(Batch { newest, is_commit: false, lines })
+        Ok(ExceptionBatch { newest, is_commit: false, lines })
     }
 }

@@ -19,10 +19,10 @@ use super::account::{Evidence, Window};
 use super::caller::Caller;
 use super::convert::{self, Source, timestamp};
 use super::floor;
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::query::Query;
 use super::read::{self, Silence, Stored};
-use super::segment::{Span, Walk};
+use super::segment::{PastSpan, PastWalk};
 use crate::handle::{FiringState, NodeHandle};
 
 /// Pages of unfinished runs that one account reads.
@@ -33,7 +33,7 @@ pub(super) async fn explain(
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
-) -> Result<Json<Account>, Refusal> {
+) -> Result<Json<Account>, ApiError> {
     let query = Query::of(&uri, &["from", "to"])?;
     let now = handle.now();
     let to = query.get("to")?.unwrap_or(now);
@@ -73,16 +73,16 @@ pub(super) async fn explain(
     }))
 }
 
-fn check(window: Window) -> Result<(), Refusal> {
+fn check(window: Window) -> Result<(), ApiError> {
     let span_ms = i64::try_from(ACCOUNT_SPAN_MAX.as_millis()).expect("a year");
     if window.from >= window.to {
         let why = "it must lie before \"to\", which is now if it is not given";
-        return Err(Refusal::parameter("from", why));
+        return Err(ApiError::parameter("from", why));
     }
     if window.to.0.saturating_sub(window.from.0) > span_ms {
         let most = length::text(ACCOUNT_SPAN_MAX);
         let why = format!("at most {most} may lie between \"from\" and \"to\"");
-        return Err(Refusal::parameter("from", why));
+        return Err(ApiError::parameter("from", why));
     }
     Ok(())
 }
@@ -92,7 +92,7 @@ async fn gather<'a>(
     stored: &'a Stored,
     window: Window,
     now: Instant,
-) -> Result<Evidence<'a>, Refusal> {
+) -> Result<Evidence<'a>, ApiError> {
     let (store, id) = (handle.store(), stored.id());
     let head = read::head(store, id.shard).await?;
     let mark = read::mark(store, stored, head.fired).await?;
@@ -109,8 +109,8 @@ async fn gather<'a>(
     // Nothing is recorded much before its slot, nor before its trigger was made; but a range that reaches
     // into the window may end long after it.
     let from = window.from.max(stored.record.created);
-    let span = Span { trigger: id.unique, from, to: Instant::LAST };
-    let mut walk = Walk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
+    let span = PastSpan { trigger: id.unique, from, to: Instant::LAST };
+    let mut walk = PastWalk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
     let mut lines: Vec<Line> = Vec::new();
     while let Some(batch) = walk.next().await? {
         lines.extend(batch.lines.into_iter().map(Line::without_responses));

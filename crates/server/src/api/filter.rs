@@ -6,14 +6,14 @@ use engine::instant::Instant;
 use engine::past::Line;
 
 use super::convert;
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::query::Query;
 
 /// The parameters of a filter.
 pub(super) const PARAMETERS: [&str; 6] = ["state", "kind", "from", "to", "limit", "cursor"];
 
 /// What is wanted.
-pub(super) struct Filter {
+pub(super) struct RunSelection {
     pub(super) project: ProjectId,
     /// Empty for all runs; skipped slots are told only if they are asked for.
     states: Vec<RunState>,
@@ -24,15 +24,15 @@ pub(super) struct Filter {
     pub(super) to: Instant,
 }
 
-impl Filter {
+impl RunSelection {
     /// What a query asks for, of a project.
-    pub(super) fn of(query: &Query, project: ProjectId) -> Result<Self, Refusal> {
+    pub(super) fn of(query: &Query, project: ProjectId) -> Result<Self, ApiError> {
         let states = query.words("state", &RunState::ALL, RunState::as_str)?;
         let kind = query.word("kind", &RunKind::ALL, RunKind::as_str)?;
         let from = query.get("from")?.unwrap_or(Instant::FIRST);
         let to = query.get("to")?.unwrap_or(Instant::LAST);
         if from >= to {
-            return Err(Refusal::parameter("from", "it must lie before \"to\""));
+            return Err(ApiError::parameter("from", "it must lie before \"to\""));
         }
         Ok(Self { project, states, kind, from, to })
     }

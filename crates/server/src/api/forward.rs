@@ -11,11 +11,11 @@
 //! Whoever claims to pass a request on gains nothing by it: its key is looked at as always, and the address in the audit is
 //! where the connection came from.
 //!
-//! - `original`: a request that can be sent again; `road`: the way to the other servers; `envoy`: asking them something
+//! - `buffered`: a request that can be sent again; `forwarder`: sends it to another server; `peer`: asks others something
 
-mod envoy;
-mod original;
-mod road;
+mod buffered;
+mod forwarder;
+mod peer;
 
 use std::time::Duration;
 
@@ -30,27 +30,27 @@ use engine::limits::{
 };
 use store::session::NodeId;
 
-pub(crate) use self::envoy::{Envoy, Unreached};
-use self::original::Original;
-pub(super) use self::road::{Hop, Road};
-use super::problem::{self, Refusal};
+use self::buffered::BufferedRequest;
+pub(super) use self::forwarder::{Forwarder, Hop};
+pub(crate) use self::peer::{PeerClient, Unreached};
+use super::problem::{self, ApiError};
 
 /// Which server has answered, if it was not the one that was asked.
 const SERVED_BY: HeaderName = HeaderName::from_static("watchbell-served-by");
 
-/// The rest before the next look at who has a shard.
+/// The pause before the next look at who owns a shard.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Where a handler found a shard that is not here: nothing was done.
+/// Why a handler did nothing: the shard is not here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
-    /// With another server.
-    There(Elsewhere),
-    /// With nobody, or it changes hands.
-    Nowhere,
+pub(super) enum Misdirected {
+    /// Another server owns it.
+    OwnedBy(Elsewhere),
+    /// Nobody owns it, or it changes hands.
+    NoOwner,
 }
 
-/// Another server.
+/// The server that owns a shard, and where it is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Elsewhere {
     pub(super) node: NodeId,
@@ -63,34 +63,34 @@ pub(super) struct Carried;
 
 /// Passes the request on if its shard is elsewhere.
 pub(super) async fn pass_on(
-    State(road): State<Road>,
+    State(forwarder): State<Forwarder>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let hop = Hop::of(request.headers());
-    request.extensions_mut().insert(road.clone());
+    request.extensions_mut().insert(forwarder.clone());
     if let Some(hop) = hop {
         request.extensions_mut().insert(hop.clone());
         let response = next.run(request).await;
-        if let Some(Place::There(there)) = response.extensions().get() {
-            road.tell_apart(&hop, there);
+        if let Some(Misdirected::OwnedBy(there)) = response.extensions().get() {
+            forwarder.log_misdirected(&hop, there);
         }
         return response;
     }
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
     }
-    let (original, mut request) = Original::of(request);
+    let (original, mut request) = BufferedRequest::of(request);
     let tries = tokio::time::sleep(FORWARD_TRIES_MAX);
     let mut tries = std::pin::pin!(tries);
     let mut is_told = false;
     loop {
         let mut response = next.clone().run(request).await;
-        let nothing_done = match response.extensions_mut().remove::<Place>() {
+        let nothing_done = match response.extensions_mut().remove::<Misdirected>() {
             None => return response,
-            Some(Place::Nowhere) => response,
-            Some(Place::There(there)) => {
-                match carry(&road, &original, &there, &mut is_told).await {
+            Some(Misdirected::NoOwner) => response,
+            Some(Misdirected::OwnedBy(there)) => {
+                match carry(&forwarder, &original, &there, &mut is_told).await {
                     Ok(response) => return response,
                     Err(NotCarried::InDoubt(refusal)) => return refusal.into_response(),
                     Err(NotCarried::NothingDone(refusal)) => refusal.into_response(),
@@ -109,26 +109,30 @@ pub(super) async fn pass_on(
 /// Why a request was not answered by the server that it went to.
 enum NotCarried {
     /// It was not carried out: look for the shard again.
-    NothingDone(Refusal),
+    NothingDone(ApiError),
     /// It may have been: whoever asked decides what to do.
-    InDoubt(Refusal),
+    InDoubt(ApiError),
 }
 
 async fn carry(
-    road: &Road,
-    original: &Original,
+    forwarder: &Forwarder,
+    original: &BufferedRequest,
     there: &Elsewhere,
     is_told: &mut bool,
 ) -> Result<Response, NotCarried> {
-    let Some(request) = road.request(original, there) else {
+    let Some(request) = forwarder.request(original, there) else {
         let detail = format!(
             "the server {} has this shard, and does not say where others reach it: start it with --url",
             there.node
         );
-        return Err(NotCarried::NothingDone(Refusal::unavailable(detail, UNAVAILABLE_RETRY_AFTER)));
+        return Err(NotCarried::NothingDone(ApiError::unavailable(
+            detail,
+            UNAVAILABLE_RETRY_AFTER,
+        )));
     };
     tracing::debug!(node = %there.node, "passed on");
-    let answer = road.carrier().carry(request, FORWARD_ANSWER_MAX, FORWARD_ANSWER_BYTES_MAX).await;
+    let answer =
+        forwarder.carrier().carry(request, FORWARD_ANSWER_MAX, FORWARD_ANSWER_BYTES_MAX).await;
     let answer = answer.map_err(|why| {
         // Once for each request, however often it is tried.
         if !std::mem::replace(is_told, true) {
@@ -141,10 +145,10 @@ async fn carry(
         && let Ok(problem) = serde_json::from_slice::<Problem>(&body)
         && problem::says_nothing_done(&problem)
     {
-        let refusal = Refusal::unavailable(problem.detail, UNAVAILABLE_RETRY_AFTER);
+        let refusal = ApiError::unavailable(problem.detail, UNAVAILABLE_RETRY_AFTER);
         return Err(NotCarried::NothingDone(refusal));
     }
-    head.headers = road::end_to_end(&head.headers);
+    head.headers = forwarder::end_to_end(&head.headers);
     let node = HeaderValue::from_str(there.node.as_str()).expect("letters, digits and a few signs");
     head.headers.insert(SERVED_BY, node);
     head.extensions.clear();
@@ -158,7 +162,7 @@ fn not_carried(node: &NodeId, why: &ClientError) -> NotCarried {
             "the request went on to the server {node}, and the answer was lost ({why}): it may have been done: look first, or send it again under the same idempotency key"
         );
         let status = StatusCode::BAD_GATEWAY;
-        return NotCarried::InDoubt(Refusal::new(
+        return NotCarried::InDoubt(ApiError::new(
             status,
             "in-doubt",
             "It may have been done",
@@ -171,5 +175,5 @@ fn not_carried(node: &NodeId, why: &ClientError) -> NotCarried {
     };
     let detail =
         format!("nothing was done: the server {node} has this shard, and {why}{advice}; try again");
-    NotCarried::NothingDone(Refusal::unavailable(detail, UNAVAILABLE_RETRY_AFTER))
+    NotCarried::NothingDone(ApiError::unavailable(detail, UNAVAILABLE_RETRY_AFTER))
 }

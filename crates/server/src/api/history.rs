@@ -17,12 +17,12 @@ use engine::instant::Instant;
 use engine::limits::{RUNS_READ_MAX, SEGMENTS_READ_MAX};
 
 use super::caller::Caller;
-use super::filter::{self, Filter};
-use super::problem::Refusal;
+use super::filter::{self, RunSelection};
+use super::problem::ApiError;
 use super::query::Query;
 use super::read::{self, Stored};
 use super::run;
-use super::segment::{Place, Span, Walk};
+use super::segment::{PastSpan, PastWalk, SegmentCursor};
 use super::trigger::bad_cursor;
 use crate::handle::NodeHandle;
 
@@ -38,7 +38,7 @@ enum Cursor {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Spot {
     /// After this segment: there are more than one request reads.
-    after: Option<Place>,
+    after: Option<SegmentCursor>,
     /// Below this slot and this id.
     below: Option<(Instant, String)>,
 }
@@ -48,7 +48,7 @@ impl Cursor {
         match self {
             Self::Unfinished(sequence) => format!("u{sequence}"),
             Self::Past(Spot { after, below }) => {
-                let after = after.as_ref().map_or("", Place::text);
+                let after = after.as_ref().map_or("", SegmentCursor::text);
                 match below {
                     Some((slot, id)) => format!("p{after}.{}.{id}", slot.0),
                     None => format!("p{after}"),
@@ -72,7 +72,7 @@ impl Cursor {
         };
         let after = match after {
             "" => None,
-            after => Some(Place::parse(after)?),
+            after => Some(SegmentCursor::parse(after)?),
         };
         Some(Self::Past(Spot { after, below }))
     }
@@ -87,7 +87,7 @@ struct Subject {
 
 impl Subject {
     /// The trigger with this name or id. A name goes with its trigger; an id finds also one that was deleted.
-    async fn find(handle: &NodeHandle, project: ProjectId, name: &str) -> Result<Self, Refusal> {
+    async fn find(handle: &NodeHandle, project: ProjectId, name: &str) -> Result<Self, ApiError> {
         let id = read::id_of(handle.store(), project, name).await?;
         let id = id.ok_or_else(|| read::no_trigger(name))?;
         let stored = read::trigger_by_id(handle.store(), id).await?;
@@ -113,10 +113,10 @@ pub(super) async fn list_of(
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
-) -> Result<Json<Page<Run>>, Refusal> {
+) -> Result<Json<Page<Run>>, ApiError> {
     let query = Query::of(&uri, &filter::PARAMETERS)?;
     let rows = query.rows()?;
-    let filter = Filter::of(&query, caller.project)?;
+    let filter = RunSelection::of(&query, caller.project)?;
     let cursor = query.text("cursor").map(|text| Cursor::parse(text).ok_or_else(bad_cursor));
     let cursor = cursor.transpose()?;
     let subject = Subject::find(&handle, caller.project, &name).await?;
@@ -140,7 +140,7 @@ pub(super) async fn list_of(
 /// A list that is being filled.
 struct List {
     rows: usize,
-    filter: Filter,
+    filter: RunSelection,
     items: Vec<Run>,
 }
 
@@ -172,7 +172,7 @@ impl List {
         handle: &NodeHandle,
         subject: &Subject,
         after: Option<u64>,
-    ) -> Result<Option<Cursor>, Refusal> {
+    ) -> Result<Option<Cursor>, ApiError> {
         let (id, source) = (subject.id, run::source(handle, subject.id.shard));
         let mut open = Vec::new();
         // Before a trigger is deleted, its open runs are given records of their own.
@@ -211,18 +211,18 @@ impl List {
         handle: &NodeHandle,
         subject: &Subject,
         spot: Spot,
-    ) -> Result<Json<Page<Run>>, Refusal> {
+    ) -> Result<Json<Page<Run>>, ApiError> {
         let room = self.rows.saturating_sub(self.items.len());
         if room == 0 {
             return Ok(self.page(Some(Cursor::Past(spot))));
         }
-        let span = Span {
+        let span = PastSpan {
             trigger: subject.id.unique,
             from: subject.born().max(self.filter.from),
             to: spot.below.as_ref().map_or(Instant::LAST, |(slot, _)| *slot),
         };
         let (store, shard) = (handle.store(), subject.id.shard);
-        let mut walk = Walk::of(store, shard, span, spot.after.as_ref(), SEGMENTS_READ_MAX);
+        let mut walk = PastWalk::of(store, shard, span, spot.after.as_ref(), SEGMENTS_READ_MAX);
         let (pool, known) = self.gather(handle, subject, &mut walk, &spot, room).await?;
         let (told, next) = tell(pool, known, room, &spot, walk.cut_after());
         // What has ended while we read is told as it was read first.
@@ -237,10 +237,10 @@ impl List {
         &self,
         handle: &NodeHandle,
         subject: &Subject,
-        walk: &mut Walk<'_>,
+        walk: &mut PastWalk<'_>,
         spot: &Spot,
         room: usize,
-    ) -> Result<(Pool, Known), Refusal> {
+    ) -> Result<(Pool, Known), ApiError> {
         let source = run::source(handle, subject.id.shard);
         let mut pool = Pool::new();
         let mut day = None;
@@ -279,7 +279,7 @@ fn tell(
     known: Known,
     room: usize,
     spot: &Spot,
-    cut_after: Option<Place>,
+    cut_after: Option<SegmentCursor>,
 ) -> (Vec<Run>, Option<Spot>) {
     let mut below = spot.below.clone();
     let mut told = Vec::new();

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::body;
 use super::caller::Caller;
 use super::convert::{scope, stored_scope, timestamp};
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::project::read_grace;
 use super::query::Query;
 use super::trigger::bad_cursor;
@@ -36,7 +36,7 @@ pub(super) async fn create(
     State(handle): State<NodeHandle>,
     caller: Caller,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(request.uri(), &[])?;
     let KeyDraft { name, mut scopes, expires } = body::read(request).await?;
     check_label(&name)?;
@@ -70,7 +70,7 @@ fn made(handle: &NodeHandle, record: &KeyRecord, text: &KeyText) -> Response {
     (StatusCode::CREATED, Json(told)).into_response()
 }
 
-fn check_label(name: &str) -> Result<(), Refusal> {
+fn check_label(name: &str) -> Result<(), ApiError> {
     let fits = (1..=KEY_NAME_CHARS_MAX).contains(&name.chars().count());
     if fits && !name.chars().any(char::is_control) {
         return Ok(());
@@ -81,7 +81,7 @@ fn check_label(name: &str) -> Result<(), Refusal> {
     ))
 }
 
-fn check_end(handle: &NodeHandle, expires: Option<Instant>) -> Result<(), Refusal> {
+fn check_end(handle: &NodeHandle, expires: Option<Instant>) -> Result<(), ApiError> {
     match expires {
         Some(end) if end <= handle.now() => {
             Err(field("/expires", format!("it lies in the past: it is {} now", handle.now())))
@@ -90,14 +90,14 @@ fn check_end(handle: &NodeHandle, expires: Option<Instant>) -> Result<(), Refusa
     }
 }
 
-fn field(pointer: &str, why: String) -> Refusal {
-    Refusal::fields([BadField { pointer: pointer.to_owned(), why }])
+fn field(pointer: &str, why: String) -> ApiError {
+    ApiError::fields([BadField { pointer: pointer.to_owned(), why }])
 }
 
 pub(super) async fn list(
     State(handle): State<NodeHandle>,
     uri: Uri,
-) -> Result<Json<Page<Key>>, Refusal> {
+) -> Result<Json<Page<Key>>, ApiError> {
     let query = Query::of(&uri, &["project", "limit", "cursor"])?;
     let rows = query.rows()?;
     let after = query.text("cursor").map(|text| text.parse::<KeyId>().map_err(|_| bad_cursor()));
@@ -107,7 +107,7 @@ pub(super) async fn list(
     let project = match query.text("project") {
         Some(name) => {
             let found = book.project(name).map(|record| record.id);
-            let unknown = || Refusal::parameter("project", "there is no such project");
+            let unknown = || ApiError::parameter("project", "there is no such project");
             Some(found.ok_or_else(unknown)?)
         }
         None => None,
@@ -131,7 +131,7 @@ pub(super) async fn show(
     State(handle): State<NodeHandle>,
     Path(id): Path<String>,
     uri: Uri,
-) -> Result<Json<Key>, Refusal> {
+) -> Result<Json<Key>, ApiError> {
     Query::of(&uri, &[])?;
     handle.access().refresh().await?;
     tell(&handle, read_id(&id)?).await.map(Json)
@@ -142,14 +142,14 @@ pub(super) async fn own(
     State(handle): State<NodeHandle>,
     caller: Caller,
     uri: Uri,
-) -> Result<Json<Key>, Refusal> {
+) -> Result<Json<Key>, ApiError> {
     Query::of(&uri, &[])?;
-    let none = || Refusal::not_found("this request was made without a key, and needs none here");
+    let none = || ApiError::not_found("this request was made without a key, and needs none here");
     tell(&handle, caller.key.ok_or_else(none)?).await.map(Json)
 }
 
 /// A key as it is now.
-pub(super) async fn tell(handle: &NodeHandle, id: KeyId) -> Result<Key, Refusal> {
+pub(super) async fn tell(handle: &NodeHandle, id: KeyId) -> Result<Key, ApiError> {
     let book = handle.access().book();
     let record = book.key(id).ok_or(Denial::NoKey(id))?;
     let used = handle.access().last_used(id).await?;
@@ -162,7 +162,7 @@ pub(super) async fn rotate(
     caller: Caller,
     Path(id): Path<String>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     #[derive(Default, Deserialize)]
     #[serde(default, deny_unknown_fields)]
     struct RotateDraft {
@@ -186,7 +186,7 @@ pub(super) async fn delete(
     caller: Caller,
     Path(id): Path<String>,
     uri: Uri,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, ApiError> {
     Query::of(&uri, &[])?;
     let id = read_id(&id)?;
     let trail = caller.trail_of_all(&handle, "key.delete", &id.to_string());
@@ -195,8 +195,8 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn read_id(text: &str) -> Result<KeyId, Refusal> {
-    text.parse().map_err(Refusal::not_found)
+fn read_id(text: &str) -> Result<KeyId, ApiError> {
+    text.parse().map_err(ApiError::not_found)
 }
 
 fn key(handle: &NodeHandle, record: &KeyRecord, used: Option<Instant>) -> Key {

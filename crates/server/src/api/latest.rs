@@ -19,14 +19,14 @@ use engine::limits::{PAGES_READ_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
 use engine::past::page::PastDay;
 
 use super::caller::Caller;
-use super::exception;
-use super::filter::{self, Filter};
+use super::exception::{ExceptionBatch, ExceptionWalk};
+use super::filter::{self, RunSelection};
 use super::history::brief;
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::query::Query;
 use super::read;
 use super::run;
-use super::segment::Walk;
+use super::segment::PastWalk;
 use super::trigger::bad_cursor;
 use crate::handle::NodeHandle;
 
@@ -67,10 +67,10 @@ pub(super) async fn list(
     State(handle): State<NodeHandle>,
     caller: Caller,
     uri: Uri,
-) -> Result<Json<Page<Run>>, Refusal> {
+) -> Result<Json<Page<Run>>, ApiError> {
     let query = Query::of(&uri, &filter::PARAMETERS)?;
     let rows = query.rows()?;
-    let filter = Filter::of(&query, caller.project)?;
+    let filter = RunSelection::of(&query, caller.project)?;
     let cursor = query.text("cursor").map(|text| Cursor::parse(text).ok_or_else(bad_cursor));
     let mut top = Top::new(rows, filter, cursor.transpose()?);
     for shard in (0..handle.shards()).map(ShardId) {
@@ -93,7 +93,7 @@ struct Row {
 /// The newest rows of those that are wanted, and one more: it tells whether there is a next page.
 struct Top {
     rows: usize,
-    filter: Filter,
+    filter: RunSelection,
     below: Option<Cursor>,
     found: Vec<Row>,
     /// What was left out is in records whose newest line is at most this old.
@@ -103,7 +103,7 @@ struct Top {
 }
 
 impl Top {
-    fn new(rows: usize, filter: Filter, below: Option<Cursor>) -> Self {
+    fn new(rows: usize, filter: RunSelection, below: Option<Cursor>) -> Self {
         Self { rows, filter, below, found: Vec::new(), seek: Instant::FIRST, unread: None }
     }
 
@@ -157,12 +157,12 @@ impl Top {
 
 /// The latest runs of a shard. What is not finished is read first and told last: what has ended meanwhile is
 /// told as ended.
-async fn latest_of(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> Result<(), Refusal> {
-    let part = |most: usize| (most / usize::from(handle.shards())).max(1);
+async fn latest_of(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> Result<(), ApiError> {
+    let fraction = |most: usize| (most / usize::from(handle.shards())).max(1);
     let source = run::source(handle, shard);
     let mut unfinished = Vec::new();
     if top.filter.wants_unfinished() {
-        let most = part(RUNS_READ_MAX);
+        let most = fraction(RUNS_READ_MAX);
         unfinished = read::unfinished(handle.store(), shard, None, None, most).await?.runs;
     }
     if top.filter.wants_past() {
@@ -185,9 +185,9 @@ async fn latest_of(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> Result
 }
 
 /// What is past, from the latest commits.
-async fn latest_past(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> Result<(), Refusal> {
+async fn latest_past(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> Result<(), ApiError> {
     let most = (SEGMENTS_READ_MAX / usize::from(handle.shards())).max(1);
-    let mut walk = Walk::recent(handle.store(), shard, most);
+    let mut walk = PastWalk::recent(handle.store(), shard, most);
     while let Some(batch) = walk.next().await? {
         add_lines(handle, shard, top, &batch.lines, Instant::FIRST);
     }
@@ -199,7 +199,7 @@ async fn latest_exceptions(
     handle: &NodeHandle,
     shard: ShardId,
     top: &mut Top,
-) -> Result<(), Refusal> {
+) -> Result<(), ApiError> {
     let shards = usize::from(handle.shards());
     let mut commits = (SEGMENTS_READ_MAX / shards).max(ODD_READ_MIN);
     let mut pages = (PAGES_READ_MAX / shards).max(1);
@@ -208,10 +208,10 @@ async fn latest_exceptions(
         None => (Instant::LAST, Instant::LAST),
     };
     let oldest = Instant(top.filter.from.0.saturating_sub(SLACK_MS));
-    let mut walk = exception::Walk::new(handle.store(), shard, top.filter.project, seek, at);
+    let mut walk = ExceptionWalk::new(handle.store(), shard, top.filter.project, seek, at);
     let mut day: Option<PastDay> = None;
     while let Some(batch) = walk.next().await? {
-        let exception::Batch { newest, is_commit, lines } = batch;
+        let ExceptionBatch { newest, is_commit, lines } = batch;
         if newest < oldest {
             break;
         }
@@ -263,7 +263,7 @@ fn add_lines(
 }
 
 /// Puts the names of their triggers on runs.
-async fn name(handle: &NodeHandle, rows: Vec<Row>) -> Result<Vec<Run>, Refusal> {
+async fn name(handle: &NodeHandle, rows: Vec<Row>) -> Result<Vec<Run>, ApiError> {
     let mut names: HashMap<TriggerId, Option<String>> = HashMap::new();
     let mut runs = Vec::with_capacity(rows.len());
     for Row { mut run, trigger, .. } in rows {

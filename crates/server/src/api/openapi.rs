@@ -10,8 +10,8 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::door::{IDEMPOTENCY_KEY, Need, PROJECT};
-use super::route::{Given, Kind, Param, Route, routes};
+use super::authentication::{IDEMPOTENCY_KEY, Need, PROJECT};
+use super::route::{AnswerBody, Param, ParamKind, Route, routes};
 
 /// A length of time: `90s`, `1h30m`.
 const LENGTH: &str = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$";
@@ -119,7 +119,7 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
     operation
 }
 
-fn response(given: Given, schemas: &mut SchemaGenerator) -> Value {
+fn response(given: AnswerBody, schemas: &mut SchemaGenerator) -> Value {
     let id = json!({
         "x-request-id": {
             "description": "The request, as it stands in the server's log.",
@@ -127,22 +127,22 @@ fn response(given: Given, schemas: &mut SchemaGenerator) -> Value {
         },
     });
     match given {
-        Given::Json(shape) => json!({
+        AnswerBody::Json(shape) => json!({
             "description": "What was asked for.",
             "headers": id,
             "content": { "application/json": { "schema": shape(schemas) } },
         }),
-        Given::Text("application/json") => json!({
+        AnswerBody::Text("application/json") => json!({
             "description": "What was asked for.",
             "headers": id,
             "content": { "application/json": { "schema": {} } },
         }),
-        Given::Text(media_type) => json!({
+        AnswerBody::Text(media_type) => json!({
             "description": "What was asked for.",
             "headers": id,
             "content": { media_type: { "schema": { "type": "string" } } },
         }),
-        Given::Nothing => json!({ "description": "It is done.", "headers": id }),
+        AnswerBody::Nothing => json!({ "description": "It is done.", "headers": id }),
     }
 }
 
@@ -177,20 +177,20 @@ fn name_schema() -> Value {
 
 fn query_param(param: &Param) -> Value {
     let schema = match param.kind {
-        Kind::Text => json!({ "type": "string" }),
-        Kind::Like(pattern) => json!({ "type": "string", "pattern": pattern }),
-        Kind::Word(words) => json!({ "type": "string", "enum": words() }),
-        Kind::Words(words) => json!({
+        ParamKind::Text => json!({ "type": "string" }),
+        ParamKind::Like(pattern) => json!({ "type": "string", "pattern": pattern }),
+        ParamKind::Word(words) => json!({ "type": "string", "enum": words() }),
+        ParamKind::Words(words) => json!({
             "type": "array",
             "items": { "type": "string", "enum": words() },
         }),
-        Kind::Count(most) => json!({ "type": "integer", "minimum": 1, "maximum": most }),
-        Kind::Instant => json!({ "type": "string", "format": "date-time" }),
-        Kind::Length => json!({ "type": "string", "pattern": LENGTH, "examples": ["10s"] }),
+        ParamKind::Count(most) => json!({ "type": "integer", "minimum": 1, "maximum": most }),
+        ParamKind::Instant => json!({ "type": "string", "format": "date-time" }),
+        ParamKind::Length => json!({ "type": "string", "pattern": LENGTH, "examples": ["10s"] }),
     };
     let mut told =
         json!({ "name": param.name, "in": "query", "description": param.about, "schema": schema });
-    if let Kind::Words(_) = param.kind {
+    if let ParamKind::Words(_) = param.kind {
         // One parameter, with commas.
         (told["style"], told["explode"]) = (json!("form"), json!(false));
     }

@@ -13,14 +13,14 @@ use engine::shard::command::Rejection;
 use engine::trigger::BadField;
 use store::{CommitError, ScanError};
 
-use super::forward::{Elsewhere, Place};
+use super::forward::{Elsewhere, Misdirected};
 use crate::access::book::BookError;
 use crate::access::{ChangeError, Denial};
 use crate::handle::{CallError, WriteTrouble};
 
 /// An answer that says what is wrong.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct ApiError {
     status: StatusCode,
     /// The last part of its type: `name-taken`.
     kind: &'static str,
@@ -33,7 +33,7 @@ pub(super) struct Refusal {
     /// How the store was, if the request was for it.
     store: Option<Box<StoreTrouble>>,
     /// Where the shard is, if it is not here, and nothing was done.
-    place: Option<Box<Place>>,
+    misdirected: Option<Box<Misdirected>>,
 }
 
 /// Nobody has the shard.
@@ -45,7 +45,7 @@ const ELSEWHERE: &str = "elsewhere";
 /// The beginning of each problem's type.
 const URN: &str = "urn:watchbell:problem:";
 
-impl Refusal {
+impl ApiError {
     pub(super) fn new(
         status: StatusCode,
         kind: &'static str,
@@ -61,7 +61,7 @@ impl Refusal {
             retry_after: None,
             limit: None,
             store: None,
-            place: None,
+            misdirected: None,
         }
     }
 
@@ -147,7 +147,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let problem = Problem {
             kind: format!("{URN}{}", self.kind),
@@ -171,31 +171,31 @@ impl IntoResponse for Refusal {
             response.headers_mut().insert(RETRY_AFTER, seconds);
         }
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
-        if let Some(place) = self.place {
-            response.extensions_mut().insert(*place);
+        if let Some(misdirected) = self.misdirected {
+            response.extensions_mut().insert(*misdirected);
         }
-        // The request's id is put in on the way out: see `guard`.
-        response.extensions_mut().insert(Told(problem));
+        // The request's id is put in on the way out: see `middleware`.
+        response.extensions_mut().insert(PendingProblem(problem));
         response
     }
 }
 
 /// A problem on its way out.
 #[derive(Debug, Clone)]
-pub(super) struct Told(pub(super) Problem);
+pub(super) struct PendingProblem(pub(super) Problem);
 
-impl From<CallError> for Refusal {
+impl From<CallError> for ApiError {
     fn from(error: CallError) -> Self {
         let sentence = error.to_string();
         match error {
             CallError::Rejected(rejection) => rejection.into(),
             CallError::NoOwner { retry_after } => {
-                let place = Some(Box::new(Place::Nowhere));
-                Self { kind: NO_OWNER, place, ..Self::unavailable(sentence, retry_after) }
+                let misdirected = Some(Box::new(Misdirected::NoOwner));
+                Self { kind: NO_OWNER, misdirected, ..Self::unavailable(sentence, retry_after) }
             }
             CallError::Elsewhere { node, url } => Self {
                 kind: ELSEWHERE,
-                place: Some(Box::new(Place::There(Elsewhere { node, url }))),
+                misdirected: Some(Box::new(Misdirected::OwnedBy(Elsewhere { node, url }))),
                 ..Self::unavailable(sentence, UNAVAILABLE_RETRY_AFTER)
             },
             CallError::Refused(WriteTrouble::Full(_)) => {
@@ -217,7 +217,7 @@ pub(super) fn says_nothing_done(problem: &Problem) -> bool {
     kind.is_some_and(|kind| [NO_OWNER, ELSEWHERE].contains(&kind))
 }
 
-impl From<Rejection> for Refusal {
+impl From<Rejection> for ApiError {
     fn from(rejection: Rejection) -> Self {
         let sentence = rejection.to_string();
         let conflict = |kind, title| Self::new(StatusCode::CONFLICT, kind, title, sentence.clone());
@@ -252,7 +252,7 @@ impl From<Rejection> for Refusal {
     }
 }
 
-impl From<ScanError> for Refusal {
+impl From<ScanError> for ApiError {
     fn from(error: ScanError) -> Self {
         let sentence = error.to_string();
         match error {
@@ -262,7 +262,7 @@ impl From<ScanError> for Refusal {
     }
 }
 
-impl From<BookError> for Refusal {
+impl From<BookError> for ApiError {
     fn from(error: BookError) -> Self {
         match error {
             BookError::Scan(why) => why.into(),
@@ -271,7 +271,7 @@ impl From<BookError> for Refusal {
     }
 }
 
-impl From<Denial> for Refusal {
+impl From<Denial> for ApiError {
     fn from(denial: Denial) -> Self {
         let sentence = denial.to_string();
         let conflict = |kind, title| Self::new(StatusCode::CONFLICT, kind, title, sentence.clone());
@@ -294,7 +294,7 @@ impl From<Denial> for Refusal {
     }
 }
 
-impl From<ChangeError> for Refusal {
+impl From<ChangeError> for ApiError {
     fn from(error: ChangeError) -> Self {
         let sentence = error.to_string();
         if error.is_full() {
@@ -312,21 +312,21 @@ impl From<ChangeError> for Refusal {
     }
 }
 
-impl Refusal {
+impl ApiError {
     /// A record that cannot be read.
     pub(super) fn of_record(key: &str, why: &RecordError) -> Self {
         Self::internal(format!("{key}: {why}"))
     }
 }
 
-pub(super) async fn no_such_path(uri: Uri) -> Refusal {
+pub(super) async fn no_such_path(uri: Uri) -> ApiError {
     let path: String = uri.path().chars().take(100).collect();
-    Refusal::not_found(format!("there is nothing at {path}: the API begins at /v1/triggers"))
+    ApiError::not_found(format!("there is nothing at {path}: the API begins at /v1/triggers"))
 }
 
-pub(super) async fn no_such_method(method: Method, uri: Uri) -> Refusal {
+pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     let path: String = uri.path().chars().take(100).collect();
     let detail = format!("{path} does not take {method}: see the header allow");
     let status = StatusCode::METHOD_NOT_ALLOWED;
-    Refusal::new(status, "method-not-allowed", "Method not allowed", detail)
+    ApiError::new(status, "method-not-allowed", "Method not allowed", detail)
 }

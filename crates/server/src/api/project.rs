@@ -18,7 +18,7 @@ use store::Version;
 use super::body;
 use super::caller::Caller;
 use super::convert::{limits, notify, stored_limits, stored_notify, timestamp};
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::query::Query;
 use super::trigger::bad_cursor;
 use crate::access::record::ProjectRecord;
@@ -30,7 +30,7 @@ pub(super) async fn create(
     State(handle): State<NodeHandle>,
     caller: Caller,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(request.uri(), &[])?;
     let NewProjectSpec { name, limits, notify } = body::read(request).await?;
     check_name(&name).map_err(|why| field("/name", why))?;
@@ -50,7 +50,7 @@ pub(super) async fn replace(
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Json<Project>, Refusal> {
+) -> Result<Json<Project>, ApiError> {
     Query::of(request.uri(), &[])?;
     let spec: ProjectSpec = body::read(request).await?;
     check(&spec)?;
@@ -71,19 +71,19 @@ fn fill(record: &mut ProjectRecord, spec: &ProjectSpec) {
 }
 
 /// What is wrong with what somebody wants of a project.
-fn check(spec: &ProjectSpec) -> Result<(), Refusal> {
+fn check(spec: &ProjectSpec) -> Result<(), ApiError> {
     let Some(notify) = &spec.notify else { return Ok(()) };
     webhook_to(&notify.url).map(drop).map_err(|why| field("/notify/url", why.to_string()))
 }
 
-fn field(pointer: &str, why: String) -> Refusal {
-    Refusal::fields([BadField { pointer: pointer.to_owned(), why }])
+fn field(pointer: &str, why: String) -> ApiError {
+    ApiError::fields([BadField { pointer: pointer.to_owned(), why }])
 }
 
 pub(super) async fn list(
     State(handle): State<NodeHandle>,
     uri: Uri,
-) -> Result<Json<Page<Project>>, Refusal> {
+) -> Result<Json<Page<Project>>, ApiError> {
     let query = Query::of(&uri, &["prefix", "limit", "cursor"])?;
     let rows = query.rows()?;
     let prefix = query.text("prefix").unwrap_or_default();
@@ -105,7 +105,7 @@ pub(super) async fn show(
     State(handle): State<NodeHandle>,
     Path(name): Path<String>,
     uri: Uri,
-) -> Result<Json<Project>, Refusal> {
+) -> Result<Json<Project>, ApiError> {
     Query::of(&uri, &[])?;
     handle.access().refresh().await?;
     find(&handle, &name).map(Json)
@@ -116,7 +116,7 @@ pub(super) async fn enable(
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
     let trail = caller.trail_of_all(&handle, "project.enable", &name);
@@ -133,7 +133,7 @@ pub(super) async fn disable(
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
     let trail = caller.trail_of_all(&handle, "project.disable", &name);
@@ -151,7 +151,7 @@ async fn switched(
     handle: &NodeHandle,
     name: &str,
     version: Option<Version>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let status = settle(handle, version).await;
     Ok((status, Json(find(handle, name)?)).into_response())
 }
@@ -174,7 +174,7 @@ pub(super) async fn rotate(
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Json<NewProject>, Refusal> {
+) -> Result<Json<NewProject>, ApiError> {
     Query::of(request.uri(), &[])?;
     let RotateRequest { grace } = body::read_or_default(request).await?;
     let grace = read_grace(grace.as_deref())?;
@@ -186,7 +186,7 @@ pub(super) async fn rotate(
 }
 
 /// How long what is replaced goes on being good.
-pub(super) fn read_grace(text: Option<&str>) -> Result<Duration, Refusal> {
+pub(super) fn read_grace(text: Option<&str>) -> Result<Duration, ApiError> {
     let Some(text) = text else { return Ok(GRACE_DEFAULT) };
     // Nothing is longer than no time at all.
     let grace = if text == "0s" { Ok(Duration::ZERO) } else { length::read(text) };
@@ -197,7 +197,7 @@ pub(super) fn read_grace(text: Option<&str>) -> Result<Duration, Refusal> {
     Ok(grace)
 }
 
-pub(super) fn find(handle: &NodeHandle, name: &str) -> Result<Project, Refusal> {
+pub(super) fn find(handle: &NodeHandle, name: &str) -> Result<Project, ApiError> {
     let book = handle.access().book();
     let record = book.project(name).map(|record| project(name, record));
     record.ok_or_else(|| Denial::NoProject(name.chars().take(100).collect()).into())

@@ -9,7 +9,7 @@ use axum::http::Uri;
 use engine::limits::{LABELS_MAX, LIST_ROWS_DEFAULT, LIST_ROWS_MAX};
 use engine::trigger::check_label;
 
-use super::problem::Refusal;
+use super::problem::ApiError;
 
 /// The parameter that may be given several times.
 pub(super) const LABEL: &str = "label";
@@ -20,7 +20,7 @@ pub(super) struct Query(BTreeMap<String, String>);
 
 impl Query {
     /// Reads it; `known` are the parameters that there are.
-    pub(super) fn of(uri: &Uri, known: &[&str]) -> Result<Self, Refusal> {
+    pub(super) fn of(uri: &Uri, known: &[&str]) -> Result<Self, ApiError> {
         let mut query = BTreeMap::new();
         for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -30,7 +30,7 @@ impl Query {
                     [] => "there are no parameters here".to_owned(),
                     _ => format!("it is not known here; there are {}", known.join(", ")),
                 };
-                return Err(Refusal::parameter(&name, why));
+                return Err(ApiError::parameter(&name, why));
             }
             match query.entry(name) {
                 Entry::Vacant(place) => {
@@ -42,7 +42,7 @@ impl Query {
                     place.get_mut().push_str(&decoded(value));
                 }
                 Entry::Occupied(place) => {
-                    return Err(Refusal::parameter(place.key(), "it is given twice"));
+                    return Err(ApiError::parameter(place.key(), "it is given twice"));
                 }
             }
         }
@@ -55,15 +55,15 @@ impl Query {
     }
 
     /// A parameter, read.
-    pub(super) fn get<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, Refusal> {
+    pub(super) fn get<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, ApiError> {
         let read = |text: &str| {
-            text.parse().map_err(|why| Refusal::parameter(name, format!("{why}: {text:?}")))
+            text.parse().map_err(|why| ApiError::parameter(name, format!("{why}: {text:?}")))
         };
         self.text(name).map(read).transpose()
     }
 
     /// A whole number between 1 and `most`, or the usual one.
-    pub(super) fn number(&self, name: &str, usual: usize, most: usize) -> Result<usize, Refusal> {
+    pub(super) fn number(&self, name: &str, usual: usize, most: usize) -> Result<usize, ApiError> {
         let number = match self.text(name) {
             Some(text) => text.parse().unwrap_or(0),
             None => usual,
@@ -71,19 +71,19 @@ impl Query {
         if (1..=most).contains(&number) {
             return Ok(number);
         }
-        Err(Refusal::parameter(name, format!("it is a whole number from 1 to {most}")))
+        Err(ApiError::parameter(name, format!("it is a whole number from 1 to {most}")))
     }
 
     /// The labels that are asked for, each with its key and its value.
-    pub(super) fn labels(&self) -> Result<Vec<(&str, &str)>, Refusal> {
+    pub(super) fn labels(&self) -> Result<Vec<(&str, &str)>, ApiError> {
         let Some(text) = self.text(LABEL) else { return Ok(Vec::new()) };
-        let bad = |why: String| Refusal::parameter(LABEL, why);
+        let bad = |why: String| ApiError::parameter(LABEL, why);
         let labels = text.split(',').map(|label| {
             let pair = label.split_once('=');
             let (key, value) =
                 pair.ok_or_else(|| bad("write it like label=team=billing".to_owned()))?;
             check_label(key, value).map_err(bad)?;
-            Ok::<_, Refusal>((key, value))
+            Ok::<_, ApiError>((key, value))
         });
         let labels: Vec<_> = labels.collect::<Result<_, _>>()?;
         if labels.len() > LABELS_MAX {
@@ -93,7 +93,7 @@ impl Query {
     }
 
     /// How many rows a list has.
-    pub(super) fn rows(&self) -> Result<usize, Refusal> {
+    pub(super) fn rows(&self) -> Result<usize, ApiError> {
         self.number("limit", LIST_ROWS_DEFAULT, LIST_ROWS_MAX)
     }
 
@@ -103,14 +103,14 @@ impl Query {
         name: &str,
         words: &[T],
         spell: impl Fn(T) -> &'static str,
-    ) -> Result<Vec<T>, Refusal> {
+    ) -> Result<Vec<T>, ApiError> {
         let Some(text) = self.text(name) else { return Ok(Vec::new()) };
         let find = |text: &str| words.iter().find(|word| spell(**word) == text).copied();
         let found: Option<Vec<T>> = text.split(',').map(|text| find(text.trim())).collect();
         found.ok_or_else(|| {
             let known: Vec<_> = words.iter().map(|word| spell(*word)).collect();
             let known = known.join(", ");
-            Refusal::parameter(name, format!("it is one of {known}, or several with commas"))
+            ApiError::parameter(name, format!("it is one of {known}, or several with commas"))
         })
     }
 
@@ -120,13 +120,13 @@ impl Query {
         name: &str,
         words: &[T],
         spell: impl Fn(T) -> &'static str,
-    ) -> Result<Option<T>, Refusal> {
+    ) -> Result<Option<T>, ApiError> {
         let Some(text) = self.text(name) else { return Ok(None) };
         if let Some(word) = words.iter().find(|word| spell(**word) == text) {
             return Ok(Some(*word));
         }
         let known: Vec<_> = words.iter().map(|word| spell(*word)).collect();
-        Err(Refusal::parameter(name, format!("it is one of {}", known.join(", "))))
+        Err(ApiError::parameter(name, format!("it is one of {}", known.join(", "))))
     }
 }
 
@@ -157,7 +157,7 @@ fn hex(digit: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
-    fn query(text: &str) -> Result<Query, Refusal> {
+    fn query(text: &str) -> Result<Query, ApiError> {
         Query::of(&format!("/x?{text}").parse().unwrap(), &["limit", "name"])
     }
 

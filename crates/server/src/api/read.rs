@@ -17,16 +17,16 @@ use serde::de::DeserializeOwned;
 use store::claim::Head;
 use store::{Entry, Key, Range, Store};
 
-use super::problem::Refusal;
+use super::problem::ApiError;
 use crate::handle::NodeHandle;
 
 /// A trigger as it is stored.
 pub(super) struct Stored {
-    /// What was written.
+    /// What the user wrote.
     pub(super) record: TriggerRecord,
     /// What has moved since.
     pub(super) moved: TriggerState,
-    /// What was written, taken apart.
+    /// What the user wrote, as fields.
     pub(super) draft: Draft,
     /// What it means.
     pub(super) definition: Definition,
@@ -56,7 +56,7 @@ pub(super) async fn trigger(
     store: &Store,
     project: ProjectId,
     name: &str,
-) -> Result<Stored, Refusal> {
+) -> Result<Stored, ApiError> {
     let id = id_of(store, project, name).await?;
     let found = match id {
         Some(id) => trigger_by_id(store, id).await?,
@@ -65,9 +65,9 @@ pub(super) async fn trigger(
     found.ok_or_else(|| no_trigger(name))
 }
 
-pub(super) fn no_trigger(name: &str) -> Refusal {
+pub(super) fn no_trigger(name: &str) -> ApiError {
     let name: String = name.chars().take(100).collect();
-    Refusal::no_trigger(format!("there is no trigger {name:?}: list them at /v1/triggers"))
+    ApiError::no_trigger(format!("there is no trigger {name:?}: list them at /v1/triggers"))
 }
 
 /// Where a name or an id leads, whether or not there is something.
@@ -75,7 +75,7 @@ pub(super) async fn id_of(
     store: &Store,
     project: ProjectId,
     name: &str,
-) -> Result<Option<TriggerId>, Refusal> {
+) -> Result<Option<TriggerId>, ApiError> {
     if let Ok(id) = name.parse::<TriggerId>() {
         return Ok(Some(id).filter(|id| id.project == project));
     }
@@ -88,7 +88,10 @@ pub(super) async fn id_of(
 }
 
 /// The trigger with this id, if there is one.
-pub(super) async fn trigger_by_id(store: &Store, id: TriggerId) -> Result<Option<Stored>, Refusal> {
+pub(super) async fn trigger_by_id(
+    store: &Store,
+    id: TriggerId,
+) -> Result<Option<Stored>, ApiError> {
     let Some(entry) = store.get(&key(trigger_key(id.shard, id.unique))).await? else {
         return Ok(None);
     };
@@ -100,7 +103,7 @@ pub(super) async fn trigger_by_id(store: &Store, id: TriggerId) -> Result<Option
     let moved = store.get(&key(state_key(id.shard, id.unique))).await?;
     let moved = moved.map(|entry| self::record(&entry)).transpose()?.unwrap_or_default();
     let unreadable =
-        |why: String| Refusal::of_record(entry.key.as_str(), &RecordError::Malformed(why));
+        |why: String| ApiError::of_record(entry.key.as_str(), &RecordError::Malformed(why));
     let draft: Draft =
         serde_json::from_str(record.draft.get()).map_err(|why| unreadable(why.to_string()))?;
     let definition = draft.build(Instant(0)).map_err(|faults| {
@@ -111,18 +114,18 @@ pub(super) async fn trigger_by_id(store: &Store, id: TriggerId) -> Result<Option
 }
 
 /// The mark and the open runs of a shard.
-pub(super) async fn head(store: &Store, shard: ShardId) -> Result<HeadRecord, Refusal> {
+pub(super) async fn head(store: &Store, shard: ShardId) -> Result<HeadRecord, ApiError> {
     let Some(entry) = store.get(&key(head_key(shard))).await? else {
         return Ok(HeadRecord::default());
     };
-    let bad = |why: &RecordError| Refusal::of_record(entry.key.as_str(), why);
+    let bad = |why: &RecordError| ApiError::of_record(entry.key.as_str(), why);
     let head = Head::from_value(&entry.value).map_err(|why| bad(&why))?;
     let Some(body) = head.body else { return Ok(HeadRecord::default()) };
     serde_json::from_str(body.get()).map_err(|why| bad(&RecordError::Malformed(why.to_string())))
 }
 
 /// The mark that counts for a trigger, if its shard's is this one.
-pub(super) async fn mark(store: &Store, stored: &Stored, fired: Mark) -> Result<Mark, Refusal> {
+pub(super) async fn mark(store: &Store, stored: &Stored, fired: Mark) -> Result<Mark, ApiError> {
     let id = stored.id();
     let entry = store.get(&key(stopped_key(id.shard, id.project))).await?;
     let stopped: Option<StoppedRecord> = entry.map(|entry| record(&entry)).transpose()?;
@@ -152,7 +155,7 @@ impl Silence {
 }
 
 /// A page of runs of a shard that are not finished, with their sequence numbers.
-pub(super) struct Unfinished {
+pub(super) struct UnfinishedPage {
     pub(super) runs: Vec<(u64, RunRecord)>,
     /// The last sequence number that was looked at, if there are more.
     pub(super) more_after: Option<u64>,
@@ -165,7 +168,7 @@ pub(super) async fn unfinished(
     of: Option<TriggerId>,
     after: Option<u64>,
     limit: usize,
-) -> Result<Unfinished, Refusal> {
+) -> Result<UnfinishedPage, ApiError> {
     let range = Range::prefix(&runs(shard));
     let range = match after {
         Some(sequence) => range.after(&key(engine::shard::record::run_key(shard, sequence))),
@@ -178,7 +181,7 @@ pub(super) async fn unfinished(
         let digits = entry.key.as_str().rsplit('/').next().unwrap_or_default();
         let sequence = digits.parse().map_err(|_| {
             let why = RecordError::Malformed("its key ends in no number".to_owned());
-            Refusal::of_record(entry.key.as_str(), &why)
+            ApiError::of_record(entry.key.as_str(), &why)
         })?;
         last = Some(sequence);
         let run: RunRecord = record(entry)?;
@@ -187,16 +190,16 @@ pub(super) async fn unfinished(
             found.push((sequence, run));
         }
     }
-    Ok(Unfinished { runs: found, more_after: page.next.and(last) })
+    Ok(UnfinishedPage { runs: found, more_after: page.next.and(last) })
 }
 
-/// What an entry says.
-pub(super) fn record<T: DeserializeOwned>(entry: &Entry) -> Result<T, Refusal> {
+/// The record in an entry of the store.
+pub(super) fn record<T: DeserializeOwned>(entry: &Entry) -> Result<T, ApiError> {
     decode(entry.value.as_bytes(), FORMAT)
-        .map_err(|why| Refusal::of_record(entry.key.as_str(), &why))
+        .map_err(|why| ApiError::of_record(entry.key.as_str(), &why))
 }
 
-/// A key of ours, which is always one.
+/// A key that this server makes up, which is always valid.
 pub(super) fn key(text: String) -> Key {
     Key::new(text).expect("numbers, and names that were checked")
 }

@@ -17,7 +17,7 @@ use engine::trigger::{BadField, Draft};
 
 use super::body;
 use super::caller::{Act, Caller};
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::query::Query;
 use super::read::{self, Stored};
 use super::trigger::{CreateError, answer, create_from, raw, respond};
@@ -33,7 +33,7 @@ pub(super) async fn replace(
     Path(name): Path<String>,
     headers: HeaderMap,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(request.uri(), &[])?;
     let conditions = Conditions::of(&headers)?;
     let draft: Draft = body::read(request).await?;
@@ -55,17 +55,17 @@ pub(super) async fn replace(
         }
     }
     let detail = format!("{name:?} is being made and deleted all the time: try again later");
-    Err(Refusal::unavailable(detail, Duration::from_secs(1)))
+    Err(ApiError::unavailable(detail, Duration::from_secs(1)))
 }
 
 /// Why a replace came to nothing.
 enum Attempted {
-    /// What was read is not so any more.
+    /// What was read has changed meanwhile: read it again.
     Again,
-    Refused(Refusal),
+    Refused(ApiError),
 }
 
-impl<T: Into<Refusal>> From<T> for Attempted {
+impl<T: Into<ApiError>> From<T> for Attempted {
     fn from(refusal: T) -> Self {
         Self::Refused(refusal.into())
     }
@@ -83,7 +83,7 @@ async fn create_named(
     }
     if conditions.if_match.is_some() {
         return Err(
-            Refusal::precondition("there is no such trigger: create it without if-match").into()
+            ApiError::precondition("there is no such trigger: create it without if-match").into()
         );
     }
     check_same_name(&draft, name)?;
@@ -103,7 +103,7 @@ async fn replace_stored(
     conditions: Conditions,
 ) -> Result<Response, Attempted> {
     if conditions.if_none_match {
-        return Err(Refusal::precondition("there is such a trigger already").into());
+        return Err(ApiError::precondition("there is such a trigger already").into());
     }
     let mut revision = conditions.if_match;
     if let Some(revision) = revision
@@ -120,14 +120,14 @@ async fn replace_stored(
         revision = Some(stored.record.revision);
         check_same_host(&draft, stored)?;
     }
-    draft.check_unmasked().map_err(Refusal::fields)?;
+    draft.check_unmasked().map_err(ApiError::fields)?;
     if draft == stored.draft {
         return Ok(respond(handle, stored, None, StatusCode::OK));
     }
     // A schedule that was good stays good, also when it is over.
     let same = draft.schedule == stored.draft.schedule;
     let now = if same { Instant(0) } else { handle.now() };
-    let definition = draft.build(now).map_err(Refusal::fields)?;
+    let definition = draft.build(now).map_err(ApiError::fields)?;
     let id = stored.id();
     let command = Command::Replace {
         trigger: id.unique,
@@ -156,14 +156,14 @@ async fn replace_stored(
 
 /// A secret header that is kept goes where it went before: whoever may change a trigger may not learn it by having it
 /// sent elsewhere.
-fn check_same_host(draft: &Draft, stored: &Stored) -> Result<(), Refusal> {
+fn check_same_host(draft: &Draft, stored: &Stored) -> Result<(), ApiError> {
     let Target::Webhook(former) = &stored.definition.target;
-    let Target::Webhook(new) = draft.build(Instant(0)).map_err(Refusal::fields)?.target;
+    let Target::Webhook(new) = draft.build(Instant(0)).map_err(ApiError::fields)?.target;
     let (former, new) = (&former.form, &new.form);
     if (new.scheme, &new.host, new.port) == (former.scheme, &former.host, former.port) {
         return Ok(());
     }
-    Err(Refusal::fields([BadField {
+    Err(ApiError::fields([BadField {
         pointer: "/webhook/secret_headers".to_owned(),
         why: "the webhook goes to another host now: write the values anew, *** keeps them only where they went before"
             .to_owned(),
@@ -171,9 +171,9 @@ fn check_same_host(draft: &Draft, stored: &Stored) -> Result<(), Refusal> {
 }
 
 /// A name is for good: where a trigger lives comes from it.
-fn check_same_name(draft: &Draft, name: &str) -> Result<(), Refusal> {
+fn check_same_name(draft: &Draft, name: &str) -> Result<(), ApiError> {
     match &draft.name {
-        Some(given) if given != name => Err(Refusal::fields([BadField {
+        Some(given) if given != name => Err(ApiError::fields([BadField {
             pointer: "/name".to_owned(),
             why: format!("a trigger keeps its name, and this one is {name:?}: make a new one"),
         }])),
@@ -189,19 +189,19 @@ struct Conditions {
 }
 
 impl Conditions {
-    fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
+    fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
         let revision = |tag: &str| tag.strip_prefix('"')?.strip_suffix('"')?.parse().ok();
         let if_match = match text(IF_MATCH) {
             None | Some("*") => None,
             Some(tag) => Some(revision(tag).ok_or_else(|| {
-                Refusal::parameter("if-match", "it is one entity tag, like \"3\", with its quotes")
+                ApiError::parameter("if-match", "it is one entity tag, like \"3\", with its quotes")
             })?),
         };
         let if_none_match = match text(IF_NONE_MATCH) {
             None => false,
             Some("*") => true,
-            Some(_) => return Err(Refusal::parameter("if-none-match", "it is * or nothing")),
+            Some(_) => return Err(ApiError::parameter("if-none-match", "it is * or nothing")),
         };
         Ok(Self { if_match, if_none_match })
     }

@@ -11,7 +11,7 @@ use client::run::Started;
 use engine::id::RunId;
 
 use super::caller::Caller;
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::read::{self};
 use super::{cluster, election, key, project, run, system, trigger};
 use crate::handle::NodeHandle;
@@ -24,7 +24,7 @@ pub(super) async fn replay(
     handle: &NodeHandle,
     caller: &Caller,
     outcome: RememberedOutcome,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let mut response = match outcome {
         RememberedOutcome::Created(name) => {
             told(handle, caller, &name, StatusCode::CREATED).await?
@@ -45,7 +45,7 @@ pub(super) async fn replay(
             Json(NewProject { project, secret: None }).into_response()
         }
         RememberedOutcome::Key(id) => {
-            let gone = |_| Refusal::not_found("it was made, and its id cannot be read any more");
+            let gone = |_| ApiError::not_found("it was made, and its id cannot be read any more");
             let key = key::tell(handle, id.parse().map_err(gone)?).await?;
             (StatusCode::CREATED, Json(NewKey { key, secret: None })).into_response()
         }
@@ -64,12 +64,12 @@ async fn told(
     caller: &Caller,
     name: &str,
     status: StatusCode,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let stored = read::trigger(handle.store(), caller.project, name).await?;
     Ok(trigger::respond(handle, &stored, None, status))
 }
 
-async fn started(handle: &NodeHandle, caller: &Caller, id: String) -> Result<Response, Refusal> {
+async fn started(handle: &NodeHandle, caller: &Caller, id: String) -> Result<Response, ApiError> {
     let found = match id.parse::<RunId>() {
         Ok(id) => run::find(handle, caller.project, id).await?,
         Err(_) => None,

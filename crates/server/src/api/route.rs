@@ -23,7 +23,7 @@ use client::trigger::{BackfillRequest, Backfilled, NextSlots, PauseRequest, Stat
 use engine::limits::{LIST_ROWS_MAX, NEXT_SLOTS_MAX};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::door::{Door, Lock, Need, admit};
+use super::authentication::{Authentication, Authenticator, Need, authenticate};
 use super::query::LABEL;
 use super::{
     audit, backfill, backup, cluster, election, event, explain, history, key, latest, openapi,
@@ -32,7 +32,7 @@ use super::{
 use crate::handle::NodeHandle;
 
 /// What a type looks like as JSON.
-pub(super) type Shape = fn(&mut SchemaGenerator) -> Schema;
+pub(super) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// A path and a method.
 pub(super) struct Route {
@@ -42,17 +42,17 @@ pub(super) struct Route {
     handler: MethodRouter<NodeHandle>,
     pub(super) summary: &'static str,
     pub(super) params: Vec<Param>,
-    pub(super) takes: Option<Shape>,
+    pub(super) takes: Option<SchemaOf>,
     /// Whether it must be sent.
     pub(super) is_body_needed: bool,
-    pub(super) gives: Vec<(u16, Given)>,
+    pub(super) gives: Vec<(u16, AnswerBody)>,
     pub(super) problems: Vec<u16>,
 }
 
 /// What an answer holds.
 #[derive(Clone, Copy)]
-pub(super) enum Given {
-    Json(Shape),
+pub(super) enum AnswerBody {
+    Json(SchemaOf),
     Text(&'static str),
     Nothing,
 }
@@ -62,12 +62,12 @@ pub(super) enum Given {
 pub(super) struct Param {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: ParamKind,
 }
 
 /// What a parameter is.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum ParamKind {
     Text,
     /// A text like this regular expression.
     Like(&'static str),
@@ -82,35 +82,35 @@ pub(super) enum Kind {
 }
 
 const fn text(name: &'static str, about: &'static str) -> Param {
-    Param { name, about, kind: Kind::Text }
+    Param { name, about, kind: ParamKind::Text }
 }
 
 const fn instant(name: &'static str, about: &'static str) -> Param {
-    Param { name, about, kind: Kind::Instant }
+    Param { name, about, kind: ParamKind::Instant }
 }
 
 const LIMIT: Param =
-    Param { name: "limit", about: "so many at most", kind: Kind::Count(LIST_ROWS_MAX) };
+    Param { name: "limit", about: "so many at most", kind: ParamKind::Count(LIST_ROWS_MAX) };
 const CURSOR: Param = text("cursor", "the `next` of the page before");
 const STATES: Param = Param {
     name: "state",
     about: "only those in one of these states, with commas between them",
-    kind: Kind::Words(|| RunState::ALL.map(RunState::as_str).to_vec()),
+    kind: ParamKind::Words(|| RunState::ALL.map(RunState::as_str).to_vec()),
 };
 const STATUS: Param = Param {
     name: "status",
     about: "only those with this status",
-    kind: Kind::Word(|| Status::ALL.map(Status::as_str).to_vec()),
+    kind: ParamKind::Word(|| Status::ALL.map(Status::as_str).to_vec()),
 };
 const LABELS: Param = Param {
     name: LABEL,
     about: "only those that carry this label: `team=billing`; of several, with commas between, all",
-    kind: Kind::Like("^[A-Za-z0-9._-]+=[A-Za-z0-9._-]+(,[A-Za-z0-9._-]+=[A-Za-z0-9._-]+)*$"),
+    kind: ParamKind::Like("^[A-Za-z0-9._-]+=[A-Za-z0-9._-]+(,[A-Za-z0-9._-]+=[A-Za-z0-9._-]+)*$"),
 };
 const KIND: Param = Param {
     name: "kind",
     about: "only those of this kind",
-    kind: Kind::Word(|| RunKind::ALL.map(RunKind::as_str).to_vec()),
+    kind: ParamKind::Word(|| RunKind::ALL.map(RunKind::as_str).to_vec()),
 };
 const FROM_SLOT: Param = instant("from", "only those of slots at or after this");
 const TO_SLOT: Param = instant("to", "only those of slots before this");
@@ -168,17 +168,17 @@ impl Route {
     }
 
     fn gives<T: JsonSchema>(mut self, status: u16) -> Self {
-        self.gives.push((status, Given::Json(SchemaGenerator::subschema_for::<T>)));
+        self.gives.push((status, AnswerBody::Json(SchemaGenerator::subschema_for::<T>)));
         self
     }
 
     fn gives_text(mut self, media_type: &'static str) -> Self {
-        self.gives.push((200, Given::Text(media_type)));
+        self.gives.push((200, AnswerBody::Text(media_type)));
         self
     }
 
     fn gives_nothing(mut self) -> Self {
-        self.gives.push((204, Given::Nothing));
+        self.gives.push((204, AnswerBody::Nothing));
         self
     }
 
@@ -209,7 +209,7 @@ fn admin(route: Route) -> Route {
     Route { need: Need::Scope(Scope::Admin), ..route }
 }
 
-/// Who takes part in elections may.
+/// A key for elections is enough.
 fn node(route: Route) -> Route {
     Route { need: Need::Scope(Scope::Node), ..route }
 }
@@ -232,7 +232,7 @@ impl JsonSchema for Nothing {
     }
 }
 
-/// All of them.
+/// Every route of the API.
 pub(super) fn routes() -> Vec<Route> {
     let mut routes = triggers();
     routes.extend(runs());
@@ -288,7 +288,7 @@ fn triggers() -> Vec<Route> {
             .params([Param {
                 name: "wait",
                 about: "wait so long for its end, up to 1m",
-                kind: Kind::Length,
+                kind: ParamKind::Length,
             }])
             .may_take::<Nothing>()
             .gives::<Started>(200)
@@ -299,7 +299,11 @@ fn triggers() -> Vec<Route> {
             .gives::<Backfilled>(202),
         get("/v1/triggers/{name}/next", trigger::next)
             .says("Tell when it fires next")
-            .params([Param { name: "count", about: "so many", kind: Kind::Count(NEXT_SLOTS_MAX) }])
+            .params([Param {
+                name: "count",
+                about: "so many",
+                kind: ParamKind::Count(NEXT_SLOTS_MAX),
+            }])
             .gives::<NextSlots>(200),
         get("/v1/triggers/{name}/runs", history::list_of)
             .says("List its runs, newest first")
@@ -445,7 +449,7 @@ fn clusters() -> Vec<Route> {
             .may_take::<Nothing>()
             .gives::<QuiescedShard>(200),
         admin(post("/v1/cluster/shards/{id}/resume", cluster::resume))
-            .says("Let a shard go on that was held back")
+            .says("Let a quiesced shard go on")
             .takes::<ResumeShard>()
             .gives_nothing(),
     ]
@@ -505,10 +509,12 @@ fn whole() -> Vec<Route> {
     ]
 }
 
-/// A router of all of them, each behind its lock.
-pub(super) fn router(handle: &NodeHandle, door: Door) -> Router<NodeHandle> {
+/// A router of all routes, each behind its authenticator.
+pub(super) fn router(handle: &NodeHandle, authentication: Authentication) -> Router<NodeHandle> {
     routes().into_iter().fold(Router::new(), |router, route| {
-        let lock = Lock { handle: handle.clone(), door, need: route.need };
-        router.route(route.path, route.handler.layer(from_fn_with_state(lock, admit)))
+        let authenticator =
+            Authenticator { handle: handle.clone(), authentication, need: route.need };
+        router
+            .route(route.path, route.handler.layer(from_fn_with_state(authenticator, authenticate)))
     })
 }

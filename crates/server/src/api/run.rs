@@ -16,10 +16,10 @@ use engine::shard::record::past;
 use super::body;
 use super::caller::{Act, Caller};
 use super::convert::Source;
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::query::Query;
 use super::read::{self, Stored};
-use super::segment::{Span, Walk};
+use super::segment::{PastSpan, PastWalk};
 use crate::handle::NodeHandle;
 use crate::idempotency::RememberedOutcome;
 
@@ -37,7 +37,7 @@ pub(super) async fn start(
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let query = Query::of(request.uri(), &["wait"])?;
     let wait = query.text("wait").map(read_wait).transpose()?;
     body::read_nothing(request).await?;
@@ -56,7 +56,7 @@ pub(super) async fn start(
     let ended = async {
         loop {
             if let Some(run) = recently_ended(&handle, run_id, stored.name()).await? {
-                return Ok::<_, Refusal>(run);
+                return Ok::<_, ApiError>(run);
             }
             // A hint, or a look at the clock, whichever comes first.
             let _ = tokio::time::timeout(LOOK_AGAIN, hints.changed()).await;
@@ -71,8 +71,8 @@ pub(super) async fn start(
     Ok((status, started(run)).into_response())
 }
 
-fn read_wait(text: &str) -> Result<Duration, Refusal> {
-    let bad = |why: String| Refusal::parameter("wait", why);
+fn read_wait(text: &str) -> Result<Duration, ApiError> {
+    let bad = |why: String| ApiError::parameter("wait", why);
     let wait = length::read(text).map_err(|why| bad(why.to_string()))?;
     if wait > RUN_WAIT_MAX {
         let most = length::text(RUN_WAIT_MAX);
@@ -85,9 +85,9 @@ async fn recently_ended(
     handle: &NodeHandle,
     id: RunId,
     name: &str,
-) -> Result<Option<Run>, Refusal> {
+) -> Result<Option<Run>, ApiError> {
     // The newest commits are never merged before they are this old.
-    let walk = Walk::recent(handle.store(), id.shard, WAIT_SEGMENTS_MAX);
+    let walk = PastWalk::recent(handle.store(), id.shard, WAIT_SEGMENTS_MAX);
     let found = find_ended(handle, id, walk).await?;
     Ok(found.map(|run| source(handle, id.shard).finished(&run, Some(name))))
 }
@@ -96,8 +96,8 @@ async fn recently_ended(
 async fn find_ended(
     handle: &NodeHandle,
     id: RunId,
-    mut walk: Walk<'_>,
-) -> Result<Option<Finished>, Refusal> {
+    mut walk: PastWalk<'_>,
+) -> Result<Option<Finished>, ApiError> {
     let source = source(handle, id.shard);
     while let Some(batch) = walk.next().await? {
         for line in batch.lines {
@@ -120,13 +120,13 @@ pub(super) async fn show(
     caller: Caller,
     Path(text): Path<String>,
     uri: Uri,
-) -> Result<Json<Run>, Refusal> {
+) -> Result<Json<Run>, ApiError> {
     Query::of(&uri, &[])?;
     let id: RunId =
-        text.parse().map_err(|why: engine::id::BadId| Refusal::not_found(why.to_string()))?;
+        text.parse().map_err(|why: engine::id::BadId| ApiError::not_found(why.to_string()))?;
     let run = find(&handle, caller.project, id).await?;
     run.map(Json).ok_or_else(|| {
-        Refusal::not_found(format!("there is no run {id}, or it is too long ago to be found by its id alone: list its trigger's runs"))
+        ApiError::not_found(format!("there is no run {id}, or it is too long ago to be found by its id alone: list its trigger's runs"))
     })
 }
 
@@ -135,7 +135,7 @@ pub(super) async fn find(
     handle: &NodeHandle,
     project: ProjectId,
     id: RunId,
-) -> Result<Option<Run>, Refusal> {
+) -> Result<Option<Run>, ApiError> {
     let (store, source) = (handle.store(), source(handle, id.shard));
     let trigger = TriggerId { shard: id.shard, project, unique: id.trigger };
     let stored = read::trigger_by_id(store, trigger).await?;
@@ -160,8 +160,8 @@ pub(super) async fn find(
             break;
         }
     }
-    let span = Span { trigger: id.trigger, from: id.slot, to: id.slot };
-    let walk = Walk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
+    let span = PastSpan { trigger: id.trigger, from: id.slot, to: id.slot };
+    let walk = PastWalk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
     let run = find_ended(handle, id, walk).await?.filter(|run| run.project == project);
     Ok(run.map(|run| source.finished(&run, stored.as_ref().map(Stored::name))))
 }

@@ -16,7 +16,7 @@ use engine::record::RecordError;
 use engine::shard::record::past;
 use store::{Key, Range, Store};
 
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::read::key;
 
 /// Segments that are asked for at once.
@@ -40,9 +40,9 @@ enum Name {
 
 /// A place among the segments of a shard: after this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place(String);
+pub(super) struct SegmentCursor(String);
 
-impl Place {
+impl SegmentCursor {
     /// As a part of a cursor.
     pub(super) fn text(&self) -> &str {
         &self.0
@@ -56,7 +56,7 @@ impl Place {
 
 /// What of the past of a trigger is wanted: lines about slots from here to there.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Span {
+pub(super) struct PastSpan {
     pub(super) trigger: Unique,
     pub(super) from: Instant,
     pub(super) to: Instant,
@@ -70,10 +70,10 @@ enum Stage {
 }
 
 /// A walk through the past of a shard, newest first.
-pub(super) struct Walk<'a> {
+pub(super) struct PastWalk<'a> {
     store: &'a Store,
     /// Whose lines are given; everybody's, and from segments only, without one.
-    span: Option<Span>,
+    span: Option<PastSpan>,
     stage: Stage,
     rest: Option<Range>,
     /// What is read when there is no segment left.
@@ -90,13 +90,13 @@ pub(super) struct Walk<'a> {
 }
 
 /// A batch of the walk.
-pub(super) struct Batch {
+pub(super) struct PastBatch {
     name: Name,
     /// Its lines, newest first.
     pub(super) lines: Vec<Line>,
 }
 
-impl Batch {
+impl PastBatch {
     /// Which day's slots it is about, if it is a page.
     pub(super) fn day(&self) -> Option<PastDay> {
         match &self.name {
@@ -106,7 +106,7 @@ impl Batch {
     }
 }
 
-impl<'a> Walk<'a> {
+impl<'a> PastWalk<'a> {
     /// Through the newest segments of a shard, at most so many.
     pub(super) fn recent(store: &'a Store, shard: ShardId, most: usize) -> Self {
         Self {
@@ -128,8 +128,8 @@ impl<'a> Walk<'a> {
     pub(super) fn of(
         store: &'a Store,
         shard: ShardId,
-        span: Span,
-        after: Option<&Place>,
+        span: PastSpan,
+        after: Option<&SegmentCursor>,
         most: usize,
     ) -> Self {
         let prefix = pages_of(shard, Bucket::of(span.trigger));
@@ -138,7 +138,7 @@ impl<'a> Walk<'a> {
         let pages_end = key(format!("{prefix}{first_day}0"));
         let pages = Range::between(&key(format!("{prefix}{}/", PastDay::of(span.to))), &pages_end);
         let mut walk = Self::recent(store, shard, most);
-        if let Some(Place(name)) = after {
+        if let Some(SegmentCursor(name)) = after {
             let at = key(format!("{}{name}", past(shard)));
             walk.rest = Some(Range::prefix(&past(shard)).after(&at));
         }
@@ -147,8 +147,8 @@ impl<'a> Walk<'a> {
         walk
     }
 
-    /// The next batch; none at the end of the past, or of what may be read: see [`Walk::is_cut`].
-    pub(super) async fn next(&mut self) -> Result<Option<Batch>, Refusal> {
+    /// The next batch; none at the end of the past, or of what may be read: see [`PastWalk::is_cut`].
+    pub(super) async fn next(&mut self) -> Result<Option<PastBatch>, ApiError> {
         if self.waiting.is_empty() {
             self.fill().await?;
         }
@@ -170,7 +170,7 @@ impl<'a> Walk<'a> {
         lines.retain(|line| {
             span.is_none_or(|span| span.trigger == line.trigger()) && seen.insert(line.identity())
         });
-        Ok(Some(Batch { name, lines }))
+        Ok(Some(PastBatch { name, lines }))
     }
 
     /// Whether the next page is of the same day as the last one.
@@ -182,10 +182,10 @@ impl<'a> Walk<'a> {
     }
 
     /// The oldest segment that was given, if that is where the walk was cut.
-    pub(super) fn cut_after(&self) -> Option<Place> {
+    pub(super) fn cut_after(&self) -> Option<SegmentCursor> {
         match (&self.last, self.stage) {
             (Some(Name::Segment(name)), Stage::Segments) if self.is_cut() => {
-                Some(Place(name.clone()))
+                Some(SegmentCursor(name.clone()))
             }
             _ => None,
         }
@@ -215,7 +215,7 @@ impl<'a> Walk<'a> {
         self.is_cut().then(|| self.oldest.map_or(Instant::LAST, slack))
     }
 
-    async fn fill(&mut self) -> Result<(), Refusal> {
+    async fn fill(&mut self) -> Result<(), ApiError> {
         while self.waiting.is_empty() {
             if self.rest.is_none() {
                 // Not before the last segment is read, so that what is merged meanwhile is found here.
@@ -233,7 +233,7 @@ impl<'a> Walk<'a> {
             let page = self.store.scan(range, most.min(self.left.max(1))).await?;
             self.rest = page.next;
             for entry in page.entries.into_iter().rev() {
-                let bad = |why: &RecordError| Refusal::of_record(entry.key.as_str(), why);
+                let bad = |why: &RecordError| ApiError::of_record(entry.key.as_str(), why);
                 let segment =
                     Segment::from_bytes(entry.value.as_bytes()).map_err(|why| bad(&why))?;
                 let name = self.name(&entry.key).map_err(|why| bad(&why))?;
@@ -265,10 +265,10 @@ mod tests {
 
     #[test]
     fn a_place_comes_back_as_it_was_and_rubbish_does_not() {
-        let place = Place("fffffffffffffffe".to_owned());
-        assert_eq!(Place::parse(place.text()), Some(place));
+        let place = SegmentCursor("fffffffffffffffe".to_owned());
+        assert_eq!(SegmentCursor::parse(place.text()), Some(place));
         for bad in ["", ".", "fffffffffffffff", "fffffffffffffffe.1", "../../head......"] {
-            assert_eq!(Place::parse(bad), None, "{bad}");
+            assert_eq!(SegmentCursor::parse(bad), None, "{bad}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Connections: a bounded number of them, each on a task that the end waits for.
 //!
 //! Nobody keeps a place by doing nothing: a head that does not come, a rest between two requests, an answer
-//! that is not read are all bounded in time; what happens in between is bounded by `guard`.
+//! that is not read are all bounded in time; what happens in between is bounded by `middleware`.
 
 use std::borrow::Borrow;
 use std::net::SocketAddr;
@@ -20,10 +20,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use super::door::Peer;
-use super::patient::Patient;
-use super::tls::Tls;
-use super::{Gate, Reach, router};
+use super::authentication::PeerAddress;
+use super::tls::ServerTls;
+use super::write_timeout::WriteTimeout;
+use super::{ApiSecurity, Exposure, router};
 use crate::handle::NodeHandle;
 
 /// How long to wait when no connection can be accepted, as when there are too many open files.
@@ -33,18 +33,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub async fn serve(
     listener: impl Borrow<TcpListener>,
     handle: NodeHandle,
-    gate: Gate,
+    security: ApiSecurity,
     stop: impl Future<Output = ()>,
 ) {
     let listener = listener.borrow();
-    let reach = reach_of(listener.local_addr().ok());
-    let service = TowerToHyperService::new(router(handle, reach, &gate));
-    let acceptor = gate.tls.as_ref().map(Tls::acceptor);
+    let exposure = exposure_of(listener.local_addr().ok());
+    let service = TowerToHyperService::new(router(handle, exposure, &security));
+    let acceptor = security.tls.as_ref().map(ServerTls::acceptor);
     let places = Arc::new(Semaphore::new(API_CONNECTIONS_MAX));
     let (ending, ends) = watch::channel(false);
     let mut connections = JoinSet::new();
     let following = async {
-        match &gate.tls {
+        match &security.tls {
             Some(tls) => tls.follow().await,
             None => std::future::pending().await,
         }
@@ -66,7 +66,7 @@ pub async fn serve(
                     let (service, ends) = (service.clone(), ends.clone());
                     let acceptor = acceptor.clone();
                     connections.spawn(async move {
-                        let peer = Peer(from.ip());
+                        let peer = PeerAddress(from.ip());
                         welcome(stream, peer, acceptor, service, ends).await;
                         drop(place);
                     });
@@ -86,17 +86,17 @@ pub async fn serve(
     connections.shutdown().await;
 }
 
-fn reach_of(address: Option<SocketAddr>) -> Reach {
+fn exposure_of(address: Option<SocketAddr>) -> Exposure {
     match address {
-        Some(address) if !address.ip().is_loopback() => Reach::Network,
-        Some(_) | None => Reach::Loopback,
+        Some(address) if !address.ip().is_loopback() => Exposure::Network,
+        Some(_) | None => Exposure::Loopback,
     }
 }
 
 /// Answers one connection, encrypted if it is to be.
 async fn welcome(
     stream: TcpStream,
-    peer: Peer,
+    peer: PeerAddress,
     acceptor: Option<TlsAcceptor>,
     service: TowerToHyperService<axum::Router>,
     ends: watch::Receiver<bool>,
@@ -115,13 +115,13 @@ async fn welcome(
 
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    peer: Peer,
+    peer: PeerAddress,
     service: TowerToHyperService<axum::Router>,
     mut ends: watch::Receiver<bool>,
 ) {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_HEAD_TIME_MAX);
-    let stream = TokioIo::new(Patient::new(stream));
+    let stream = TokioIo::new(WriteTimeout::new(stream));
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(peer);
         service.call(request)

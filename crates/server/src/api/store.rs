@@ -24,7 +24,7 @@ pub(super) use self::act::{Failure, act, project_name};
 pub(super) use self::watch::watch;
 use super::body;
 use super::caller::Caller;
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::query::Query;
 use crate::handle::NodeHandle;
 
@@ -35,7 +35,7 @@ pub(super) async fn facts(
     State(handle): State<NodeHandle>,
     caller: Caller,
     uri: Uri,
-) -> Result<Json<StoreFacts>, Refusal> {
+) -> Result<Json<StoreFacts>, ApiError> {
     Query::of(&uri, &[])?;
     let Limits { writes, commit_bytes, value_bytes } = limits(handle.store());
     let project = project_name(&handle, caller.project)?;
@@ -63,7 +63,7 @@ pub(super) async fn scan(
     State(handle): State<NodeHandle>,
     caller: Caller,
     request: Request,
-) -> Result<Json<StorePage>, Refusal> {
+) -> Result<Json<StorePage>, ApiError> {
     Query::of(request.uri(), &[])?;
     let asked: StoreScan = body::read(request).await?;
     let (range, limit) = wire::range(&asked)?;
@@ -100,7 +100,7 @@ pub(super) async fn commit(
     State(handle): State<NodeHandle>,
     caller: Caller,
     request: Request,
-) -> Result<Json<StoreCommitted>, Refusal> {
+) -> Result<Json<StoreCommitted>, ApiError> {
     Query::of(request.uri(), &[])?;
     let asked: StoreCommit = body::read(request).await?;
     let commit = wire::commit(asked)?;

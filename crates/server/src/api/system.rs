@@ -12,8 +12,8 @@ use store::session::NodeId;
 use super::body;
 use super::caller::Caller;
 use super::convert::timestamp;
-use super::forward::{Envoy, Unreached};
-use super::problem::Refusal;
+use super::forward::{PeerClient, Unreached};
+use super::problem::ApiError;
 use super::project;
 use super::query::Query;
 use crate::access::Switch;
@@ -23,11 +23,11 @@ use crate::peers::Server;
 
 pub(super) async fn scheduler(
     State(handle): State<NodeHandle>,
-    envoy: Envoy,
+    peers: PeerClient,
     uri: Uri,
-) -> Result<Json<SchedulerStatus>, Refusal> {
+) -> Result<Json<SchedulerStatus>, ApiError> {
     Query::of(&uri, &[])?;
-    let answers = envoy.ask_all(&Method::GET, "/v1/scheduler").await;
+    let answers = peers.ask_all(&Method::GET, "/v1/scheduler").await;
     Ok(Json(status_of_all(&handle, answers)))
 }
 
@@ -35,14 +35,14 @@ pub(super) async fn scheduler(
 pub(super) async fn confirm_time(
     State(handle): State<NodeHandle>,
     caller: Caller,
-    envoy: Envoy,
+    peers: PeerClient,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
     handle.confirm_time().await?;
     // What is remembered of this request is for whoever sent it: the others are told before that.
-    let answers = envoy.ask_all(&Method::POST, "/v1/scheduler/confirm-time").await;
+    let answers = peers.ask_all(&Method::POST, "/v1/scheduler/confirm-time").await;
     let trail = caller.trail_of_all(&handle, "scheduler.confirm-time", "scheduler");
     handle.access().note(&trail).await?;
     caller.tell(&handle, "scheduler.confirm-time", "scheduler");
@@ -56,7 +56,7 @@ pub(super) async fn start(
     State(handle): State<NodeHandle>,
     caller: Caller,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     switch(&handle, &caller, request, ("scheduler.start", Switch::On)).await
 }
 
@@ -64,7 +64,7 @@ pub(super) async fn stop(
     State(handle): State<NodeHandle>,
     caller: Caller,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     switch(&handle, &caller, request, ("scheduler.stop", Switch::Off)).await
 }
 
@@ -73,7 +73,7 @@ async fn switch(
     caller: &Caller,
     request: Request,
     (action, to): (&str, Switch),
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
     let trail = caller.trail_of_all(handle, action, "scheduler");
@@ -154,12 +154,12 @@ pub(super) async fn livez() -> &'static str {
 }
 
 /// It takes requests.
-pub(super) async fn readyz(State(handle): State<NodeHandle>) -> Result<&'static str, Refusal> {
+pub(super) async fn readyz(State(handle): State<NodeHandle>) -> Result<&'static str, ApiError> {
     if handle.is_ready() {
         return Ok("ok\n");
     }
     let pause = std::time::Duration::from_secs(1);
-    Err(Refusal::unavailable(
+    Err(ApiError::unavailable(
         "this server is starting or stopping, or its store does not answer",
         pause,
     ))

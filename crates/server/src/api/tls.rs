@@ -26,7 +26,7 @@ pub enum TlsError {
     /// Look at the file.
     #[error("{path}: {why}; it is a PEM file with {wanted}", path = path.display())]
     File {
-        /// Which.
+        /// The file that is not as it should be.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
@@ -36,9 +36,9 @@ pub enum TlsError {
     /// Take the files that belong together.
     #[error("{cert} and {key} do not belong together: {why}", cert = cert.display(), key = key.display())]
     Pair {
-        /// The certificate.
+        /// The file with the certificate.
         cert: PathBuf,
-        /// The key.
+        /// The file with the private key.
         key: PathBuf,
         /// What is wrong.
         why: String,
@@ -47,7 +47,7 @@ pub enum TlsError {
 
 /// A certificate that is read again when it changes.
 #[derive(Clone)]
-pub struct Tls(Arc<Files>);
+pub struct ServerTls(Arc<Files>);
 
 struct Files {
     cert: PathBuf,
@@ -55,7 +55,7 @@ struct Files {
     now: RwLock<Arc<CertifiedKey>>,
 }
 
-impl Tls {
+impl ServerTls {
     /// Reads a certificate and its key.
     pub fn open(cert: &Path, key: &Path) -> Result<Self, TlsError> {
         let now = RwLock::new(Arc::new(read(cert, key)?));
@@ -121,9 +121,9 @@ impl fmt::Debug for Files {
     }
 }
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for ServerTls {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Tls({})", self.0.cert.display())
+        write!(out, "ServerTls({})", self.0.cert.display())
     }
 }
 

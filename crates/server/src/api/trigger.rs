@@ -23,10 +23,10 @@ use store::Range;
 use super::body;
 use super::caller::{Act, Caller};
 use super::convert::{self, Source};
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::query::{LABEL, Query};
 use super::read::{self, Silence, Stored, key};
-use super::segment::{Span, Walk};
+use super::segment::{PastSpan, PastWalk};
 use crate::handle::{CallError, NodeHandle};
 use crate::idempotency::RememberedOutcome;
 
@@ -40,7 +40,7 @@ pub(super) async fn create(
     State(handle): State<NodeHandle>,
     caller: Caller,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(request.uri(), &[])?;
     let mut draft: Draft = body::read(request).await?;
     if draft.name.is_some() {
@@ -80,8 +80,8 @@ pub(super) async fn create_from(
     caller: &Caller,
     draft: &Draft,
 ) -> Result<TriggerId, CreateError> {
-    draft.check_unmasked().map_err(Refusal::fields)?;
-    let definition = draft.build(handle.now()).map_err(Refusal::fields)?;
+    draft.check_unmasked().map_err(ApiError::fields)?;
+    let definition = draft.build(handle.now()).map_err(ApiError::fields)?;
     let name = definition.name.clone();
     let shard = ShardId::of(caller.project, &name, handle.shards());
     let (definition, draft) = (Box::new(definition), raw(draft));
@@ -100,17 +100,16 @@ pub(super) async fn create_from(
 pub(super) enum CreateError {
     /// There is one with this name.
     Taken(Rejection),
-    /// Something else.
-    Refused(Refusal),
+    Refused(ApiError),
 }
 
-impl From<Refusal> for CreateError {
-    fn from(refusal: Refusal) -> Self {
+impl From<ApiError> for CreateError {
+    fn from(refusal: ApiError) -> Self {
         Self::Refused(refusal)
     }
 }
 
-impl From<CreateError> for Refusal {
+impl From<CreateError> for ApiError {
     fn from(error: CreateError) -> Self {
         match error {
             CreateError::Taken(rejection) => rejection.into(),
@@ -123,7 +122,7 @@ pub(super) async fn list(
     State(handle): State<NodeHandle>,
     caller: Caller,
     uri: Uri,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let query = Query::of(&uri, &["status", "prefix", LABEL, "limit", "cursor"])?;
     let rows = query.rows()?;
     let status = query.word("status", &Status::ALL, Status::as_str)?;
@@ -136,7 +135,7 @@ pub(super) async fn list(
     };
     let prefix = query.text("prefix").unwrap_or_default();
     if !prefix.is_empty() {
-        check_name(prefix).map_err(|why| Refusal::parameter("prefix", why))?;
+        check_name(prefix).map_err(|why| ApiError::parameter("prefix", why))?;
     }
     let mut range = Range::prefix(&name_key(caller.project, prefix));
     if let Some(cursor) = query.text("cursor") {
@@ -175,8 +174,8 @@ pub(super) async fn list(
     Ok(Json(Page { items, next }).into_response())
 }
 
-pub(super) fn bad_cursor() -> Refusal {
-    Refusal::parameter("cursor", "it is the \"next\" of the page before, unchanged")
+pub(super) fn bad_cursor() -> ApiError {
+    ApiError::parameter("cursor", "it is the \"next\" of the page before, unchanged")
 }
 
 pub(super) async fn show(
@@ -184,7 +183,7 @@ pub(super) async fn show(
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(&uri, &[])?;
     let stored = read::trigger(handle.store(), caller.project, &name).await?;
     let last_run = last_run(&handle, &stored).await?;
@@ -192,12 +191,12 @@ pub(super) async fn show(
 }
 
 /// The run that ended last.
-async fn last_run(handle: &NodeHandle, stored: &Stored) -> Result<Option<RunSummary>, Refusal> {
+async fn last_run(handle: &NodeHandle, stored: &Stored) -> Result<Option<RunSummary>, ApiError> {
     let id = stored.id();
     let source = Source { shard: id.shard, cluster: handle.cluster() };
     let (from, to) = (stored.record.created, Instant::LAST);
-    let span = Span { trigger: id.unique, from, to };
-    let mut walk = Walk::of(handle.store(), id.shard, span, None, LAST_RUN_SEGMENTS_MAX);
+    let span = PastSpan { trigger: id.unique, from, to };
+    let mut walk = PastWalk::of(handle.store(), id.shard, span, None, LAST_RUN_SEGMENTS_MAX);
     while let Some(batch) = walk.next().await? {
         for line in batch.lines {
             if let Line::Run(run) = line
@@ -215,7 +214,7 @@ async fn last_run(handle: &NodeHandle, stored: &Stored) -> Result<Option<RunSumm
 async fn last_runs(
     handle: &NodeHandle,
     page: &[Stored],
-) -> Result<HashMap<TriggerId, RunSummary>, Refusal> {
+) -> Result<HashMap<TriggerId, RunSummary>, ApiError> {
     let mut wanted: BTreeMap<ShardId, HashSet<TriggerId>> = BTreeMap::new();
     for stored in page {
         wanted.entry(stored.id().shard).or_default().insert(stored.id());
@@ -223,7 +222,7 @@ async fn last_runs(
     let mut found = HashMap::new();
     for (shard, mut wanted) in wanted {
         let source = Source { shard, cluster: handle.cluster() };
-        let mut walk = Walk::recent(handle.store(), shard, LIST_SEGMENTS_MAX);
+        let mut walk = PastWalk::recent(handle.store(), shard, LIST_SEGMENTS_MAX);
         while !wanted.is_empty()
             && let Some(batch) = walk.next().await?
         {
@@ -244,7 +243,7 @@ pub(super) async fn delete(
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, ApiError> {
     Query::of(&uri, &[])?;
     let stored = read::trigger(handle.store(), caller.project, &name).await?;
     let id = stored.id();
@@ -268,16 +267,16 @@ pub(super) async fn pause(
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(request.uri(), &[])?;
     let PauseDraft { note, until } = body::read_or_default(request).await?;
     if note.chars().count() > NOTE_CHARS_MAX {
         let why = format!("a note has at most {NOTE_CHARS_MAX} characters");
-        return Err(Refusal::fields([BadField { pointer: "/note".to_owned(), why }]));
+        return Err(ApiError::fields([BadField { pointer: "/note".to_owned(), why }]));
     }
     if until.is_some_and(|until| until <= handle.now()) {
         let why = format!("it lies in the past: it is {} now", handle.now());
-        return Err(Refusal::fields([BadField { pointer: "/until".to_owned(), why }]));
+        return Err(ApiError::fields([BadField { pointer: "/until".to_owned(), why }]));
     }
     let command = |trigger| Command::Pause { trigger, author: caller.author.clone(), note, until };
     change(&handle, &caller, &name, ("trigger.pause", command)).await
@@ -288,7 +287,7 @@ pub(super) async fn resume(
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
     let command = |trigger| Command::Resume { trigger, author: caller.author.clone() };
@@ -300,7 +299,7 @@ pub(super) async fn cancel(
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(request.uri(), &[])?;
     body::read_nothing(request).await?;
     let command = |trigger| Command::Cancel { trigger, author: caller.author.clone() };
@@ -312,7 +311,7 @@ async fn change(
     caller: &Caller,
     name: &str,
     (action, command): (&'static str, impl FnOnce(Unique) -> Command),
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let stored = read::trigger(handle.store(), caller.project, name).await?;
     let (id, name) = (stored.id(), stored.name());
     let act = Act { action, object: name, outcome: RememberedOutcome::Changed(name.to_owned()) };
@@ -325,7 +324,7 @@ pub(super) async fn next(
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
-) -> Result<Json<NextSlots>, Refusal> {
+) -> Result<Json<NextSlots>, ApiError> {
     let query = Query::of(&uri, &["count"])?;
     let count = query.number("count", 10, NEXT_SLOTS_MAX)?;
     let stored = read::trigger(handle.store(), caller.project, &name).await?;
@@ -350,10 +349,10 @@ pub(super) async fn answer(
     handle: &NodeHandle,
     id: TriggerId,
     status: StatusCode,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let stored = read::trigger_by_id(handle.store(), id).await?;
     let stored = stored.ok_or_else(|| {
-        Refusal::not_found("it was done, and somebody has deleted the trigger since")
+        ApiError::not_found("it was done, and somebody has deleted the trigger since")
     })?;
     Ok(respond(handle, &stored, None, status))
 }

@@ -149,7 +149,7 @@ impl Served {
         tasks.spawn(server::api::serve(
             listener,
             handle.clone(),
-            server::api::Gate::open(),
+            server::api::ApiSecurity::open(),
             std::future::pending(),
         ));
         Self { node, client, handle, _tasks: tasks }

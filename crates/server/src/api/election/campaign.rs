@@ -30,7 +30,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::{check, claim, field};
 use crate::api::body;
 use crate::api::caller::Caller;
-use crate::api::problem::Refusal;
+use crate::api::problem::ApiError;
 use crate::api::query::Query;
 use crate::api::store::{Failure, act, moment, project_name};
 use crate::handle::NodeHandle;
@@ -38,7 +38,7 @@ use crate::handle::NodeHandle;
 /// How often a renewal is tried that meets another one of the same session.
 const RENEWALS_MAX: usize = 5;
 
-/// How often it is looked whether an election is free, while somebody waits: at least, and at most.
+/// How often a request that waits looks whether the election is free: at least, and at most.
 const POLL: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -74,7 +74,7 @@ pub(in crate::api) async fn campaign(
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Json<Campaign>, Refusal> {
+) -> Result<Json<Campaign>, ApiError> {
     let arrived = Instant::now();
     Query::of(request.uri(), &[])?;
     let asked: CampaignRequest = body::read(request).await?;
@@ -103,7 +103,7 @@ pub(super) fn session_of(
     project: &str,
     candidate: &str,
     session: Option<&str>,
-) -> Result<(NodeId, Option<SessionKey>), Refusal> {
+) -> Result<(NodeId, Option<SessionKey>), ApiError> {
     let node = NodeId::new(candidate).map_err(|why| field("/candidate", why.to_string()))?;
     let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let session = match session {
@@ -177,7 +177,7 @@ impl Candidate<'_> {
         Ok(self.leading(&now, seen.head.token, resign_wished))
     }
 
-    /// What it is told, if the store is still in the epoch that all of this was done in.
+    /// The candidate's answer, if the store is still in the epoch in which all of this was done.
     fn leading(&self, epoch: &str, token: u64, resign_wished: bool) -> Campaign {
         let quarantine = self.handle.quarantine();
         let key = self.session.as_ref().map(|key| key.key().as_str()).unwrap_or_default();
@@ -299,7 +299,7 @@ impl Candidate<'_> {
     }
 }
 
-/// Nobody may have it yet, or it has just changed: again in a moment.
+/// The election cannot be taken yet, or has just changed: try again in a moment.
 fn wait(quarantine: Duration) -> Campaign {
     let pause = quarantine.min(RETRY_MAX).max(PAUSE);
     Campaign::Open { retry_ms: u64::try_from(pause.as_millis()).unwrap_or(u64::MAX) }

@@ -11,7 +11,7 @@ use super::campaign::session_of;
 use super::{check, claim, view};
 use crate::api::body;
 use crate::api::caller::Caller;
-use crate::api::problem::Refusal;
+use crate::api::problem::ApiError;
 use crate::api::query::Query;
 use crate::api::store::{Failure, act, project_name};
 use crate::handle::NodeHandle;
@@ -19,13 +19,13 @@ use crate::handle::NodeHandle;
 /// How often it is tried while the head moves.
 const TRIES_MAX: usize = 5;
 
-/// If it has not got the election, nothing is done: so it may be sent again.
+/// A candidate that does not lead changes nothing, so the request may be sent again.
 pub(in crate::api) async fn release(
     State(handle): State<NodeHandle>,
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Json<Election>, Refusal> {
+) -> Result<Json<Election>, ApiError> {
     Query::of(request.uri(), &[])?;
     let asked: ReleaseRequest = body::read(request).await?;
     check(&name)?;

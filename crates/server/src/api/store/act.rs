@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::moment;
 use crate::api::caller::{ANONYMOUS, Caller};
-use crate::api::problem::Refusal;
+use crate::api::problem::ApiError;
 use crate::handle::NodeHandle;
 
 /// Why a commit was not done.
@@ -55,9 +55,9 @@ impl From<ScanError> for Failure {
 }
 
 /// What people call a project: its claims and sessions carry it.
-pub(in crate::api) fn project_name(handle: &NodeHandle, id: ProjectId) -> Result<String, Refusal> {
+pub(in crate::api) fn project_name(handle: &NodeHandle, id: ProjectId) -> Result<String, ApiError> {
     let name = handle.access().book().name_of(id).map(str::to_owned);
-    name.ok_or_else(|| Refusal::not_found("the project of this key is not there any more"))
+    name.ok_or_else(|| ApiError::not_found("the project of this key is not there any more"))
 }
 
 /// The id under which a caller's sessions stand.
@@ -146,11 +146,11 @@ async fn send(handle: &NodeHandle, commit: Commit, conditions: usize) -> Result<
 
 impl Failure {
     /// The problem that says so.
-    pub(in crate::api) fn told(self, handle: &NodeHandle) -> Refusal {
+    pub(in crate::api) fn told(self, handle: &NodeHandle) -> ApiError {
         let mut trouble = StoreTrouble { moment: moment(handle), condition: None, found: None };
         let refusal = match self {
             Self::Denied(why) => denied(&why),
-            Self::TooMany => Refusal::new(
+            Self::TooMany => ApiError::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too-many",
                 "Too many sessions",
@@ -158,7 +158,7 @@ impl Failure {
                     "a project has at most {GUEST_SESSIONS_MAX} sessions through servers: end those that are not needed"
                 ),
             ),
-            Self::TooManyElections => Refusal::new(
+            Self::TooManyElections => ApiError::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too-many",
                 "Too many elections",
@@ -172,7 +172,7 @@ impl Failure {
                 let detail = format!(
                     "condition {condition} of the commit does not hold: read again, and decide anew"
                 );
-                Refusal::new(StatusCode::CONFLICT, "conflict", "Changed meanwhile", detail)
+                ApiError::new(StatusCode::CONFLICT, "conflict", "Changed meanwhile", detail)
             }
             Self::Store(why) => undone(&why),
         };
@@ -181,21 +181,21 @@ impl Failure {
 }
 
 /// What the store said of a commit, passed on.
-fn undone(why: &CommitError) -> Refusal {
+fn undone(why: &CommitError) -> ApiError {
     let sentence = why.to_string();
     match why {
         CommitError::Refused(store::Refusal::Full { .. }) => {
-            Refusal::new(StatusCode::INSUFFICIENT_STORAGE, "no-room", "No room", sentence)
+            ApiError::new(StatusCode::INSUFFICIENT_STORAGE, "no-room", "No room", sentence)
         }
-        CommitError::Refused(_) => Refusal::malformed(sentence),
-        CommitError::Unavailable(_) => Refusal::new(
+        CommitError::Refused(_) => ApiError::malformed(sentence),
+        CommitError::Unavailable(_) => ApiError::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "store-unavailable",
             "Nothing was done",
             sentence,
         ),
         // A conflict was told before.
-        CommitError::Unknown(_) | CommitError::Conflict(_) => Refusal::new(
+        CommitError::Unknown(_) | CommitError::Conflict(_) => ApiError::new(
             StatusCode::GATEWAY_TIMEOUT,
             "store-unknown",
             "Nobody knows what became of it",
@@ -205,14 +205,14 @@ fn undone(why: &CommitError) -> Refusal {
     }
 }
 
-fn damaged(sentence: String) -> Refusal {
+fn damaged(sentence: String) -> ApiError {
     tracing::error!(why = %sentence, "a request could not be answered");
     let status = StatusCode::INTERNAL_SERVER_ERROR;
-    Refusal::new(status, "store-damaged", "The store is damaged", sentence)
+    ApiError::new(status, "store-damaged", "The store is damaged", sentence)
 }
 
 /// What the store said of a scan, passed on.
-pub(super) fn unread(handle: &NodeHandle, why: ScanError) -> Refusal {
+pub(super) fn unread(handle: &NodeHandle, why: ScanError) -> ApiError {
     let trouble = StoreTrouble { moment: moment(handle), condition: None, found: None };
     let refusal = match why {
         ScanError::Corrupt(why) => damaged(why),
@@ -221,11 +221,11 @@ pub(super) fn unread(handle: &NodeHandle, why: ScanError) -> Refusal {
     refusal.with_store(trouble)
 }
 
-pub(super) fn denied(why: &Denied) -> Refusal {
-    Refusal::new(StatusCode::FORBIDDEN, "no-guest", "Not through a server", why.to_string())
+pub(super) fn denied(why: &Denied) -> ApiError {
+    ApiError::new(StatusCode::FORBIDDEN, "no-guest", "Not through a server", why.to_string())
 }
 
 /// A commit that breaks a limit.
-pub(super) fn unfit(why: &store::Refusal) -> Refusal {
-    Refusal::malformed(why.to_string())
+pub(super) fn unfit(why: &store::Refusal) -> ApiError {
+    ApiError::malformed(why.to_string())
 }

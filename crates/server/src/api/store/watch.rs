@@ -17,7 +17,7 @@ use super::project_name;
 use crate::access::book::Book;
 use crate::access::key::KeyId;
 use crate::api::caller::Caller;
-use crate::api::problem::Refusal;
+use crate::api::problem::ApiError;
 use crate::api::query::Query;
 use crate::api::stream::stream;
 use crate::event::WatcherSeat;
@@ -42,14 +42,14 @@ pub(in crate::api) async fn watch(
     State(handle): State<NodeHandle>,
     caller: Caller,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Query::of(request.uri(), &[])?;
     let most = (GUEST_WATCHERS_MAX, GUEST_WATCHERS_OF_KEY_MAX);
     let seat = WatcherSeat::take(handle.guests(), caller.key, most).ok_or_else(|| {
         let detail = format!(
             "a store is watched by {GUEST_WATCHERS_MAX} at a time, and by {GUEST_WATCHERS_OF_KEY_MAX} with one key: look from time to time instead"
         );
-        Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too-many", "Too many watch", detail)
+        ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too-many", "Too many watch", detail)
     })?;
     let elections = format!("election/{}/", project_name(&handle, caller.project)?);
     let store = handle.store();

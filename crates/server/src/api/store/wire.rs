@@ -10,13 +10,13 @@ use engine::limits::{KEY_BYTES_MAX, PAGE_ENTRIES_MAX};
 use engine::trigger::BadField;
 use store::{Commit, Condition, Entry, Key, Page, Range, Version, Write};
 
-use crate::api::problem::Refusal;
+use crate::api::problem::ApiError;
 
-fn bad(pointer: String, why: impl Into<String>) -> Refusal {
-    Refusal::fields([BadField { pointer, why: why.into() }])
+fn bad(pointer: String, why: impl Into<String>) -> ApiError {
+    ApiError::fields([BadField { pointer, why: why.into() }])
 }
 
-pub(super) fn range(asked: &StoreScan) -> Result<(Range, usize), Refusal> {
+pub(super) fn range(asked: &StoreScan) -> Result<(Range, usize), ApiError> {
     if !(1..=PAGE_ENTRIES_MAX).contains(&asked.limit) {
         let why = format!("it is a whole number from 1 to {PAGE_ENTRIES_MAX}");
         return Err(bad("/limit".into(), why));
@@ -35,7 +35,7 @@ pub(super) fn range(asked: &StoreScan) -> Result<(Range, usize), Refusal> {
     Ok((range, asked.limit))
 }
 
-pub(super) fn commit(asked: StoreCommit) -> Result<Commit, Refusal> {
+pub(super) fn commit(asked: StoreCommit) -> Result<Commit, ApiError> {
     let mut commit = Commit::new();
     for (number, condition) in asked.when.into_iter().enumerate() {
         let key = |text| key(format!("/when/{number}"), text);
@@ -60,7 +60,7 @@ pub(super) fn commit(asked: StoreCommit) -> Result<Commit, Refusal> {
     Ok(commit)
 }
 
-fn key(place: String, text: String) -> Result<Key, Refusal> {
+fn key(place: String, text: String) -> Result<Key, ApiError> {
     Key::new(text).map_err(|why| bad(place, why.to_string()))
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use server::access::Trail;
 use server::access::audit::AuditRecord;
 use server::access::record::{KeyRecord, KeyScope};
-use server::api::Gate;
+use server::api::ApiSecurity;
 use server::handle::NodeHandle;
 
 use crate::server::node::world::{Running, World};
@@ -78,8 +78,8 @@ impl House {
     }
 }
 
-pub(super) fn locked() -> Gate {
-    Gate::locked()
+pub(super) fn locked() -> ApiSecurity {
+    ApiSecurity::locked()
 }
 
 /// Makes the key of the first admin, and gives its text.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rig::{PATIENCE, until};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use server::api::{Gate, Tls};
+use server::api::{ApiSecurity, ServerTls};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -59,8 +59,8 @@ impl Files {
 }
 
 async fn serve(world: &World, files: &Files) -> Running {
-    let tls = Tls::open(&files.cert(), &files.key()).unwrap();
-    world.start_behind(NOON, Gate::open().encrypted(tls)).await
+    let tls = ServerTls::open(&files.cert(), &files.key()).unwrap();
+    world.start_behind(NOON, ApiSecurity::open().encrypted(tls)).await
 }
 
 fn trusting(pairs: &[&Pair]) -> TlsConnector {
@@ -139,7 +139,7 @@ async fn a_renewed_certificate_is_shown_to_new_connections_and_no_request_is_los
 fn files_that_cannot_be_used_are_told_by_name() {
     let (one, other) = (Pair::new(), Pair::new());
     let files = Files::of(&one);
-    let open = |cert: &Path, key: &Path| Tls::open(cert, key).unwrap_err().to_string();
+    let open = |cert: &Path, key: &Path| ServerTls::open(cert, key).unwrap_err().to_string();
     let said = open(&files.path("missing.pem"), &files.key());
     assert!(said.contains("missing.pem") && said.contains("a certificate"), "{said}");
     let said = open(&files.cert(), &files.cert());

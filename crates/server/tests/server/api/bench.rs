@@ -27,7 +27,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
 use server::access::Access;
-use server::api::Gate;
+use server::api::ApiSecurity;
 use server::handle::{
     CallError, FiringState, NodeCall, NodeContext, NodeHandle, NodeStatus, QuiesceId, QuiescePoint,
     WriteTrouble,
@@ -113,20 +113,20 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) async fn new() -> Self {
-        Self::of(Store::new(MemoryStore::new()), "bench", Gate::open()).await
+        Self::of(Store::new(MemoryStore::new()), "bench", ApiSecurity::open()).await
     }
 
     /// A server of this name, which has every shard.
-    pub(super) async fn of(store: Store, name: &str, gate: Gate) -> Self {
+    pub(super) async fn of(store: Store, name: &str, gate: ApiSecurity) -> Self {
         Self::with(store, name, gate, None).await
     }
 
     /// One that notifies somebody at this URL of what goes wrong in the cluster.
     pub(super) async fn telling(url: &str) -> Self {
-        Self::with(Store::new(MemoryStore::new()), "bench", Gate::open(), Some(url)).await
+        Self::with(Store::new(MemoryStore::new()), "bench", ApiSecurity::open(), Some(url)).await
     }
 
-    async fn with(store: Store, name: &str, gate: Gate, notify: Option<&str>) -> Self {
+    async fn with(store: Store, name: &str, gate: ApiSecurity, notify: Option<&str>) -> Self {
         let scheme = if gate.tls.is_some() { "https" } else { "http" };
         let wall_ms = AtomicU64::new(NOW.0.unsigned_abs());
         let clock = Arc::new(Clock { wall_ms, dice: AtomicU64::new(seed(name)) });

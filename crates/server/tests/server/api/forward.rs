@@ -6,7 +6,7 @@ use client::audit::AuditEntry;
 use client::trigger::Trigger;
 use client::{ClientError, Page};
 use serde_json::json;
-use server::api::{Gate, Tls};
+use server::api::{ApiSecurity, ServerTls};
 use server::handle::CallError;
 use store::clock::Stopwatch;
 use tokio::net::TcpListener;
@@ -142,7 +142,7 @@ async fn who_says_that_it_passes_a_request_on_gains_nothing_but_the_end_of_its_w
     // Nor does it end anywhere else than that.
     let here = a.with_headers("POST", "/v1/triggers", headers, &draft(&name_in(0))).await;
     assert_eq!(here.status(), 201, "{}", here.0);
-    let Pair { a, .. } = Pair::behind(Gate::locked(), Gate::open()).await;
+    let Pair { a, .. } = Pair::behind(ApiSecurity::locked(), ApiSecurity::open()).await;
     a.with_headers("POST", "/v1/triggers", headers, &draft(&name_in(0))).await.problem(401);
 }
 
@@ -281,21 +281,22 @@ async fn servers_pass_requests_on_over_tls_to_those_whose_issuer_they_trust() {
     let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
     std::fs::write(&cert, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let encrypted = || Gate::open().encrypted(Tls::open(&cert, &key).unwrap());
-    let trusting = Gate::open().trusting_peers(&cert).unwrap();
+    let encrypted = || ApiSecurity::open().encrypted(ServerTls::open(&cert, &key).unwrap());
+    let trusting = ApiSecurity::open().trusting_peers(&cert).unwrap();
     let pair = Pair::behind(trusting, encrypted()).await;
     let url = format!("https://localhost:{}", pair.b.address.port());
     pair.tell_of(Who::A, HALVES, &url);
     let made = pair.a.json("POST", "/v1/triggers", &draft(&name_in(2))).await;
     assert_eq!((made.status(), made.header("watchbell-served-by")), (201, Some("b")), "{}", made.0);
 
-    let pair = Pair::behind(Gate::open(), encrypted()).await;
+    let pair = Pair::behind(ApiSecurity::open(), encrypted()).await;
     let url = format!("https://localhost:{}", pair.b.address.port());
     pair.tell_of(Who::A, HALVES, &url);
     let answer = pair.a.json("POST", "/v1/triggers", &draft(&name_in(2))).await;
     assert!(answer.problem(503).detail.contains("--peer-ca"), "{}", answer.0);
     assert_eq!(pair.b.done(), 0);
-    let none = Gate::open().trusting_peers(&dir.path().join("nothing")).unwrap_err().to_string();
+    let none =
+        ApiSecurity::open().trusting_peers(&dir.path().join("nothing")).unwrap_err().to_string();
     assert!(none.contains("give a PEM file"), "{none}");
 }
 

@@ -1,7 +1,7 @@
 //! Two servers on one store, which know of each other: `a` has the shards 0 and 1, `b` the shards 2 and 3.
 
 use engine::id::{ProjectId, ShardId};
-use server::api::Gate;
+use server::api::ApiSecurity;
 use server::peers::{Server, View};
 use store::Store;
 use store::memory::MemoryStore;
@@ -29,11 +29,11 @@ pub(super) const HALVES: Deal = [Who::A, Who::A, Who::B, Who::B];
 
 impl Pair {
     pub(super) async fn new() -> Self {
-        Self::behind(Gate::open(), Gate::open()).await
+        Self::behind(ApiSecurity::open(), ApiSecurity::open()).await
     }
 
     /// Two servers that let people in through these gates.
-    pub(super) async fn behind(a: Gate, b: Gate) -> Self {
+    pub(super) async fn behind(a: ApiSecurity, b: ApiSecurity) -> Self {
         let store = Store::new(MemoryStore::new());
         let a = Bench::of(store.clone(), "a", a).await;
         let pair = Self { a, b: Bench::of(store, "b", b).await };

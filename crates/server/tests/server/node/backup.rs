@@ -244,7 +244,7 @@ async fn no_node_starts_where_a_restore_was_not_finished() {
     let mark = r#"{"format":1,"checksum":"0","taken_ms":1800000000000,"nonce":"0"}"#;
     let commit = Commit::new().put(Key::new("cluster/restoring").unwrap(), mark);
     world.store().commit(commit).await.unwrap();
-    match world.try_start(WALL, server::api::Gate::open()).await.map(drop) {
+    match world.try_start(WALL, server::api::ApiSecurity::open()).await.map(drop) {
         Err(NodeStartError::Unfinished(why)) => {
             assert!(why.to_string().contains("2027-01-15T08:00:00Z"), "{why}");
         }

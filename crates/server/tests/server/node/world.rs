@@ -14,7 +14,7 @@ use engine::lease::Reading;
 use engine::notice::webhook_to;
 use rig::{PATIENCE, Receiver, Reply, until};
 use serde_json::Value;
-use server::api::Gate;
+use server::api::ApiSecurity;
 use server::handle::NodeHandle;
 use server::node::{HistoryPace, Node, NodeConfig, NodeEnd, NodeStartError};
 use store::machine::{Machine, System};
@@ -225,25 +225,25 @@ impl World {
 
     /// Starts a node, whose wall clock shows this, and which asks nobody for a key.
     pub(crate) async fn start(&self, wall: &str) -> Running {
-        self.start_behind(wall, Gate::open()).await
+        self.start_behind(wall, ApiSecurity::open()).await
     }
 
     /// Starts a node that lets people in through this gate.
-    pub(crate) async fn start_behind(&self, wall: &str, gate: Gate) -> Running {
+    pub(crate) async fn start_behind(&self, wall: &str, gate: ApiSecurity) -> Running {
         self.try_start(wall, gate).await.unwrap()
     }
 
     pub(crate) async fn try_start(
         &self,
         wall: &str,
-        gate: Gate,
+        gate: ApiSecurity,
     ) -> Result<Running, NodeStartError> {
         self.start_on(Clocks::at(wall), gate, |_| {}).await
     }
 
     /// Starts one of several nodes, whose clocks agree: each has its name, and notifies somebody at this URL.
     pub(crate) async fn start_one(&self, name: &str, notify: &str) -> Running {
-        let started = self.start_on(Clocks::plain(), Gate::open(), |config| {
+        let started = self.start_on(Clocks::plain(), ApiSecurity::open(), |config| {
             name.clone_into(&mut config.id);
             config.notify = Some(webhook_to(notify).unwrap());
         });
@@ -253,7 +253,7 @@ impl World {
     async fn start_on(
         &self,
         clocks: Arc<Clocks>,
-        gate: Gate,
+        gate: ApiSecurity,
         change: impl FnOnce(&mut NodeConfig),
     ) -> Result<Running, NodeStartError> {
         let opened = Arc::new(Opened {

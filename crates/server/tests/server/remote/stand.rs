@@ -7,7 +7,7 @@ use std::time::Duration;
 use client::Client;
 use client::key::{KeySpec, Scope};
 use client::project::NewProjectSpec;
-use server::api::Gate;
+use server::api::ApiSecurity;
 use server::node::{HistoryPace, Node, NodeConfig};
 use store::machine::{Machine, System};
 use store::session::{NodeId, Session, SessionDriver};
@@ -56,7 +56,7 @@ impl Stand {
         let address = listener.local_addr().unwrap();
         let admin = first_admin(&handle).await;
         let mut serving = JoinSet::new();
-        let (until, gate) = (handle.clone(), Gate::locked());
+        let (until, gate) = (handle.clone(), ApiSecurity::locked());
         let stopped = async move { until.stopped().await };
         serving.spawn(server::api::serve(listener, handle, gate, stopped));
         Self { node, address, admin, serving }

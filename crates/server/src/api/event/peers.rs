@@ -16,21 +16,21 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::FIRST;
-use crate::api::forward::Envoy;
+use crate::api::forward::PeerClient;
 use crate::peers::{Server, View};
 
 /// Blocks that wait for the watcher; whoever has more waits.
 const BLOCKS_WAITING_MAX: usize = 64;
 
-/// The rest before a server that does not answer is tried again.
+/// The pause before a server that does not answer is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The rest before a connection that has ended is made anew.
+/// The pause before a connection that has ended is made anew.
 const BREATH: Duration = Duration::from_millis(100);
 
 /// What came from another server.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum PeerEvent {
     /// An event, with its kind.
     Event { kind: String, data: String },
     /// Some may be missing.
@@ -38,20 +38,20 @@ pub(super) enum Heard {
 }
 
 /// What a server that is followed says.
-enum Word {
+enum PeerMessage {
     Block(SseBlock),
     /// It cannot be reached.
     Away,
 }
 
-/// The other servers.
-pub(super) struct Others {
-    envoy: Envoy,
+/// The events of the other servers, as they come.
+pub(super) struct PeerEvents {
+    peers: PeerClient,
     views: watch::Receiver<Arc<View>>,
-    /// Those that are followed.
-    followed: BTreeMap<SessionKey, Place>,
-    words_in: mpsc::Sender<(SessionKey, Word)>,
-    words: mpsc::Receiver<(SessionKey, Word)>,
+    /// The servers that are followed.
+    followed: BTreeMap<SessionKey, FollowedPeer>,
+    messages_in: mpsc::Sender<(SessionKey, PeerMessage)>,
+    messages: mpsc::Receiver<(SessionKey, PeerMessage)>,
     /// What the watcher has not been told yet.
     waiting: VecDeque<Waiting>,
     tasks: JoinSet<()>,
@@ -60,17 +60,17 @@ pub(super) struct Others {
 /// Something that the watcher has not been told yet. The server stands where it says once it is told.
 struct Waiting {
     stands: Option<(SessionKey, String)>,
-    heard: Heard,
+    heard: PeerEvent,
 }
 
 impl Waiting {
     fn gap() -> Self {
-        Self { stands: None, heard: Heard::Gap }
+        Self { stands: None, heard: PeerEvent::Gap }
     }
 }
 
 /// Where a server stands that is followed.
-struct Place {
+struct FollowedPeer {
     /// The last id that it gave, of what the watcher was told.
     id: Option<String>,
     has_begun: bool,
@@ -79,48 +79,48 @@ struct Place {
     task: AbortHandle,
 }
 
-impl Others {
+impl PeerEvents {
     /// Begins to follow all of them: after this place, if one is given, or from now on. Waits until each has begun or
     /// cannot be reached.
     pub(super) async fn begin(
-        envoy: Envoy,
+        peers: PeerClient,
         views: watch::Receiver<Arc<View>>,
         last: Option<&str>,
     ) -> Self {
-        let (words_in, words) = mpsc::channel(BLOCKS_WAITING_MAX);
+        let (messages_in, messages) = mpsc::channel(BLOCKS_WAITING_MAX);
         let (followed, waiting, tasks) = (BTreeMap::new(), VecDeque::new(), JoinSet::new());
-        let mut others = Self { envoy, views, followed, words_in, words, waiting, tasks };
+        let mut others = Self { peers, views, followed, messages_in, messages, waiting, tasks };
         others.views.borrow_and_update();
-        for server in others.envoy.others() {
+        for server in others.peers.others() {
             others.follow(server, last.map(str::to_owned));
         }
         let beginning = async {
-            while others.followed.values().any(|place| !place.has_begun && !place.is_told) {
-                let Some((from, word)) = others.words.recv().await else { return };
-                others.hear(from, word);
+            while others.followed.values().any(|peer| !peer.has_begun && !peer.is_told) {
+                let Some((from, message)) = others.messages.recv().await else { return };
+                others.hear(from, message);
             }
         };
-        if tokio::time::timeout(Envoy::patience(), beginning).await.is_err() {
+        if tokio::time::timeout(PeerClient::patience(), beginning).await.is_err() {
             others.waiting.push_back(Waiting::gap());
         }
         others
     }
 
     /// The next thing that came; waits for it. Dropping the future loses nothing.
-    pub(super) async fn next(&mut self) -> Heard {
+    pub(super) async fn next(&mut self) -> PeerEvent {
         loop {
             if let Some(Waiting { stands, heard }) = self.waiting.pop_front() {
                 if let Some((from, id)) = stands
-                    && let Some(place) = self.followed.get_mut(&from)
+                    && let Some(peer) = self.followed.get_mut(&from)
                 {
-                    place.id = Some(id);
+                    peer.id = Some(id);
                 }
                 return heard;
             }
             tokio::select! {
                 biased;
                 Ok(()) = self.views.changed() => self.look(),
-                Some((from, word)) = self.words.recv() => self.hear(from, word),
+                Some((from, message)) = self.messages.recv() => self.hear(from, message),
                 else => return std::future::pending().await,
             }
         }
@@ -128,20 +128,20 @@ impl Others {
 
     /// Where each of them stands, as ids of theirs.
     pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
-        self.followed.values().filter_map(|place| place.id.as_deref())
+        self.followed.values().filter_map(|peer| peer.id.as_deref())
     }
 
     /// Follows who has come, and leaves who has gone.
     fn look(&mut self) {
         self.views.borrow_and_update();
-        let there = self.envoy.others();
+        let there = self.peers.others();
         let is_there = |session: &SessionKey| there.iter().any(|server| server.session == *session);
         let gone: Vec<SessionKey> =
             self.followed.keys().filter(|session| !is_there(session)).cloned().collect();
         for session in gone {
-            let place = self.followed.remove(&session).expect("it was there");
-            place.task.abort();
-            if !place.is_told {
+            let peer = self.followed.remove(&session).expect("it was there");
+            peer.task.abort();
+            if !peer.is_told {
                 self.waiting.push_back(Waiting::gap());
             }
         }
@@ -159,29 +159,29 @@ impl Others {
             return;
         }
         let session = server.session.clone();
-        let (envoy, out) = (self.envoy.clone(), self.words_in.clone());
-        let task = self.tasks.spawn(async move { follow(&envoy, &server, last, &out).await });
-        let place = Place { id: None, has_begun: false, is_told: false, task };
-        self.followed.insert(session, place);
+        let (peers, out) = (self.peers.clone(), self.messages_in.clone());
+        let task = self.tasks.spawn(async move { follow(&peers, &server, last, &out).await });
+        let peer = FollowedPeer { id: None, has_begun: false, is_told: false, task };
+        self.followed.insert(session, peer);
     }
 
-    fn hear(&mut self, from: SessionKey, word: Word) {
+    fn hear(&mut self, from: SessionKey, message: PeerMessage) {
         // What a server said that has gone meanwhile is told as a gap.
-        let Some(place) = self.followed.get_mut(&from) else { return };
-        let Word::Block(block) = word else {
-            if !std::mem::replace(&mut place.is_told, true) {
+        let Some(peer) = self.followed.get_mut(&from) else { return };
+        let PeerMessage::Block(block) = message else {
+            if !std::mem::replace(&mut peer.is_told, true) {
                 self.waiting.push_back(Waiting::gap());
             }
             return;
         };
-        (place.has_begun, place.is_told) = (true, false);
+        (peer.has_begun, peer.is_told) = (true, false);
         match block.kind.filter(|_| !block.data.is_empty()) {
             Some(kind) => {
-                let heard = Heard::Event { kind, data: block.data };
+                let heard = PeerEvent::Event { kind, data: block.data };
                 self.waiting.push_back(Waiting { stands: block.id.map(|id| (from, id)), heard });
             }
             // Nothing happened up to there, unless something waits that did.
-            None if self.waiting.is_empty() => place.id = block.id.or_else(|| place.id.take()),
+            None if self.waiting.is_empty() => peer.id = block.id.or_else(|| peer.id.take()),
             None => {}
         }
     }
@@ -189,18 +189,18 @@ impl Others {
 
 /// Follows one server for as long as somebody listens.
 async fn follow(
-    envoy: &Envoy,
+    peers: &PeerClient,
     server: &Server,
     mut last: Option<String>,
-    out: &mpsc::Sender<(SessionKey, Word)>,
+    out: &mpsc::Sender<(SessionKey, PeerMessage)>,
 ) {
-    let say = async |word| out.send((server.session.clone(), word)).await.is_ok();
+    let say = async |message| out.send((server.session.clone(), message)).await.is_ok();
     loop {
-        match envoy.follow(server, last.as_deref()).await {
+        match peers.follow(server, last.as_deref()).await {
             Ok(mut followed) => {
                 while let Ok(block) = followed.next().await {
                     last = block.id.clone().or(last);
-                    if !say(Word::Block(block)).await {
+                    if !say(PeerMessage::Block(block)).await {
                         return;
                     }
                 }
@@ -208,7 +208,7 @@ async fn follow(
             }
             Err(why) => {
                 tracing::debug!(node = %server.node(), why, "events of a server cannot be followed");
-                if !say(Word::Away).await {
+                if !say(PeerMessage::Away).await {
                     return;
                 }
                 tokio::time::sleep(PAUSE).await;

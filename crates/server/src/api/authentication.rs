@@ -1,4 +1,4 @@
-//! The door: who is let in, and for which project.
+//! Authentication and authorisation: who is let in, to do what, and for which project.
 //!
 //! A key comes as `authorization: Bearer wbk_…`. Where none is needed, as in `watchbell dev`, a request without one
 //! may do everything; one that has a key is held to it all the same. An admin says by the header
@@ -21,8 +21,8 @@ use engine::limits::{IDEMPOTENCY_KEY_BYTES_MAX, REQUEST_BYTES_MAX};
 use super::caller::{ANONYMOUS, Caller, IdempotentRequest};
 use super::convert::scope;
 use super::forward::Hop;
-use super::guard::RequestId;
-use super::problem::Refusal;
+use super::middleware::RequestId;
+use super::problem::ApiError;
 use super::replay;
 use crate::access::book::DEFAULT_PROJECT;
 use crate::access::key::KeyText;
@@ -35,17 +35,16 @@ pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempote
 
 /// Whether a key is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
+pub enum Authentication {
     /// None is: whoever can reach this server may do everything.
     Open,
-    /// One is.
-    Locked,
+    /// Every request that is not for everybody brings one.
+    Required,
 }
 
 /// What a route asks of its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Nothing.
     Nothing,
     /// A key, whatever it may do.
     Key,
@@ -54,8 +53,8 @@ pub(super) enum Need {
 }
 
 impl Need {
-    /// Whether requests are done once under an idempotency key. What those send who take part is safe to send again,
-    /// and means something new each time.
+    /// Whether requests are done once under an idempotency key. What nodes and candidates send is safe to send
+    /// again, and means something new each time.
     pub(super) fn remembers(self) -> bool {
         self != Self::Scope(Scope::Node)
     }
@@ -63,62 +62,62 @@ impl Need {
 
 /// From which address a request came.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub(super) IpAddr);
+pub(super) struct PeerAddress(pub(super) IpAddr);
 
-/// What is looked at, for one route.
+/// What decides about the requests of one route.
 #[derive(Clone)]
-pub(super) struct Lock {
+pub(super) struct Authenticator {
     pub(super) handle: NodeHandle,
-    pub(super) door: Door,
+    pub(super) authentication: Authentication,
     pub(super) need: Need,
 }
 
 /// Lets the request in, or says why not.
-pub(super) async fn admit(
-    State(lock): State<Lock>,
+pub(super) async fn authenticate(
+    State(authenticator): State<Authenticator>,
     mut request: Request,
     next: Next,
-) -> Result<Response, Refusal> {
-    if lock.need == Need::Nothing {
+) -> Result<Response, ApiError> {
+    if authenticator.need == Need::Nothing {
         return Ok(next.run(request).await);
     }
-    let key = lock.key(request.headers()).await?;
+    let key = authenticator.key(request.headers()).await?;
     let scopes_of = |key: &Arc<KeyRecord>| key.scopes.iter().copied().map(scope).collect();
     let scopes: Vec<Scope> = key.as_ref().map_or_else(|| vec![Scope::Admin], scopes_of);
-    if let Need::Scope(wanted) = lock.need
+    if let Need::Scope(wanted) = authenticator.need
         && !scopes.iter().any(|scope| scope.covers(wanted))
     {
         return Err(short_of(wanted, &scopes));
     }
-    let project = lock.project(request.headers(), key.as_deref()).await?;
+    let project = authenticator.project(request.headers(), key.as_deref()).await?;
     let extensions = request.extensions();
     let mut caller = Caller {
         project,
         author: key.as_ref().map_or(ANONYMOUS, |key| &key.name).to_owned(),
         key: key.as_ref().map(|key| key.id),
         scopes,
-        address: extensions.get().map(|Peer(address)| *address),
+        address: extensions.get().map(|PeerAddress(address)| *address),
         request_id: extensions.get().map(|RequestId(id)| id.clone()).unwrap_or_default(),
         via: extensions.get().map(|hop: &Hop| hop.from.to_string()),
         idempotency: None,
     };
     if request.method() == Method::POST
-        && lock.need.remembers()
+        && authenticator.need.remembers()
         && let Some(name) = idempotency_key(request.headers())?
     {
         let (asked, rest) = remember(request, project, &name).await?;
         request = rest;
-        let key_lock = lock.handle.under_way().enter(&asked).await;
-        let served = Arc::clone(&lock.handle.peers().served().borrow());
-        match asked.find(lock.handle.store(), lock.handle.now()).await? {
+        let key_lock = authenticator.handle.under_way().enter(&asked).await;
+        let served = Arc::clone(&authenticator.handle.peers().served().borrow());
+        match asked.find(authenticator.handle.store(), authenticator.handle.now()).await? {
             Remembered::New => {
                 caller.idempotency = Some(IdempotentRequest { request: asked, key_lock, served });
             }
             Remembered::Done(outcome) => {
-                return replay::replay(&lock.handle, &caller, outcome).await;
+                return replay::replay(&authenticator.handle, &caller, outcome).await;
             }
             Remembered::Other => {
-                return Err(Refusal::parameter(
+                return Err(ApiError::parameter(
                     IDEMPOTENCY_KEY.as_str(),
                     "another request was made under this key within a day: take a new key for a new request",
                 ));
@@ -129,11 +128,11 @@ pub(super) async fn admit(
     Ok(next.run(request).await)
 }
 
-impl Lock {
+impl Authenticator {
     /// The key of the request; none, if none is needed.
-    async fn key(&self, headers: &HeaderMap) -> Result<Option<Arc<KeyRecord>>, Refusal> {
+    async fn key(&self, headers: &HeaderMap) -> Result<Option<Arc<KeyRecord>>, ApiError> {
         let Some(given) = headers.get(AUTHORIZATION) else {
-            if self.door == Door::Open {
+            if self.authentication == Authentication::Open {
                 return Ok(None);
             }
             return Err(unknown(
@@ -172,7 +171,7 @@ impl Lock {
         &self,
         headers: &HeaderMap,
         key: Option<&KeyRecord>,
-    ) -> Result<ProjectId, Refusal> {
+    ) -> Result<ProjectId, ApiError> {
         let own = key.and_then(|key| key.project);
         let named = headers.get(PROJECT).map(|name| name.to_str().unwrap_or_default());
         let Some(name) = named else { return Ok(own.unwrap_or(ProjectId::DEFAULT)) };
@@ -184,33 +183,33 @@ impl Lock {
             let detail = format!(
                 "there is no project {name:?}, which the header {PROJECT} names; the one that is always there is {DEFAULT_PROJECT:?}"
             );
-            Refusal::new(StatusCode::NOT_FOUND, "no-project", "No such project", detail)
+            ApiError::new(StatusCode::NOT_FOUND, "no-project", "No such project", detail)
         })
     }
 }
 
-fn unknown(kind: &'static str, detail: &str) -> Refusal {
-    Refusal::new(StatusCode::UNAUTHORIZED, kind, "Who are you?", detail)
+fn unknown(kind: &'static str, detail: &str) -> ApiError {
+    ApiError::new(StatusCode::UNAUTHORIZED, kind, "Who are you?", detail)
 }
 
-fn short_of(wanted: Scope, scopes: &[Scope]) -> Refusal {
+fn short_of(wanted: Scope, scopes: &[Scope]) -> ApiError {
     let has: Vec<_> = scopes.iter().map(|scope| scope.as_str()).collect();
     let detail = format!(
         "this takes a key with the scope {}, and this one has {}",
         wanted.as_str(),
         has.join(", ")
     );
-    Refusal::new(StatusCode::FORBIDDEN, "scope", "Not with this key", detail)
+    ApiError::new(StatusCode::FORBIDDEN, "scope", "Not with this key", detail)
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(given) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     let text = given.to_str().unwrap_or_default();
     if (1..=IDEMPOTENCY_KEY_BYTES_MAX).contains(&text.len()) {
         return Ok(Some(text.to_owned()));
     }
     let why = format!("it has 1 to {IDEMPOTENCY_KEY_BYTES_MAX} letters, digits and signs");
-    Err(Refusal::parameter(IDEMPOTENCY_KEY.as_str(), why))
+    Err(ApiError::parameter(IDEMPOTENCY_KEY.as_str(), why))
 }
 
 /// What the request asks, and the request again.
@@ -218,7 +217,7 @@ async fn remember(
     request: Request,
     project: ProjectId,
     key: &str,
-) -> Result<(RequestFingerprint, Request), Refusal> {
+) -> Result<(RequestFingerprint, Request), ApiError> {
     let (head, body) = request.into_parts();
     let bytes = to_bytes(body, REQUEST_BYTES_MAX).await.map_err(|why| super::body::cut(&why))?;
     let path = head.uri.path_and_query().map_or("", |path| path.as_str());

@@ -1,4 +1,4 @@
-//! Asking other servers, in the name of whoever asked this one.
+//! A client of the other servers, in the name of whoever asked this one.
 //!
 //! What is asked carries the caller's own key, so each server decides by itself what it lets them do; and it says that it
 //! was passed on, so that nobody who is asked asks others in turn.
@@ -16,17 +16,17 @@ use engine::limits::{FORWARD_ANSWER_BYTES_MAX, FORWARD_ROUND_MAX};
 use store::session::NodeId;
 use tokio::task::JoinSet;
 
-use super::super::door::PROJECT;
-use super::super::guard::{REQUEST_ID, RequestId};
-use super::{Hop, Road};
+use super::super::authentication::PROJECT;
+use super::super::middleware::{REQUEST_ID, RequestId};
+use super::{Forwarder, Hop};
 use crate::peers::Server;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Asks other servers for whoever asked this one.
 #[derive(Clone)]
-pub(crate) struct Envoy {
-    road: Road,
+pub(crate) struct PeerClient {
+    forwarder: Forwarder,
     /// Who asks, and about what.
     headers: HeaderMap,
     /// Whether this server was asked by another one.
@@ -36,13 +36,13 @@ pub(crate) struct Envoy {
 /// Why another server gave no answer that is of use, as a sentence.
 pub(crate) type Unreached = String;
 
-impl Envoy {
+impl PeerClient {
     /// The other servers of the cluster; none, if it is one of them who asks.
     pub(crate) fn others(&self) -> Vec<Server> {
         if self.is_asked_by_peer {
             return Vec::new();
         }
-        let view = self.road.handle().peers().view();
+        let view = self.forwarder.handle().peers().view();
         view.servers.iter().filter(|server| server.session != view.me).cloned().collect()
     }
 
@@ -62,7 +62,7 @@ impl Envoy {
                 .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             *request.body_mut() = body.into();
         }
-        let carrier = self.road.carrier();
+        let carrier = self.forwarder.carrier();
         let answer = carrier.carry(request, FORWARD_ROUND_MAX, FORWARD_ANSWER_BYTES_MAX).await;
         let (head, body) = answer.map_err(|why| why.to_string())?.into_parts();
         if head.status.is_success() {
@@ -82,10 +82,10 @@ impl Envoy {
     ) -> Vec<(Server, Result<Bytes, Unreached>)> {
         let mut asked = JoinSet::new();
         for server in self.others() {
-            let (envoy, method) = (self.clone(), method.clone());
+            let (peers, method) = (self.clone(), method.clone());
             asked.spawn(async move {
                 let to = (server.node(), server.url.as_deref());
-                let answer = envoy.ask(to, method, path, None).await;
+                let answer = peers.ask(to, method, path, None).await;
                 (server, answer)
             });
         }
@@ -105,7 +105,8 @@ impl Envoy {
         if let Some(last) = last.and_then(|last| HeaderValue::from_str(last).ok()) {
             request.headers_mut().insert(LAST_EVENT_ID, last);
         }
-        let followed = tokio::time::timeout(FORWARD_ROUND_MAX, self.road.carrier().follow(request));
+        let followed =
+            tokio::time::timeout(FORWARD_ROUND_MAX, self.forwarder.carrier().follow(request));
         let late = |_| "it does not answer".to_owned();
         followed.await.map_err(late)?.map_err(|why| why.to_string())
     }
@@ -121,21 +122,21 @@ impl Envoy {
         path: &str,
     ) -> Result<Request<Bytes>, Unreached> {
         let url = url.ok_or_else(|| "it does not say where others reach it".to_owned())?;
-        let uri = super::road::uri(url, path).ok_or_else(|| format!("{url:?} is no URL"))?;
+        let uri = super::forwarder::uri(url, path).ok_or_else(|| format!("{url:?} is no URL"))?;
         let mut request = Request::new(Bytes::new());
         *request.uri_mut() = uri;
         *request.headers_mut() = self.headers.clone();
-        self.road.sign(request.headers_mut(), node);
+        self.forwarder.sign(request.headers_mut(), node);
         Ok(request)
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Envoy {
+impl<S: Sync> FromRequestParts<S> for PeerClient {
     type Rejection = StatusCode;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, StatusCode> {
-        let road = parts.extensions.get::<Road>().cloned();
-        let road = road.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
+        let forwarder = parts.extensions.get::<Forwarder>().cloned();
+        let forwarder = forwarder.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
         let mut headers = HeaderMap::new();
         for name in [AUTHORIZATION, PROJECT] {
             headers.extend(parts.headers.get(&name).cloned().map(|value| (name, value)));
@@ -143,6 +144,6 @@ impl<S: Sync> FromRequestParts<S> for Envoy {
         let id = parts.extensions.get().and_then(|RequestId(id)| HeaderValue::from_str(id).ok());
         headers.extend(id.map(|id| (REQUEST_ID, id)));
         let is_asked_by_peer = parts.extensions.get::<Hop>().is_some();
-        Ok(Self { road, headers, is_asked_by_peer })
+        Ok(Self { forwarder, headers, is_asked_by_peer })
     }
 }

@@ -1,4 +1,4 @@
-//! What holds for every request: a name, a bound in time, and a look at whom it is meant for.
+//! What is done with every request: it is named, bounded in time, and refused if it is meant for somebody else.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -11,9 +11,9 @@ use engine::limits::{REQUEST_ID_BYTES_MAX, REQUEST_TIME_MAX, UNAVAILABLE_RETRY_A
 use store::clock::Stopwatch;
 use tracing::Instrument;
 
-use super::Reach;
+use super::Exposure;
 use super::forward::{Carried, Hop};
-use super::problem::{Refusal, Told};
+use super::problem::{ApiError, PendingProblem};
 use crate::handle::NodeHandle;
 use crate::peers::API;
 
@@ -61,13 +61,14 @@ fn told(mut response: Response, id: &str) -> Response {
     if response.extensions().get::<Carried>().is_some() {
         return response;
     }
-    let told = response.extensions_mut().remove::<Told>();
+    let told = response.extensions_mut().remove::<PendingProblem>();
     let is_error = response.status().is_client_error() || response.status().is_server_error();
     let problem = match told {
-        Some(Told(problem)) => problem,
+        Some(PendingProblem(problem)) => problem,
         None if is_error => {
-            let mut plain = Refusal::of_status(response.status()).into_response();
-            let told = plain.extensions_mut().remove::<Told>().expect("a refusal is told");
+            let mut plain = ApiError::of_status(response.status()).into_response();
+            let told =
+                plain.extensions_mut().remove::<PendingProblem>().expect("a refusal is told");
             let media_type = HeaderValue::from_static(client::problem::MEDIA_TYPE);
             response.headers_mut().insert(CONTENT_TYPE, media_type);
             told.0
@@ -85,7 +86,7 @@ fn told(mut response: Response, id: &str) -> Response {
 pub(super) async fn limit_time(request: Request, next: Next) -> Response {
     let late = || {
         let detail = format!("the request took longer than {REQUEST_TIME_MAX:?}");
-        Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", "Too slow", detail).into_response()
+        ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", "Too slow", detail).into_response()
     };
     let answer = tokio::time::timeout(REQUEST_TIME_MAX, next.run(request)).await;
     answer.unwrap_or_else(|_| late())
@@ -98,16 +99,16 @@ const PUBLIC_PATHS: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 /// rebinding), or one from a page of somebody else. A browser would not show that page the answer to a mere
 /// question, but it need not come to that.
 pub(super) async fn check_host(
-    State(reach): State<Reach>,
+    State(exposure): State<Exposure>,
     request: Request,
     next: Next,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let headers = request.headers();
     let host = request.uri().authority().cloned().or_else(|| authority(headers.get(HOST)?));
     let Some(host) = host else {
-        return Err(Refusal::malformed("a request names the host that it is for"));
+        return Err(ApiError::malformed("a request names the host that it is for"));
     };
-    if reach == Reach::Loopback && !is_loopback(host.host()) {
+    if exposure == Exposure::Loopback && !is_loopback(host.host()) {
         return Err(forbidden(format!(
             "this server listens on this machine only, and the request is for {}: use 127.0.0.1 or localhost",
             host.host()
@@ -130,7 +131,7 @@ pub(super) async fn check_role(
     State(handle): State<NodeHandle>,
     request: Request,
     next: Next,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let view = handle.peers().view();
     let has_role = view.mine().is_none_or(|server| server.has_role(API));
     if has_role || is_public(&request) || Hop::of(request.headers()).is_some() {
@@ -142,14 +143,14 @@ pub(super) async fn check_role(
         let detail = format!(
             "the server {me} takes no requests (it has not the role {API}), and there is none at the moment that does"
         );
-        return Err(Refusal::unavailable(detail, UNAVAILABLE_RETRY_AFTER));
+        return Err(ApiError::unavailable(detail, UNAVAILABLE_RETRY_AFTER));
     };
     let (name, url) = other;
     let detail = format!(
         "the server {me} takes no requests: it has not the role {API}; ask {name} at {url}"
     );
     let status = StatusCode::MISDIRECTED_REQUEST;
-    Err(Refusal::new(status, "role", "Ask another server", detail))
+    Err(ApiError::new(status, "role", "Ask another server", detail))
 }
 
 fn is_public(request: &Request) -> bool {
@@ -157,8 +158,8 @@ fn is_public(request: &Request) -> bool {
     asks && PUBLIC_PATHS.contains(&request.uri().path())
 }
 
-fn forbidden(detail: String) -> Refusal {
-    Refusal::new(StatusCode::FORBIDDEN, "foreign-host", "Not from there", detail)
+fn forbidden(detail: String) -> ApiError {
+    ApiError::new(StatusCode::FORBIDDEN, "foreign-host", "Not from there", detail)
 }
 
 fn authority(header: &HeaderValue) -> Option<Authority> {

@@ -14,8 +14,8 @@ use bytes::{Bytes, BytesMut};
 use engine::limits::REQUEST_BYTES_MAX;
 use hyper::body::{Frame, SizeHint};
 
-/// A request as it came.
-pub(super) struct Original {
+/// A request as it came, with what was read of its body.
+pub(super) struct BufferedRequest {
     pub(super) head: Parts,
     read: Arc<Mutex<Read>>,
 }
@@ -28,8 +28,8 @@ struct Read {
     is_too_long: bool,
 }
 
-impl Original {
-    /// It, and the request to be answered.
+impl BufferedRequest {
+    /// The copy, and the request to be answered.
     pub(super) fn of(request: Request) -> (Self, Request) {
         let (head, body) = request.into_parts();
         let read = Arc::<Mutex<Read>>::default();
@@ -94,7 +94,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_copied_whole_or_not_at_all() {
-        let (original, request) = Original::of(Request::new(Body::from("a body")));
+        let (original, request) = BufferedRequest::of(Request::new(Body::from("a body")));
         assert_eq!(original.body(), "");
         assert_eq!(to_bytes(request.into_body(), 100).await.unwrap(), "a body");
         assert_eq!(original.body(), "a body");
@@ -104,11 +104,11 @@ mod tests {
     #[tokio::test]
     async fn a_body_is_copied_up_to_the_limit() {
         let (original, request) =
-            Original::of(Request::new(Body::from(vec![7; REQUEST_BYTES_MAX])));
+            BufferedRequest::of(Request::new(Body::from(vec![7; REQUEST_BYTES_MAX])));
         to_bytes(request.into_body(), REQUEST_BYTES_MAX).await.unwrap();
         assert_eq!(original.body().len(), REQUEST_BYTES_MAX);
         let (original, request) =
-            Original::of(Request::new(Body::from(vec![7; REQUEST_BYTES_MAX + 1])));
+            BufferedRequest::of(Request::new(Body::from(vec![7; REQUEST_BYTES_MAX + 1])));
         to_bytes(request.into_body(), REQUEST_BYTES_MAX).await.unwrap_err();
         assert_eq!(original.body(), "");
     }

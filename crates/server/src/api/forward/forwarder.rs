@@ -1,4 +1,4 @@
-//! The way from this server to the others, and what a request that goes it says of itself.
+//! Sends requests to other servers, with headers that say that they were passed on.
 
 use axum::http::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, ORIGIN, PROXY_AUTHENTICATE,
@@ -9,9 +9,9 @@ use bytes::Bytes;
 use client::Carrier;
 use store::session::NodeId;
 
-use super::super::guard::{REQUEST_ID, RequestId};
+use super::super::middleware::{REQUEST_ID, RequestId};
 use super::Elsewhere;
-use super::original::Original;
+use super::buffered::BufferedRequest;
 use crate::handle::NodeHandle;
 
 /// Which server has passed a request on. One that says so is passed on no further.
@@ -33,14 +33,14 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-/// The way to the other servers.
+/// Sends requests to other servers, by their URLs.
 #[derive(Debug, Clone)]
-pub(in crate::api) struct Road {
+pub(in crate::api) struct Forwarder {
     carrier: Carrier,
     handle: NodeHandle,
 }
 
-/// What a request says that was passed on. Anybody can say so.
+/// What a request that was passed on says of that. Anybody can say so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::api) struct Hop {
     /// The name of the server that says it has passed it on.
@@ -61,7 +61,7 @@ impl Hop {
     }
 }
 
-impl Road {
+impl Forwarder {
     pub(in crate::api) fn new(carrier: Carrier, handle: NodeHandle) -> Self {
         Self { carrier, handle }
     }
@@ -71,7 +71,11 @@ impl Road {
     }
 
     /// The request as it goes to the server that has its shard, if that one says where it is.
-    pub(super) fn request(&self, original: &Original, there: &Elsewhere) -> Option<Request<Bytes>> {
+    pub(super) fn request(
+        &self,
+        original: &BufferedRequest,
+        there: &Elsewhere,
+    ) -> Option<Request<Bytes>> {
         let path = original.head.uri.path_and_query().map_or("/", |path| path.as_str());
         let mut request = Request::new(original.body());
         *request.method_mut() = original.head.method.clone();
@@ -103,7 +107,7 @@ impl Road {
     }
 
     /// Writes into the log why a request that was passed on is not answered here.
-    pub(super) fn tell_apart(&self, hop: &Hop, there: &Elsewhere) {
+    pub(super) fn log_misdirected(&self, hop: &Hop, there: &Elsewhere) {
         let me = self.handle.peers().view().me.clone();
         let (from, to, owner) = (&hop.from, hop.to.as_deref().unwrap_or_default(), &there.node);
         let meant = store::session::SessionKey::try_from(to.to_owned()).ok();

@@ -1,4 +1,4 @@
-//! A stream with bounded patience: whoever does not read what is sent to them is cut off.
+//! A stream whose writes time out: whoever does not read what is sent to them is cut off.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,13 +9,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 /// A stream on which a write that has to wait for too long is an error.
-pub(super) struct Patient<S> {
+pub(super) struct WriteTimeout<S> {
     stream: S,
     /// Rings when a write has waited for too long, while one waits.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
+impl<S> WriteTimeout<S> {
     pub(super) fn new(stream: S) -> Self {
         Self { stream, alarm: None }
     }
@@ -38,7 +38,7 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -48,7 +48,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -92,7 +92,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_write_waits_for_a_slow_reader_and_not_for_one_that_never_reads() {
         let (near, mut far) = duplex(4);
-        let mut near = Patient::new(near);
+        let mut near = WriteTimeout::new(near);
         let almost = ANSWER_READ_STALL_MAX.checked_sub(Duration::from_secs(1)).unwrap();
         let reading = async {
             let mut read = [0; 4];
