@@ -40,15 +40,15 @@ enum BreakerState {
 
 /// What may be done with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BreakerGate {
+pub enum CallPermission {
     /// Make the call.
-    Open,
+    Allow,
     /// Make it, and no other until it has ended.
     Probe,
     /// Let it wait for the probe that is under way.
     Wait,
     /// Tell its owner to come back after this.
-    Shut {
+    Reject {
         /// What is left of the pause.
         rest: Duration,
     },
@@ -62,13 +62,13 @@ impl Default for Breaker {
 
 impl Breaker {
     /// What may be done with a call now. Whoever makes it says so with [`Breaker::begin`].
-    pub fn gate(&self, now: Duration) -> BreakerGate {
+    pub fn gate(&self, now: Duration) -> CallPermission {
         match self.state {
-            BreakerState::Closed { .. } => BreakerGate::Open,
-            BreakerState::Probing { .. } => BreakerGate::Wait,
+            BreakerState::Closed { .. } => CallPermission::Allow,
+            BreakerState::Probing { .. } => CallPermission::Wait,
             BreakerState::Open { until, .. } => match until.saturating_sub(now) {
-                Duration::ZERO => BreakerGate::Probe,
-                rest => BreakerGate::Shut { rest },
+                Duration::ZERO => CallPermission::Probe,
+                rest => CallPermission::Reject { rest },
             },
         }
     }
@@ -132,7 +132,7 @@ mod tests {
     fn broken() -> Breaker {
         let mut breaker = Breaker::default();
         for _ in 0..BREAKER_FAILURES_MAX {
-            assert_eq!(breaker.gate(secs(0)), BreakerGate::Open);
+            assert_eq!(breaker.gate(secs(0)), CallPermission::Allow);
             breaker.begin(secs(0));
             breaker.end(Sign::Silence, secs(0));
         }
@@ -141,13 +141,13 @@ mod tests {
 
     #[test]
     fn a_host_is_left_alone_after_its_last_silence_and_not_before() {
-        assert_eq!(broken().gate(secs(0)), BreakerGate::Shut { rest: secs(1) });
+        assert_eq!(broken().gate(secs(0)), CallPermission::Reject { rest: secs(1) });
         let mut breaker = Breaker::default();
         for _ in 0..100 {
             for _ in 1..BREAKER_FAILURES_MAX {
                 breaker.end(Sign::Silence, secs(0));
             }
-            assert_eq!(breaker.gate(secs(0)), BreakerGate::Open);
+            assert_eq!(breaker.gate(secs(0)), CallPermission::Allow);
             assert!(!breaker.is_calm());
             breaker.end(Sign::Life, secs(0));
             assert!(breaker.is_calm());
@@ -159,11 +159,11 @@ mod tests {
         let mut breaker = broken();
         let mut now = secs(0);
         for pause in [1, 2, 4, 8, 16, 30, 30] {
-            assert_eq!(breaker.gate(now), BreakerGate::Shut { rest: secs(pause) });
+            assert_eq!(breaker.gate(now), CallPermission::Reject { rest: secs(pause) });
             now += secs(pause);
-            assert_eq!(breaker.gate(now), BreakerGate::Probe);
+            assert_eq!(breaker.gate(now), CallPermission::Probe);
             breaker.begin(now);
-            assert_eq!(breaker.gate(now), BreakerGate::Wait, "one probe at a time");
+            assert_eq!(breaker.gate(now), CallPermission::Wait, "one probe at a time");
             breaker.end(Sign::Silence, now);
         }
     }
@@ -172,7 +172,7 @@ mod tests {
     fn an_answer_ends_the_pause_at_once_whoever_got_it() {
         let mut breaker = broken();
         breaker.end(Sign::Life, secs(0));
-        assert_eq!(breaker.gate(secs(0)), BreakerGate::Open);
+        assert_eq!(breaker.gate(secs(0)), CallPermission::Allow);
         let mut breaker = broken();
         breaker.begin(secs(1));
         breaker.end(Sign::Life, secs(1));
@@ -185,7 +185,7 @@ mod tests {
         for _ in 0..60 {
             breaker.end(Sign::Silence, secs(0));
         }
-        assert_eq!(breaker.gate(secs(0)), BreakerGate::Shut { rest: secs(1) });
+        assert_eq!(breaker.gate(secs(0)), CallPermission::Reject { rest: secs(1) });
     }
 
     #[test]
@@ -193,9 +193,9 @@ mod tests {
         let mut breaker = broken();
         breaker.begin(secs(1));
         breaker.end(Sign::None, secs(1));
-        assert_eq!(breaker.gate(secs(1)), BreakerGate::Probe);
+        assert_eq!(breaker.gate(secs(1)), CallPermission::Probe);
         breaker.begin(secs(1));
         breaker.end(Sign::Silence, secs(1));
-        assert_eq!(breaker.gate(secs(1)), BreakerGate::Shut { rest: secs(2) });
+        assert_eq!(breaker.gate(secs(1)), CallPermission::Reject { rest: secs(2) });
     }
 }

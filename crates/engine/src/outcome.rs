@@ -99,7 +99,7 @@ pub enum Lost {
 pub enum Verdict {
     /// The receiver took it.
     Succeeded,
-    /// The receiver is gone for ever (410): disable the trigger.
+    /// The receiver is gone for ever (410): pause the trigger.
     Gone,
     /// Refused for good: the same request will not fare better.
     Refused,

@@ -23,7 +23,8 @@ pub enum CatchUp {
 }
 
 impl CatchUp {
-    /// Up to which slot the missed ones are left out, if any are: those after `before` were missed, up to `last`.
+    /// The last slot to leave out of those that were missed, which are after `before` and up to `last`; none, if all of
+    /// them fire.
     pub(crate) fn leaves_out(
         self,
         schedule: &Schedule,

@@ -203,7 +203,7 @@ impl Shard {
         self.settle(now);
         if !self.is_stopping() {
             self.end_pauses(now);
-            self.catch_up(now);
+            self.catch_up_enabled_projects(now);
             self.alert(now);
             self.due(load, now);
         }

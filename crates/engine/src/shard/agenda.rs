@@ -112,7 +112,7 @@ impl Agenda {
         self.front.iter().map(|((leaves, _), place)| (*leaves, *place))
     }
 
-    /// Nobody was there until now, but for what is merely late.
+    /// Slots that were due more than `MISSED_AFTER_MS` ago count as missed; more recent ones are only late.
     pub(super) fn miss(&mut self, now: Now) {
         self.missed_until = Instant(now.wall.0 - MISSED_AFTER_MS);
     }

@@ -4,6 +4,10 @@
 //! when it is decided. A slot that was missed because nobody was there is a matter of catch-up; one that
 //! is merely late is not.
 //!
+//! **Overlap.** A slot that is due while a run of its trigger is unfinished is decided by `decide_slot`. Runs that have a
+//! record wait for each other in `wait`, an attempt for another of its trigger in `leave`, runs of a predecessor in
+//! `doubt`; `account` says what would have become of slots that a change passes.
+//!
 //! **Look-ahead.** A slot may be launched in the store before it is due, so that it leaves on time however
 //! slow the store is. In the order of the mark, and only up to the first slot that may not be: one that is
 //! delivered at most once (a crash would make it unknown although it never left), and one that depends on

@@ -39,7 +39,7 @@ pub(super) enum Delta {
     State(Unique, TriggerState),
     /// There is no trigger with this id and this name any more.
     Gone(TriggerId, Box<str>),
-    /// There is this unfinished run, or it is somewhere else.
+    /// The record of an unfinished run is new, or has changed.
     Run(u64, Arc<RunRecord>),
     /// There is no such unfinished run any more.
     RunGone(u64),
@@ -53,7 +53,7 @@ pub(super) enum Delta {
     Shut(OpenRun),
     /// This is past. Memory keeps none of it.
     Past(Line),
-    /// What is past is kept elsewhere. Memory keeps none of it.
+    /// A write that memory does not mirror: the past kept elsewhere, a report that is done with, notes of commands.
     Raw(Put),
 }
 

@@ -107,7 +107,7 @@ impl Shard {
     }
 
     /// Brings some of the triggers up to date that are behind.
-    pub(super) fn catch_up(&mut self, now: Now) {
+    pub(super) fn catch_up_enabled_projects(&mut self, now: Now) {
         for _ in 0..AT_ONCE_MAX {
             if self.outbox.is_full() {
                 return;
@@ -116,7 +116,7 @@ impl Shard {
             if let Some(place) = self.triggers.place(unique)
                 && self.triggers.is_behind(self.triggers.at(place))
             {
-                self.catch_up_one(place, now);
+                self.catch_up_enabled_trigger(place, now);
                 self.arm(place);
             }
         }
@@ -131,12 +131,12 @@ impl Shard {
     }
 
     /// Decides every slot of a trigger that is behind, by its catch-up policy, and says so with its cursor.
-    fn catch_up_one(&mut self, place: u32, now: Now) {
+    fn catch_up_enabled_trigger(&mut self, place: u32, now: Now) {
         let unique = self.triggers.at(place).unique;
         let here = now.wall.max(self.triggers.mark().0).max(self.triggers.at(place).cursor());
         let trigger = self.triggers.at(place);
         if trigger.fires() {
-            self.skip_missed(unique, here, now);
+            self.skip_while_disabled(unique, here, now);
             self.make_up_rest(unique, here, now);
         }
         let Some(trigger) = self.triggers.get(unique) else { return };
@@ -153,7 +153,7 @@ impl Shard {
     }
 
     /// Skips the slots up to here that catch-up leaves out, also those that jitter keeps back: nobody else decides them.
-    fn skip_missed(&mut self, unique: Unique, here: Instant, now: Now) {
+    fn skip_while_disabled(&mut self, unique: Unique, here: Instant, now: Now) {
         let Some(trigger) = self.triggers.get(unique) else { return };
         let Some((first, _)) = self.triggers.undecided(trigger).filter(|(slot, _)| *slot <= here)
         else {

@@ -13,7 +13,7 @@ use super::triggers::Trigger;
 use super::{Now, Shard};
 
 impl Shard {
-    /// What a run is told by: its trigger, while it is open, or its record.
+    /// Reads a property of a run from its trigger, while it is open, or from its record.
     pub(super) fn told<T>(
         &self,
         run: RunRef,

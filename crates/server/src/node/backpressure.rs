@@ -1,4 +1,6 @@
-//! How much there is for each host: what was handed to the dispatcher and has not come back.
+//! Back-pressure: counts attempts and bytes that the dispatcher has for each host and has not answered.
+//!
+//! Shards ask for the load of a host before they launch a slot (`shard/due.rs`) or start a waiting run (`shard/wait.rs`).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -34,7 +34,8 @@ pub trait Component: Send + 'static {
 /// When a component ends, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopOrder {
-    /// It is told to stop, and is awaited before any other.
+    /// It is told to stop by the node's stop signal, which it must watch, and is awaited without a limit before any
+    /// other. Only the core ends so.
     First,
     /// It ends by itself when those before it have, and is given T for it.
     AfterFirst,

@@ -11,7 +11,7 @@ use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::breaker::{Breaker, BreakerGate};
+use engine::breaker::{Breaker, CallPermission};
 use engine::limits::{HOST_IDLE_MAX, HOST_WINDOW_MIN};
 use engine::outcome::Sign;
 use engine::webhook::Form;
@@ -136,7 +136,7 @@ impl Host {
         }
     }
 
-    pub(super) fn gate(&self, now: Duration) -> BreakerGate {
+    pub(super) fn gate(&self, now: Duration) -> CallPermission {
         self.breaker.gate(now)
     }
 

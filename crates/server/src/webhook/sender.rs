@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use engine::breaker::BreakerGate;
+use engine::breaker::CallPermission;
 use engine::instant::Instant;
 use engine::outcome::{Lost, NotSent, Outcome};
 use rustls::ClientConfig;
@@ -190,7 +190,7 @@ impl Sender {
     fn line_up(&mut self, number: HostId) {
         let host = &mut self.hosts[number];
         match host.gate(self.now) {
-            BreakerGate::Shut { rest } => {
+            CallPermission::Reject { rest } => {
                 let waiting = std::mem::take(&mut host.waiting);
                 let why = NotSent::Resting { rest };
                 let sentence = format!(
@@ -202,8 +202,8 @@ impl Sender {
                     self.give_up(&call, why, &sentence);
                 }
             }
-            BreakerGate::Wait => (),
-            BreakerGate::Open | BreakerGate::Probe => {
+            CallPermission::Wait => (),
+            CallPermission::Allow | CallPermission::Probe => {
                 if host.has_work() && !host.in_line {
                     host.in_line = true;
                     let line = match host.health() {
@@ -240,8 +240,8 @@ impl Sender {
     fn start(&mut self, number: HostId) {
         let host = &mut self.hosts[number];
         let may = match host.gate(self.now) {
-            BreakerGate::Open | BreakerGate::Probe => host.has_work(),
-            BreakerGate::Wait | BreakerGate::Shut { .. } => false,
+            CallPermission::Allow | CallPermission::Probe => host.has_work(),
+            CallPermission::Wait | CallPermission::Reject { .. } => false,
         };
         if !may {
             return;
