@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::*;
 
-/// Between two questions of those who ask all the time.
+/// The pace of those who ask all the time; nothing is waited for by it.
 const PAUSE: Duration = Duration::from_millis(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
