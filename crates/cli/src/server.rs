@@ -106,7 +106,7 @@ fn config(typed: &ServeArgs, at: SocketAddr, scheme: &str, notify: Option<Webhoo
     }
 }
 
-/// Each role once.
+/// The roles that were named, each of them once.
 fn roles(typed: &ServeArgs) -> Vec<String> {
     let named = |role: &str| typed.roles.iter().any(|typed| typed == role);
     ROLES.into_iter().filter(|role| named(role)).map(str::to_owned).collect()

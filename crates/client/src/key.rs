@@ -46,7 +46,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// All of them.
+    /// All the scopes there are.
     pub const ALL: [Self; 5] = [Self::Admin, Self::Write, Self::Read, Self::Worker, Self::Node];
 
     /// As it is written.

@@ -72,7 +72,7 @@ pub enum RunKind {
 }
 
 impl RunKind {
-    /// All of them.
+    /// All the kinds there are.
     pub const ALL: [Self; 2] = [Self::Run, Self::Notification];
 
     /// As it is written.
@@ -128,7 +128,7 @@ pub enum RunState {
 }
 
 impl RunState {
-    /// All of them.
+    /// All the states there are.
     pub const ALL: [Self; 11] = [
         Self::Waiting,
         Self::Blocked,

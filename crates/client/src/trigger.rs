@@ -66,7 +66,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// All of them.
+    /// All the statuses there are.
     pub const ALL: [Self; 5] =
         [Self::Scheduled, Self::OnDemand, Self::Paused, Self::Expired, Self::Cancelled];
 

@@ -20,7 +20,7 @@
 use std::time::Duration;
 
 use crate::limits::{BREAKER_FAILURES_MAX, BREAKER_PAUSE_MAX, BREAKER_PAUSE_MIN};
-use crate::outcome::Sign;
+use crate::outcome::HostSignal;
 
 /// What is known about one host. Time is any clock that never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,25 +86,25 @@ impl Breaker {
     }
 
     /// A call has ended.
-    pub fn end(&mut self, sign: Sign, now: Duration) {
-        self.state = match (sign, self.state) {
-            (Sign::Life, _) => BreakerState::Closed { failures: 0 },
-            (Sign::Silence, BreakerState::Closed { failures })
+    pub fn end(&mut self, signal: HostSignal, now: Duration) {
+        self.state = match (signal, self.state) {
+            (HostSignal::Responsive, _) => BreakerState::Closed { failures: 0 },
+            (HostSignal::Unresponsive, BreakerState::Closed { failures })
                 if failures + 1 < BREAKER_FAILURES_MAX =>
             {
                 BreakerState::Closed { failures: failures + 1 }
             }
-            (Sign::Silence, BreakerState::Closed { .. }) => open(BREAKER_PAUSE_MIN, now),
-            (Sign::Silence, BreakerState::Probing { pause }) => {
+            (HostSignal::Unresponsive, BreakerState::Closed { .. }) => open(BREAKER_PAUSE_MIN, now),
+            (HostSignal::Unresponsive, BreakerState::Probing { pause }) => {
                 open((pause * 2).min(BREAKER_PAUSE_MAX), now)
             }
             // A probe that came to nothing: the next call may try at once.
-            (Sign::None, BreakerState::Probing { pause }) => {
+            (HostSignal::Unknown, BreakerState::Probing { pause }) => {
                 BreakerState::Open { until: now, pause }
             }
             // One that had begun before the pause.
             (
-                Sign::Silence | Sign::None,
+                HostSignal::Unresponsive | HostSignal::Unknown,
                 state @ (BreakerState::Open { .. } | BreakerState::Closed { .. }),
             ) => state,
         };
@@ -134,7 +134,7 @@ mod tests {
         for _ in 0..BREAKER_FAILURES_MAX {
             assert_eq!(breaker.gate(secs(0)), CallPermission::Allow);
             breaker.begin(secs(0));
-            breaker.end(Sign::Silence, secs(0));
+            breaker.end(HostSignal::Unresponsive, secs(0));
         }
         breaker
     }
@@ -145,11 +145,11 @@ mod tests {
         let mut breaker = Breaker::default();
         for _ in 0..100 {
             for _ in 1..BREAKER_FAILURES_MAX {
-                breaker.end(Sign::Silence, secs(0));
+                breaker.end(HostSignal::Unresponsive, secs(0));
             }
             assert_eq!(breaker.gate(secs(0)), CallPermission::Allow);
             assert!(!breaker.is_calm());
-            breaker.end(Sign::Life, secs(0));
+            breaker.end(HostSignal::Responsive, secs(0));
             assert!(breaker.is_calm());
         }
     }
@@ -164,18 +164,18 @@ mod tests {
             assert_eq!(breaker.gate(now), CallPermission::Probe);
             breaker.begin(now);
             assert_eq!(breaker.gate(now), CallPermission::Wait, "one probe at a time");
-            breaker.end(Sign::Silence, now);
+            breaker.end(HostSignal::Unresponsive, now);
         }
     }
 
     #[test]
     fn an_answer_ends_the_pause_at_once_whoever_got_it() {
         let mut breaker = broken();
-        breaker.end(Sign::Life, secs(0));
+        breaker.end(HostSignal::Responsive, secs(0));
         assert_eq!(breaker.gate(secs(0)), CallPermission::Allow);
         let mut breaker = broken();
         breaker.begin(secs(1));
-        breaker.end(Sign::Life, secs(1));
+        breaker.end(HostSignal::Responsive, secs(1));
         assert_eq!(breaker, Breaker::default(), "nothing is remembered against it");
     }
 
@@ -183,7 +183,7 @@ mod tests {
     fn many_that_fail_at_once_are_one_silence() {
         let mut breaker = broken();
         for _ in 0..60 {
-            breaker.end(Sign::Silence, secs(0));
+            breaker.end(HostSignal::Unresponsive, secs(0));
         }
         assert_eq!(breaker.gate(secs(0)), CallPermission::Reject { rest: secs(1) });
     }
@@ -192,10 +192,10 @@ mod tests {
     fn a_probe_that_came_to_nothing_gives_way_to_another() {
         let mut breaker = broken();
         breaker.begin(secs(1));
-        breaker.end(Sign::None, secs(1));
+        breaker.end(HostSignal::Unknown, secs(1));
         assert_eq!(breaker.gate(secs(1)), CallPermission::Probe);
         breaker.begin(secs(1));
-        breaker.end(Sign::Silence, secs(1));
+        breaker.end(HostSignal::Unresponsive, secs(1));
         assert_eq!(breaker.gate(secs(1)), CallPermission::Reject { rest: secs(2) });
     }
 }

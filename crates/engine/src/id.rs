@@ -1,12 +1,12 @@
 //! Names of things: short texts of fixed length that route, sort and never repeat.
 //!
 //! ```text
-//! trg_ 00f 0000 0d3k8w1v2m7qa            shard, project, unique
-//! run_ 00f 0d3k8w1v2m7qa 1hq2k4w80 ab3kx  shard, its trigger's unique part, slot, five letters
+//! trg_ 00f 0000 0d3k8w1v2m7qa            shard, project, serial
+//! run_ 00f 0d3k8w1v2m7qa 1hq2k4w80 ab3kx  shard, its trigger's serial, slot, five letters
 //! ```
 //!
-//! The letters are Crockford's alphabet in lower case, in which texts sort as their numbers do. A unique
-//! part begins with the time of birth. A run's id is a pure function of what it is a run of, so it is the
+//! The letters are Crockford's alphabet in lower case, in which texts sort as their numbers do. A serial
+//! begins with the time of birth. A run's id is a pure function of what it is a run of, so it is the
 //! same on every node and after every fail-over: the five letters tell the cluster and the generation of
 //! the schedule apart, and a run on demand from a slot of the same instant.
 
@@ -30,9 +30,9 @@ pub struct ShardId(pub u16);
 #[serde(transparent)]
 pub struct ProjectId(pub u32);
 
-/// What tells a trigger from all others of its shard, the younger the greater.
+/// A number that is given out once, the younger the greater: it tells a trigger from all others of its shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Unique(pub u64);
+pub struct SerialId(pub u64);
 
 /// The id of a trigger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,8 +41,8 @@ pub struct TriggerId {
     pub shard: ShardId,
     /// The project that it belongs to.
     pub project: ProjectId,
-    /// What tells it from others of its shard.
-    pub unique: Unique,
+    /// Its number, which no other trigger of its shard has.
+    pub serial: SerialId,
 }
 
 /// The id of a run.
@@ -50,8 +50,8 @@ pub struct TriggerId {
 pub struct RunId {
     /// The shard of its trigger.
     pub shard: ShardId,
-    /// The unique part of its trigger's id.
-    pub trigger: Unique,
+    /// The serial of its trigger's id.
+    pub trigger: SerialId,
     /// The instant that it is a run of.
     pub slot: Instant,
     /// What it is a run of besides: see [`Birth`].
@@ -93,7 +93,7 @@ impl ShardId {
     }
 }
 
-impl Unique {
+impl SerialId {
     /// One born now, after the last one.
     pub fn born(now: Instant, last: Self, random: u64) -> Self {
         let millis = now.0.max(0).unsigned_abs();
@@ -136,7 +136,7 @@ fn read(text: &str) -> Option<u64> {
     })
 }
 
-impl fmt::Display for Unique {
+impl fmt::Display for SerialId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write(out, self.0, 13)
     }
@@ -160,7 +160,7 @@ impl fmt::Display for TriggerId {
         out.write_str("trg_")?;
         write(out, self.shard.0.into(), 3)?;
         write(out, self.project.0.into(), 4)?;
-        write(out, self.unique.0, 13)
+        write(out, self.serial.0, 13)
     }
 }
 
@@ -174,7 +174,7 @@ impl fmt::Display for RunId {
     }
 }
 
-impl FromStr for Unique {
+impl FromStr for SerialId {
     type Err = BadId;
 
     fn from_str(text: &str) -> Result<Self, BadId> {
@@ -191,7 +191,7 @@ impl FromStr for TriggerId {
         let parts = cut(text, "trg_", [3, 4, 13]).ok_or_else(bad)?;
         let shard = shard(parts[0]).ok_or_else(bad)?;
         let project = u32::try_from(parts[1]).map(ProjectId).map_err(|_| bad())?;
-        Ok(Self { shard, project, unique: Unique(parts[2]) })
+        Ok(Self { shard, project, serial: SerialId(parts[2]) })
     }
 }
 
@@ -204,7 +204,7 @@ impl FromStr for RunId {
         let shard = shard(parts[0]).ok_or_else(bad)?;
         let slot = i64::try_from(parts[2]).map(Instant).map_err(|_| bad())?;
         let letters = u32::try_from(parts[3]).map_err(|_| bad())?;
-        Ok(Self { shard, trigger: Unique(parts[1]), slot, letters })
+        Ok(Self { shard, trigger: SerialId(parts[1]), slot, letters })
     }
 }
 
@@ -233,13 +233,13 @@ mod tests {
     use super::*;
 
     const TRIGGER: TriggerId =
-        TriggerId { shard: ShardId(31), project: ProjectId::DEFAULT, unique: Unique(u64::MAX) };
+        TriggerId { shard: ShardId(31), project: ProjectId::DEFAULT, serial: SerialId(u64::MAX) };
 
     #[test]
     fn ids_have_a_fixed_length_and_come_back_as_they_were() {
         let run = RunId {
             shard: ShardId(4_095),
-            trigger: Unique(1),
+            trigger: SerialId(1),
             slot: Instant(1_806_195_600_000),
             letters: Birth::Slot(1).letters(7),
         };
@@ -270,9 +270,9 @@ mod tests {
 
     #[test]
     fn a_later_one_sorts_after_an_earlier_one() {
-        let first = Unique::born(Instant(1_800_000_000_000), Unique(0), u64::MAX);
-        let second = Unique::born(Instant(1_800_000_000_000), first, 0);
-        let third = Unique::born(Instant(1_800_000_000_001), second, 0);
+        let first = SerialId::born(Instant(1_800_000_000_000), SerialId(0), u64::MAX);
+        let second = SerialId::born(Instant(1_800_000_000_000), first, 0);
+        let third = SerialId::born(Instant(1_800_000_000_001), second, 0);
         assert!(first < second && second < third);
         assert!(first.to_string() < second.to_string() && second.to_string() < third.to_string());
     }

@@ -354,11 +354,11 @@ pub const JUMP_HELD_MS_MIN: i64 = 5 * 60_000;
 /// What a receiver answered is kept up to this length, in bytes, if the run succeeded.
 pub const RESPONSE_KEPT_BYTES_MAX: usize = 1_024;
 
-/// How long a backup may hold back the commits of one shard: what is due in it leaves so much later at worst.
+/// How long a backup may suspend the commits of one shard: what is due in it leaves so much later at worst.
 pub const BACKUP_QUIESCE_MAX: Duration = Duration::from_secs(3);
 
 /// Bytes of one shard in a backup that a server takes: it reads the whole shard into memory while its commits
-/// are held back, since whoever asked may be slow.
+/// are suspended, since whoever asked may be slow.
 pub const BACKUP_SHARD_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Longest line of a backup, its end included: a value of any store fits, in whichever way it is written.
@@ -382,9 +382,9 @@ pub const KEY_NAME_CHARS_MAX: usize = 100;
 /// Secrets that a project's webhooks are signed with at a time.
 pub const SECRETS_MAX: usize = 2;
 
-/// How long a key or a secret that was replaced goes on being good, unless it is said otherwise, and at most.
+/// How long a key or a secret that was replaced goes on being good, unless it is said otherwise.
 pub const GRACE_DEFAULT: Duration = Duration::from_secs(86_400);
-/// Longest such time.
+/// How long a replaced key or secret goes on being good at most.
 pub const GRACE_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 /// How long a request is remembered under its idempotency key.
@@ -396,9 +396,9 @@ pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 /// How long the audit is kept.
 pub const AUDIT_KEPT: Duration = Duration::from_secs(400 * 86_400);
 
-/// Those who watch events of a server at a time, and with one key: each keeps a connection.
+/// Those who watch events of a server at a time: each keeps a connection.
 pub const WATCHERS_MAX: usize = 256;
-/// With one key.
+/// Those who watch events of a server at a time with one key.
 pub const WATCHERS_OF_KEY_MAX: usize = 32;
 
 /// Events that a server remembers for those who come back.

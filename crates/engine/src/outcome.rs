@@ -141,22 +141,22 @@ impl Outcome {
     }
 
     /// What it says about the host.
-    pub fn sign(&self) -> Sign {
+    pub fn host_signal(&self) -> HostSignal {
         match self {
-            Self::Answered { .. } => Sign::Life,
+            Self::Answered { .. } => HostSignal::Responsive,
             Self::NotSent { why } => match why {
-                NotSent::Name | NotSent::Connect | NotSent::Tls => Sign::Silence,
+                NotSent::Name | NotSent::Connect | NotSent::Tls => HostSignal::Unresponsive,
                 NotSent::Malformed
                 | NotSent::Forbidden
                 | NotSent::Exhausted
                 | NotSent::Resting { .. }
                 | NotSent::Lapsed
                 | NotSent::Cancelled
-                | NotSent::Late => Sign::None,
+                | NotSent::Late => HostSignal::Unknown,
             },
             Self::Lost { why } => match why {
-                Lost::TimedOut | Lost::Closed => Sign::Silence,
-                Lost::Broken | Lost::Cancelled => Sign::None,
+                Lost::TimedOut | Lost::Closed => HostSignal::Unresponsive,
+                Lost::Broken | Lost::Cancelled => HostSignal::Unknown,
             },
         }
     }
@@ -164,13 +164,13 @@ impl Outcome {
 
 /// What an outcome says about the host, for its [`Breaker`](crate::breaker::Breaker).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sign {
+pub enum HostSignal {
     /// The host answers.
-    Life,
+    Responsive,
     /// It cannot be reached, or does not answer.
-    Silence,
-    /// Nothing, either way.
-    None,
+    Unresponsive,
+    /// The outcome says nothing about the host.
+    Unknown,
 }
 
 fn answered(status: u16, retry_after: Option<Duration>) -> Verdict {
@@ -329,31 +329,34 @@ mod tests {
         let again = |arrival| Verdict::Again { arrival, retry_after: None };
         let untried = |retry_after| Verdict::Untried { retry_after };
         let rest = Duration::from_secs(3);
-        for (why, verdict, sign) in [
-            (NotSent::Malformed, Verdict::Refused, Sign::None),
-            (NotSent::Forbidden, Verdict::Refused, Sign::None),
-            (NotSent::Name, again(Arrival::Never), Sign::Silence),
-            (NotSent::Connect, again(Arrival::Never), Sign::Silence),
-            (NotSent::Tls, again(Arrival::Never), Sign::Silence),
-            (NotSent::Exhausted, untried(Duration::ZERO), Sign::None),
-            (NotSent::Resting { rest }, untried(rest), Sign::None),
-            (NotSent::Lapsed, untried(Duration::ZERO), Sign::None),
-            (NotSent::Cancelled, untried(Duration::ZERO), Sign::None),
-            (NotSent::Late, Verdict::Late, Sign::None),
+        for (why, verdict, signal) in [
+            (NotSent::Malformed, Verdict::Refused, HostSignal::Unknown),
+            (NotSent::Forbidden, Verdict::Refused, HostSignal::Unknown),
+            (NotSent::Name, again(Arrival::Never), HostSignal::Unresponsive),
+            (NotSent::Connect, again(Arrival::Never), HostSignal::Unresponsive),
+            (NotSent::Tls, again(Arrival::Never), HostSignal::Unresponsive),
+            (NotSent::Exhausted, untried(Duration::ZERO), HostSignal::Unknown),
+            (NotSent::Resting { rest }, untried(rest), HostSignal::Unknown),
+            (NotSent::Lapsed, untried(Duration::ZERO), HostSignal::Unknown),
+            (NotSent::Cancelled, untried(Duration::ZERO), HostSignal::Unknown),
+            (NotSent::Late, Verdict::Late, HostSignal::Unknown),
         ] {
             let outcome = Outcome::NotSent { why };
-            assert_eq!((outcome.verdict(), outcome.sign()), (verdict, sign), "{why:?}");
+            assert_eq!((outcome.verdict(), outcome.host_signal()), (verdict, signal), "{why:?}");
         }
-        for (why, sign) in [
-            (Lost::TimedOut, Sign::Silence),
-            (Lost::Closed, Sign::Silence),
-            (Lost::Broken, Sign::None),
-            (Lost::Cancelled, Sign::None),
+        for (why, signal) in [
+            (Lost::TimedOut, HostSignal::Unresponsive),
+            (Lost::Closed, HostSignal::Unresponsive),
+            (Lost::Broken, HostSignal::Unknown),
+            (Lost::Cancelled, HostSignal::Unknown),
         ] {
             let outcome = Outcome::Lost { why };
-            assert_eq!((outcome.verdict(), outcome.sign()), (again(Arrival::Perhaps), sign));
+            assert_eq!(
+                (outcome.verdict(), outcome.host_signal()),
+                (again(Arrival::Perhaps), signal)
+            );
         }
-        assert_eq!(answer(500).sign(), Sign::Life, "also trouble is an answer");
+        assert_eq!(answer(500).host_signal(), HostSignal::Responsive, "also trouble is an answer");
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub mod retain;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{ProjectId, Unique};
+use crate::id::{ProjectId, SerialId};
 use crate::instant::Instant;
 use crate::notice::Occasion;
 use crate::record::{Format, RecordError, decode};
@@ -95,8 +95,8 @@ pub struct Finished {
     #[serde(default, skip_serializing_if = "ProjectId::is_default")]
     pub project: ProjectId,
     /// The trigger that it is a run of.
-    #[serde(with = "unique")]
-    pub trigger: Unique,
+    #[serde(with = "serial")]
+    pub trigger: SerialId,
     /// The instant that it is a run of.
     pub slot: Instant,
     /// By which generation of the schedule; none for a run on demand and for a notice.
@@ -110,7 +110,7 @@ pub struct Finished {
     pub notice: Option<Occasion>,
     /// How the run ended.
     pub end: End,
-    /// When that was.
+    /// When the run ended.
     pub at: Instant,
     /// Attempts begun; more than are told of if some were in doubt.
     pub attempt: u32,
@@ -126,8 +126,8 @@ pub struct Skipped {
     #[serde(default, skip_serializing_if = "ProjectId::is_default")]
     pub project: ProjectId,
     /// The trigger that they are slots of.
-    #[serde(with = "unique")]
-    pub trigger: Unique,
+    #[serde(with = "serial")]
+    pub trigger: SerialId,
     /// By which generation of the schedule.
     pub generation: u32,
     /// The first one.
@@ -163,7 +163,7 @@ impl Line {
     }
 
     /// The trigger that the line is about.
-    pub fn trigger(&self) -> Unique {
+    pub fn trigger(&self) -> SerialId {
         match self {
             Self::Run(run) => run.trigger,
             Self::Skip(skip) => skip.trigger,
@@ -224,17 +224,20 @@ impl Segment {
     }
 }
 
-mod unique {
-    use super::{Deserialize, Unique};
+mod serial {
+    use super::{Deserialize, SerialId};
 
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-    pub(super) fn serialize<S: serde::Serializer>(id: &Unique, out: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: serde::Serializer>(
+        id: &SerialId,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
         out.collect_str(id)
     }
 
     pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(
         from: D,
-    ) -> Result<Unique, D::Error> {
+    ) -> Result<SerialId, D::Error> {
         String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
     }
 }

@@ -44,10 +44,10 @@ impl CatchUp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
-    /// It fires.
+    /// The slot fires, beside the other run.
     #[default]
     Allow,
-    /// It is skipped.
+    /// The slot is skipped.
     Skip,
     /// It waits, if none waits already.
     QueueOne,
@@ -70,7 +70,7 @@ pub enum Delivery {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backoff {
-    /// Not at all.
+    /// The pause stays the same.
     Constant,
     /// The delay doubles with each failure.
     #[default]

@@ -291,9 +291,9 @@ impl Schedule {
             return slot;
         }
         let roll = mix(hash(name, "jitter") ^ slot.0.unsigned_abs());
-        let leaves = slot.after(Duration::from_millis(roll % (u64::from(full.jitter_ms) + 1)));
+        let leaves_at = slot.after(Duration::from_millis(roll % (u64::from(full.jitter_ms) + 1)));
         let next = pick(Mutant::JitterNotCut, self.next(slot), None);
-        next.map_or(leaves, |next| leaves.min(Instant(next.0 - 1)))
+        next.map_or(leaves_at, |next| leaves_at.min(Instant(next.0 - 1)))
     }
 
     /// Whether slots may leave later than they are.

@@ -16,7 +16,7 @@
 //! learns that its head was moved by somebody else is thrown away.
 //!
 //! **The mark.** Most runs succeed at once, and have no record of their own before they are past. The head
-//! holds `fired`, up to where slots are decided, in the order in which they leave, and `open`, the runs
+//! holds `decided_through`, up to where slots are decided, in the order in which they leave, and `open`, the runs
 //! that were launched and are not past. Both are written in the commit that launches. So a successor
 //! recomputes nothing: what is open may have left, and is in doubt; what is after the mark has not.
 //! Everything else that is decided about a slot (that it is skipped, that it waits, that one run fewer is
@@ -38,7 +38,7 @@
 //! - [`record`]: what is in the store; `kind`: what triggers share
 //! - [`command`]: what people ask; `change`, `backfill`: what that does; `account`: what becomes of slots then
 //! - `due`: which slots fire; `project`: projects that are disabled; `prune`: triggers that ended long ago
-//! - `leave`: how attempts leave and end; `wait`: what waits; `run`: questions about an unfinished run
+//! - `leave`: how attempts leave and end; `start`: when runs that wait go on; `run_property`: what is known of an unfinished run
 //! - `notify`: who is told what
 //! - `doubt`: what a predecessor left; `handover`: what a former owner has under way, and how a shard is handed over
 //! - `usage`: how much a project has, and may have
@@ -64,15 +64,15 @@ mod project;
 mod prune;
 pub mod record;
 mod rewrite;
-mod run;
+mod run_property;
 mod runs;
+mod start;
 mod triggers;
 mod usage;
 mod view;
-mod wait;
 mod waiting;
 
-use crate::id::{Birth, RunId, ShardId, TriggerId, Unique};
+use crate::id::{Birth, RunId, SerialId, ShardId, TriggerId};
 use crate::instant::Instant;
 use crate::mutant::{Mutant, pick};
 use crate::notice::Audience;
@@ -93,7 +93,7 @@ use triggers::{Trigger, Triggers};
 pub use usage::{Limit, Quota, Usage};
 pub use view::{TriggerStatus, TriggerView};
 use waiting::WaitingRuns;
-pub use waiting::{HostLoad, Load};
+pub use waiting::{HostLoad, HostLoadOf};
 
 /// What time it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,7 +196,7 @@ impl Shard {
     }
 
     /// Decides all that is to be decided by now, with a look at how much there is for each host.
-    pub fn step(&mut self, now: Now, load: HostLoad<'_>) {
+    pub fn step(&mut self, now: Now, load: HostLoadOf<'_>) {
         if self.is_suspended || self.course == Course::HandedOver {
             return;
         }
@@ -330,21 +330,21 @@ impl Shard {
         let trigger = self.triggers.at(place);
         let fires = trigger.fires() && !self.triggers.is_behind(trigger);
         let next = if fires { self.triggers.undecided(trigger) } else { None };
-        self.arm_at(place, next.map(|(_, leaves)| leaves));
+        self.arm_at(place, next.map(|(_, leaves_at)| leaves_at));
     }
 
-    fn arm_at(&mut self, place: u32, leaves: Option<Instant>) {
-        match leaves {
-            Some(leaves) => self.agenda.arm(place, self.triggers.at(place).unique, leaves),
+    fn arm_at(&mut self, place: u32, leaves_at: Option<Instant>) {
+        match leaves_at {
+            Some(leaves_at) => self.agenda.arm(place, self.triggers.at(place).serial, leaves_at),
             None => self.agenda.disarm(place),
         }
     }
 
     fn id_of(&self, trigger: &Trigger) -> TriggerId {
-        TriggerId { shard: self.id, project: trigger.project(), unique: trigger.unique }
+        TriggerId { shard: self.id, project: trigger.project(), serial: trigger.serial }
     }
 
-    fn run_id(&self, trigger: Unique, slot: Instant, birth: Birth) -> RunId {
+    fn run_id(&self, trigger: SerialId, slot: Instant, birth: Birth) -> RunId {
         RunId { shard: self.id, trigger, slot, letters: birth.letters(self.cluster) }
     }
 }

@@ -79,7 +79,7 @@ pub enum Exposure {
     /// This machine only: a request that names another host is refused, so that no web page can talk to
     /// this server under a name of its own.
     Loopback,
-    /// Any machine.
+    /// Any machine: requests are taken under whatever host name they give.
     Network,
 }
 

@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn seats_are_taken_up_to_their_limits_and_refused_one_past_them() {
         let seats = Arc::new(WatcherSeats::default());
-        let key = |number| Some(KeyId(engine::id::Unique(number)));
+        let key = |number| Some(KeyId(engine::id::SerialId(number)));
         let mut taken: Vec<_> = (0..WATCHERS_OF_KEY_MAX)
             .map(|_| WatcherSeat::take(&seats, key(1), MOST).unwrap())
             .collect();

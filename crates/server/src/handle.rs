@@ -28,7 +28,7 @@ use crate::event::{EventLog, WatcherSeats};
 use crate::idempotency::UnderWay;
 use crate::notifier::Notifier;
 use crate::peers::{Peers, ShardLocation};
-use crate::quota::{ShardUsage, UsageByShard};
+use crate::shard_usage::{ShardUsage, UsageByShard};
 
 /// What is asked of the node. Whoever takes a call answers it, or drops its `reply` when it stops.
 #[expect(missing_docs, reason = "`shard` is the one that is asked, `reply` where the answer goes")]
@@ -48,14 +48,14 @@ pub enum NodeCall {
     /// Records of a shard's past are to be written or deleted, in order, but not as one. It is answered when the last
     /// of it is durable.
     Rewrite { shard: ShardId, puts: Vec<Put>, reply: oneshot::Sender<Result<Done, CallError>> },
-    /// The commits of a shard are to be held back for a moment, so that it can be read. It is answered when none is on
+    /// The commits of a shard are to be suspended for a moment, so that it can be read. It is answered when none is on
     /// its way.
     Quiesce { shard: ShardId, reply: oneshot::Sender<Result<QuiescePoint, CallError>> },
     /// A quiesce is over before its time.
     Release { quiesce: QuiesceId },
     /// What servers have written about limited projects, of every shard, is to be compared with what shards hold. The
     /// answer is what should be written of shards that are run here, and is not.
-    Compare {
+    CompareUsage {
         found: UsageByShard,
         limited: BTreeSet<ProjectId>,
         reply: oneshot::Sender<Result<Vec<(ShardId, ShardUsage)>, CallError>>,
@@ -160,7 +160,7 @@ pub enum FiringState {
     Going,
     /// No slot is fired until a person confirms the time.
     Suspended {
-        /// When that began.
+        /// When the suspension began.
         since: Instant,
         /// The reason, as a sentence.
         why: String,
@@ -309,13 +309,13 @@ impl NodeHandle {
         }
     }
 
-    /// Compares what was written about limited projects with what shards hold, see [`crate::quota`].
-    pub(crate) async fn compare(
+    /// Compares what was written about limited projects with what shards hold, see [`crate::shard_usage`].
+    pub(crate) async fn compare_usage(
         &self,
         found: UsageByShard,
         limited: BTreeSet<ProjectId>,
     ) -> Result<Vec<(ShardId, ShardUsage)>, CallError> {
-        self.ask(|reply| NodeCall::Compare { found, limited, reply }).await
+        self.ask(|reply| NodeCall::CompareUsage { found, limited, reply }).await
     }
 
     /// Says that the clock is right.

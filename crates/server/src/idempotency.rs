@@ -25,7 +25,7 @@ use crate::access::key::hex;
 /// The format of these records.
 pub(crate) const FORMAT: Format = Format(1);
 
-/// Where all of them are.
+/// Where all of them are. The stored text is older than the name, and stays.
 pub(crate) const IDEMPOTENCY: &str = "recall/";
 
 /// What became of a request.
@@ -139,7 +139,7 @@ impl RequestFingerprint {
 /// Whether a request was here before.
 #[derive(Debug)]
 pub(crate) enum Remembered {
-    /// It is new.
+    /// No request had this key before.
     New,
     /// It was carried out, and this became of it.
     Done(RememberedOutcome),

@@ -12,7 +12,7 @@
 //! - [`node`]: a session, the shards that it owns, and the threads that serve them
 //! - [`peers`]: the other servers of the cluster
 //! - `idempotency`: requests that are remembered, so that they are done once
-//! - [`quota`]: what projects have in shards of other servers
+//! - [`shard_usage`]: what projects have in shards of other servers
 //! - [`webhook`]: the dispatcher, which calls receivers
 
 pub mod access;
@@ -27,5 +27,5 @@ pub mod monitor;
 pub mod node;
 pub mod notifier;
 pub mod peers;
-pub mod quota;
+pub mod shard_usage;
 pub mod webhook;

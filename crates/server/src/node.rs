@@ -29,12 +29,12 @@ mod executor;
 mod handover;
 mod historian;
 mod liveness;
-mod load;
 mod log;
 mod membership;
 mod quiesce;
 mod quota;
 mod report;
+mod shard_reader;
 mod start;
 
 use std::io;
@@ -55,7 +55,7 @@ use tokio::sync::{oneshot, watch};
 pub use component::{Component, StopOrder};
 pub use executor::{Executor, SimulatedSender};
 pub use historian::HistoryPace;
-pub use load::ShardReadError;
+pub use shard_reader::ShardReadError;
 
 use self::assign::StartOutcome;
 use self::component::Components;

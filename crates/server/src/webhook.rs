@@ -134,7 +134,7 @@ pub struct Call {
     pub leave_by: Option<Instant>,
     /// The fencing token under which it is sent.
     pub token: u64,
-    /// Where and how.
+    /// Scheme, host, method and headers of the request.
     pub form: Arc<Form>,
     /// Path and query.
     pub path: Box<str>,

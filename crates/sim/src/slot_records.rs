@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use engine::id::{Birth, RunId, ShardId, Unique};
+use engine::id::{Birth, RunId, SerialId, ShardId};
 use engine::past::page::pages;
 use engine::past::{End, Finished, Line, Segment, Skipped};
 use engine::record::decode;
@@ -23,7 +23,7 @@ use store::{Range, Store};
 #[derive(Default)]
 pub struct SlotRecords {
     /// Triggers that are there.
-    pub triggers: BTreeMap<Unique, KnownTrigger>,
+    pub triggers: BTreeMap<SerialId, KnownTrigger>,
     /// Runs that were launched and not recorded, over all shards.
     pub open: usize,
     /// Runs with a record of their own that have not ended.
@@ -42,7 +42,7 @@ pub struct KnownTrigger {
     /// As it was written.
     pub record: TriggerRecord,
     /// Its state: cursor, pause and what else changes while it fires.
-    pub moved: TriggerState,
+    pub state: TriggerState,
 }
 
 /// A run that ended.
@@ -97,13 +97,13 @@ impl SlotRecords {
         }
         for (_, value) in all(store, &triggers(shard)).await {
             let record: TriggerRecord = decode(&value, FORMAT).unwrap();
-            let known = KnownTrigger { moved: TriggerState::default(), record };
-            self.triggers.insert(known.record.id.unique, known);
+            let known = KnownTrigger { state: TriggerState::default(), record };
+            self.triggers.insert(known.record.id.serial, known);
         }
         for (key, value) in all(store, &states(shard)).await {
-            let unique: Unique = key.rsplit('/').next().unwrap().parse().unwrap();
-            let known = self.triggers.get_mut(&unique).expect("what moved has a trigger");
-            known.moved = decode(&value, FORMAT).unwrap();
+            let serial: SerialId = key.rsplit('/').next().unwrap().parse().unwrap();
+            let known = self.triggers.get_mut(&serial).expect("what moved has a trigger");
+            known.state = decode(&value, FORMAT).unwrap();
         }
         for (_, value) in all(store, &stopped(shard)).await {
             let stopped: StoppedRecord = decode(&value, FORMAT).unwrap();
@@ -141,9 +141,9 @@ impl SlotRecords {
 
     /// What became of each slot of a trigger, by generation of its schedule. A slot that is on record twice
     /// is a fault, and said.
-    pub fn slots(&self) -> BTreeMap<(Unique, u32), BTreeMap<i64, SlotFate>> {
-        let mut slots: BTreeMap<(Unique, u32), BTreeMap<i64, SlotFate>> = BTreeMap::new();
-        let mut add = |trigger: Unique, generation: u32, slot: i64, fate: SlotFate| {
+    pub fn slots(&self) -> BTreeMap<(SerialId, u32), BTreeMap<i64, SlotFate>> {
+        let mut slots: BTreeMap<(SerialId, u32), BTreeMap<i64, SlotFate>> = BTreeMap::new();
+        let mut add = |trigger: SerialId, generation: u32, slot: i64, fate: SlotFate| {
             let before = slots.entry((trigger, generation)).or_default().insert(slot, fate);
             if before.is_some() {
                 let runs = self.runs.iter().filter(|ended| ended.run.trigger == trigger);
@@ -175,7 +175,7 @@ impl SlotRecords {
 
     /// What became of each slot of triggers that are due at an interval and were never changed, with what has not ended.
     /// Panics unless every slot from the first to the last is there once.
-    pub fn whole(&self, step_ms: i64) -> BTreeMap<Unique, BTreeMap<i64, SlotFate>> {
+    pub fn whole(&self, step_ms: i64) -> BTreeMap<SerialId, BTreeMap<i64, SlotFate>> {
         let mut slots = self.slots();
         for run in &self.unfinished {
             let Some(generation) = run.generation else { continue };

@@ -59,7 +59,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Document>, Unreadable> {
 
 /// Why YAML was not read.
 enum Fault {
-    /// It is none.
+    /// The text is no YAML.
     NoYaml(Unreadable),
     /// It is some that we do not take.
     Refused(Unreadable),

@@ -12,7 +12,7 @@ use clap::Command;
 /// How wide the help is in these files.
 const WIDTH: usize = 100;
 
-/// A screenful.
+/// The most lines of a short help: it fits on a screen.
 const SHORT_LINES_MAX: usize = 52;
 
 fn place() -> PathBuf {

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use engine::id::{ProjectId, ShardId, TriggerId, Unique};
+use engine::id::{ProjectId, SerialId, ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::SHARDS_DEFAULT;
 use engine::record::encode;
@@ -71,8 +71,8 @@ fn records(
     let name = format!("bell-{number:08}");
     let project = ProjectId::DEFAULT;
     let shard = ShardId::of(project, &name, SHARDS_DEFAULT);
-    let unique = Unique((born.0.unsigned_abs() << 20) + u64::from(number));
-    let id = TriggerId { shard, project, unique };
+    let serial = SerialId((born.0.unsigned_abs() << 20) + u64::from(number));
+    let id = TriggerId { shard, project, serial };
     let host = hosts[number as usize % hosts.len()];
     let draft = Draft {
         schedule: Some(ScheduleDraft {
@@ -100,7 +100,7 @@ fn records(
     };
     let key = |text| Key::new(text).expect("our keys are short and printable");
     [
-        (key(trigger_key(shard, unique)), encode(FORMAT, &trigger)),
+        (key(trigger_key(shard, serial)), encode(FORMAT, &trigger)),
         (key(name_key(project, &name)), encode(FORMAT, &NameRecord { id })),
     ]
 }
@@ -121,7 +121,7 @@ mod tests {
         loading.trigger(key.as_str(), &value).unwrap();
         let now = Now { wall: born, steady: 0, random: 0 };
         let mut shard = loading.finish(now);
-        shard.step(now, &|_| engine::shard::Load::Free);
+        shard.step(now, &|_| engine::shard::HostLoad::Free);
         assert_eq!((shard.len(), shard.census().scheduled), (1, 1));
         assert_eq!(shard.unfinished(), 0, "nothing is due before its slots count");
     }

@@ -16,7 +16,7 @@ use store::election::{Permit, Right};
 
 use super::voice::LogDialect;
 
-/// All of it.
+/// All metrics of a candidate.
 pub(super) struct Board {
     registry: Registry,
     /// How often this candidate took the claim.

@@ -23,7 +23,7 @@ use crate::server::host_name;
 /// What a session says that its node does.
 const ROLE: &str = "candidate";
 
-/// What is meant.
+/// What the arguments of `watchbell elect` mean.
 pub(super) struct CandidatePlan {
     pub(super) url: StoreUrl,
     pub(super) claim: Claim,

@@ -102,8 +102,8 @@ async fn lateness(
         let number: usize = number.parse().unwrap();
         let slot: Timestamp = call.slot.parse().unwrap();
         let name = good[number].name.as_ref().unwrap();
-        let leaves = schedules[number].leaves_at(Instant(slot.as_millisecond()), name);
-        let leaves_us = leaves.0.unsigned_abs() * 1_000;
+        let leaves_at = schedules[number].leaves_at(Instant(slot.as_millisecond()), name);
+        let leaves_us = leaves_at.0.unsigned_abs() * 1_000;
         if (begin..end).contains(&leaves_us) {
             late.push(call.at_us.saturating_sub(leaves_us));
         }

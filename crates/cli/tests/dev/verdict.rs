@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use client::spec::{Delivery, Overlap};
 use client::{Client, Timestamp};
-use engine::id::{TriggerId, Unique};
+use engine::id::{SerialId, TriggerId};
 use engine::past::End;
 use rig::{Heard, PATIENCE, until};
 use sim::slot_records::{KnownTrigger, SlotFate, SlotRecords};
@@ -46,13 +46,13 @@ pub(super) struct Told {
     unread: u64,
 }
 
-fn unique(id: &str) -> Unique {
-    id.parse::<TriggerId>().unwrap().unique
+fn serial(id: &str) -> SerialId {
+    id.parse::<TriggerId>().unwrap().serial
 }
 
 /// A moment before a trigger was made.
 fn born(id: &str) -> Timestamp {
-    Timestamp::from_millisecond(unique(id).birth().0 - 1_000).unwrap()
+    Timestamp::from_millisecond(serial(id).birth().0 - 1_000).unwrap()
 }
 
 /// All slots are on record, once; told as they are; and heard as they are told. `deleted` says when the deletion
@@ -66,7 +66,7 @@ pub(super) fn check(
 ) {
     println!("{} runs, {} calls", ledger.runs.len(), heard.len());
     check_records(ledger, told, deleted, ids);
-    let names = ids.iter().map(|(name, id)| (unique(id), name)).collect();
+    let names = ids.iter().map(|(name, id)| (serial(id), name)).collect();
     check_calls(ledger, &names, heard);
 }
 
@@ -84,8 +84,8 @@ pub(super) fn check_records(
     for ((trigger, generation), slots) in &slots {
         check_gapless(*trigger, *generation, slots);
     }
-    let names: BTreeMap<Unique, &String> =
-        ids.iter().map(|(name, id)| (unique(id), name)).collect();
+    let names: BTreeMap<SerialId, &String> =
+        ids.iter().map(|(name, id)| (serial(id), name)).collect();
     for (trigger, known) in &ledger.triggers {
         let name = names[trigger];
         let of = (*trigger, known.record.generation);
@@ -103,7 +103,7 @@ pub(super) fn check_records(
         }
     }
     for (name, asked) in deleted {
-        let Some(id) = ids.get(name).map(|id| unique(id)) else { continue };
+        let Some(id) = ids.get(name).map(|id| serial(id)) else { continue };
         assert!(!ledger.triggers.contains_key(&id), "{name} is still there");
         let last = slots.range((id, 0)..=(id, u32::MAX)).next_back();
         let last = last.and_then(|(_, slots)| slots.keys().next_back());
@@ -114,7 +114,7 @@ pub(super) fn check_records(
 }
 
 /// The slots of an interval are all there, from the first to the last.
-fn check_gapless(trigger: Unique, generation: u32, slots: &BTreeMap<i64, SlotFate>) {
+fn check_gapless(trigger: SerialId, generation: u32, slots: &BTreeMap<i64, SlotFate>) {
     let steps: BTreeSet<i64> =
         slots.keys().zip(slots.keys().skip(1)).map(|(one, next)| next - one).collect();
     let is_gapless = steps.len() <= 1 && steps.iter().all(|step| [1_000, 2_000].contains(step));
@@ -127,26 +127,26 @@ fn check_reach(name: &str, known: &KnownTrigger, slots: &BTreeMap<i64, SlotFate>
         text if text.contains("\"1s\"") && !text.contains("\"every\":\"2s\"") => 1_000,
         _ => 2_000,
     };
-    let (moved, since) = (&known.moved, known.record.since.0);
+    let (state, since) = (&known.state, known.record.since.0);
     if let Some(first) = slots.keys().next() {
         assert!((since + 1..=since + every).contains(first), "{name}: {first} after {since}");
     }
-    let ends = moved.paused.as_ref().map(|pause| pause.since.0);
-    let ends = ends.or(moved.cancelled.map(|cancelled| cancelled.0));
+    let ends = state.paused.as_ref().map(|pause| pause.since.0);
+    let ends = ends.or(state.cancelled.map(|cancelled| cancelled.0));
     let last = slots.keys().next_back().copied().unwrap_or(since);
     let limit = spec(name, &[String::new()]).schedule.unwrap().limit;
     let runs = slots.values().filter(|fate| matches!(fate, SlotFate::Run(_))).count() as u64;
     if let Some(limit) = limit {
-        assert_eq!(moved.remaining.unwrap_or(limit) + runs, limit, "{name}: {moved:?}");
+        assert_eq!(state.remaining.unwrap_or(limit) + runs, limit, "{name}: {state:?}");
     }
     if limit != Some(runs) {
-        let ends = ends.unwrap_or_else(|| panic!("{name} still fires: {moved:?}"));
+        let ends = ends.unwrap_or_else(|| panic!("{name} still fires: {state:?}"));
         assert!(last > ends - every && last <= ends, "{name}: {last} is last, until {ends}");
     }
 }
 
 /// What was heard is what is on record, and the other way round.
-fn check_calls(ledger: &SlotRecords, names: &BTreeMap<Unique, &String>, heard: &[Heard]) {
+fn check_calls(ledger: &SlotRecords, names: &BTreeMap<SerialId, &String>, heard: &[Heard]) {
     let mut calls: BTreeMap<&str, Vec<&Heard>> = BTreeMap::new();
     let mut ids: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
     for call in heard {
@@ -168,7 +168,7 @@ fn check_calls(ledger: &SlotRecords, names: &BTreeMap<Unique, &String>, heard: &
         assert!(is_ordered, "{name} {ended:?}: attempts arrived as {attempts:?}");
         let is_taken = calls.iter().any(|call| call.status == 200);
         let known = ledger.triggers.get(&ended.run.trigger);
-        let is_over = known.is_none_or(|known| known.moved.cancelled.is_some());
+        let is_over = known.is_none_or(|known| known.state.cancelled.is_some());
         match ended.run.end {
             End::Succeeded => assert!(is_taken, "{name} {ended:?} did not arrive: {calls:?}"),
             End::Dead | End::Failed => assert!(!calls.is_empty(), "{name} {ended:?} never left"),

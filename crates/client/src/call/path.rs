@@ -10,7 +10,7 @@ impl Path {
         Self(path.into())
     }
 
-    /// `/v1/<list>/<name><rest>`.
+    /// The path `/v1/<list>/<name><rest>`, with the name encoded.
     pub(super) fn of(list: &str, name: &str, rest: &str) -> Self {
         Self(format!("/v1/{list}/{}{rest}", Encoded(name)))
     }

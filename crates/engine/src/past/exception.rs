@@ -28,7 +28,8 @@ impl Line {
     }
 }
 
-/// Where the exceptions of a shard's commits are, newest first.
+/// Where the exceptions of a shard's commits are, newest first. The stored texts `odd/` and `oddpage/` are older than
+/// the name, and stay.
 pub fn exceptions(shard: ShardId) -> String {
     format!("shard/{shard}/odd/")
 }

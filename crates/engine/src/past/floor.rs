@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{ShardId, Unique};
+use crate::id::{SerialId, ShardId};
 use crate::instant::Instant;
 use crate::limits::HISTORY_FLOORS_MAX;
 use crate::record::{Format, RecordError, decode, encode};
@@ -47,7 +47,7 @@ pub struct BucketFloor {
     pub before: Instant,
     /// Lines of these about slots before that may be gone.
     #[serde(with = "by_trigger", default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub triggers: BTreeMap<Unique, Instant>,
+    pub triggers: BTreeMap<SerialId, Instant>,
 }
 
 impl Default for BucketFloor {
@@ -95,12 +95,12 @@ impl BucketFloor {
     }
 
     /// The floor of a trigger, that of the shard not counted.
-    pub fn of(&self, trigger: Unique) -> Instant {
+    pub fn of(&self, trigger: SerialId) -> Instant {
         self.triggers.get(&trigger).copied().unwrap_or(self.before).max(self.before)
     }
 
     /// Lines of a trigger about slots before this are to go.
-    pub fn raise(&mut self, trigger: Unique, floor: Instant) {
+    pub fn raise(&mut self, trigger: SerialId, floor: Instant) {
         if floor > self.of(trigger) {
             self.triggers.insert(trigger, floor);
         }
@@ -118,12 +118,12 @@ impl BucketFloor {
     }
 }
 
-/// A map of triggers, by their unique part as text.
+/// A map of triggers, by their serial as text.
 mod by_trigger {
-    use super::{BTreeMap, Deserialize, Instant, Serialize, Unique};
+    use super::{BTreeMap, Deserialize, Instant, SerialId, Serialize};
 
     pub(super) fn serialize<S: serde::Serializer>(
-        map: &BTreeMap<Unique, Instant>,
+        map: &BTreeMap<SerialId, Instant>,
         out: S,
     ) -> Result<S::Ok, S::Error> {
         let map: BTreeMap<String, Instant> =
@@ -133,7 +133,7 @@ mod by_trigger {
 
     pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(
         from: D,
-    ) -> Result<BTreeMap<Unique, Instant>, D::Error> {
+    ) -> Result<BTreeMap<SerialId, Instant>, D::Error> {
         let map = BTreeMap::<String, Instant>::deserialize(from)?;
         let read = |(trigger, floor): (String, Instant)| Ok((trigger.parse()?, floor));
         map.into_iter()
@@ -150,10 +150,10 @@ mod tests {
     #[test]
     fn a_floor_only_rises_and_comes_back_as_it_was() {
         let mut floor = BucketFloor::default();
-        floor.raise(Unique(1), Instant(10));
-        floor.raise(Unique(1), Instant(3));
-        floor.raise(Unique(2), Instant(4));
-        assert_eq!((floor.of(Unique(1)), floor.of(Unique(3))), (Instant(10), Instant::FIRST));
+        floor.raise(SerialId(1), Instant(10));
+        floor.raise(SerialId(1), Instant(3));
+        floor.raise(SerialId(2), Instant(4));
+        assert_eq!((floor.of(SerialId(1)), floor.of(SerialId(3))), (Instant(10), Instant::FIRST));
         assert_eq!(BucketFloor::from_bytes(&floor.to_bytes()), Ok(floor.clone()));
         floor.tidy(ShardFloor { before: Instant(5), indexed: true });
         assert_eq!(floor.triggers.len(), 1, "the shard's says as much about the second");
@@ -166,12 +166,12 @@ mod tests {
         let mut floor = BucketFloor::default();
         let most = u64::try_from(HISTORY_FLOORS_MAX).unwrap();
         for number in 1..=most {
-            floor.raise(Unique(number), Instant(i64::try_from(number).unwrap()));
+            floor.raise(SerialId(number), Instant(i64::try_from(number).unwrap()));
         }
         let whole = floor.clone();
         floor.tidy(ShardFloor::default());
         assert_eq!(floor, whole, "at the limit");
-        floor.raise(Unique(most + 1), Instant(1_000_000));
+        floor.raise(SerialId(most + 1), Instant(1_000_000));
         floor.tidy(ShardFloor::default());
         assert_eq!((floor.triggers.len(), floor.before), (HISTORY_FLOORS_MAX, Instant(1)));
         assert!(whole.triggers.keys().all(|trigger| floor.of(*trigger) >= whole.of(*trigger)));

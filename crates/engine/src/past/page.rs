@@ -24,7 +24,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::hash::mix;
-use crate::id::{Birth, ProjectId, ShardId, Unique};
+use crate::id::{Birth, ProjectId, SerialId, ShardId};
 use crate::instant::Instant;
 use crate::limits::{HISTORY_BUCKETS, HISTORY_PAGE_BYTES_MAX, HISTORY_PIECE_WRITES_MAX};
 use crate::mutant::{Mutant, pick};
@@ -45,7 +45,7 @@ pub struct Bucket(u16);
 
 impl Bucket {
     /// Where the past of a trigger is.
-    pub fn of(trigger: Unique) -> Self {
+    pub fn of(trigger: SerialId) -> Self {
         let place = mix(trigger.0) % u64::from(HISTORY_BUCKETS);
         Self(u16::try_from(place).expect("less than the number of buckets"))
     }
@@ -220,8 +220,8 @@ pub fn read_any_key(shard: ShardId, key: &str) -> Option<(Home, PageName)> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the fields are those of the lines")]
 pub enum Identity {
-    Run { trigger: Unique, slot: Instant, birth: Birth },
-    Skip { trigger: Unique, generation: u32, from: Instant, to: Instant },
+    Run { trigger: SerialId, slot: Instant, birth: Birth },
+    Skip { trigger: SerialId, generation: u32, from: Instant, to: Instant },
 }
 
 impl Line {

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::time::Duration;
 
-use crate::id::{ShardId, Unique};
+use crate::id::{SerialId, ShardId};
 use crate::instant::Instant;
 use crate::limits::{
     HISTORY_AGE, HISTORY_BYTES, HISTORY_LINES, HISTORY_ODD_LINES, HISTORY_PART, TRIGGER_ENDED_AGE,
@@ -122,9 +122,9 @@ pub fn from(home: Home, lines: &[Line], before: Instant) -> Option<Vec<Line>> {
 pub struct LineTally {
     most: usize,
     /// Slots, and hashes of what is about them: should two be the same, one line more is kept.
-    newest: HashMap<Unique, BTreeSet<(Instant, u64)>>,
+    newest: HashMap<SerialId, BTreeSet<(Instant, u64)>>,
     /// Triggers that have more lines than are kept.
-    full: HashSet<Unique>,
+    full: HashSet<SerialId>,
     hasher: RandomState,
     lines: usize,
 }
@@ -156,7 +156,7 @@ impl LineTally {
 
     /// From which slots on the lines of triggers are kept that have too many.
     pub fn bounds(&self) -> LineBounds {
-        let oldest = |trigger: &Unique| {
+        let oldest = |trigger: &SerialId| {
             let (slot, _) = self.newest.get(trigger)?.first()?;
             Some((*trigger, *slot))
         };
@@ -166,7 +166,7 @@ impl LineTally {
 
 /// From which slots on lines are kept, for triggers that have too many.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LineBounds(BTreeMap<Unique, Instant>);
+pub struct LineBounds(BTreeMap<SerialId, Instant>);
 
 impl LineBounds {
     /// The highest of them: no line goes that is about a slot at or after it.

@@ -8,7 +8,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use crate::id::{ProjectId, TriggerId, Unique};
+use crate::id::{ProjectId, SerialId, TriggerId};
 use crate::instant::Instant;
 use crate::limits::{LOOK_AHEAD_MS, WEBHOOK_HEADER_BYTES_MAX};
 use crate::mutant::{Mutant, pick};
@@ -70,18 +70,18 @@ impl Shard {
         let most = most.clamp(1, MADE_UP_MAX);
         let mut left = state.remaining.or(schedule.limit().map(NonZeroU64::get));
         let (mut changes, mut skipped) = (Vec::new(), None::<Skipped>);
-        let blank = blank_run(id.project, id.unique, name, Arc::new(target.clone()), *policy);
+        let blank = blank_run(id.project, id.serial, name, Arc::new(target.clone()), *policy);
         let mut next = schedule.next(from);
         while let Some(slot) = next
             && left != Some(0)
         {
-            let leaves = schedule.leaves_at(slot, name);
-            if Mark(leaves, id.unique) > self.triggers.mark() {
+            let leaves_at = schedule.leaves_at(slot, name);
+            if Mark(leaves_at, id.serial) > self.triggers.mark() {
                 break;
             }
             next = schedule.next(slot);
             if changes.len() >= most {
-                let (project, trigger, at) = (id.project, id.unique, now.wall);
+                let (project, trigger, at) = (id.project, id.serial, now.wall);
                 let (from, to, count) = (slot, slot, 0);
                 let blank = Skipped { project, trigger, generation, from, to, count, reason, at };
                 let skipped = skipped.get_or_insert(blank);
@@ -89,8 +89,8 @@ impl Shard {
                 continue;
             }
             let sequence = self.runs.next_sequence() + changes.len() as u64;
-            let (waiting, generation) = (RunState::Waiting(leaves), Some(generation));
-            let run = RunRecord { slot, leaves, state: waiting, generation, ..blank.clone() };
+            let (waiting, generation) = (RunState::Waiting(leaves_at), Some(generation));
+            let run = RunRecord { slot, leaves_at, state: waiting, generation, ..blank.clone() };
             changes.push(Delta::Run(sequence, Arc::new(run)));
             left = left.map(|left| left.saturating_sub(1));
             state.remaining = left;
@@ -124,16 +124,16 @@ impl Shard {
     }
 
     /// Takes back what was launched ahead and has not left. Slots after `end` are no slots of its schedule any more.
-    pub(super) fn revoke(&mut self, unique: Unique, reason: Reason, end: Instant, now: Now) {
-        for run in pick(Mutant::NotTakenBack, self.active(unique), Vec::new()) {
+    pub(super) fn revoke(&mut self, serial: SerialId, reason: Reason, end: Instant, now: Now) {
+        for run in pick(Mutant::NotTakenBack, self.active(serial), Vec::new()) {
             if !self.is_unfinished(run)
-                || self.leaves_of(run) <= now.wall
+                || self.run_leaves_at(run) <= now.wall
                 || self.has_left(run)
                 || self.is_remote(run)
             {
                 continue;
             }
-            let is_slot = self.told(run, |_, _| true, |record| record.generation.is_some());
+            let is_slot = self.run_property(run, |_, _| true, |record| record.generation.is_some());
             if self.is_untouched(run) {
                 if is_slot {
                     self.unlaunch(run, reason, end, now);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use crate::id::Unique;
+use crate::id::SerialId;
 use crate::instant::Instant;
 use crate::limits::{LOOK_AHEAD_MS, MISSED_AFTER_MS};
 use crate::wheel::Wheel;
@@ -14,20 +14,20 @@ use super::triggers::Triggers;
 pub(super) struct Agenda {
     wheel: Wheel,
     /// What has left the wheel and is not decided, in the order of the mark.
-    front: BTreeMap<(Instant, Unique), u32>,
+    front: BTreeMap<(Instant, SerialId), u32>,
     /// Where a place is in the front.
-    front_of: HashMap<u32, (Instant, Unique)>,
+    front_of: HashMap<u32, (Instant, SerialId)>,
     /// Up to here everything has left the wheel.
     horizon: Instant,
     /// Slots that leave up to here were missed: nobody was there.
     missed_until: Instant,
     /// Pauses that end by themselves.
-    resumes: BTreeSet<(Instant, Unique)>,
+    resumes: BTreeSet<(Instant, SerialId)>,
     /// Triggers of projects that were enabled, to be brought up to date.
-    behind: VecDeque<Unique>,
+    behind: VecDeque<SerialId>,
     /// Triggers that are overdue then, unless they succeed before, and when each is.
-    alerts: BTreeSet<(Instant, Unique)>,
-    alert_of: HashMap<Unique, Instant>,
+    alerts: BTreeSet<(Instant, SerialId)>,
+    alert_of: HashMap<SerialId, Instant>,
 }
 
 impl Agenda {
@@ -64,12 +64,12 @@ impl Agenda {
     }
 
     /// The next slot of the trigger at this place leaves then.
-    pub(super) fn arm(&mut self, place: u32, unique: Unique, leaves: Instant) {
+    pub(super) fn arm(&mut self, place: u32, serial: SerialId, leaves_at: Instant) {
         self.disarm(place);
-        if leaves <= self.horizon {
-            self.put_in_front(place, unique, leaves);
+        if leaves_at <= self.horizon {
+            self.put_in_front(place, serial, leaves_at);
         } else {
-            self.wheel.arm(place, leaves.0.unsigned_abs());
+            self.wheel.arm(place, leaves_at.0.unsigned_abs());
         }
     }
 
@@ -97,19 +97,19 @@ impl Agenda {
         self.horizon = horizon;
         let mut due = Vec::new();
         self.wheel.advance(horizon.0.unsigned_abs(), &mut due, usize::MAX);
-        for (leaves, place) in due {
-            self.put_in_front(place, triggers.at(place).unique, Instant(leaves.cast_signed()));
+        for (leaves_at, place) in due {
+            self.put_in_front(place, triggers.at(place).serial, Instant(leaves_at.cast_signed()));
         }
     }
 
-    fn put_in_front(&mut self, place: u32, unique: Unique, leaves: Instant) {
-        self.front.insert((leaves, unique), place);
-        self.front_of.insert(place, (leaves, unique));
+    fn put_in_front(&mut self, place: u32, serial: SerialId, leaves_at: Instant) {
+        self.front.insert((leaves_at, serial), place);
+        self.front_of.insert(place, (leaves_at, serial));
     }
 
     /// What soon leaves, and the place of its trigger, in the order of the mark.
     pub(super) fn front(&self) -> impl Iterator<Item = (Instant, u32)> {
-        self.front.iter().map(|((leaves, _), place)| (*leaves, *place))
+        self.front.iter().map(|((leaves_at, _), place)| (*leaves_at, *place))
     }
 
     /// Slots that were due more than `MISSED_AFTER_MS` ago count as missed; more recent ones are only late.
@@ -125,23 +125,23 @@ impl Agenda {
 
 /// Pauses that end, triggers that are behind, and triggers that are overdue.
 impl Agenda {
-    pub(super) fn resume_at(&mut self, until: Instant, unique: Unique) {
-        self.resumes.insert((until, unique));
+    pub(super) fn resume_at(&mut self, until: Instant, serial: SerialId) {
+        self.resumes.insert((until, serial));
     }
 
-    pub(super) fn resumed(&mut self, until: Instant, unique: Unique) {
-        self.resumes.remove(&(until, unique));
+    pub(super) fn resumed(&mut self, until: Instant, serial: SerialId) {
+        self.resumes.remove(&(until, serial));
     }
 
-    pub(super) fn next_resume(&self) -> Option<(Instant, Unique)> {
+    pub(super) fn next_resume(&self) -> Option<(Instant, SerialId)> {
         self.resumes.first().copied()
     }
 
-    pub(super) fn fall_behind(&mut self, unique: Unique) {
-        self.behind.push_back(unique);
+    pub(super) fn fall_behind(&mut self, serial: SerialId) {
+        self.behind.push_back(serial);
     }
 
-    pub(super) fn next_behind(&mut self) -> Option<Unique> {
+    pub(super) fn next_behind(&mut self) -> Option<SerialId> {
         self.behind.pop_front()
     }
 
@@ -150,20 +150,20 @@ impl Agenda {
     }
 
     /// A trigger is overdue then, or never, unless it succeeds before.
-    pub(super) fn alert_at(&mut self, unique: Unique, due: Option<Instant>) {
-        if let Some(former) = self.alert_of.remove(&unique) {
-            self.alerts.remove(&(former, unique));
+    pub(super) fn alert_at(&mut self, serial: SerialId, due: Option<Instant>) {
+        if let Some(former) = self.alert_of.remove(&serial) {
+            self.alerts.remove(&(former, serial));
         }
         if let Some(due) = due {
-            self.alerts.insert((due, unique));
-            self.alert_of.insert(unique, due);
+            self.alerts.insert((due, serial));
+            self.alert_of.insert(serial, due);
         }
     }
 
-    pub(super) fn next_alert(&mut self, now: Now) -> Option<Unique> {
+    pub(super) fn next_alert(&mut self, now: Now) -> Option<SerialId> {
         self.alerts.first().filter(|(due, _)| *due <= now.wall)?;
-        let (_, unique) = self.alerts.pop_first()?;
-        self.alert_of.remove(&unique);
-        Some(unique)
+        let (_, serial) = self.alerts.pop_first()?;
+        self.alert_of.remove(&serial);
+        Some(serial)
     }
 }

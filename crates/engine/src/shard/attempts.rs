@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
-use crate::id::Unique;
+use crate::id::SerialId;
 use crate::instant::Instant;
 use crate::limits::OPEN_MS_MAX;
 
@@ -25,9 +25,9 @@ pub(super) enum RunRef {
 #[derive(Clone, Copy)]
 pub(super) struct LiveAttempt {
     pub(super) run: RunRef,
-    pub(super) trigger: Unique,
+    pub(super) trigger: SerialId,
     pub(super) number: u32,
-    pub(super) leaves: Instant,
+    pub(super) leaves_at: Instant,
     phase: Phase,
     /// The run may have left under a predecessor.
     pub(super) is_doubtful: bool,
@@ -45,8 +45,8 @@ enum Phase {
 
 impl LiveAttempt {
     /// The attempt of this number of a run, which leaves no sooner than this.
-    pub(super) fn new(run: RunRef, trigger: Unique, number: u32, leaves: Instant) -> Self {
-        Self { run, trigger, number, leaves, phase: Phase::Decided, is_doubtful: false }
+    pub(super) fn new(run: RunRef, trigger: SerialId, number: u32, leaves_at: Instant) -> Self {
+        Self { run, trigger, number, leaves_at, phase: Phase::Decided, is_doubtful: false }
     }
 
     pub(super) fn has_left(&self) -> bool {
@@ -62,23 +62,23 @@ pub(super) struct Attempts {
     /// Attempts that may leave, by when.
     leaving: BTreeSet<(Instant, u64)>,
     /// Attempts that wait for another one of their trigger to end.
-    blocked: BTreeSet<(Unique, u64)>,
+    blocked: BTreeSet<(SerialId, u64)>,
     /// Attempts that have left.
-    left: BTreeSet<(Unique, u64)>,
+    left: BTreeSet<(SerialId, u64)>,
     /// Attempts of open runs, by the steady time at which they could leave.
     opened: VecDeque<(u64, u64)>,
     /// Runs that may have left under a predecessor, and until when (steady) they are left alone.
     doubts: BTreeMap<RunRef, u64>,
     /// Those of them whose attempt is made by a former owner that is there, and will report.
-    remote: BTreeSet<(Unique, u64)>,
+    remote: BTreeSet<(SerialId, u64)>,
     /// Triggers of which something may be under way that we do not see, and until when (steady).
-    kept_back: HashMap<Unique, u64>,
+    kept_back: HashMap<SerialId, u64>,
     /// Attempts that are to be broken off once that is written, and whose they are.
-    aborting: BTreeMap<u64, Unique>,
+    aborting: BTreeMap<u64, SerialId>,
     last_key: u64,
 }
 
-fn all_of(trigger: Unique) -> std::ops::RangeInclusive<(Unique, u64)> {
+fn all_of(trigger: SerialId) -> std::ops::RangeInclusive<(SerialId, u64)> {
     (trigger, 0)..=(trigger, u64::MAX)
 }
 
@@ -97,7 +97,7 @@ impl Attempts {
         let Some(attempt) = self.live.get_mut(&key) else { return };
         if attempt.phase == Phase::Decided {
             attempt.phase = Phase::Ready;
-            self.leaving.insert((attempt.leaves, key));
+            self.leaving.insert((attempt.leaves_at, key));
             if matches!(attempt.run, RunRef::Open(_)) {
                 self.opened.push_back((now.steady, key));
             }
@@ -106,7 +106,7 @@ impl Attempts {
 
     /// Takes the next attempt whose instant to leave has come. It has to leave, be put off, be blocked or be removed.
     pub(super) fn next_leaving(&mut self, now: Now) -> Option<(u64, LiveAttempt)> {
-        let (_, key) = *self.leaving.first().filter(|(leaves, _)| *leaves <= now.wall)?;
+        let (_, key) = *self.leaving.first().filter(|(leaves_at, _)| *leaves_at <= now.wall)?;
         self.leaving.pop_first();
         Some((key, self.live[&key]))
     }
@@ -118,10 +118,10 @@ impl Attempts {
         }
     }
 
-    pub(super) fn put_off(&mut self, key: u64, leaves: Instant) {
+    pub(super) fn put_off(&mut self, key: u64, leaves_at: Instant) {
         if let Some(attempt) = self.live.get_mut(&key) {
-            attempt.leaves = leaves;
-            self.leaving.insert((leaves, key));
+            attempt.leaves_at = leaves_at;
+            self.leaving.insert((leaves_at, key));
         }
     }
 
@@ -131,17 +131,17 @@ impl Attempts {
     }
 
     /// Something of this trigger has ended: attempts that waited for that may leave.
-    pub(super) fn unblock(&mut self, trigger: Unique) {
+    pub(super) fn unblock(&mut self, trigger: SerialId) {
         while let Some(&(_, key)) = self.blocked.range(all_of(trigger)).next() {
             self.blocked.remove(&(trigger, key));
-            self.leaving.insert((self.live[&key].leaves, key));
+            self.leaving.insert((self.live[&key].leaves_at, key));
         }
     }
 
     pub(super) fn remove(&mut self, key: u64) -> Option<LiveAttempt> {
         let attempt = self.live.remove(&key)?;
         self.by_run.remove(&attempt.run);
-        self.leaving.remove(&(attempt.leaves, key));
+        self.leaving.remove(&(attempt.leaves_at, key));
         self.blocked.remove(&(attempt.trigger, key));
         self.left.remove(&(attempt.trigger, key));
         Some(attempt)
@@ -203,13 +203,13 @@ impl Attempts {
     }
 
     /// A former owner that is there makes the attempt of a run, and is waited for until then (steady).
-    pub(super) fn await_remote(&mut self, lane: Unique, sequence: u64, until: u64) {
+    pub(super) fn await_remote(&mut self, lane: SerialId, sequence: u64, until: u64) {
         self.remote.insert((lane, sequence));
         self.doubt(RunRef::Record(sequence), until);
     }
 
     /// A run is neither in doubt nor made by a former owner any more.
-    pub(super) fn clear_doubt(&mut self, lane: Unique, run: RunRef) {
+    pub(super) fn clear_doubt(&mut self, lane: SerialId, run: RunRef) {
         self.doubts.remove(&run);
         if let RunRef::Record(sequence) = run {
             self.remote.remove(&(lane, sequence));
@@ -226,7 +226,7 @@ impl Attempts {
         self.doubts.iter().map(|(run, until)| (*run, *until))
     }
 
-    pub(super) fn is_remote(&self, lane: Unique, run: RunRef) -> bool {
+    pub(super) fn is_remote(&self, lane: SerialId, run: RunRef) -> bool {
         matches!(run, RunRef::Record(sequence) if self.remote.contains(&(lane, sequence)))
     }
 
@@ -236,19 +236,19 @@ impl Attempts {
     }
 
     /// Nothing of this trigger leaves for so long (steady).
-    pub(super) fn keep_back(&mut self, trigger: Unique, until: u64) {
+    pub(super) fn keep_back(&mut self, trigger: SerialId, until: u64) {
         let kept_back = self.kept_back.entry(trigger).or_default();
         *kept_back = until.max(*kept_back);
     }
 
     /// Until when nothing of this trigger leaves, by the wall clock.
-    pub(super) fn kept_back_until(&self, trigger: Unique, now: Now) -> Option<Instant> {
+    pub(super) fn kept_back_until(&self, trigger: SerialId, now: Now) -> Option<Instant> {
         let until = self.kept_back.get(&trigger).filter(|until| **until > now.steady);
         until.map(|until| by_wall(*until, now))
     }
 
     /// Whether something of this trigger may be at work at a receiver although it is ended.
-    pub(super) fn may_be_at_work(&self, trigger: Unique, now: Now) -> bool {
+    pub(super) fn may_be_at_work(&self, trigger: SerialId, now: Now) -> bool {
         self.kept_back_until(trigger, now).is_some()
             || self.aborting.values().any(|aborting| *aborting == trigger)
     }
@@ -266,13 +266,13 @@ impl Attempts {
     }
 
     /// Whether an attempt of this trigger is under way, here or at a former owner.
-    pub(super) fn has_left(&self, trigger: Unique) -> bool {
+    pub(super) fn has_left(&self, trigger: SerialId) -> bool {
         let first = |set: &BTreeSet<_>| set.range(all_of(trigger)).next().is_some();
         first(&self.left) || first(&self.remote)
     }
 
     /// Whether an attempt of this trigger may leave or has left.
-    pub(super) fn may_have_left(&self, trigger: Unique) -> bool {
+    pub(super) fn may_have_left(&self, trigger: SerialId) -> bool {
         let is_of_it = |live: &LiveAttempt| live.trigger == trigger && live.phase != Phase::Decided;
         self.live.values().any(is_of_it) || self.has_left(trigger)
     }

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use crate::id::Unique;
+use crate::id::SerialId;
 use crate::instant::Instant;
 use crate::limits::{BACKFILLS_REMEMBERED_MAX, COMMIT_WRITES_MIN};
 
@@ -30,12 +30,12 @@ impl Shard {
     /// covered. The caller asks again as long as there are more.
     pub(super) fn backfill(
         &mut self,
-        unique: Unique,
+        serial: SerialId,
         request: &str,
         (from, to): (Instant, Instant),
         now: Now,
     ) -> Result<Done, Rejection> {
-        let trigger = self.known(unique)?;
+        let trigger = self.known(serial)?;
         if self.is_disabled(trigger.project()) {
             return Err(Rejection::ProjectIsDisabled);
         }
@@ -63,7 +63,7 @@ impl Shard {
         let too_many = state.backfills.len().saturating_sub(BACKFILLS_REMEMBERED_MAX);
         state.backfills.drain(..too_many);
         let first = self.runs.next_sequence();
-        let mut changes = vec![Delta::State(unique, state)];
+        let mut changes = vec![Delta::State(serial, state)];
         let started = u32::try_from(runs.len()).expect("a handful");
         let numbered = (first..).zip(runs);
         changes.extend(numbered.map(|(sequence, run)| Delta::Run(sequence, Arc::new(run))));

@@ -103,14 +103,14 @@ impl Pile {
         match change {
             Delta::Trigger(written) => {
                 let id = written.0.id;
-                self.put(record::trigger_key(shard, id.unique), &written.0);
+                self.put(record::trigger_key(shard, id.serial), &written.0);
                 let name = record::name_key(id.project, &written.1.name);
                 self.put(name, &NameRecord { id });
             }
-            Delta::State(unique, state) => self.put(record::state_key(shard, *unique), state),
+            Delta::State(serial, state) => self.put(record::state_key(shard, *serial), state),
             Delta::Gone(id, name) => {
-                self.delete(record::trigger_key(shard, id.unique));
-                self.delete(record::state_key(shard, id.unique));
+                self.delete(record::trigger_key(shard, id.serial));
+                self.delete(record::state_key(shard, id.serial));
                 self.delete(record::name_key(id.project, name));
             }
             Delta::Run(sequence, run) => self.put(record::run_key(shard, *sequence), &**run),
@@ -122,7 +122,7 @@ impl Pile {
             Delta::Past(line) => self.add_line(line),
             Delta::Raw(Put::Value(key, value)) => self.put_raw(key.clone(), value.clone()),
             Delta::Raw(Put::Gone(key)) => self.delete(key.clone()),
-            Delta::Fired(_) | Delta::Open(_) | Delta::Shut(_) => {}
+            Delta::DecidedThrough(_) | Delta::Open(_) | Delta::Shut(_) => {}
         }
     }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::id::{Birth, ProjectId, TriggerId, Unique};
+use crate::id::{Birth, ProjectId, SerialId, TriggerId};
 use crate::instant::Instant;
 use crate::mutant::{Mutant, pick};
 use crate::notice::Occasion;
@@ -100,12 +100,12 @@ impl Shard {
         })
     }
 
-    pub(super) fn known(&self, unique: Unique) -> Result<&Trigger, Rejection> {
-        self.triggers.get(unique).ok_or(Rejection::NoSuchTrigger)
+    pub(super) fn known(&self, serial: SerialId) -> Result<&Trigger, Rejection> {
+        self.triggers.get(serial).ok_or(Rejection::NoSuchTrigger)
     }
 
-    fn check_fires(&self, unique: Unique) -> Result<(), Rejection> {
-        let trigger = self.known(unique)?;
+    fn check_fires(&self, serial: SerialId) -> Result<(), Rejection> {
+        let trigger = self.known(serial)?;
         self.check_settled(trigger.project())?;
         if trigger.is_cancelled() { Err(Rejection::AlreadyCancelled) } else { Ok(()) }
     }
@@ -124,8 +124,8 @@ impl Shard {
         if self.triggers.is_full() {
             return Err(Rejection::TooManyTriggers);
         }
-        let unique = Unique::born(now.wall, self.triggers.youngest(), now.random);
-        let id = TriggerId { shard: self.id, project, unique };
+        let serial = SerialId::born(now.wall, self.triggers.youngest(), now.random);
+        let id = TriggerId { shard: self.id, project, serial };
         let since = self.beginning(project, now.wall, now);
         let (created, written, revision, generation) = (now.wall, now.wall, 1, 1);
         let record =
@@ -134,25 +134,25 @@ impl Shard {
         let made_up = self.start_passed_slots(id, &definition, 1, since, &mut state, now);
         let mut changes = vec![Delta::Trigger(Box::new((record, definition)))];
         if !made_up.is_empty() {
-            changes.push(Delta::State(unique, state));
+            changes.push(Delta::State(serial, state));
             changes.extend(made_up);
         }
         self.enact(Unit::of(changes));
-        self.arm(self.triggers.place(unique).expect("just made"));
-        self.watch_over(unique);
+        self.arm(self.triggers.place(serial).expect("just made"));
+        self.watch_over(serial);
         Ok(Done::Created(id))
     }
 
     fn replace(
         &mut self,
-        unique: Unique,
+        serial: SerialId,
         definition: Definition,
         draft: Box<RawValue>,
         author: String,
         expected: Option<u64>,
         now: Now,
     ) -> Result<Done, Rejection> {
-        let trigger = self.known(unique)?;
+        let trigger = self.known(serial)?;
         self.check_settled(trigger.project())?;
         let found = u64::from(trigger.revision);
         if expected.is_some_and(|expected| expected != found) {
@@ -171,10 +171,10 @@ impl Shard {
             self.beginning(trigger.project(), trigger.cursor(), now)
         };
         if !is_same_schedule {
-            self.revoke(unique, Reason::Superseded, begins, now);
+            self.revoke(serial, Reason::Superseded, begins, now);
         }
-        self.write_out_all(unique, now);
-        let trigger = self.known(unique)?;
+        self.write_out_all(serial, now);
+        let trigger = self.known(serial)?;
         let id = self.id_of(trigger);
         let mut state = trigger.state();
         state.cursor = Some(trigger.cursor());
@@ -205,30 +205,30 @@ impl Shard {
         }
         let revision = found + 1;
         let written = now.wall;
-        let created = trigger.unique.birth();
+        let created = trigger.serial.birth();
         let record =
             TriggerRecord { id, draft, created, written, author, revision, generation, since };
         changes.push(Delta::Trigger(Box::new((record, definition))));
-        changes.push(Delta::State(unique, state));
+        changes.push(Delta::State(serial, state));
         changes.extend(made_up);
-        self.agenda.disarm(self.triggers.place(unique).expect("it is known"));
+        self.agenda.disarm(self.triggers.place(serial).expect("it is known"));
         self.enact(Unit::of(changes));
-        self.arm(self.triggers.place(unique).expect("it is known"));
-        self.watch_over(unique);
+        self.arm(self.triggers.place(serial).expect("it is known"));
+        self.watch_over(serial);
         Ok(Done::Replaced { revision })
     }
 
     fn pause(
         &mut self,
-        unique: Unique,
+        serial: SerialId,
         author: String,
         note: String,
         until: Option<Instant>,
         occasion: Option<Occasion>,
         now: Now,
     ) {
-        self.revoke(unique, Reason::Paused, Instant::LAST, now);
-        let Some(place) = self.triggers.place(unique) else { return };
+        self.revoke(serial, Reason::Paused, Instant::LAST, now);
+        let Some(place) = self.triggers.place(serial) else { return };
         let trigger = self.triggers.at(place);
         let since = self.now_of(trigger, now);
         let mut changes = self.account(trigger, since, Reason::Paused, now);
@@ -236,7 +236,7 @@ impl Shard {
         let notice = occasion.map(|_| self.notice_of_pause(trigger, &note, now));
         state.paused = Some(Pause { since, until, author, note });
         state.cursor = Some(cursor_at(trigger, since));
-        changes.push(Delta::State(unique, state));
+        changes.push(Delta::State(serial, state));
         self.enact_with(
             Unit::of(changes).by(now.wall),
             notice.unwrap_or_default(),
@@ -244,21 +244,21 @@ impl Shard {
         );
         self.arm(place);
         if let Some(until) = until {
-            self.agenda.resume_at(until, unique);
+            self.agenda.resume_at(until, serial);
         }
     }
 
     /// Pauses a trigger that nobody asked to be paused.
-    pub(super) fn pause_by_itself(&mut self, unique: Unique, note: &str, now: Now) {
+    pub(super) fn pause_by_itself(&mut self, serial: SerialId, note: &str, now: Now) {
         let is_pausable = |trigger: &Trigger| !trigger.is_paused() && !trigger.is_cancelled();
-        if self.triggers.get(unique).is_some_and(is_pausable) {
+        if self.triggers.get(serial).is_some_and(is_pausable) {
             let occasion = Some(Occasion::Paused);
-            self.pause(unique, ITSELF.to_owned(), note.to_owned(), None, occasion, now);
+            self.pause(serial, ITSELF.to_owned(), note.to_owned(), None, occasion, now);
         }
     }
 
-    fn resume(&mut self, unique: Unique, now: Now) {
-        let Some(place) = self.triggers.place(unique) else { return };
+    fn resume(&mut self, serial: SerialId, now: Now) {
+        let Some(place) = self.triggers.place(serial) else { return };
         let trigger = self.triggers.at(place);
         let begins = self.beginning(trigger.project(), trigger.cursor(), now);
         let mut changes = self.account(trigger, begins, Reason::Paused, now);
@@ -270,33 +270,33 @@ impl Shard {
         let (definition, generation) = (trigger.definition(), trigger.generation);
         let id = self.id_of(trigger);
         let made_up = self.start_passed_slots(id, &definition, generation, begins, &mut state, now);
-        changes.push(Delta::State(unique, state));
+        changes.push(Delta::State(serial, state));
         changes.extend(made_up);
         self.enact(Unit::of(changes).by(now.wall));
         if let Some(until) = until {
-            self.agenda.resumed(until, unique);
+            self.agenda.resumed(until, serial);
         }
         self.arm(place);
-        self.watch_over(unique);
+        self.watch_over(serial);
     }
 
     /// Resumes the triggers whose pause is over.
     pub(super) fn end_pauses(&mut self, now: Now) {
-        while let Some((until, unique)) = self.agenda.next_resume() {
+        while let Some((until, serial)) = self.agenda.next_resume() {
             let enabling = |trigger: &Trigger| self.is_enabling(trigger.project());
-            if until > now.wall || self.triggers.get(unique).is_some_and(enabling) {
+            if until > now.wall || self.triggers.get(serial).is_some_and(enabling) {
                 break;
             }
-            self.agenda.resumed(until, unique);
-            if self.triggers.get(unique).is_some_and(Trigger::is_paused) {
-                self.resume(unique, now);
+            self.agenda.resumed(until, serial);
+            if self.triggers.get(serial).is_some_and(Trigger::is_paused) {
+                self.resume(serial, now);
             }
         }
     }
 
-    fn cancel(&mut self, unique: Unique, now: Now) {
-        self.finish_up(unique, now);
-        let Some(place) = self.triggers.place(unique) else { return };
+    fn cancel(&mut self, serial: SerialId, now: Now) {
+        self.finish_up(serial, now);
+        let Some(place) = self.triggers.place(serial) else { return };
         let trigger = self.triggers.at(place);
         let now_here = self.now_of(trigger, now);
         let mut changes = self.account(trigger, now_here, Reason::Superseded, now);
@@ -304,16 +304,16 @@ impl Shard {
         state.paused = None;
         state.cancelled = Some(now_here);
         state.cursor = Some(now_here);
-        changes.push(Delta::State(unique, state));
+        changes.push(Delta::State(serial, state));
         self.enact(Unit::of(changes));
         self.arm(place);
     }
 
     /// Deletes a trigger, and writes something else in the same unit.
-    pub(super) fn delete(&mut self, unique: Unique, beside: Vec<Delta>, now: Now) {
-        self.finish_up(unique, now);
-        self.write_out_all(unique, now);
-        let Some(place) = self.triggers.place(unique) else { return };
+    pub(super) fn delete(&mut self, serial: SerialId, beside: Vec<Delta>, now: Now) {
+        self.finish_up(serial, now);
+        self.write_out_all(serial, now);
+        let Some(place) = self.triggers.place(serial) else { return };
         let trigger = self.triggers.at(place);
         let now_here = self.now_of(trigger, now);
         let mut changes = self.account(trigger, now_here, Reason::Superseded, now);
@@ -325,9 +325,9 @@ impl Shard {
 
     /// Ends what has not left, and what would be tried again: a cancelled trigger has no slot that could be taken back
     /// later, and a deleted trigger cannot carry `busy_elsewhere_ms`.
-    fn finish_up(&mut self, unique: Unique, now: Now) {
-        self.revoke(unique, Reason::Superseded, Instant::LAST, now);
-        for run in self.active(unique) {
+    fn finish_up(&mut self, serial: SerialId, now: Now) {
+        self.revoke(serial, Reason::Superseded, Instant::LAST, now);
+        for run in self.active(serial) {
             if !self.is_unfinished(run) || self.has_left(run) {
                 continue;
             }
@@ -339,25 +339,25 @@ impl Shard {
         }
     }
 
-    fn run(&mut self, unique: Unique, now: Now) -> Result<Done, Rejection> {
+    fn run(&mut self, serial: SerialId, now: Now) -> Result<Done, Rejection> {
         if !self.runs.has_room_for(1) {
             return Err(Rejection::TooManyRuns);
         }
-        let trigger = self.known(unique)?;
+        let trigger = self.known(serial)?;
         if self.is_disabled(trigger.project()) {
             return Err(Rejection::ProjectIsDisabled);
         }
         let record = trigger.run_record(now.wall, now.wall, RunState::Waiting(now.wall));
         let record = RunRecord { generation: None, ..record };
         let sequence = self.runs.next_sequence();
-        let id = self.run_id(unique, now.wall, Birth::Demand(sequence));
+        let id = self.run_id(serial, now.wall, Birth::Demand(sequence));
         self.enact(Unit::of(vec![Delta::Run(sequence, Arc::new(record))]));
         Ok(Done::Started(id))
     }
 
     /// Gives every open run of a trigger a record of its own.
-    fn write_out_all(&mut self, unique: Unique, now: Now) {
-        let open = self.runs.open_of(unique).collect();
+    fn write_out_all(&mut self, serial: SerialId, now: Now) {
+        let open = self.runs.open_of(serial).collect();
         for run in pick(Mutant::OpenNotWrittenOut, open, Vec::new()) {
             self.write_out_run(run, now);
         }

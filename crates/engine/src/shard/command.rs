@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde_json::value::RawValue;
 
-use crate::id::{ProjectId, RunId, TriggerId, Unique};
+use crate::id::{ProjectId, RunId, SerialId, TriggerId};
 use crate::instant::Instant;
 use crate::trigger::Definition;
 
@@ -20,24 +20,24 @@ pub enum Command {
     Create { project: ProjectId, definition: Box<Definition>, draft: Box<RawValue>, author: String },
     /// Give a trigger another text. Create-or-replace is decided by the caller; `revision` is If-Match.
     Replace {
-        trigger: Unique,
+        trigger: SerialId,
         definition: Box<Definition>,
         draft: Box<RawValue>,
         author: String,
         revision: Option<u64>,
     },
     /// Let it fire nothing for a while.
-    Pause { trigger: Unique, author: String, note: String, until: Option<Instant> },
+    Pause { trigger: SerialId, author: String, note: String, until: Option<Instant> },
     /// Let it fire again.
-    Resume { trigger: Unique, author: String },
+    Resume { trigger: SerialId, author: String },
     /// Let it never fire again, but keep it.
-    Cancel { trigger: Unique, author: String },
+    Cancel { trigger: SerialId, author: String },
     /// Forget it, but for its past.
-    Delete { trigger: Unique, author: String },
+    Delete { trigger: SerialId, author: String },
     /// Start a run of it now.
-    Run { trigger: Unique, author: String },
+    Run { trigger: SerialId, author: String },
     /// Run slots of the past again, from `from` on and before `to`, as far as this request has not done it.
-    Backfill { trigger: Unique, author: String, request: String, from: Instant, to: Instant },
+    Backfill { trigger: SerialId, author: String, request: String, from: Instant, to: Instant },
     /// Let nothing of a project fire.
     Disable { project: ProjectId },
     /// Let what a project has fire again, and catch up by its policies.

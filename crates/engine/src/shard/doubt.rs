@@ -116,8 +116,8 @@ impl Loading {
     /// What changed of a trigger since it was written. To be read after the trigger.
     pub fn state(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
         let record: TriggerState = read(key, bytes)?;
-        if let Some(unique) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
-            self.apply(&Delta::State(unique, record));
+        if let Some(serial) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
+            self.apply(&Delta::State(serial, record));
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Loading {
     pub fn finish(self, now: Now) -> Shard {
         let Self { shard: id, cluster, triggers, runs, audience, senders, reports } = self;
         let head = HeadRecord {
-            fired: triggers.mark(),
+            decided_through: triggers.mark(),
             open: runs.all_open(),
             sequence: runs.next_sequence() - 1,
             youngest: triggers.youngest(),
@@ -158,7 +158,7 @@ impl Loading {
         let mut shard = Shard {
             id,
             cluster,
-            agenda: Agenda::new(head.fired.0.min(now.wall)),
+            agenda: Agenda::new(head.decided_through.0.min(now.wall)),
             triggers,
             runs,
             waiting: WaitingRuns::default(),
@@ -226,17 +226,17 @@ impl Shard {
         for trigger in self.triggers.iter() {
             let state = trigger.state();
             if let Some(until) = state.paused.and_then(|pause| pause.until) {
-                self.agenda.resume_at(until, trigger.unique);
+                self.agenda.resume_at(until, trigger.serial);
             }
             if let Some(busy_elsewhere_ms) = state.busy_elsewhere_ms {
-                self.attempts.keep_back(trigger.unique, now.steady + u64::from(busy_elsewhere_ms));
+                self.attempts.keep_back(trigger.serial, now.steady + u64::from(busy_elsewhere_ms));
             }
         }
         let triggers = self.triggers.iter();
         let watched = triggers.filter(|trigger| trigger.policy().alert_after_ms.is_some());
-        let watched: Vec<_> = watched.map(|trigger| trigger.unique).collect();
-        for unique in watched {
-            self.watch_over(unique);
+        let watched: Vec<_> = watched.map(|trigger| trigger.serial).collect();
+        for serial in watched {
+            self.watch_over(serial);
         }
     }
 
@@ -290,10 +290,10 @@ impl Shard {
     /// A run in doubt that may overlap with others is not waited for, although it may be at work at its receiver. Every
     /// successor has to know that: its trigger may be changed to one that must not overlap.
     fn stay_kept_back(&mut self, run: RunRef, now: Now) {
-        let Some(Delta::State(unique, state)) = self.kept_back(run, now) else { return };
-        let is_known = self.triggers.get(unique).is_some_and(|known| known.state() == state);
-        if !is_known && self.attempts.kept_back_until(unique, now).is_some() {
-            self.enact(Unit::of(vec![Delta::State(unique, state)]).by(now.wall));
+        let Some(Delta::State(serial, state)) = self.kept_back(run, now) else { return };
+        let is_known = self.triggers.get(serial).is_some_and(|known| known.state() == state);
+        if !is_known && self.attempts.kept_back_until(serial, now).is_some() {
+            self.enact(Unit::of(vec![Delta::State(serial, state)]).by(now.wall));
         }
     }
 
@@ -315,16 +315,16 @@ impl Shard {
                 });
             // Where nothing is due, the mark stands for nothing.
             if let Some(slot) = decided.filter(|_| trigger.fires()) {
-                cursors.push((trigger.unique, slot));
+                cursors.push((trigger.serial, slot));
             }
         }
-        for (unique, slot) in pick(Mutant::SetBackWithoutCursors, cursors, Vec::new()) {
-            let mut state = self.triggers.get(unique).expect("listed above").state();
+        for (serial, slot) in pick(Mutant::SetBackWithoutCursors, cursors, Vec::new()) {
+            let mut state = self.triggers.get(serial).expect("listed above").state();
             state.cursor = Some(slot);
-            self.enact(Unit::of(vec![Delta::State(unique, state)]).by(now.wall));
+            self.enact(Unit::of(vec![Delta::State(serial, state)]).by(now.wall));
         }
-        let mark = Mark(now.wall, crate::id::Unique(0));
-        let mut changes = vec![Delta::Fired(mark)];
+        let mark = Mark(now.wall, crate::id::SerialId(0));
+        let mut changes = vec![Delta::DecidedThrough(mark)];
         changes.extend(self.triggers.all_stopped().map(|(project, stopped)| {
             let since = stopped.since.min(mark);
             Delta::Stopped(project, Some(StoppedRecord { since, ..stopped }))

@@ -5,7 +5,7 @@
 //! is merely late is not.
 //!
 //! **Overlap.** A slot that is due while a run of its trigger is unfinished is decided by `decide_slot`. Runs that have a
-//! record wait for each other in `wait`, an attempt for another of its trigger in `leave`, runs of a predecessor in
+//! record wait for each other in `start`, an attempt for another of its trigger in `leave`, runs of a predecessor in
 //! `doubt`; `account` says what would have become of slots that a change passes.
 //!
 //! **Look-ahead.** A slot may be launched in the store before it is due, so that it leaves on time however
@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use crate::id::{ProjectId, Unique};
+use crate::id::{ProjectId, SerialId};
 use crate::instant::Instant;
 use crate::limits::LAUNCH_LEAD_MS;
 use crate::mutant::{Mutant, also, pick};
@@ -28,17 +28,17 @@ use super::attempts::{LiveAttempt, RunRef};
 use super::memory::Delta;
 use super::record::{Mark, OpenRun, RunRecord, RunState};
 use super::triggers::Trigger;
-use super::waiting::{HostLoad, Load};
+use super::waiting::{HostLoad, HostLoadOf};
 use super::{Now, Shard, Unit};
 
 impl Shard {
     /// Decides every slot that is due, and launches those that soon will be.
-    pub(super) fn due(&mut self, load: HostLoad<'_>, now: Now) {
+    pub(super) fn due(&mut self, load: HostLoadOf<'_>, now: Now) {
         self.agenda.fill_front(&self.triggers, now);
         while !self.is_full()
-            && let Some((leaves, place)) = self.next_slot(now)
+            && let Some((leaves_at, place)) = self.next_slot(now)
         {
-            self.decide(place, leaves, load, now);
+            self.decide(place, leaves_at, load, now);
         }
     }
 
@@ -46,7 +46,7 @@ impl Shard {
     fn next_slot(&self, now: Now) -> Option<(Instant, u32)> {
         let looked_at = pick(Mutant::AheadPassesAtMostOnce, 1, usize::MAX);
         let mut front = self.agenda.front().take(looked_at);
-        front.find(|(leaves, place)| *leaves <= now.wall || self.may_go_ahead(*place))
+        front.find(|(leaves_at, place)| *leaves_at <= now.wall || self.may_go_ahead(*place))
     }
 
     /// Whether nothing more is decided until something has ended or is written: lateness, never loss.
@@ -64,26 +64,26 @@ impl Shard {
 
     /// Whether a run of a trigger is not finished.
     pub(super) fn is_active(&self, trigger: &Trigger) -> bool {
-        self.runs.open_of(trigger.unique).next().is_some()
-            || self.runs.recorded_of(trigger.unique).next().is_some()
+        self.runs.open_of(trigger.serial).next().is_some()
+            || self.runs.recorded_of(trigger.serial).next().is_some()
     }
 
     /// Decides the next slot of a trigger, which is the first of all.
-    fn decide(&mut self, place: u32, leaves: Instant, load: HostLoad<'_>, now: Now) {
+    fn decide(&mut self, place: u32, leaves_at: Instant, load: HostLoadOf<'_>, now: Now) {
         let trigger = self.triggers.at(place);
-        let mark = Mark(leaves, pick(Mutant::MarkWithoutId, trigger.unique, Unique(u64::MAX)));
+        let mark = Mark(leaves_at, pick(Mutant::MarkWithoutId, trigger.serial, SerialId(u64::MAX)));
         let Some((slot, _)) = self.triggers.undecided(trigger) else {
             self.agenda.disarm(place);
             return;
         };
-        if leaves <= self.agenda.missed_until()
+        if leaves_at <= self.agenda.missed_until()
             && let Some(skipped) = self.missed(trigger, slot, now)
         {
-            let (unique, to) = (trigger.unique, skipped.to);
+            let (serial, to) = (trigger.serial, skipped.to);
             let mut state = trigger.state();
             state.cursor = Some(to);
-            let mut changes = vec![Delta::Fired(mark)];
-            changes.extend(pick(Mutant::NoCursor, Some(Delta::State(unique, state)), None));
+            let mut changes = vec![Delta::DecidedThrough(mark)];
+            changes.extend(pick(Mutant::NoCursor, Some(Delta::State(serial, state)), None));
             self.skip(skipped, changes, now.wall);
             return self.arm(place);
         }
@@ -92,15 +92,15 @@ impl Shard {
         let is_done = trigger.remaining() == Some(0);
         let from = pick(Mutant::NextSlotFromNow, slot, slot.max(now.wall));
         let next = if is_done { None } else { trigger.schedule().next(from) };
-        let leaves = next.map(|next| trigger.leaves(next));
-        self.arm_at(place, leaves);
+        let leaves_at = next.map(|next| trigger.leaves_at(next));
+        self.arm_at(place, leaves_at);
     }
 
     /// The slots, from this one on, that catch-up leaves out, if it does.
     fn missed(&self, trigger: &Trigger, slot: Instant, now: Now) -> Option<Skipped> {
         let schedule = trigger.schedule();
         let before = Instant(slot.0 - 1);
-        let is_missed = |slot: &Instant| trigger.leaves(*slot) <= self.agenda.missed_until();
+        let is_missed = |slot: &Instant| trigger.leaves_at(*slot) <= self.agenda.missed_until();
         let last =
             schedule.last(before, self.agenda.missed_until()).filter(is_missed).or_else(|| {
                 let held_back = schedule.last(before, self.agenda.missed_until())?;
@@ -123,7 +123,14 @@ impl Shard {
     }
 
     /// Decides a slot that was not missed, by the rule for overlaps.
-    fn decide_slot(&mut self, place: u32, slot: Instant, mark: Mark, load: HostLoad<'_>, now: Now) {
+    fn decide_slot(
+        &mut self,
+        place: u32,
+        slot: Instant,
+        mark: Mark,
+        load: HostLoadOf<'_>,
+        now: Now,
+    ) {
         let trigger = self.triggers.at(place);
         let overlap = trigger.policy().overlap;
         if overlap == Overlap::Allow || !self.is_active(trigger) {
@@ -134,15 +141,15 @@ impl Shard {
             Overlap::Skip => self.skip_overlapping(place, slot, mark, now),
             Overlap::QueueOne => {
                 let is_blocked = |sequence| self.runs[sequence].state == RunState::Blocked;
-                if self.runs.recorded_of(trigger.unique).any(is_blocked) {
+                if self.runs.recorded_of(trigger.serial).any(is_blocked) {
                     self.skip_overlapping(place, slot, mark, now);
                 } else {
                     self.defer(place, slot, mark, RunState::Blocked, now);
                 }
             }
             Overlap::Replace => {
-                let unique = trigger.unique;
-                for run in self.active(unique) {
+                let serial = trigger.serial;
+                for run in self.active(serial) {
                     if self.is_unfinished(run) {
                         self.cancel_run(run, now);
                     }
@@ -153,15 +160,15 @@ impl Shard {
     }
 
     /// The unfinished runs of a trigger.
-    pub(super) fn active(&self, unique: Unique) -> Vec<RunRef> {
-        let open = self.runs.open_of(unique).map(RunRef::Open);
-        open.chain(self.runs.recorded_of(unique).map(RunRef::Record)).collect()
+    pub(super) fn active(&self, serial: SerialId) -> Vec<RunRef> {
+        let open = self.runs.open_of(serial).map(RunRef::Open);
+        open.chain(self.runs.recorded_of(serial).map(RunRef::Record)).collect()
     }
 
     fn skip_overlapping(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
         let skipped = self.triggers.at(place).skipped((slot, slot), 1, Reason::Overlap, now);
         let by = Instant(now.wall.0 + LAUNCH_LEAD_MS);
-        self.skip(skipped, vec![Delta::Fired(mark)], by);
+        self.skip(skipped, vec![Delta::DecidedThrough(mark)], by);
     }
 
     /// Skips slots, in the same unit as what passes them.
@@ -174,7 +181,7 @@ impl Shard {
     fn state_after_launch(&self, trigger: &Trigger, slot: Instant, now: Now) -> Option<Delta> {
         let mut state = trigger.state();
         let is_free =
-            state.busy_elsewhere_ms.is_some() && !self.attempts.may_be_at_work(trigger.unique, now);
+            state.busy_elsewhere_ms.is_some() && !self.attempts.may_be_at_work(trigger.serial, now);
         if is_free {
             state.busy_elsewhere_ms = None;
         }
@@ -186,27 +193,27 @@ impl Shard {
         if left == Some(0) {
             state.cursor = Some(slot);
         }
-        (is_free || left.is_some()).then_some(Delta::State(trigger.unique, state))
+        (is_free || left.is_some()).then_some(Delta::State(trigger.serial, state))
     }
 
     /// Launches a slot: it is open, and leaves when this is written and its instant has come.
-    fn launch(&mut self, place: u32, slot: Instant, mark: Mark, load: HostLoad<'_>, now: Now) {
+    fn launch(&mut self, place: u32, slot: Instant, mark: Mark, load: HostLoadOf<'_>, now: Now) {
         let trigger = self.triggers.at(place);
         let has_to_wait = match load(trigger.kind.form.origin()) {
-            Load::Free => false,
+            HostLoad::Free => false,
             // It would be in doubt after a crash although it could not even leave.
-            Load::Busy => trigger.policy().delivery == Delivery::AtMostOnce,
-            Load::Full => true,
+            HostLoad::Busy => trigger.policy().delivery == Delivery::AtMostOnce,
+            HostLoad::Full => true,
         };
         if has_to_wait {
             return self.defer(place, slot, mark, RunState::Waiting(mark.0), now);
         }
-        let unique = trigger.unique;
-        let run = OpenRun { trigger: unique, slot };
+        let serial = trigger.serial;
+        let run = OpenRun { trigger: serial, slot };
         let fewer = self.state_after_launch(trigger, slot, now);
-        let key = self.attempts.begin(LiveAttempt::new(RunRef::Open(run), unique, 1, mark.0));
+        let key = self.attempts.begin(LiveAttempt::new(RunRef::Open(run), serial, 1, mark.0));
         let by = Instant((mark.0.0 - LAUNCH_LEAD_MS).max(now.wall.0));
-        let mut unit = Unit::of(vec![Delta::Open(run), Delta::Fired(mark)]).by(by);
+        let mut unit = Unit::of(vec![Delta::Open(run), Delta::DecidedThrough(mark)]).by(by);
         unit.launches.push(key);
         also(Mutant::EffectsBeforeCommit, || self.attempts.release(key, now));
         self.enact_with(unit, fewer, Mutant::RemainingLater);
@@ -218,7 +225,7 @@ impl Shard {
         let run = trigger.run_record(slot, mark.0, state);
         let fewer = self.state_after_launch(trigger, slot, now);
         let sequence = self.runs.next_sequence();
-        let mut changes = vec![Delta::Run(sequence, Arc::new(run)), Delta::Fired(mark)];
+        let mut changes = vec![Delta::Run(sequence, Arc::new(run)), Delta::DecidedThrough(mark)];
         changes.extend(fewer);
         self.enact(Unit::of(changes).by(now.wall));
     }
@@ -233,22 +240,27 @@ impl Trigger {
         reason: Reason,
         now: Now,
     ) -> Skipped {
-        let (project, trigger, generation) = (self.project(), self.unique, self.generation);
+        let (project, trigger, generation) = (self.project(), self.serial, self.generation);
         Skipped { project, trigger, generation, from, to, count, reason, at: now.wall }
     }
 
     /// A run of a slot of this trigger, as it is now.
-    pub(super) fn run_record(&self, slot: Instant, leaves: Instant, state: RunState) -> RunRecord {
+    pub(super) fn run_record(
+        &self,
+        slot: Instant,
+        leaves_at: Instant,
+        state: RunState,
+    ) -> RunRecord {
         let (target, policy) = (Arc::new(self.target()), *self.policy());
-        let blank = blank_run(self.project(), self.unique, self.name(), target, policy);
-        RunRecord { slot, leaves, generation: Some(self.generation), state, ..blank }
+        let blank = blank_run(self.project(), self.serial, self.name(), target, policy);
+        RunRecord { slot, leaves_at, generation: Some(self.generation), state, ..blank }
     }
 }
 
 /// A run of a trigger of which nothing has happened yet.
 pub(super) fn blank_run(
     project: ProjectId,
-    trigger: Unique,
+    trigger: SerialId,
     name: &str,
     target: Arc<Target>,
     policy: Policy,
@@ -258,7 +270,7 @@ pub(super) fn blank_run(
         trigger,
         name: name.to_owned(),
         slot: Instant(0),
-        leaves: Instant(0),
+        leaves_at: Instant(0),
         generation: None,
         state: RunState::Running,
         attempt: 0,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::{Birth, ProjectId, RunId, Unique};
+use crate::id::{Birth, ProjectId, RunId, SerialId};
 use crate::instant::Instant;
 use crate::limits::{RESULT_WAIT_MS, UNTRIED_MAX};
 use crate::mutant::{Mutant, pick};
@@ -31,7 +31,7 @@ pub struct Departure {
     /// The slot of its run.
     pub slot: Instant,
     /// When it was to leave.
-    pub leaves: Instant,
+    pub leaves_at: Instant,
     /// After this it is too late, and it does not leave at all.
     pub leave_by: Option<Instant>,
     /// Where it goes.
@@ -76,7 +76,7 @@ impl Shard {
                 let mut departure = self.departure(key, run, number, now);
                 if number == 1 && !is_doubtful {
                     let late = policy.max_lateness_ms.map(Duration::from_millis);
-                    departure.leave_by = late.map(|late| departure.leaves.after(late));
+                    departure.leave_by = late.map(|late| departure.leaves_at.after(late));
                 }
                 out.push(departure);
             }
@@ -94,7 +94,7 @@ impl Shard {
                     run: self.run_id(open.trigger, slot, Birth::Slot(trigger.generation)),
                     attempt,
                     slot: open.slot,
-                    leaves: trigger.leaves(open.slot),
+                    leaves_at: trigger.leaves_at(open.slot),
                     leave_by: None,
                     target: trigger.target(),
                 }
@@ -107,7 +107,7 @@ impl Shard {
                     run: self.run_id(run.trigger, run.slot, run.birth(sequence)),
                     attempt,
                     slot: run.slot,
-                    leaves: run.leaves,
+                    leaves_at: run.leaves_at,
                     leave_by: None,
                     target: (*run.target).clone(),
                 }
@@ -140,7 +140,7 @@ impl Shard {
                 self.pause_by_itself(lane, note, now);
             }
             Verdict::Late => self.end(run, End::Expired, number, None, now),
-            Verdict::Untried { retry_after } if !self.is_tired(run, &policy, now) => {
+            Verdict::Untried { retry_after } if !self.is_untried_too_long(run, &policy, now) => {
                 let until = now.wall.after(retry_after.max(Duration::from_millis(100)));
                 self.try_again(run, number, until, None, now);
             }
@@ -151,7 +151,7 @@ impl Shard {
                 let may_repeat =
                     policy.delivery == Delivery::AtLeastOnce || arrival == Arrival::Never;
                 if may_repeat
-                    && self.told(run, |_, _| 0, |record| record.tries) + 1
+                    && self.run_property(run, |_, _| 0, |record| record.tries) + 1
                         < u32::from(policy.retry.attempts)
                 {
                     let pause = policy.retry.pause(number, retry_after, now.random);
@@ -170,9 +170,9 @@ impl Shard {
         self.unblock(lane, now);
     }
 
-    /// Whether a run could not be tried for long enough.
-    fn is_tired(&self, run: RunRef, policy: &Policy, now: Now) -> bool {
-        let since = self.told(run, |_, _| None, |record| record.untried_since);
+    /// Whether a run could not even be tried for so long that it is given up.
+    fn is_untried_too_long(&self, run: RunRef, policy: &Policy, now: Now) -> bool {
+        let since = self.run_property(run, |_, _| None, |record| record.untried_since);
         since.is_some_and(|since| since.after(policy.retry.span() + UNTRIED_MAX) < now.wall)
     }
 
@@ -233,7 +233,7 @@ impl Shard {
         now: Now,
     ) {
         let mut unit = Unit::of(Vec::with_capacity(3)).by(Instant(now.wall.0 + RESULT_WAIT_MS));
-        let (unique, finished) = self.close(run, end, number, attempt, now, &mut unit);
+        let (serial, finished) = self.close(run, end, number, attempt, now, &mut unit);
         let is_notice = finished.notice.is_some();
         let (failures, notice) = self.reckon(&finished, now, &mut unit);
         let is_recorded = pick(Mutant::OpenWithoutRecord, true, matches!(run, RunRef::Record(_)));
@@ -243,13 +243,13 @@ impl Shard {
             return;
         }
         if end == End::Succeeded {
-            self.watch_over(unique);
+            self.watch_over(serial);
         }
         if let Some(failures) = failures {
             let note = format!("{failures} runs failed in a row");
-            self.pause_by_itself(unique, &note, now);
+            self.pause_by_itself(serial, &note, now);
         }
-        self.unblock(unique, now);
+        self.unblock(serial, now);
     }
 
     /// Takes an unfinished run out of head or records.
@@ -261,9 +261,9 @@ impl Shard {
         attempt: Option<Attempt>,
         now: Now,
         unit: &mut Unit,
-    ) -> (Unique, Finished) {
+    ) -> (SerialId, Finished) {
         unit.changes.push(self.forget(run));
-        let (project, unique, slot, generation, mut attempts, sequence, notice) = match run {
+        let (project, serial, slot, generation, mut attempts, sequence, notice) = match run {
             RunRef::Open(open) => {
                 let trigger = self.triggers.get(open.trigger).expect("an open run's trigger");
                 let generation = Some(trigger.generation);
@@ -280,7 +280,7 @@ impl Shard {
         attempts.extend(attempt);
         let finished = Finished {
             project,
-            trigger: unique,
+            trigger: serial,
             slot,
             generation,
             sequence,
@@ -290,7 +290,7 @@ impl Shard {
             attempt: number,
             attempts,
         };
-        (unique, finished)
+        (serial, finished)
     }
 
     /// Cancels a run, and breaks its attempt off if that has left.
@@ -301,22 +301,22 @@ impl Shard {
         if doubt.is_some() || !unit.aborts.is_empty() {
             unit.changes.extend(self.kept_back(run, now));
         }
-        let (unique, finished) = self.close(run, End::Cancelled, number, None, now, &mut unit);
+        let (serial, finished) = self.close(run, End::Cancelled, number, None, now, &mut unit);
         if let Some(until) = doubt {
-            self.attempts.keep_back(unique, until);
+            self.attempts.keep_back(serial, until);
         }
         unit.changes.push(Delta::Past(Line::Run(finished)));
         self.enact(unit);
-        self.unblock(unique, now);
+        self.unblock(serial, now);
     }
 
     /// The state that tells a successor that a run which ended may still be at work at its receiver.
     pub(super) fn kept_back(&self, run: RunRef, now: Now) -> Option<Delta> {
-        let unique = self.lane_of(run);
-        let mut state = self.triggers.get(unique)?.state();
+        let serial = self.lane_of(run);
+        let mut state = self.triggers.get(serial)?.state();
         state.busy_elsewhere_ms =
             Some(self.at_work_ms(run, now).max(state.busy_elsewhere_ms.unwrap_or(0)));
-        Some(Delta::State(unique, state))
+        Some(Delta::State(serial, state))
     }
 
     /// How long an attempt of a run may be at work, at most: for its timeout, or for as long as its former owner is

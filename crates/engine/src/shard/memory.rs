@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::id::{ProjectId, TriggerId, Unique};
+use crate::id::{ProjectId, SerialId, TriggerId};
 use crate::past::Line;
 use crate::trigger::Definition;
 
@@ -18,12 +18,12 @@ use super::triggers::Triggers;
 pub(super) fn apply(change: &Delta, triggers: &mut Triggers, runs: &mut Runs) {
     match change {
         Delta::Trigger(written) => triggers.write(&written.0, &written.1),
-        Delta::State(unique, state) => triggers.set_state(*unique, state),
-        Delta::Gone(id, _) => triggers.forget(id.unique),
+        Delta::State(serial, state) => triggers.set_state(*serial, state),
+        Delta::Gone(id, _) => triggers.forget(id.serial),
         Delta::Run(sequence, run) => runs.write(*sequence, run),
         Delta::RunGone(sequence) => runs.forget(*sequence),
         Delta::Stopped(project, stopped) => triggers.set_stopped(*project, *stopped),
-        Delta::Fired(mark) => triggers.set_mark(*mark),
+        Delta::DecidedThrough(mark) => triggers.set_mark(*mark),
         Delta::Open(run) => runs.open(*run),
         Delta::Shut(run) => runs.shut(*run),
         Delta::Past(_) | Delta::Raw(_) => {}
@@ -36,7 +36,7 @@ pub(super) enum Delta {
     /// There is this trigger, or it has another text.
     Trigger(Box<(TriggerRecord, Definition)>),
     /// A trigger has this state.
-    State(Unique, TriggerState),
+    State(SerialId, TriggerState),
     /// There is no trigger with this id and this name any more.
     Gone(TriggerId, Box<str>),
     /// The record of an unfinished run is new, or has changed.
@@ -46,7 +46,7 @@ pub(super) enum Delta {
     /// A project is disabled or being enabled in this way, or neither any more.
     Stopped(ProjectId, Option<StoppedRecord>),
     /// The mark has moved.
-    Fired(Mark),
+    DecidedThrough(Mark),
     /// This run was launched.
     Open(OpenRun),
     /// This run is open no more.
@@ -60,6 +60,6 @@ pub(super) enum Delta {
 impl Delta {
     /// Whether it has no record of its own: it is in the head, or among what is past.
     pub(super) fn is_plain(&self) -> bool {
-        matches!(self, Self::Fired(_) | Self::Open(_) | Self::Shut(_) | Self::Past(_))
+        matches!(self, Self::DecidedThrough(_) | Self::Open(_) | Self::Shut(_) | Self::Past(_))
     }
 }

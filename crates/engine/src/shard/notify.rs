@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::{Birth, Unique};
+use crate::id::{Birth, SerialId};
 use crate::instant::Instant;
 use crate::mutant::{Mutant, pick};
 use crate::notice::{self, Audience, Listener, NoticeNews, Occasion, Occasions};
@@ -58,7 +58,7 @@ impl Shard {
         let enough = count_failure(trigger, finished.end, &mut state);
         let occasion = occasion(trigger, finished.end, on, &mut state, now);
         if state != before {
-            unit.changes.push(Delta::State(trigger.unique, state));
+            unit.changes.push(Delta::State(trigger.serial, state));
         }
         let mut notice = Vec::new();
         if let (Some(occasion), Some(listener)) = (occasion, listener) {
@@ -104,7 +104,7 @@ impl Shard {
         if !self.runs.has_room_for_notice() {
             let given_up = Finished {
                 project: trigger.project(),
-                trigger: trigger.unique,
+                trigger: trigger.serial,
                 slot: now.wall,
                 generation: None,
                 sequence: Some(sequence),
@@ -139,9 +139,9 @@ impl Shard {
 /// Triggers that somebody is to be told of if they do not succeed in time.
 impl Shard {
     /// Looks again when a trigger is overdue.
-    pub(super) fn watch_over(&mut self, unique: Unique) {
-        let due = self.triggers.get(unique).and_then(|trigger| self.overdue_at(trigger));
-        self.agenda.alert_at(unique, due);
+    pub(super) fn watch_over(&mut self, serial: SerialId) {
+        let due = self.triggers.get(serial).and_then(|trigger| self.overdue_at(trigger));
+        self.agenda.alert_at(serial, due);
     }
 
     /// When a trigger is overdue, if it does not succeed before.
@@ -152,22 +152,22 @@ impl Shard {
             || trigger.is_paused()
             || trigger.is_cancelled()
             || self.triggers.is_behind(trigger);
-        (!is_quiet).then(|| state.well.unwrap_or(trigger.unique.birth()).after(after))
+        (!is_quiet).then(|| state.well.unwrap_or(trigger.serial.birth()).after(after))
     }
 
     /// Tells of the triggers that are overdue.
     pub(super) fn alert(&mut self, now: Now) {
-        while let Some(unique) = self.agenda.next_alert(now) {
-            if let Some(trigger) = self.triggers.get(unique)
+        while let Some(serial) = self.agenda.next_alert(now) {
+            if let Some(trigger) = self.triggers.get(serial)
                 && self.overdue_at(trigger).is_some()
             {
-                self.alert_one(unique, now);
+                self.alert_one(serial, now);
             }
         }
     }
 
-    fn alert_one(&mut self, unique: Unique, now: Now) {
-        let Some(trigger) = self.triggers.get(unique) else { return };
+    fn alert_one(&mut self, serial: SerialId, now: Now) {
+        let Some(trigger) = self.triggers.get(serial) else { return };
         let after = Duration::from_millis(trigger.policy().alert_after_ms.unwrap_or_default());
         let schedule = trigger.schedule();
         let is_over = trigger.remaining() == Some(0)
@@ -178,13 +178,13 @@ impl Shard {
         let (listener, on) = self.hears(trigger);
         let Some(listener) = listener.filter(|_| on.has(Occasion::Overdue)) else {
             // Somebody may listen later.
-            return self.agenda.alert_at(unique, Some(now.wall.after(after)));
+            return self.agenda.alert_at(serial, Some(now.wall.after(after)));
         };
         let mut state = trigger.state();
         state.overdue = true;
         let news = NoticeNews::Overdue(after);
         let notice = self.notice(trigger, &listener, Occasion::Overdue, &news, now);
-        let unit = Unit::of(vec![Delta::State(unique, state)]).by(now.wall);
+        let unit = Unit::of(vec![Delta::State(serial, state)]).by(now.wall);
         self.enact_with(unit, notice, Mutant::NoticeLater);
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::id::{ShardId, Unique};
+use crate::id::{SerialId, ShardId};
 use crate::instant::Instant;
 use crate::limits::UNITS_WAITING_MAX;
 
@@ -52,18 +52,19 @@ pub(super) struct Outbox {
 
 /// What the head says in the store, once what is on its way is there.
 struct Shadow {
-    fired: Mark,
+    decided_through: Mark,
     open: BTreeSet<OpenRun>,
     sequence: u64,
-    youngest: Unique,
+    youngest: SerialId,
 }
 
 /// What is decided.
 impl Outbox {
     /// An outbox for what is decided from here on, while the store says this.
     pub(super) fn new(head: HeadRecord) -> Self {
-        let HeadRecord { fired, open, sequence, youngest } = head;
-        let shadow = Shadow { fired, open: open.into_iter().collect(), sequence, youngest };
+        let HeadRecord { decided_through, open, sequence, youngest } = head;
+        let shadow =
+            Shadow { decided_through, open: open.into_iter().collect(), sequence, youngest };
         Self { units: VecDeque::new(), shadow, sent: None, due_by: None, asked: 0 }
     }
 
@@ -154,8 +155,8 @@ impl Outbox {
 
     pub(super) fn head(&self) -> HeadRecord {
         let open = self.shadow.open.iter().copied().collect();
-        let Shadow { fired, sequence, youngest, .. } = self.shadow;
-        HeadRecord { fired, open, sequence, youngest }
+        let Shadow { decided_through, sequence, youngest, .. } = self.shadow;
+        HeadRecord { decided_through, open, sequence, youngest }
     }
 
     /// What was on its way is written: gives it back.
@@ -167,7 +168,7 @@ impl Outbox {
 impl Shadow {
     fn follow(&mut self, change: &Delta) {
         match change {
-            Delta::Fired(mark) => self.fired = *mark,
+            Delta::DecidedThrough(mark) => self.decided_through = *mark,
             Delta::Open(run) => {
                 self.open.insert(*run);
             }
@@ -175,7 +176,7 @@ impl Shadow {
                 self.open.remove(run);
             }
             Delta::Run(sequence, _) => self.sequence = self.sequence.max(*sequence),
-            Delta::Trigger(written) => self.youngest = self.youngest.max(written.0.id.unique),
+            Delta::Trigger(written) => self.youngest = self.youngest.max(written.0.id.serial),
             Delta::State(..)
             | Delta::Gone(..)
             | Delta::RunGone(_)

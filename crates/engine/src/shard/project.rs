@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use crate::id::{ProjectId, Unique};
+use crate::id::{ProjectId, SerialId};
 use crate::instant::Instant;
 use crate::mutant::{Mutant, pick};
 use crate::past::Reason;
@@ -86,7 +86,7 @@ impl Shard {
         for place in self.places_of(project) {
             let trigger = self.triggers.at(place);
             if self.triggers.is_behind(trigger) {
-                self.agenda.fall_behind(trigger.unique);
+                self.agenda.fall_behind(trigger.serial);
             } else {
                 self.arm(place);
             }
@@ -112,8 +112,8 @@ impl Shard {
             if self.outbox.is_full() {
                 return;
             }
-            let Some(unique) = self.agenda.next_behind() else { break };
-            if let Some(place) = self.triggers.place(unique)
+            let Some(serial) = self.agenda.next_behind() else { break };
+            if let Some(place) = self.triggers.place(serial)
                 && self.triggers.is_behind(self.triggers.at(place))
             {
                 self.catch_up_enabled_trigger(place, now);
@@ -132,14 +132,14 @@ impl Shard {
 
     /// Decides every slot of a trigger that is behind, by its catch-up policy, and says so with its cursor.
     fn catch_up_enabled_trigger(&mut self, place: u32, now: Now) {
-        let unique = self.triggers.at(place).unique;
+        let serial = self.triggers.at(place).serial;
         let here = now.wall.max(self.triggers.mark().0).max(self.triggers.at(place).cursor());
         let trigger = self.triggers.at(place);
         if trigger.fires() {
-            self.skip_while_disabled(unique, here, now);
-            self.make_up_rest(unique, here, now);
+            self.skip_while_disabled(serial, here, now);
+            self.make_up_rest(serial, here, now);
         }
-        let Some(trigger) = self.triggers.get(unique) else { return };
+        let Some(trigger) = self.triggers.get(serial) else { return };
         // What is paused is accounted for from its cursor when it is resumed; and after the last run of a limit nothing
         // is due, unless that run is taken back.
         if trigger.is_paused() || trigger.remaining() == Some(0) {
@@ -148,13 +148,13 @@ impl Shard {
         let mut state = trigger.state();
         state.cursor = Some(here.max(trigger.cursor()));
         state.well = trigger.policy().alert_after_ms.map(|_| now.wall);
-        self.enact(Unit::of(vec![Delta::State(unique, state)]).by(now.wall));
-        self.watch_over(unique);
+        self.enact(Unit::of(vec![Delta::State(serial, state)]).by(now.wall));
+        self.watch_over(serial);
     }
 
     /// Skips the slots up to here that catch-up leaves out, also those that jitter keeps back: nobody else decides them.
-    fn skip_while_disabled(&mut self, unique: Unique, here: Instant, now: Now) {
-        let Some(trigger) = self.triggers.get(unique) else { return };
+    fn skip_while_disabled(&mut self, serial: SerialId, here: Instant, now: Now) {
+        let Some(trigger) = self.triggers.get(serial) else { return };
         let Some((first, _)) = self.triggers.undecided(trigger).filter(|(slot, _)| *slot <= here)
         else {
             return;
@@ -170,23 +170,23 @@ impl Shard {
         let mut state = trigger.state();
         state.cursor = Some(last);
         let mut changes = lines;
-        changes.push(Delta::State(unique, state));
+        changes.push(Delta::State(serial, state));
         self.enact(Unit::of(changes).by(now.wall));
     }
 
     /// Gives every slot up to here that is left a run.
-    fn make_up_rest(&mut self, unique: Unique, here: Instant, now: Now) {
-        while let Some(trigger) = self.triggers.get(unique)
+    fn make_up_rest(&mut self, serial: SerialId, here: Instant, now: Now) {
+        while let Some(trigger) = self.triggers.get(serial)
             && trigger.remaining() != Some(0)
-            && let Some((slot, leaves)) = self.triggers.undecided(trigger)
+            && let Some((slot, leaves_at)) = self.triggers.undecided(trigger)
             && slot <= here
         {
-            let run = trigger.run_record(slot, leaves, RunState::Waiting(leaves));
+            let run = trigger.run_record(slot, leaves_at, RunState::Waiting(leaves_at));
             let mut state = trigger.state();
             state.cursor = Some(slot);
             state.remaining = trigger.remaining().map(|left| left.saturating_sub(1));
             let sequence = self.runs.next_sequence();
-            let changes = vec![Delta::Run(sequence, Arc::new(run)), Delta::State(unique, state)];
+            let changes = vec![Delta::Run(sequence, Arc::new(run)), Delta::State(serial, state)];
             self.enact(Unit::of(changes).by(now.wall));
         }
     }

@@ -34,9 +34,9 @@ impl Shard {
             let Some((trigger, ended)) = ended.filter(|(_, ended)| *ended < ended_before) else {
                 continue;
             };
-            let unique = trigger.unique;
+            let serial = trigger.serial;
             let line = pruned(trigger, ended, now);
-            self.delete(unique, vec![Delta::Past(line)], now);
+            self.delete(serial, vec![Delta::Past(line)], now);
             deleted += 1;
         }
         Done::Pruned(PruneProgress { deleted, next: None })

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! shard/<n>/head                  a claim's head; its body is [`HeadRecord`]
-//! shard/<n>/trigger/<unique>      [`TriggerRecord`]: what the user wrote, and how it began
-//! shard/<n>/moved/<unique>        [`TriggerState`]: what changed since, if anything has
+//! shard/<n>/trigger/<serial>      [`TriggerRecord`]: what the user wrote, and how it began
+//! shard/<n>/moved/<serial>        [`TriggerState`]: what changed since, if anything has
 //! shard/<n>/run/<sequence>        [`RunRecord`]: a run that is not finished, and is not in the head
 //! shard/<n>/report/<sequence>.<attempt> [`ReportRecord`]: what came of an attempt that a former owner made
 //! shard/<n>/stopped/<project>     [`StoppedRecord`]: a project that is disabled, or not up to date again
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::id::{Birth, ProjectId, RunId, ShardId, TriggerId, Unique};
+use crate::id::{Birth, ProjectId, RunId, SerialId, ShardId, TriggerId};
 use crate::instant::Instant;
 use crate::notice::Occasion;
 use crate::outcome::Outcome;
@@ -37,29 +37,35 @@ pub const FORMAT: Format = Format(2);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadRecord {
     /// Every slot that leaves at or before this is decided.
-    pub fired: Mark,
-    /// Runs that were launched and are not recorded, as `<unique>@<slot>`.
+    #[serde(rename = "fired")]
+    pub decided_through: Mark,
+    /// Runs that were launched and are not recorded, as `<serial>@<slot>`.
     pub open: Vec<OpenRun>,
     /// The last sequence number given to a run.
     pub sequence: u64,
-    /// The last unique part given to a trigger, which may be gone.
+    /// The last serial given to a trigger, which may be gone.
     #[serde(with = "text")]
-    pub youngest: Unique,
+    pub youngest: SerialId,
 }
 
 impl Default for HeadRecord {
     fn default() -> Self {
-        Self { fired: Mark::default(), open: Vec::new(), sequence: 0, youngest: Unique(0) }
+        Self {
+            decided_through: Mark::default(),
+            open: Vec::new(),
+            sequence: 0,
+            youngest: SerialId(0),
+        }
     }
 }
 
 /// A place in the order in which slots leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Mark(pub Instant, #[serde(with = "text")] pub Unique);
+pub struct Mark(pub Instant, #[serde(with = "text")] pub SerialId);
 
 impl Default for Mark {
     fn default() -> Self {
-        Self(Instant(0), Unique(0))
+        Self(Instant(0), SerialId(0))
     }
 }
 
@@ -67,7 +73,7 @@ impl Default for Mark {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpenRun {
     /// The trigger that was launched.
-    pub trigger: Unique,
+    pub trigger: SerialId,
     /// The slot for which it was launched.
     pub slot: Instant,
 }
@@ -189,13 +195,14 @@ pub struct RunRecord {
     pub project: ProjectId,
     /// The trigger that it is a run of.
     #[serde(with = "text")]
-    pub trigger: Unique,
+    pub trigger: SerialId,
     /// Its trigger's name, which may be gone.
     pub name: String,
     /// The slot, or the instant of the demand.
     pub slot: Instant,
     /// When it was to leave.
-    pub leaves: Instant,
+    #[serde(rename = "leaves")]
+    pub leaves_at: Instant,
     /// By which generation of the schedule; none for a run on demand and for a notice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u32>,
@@ -249,7 +256,7 @@ pub struct ReportRecord {
 }
 
 /// The lane of notices.
-const NOBODY: Unique = Unique(0);
+const NOBODY: SerialId = SerialId(0);
 
 /// A project that is disabled, or was and is not up to date again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -292,7 +299,7 @@ impl RunRecord {
     }
 
     /// Runs of a lane may have to wait for each other: those of a trigger. A notice waits for nobody.
-    pub(super) fn lane(&self) -> Unique {
+    pub(super) fn lane(&self) -> SerialId {
         if self.notice.is_some() { NOBODY } else { self.trigger }
     }
 
@@ -312,7 +319,7 @@ pub fn triggers(shard: ShardId) -> String {
     format!("shard/{shard}/trigger/")
 }
 
-/// Where the states of triggers are.
+/// Where the states of triggers are. The stored text `moved/` is older than the name, and stays.
 pub fn states(shard: ShardId) -> String {
     format!("shard/{shard}/moved/")
 }
@@ -338,13 +345,13 @@ pub fn past(shard: ShardId) -> String {
 }
 
 /// Where a trigger is.
-pub fn trigger_key(shard: ShardId, unique: Unique) -> String {
-    format!("shard/{shard}/trigger/{unique}")
+pub fn trigger_key(shard: ShardId, serial: SerialId) -> String {
+    format!("shard/{shard}/trigger/{serial}")
 }
 
 /// Where the state of a trigger is.
-pub fn state_key(shard: ShardId, unique: Unique) -> String {
-    format!("shard/{shard}/moved/{unique}")
+pub fn state_key(shard: ShardId, serial: SerialId) -> String {
+    format!("shard/{shard}/moved/{serial}")
 }
 
 /// Where a run is.
@@ -435,7 +442,7 @@ mod tests {
         let (policy, at) = (serde_json::to_string(&Policy::default()).unwrap(), Instant(0));
         let text = format!(
             r#"{{"trigger":"{}","name":"n","slot":"{at}","leaves":"{at}","state":"running","attempt":1,{webhook},"policy":{policy}}}"#,
-            Unique(1)
+            SerialId(1)
         );
         let run: RunRecord = serde_json::from_str(&text).unwrap();
         assert_eq!(run.target.timeout_ms(), 9);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Index;
 use std::sync::Arc;
 
-use crate::id::Unique;
+use crate::id::SerialId;
 use crate::instant::Instant;
 use crate::limits::{
     NOTICES_PER_SHARD_MAX, OPEN_RUNS_AHEAD_MAX, OPEN_RUNS_MAX, RUNS_PER_SHARD_MAX,
@@ -20,7 +20,7 @@ use super::record::{HeadRecord, OpenRun, RunRecord};
 pub(super) struct Runs {
     open: BTreeSet<OpenRun>,
     records: BTreeMap<u64, Arc<RunRecord>>,
-    by_lane: BTreeSet<(Unique, u64)>,
+    by_lane: BTreeSet<(SerialId, u64)>,
     /// How many of the records are notices.
     notices: usize,
     /// The last number given to a record.
@@ -113,15 +113,15 @@ impl Runs {
         self.records.keys().copied().collect()
     }
 
-    pub(super) fn open_of(&self, unique: Unique) -> impl Iterator<Item = OpenRun> {
-        let from = OpenRun { trigger: unique, slot: Instant(i64::MIN) };
-        let to = OpenRun { trigger: unique, slot: Instant(i64::MAX) };
+    pub(super) fn open_of(&self, serial: SerialId) -> impl Iterator<Item = OpenRun> {
+        let from = OpenRun { trigger: serial, slot: Instant(i64::MIN) };
+        let to = OpenRun { trigger: serial, slot: Instant(i64::MAX) };
         self.open.range(from..=to).copied()
     }
 
     /// The unfinished runs of a trigger that have a record, but for notices.
-    pub(super) fn recorded_of(&self, unique: Unique) -> impl Iterator<Item = u64> {
-        self.by_lane.range((unique, 0)..=(unique, u64::MAX)).map(|(_, sequence)| *sequence)
+    pub(super) fn recorded_of(&self, serial: SerialId) -> impl Iterator<Item = u64> {
+        self.by_lane.range((serial, 0)..=(serial, u64::MAX)).map(|(_, sequence)| *sequence)
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 use crate::hash::{hash, mix};
-use crate::id::{ProjectId, Unique};
+use crate::id::{ProjectId, SerialId};
 use crate::instant::Instant;
 use crate::limits::TRIGGERS_PER_SHARD_MAX;
 use crate::policy::Policy;
@@ -26,7 +26,7 @@ use super::view::TriggerView;
 /// A trigger, as small as may be.
 #[derive(Debug)]
 pub(super) struct Trigger {
-    pub(super) unique: Unique,
+    pub(super) serial: SerialId,
     /// From when on its schedule counts.
     pub(super) since: Instant,
     pub(super) kind: Arc<TriggerKind>,
@@ -60,8 +60,8 @@ impl Trigger {
 
     pub(super) fn view(&self) -> TriggerView<'_> {
         let (name, schedule) = (self.name(), self.schedule());
-        let (unique, since, state) = (self.unique, self.since, self.state.as_deref());
-        TriggerView { unique, name, schedule, since, state }
+        let (serial, since, state) = (self.serial, self.since, self.state.as_deref());
+        TriggerView { serial, name, schedule, since, state }
     }
 
     pub(super) fn project(&self) -> ProjectId {
@@ -101,8 +101,8 @@ impl Trigger {
         self.view().remaining()
     }
 
-    pub(super) fn leaves(&self, slot: Instant) -> Instant {
-        self.view().leaves(slot)
+    pub(super) fn leaves_at(&self, slot: Instant) -> Instant {
+        self.view().leaves_at(slot)
     }
 
     /// What it is, as it was built.
@@ -143,11 +143,11 @@ impl Trigger {
 /// The triggers of a shard.
 pub(super) struct Triggers {
     mark: Mark,
-    /// The last unique part given to a trigger.
-    youngest: Unique,
+    /// The last serial given to a trigger.
+    youngest: SerialId,
     stopped: BTreeMap<ProjectId, StoppedRecord>,
     places: Places,
-    /// Places by the hash of their trigger's unique part, and of its name: the texts stay where they are.
+    /// Places by the hash of their trigger's serial, and of its name: the texts stay where they are.
     by_unique: HashTable<u32>,
     by_name: HashTable<u32>,
     kinds: TriggerKinds,
@@ -160,7 +160,7 @@ pub(super) struct Triggers {
 impl Triggers {
     pub(super) fn new(head: &HeadRecord, kinds: TriggerKinds) -> Self {
         Self {
-            mark: head.fired,
+            mark: head.decided_through,
             youngest: head.youngest,
             stopped: BTreeMap::new(),
             places: Places::default(),
@@ -184,8 +184,8 @@ impl Triggers {
         };
     }
 
-    pub(super) fn set_state(&mut self, unique: Unique, state: &TriggerState) {
-        if let Some(place) = self.place(unique)
+    pub(super) fn set_state(&mut self, serial: SerialId, state: &TriggerState) {
+        if let Some(place) = self.place(serial)
             && let Some(trigger) = self.places.get_mut(place)
         {
             self.paused -= usize::from(trigger.is_paused());
@@ -197,8 +197,8 @@ impl Triggers {
     }
 
     pub(super) fn write(&mut self, record: &TriggerRecord, definition: &Definition) {
-        let unique = record.id.unique;
-        let former = self.place(unique);
+        let serial = record.id.serial;
+        let former = self.place(serial);
         if let Some(place) = former {
             self.vacate(place);
         }
@@ -207,7 +207,7 @@ impl Triggers {
         let labels = definition.labels.as_str();
         let text = [name, path, body.unwrap_or_default(), labels].concat().into_boxed_str();
         let trigger = Trigger {
-            unique,
+            serial,
             since: record.since,
             kind: self.kinds.of(record.id.project, definition),
             state: None,
@@ -223,17 +223,17 @@ impl Triggers {
         let place = self.places.put(former, trigger);
         let places = &self.places;
         if former.is_none() {
-            let rehash = |place: &u32| hash_of_unique(places.at(*place).unique);
-            self.by_unique.insert_unique(hash_of_unique(unique), place, rehash);
+            let rehash = |place: &u32| hash_of_unique(places.at(*place).serial);
+            self.by_unique.insert_unique(hash_of_unique(serial), place, rehash);
         }
         let rehash = |place: &u32| hash_of_name(places.at(*place).name());
         self.by_name.insert_unique(hash_of_name(name), place, rehash);
-        self.youngest = self.youngest.max(unique);
+        self.youngest = self.youngest.max(serial);
     }
 
-    pub(super) fn forget(&mut self, unique: Unique) {
-        if let Some(place) = self.place(unique) {
-            let found = self.by_unique.find_entry(hash_of_unique(unique), |found| *found == place);
+    pub(super) fn forget(&mut self, serial: SerialId) {
+        if let Some(place) = self.place(serial) {
+            let found = self.by_unique.find_entry(hash_of_unique(serial), |found| *found == place);
             if let Ok(entry) = found {
                 entry.remove();
             }
@@ -261,9 +261,9 @@ impl Triggers {
 /// Which triggers there are.
 impl Triggers {
     /// Where a trigger is.
-    pub(super) fn place(&self, unique: Unique) -> Option<u32> {
-        let is_it = |place: &u32| self.places.at(*place).unique == unique;
-        self.by_unique.find(hash_of_unique(unique), is_it).copied()
+    pub(super) fn place(&self, serial: SerialId) -> Option<u32> {
+        let is_it = |place: &u32| self.places.at(*place).serial == serial;
+        self.by_unique.find(hash_of_unique(serial), is_it).copied()
     }
 
     /// The trigger at a place that is in use.
@@ -271,8 +271,8 @@ impl Triggers {
         self.places.at(place)
     }
 
-    pub(super) fn get(&self, unique: Unique) -> Option<&Trigger> {
-        self.place(unique).map(|place| self.at(place))
+    pub(super) fn get(&self, serial: SerialId) -> Option<&Trigger> {
+        self.place(serial).map(|place| self.at(place))
     }
 
     pub(super) fn named(&self, project: ProjectId, name: &str) -> Option<&Trigger> {
@@ -319,7 +319,7 @@ impl Triggers {
         self.usage.get(&project).copied().unwrap_or_default()
     }
 
-    pub(super) fn youngest(&self) -> Unique {
+    pub(super) fn youngest(&self) -> SerialId {
         self.youngest
     }
 }
@@ -362,8 +362,8 @@ impl Triggers {
     }
 }
 
-fn hash_of_unique(unique: Unique) -> u64 {
-    mix(unique.0)
+fn hash_of_unique(serial: SerialId) -> u64 {
+    mix(serial.0)
 }
 
 fn hash_of_name(name: &str) -> u64 {

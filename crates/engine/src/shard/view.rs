@@ -9,7 +9,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::id::Unique;
+use crate::id::SerialId;
 use crate::instant::Instant;
 use crate::schedule::Schedule;
 use crate::trigger::Definition;
@@ -19,7 +19,7 @@ use super::record::{Mark, Pause, StoppedRecord, TriggerRecord, TriggerState};
 /// What there is to know of a trigger, wherever it is kept.
 #[derive(Debug, Clone, Copy)]
 pub struct TriggerView<'a> {
-    pub(super) unique: Unique,
+    pub(super) serial: SerialId,
     pub(super) name: &'a str,
     pub(super) schedule: &'a Schedule,
     /// From when on its schedule counts.
@@ -51,8 +51,8 @@ impl<'a> TriggerView<'a> {
         state: &'a TriggerState,
     ) -> TriggerView<'a> {
         let Definition { name, schedule, .. } = definition;
-        let (unique, since) = (record.id.unique, record.since);
-        TriggerView { unique, name, schedule, since, state: Some(state) }
+        let (serial, since) = (record.id.serial, record.since);
+        TriggerView { serial, name, schedule, since, state: Some(state) }
     }
 
     /// Every slot at or before this is decided.
@@ -79,31 +79,31 @@ impl<'a> TriggerView<'a> {
     }
 
     /// The mark of its shard, as far as it counts for this trigger: while it is behind, its project's stands still.
-    pub fn mark(&self, fired: Mark, stopped: Option<&StoppedRecord>) -> Mark {
+    pub fn mark(&self, decided_through: Mark, stopped: Option<&StoppedRecord>) -> Mark {
         match stopped {
-            Some(stopped) if self.is_behind(Some(stopped)) => stopped.since.min(fired),
-            _ => fired,
+            Some(stopped) if self.is_behind(Some(stopped)) => stopped.since.min(decided_through),
+            _ => decided_through,
         }
     }
 
     /// When a slot leaves.
-    pub fn leaves(&self, slot: Instant) -> Instant {
+    pub fn leaves_at(&self, slot: Instant) -> Instant {
         self.schedule.leaves_at(slot, self.name)
     }
 
     /// Whether a slot is decided, by the [mark](Self::mark) that counts for this trigger.
     pub fn is_decided(&self, slot: Instant, mark: Mark) -> bool {
-        slot <= self.cursor() || Mark(self.leaves(slot), self.unique) <= mark
+        slot <= self.cursor() || Mark(self.leaves_at(slot), self.serial) <= mark
     }
 
     /// The first slot that is not decided, and when it leaves.
     pub(super) fn undecided(&self, mark: Mark) -> Option<(Instant, Instant)> {
-        let with_leave = |slot| (slot, self.leaves(slot));
+        let with_departure = |slot| (slot, self.leaves_at(slot));
         let mut from = self.cursor();
         if mark.0 > from && self.schedule.is_jittered() {
             // Jitter never reaches the next slot, so at most the last one is kept back beyond the mark.
             match self.schedule.last(from, mark.0) {
-                Some(slot) if !self.is_decided(slot, mark) => return Some(with_leave(slot)),
+                Some(slot) if !self.is_decided(slot, mark) => return Some(with_departure(slot)),
                 Some(_) | None => from = mark.0,
             }
         } else {
@@ -111,9 +111,9 @@ impl<'a> TriggerView<'a> {
         }
         let slot = self.schedule.next(from)?;
         if self.is_decided(slot, mark) {
-            return self.schedule.next(slot).map(with_leave);
+            return self.schedule.next(slot).map(with_departure);
         }
-        Some(with_leave(slot))
+        Some(with_departure(slot))
     }
 
     /// Whether it fires. A schedule is over when no slot follows `now`; its shard goes on until the last one is decided.
@@ -171,7 +171,7 @@ mod tests {
     fn view<'a>(definition: &'a Definition, state: &'a TriggerState) -> TriggerView<'a> {
         let Definition { name, schedule, .. } = definition;
         let since = Instant(10 * HOUR);
-        TriggerView { unique: Unique(7), name, schedule, since, state: Some(state) }
+        TriggerView { serial: SerialId(7), name, schedule, since, state: Some(state) }
     }
 
     const HOURLY: &str = r#"{"cron": "0 * * * *", "limit": 3}"#;
@@ -204,11 +204,11 @@ mod tests {
     fn a_slot_is_decided_by_the_mark_or_by_the_cursor() {
         let (definition, state) = (definition(HOURLY), TriggerState::default());
         let view = view(&definition, &state);
-        let mark = Mark(Instant(12 * HOUR), Unique(7));
+        let mark = Mark(Instant(12 * HOUR), SerialId(7));
         for (hour, decided) in [(9, true), (10, true), (11, true), (12, true), (13, false)] {
             assert_eq!(view.is_decided(Instant(hour * HOUR), mark), decided, "{hour}");
         }
-        let before = Mark(Instant(12 * HOUR), Unique(6));
+        let before = Mark(Instant(12 * HOUR), SerialId(6));
         assert!(
             !view.is_decided(Instant(12 * HOUR), before),
             "another trigger's slot at that time"
@@ -222,17 +222,21 @@ mod tests {
         let (definition, fresh) = (definition(HOURLY), TriggerState::default());
         let cursor = Some(Instant(15 * HOUR));
         let caught_up = TriggerState { cursor, ..TriggerState::default() };
-        let [since, fired] = [11, 16].map(|hour| Mark(Instant(hour * HOUR), Unique(7)));
+        let [since, decided_through] = [11, 16].map(|hour| Mark(Instant(hour * HOUR), SerialId(7)));
         let disabled = StoppedRecord { since, enabled: None };
         let enabled = StoppedRecord { since, enabled: Some(Instant(15 * HOUR)) };
         for (state, stopped, expected) in [
-            (&fresh, None, fired),
+            (&fresh, None, decided_through),
             (&fresh, Some(&disabled), since),
             (&fresh, Some(&enabled), since),
             (&caught_up, Some(&disabled), since),
-            (&caught_up, Some(&enabled), fired),
+            (&caught_up, Some(&enabled), decided_through),
         ] {
-            assert_eq!(view(&definition, state).mark(fired, stopped), expected, "{stopped:?}");
+            assert_eq!(
+                view(&definition, state).mark(decided_through, stopped),
+                expected,
+                "{stopped:?}"
+            );
         }
     }
 }

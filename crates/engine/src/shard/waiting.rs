@@ -1,4 +1,4 @@
-//! Runs that wait: the part of a shard that knows what for.
+//! The runs that wait: the part of a shard that knows what for.
 //!
 //! Each of them has a record. It waits for an instant, for another run of its trigger, for its project to be enabled, or
 //! for its host. What is handed over for sending waits in memory, and what may have left is in doubt after a crash. So a
@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::id::Unique;
+use crate::id::SerialId;
 use crate::instant::Instant;
 
 use super::Now;
@@ -16,7 +16,7 @@ use super::record::{RunRecord, RunState};
 
 /// How much there is for a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Load {
+pub enum HostLoad {
     /// Whatever is due may be handed over.
     Free,
     /// What has a record, or must not be in doubt, waits in the store.
@@ -26,7 +26,7 @@ pub enum Load {
 }
 
 /// Says how much there is for the host with an [origin](crate::webhook::Form::origin).
-pub type HostLoad<'a> = &'a dyn Fn(u64) -> Load;
+pub type HostLoadOf<'a> = &'a dyn Fn(u64) -> HostLoad;
 
 /// How long to wait before a host is looked at again, and how many of its runs are then started at most: what is
 /// started counts for its load only once it has left.
@@ -38,7 +38,7 @@ const AT_ONCE_MAX: usize = 64;
 pub(super) struct WaitingRuns {
     for_instant: BTreeSet<(Instant, u64)>,
     /// Runs that wait for another one of their trigger to end.
-    blocked: BTreeSet<(Unique, u64)>,
+    blocked: BTreeSet<(SerialId, u64)>,
     for_project: BTreeSet<u64>,
     /// Runs whose instant has come, by the origin of their host.
     for_host: BTreeMap<u64, BTreeSet<(Instant, u64)>>,
@@ -77,21 +77,21 @@ impl WaitingRuns {
     }
 
     /// A run waits for another one of its trigger to end.
-    pub(super) fn block(&mut self, trigger: Unique, sequence: u64) {
+    pub(super) fn block(&mut self, trigger: SerialId, sequence: u64) {
         self.blocked.insert((trigger, sequence));
     }
 
-    pub(super) fn is_blocked(&self, trigger: Unique, sequence: u64) -> bool {
+    pub(super) fn is_blocked(&self, trigger: SerialId, sequence: u64) -> bool {
         self.blocked.contains(&(trigger, sequence))
     }
 
-    pub(super) fn blocked_of(&self, trigger: Unique) -> Vec<u64> {
+    pub(super) fn blocked_of(&self, trigger: SerialId) -> Vec<u64> {
         let blocked = self.blocked.range((trigger, 0)..=(trigger, u64::MAX));
         blocked.map(|(_, sequence)| *sequence).collect()
     }
 
     /// The triggers of which a run waits for another one to end.
-    pub(super) fn blocked_triggers(&self) -> BTreeSet<Unique> {
+    pub(super) fn blocked_triggers(&self) -> BTreeSet<SerialId> {
         self.blocked.iter().map(|(trigger, _)| *trigger).collect()
     }
 
@@ -123,14 +123,14 @@ impl WaitingRuns {
     }
 
     /// Lets some of the runs whose host is free again wait for their instant, if it is time to look.
-    pub(super) fn unpark(&mut self, load: HostLoad<'_>, now: Now) {
+    pub(super) fn unpark(&mut self, load: HostLoadOf<'_>, now: Now) {
         if self.look_again > now.steady {
             return;
         }
         self.look_again = now.steady + LOOK_AGAIN_MS;
         self.started.clear();
         self.for_host.retain(|origin, parked| {
-            if load(*origin) == Load::Free {
+            if load(*origin) == HostLoad::Free {
                 let some = std::iter::from_fn(|| parked.pop_first()).take(AT_ONCE_MAX);
                 self.for_instant.extend(some);
             }

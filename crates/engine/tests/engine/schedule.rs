@@ -216,10 +216,10 @@ fn jitter_is_stable_spread_and_before_the_next_slot() {
     let minute = Schedule::new(plan(Duration::from_secs(3_600)), now()).unwrap();
     let mut leaving = std::collections::BTreeSet::new();
     for slot in walk(&minute, now(), now().after(Duration::from_secs(3_600))) {
-        let leaves = minute.leaves_at(slot, "backup");
-        assert_eq!(leaves, minute.leaves_at(slot, "backup"));
-        assert!(leaves >= slot && leaves.0 < slot.0 + 60_000, "cut before the next slot");
-        leaving.insert(leaves.0 - slot.0);
+        let leaves_at = minute.leaves_at(slot, "backup");
+        assert_eq!(leaves_at, minute.leaves_at(slot, "backup"));
+        assert!(leaves_at >= slot && leaves_at.0 < slot.0 + 60_000, "cut before the next slot");
+        leaving.insert(leaves_at.0 - slot.0);
     }
     let short = Schedule::new(plan(Duration::from_secs(10)), now()).unwrap();
     let offsets: std::collections::BTreeSet<i64> =

@@ -15,7 +15,7 @@ use bench::{BEGIN, Bench, draft};
 use engine::id::ProjectId;
 use engine::outcome::{Lost, NotSent, Outcome};
 use engine::past::{End, Line, Reason};
-use engine::shard::Load;
+use engine::shard::HostLoad;
 use engine::shard::command::{Command, Done, PruneProgress};
 use engine::shard::record::RunState;
 
@@ -200,7 +200,7 @@ fn a_mark_is_set_back_without_moving_cursors_of_schedules_that_are_used_up() {
     bench.shard.set_back(bench.now());
     bench.commit();
     assert_eq!(bench.state(trigger).cursor.unwrap().0, BEGIN + 10_000);
-    assert_eq!(bench.head.fired.0.0, BEGIN + 1_000);
+    assert_eq!(bench.head.decided_through.0.0, BEGIN + 1_000);
 }
 
 #[test]
@@ -240,13 +240,13 @@ fn what_is_delivered_at_most_once_shows_no_attempt_while_too_much_is_under_way()
     let mut bench = Bench::new();
     let policy = r#"{"delivery": "at_most_once"}"#;
     bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, policy));
-    bench.load = Load::Busy;
+    bench.load = HostLoad::Busy;
     bench.go(10_000);
     bench.go(10_500);
     let waiting: Vec<_> = bench.runs().map(|run| (run.state, run.attempt)).collect();
     assert!(matches!(waiting[..], [(RunState::Waiting(_), 0)]), "{waiting:?}");
     bench.take_over(12_000);
-    bench.load = Load::Free;
+    bench.load = HostLoad::Free;
     bench.go(12_100);
     assert_eq!(bench.left.len(), 1, "it has surely not left before, and leaves now");
 }
@@ -255,15 +255,15 @@ fn what_is_delivered_at_most_once_shows_no_attempt_while_too_much_is_under_way()
 fn what_is_due_for_a_host_that_has_too_much_waits_in_the_store_and_leaves_later() {
     let mut bench = Bench::new();
     bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, "{}"));
-    bench.load = Load::Full;
+    bench.load = HostLoad::Full;
     bench.go(10_000);
     bench.go(10_500);
     let waiting: Vec<_> = bench.runs().map(|run| (run.state, run.attempt)).collect();
     assert!(matches!(waiting[..], [(RunState::Waiting(_), 0)]), "{waiting:?}");
-    bench.load = Load::Busy;
+    bench.load = HostLoad::Busy;
     bench.go(10_800);
     assert_eq!(bench.left.len(), 0, "what has a record waits until the host is free");
-    bench.load = Load::Free;
+    bench.load = HostLoad::Free;
     bench.go(11_000);
     bench.go(11_100);
     assert_eq!(bench.left.len(), 1);

@@ -11,7 +11,7 @@
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
-use engine::id::Unique;
+use engine::id::SerialId;
 use engine::instant::Instant;
 use ring::hmac;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ const SECRET_LEN: usize = 52;
 
 /// Names a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyId(pub Unique);
+pub struct KeyId(pub SerialId);
 
 /// What tells the right text from a wrong one: a salt, and an HMAC of the text under it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,8 +44,8 @@ pub struct KeyText {
 impl KeyText {
     /// A new key, drawn at random.
     pub fn draw(machine: &dyn Machine, now: Instant) -> Self {
-        let id = KeyId(Unique::born(now, Unique(0), machine.random()));
-        let secret: String = (0..4).map(|_| Unique(machine.random()).to_string()).collect();
+        let id = KeyId(SerialId::born(now, SerialId(0), machine.random()));
+        let secret: String = (0..4).map(|_| SerialId(machine.random()).to_string()).collect();
         Self { text: format!("{PREFIX}{}_{secret}", id.0), id }
     }
 
@@ -108,8 +108,8 @@ impl FromStr for KeyId {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let unique = text.strip_prefix("key_").and_then(|text| text.parse().ok());
-        unique.map(Self).ok_or("that is no id of a key: one looks like key_0d3k8w1v2m7qa")
+        let serial = text.strip_prefix("key_").and_then(|text| text.parse().ok());
+        serial.map(Self).ok_or("that is no id of a key: one looks like key_0d3k8w1v2m7qa")
     }
 }
 

@@ -102,8 +102,8 @@ impl Evidence<'_> {
         let mut add = |slot: Instant, run: Run| {
             if window.has(slot) {
                 let on_demand = run.on_demand.then(|| run.id.clone());
-                let leaves = self.leaves(slot).filter(|_| !run.on_demand);
-                single.insert((slot, on_demand), found_run(slot, run, leaves));
+                let leaves_at = self.leaves_at(slot).filter(|_| !run.on_demand);
+                single.insert((slot, on_demand), found_run(slot, run, leaves_at));
             }
         };
         for run in &self.open {
@@ -123,9 +123,9 @@ impl Evidence<'_> {
     }
 
     /// When a slot should leave, if the present schedule says so.
-    fn leaves(&self, slot: Instant) -> Option<Instant> {
+    fn leaves_at(&self, slot: Instant) -> Option<Instant> {
         let counts = slot > self.stored.record.since;
-        counts.then(|| self.stored.view().leaves(slot))
+        counts.then(|| self.stored.view().leaves_at(slot))
     }
 
     /// Ranges of skipped slots that touch the window, in order, each once: those of the present schedule, and
@@ -185,7 +185,7 @@ impl Evidence<'_> {
         single: &BTreeMap<(Instant, Option<String>), AccountRow>,
         ranges: &[Skipped],
     ) -> Option<Instant> {
-        let cancelled = self.stored.moved.cancelled;
+        let cancelled = self.stored.state.cancelled;
         let used_up = (self.stored.view().remaining() == Some(0)).then(|| {
             let slots = single.keys().filter(|(_, on_demand)| on_demand.is_none());
             let runs = slots.map(|(slot, _)| *slot).max();
@@ -202,7 +202,7 @@ impl Evidence<'_> {
             return Fate::Excluded;
         }
         // Nothing is recorded while a pause lasts: its end writes one range.
-        if let Some(Pause { since, until, .. }) = &self.stored.moved.paused
+        if let Some(Pause { since, until, .. }) = &self.stored.state.paused
             && slot > *since
             && until.is_none_or(|until| slot <= until)
         {
@@ -276,12 +276,12 @@ fn found(from: Instant, to: Instant, count: u64, fate: Fate) -> AccountRow {
     AccountRow { from, to, row }
 }
 
-fn found_run(slot: Instant, run: Run, leaves: Option<Instant>) -> AccountRow {
+fn found_run(slot: Instant, run: Run, leaves_at: Option<Instant>) -> AccountRow {
     let (first, last) = (run.attempts.first(), run.attempts.last());
     let untold = untold(&run);
     // What nothing is known of may have left in time.
     let left = first.filter(|_| untold == 0).map(|attempt| attempt.at.as_millisecond());
-    let late_ms = left.zip(leaves).map(|(left, leaves)| left.saturating_sub(leaves.0));
+    let late_ms = left.zip(leaves_at).map(|(left, leaves_at)| left.saturating_sub(leaves_at.0));
     let facts = RunFacts {
         state: run.state,
         on_demand: run.on_demand,

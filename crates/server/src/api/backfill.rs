@@ -49,7 +49,7 @@ pub(super) async fn start(
     let mut started = 0;
     // Each answer starts at least one run or is the last.
     for _ in 0..=BACKFILL_SLOTS_MAX {
-        let (trigger, author) = (id.unique, caller.author.clone());
+        let (trigger, author) = (id.serial, caller.author.clone());
         let named = request.clone();
         let command = Command::Backfill { trigger, author, request: named, from, to };
         // The audit tells of it once, with its first runs.

@@ -12,7 +12,7 @@ use client::run::{
 };
 use client::spec::TriggerSpec;
 use client::trigger::{Pause as WirePause, Status, Trigger};
-use engine::id::{Birth, ProjectId, RunId, ShardId, TriggerId, Unique};
+use engine::id::{Birth, ProjectId, RunId, SerialId, ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::TRIGGER_NEXT_LEN;
 use engine::notice::Occasion;
@@ -30,17 +30,17 @@ pub(super) fn timestamp(instant: Instant) -> Timestamp {
 }
 
 pub(super) fn trigger(stored: &Stored, now: Instant, last_run: Option<RunSummary>) -> Trigger {
-    let (record, moved) = (&stored.record, &stored.moved);
+    let (record, state) = (&stored.record, &stored.state);
     Trigger {
         id: record.id.to_string(),
         name: stored.name().to_owned(),
         status: status(stored, now),
         suspended: None,
         spec: spec(record),
-        paused: moved.paused.as_ref().map(pause),
-        cancelled: moved.cancelled.map(timestamp),
+        paused: state.paused.as_ref().map(pause),
+        cancelled: state.cancelled.map(timestamp),
         remaining: stored.view().remaining(),
-        failures: moved.failures,
+        failures: state.failures,
         revision: record.revision,
         created: timestamp(record.created),
         written: timestamp(record.written),
@@ -105,7 +105,7 @@ impl Source {
         self.id(run.trigger, run.slot, Birth::Slot(generation))
     }
 
-    fn id(self, trigger: Unique, slot: Instant, birth: Birth) -> RunId {
+    fn id(self, trigger: SerialId, slot: Instant, birth: Birth) -> RunId {
         RunId { shard: self.shard, trigger, slot, letters: birth.letters(self.cluster) }
     }
 
@@ -147,8 +147,8 @@ impl Source {
     }
 
     pub(super) fn open(self, run: OpenRun, stored: &Stored, now: Instant) -> Run {
-        let leaves = stored.view().leaves(run.slot);
-        let left = leaves <= now;
+        let leaves_at = stored.view().leaves_at(run.slot);
+        let left = leaves_at <= now;
         Run {
             id: self.open_id(run, stored.record.generation).to_string(),
             trigger: stored.id().to_string(),
@@ -158,7 +158,7 @@ impl Source {
             event: None,
             on_demand: false,
             state: if left { WireState::Running } else { WireState::Waiting },
-            not_before: (!left).then(|| timestamp(leaves)),
+            not_before: (!left).then(|| timestamp(leaves_at)),
             ended: None,
             attempt: u32::from(left),
             attempts: Vec::new(),
@@ -204,8 +204,8 @@ impl Source {
         }
     }
 
-    fn trigger(self, project: ProjectId, unique: Unique) -> String {
-        TriggerId { shard: self.shard, project, unique }.to_string()
+    fn trigger(self, project: ProjectId, serial: SerialId) -> String {
+        TriggerId { shard: self.shard, project, serial }.to_string()
     }
 }
 

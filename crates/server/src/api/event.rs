@@ -243,7 +243,7 @@ impl Watcher {
             EventDetail::Cluster(change) => of_cluster(change),
             EventDetail::Past(shard, line) => {
                 let source = Source { shard: *shard, cluster: self.handle.cluster() };
-                let id = |unique| TriggerId { shard: *shard, project: self.project, unique };
+                let id = |serial| TriggerId { shard: *shard, project: self.project, serial };
                 match line {
                     Line::Run(run) => EventKind::RunEnded {
                         run: source.finished_id(run).to_string(),

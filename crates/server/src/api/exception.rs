@@ -55,7 +55,7 @@ impl<'a> ExceptionWalk<'a> {
         Self { store, shard, commits, pages, waiting: VecDeque::new() }
     }
 
-    /// The next ones.
+    /// Reads the next batch of exceptions.
     pub(super) async fn next(&mut self) -> Result<Option<ExceptionBatch>, ApiError> {
         while self.waiting.is_empty() {
             // Not before the last commit is read, so that what is merged meanwhile is found in pages.

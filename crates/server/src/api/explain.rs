@@ -57,7 +57,7 @@ pub(super) async fn explain(
         id: stored.id().to_string(),
         name: stored.name().to_owned(),
         status: convert::status(&stored, now),
-        paused: stored.moved.paused.as_ref().map(convert::pause),
+        paused: stored.state.paused.as_ref().map(convert::pause),
         from: timestamp(from),
         to: timestamp(to),
         schedule_since: timestamp(stored.record.since),
@@ -95,7 +95,7 @@ async fn gather<'a>(
 ) -> Result<Evidence<'a>, ApiError> {
     let (store, id) = (handle.store(), stored.id());
     let head = read::head(store, id.shard).await?;
-    let mark = read::mark(store, stored, head.fired).await?;
+    let mark = read::mark(store, stored, head.decided_through).await?;
     let mut unfinished = Vec::new();
     let mut after = None;
     for _ in 0..RUN_PAGES_MAX {
@@ -109,7 +109,7 @@ async fn gather<'a>(
     // Nothing is recorded much before its slot, nor before its trigger was made; but a range that reaches
     // into the window may end long after it.
     let from = window.from.max(stored.record.created);
-    let span = PastSpan { trigger: id.unique, from, to: Instant::LAST };
+    let span = PastSpan { trigger: id.serial, from, to: Instant::LAST };
     let mut walk = PastWalk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
     let mut lines: Vec<Line> = Vec::new();
     while let Some(batch) = walk.next().await? {
@@ -126,7 +126,7 @@ async fn gather<'a>(
         stored,
         source: Source { shard: id.shard, cluster: handle.cluster() },
         mark,
-        open: head.open.into_iter().filter(|run| run.trigger == id.unique).collect(),
+        open: head.open.into_iter().filter(|run| run.trigger == id.serial).collect(),
         unfinished,
         lines,
         read_back_to,

@@ -12,7 +12,7 @@ use super::query::Query;
 /// The parameters of a filter.
 pub(super) const PARAMETERS: [&str; 6] = ["state", "kind", "from", "to", "limit", "cursor"];
 
-/// What is wanted.
+/// Which runs a request asks for.
 pub(super) struct RunSelection {
     pub(super) project: ProjectId,
     /// Empty for all runs; skipped slots are told only if they are asked for.

@@ -18,11 +18,11 @@ pub(super) async fn of(store: &Store, id: TriggerId) -> Result<Instant, ApiError
         let record = record.map_err(|why| ApiError::of_record(entry.key.as_str(), &why))?;
         floor = record.before;
     }
-    let of_bucket = key(floor_key_of(id.shard, Bucket::of(id.unique)));
+    let of_bucket = key(floor_key_of(id.shard, Bucket::of(id.serial)));
     if let Some(entry) = store.get(&of_bucket).await? {
         let record = BucketFloor::from_bytes(entry.value.as_bytes());
         let record = record.map_err(|why| ApiError::of_record(entry.key.as_str(), &why))?;
-        floor = floor.max(record.of(id.unique));
+        floor = floor.max(record.of(id.serial));
     }
     Ok(floor)
 }

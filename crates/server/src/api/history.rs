@@ -30,7 +30,7 @@ use crate::handle::NodeHandle;
 enum Cursor {
     /// After this unfinished run.
     Unfinished(u64),
-    /// In the past.
+    /// At this place of the past.
     Past(Spot),
 }
 
@@ -99,7 +99,7 @@ impl Subject {
 
     /// Nothing was recorded before this.
     fn born(&self) -> Instant {
-        self.stored.as_ref().map_or(self.id.unique.birth(), |stored| stored.record.created)
+        self.stored.as_ref().map_or(self.id.serial.birth(), |stored| stored.record.created)
     }
 
     fn name(&self) -> Option<&str> {
@@ -178,7 +178,7 @@ impl List {
         // Before a trigger is deleted, its open runs are given records of their own.
         if let (Some(stored), None) = (&subject.stored, after) {
             let mut runs = read::head(handle.store(), id.shard).await?.open;
-            runs.retain(|run| run.trigger == id.unique);
+            runs.retain(|run| run.trigger == id.serial);
             runs.sort_unstable_by(|one, other| other.cmp(one));
             open = runs.into_iter().map(|run| source.open(run, stored, handle.now())).collect();
         }
@@ -217,7 +217,7 @@ impl List {
             return Ok(self.page(Some(Cursor::Past(spot))));
         }
         let span = PastSpan {
-            trigger: subject.id.unique,
+            trigger: subject.id.serial,
             from: subject.born().max(self.filter.from),
             to: spot.below.as_ref().map_or(Instant::LAST, |(slot, _)| *slot),
         };

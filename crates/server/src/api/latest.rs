@@ -174,9 +174,9 @@ async fn latest_of(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> Result
     }
     let unfinished = unfinished.iter().filter(|(_, run)| run.project == top.filter.project);
     let unfinished = unfinished.map(|(sequence, run)| Row {
-        at: run.leaves,
+        at: run.leaves_at,
         run: brief(source.unfinished(*sequence, run)),
-        trigger: TriggerId { shard, project: run.project, unique: run.trigger },
+        trigger: TriggerId { shard, project: run.project, serial: run.trigger },
         newest: Instant::FIRST,
     });
     let unfinished: Vec<Row> = unfinished.filter(|row| top.filter.takes_run(&row.run)).collect();
@@ -257,7 +257,7 @@ fn add_lines(
     top.add(wanted.into_iter().map(|line| Row {
         at: line.written(),
         run: brief(source.line(line, None)),
-        trigger: TriggerId { shard, project: line.project(), unique: line.trigger() },
+        trigger: TriggerId { shard, project: line.project(), serial: line.trigger() },
         newest,
     }));
 }

@@ -25,7 +25,7 @@ pub(super) struct Stored {
     /// What the user wrote.
     pub(super) record: TriggerRecord,
     /// What has moved since.
-    pub(super) moved: TriggerState,
+    pub(super) state: TriggerState,
     /// What the user wrote, as fields.
     pub(super) draft: Draft,
     /// What it means.
@@ -47,7 +47,7 @@ impl Stored {
 
     /// How it stands, by the same rules as in its shard.
     pub(super) fn view(&self) -> TriggerView<'_> {
-        TriggerView::of(&self.record, &self.definition, &self.moved)
+        TriggerView::of(&self.record, &self.definition, &self.state)
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) async fn trigger_by_id(
     store: &Store,
     id: TriggerId,
 ) -> Result<Option<Stored>, ApiError> {
-    let Some(entry) = store.get(&key(trigger_key(id.shard, id.unique))).await? else {
+    let Some(entry) = store.get(&key(trigger_key(id.shard, id.serial))).await? else {
         return Ok(None);
     };
     let record: TriggerRecord = self::record(&entry)?;
@@ -100,8 +100,8 @@ pub(super) async fn trigger_by_id(
     if record.id != id {
         return Ok(None);
     }
-    let moved = store.get(&key(state_key(id.shard, id.unique))).await?;
-    let moved = moved.map(|entry| self::record(&entry)).transpose()?.unwrap_or_default();
+    let state = store.get(&key(state_key(id.shard, id.serial))).await?;
+    let state = state.map(|entry| self::record(&entry)).transpose()?.unwrap_or_default();
     let unreadable =
         |why: String| ApiError::of_record(entry.key.as_str(), &RecordError::Malformed(why));
     let draft: Draft =
@@ -110,7 +110,7 @@ pub(super) async fn trigger_by_id(
         let why = faults.iter().map(|fault| format!("{}: {}", fault.pointer, fault.why));
         unreadable(why.collect::<Vec<_>>().join("; "))
     })?;
-    Ok(Some(Stored { record, moved, draft, definition }))
+    Ok(Some(Stored { record, state, draft, definition }))
 }
 
 /// The mark and the open runs of a shard.
@@ -125,11 +125,15 @@ pub(super) async fn head(store: &Store, shard: ShardId) -> Result<HeadRecord, Ap
 }
 
 /// The mark that counts for a trigger, if its shard's is this one.
-pub(super) async fn mark(store: &Store, stored: &Stored, fired: Mark) -> Result<Mark, ApiError> {
+pub(super) async fn mark(
+    store: &Store,
+    stored: &Stored,
+    decided_through: Mark,
+) -> Result<Mark, ApiError> {
     let id = stored.id();
     let entry = store.get(&key(stopped_key(id.shard, id.project))).await?;
     let stopped: Option<StoppedRecord> = entry.map(|entry| record(&entry)).transpose()?;
-    Ok(stored.view().mark(fired, stopped.as_ref()))
+    Ok(stored.view().mark(decided_through, stopped.as_ref()))
 }
 
 /// Why nothing of a project fires.
@@ -186,7 +190,7 @@ pub(super) async fn unfinished(
         last = Some(sequence);
         let run: RunRecord = record(entry)?;
         // Whoever writes an id by hand may lie about whose it is.
-        if of.is_none_or(|id| id.unique == run.trigger && id.project == run.project) {
+        if of.is_none_or(|id| id.serial == run.trigger && id.project == run.project) {
             found.push((sequence, run));
         }
     }

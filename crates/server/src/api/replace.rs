@@ -130,7 +130,7 @@ async fn replace_stored(
     let definition = draft.build(now).map_err(ApiError::fields)?;
     let id = stored.id();
     let command = Command::Replace {
-        trigger: id.unique,
+        trigger: id.serial,
         definition: Box::new(definition),
         draft: raw(&draft),
         author: caller.author.clone(),

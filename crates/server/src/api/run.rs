@@ -45,7 +45,7 @@ pub(super) async fn start(
     let id = stored.id();
     // Watching begins before the run does, so that its end cannot be missed.
     let mut hints = handle.store().watch(&past(id.shard));
-    let command = Command::Run { trigger: id.unique, author: caller.author.clone() };
+    let command = Command::Run { trigger: id.serial, author: caller.author.clone() };
     let outcome = RememberedOutcome::Changed(stored.name().to_owned());
     let act = Act { action: "trigger.run", object: stored.name(), outcome };
     let run_id: RunId = caller.command(&handle, id.shard, command, act).await?;
@@ -137,7 +137,7 @@ pub(super) async fn find(
     id: RunId,
 ) -> Result<Option<Run>, ApiError> {
     let (store, source) = (handle.store(), source(handle, id.shard));
-    let trigger = TriggerId { shard: id.shard, project, unique: id.trigger };
+    let trigger = TriggerId { shard: id.shard, project, serial: id.trigger };
     let stored = read::trigger_by_id(store, trigger).await?;
     if let Some(stored) = &stored {
         let head = read::head(store, id.shard).await?;

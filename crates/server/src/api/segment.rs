@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use engine::id::{ShardId, Unique};
+use engine::id::{SerialId, ShardId};
 use engine::instant::Instant;
 use engine::limits::PAGES_READ_MAX;
 use engine::past::page::{BadPageName, Bucket, Identity, PageName, PastDay, pages_of};
@@ -57,7 +57,7 @@ impl SegmentCursor {
 /// What of the past of a trigger is wanted: lines about slots from here to there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PastSpan {
-    pub(super) trigger: Unique,
+    pub(super) trigger: SerialId,
     pub(super) from: Instant,
     pub(super) to: Instant,
 }

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Json, Response};
 use client::Page;
 use client::run::RunSummary;
 use client::trigger::{NextSlots, Status, Trigger};
-use engine::id::{ProjectId, ShardId, TriggerId, Unique};
+use engine::id::{ProjectId, SerialId, ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::{NAMES_READ_MAX, NEXT_SLOTS_MAX, NOTE_CHARS_MAX};
 use engine::past::Line;
@@ -195,12 +195,12 @@ async fn last_run(handle: &NodeHandle, stored: &Stored) -> Result<Option<RunSumm
     let id = stored.id();
     let source = Source { shard: id.shard, cluster: handle.cluster() };
     let (from, to) = (stored.record.created, Instant::LAST);
-    let span = PastSpan { trigger: id.unique, from, to };
+    let span = PastSpan { trigger: id.serial, from, to };
     let mut walk = PastWalk::of(handle.store(), id.shard, span, None, LAST_RUN_SEGMENTS_MAX);
     while let Some(batch) = walk.next().await? {
         for line in batch.lines {
             if let Line::Run(run) = line
-                && run.trigger == id.unique
+                && run.trigger == id.serial
                 && run.notice.is_none()
             {
                 return Ok(Some(source.summary(&run)));
@@ -228,7 +228,7 @@ async fn last_runs(
         {
             for line in batch.lines {
                 let Line::Run(run) = line else { continue };
-                let id = TriggerId { shard, project: run.project, unique: run.trigger };
+                let id = TriggerId { shard, project: run.project, serial: run.trigger };
                 if run.notice.is_none() && wanted.remove(&id) {
                     found.insert(id, source.summary(&run));
                 }
@@ -247,7 +247,7 @@ pub(super) async fn delete(
     Query::of(&uri, &[])?;
     let stored = read::trigger(handle.store(), caller.project, &name).await?;
     let id = stored.id();
-    let command = Command::Delete { trigger: id.unique, author: caller.author.clone() };
+    let command = Command::Delete { trigger: id.serial, author: caller.author.clone() };
     let act =
         Act { action: "trigger.delete", object: stored.name(), outcome: RememberedOutcome::Done };
     let () = caller.command(&handle, id.shard, command, act).await?;
@@ -310,12 +310,12 @@ async fn change(
     handle: &NodeHandle,
     caller: &Caller,
     name: &str,
-    (action, command): (&'static str, impl FnOnce(Unique) -> Command),
+    (action, command): (&'static str, impl FnOnce(SerialId) -> Command),
 ) -> Result<Response, ApiError> {
     let stored = read::trigger(handle.store(), caller.project, name).await?;
     let (id, name) = (stored.id(), stored.name());
     let act = Act { action, object: name, outcome: RememberedOutcome::Changed(name.to_owned()) };
-    let () = caller.command(handle, id.shard, command(id.unique), act).await?;
+    let () = caller.command(handle, id.shard, command(id.serial), act).await?;
     answer(handle, id, StatusCode::OK).await
 }
 

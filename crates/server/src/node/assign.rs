@@ -31,10 +31,10 @@ use super::committer::Handed;
 use super::component::Component;
 use super::core::Owned;
 use super::handover::ShardEvent;
-use super::load::ShardReadError;
 use super::membership::{Gist, Owners, gist, takers, view};
+use super::shard_reader::ShardReadError;
 use super::start::NodeResources;
-use super::{NodeStartError, load, now};
+use super::{NodeStartError, now, shard_reader};
 use crate::peers::{Peers, Server, View};
 
 /// How long a shard that could not be read is left to others.
@@ -413,7 +413,8 @@ impl Assigner {
                 // A sender that is gone by now has written all its reports.
                 let senders = Roster::read(session.store()).await?;
                 let senders = senders.keys().map(|key| key.key().as_str().into()).collect();
-                let loading = load::load(session.store(), shard, cluster.id, &kinds, body).await?;
+                let loading =
+                    shard_reader::read(session.store(), shard, cluster.id, &kinds, body).await?;
                 Ok((loading, senders))
             };
             let (mut loading, senders) = match reading.await {

@@ -29,8 +29,8 @@ impl NodeCore {
                 self.quiesced = Some(Quiesced::new(id, shard, now.steady, reply));
                 self.begin_quiesce();
             }
-            NodeCall::Compare { found, limited, reply } => {
-                let wrong = self.quotas.compare(&self.shards, &found, &limited, now);
+            NodeCall::CompareUsage { found, limited, reply } => {
+                let wrong = self.quotas.compare_usage(&self.shards, &found, &limited, now);
                 let _ = reply.send(Ok(wrong));
             }
             NodeCall::Release { quiesce } => {

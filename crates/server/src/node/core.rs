@@ -25,7 +25,7 @@ use store::session::SessionKey;
 use store::{Limits, Pending};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::backpressure::HostLoads;
+use super::backpressure::Backpressure;
 use super::committer::{Batches, Handed, Order, WrittenBatches};
 use super::component::{Component, StopOrder};
 use super::handover::{ShardEvent, ShardHandover};
@@ -64,7 +64,7 @@ pub(super) struct Owned {
 
 impl Owned {
     /// Decides what is due. What was due while this node might not act was missed.
-    pub(super) fn step(&mut self, hosts: &HostLoads, now: Now) {
+    pub(super) fn step(&mut self, hosts: &Backpressure, now: Now) {
         if std::mem::take(&mut self.is_lapsed) {
             self.shard.awake(now);
         }
@@ -91,11 +91,11 @@ pub(super) struct CoreSenders {
 /// Whom the core gives something to do.
 pub(super) struct CoreOutputs {
     pub(super) dispatcher: Dispatcher,
-    /// For the committer.
+    /// Orders for the committer.
     pub(super) orders: mpsc::UnboundedSender<Order>,
-    /// For the poster.
+    /// Reports for the poster to write.
     pub(super) posts: mpsc::UnboundedSender<KeyedReport>,
-    /// For the collector.
+    /// For whose reports the collector looks.
     pub(super) awaited: watch::Sender<Awaited>,
     /// For those who answer the core by an event.
     pub(super) shard_events: mpsc::UnboundedSender<ShardEvent>,
@@ -164,7 +164,7 @@ pub(super) struct NodeCore {
     pub(super) stopping: Option<StopProgress>,
     /// The shard that writes nothing at the moment.
     pub(super) quiesced: Option<Quiesced>,
-    pub(super) hosts: Arc<HostLoads>,
+    pub(super) hosts: Arc<Backpressure>,
     /// The shard that leaves.
     pub(super) handing_over: Option<ShardHandover>,
     /// Attempts of shards that have left, by key, and what to report them as.
@@ -177,7 +177,7 @@ pub(super) struct NodeCore {
 pub(super) struct PendingReply {
     pub(super) shard: ShardId,
     pub(super) reply: CommandReply,
-    /// Dropped with it.
+    /// Dropped when the outcome of the command is known.
     pub(super) _guard: Option<CommandGuard>,
 }
 
@@ -473,11 +473,11 @@ impl NodeCore {
     }
 
     pub(super) fn result(&mut self, result: Finished, now: Now) {
-        let leaves = self.hosts.remove(result.key);
-        if let Some(leaves) = leaves
+        let leaves_at = self.hosts.remove(result.key);
+        if let Some(leaves_at) = leaves_at
             && !matches!(result.outcome, Outcome::NotSent { .. })
         {
-            self.metrics.late(result.started.0.saturating_sub(leaves.0));
+            self.metrics.late(result.started.0.saturating_sub(leaves_at.0));
         }
         let Some(result) = self.end_handed_over(result) else { return };
         // Pauses before the next attempt shall differ; nobody minds if they could be guessed.

@@ -262,17 +262,17 @@ impl NodeCore {
     }
 
     fn show_served(&self) {
-        let leaves = self.handing_over.as_ref().map(|handing_over| handing_over.shard);
+        let leaving = self.handing_over.as_ref().map(|handing_over| handing_over.shard);
         let served: BTreeSet<ShardId> =
-            self.shards.keys().copied().filter(|shard| Some(*shard) != leaves).collect();
+            self.shards.keys().copied().filter(|shard| Some(*shard) != leaving).collect();
         self.peers.serve(served);
         self.count_triggers();
     }
 
     /// Tells the collector for which senders shards wait.
     pub(super) fn show_awaited(&self) {
-        let leaves = self.handing_over.as_ref().map(|handing_over| handing_over.shard);
-        let shards = self.shards.iter().filter(|(shard, _)| Some(**shard) != leaves);
+        let leaving = self.handing_over.as_ref().map(|handing_over| handing_over.shard);
+        let shards = self.shards.iter().filter(|(shard, _)| Some(**shard) != leaving);
         let awaited = shards.map(|(shard, owned)| (*shard, owned.shard.senders()));
         let awaited = awaited.filter(|(_, senders)| !senders.is_empty()).collect();
         show(&self.outputs.awaited, awaited);

@@ -2,7 +2,7 @@
 //!
 //! A project's limits are about all that it has, in whichever shard. The shards of this node know what they hold; runs
 //! that are asked for are counted here, minute by minute; what it has in shards of other servers, those write down:
-//! [`crate::quota`].
+//! [`crate::shard_usage`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,14 +11,14 @@ use engine::shard::command::{Command, Rejection};
 use engine::shard::{Now, Quota, Usage};
 
 use super::core::Owned;
-use crate::quota::{ShardUsage, Share, UsageByShard};
+use crate::shard_usage::{ProjectUsage, ShardUsage, UsageByShard};
 
 #[derive(Default)]
 pub(super) struct QuotaLedger {
     /// Runs that were asked for in a minute, by projects whose runs are limited.
     asked: HashMap<(ProjectId, ShardId), (u64, u64)>,
     /// What projects have in shards that are not run here.
-    elsewhere: HashMap<ProjectId, Vec<Share>>,
+    elsewhere: HashMap<ProjectId, Vec<ProjectUsage>>,
 }
 
 impl QuotaLedger {
@@ -66,7 +66,7 @@ impl QuotaLedger {
     }
 
     /// Learns what was written of all shards, and returns the right records of shards run here whose record is wrong.
-    pub(super) fn compare(
+    pub(super) fn compare_usage(
         &mut self,
         shards: &BTreeMap<ShardId, Owned>,
         found: &UsageByShard,
@@ -93,9 +93,9 @@ impl QuotaLedger {
         let usages = shards.iter().map(|(id, owned)| {
             let has = limited.iter().map(|project| {
                 let asked = self.asked_of(*project, *id, minute);
-                (project.0, Share::new(owned.shard.usage(*project), minute, asked))
+                (project.0, ProjectUsage::new(owned.shard.usage(*project), minute, asked))
             });
-            let projects = has.filter(|(_, share)| *share != Share::default()).collect();
+            let projects = has.filter(|(_, share)| *share != ProjectUsage::default()).collect();
             (*id, ShardUsage { projects })
         });
         usages.filter(|(id, usage)| *usage != found.get(id).cloned().unwrap_or_default()).collect()

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::component::{Component, StopOrder};
 use super::handover::ShardEvent;
-use super::load;
+use super::shard_reader;
 
 /// The senders whose reports the shards of this node wait for.
 pub(super) type Awaited = BTreeMap<ShardId, BTreeSet<Box<str>>>;
@@ -160,7 +160,7 @@ impl Component for Collector {
 
 /// The reports that there are for a shard.
 async fn read(session: &Session, shard: ShardId) -> Result<Vec<(String, ReportRecord)>, ScanError> {
-    let entries = load::all(session.store(), reports(shard)).await?;
+    let entries = shard_reader::all(session.store(), reports(shard)).await?;
     let read = |entry: store::Entry| match decode(entry.value.as_bytes(), FORMAT) {
         Ok(report) => Some((entry.key.to_string(), report)),
         Err(why) => {

@@ -29,7 +29,7 @@ use crate::metric::Metrics;
 use crate::monitor::Monitor;
 use crate::notifier::Notifier;
 use crate::peers::{Peers, View};
-use crate::quota::UsageCounter;
+use crate::shard_usage::UsageCounter;
 use crate::webhook;
 
 /// What the components of a node share.

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use bytes::{Bytes, BytesMut};
 use engine::instant::Instant;
 use engine::limits::RESPONSE_BYTES_MAX;
-use engine::outcome::{Lost, NotSent, Outcome, Sign, retry_after};
+use engine::outcome::{HostSignal, Lost, NotSent, Outcome, retry_after};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
@@ -97,7 +97,7 @@ impl AttemptStage {
 pub(super) struct Ended {
     pub(super) outcome: Outcome,
     /// What it says about the host.
-    pub(super) sign: Sign,
+    pub(super) signal: HostSignal,
     pub(super) response: Option<Response>,
     pub(super) error: Option<String>,
     /// The connection, if it can be used once more.
@@ -106,8 +106,8 @@ pub(super) struct Ended {
 
 impl Ended {
     pub(super) fn without_answer(outcome: Outcome, sentence: String) -> Self {
-        let sign = outcome.sign();
-        Self { outcome, sign, response: None, error: Some(sentence), connection: None }
+        let signal = outcome.host_signal();
+        Self { outcome, signal, response: None, error: Some(sentence), connection: None }
     }
 
     /// What is to be said when the time is over.
@@ -123,7 +123,7 @@ impl Ended {
         };
         match over {
             Over::OnTime => ended,
-            Over::InLeap => Self { sign: Sign::None, ..ended },
+            Over::InLeap => Self { signal: HostSignal::Unknown, ..ended },
         }
     }
 }
@@ -241,8 +241,8 @@ async fn take_down(
     Tools::keep(headers, head.headers);
     // What is left of a body that was cut would stand before the next answer.
     let connection = whole.then_some(connection);
-    let sign = outcome.sign();
-    Ended { outcome, sign, response: Some(response), error: None, connection }
+    let signal = outcome.host_signal();
+    Ended { outcome, signal, response: Some(response), error: None, connection }
 }
 
 /// Whether this was all of it.

@@ -116,17 +116,17 @@ impl Connection {
             && now.saturating_sub(self.rests_since) < CONNECTION_IDLE_MAX
     }
 
-    /// Sends a request and waits for the head of its answer. `leaves` is called when it is handed over.
+    /// Sends a request and waits for the head of its answer. `on_sent` is called when it is handed over.
     pub(super) async fn send(
         &mut self,
         request: Request<Body>,
-        leaves: impl FnOnce(),
+        on_sent: impl FnOnce(),
     ) -> Result<Response<Incoming>, SendError> {
         match &mut self.speaks {
             Speaks::One { sender, wire } => {
                 sender.ready().await.map_err(|_| SendError::Stale)?;
                 let mark = wire.arm();
-                leaves();
+                on_sent();
                 sender.try_send_request(request).await.map_err(|error| {
                     if wire.refused() {
                         SendError::Lapsed
@@ -142,7 +142,7 @@ impl Connection {
                 if !permit() {
                     return Err(SendError::Lapsed);
                 }
-                leaves();
+                on_sent();
                 sender.try_send_request(request).await.map_err(|mut error| {
                     match error.take_message() {
                         Some(_) => SendError::Stale,

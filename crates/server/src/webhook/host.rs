@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use engine::breaker::{Breaker, CallPermission};
 use engine::limits::{HOST_IDLE_MAX, HOST_WINDOW_MIN};
-use engine::outcome::Sign;
+use engine::outcome::HostSignal;
 use engine::webhook::Form;
 
 use super::Call;
@@ -163,21 +163,26 @@ impl Host {
     }
 
     /// A call is no longer under way.
-    pub(super) fn end(&mut self, sign: Sign, connection: Option<Connection>, now: Duration) {
+    pub(super) fn end(
+        &mut self,
+        signal: HostSignal,
+        connection: Option<Connection>,
+        now: Duration,
+    ) {
         self.in_flight -= 1;
         self.used = now;
-        self.breaker.end(sign, now);
-        match sign {
-            Sign::Life => {
+        self.breaker.end(signal, now);
+        match signal {
+            HostSignal::Responsive => {
                 self.has_answered = true;
                 self.window = (self.window + 1).min(self.window_max);
             }
-            Sign::Silence => {
+            HostSignal::Unresponsive => {
                 self.window = (self.window / 2).max(HOST_WINDOW_MIN.min(self.window_max));
                 // If it is the connection that is dead, the next attempt shall not hang on it too.
                 self.shared = None;
             }
-            Sign::None => (),
+            HostSignal::Unknown => (),
         }
         if let Some(connection) = connection {
             self.keep(connection, now);
@@ -229,9 +234,9 @@ mod tests {
         host.window - host.in_flight
     }
 
-    fn ended(host: &mut Host, sign: Sign) {
+    fn ended(host: &mut Host, signal: HostSignal) {
         host.in_flight += 1;
-        host.end(sign, None, Duration::ZERO);
+        host.end(signal, None, Duration::ZERO);
     }
 
     #[test]
@@ -239,27 +244,33 @@ mod tests {
         let mut host = Host::new("http://a.test:80", 64, Duration::ZERO);
         assert_eq!((window(&host), host.health()), (HOST_WINDOW_MIN, HostHealth::Unproven));
         for _ in 0..100 {
-            ended(&mut host, Sign::Life);
+            ended(&mut host, HostSignal::Responsive);
         }
         assert_eq!((window(&host), host.health()), (64, HostHealth::Proven));
         let mut shrunk = Vec::new();
         for _ in 0..4 {
-            ended(&mut host, Sign::Silence);
+            ended(&mut host, HostSignal::Unresponsive);
             shrunk.push(window(&host));
         }
         assert_eq!(shrunk, [32, 16, 8, 8]);
         assert_eq!(host.health(), HostHealth::Unproven);
-        ended(&mut host, Sign::None);
+        ended(&mut host, HostSignal::Unknown);
         assert_eq!(window(&host), 8);
-        ended(&mut host, Sign::Life);
+        ended(&mut host, HostSignal::Responsive);
         assert_eq!((window(&host), host.health()), (9, HostHealth::Proven));
     }
 
     #[test]
     fn a_window_never_passes_a_small_limit() {
         let mut host = Host::new("http://a.test:80", 2, Duration::ZERO);
-        for sign in [Sign::None, Sign::Life, Sign::Silence, Sign::Silence, Sign::Life] {
-            ended(&mut host, sign);
+        for signal in [
+            HostSignal::Unknown,
+            HostSignal::Responsive,
+            HostSignal::Unresponsive,
+            HostSignal::Unresponsive,
+            HostSignal::Responsive,
+        ] {
+            ended(&mut host, signal);
             assert_eq!(window(&host), 2);
         }
     }

@@ -61,7 +61,7 @@ const GRACE: Duration = Duration::from_millis(250);
 /// How the time of an attempt came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Over {
-    /// When it should.
+    /// The time ran out while this process ran.
     OnTime,
     /// While this process did not run: nobody knows whether the receiver was late.
     InLeap,

@@ -271,7 +271,7 @@ impl Sender {
         for (flight, ended) in landed.drain(..) {
             let host = &mut self.hosts[flight.host];
             let ended = ended.unwrap_or_else(|broken| broken_off(host, &broken));
-            host.end(ended.sign, ended.connection, self.now);
+            host.end(ended.signal, ended.connection, self.now);
             self.unproven_in_flight -= usize::from(flight.health == HostHealth::Unproven);
             self.gauges.in_flight.fetch_sub(1, Ordering::Relaxed);
             self.line_up(flight.host);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::limits::{BREAKER_FAILURES_MAX, HOST_WINDOW_MIN, NAME_AGE_MAX};
-use engine::outcome::{Lost, NotSent, Outcome, Sign, Verdict};
+use engine::outcome::{HostSignal, Lost, NotSent, Outcome, Verdict};
 use tokio::sync::Semaphore;
 
 use super::handle::{NodeHandle, check_not_sent, get, hasty, status};
@@ -218,7 +218,7 @@ async fn a_host_that_never_answers_is_left_alone_and_its_queue_is_told() {
             // The sender itself did not run for a while, which is not held against the host.
             _ if finished.latency >= Duration::from_millis(1_500) => starved += 1,
             // Also one that was short of time to connect; it counts as the others do.
-            outcome if outcome.sign() == Sign::Silence => lost += 1,
+            outcome if outcome.host_signal() == HostSignal::Unresponsive => lost += 1,
             _ => panic!("{finished:?}"),
         }
     }

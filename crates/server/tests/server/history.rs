@@ -207,10 +207,10 @@ async fn write_past(store: &Store, triggers: &[TriggerId]) {
     for _ in 0..SEGMENTS {
         head.number += 1;
         let run = |trigger: &TriggerId| {
-            let slot = trigger.unique.birth().0 + i64::try_from(head.number).unwrap() * 600_000;
+            let slot = trigger.serial.birth().0 + i64::try_from(head.number).unwrap() * 600_000;
             Line::Run(Finished {
                 project: engine::id::ProjectId::DEFAULT,
-                trigger: trigger.unique,
+                trigger: trigger.serial,
                 slot: Instant(slot),
                 generation: None,
                 sequence: Some(head.number),

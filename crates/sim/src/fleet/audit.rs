@@ -50,7 +50,7 @@ pub fn check_slots(fleet: &Fleet, due_until: i64) {
     };
     let offset = i64::try_from(OFFSET_MS_MAX).expect("short");
     for trigger in &fleet.setting.triggers {
-        let slots = whole.get(&trigger.id.unique).into_iter().flat_map(BTreeMap::keys);
+        let slots = whole.get(&trigger.id.serial).into_iter().flat_map(BTreeMap::keys);
         let slots: Vec<i64> = slots.copied().collect();
         fleet.count(|counts| counts.slots += slots.len() as u64);
         let (Some(first), Some(last)) = (slots.first(), slots.last()) else {

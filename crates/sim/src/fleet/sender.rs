@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use engine::id::{RunId, Unique};
+use engine::id::{RunId, SerialId};
 use engine::instant::Instant as Wall;
 use engine::lease::Reading;
 use engine::outcome::{Lost, NotSent, Outcome};
@@ -52,7 +52,7 @@ pub enum ReceiverAnswer {
 pub struct Receivers {
     temper: Temper,
     /// What is to be delivered at most once.
-    once: BTreeSet<Unique>,
+    once: BTreeSet<SerialId>,
     state: Mutex<ReceiversState>,
 }
 
@@ -69,7 +69,7 @@ impl Receivers {
         let once = setting.triggers.iter().filter(|trigger| trigger.is_once());
         Self {
             temper: setting.temper,
-            once: once.map(|trigger| trigger.id.unique).collect(),
+            once: once.map(|trigger| trigger.id.serial).collect(),
             state: Mutex::new(ReceiversState {
                 dice,
                 heard: BTreeMap::new(),

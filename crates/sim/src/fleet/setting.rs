@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use engine::id::{ProjectId, ShardId, TriggerId, Unique};
+use engine::id::{ProjectId, SerialId, ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::record::encode;
 use engine::shard::record::{FORMAT, NameRecord, TriggerRecord, name_key, trigger_key};
@@ -149,7 +149,7 @@ impl FleetSetting {
             let key = |text: String| Key::new(text).expect("a valid key");
             let name = draft.name.as_deref().expect("it has one");
             let commit = Commit::new()
-                .put(key(trigger_key(id.shard, id.unique)), encode(FORMAT, &record))
+                .put(key(trigger_key(id.shard, id.serial)), encode(FORMAT, &record))
                 .put(key(name_key(id.project, name)), encode(FORMAT, &NameRecord { id: *id }));
             let said = sim_store.commit(0, &commit, 0).expect("it is open").said;
             said.expect("an unconditional commit to memory");
@@ -165,9 +165,9 @@ pub fn wall_us(offset_ms: i64) -> u64 {
 impl SimTrigger {
     fn of(number: u16, shards: u16, temper: Temper, dice: &mut Dice) -> Self {
         let name = format!("bell-{number:02}");
-        let (shard, unique) = (
+        let (shard, serial) = (
             ShardId::of(ProjectId::DEFAULT, &name, shards),
-            Unique((WALL_MS.unsigned_abs() << 20) + u64::from(number)),
+            SerialId((WALL_MS.unsigned_abs() << 20) + u64::from(number)),
         );
         let mut draft = Draft { name: Some(name.clone()), ..Draft::default() };
         draft.schedule = Some(ScheduleDraft {
@@ -188,7 +188,7 @@ impl SimTrigger {
         } else if dice.chance(40) {
             draft.delivery = Some("at_most_once".to_owned());
         }
-        Self { id: TriggerId { shard, project: ProjectId::DEFAULT, unique }, draft }
+        Self { id: TriggerId { shard, project: ProjectId::DEFAULT, serial }, draft }
     }
 
     /// Whether it is delivered at most once.

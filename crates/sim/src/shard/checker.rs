@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::id::{RunId, Unique};
+use engine::id::{RunId, SerialId};
 use engine::instant::Instant;
 use engine::limits::LOOK_AHEAD_MS;
 use engine::past::End;
@@ -82,14 +82,14 @@ struct Word {
 pub struct ShardChecker {
     trips: BTreeMap<ObservedRun, Vec<Trip>>,
     /// The last attempts of each trigger: which, of whom.
-    last: BTreeMap<Unique, BTreeSet<ObservedRun>>,
+    last: BTreeMap<SerialId, BTreeSet<ObservedRun>>,
     ids: BTreeMap<RunId, ObservedRun>,
     is_once: BTreeMap<ObservedRun, bool>,
-    quiet: BTreeMap<Unique, Vec<Quiet>>,
+    quiet: BTreeMap<SerialId, Vec<Quiet>>,
     /// Requests to resume a trigger: ticket, what the clock said, and the generation.
-    resumed: BTreeMap<Unique, Vec<(u64, Instant, u32)>>,
-    words: BTreeMap<Unique, Word>,
-    deleted: BTreeMap<Unique, Instant>,
+    resumed: BTreeMap<SerialId, Vec<(u64, Instant, u32)>>,
+    words: BTreeMap<SerialId, Word>,
+    deleted: BTreeMap<SerialId, Instant>,
     /// The other project is disabled, and what leaves after this does not leave.
     disabled: Option<Instant>,
     /// The last ticket of somebody who asked that it be enabled.
@@ -119,7 +119,7 @@ struct Found {
     policy: Policy,
     attempt: u32,
     id: RunId,
-    leaves: Instant,
+    leaves_at: Instant,
 }
 
 impl ShardChecker {
@@ -147,10 +147,10 @@ impl ShardChecker {
         if departure.run != found.id || *self.ids.entry(found.id).or_insert(run) != run {
             return wrong(ShardPromise::OneId, &found.id.to_string());
         }
-        if wall < found.leaves || departure.leaves != found.leaves {
+        if wall < found.leaves_at || departure.leaves_at != found.leaves_at {
             return wrong(
                 ShardPromise::NotBeforeItsInstant,
-                &format!("{} at {wall}", found.leaves),
+                &format!("{} at {wall}", found.leaves_at),
             );
         }
         let trips = self.trips.get(&run).map(Vec::as_slice).unwrap_or_default();
@@ -172,12 +172,12 @@ impl ShardChecker {
         if is_once && trips.iter().any(|trip| trip.has_reached) {
             return wrong(ShardPromise::AtMostOnce, &format!("after {trips:?}"));
         }
-        if trips.is_empty() && self.is_quiet(run, found.leaves) {
+        if trips.is_empty() && self.is_quiet(run, found.leaves_at) {
             return wrong(ShardPromise::QuietIsQuiet, &format!("at {wall}"));
         }
         let project =
             oracle.triggers.get(&departure.run.trigger).map(|seen| seen.record.id.project);
-        if let Some(from) = self.disabled.filter(|from| found.leaves > *from)
+        if let Some(from) = self.disabled.filter(|from| found.leaves_at > *from)
             && project.is_some_and(|project| !project.is_default())
             && matches!(run, ObservedRun::Slot(_))
         {
@@ -236,18 +236,18 @@ impl ShardChecker {
     }
 
     /// A run of this trigger that is at its receiver.
-    fn under_way(&mut self, trigger: Unique, at: u64) -> Option<ObservedRun> {
+    fn under_way(&mut self, trigger: SerialId, at: u64) -> Option<ObservedRun> {
         let last = self.last.get_mut(&trigger)?;
         let trips = &self.trips;
         last.retain(|run| trips[run].iter().any(|trip| trip.has_reached && trip.ends > at));
         last.first().copied()
     }
 
-    fn is_quiet(&self, run: ObservedRun, leaves: Instant) -> bool {
+    fn is_quiet(&self, run: ObservedRun, leaves_at: Instant) -> bool {
         let ObservedRun::Slot(slot) = run else { return false };
         let quiet = self.quiet.get(&slot.trigger);
         quiet.into_iter().flatten().any(|quiet| {
-            leaves > quiet.from
+            leaves_at > quiet.from
                 && quiet.to.is_none_or(|to| slot.at <= to)
                 && slot.generation <= quiet.generation
         })
@@ -289,7 +289,7 @@ impl ShardChecker {
     }
 
     /// When a trigger was deleted, by the clock of whoever did it.
-    pub fn deleted_at(&self, trigger: Unique) -> Option<Instant> {
+    pub fn deleted_at(&self, trigger: SerialId) -> Option<Instant> {
         self.deleted.get(&trigger).copied()
     }
 }
@@ -297,7 +297,7 @@ impl ShardChecker {
 /// What clients ask, and are told.
 impl ShardChecker {
     /// Somebody asks that a trigger be resumed.
-    pub fn resuming(&mut self, trigger: Unique, ticket: u64, wall: Instant, generation: u32) {
+    pub fn resuming(&mut self, trigger: SerialId, ticket: u64, wall: Instant, generation: u32) {
         self.resumed.entry(trigger).or_default().push((ticket, wall, generation));
         self.words.entry(trigger).or_default().is_paused = false;
         for quiet in self.pausing(trigger) {
@@ -307,20 +307,20 @@ impl ShardChecker {
     }
 
     /// Somebody was told that a trigger is resumed: its pauses are over.
-    pub fn was_resumed(&mut self, trigger: Unique) {
+    pub fn was_resumed(&mut self, trigger: SerialId) {
         for quiet in self.pausing(trigger) {
             quiet.is_pausing = false;
         }
     }
 
-    fn pausing(&mut self, trigger: Unique) -> impl Iterator<Item = &mut Quiet> {
+    fn pausing(&mut self, trigger: SerialId) -> impl Iterator<Item = &mut Quiet> {
         let quiet = self.quiet.get_mut(&trigger).into_iter().flatten();
         quiet.filter(|quiet| quiet.is_pausing)
     }
 
     /// Somebody asks for another schedule of a trigger that is not paused: pauses that are over were about
     /// schedules up to this one, whatever the clocks said.
-    pub fn changing(&mut self, trigger: Unique, generation: u32) {
+    pub fn changing(&mut self, trigger: SerialId, generation: u32) {
         for quiet in self.quiet.get_mut(&trigger).into_iter().flatten() {
             // One that ended by itself, by a clock that was ahead, is over as well.
             if quiet.is_pausing || quiet.generation == u32::MAX {
@@ -332,7 +332,7 @@ impl ShardChecker {
 
     /// Somebody asks that a trigger be paused, which is not: pauses that ended by themselves, by a clock that was ahead,
     /// were about schedules up to this one.
-    pub fn pausing_again(&mut self, trigger: Unique, generation: u32) {
+    pub fn pausing_again(&mut self, trigger: SerialId, generation: u32) {
         for quiet in self.quiet.get_mut(&trigger).into_iter().flatten() {
             if quiet.generation == u32::MAX {
                 quiet.generation = generation;
@@ -353,36 +353,36 @@ impl ShardChecker {
     }
 
     /// Somebody asks that a trigger be cancelled.
-    pub fn cancelling(&mut self, trigger: Unique, ticket: u64) {
+    pub fn cancelling(&mut self, trigger: SerialId, ticket: u64) {
         self.resumed.entry(trigger).or_default().push((ticket, Instant::LAST, u32::MAX));
         self.words.entry(trigger).or_default().is_paused = false;
     }
 
     /// Somebody asks that a trigger be deleted.
-    pub fn deleting(&mut self, trigger: Unique, wall: Instant) {
+    pub fn deleting(&mut self, trigger: SerialId, wall: Instant) {
         self.deleted.insert(trigger, wall);
         self.words.entry(trigger).or_default().is_going = true;
     }
 
     /// Somebody was told that a trigger has this revision.
-    pub fn was_written(&mut self, trigger: Unique, revision: u64) {
+    pub fn was_written(&mut self, trigger: SerialId, revision: u64) {
         let word = self.words.entry(trigger).or_default();
         word.revision = word.revision.max(revision);
     }
 
     /// Somebody was told that the schedule of a trigger has changed.
-    pub fn was_changed(&mut self, trigger: Unique, generation: u32, from: Instant) {
+    pub fn was_changed(&mut self, trigger: SerialId, generation: u32, from: Instant) {
         self.keep_quiet(trigger, Quiet { from, to: None, generation, is_pausing: false });
     }
 
-    fn keep_quiet(&mut self, trigger: Unique, quiet: Quiet) {
+    fn keep_quiet(&mut self, trigger: SerialId, quiet: Quiet) {
         self.quiet.entry(trigger).or_default().push(quiet);
     }
 
     /// Somebody was told that a trigger is paused. It was not before, so earlier pauses are over.
     pub fn was_paused(
         &mut self,
-        trigger: Unique,
+        trigger: SerialId,
         ticket: u64,
         from: Instant,
         until: Option<Instant>,
@@ -397,7 +397,7 @@ impl ShardChecker {
     }
 
     /// Somebody was told that a trigger never fires again.
-    pub fn was_cancelled(&mut self, trigger: Unique, from: Instant) {
+    pub fn was_cancelled(&mut self, trigger: SerialId, from: Instant) {
         let generation = u32::MAX - 1;
         self.keep_quiet(trigger, Quiet { from, to: None, generation, is_pausing: false });
         let word = self.words.entry(trigger).or_default();
@@ -405,7 +405,7 @@ impl ShardChecker {
     }
 
     /// Somebody was told that a trigger is gone.
-    pub fn was_deleted(&mut self, trigger: Unique, from: Instant) {
+    pub fn was_deleted(&mut self, trigger: SerialId, from: Instant) {
         self.was_cancelled(trigger, from);
         self.words.entry(trigger).or_default().is_deleted = true;
     }
@@ -419,13 +419,13 @@ impl ShardChecker {
                 Some(_) if word.is_deleted => false,
                 Some(seen) => {
                     seen.record.revision >= word.revision
-                        && (!word.is_paused || seen.moved.paused.is_some())
-                        && (!word.is_cancelled || seen.moved.cancelled.is_some())
+                        && (!word.is_paused || seen.state.paused.is_some())
+                        && (!word.is_cancelled || seen.state.cancelled.is_some())
                 }
             };
             if !is_kept {
-                let moved = seen.map(|seen| &seen.moved);
-                let what = format!("{trigger}: {word:?}, but {moved:?}");
+                let state = seen.map(|seen| &seen.state);
+                let what = format!("{trigger}: {word:?}, but {state:?}");
                 return Err((ShardPromise::AcknowledgedHolds, what));
             }
         }
@@ -448,7 +448,7 @@ fn check_named(node: usize, cluster: &OwnerNodes) -> Result<(), Broken> {
     Err((ShardPromise::OneSends, format!("node {node} sends, and {} is named", cluster.named)))
 }
 
-fn trigger_of(run: ObservedRun) -> Unique {
+fn trigger_of(run: ObservedRun) -> SerialId {
     match run {
         ObservedRun::Slot(slot) => slot.trigger,
         ObservedRun::Demand(trigger, _) | ObservedRun::Notice(trigger, _) => trigger,
@@ -470,16 +470,16 @@ fn find(departure: &Departure, oracle: &SlotOracle) -> Option<Found> {
     if named.is_none() && oracle.open.contains(&open) {
         let run = oracle.opened(open)?;
         let ObservedRun::Slot(slot) = run else { return None };
-        let leaves = oracle.generation(trigger, slot.generation)?.leaves(slot.at);
+        let leaves_at = oracle.generation(trigger, slot.generation)?.leaves_at(slot.at);
         let policy = oracle.triggers.get(&trigger)?.definition.policy;
-        return Some(Found { run, policy, attempt: 1, id: SlotOracle::id_of(slot), leaves });
+        return Some(Found { run, policy, attempt: 1, id: SlotOracle::id_of(slot), leaves_at });
     }
     let found = named.or_else(|| records().find(|(_, record)| record.generation.is_some()))?;
     let (id, (sequence, record)) = (id_of(found), found);
     let run = SlotOracle::recorded(*sequence, record);
-    let leaves = match run {
-        ObservedRun::Slot(slot) => oracle.generation(trigger, slot.generation)?.leaves(slot.at),
-        ObservedRun::Demand(..) | ObservedRun::Notice(..) => record.leaves,
+    let leaves_at = match run {
+        ObservedRun::Slot(slot) => oracle.generation(trigger, slot.generation)?.leaves_at(slot.at),
+        ObservedRun::Demand(..) | ObservedRun::Notice(..) => record.leaves_at,
     };
-    Some(Found { run, policy: record.policy, attempt: record.attempt, id, leaves })
+    Some(Found { run, policy: record.policy, attempt: record.attempt, id, leaves_at })
 }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 
-use engine::id::{Birth, ProjectId, RunId, Unique};
+use engine::id::{Birth, ProjectId, RunId, SerialId};
 use engine::instant::Instant;
 use engine::limits::OPEN_RUNS_MAX;
 use engine::notice::Occasion;
@@ -36,7 +36,7 @@ use catch_up::Missed;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slot {
     /// The trigger's id.
-    pub trigger: Unique,
+    pub trigger: SerialId,
     /// Which of its schedules, counted from 1.
     pub generation: u32,
     /// The instant at which it is due.
@@ -49,9 +49,9 @@ pub enum ObservedRun {
     /// Of this slot.
     Slot(Slot),
     /// On demand, by its trigger and number.
-    Demand(Unique, u64),
+    Demand(SerialId, u64),
     /// A notice, by its trigger and number.
-    Notice(Unique, u64),
+    Notice(SerialId, u64),
 }
 
 /// Where a run is.
@@ -87,7 +87,7 @@ pub struct SeenTrigger {
     /// The definition that its draft stands for.
     pub definition: Definition,
     /// Its state in the store: cursor, pause and so on.
-    pub moved: TriggerState,
+    pub state: TriggerState,
 }
 
 /// What was found wrong.
@@ -97,18 +97,18 @@ pub type Broken = (ShardPromise, String);
 #[derive(Default)]
 pub struct SlotOracle {
     /// Triggers in the store.
-    pub triggers: BTreeMap<Unique, SeenTrigger>,
+    pub triggers: BTreeMap<SerialId, SeenTrigger>,
     /// Records of unfinished runs in the store.
     pub runs: BTreeMap<u64, RunRecord>,
     /// Open runs in the store.
     pub open: BTreeSet<OpenRun>,
     /// The mark of the shard, as the head has it.
-    pub fired: Mark,
+    pub decided_through: Mark,
     /// Projects that are disabled, or not up to date again.
     stopped: BTreeMap<ProjectId, StoppedRecord>,
-    generations: BTreeMap<(Unique, u32), Generation>,
+    generations: BTreeMap<(SerialId, u32), Generation>,
     places: BTreeMap<ObservedRun, RunPlace>,
-    told: BTreeMap<Unique, notice::ToldNotices>,
+    told: BTreeMap<SerialId, notice::ToldNotices>,
     /// Reports of former owners in the store.
     reports: BTreeMap<String, ReportRecord>,
     /// How often which things happened.
@@ -128,13 +128,13 @@ pub struct OracleCounts {
 
 impl Generation {
     /// When a slot leaves: never as late as the next one.
-    pub fn leaves(&self, slot: Instant) -> Instant {
-        let leaves = self.schedule.leaves_at(slot, &self.name);
-        self.schedule.next(slot).map_or(leaves, |next| leaves.min(Instant(next.0 - 1)))
+    pub fn leaves_at(&self, slot: Instant) -> Instant {
+        let leaves_at = self.schedule.leaves_at(slot, &self.name);
+        self.schedule.next(slot).map_or(leaves_at, |next| leaves_at.min(Instant(next.0 - 1)))
     }
 
     fn step(&mut self, after: Instant) {
-        self.next = self.schedule.next(after).map(|slot| (slot, self.leaves(slot)));
+        self.next = self.schedule.next(after).map(|slot| (slot, self.leaves_at(slot)));
     }
 
     /// Whether its last run was had before this slot.
@@ -146,13 +146,13 @@ impl Generation {
 
 impl SeenTrigger {
     fn cursor(&self) -> Instant {
-        self.moved.cursor.unwrap_or(self.record.since)
+        self.state.cursor.unwrap_or(self.record.since)
     }
 }
 
 impl SlotOracle {
     /// The schedule of a generation.
-    pub fn generation(&self, trigger: Unique, number: u32) -> Option<&Generation> {
+    pub fn generation(&self, trigger: SerialId, number: u32) -> Option<&Generation> {
         self.generations.get(&(trigger, number))
     }
 
@@ -229,10 +229,10 @@ impl SlotOracle {
             "trigger" => self.read_trigger(name.parse().expect("an id"), value, moves, checker),
             "moved" => {
                 let Some(value) = value else { return Ok(()) };
-                let unique = name.parse().expect("an id");
-                match self.triggers.get_mut(&unique) {
-                    Some(seen) => seen.moved = body(value),
-                    None => _ = moves.early.insert(unique, body(value)),
+                let serial = name.parse().expect("an id");
+                match self.triggers.get_mut(&serial) {
+                    Some(seen) => seen.state = body(value),
+                    None => _ = moves.early.insert(serial, body(value)),
                 }
                 Ok(())
             }
@@ -262,18 +262,18 @@ impl SlotOracle {
 
     fn read_trigger(
         &mut self,
-        unique: Unique,
+        serial: SerialId,
         value: Option<&[u8]>,
         moves: &mut Moves,
         checker: &ShardChecker,
     ) -> Result<(), Broken> {
-        moves.changed.insert(unique);
-        let former = self.triggers.remove(&unique);
+        moves.changed.insert(serial);
+        let former = self.triggers.remove(&serial);
         let Some(value) = value else {
             if let Some(former) = former {
-                let until = checker.deleted_at(unique).unwrap_or(Instant::FIRST);
+                let until = checker.deleted_at(serial).unwrap_or(Instant::FIRST);
                 let until = until.max(former.cursor());
-                moves.over.push((unique, former.record.generation, until, former.moved.cancelled));
+                moves.over.push((serial, former.record.generation, until, former.state.cancelled));
             }
             return Ok(());
         };
@@ -284,11 +284,11 @@ impl SlotOracle {
         })?;
         let number = record.generation;
         if let Some(former) = former.as_ref().filter(|former| former.record.generation != number) {
-            let cancelled = former.moved.cancelled;
-            moves.over.push((unique, former.record.generation, record.since, cancelled));
+            let cancelled = former.state.cancelled;
+            moves.over.push((serial, former.record.generation, record.since, cancelled));
         }
-        let state = moves.early.remove(&unique).or(former.map(|former| former.moved));
-        self.generations.entry((unique, number)).or_insert_with(|| {
+        let state = moves.early.remove(&serial).or(former.map(|former| former.state));
+        self.generations.entry((serial, number)).or_insert_with(|| {
             let (schedule, name) = (definition.schedule.clone(), definition.name.clone());
             let (launched, next) = (BTreeSet::new(), None);
             let limit = schedule.limit().map(NonZeroU64::get);
@@ -297,7 +297,7 @@ impl SlotOracle {
             counted
         });
         let state = state.unwrap_or_default();
-        self.triggers.insert(unique, SeenTrigger { record, definition, moved: state });
+        self.triggers.insert(serial, SeenTrigger { record, definition, state: state });
         Ok(())
     }
 
@@ -401,7 +401,7 @@ impl SlotOracle {
             moves.to.push((run, RunPlace::Open));
             moves.fresh.push(run);
         }
-        (self.open, self.fired) = (open, head.fired);
+        (self.open, self.decided_through) = (open, head.decided_through);
         Ok(())
     }
 
@@ -452,15 +452,15 @@ struct Moves {
     /// Runs that were not there before, or were open.
     fresh: Vec<ObservedRun>,
     /// Triggers whose text was written.
-    changed: BTreeSet<Unique>,
+    changed: BTreeSet<SerialId>,
     /// Schedules that no longer count, up to when they did, and when they were cancelled.
-    over: Vec<(Unique, u32, Instant, Option<Instant>)>,
+    over: Vec<(SerialId, u32, Instant, Option<Instant>)>,
     /// Notices that were not there before.
-    news: Vec<(Unique, Occasion)>,
+    news: Vec<(SerialId, Occasion)>,
     /// Attempts that are said to be under way elsewhere.
     remote: Vec<(ObservedRun, u32)>,
     /// What moved of triggers that come later in the batch.
-    early: BTreeMap<Unique, TriggerState>,
+    early: BTreeMap<SerialId, TriggerState>,
 }
 
 fn body<T: serde::de::DeserializeOwned>(value: &[u8]) -> T {

@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use engine::instant::Instant;
 use engine::limits::MISSED_AFTER_MS;
 use engine::mutant::{self, Mutant};
-use engine::shard::{Load, Now, Put, Shard, ShardBatch};
+use engine::shard::{HostLoad, Now, Put, Shard, ShardBatch};
 
 use super::node::{MachineClock, PendingReport};
 use super::oracle::catch_up::Missed;
@@ -60,7 +60,7 @@ pub struct Owner {
     low: Option<Instant>,
     busy_until: u64,
     /// How much there is for every host.
-    load: Load,
+    load: HostLoad,
     /// Rounds in a row for which the shard asked, and in which there was nothing to do.
     idle_rounds: u64,
 }
@@ -154,7 +154,7 @@ impl Owner {
             missed: Missed { known: vec![(Instant::FIRST, missed)], low: None },
             low: Some(missed),
             busy_until: 0,
-            load: Load::Free,
+            load: HostLoad::Free,
             idle_rounds: 0,
         })
     }
@@ -404,9 +404,9 @@ impl Owner {
             sim.note(|| "busy".to_owned());
         }
         self.load = match sim.now < self.busy_until {
-            false => Load::Free,
-            true if self.busy_until.is_multiple_of(2) => Load::Busy,
-            true => Load::Full,
+            false => HostLoad::Free,
+            true if self.busy_until.is_multiple_of(2) => HostLoad::Busy,
+            true => HostLoad::Full,
         };
         if sim.dice.between(0, 99_999) < sim.setting.clock_steps {
             let step = sim.dice.between(0, 8_000).cast_signed() - 4_000;
@@ -450,7 +450,11 @@ fn land(sent: &Sent, sim: &mut Simulation) -> Result<(), Broken> {
 }
 
 fn tell(batch: &ShardBatch) -> String {
-    let mut text = format!("landed: fired {:?}, {} open", batch.head.fired, batch.head.open.len());
+    let mut text = format!(
+        "landed: decided through {:?}, {} open",
+        batch.head.decided_through,
+        batch.head.open.len()
+    );
     for put in &batch.puts {
         let (key, value) = match put {
             Put::Value(key, value) => (key, String::from_utf8_lossy(value)),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use engine::id::Unique;
+use engine::id::SerialId;
 use engine::instant::Instant;
 use engine::shard::Now;
 use engine::shard::record::HeadRecord;
@@ -44,7 +44,7 @@ pub struct Simulation {
     /// Who may own the shard, or did.
     pub cluster: OwnerNodes,
     /// What clients wrote last, by trigger.
-    pub drafts: BTreeMap<Unique, Draft>,
+    pub drafts: BTreeMap<SerialId, Draft>,
     /// Names that were given.
     pub names: u64,
     /// Tickets that were given.
@@ -259,7 +259,7 @@ impl Simulation {
     }
 
     /// Remembers what clients wrote.
-    pub fn remember(&mut self, trigger: Unique, written: &Written) {
+    pub fn remember(&mut self, trigger: SerialId, written: &Written) {
         self.drafts.insert(trigger, written.draft.clone());
     }
 

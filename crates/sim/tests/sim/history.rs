@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
-use engine::id::{ShardId, Unique};
+use engine::id::{SerialId, ShardId};
 use engine::instant::Instant;
 use engine::limits::COMMIT_WRITES_MIN;
 use engine::mutant::{self, Mutant};
@@ -124,7 +124,7 @@ fn loaded() -> Shard {
 fn run(trigger: u64, slot: Instant) -> Line {
     Line::Run(Finished {
         project: engine::id::ProjectId::DEFAULT,
-        trigger: Unique(trigger),
+        trigger: SerialId(trigger),
         slot,
         generation: Some(1),
         sequence: None,

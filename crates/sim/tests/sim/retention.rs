@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use engine::id::{ProjectId, ShardId, Unique};
+use engine::id::{ProjectId, SerialId, ShardId};
 use engine::instant::Instant;
 use engine::limits::COMMIT_WRITES_MIN;
 use engine::mutant::{self, Mutant};
@@ -196,7 +196,7 @@ impl World {
             }
         }
         // The newest of each trigger, those that got too old aside.
-        let mut newest: BTreeMap<Unique, Vec<&Line>> = BTreeMap::new();
+        let mut newest: BTreeMap<SerialId, Vec<&Line>> = BTreeMap::new();
         for line in self.recorded.iter().filter(|line| line.slot() >= all) {
             newest.entry(line.trigger()).or_default().push(line);
         }
@@ -223,7 +223,7 @@ fn loaded() -> Shard {
 /// A line of a trigger about an hour; each third one is an exception.
 fn line(trigger: u64, hour: i64, dice: &mut Dice) -> Line {
     let slot = Instant(NOW.wall.0 + hour * HOUR_MS);
-    let (project, trigger) = (ProjectId(u32::try_from(trigger % 2).unwrap()), Unique(trigger));
+    let (project, trigger) = (ProjectId(u32::try_from(trigger % 2).unwrap()), SerialId(trigger));
     if dice.chance(10) {
         let (from, to, reason) = (Instant(slot.0 - 60_000), slot, Reason::Paused);
         return Line::Skip(Skipped {
@@ -272,7 +272,7 @@ fn storm(seed: u64) -> Option<String> {
                 world.merge(most);
             }
             5 if world.is_idle() => world.compact(&mut dice),
-            6 if world.is_idle() => world.count(Bucket::of(Unique(dice.between(1, 4)))),
+            6 if world.is_idle() => world.count(Bucket::of(SerialId(dice.between(1, 4)))),
             7 if world.is_idle() && dice.chance(30) => {
                 world.age(Instant(NOW.wall.0 + (hour - 40) * HOUR_MS));
             }
@@ -300,7 +300,7 @@ fn crashes() -> Option<String> {
         world.finish();
         let before = Instant(NOW.wall.0 + 25 * HOUR_MS);
         let rules: [&dyn Fn(&mut World); 2] =
-            [&|world| world.age(before), &|world| world.count(Bucket::of(Unique(1)))];
+            [&|world| world.age(before), &|world| world.count(Bucket::of(SerialId(1)))];
         for rule in rules {
             rule(&mut world);
             for _ in 0..crash_after {
@@ -317,7 +317,7 @@ fn crashes() -> Option<String> {
             }
         }
         let kept = world.lines(&[past(SHARD), page::pages(SHARD)]);
-        let first = kept.values().filter(|line| line.trigger() == Unique(1)).count();
+        let first = kept.values().filter(|line| line.trigger() == SerialId(1)).count();
         assert_eq!(first, MOST, "what is too much is gone");
         assert!(kept.values().all(|line| line.slot() >= before), "what is too old is gone");
         let doubles: usize =

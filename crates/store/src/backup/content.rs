@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use engine::id::{ShardId, Unique};
+use engine::id::{SerialId, ShardId};
 use engine::lease::Ttl;
 use engine::past::Segment;
 use engine::record::{RecordError, decode};
@@ -67,8 +67,8 @@ struct ShardMoment {
     /// Something that stands before the head, in the order of keys.
     before: Option<Key>,
     head: Option<(u64, HeadRecord)>,
-    triggers: BTreeSet<Unique>,
-    moved: BTreeSet<Unique>,
+    triggers: BTreeSet<SerialId>,
+    states: BTreeSet<SerialId>,
     names: HashSet<(u32, String)>,
 }
 
@@ -178,12 +178,12 @@ impl Content {
             }
             "moved" => {
                 read::<TriggerState>(key, value)?;
-                self.shard.moved.extend(name.parse::<Unique>());
+                self.shard.states.extend(name.parse::<SerialId>());
             }
             "stopped" => drop(read::<StoppedRecord>(key, value)?),
             "trigger" => {
                 let record: TriggerRecord = read(key, value)?;
-                if record.id.unique > head.youngest {
+                if record.id.serial > head.youngest {
                     return Err(ahead());
                 }
                 self.census.triggers += 1;
@@ -227,7 +227,7 @@ impl Content {
 impl ShardMoment {
     fn add(&mut self, shard: ShardId, key: &Key, record: &TriggerRecord) -> Result<(), Flaw> {
         let id = record.id;
-        if id.shard != shard || trigger_key(shard, id.unique) != key.as_str() {
+        if id.shard != shard || trigger_key(shard, id.serial) != key.as_str() {
             return Err(Flaw::Wrong(format!("{key} holds another trigger, {id}")));
         }
         let Some(name) = record.name() else {
@@ -235,7 +235,7 @@ impl ShardMoment {
         };
         Key::new(name_key(id.project, &name))
             .map_err(|why| Flaw::Wrong(format!("{key}: {why}")))?;
-        self.triggers.insert(id.unique);
+        self.triggers.insert(id.serial);
         if self.names.insert((id.project.0, name)) {
             Ok(())
         } else {
@@ -248,7 +248,7 @@ impl ShardMoment {
         if let (Some(key), None) = (&self.before, &self.head) {
             return Err(headless(key));
         }
-        if let Some(lost) = self.moved.difference(&self.triggers).next() {
+        if let Some(lost) = self.states.difference(&self.triggers).next() {
             let why =
                 format!("shard {shard}: something moved of trigger {lost}, which is not there");
             return Err(Flaw::Wrong(why));

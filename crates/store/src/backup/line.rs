@@ -33,7 +33,7 @@ pub(super) const FORMAT: Format = Format(1);
 
 pub(super) const KIND: &str = "backup";
 
-/// Where requests are remembered.
+/// Where idempotency records are. The stored text is older than the name, and stays.
 const IDEMPOTENCY: &str = "recall/";
 
 /// What a backup says about itself in its first line.

@@ -52,7 +52,7 @@ impl RedisEpochs {
         true
     }
 
-    /// The present one.
+    /// The epoch of the server that answers now.
     pub(super) fn present(&self) -> Epoch {
         Epoch(self.0.read().unwrap_or_else(PoisonError::into_inner).present.clone())
     }

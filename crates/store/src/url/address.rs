@@ -59,7 +59,7 @@ pub struct Address {
     pub user: Option<String>,
     /// The password of the URL; for a Watchbell server, the key.
     pub password: Option<StoreSecret>,
-    /// At least one.
+    /// The hosts, at least one.
     pub hosts: Vec<StoreHost>,
     /// What follows the hosts, without the first slash.
     pub path: String,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::id::{ProjectId, ShardId, TriggerId, Unique};
+use engine::id::{ProjectId, SerialId, ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::SHARDS_DEFAULT;
 use engine::past::End;
@@ -35,8 +35,8 @@ pub(super) async fn fill(store: &Store, count: usize, every_s: usize, urls: &[St
         schedule.phase = Some(format!("{}s", number % every_s));
         schedule.jitter = Some("1s".to_owned());
         let shard = ShardId::of(ProjectId::DEFAULT, &name, SHARDS_DEFAULT);
-        let unique = Unique((born.unsigned_abs() << 20) + number as u64);
-        let id = TriggerId { shard, project: ProjectId::DEFAULT, unique };
+        let serial = SerialId((born.unsigned_abs() << 20) + number as u64);
+        let id = TriggerId { shard, project: ProjectId::DEFAULT, serial };
         let record = TriggerRecord {
             id,
             draft: to_raw_value(&spec).unwrap(),
@@ -47,7 +47,7 @@ pub(super) async fn fill(store: &Store, count: usize, every_s: usize, urls: &[St
             generation: 1,
             since: Instant(born),
         };
-        writes.push((key(trigger_key(shard, unique)), encode(FORMAT, &record)));
+        writes.push((key(trigger_key(shard, serial)), encode(FORMAT, &record)));
         let name = key(name_key(ProjectId::DEFAULT, &name));
         writes.push((name, encode(FORMAT, &NameRecord { id })));
     }
@@ -78,14 +78,14 @@ pub(super) fn check(ledger: &SlotRecords, heard: &[Heard], every_s: usize) {
     let mut fates: BTreeMap<&str, u64> = BTreeMap::new();
     let waiting = ledger.unfinished.iter().map(|run| (run.name.as_str(), run.slot.to_string()));
     let waiting: BTreeSet<(&str, String)> = waiting.collect();
-    for (unique, known) in &ledger.triggers {
+    for (serial, known) in &ledger.triggers {
         let (since, shard) = (known.record.since.0, known.record.id.shard);
-        let slots = &slots[unique];
+        let slots = &slots[serial];
         let (first, last) = (slots.keys().next().unwrap(), slots.keys().next_back().unwrap());
         let end = ledger.stopped[&shard];
-        assert!((since + 1..=since + step).contains(first), "{unique}: {first} after {since}");
+        assert!((since + 1..=since + step).contains(first), "{serial}: {first} after {since}");
         // One slot may be held back by its jitter, and is not decided then.
-        assert!(*last > end - step - 1_000 && *last <= end, "{unique}: {last} before {end}");
+        assert!(*last > end - step - 1_000 && *last <= end, "{serial}: {last} before {end}");
         for fate in slots.values() {
             let fate = match fate {
                 SlotFate::Skipped => "skipped",

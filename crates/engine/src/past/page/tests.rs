@@ -10,7 +10,7 @@ fn run(trigger: u64, second: i64) -> Line {
     let slot = Instant(START + second * 1_000);
     Line::Run(Finished {
         project: crate::id::ProjectId::DEFAULT,
-        trigger: Unique(trigger),
+        trigger: SerialId(trigger),
         slot,
         generation: Some(1),
         sequence: None,
@@ -26,7 +26,7 @@ fn skip(trigger: u64, from: i64, to: i64) -> Line {
     let at = |second: i64| Instant(START + second * 1_000);
     Line::Skip(Skipped {
         project: crate::id::ProjectId::DEFAULT,
-        trigger: Unique(trigger),
+        trigger: SerialId(trigger),
         generation: 1,
         from: at(from),
         to: at(to),
@@ -67,7 +67,7 @@ fn sources(plan: &MergePlan) -> Vec<(Bucket, PageName, Segment)> {
 
 #[test]
 fn a_key_is_readable_and_newest_comes_first() {
-    let bucket = Bucket::of(Unique(1));
+    let bucket = Bucket::of(SerialId(1));
     let name =
         PageName { day: PastDay::of(Instant(START)), round: 1_000, chain_number: 0, piece: 0 };
     let key = name.key(SHARD, bucket);
@@ -188,7 +188,7 @@ fn small(rounds: std::ops::RangeInclusive<u64>) -> Vec<(PageName, Segment)> {
 
 #[test]
 fn a_compaction_makes_few_of_many_and_comes_last_in_the_order_of_reading() {
-    let bucket = Bucket::of(Unique(1));
+    let bucket = Bucket::of(SerialId(1));
     let mut many = small(11..=30);
     many.extend(small(15..=16));
     let plan = compact(SHARD, bucket, 500, many.clone(), 4_096).unwrap();
@@ -202,7 +202,7 @@ fn a_compaction_makes_few_of_many_and_comes_last_in_the_order_of_reading() {
 
 #[test]
 fn a_compaction_that_was_cut_short_is_done_again() {
-    let bucket = Bucket::of(Unique(1));
+    let bucket = Bucket::of(SerialId(1));
     let many = small(11..=30);
     let plan = compact(SHARD, bucket, 500, many.clone(), 1_000).unwrap();
     let written = sources(&plan).into_iter().map(|(_, name, page)| (name, page));
@@ -214,7 +214,7 @@ fn a_compaction_that_was_cut_short_is_done_again() {
 
 #[test]
 fn pages_that_do_not_get_fewer_are_left_alone() {
-    let bucket = Bucket::of(Unique(1));
+    let bucket = Bucket::of(SerialId(1));
     assert_eq!(compact(SHARD, bucket, 500, Vec::new(), 4_096), None);
     assert_eq!(compact(SHARD, bucket, 500, small(1..=1), 4_096), None);
     assert_eq!(compact(SHARD, bucket, 500, small(1..=5), 1), None);

@@ -1,6 +1,6 @@
 //! Slots of the past that are run again.
 
-use engine::id::Unique;
+use engine::id::SerialId;
 use engine::instant::Instant;
 use engine::limits::BACKFILLS_REMEMBERED_MAX;
 use engine::shard::command::{BackfillProgress, Command, Done};
@@ -12,7 +12,7 @@ use super::bench::{BEGIN, Bench, draft};
 const BACK: i64 = 60_000;
 
 /// Asks for slots of the minute before the beginning, until there are no more. How many runs that started.
-fn backfill(bench: &mut Bench, trigger: Unique, request: &str, (from, to): (i64, i64)) -> u32 {
+fn backfill(bench: &mut Bench, trigger: SerialId, request: &str, (from, to): (i64, i64)) -> u32 {
     let mut started = 0;
     loop {
         let (from, to) = (Instant(BEGIN + from), Instant(BEGIN + to));
@@ -41,7 +41,7 @@ fn a_backfill_runs_each_slot_of_its_window_and_touches_neither_ledger_nor_limit(
     bench.go(1_100);
     let slots: Vec<i64> = bench.left.iter().map(|left| left.slot.0 - BEGIN).collect();
     assert_eq!(slots, (0..8).map(|number| -BACK + 5_000 * number).collect::<Vec<_>>());
-    assert!(bench.left.iter().all(|left| left.leaves.0 == BEGIN + 1_000));
+    assert!(bench.left.iter().all(|left| left.leaves_at.0 == BEGIN + 1_000));
     let mut ids: Vec<_> = bench.left.iter().map(|left| left.run).collect();
     ids.dedup();
     assert_eq!(ids.len(), 8);

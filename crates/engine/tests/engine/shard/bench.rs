@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use engine::id::{ProjectId, ShardId, Unique};
+use engine::id::{ProjectId, SerialId, ShardId};
 use engine::instant::Instant;
 use engine::notice::{Audience, Listener, nobody};
 use engine::outcome::Outcome;
@@ -14,7 +14,7 @@ use engine::shard::record::{
     self, FORMAT, HeadRecord, ReportRecord, RunRecord, TriggerRecord, TriggerState,
 };
 use engine::shard::{
-    AttemptReport, Departure, HandedOverAttempt, Load, Loading, Now, Put, Room, Shard, Ticket,
+    AttemptReport, Departure, HandedOverAttempt, HostLoad, Loading, Now, Put, Room, Shard, Ticket,
 };
 use engine::trigger::Draft;
 
@@ -41,7 +41,7 @@ pub(super) struct Bench {
     entries: BTreeMap<String, Vec<u8>>,
     audience: Audience,
     /// How much there is for every host.
-    pub(super) load: Load,
+    pub(super) load: HostLoad,
     number: u64,
     replies: Vec<Done>,
 }
@@ -69,7 +69,7 @@ impl Bench {
             senders: BTreeSet::new(),
             entries: BTreeMap::new(),
             audience: nobody(),
-            load: Load::Free,
+            load: HostLoad::Free,
             number: 0,
             replies: Vec::new(),
         }
@@ -221,32 +221,32 @@ impl Bench {
         self.replies.pop()
     }
 
-    pub(super) fn create(&mut self, draft: Draft) -> Unique {
+    pub(super) fn create(&mut self, draft: Draft) -> SerialId {
         self.create_judged_at(draft, self.wall)
     }
 
     /// Creates a trigger whose text was judged then.
-    pub(super) fn create_judged_at(&mut self, mut draft: Draft, wall: i64) -> Unique {
+    pub(super) fn create_judged_at(&mut self, mut draft: Draft, wall: i64) -> SerialId {
         draft.name = Some(format!("t{}", self.number));
         let definition = Box::new(draft.build(Instant(BEGIN + wall)).unwrap());
         let draft = serde_json::value::to_raw_value(&draft).unwrap();
         let (project, author) = (ProjectId::DEFAULT, String::new());
         match self.ask(Command::Create { project, definition, draft, author }) {
-            Some(Done::Created(id)) => id.unique,
+            Some(Done::Created(id)) => id.serial,
             other => panic!("{other:?}"),
         }
     }
 
-    pub(super) fn replace(&mut self, trigger: Unique, draft: Draft) {
+    pub(super) fn replace(&mut self, trigger: SerialId, draft: Draft) {
         assert!(matches!(self.replace_with(trigger, draft), Some(Done::Replaced { .. })));
     }
 
     /// What a trigger is.
-    pub(super) fn trigger(&self, trigger: Unique) -> TriggerRecord {
+    pub(super) fn trigger(&self, trigger: SerialId) -> TriggerRecord {
         decode(&self.entries[&record::trigger_key(SHARD, trigger)], FORMAT).unwrap()
     }
 
-    pub(super) fn replace_with(&mut self, trigger: Unique, mut draft: Draft) -> Option<Done> {
+    pub(super) fn replace_with(&mut self, trigger: SerialId, mut draft: Draft) -> Option<Done> {
         let stored = self.trigger(trigger);
         draft.name = serde_json::from_str::<Draft>(stored.draft.get()).unwrap().name;
         let definition = Box::new(draft.build(self.now().wall).unwrap());
@@ -255,7 +255,7 @@ impl Bench {
         self.ask(Command::Replace { trigger, definition, draft, author, revision: None })
     }
 
-    pub(super) fn pause(&mut self, trigger: Unique) {
+    pub(super) fn pause(&mut self, trigger: SerialId) {
         let (author, note) = (String::new(), String::new());
         let done = self.ask(Command::Pause { trigger, author, note, until: None });
         assert_eq!(done, Some(Done::Paused));
@@ -279,13 +279,13 @@ impl Bench {
     }
 
     /// All triggers.
-    pub(super) fn triggers(&self) -> Vec<Unique> {
+    pub(super) fn triggers(&self) -> Vec<SerialId> {
         let keys = below(&self.entries, record::triggers(SHARD)).map(|(key, _)| key);
         keys.map(|key| key.rsplit('/').next().unwrap().parse().unwrap()).collect()
     }
 
     /// What moved of a trigger.
-    pub(super) fn state(&self, trigger: Unique) -> TriggerState {
+    pub(super) fn state(&self, trigger: SerialId) -> TriggerState {
         decode(&self.entries[&record::state_key(SHARD, trigger)], FORMAT).unwrap()
     }
 

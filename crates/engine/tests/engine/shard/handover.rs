@@ -1,6 +1,6 @@
 //! A shard that goes from one owner to another while attempts are under way.
 
-use engine::id::Unique;
+use engine::id::SerialId;
 use engine::instant::Instant;
 use engine::outcome::{NotSent, Outcome};
 use engine::past::{End, Reason};
@@ -18,7 +18,7 @@ const B: &str = "node/b/0000000000000002";
 const PATIENCE: i64 = 19_750;
 
 /// One trigger that fires every minute, by these policies, and an attempt of it that left at 60 s and was handed over.
-fn handed_over(policy: &str) -> (Bench, Unique, HandedOverAttempt) {
+fn handed_over(policy: &str) -> (Bench, SerialId, HandedOverAttempt) {
     let mut bench = Bench::new();
     let trigger = bench.create(draft(r#"{"cron": "0 * * * * *"}"#, policy));
     bench.go(60_000);

@@ -1,6 +1,6 @@
 //! Who is told what: the rules of notices, one by one.
 
-use engine::id::Unique;
+use engine::id::SerialId;
 use engine::limits::NOTICES_PER_SHARD_MAX;
 use engine::notice::{Listener, Occasion, Occasions};
 use engine::outcome::Outcome;
@@ -82,7 +82,7 @@ fn past(bench: &Bench) -> Vec<&Finished> {
     runs.collect()
 }
 
-fn resume(bench: &mut Bench, trigger: Unique) {
+fn resume(bench: &mut Bench, trigger: SerialId) {
     let done = bench.ask(Command::Resume { trigger, author: String::new() });
     assert_eq!(done, Some(Done::Resumed));
 }

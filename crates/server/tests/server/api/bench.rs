@@ -9,7 +9,7 @@ use std::time::Duration;
 use client::Client;
 use client::problem::Problem;
 use client::spec::TriggerSpec;
-use engine::id::{Birth, ProjectId, RunId, ShardId, TriggerId, Unique};
+use engine::id::{Birth, ProjectId, RunId, SerialId, ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::lease::{Nonce, Reading};
 use engine::notice::webhook_to;
@@ -175,7 +175,7 @@ impl Bench {
             status: status.clone(),
             done: done.clone(),
             quiesces: quiesces.clone(),
-            last: Unique(0),
+            last: SerialId(0),
             sequence: 0,
         };
         tasks.spawn(node.take(taken));
@@ -353,7 +353,7 @@ pub(super) fn minute(minutes: i64) -> Instant {
 pub(super) fn succeeded(id: TriggerId, slot: Instant) -> Line {
     Line::Run(Finished {
         project: engine::id::ProjectId::DEFAULT,
-        trigger: id.unique,
+        trigger: id.serial,
         slot,
         generation: Some(1),
         sequence: None,
@@ -393,7 +393,7 @@ struct StandIn {
     status: Arc<watch::Sender<NodeStatus>>,
     done: Arc<AtomicUsize>,
     quiesces: watch::Sender<Quiesces>,
-    last: Unique,
+    last: SerialId,
     sequence: u64,
 }
 
@@ -414,7 +414,7 @@ impl StandIn {
                     let _ = reply.send(done);
                 }
                 NodeCall::Rewrite { .. } => unreachable!("nobody keeps this past elsewhere"),
-                NodeCall::Compare { .. } => unreachable!("nobody counts what others have"),
+                NodeCall::CompareUsage { .. } => unreachable!("nobody counts what others have"),
                 NodeCall::Quiesce { shard, reply } => {
                     let number = self.number(shard).await;
                     self.quiesces.send_modify(|quiesces| quiesces.begun += 1);
@@ -469,27 +469,27 @@ impl StandIn {
                 Ok(Done::Replaced { revision: record.revision })
             }
             Command::Pause { trigger, author, note, until } => {
-                let mut moved = self.moved(shard, trigger).await?;
-                if moved.paused.is_some() {
+                let mut state = self.state(shard, trigger).await?;
+                if state.paused.is_some() {
                     return Err(Rejection::AlreadyPaused);
                 }
-                moved.paused = Some(Pause { since: self.now(), until, author, note });
-                put(&self.store, state_key(shard, trigger), &moved).await;
+                state.paused = Some(Pause { since: self.now(), until, author, note });
+                put(&self.store, state_key(shard, trigger), &state).await;
                 Ok(Done::Paused)
             }
             Command::Resume { trigger, .. } => {
-                let mut moved = self.moved(shard, trigger).await?;
-                moved.paused.take().ok_or(Rejection::NotPaused)?;
-                put(&self.store, state_key(shard, trigger), &moved).await;
+                let mut state = self.state(shard, trigger).await?;
+                state.paused.take().ok_or(Rejection::NotPaused)?;
+                put(&self.store, state_key(shard, trigger), &state).await;
                 Ok(Done::Resumed)
             }
             Command::Cancel { trigger, .. } => {
-                let mut moved = self.moved(shard, trigger).await?;
-                if moved.cancelled.is_some() {
+                let mut state = self.state(shard, trigger).await?;
+                if state.cancelled.is_some() {
                     return Err(Rejection::AlreadyCancelled);
                 }
-                moved.cancelled = Some(self.now());
-                put(&self.store, state_key(shard, trigger), &moved).await;
+                state.cancelled = Some(self.now());
+                put(&self.store, state_key(shard, trigger), &state).await;
                 Ok(Done::Cancelled)
             }
             Command::Delete { trigger, .. } => {
@@ -523,8 +523,8 @@ impl StandIn {
             return Err(Rejection::NameTaken(id));
         }
         let now = self.now();
-        self.last = Unique::born(now, self.last, 0);
-        let id = TriggerId { shard, project: ProjectId::DEFAULT, unique: self.last };
+        self.last = SerialId::born(now, self.last, 0);
+        let id = TriggerId { shard, project: ProjectId::DEFAULT, serial: self.last };
         put(&self.store, name, &NameRecord { id }).await;
         let record = TriggerRecord {
             id,
@@ -536,11 +536,11 @@ impl StandIn {
             generation: 1,
             since: now,
         };
-        put(&self.store, trigger_key(shard, id.unique), &record).await;
+        put(&self.store, trigger_key(shard, id.serial), &record).await;
         Ok(Done::Created(id))
     }
 
-    async fn run(&mut self, shard: ShardId, trigger: Unique) -> Result<Done, Rejection> {
+    async fn run(&mut self, shard: ShardId, trigger: SerialId) -> Result<Done, Rejection> {
         let record = self.record(shard, trigger).await?;
         let draft: engine::trigger::Draft = serde_json::from_str(record.draft.get()).unwrap();
         let definition = draft.build(Instant(0)).unwrap();
@@ -550,7 +550,7 @@ impl StandIn {
             trigger,
             name: definition.name.into(),
             slot: self.now(),
-            leaves: self.now(),
+            leaves_at: self.now(),
             generation: None,
             state: RunState::Running,
             attempt: 1,
@@ -573,11 +573,11 @@ impl StandIn {
         entry.map_or(0, |entry| Head::from_value(&entry.value).unwrap().number)
     }
 
-    async fn record(&self, shard: ShardId, trigger: Unique) -> Result<TriggerRecord, Rejection> {
+    async fn record(&self, shard: ShardId, trigger: SerialId) -> Result<TriggerRecord, Rejection> {
         get(&self.store, trigger_key(shard, trigger)).await.ok_or(Rejection::NoSuchTrigger)
     }
 
-    async fn moved(&self, shard: ShardId, trigger: Unique) -> Result<TriggerState, Rejection> {
+    async fn state(&self, shard: ShardId, trigger: SerialId) -> Result<TriggerState, Rejection> {
         self.record(shard, trigger).await?;
         Ok(get(&self.store, state_key(shard, trigger)).await.unwrap_or_default())
     }

@@ -4,7 +4,7 @@ use client::account::{Account, Fate, Reason as WireReason};
 use client::run::RunState as WireState;
 use client::spec::{QuietSpec, TriggerSpec};
 use client::trigger::PauseRequest;
-use engine::id::{TriggerId, Unique};
+use engine::id::{SerialId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::SEGMENTS_READ_MAX;
 use engine::past::{End, Finished, Line, Reason, Skipped};
@@ -16,7 +16,7 @@ use super::bench::{Bench, NOW, minute, minutely, succeeded};
 fn skipped(id: TriggerId, from: i64, to: i64, reason: Reason) -> Line {
     Line::Skip(Skipped {
         project: engine::id::ProjectId::DEFAULT,
-        trigger: id.unique,
+        trigger: id.serial,
         generation: 1,
         from: minute(from),
         to: minute(to),
@@ -27,7 +27,7 @@ fn skipped(id: TriggerId, from: i64, to: i64, reason: Reason) -> Line {
 }
 
 fn marked(at: Instant) -> HeadRecord {
-    HeadRecord { fired: Mark(at, Unique(u64::MAX)), ..HeadRecord::default() }
+    HeadRecord { decided_through: Mark(at, SerialId(u64::MAX)), ..HeadRecord::default() }
 }
 
 /// Rows as (first minute, last minute, how many, fate).
@@ -53,7 +53,7 @@ async fn each_slot_is_told_once_whatever_became_of_it() {
     bench.past(id.shard, vec![succeeded(id, minute(1)), succeeded(id, minute(2))]).await;
     let dead = Line::Run(Finished {
         project: engine::id::ProjectId::DEFAULT,
-        trigger: id.unique,
+        trigger: id.serial,
         slot: minute(3),
         generation: Some(1),
         sequence: None,
@@ -65,7 +65,7 @@ async fn each_slot_is_told_once_whatever_became_of_it() {
     });
     bench.past(id.shard, vec![dead]).await;
     bench.past(id.shard, vec![skipped(id, 4, 6, Reason::Misfire), succeeded(id, minute(7))]).await;
-    let open = vec![OpenRun { trigger: id.unique, slot: minute(8) }];
+    let open = vec![OpenRun { trigger: id.serial, slot: minute(8) }];
     bench.head(id.shard, &HeadRecord { open, ..marked(minute(8)) }).await;
     bench.set_now(Instant(minute(9).0 + 1));
     let account = account(&bench, 0, 11).await;
@@ -225,8 +225,8 @@ async fn a_decided_slot_without_a_record_is_missing() {
 async fn a_cursor_decides_too() {
     let bench = Bench::new().await;
     let id = bench.minutely("hello").await;
-    let moved = TriggerState { cursor: Some(minute(2)), ..TriggerState::default() };
-    bench.put(state_key(id.shard, id.unique), &moved).await;
+    let state = TriggerState { cursor: Some(minute(2)), ..TriggerState::default() };
+    bench.put(state_key(id.shard, id.serial), &state).await;
     bench.set_now(minute(3));
     let told = rows(&account(&bench, 2, 3).await);
     assert_eq!(told, [(2, 2, 1, Fate::Missing), (3, 3, 1, Fate::Pending)]);
@@ -273,13 +273,13 @@ async fn after_a_cancel_and_after_the_last_run_nothing_is_due() {
     let id = bench.create(&spec).await;
     bench.past(id.shard, vec![succeeded(id, minute(1)), succeeded(id, minute(2))]).await;
     bench.head(id.shard, &marked(minute(6))).await;
-    let moved = TriggerState { remaining: Some(0), ..TriggerState::default() };
-    bench.put(state_key(id.shard, id.unique), &moved).await;
+    let state = TriggerState { remaining: Some(0), ..TriggerState::default() };
+    bench.put(state_key(id.shard, id.serial), &state).await;
     bench.set_now(minute(6));
     assert_eq!(rows(&account(&bench, 0, 6).await), [(1, 1, 1, Fate::Run), (2, 2, 1, Fate::Run)]);
     assert_eq!(rows(&account(&bench, 3, 6).await), []);
-    let moved = TriggerState { cancelled: Some(minute(2)), ..TriggerState::default() };
-    bench.put(state_key(id.shard, id.unique), &moved).await;
+    let state = TriggerState { cancelled: Some(minute(2)), ..TriggerState::default() };
+    bench.put(state_key(id.shard, id.serial), &state).await;
     assert_eq!(rows(&account(&bench, 0, 6).await), [(1, 1, 1, Fate::Run), (2, 2, 1, Fate::Run)]);
 }
 
@@ -292,7 +292,7 @@ async fn what_was_before_the_present_schedule_is_told_from_the_records() {
         .await;
     let on_demand = Line::Run(Finished {
         project: engine::id::ProjectId::DEFAULT,
-        trigger: id.unique,
+        trigger: id.serial,
         slot: Instant(minute(1).0 + 500),
         generation: None,
         sequence: Some(4),
@@ -357,7 +357,7 @@ async fn an_account_covers_the_last_hour_unless_told_otherwise() {
 async fn what_lies_further_back_than_is_read_is_not_called_missing() {
     let bench = Bench::new().await;
     let id = bench.minutely("hello").await;
-    let other = TriggerId { unique: Unique(1), ..id };
+    let other = TriggerId { serial: SerialId(1), ..id };
     bench.past(id.shard, vec![succeeded(id, minute(1))]).await;
     bench.fill(id.shard, SEGMENTS_READ_MAX, &succeeded(other, minute(60))).await;
     bench.head(id.shard, &marked(minute(75))).await;

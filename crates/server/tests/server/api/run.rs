@@ -22,10 +22,10 @@ fn unfinished(id: TriggerId, slot: Instant, state: RunState) -> RunRecord {
     let definition = draft.build(Instant(0)).unwrap();
     RunRecord {
         project: engine::id::ProjectId::DEFAULT,
-        trigger: id.unique,
+        trigger: id.serial,
         name: "hello".into(),
         slot,
-        leaves: slot,
+        leaves_at: slot,
         generation: Some(1),
         state,
         attempt: 1,
@@ -69,7 +69,7 @@ async fn a_run_that_is_waited_for_comes_back_when_it_has_ended() {
                 id.shard,
                 vec![Line::Run(Finished {
                     project: engine::id::ProjectId::DEFAULT,
-                    trigger: id.unique,
+                    trigger: id.serial,
                     slot: minute(0),
                     generation: None,
                     sequence: Some(1),
@@ -109,7 +109,7 @@ async fn busy(bench: &Bench) -> TriggerId {
     bench.past(id.shard, vec![succeeded(id, minute(3)), succeeded(id, minute(4))]).await;
     bench.put(run_key(id.shard, 1), &unfinished(id, minute(5), RunState::Backoff(minute(9)))).await;
     bench.put(run_key(id.shard, 2), &unfinished(id, minute(6), RunState::Running)).await;
-    let open = vec![OpenRun { trigger: id.unique, slot: minute(7) }];
+    let open = vec![OpenRun { trigger: id.serial, slot: minute(7) }];
     bench.head(id.shard, &HeadRecord { open, ..HeadRecord::default() }).await;
     bench.set_now(minute(7));
     id
@@ -208,7 +208,7 @@ async fn runs_of_all_shards_are_listed_newest_first() {
 async fn a_list_that_finds_nothing_in_what_it_may_read_says_where_to_go_on() {
     let bench = Bench::new().await;
     let id = bench.minutely("hello").await;
-    let other = TriggerId { unique: engine::id::Unique(1), ..id };
+    let other = TriggerId { serial: engine::id::SerialId(1), ..id };
     bench.past(id.shard, vec![succeeded(id, minute(1))]).await;
     bench.fill(id.shard, SEGMENTS_READ_MAX, &succeeded(other, minute(1))).await;
     let page = bench.client.runs_of("hello", &RunFilter::default()).await.unwrap();
@@ -223,7 +223,7 @@ async fn a_list_that_finds_nothing_in_what_it_may_read_says_where_to_go_on() {
 async fn a_list_reads_as_many_batches_as_it_may() {
     let bench = Bench::new().await;
     let id = bench.minutely("hello").await;
-    let other = TriggerId { unique: engine::id::Unique(1), ..id };
+    let other = TriggerId { serial: engine::id::SerialId(1), ..id };
     bench.past(id.shard, vec![succeeded(id, minute(1))]).await;
     bench.fill(id.shard, SEGMENTS_READ_MAX - 1, &succeeded(other, minute(1))).await;
     let page = bench.client.runs_of("hello", &RunFilter::default()).await.unwrap();

@@ -92,8 +92,8 @@ async fn a_list_shows_those_with_a_status() {
     let id = bench.create(&serde_json::from_value(limited).unwrap()).await;
     assert_eq!(bench.client.trigger("used-up").await.unwrap().remaining, Some(2));
     assert_eq!(bench.client.trigger("used-up").await.unwrap().next.len(), 2);
-    let moved = TriggerState { remaining: Some(0), ..TriggerState::default() };
-    bench.put(state_key(id.shard, id.unique), &moved).await;
+    let state = TriggerState { remaining: Some(0), ..TriggerState::default() };
+    bench.put(state_key(id.shard, id.serial), &state).await;
     bench.set_now(minute(2));
     for (status, names) in [
         (Status::Scheduled, vec!["scheduled"]),
@@ -169,8 +169,8 @@ async fn a_put_makes_changes_and_leaves_alone() {
     let changed = put(&faster, "if-match: \"1\"\r\n").await;
     assert_eq!((changed.status(), changed.header("etag")), (200, Some("\"2\"")));
     assert_eq!(changed.body::<Trigger>().spec, faster);
-    let moved = put(&nameless, "if-match: \"1\"\r\n").await.problem(412);
-    assert!(moved.detail.contains("at revision 2"), "{}", moved.detail);
+    let conflict = put(&nameless, "if-match: \"1\"\r\n").await.problem(412);
+    assert!(conflict.detail.contains("at revision 2"), "{}", conflict.detail);
     put(&nameless, "if-none-match: *\r\n").await.problem(412);
     put(&nameless, "if-match: 1\r\n").await.problem(422);
     let renamed = put(&minutely("other"), "").await.problem(422);
@@ -268,8 +268,8 @@ async fn a_slot_that_is_decided_is_not_told_as_the_next_one() {
     let bench = Bench::new().await;
     let id = bench.minutely("hello").await;
     // It was skipped ahead of the clock, because the trigger was paused then.
-    let moved = TriggerState { cursor: Some(minute(1)), ..TriggerState::default() };
-    bench.put(state_key(id.shard, id.unique), &moved).await;
+    let state = TriggerState { cursor: Some(minute(1)), ..TriggerState::default() };
+    bench.put(state_key(id.shard, id.serial), &state).await;
     bench.client.pause("hello", &PauseRequest::default()).await.unwrap();
     let resumed = bench.client.resume("hello").await.unwrap();
     assert_eq!(resumed.next[0].to_string(), minute(2).to_string());

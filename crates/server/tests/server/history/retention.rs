@@ -92,8 +92,9 @@ impl Old {
             let commit = Commit::new().put(key(past_key(SHARD, head.number)), segment);
             self.store.commit(commit).await.unwrap();
         }
-        let fired = Mark(Instant(self.now.0 - 1), self.id.unique);
-        let body = HeadRecord { fired, youngest: self.id.unique, ..HeadRecord::default() };
+        let decided_through = Mark(Instant(self.now.0 - 1), self.id.serial);
+        let body =
+            HeadRecord { decided_through, youngest: self.id.serial, ..HeadRecord::default() };
         head.body = Some(to_raw_value(&body).unwrap());
         let commit = Commit::new().put(key(head_key(SHARD)), head.to_value());
         self.store.commit(commit).await.unwrap();
@@ -140,7 +141,7 @@ impl Old {
 
 /// The trigger was made long ago, and its schedule ended an hour ago.
 async fn schedule_back(store: &Store, id: TriggerId, now: Instant) {
-    let at = key(trigger_key(SHARD, id.unique));
+    let at = key(trigger_key(SHARD, id.serial));
     let entry = store.get(&at).await.unwrap().unwrap();
     let mut record: TriggerRecord = decode(entry.value.as_bytes(), record::FORMAT).unwrap();
     let mut draft: serde_json::Value = serde_json::from_str(record.draft.get()).unwrap();
@@ -154,7 +155,7 @@ async fn schedule_back(store: &Store, id: TriggerId, now: Instant) {
 fn run(id: TriggerId, slot: Instant, end: End) -> Line {
     Line::Run(Finished {
         project: engine::id::ProjectId::DEFAULT,
-        trigger: id.unique,
+        trigger: id.serial,
         slot,
         generation: Some(1),
         sequence: None,
@@ -169,7 +170,7 @@ fn run(id: TriggerId, slot: Instant, end: End) -> Line {
 fn skip(id: TriggerId, from: Instant, to: Instant, count: usize) -> Line {
     Line::Skip(Skipped {
         project: engine::id::ProjectId::DEFAULT,
-        trigger: id.unique,
+        trigger: id.serial,
         generation: 1,
         from,
         to,
@@ -340,7 +341,7 @@ async fn a_trigger_that_ended_long_ago_is_deleted_and_the_past_says_so() {
     let ended = Duration::from_secs(1_800);
     let served = Served::start(old.store.clone(), keeping(Retention { ended, ..ALL })).await;
     until(&old.store, async |store| {
-        store.get(&key(trigger_key(SHARD, old.id.unique))).await.unwrap().is_none()
+        store.get(&key(trigger_key(SHARD, old.id.serial))).await.unwrap().is_none()
     })
     .await;
     assert!(served.client.trigger("old").await.is_err());

@@ -18,8 +18,8 @@ async fn triggers_that_are_made_at_once_have_different_ids() {
     }
     let ids = making.join_all().await;
     // Not even the part that the shard has no share in.
-    let unique: BTreeSet<_> =
-        ids.iter().map(|id| id.parse::<TriggerId>().unwrap().unique).collect();
-    assert_eq!(unique.len(), 64);
+    let serial: BTreeSet<_> =
+        ids.iter().map(|id| id.parse::<TriggerId>().unwrap().serial).collect();
+    assert_eq!(serial.len(), 64);
     node.kill();
 }

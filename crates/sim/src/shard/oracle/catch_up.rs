@@ -84,7 +84,7 @@ impl SlotOracle {
             CatchUp::All(cap) => u64::from(cap),
         };
         let generation = self.generation(slot.trigger, slot.generation)?;
-        let is_missed = |at: &Instant| generation.leaves(*at) <= until;
+        let is_missed = |at: &Instant| generation.leaves_at(*at) <= until;
         let after = std::iter::successors(generation.schedule.next(slot.at), |at| {
             generation.schedule.next(*at)
         });

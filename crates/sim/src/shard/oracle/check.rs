@@ -1,6 +1,6 @@
 //! What the oracle asks after each batch: is all there that must be, and no more?
 
-use engine::id::{Birth, RunId, Unique};
+use engine::id::{Birth, RunId, SerialId};
 use engine::instant::Instant;
 use engine::shard::record::{Mark, StoppedRecord};
 
@@ -52,7 +52,7 @@ impl SlotOracle {
     /// Every slot up to `until` of a schedule that no longer counts was decided.
     pub(super) fn close(
         &mut self,
-        trigger: Unique,
+        trigger: SerialId,
         number: u32,
         until: Instant,
     ) -> Result<(), Broken> {
@@ -76,7 +76,7 @@ impl SlotOracle {
     /// Every slot up to the mark, and up to its trigger's cursor, is somewhere; and what is left of each limit is what
     /// was not launched.
     pub(super) fn check_triggers(&mut self) -> Result<(), Broken> {
-        for (unique, seen) in &self.triggers {
+        for (serial, seen) in &self.triggers {
             let number = seen.record.generation;
             // For a project that is disabled the mark stands still, and for a trigger that is not up to date since.
             let stopped = self.stopped.get(&seen.record.id.project);
@@ -84,27 +84,28 @@ impl SlotOracle {
                 stopped.enabled.is_none_or(|enabled| seen.cursor() < enabled)
             };
             let behind = stopped.filter(is_behind).map(|stopped| stopped.since);
-            let fired = behind.map_or(self.fired, |since| since.min(self.fired));
-            let generation = self.generations.get_mut(&(*unique, number)).expect("seen");
-            while let Some((at, leaves)) = generation.next {
-                let is_decided = at <= seen.cursor() || Mark(leaves, *unique) <= fired;
-                let is_paused = seen.moved.paused.as_ref().is_some_and(|pause| at > pause.since);
-                let is_cancelled = seen.moved.cancelled.is_some_and(|since| at > since);
+            let decided_through =
+                behind.map_or(self.decided_through, |since| since.min(self.decided_through));
+            let generation = self.generations.get_mut(&(*serial, number)).expect("seen");
+            while let Some((at, leaves_at)) = generation.next {
+                let is_decided = at <= seen.cursor() || Mark(leaves_at, *serial) <= decided_through;
+                let is_paused = seen.state.paused.as_ref().is_some_and(|pause| at > pause.since);
+                let is_cancelled = seen.state.cancelled.is_some_and(|since| at > since);
                 if !is_decided || is_paused || is_cancelled || generation.is_used_up(at) {
                     break;
                 }
-                let run = ObservedRun::Slot(Slot { trigger: *unique, generation: number, at });
+                let run = ObservedRun::Slot(Slot { trigger: *serial, generation: number, at });
                 if !self.places.contains_key(&run) {
-                    let what = format!("{run:?} is decided and nowhere; mark {fired:?}");
+                    let what = format!("{run:?} is decided and nowhere; mark {decided_through:?}");
                     return Err((ShardPromise::OnePlace, what));
                 }
                 generation.step(at);
             }
-            let (launched, left) = (generation.launched.len() as u64, seen.moved.remaining);
+            let (launched, left) = (generation.launched.len() as u64, seen.state.remaining);
             if let Some(limit) = generation.limit
                 && launched + left.unwrap_or(limit) != limit
             {
-                let what = format!("{unique}: {launched} launched, {left:?} left of {limit}");
+                let what = format!("{serial}: {launched} launched, {left:?} left of {limit}");
                 return Err((ShardPromise::LimitIsExact, what));
             }
         }
@@ -113,19 +114,19 @@ impl SlotOracle {
 
     /// Nothing that left long ago by this clock is undecided.
     pub fn check_up_to(&self, wall: Instant) -> Result<(), Broken> {
-        for (unique, seen) in &self.triggers {
-            let generation = &self.generations[&(*unique, seen.record.generation)];
-            let is_quiet = seen.moved.paused.is_some()
-                || seen.moved.cancelled.is_some()
+        for (serial, seen) in &self.triggers {
+            let generation = &self.generations[&(*serial, seen.record.generation)];
+            let is_quiet = seen.state.paused.is_some()
+                || seen.state.cancelled.is_some()
                 || self.stopped.contains_key(&seen.record.id.project);
-            if let Some((at, leaves)) = generation.next
-                && leaves <= wall
+            if let Some((at, leaves_at)) = generation.next
+                && leaves_at <= wall
                 && !is_quiet
                 && !generation.is_used_up(at)
             {
                 return Err((
                     ShardPromise::NothingUndecided,
-                    format!("{unique} at {at}, at {wall}"),
+                    format!("{serial} at {at}, at {wall}"),
                 ));
             }
         }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::id::Unique;
+use engine::id::SerialId;
 use engine::notice::Occasion;
 use engine::past::{End, Line};
 
@@ -34,10 +34,10 @@ struct Tally {
 /// Checks the notices that are new in a batch against what ended in it. Only the default project has a listener.
 pub(super) fn check(
     oracle: &mut SlotOracle,
-    news: &[(Unique, Occasion)],
+    news: &[(SerialId, Occasion)],
     lines: &[Line],
 ) -> Result<(), Broken> {
-    let mut tallies: BTreeMap<Unique, Tally> = BTreeMap::new();
+    let mut tallies: BTreeMap<SerialId, Tally> = BTreeMap::new();
     let mut told = std::mem::take(&mut oracle.told);
     // One that was given up at once has no record, and nothing else of its kind expires.
     let given_up = lines.iter().filter_map(|line| match line {
@@ -90,7 +90,7 @@ pub(super) fn check(
         }
         told.is_overdue |= tally.overdue > 0;
         if is_mixed {
-            told.is_overdue = seen.is_some_and(|seen| seen.moved.overdue);
+            told.is_overdue = seen.is_some_and(|seen| seen.state.overdue);
         }
     }
     oracle.told = told;

@@ -1,6 +1,6 @@
 //! Clients, who ask for things, and are told when they are done.
 
-use engine::id::{ProjectId, TriggerId, Unique};
+use engine::id::{ProjectId, SerialId, TriggerId};
 use engine::instant::Instant;
 use engine::shard::command::{Command, Done};
 use engine::shard::{Now, Ticket};
@@ -17,19 +17,19 @@ use super::Owner;
 pub(super) enum ClientRequest {
     Create(Written),
     /// The generation that ends, if one does.
-    Replace(Unique, Written, Option<u32>, Instant),
-    Pause(Unique, Instant, Option<Instant>),
-    Resume(Unique),
-    Cancel(Unique, Instant),
-    Delete(Unique, Instant),
-    Run(Unique),
-    Backfill(Unique),
+    Replace(SerialId, Written, Option<u32>, Instant),
+    Pause(SerialId, Instant, Option<Instant>),
+    Resume(SerialId),
+    Cancel(SerialId, Instant),
+    Delete(SerialId, Instant),
+    Run(SerialId),
+    Backfill(SerialId),
     Disable(Instant),
     Enable,
 }
 
 impl ClientRequest {
-    fn trigger(&self) -> Option<Unique> {
+    fn trigger(&self) -> Option<SerialId> {
         match self {
             Self::Create(_) | Self::Disable(_) | Self::Enable => None,
             Self::Replace(trigger, ..)
@@ -64,7 +64,7 @@ impl Owner {
         if sim.setting.due_at_once > 0 {
             return self.create_many(now, sim);
         }
-        let triggers: Vec<Unique> = sim.oracle.triggers.keys().copied().collect();
+        let triggers: Vec<SerialId> = sim.oracle.triggers.keys().copied().collect();
         let creating =
             self.requests.values().filter(|asked| matches!(asked, ClientRequest::Create(_)));
         let len = triggers.len() + creating.count();
@@ -104,11 +104,11 @@ impl Owner {
     }
 
     /// Asks for slots of the last minute again, by a request that may have been asked before.
-    fn backfill(&mut self, trigger: Unique, now: Now, sim: &mut Simulation) {
+    fn backfill(&mut self, trigger: SerialId, now: Now, sim: &mut Simulation) {
         let request = format!("request-{}", sim.dice.between(0, 3));
         let known =
             sim.oracle.triggers.get(&trigger).and_then(|seen| {
-                seen.moved.backfills.iter().find(|known| known.request == request)
+                seen.state.backfills.iter().find(|known| known.request == request)
             });
         let back = Instant(now.wall.0 - sim.dice.between(1, 60_000).cast_signed());
         let from = known.map_or(back, |known| known.from);
@@ -160,7 +160,7 @@ impl Owner {
         self.put(command, ClientRequest::Create(written), now, sim);
     }
 
-    fn replace(&mut self, trigger: Unique, other: Replacement, now: Now, sim: &mut Simulation) {
+    fn replace(&mut self, trigger: SerialId, other: Replacement, now: Now, sim: &mut Simulation) {
         let Some(mut draft) = sim.drafts.get(&trigger).cloned() else { return };
         match other {
             Replacement::Policy => draft::policy(&mut draft, &mut sim.dice),
@@ -176,7 +176,7 @@ impl Owner {
         let seen = &sim.oracle.triggers[&trigger];
         let is_other = seen.definition.schedule != written.definition.schedule;
         let ends = is_other.then_some(seen.record.generation);
-        let is_paused = seen.moved.paused.is_some();
+        let is_paused = seen.state.paused.is_some();
         let revision = sim.dice.chance(50).then_some(seen.record.revision);
         let (definition, draft) = (written.definition.clone(), written.text.clone());
         let author = PERSON.to_owned();
@@ -189,7 +189,7 @@ impl Owner {
         }
     }
 
-    fn pause(&mut self, trigger: Unique, now: Now, sim: &mut Simulation) {
+    fn pause(&mut self, trigger: SerialId, now: Now, sim: &mut Simulation) {
         let ahead = sim.dice.between(1, 15_000).cast_signed();
         let until = sim.dice.chance(50).then_some(Instant(now.wall.0 + ahead));
         let (author, note) = (PERSON.to_owned(), String::new());
@@ -200,7 +200,7 @@ impl Owner {
         }
     }
 
-    fn resume(&mut self, trigger: Unique, now: Now, sim: &mut Simulation) {
+    fn resume(&mut self, trigger: SerialId, now: Now, sim: &mut Simulation) {
         let command = Command::Resume { trigger, author: PERSON.into() };
         if let Some(ticket) = self.put(command, ClientRequest::Resume(trigger), now, sim) {
             let generation = sim.oracle.triggers[&trigger].record.generation;
@@ -208,7 +208,7 @@ impl Owner {
         }
     }
 
-    fn cancel(&mut self, trigger: Unique, now: Now, sim: &mut Simulation) {
+    fn cancel(&mut self, trigger: SerialId, now: Now, sim: &mut Simulation) {
         let command = Command::Cancel { trigger, author: PERSON.into() };
         if let Some(ticket) = self.put(command, ClientRequest::Cancel(trigger, now.wall), now, sim)
         {
@@ -216,7 +216,7 @@ impl Owner {
         }
     }
 
-    fn delete(&mut self, trigger: Unique, now: Now, sim: &mut Simulation) {
+    fn delete(&mut self, trigger: SerialId, now: Now, sim: &mut Simulation) {
         let command = Command::Delete { trigger, author: PERSON.into() };
         if self.put(command, ClientRequest::Delete(trigger, now.wall), now, sim).is_some() {
             sim.checker.deleting(trigger, now.wall);
@@ -252,8 +252,8 @@ impl Owner {
         sim.note(|| format!("told {ticket}: {done:?}"));
         match (self.requests.remove(&ticket), done) {
             (Some(ClientRequest::Create(written)), Done::Created(id)) => {
-                sim.remember(id.unique, &written);
-                sim.checker.was_written(id.unique, 1);
+                sim.remember(id.serial, &written);
+                sim.checker.was_written(id.serial, 1);
             }
             (
                 Some(ClientRequest::Replace(trigger, written, ends, wall)),
@@ -281,7 +281,7 @@ impl Owner {
                 sim.checker.was_resumed(trigger);
             }
             (Some(ClientRequest::Disable(wall)), Done::Disabled) => {
-                sim.checker.was_disabled(ticket, wall.max(sim.oracle.fired.0));
+                sim.checker.was_disabled(ticket, wall.max(sim.oracle.decided_through.0));
             }
             (Some(ClientRequest::Backfill(_)), Done::Backfilled(_))
             | (Some(ClientRequest::Enable), Done::Enabled)
@@ -312,8 +312,11 @@ fn earlier(now: Now, sim: &mut Simulation) -> Instant {
 }
 
 fn told_of(command: &Command) -> String {
-    let id =
-        |unique: &Unique| TriggerId { shard: SHARD, project: ProjectId::DEFAULT, unique: *unique };
+    let id = |serial: &SerialId| TriggerId {
+        shard: SHARD,
+        project: ProjectId::DEFAULT,
+        serial: *serial,
+    };
     match command {
         Command::Create { draft, .. } => format!("create {draft}"),
         Command::Replace { trigger, draft, .. } => format!("replace {} {draft}", id(trigger)),

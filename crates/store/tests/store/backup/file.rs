@@ -1,6 +1,6 @@
 //! A file that is not what was written, or was written wrong, is refused with a sentence.
 
-use engine::id::{ShardId, Unique};
+use engine::id::{SerialId, ShardId};
 use engine::instant::Instant;
 use engine::record::encode;
 use engine::shard::record::{FORMAT, TriggerState, head_key, past_key, state_key, trigger_key};
@@ -104,23 +104,23 @@ fn records_of_different_moments_are_noticed_though_every_byte_is_right() {
     let shard = ShardId(0);
     let at = |number, open: &[_]| (head_key(shard), head(number, 20, open).to_value());
     let past = |number| (past_key(shard, number), segment().into());
-    let bell = |name: &str, unique| {
-        let record = encode(FORMAT, &trigger(0, unique, name));
-        (trigger_key(shard, Unique(unique)), Value::from(record))
+    let bell = |name: &str, serial| {
+        let record = encode(FORMAT, &trigger(0, serial, name));
+        (trigger_key(shard, SerialId(serial)), Value::from(record))
     };
-    let moved = encode(FORMAT, &TriggerState::default());
-    let moved = (state_key(shard, Unique(20)), Value::from(moved));
+    let state = encode(FORMAT, &TriggerState::default());
+    let state = (state_key(shard, SerialId(20)), Value::from(state));
 
-    let right = vec![at(12, &[(20, 8)]), moved.clone(), past(12), bell("bell", 20)];
+    let right = vec![at(12, &[(20, 8)]), state.clone(), past(12), bell("bell", 20)];
     verify(&by_hand(&with(right))[..]).unwrap();
     // The head was read before the last commit, and the rest after it.
     check_wrong(&with(vec![at(11, &[]), past(12)]), "is younger than the head");
     check_wrong(&with(vec![at(12, &[]), bell("bell", 21)]), "is younger than the head");
     check_wrong(&with(vec![at(12, &[(20, 8)])]), "a run is open of trigger");
-    check_wrong(&with(vec![at(12, &[]), moved]), "something moved of trigger");
+    check_wrong(&with(vec![at(12, &[]), state]), "something moved of trigger");
     check_wrong(&with(vec![past(12)]), "the head of its shard is not");
     check_wrong(&with(vec![at(12, &[]), bell("bell", 19), bell("bell", 20)]), "name of another");
-    let misplaced = (trigger_key(shard, Unique(19)), bell("bell", 20).1);
+    let misplaced = (trigger_key(shard, SerialId(19)), bell("bell", 20).1);
     check_wrong(&with(vec![at(12, &[]), misplaced]), "holds another trigger");
 }
 

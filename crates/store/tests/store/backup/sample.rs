@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::id::{ProjectId, ShardId, TriggerId, Unique};
+use engine::id::{ProjectId, SerialId, ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::lease::{Nonce, Reading};
 use engine::past::{Line, Reason, Segment, Skipped};
@@ -62,9 +62,9 @@ pub(crate) fn key(text: impl Into<String>) -> Key {
     Key::new(text).unwrap()
 }
 
-pub(crate) fn trigger(shard: u16, unique: u64, name: &str) -> TriggerRecord {
+pub(crate) fn trigger(shard: u16, serial: u64, name: &str) -> TriggerRecord {
     let id =
-        TriggerId { shard: ShardId(shard), project: ProjectId::DEFAULT, unique: Unique(unique) };
+        TriggerId { shard: ShardId(shard), project: ProjectId::DEFAULT, serial: SerialId(serial) };
     let draft = format!(r#"{{"name":"{name}","webhook":{{"url":"https://example.com/"}}}}"#);
     TriggerRecord {
         id,
@@ -82,12 +82,12 @@ pub(crate) fn trigger(shard: u16, unique: u64, name: &str) -> TriggerRecord {
 pub(crate) fn head(number: u64, youngest: u64, open: &[(u64, i64)]) -> Head {
     let open = open
         .iter()
-        .map(|(trigger, slot)| OpenRun { trigger: Unique(*trigger), slot: Instant(*slot) });
+        .map(|(trigger, slot)| OpenRun { trigger: SerialId(*trigger), slot: Instant(*slot) });
     let record = HeadRecord {
-        fired: Mark(Instant(9), Unique(youngest)),
+        decided_through: Mark(Instant(9), SerialId(youngest)),
         open: open.collect(),
         sequence: 4,
-        youngest: Unique(youngest),
+        youngest: SerialId(youngest),
     };
     Head {
         session: Some("node/anna/00000000000000ab".to_owned().try_into().unwrap()),
@@ -101,7 +101,7 @@ pub(crate) fn head(number: u64, youngest: u64, open: &[(u64, i64)]) -> Head {
 
 pub(crate) fn segment() -> Vec<u8> {
     let skip = Skipped {
-        trigger: Unique(20),
+        trigger: SerialId(20),
         project: ProjectId::DEFAULT,
         at: Instant(2),
         from: Instant(1),
@@ -120,14 +120,14 @@ pub(crate) async fn fill(store: &Store) {
     for record in [trigger(0, 20, "bell"), trigger(2, 30, "gong")] {
         let (id, name) = (record.id, record.name().unwrap());
         commit = commit
-            .put(key(trigger_key(id.shard, id.unique)), encode(FORMAT, &record))
+            .put(key(trigger_key(id.shard, id.serial)), encode(FORMAT, &record))
             .put(key(name_key(id.project, &name)), encode(FORMAT, &NameRecord { id }));
     }
-    let moved = TriggerState { failures: 3, ..TriggerState::default() };
+    let state = TriggerState { failures: 3, ..TriggerState::default() };
     let ahead = Head { token: WALL_US + 5, body: None, ..head(3, 0, &[]) };
     let session = r#"{"format":1,"roles":[],"ttl_ms":3000,"beat":7,"nonce":"00000000000000ff","wall_us":5,"reads":1,"local":true}"#;
     let commit = commit
-        .put(key(state_key(ShardId(0), Unique(20))), encode(FORMAT, &moved))
+        .put(key(state_key(ShardId(0), SerialId(20))), encode(FORMAT, &state))
         .put(key(past_key(ShardId(0), 11)), segment())
         .put(key(head_key(ShardId(0))), head(12, 20, &[(20, 8)]).to_value())
         .put(key(head_key(ShardId(2))), head(1, 30, &[]).to_value())

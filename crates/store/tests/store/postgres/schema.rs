@@ -1,6 +1,6 @@
 //! The schema: made once, by whoever may; and what people see in it.
 
-use engine::id::{ProjectId, ShardId, Unique};
+use engine::id::{ProjectId, SerialId, ShardId};
 use engine::instant::Instant;
 use engine::past::{Attempt, End, Finished, Line, Segment};
 use engine::shard::record::{past_key, run_key};
@@ -112,7 +112,7 @@ async fn people_see_triggers_and_runs() {
     };
     let finished = Finished {
         project: ProjectId::DEFAULT,
-        trigger: Unique(20),
+        trigger: SerialId(20),
         slot: Instant(1_800_000_000_000),
         generation: Some(1),
         sequence: None,
@@ -126,7 +126,7 @@ async fn people_see_triggers_and_runs() {
     let run = format!(
         r#"{{"format":1,"trigger":"{}","name":"gong","slot":"2027-01-15T08:00:00Z","leaves":"2027-01-15T08:00:00Z",
         "state":{{"backoff":"2027-01-15T08:00:09Z"}},"attempt":1,"webhook":{{}},"policy":{{}}}}"#,
-        Unique(30),
+        SerialId(30),
     );
     let more = Commit::new()
         .put(key(past_key(ShardId(0), 10)), segment.clone())

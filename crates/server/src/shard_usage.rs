@@ -31,12 +31,12 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardUsage {
     /// By the numbers of the projects; those that have nothing are left out.
-    pub projects: BTreeMap<u32, Share>,
+    pub projects: BTreeMap<u32, ProjectUsage>,
 }
 
 /// What a project has in one shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Share {
+pub struct ProjectUsage {
     /// How many triggers.
     pub triggers: u64,
     /// How many bytes of their names, paths and bodies.
@@ -56,7 +56,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-impl Share {
+impl ProjectUsage {
     /// What a project has, and has asked for in a minute.
     pub fn new(usage: Usage, minute: u64, asked: u64) -> Self {
         let Usage { triggers, bytes, fires_per_minute } = usage;
@@ -102,7 +102,7 @@ impl Component for UsageCounter {
             let looked = if is_alone || limited.is_empty() {
                 // Nobody else has anything that counts, from now on.
                 let forgotten =
-                    async { Ok(handle.compare(UsageByShard::new(), BTreeSet::new()).await?) };
+                    async { Ok(handle.compare_usage(UsageByShard::new(), BTreeSet::new()).await?) };
                 let looked = if has_counted { forgotten.await.map(drop) } else { Ok(()) };
                 has_counted &= looked.is_err();
                 looked
@@ -126,7 +126,7 @@ fn limited(handle: &NodeHandle) -> BTreeSet<ProjectId> {
 
 async fn look(handle: &NodeHandle, limited: BTreeSet<ProjectId>) -> Result<(), LookError> {
     let found = read(handle).await?;
-    let wrong = handle.compare(found, limited).await?;
+    let wrong = handle.compare_usage(found, limited).await?;
     // A store may take less at a time than there is.
     for some in wrong.chunks(handle.store().limits().writes.min(32)) {
         let commit = some.iter().fold(Commit::new(), |commit, (shard, usage)| {
@@ -167,18 +167,24 @@ mod tests {
     #[test]
     fn what_was_asked_for_counts_in_its_minute_only() {
         let usage = Usage { triggers: 2, bytes: 30, fires_per_minute: 4 };
-        let share = Share::new(usage, 9, 5);
+        let share = ProjectUsage::new(usage, 9, 5);
         assert_eq!(share.usage(9).fires_per_minute, 9);
         assert_eq!(share.usage(10), usage);
-        let rubbish = Share { fires_per_minute: u64::MAX, ..share };
+        let rubbish = ProjectUsage { fires_per_minute: u64::MAX, ..share };
         assert_eq!((rubbish.usage(9) + rubbish.usage(9)).fires_per_minute, u64::MAX);
-        assert_eq!(Share::new(usage, 9, 0), Share::new(usage, 10, 0), "nothing is of no minute");
+        assert_eq!(
+            ProjectUsage::new(usage, 9, 0),
+            ProjectUsage::new(usage, 10, 0),
+            "nothing is of no minute"
+        );
     }
 
     #[test]
     fn a_share_reads_as_it_was_written() {
-        let share = Share { triggers: 1, bytes: 2, fires_per_minute: 3, asked: 4, minute: 5 };
-        let usage = ShardUsage { projects: BTreeMap::from([(7, share), (8, Share::default())]) };
+        let share =
+            ProjectUsage { triggers: 1, bytes: 2, fires_per_minute: 3, asked: 4, minute: 5 };
+        let usage =
+            ShardUsage { projects: BTreeMap::from([(7, share), (8, ProjectUsage::default())]) };
         let found: ShardUsage = decode(&encode(FORMAT, &usage), FORMAT).unwrap();
         assert_eq!(found, usage);
     }

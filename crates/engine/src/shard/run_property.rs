@@ -1,8 +1,8 @@
-//! Questions about a run that is not finished, whether it is open in the head or has a record.
+//! Properties of a run that is not finished, whether it is open in the head or has a record.
 
 use std::time::Duration;
 
-use crate::id::Unique;
+use crate::id::SerialId;
 use crate::instant::Instant;
 use crate::policy::Policy;
 
@@ -14,7 +14,7 @@ use super::{Now, Shard};
 
 impl Shard {
     /// Reads a property of a run from its trigger, while it is open, or from its record.
-    pub(super) fn told<T>(
+    pub(super) fn run_property<T>(
         &self,
         run: RunRef,
         open: impl FnOnce(&Trigger, OpenRun) -> T,
@@ -31,35 +31,39 @@ impl Shard {
     /// What a run is, whether or not it has a record.
     pub(super) fn record_of(&self, run: RunRef) -> RunRecord {
         let open = |trigger: &Trigger, run: OpenRun| {
-            trigger.run_record(run.slot, trigger.leaves(run.slot), RunState::Running)
+            trigger.run_record(run.slot, trigger.leaves_at(run.slot), RunState::Running)
         };
-        self.told(run, open, Clone::clone)
+        self.run_property(run, open, Clone::clone)
     }
 
     pub(super) fn policy_of(&self, run: RunRef) -> Policy {
-        self.told(run, |trigger, _| *trigger.policy(), |record| record.policy)
+        self.run_property(run, |trigger, _| *trigger.policy(), |record| record.policy)
     }
 
-    pub(super) fn leaves_of(&self, run: RunRef) -> Instant {
-        self.told(run, |trigger, run| trigger.leaves(run.slot), |record| record.leaves)
+    pub(super) fn run_leaves_at(&self, run: RunRef) -> Instant {
+        self.run_property(
+            run,
+            |trigger, run| trigger.leaves_at(run.slot),
+            |record| record.leaves_at,
+        )
     }
 
     /// Runs of a lane may have to wait for each other.
-    pub(super) fn lane_of(&self, run: RunRef) -> Unique {
-        self.told(run, |trigger, _| trigger.unique, RunRecord::lane)
+    pub(super) fn lane_of(&self, run: RunRef) -> SerialId {
+        self.run_property(run, |trigger, _| trigger.serial, RunRecord::lane)
     }
 
     /// The number of the attempt that is under way, or was last.
     pub(super) fn number_of(&self, run: RunRef) -> u32 {
         match self.attempts.of(run) {
             Some(attempt) => attempt.number,
-            None => self.told(run, |_, _| 1, |record| record.attempt),
+            None => self.run_property(run, |_, _| 1, |record| record.attempt),
         }
     }
 
     pub(super) fn is_too_late(&self, run: RunRef, policy: &Policy, now: Now) -> bool {
         let Some(max) = policy.max_lateness_ms else { return false };
-        self.leaves_of(run).after(Duration::from_millis(max)) < now.wall
+        self.run_leaves_at(run).after(Duration::from_millis(max)) < now.wall
     }
 
     /// Whether a run has not ended.

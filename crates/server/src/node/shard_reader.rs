@@ -25,7 +25,7 @@ pub enum ShardReadError {
 }
 
 /// Reads all that a shard is made of.
-pub(super) async fn load(
+pub(super) async fn read(
     store: &Store,
     shard: ShardId,
     cluster: u64,
@@ -40,7 +40,7 @@ pub(super) async fn load(
     let mut loading = Loading::sharing(shard, cluster, &head, kinds.clone());
     // All at once: a shard that changes hands is waited for. What is not a trigger is little, and comes after it.
     let triggers = record::triggers(shard);
-    let (triggers, moved, runs, stopped, reports) = tokio::join!(
+    let (triggers, states, runs, stopped, reports) = tokio::join!(
         each(store, &triggers, |key, value| loading.trigger(key, value)),
         all(store, record::states(shard)),
         all(store, record::runs(shard)),
@@ -48,7 +48,7 @@ pub(super) async fn load(
         all(store, record::reports(shard)),
     );
     triggers?;
-    for entry in moved? {
+    for entry in states? {
         loading.state(entry.key.as_str(), entry.value.as_bytes())?;
     }
     for entry in runs? {

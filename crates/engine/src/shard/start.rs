@@ -1,24 +1,24 @@
-//! Runs that wait: for an instant, for another run of their trigger, for a successor.
+//! How runs that wait are started, and how runs that cannot leave yet go back to waiting.
 
 use std::sync::Arc;
 
-use crate::id::Unique;
+use crate::id::SerialId;
 use crate::mutant::{Mutant, pick};
 use crate::past::End;
 use crate::policy::Overlap;
 
 use super::attempts::{LiveAttempt, RunRef};
 use super::record::{OpenRun, RunRecord, RunState};
-use super::waiting::{HostLoad, Load};
+use super::waiting::{HostLoad, HostLoadOf};
 use super::{Now, Shard};
 
 impl Shard {
     /// Something of this trigger has ended: what waited for that may go on.
-    pub(super) fn unblock(&mut self, unique: Unique, now: Now) {
-        self.attempts.unblock(unique);
-        for sequence in self.waiting.blocked_of(unique) {
+    pub(super) fn unblock(&mut self, serial: SerialId, now: Now) {
+        self.attempts.unblock(serial);
+        for sequence in self.waiting.blocked_of(serial) {
             // One that starts may end at once, and that may have started or ended this one.
-            if self.waiting.is_blocked(unique, sequence) {
+            if self.waiting.is_blocked(serial, sequence) {
                 self.start(sequence, now);
             }
         }
@@ -26,18 +26,18 @@ impl Shard {
 
     /// Starts what waits for others of its trigger that ended before anybody noticed.
     pub(super) fn unblock_all(&mut self, now: Now) {
-        for unique in self.waiting.blocked_triggers() {
-            self.unblock(unique, now);
+        for serial in self.waiting.blocked_triggers() {
+            self.unblock(serial, now);
         }
     }
 
     /// Starts the runs whose time to wait is over, unless there is too much for their host: a record shows an
     /// attempt only when it can leave.
-    pub(super) fn start_due_runs(&mut self, load: HostLoad<'_>, now: Now) {
+    pub(super) fn start_due_runs(&mut self, load: HostLoadOf<'_>, now: Now) {
         self.waiting.unpark(load, now);
         while let Some((at, sequence)) = self.waiting.next_due(now) {
             let origin = self.runs[sequence].target.origin();
-            if load(origin) == Load::Free && self.waiting.may_start(origin) {
+            if load(origin) == HostLoad::Free && self.waiting.may_start(origin) {
                 self.start(sequence, now);
             } else {
                 self.waiting.park(origin, (at, sequence));
@@ -48,7 +48,7 @@ impl Shard {
     /// Begins the next attempt of a run that waits, unless it has to wait for another one.
     fn start(&mut self, sequence: u64, now: Now) {
         let record = Arc::clone(&self.runs[sequence]);
-        let (unique, policy) = (record.lane(), &record.policy);
+        let (serial, policy) = (record.lane(), &record.policy);
         let run = RunRef::Record(sequence);
         self.waiting.remove(sequence, &record);
         if self.is_disabled(record.project) {
@@ -62,24 +62,24 @@ impl Shard {
             return;
         }
         let is_blocked = record.state == RunState::Blocked;
-        if policy.overlap != Overlap::Allow && self.has_to_wait(run, unique, is_blocked) {
-            self.waiting.block(unique, sequence);
+        if policy.overlap != Overlap::Allow && self.has_to_wait(run, serial, is_blocked) {
+            self.waiting.block(serial, sequence);
             return;
         }
         let Some(record) = self.address(sequence, now) else { return };
         let number = record.attempt + 1;
-        let leaves = match record.state {
-            RunState::Waiting(at) | RunState::Backoff(at) => record.leaves.max(at),
-            RunState::Blocked | RunState::Running => record.leaves,
+        let leaves_at = match record.state {
+            RunState::Waiting(at) | RunState::Backoff(at) => record.leaves_at.max(at),
+            RunState::Blocked | RunState::Running => record.leaves_at,
         };
-        let key = self.attempts.begin(LiveAttempt::new(run, unique, number, leaves));
+        let key = self.attempts.begin(LiveAttempt::new(run, serial, number, leaves_at));
         let record = RunRecord { state: RunState::Running, attempt: number, ..(*record).clone() };
         self.write_run(run, record, Some(key), now);
     }
 
     /// Whether another run of a trigger keeps this one from starting.
-    fn has_to_wait(&self, run: RunRef, unique: Unique, is_blocked: bool) -> bool {
-        self.active(unique).into_iter().any(|other| {
+    fn has_to_wait(&self, run: RunRef, serial: SerialId, is_blocked: bool) -> bool {
+        self.active(serial).into_iter().any(|other| {
             let is_under_way =
                 self.attempts.of(other).is_some() || self.attempts.in_doubt_until(other).is_some();
             other != run && (is_blocked || is_under_way)
@@ -109,9 +109,9 @@ impl Shard {
         record.state = RunState::Running;
         record.attempt = self.number_of(run) + pick(Mutant::AttemptNumberAfter, 1, 0);
         record.remote = None;
-        let (number, unique) = (record.attempt, record.lane());
-        let leaves = pick(Mutant::EarlyAtSuccessor, record.leaves, now.wall);
-        let mut attempt = LiveAttempt::new(run, unique, number, leaves);
+        let (number, serial) = (record.attempt, record.lane());
+        let leaves_at = pick(Mutant::EarlyAtSuccessor, record.leaves_at, now.wall);
+        let mut attempt = LiveAttempt::new(run, serial, number, leaves_at);
         attempt.is_doubtful = true;
         let key = self.attempts.begin(attempt);
         let sequence = self.write_run(run, record, Some(key), now);
@@ -125,8 +125,8 @@ impl Shard {
         record.attempt = attempt.number - 1;
         record.state = match (attempt.is_doubtful, record.attempt) {
             (true, _) => RunState::Running,
-            (false, 0) => RunState::Waiting(attempt.leaves),
-            (false, _) => RunState::Backoff(attempt.leaves),
+            (false, 0) => RunState::Waiting(attempt.leaves_at),
+            (false, _) => RunState::Backoff(attempt.leaves_at),
         };
         let sequence = self.write_run(run, record, None, now);
         self.waiting.remove(sequence, &self.runs[sequence]);
