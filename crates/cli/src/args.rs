@@ -264,8 +264,8 @@ pub(crate) struct NextArgs {
         value_parser = clap::value_parser!(u16).range(1..=CRON_COUNT_MAX))]
     pub(crate) count: u16,
     /// How to show them: a table, or a JSON array of instants
-    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = OutputFormat::Table)]
+    pub(crate) output: OutputFormat,
 }
 
 /// Say in plain English what a cron pattern means, and what happens when clocks are set
@@ -278,8 +278,8 @@ pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) pattern: PatternArgs,
     /// How to show it: sentences, or a JSON object
-    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = OutputFormat::Table)]
+    pub(crate) output: OutputFormat,
 }
 
 /// A pattern and where it is read.
@@ -337,8 +337,8 @@ pub(crate) struct CheckArgs {
     /// Where the store is: the kind of store, a colon, and the place
     pub(crate) url: String,
     /// How to show what was found
-    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = OutputFormat::Table)]
+    pub(crate) output: OutputFormat,
     /// How long each of the three measurements takes; 0 leaves them out
     #[arg(long, value_name = "N", default_value_t = 2,
         value_parser = clap::value_parser!(u16).range(0..=MEASURE_SECONDS_MAX))]
@@ -371,15 +371,15 @@ pub(crate) struct DumpArgs {
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
     /// How to show it: a table, or one JSON object per line
-    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = OutputFormat::Table)]
+    pub(crate) output: OutputFormat,
     #[command(flatten)]
     pub(crate) pass: PassArgs,
 }
 
 /// For whom the output is.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Output {
+pub(crate) enum OutputFormat {
     /// A text for people
     Table,
     /// JSON, for programs

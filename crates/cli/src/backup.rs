@@ -173,7 +173,7 @@ impl BackupReport {
     }
 }
 
-fn tell(output: crate::args::Output, file: &Path, summary: &Summary) -> Result<(), Ending> {
+fn tell(output: crate::args::OutputFormat, file: &Path, summary: &Summary) -> Result<(), Ending> {
     let told = BackupReport::of(file, summary);
     print(output, &told, || told.text())
 }

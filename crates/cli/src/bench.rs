@@ -28,7 +28,7 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::args::Output;
+use crate::args::OutputFormat;
 use crate::args::bench::{BenchVerb, FiresArgs};
 use crate::check::unless_interrupted;
 use crate::exit::Ending;
@@ -62,8 +62,8 @@ pub(crate) async fn bench(verb: &BenchVerb) -> Result<(), Ending> {
     };
     let fired = fired?;
     let text = match typed.output {
-        Output::Table => shown(&fired),
-        Output::Json => {
+        OutputFormat::Table => shown(&fired),
+        OutputFormat::Json => {
             let json = serde_json::to_string_pretty(&fired);
             format!("{}\n", json.expect("a plain struct always serializes"))
         }

@@ -13,7 +13,7 @@ use store::{Commit, CommitError, Condition, Key, Range, ScanError, Store, StoreU
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::Output;
+use crate::args::OutputFormat;
 use crate::exit::Ending;
 use crate::progress::Progress;
 use crate::report::{Contents, Examined, Measured, StoreReport, Work};
@@ -25,14 +25,14 @@ const WORKS: [Work; 3] = [Work::Commits { writers: 1 }, Work::Commits { writers:
 pub(crate) async fn check(
     url: &StoreUrl,
     measure_for: Option<Duration>,
-    output: Output,
+    output: OutputFormat,
 ) -> Result<(), Ending> {
     let store = store::open_or_create(url).await?;
     sweep_dead_checks(url, &store).await?;
     let report = examine(&store, measure_for).await?;
     let text = match output {
-        Output::Table => report.table(),
-        Output::Json => report.json(),
+        OutputFormat::Table => report.table(),
+        OutputFormat::Json => report.json(),
     };
     let written = io::stdout().write_all(text.as_bytes());
     // A reader that has had enough does not make a broken promise whole.

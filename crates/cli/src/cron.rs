@@ -12,7 +12,7 @@ use engine::schedule::zone::{Zone, ZoneId};
 use engine::schedule::{Schedule, ScheduleError, SchedulePlan, Spec};
 use store::machine::{Machine, System};
 
-use crate::args::{ExplainArgs, NextArgs, Output, PatternArgs};
+use crate::args::{ExplainArgs, NextArgs, OutputFormat, PatternArgs};
 use crate::exit::{Ending, say};
 
 /// Shows the next slots.
@@ -32,11 +32,11 @@ pub(crate) fn next(typed: &NextArgs) -> Result<(), Ending> {
             .collect();
     let mut out = io::stdout().lock();
     match typed.output {
-        Output::Json => {
+        OutputFormat::Json => {
             let texts: Vec<String> = slots.iter().map(ToString::to_string).collect();
             writeln!(out, "{}", serde_json::json!(texts))?;
         }
-        Output::Table => {
+        OutputFormat::Table => {
             writeln!(out, "{:<26} {zone} (tzdata {})", "UTC", Zone::version())?;
             for slot in slots {
                 writeln!(out, "{:<26} {}", slot.to_string(), local_text(slot, zone))?;
@@ -58,7 +58,7 @@ pub(crate) fn explain(typed: &ExplainArgs) -> Result<(), Ending> {
     let schedule = Schedule::new(SchedulePlan::of(spec), now);
     let mut out = io::stdout().lock();
     match typed.output {
-        Output::Json => {
+        OutputFormat::Json => {
             let next = schedule.as_ref().ok().and_then(|schedule| schedule.next(now));
             let explained = serde_json::json!({
                 "pattern": typed.pattern.pattern,
@@ -68,7 +68,7 @@ pub(crate) fn explain(typed: &ExplainArgs) -> Result<(), Ending> {
             });
             writeln!(out, "{explained}")?;
         }
-        Output::Table => {
+        OutputFormat::Table => {
             for sentence in sentences {
                 writeln!(out, "{sentence}")?;
             }

@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write};
 use engine::limits::PAGE_ENTRIES_MAX;
 use store::{Entry, Range, StoreUrl};
 
-use crate::args::Output;
+use crate::args::OutputFormat;
 use crate::exit::{Ending, say};
 use crate::mask::masked;
 use crate::table::terminal_width;
@@ -19,7 +19,7 @@ const KEY_COLUMNS_MAX: usize = 40;
 /// A value is given at least this much room, even if its line then takes two.
 const VALUE_COLUMNS_MIN: usize = 24;
 
-pub(crate) async fn dump(url: &StoreUrl, prefix: &str, output: Output) -> Result<(), Ending> {
+pub(crate) async fn dump(url: &StoreUrl, prefix: &str, output: OutputFormat) -> Result<(), Ending> {
     let store = store::open_existing(url).await?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut lines = Lines::new(output);
@@ -50,10 +50,12 @@ enum Lines {
 }
 
 impl Lines {
-    fn new(output: Output) -> Self {
+    fn new(output: OutputFormat) -> Self {
         match output {
-            Output::Table => Self::Table(Columns { width: terminal_width(), key: 0, version: 0 }),
-            Output::Json => Self::Json { begun: false },
+            OutputFormat::Table => {
+                Self::Table(Columns { width: terminal_width(), key: 0, version: 0 })
+            }
+            OutputFormat::Json => Self::Json { begun: false },
         }
     }
 

@@ -8,7 +8,7 @@ use client::election::Election;
 use client::{Client, ClientError, ElectionFilter};
 use engine::limits::ELECTIONS_WATCHED_MAX;
 
-use crate::args::Output;
+use crate::args::OutputFormat;
 use crate::args::election::{
     ElectionListArgs, ElectionResignArgs, ElectionShowArgs, ElectionVerb, ElectionWatchArgs,
 };
@@ -122,10 +122,10 @@ async fn look(client: &Client, name: Option<&str>) -> Result<Vec<Election>, Clie
 }
 
 /// One line, out at once: somebody waits for it.
-fn tell(output: Output, election: &Election) -> Result<(), Ending> {
+fn tell(output: OutputFormat, election: &Election) -> Result<(), Ending> {
     let line = match output {
-        Output::Json => serde_json::to_string(election).expect("elections always serialize"),
-        Output::Table => format!(
+        OutputFormat::Json => serde_json::to_string(election).expect("elections always serialize"),
+        OutputFormat::Table => format!(
             "{}  {}  {}  token {}",
             escape(&election.name),
             state(election),

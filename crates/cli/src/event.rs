@@ -7,7 +7,7 @@ use client::ClientError;
 use client::account::Reason;
 use client::event::{Event, EventKind};
 
-use crate::args::Output;
+use crate::args::OutputFormat;
 use crate::args::system::EventsArgs;
 use crate::exit::{Ending, say};
 use crate::value::escape;
@@ -41,8 +41,8 @@ pub(crate) async fn follow(typed: &EventsArgs) -> Result<(), Ending> {
         };
         is_away = false;
         let line = match typed.server.output {
-            Output::Json => serde_json::to_string(&event).expect("events always serialize"),
-            Output::Table => line(&event),
+            OutputFormat::Json => serde_json::to_string(&event).expect("events always serialize"),
+            OutputFormat::Table => line(&event),
         };
         // Each line is out at once: somebody waits for it.
         let mut out = io::stdout().lock();

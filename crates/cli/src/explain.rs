@@ -142,14 +142,14 @@ fn parts(totals: &Totals) -> String {
 }
 
 /// A line of the account.
-struct Line {
+struct AccountLine {
     from: Timestamp,
     to: Timestamp,
     said: String,
 }
 
 /// Rows as lines: plain successes that follow each other share one, and so do skips for the same reason.
-fn lines(rows: &[Row]) -> Vec<Line> {
+fn lines(rows: &[Row]) -> Vec<AccountLine> {
     let mut lines = Vec::new();
     for group in rows.chunk_by(|one, other| kind(one).is_some() && kind(one) == kind(other)) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
@@ -162,7 +162,7 @@ fn lines(rows: &[Row]) -> Vec<Line> {
                 said(&Row { count: group.iter().map(|row| row.count).sum(), ..first.clone() })
             }
         };
-        lines.push(Line { from: first.from, to: last.to, said });
+        lines.push(AccountLine { from: first.from, to: last.to, said });
     }
     lines
 }
@@ -170,18 +170,18 @@ fn lines(rows: &[Row]) -> Vec<Line> {
 /// What rows have in common that share a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    Succeeded(Pace),
+    Succeeded(Punctuality),
     Skipped(Option<Reason>),
 }
 
 /// Whether a run left when it should.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pace {
+enum Punctuality {
     InTime,
     Late,
 }
 
-impl Pace {
+impl Punctuality {
     fn of(run: &RunFacts) -> Self {
         if run.late_ms.is_some_and(|late| late > TOLD_LATE_MS) { Self::Late } else { Self::InTime }
     }
@@ -198,7 +198,7 @@ fn kind(row: &Row) -> Option<Kind> {
     let is_plain =
         |run: &RunFacts| run.state == RunState::Succeeded && run.attempt == 1 && !run.on_demand;
     match (row.fate, &row.run) {
-        (Fate::Run, Some(run)) if is_plain(run) => Some(Kind::Succeeded(Pace::of(run))),
+        (Fate::Run, Some(run)) if is_plain(run) => Some(Kind::Succeeded(Punctuality::of(run))),
         (Fate::Skipped, _) if row.part_of.is_none() => Some(Kind::Skipped(row.reason)),
         _ => None,
     }

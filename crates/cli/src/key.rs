@@ -1,9 +1,9 @@
 //! `watchbell key`.
 
 use client::KeyFilter;
-use client::key::{Key, KeySpec, NewKey, RotateKeyRequest};
+use client::key::{ApiKey, KeySpec, NewKey, RotateKeyRequest};
 
-use crate::args::Output;
+use crate::args::OutputFormat;
 use crate::args::key::{
     KeyCreateArgs, KeyDeleteArgs, KeyListArgs, KeyRotateArgs, KeySelfArgs, KeyShowArgs, KeyVerb,
 };
@@ -89,7 +89,7 @@ async fn delete(typed: &KeyDeleteArgs) -> Result<(), Ending> {
 }
 
 /// The secret alone on stdout, so that it can be kept in a file; what it is, on stderr.
-fn tell(output: Output, made: &NewKey) -> Result<(), Ending> {
+fn tell(output: OutputFormat, made: &NewKey) -> Result<(), Ending> {
     let (id, name) = (escape(&made.key.id), escape(&made.key.name));
     let Some(secret) = &made.secret else {
         return Err(Ending::failed(format!(
@@ -101,11 +101,11 @@ fn tell(output: Output, made: &NewKey) -> Result<(), Ending> {
     Ok(())
 }
 
-fn scopes(key: &Key) -> String {
+fn scopes(key: &ApiKey) -> String {
     key.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-fn show_text(key: &Key) -> String {
+fn show_text(key: &ApiKey) -> String {
     let mut table = table::plain();
     let mut row = |name: &str, value: String| {
         table.add_row([name.to_owned(), value]);

@@ -6,7 +6,7 @@ use client::project::{
 };
 use client::{Client, ProjectFilter};
 
-use crate::args::Output;
+use crate::args::OutputFormat;
 use crate::args::project::{
     ProjectCreateArgs, ProjectDisableArgs, ProjectEnableArgs, ProjectFields, ProjectListArgs,
     ProjectNameArgs, ProjectRotateArgs, ProjectSetArgs, ProjectVerb,
@@ -111,7 +111,7 @@ async fn rotate(typed: ProjectRotateArgs) -> Result<(), Ending> {
 }
 
 /// The secret alone on stdout, so that it can be kept in a file; what it is, on stderr.
-fn tell(output: Output, made: &NewProject, done: &str) -> Result<(), Ending> {
+fn tell(output: OutputFormat, made: &NewProject, done: &str) -> Result<(), Ending> {
     let name = escape(&made.project.name);
     let Some(secret) = &made.secret else {
         return Err(Ending::failed(format!(

@@ -15,7 +15,7 @@ use crate::trigger::print;
 
 /// What was restored, for programs.
 #[derive(Serialize)]
-struct Answer {
+struct RestoreReport {
     #[serde(flatten)]
     backup: BackupReport,
     epoch: String,
@@ -42,7 +42,7 @@ pub(crate) async fn restore(typed: &RestoreArgs) -> Result<(), Ending> {
     let file = open(&typed.file)?;
     let Restored { summary, epoch } = write_back(&store, &machine, file, told).await?;
     drop(progress);
-    let answer = Answer { backup: BackupReport::of(&typed.file, &summary), epoch };
+    let answer = RestoreReport { backup: BackupReport::of(&typed.file, &summary), epoch };
     print(typed.output, &answer, || {
         format!(
             "{}\nRestored to {} as epoch {}. Slots since the backup are missed ones: each trigger's catch_up decides.\n",

@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::access::book::BookError;
 use server::api::ApiSecurity;
 use server::handle::NodeHandle;
-use server::node::{FormerNode, Node, NodeConfig, NodeEnd, NodeStartError, ShardReadError};
+use server::node::{FormerNode, NodeConfig, NodeEnd, NodeStartError, RunningNode, ShardReadError};
 use store::election::Defeat;
 use store::machine::{Machine, System};
 use store::session::SessionError;
@@ -98,10 +98,10 @@ async fn start(
     former: Option<&FormerNode>,
     store: &Store,
     config: &NodeConfig,
-) -> Result<(Node, NodeHandle), NodeStartError> {
+) -> Result<(RunningNode, NodeHandle), NodeStartError> {
     let machine: Arc<dyn Machine> = Arc::new(System);
     loop {
-        match Node::start(former, store.clone(), Arc::clone(&machine), config).await {
+        match RunningNode::start(former, store.clone(), Arc::clone(&machine), config).await {
             Err(why) if former.is_some() && is_passing(&why) => {
                 tracing::warn!(%why, "no node could be started: trying again");
                 tokio::time::sleep(START_PAUSE).await;
@@ -135,7 +135,7 @@ fn is_passing(why: &NodeStartError) -> bool {
 /// Serves a node until it ends, or is told to. Tells what ended it.
 async fn attend(
     listener: &TcpListener,
-    node: Node,
+    node: RunningNode,
     handle: NodeHandle,
     security: ApiSecurity,
     stops: &mut Stops,

@@ -9,7 +9,7 @@ use client::spec::{ScheduleSpec, TriggerSpec};
 use client::trigger::{PauseRequest, Status, Trigger};
 use serde::Serialize;
 
-use crate::args::Output;
+use crate::args::OutputFormat;
 use crate::args::trigger::{
     CancelArgs, DeleteArgs, PauseArgs, ResumeArgs, ShowArgs, SlotsArgs, TriggerListArgs,
 };
@@ -19,16 +19,16 @@ use crate::value::escape;
 
 /// Shows an answer: as JSON to programs, as text to people.
 pub(crate) fn print(
-    output: Output,
+    output: OutputFormat,
     answer: &impl Serialize,
     text: impl FnOnce() -> String,
 ) -> Result<(), Ending> {
     let text = match output {
-        Output::Json => {
+        OutputFormat::Json => {
             let json = serde_json::to_string_pretty(answer).expect("answers always serialize");
             format!("{json}\n")
         }
-        Output::Table => text(),
+        OutputFormat::Table => text(),
     };
     Ok(io::stdout().write_all(text.as_bytes())?)
 }

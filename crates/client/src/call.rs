@@ -44,7 +44,7 @@ pub use self::trigger::TriggerFilter;
 pub use self::watch::{Events, SseBlock};
 
 use self::connect::Http;
-use self::retry::Retry;
+use self::retry::RequestRetry;
 use crate::ClientError;
 
 /// How long to wait for an answer, beside what the server is asked to wait itself.
@@ -83,7 +83,7 @@ pub struct Client {
     headers: HeaderMap,
     /// The idempotency key that the caller gave.
     once: Option<HeaderValue>,
-    retry: Retry,
+    retry: RequestRetry,
     timeout: Duration,
 }
 

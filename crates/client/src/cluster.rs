@@ -108,7 +108,7 @@ pub struct Drain {
     pub shards: Vec<u16>,
 }
 
-/// A shard whose commits are suspended for a moment, so that it can be read: what servers ask each other for a backup.
+/// A shard whose commits are held back for a moment, so that it can be read: what servers ask each other for a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuiescedShard {

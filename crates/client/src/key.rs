@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// A key, but for its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Key {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Key"))]
+pub struct ApiKey {
     /// The key's id: `key_…`.
     pub id: String,
     /// What people call it.
@@ -108,7 +108,7 @@ pub struct RotateKeyRequest {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NewKey {
     /// What it is.
-    pub key: Key,
+    pub key: ApiKey,
     /// The text that lets one in. It is told this once; a request that is repeated is not told it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,

@@ -38,4 +38,4 @@ pub use call::{
 };
 pub use error::ClientError;
 pub use jiff::Timestamp;
-pub use page::Page;
+pub use page::ListPage;

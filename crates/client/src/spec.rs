@@ -358,7 +358,7 @@ mod texts {
 
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Texts {
+    enum OneOrMany {
         One(String),
         Many(Vec<String>),
     }
@@ -371,9 +371,9 @@ mod texts {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-        Ok(match Texts::deserialize(from)? {
-            Texts::One(text) => vec![text],
-            Texts::Many(texts) => texts,
+        Ok(match OneOrMany::deserialize(from)? {
+            OneOrMany::One(text) => vec![text],
+            OneOrMany::Many(texts) => texts,
         })
     }
 }

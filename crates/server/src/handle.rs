@@ -25,7 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::access::Access;
 use crate::event::{EventLog, WatcherSeats};
-use crate::idempotency::UnderWay;
+use crate::idempotency::RequestsUnderWay;
 use crate::notifier::Notifier;
 use crate::peers::{Peers, ShardLocation};
 use crate::shard_usage::{ShardUsage, UsageByShard};
@@ -209,7 +209,7 @@ pub struct NodeHandle {
     status: watch::Receiver<NodeStatus>,
     trouble: watch::Receiver<Option<WriteTrouble>>,
     context: Arc<NodeContext>,
-    under_way: Arc<UnderWay>,
+    under_way: Arc<RequestsUnderWay>,
     seats: Arc<WatcherSeats>,
     guests: Arc<WatcherSeats>,
     start: u64,
@@ -381,7 +381,7 @@ impl NodeHandle {
     }
 
     /// Requests that are under way.
-    pub(crate) fn under_way(&self) -> &UnderWay {
+    pub(crate) fn under_way(&self) -> &RequestsUnderWay {
         &self.under_way
     }
 

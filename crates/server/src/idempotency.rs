@@ -149,12 +149,12 @@ pub(crate) enum Remembered {
 
 /// The requests that are under way, by their keys.
 #[derive(Debug, Default)]
-pub(crate) struct UnderWay(Mutex<HashMap<String, Weak<AsyncMutex<()>>>>);
+pub(crate) struct RequestsUnderWay(Mutex<HashMap<String, Weak<AsyncMutex<()>>>>);
 
 /// Keeps other requests with the same key waiting until it is dropped.
 pub(crate) type KeyLock = Arc<OwnedMutexGuard<()>>;
 
-impl UnderWay {
+impl RequestsUnderWay {
     /// Waits until nobody else is under way with this key.
     pub(crate) async fn enter(&self, request: &RequestFingerprint) -> KeyLock {
         let lock = {

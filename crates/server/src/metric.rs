@@ -36,7 +36,7 @@ struct StoreLabels {
 }
 
 /// The metrics of a node.
-pub struct Metrics {
+pub struct NodeMetrics {
     registry: Registry,
     lateness: Histogram,
     slots: Family<SlotLabels, Counter>,
@@ -51,7 +51,7 @@ pub struct Metrics {
     store: Family<StoreLabels, Counter>,
 }
 
-impl Default for Metrics {
+impl Default for NodeMetrics {
     fn default() -> Self {
         let mut all = Registry::with_prefix("watchbell");
         let new = Self {
@@ -111,7 +111,7 @@ impl Default for Metrics {
     }
 }
 
-impl Metrics {
+impl NodeMetrics {
     /// A first attempt left, so late.
     pub(crate) fn late(&self, millis: i64) {
         self.fires.inc();

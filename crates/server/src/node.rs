@@ -12,8 +12,8 @@
 //! A node opens a session, claims the shards that it should have (`assign`), reads each one and hands it to the core,
 //! which is a thread of its own: nothing that a request or a slow store does keeps it from its clocks. The session is
 //! renewed only while the node has moved lately, so one that is stuck loses its work instead of keeping it; see `liveness`.
-//! A component that panics ends the node: see [`Node::ended`]. Stopping is ordered: shards are handed over if there is anybody
-//! ([`Node::drain`], `handover`), nothing new fires, what is under way ends or is written down as being so, all that was
+//! A component that panics ends the node: see [`RunningNode::ended`]. Stopping is ordered: shards are handed over if there is anybody
+//! ([`RunningNode::drain`], `handover`), nothing new fires, what is under way ends or is written down as being so, all that was
 //! decided is written, and then the session is closed, which frees everything at once.
 
 mod assign;
@@ -153,7 +153,7 @@ pub struct FormerNode {
 }
 
 /// A node that runs.
-pub struct Node {
+pub struct RunningNode {
     cluster: u64,
     session: Session,
     /// The epoch of the store in which it claimed its shards.
@@ -176,7 +176,7 @@ enum Stop {
     AtOnce,
 }
 
-impl Node {
+impl RunningNode {
     /// Starts a node on a store, after another one of this process that has ended, if there was one: it fires from here on.
     pub async fn start(
         former: Option<&FormerNode>,

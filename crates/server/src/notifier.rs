@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use crate::api::cluster_event;
 use crate::monitor::ClusterChange;
 use crate::node::Component;
-use crate::webhook::{Call, Config, Dispatcher, Finished, StartError};
+use crate::webhook::{Call, Config, Dispatcher, FinishedCall, StartError};
 
 /// Takes notifications, and drops them if nobody is to be notified.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ pub struct NotificationDelivery {
     form: Arc<Form>,
     path: Box<str>,
     dispatcher: Dispatcher,
-    results: mpsc::UnboundedReceiver<Finished>,
+    results: mpsc::UnboundedReceiver<FinishedCall>,
     machine: Arc<dyn Machine>,
 }
 
@@ -107,7 +107,9 @@ impl NotificationDelivery {
                 body: Some(body.clone()),
             });
             // Without a sender there is no result, and the alarm rings.
-            let Some(Finished { outcome, error, .. }) = self.results.recv().await else { return };
+            let Some(FinishedCall { outcome, error, .. }) = self.results.recv().await else {
+                return;
+            };
             match next(outcome.verdict(), attempt, self.machine.random()) {
                 NextAttempt::Told => return tracing::info!(kind, id, "somebody was notified"),
                 NextAttempt::Pause(pause) => {

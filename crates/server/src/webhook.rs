@@ -1,6 +1,6 @@
 //! The dispatcher: calls receivers, and says what came of it.
 //!
-//! It is given [`Call`]s and gives back exactly one [`Finished`] for each, whatever happens: answered, refused,
+//! It is given [`Call`]s and gives back exactly one [`FinishedCall`] for each, whatever happens: answered, refused,
 //! lost, cancelled, stopped. It decides nothing about runs; whether and when there is another attempt is the
 //! caller's affair, and [`engine::outcome`] says what an outcome means.
 //!
@@ -65,7 +65,7 @@ pub use guard::{BadCidr, Cidr, Forbidden, Guard};
 pub use name::{Resolver, SystemResolver};
 pub use tls::check_ca;
 
-pub use sender::Command;
+pub use sender::SenderCommand;
 
 use sender::Sender;
 use signature::Signing;
@@ -73,7 +73,7 @@ use signature::Signing;
 use crate::alarm::Alarm;
 
 /// Whether this node may act at this moment.
-pub type Permit = Arc<dyn Fn() -> bool + Send + Sync>;
+pub type PermitCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// How the dispatcher works.
 #[derive(Clone)]
@@ -93,7 +93,7 @@ pub struct Config {
     /// Looks names up.
     pub resolver: Arc<dyn Resolver>,
     /// Whether this node may act at this moment.
-    pub permit: Permit,
+    pub permit: PermitCheck,
     /// What webhooks are signed with.
     pub signing: Signing,
     /// Rings when a sender breaks.
@@ -102,7 +102,7 @@ pub struct Config {
 
 impl Config {
     /// What is right for a server, with one sender per core, and nothing to sign with.
-    pub fn new(permit: Permit) -> Self {
+    pub fn new(permit: PermitCheck) -> Self {
         Self {
             senders: thread::available_parallelism().map_or(1, usize::from),
             in_flight_max: 2_048,
@@ -151,7 +151,7 @@ impl fmt::Debug for Call {
 
 /// What came of a call.
 #[derive(Debug)]
-pub struct Finished {
+pub struct FinishedCall {
     /// The caller's own number.
     pub key: u64,
     /// What it means.
@@ -201,7 +201,7 @@ pub enum StartError {
 /// Calls receivers. Dropping it stops it: see [`Dispatcher::stop`].
 pub struct Dispatcher {
     /// With their threads, if they have some of their own.
-    senders: Vec<(mpsc::UnboundedSender<Command>, Option<JoinHandle<()>>)>,
+    senders: Vec<(mpsc::UnboundedSender<SenderCommand>, Option<JoinHandle<()>>)>,
     /// Which sender a host belongs to; nobody outside can aim at one.
     hasher: RandomState,
     gauges: Arc<Gauges>,
@@ -219,7 +219,7 @@ impl Dispatcher {
     pub fn start(
         config: &Config,
         machine: &Arc<dyn Machine>,
-        results: &mpsc::UnboundedSender<Finished>,
+        results: &mpsc::UnboundedSender<FinishedCall>,
     ) -> Result<Self, StartError> {
         let tls = tls::config(config.extra_ca.as_deref())?;
         let gauges = Arc::new(Gauges::default());
@@ -249,7 +249,7 @@ impl Dispatcher {
 
     /// One whose calls are made by somebody else, who keeps the dispatcher's promises: whoever has the other end of these
     /// commands.
-    pub(crate) fn by(courier: mpsc::UnboundedSender<Command>) -> Self {
+    pub(crate) fn by(courier: mpsc::UnboundedSender<SenderCommand>) -> Self {
         let senders = vec![(courier, None)];
         Self { senders, hasher: RandomState::new(), gauges: Arc::default() }
     }
@@ -260,14 +260,16 @@ impl Dispatcher {
         let spread = self.hasher.hash_one((scheme, host, port)) % self.senders.len() as u64;
         let sender = usize::try_from(spread).expect("less than the number of senders");
         self.gauges.waiting.fetch_add(1, Ordering::Relaxed);
-        let taken = self.senders[sender].0.send(Command::Send { call });
+        let taken = self.senders[sender].0.send(SenderCommand::Send { call });
         taken.expect("a sender lives as long as the dispatcher");
     }
 
     /// Gives a call up, if it has not ended yet. What came of it is told all the same.
     pub fn cancel(&self, key: u64) {
         for (sender, _) in &self.senders {
-            sender.send(Command::Cancel { key }).expect("a sender lives as long as the dispatcher");
+            sender
+                .send(SenderCommand::Cancel { key })
+                .expect("a sender lives as long as the dispatcher");
         }
     }
 
@@ -280,7 +282,7 @@ impl Dispatcher {
     ) -> usize {
         for (sender, _) in &self.senders {
             let (keys, told) = (keys.clone(), Box::new(told.clone()));
-            let recall = Command::Recall { keys, told };
+            let recall = SenderCommand::Recall { keys, told };
             sender.send(recall).expect("a sender lives as long as the dispatcher");
         }
         self.senders.len()

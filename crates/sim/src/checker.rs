@@ -83,7 +83,7 @@ struct Datum {
 
 /// The body of a head, as holders write it.
 #[derive(Debug, Deserialize)]
-struct Body {
+struct HeadBody {
     id: u64,
 }
 
@@ -101,7 +101,7 @@ struct CheckerState {
     /// Rights of processes that have begun to hand the claim over.
     left: BTreeMap<ProcessId, Right>,
     /// Which process a session is of, and when its landed renewals were sent.
-    sessions: BTreeMap<Key, Owner>,
+    sessions: BTreeMap<Key, SeenSession>,
     processes: BTreeMap<ProcessId, Health>,
     /// Tokens that acted, and for whom.
     acted: BTreeMap<u64, Key>,
@@ -119,7 +119,7 @@ struct CheckerState {
     wished: Option<(u64, TrueTime)>,
 }
 
-struct Owner {
+struct SeenSession {
     process: ProcessId,
     ttl: Duration,
     renewals: VecDeque<Reading>,
@@ -499,7 +499,7 @@ impl CheckerState {
         let ttl = Duration::from_millis(record.map_or(0, |record| record.ttl_ms));
         let owner = self.sessions.entry(key.clone()).or_insert_with(|| {
             self.counts.sessions += 1;
-            Owner { process, ttl, renewals: VecDeque::new() }
+            SeenSession { process, ttl, renewals: VecDeque::new() }
         });
         owner.process = process;
         owner.renewals.push_back(landing.sent);
@@ -552,8 +552,8 @@ impl CheckerState {
             let what = format!("the head went from {token} to {}", after.token);
             self.accuse(world, LeasePromise::TokensGrow, what);
         }
-        let id = after.body.and_then(|body| serde_json::from_str::<Body>(body.get()).ok());
-        if let Some(Body { id }) = id.filter(|_| !is_take) {
+        let id = after.body.and_then(|body| serde_json::from_str::<HeadBody>(body.get()).ok());
+        if let Some(HeadBody { id }) = id.filter(|_| !is_take) {
             self.landed.insert(id);
             if self.undone.contains(&id) {
                 let what = format!("{id} landed after it was called not done");

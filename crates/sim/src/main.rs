@@ -25,7 +25,7 @@ use sim::world::{Tracing, seconds};
         cargo run --profile sim -p watchbell-sim -- --fleet --seeds 0..2000\n\n\
         Ends with 0 if every promise was kept, and with 1 if one was broken."
 )]
-struct Args {
+struct SimArgs {
     /// Simulate one shard and its triggers instead of a cluster and its leases
     #[arg(long)]
     shard: bool,
@@ -69,7 +69,7 @@ fn parse_mutant(text: &str) -> Result<Mutant, String> {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = SimArgs::parse();
     if let Some(seed) = args.seed {
         let tracing = if args.trace { Tracing::On } else { Tracing::Off };
         let result = args.run(seed, tracing);
@@ -93,7 +93,7 @@ struct SeedResult {
 /// What there was of each thing.
 type NamedCounts = Vec<(u64, &'static str)>;
 
-impl Args {
+impl SimArgs {
     fn run(&self, seed: u64, tracing: Tracing) -> SeedResult {
         if self.shard {
             shard(seed, self.mutant, tracing)

@@ -36,7 +36,7 @@ struct Core {
     now: TrueTime,
     /// Events at the same time happen in the order in which they were planned.
     planned: u64,
-    events: BinaryHeap<Reverse<Event>>,
+    events: BinaryHeap<Reverse<WorldEvent>>,
     processes: BTreeMap<ProcessId, ProcessState>,
     ready: VecDeque<ProcessId>,
     /// Those that look around whenever something has happened.
@@ -55,27 +55,27 @@ struct ProcessState {
     is_woken: bool,
 }
 
-struct Event {
+struct WorldEvent {
     at: TrueTime,
     order: u64,
     action: Action,
 }
 
-impl PartialEq for Event {
+impl PartialEq for WorldEvent {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Event {}
+impl Eq for WorldEvent {}
 
-impl PartialOrd for Event {
+impl PartialOrd for WorldEvent {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Event {
+impl Ord for WorldEvent {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.order).cmp(&(other.at, other.order))
     }
@@ -125,7 +125,7 @@ impl World {
         let mut core = self.lock();
         let (at, order) = (core.now.saturating_add(delay), core.planned);
         core.planned += 1;
-        core.events.push(Reverse(Event { at, order, action: Box::new(action) }));
+        core.events.push(Reverse(WorldEvent { at, order, action: Box::new(action) }));
     }
 
     /// Waits for so long.
@@ -311,10 +311,10 @@ impl Wake for ProcessWaker {
 pub struct Sleep {
     world: World,
     length: TrueTime,
-    bell: Option<Arc<Mutex<Alarm>>>,
+    bell: Option<Arc<Mutex<SleepAlarm>>>,
 }
 
-struct Alarm {
+struct SleepAlarm {
     is_over: bool,
     waker: Waker,
 }
@@ -328,7 +328,8 @@ impl Future for Sleep {
             alarm.waker.clone_from(context.waker());
             return if alarm.is_over { Poll::Ready(()) } else { Poll::Pending };
         }
-        let alarm = Arc::new(Mutex::new(Alarm { is_over: false, waker: context.waker().clone() }));
+        let alarm =
+            Arc::new(Mutex::new(SleepAlarm { is_over: false, waker: context.waker().clone() }));
         // A sleep that was dropped wakes nobody.
         let weak = Arc::downgrade(&alarm);
         self.world.after(self.length, move |_| {

@@ -375,7 +375,7 @@ fn writers<'a>(pieces: &'a mut [ChainWrites<'_>]) -> Vec<&'a mut Chain> {
 
 /// How links are sent.
 #[derive(PartialEq, Eq)]
-enum Company {
+enum LinkCompany {
     /// As many in one commit as fit.
     Together,
     /// Each in a commit of its own.
@@ -390,7 +390,7 @@ async fn settle_all(chains: &mut [&mut Chain]) {
         if batch.is_empty() {
             return;
         }
-        if push(&mut batch).await == Company::Apart {
+        if push(&mut batch).await == LinkCompany::Apart {
             most = 1;
         }
     }
@@ -418,7 +418,7 @@ fn pack<'a>(chains: &'a mut [&mut Chain], most: usize) -> Vec<&'a mut Chain> {
 
 /// Sends what is open in these chains once more, as one commit. Then each is done, or undone, or still
 /// open. Tells how to go on with those.
-async fn push(batch: &mut [&mut Chain]) -> Company {
+async fn push(batch: &mut [&mut Chain]) -> LinkCompany {
     let session = batch[0].session.clone();
     let (machine, ttl) = (session.machine(), session.ttl());
     let mut commit = Commit::new();
@@ -447,21 +447,21 @@ async fn push(batch: &mut [&mut Chain]) -> Company {
 
 /// What an answer to a commit of these chains means to each of them. If it was turned away and does not
 /// say because of whom, each goes by itself from then on, and that one will be found.
-fn judge(batch: &mut [&mut Chain], answer: Option<Result<Version, CommitError>>) -> Company {
+fn judge(batch: &mut [&mut Chain], answer: Option<Result<Version, CommitError>>) -> LinkCompany {
     let is_single = batch.len() == 1;
     match answer {
         Some(Ok(version)) => batch.iter_mut().for_each(|chain| chain.done(version)),
         Some(Err(CommitError::Conflict(why))) => {
-            let mut company = Company::Apart;
+            let mut company = LinkCompany::Apart;
             for chain in batch {
                 if chain.is_gone(&why.condition) {
-                    company = Company::Together;
+                    company = LinkCompany::Together;
                     chain.undone(ChainError::Gone);
                     continue;
                 }
                 let blamed = is_single || chain.requires(&why.condition);
                 if blamed {
-                    company = Company::Together;
+                    company = LinkCompany::Together;
                 }
                 chain.turned_away(blamed.then_some(ChainError::Moved));
             }
@@ -472,7 +472,7 @@ fn judge(batch: &mut [&mut Chain], answer: Option<Result<Version, CommitError>>)
                 chain.turned_away(is_single.then(|| why.clone().into()));
             }
             if !is_single {
-                return Company::Apart;
+                return LinkCompany::Apart;
             }
         }
         Some(Err(CommitError::Unavailable(why))) => {
@@ -487,5 +487,5 @@ fn judge(batch: &mut [&mut Chain], answer: Option<Result<Version, CommitError>>)
         }
         Some(Err(CommitError::Unknown(_))) | None => {}
     }
-    Company::Together
+    LinkCompany::Together
 }

@@ -31,7 +31,7 @@ pub(super) struct Wanted {
 
 /// All triggers of all files, in their order.
 pub(super) fn read_all(files: &[PathBuf], now: Instant) -> Result<Vec<Wanted>, Ending> {
-    let mut reading = Reading::default();
+    let mut reading = FileReader::default();
     for path in files {
         match read_text(path) {
             Ok(text) => reading.file(&shown(path), &text, now),
@@ -68,14 +68,14 @@ pub(crate) fn read_text(path: &Path) -> Result<String, String> {
 }
 
 #[derive(Default)]
-struct Reading {
+struct FileReader {
     wanted: Vec<Wanted>,
     faults: Vec<String>,
     /// Where each name stands.
     known: BTreeMap<String, String>,
 }
 
-impl Reading {
+impl FileReader {
     fn file(&mut self, file: &str, text: &str, now: Instant) {
         let documents = match document::read(text) {
             Ok(documents) => documents,
@@ -223,7 +223,7 @@ mod tests {
     const NOW: Instant = Instant(1_800_000_000_000);
 
     fn read(texts: &[&str]) -> Result<Vec<String>, Ending> {
-        let mut reading = Reading::default();
+        let mut reading = FileReader::default();
         for (number, text) in texts.iter().enumerate() {
             reading.file(&format!("{number}.yaml"), text, NOW);
         }

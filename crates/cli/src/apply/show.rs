@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::fires::{Fires, Timing, difference};
 use super::plan::{ApplyChange, ApplyStep};
-use crate::args::Output;
+use crate::args::OutputFormat;
 use crate::colour::Colour;
 use crate::exit::Ending;
 use crate::table;
@@ -56,7 +56,7 @@ impl ApplyOutcome {
 }
 
 /// Shows what was done; it is a failure if some of it was not.
-pub(super) fn rows(rows: &[ApplyRow], output: Output) -> Result<(), Ending> {
+pub(super) fn rows(rows: &[ApplyRow], output: OutputFormat) -> Result<(), Ending> {
     let count = |word: &str| rows.iter().filter(|row| row.outcome.word() == word).count();
     let counts: Vec<(&str, usize)> =
         ApplyOutcome::WORDS.into_iter().map(|word| (word, count(word))).collect();
@@ -104,7 +104,7 @@ pub(super) fn dry_run(
     steps: &[ApplyStep],
     now: Instant,
     horizon: Instant,
-    output: Output,
+    output: OutputFormat,
 ) -> Result<(), Ending> {
     let told: Vec<(&ApplyStep, Fires)> =
         steps.iter().map(|step| (step, difference(step, now, horizon))).collect();

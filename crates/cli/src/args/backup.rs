@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 
 use super::trigger::ServerArgs;
-use super::{Output, examples};
+use super::{OutputFormat, examples};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BackupVerb {
@@ -46,8 +46,8 @@ pub(crate) struct BackupVerifyArgs {
     /// The file that holds the backup
     pub(crate) file: PathBuf,
     /// How to show what is in it
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    pub(crate) output: OutputFormat,
 }
 
 /// Make a store from a backup
@@ -66,6 +66,6 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "URL")]
     pub(crate) store: String,
     /// How to show what was restored
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    pub(crate) output: OutputFormat,
 }

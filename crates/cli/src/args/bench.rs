@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use engine::limits::{BENCH_RATE_MAX, MEASURE_SECONDS_MAX};
 
-use super::{Output, examples};
+use super::{OutputFormat, examples};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchVerb {
@@ -38,8 +38,8 @@ pub(crate) struct FiresArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) dir: PathBuf,
     /// How to show what was found
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    pub(crate) output: OutputFormat,
 }
 
 #[cfg(test)]

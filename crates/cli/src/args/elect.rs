@@ -13,7 +13,7 @@ use engine::limits::{
     CHECK_INTERVAL_MIN, ELECT_WAIT_MAX, HOOK_TIME_MAX, LEASE_TTL_MAX, LEASE_TTL_MIN,
 };
 
-use super::{LogLevel, Output, address, examples};
+use super::{LogLevel, OutputFormat, address, examples};
 use crate::args::pass::PassArgs;
 use crate::secret::TypedSecret;
 
@@ -83,8 +83,8 @@ pub(crate) struct ElectArgs {
     #[command(flatten)]
     pub(crate) pass: PassArgs,
     /// How to show transitions: lines for people, or one JSON object each
-    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = OutputFormat::Table)]
+    pub(crate) output: OutputFormat,
     #[command(flatten)]
     pub(crate) ancestor: AncestorArgs,
 }

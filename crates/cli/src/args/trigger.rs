@@ -19,7 +19,7 @@ use engine::trigger::check_label;
 use serde::de::DeserializeOwned;
 
 use super::apply::{ApplyArgs, BackfillArgs};
-use super::{Output, examples};
+use super::{OutputFormat, examples};
 use crate::confirm::YesArgs;
 use crate::secret::TypedSecret;
 
@@ -56,8 +56,8 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "FILE", env = "WATCHBELL_CA", help_heading = "Server")]
     pub(crate) ca: Option<PathBuf>,
     /// How to show the answer
-    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = Output::Table)]
-    pub(crate) output: Output,
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = OutputFormat::Table)]
+    pub(crate) output: OutputFormat,
 }
 
 #[derive(Debug, Subcommand)]

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::file::SettingsFile;
 use super::setting::Setting;
-use crate::args::Output;
+use crate::args::OutputFormat;
 use crate::exit::Ending;
 use crate::table;
 use crate::trigger::print;
@@ -33,9 +33,9 @@ pub(super) fn show(
             "name": setting.name, "variable": setting.variable, "value": value, "from": origin,
         })).collect::<Vec<_>>(),
     });
-    let output = match leaf.get_one::<Output>("output") {
+    let output = match leaf.get_one::<OutputFormat>("output") {
         Some(output) => *output,
-        None => Output::Table,
+        None => OutputFormat::Table,
     };
     print(output, &told, || {
         let mut table = table::plain();

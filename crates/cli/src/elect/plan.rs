@@ -14,7 +14,7 @@ use store::session::{NodeId, NodeInfo};
 use super::ancestor::{self, Ancestor, AncestorError};
 use super::hook::Hooks;
 use super::voice::{ElectMoment, LogDialect, Voice};
-use crate::args::Output;
+use crate::args::OutputFormat;
 use crate::args::elect::ElectArgs;
 use crate::exit::Ending;
 use crate::serve::TTL;
@@ -34,7 +34,7 @@ pub(super) struct CandidatePlan {
     /// How long a store that cannot be reached is waited for.
     pub(super) wait: Option<Duration>,
     pub(super) hooks: Hooks,
-    pub(super) output: Output,
+    pub(super) output: OutputFormat,
     pub(super) dialect: LogDialect,
 }
 

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use store::machine::{Machine, System};
 use tracing::Level;
 
-use crate::args::Output;
+use crate::args::OutputFormat;
 use crate::exit::say;
 
 /// A moment that the log tells.
@@ -75,7 +75,12 @@ pub(super) struct Voice {
 
 impl Voice {
     /// One that tells transitions in this form; the Redis scheduler told none on stdout.
-    pub(super) fn new(dialect: LogDialect, election: &str, node: &str, output: Output) -> Self {
+    pub(super) fn new(
+        dialect: LogDialect,
+        election: &str,
+        node: &str,
+        output: OutputFormat,
+    ) -> Self {
         let out = match dialect {
             LogDialect::Ours => Some(Teller::new(output)),
             LogDialect::Ancestor(_) => None,
@@ -109,8 +114,8 @@ impl Voice {
         let wall = i64::try_from(System.wall_us()).unwrap_or_default();
         let time = Timestamp::from_microsecond(wall).unwrap_or_default();
         let line = match out.output {
-            Output::Table => format!("{time:.3}  {event:<9}  {words}\n"),
-            Output::Json => {
+            OutputFormat::Table => format!("{time:.3}  {event:<9}  {words}\n"),
+            OutputFormat::Json => {
                 let mut line = Map::new();
                 line.insert("time".into(), json!(format!("{time:.3}")));
                 line.insert("event".into(), json!(event));
@@ -135,7 +140,7 @@ impl Voice {
 
 /// The thread that writes to stdout.
 struct Teller {
-    output: Output,
+    output: OutputFormat,
     lines: SyncSender<String>,
     thread: JoinHandle<()>,
 }
@@ -145,7 +150,7 @@ const FINISH_MAX: Duration = Duration::from_millis(500);
 const FINISH_STEP: Duration = Duration::from_millis(5);
 
 impl Teller {
-    fn new(output: Output) -> Self {
+    fn new(output: OutputFormat) -> Self {
         let (lines, to_write) = sync_channel::<String>(TRANSITIONS_WAITING_MAX);
         let thread = thread::spawn(move || {
             let mut is_told = false;

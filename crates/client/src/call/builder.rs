@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hyper::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, USER_AGENT};
 
-use super::retry::Retry;
+use super::retry::RequestRetry;
 use super::{ANSWER_TIME_MAX, Client, PROJECT, connect};
 use crate::ClientError;
 #[cfg(feature = "tls")]
@@ -20,7 +20,7 @@ pub struct ClientBuilder {
     project: Option<String>,
     /// Whom to trust; or what is wrong with the issuers that were given.
     trust: Result<connect::Trust, String>,
-    retry: Retry,
+    retry: RequestRetry,
     timeout: Duration,
     connect: Duration,
 }
@@ -32,7 +32,7 @@ impl ClientBuilder {
             key: None,
             project: None,
             trust: Ok(connect::usual()),
-            retry: Retry::default(),
+            retry: RequestRetry::default(),
             timeout: ANSWER_TIME_MAX,
             connect: connect::CONNECT_TIME_MAX,
         }

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
 
 use super::connect::{self, Http};
-use super::watch::{SseBlock, Stream};
+use super::watch::{EventStream, SseBlock};
 use crate::ClientError;
 
 /// Sends requests as they are, each to the server that its URI names, once. Clones share their connections.
@@ -66,7 +66,7 @@ impl Carrier {
 }
 
 /// A stream of server-sent events of another server.
-pub struct Followed(Stream);
+pub struct Followed(EventStream);
 
 impl Carrier {
     /// Sends a request that is answered by server-sent events.
@@ -76,7 +76,7 @@ impl Carrier {
         if head.status != StatusCode::OK {
             return Err(ClientError::Answer { url, why: format!("status {}", head.status) });
         }
-        Ok(Followed(Stream::new(body, &url.into())))
+        Ok(Followed(EventStream::new(body, &url.into())))
     }
 }
 

@@ -9,7 +9,7 @@ use super::exchange::Question;
 use super::path::Path;
 use super::walk::Paged;
 use crate::election::{Campaign, CampaignRequest, Election, ReleaseRequest};
-use crate::{ClientError, Page};
+use crate::{ClientError, ListPage};
 
 /// Which elections to list.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +30,10 @@ impl Paged for ElectionFilter {
 
 impl Client {
     /// Elections, by name.
-    pub async fn elections(&self, filter: &ElectionFilter) -> Result<Page<Election>, ClientError> {
+    pub async fn elections(
+        &self,
+        filter: &ElectionFilter,
+    ) -> Result<ListPage<Election>, ClientError> {
         let path = Path::new("/v1/elections")
             .with("prefix", filter.prefix.as_deref())
             .with("limit", filter.limit)
@@ -43,7 +46,7 @@ impl Client {
         &self,
         filter: ElectionFilter,
         most: usize,
-    ) -> Result<Page<Election>, ClientError> {
+    ) -> Result<ListPage<Election>, ClientError> {
         let start = filter.cursor.clone();
         self.walk(filter, start, most, async |filter| self.elections(filter).await).await
     }

@@ -4,8 +4,8 @@ use super::Client;
 use super::exchange::Question;
 use super::path::Path;
 use super::walk::Paged;
-use crate::key::{Key, KeySpec, NewKey, RotateKeyRequest};
-use crate::{ClientError, Page};
+use crate::key::{ApiKey, KeySpec, NewKey, RotateKeyRequest};
+use crate::{ClientError, ListPage};
 
 /// Which keys to list.
 #[derive(Debug, Clone, Default)]
@@ -32,17 +32,17 @@ impl Client {
     }
 
     /// The key with this id.
-    pub async fn key(&self, id: &str) -> Result<Key, ClientError> {
+    pub async fn key(&self, id: &str) -> Result<ApiKey, ClientError> {
         self.ask(Question::get(at(id, ""))).await
     }
 
     /// The key of this client.
-    pub async fn own_key(&self) -> Result<Key, ClientError> {
+    pub async fn own_key(&self) -> Result<ApiKey, ClientError> {
         self.key("self").await
     }
 
     /// Keys, oldest first.
-    pub async fn keys(&self, filter: &KeyFilter) -> Result<Page<Key>, ClientError> {
+    pub async fn keys(&self, filter: &KeyFilter) -> Result<ListPage<ApiKey>, ClientError> {
         let path = Path::new("/v1/keys")
             .with("project", filter.project.as_deref())
             .with("limit", filter.limit)
@@ -51,7 +51,11 @@ impl Client {
     }
 
     /// Keys, page after page, up to `most` of them; `next` says where more are.
-    pub async fn all_keys(&self, filter: KeyFilter, most: usize) -> Result<Page<Key>, ClientError> {
+    pub async fn all_keys(
+        &self,
+        filter: KeyFilter,
+        most: usize,
+    ) -> Result<ListPage<ApiKey>, ClientError> {
         let start = filter.cursor.clone();
         self.walk(filter, start, most, async |filter| self.keys(filter).await).await
     }

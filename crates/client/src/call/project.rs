@@ -5,7 +5,7 @@ use super::exchange::Question;
 use super::path::Path;
 use super::walk::Paged;
 use crate::project::{NewProject, NewProjectSpec, Project, ProjectSpec, RotateRequest};
-use crate::{ClientError, Page};
+use crate::{ClientError, ListPage};
 
 /// Which projects to list.
 #[derive(Debug, Clone, Default)]
@@ -36,7 +36,7 @@ impl Client {
     }
 
     /// Projects, by name.
-    pub async fn projects(&self, filter: &ProjectFilter) -> Result<Page<Project>, ClientError> {
+    pub async fn projects(&self, filter: &ProjectFilter) -> Result<ListPage<Project>, ClientError> {
         let path = Path::new("/v1/projects")
             .with("prefix", filter.prefix.as_deref())
             .with("limit", filter.limit)
@@ -49,7 +49,7 @@ impl Client {
         &self,
         filter: ProjectFilter,
         most: usize,
-    ) -> Result<Page<Project>, ClientError> {
+    ) -> Result<ListPage<Project>, ClientError> {
         let start = filter.cursor.clone();
         self.walk(filter, start, most, async |filter| self.projects(filter).await).await
     }

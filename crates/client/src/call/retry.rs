@@ -10,7 +10,7 @@ use crate::ClientError;
 
 /// How often, for how long and with which pauses a request is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Retry {
+pub(super) struct RequestRetry {
     /// How many attempts follow the first one at most.
     pub(super) retries: u32,
     /// No attempt begins later than this after the first one.
@@ -22,13 +22,13 @@ pub(super) struct Retry {
 /// No pause grows longer than this by itself.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-impl Default for Retry {
+impl Default for RequestRetry {
     fn default() -> Self {
         Self { retries: 3, time: Duration::from_secs(30), pause: Duration::from_millis(100) }
     }
 }
 
-impl Retry {
+impl RequestRetry {
     /// How long to wait before the next attempt; nothing, if there is none. `tried` attempts were made in
     /// `elapsed`; `dice` is from 0 to 1.
     pub(super) fn pause(
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn pauses_double_and_are_never_less_than_half_nor_more_than_the_most() {
-        let retry = Retry { retries: 30, time: Duration::MAX, ..Retry::default() };
+        let retry = RequestRetry { retries: 30, time: Duration::MAX, ..RequestRetry::default() };
         let pause = |tried, dice| retry.pause(tried, Duration::ZERO, &lost(), dice).unwrap();
         assert_eq!(pause(1, 1.0), Duration::from_millis(100));
         assert_eq!(pause(1, 0.0), Duration::from_millis(50));
@@ -104,17 +104,17 @@ mod tests {
 
     #[test]
     fn it_ends_after_so_many_attempts_and_after_so_long() {
-        let retry = Retry::default();
+        let retry = RequestRetry::default();
         assert!(retry.pause(3, Duration::ZERO, &lost(), 0.0).is_some());
         assert_eq!(retry.pause(4, Duration::ZERO, &lost(), 0.0), None);
         assert_eq!(retry.pause(1, Duration::from_secs(30), &lost(), 0.0), None);
-        let off = Retry { retries: 0, ..retry };
+        let off = RequestRetry { retries: 0, ..retry };
         assert_eq!(off.pause(1, Duration::ZERO, &lost(), 0.0), None);
     }
 
     #[test]
     fn a_server_that_says_when_is_not_asked_sooner_and_not_at_all_if_that_is_too_late() {
-        let retry = Retry::default();
+        let retry = RequestRetry::default();
         for status in [429, 502, 503, 504] {
             let pause = retry.pause(1, Duration::ZERO, &answered(status, Some(2)), 0.0).unwrap();
             assert_eq!(pause, Duration::from_millis(2_050), "{status}");
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_was_refused_is_not_asked_again() {
-        let retry = Retry::default();
+        let retry = RequestRetry::default();
         for status in [400, 401, 403, 404, 405, 408, 409, 412, 413, 415, 422, 500, 507] {
             assert_eq!(retry.pause(1, Duration::ZERO, &answered(status, Some(1)), 0.0), None);
         }

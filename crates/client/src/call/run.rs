@@ -11,7 +11,7 @@ use super::path::Path;
 use super::trigger::at;
 use super::walk::Paged;
 use crate::run::{Run, RunKind, RunState, Started};
-use crate::{ClientError, Page};
+use crate::{ClientError, ListPage};
 
 /// How often a run is looked at whose end the server does not wait for.
 const LOOK: Duration = Duration::from_millis(250);
@@ -59,7 +59,11 @@ impl Client {
     }
 
     /// Runs of a trigger, newest first.
-    pub async fn runs_of(&self, name: &str, filter: &RunFilter) -> Result<Page<Run>, ClientError> {
+    pub async fn runs_of(
+        &self,
+        name: &str,
+        filter: &RunFilter,
+    ) -> Result<ListPage<Run>, ClientError> {
         self.ask(Question::get(filtered(at(name, "/runs"), filter))).await
     }
 
@@ -69,18 +73,22 @@ impl Client {
         name: &str,
         filter: RunFilter,
         most: usize,
-    ) -> Result<Page<Run>, ClientError> {
+    ) -> Result<ListPage<Run>, ClientError> {
         let start = filter.cursor.clone();
         self.walk(filter, start, most, async |filter| self.runs_of(name, filter).await).await
     }
 
     /// Runs of all triggers, newest first.
-    pub async fn runs(&self, filter: &RunFilter) -> Result<Page<Run>, ClientError> {
+    pub async fn runs(&self, filter: &RunFilter) -> Result<ListPage<Run>, ClientError> {
         self.ask(Question::get(filtered(Path::new("/v1/runs"), filter))).await
     }
 
     /// Runs of all triggers, page after page, up to `most` of them; `next` says where more are.
-    pub async fn all_runs(&self, filter: RunFilter, most: usize) -> Result<Page<Run>, ClientError> {
+    pub async fn all_runs(
+        &self,
+        filter: RunFilter,
+        most: usize,
+    ) -> Result<ListPage<Run>, ClientError> {
         let start = filter.cursor.clone();
         self.walk(filter, start, most, async |filter| self.runs(filter).await).await
     }

@@ -5,14 +5,14 @@ use hyper::header::{ACCEPT, HeaderValue};
 use super::Client;
 use super::exchange::Question;
 use super::path::Path;
-use super::watch::Stream;
+use super::watch::EventStream;
 use crate::ClientError;
 use crate::store::{StoreCommit, StoreCommitted, StoreFacts, StoreHint, StorePage, StoreScan};
 
 /// A stream of hints that something changed. See [`Client::store_hints`].
 pub struct StoreHints {
     client: Client,
-    stream: Stream,
+    stream: EventStream,
 }
 
 impl Client {
@@ -40,7 +40,7 @@ impl Client {
         let question = Question::get(Path::new("/v1/store/watch"))
             .header(ACCEPT, HeaderValue::from_static("text/event-stream"));
         let begun = async {
-            let mut stream = Stream::new(self.begin(&question).await?, &self.base);
+            let mut stream = EventStream::new(self.begin(&question).await?, &self.base);
             // A comment comes first: until then nothing was promised.
             stream.block().await?;
             Ok(StoreHints { client: self.clone(), stream })

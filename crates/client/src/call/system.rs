@@ -9,7 +9,7 @@ use super::walk::Paged;
 use crate::audit::AuditEntry;
 use crate::cluster::{Cluster, Drain};
 use crate::scheduler::SchedulerStatus;
-use crate::{ClientError, Page};
+use crate::{ClientError, ListPage};
 
 /// Which changes to list.
 #[derive(Debug, Clone, Default)]
@@ -74,7 +74,7 @@ impl Client {
     }
 
     /// Who changed what, newest first: for admins.
-    pub async fn audit(&self, filter: &AuditFilter) -> Result<Page<AuditEntry>, ClientError> {
+    pub async fn audit(&self, filter: &AuditFilter) -> Result<ListPage<AuditEntry>, ClientError> {
         let path = Path::new("/v1/audit")
             .with("project", filter.project.as_deref())
             .with("author", filter.author.as_deref())
@@ -91,7 +91,7 @@ impl Client {
         &self,
         filter: AuditFilter,
         most: usize,
-    ) -> Result<Page<AuditEntry>, ClientError> {
+    ) -> Result<ListPage<AuditEntry>, ClientError> {
         let start = filter.cursor.clone();
         self.walk(filter, start, most, async |filter| self.audit(filter).await).await
     }

@@ -10,7 +10,7 @@ use super::walk::Paged;
 use crate::account::Account;
 use crate::spec::TriggerSpec;
 use crate::trigger::{BackfillRequest, Backfilled, NextSlots, PauseRequest, Status, Trigger};
-use crate::{ClientError, Page};
+use crate::{ClientError, ListPage};
 
 /// Which triggers to list.
 #[derive(Debug, Clone, Default)]
@@ -72,7 +72,7 @@ impl Client {
     }
 
     /// Triggers, by name.
-    pub async fn triggers(&self, filter: &TriggerFilter) -> Result<Page<Trigger>, ClientError> {
+    pub async fn triggers(&self, filter: &TriggerFilter) -> Result<ListPage<Trigger>, ClientError> {
         let mut path = Path::new("/v1/triggers")
             .with("status", filter.status.map(Status::as_str))
             .with("prefix", filter.prefix.as_deref());
@@ -88,7 +88,7 @@ impl Client {
         &self,
         filter: TriggerFilter,
         most: usize,
-    ) -> Result<Page<Trigger>, ClientError> {
+    ) -> Result<ListPage<Trigger>, ClientError> {
         let start = filter.cursor.clone();
         self.walk(filter, start, most, async |filter| self.triggers(filter).await).await
     }

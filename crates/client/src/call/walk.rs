@@ -1,7 +1,7 @@
 //! Lists, page after page.
 
 use super::Client;
-use crate::{ClientError, Page};
+use crate::{ClientError, ListPage};
 
 /// Most items that one request gives.
 const PAGE_LEN_MAX: usize = 500;
@@ -20,19 +20,19 @@ impl Client {
         mut filter: F,
         start: Option<String>,
         most: usize,
-        mut page: impl AsyncFnMut(&F) -> Result<Page<T>, ClientError>,
-    ) -> Result<Page<T>, ClientError> {
+        mut page: impl AsyncFnMut(&F) -> Result<ListPage<T>, ClientError>,
+    ) -> Result<ListPage<T>, ClientError> {
         let (mut items, mut cursor) = (Vec::new(), start);
         loop {
             let wanted = most.saturating_sub(items.len()).min(PAGE_LEN_MAX);
             if wanted == 0 {
-                return Ok(Page { items, next: cursor });
+                return Ok(ListPage { items, next: cursor });
             }
             filter.next_page(wanted, cursor.clone());
             let found = page(&filter).await?;
             items.extend(found.items);
             match found.next {
-                None => return Ok(Page { items, next: None }),
+                None => return Ok(ListPage { items, next: None }),
                 // A page may be empty, but it never stays where it is.
                 next if next == cursor => {
                     return Err(self.odd("a list goes on where it was".to_owned()));

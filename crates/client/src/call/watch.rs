@@ -34,11 +34,11 @@ pub struct Events {
     client: Client,
     last: HeaderValue,
     /// What is connected now, if something is.
-    stream: Option<Stream>,
+    stream: Option<EventStream>,
 }
 
 /// Server-sent events, as they come.
-pub(super) struct Stream {
+pub(super) struct EventStream {
     body: Incoming,
     reader: SseReader,
     url: Arc<str>,
@@ -71,18 +71,21 @@ impl Client {
     async fn connect(
         &self,
         last: Option<&HeaderValue>,
-    ) -> Result<(Stream, HeaderValue), ClientError> {
+    ) -> Result<(EventStream, HeaderValue), ClientError> {
         self.again(async || self.open(last).await).await
     }
 
-    async fn open(&self, last: Option<&HeaderValue>) -> Result<(Stream, HeaderValue), ClientError> {
+    async fn open(
+        &self,
+        last: Option<&HeaderValue>,
+    ) -> Result<(EventStream, HeaderValue), ClientError> {
         let mut question = Question::get(Path::new("/v1/events"))
             .header(ACCEPT, HeaderValue::from_static("text/event-stream"));
         if let Some(last) = last {
             question = question.header(LAST_EVENT_ID, last.clone());
         }
         let body = self.begin(&question).await?;
-        let mut stream = Stream::new(body, &self.base);
+        let mut stream = EventStream::new(body, &self.base);
         // A comment with an id comes first: until then nothing was promised.
         let first = stream.block().await?;
         match first.id {
@@ -96,7 +99,7 @@ impl Client {
     }
 }
 
-impl Stream {
+impl EventStream {
     pub(super) fn new(body: Incoming, url: &Arc<str>) -> Self {
         Self { body, reader: SseReader::default(), url: Arc::clone(url) }
     }

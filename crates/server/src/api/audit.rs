@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Json;
-use client::Page;
+use client::ListPage;
 use client::audit::AuditEntry;
 use engine::instant::Instant;
 use engine::limits::AUDIT_LINES_READ_MAX;
@@ -43,7 +43,7 @@ impl Filter {
 pub(super) async fn list(
     State(handle): State<NodeHandle>,
     uri: Uri,
-) -> Result<Json<Page<AuditEntry>>, ApiError> {
+) -> Result<Json<ListPage<AuditEntry>>, ApiError> {
     let known = ["project", "author", "action", "from", "to", "limit", "cursor"];
     let query = Query::of(&uri, &known)?;
     let rows = query.rows()?;
@@ -74,7 +74,7 @@ pub(super) async fn list(
             let record: AuditRecord = decode(entry.value.as_bytes(), FORMAT)
                 .map_err(|why| ApiError::of_record(entry.key.as_str(), &why))?;
             if filter.from.is_some_and(|from| record.at < from) {
-                return Ok(Json(Page { items, next: None }));
+                return Ok(Json(ListPage { items, next: None }));
             }
             let line = tell(record, |id| book.name_of(id).map(str::to_owned));
             if filter.wants(&line) {
@@ -82,12 +82,12 @@ pub(super) async fn list(
             }
             looked += 1;
             if items.len() == rows || looked == AUDIT_LINES_READ_MAX {
-                return Ok(Json(Page { items, next: Some(place) }));
+                return Ok(Json(ListPage { items, next: Some(place) }));
             }
         }
         rest = page.next;
     }
-    Ok(Json(Page { items, next: None }))
+    Ok(Json(ListPage { items, next: None }))
 }
 
 fn tell(

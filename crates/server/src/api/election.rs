@@ -9,7 +9,7 @@ mod release;
 use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Json;
-use client::Page;
+use client::ListPage;
 use client::election::{Election, ElectionHolder, ElectionState};
 use engine::instant::Instant;
 use engine::limits::ELECTION_ENTRIES_READ_MAX;
@@ -35,7 +35,7 @@ pub(super) async fn list(
     State(handle): State<NodeHandle>,
     caller: Caller,
     uri: Uri,
-) -> Result<Json<Page<Election>>, ApiError> {
+) -> Result<Json<ListPage<Election>>, ApiError> {
     let query = Query::of(&uri, &["prefix", "limit", "cursor"])?;
     let (rows, project) = (query.rows()?, project_name(&handle, caller.project)?);
     let prefix = query.text("prefix").unwrap_or_default();
@@ -54,7 +54,7 @@ pub(super) async fn list(
         let record = holder.as_ref().and_then(|holder| roster.record(holder)).cloned();
         items.push(tell(name, &seen, holder.map(|holder| (holder, record))));
     }
-    Ok(Json(Page { items, next }))
+    Ok(Json(ListPage { items, next }))
 }
 
 /// Names of elections, and where there are more.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::response::Json;
-use client::Page;
+use client::ListPage;
 use client::run::Run;
 use engine::id::{ProjectId, TriggerId};
 use engine::instant::Instant;
@@ -79,13 +79,13 @@ impl Cursor {
 }
 
 /// Whose runs are listed.
-struct Subject {
+struct HistorySubject {
     id: TriggerId,
     /// The trigger, unless it was deleted: what it has run stays.
     stored: Option<Stored>,
 }
 
-impl Subject {
+impl HistorySubject {
     /// The trigger with this name or id. A name goes with its trigger; an id finds also one that was deleted.
     async fn find(handle: &NodeHandle, project: ProjectId, name: &str) -> Result<Self, ApiError> {
         let id = read::id_of(handle.store(), project, name).await?;
@@ -113,13 +113,13 @@ pub(super) async fn list_of(
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
-) -> Result<Json<Page<Run>>, ApiError> {
+) -> Result<Json<ListPage<Run>>, ApiError> {
     let query = Query::of(&uri, &filter::PARAMETERS)?;
     let rows = query.rows()?;
     let filter = RunSelection::of(&query, caller.project)?;
     let cursor = query.text("cursor").map(|text| Cursor::parse(text).ok_or_else(bad_cursor));
     let cursor = cursor.transpose()?;
-    let subject = Subject::find(&handle, caller.project, &name).await?;
+    let subject = HistorySubject::find(&handle, caller.project, &name).await?;
     let mut list = List { rows, filter, items: Vec::new() };
     let after = match cursor {
         Some(Cursor::Past(spot)) => return list.past(&handle, &subject, spot).await,
@@ -155,8 +155,8 @@ enum Known {
 }
 
 impl List {
-    fn page(self, next: Option<Cursor>) -> Json<Page<Run>> {
-        Json(Page { items: self.items, next: next.map(|next| next.text()) })
+    fn page(self, next: Option<Cursor>) -> Json<ListPage<Run>> {
+        Json(ListPage { items: self.items, next: next.map(|next| next.text()) })
     }
 
     fn push(&mut self, run: Run) {
@@ -170,7 +170,7 @@ impl List {
     async fn unfinished(
         &mut self,
         handle: &NodeHandle,
-        subject: &Subject,
+        subject: &HistorySubject,
         after: Option<u64>,
     ) -> Result<Option<Cursor>, ApiError> {
         let (id, source) = (subject.id, run::source(handle, subject.id.shard));
@@ -209,9 +209,9 @@ impl List {
     async fn past(
         mut self,
         handle: &NodeHandle,
-        subject: &Subject,
+        subject: &HistorySubject,
         spot: Spot,
-    ) -> Result<Json<Page<Run>>, ApiError> {
+    ) -> Result<Json<ListPage<Run>>, ApiError> {
         let room = self.rows.saturating_sub(self.items.len());
         if room == 0 {
             return Ok(self.page(Some(Cursor::Past(spot))));
@@ -236,7 +236,7 @@ impl List {
     async fn gather(
         &self,
         handle: &NodeHandle,
-        subject: &Subject,
+        subject: &HistorySubject,
         walk: &mut PastWalk<'_>,
         spot: &Spot,
         room: usize,

@@ -3,8 +3,8 @@
 use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Json, Response};
-use client::Page;
-use client::key::{Key, NewKey, Scope};
+use client::ListPage;
+use client::key::{ApiKey, NewKey, Scope};
 use engine::instant::Instant;
 use engine::limits::KEY_NAME_CHARS_MAX;
 use engine::trigger::BadField;
@@ -97,7 +97,7 @@ fn field(pointer: &str, why: String) -> ApiError {
 pub(super) async fn list(
     State(handle): State<NodeHandle>,
     uri: Uri,
-) -> Result<Json<Page<Key>>, ApiError> {
+) -> Result<Json<ListPage<ApiKey>>, ApiError> {
     let query = Query::of(&uri, &["project", "limit", "cursor"])?;
     let rows = query.rows()?;
     let after = query.text("cursor").map(|text| text.parse::<KeyId>().map_err(|_| bad_cursor()));
@@ -123,15 +123,15 @@ pub(super) async fn list(
         let used = handle.access().last_used(record.id).await?;
         items.push(key(&handle, record, used));
     }
-    let next = items.last().filter(|_| found.len() > rows).map(|last: &Key| last.id.clone());
-    Ok(Json(Page { items, next }))
+    let next = items.last().filter(|_| found.len() > rows).map(|last: &ApiKey| last.id.clone());
+    Ok(Json(ListPage { items, next }))
 }
 
 pub(super) async fn show(
     State(handle): State<NodeHandle>,
     Path(id): Path<String>,
     uri: Uri,
-) -> Result<Json<Key>, ApiError> {
+) -> Result<Json<ApiKey>, ApiError> {
     Query::of(&uri, &[])?;
     handle.access().refresh().await?;
     tell(&handle, read_id(&id)?).await.map(Json)
@@ -142,14 +142,14 @@ pub(super) async fn own(
     State(handle): State<NodeHandle>,
     caller: Caller,
     uri: Uri,
-) -> Result<Json<Key>, ApiError> {
+) -> Result<Json<ApiKey>, ApiError> {
     Query::of(&uri, &[])?;
     let none = || ApiError::not_found("this request was made without a key, and needs none here");
     tell(&handle, caller.key.ok_or_else(none)?).await.map(Json)
 }
 
 /// A key as it is now.
-pub(super) async fn tell(handle: &NodeHandle, id: KeyId) -> Result<Key, ApiError> {
+pub(super) async fn tell(handle: &NodeHandle, id: KeyId) -> Result<ApiKey, ApiError> {
     let book = handle.access().book();
     let record = book.key(id).ok_or(Denial::NoKey(id))?;
     let used = handle.access().last_used(id).await?;
@@ -199,9 +199,9 @@ fn read_id(text: &str) -> Result<KeyId, ApiError> {
     text.parse().map_err(ApiError::not_found)
 }
 
-fn key(handle: &NodeHandle, record: &KeyRecord, used: Option<Instant>) -> Key {
+fn key(handle: &NodeHandle, record: &KeyRecord, used: Option<Instant>) -> ApiKey {
     let book = handle.access().book();
-    Key {
+    ApiKey {
         id: record.id.to_string(),
         name: record.name.clone(),
         scopes: record.scopes.iter().copied().map(scope).collect(),

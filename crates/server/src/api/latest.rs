@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Json;
-use client::Page;
+use client::ListPage;
 use client::run::Run;
 use engine::id::{ShardId, TriggerId};
 use engine::instant::Instant;
@@ -67,7 +67,7 @@ pub(super) async fn list(
     State(handle): State<NodeHandle>,
     caller: Caller,
     uri: Uri,
-) -> Result<Json<Page<Run>>, ApiError> {
+) -> Result<Json<ListPage<Run>>, ApiError> {
     let query = Query::of(&uri, &filter::PARAMETERS)?;
     let rows = query.rows()?;
     let filter = RunSelection::of(&query, caller.project)?;
@@ -78,11 +78,11 @@ pub(super) async fn list(
     }
     let (found, next) = top.finish();
     let items = name(&handle, found).await?;
-    Ok(Json(Page { items, next: next.map(|next| next.text()) }))
+    Ok(Json(ListPage { items, next: next.map(|next| next.text()) }))
 }
 
 /// A run, and when something last became of it.
-struct Row {
+struct LatestRun {
     at: Instant,
     run: Run,
     trigger: TriggerId,
@@ -95,7 +95,7 @@ struct Top {
     rows: usize,
     filter: RunSelection,
     below: Option<Cursor>,
-    found: Vec<Row>,
+    found: Vec<LatestRun>,
     /// What was left out is in records whose newest line is at most this old.
     seek: Instant,
     /// What happened up to this was perhaps not read.
@@ -108,7 +108,7 @@ impl Top {
     }
 
     /// Takes more rows into account. Of two that tell of the same run the one that came first stays.
-    fn add(&mut self, rows: impl Iterator<Item = Row>) {
+    fn add(&mut self, rows: impl Iterator<Item = LatestRun>) {
         let below = self.below.as_ref();
         self.found.extend(rows.filter(|row| {
             below.is_none_or(|Cursor { at, id, .. }| (row.at, &row.run.id) < (*at, id))
@@ -136,7 +136,7 @@ impl Top {
     }
 
     /// The rows, and where to go on.
-    fn finish(mut self) -> (Vec<Row>, Option<Cursor>) {
+    fn finish(mut self) -> (Vec<LatestRun>, Option<Cursor>) {
         let sure = self.unread.map_or(self.found.len(), |unread| {
             self.found.iter().take_while(|row| row.at > unread).count()
         });
@@ -173,13 +173,14 @@ async fn latest_of(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> Result
         }
     }
     let unfinished = unfinished.iter().filter(|(_, run)| run.project == top.filter.project);
-    let unfinished = unfinished.map(|(sequence, run)| Row {
+    let unfinished = unfinished.map(|(sequence, run)| LatestRun {
         at: run.leaves_at,
         run: brief(source.unfinished(*sequence, run)),
         trigger: TriggerId { shard, project: run.project, serial: run.trigger },
         newest: Instant::FIRST,
     });
-    let unfinished: Vec<Row> = unfinished.filter(|row| top.filter.takes_run(&row.run)).collect();
+    let unfinished: Vec<LatestRun> =
+        unfinished.filter(|row| top.filter.takes_run(&row.run)).collect();
     top.add(unfinished.into_iter());
     Ok(())
 }
@@ -254,7 +255,7 @@ fn add_lines(
 ) {
     let source = run::source(handle, shard);
     let wanted: Vec<_> = lines.iter().filter(|line| top.filter.takes(line)).collect();
-    top.add(wanted.into_iter().map(|line| Row {
+    top.add(wanted.into_iter().map(|line| LatestRun {
         at: line.written(),
         run: brief(source.line(line, None)),
         trigger: TriggerId { shard, project: line.project(), serial: line.trigger() },
@@ -263,10 +264,10 @@ fn add_lines(
 }
 
 /// Puts the names of their triggers on runs.
-async fn name(handle: &NodeHandle, rows: Vec<Row>) -> Result<Vec<Run>, ApiError> {
+async fn name(handle: &NodeHandle, rows: Vec<LatestRun>) -> Result<Vec<Run>, ApiError> {
     let mut names: HashMap<TriggerId, Option<String>> = HashMap::new();
     let mut runs = Vec::with_capacity(rows.len());
-    for Row { mut run, trigger, .. } in rows {
+    for LatestRun { mut run, trigger, .. } in rows {
         if run.name.is_none() {
             run.name = match names.entry(trigger) {
                 Entry::Occupied(known) => known.get().clone(),

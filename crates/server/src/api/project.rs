@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Json, Response};
-use client::Page;
+use client::ListPage;
 use client::project::{
     NewProject, NewProjectSpec, Project, ProjectSpec, RotateRequest, SecretInfo,
 };
@@ -83,7 +83,7 @@ fn field(pointer: &str, why: String) -> ApiError {
 pub(super) async fn list(
     State(handle): State<NodeHandle>,
     uri: Uri,
-) -> Result<Json<Page<Project>>, ApiError> {
+) -> Result<Json<ListPage<Project>>, ApiError> {
     let query = Query::of(&uri, &["prefix", "limit", "cursor"])?;
     let rows = query.rows()?;
     let prefix = query.text("prefix").unwrap_or_default();
@@ -98,7 +98,7 @@ pub(super) async fn list(
     let items: Vec<Project> =
         found.by_ref().take(rows).map(|(name, record)| project(name, record)).collect();
     let next = found.peek().and(items.last()).map(|last| last.name.clone());
-    Ok(Json(Page { items, next }))
+    Ok(Json(ListPage { items, next }))
 }
 
 pub(super) async fn show(

@@ -8,12 +8,12 @@ use axum::handler::Handler;
 use axum::http::Method;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, on};
-use client::Page;
+use client::ListPage;
 use client::account::Account;
 use client::audit::AuditEntry;
 use client::cluster::{Cluster, Drain, QuiescedShard, ResumeShard};
 use client::election::{Campaign, CampaignRequest, Election, ReleaseRequest};
-use client::key::{Key, KeySpec, NewKey, RotateKeyRequest, Scope};
+use client::key::{ApiKey, KeySpec, NewKey, RotateKeyRequest, Scope};
 use client::project::{NewProject, Project, ProjectSpec, RotateRequest};
 use client::run::{Run, RunKind, RunState, Started};
 use client::scheduler::SchedulerStatus;
@@ -256,7 +256,7 @@ fn triggers() -> Vec<Route> {
                 LIMIT,
                 CURSOR,
             ])
-            .gives::<Page<Trigger>>(200),
+            .gives::<ListPage<Trigger>>(200),
         post("/v1/triggers", trigger::create)
             .says("Make a trigger; a name is made up if it has none")
             .takes::<TriggerSpec>()
@@ -308,7 +308,7 @@ fn triggers() -> Vec<Route> {
         get("/v1/triggers/{name}/runs", history::list_of)
             .says("List its runs, newest first")
             .params([STATES, KIND, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
-            .gives::<Page<Run>>(200),
+            .gives::<ListPage<Run>>(200),
         get("/v1/triggers/{name}/explain", explain::explain)
             .says("Tell what became of each of its slots")
             .params([
@@ -324,7 +324,7 @@ fn runs() -> Vec<Route> {
         get("/v1/runs", latest::list)
             .says("List the latest runs of all triggers")
             .params([STATES, KIND, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
-            .gives::<Page<Run>>(200),
+            .gives::<ListPage<Run>>(200),
         get("/v1/runs/{id}", run::show).says("Show a run").gives::<Run>(200),
     ]
 }
@@ -334,7 +334,7 @@ fn projects() -> Vec<Route> {
         admin(get("/v1/projects", project::list))
             .says("List projects, by name")
             .params([text("prefix", "only those whose name begins so"), LIMIT, CURSOR])
-            .gives::<Page<Project>>(200),
+            .gives::<ListPage<Project>>(200),
         admin(post("/v1/projects", project::create))
             .says("Make a project; its secret is told this once")
             .takes::<client::project::NewProjectSpec>()
@@ -368,15 +368,15 @@ fn keys() -> Vec<Route> {
         admin(get("/v1/keys", key::list))
             .says("List keys, oldest first")
             .params([text("project", "only those of this project"), LIMIT, CURSOR])
-            .gives::<Page<Key>>(200),
+            .gives::<ListPage<ApiKey>>(200),
         admin(post("/v1/keys", key::create))
             .says("Make a key; its secret is told this once")
             .takes::<KeySpec>()
             .gives::<NewKey>(201),
         Route { need: Need::Key, ..get("/v1/keys/self", key::own) }
             .says("Show the key of this request")
-            .gives::<Key>(200),
-        admin(get("/v1/keys/{id}", key::show)).says("Show a key").gives::<Key>(200),
+            .gives::<ApiKey>(200),
+        admin(get("/v1/keys/{id}", key::show)).says("Show a key").gives::<ApiKey>(200),
         admin(delete("/v1/keys/{id}", key::delete)).says("Take a key back").gives_nothing(),
         admin(post("/v1/keys/{id}/rotate", key::rotate))
             .says("Make a key like this one, and let this one expire after a while")
@@ -390,7 +390,7 @@ fn elections() -> Vec<Route> {
         get("/v1/elections", election::list)
             .says("List elections, by name: who leads, and under which token")
             .params([text("prefix", "only those whose name begins so"), LIMIT, CURSOR])
-            .gives::<Page<Election>>(200),
+            .gives::<ListPage<Election>>(200),
         get("/v1/elections/{name}", election::show).says("Show an election").gives::<Election>(200),
         post("/v1/elections/{name}/resign", election::resign)
             .says("Ask whoever leads to leave")
@@ -492,7 +492,7 @@ fn whole() -> Vec<Route> {
                 LIMIT,
                 CURSOR,
             ])
-            .gives::<Page<AuditEntry>>(200),
+            .gives::<ListPage<AuditEntry>>(200),
         public("/livez", system::livez)
             .says("Whether the process is there")
             .gives_text("text/plain"),

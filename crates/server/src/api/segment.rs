@@ -31,7 +31,7 @@ const SLACK_MS: i64 = 600_000;
 
 /// Where a batch of the past is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Name {
+enum BatchName {
     /// In a segment: the last part of its key.
     Segment(String),
     /// In a page of a trigger's bucket.
@@ -79,11 +79,11 @@ pub(super) struct PastWalk<'a> {
     /// What is read when there is no segment left.
     pages: Option<Range>,
     /// Read and not given yet, the next one last.
-    waiting: Vec<(Name, Segment)>,
+    waiting: Vec<(BatchName, Segment)>,
     /// How many segments may still be read, or pages, once these are.
     left: usize,
     /// The last one that was given.
-    last: Option<Name>,
+    last: Option<BatchName>,
     /// When the oldest line that was read was written, until pages are; these are read to the end of a day.
     oldest: Option<Instant>,
     seen: HashSet<Identity>,
@@ -91,7 +91,7 @@ pub(super) struct PastWalk<'a> {
 
 /// A batch of the walk.
 pub(super) struct PastBatch {
-    name: Name,
+    name: BatchName,
     /// Its lines, newest first.
     pub(super) lines: Vec<Line>,
 }
@@ -100,8 +100,8 @@ impl PastBatch {
     /// Which day's slots it is about, if it is a page.
     pub(super) fn day(&self) -> Option<PastDay> {
         match &self.name {
-            Name::Segment(_) => None,
-            Name::Page(name) => Some(name.day),
+            BatchName::Segment(_) => None,
+            BatchName::Page(name) => Some(name.day),
         }
     }
 }
@@ -160,11 +160,11 @@ impl<'a> PastWalk<'a> {
         self.last = Some(name.clone());
         let mut lines = segment.lines;
         match &name {
-            Name::Segment(_) => {
+            BatchName::Segment(_) => {
                 lines.reverse();
                 self.look_at_time(&lines);
             }
-            Name::Page(name) => self.oldest = Some(name.day.end()),
+            BatchName::Page(name) => self.oldest = Some(name.day.end()),
         }
         let (span, seen) = (self.span, &mut self.seen);
         lines.retain(|line| {
@@ -176,7 +176,7 @@ impl<'a> PastWalk<'a> {
     /// Whether the next page is of the same day as the last one.
     fn is_within_day(&self) -> bool {
         match (&self.last, self.waiting.last()) {
-            (Some(Name::Page(last)), Some((Name::Page(next), _))) => last.day == next.day,
+            (Some(BatchName::Page(last)), Some((BatchName::Page(next), _))) => last.day == next.day,
             _ => false,
         }
     }
@@ -184,7 +184,7 @@ impl<'a> PastWalk<'a> {
     /// The oldest segment that was given, if that is where the walk was cut.
     pub(super) fn cut_after(&self) -> Option<SegmentCursor> {
         match (&self.last, self.stage) {
-            (Some(Name::Segment(name)), Stage::Segments) if self.is_cut() => {
+            (Some(BatchName::Segment(name)), Stage::Segments) if self.is_cut() => {
                 Some(SegmentCursor(name.clone()))
             }
             _ => None,
@@ -243,13 +243,13 @@ impl<'a> PastWalk<'a> {
         Ok(())
     }
 
-    fn name(&self, key: &Key) -> Result<Name, RecordError> {
+    fn name(&self, key: &Key) -> Result<BatchName, RecordError> {
         let parts: Vec<&str> = key.as_str().split('/').collect();
         match (self.stage, &parts[..]) {
-            (Stage::Segments, [.., name]) => Ok(Name::Segment((*name).to_owned())),
+            (Stage::Segments, [.., name]) => Ok(BatchName::Segment((*name).to_owned())),
             (Stage::Pages, [.., day, name]) => {
                 let name = format!("{day}/{name}").parse();
-                name.map(Name::Page)
+                name.map(BatchName::Page)
                     .map_err(|why: BadPageName| RecordError::Malformed(why.to_string()))
             }
             (Stage::Segments | Stage::Pages, _) => {

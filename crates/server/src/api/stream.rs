@@ -19,15 +19,15 @@ where
 {
     let step = move |state: S| -> Piece<S> { Box::pin(step(state)) };
     let next = Some(step(state));
-    Body::new(Stream { step: Box::new(step), next })
+    Body::new(StepStream { step: Box::new(step), next })
 }
 
-struct Stream<S> {
+struct StepStream<S> {
     step: Box<dyn Fn(S) -> Piece<S> + Send>,
     next: Option<Piece<S>>,
 }
 
-impl<S> hyper::body::Body for Stream<S> {
+impl<S> hyper::body::Body for StepStream<S> {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -7,7 +7,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::header::{ETAG, LOCATION};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Json, Response};
-use client::Page;
+use client::ListPage;
 use client::run::RunSummary;
 use client::trigger::{NextSlots, Status, Trigger};
 use engine::id::{ProjectId, SerialId, ShardId, TriggerId};
@@ -171,7 +171,7 @@ pub(super) async fn list(
             ..convert::trigger(stored, now, last.remove(&stored.id()))
         })
         .collect();
-    Ok(Json(Page { items, next }).into_response())
+    Ok(Json(ListPage { items, next }).into_response())
 }
 
 pub(super) fn bad_cursor() -> ApiError {

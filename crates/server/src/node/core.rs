@@ -37,9 +37,9 @@ use super::start::NodeResources;
 use super::{Stop, log, now};
 use crate::event::EventLog;
 use crate::handle::{CallError, CommandGuard, FiringState, NodeCall, NodeStatus};
-use crate::metric::Metrics;
+use crate::metric::NodeMetrics;
 use crate::peers::Peers;
-use crate::webhook::{self, Dispatcher, Finished};
+use crate::webhook::{self, Dispatcher, FinishedCall};
 
 /// Commits that nobody waits for are at least this far apart.
 const PACE: Duration = Duration::from_millis(40);
@@ -76,7 +76,7 @@ impl Owned {
 pub(super) struct CoreInbox {
     stop: watch::Receiver<Stop>,
     shard_events: mpsc::UnboundedReceiver<ShardEvent>,
-    pub(super) results: mpsc::UnboundedReceiver<Finished>,
+    pub(super) results: mpsc::UnboundedReceiver<FinishedCall>,
     calls: mpsc::Receiver<NodeCall>,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct CoreInbox {
 pub(super) struct CoreSenders {
     pub(super) stop: watch::Sender<Stop>,
     pub(super) shard_events: mpsc::UnboundedSender<ShardEvent>,
-    pub(super) results: mpsc::UnboundedSender<Finished>,
+    pub(super) results: mpsc::UnboundedSender<FinishedCall>,
     pub(super) calls: mpsc::Sender<NodeCall>,
 }
 
@@ -104,7 +104,7 @@ pub(super) struct CoreOutputs {
 /// What the core wakes up for.
 enum Wakeup {
     Shard(ShardEvent),
-    Result(Finished),
+    Result(FinishedCall),
     Call(NodeCall),
     Stop,
     Time,
@@ -146,7 +146,7 @@ pub(super) struct NodeCore {
     /// How many attempts of shards that have left are under way.
     pub(super) handed_over_count: watch::Sender<usize>,
     room: Room,
-    metrics: Arc<Metrics>,
+    metrics: Arc<NodeMetrics>,
     events: Arc<EventLog>,
     liveness: Liveness,
     pub(super) wall: WallWatch,
@@ -472,7 +472,7 @@ impl NodeCore {
         }
     }
 
-    pub(super) fn result(&mut self, result: Finished, now: Now) {
+    pub(super) fn result(&mut self, result: FinishedCall, now: Now) {
         let leaves_at = self.hosts.remove(result.key);
         if let Some(leaves_at) = leaves_at
             && !matches!(result.outcome, Outcome::NotSent { .. })
@@ -557,7 +557,7 @@ fn send(dispatcher: &Dispatcher, shard: ShardId, token: u64, departure: Departur
     });
 }
 
-pub(super) fn report(key: u64, result: Finished) -> AttemptReport {
+pub(super) fn report(key: u64, result: FinishedCall) -> AttemptReport {
     let is_good = result.response.as_ref().is_some_and(|response| response.status / 100 == 2);
     let kept = if is_good { RESPONSE_KEPT_BYTES_MAX } else { usize::MAX };
     let text =

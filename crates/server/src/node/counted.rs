@@ -7,15 +7,15 @@ use store::{
     Store, Version,
 };
 
-use crate::metric::Metrics;
+use crate::metric::NodeMetrics;
 
 struct Counted {
     inner: Arc<dyn Adapter>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<NodeMetrics>,
 }
 
 /// The same store, with every operation counted.
-pub(super) fn counted(store: &Store, metrics: &Arc<Metrics>) -> Store {
+pub(super) fn counted(store: &Store, metrics: &Arc<NodeMetrics>) -> Store {
     Store::new(Counted { inner: store.adapter(), metrics: Arc::clone(metrics) })
 }
 

@@ -7,9 +7,9 @@ use engine::mutant::{self, Mutant};
 use store::machine::within;
 use store::session::SessionRecord;
 
-use super::Node;
+use super::RunningNode;
 
-impl Node {
+impl RunningNode {
     /// Hands all shards over, if there is anybody to take them, and waits until what is under way of them has ended and
     /// is reported. May be dropped at any moment.
     pub async fn drain(&self) {

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::component::{Component, Components};
 use super::core::NodeCore;
-use crate::webhook::{self, Command, Dispatcher, Finished};
+use crate::webhook::{self, Dispatcher, FinishedCall, SenderCommand};
 
 /// Who runs a node's core, and calls receivers.
 #[derive(Clone)]
@@ -27,8 +27,8 @@ pub enum Executor {
 pub type SimulatedSender = Arc<
     dyn Fn(
             &webhook::Config,
-            mpsc::UnboundedReceiver<Command>,
-            mpsc::UnboundedSender<Finished>,
+            mpsc::UnboundedReceiver<SenderCommand>,
+            mpsc::UnboundedSender<FinishedCall>,
         ) -> Pending<'static, ()>
         + Send
         + Sync,
@@ -57,7 +57,7 @@ impl Executor {
         &self,
         webhooks: &webhook::Config,
         machine: &Arc<dyn Machine>,
-        results: &mpsc::UnboundedSender<Finished>,
+        results: &mpsc::UnboundedSender<FinishedCall>,
         components: &mut Components,
     ) -> Result<Dispatcher, webhook::StartError> {
         let Self::Tasks(sender) = self else {

@@ -26,7 +26,7 @@ use super::committer::{Handed, Order, WrittenBatches};
 use super::core::{NodeCore, Owned, global, report};
 use super::report::KeyedReport;
 use crate::peers::show;
-use crate::webhook::Finished;
+use crate::webhook::FinishedCall;
 
 /// What happens to a core's shards.
 pub(super) enum ShardEvent {
@@ -233,7 +233,7 @@ impl NodeCore {
     }
 
     /// Reports a result to the new owner if its shard was handed over, and gives it back otherwise.
-    pub(super) fn end_handed_over(&mut self, finished: Finished) -> Option<Finished> {
+    pub(super) fn end_handed_over(&mut self, finished: FinishedCall) -> Option<FinishedCall> {
         let Some((shard, HandedOverAttempt { sequence, attempt })) =
             self.handed_over.remove(&finished.key)
         else {

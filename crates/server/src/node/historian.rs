@@ -34,7 +34,7 @@ use self::exception_index::ExceptionIndexing;
 use self::retention::RetentionProgress;
 use super::component::Component;
 use crate::handle::{CallError, NodeHandle};
-use crate::metric::Metrics;
+use crate::metric::NodeMetrics;
 
 /// When the past is merged, and how much of it at a time.
 #[derive(Debug, Clone, Copy)]
@@ -143,7 +143,7 @@ pub(super) struct Historian {
     machine: Arc<dyn Machine>,
     pace: HistoryPace,
     page_bytes: usize,
-    metrics: Arc<Metrics>,
+    metrics: Arc<NodeMetrics>,
     shards: BTreeMap<ShardId, ShardNotes>,
 }
 
@@ -184,7 +184,7 @@ impl Historian {
         handle: NodeHandle,
         machine: &Arc<dyn Machine>,
         pace: HistoryPace,
-        metrics: Arc<Metrics>,
+        metrics: Arc<NodeMetrics>,
     ) -> Self {
         let page_bytes = HISTORY_PAGE_BYTES_MAX.min(handle.store().limits().value_bytes);
         let (machine, shards) = (Arc::clone(machine), BTreeMap::new());

@@ -20,12 +20,12 @@ use super::counted::counted;
 use super::historian::Historian;
 use super::liveness::{Liveness, SessionKeeper};
 use super::report::{Collector, Poster};
-use super::{Executor, FormerNode, Node, NodeConfig, NodeStartError, cluster, now};
+use super::{Executor, FormerNode, NodeConfig, NodeStartError, RunningNode, cluster, now};
 use crate::access::{Access, Reconciler};
 use crate::alarm::Alarm;
 use crate::event::EventLog;
 use crate::handle::{NodeContext, NodeHandle};
-use crate::metric::Metrics;
+use crate::metric::NodeMetrics;
 use crate::monitor::Monitor;
 use crate::notifier::Notifier;
 use crate::peers::{Peers, View};
@@ -42,11 +42,11 @@ pub(super) struct NodeResources {
     pub(super) access: Arc<Access>,
     pub(super) peers: Arc<Peers>,
     pub(super) events: Arc<EventLog>,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<NodeMetrics>,
     pub(super) liveness: Liveness,
 }
 
-impl Node {
+impl RunningNode {
     /// Starts a node whose core and calls are run by `executor`.
     pub async fn start_by(
         executor: &Executor,
@@ -120,7 +120,7 @@ async fn join(
     machine: &Arc<dyn Machine>,
     config: &NodeConfig,
 ) -> Result<(NodeResources, SessionDriver), NodeStartError> {
-    let metrics: Arc<Metrics> = Arc::default();
+    let metrics: Arc<NodeMetrics> = Arc::default();
     let store = counted(store, &metrics);
     bury_local(&store).await?;
     check_finished(&store).await??;

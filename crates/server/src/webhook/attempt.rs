@@ -134,7 +134,7 @@ impl From<DialError> for Ended {
     }
 }
 
-type Answer = hyper::Response<Incoming>;
+type ReceiverResponse = hyper::Response<Incoming>;
 
 /// Makes an attempt.
 pub(super) async fn attempt(
@@ -167,7 +167,7 @@ async fn converse(
     dialer: &Dialer,
     stage: &AttemptStage,
     headers: &mut HeaderMap,
-) -> Result<(Answer, Connection), Ended> {
+) -> Result<(ReceiverResponse, Connection), Ended> {
     loop {
         let is_new = rested.is_none();
         let mut connection = match rested.take() {
@@ -214,7 +214,7 @@ fn unanswered(why: SendError) -> Ended {
 
 /// Reads the answer to its end, its limit, or that of the time.
 async fn take_down(
-    answer: Answer,
+    answer: ReceiverResponse,
     connection: Connection,
     clock: &mut AttemptClock,
     headers: &mut HeaderMap,

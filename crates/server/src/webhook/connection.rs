@@ -17,10 +17,10 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 
-use super::Permit;
-use super::wire::{Watched, Wire};
+use super::PermitCheck;
+use super::wire::{WatchedStream, Wire};
 
-pub(super) type Body = Full<Bytes>;
+pub(super) type RequestBody = Full<Bytes>;
 
 /// A connection that is open, as far as we know.
 pub(super) struct Connection {
@@ -31,8 +31,8 @@ pub(super) struct Connection {
 }
 
 enum Speaks {
-    One { sender: http1::SendRequest<Body>, wire: Arc<Wire> },
-    Two { sender: http2::SendRequest<Body>, permit: Permit },
+    One { sender: http1::SendRequest<RequestBody>, wire: Arc<Wire> },
+    Two { sender: http2::SendRequest<RequestBody>, permit: PermitCheck },
 }
 
 /// The protocol of a connection, on which the form of its requests depends.
@@ -57,7 +57,7 @@ impl Connection {
     pub(super) async fn greet<S>(
         stream: S,
         protocol: Protocol,
-        permit: &Permit,
+        permit: &PermitCheck,
         drivers: &Drivers,
         now: Duration,
     ) -> hyper::Result<Self>
@@ -65,7 +65,7 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let wire = Wire::new(Arc::clone(permit));
-        let stream = TokioIo::new(Watched::new(stream, Arc::clone(&wire)));
+        let stream = TokioIo::new(WatchedStream::new(stream, Arc::clone(&wire)));
         let speaks = match protocol {
             Protocol::One => {
                 let mut builder = http1::Builder::new();
@@ -119,7 +119,7 @@ impl Connection {
     /// Sends a request and waits for the head of its answer. `on_sent` is called when it is handed over.
     pub(super) async fn send(
         &mut self,
-        request: Request<Body>,
+        request: Request<RequestBody>,
         on_sent: impl FnOnce(),
     ) -> Result<Response<Incoming>, SendError> {
         match &mut self.speaks {

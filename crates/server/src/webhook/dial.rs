@@ -26,7 +26,7 @@ use super::guard::Guard;
 use super::name::{Name, Resolver};
 use super::pool::AttemptClock;
 use super::signature::Signing;
-use super::{Config, Permit, tls};
+use super::{Config, PermitCheck, tls};
 
 /// How long an address may keep the next one waiting.
 const HEAD_START: Duration = Duration::from_millis(250);
@@ -46,7 +46,7 @@ pub(super) struct Dialer {
     guard: Guard,
     resolver: Arc<dyn Resolver>,
     tls: TlsConnector,
-    permit: Permit,
+    permit: PermitCheck,
     pub(super) signing: Signing,
     connect_timeout: Duration,
     pub(super) machine: Arc<dyn Machine>,

@@ -46,11 +46,11 @@ impl Resolver for SystemResolver {
 /// The addresses of one name, as far as they are known.
 #[derive(Debug, Default)]
 pub(super) struct Name {
-    known: Mutex<Option<Answer>>,
+    known: Mutex<Option<KnownAddresses>>,
 }
 
 #[derive(Debug, Clone)]
-struct Answer {
+struct KnownAddresses {
     found: Result<Arc<[IpAddr]>, String>,
     good_until: Duration,
 }
@@ -75,7 +75,7 @@ impl Name {
             Err(why) => Err(format!("the name {name} was not found: {why}")),
         };
         let good_until = machine.reading().raw + NAME_AGE_MAX;
-        *known = Some(Answer { found: found.clone(), good_until });
+        *known = Some(KnownAddresses { found: found.clone(), good_until });
         found
     }
 }

@@ -210,7 +210,7 @@ impl<F> TaskPool<F> {
     }
 
     /// Takes what has ended.
-    pub(super) fn take(&mut self, taken: &mut Vec<(F, Result<Ended, Broken>)>) {
+    pub(super) fn take(&mut self, taken: &mut Vec<(F, Result<Ended, BrokenAttempt>)>) {
         for (number, ended) in lock(&self.ends.list).drain(..) {
             let flight = self.all[number].flight.take();
             taken.push((flight.expect("an attempt is under way until it has ended"), Ok(ended)));
@@ -225,7 +225,7 @@ impl<F> TaskPool<F> {
             let anew = self.open(number);
             let task = std::mem::replace(&mut self.all[number], anew);
             let flight = task.flight.expect("a task is told to end while it has an attempt");
-            taken.push((flight, Err(Broken { why, mailbox: task.mailbox })));
+            taken.push((flight, Err(BrokenAttempt { why, mailbox: task.mailbox })));
             self.free.push(number);
         }
     }
@@ -241,7 +241,7 @@ impl<F> TaskPool<F> {
     }
 
     /// Ends all attempts. What has ended by itself was taken before.
-    pub(super) async fn stop(mut self, taken: &mut Vec<(F, Result<Ended, Broken>)>) {
+    pub(super) async fn stop(mut self, taken: &mut Vec<(F, Result<Ended, BrokenAttempt>)>) {
         self.tasks.abort_all();
         let mut broken = std::mem::take(&mut self.broken);
         while let Some(joined) = self.tasks.join_next_with_id().await {
@@ -252,19 +252,20 @@ impl<F> TaskPool<F> {
             let task = self.all.iter_mut().find(|task| task.abort.id() == id);
             let Some(task) = task else { continue };
             if let Some(flight) = task.flight.take() {
-                taken.push((flight, Err(Broken { why, mailbox: Arc::clone(&task.mailbox) })));
+                taken
+                    .push((flight, Err(BrokenAttempt { why, mailbox: Arc::clone(&task.mailbox) })));
             }
         }
     }
 }
 
 /// How an attempt ended that did not come to its own end.
-pub(super) struct Broken {
+pub(super) struct BrokenAttempt {
     pub(super) why: JoinError,
     mailbox: Arc<Mailbox>,
 }
 
-impl Broken {
+impl BrokenAttempt {
     /// How far it had come.
     pub(super) fn stage(&self) -> &AttemptStage {
         &self.mailbox.stage

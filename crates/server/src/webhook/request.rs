@@ -17,7 +17,7 @@ use hyper::{Method as HttpMethod, Request};
 use engine::webhook::{Method, Scheme};
 
 use super::Call;
-use super::connection::{Body, Protocol};
+use super::connection::{Protocol, RequestBody};
 use super::signature::Signer;
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
@@ -48,11 +48,11 @@ pub(super) fn request(
     now: Instant,
     signer: Option<&Signer>,
     mut headers: HeaderMap,
-) -> Result<Request<Body>, Malformed> {
+) -> Result<Request<RequestBody>, Malformed> {
     let form = &call.form;
     let path = PathAndQuery::from_str(&call.path).map_err(|_| Malformed("path"))?;
     let authority = form.authority();
-    let mut request = Request::new(Body::new(call.body.clone().unwrap_or_default()));
+    let mut request = Request::new(RequestBody::new(call.body.clone().unwrap_or_default()));
     *request.method_mut() = method(form.method);
     headers.reserve(OURS_MAX + form.headers.len() + form.secret_headers.len());
     *request.headers_mut() = headers;

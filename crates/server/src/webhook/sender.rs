@@ -27,8 +27,8 @@ use tokio::sync::mpsc;
 use super::attempt::{Ended, wall};
 use super::dial::Dialer;
 use super::host::{Host, HostHealth, HostId, Hosts};
-use super::pool::{Broken, Job, TaskPool};
-use super::{Call, Config, Finished, Gauges};
+use super::pool::{BrokenAttempt, Job, TaskPool};
+use super::{Call, Config, FinishedCall, Gauges};
 
 /// Commands that are taken in one go.
 const BATCH_LEN_MAX: usize = 128;
@@ -37,7 +37,7 @@ const BATCH_LEN_MAX: usize = 128;
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 
 /// What a sender is told.
-pub enum Command {
+pub enum SenderCommand {
     /// It makes this call.
     Send {
         /// The call to make.
@@ -63,7 +63,7 @@ pub(super) type OnTold = Box<dyn FnOnce() + Send>;
 /// The state of a sender.
 pub(super) struct Sender {
     dialer: Arc<Dialer>,
-    results: mpsc::UnboundedSender<Finished>,
+    results: mpsc::UnboundedSender<FinishedCall>,
     gauges: Arc<Gauges>,
     per_host_max: usize,
     in_flight_max: usize,
@@ -75,7 +75,7 @@ pub(super) struct Sender {
     unproven_in_flight: usize,
     pool: TaskPool<Flight>,
     /// What came of calls in this round.
-    finished: Vec<Finished>,
+    finished: Vec<FinishedCall>,
     /// What to call when that is told.
     told: Vec<OnTold>,
 }
@@ -90,14 +90,14 @@ struct Flight {
     began: Duration,
 }
 
-type Landed = (Flight, Result<Ended, Broken>);
+type Landed = (Flight, Result<Ended, BrokenAttempt>);
 
 impl Sender {
     pub(super) fn new(
         config: &Config,
         machine: &Arc<dyn Machine>,
         tls: &Arc<ClientConfig>,
-        results: mpsc::UnboundedSender<Finished>,
+        results: mpsc::UnboundedSender<FinishedCall>,
         gauges: Arc<Gauges>,
     ) -> Self {
         let dialer = Arc::new(Dialer::new(config, machine, tls));
@@ -120,7 +120,7 @@ impl Sender {
     }
 
     /// Works until there is nobody left to give commands.
-    pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
+    pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<SenderCommand>) {
         let mut batch = Vec::with_capacity(BATCH_LEN_MAX);
         let mut landed = Vec::new();
         let mut tidy = self.dialer.machine.sleep(TIDY_EVERY);
@@ -168,17 +168,17 @@ impl Sender {
         self.now = self.dialer.machine.reading().raw;
     }
 
-    fn obey(&mut self, command: Command) {
+    fn obey(&mut self, command: SenderCommand) {
         match command {
-            Command::Send { call } => {
+            SenderCommand::Send { call } => {
                 let (per_host_max, now) = (self.per_host_max, self.now);
                 let new = |origin: &str| Host::new(origin, per_host_max, now);
                 let number = self.hosts.find(&call.form, new);
                 self.hosts[number].waiting.push_back(call);
                 self.line_up(number);
             }
-            Command::Cancel { key } => self.cancel(key),
-            Command::Recall { keys, told } => {
+            SenderCommand::Cancel { key } => self.cancel(key),
+            SenderCommand::Recall { keys, told } => {
                 self.recall(&keys);
                 self.told.push(told);
             }
@@ -275,7 +275,7 @@ impl Sender {
             self.unproven_in_flight -= usize::from(flight.health == HostHealth::Unproven);
             self.gauges.in_flight.fetch_sub(1, Ordering::Relaxed);
             self.line_up(flight.host);
-            self.finished.push(Finished {
+            self.finished.push(FinishedCall {
                 key: flight.key,
                 outcome: ended.outcome,
                 started: flight.wall,
@@ -305,7 +305,7 @@ impl Sender {
     /// Ends a call that has not begun.
     fn give_up(&mut self, call: &Call, why: NotSent, sentence: &str) {
         self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.finished.push(Finished {
+        self.finished.push(FinishedCall {
             key: call.key,
             outcome: Outcome::NotSent { why },
             started: wall(&*self.dialer.machine),
@@ -356,7 +356,7 @@ impl Sender {
 }
 
 /// What to say of an attempt that did not come to its own end.
-fn broken_off(host: &Host, broken: &Broken) -> Ended {
+fn broken_off(host: &Host, broken: &BrokenAttempt) -> Ended {
     if broken.why.is_cancelled() {
         return Ended::without_answer(broken.stage().cancelled(), "it was cancelled".to_owned());
     }

@@ -17,11 +17,11 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Permit;
+use super::PermitCheck;
 
 /// What is known about the bytes of one connection.
 pub(super) struct Wire {
-    permit: Permit,
+    permit: PermitCheck,
     /// The next write is the first of a request.
     armed: AtomicBool,
     /// The permit was refused; the connection is of no use any more.
@@ -30,7 +30,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(permit: Permit) -> Arc<Self> {
+    pub(super) fn new(permit: PermitCheck) -> Arc<Self> {
         let (armed, refused) = (AtomicBool::new(false), AtomicBool::new(false));
         Arc::new(Self { permit, armed, refused, written: AtomicU64::new(0) })
     }
@@ -64,12 +64,12 @@ impl Wire {
 }
 
 /// A stream whose writes are watched.
-pub(super) struct Watched<S> {
+pub(super) struct WatchedStream<S> {
     stream: S,
     wire: Arc<Wire>,
 }
 
-impl<S> Watched<S> {
+impl<S> WatchedStream<S> {
     pub(super) fn new(stream: S, wire: Arc<Wire>) -> Self {
         Self { stream, wire }
     }
@@ -80,7 +80,7 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -90,7 +90,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -135,7 +135,7 @@ mod tests {
         let asked = Arc::clone(&may);
         let wire = Wire::new(Arc::new(move || asked.load(Ordering::Relaxed)));
         let (near, mut far) = tokio::io::duplex(64);
-        let mut near = Watched::new(near, Arc::clone(&wire));
+        let mut near = WatchedStream::new(near, Arc::clone(&wire));
 
         let mark = wire.arm();
         assert!(wire.silent_since(mark));

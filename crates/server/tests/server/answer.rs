@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use engine::limits::RESPONSE_BYTES_MAX;
 use engine::outcome::{Arrival, Lost, NotSent, Outcome, Verdict};
-use server::webhook::Finished;
+use server::webhook::FinishedCall;
 
 use super::handle::{NodeHandle, check_not_sent, get, hasty, status};
 use super::receiver::{Manner, Receiver, answer};
 
-async fn call(manner: Manner, timeout_ms: u32) -> Finished {
+async fn call(manner: Manner, timeout_ms: u32) -> FinishedCall {
     let receiver = Receiver::start(manner).await;
     let mut handle = NodeHandle::local();
     handle.call(hasty(&receiver.url("/"), timeout_ms)).await
 }
 
 #[track_caller]
-fn check_lost(finished: &Finished, expected: Lost, said: &str) {
+fn check_lost(finished: &FinishedCall, expected: Lost, said: &str) {
     assert_eq!(finished.outcome, Outcome::Lost { why: expected }, "{finished:?}");
     let sentence = finished.error.as_deref().expect("there is a sentence");
     assert!(sentence.contains(said), "{sentence}");

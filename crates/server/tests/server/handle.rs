@@ -13,7 +13,7 @@ use engine::lease::Reading;
 use engine::limits::WEBHOOK_TIMEOUT_MAX;
 use engine::outcome::{NotSent, Outcome};
 use engine::webhook::{Method, Webhook};
-use server::webhook::{Call, Config, Dispatcher, Finished, Resolver};
+use server::webhook::{Call, Config, Dispatcher, FinishedCall, Resolver};
 use store::Pending;
 use store::machine::{Machine, System};
 use tokio::sync::mpsc;
@@ -90,7 +90,7 @@ pub(crate) struct NodeHandle {
     pub(crate) script: Arc<Script>,
     /// Whether the node may act.
     pub(crate) may_act: Arc<AtomicBool>,
-    results: mpsc::UnboundedReceiver<Finished>,
+    results: mpsc::UnboundedReceiver<FinishedCall>,
     keys: u64,
 }
 
@@ -138,13 +138,13 @@ impl NodeHandle {
     }
 
     /// The next end of a call.
-    pub(crate) async fn next(&mut self) -> Finished {
+    pub(crate) async fn next(&mut self) -> FinishedCall {
         let next = tokio::time::timeout(Duration::from_secs(30), self.results.recv()).await;
         next.expect("a call ends within 30 s").expect("the dispatcher runs")
     }
 
     /// Sends a call and waits for its end.
-    pub(crate) async fn call(&mut self, webhook: Webhook) -> Finished {
+    pub(crate) async fn call(&mut self, webhook: Webhook) -> FinishedCall {
         let key = self.send(webhook);
         let finished = self.next().await;
         assert_eq!(finished.key, key);
@@ -152,7 +152,7 @@ impl NodeHandle {
     }
 
     /// Stops, and gives whatever had not been taken yet.
-    pub(crate) fn stop(mut self) -> Vec<Finished> {
+    pub(crate) fn stop(mut self) -> Vec<FinishedCall> {
         self.dispatcher.stop();
         let mut rest = Vec::new();
         while let Ok(finished) = self.results.try_recv() {
@@ -176,7 +176,7 @@ pub(crate) fn hasty(url: &str, timeout_ms: u32) -> Webhook {
 
 /// The status of an answer.
 #[track_caller]
-pub(crate) fn status(finished: &Finished) -> u16 {
+pub(crate) fn status(finished: &FinishedCall) -> u16 {
     match finished.outcome {
         Outcome::Answered { status, .. } => status,
         Outcome::NotSent { .. } | Outcome::Lost { .. } => panic!("{finished:?}"),
@@ -184,7 +184,7 @@ pub(crate) fn status(finished: &Finished) -> u16 {
 }
 
 #[track_caller]
-pub(crate) fn check_not_sent(finished: &Finished, expected: NotSent, said: &str) {
+pub(crate) fn check_not_sent(finished: &FinishedCall, expected: NotSent, said: &str) {
     assert_eq!(finished.outcome, Outcome::NotSent { why: expected }, "{finished:?}");
     let sentence = finished.error.as_deref().expect("there is a sentence");
     assert!(sentence.contains(said), "{sentence}");

@@ -16,7 +16,7 @@ use engine::past::retain::Retention;
 use engine::past::{End, Finished, Line, Segment};
 use engine::shard::record::{head_key, past, past_key};
 use server::handle::NodeHandle;
-use server::node::{HistoryPace, Node, NodeConfig};
+use server::node::{HistoryPace, NodeConfig, RunningNode};
 use store::claim::Head;
 use store::machine::System;
 use store::memory::MemoryStore;
@@ -122,7 +122,7 @@ impl Adapter for Road {
 
 /// A node with its API.
 struct Served {
-    node: Node,
+    node: RunningNode,
     client: Client,
     handle: NodeHandle,
     _tasks: JoinSet<()>,
@@ -141,7 +141,8 @@ impl Served {
             history,
             shards: None,
         };
-        let (node, handle) = Node::start(None, store, Arc::new(System), &config).await.unwrap();
+        let (node, handle) =
+            RunningNode::start(None, store, Arc::new(System), &config).await.unwrap();
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let client = Client::builder(&url).retries(0).build().unwrap();

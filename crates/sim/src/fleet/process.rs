@@ -12,7 +12,7 @@ use std::time::Duration;
 use engine::limits::STORE_ANSWER_MAX;
 use server::handle::NodeHandle;
 use server::node::{
-    Executor, FormerNode, Node, NodeConfig, NodeEnd, NodeStartError, ShardReadError,
+    Executor, FormerNode, NodeConfig, NodeEnd, NodeStartError, RunningNode, ShardReadError,
 };
 use store::machine::Machine;
 use store::{
@@ -137,10 +137,11 @@ async fn begin(
     machine: &Arc<dyn Machine>,
     config: &NodeConfig,
     tell: impl Fn(NodeStartError),
-) -> (Node, NodeHandle) {
+) -> (RunningNode, NodeHandle) {
     loop {
         let started =
-            Node::start_by(executor, former, store.clone(), Arc::clone(machine), config).await;
+            RunningNode::start_by(executor, former, store.clone(), Arc::clone(machine), config)
+                .await;
         match started {
             Ok(started) => return started,
             Err(why) => tell(why),

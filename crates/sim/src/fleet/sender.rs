@@ -14,7 +14,7 @@ use engine::instant::Instant as Wall;
 use engine::lease::Reading;
 use engine::outcome::{Lost, NotSent, Outcome};
 use server::node::SimulatedSender;
-use server::webhook::{Call, Command, Finished, Permit, Response};
+use server::webhook::{Call, FinishedCall, PermitCheck, Response, SenderCommand};
 use store::machine::Machine;
 use store::session::SessionKey;
 use tokio::sync::mpsc;
@@ -179,8 +179,8 @@ struct SimSender {
     fleet: Fleet,
     process: ProcessId,
     machine: Arc<dyn Machine>,
-    permit: Permit,
-    results: mpsc::UnboundedSender<Finished>,
+    permit: PermitCheck,
+    results: mpsc::UnboundedSender<FinishedCall>,
     dice: Dice,
     /// Calls that have not begun, by key, and when each begins.
     waiting: BTreeMap<u64, (TrueTime, Call)>,
@@ -190,7 +190,7 @@ struct SimSender {
 }
 
 impl SimSender {
-    async fn carry(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
+    async fn carry(mut self, mut commands: mpsc::UnboundedReceiver<SenderCommand>) {
         loop {
             let (world, begins_at) = (self.fleet.world.clone(), self.begins.first().copied());
             let wait = begins_at.map_or(0, |(at, _)| at.saturating_sub(world.now()));
@@ -209,9 +209,9 @@ impl SimSender {
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn obey(&mut self, command: SenderCommand) {
         match command {
-            Command::Send { call } => {
+            SenderCommand::Send { call } => {
                 if call.scheduled > self.wall() {
                     let what = format!("{} is sent before {}", call.run, call.scheduled);
                     self.fleet.accuse(ShardPromise::NotBeforeItsInstant, what);
@@ -221,14 +221,14 @@ impl SimSender {
                 self.begins.insert((begins_at, call.key));
                 self.waiting.insert(call.key, (begins_at, call));
             }
-            Command::Cancel { key } => {
+            SenderCommand::Cancel { key } => {
                 self.revoke(key..=key);
                 let left = self.lock().remove(&key);
                 if let Some(left) = left {
                     self.tell(key, left, Outcome::Lost { why: Lost::Cancelled });
                 }
             }
-            Command::Recall { keys, told } => {
+            SenderCommand::Recall { keys, told } => {
                 self.revoke(keys);
                 told();
             }
@@ -288,7 +288,7 @@ impl SimSender {
 }
 
 fn tell(
-    results: &mpsc::UnboundedSender<Finished>,
+    results: &mpsc::UnboundedSender<FinishedCall>,
     key: u64,
     started: Wall,
     length: TrueTime,
@@ -303,5 +303,5 @@ fn tell(
     let error = response.is_none().then(|| format!("{outcome:?}"));
     let latency = Duration::from_nanos(length);
     // Nobody listens any more if its server was killed meanwhile.
-    let _unheard = results.send(Finished { key, outcome, started, latency, response, error });
+    let _unheard = results.send(FinishedCall { key, outcome, started, latency, response, error });
 }

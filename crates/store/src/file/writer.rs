@@ -28,18 +28,18 @@ const CLOSED_LAYERS_MAX: usize = 8;
 pub(super) struct CommitRequest {
     commit: Commit,
     payload: Vec<u8>,
-    reply: oneshot::Sender<Reply>,
+    reply: oneshot::Sender<CommitReply>,
     /// Its share of the memory for commits on their way, given back with it.
     _room: OwnedSemaphorePermit,
 }
 
-type Reply = Result<Version, CommitError>;
+type CommitReply = Result<Version, CommitError>;
 
 impl CommitRequest {
     pub(super) fn new(
         commit: Commit,
         room: OwnedSemaphorePermit,
-    ) -> (Self, oneshot::Receiver<Reply>) {
+    ) -> (Self, oneshot::Receiver<CommitReply>) {
         let (reply, answer) = oneshot::channel();
         let payload = batch::encode(&commit.then);
         (Self { commit, payload, reply, _room: room }, answer)
@@ -218,7 +218,7 @@ fn retry_later() -> CommitError {
     CommitError::Unavailable("the commits before it were not written: try again".into())
 }
 
-fn answer(request: CommitRequest, reply: Reply) {
+fn answer(request: CommitRequest, reply: CommitReply) {
     // Whoever no longer listens has given up waiting, and treats the outcome as unknown.
     let _ = request.reply.send(reply);
 }

@@ -129,7 +129,7 @@ struct Beat {
 }
 
 /// What came of one attempt to renew.
-enum Renewal {
+enum RenewalOutcome {
     Done,
     /// Not done, or not known: again soon.
     Open,
@@ -147,10 +147,10 @@ impl Beat {
             self.wait = ttl.pause();
             if is_alive() {
                 match self.renew().await {
-                    Renewal::Done => self.wait = ttl.beat(),
+                    RenewalOutcome::Done => self.wait = ttl.beat(),
                     // At least a pause after the answer, or after it did not come.
-                    Renewal::Open => self.last = self.session.now(),
-                    Renewal::Lost => return,
+                    RenewalOutcome::Open => self.last = self.session.now(),
+                    RenewalOutcome::Lost => return,
                 }
             }
         }
@@ -168,7 +168,7 @@ impl Beat {
         within(machine, left(*wait), said).await;
     }
 
-    async fn renew(&mut self) -> Renewal {
+    async fn renew(&mut self) -> RenewalOutcome {
         self.record.say(&self.about.borrow_and_update());
         let nonce = Nonce(self.session.machine().random());
         self.record.beat += 1;
@@ -187,7 +187,7 @@ impl Beat {
                 self.session.won(nonce);
                 self.session.observer().answered(self.session.now());
                 self.session.0.renewals.send_modify(RenewalStats::beats);
-                Renewal::Done
+                RenewalOutcome::Done
             }
             Some(Err(CommitError::Unavailable(why))) => {
                 tracing::debug!(why, "the session could not be renewed");
@@ -210,18 +210,18 @@ impl Beat {
         }
     }
 
-    fn fails(&self, why: impl Into<String>) -> Renewal {
+    fn fails(&self, why: impl Into<String>) -> RenewalOutcome {
         self.session.0.renewals.send_modify(|renewals| renewals.fails(why));
-        Renewal::Open
+        RenewalOutcome::Open
     }
 
     /// Somebody moved the record: it was one of our own renewals that was never answered, or else the
     /// session is lost.
-    async fn read_back(&mut self) -> Renewal {
+    async fn read_back(&mut self) -> RenewalOutcome {
         let (key, timeout) = (self.session.key().key(), self.session.ttl().timeout());
         let read = self.session.store().get(key);
         let Some(Ok(found)) = within(self.session.machine(), timeout, read).await else {
-            return Renewal::Open;
+            return RenewalOutcome::Open;
         };
         self.session.observer().answered(self.session.now());
         if let Some(entry) = found {
@@ -232,11 +232,11 @@ impl Beat {
                 tracing::debug!("a renewal of long ago was found");
             }
             self.version = entry.version;
-            return Renewal::Open;
+            return RenewalOutcome::Open;
         }
         tracing::warn!(session = %self.session.key(), "the session is lost: others took it for dead, or the store forgot it");
         self.session.finish(SessionEnd::Lost);
-        Renewal::Lost
+        RenewalOutcome::Lost
     }
 }
 

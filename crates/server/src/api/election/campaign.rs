@@ -52,7 +52,7 @@ struct Term {
 }
 
 /// Somebody who wants to lead.
-struct Candidate<'a> {
+struct CampaignCandidate<'a> {
     handle: &'a NodeHandle,
     caller: &'a Caller,
     project: String,
@@ -93,7 +93,7 @@ pub(in crate::api) async fn campaign(
     }
     let claim = claim(&project, &name)?;
     let candidate =
-        Candidate { handle: &handle, caller: &caller, project, claim, node, ttl, session };
+        CampaignCandidate { handle: &handle, caller: &caller, project, claim, node, ttl, session };
     let answer = candidate.step(arrived + wait).await;
     answer.map(Json).map_err(|failure| failure.told(&handle))
 }
@@ -122,7 +122,7 @@ pub(super) fn session_of(
     Ok((node, session))
 }
 
-impl Candidate<'_> {
+impl CampaignCandidate<'_> {
     async fn step(mut self, deadline: Instant) -> Result<Campaign, Failure> {
         let mut hints = self.handle.store().watch(self.claim.key().as_str());
         let mut sessions = self.handle.store().watch("node/");

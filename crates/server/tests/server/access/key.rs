@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use client::key::{Key, NewKey, Scope};
+use client::key::{ApiKey, NewKey, Scope};
 use engine::instant::Instant;
 use serde_json::json;
 use server::access::audit::AuditRecord;
@@ -69,7 +69,7 @@ async fn a_key_is_told_once_and_what_is_stored_lets_nobody_in() {
         let value = String::from_utf8_lossy(entry.value.as_bytes()).into_owned();
         assert!(!value.contains(&secret[18..]), "{}", entry.key);
     }
-    let own: Key = house.ask_as(&secret, "GET", "/v1/keys/self").send().await.is(200).read();
+    let own: ApiKey = house.ask_as(&secret, "GET", "/v1/keys/self").send().await.is(200).read();
     assert_eq!((own.id.as_str(), own.project.as_deref()), (id, Some("default")));
 }
 
@@ -79,10 +79,10 @@ async fn a_key_that_is_taken_back_is_refused_at_once_and_one_that_is_used_says_w
     let secret = house.key("default", &[Scope::Read]).await;
     let id = house.ask("GET", "/v1/keys").send().await.json()["items"][1]["id"].clone();
     let path = format!("/v1/keys/{}", id.as_str().unwrap());
-    let unused: Key = house.ask("GET", &path).send().await.is(200).read();
+    let unused: ApiKey = house.ask("GET", &path).send().await.is(200).read();
     assert_eq!(unused.last_used, None);
     house.ask_as(&secret, "GET", "/v1/triggers").send().await.is(200);
-    let used: Key = house.ask("GET", &path).send().await.is(200).read();
+    let used: ApiKey = house.ask("GET", &path).send().await.is(200).read();
     assert!(used.last_used.is_some());
     house.ask("DELETE", &path).send().await.is(204);
     let answer = house.ask_as(&secret, "GET", "/v1/triggers").send().await.is(401);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use client::audit::AuditEntry;
 use client::trigger::Trigger;
-use client::{ClientError, Page};
+use client::{ClientError, ListPage};
 use serde_json::json;
 use server::api::{ApiSecurity, ServerTls};
 use server::handle::CallError;
@@ -53,7 +53,7 @@ async fn a_request_for_a_shard_of_another_server_is_answered_by_that_one() {
     assert!(b.client.trigger(&name_in(0)).await.is_ok());
     // The audit names who connected: the server that passed it on.
     let audit = a.client.audit(&client::AuditFilter::default()).await.unwrap();
-    let Page { items, .. } = audit;
+    let ListPage { items, .. } = audit;
     let made: &AuditEntry = items.iter().find(|line| line.request_id == "mine-1").unwrap();
     assert_eq!((made.via.as_deref(), made.address.as_deref()), (Some("a"), Some("127.0.0.1")));
     let own = items.iter().find(|line| line.object == name_in(0)).unwrap();

@@ -130,7 +130,7 @@ async fn a_list_shows_those_that_carry_all_labels() {
         ("label=", vec!["both", "none", "one"]),
     ] {
         let page = bench.json("GET", &format!("/v1/triggers?{query}"), "").await;
-        let page: client::Page<Trigger> = page.body();
+        let page: client::ListPage<Trigger> = page.body();
         let found: Vec<String> = page.items.into_iter().map(|trigger| trigger.name).collect();
         assert_eq!(found, names, "{query}");
     }

@@ -16,7 +16,7 @@ use rig::{PATIENCE, Receiver, Reply, until};
 use serde_json::Value;
 use server::api::ApiSecurity;
 use server::handle::NodeHandle;
-use server::node::{HistoryPace, Node, NodeConfig, NodeEnd, NodeStartError};
+use server::node::{HistoryPace, NodeConfig, NodeEnd, NodeStartError, RunningNode};
 use store::machine::{Machine, System};
 use store::memory::MemoryStore;
 use store::{
@@ -179,7 +179,7 @@ pub(crate) struct World {
 
 /// A node that runs.
 pub(crate) struct Running {
-    node: Node,
+    node: RunningNode,
     pub(crate) client: Client,
     pub(crate) address: SocketAddr,
     pub(crate) handle: NodeHandle,
@@ -277,7 +277,7 @@ impl World {
         };
         change(&mut config);
         let machine = Arc::clone(&clocks) as Arc<dyn Machine>;
-        let (node, handle) = Node::start(None, store, machine, &config).await?;
+        let (node, handle) = RunningNode::start(None, store, machine, &config).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let url = format!("http://{address}");

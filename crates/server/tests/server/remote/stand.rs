@@ -8,7 +8,7 @@ use client::Client;
 use client::key::{KeySpec, Scope};
 use client::project::NewProjectSpec;
 use server::api::ApiSecurity;
-use server::node::{HistoryPace, Node, NodeConfig};
+use server::node::{HistoryPace, NodeConfig, RunningNode};
 use store::machine::{Machine, System};
 use store::session::{NodeId, Session, SessionDriver};
 use store::{Store, StoreUrl, session};
@@ -22,7 +22,7 @@ pub(super) const TTL: Duration = Duration::from_secs(3);
 
 /// A server.
 pub(super) struct Stand {
-    node: Node,
+    node: RunningNode,
     pub(super) address: SocketAddr,
     /// The text of an admin's key.
     pub(super) admin: String,
@@ -51,7 +51,7 @@ impl Stand {
             history: HistoryPace::default(),
             shards: None,
         };
-        let (node, handle) = Node::start(None, store, machine(), &config).await.unwrap();
+        let (node, handle) = RunningNode::start(None, store, machine(), &config).await.unwrap();
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let admin = first_admin(&handle).await;

@@ -26,8 +26,8 @@ pub(super) enum ClockReach {
 
 impl ClockPhrase {
     pub(super) fn of(seconds: u64, minutes: u64, hours: u64) -> Self {
-        let [seconds, minutes] = [seconds, minutes].map(|bits| Unit::of(bits, 60));
-        let hours = Unit::of(hours, 24);
+        let [seconds, minutes] = [seconds, minutes].map(|bits| ClockUnit::of(bits, 60));
+        let hours = ClockUnit::of(hours, 24);
         let units = [&seconds, &minutes, &hours];
         let count: usize = units.map(|unit| unit.values.len()).iter().product();
         let is_even = units.iter().any(|unit| matches!(unit.shape, Shape::Even { .. }));
@@ -75,7 +75,7 @@ impl ClockPhrase {
     }
 
     /// One minute and second, in many hours.
-    fn hourly(hours: &Unit, minute: u32, second: u32) -> Self {
+    fn hourly(hours: &ClockUnit, minute: u32, second: u32) -> Self {
         let at = |hour| time(hour, minute, second);
         match hours.shape {
             Shape::All if (minute, second) == (0, 0) => {
@@ -118,7 +118,7 @@ impl ClockPhrase {
     }
 
     /// Several minutes, at the beginning of each.
-    fn by_minutes(minutes: &Unit, hours: &Unit) -> Self {
+    fn by_minutes(minutes: &ClockUnit, hours: &ClockUnit) -> Self {
         match minutes.shape {
             Shape::All => Self::steadily("Every minute".to_owned(), "", 0, hours),
             Shape::Even { first, step } => {
@@ -139,7 +139,7 @@ impl ClockPhrase {
     }
 
     /// Something that goes on for whole hours, from their minute `first`.
-    fn steadily(text: String, start: &str, first: u32, hours: &Unit) -> Self {
+    fn steadily(text: String, start: &str, first: u32, hours: &ClockUnit) -> Self {
         let clock = Self::new(text, ClockReach::AllDay);
         match hours.shape {
             Shape::All => clock.with_clause(start),
@@ -158,7 +158,7 @@ impl ClockPhrase {
     }
 
     /// Some minutes of one hour.
-    fn within_hour(minutes: &Unit, hour: u32) -> Self {
+    fn within_hour(minutes: &ClockUnit, hour: u32) -> Self {
         let span =
             |first, last| format!("from {} to {}", time(hour, first, 0), time(hour, last, 0));
         if let Shape::Steps { first, last, step } = minutes.shape {
@@ -176,7 +176,7 @@ impl ClockPhrase {
     }
 
     /// Some minutes of several hours.
-    fn past_hours(minutes: &Unit, hours: &Unit) -> Self {
+    fn past_hours(minutes: &ClockUnit, hours: &ClockUnit) -> Self {
         let past = minutes.past("minute");
         let runs = runs_around(&hours.values, 0, 23);
         if hours.shape == Shape::Other && runs.iter().all(|(first, last)| first == last) {
@@ -196,7 +196,7 @@ impl ClockPhrase {
     }
 
     /// Several seconds of a minute.
-    fn by_seconds(seconds: &Unit, minutes: &Unit, hours: &Unit) -> Self {
+    fn by_seconds(seconds: &ClockUnit, minutes: &ClockUnit, hours: &ClockUnit) -> Self {
         let (text, start) = match seconds.shape {
             Shape::All => ("Every second".to_owned(), String::new()),
             Shape::Even { first: 0, step } => (format!("Every {step} seconds"), String::new()),
@@ -233,7 +233,7 @@ impl ClockPhrase {
     }
 
     /// Some seconds of several minutes; `past` is "At 0 and 30 seconds past".
-    fn past_minutes(past: &str, minutes: &Unit, hours: &Unit) -> Self {
+    fn past_minutes(past: &str, minutes: &ClockUnit, hours: &ClockUnit) -> Self {
         if let ([minute], [hour]) = (&*minutes.values, &*hours.values) {
             return Self::new(format!("{past} {}", time(*hour, *minute, 0)), ClockReach::Times);
         }
@@ -255,7 +255,7 @@ impl ClockPhrase {
 }
 
 /// The seconds, minutes or hours that match.
-struct Unit {
+struct ClockUnit {
     values: Vec<u32>,
     shape: Shape,
 }
@@ -278,7 +278,7 @@ enum Shape {
     Other,
 }
 
-impl Unit {
+impl ClockUnit {
     fn of(bits: u64, len: u32) -> Self {
         let values = values(bits);
         let count = u32::try_from(values.len()).expect("at most 64");
@@ -321,7 +321,7 @@ impl Unit {
 }
 
 /// "every hour", "every second hour, starting at 00:00", "every hour from 09:00 to 17:59".
-fn each_hour(hours: &Unit) -> (String, ClockReach) {
+fn each_hour(hours: &ClockUnit) -> (String, ClockReach) {
     match hours.shape {
         Shape::All => ("every hour".to_owned(), ClockReach::AllDay),
         Shape::Even { first, step } => {
@@ -336,7 +336,7 @@ fn each_hour(hours: &Unit) -> (String, ClockReach) {
 }
 
 /// "in every fifth minute", "in minutes 0 and 30 of every hour from 09:00 to 17:59".
-fn which_minutes(minutes: &Unit, hours: &Unit) -> (String, ClockReach) {
+fn which_minutes(minutes: &ClockUnit, hours: &ClockUnit) -> (String, ClockReach) {
     let (each, reach) = each_hour(hours);
     let which = match (minutes.shape, hours.shape) {
         (Shape::All, _) => return (format!("in {each}"), reach),
@@ -362,7 +362,7 @@ fn which_minutes(minutes: &Unit, hours: &Unit) -> (String, ClockReach) {
 }
 
 /// "from 09:00 to 17:59 and from 20:00 to 21:59".
-fn spans(hours: &Unit, from: &str, to: &str) -> String {
+fn spans(hours: &ClockUnit, from: &str, to: &str) -> String {
     let runs = runs_around(&hours.values, 0, 23);
     let spans = runs.iter().map(|(first, last)| format!("from {first:02}{from} to {last:02}{to}"));
     and(&spans.collect::<Vec<_>>())
