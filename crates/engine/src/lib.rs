@@ -5,13 +5,17 @@
 //! at noon in a test. The store remembers, the server moves bytes; the engine decides.
 //!
 //! - [`assignment`]: which server should own which shard
+//! - [`breaker`]: when a host that does not answer is left alone, and when it is tried again
 //! - [`hash`]: a hash that never changes
 //! - [`id`]: names of things
 //! - [`instant`]: a moment
+//! - [`jump`]: whether the wall clock was set
 //! - [`lease`]: how long a holder may act, and how long an observer must have waited
 //! - [`length`]: lengths of time as text
 //! - [`limits`]: every bound of the system, in one place
 //! - [`mutant`]: bugs put in on purpose, in the simulator's build only
+//! - [`notice`]: who is told what of a trigger
+//! - [`outcome`]: what came of an attempt, and what that means for its run
 //! - [`past`]: what became of each slot
 //! - [`policy`]: what becomes of slots that were missed, that overlap, that fail
 //! - [`record`]: what a stored value looks like: JSON with a format number

@@ -101,7 +101,7 @@ struct CheckerState {
     /// Rights of processes that have begun to hand the claim over.
     left: BTreeMap<ProcessId, Right>,
     /// Which process a session is of, and when its landed renewals were sent.
-    sessions: BTreeMap<Key, SeenSession>,
+    sessions: BTreeMap<Key, SessionOwner>,
     processes: BTreeMap<ProcessId, Health>,
     /// Tokens that acted, and for whom.
     acted: BTreeMap<u64, Key>,
@@ -119,7 +119,7 @@ struct CheckerState {
     wished: Option<(u64, TrueTime)>,
 }
 
-struct SeenSession {
+struct SessionOwner {
     process: ProcessId,
     ttl: Duration,
     renewals: VecDeque<Reading>,
@@ -499,7 +499,7 @@ impl CheckerState {
         let ttl = Duration::from_millis(record.map_or(0, |record| record.ttl_ms));
         let owner = self.sessions.entry(key.clone()).or_insert_with(|| {
             self.counts.sessions += 1;
-            SeenSession { process, ttl, renewals: VecDeque::new() }
+            SessionOwner { process, ttl, renewals: VecDeque::new() }
         });
         owner.process = process;
         owner.renewals.push_back(landing.sent);

@@ -176,13 +176,13 @@ impl Client {
             }
         }
         let body = Full::new(question.body.clone().unwrap_or_default());
-        let request = request.body(body).map_err(|why| self.odd(why.to_string()))?;
+        let request = request.body(body).map_err(|why| self.unexpected_answer(why.to_string()))?;
         let sent = self.http.request(request).await;
         sent.map_err(|why| connect::failure(&self.base, &why))
     }
 
     pub(super) fn read<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, ClientError> {
-        serde_json::from_slice(answer).map_err(|why| self.odd(why.to_string()))
+        serde_json::from_slice(answer).map_err(|why| self.unexpected_answer(why.to_string()))
     }
 
     /// What a status that is no success says.
@@ -200,7 +200,7 @@ impl Client {
             Err(_) if matches!(status.as_u16(), 401 | 403 | 429 | 502..=504) => {
                 ClientError::of_problem(self.blank(status), retry_after)
             }
-            Err(_) => self.odd(format!("status {status}")),
+            Err(_) => self.unexpected_answer(format!("status {status}")),
         }
     }
 
@@ -217,7 +217,7 @@ impl Client {
         }
     }
 
-    pub(super) fn odd(&self, why: String) -> ClientError {
+    pub(super) fn unexpected_answer(&self, why: String) -> ClientError {
         ClientError::Answer { url: self.base.to_string(), why }
     }
 

@@ -35,7 +35,7 @@ impl Client {
                 None => return Ok(ListPage { items, next: None }),
                 // A page may be empty, but it never stays where it is.
                 next if next == cursor => {
-                    return Err(self.odd("a list goes on where it was".to_owned()));
+                    return Err(self.unexpected_answer("a list goes on where it was".to_owned()));
                 }
                 next => cursor = next,
             }

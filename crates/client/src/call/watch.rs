@@ -90,12 +90,15 @@ impl Client {
         let first = stream.block().await?;
         match first.id {
             Some(id) if first.data.is_empty() => Ok((stream, self.mark(&id)?)),
-            Some(_) | None => Err(self.odd("events that do not begin with a place".to_owned())),
+            Some(_) | None => {
+                Err(self.unexpected_answer("events that do not begin with a place".to_owned()))
+            }
         }
     }
 
     fn mark(&self, id: &str) -> Result<HeaderValue, ClientError> {
-        HeaderValue::from_str(id).map_err(|_| self.odd("an event whose id is none".to_owned()))
+        HeaderValue::from_str(id)
+            .map_err(|_| self.unexpected_answer("an event whose id is none".to_owned()))
     }
 }
 

@@ -51,7 +51,7 @@ impl LayerStack {
 impl Index {
     pub(super) fn open(dir: &Path) -> Result<Self> {
         let tables = Tables::open(dir)?;
-        let indexed = tables.mark()?;
+        let indexed = tables.checkpoint()?;
         Ok(Self {
             layers: RwLock::default(),
             shown: AtomicU64::new(indexed),

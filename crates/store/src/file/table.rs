@@ -1,7 +1,7 @@
 //! The tables on disk: a log-structured merge tree without a journal of its own.
 //!
-//! A layer goes in as a whole, together with a mark, the last record of the log that it holds: so at
-//! open exactly the records behind the mark are brought in from the log. Tables are checksummed
+//! A layer goes in as a whole, together with a checkpoint, the last record of the log that it holds: so at
+//! open exactly the records behind the checkpoint are brought in from the log. Tables are checksummed
 //! block by block, and every entry is checksummed once more with its key and version, from the
 //! commit to the reader.
 //!
@@ -42,8 +42,9 @@ const UNMERGED_TABLES_MAX: usize = 200;
 /// How much larger each level of tables is than the one above: wide at first, since tables are small.
 const LEVEL_RATIOS: [f32; 2] = [30.0, 10.0];
 
-/// Where the mark lives. No key of the store begins with a zero byte.
-const MARK_KEY: &[u8] = b"\0mark";
+/// Where the checkpoint lives; the stored text is older than the name, and stays. No key of the store begins
+/// with a zero byte.
+const CHECKPOINT_KEY: &[u8] = b"\0mark";
 
 const VERSION_BYTES: usize = 8;
 const CHECKSUM_BYTES: usize = 4;
@@ -82,9 +83,9 @@ impl Tables {
     }
 
     /// The last record that is in the tables; 0 if there are none.
-    pub(super) fn mark(&self) -> Result<u64> {
-        match self.get(MARK_KEY)? {
-            Some(mark) => Ok(unwrap_value(MARK_KEY, &mark)?.0.0),
+    pub(super) fn checkpoint(&self) -> Result<u64> {
+        match self.get(CHECKPOINT_KEY)? {
+            Some(checkpoint) => Ok(unwrap_value(CHECKPOINT_KEY, &checkpoint)?.0.0),
             None if self.tree.table_count() == 0 => Ok(0),
             None => Err(IndexError::Damaged("the index has tables, but no mark".into())),
         }
@@ -97,7 +98,7 @@ impl Tables {
 
     /// The entries of a range, as of the last whole layer.
     pub(super) fn range(&self, range: &Range) -> impl Iterator<Item = Result<Entry>> {
-        // The mark sorts before every key.
+        // The checkpoint sorts before every key.
         let start = match range.start_bound() {
             Bound::Included(text) | Bound::Excluded(text) if text >= FIRST_KEY => {
                 range.start_bound().map(str::as_bytes)
@@ -114,16 +115,16 @@ impl Tables {
         })
     }
 
-    /// Writes a layer to disk as a table, with its mark, and shows it to readers. If it fails,
+    /// Writes a layer to disk as a table, with its checkpoint, and shows it to readers. If it fails,
     /// nothing has happened; the next open sweeps what is left.
-    pub(super) fn write(&self, layer: &Layer, mark: u64) -> Result<()> {
+    pub(super) fn write(&self, layer: &Layer, checkpoint: u64) -> Result<()> {
         if self.unmerged()? >= UNMERGED_TABLES_MAX {
             return Err(IndexError::Io(io::Error::other("too many tables wait to be merged")));
         }
         guarded("writing the index", || {
             let mut table = self.tree.ingestion().map_err(tree_error)?;
-            let stored = wrap_value(MARK_KEY, Version(mark), &Value::default());
-            table.write(MARK_KEY, stored).map_err(tree_error)?;
+            let stored = wrap_value(CHECKPOINT_KEY, Version(checkpoint), &Value::default());
+            table.write(CHECKPOINT_KEY, stored).map_err(tree_error)?;
             for (key, version, value) in layer.range(&Range::all(), Version(u64::MAX)) {
                 let written = match value {
                     Some(value) => table.write(&*key, wrap_value(&key, version, &value)),
@@ -239,16 +240,16 @@ mod tests {
         let tables = Tables::open(dir.path()).unwrap();
         let layer = Layer::default();
         layer.insert(Version(1), &crate::Write::Put(Key::new("k").unwrap(), "v".into()));
-        for mark in 1..=UNMERGED_TABLES_MAX as u64 {
-            tables.write(&layer, mark).unwrap();
+        for checkpoint in 1..=UNMERGED_TABLES_MAX as u64 {
+            tables.write(&layer, checkpoint).unwrap();
         }
         assert!(matches!(tables.write(&layer, 1_000), Err(IndexError::Io(_))));
         drop(tables);
         let tables = Tables::open(dir.path()).unwrap();
-        assert_eq!(tables.mark().unwrap(), UNMERGED_TABLES_MAX as u64);
+        assert_eq!(tables.checkpoint().unwrap(), UNMERGED_TABLES_MAX as u64);
         tables.merge().unwrap();
         tables.write(&layer, 1_000).unwrap();
-        assert_eq!(tables.mark().unwrap(), 1_000);
+        assert_eq!(tables.checkpoint().unwrap(), 1_000);
     }
 
     proptest! {
