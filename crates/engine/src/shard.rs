@@ -38,7 +38,7 @@
 //! - [`record`]: what is in the store; `kind`: what triggers share
 //! - [`command`]: what people ask; `change`, `backfill`: what that does; `account`: what becomes of slots then
 //! - `due`: which slots fire; `project`: projects that are disabled; `prune`: triggers that ended long ago
-//! - `leave`: how attempts leave and end; `start`: when runs that wait go on; `run_property`: what is known of an unfinished run
+//! - `leave`: how attempts leave and end; `start`: when runs that wait go on; `run_property`: what an unfinished run is
 //! - `notify`: who is told what
 //! - `doubt`: what a predecessor left; `handover`: what a former owner has under way, and how a shard is handed over
 //! - `usage`: how much a project has, and may have

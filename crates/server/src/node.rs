@@ -12,9 +12,9 @@
 //! A node opens a session, claims the shards that it should have (`assign`), reads each one and hands it to the core,
 //! which is a thread of its own: nothing that a request or a slow store does keeps it from its clocks. The session is
 //! renewed only while the node has moved lately, so one that is stuck loses its work instead of keeping it; see `liveness`.
-//! A component that panics ends the node: see [`RunningNode::ended`]. Stopping is ordered: shards are handed over if there is anybody
-//! ([`RunningNode::drain`], `handover`), nothing new fires, what is under way ends or is written down as being so, all that was
-//! decided is written, and then the session is closed, which frees everything at once.
+//! A component that panics ends the node: see [`RunningNode::ended`]. Stopping is ordered: shards are handed over if
+//! there is anybody ([`RunningNode::drain`], `handover`), nothing new fires, what is under way ends or is written down
+//! as being so, all that was decided is written, and then the session is closed, which frees everything at once.
 
 mod assign;
 mod backpressure;

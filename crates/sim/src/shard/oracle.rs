@@ -297,7 +297,7 @@ impl SlotOracle {
             counted
         });
         let state = state.unwrap_or_default();
-        self.triggers.insert(serial, SeenTrigger { record, definition, state: state });
+        self.triggers.insert(serial, SeenTrigger { record, definition, state });
         Ok(())
     }
 
