@@ -150,11 +150,9 @@ impl Shard {
             Verdict::Again { arrival, retry_after } => {
                 let may_repeat =
                     policy.delivery == Delivery::AtLeastOnce || arrival == Arrival::Never;
-                if may_repeat
-                    && self.run_property(run, |_, _| 0, |record| record.tries) + 1
-                        < u32::from(policy.retry.attempts)
-                {
-                    let pause = policy.retry.pause(number, retry_after, now.random);
+                let tries = self.run_property(run, |_, _| 0, |record| record.tries) + 1;
+                if may_repeat && tries < u32::from(policy.retry.attempts) {
+                    let pause = policy.retry.pause(tries, retry_after, now.random);
                     let until = now.wall.after(pause);
                     self.try_again(run, number, until, Some(made), now);
                 } else {

@@ -11,6 +11,8 @@ mod handover;
 #[path = "shard/notice.rs"]
 mod notice;
 
+use std::time::Duration;
+
 use bench::{BEGIN, Bench, draft};
 use engine::id::ProjectId;
 use engine::outcome::{Lost, NotSent, Outcome};
@@ -34,6 +36,27 @@ fn a_slot_is_launched_ahead_and_leaves_on_time() {
     bench.go(10_100);
     assert!(bench.head.open.is_empty());
     assert!(matches!(&bench.past[..], [Line::Run(run)] if run.end == End::Succeeded));
+}
+
+#[test]
+fn the_pause_after_a_failure_does_not_grow_with_attempts_that_never_left() {
+    let mut bench = Bench::new();
+    let retry = r#"{"retry": {"attempts": 5, "delay": "10s", "max_delay": "1h"}}"#;
+    bench.create(draft(r#"{"cron": "*/10 * * * * *", "limit": 1}"#, retry));
+    bench.go(10_000);
+    let resting = NotSent::Resting { rest: Duration::from_secs(1) };
+    for second in 11..15 {
+        bench.finish(Outcome::NotSent { why: resting });
+        bench.go(second * 1_000);
+        assert_eq!(bench.left.len(), 1, "it is tried again after the rest");
+    }
+    bench.finish(Outcome::Answered { status: 500, retry_after: None });
+    bench.go(14_000);
+    let until = bench.runs().find_map(|run| match run.state {
+        RunState::Backoff(until) => Some(until.0 - BEGIN),
+        _ => None,
+    });
+    assert!(until.is_some_and(|until| until <= 14_000 + 11_000), "{until:?}");
 }
 
 #[test]
