@@ -41,7 +41,7 @@ use crate::exit::Exit;
 
 /// Watchbell: rings on time, takes turns, and lets exactly one hold the watch
 #[derive(Debug, Parser)]
-#[command(version, after_help = examples(
+#[command(version, next_help_heading = "Everywhere", after_help = examples(
     "  watchbell trigger create --name hello --cron '*/5 * * * * *' --method GET \\\n      \
        --webhook http://127.0.0.1:7400/livez\n  \
        watchbell trigger explain hello\n  \
@@ -54,7 +54,6 @@ pub(crate) struct Args {
         long,
         alias = "log",
         global = true,
-        help_heading = "Everywhere",
         value_name = "LEVEL",
         env = "WATCHBELL_LOG_LEVEL",
         default_value = "warn"
@@ -64,29 +63,16 @@ pub(crate) struct Args {
     #[arg(
         long,
         global = true,
-        help_heading = "Everywhere",
         value_name = "FORMAT",
         env = "WATCHBELL_LOG_FORMAT",
         default_value = "text"
     )]
     pub(crate) log_format: LogFormat,
     /// A file with settings, under the names of the flags; see watchbell config --help
-    #[arg(
-        long,
-        global = true,
-        help_heading = "Everywhere",
-        value_name = "FILE",
-        env = "WATCHBELL_CONFIG"
-    )]
+    #[arg(long, global = true, value_name = "FILE", env = "WATCHBELL_CONFIG")]
     pub(crate) config: Option<std::path::PathBuf>,
     /// Show no colours, also on a terminal
-    #[arg(
-        long,
-        global = true,
-        help_heading = "Everywhere",
-        env = "NO_COLOR",
-        value_parser = unless_empty
-    )]
+    #[arg(long, global = true, env = "NO_COLOR", value_parser = unless_empty)]
     pub(crate) no_color: bool,
     #[command(subcommand)]
     pub(crate) verb: Verb,
@@ -115,98 +101,59 @@ pub(crate) enum Verb {
     Dev(DevArgs),
     Server(serve::ServeArgs),
     /// Make triggers, and ask what became of them
-    #[command(after_help = examples(
+    #[command(subcommand, after_help = examples(
         "  watchbell trigger apply triggers.yaml\n  \
            watchbell trigger list --label team=billing\n  \
            watchbell trigger explain hello"
     ))]
-    Trigger {
-        #[command(subcommand)]
-        verb: TriggerVerb,
-    },
+    Trigger(TriggerVerb),
     /// Bring what another scheduler has
-    #[command(after_help = examples(
+    #[command(subcommand, after_help = examples(
         "  crontab -l | watchbell import crontab - --webhook-base https://example.com/cron > cron.yaml"
     ))]
-    Import {
-        #[command(subcommand)]
-        verb: ImportVerb,
-    },
+    Import(ImportVerb),
     /// Look at runs
-    #[command(after_help = examples("  watchbell run list --trigger hello"))]
-    Run {
-        #[command(subcommand)]
-        verb: RunVerb,
-    },
+    #[command(subcommand, after_help = examples("  watchbell run list --trigger hello"))]
+    Run(RunVerb),
     /// Look after the scheduler as a whole
-    #[command(after_help = examples("  watchbell scheduler status"))]
-    Scheduler {
-        #[command(subcommand)]
-        verb: SchedulerVerb,
-    },
+    #[command(subcommand, after_help = examples("  watchbell scheduler status"))]
+    Scheduler(SchedulerVerb),
     /// Look after projects, which own triggers and keys
-    #[command(after_help = examples("  watchbell project create shop\n  watchbell project list"))]
-    Project {
-        #[command(subcommand)]
-        verb: ProjectVerb,
-    },
+    #[command(subcommand, after_help = examples("  watchbell project create shop\n  watchbell project list"))]
+    Project(ProjectVerb),
     /// Look after keys, which let people and programs in
-    #[command(after_help = examples(
+    #[command(subcommand, after_help = examples(
         "  watchbell key create --name deploy --scope write --project shop\n  watchbell key list"
     ))]
-    Key {
-        #[command(subcommand)]
-        verb: KeyVerb,
-    },
+    Key(KeyVerb),
     /// See who leads, and ask whoever does to leave
-    #[command(after_help = examples("  watchbell election list\n  watchbell election watch"))]
-    Election {
-        #[command(subcommand)]
-        verb: ElectionVerb,
-    },
+    #[command(subcommand, after_help = examples("  watchbell election list\n  watchbell election watch"))]
+    Election(ElectionVerb),
     /// See who changed what
-    #[command(after_help = examples("  watchbell audit list"))]
-    Audit {
-        #[command(subcommand)]
-        verb: AuditVerb,
-    },
+    #[command(subcommand, after_help = examples("  watchbell audit list"))]
+    Audit(AuditVerb),
     Events(EventsArgs),
     /// See who takes part, and let a server go
-    #[command(after_help = examples(
+    #[command(subcommand, after_help = examples(
         "  watchbell cluster status\n  \
            watchbell cluster drain watchbell-2"
     ))]
-    Cluster {
-        #[command(subcommand)]
-        verb: ClusterVerb,
-    },
+    Cluster(ClusterVerb),
     Elect(Box<elect::ElectArgs>),
     Config(ConfigArgs),
     /// Examine a store, and look into it
-    #[command(after_help = examples("  watchbell store check file:./watchbell-data"))]
-    Store {
-        #[command(subcommand)]
-        verb: StoreVerb,
-    },
+    #[command(subcommand, after_help = examples("  watchbell store check file:./watchbell-data"))]
+    Store(StoreVerb),
     /// Write all that there is to a file, and examine such files
-    #[command(after_help = examples("  watchbell backup create bells.backup\n  watchbell backup verify bells.backup"))]
-    Backup {
-        #[command(subcommand)]
-        verb: BackupVerb,
-    },
+    #[command(subcommand, after_help = examples("  watchbell backup create bells.backup\n  watchbell backup verify bells.backup"))]
+    Backup(BackupVerb),
     Restore(RestoreArgs),
     /// Measure how fast Watchbell is, on this machine and a store of yours
-    #[command(after_help = examples("  watchbell bench fires"))]
-    Bench {
-        #[command(subcommand)]
-        verb: BenchVerb,
-    },
+    #[command(subcommand, after_help = examples("  watchbell bench fires"))]
+    Bench(BenchVerb),
     /// Read cron patterns: when they come, and what they mean
-    #[command(after_help = examples("  watchbell cron explain '0 12 1 * +MON'"))]
-    Cron {
-        #[command(subcommand)]
-        verb: CronVerb,
-    },
+    #[command(subcommand, after_help = examples("  watchbell cron explain '0 12 1 * +MON'"))]
+    Cron(CronVerb),
     Completions(CompletionsArgs),
 }
 

@@ -4,8 +4,7 @@ use client::AuditFilter;
 
 use crate::args::system::AuditListArgs;
 use crate::exit::Ending;
-use crate::table;
-use crate::trigger::{more, print};
+use crate::trigger::print_list;
 use crate::value::escape;
 
 pub(crate) async fn list(typed: AuditListArgs) -> Result<(), Ending> {
@@ -19,22 +18,13 @@ pub(crate) async fn list(typed: AuditListArgs) -> Result<(), Ending> {
         cursor: typed.page.cursor,
     };
     let page = typed.server.client()?.audit(&filter).await?;
-    print(typed.server.output, &page, || {
-        if page.items.is_empty() && page.next.is_none() {
-            return "There are no such changes.\n".to_owned();
-        }
-        let mut table = table::plain();
-        table.set_header(["at", "action", "object", "project", "author", "address"]);
-        for entry in &page.items {
-            table.add_row([
-                entry.at.to_string(),
-                escape(&entry.action),
-                escape(&entry.object),
-                entry.project.as_deref().map_or_else(|| "-".to_owned(), escape),
-                escape(&entry.author),
-                entry.address.as_deref().map_or_else(|| "-".to_owned(), escape),
-            ]);
-        }
-        format!("{}{}", table::finish(table, 6), more(page.next.as_deref()))
+    let none = "There are no such changes.";
+    let header = ["at", "action", "object", "project", "author", "address"];
+    let or_dash = |text: Option<&str>| text.map_or_else(|| "-".to_owned(), escape);
+    print_list(typed.server.output, &page, Some(none), header, |entry| {
+        let (action, object) = (escape(&entry.action), escape(&entry.object));
+        let (project, address) =
+            (or_dash(entry.project.as_deref()), or_dash(entry.address.as_deref()));
+        [entry.at.to_string(), action, object, project, escape(&entry.author), address]
     })
 }

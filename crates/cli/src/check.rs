@@ -82,12 +82,12 @@ async fn read_everything(store: &Store, progress: &Progress) -> Result<Contents,
     let mut contents = Contents::default();
     // Through a server there is nothing else to read.
     let whole = if store.guest().is_some() { Range::prefix("scratch/") } else { Range::all() };
-    let mut rest = Some(whole);
-    while let Some(range) = rest {
-        let page = store.scan(range, PAGE_ENTRIES_MAX).await?;
-        page.entries.iter().for_each(|entry| contents.add(entry));
+    let mut pages = store.pages(whole, PAGE_ENTRIES_MAX);
+    while let Some(entries) = pages.next().await? {
+        for entry in &entries {
+            contents.add(entry);
+        }
         progress.show(format_args!("reading everything: {} entries", contents.entries));
-        rest = page.next;
     }
     Ok(contents)
 }

@@ -6,7 +6,8 @@ use client::Client;
 use client::cluster::{Cluster, Drain, Node, Orphan};
 use engine::limits::DRAIN_WAIT_MAX;
 
-use crate::args::system::{ClusterDrainArgs, ClusterStatusArgs};
+use crate::args::system::ClusterDrainArgs;
+use crate::args::trigger::ServerArgs;
 use crate::exit::Ending;
 use crate::progress::Progress;
 use crate::table;
@@ -19,9 +20,9 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Shards that a line names.
 const SHARDS_SHOWN: usize = 12;
 
-pub(crate) async fn status(typed: &ClusterStatusArgs) -> Result<(), Ending> {
-    let cluster = typed.server.client()?.cluster().await?;
-    print(typed.server.output, &cluster, || text(&cluster))
+pub(crate) async fn status(typed: &ServerArgs) -> Result<(), Ending> {
+    let cluster = typed.client()?.cluster().await?;
+    print(typed.output, &cluster, || text(&cluster))
 }
 
 pub(crate) async fn drain(typed: &ClusterDrainArgs) -> Result<(), Ending> {

@@ -23,12 +23,10 @@ pub(crate) async fn dump(url: &StoreUrl, prefix: &str, output: OutputFormat) -> 
     let store = store::open_existing(url).await?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut lines = Lines::new(output);
-    let mut rest = Some(Range::prefix(prefix));
-    while let Some(range) = rest {
-        let page = store.scan(range, PAGE_ENTRIES_MAX).await?;
-        lines.write(&mut out, &page.entries)?;
+    let mut pages = store.pages(Range::prefix(prefix), PAGE_ENTRIES_MAX);
+    while let Some(entries) = pages.next().await? {
+        lines.write(&mut out, &entries)?;
         out.flush()?;
-        rest = page.next;
     }
     if !lines.begun() {
         say(&nothing_found(prefix));

@@ -14,7 +14,7 @@ use crate::args::election::{
 };
 use crate::exit::{Ending, say};
 use crate::table;
-use crate::trigger::{more, print};
+use crate::trigger::{print, print_list};
 use crate::value::escape;
 
 /// How often elections are looked at.
@@ -36,22 +36,11 @@ async fn list(typed: ElectionListArgs) -> Result<(), Ending> {
         cursor: typed.page.cursor,
     };
     let page = typed.server.client()?.elections(&filter).await?;
-    print(typed.server.output, &page, || {
-        if page.items.is_empty() && page.next.is_none() {
-            return "There are no such elections: one begins when somebody campaigns.\n".to_owned();
-        }
-        let mut table = table::plain();
-        table.set_header(["name", "state", "holder", "token", "last sign of life"]);
-        for election in &page.items {
-            table.add_row([
-                escape(&election.name),
-                state(election),
-                holder(election),
-                election.token.to_string(),
-                renewed(election),
-            ]);
-        }
-        format!("{}{}", table::finish(table, 5), more(page.next.as_deref()))
+    let none = "There are no such elections: one begins when somebody campaigns.";
+    let header = ["name", "state", "holder", "token", "last sign of life"];
+    print_list(typed.server.output, &page, Some(none), header, |election| {
+        let (name, token) = (escape(&election.name), election.token.to_string());
+        [name, state(election), holder(election), token, renewed(election)]
     })
 }
 

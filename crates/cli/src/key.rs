@@ -5,11 +5,12 @@ use client::key::{ApiKey, KeySpec, NewKey, RotateKeyRequest};
 
 use crate::args::OutputFormat;
 use crate::args::key::{
-    KeyCreateArgs, KeyDeleteArgs, KeyListArgs, KeyRotateArgs, KeySelfArgs, KeyShowArgs, KeyVerb,
+    KeyCreateArgs, KeyDeleteArgs, KeyListArgs, KeyRotateArgs, KeyShowArgs, KeyVerb,
 };
+use crate::args::trigger::ServerArgs;
 use crate::exit::{Ending, say};
 use crate::table;
-use crate::trigger::{more, print};
+use crate::trigger::{print, print_list};
 use crate::value::escape;
 
 pub(crate) async fn key(verb: KeyVerb) -> Result<(), Ending> {
@@ -36,26 +37,15 @@ async fn list(typed: KeyListArgs) -> Result<(), Ending> {
         cursor: typed.page.cursor,
     };
     let page = typed.server.client()?.keys(&filter).await?;
-    print(typed.server.output, &page, || {
-        if page.items.is_empty() && page.next.is_none() {
-            return "There are no such keys. Make one: watchbell key create --help\n".to_owned();
-        }
-        let mut table = table::plain();
-        table.set_header(["id", "name", "scopes", "project", "expires", "last used"]);
-        for key in &page.items {
-            let or_never = |instant: Option<client::Timestamp>| {
-                instant.map_or_else(|| "never".to_owned(), |instant| instant.to_string())
-            };
-            table.add_row([
-                escape(&key.id),
-                escape(&key.name),
-                scopes(key),
-                key.project.as_deref().map_or_else(|| "all".to_owned(), escape),
-                or_never(key.expires),
-                or_never(key.last_used),
-            ]);
-        }
-        format!("{}{}", table::finish(table, 6), more(page.next.as_deref()))
+    let none = "There are no such keys. Make one: watchbell key create --help";
+    let header = ["id", "name", "scopes", "project", "expires", "last used"];
+    let or_never = |instant: Option<client::Timestamp>| {
+        instant.map_or_else(|| "never".to_owned(), |instant| instant.to_string())
+    };
+    print_list(typed.server.output, &page, Some(none), header, |key| {
+        let project = key.project.as_deref().map_or_else(|| "all".to_owned(), escape);
+        let (expires, last_used) = (or_never(key.expires), or_never(key.last_used));
+        [escape(&key.id), escape(&key.name), scopes(key), project, expires, last_used]
     })
 }
 
@@ -64,9 +54,9 @@ async fn show(typed: &KeyShowArgs) -> Result<(), Ending> {
     print(typed.server.output, &key, || show_text(&key))
 }
 
-async fn own(typed: &KeySelfArgs) -> Result<(), Ending> {
-    let key = typed.server.client()?.own_key().await?;
-    print(typed.server.output, &key, || show_text(&key))
+async fn own(typed: &ServerArgs) -> Result<(), Ending> {
+    let key = typed.client()?.own_key().await?;
+    print(typed.output, &key, || show_text(&key))
 }
 
 async fn rotate(typed: KeyRotateArgs) -> Result<(), Ending> {

@@ -111,49 +111,43 @@ fn log_level(args: &Args, layers: &Layers) -> LogLevel {
 
 async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
     match verb {
-        Verb::Backup { verb: BackupVerb::Create(typed) } => backup::create(&typed).await,
-        Verb::Backup { verb: BackupVerb::Verify(typed) } => backup::verify(&typed),
+        Verb::Backup(BackupVerb::Create(typed)) => backup::create(&typed).await,
+        Verb::Backup(BackupVerb::Verify(typed)) => backup::verify(&typed),
         Verb::Restore(typed) => restore::restore(&typed).await,
         Verb::Config(ConfigArgs { verb: Some(ConfigVerb::Show) | None }) => layers.show(),
-        Verb::Bench { verb } => bench::bench(&verb).await,
+        Verb::Bench(verb) => bench::bench(&verb).await,
         Verb::Dev(typed) => dev::dev(&typed).await,
         Verb::Server(typed) => server::server(&typed).await,
-        Verb::Trigger { verb } => run_trigger(verb).await,
-        Verb::Import { verb: ImportVerb::Crontab(typed) } => import::crontab(&typed),
+        Verb::Trigger(verb) => run_trigger(verb).await,
+        Verb::Import(ImportVerb::Crontab(typed)) => import::crontab(&typed),
         Verb::Completions(typed) => {
             complete(typed.shell);
             Ok(())
         }
-        Verb::Run { verb: RunVerb::List(typed) } => run::list(typed).await,
-        Verb::Run { verb: RunVerb::Show(typed) } => run::show(&typed).await,
-        Verb::Scheduler { verb: SchedulerVerb::Status(typed) } => {
-            scheduler::status(&typed.server).await
-        }
-        Verb::Scheduler { verb: SchedulerVerb::ConfirmTime(typed) } => {
-            scheduler::confirm_time(&typed.server).await
-        }
-        Verb::Scheduler { verb: SchedulerVerb::Start(typed) } => {
-            scheduler::start(&typed.server).await
-        }
-        Verb::Scheduler { verb: SchedulerVerb::Stop(typed) } => scheduler::stop(&typed).await,
-        Verb::Project { verb } => project::project(verb).await,
-        Verb::Key { verb } => key::key(verb).await,
-        Verb::Election { verb } => election::election(verb).await,
-        Verb::Audit { verb: AuditVerb::List(typed) } => audit::list(typed).await,
+        Verb::Run(RunVerb::List(typed)) => run::list(typed).await,
+        Verb::Run(RunVerb::Show(typed)) => run::show(&typed).await,
+        Verb::Scheduler(SchedulerVerb::Status(typed)) => scheduler::status(&typed).await,
+        Verb::Scheduler(SchedulerVerb::ConfirmTime(typed)) => scheduler::confirm_time(&typed).await,
+        Verb::Scheduler(SchedulerVerb::Start(typed)) => scheduler::start(&typed).await,
+        Verb::Scheduler(SchedulerVerb::Stop(typed)) => scheduler::stop(&typed).await,
+        Verb::Project(verb) => project::project(verb).await,
+        Verb::Key(verb) => key::key(verb).await,
+        Verb::Election(verb) => election::election(verb).await,
+        Verb::Audit(AuditVerb::List(typed)) => audit::list(typed).await,
         Verb::Elect(typed) => elect::elect(&typed).await,
         Verb::Events(typed) => event::follow(&typed).await,
-        Verb::Cluster { verb: ClusterVerb::Status(typed) } => cluster::status(&typed).await,
-        Verb::Cluster { verb: ClusterVerb::Drain(typed) } => cluster::drain(&typed).await,
-        Verb::Store { verb: StoreVerb::Check(typed) } => {
+        Verb::Cluster(ClusterVerb::Status(typed)) => cluster::status(&typed).await,
+        Verb::Cluster(ClusterVerb::Drain(typed)) => cluster::drain(&typed).await,
+        Verb::Store(StoreVerb::Check(typed)) => {
             let url = typed.pass.store(&typed.url)?;
             check::check(&url, typed.measure_for(), typed.output).await
         }
-        Verb::Store { verb: StoreVerb::Dump(typed) } => {
+        Verb::Store(StoreVerb::Dump(typed)) => {
             let url = typed.pass.store(&typed.url)?;
             dump::dump(&url, &typed.prefix, typed.output).await
         }
-        Verb::Cron { verb: CronVerb::Next(typed) } => cron::next(&typed),
-        Verb::Cron { verb: CronVerb::Explain(typed) } => cron::explain(&typed),
+        Verb::Cron(CronVerb::Next(typed)) => cron::next(&typed),
+        Verb::Cron(CronVerb::Explain(typed)) => cron::explain(&typed),
     }
 }
 

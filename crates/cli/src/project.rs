@@ -8,12 +8,12 @@ use client::{Client, ProjectFilter};
 
 use crate::args::OutputFormat;
 use crate::args::project::{
-    ProjectCreateArgs, ProjectDisableArgs, ProjectEnableArgs, ProjectFields, ProjectListArgs,
-    ProjectNameArgs, ProjectRotateArgs, ProjectSetArgs, ProjectVerb,
+    ProjectCreateArgs, ProjectDisableArgs, ProjectFields, ProjectListArgs, ProjectNameArgs,
+    ProjectRotateArgs, ProjectSetArgs, ProjectVerb,
 };
 use crate::exit::{Ending, say};
 use crate::table;
-use crate::trigger::{more, print};
+use crate::trigger::{print, print_list};
 use crate::value::escape;
 
 pub(crate) async fn project(verb: ProjectVerb) -> Result<(), Ending> {
@@ -43,18 +43,10 @@ async fn list(typed: ProjectListArgs) -> Result<(), Ending> {
         cursor: typed.page.cursor,
     };
     let page = typed.server.client()?.projects(&filter).await?;
-    print(typed.server.output, &page, || {
-        let mut table = table::plain();
-        table.set_header(["name", "fires", "limits", "made by"]);
-        for project in &page.items {
-            table.add_row([
-                escape(&project.name),
-                fires(project),
-                limits_text(&project.limits),
-                escape(&project.author),
-            ]);
-        }
-        format!("{}{}", table::finish(table, 4), more(page.next.as_deref()))
+    let header = ["name", "fires", "limits", "made by"];
+    print_list(typed.server.output, &page, None, header, |project| {
+        let (name, author) = (escape(&project.name), escape(&project.author));
+        [name, fires(project), limits_text(&project.limits), author]
     })
 }
 
@@ -87,7 +79,7 @@ fn notify(fields: ProjectFields) -> Option<Notify> {
     fields.notify_url.map(|url| Notify { url, on: fields.notify_on })
 }
 
-async fn enable(typed: &ProjectEnableArgs) -> Result<(), Ending> {
+async fn enable(typed: &ProjectNameArgs) -> Result<(), Ending> {
     let project = typed.server.client()?.enable_project(&typed.name).await?;
     print(typed.server.output, &project, || {
         format!("{} is enabled: its triggers fire, and catch up.\n", escape(&project.name))

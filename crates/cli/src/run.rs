@@ -18,8 +18,7 @@ const NAME_COLUMN: usize = 1;
 const WHOLE_COLUMNS: usize = 4;
 
 pub(crate) async fn start(typed: &StartArgs) -> Result<(), Ending> {
-    let client = typed.server.client()?;
-    let started = client.run(&typed.name, typed.wait).await?;
+    let started = typed.server.client()?.run(&typed.name, typed.wait).await?;
     print(typed.server.output, &started, || match &started.run {
         Some(run) => show_text(run),
         None => format!("{id} is started. Look at it: watchbell run show {id}\n", id = started.id),
@@ -91,11 +90,7 @@ fn list_text(runs: &[Run], width: Option<usize>) -> String {
     if let Some(width) = width {
         table::narrow(&mut rows, width, NAME_COLUMN, WHOLE_COLUMNS);
     }
-    let mut table = table::plain();
-    let mut rows = rows.into_iter();
-    table.set_header(rows.next().unwrap_or_default());
-    table.add_rows(rows);
-    table::finish(table, WHOLE_COLUMNS)
+    table::rows(rows, WHOLE_COLUMNS)
 }
 
 /// Where a run is; and of slots that were skipped how many.
@@ -111,8 +106,7 @@ fn state_text(run: &Run) -> String {
 }
 
 pub(crate) async fn show(typed: &RunShowArgs) -> Result<(), Ending> {
-    let client = typed.server.client()?;
-    let run = client.run_by_id(&typed.id).await?;
+    let run = typed.server.client()?.run_by_id(&typed.id).await?;
     print(typed.server.output, &run, || show_text(&run))
 }
 

@@ -66,12 +66,8 @@ pub(crate) fn cut(rows: &mut [Vec<String>], column: usize) {
 pub(crate) fn rows(rows: Vec<Vec<String>>, numbers_from: usize) -> String {
     let mut table = plain();
     let mut rows = rows.into_iter();
-    if let Some(header) = rows.next() {
-        table.set_header(header);
-    }
-    for row in rows {
-        table.add_row(row);
-    }
+    table.set_header(rows.next().unwrap_or_default());
+    table.add_rows(rows);
     finish(table, numbers_from)
 }
 

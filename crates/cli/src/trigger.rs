@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use client::TriggerFilter;
 use client::spec::{ScheduleSpec, TriggerSpec};
 use client::trigger::{PauseRequest, Status, Trigger};
+use client::{ListPage, TriggerFilter};
 use serde::Serialize;
 
 use crate::args::OutputFormat;
 use crate::args::trigger::{
-    CancelArgs, DeleteArgs, PauseArgs, ResumeArgs, ShowArgs, SlotsArgs, TriggerListArgs,
+    PauseArgs, SlotsArgs, TriggerConsentArgs, TriggerListArgs, TriggerNameArgs,
 };
 use crate::exit::Ending;
 use crate::table;
@@ -33,8 +33,25 @@ pub(crate) fn print(
     Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
+/// Shows a page of a list: as JSON to programs, as a table to people. Where there is nothing, `none` says so.
+pub(crate) fn print_list<T: Serialize, const COLUMNS: usize>(
+    output: OutputFormat,
+    page: &ListPage<T>,
+    none: Option<&str>,
+    header: [&str; COLUMNS],
+    row: impl Fn(&T) -> [String; COLUMNS],
+) -> Result<(), Ending> {
+    print(output, page, || match none {
+        Some(none) if page.items.is_empty() && page.next.is_none() => format!("{none}\n"),
+        Some(_) | None => {
+            let mut table = table::plain();
+            table.set_header(header).add_rows(page.items.iter().map(row));
+            format!("{}{}", table::finish(table, COLUMNS), more(page.next.as_deref()))
+        }
+    })
+}
+
 pub(crate) async fn list(typed: TriggerListArgs) -> Result<(), Ending> {
-    let client = typed.server.client()?;
     let filter = TriggerFilter {
         status: typed.status,
         prefix: typed.prefix,
@@ -42,25 +59,13 @@ pub(crate) async fn list(typed: TriggerListArgs) -> Result<(), Ending> {
         limit: Some(typed.page.limit.into()),
         cursor: typed.page.cursor,
     };
-    let page = client.triggers(&filter).await?;
-    print(typed.server.output, &page, || {
-        if page.items.is_empty() && page.next.is_none() {
-            return "There are no such triggers. Make one: watchbell trigger create --help\n"
-                .to_owned();
-        }
-        let mut table = table::plain();
-        table.set_header(["name", "status", "next", "when", "webhook"]);
-        for trigger in &page.items {
-            let next = trigger.next.first().map_or_else(|| "-".to_owned(), ToString::to_string);
-            table.add_row([
-                trigger.name.clone(),
-                trigger.status.as_str().to_owned(),
-                next,
-                when(&trigger.spec),
-                escape(&trigger.spec.webhook.url),
-            ]);
-        }
-        format!("{}{}", table::finish(table, 5), more(page.next.as_deref()))
+    let page = typed.server.client()?.triggers(&filter).await?;
+    let none = "There are no such triggers. Make one: watchbell trigger create --help";
+    let header = ["name", "status", "next", "when", "webhook"];
+    print_list(typed.server.output, &page, Some(none), header, |trigger| {
+        let next = trigger.next.first().map_or_else(|| "-".to_owned(), ToString::to_string);
+        let (status, url) = (trigger.status.as_str(), escape(&trigger.spec.webhook.url));
+        [trigger.name.clone(), status.to_owned(), next, when(&trigger.spec), url]
     })
 }
 
@@ -69,15 +74,13 @@ pub(crate) fn more(next: Option<&str>) -> String {
     next.map_or_else(String::new, |next| format!("There are more: add --cursor {}\n", escape(next)))
 }
 
-pub(crate) async fn show(typed: &ShowArgs) -> Result<(), Ending> {
-    let client = typed.server.client()?;
-    let trigger = client.trigger(&typed.name).await?;
+pub(crate) async fn show(typed: &TriggerNameArgs) -> Result<(), Ending> {
+    let trigger = typed.server.client()?.trigger(&typed.name).await?;
     print(typed.server.output, &trigger, || show_text(&trigger))
 }
 
 pub(crate) async fn next(typed: &SlotsArgs) -> Result<(), Ending> {
-    let client = typed.server.client()?;
-    let slots = client.next(&typed.name, typed.count.into()).await?;
+    let slots = typed.server.client()?.next(&typed.name, typed.count.into()).await?;
     print(typed.server.output, &slots, || {
         let slots_text = slots.items.iter().map(ToString::to_string);
         let note = slots.note.iter().map(|note| format!("({})", escape(note)));
@@ -87,9 +90,8 @@ pub(crate) async fn next(typed: &SlotsArgs) -> Result<(), Ending> {
 }
 
 pub(crate) async fn pause(typed: PauseArgs) -> Result<(), Ending> {
-    let client = typed.server.client()?;
     let request = PauseRequest { note: typed.note, until: typed.until };
-    let trigger = client.pause(&typed.name, &request).await?;
+    let trigger = typed.server.client()?.pause(&typed.name, &request).await?;
     print(typed.server.output, &trigger, || {
         let name = escape(&trigger.name);
         match typed.until {
@@ -99,9 +101,8 @@ pub(crate) async fn pause(typed: PauseArgs) -> Result<(), Ending> {
     })
 }
 
-pub(crate) async fn resume(typed: &ResumeArgs) -> Result<(), Ending> {
-    let client = typed.server.client()?;
-    let trigger = client.resume(&typed.name).await?;
+pub(crate) async fn resume(typed: &TriggerNameArgs) -> Result<(), Ending> {
+    let trigger = typed.server.client()?.resume(&typed.name).await?;
     print(typed.server.output, &trigger, || {
         let next =
             trigger.next.first().map_or_else(String::new, |next| format!("; next at {next}"));
@@ -109,7 +110,7 @@ pub(crate) async fn resume(typed: &ResumeArgs) -> Result<(), Ending> {
     })
 }
 
-pub(crate) async fn cancel(typed: &CancelArgs) -> Result<(), Ending> {
+pub(crate) async fn cancel(typed: &TriggerConsentArgs) -> Result<(), Ending> {
     typed.consent.check("nothing was cancelled")?;
     let client = typed.server.client()?;
     let Trigger { id, name, .. } = client.trigger(&typed.name).await?;
@@ -122,7 +123,7 @@ pub(crate) async fn cancel(typed: &CancelArgs) -> Result<(), Ending> {
     })
 }
 
-pub(crate) async fn delete(typed: &DeleteArgs) -> Result<(), Ending> {
+pub(crate) async fn delete(typed: &TriggerConsentArgs) -> Result<(), Ending> {
     typed.consent.check("nothing was deleted")?;
     let client = typed.server.client()?;
     let Trigger { id, name, .. } = client.trigger(&typed.name).await?;

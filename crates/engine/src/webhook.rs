@@ -109,7 +109,7 @@ impl fmt::Display for Method {
 impl FromStr for Method {
     type Err = WebhookError;
 
-    fn from_str(text: &str) -> Result<Self, WebhookError> {
+    fn from_str(text: &str) -> WebhookResult<Self> {
         let known = Self::ALL.into_iter().find(|method| method.as_str() == text);
         known.ok_or(WebhookError::Method)
     }
@@ -200,7 +200,7 @@ impl Webhook {
         content_type: Option<&str>,
         body: Option<String>,
         timeout: Duration,
-    ) -> Result<Self, WebhookError> {
+    ) -> WebhookResult<Self> {
         let url = url::read(url)?;
         let body = check_body(method, body)?;
         let headers = header::check(headers, content_type, body.is_some())?;
@@ -215,10 +215,7 @@ impl Webhook {
     }
 
     /// The same with headers whose values are told to nobody but the receiver. They count as headers do.
-    pub fn with_secret_headers(
-        mut self,
-        secret: Vec<(String, String)>,
-    ) -> Result<Self, WebhookError> {
+    pub fn with_secret_headers(mut self, secret: Vec<(String, String)>) -> WebhookResult<Self> {
         let form = Arc::make_mut(&mut self.form);
         form.secret_headers = header::check_secret(&form.headers, secret)?;
         Ok(self)
@@ -238,7 +235,7 @@ impl fmt::Debug for Webhook {
     }
 }
 
-fn check_body(method: Method, body: Option<String>) -> Result<Option<Box<str>>, WebhookError> {
+fn check_body(method: Method, body: Option<String>) -> WebhookResult<Option<Box<str>>> {
     let Some(body) = body else { return Ok(None) };
     if !method.takes_body() {
         return Err(WebhookError::BodyOf { method });
@@ -248,6 +245,9 @@ fn check_body(method: Method, body: Option<String>) -> Result<Option<Box<str>>, 
     }
     Ok(Some(body.into()))
 }
+
+/// What a part of a webhook means, or why there can be no such webhook.
+pub type WebhookResult<T = ()> = Result<T, WebhookError>;
 
 /// What is wrong with a webhook. Each sentence says what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -18,7 +18,7 @@ pub mod record;
 pub mod secret;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::id::ProjectId;
@@ -26,6 +26,7 @@ use engine::instant::Instant;
 use engine::limits::{
     ACCESS_CHANGE_TRIES_MAX, KEY_USED_EVERY, KEYS_MAX, PROJECTS_MAX, SECRETS_MAX,
 };
+use parking_lot::Mutex;
 use store::machine::Machine;
 use store::{Commit, CommitError, Condition, Refusal, ScanError, Store, Version};
 use tokio::sync::watch;
@@ -195,7 +196,7 @@ impl Access {
             return Ok(());
         }
         let news = Book::read(&self.store).await?;
-        self.known_uses().retain(|id, _| news.key(*id).is_some());
+        self.used.lock().retain(|id, _| news.key(*id).is_some());
         self.book.send_if_modified(|book| {
             // Of two that read at the same time the one with the newer book prevails.
             let is_newer = book.version < news.version;
@@ -228,12 +229,12 @@ impl Access {
         let now = self.now();
         let is_known =
             |last: Option<Instant>| last.is_some_and(|last| now < last.after(KEY_USED_EVERY));
-        if is_known(self.known_uses().get(&id).copied()) {
+        if is_known(self.used.lock().get(&id).copied()) {
             return Ok(());
         }
         let last = self.last_used(id).await?;
         if is_known(last) {
-            self.known_uses().extend(last.map(|last| (id, last)));
+            self.used.lock().extend(last.map(|last| (id, last)));
             return Ok(());
         }
         let key = store_key(format!("used/{id}"));
@@ -242,12 +243,8 @@ impl Access {
             .when(Condition::Present(store_key(format!("{KEYS}{id}"))))
             .put(key, value(&UsedRecord { at: now }));
         self.store.commit(commit).await.map_err(ChangeError::Commit)?;
-        self.known_uses().insert(id, now);
+        self.used.lock().insert(id, now);
         Ok(())
-    }
-
-    fn known_uses(&self) -> MutexGuard<'_, HashMap<KeyId, Instant>> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When a key was last used, to the hour.

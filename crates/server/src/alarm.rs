@@ -9,14 +9,8 @@ use std::thread;
 use tokio::sync::watch;
 
 /// An alarm. Clones are the same alarm.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Alarm(Arc<watch::Sender<Option<&'static str>>>);
-
-impl Default for Alarm {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(None)))
-    }
-}
 
 impl Alarm {
     /// What a component of this name keeps for as long as it works.

@@ -26,7 +26,7 @@ mod backup;
 mod body;
 mod caller;
 mod cluster;
-mod convert;
+pub(crate) mod convert;
 mod election;
 mod event;
 mod exception;
@@ -57,6 +57,7 @@ mod trigger;
 mod write_timeout;
 
 pub use authentication::Authentication;
+pub use body::{pointer, push_key};
 pub use openapi::describe;
 pub use serve::serve;
 pub use tls::{ServerTls, TlsError};

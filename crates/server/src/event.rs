@@ -5,12 +5,13 @@
 //! that this server never had, is told so and reads everything again. Nobody who watches slows anybody down.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
 use engine::limits::EVENTS_KEPT_MAX;
 use engine::past::Line;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::access::key::KeyId;
@@ -65,7 +66,7 @@ impl WatcherSeat {
         key: Option<KeyId>,
         (all_max, of_key_max): (usize, usize),
     ) -> Option<Self> {
-        let mut taken = seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = seats.lock();
         let all: usize = taken.values().sum();
         let of_key = taken.get(&key).copied().unwrap_or(0);
         // Where no key is needed, everybody is the same one.
@@ -80,7 +81,7 @@ impl WatcherSeat {
 
 impl Drop for WatcherSeat {
     fn drop(&mut self) {
-        let mut taken = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.seats.lock();
         if let Some(count) = taken.get_mut(&self.key) {
             *count -= 1;
             if *count == 0 {
@@ -100,7 +101,7 @@ pub enum NewEvents {
 }
 
 /// The last events of a server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct EventLog {
     kept: Mutex<KeptEvents>,
     /// How many events there were so far.
@@ -114,16 +115,10 @@ struct KeptEvents {
     gone: u64,
 }
 
-impl Default for EventLog {
-    fn default() -> Self {
-        Self { kept: Mutex::default(), count: watch::Sender::new(0) }
-    }
-}
-
 impl EventLog {
     /// Adds events, in order.
     pub fn push(&self, news: impl IntoIterator<Item = ServerEvent>) {
-        let mut kept = self.kept();
+        let mut kept = self.kept.lock();
         for event in news {
             if kept.events.len() == EVENTS_KEPT_MAX {
                 kept.events.pop_front();
@@ -154,12 +149,12 @@ impl EventLog {
 
     /// The cursor of somebody who begins to watch now.
     pub fn now(&self) -> EventCursor {
-        EventCursor(self.kept().count())
+        EventCursor(self.kept.lock().count())
     }
 
     /// Up to `most` events after a cursor. After a cursor of another server's events, they are lost.
     pub fn after(&self, place: EventCursor, most: usize) -> NewEvents {
-        let kept = self.kept();
+        let kept = self.kept.lock();
         if place.0 < kept.gone || place.0 > kept.count() {
             return NewEvents::Lost(EventCursor(kept.count()));
         }
@@ -174,10 +169,6 @@ impl EventLog {
         let mut count = self.count.subscribe();
         // It cannot fail: the sender is here.
         let _ = count.wait_for(|count| *count > place.0).await;
-    }
-
-    fn kept(&self) -> MutexGuard<'_, KeptEvents> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -225,7 +216,7 @@ mod tests {
         taken.pop();
         assert!(WatcherSeat::take(&seats, None, MOST).is_some());
         drop(taken);
-        assert!(seats.lock().unwrap().is_empty());
+        assert!(seats.lock().is_empty());
     }
 
     #[test]

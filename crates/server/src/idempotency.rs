@@ -9,12 +9,13 @@
 //! ```
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use engine::id::ProjectId;
 use engine::instant::Instant;
 use engine::limits::IDEMPOTENCY_KEPT;
 use engine::record::{Format, decode, encode};
+use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use store::{Condition, Key, ScanError, Store};
@@ -158,7 +159,7 @@ impl RequestsUnderWay {
     /// Waits until nobody else is under way with this key.
     pub(crate) async fn enter(&self, request: &RequestFingerprint) -> KeyLock {
         let lock = {
-            let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut locks = self.0.lock();
             locks.retain(|_, lock| lock.strong_count() > 0);
             let known = locks.get(request.key()).and_then(Weak::upgrade);
             let lock = known.unwrap_or_default();

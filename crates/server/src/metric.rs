@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use engine::past::{End, Line, Reason};
+use engine::past::{Line, Reason};
 use engine::shard::TriggerCensus;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -13,6 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::api::convert;
 use crate::peers::View;
 
 /// How slots ended.
@@ -145,9 +146,9 @@ impl NodeMetrics {
     pub(crate) fn line(&self, line: &Line) {
         let (labels, count) = match line {
             Line::Run(run) if run.notice.is_some() => {
-                (SlotLabels { state: end(run.end), reason: "notification" }, 1)
+                (SlotLabels { state: convert::end(run.end).as_str(), reason: "notification" }, 1)
             }
-            Line::Run(run) => (SlotLabels { state: end(run.end), reason: "" }, 1),
+            Line::Run(run) => (SlotLabels { state: convert::end(run.end).as_str(), reason: "" }, 1),
             Line::Skip(skip) => {
                 (SlotLabels { state: "skipped", reason: reason(skip.reason) }, skip.count)
             }
@@ -200,17 +201,6 @@ pub(crate) fn of_cluster(view: &View) -> String {
             .expect("a String never fails");
     }
     text
-}
-
-fn end(end: End) -> &'static str {
-    match end {
-        End::Succeeded => "succeeded",
-        End::Failed => "failed",
-        End::Dead => "dead",
-        End::Cancelled => "cancelled",
-        End::Expired => "expired",
-        End::Unknown => "unknown",
-    }
 }
 
 fn reason(reason: Reason) -> &'static str {

@@ -5,10 +5,11 @@
 //! a shard's owner refuses what is not its own any more.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use engine::id::ShardId;
 use engine::instant::Instant;
+use parking_lot::Mutex;
 use store::session::{NodeId, SessionKey};
 use tokio::sync::watch;
 
@@ -220,13 +221,13 @@ impl Peers {
 
     /// Since when nobody has a shard, of those that nobody has.
     pub fn orphaned(&self) -> BTreeMap<ShardId, Instant> {
-        self.orphaned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.orphaned.lock().clone()
     }
 
     /// Looks which shards nobody has now.
     pub fn note_orphans(&self, now: Instant) {
         let orphans: BTreeSet<ShardId> = self.view().orphans().collect();
-        let mut orphaned = self.orphaned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut orphaned = self.orphaned.lock();
         orphaned.retain(|shard, _| orphans.contains(shard));
         for shard in orphans {
             orphaned.entry(shard).or_insert(now);

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use engine::id::{ProjectId, ShardId};
-use engine::limits::PAGE_ENTRIES_MAX;
 use engine::record::{decode, encode};
 use engine::shard::Usage;
 use engine::shard::record::FORMAT;
@@ -139,19 +138,14 @@ async fn look(handle: &NodeHandle, limited: BTreeSet<ProjectId>) -> Result<(), L
 
 async fn read(handle: &NodeHandle) -> Result<UsageByShard, ScanError> {
     let mut found = UsageByShard::new();
-    let mut rest = Some(Range::prefix(USAGES));
-    while let Some(range) = rest {
-        let page = handle.store().scan(range, PAGE_ENTRIES_MAX).await?;
-        for entry in &page.entries {
-            let shard = entry.key.as_str().strip_prefix(USAGES).and_then(|text| text.parse().ok());
-            // One that cannot be read counts for nothing, until whoever runs the shard has something to write.
-            if let (Some(shard), Ok(usage)) = (shard, decode(entry.value.as_bytes(), FORMAT))
-                && shard < handle.shards()
-            {
-                found.insert(ShardId(shard), usage);
-            }
+    for entry in handle.store().scan_all(Range::prefix(USAGES)).await? {
+        let shard = entry.key.as_str().strip_prefix(USAGES).and_then(|text| text.parse().ok());
+        // One that cannot be read counts for nothing, until whoever runs the shard has something to write.
+        if let (Some(shard), Ok(usage)) = (shard, decode(entry.value.as_bytes(), FORMAT))
+            && shard < handle.shards()
+        {
+            found.insert(ShardId(shard), usage);
         }
-        rest = page.next;
     }
     Ok(found)
 }

@@ -73,6 +73,9 @@ pub struct ChainWrites<'a> {
     pub writes: Vec<Write>,
 }
 
+/// What came of a commit of the chain: its version, or why nothing more will.
+pub type ChainResult<T = Version> = Result<T, ChainError>;
+
 /// Why nothing more will come of a commit of the chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
@@ -137,24 +140,20 @@ impl Chain {
     /// which may take as long as the store is out of reach. If it is dropped before, the commit is
     /// still in the chain: the next one waits for it, and if it comes to nothing, so does the next,
     /// with the same error.
-    pub async fn commit(
-        &mut self,
-        body: Option<Box<RawValue>>,
-        writes: Vec<Write>,
-    ) -> Result<Version, ChainError> {
+    pub async fn commit(&mut self, body: Option<Box<RawValue>>, writes: Vec<Write>) -> ChainResult {
         self.check_kept()?;
         self.append(|head| Head { body, ..head }, writes).await
     }
 
     /// Lets a holder that waited begin.
-    pub(crate) async fn begin(&mut self) -> Result<Version, ChainError> {
+    pub(crate) async fn begin(&mut self) -> ChainResult {
         self.check_kept()?;
         self.append(|head| Head { state: ClaimState::Held, ..head }, Vec::new()).await
     }
 
     /// Gives the claim up; its token stays. The caller has stopped acting before. May be called again if it
     /// was not sent; nothing else can be written from then on.
-    pub async fn release(&mut self) -> Result<Version, ChainError> {
+    pub async fn release(&mut self) -> ChainResult {
         // What came of the last one matters no more, but that the claim is lost: this will say so too.
         self.settle().await.ok();
         if self.head.session.is_none() {
@@ -174,11 +173,7 @@ impl Chain {
     /// acting before. Returns when that is known to have been done, or cannot be any more. May be called again,
     /// with the same successor or another, if nothing came of it or if it was dropped; nothing else but a
     /// release can be written from then on.
-    pub async fn hand_over(
-        &mut self,
-        to: &SessionKey,
-        body: Box<RawValue>,
-    ) -> Result<Version, ChainError> {
+    pub async fn hand_over(&mut self, to: &SessionKey, body: Box<RawValue>) -> ChainResult {
         self.leaving = true;
         // What came of the last one matters no more, but that the claim is lost: this will say so too.
         self.settle().await.ok();
@@ -209,17 +204,17 @@ impl Chain {
     }
 
     /// Waits until nothing is open. After that, [`Chain::head`] tells what was done.
-    pub async fn settle(&mut self) -> Result<(), ChainError> {
+    pub async fn settle(&mut self) -> ChainResult<()> {
         settle_all(&mut [self]).await;
         self.answer().map(|_| ())
     }
 
-    fn check_kept(&self) -> Result<(), ChainError> {
+    fn check_kept(&self) -> ChainResult<()> {
         if self.leaving { Err(ChainError::Moved) } else { Ok(()) }
     }
 
     /// What was handed over is not given to anybody else, nor freed.
-    fn check_ours(&self) -> Result<(), ChainError> {
+    fn check_ours(&self) -> ChainResult<()> {
         let ours = self.head.session.as_ref() == Some(self.session.key());
         if ours { Ok(()) } else { Err(ChainError::Moved) }
     }
@@ -229,7 +224,7 @@ impl Chain {
         &mut self,
         change: impl FnOnce(Head) -> Head,
         writes: Vec<Write>,
-    ) -> Result<Version, ChainError> {
+    ) -> ChainResult {
         self.settle().await?;
         self.send(self.link(change, writes)).await
     }
@@ -258,14 +253,14 @@ impl Chain {
     }
 
     /// Sends a link until something is known of it. Nothing else is open.
-    async fn send(&mut self, link: Link) -> Result<Version, ChainError> {
+    async fn send(&mut self, link: Link) -> ChainResult {
         self.open = Some(link);
         settle_all(&mut [self]).await;
         self.answer()
     }
 
     /// What came of the last link. A failure is told once, but that it was moved each time.
-    fn answer(&mut self) -> Result<Version, ChainError> {
+    fn answer(&mut self) -> ChainResult {
         if self.moved {
             return Err(ChainError::Moved);
         }
@@ -351,7 +346,7 @@ impl Chain {
 /// Returns when all is known. If it is dropped before, what it wanted to write is still in the chains,
 /// as with [`Chain::commit`]: whatever is done next with one of them settles its own piece first. What
 /// had to wait because something was open from before is not in them.
-pub async fn commit_all(mut pieces: Vec<ChainWrites<'_>>) -> Vec<Result<Version, ChainError>> {
+pub async fn commit_all(mut pieces: Vec<ChainWrites<'_>>) -> Vec<ChainResult> {
     settle_all(&mut writers(&mut pieces)).await;
     for ChainWrites { chain, body, writes } in &mut pieces {
         if chain.is_clear() {

@@ -61,6 +61,9 @@ impl StoreUnderTest {
     }
 }
 
+/// What a step of a clause came to, unless the store violates the clause there.
+pub type ClauseResult<T = ()> = Result<T, ClauseViolation>;
+
 /// A promise that was not kept, or could not be examined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClauseViolation {
@@ -95,8 +98,7 @@ pub struct Clause {
     check: Check,
 }
 
-type Check =
-    for<'a> fn(&'a ScratchSpace<'a>) -> Pending<'a, Result<ClauseOutcome, ClauseViolation>>;
+type Check = for<'a> fn(&'a ScratchSpace<'a>) -> Pending<'a, ClauseResult<ClauseOutcome>>;
 
 macro_rules! clauses {
     ($($module:ident :: $name:ident: $promise:literal,)*) => {
@@ -153,7 +155,7 @@ impl Clause {
 }
 
 /// Removes everything below `prefix`. Returns how many keys there were.
-pub async fn sweep(store: &Store, prefix: &str) -> Result<usize, ClauseViolation> {
+pub async fn sweep(store: &Store, prefix: &str) -> ClauseResult<usize> {
     let mut count = 0;
     loop {
         let limit = store.limits().writes.min(PAGE_ENTRIES_MAX);
@@ -191,24 +193,20 @@ impl ScratchSpace<'_> {
         Range::prefix(&self.prefix)
     }
 
-    async fn put(
-        &self,
-        name: impl fmt::Display,
-        value: impl Into<Value>,
-    ) -> Result<Version, ClauseViolation> {
+    async fn put(&self, name: impl fmt::Display, value: impl Into<Value>) -> ClauseResult<Version> {
         Ok(self.store().commit(Commit::new().put(self.key(name), value)).await?)
     }
 
-    async fn delete(&self, name: impl fmt::Display) -> Result<Version, ClauseViolation> {
+    async fn delete(&self, name: impl fmt::Display) -> ClauseResult<Version> {
         Ok(self.store().commit(Commit::new().delete(self.key(name))).await?)
     }
 
-    async fn get(&self, name: impl fmt::Display) -> Result<Option<Entry>, ClauseViolation> {
+    async fn get(&self, name: impl fmt::Display) -> ClauseResult<Option<Entry>> {
         Ok(self.store().get(&self.key(name)).await?)
     }
 
     /// Every entry of a range, in pages of `limit`.
-    async fn collect(&self, range: Range, limit: usize) -> Result<Vec<Entry>, ClauseViolation> {
+    async fn collect(&self, range: Range, limit: usize) -> ClauseResult<Vec<Entry>> {
         let mut entries = Vec::new();
         let mut rest = Some(range);
         while let Some(range) = rest {
@@ -228,7 +226,7 @@ impl ScratchSpace<'_> {
     }
 
     /// The names (without prefix) of a range, in pages of `limit`.
-    async fn names(&self, range: Range, limit: usize) -> Result<Vec<String>, ClauseViolation> {
+    async fn names(&self, range: Range, limit: usize) -> ClauseResult<Vec<String>> {
         let entries = self.collect(range, limit).await?;
         let name = |entry: &Entry| entry.key.as_str().strip_prefix(&self.prefix).map(str::to_owned);
         let outside = || ClauseViolation::Broken("a scan gave a key outside of its range".into());
@@ -236,23 +234,16 @@ impl ScratchSpace<'_> {
     }
 }
 
-fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), ClauseViolation> {
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> ClauseResult {
     if holds { Ok(()) } else { Err(ClauseViolation::Broken(otherwise())) }
 }
 
-fn ensure_eq<T: PartialEq + fmt::Debug>(
-    found: &T,
-    expected: &T,
-    what: &str,
-) -> Result<(), ClauseViolation> {
+fn ensure_eq<T: PartialEq + fmt::Debug>(found: &T, expected: &T, what: &str) -> ClauseResult {
     ensure(found == expected, || format!("{what}: expected {expected:?}, found {found:?}"))
 }
 
 /// The commit must fail on exactly this condition.
-fn ensure_conflict(
-    outcome: Result<Version, CommitError>,
-    condition: &Condition,
-) -> Result<(), ClauseViolation> {
+fn ensure_conflict(outcome: Result<Version, CommitError>, condition: &Condition) -> ClauseResult {
     match outcome {
         Err(CommitError::Conflict(conflict)) => {
             ensure_eq(&conflict.condition, condition, "the condition named by the conflict")

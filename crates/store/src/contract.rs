@@ -170,26 +170,32 @@ pub trait Adapter: Send + Sync + 'static {
     /// late from a former one is none, its commit `Unknown`.
     fn epoch(&self) -> Epoch;
 
+    /// The adapter that this one stands in front of, if it does. What follows is as that one says, unless this one
+    /// says otherwise.
+    fn behind(&self) -> Option<&dyn Adapter> {
+        None
+    }
+
     /// Whether only one process at a time can have this store open, so that whoever opens it knows that
     /// those before are gone.
     fn is_exclusive(&self) -> bool {
-        false
+        self.behind().is_some_and(Adapter::is_exclusive)
     }
 
     /// The project on whose behalf it is used, if a Watchbell server stands before it. Then sessions say so in
     /// their keys, and others are buried by servers alone.
     fn guest(&self) -> Option<String> {
-        None
+        self.behind()?.guest()
     }
 
     /// How many bytes the engine has room for, if it has less than a disk.
     fn room(&self) -> Option<u64> {
-        None
+        self.behind()?.room()
     }
 
     /// What else a person may want to know about the engine, as name and value. Never a secret.
     fn facts(&self) -> Vec<(&'static str, String)> {
-        Vec::new()
+        self.behind().map_or_else(Vec::new, Adapter::facts)
     }
 }
 
@@ -219,6 +225,20 @@ impl Store {
             return Ok(Page { entries: Vec::new(), next: None });
         }
         self.0.scan(range, limit).await
+    }
+
+    /// The pages of `range`, one after the other, each with up to `limit` entries (1 to 1,000).
+    pub fn pages(&self, range: Range, limit: usize) -> Pages<'_> {
+        Pages { store: self, rest: Some(range), limit }
+    }
+
+    /// Every entry of `range`: where something else bounds how many there are.
+    pub async fn scan_all(&self, range: Range) -> Result<Vec<Entry>, ScanError> {
+        let (mut entries, mut pages) = (Vec::new(), self.pages(range, PAGE_ENTRIES_MAX));
+        while let Some(page) = pages.next().await? {
+            entries.extend(page);
+        }
+        Ok(entries)
     }
 
     /// The entry at `key`, if there is one.
@@ -275,6 +295,24 @@ impl Store {
     /// What else there is to know about the engine.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         self.0.facts()
+    }
+}
+
+/// What is still to be read of a range, page by page; see [`Page`]. After an error there are no more pages.
+#[derive(Debug)]
+pub struct Pages<'a> {
+    store: &'a Store,
+    rest: Option<Range>,
+    limit: usize,
+}
+
+impl Pages<'_> {
+    /// The entries of the next page, if there is one.
+    pub async fn next(&mut self) -> Result<Option<Vec<Entry>>, ScanError> {
+        let Some(range) = self.rest.take() else { return Ok(None) };
+        let page = self.store.scan(range, self.limit).await?;
+        self.rest = page.next;
+        Ok(Some(page.entries))
     }
 }
 

@@ -5,8 +5,10 @@
 //! test decides the order of events, and nothing depends on how long anything takes.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::{
     Adapter, Class, Commit, CommitError, Epoch, Hints, Limits, Page, Pending, Range, ScanError,
@@ -58,27 +60,23 @@ impl Faulty {
 
     /// The next commits meet these, one each.
     pub fn on_commits(&self, faults: impl IntoIterator<Item = InjectedFault>) {
-        self.lock().commits.extend(faults);
+        self.script.lock().commits.extend(faults);
     }
 
     /// The next scans meet these, one each.
     pub fn on_scans(&self, faults: impl IntoIterator<Item = InjectedFault>) {
-        self.lock().scans.extend(faults);
+        self.script.lock().scans.extend(faults);
     }
 
     /// Lets the oldest commit that is still under way arrive, and tells what became of it; nobody
     /// else ever learns. `None` if none is under way.
     pub async fn land(&self) -> Option<Result<Version, CommitError>> {
-        let commit = self.lock().under_way.pop_front()?;
+        let commit = self.script.lock().under_way.pop_front()?;
         Some(self.inner.commit(commit).await)
     }
 
-    fn lock(&self) -> MutexGuard<'_, FaultScript> {
-        self.script.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn faulty_commit(&self, commit: Commit) -> Result<Version, CommitError> {
-        let fault = self.lock().commits.pop_front().unwrap_or(InjectedFault::Pass);
+        let fault = self.script.lock().commits.pop_front().unwrap_or(InjectedFault::Pass);
         match fault {
             InjectedFault::Pass => self.inner.commit(commit).await,
             InjectedFault::SlowRequest(delay) => {
@@ -99,14 +97,14 @@ impl Faulty {
                 Err(CommitError::Unknown("the script lost the answer".into()))
             }
             InjectedFault::LandLater => {
-                self.lock().under_way.push_back(commit);
+                self.script.lock().under_way.push_back(commit);
                 Err(CommitError::Unknown("the script holds the request back".into()))
             }
         }
     }
 
     async fn faulty_scan(&self, range: Range, limit: usize) -> Result<Page, ScanError> {
-        let fault = self.lock().scans.pop_front().unwrap_or(InjectedFault::Pass);
+        let fault = self.script.lock().scans.pop_front().unwrap_or(InjectedFault::Pass);
         match fault {
             InjectedFault::Pass => self.inner.scan(range, limit).await,
             InjectedFault::SlowRequest(delay) => {
@@ -153,19 +151,7 @@ impl Adapter for Faulty {
         self.inner.epoch()
     }
 
-    fn is_exclusive(&self) -> bool {
-        self.inner.is_exclusive()
-    }
-
-    fn guest(&self) -> Option<String> {
-        self.inner.guest()
-    }
-
-    fn room(&self) -> Option<u64> {
-        self.inner.room()
-    }
-
-    fn facts(&self) -> Vec<(&'static str, String)> {
-        self.inner.facts()
+    fn behind(&self) -> Option<&dyn Adapter> {
+        Some(&*self.inner)
     }
 }

@@ -49,7 +49,9 @@ pub mod speed;
 mod url;
 
 pub use commit::{Commit, Condition, Write};
-pub use contract::{Adapter, Class, Entry, Epoch, Limits, Page, Pending, Store, Value, Version};
+pub use contract::{
+    Adapter, Class, Entry, Epoch, Limits, Page, Pages, Pending, Store, Value, Version,
+};
 pub use error::{CommitError, Conflict, EngineFault, OpenError, Refusal, ScanError};
 pub use hint::{Hints, Watchers};
 pub use key::{Key, Range};

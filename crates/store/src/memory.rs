@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::{
     Adapter, Class, Commit, CommitError, Conflict, Entry, Epoch, Hints, Key, Limits, Page, Pending,
@@ -70,7 +71,7 @@ impl MemoryStore {
     /// version is ever given again. Returns how many were lost.
     pub fn fail_over(&self, commits: usize) -> usize {
         assert_eq!(self.class, Class::B, "only class B may lose what it acknowledged");
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.epoch += 1;
         let lost = commits.min(state.tail.len());
         for _ in 0..lost {
@@ -88,7 +89,7 @@ impl MemoryStore {
     /// What it holds at this moment, as a store of its own.
     #[must_use]
     pub fn copy(&self) -> Self {
-        Self { state: Mutex::new(self.lock().clone()), ..Self::of_class(self.class) }
+        Self { state: Mutex::new(self.state.lock().clone()), ..Self::of_class(self.class) }
     }
 
     /// A copy that had not received the last commits, in a new epoch, as a fail-over makes one that the
@@ -96,7 +97,7 @@ impl MemoryStore {
     #[must_use]
     pub fn fork(&self, commits: usize) -> Self {
         let copy = self.copy();
-        copy.lock().last += FORK_VERSIONS;
+        copy.state.lock().last += FORK_VERSIONS;
         copy.fail_over(commits);
         copy
     }
@@ -109,10 +110,6 @@ impl MemoryStore {
     /// Gives every watcher a hint though nothing has changed: a stale or repeated one.
     pub fn stale_hint(&self) {
         self.watchers.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, MemoryState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -152,12 +149,12 @@ impl MemoryState {
 
 impl Adapter for MemoryStore {
     fn scan(&self, range: Range, limit: usize) -> Pending<'_, Result<Page, ScanError>> {
-        Box::pin(async move { Ok(self.lock().scan(&range, limit)) })
+        Box::pin(async move { Ok(self.state.lock().scan(&range, limit)) })
     }
 
     fn commit(&self, commit: Commit) -> Pending<'_, Result<Version, CommitError>> {
         Box::pin(async move {
-            let version = self.lock().commit(&commit)?;
+            let version = self.state.lock().commit(&commit)?;
             if !self.hints_are_lost.load(Ordering::SeqCst) {
                 self.watchers.notify(&commit.then.iter().map(Write::key));
             }
@@ -178,6 +175,6 @@ impl Adapter for MemoryStore {
     }
 
     fn epoch(&self) -> Epoch {
-        Epoch(self.lock().epoch.to_string())
+        Epoch(self.state.lock().epoch.to_string())
     }
 }

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use engine::id::ShardId;
 use engine::lease::Token;
-use engine::limits::{PAGE_ENTRIES_MAX, SHARDS_MAX};
+use engine::limits::SHARDS_MAX;
 use engine::record::{Format, RecordError, decode, encode};
 use engine::shard::record::head_key;
 use serde::{Deserialize, Serialize};
@@ -74,19 +74,14 @@ pub fn shard_claim(shard: ShardId) -> Claim {
 /// shard is asked for at its head, like one that never had an owner.
 pub async fn owners(store: &Store) -> Result<BTreeMap<ShardId, Ownership>, ScanError> {
     let mut owners = BTreeMap::new();
-    let mut rest = Some(Range::prefix(OWNERS));
-    while let Some(range) = rest {
-        let page = store.scan(range, PAGE_ENTRIES_MAX).await?;
-        for entry in page.entries {
-            let Some(shard) = shard_of(&entry.key) else { continue };
-            match Ownership::from_value(&entry.value) {
-                Ok(owner) => {
-                    owners.insert(shard, owner);
-                }
-                Err(why) => tracing::debug!(%why, key = %entry.key, "an owner cannot be read"),
+    for entry in store.scan_all(Range::prefix(OWNERS)).await? {
+        let Some(shard) = shard_of(&entry.key) else { continue };
+        match Ownership::from_value(&entry.value) {
+            Ok(owner) => {
+                owners.insert(shard, owner);
             }
+            Err(why) => tracing::debug!(%why, key = %entry.key, "an owner cannot be read"),
         }
-        rest = page.next;
     }
     Ok(owners)
 }

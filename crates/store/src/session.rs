@@ -17,12 +17,13 @@ mod renewal;
 mod roster;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::lease::{Author, Holder, Nonce, Observer, Reading, Token, Ttl};
 use engine::limits::INCARNATIONS_MAX;
 use engine::mutant::{self, Mutant};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use keeper::SessionDriver;
@@ -120,7 +121,7 @@ impl Session {
     ) -> Result<(Self, SessionDriver), SessionError> {
         let observer = former.map_or_else(
             || Observer::new(node.ttl),
-            |former| former.observer().successor(node.ttl),
+            |former| former.0.observer.lock().successor(node.ttl),
         );
         let mut drawn = Vec::new();
         let (session, mut keeper) = loop {
@@ -219,7 +220,7 @@ impl Session {
 
     /// T: how long a renewal is good for.
     pub fn ttl(&self) -> Ttl {
-        self.holder().ttl()
+        self.0.holder.lock().ttl()
     }
 
     /// The store that it lives in.
@@ -238,7 +239,7 @@ impl Session {
         if self.end().is_some() {
             return Duration::ZERO;
         }
-        self.holder().valid_for(self.0.machine.reading())
+        self.0.holder.lock().valid_for(self.0.machine.reading())
     }
 
     /// Whether its node may act now.
@@ -267,7 +268,7 @@ impl Session {
     /// has ended: a deadline, for those who must begin to stop before they have to have stopped.
     pub async fn unrenewed_for(&self, stretch: Duration) {
         loop {
-            let passed = self.holder().unrenewed_for(self.0.machine.reading());
+            let passed = self.0.holder.lock().unrenewed_for(self.0.machine.reading());
             let left = stretch.saturating_sub(passed.unwrap_or(stretch));
             if left.is_zero() {
                 return;
@@ -327,7 +328,7 @@ impl Session {
     /// acts any more on what an earlier one may have forgotten.
     pub(crate) fn trusted_epoch(&self) -> Result<Epoch, Quarantine> {
         let (epoch, ttl) = (self.0.store.epoch(), self.ttl());
-        let observer = self.observer();
+        let observer = self.0.observer.lock();
         if observer.epoch() != Some(epoch.0.as_str()) {
             return Err(Quarantine { left: ttl.poll() });
         }
@@ -342,21 +343,17 @@ impl Session {
 
     /// Makes this token its only right to a claim.
     pub(crate) fn entitle(&self, claim: &Key, token: Token) {
-        self.rights().insert(claim.clone(), token);
+        self.0.rights.lock().insert(claim.clone(), token);
     }
 
     /// Takes back its right to a claim.
     pub(crate) fn rescind(&self, claim: &Key) {
-        self.rights().remove(claim);
+        self.0.rights.lock().remove(claim);
     }
 
     /// Whether its right to a claim is this token.
     pub(crate) fn is_entitled(&self, claim: &Key, token: Token) -> bool {
-        self.rights().get(claim) == Some(&token)
-    }
-
-    fn rights(&self) -> MutexGuard<'_, BTreeMap<Key, Token>> {
-        self.0.rights.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.rights.lock().get(claim) == Some(&token)
     }
 
     fn finish(&self, how: SessionEnd) {
@@ -368,23 +365,15 @@ impl Session {
     }
 
     fn sending(&self, nonce: Nonce) {
-        self.holder().sending(nonce, self.0.machine.reading());
+        self.0.holder.lock().sending(nonce, self.0.machine.reading());
     }
 
     fn won(&self, nonce: Nonce) -> Author {
-        self.holder().won(nonce, self.0.machine.reading())
+        self.0.holder.lock().won(nonce, self.0.machine.reading())
     }
 
     fn now(&self) -> Reading {
         self.0.machine.reading()
-    }
-
-    fn holder(&self) -> MutexGuard<'_, Holder> {
-        self.0.holder.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn observer(&self) -> MutexGuard<'_, Observer<SessionKey, Version>> {
-        self.0.observer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::clock::Stopwatch;
-use crate::conformance::ClauseViolation;
+use crate::conformance::{ClauseResult, ClauseViolation};
 use crate::{Commit, Key, Range, Store};
 
 /// Latencies kept of one measurement; later ones are only counted.
@@ -67,7 +67,7 @@ pub async fn commits(
     prefix: &str,
     writers: usize,
     duration: Duration,
-) -> Result<Speed, ClauseViolation> {
+) -> ClauseResult<Speed> {
     let clock = Stopwatch::start();
     let mut tasks = JoinSet::new();
     for writer in 0..writers {
@@ -91,11 +91,7 @@ pub async fn commits(
 }
 
 /// Pages of a hundred entries of what [`commits`] wrote, one after the other.
-pub async fn scans(
-    store: &Store,
-    prefix: &str,
-    duration: Duration,
-) -> Result<Speed, ClauseViolation> {
+pub async fn scans(store: &Store, prefix: &str, duration: Duration) -> ClauseResult<Speed> {
     let clock = Stopwatch::start();
     let (store, whole) = (store.clone(), Range::prefix(prefix));
     let mut tasks = JoinSet::new();
@@ -122,9 +118,9 @@ fn note(samples: &mut Vec<Duration>, sample: Duration, sharers: usize) {
 }
 
 async fn gather(
-    mut tasks: JoinSet<Result<(usize, Vec<Duration>), ClauseViolation>>,
+    mut tasks: JoinSet<ClauseResult<(usize, Vec<Duration>)>>,
     clock: Stopwatch,
-) -> Result<Speed, ClauseViolation> {
+) -> ClauseResult<Speed> {
     let mut count = 0;
     let mut samples = Vec::new();
     while let Some(task) = tasks.join_next().await {

@@ -11,6 +11,7 @@ use engine::limits::APPLY_DEPTH_MAX;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use server::api::push_key;
 
 /// One document of a file.
 #[derive(Debug)]
@@ -176,11 +177,6 @@ fn line(span: Span) -> usize {
 
 fn unreadable(why: &ScanError) -> Unreadable {
     Unreadable { line: Some(why.marker().line()), why: format!("this is no YAML: {}", why.info()) }
-}
-
-pub(super) fn push_key(pointer: &mut String, key: &str) {
-    pointer.push('/');
-    pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
 }
 
 /// What a text without quotes means.

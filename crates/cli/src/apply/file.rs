@@ -12,9 +12,9 @@ use engine::instant::Instant;
 use engine::limits::{APPLY_FAULTS_TOLD_MAX, FILE_BYTES_MAX, FILE_TRIGGERS_MAX};
 use engine::trigger::{BadField, Definition, Draft};
 use serde_json::Value;
-use serde_path_to_error::Segment;
+use server::api::pointer;
 
-use super::document::{self, Document, push_key};
+use super::document::{self, Document};
 use crate::exit::Ending;
 use crate::value::escape;
 
@@ -196,24 +196,6 @@ fn spec(draft: &Draft) -> TriggerSpec {
 /// What was sent, as it was written.
 pub(crate) fn draft(spec: &TriggerSpec) -> Option<Draft> {
     serde_json::from_value(serde_json::to_value(spec).ok()?).ok()
-}
-
-fn pointer(path: &serde_path_to_error::Path, why: &str) -> String {
-    let mut pointer = String::new();
-    for segment in path {
-        match segment {
-            Segment::Seq { index } => push_key(&mut pointer, &index.to_string()),
-            Segment::Map { key } => push_key(&mut pointer, key),
-            Segment::Enum { .. } | Segment::Unknown => {}
-        }
-    }
-    let unknown = why.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
-    if let Some(field) = unknown
-        && !pointer.ends_with(&format!("/{field}"))
-    {
-        push_key(&mut pointer, field);
-    }
-    pointer
 }
 
 #[cfg(test)]

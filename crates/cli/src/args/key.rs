@@ -15,8 +15,9 @@ pub(crate) enum KeyVerb {
     Show(KeyShowArgs),
     Rotate(KeyRotateArgs),
     Delete(KeyDeleteArgs),
-    #[command(name = "self")]
-    Own(KeySelfArgs),
+    /// Show the key that you ask with
+    #[command(name = "self", after_help = examples("  watchbell key self --key-file deploy.key"))]
+    Own(ServerArgs),
 }
 
 /// Make a key
@@ -97,14 +98,6 @@ pub(crate) struct KeyDeleteArgs {
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) consent: YesArgs,
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
-}
-
-/// Show the key that you ask with
-#[derive(Debug, clap::Args)]
-#[command(after_help = examples("  watchbell key self --key-file deploy.key"))]
-pub(crate) struct KeySelfArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }

@@ -11,9 +11,13 @@ use crate::confirm::YesArgs;
 pub(crate) enum ProjectVerb {
     Create(ProjectCreateArgs),
     List(ProjectListArgs),
+    /// Show a project
+    #[command(after_help = examples("  watchbell project show shop"))]
     Show(ProjectNameArgs),
     Set(ProjectSetArgs),
-    Enable(ProjectEnableArgs),
+    /// Let a project's triggers fire again, and catch up by their policies
+    #[command(after_help = examples("  watchbell project enable shop"))]
+    Enable(ProjectNameArgs),
     Disable(ProjectDisableArgs),
     Rotate(ProjectRotateArgs),
 }
@@ -73,9 +77,8 @@ pub(crate) struct ProjectListArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// Show a project
+/// Which project is meant.
 #[derive(Debug, clap::Args)]
-#[command(after_help = examples("  watchbell project show shop"))]
 pub(crate) struct ProjectNameArgs {
     /// The name of the project
     pub(crate) name: String,
@@ -102,16 +105,6 @@ pub(crate) struct ProjectSetArgs {
     /// Tell nobody any more
     #[arg(long, conflicts_with = "notify_url")]
     pub(crate) quiet: bool,
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
-}
-
-/// Let a project's triggers fire again, and catch up by their policies
-#[derive(Debug, clap::Args)]
-#[command(after_help = examples("  watchbell project enable shop"))]
-pub(crate) struct ProjectEnableArgs {
-    /// The name of the project
-    pub(crate) name: String,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }

@@ -57,18 +57,19 @@ pub(crate) struct RunShowArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SchedulerVerb {
-    Status(StatusArgs),
-    Start(SchedulerStartArgs),
+    /// Show whether slots are fired, and if not, why
+    #[command(after_help = examples("  watchbell scheduler status"))]
+    Status(ServerArgs),
+    /// Let triggers fire again, of all projects, and catch up by their policies
+    #[command(after_help = examples("  watchbell scheduler start"))]
+    Start(ServerArgs),
     Stop(SchedulerStopArgs),
-    ConfirmTime(ConfirmArgs),
-}
-
-/// Let triggers fire again, of all projects, and catch up by their policies
-#[derive(Debug, clap::Args)]
-#[command(after_help = examples("  watchbell scheduler start"))]
-pub(crate) struct SchedulerStartArgs {
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
+    /// Say that the clock is right, so that firing goes on
+    ///
+    /// Firing is held when the clock went more than five minutes forward, or stands before what was fired
+    /// last. Look at the clock first.
+    #[command(after_help = examples("  date && watchbell scheduler confirm-time"))]
+    ConfirmTime(ServerArgs),
 }
 
 /// Let no trigger fire, of any project, until it is started again
@@ -79,25 +80,6 @@ pub(crate) struct SchedulerStartArgs {
 pub(crate) struct SchedulerStopArgs {
     #[command(flatten)]
     pub(crate) consent: YesArgs,
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
-}
-
-/// Show whether slots are fired, and if not, why
-#[derive(Debug, clap::Args)]
-#[command(after_help = examples("  watchbell scheduler status"))]
-pub(crate) struct StatusArgs {
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
-}
-
-/// Say that the clock is right, so that firing goes on
-///
-/// Firing is held when the clock went more than five minutes forward, or stands before what was fired
-/// last. Look at the clock first.
-#[derive(Debug, clap::Args)]
-#[command(after_help = examples("  date && watchbell scheduler confirm-time"))]
-pub(crate) struct ConfirmArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }

@@ -62,19 +62,13 @@ pub(crate) struct EventsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
-    Status(ClusterStatusArgs),
+    /// Show who takes part in the cluster, who has which shard, and what the store is worth
+    #[command(after_help = examples(
+        "  watchbell cluster status\n  \
+           watchbell cluster status --output json | jq '.nodes[].server.shards'"
+    ))]
+    Status(ServerArgs),
     Drain(ClusterDrainArgs),
-}
-
-/// Show who takes part in the cluster, who has which shard, and what the store is worth
-#[derive(Debug, clap::Args)]
-#[command(after_help = examples(
-    "  watchbell cluster status\n  \
-       watchbell cluster status --output json | jq '.nodes[].server.shards'"
-))]
-pub(crate) struct ClusterStatusArgs {
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
 }
 
 /// Let a server hand its shards over to the others and take none, before it is stopped

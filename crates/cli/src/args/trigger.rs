@@ -65,15 +65,27 @@ pub(crate) enum TriggerVerb {
     Create(Box<CreateArgs>),
     Apply(ApplyArgs),
     List(TriggerListArgs),
-    Show(ShowArgs),
+    /// Show a trigger
+    #[command(after_help = examples("  watchbell trigger show hello"))]
+    Show(TriggerNameArgs),
     Explain(AccountArgs),
     Next(SlotsArgs),
     Pause(PauseArgs),
-    Resume(ResumeArgs),
-    Cancel(CancelArgs),
+    /// Let a paused trigger fire again
+    #[command(after_help = examples("  watchbell trigger resume hello"))]
+    Resume(TriggerNameArgs),
+    /// Let a trigger never fire again, but keep it and its past
+    ///
+    /// That is for good. On a terminal you are asked first; elsewhere --yes is needed.
+    #[command(after_help = examples("  watchbell trigger cancel hello --yes"))]
+    Cancel(TriggerConsentArgs),
     Run(StartArgs),
     Backfill(BackfillArgs),
-    Delete(DeleteArgs),
+    /// Delete a trigger
+    ///
+    /// Its runs stay on record, under its id. On a terminal you are asked first; elsewhere --yes is needed.
+    #[command(after_help = examples("  watchbell trigger delete hello --yes"))]
+    Delete(TriggerConsentArgs),
 }
 
 /// Make a trigger: when, what, and where to
@@ -206,7 +218,7 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "WORD", help_heading = "Notifications")]
     pub(crate) notify: Vec<String>,
     /// Read the trigger from a JSON file; - is stdin
-    #[arg(long, conflicts_with_all = FIELDS)]
+    #[arg(long, conflicts_with_all = FIELDS.split(' '))]
     pub(crate) file: Option<PathBuf>,
     /// Replace a trigger of this name, if there is one
     #[arg(long)]
@@ -216,42 +228,10 @@ pub(crate) struct CreateArgs {
 }
 
 /// What a file says, and the command line then does not.
-const FIELDS: [&str; 34] = [
-    "name",
-    "labels",
-    "cron",
-    "every",
-    "phase",
-    "at",
-    "zone",
-    "dialect",
-    "gap",
-    "fold",
-    "start",
-    "end",
-    "limit",
-    "jitter",
-    "exclude",
-    "webhook",
-    "method",
-    "header",
-    "secret_header",
-    "content_type",
-    "body",
-    "timeout",
-    "catch_up",
-    "catch_up_cap",
-    "overlap",
-    "delivery",
-    "retry_attempts",
-    "retry_delay",
-    "retry_backoff",
-    "retry_max_delay",
-    "max_lateness",
-    "pause_after",
-    "alert_after",
-    "notify",
-];
+const FIELDS: &str = "name labels cron every phase at zone dialect gap fold start end limit jitter exclude webhook \
+    method header secret_header content_type body timeout catch_up catch_up_cap overlap delivery \
+    retry_attempts retry_delay retry_backoff retry_max_delay max_lateness pause_after \
+    alert_after notify";
 
 /// List triggers in the order of their names
 #[derive(Debug, clap::Args)]
@@ -288,10 +268,9 @@ pub(crate) struct PageArgs {
     pub(crate) cursor: Option<String>,
 }
 
-/// Show a trigger
+/// Which trigger is meant.
 #[derive(Debug, clap::Args)]
-#[command(after_help = examples("  watchbell trigger show hello"))]
-pub(crate) struct ShowArgs {
+pub(crate) struct TriggerNameArgs {
     /// The trigger's name or id
     pub(crate) name: String,
     #[command(flatten)]
@@ -350,22 +329,9 @@ pub(crate) struct PauseArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// Let a paused trigger fire again
+/// The same, where people are asked first.
 #[derive(Debug, clap::Args)]
-#[command(after_help = examples("  watchbell trigger resume hello"))]
-pub(crate) struct ResumeArgs {
-    /// The trigger's name or id
-    pub(crate) name: String,
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
-}
-
-/// Let a trigger never fire again, but keep it and its past
-///
-/// That is for good. On a terminal you are asked first; elsewhere --yes is needed.
-#[derive(Debug, clap::Args)]
-#[command(after_help = examples("  watchbell trigger cancel hello --yes"))]
-pub(crate) struct CancelArgs {
+pub(crate) struct TriggerConsentArgs {
     /// The trigger's name or id
     pub(crate) name: String,
     #[command(flatten)]
@@ -386,20 +352,6 @@ pub(crate) struct StartArgs {
     /// Wait for its end, at most so long, up to 1m; it is a failure if the run does not succeed in this time
     #[arg(long, value_name = "LENGTH", value_parser = wait)]
     pub(crate) wait: Option<Duration>,
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
-}
-
-/// Delete a trigger
-///
-/// Its runs stay on record, under its id. On a terminal you are asked first; elsewhere --yes is needed.
-#[derive(Debug, clap::Args)]
-#[command(after_help = examples("  watchbell trigger delete hello --yes"))]
-pub(crate) struct DeleteArgs {
-    /// The trigger's name or id
-    pub(crate) name: String,
-    #[command(flatten)]
-    pub(crate) consent: YesArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }

@@ -5,10 +5,10 @@
 //! ends, since what was read takes a while to arrive.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use engine::lease::Ttl;
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -95,17 +95,17 @@ impl Board {
 
     /// From now on it leads, for as long as this is good.
     pub(super) fn leads(&self, right: &Right) {
-        *self.right() = Some(right.clone());
+        *self.right.lock() = Some(right.clone());
     }
 
     /// It leads no more; what it had.
     pub(super) fn leads_no_more(&self) -> Option<Right> {
-        self.right().take()
+        self.right.lock().take()
     }
 
     /// Under what it leads at this moment.
     pub(super) fn permit(&self) -> Option<Permit> {
-        self.of(self.right().as_ref())
+        self.of(self.right.lock().as_ref())
     }
 
     fn of(&self, right: Option<&Right>) -> Option<Permit> {
@@ -114,7 +114,7 @@ impl Board {
 
     /// As Prometheus reads it.
     pub(super) fn text(&self) -> String {
-        let right = self.right();
+        let right = self.right.lock();
         let permit = self.of(right.as_ref());
         let (token, valid_for) = permit
             .as_ref()
@@ -126,10 +126,6 @@ impl Board {
         // Writing to a string does not fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
         text
-    }
-
-    fn right(&self) -> MutexGuard<'_, Option<Right>> {
-        self.right.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

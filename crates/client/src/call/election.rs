@@ -7,7 +7,6 @@ use tokio::time::Instant;
 use super::Client;
 use super::exchange::Question;
 use super::path::Path;
-use super::walk::Paged;
 use crate::election::{Campaign, CampaignRequest, Election, ReleaseRequest};
 use crate::{ClientError, ListPage};
 
@@ -20,12 +19,6 @@ pub struct ElectionFilter {
     pub limit: Option<usize>,
     /// Where to go on: `next` of the last page.
     pub cursor: Option<String>,
-}
-
-impl Paged for ElectionFilter {
-    fn next_page(&mut self, limit: usize, cursor: Option<String>) {
-        (self.limit, self.cursor) = (Some(limit), cursor);
-    }
 }
 
 impl Client {
@@ -47,8 +40,10 @@ impl Client {
         filter: ElectionFilter,
         most: usize,
     ) -> Result<ListPage<Election>, ClientError> {
-        let start = filter.cursor.clone();
-        self.walk(filter, start, most, async |filter| self.elections(filter).await).await
+        self.walk(filter.cursor.clone(), most, async |limit, cursor| {
+            self.elections(&ElectionFilter { limit: Some(limit), cursor, ..filter.clone() }).await
+        })
+        .await
     }
 
     /// The election with this name.

@@ -3,7 +3,6 @@
 use super::Client;
 use super::exchange::Question;
 use super::path::Path;
-use super::walk::Paged;
 use crate::key::{ApiKey, KeySpec, NewKey, RotateKeyRequest};
 use crate::{ClientError, ListPage};
 
@@ -16,12 +15,6 @@ pub struct KeyFilter {
     pub limit: Option<usize>,
     /// Where to go on: `next` of the last page.
     pub cursor: Option<String>,
-}
-
-impl Paged for KeyFilter {
-    fn next_page(&mut self, limit: usize, cursor: Option<String>) {
-        (self.limit, self.cursor) = (Some(limit), cursor);
-    }
 }
 
 impl Client {
@@ -48,16 +41,6 @@ impl Client {
             .with("limit", filter.limit)
             .with("cursor", filter.cursor.as_deref());
         self.ask(Question::get(path)).await
-    }
-
-    /// Keys, page after page, up to `most` of them; `next` says where more are.
-    pub async fn all_keys(
-        &self,
-        filter: KeyFilter,
-        most: usize,
-    ) -> Result<ListPage<ApiKey>, ClientError> {
-        let start = filter.cursor.clone();
-        self.walk(filter, start, most, async |filter| self.keys(filter).await).await
     }
 
     /// Makes a key of the same kind, and lets this one expire after a while. The new secret is told this once.

@@ -3,7 +3,6 @@
 use super::Client;
 use super::exchange::Question;
 use super::path::Path;
-use super::walk::Paged;
 use crate::project::{NewProject, NewProjectSpec, Project, ProjectSpec, RotateRequest};
 use crate::{ClientError, ListPage};
 
@@ -16,12 +15,6 @@ pub struct ProjectFilter {
     pub limit: Option<usize>,
     /// Where to go on: `next` of the last page.
     pub cursor: Option<String>,
-}
-
-impl Paged for ProjectFilter {
-    fn next_page(&mut self, limit: usize, cursor: Option<String>) {
-        (self.limit, self.cursor) = (Some(limit), cursor);
-    }
 }
 
 impl Client {
@@ -42,16 +35,6 @@ impl Client {
             .with("limit", filter.limit)
             .with("cursor", filter.cursor.as_deref());
         self.ask(Question::get(path)).await
-    }
-
-    /// Projects, page after page, up to `most` of them; `next` says where more are.
-    pub async fn all_projects(
-        &self,
-        filter: ProjectFilter,
-        most: usize,
-    ) -> Result<ListPage<Project>, ClientError> {
-        let start = filter.cursor.clone();
-        self.walk(filter, start, most, async |filter| self.projects(filter).await).await
     }
 
     /// Changes what a project may have, and who is notified. What the text does not say is not limited.

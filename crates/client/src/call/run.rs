@@ -9,7 +9,6 @@ use super::Client;
 use super::exchange::{Question, RetriedAnswer};
 use super::path::Path;
 use super::trigger::at;
-use super::walk::Paged;
 use crate::run::{Run, RunKind, RunState, Started};
 use crate::{ClientError, ListPage};
 
@@ -31,12 +30,6 @@ pub struct RunFilter {
     pub limit: Option<usize>,
     /// Where to go on: `next` of the last page.
     pub cursor: Option<String>,
-}
-
-impl Paged for RunFilter {
-    fn next_page(&mut self, limit: usize, cursor: Option<String>) {
-        (self.limit, self.cursor) = (Some(limit), cursor);
-    }
 }
 
 impl Client {
@@ -67,30 +60,9 @@ impl Client {
         self.ask(Question::get(filtered(at(name, "/runs"), filter))).await
     }
 
-    /// Runs of a trigger, page after page, up to `most` of them; `next` says where more are.
-    pub async fn all_runs_of(
-        &self,
-        name: &str,
-        filter: RunFilter,
-        most: usize,
-    ) -> Result<ListPage<Run>, ClientError> {
-        let start = filter.cursor.clone();
-        self.walk(filter, start, most, async |filter| self.runs_of(name, filter).await).await
-    }
-
     /// Runs of all triggers, newest first.
     pub async fn runs(&self, filter: &RunFilter) -> Result<ListPage<Run>, ClientError> {
         self.ask(Question::get(filtered(Path::new("/v1/runs"), filter))).await
-    }
-
-    /// Runs of all triggers, page after page, up to `most` of them; `next` says where more are.
-    pub async fn all_runs(
-        &self,
-        filter: RunFilter,
-        most: usize,
-    ) -> Result<ListPage<Run>, ClientError> {
-        let start = filter.cursor.clone();
-        self.walk(filter, start, most, async |filter| self.runs(filter).await).await
     }
 
     /// The run with this id.

@@ -5,7 +5,6 @@ use jiff::Timestamp;
 use super::Client;
 use super::exchange::Question;
 use super::path::Path;
-use super::walk::Paged;
 use crate::audit::AuditEntry;
 use crate::cluster::{Cluster, Drain};
 use crate::scheduler::SchedulerStatus;
@@ -28,12 +27,6 @@ pub struct AuditFilter {
     pub limit: Option<usize>,
     /// Where to go on: `next` of the last page.
     pub cursor: Option<String>,
-}
-
-impl Paged for AuditFilter {
-    fn next_page(&mut self, limit: usize, cursor: Option<String>) {
-        (self.limit, self.cursor) = (Some(limit), cursor);
-    }
 }
 
 impl Client {
@@ -84,15 +77,5 @@ impl Client {
             .with("limit", filter.limit)
             .with("cursor", filter.cursor.as_deref());
         self.ask(Question::get(path)).await
-    }
-
-    /// Who changed what, page after page, up to `most` of them; `next` says where more are.
-    pub async fn all_audit(
-        &self,
-        filter: AuditFilter,
-        most: usize,
-    ) -> Result<ListPage<AuditEntry>, ClientError> {
-        let start = filter.cursor.clone();
-        self.walk(filter, start, most, async |filter| self.audit(filter).await).await
     }
 }

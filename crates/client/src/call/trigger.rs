@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use super::Client;
 use super::exchange::{Question, RetriedAnswer};
 use super::path::Path;
-use super::walk::Paged;
 use crate::account::Account;
 use crate::spec::TriggerSpec;
 use crate::trigger::{BackfillRequest, Backfilled, NextSlots, PauseRequest, Status, Trigger};
@@ -25,12 +24,6 @@ pub struct TriggerFilter {
     pub limit: Option<usize>,
     /// Where to go on: `next` of the last page.
     pub cursor: Option<String>,
-}
-
-impl Paged for TriggerFilter {
-    fn next_page(&mut self, limit: usize, cursor: Option<String>) {
-        (self.limit, self.cursor) = (Some(limit), cursor);
-    }
 }
 
 impl Client {
@@ -89,8 +82,10 @@ impl Client {
         filter: TriggerFilter,
         most: usize,
     ) -> Result<ListPage<Trigger>, ClientError> {
-        let start = filter.cursor.clone();
-        self.walk(filter, start, most, async |filter| self.triggers(filter).await).await
+        self.walk(filter.cursor.clone(), most, async |limit, cursor| {
+            self.triggers(&TriggerFilter { limit: Some(limit), cursor, ..filter.clone() }).await
+        })
+        .await
     }
 
     /// Pauses a trigger.

@@ -65,7 +65,15 @@ impl Faults {
             None => usual,
         }
     }
+
+    /// The word that an optional field says, or the usual one.
+    fn word<T: Copy>(&mut self, pointer: &str, text: Option<&str>, usual: T, words: Words<T>) -> T {
+        self.or_usual(pointer, text, usual, |text| read::word(text, words))
+    }
 }
+
+/// Words, and what each means.
+type Words<'a, T> = &'a [(&'a str, T)];
 
 impl Draft {
     /// What it means, or all that is wrong with it. A schedule fires at least once after `now`. What was
@@ -111,13 +119,9 @@ impl Draft {
         const DELIVERIES: [(&str, Delivery); 2] =
             [("at_least_once", Delivery::AtLeastOnce), ("at_most_once", Delivery::AtMostOnce)];
         let catch_up = self.build_catch_up(faults);
-        let overlap = faults.or_usual("/overlap", self.overlap.as_deref(), Overlap::default(), {
-            |text| read::word(text, &OVERLAPS)
-        });
-        let delivery =
-            faults.or_usual("/delivery", self.delivery.as_deref(), Delivery::default(), {
-                |text| read::word(text, &DELIVERIES)
-            });
+        let (overlap, delivery) = (self.overlap.as_deref(), self.delivery.as_deref());
+        let overlap = faults.word("/overlap", overlap, Overlap::default(), &OVERLAPS);
+        let delivery = faults.word("/delivery", delivery, Delivery::default(), &DELIVERIES);
         let retry = build_retry(self.retry.as_ref(), faults);
         let max_lateness_ms =
             faults.or_usual("/max_lateness", self.max_lateness.as_deref(), None, |text| {
@@ -162,9 +166,8 @@ impl Draft {
             ("latest", CatchUp::Latest),
             ("all", CatchUp::All(CATCH_UP_CAP_DEFAULT)),
         ];
-        let catch_up = faults.or_usual("/catch_up", self.catch_up.as_deref(), CatchUp::Latest, {
-            |text| read::word(text, &WORDS)
-        });
+        let catch_up = self.catch_up.as_deref();
+        let catch_up = faults.word("/catch_up", catch_up, CatchUp::Latest, &WORDS);
         let Some(cap) = self.catch_up_cap else { return catch_up };
         let cap = faults.take("/catch_up_cap", read::number(cap, 1, CATCH_UP_CAP_MAX));
         match (catch_up, cap.and_then(|cap| u16::try_from(cap).ok())) {
@@ -187,9 +190,8 @@ fn build_retry(draft: Option<&RetryDraft>, faults: &mut Faults) -> Retry {
         let attempts = read::number(attempts, 1, RETRY_ATTEMPTS_MAX)?;
         Ok::<_, String>(u8::try_from(attempts).expect("10 at most"))
     });
-    let backoff = faults.or_usual("/retry/backoff", draft.backoff.as_deref(), usual.backoff, {
-        |text| read::word(text, &BACKOFFS)
-    });
+    let backoff = draft.backoff.as_deref();
+    let backoff = faults.word("/retry/backoff", backoff, usual.backoff, &BACKOFFS);
     let delay_ms =
         faults.or_usual("/retry/delay", draft.delay.as_deref(), usual.delay_ms, |text| {
             read::length(text, RETRY_DELAY_MIN, RETRY_DELAY_MAX).map(short_millis)
@@ -319,15 +321,9 @@ impl ScheduleDraft {
         const FOLDS: [(&str, Fold); 3] =
             [("first", Fold::First), ("second", Fold::Second), ("both", Fold::Both)];
         let dialect = self.dialect.as_deref();
-        let dialect = faults.or_usual("/schedule/dialect", dialect, Dialect::Open, {
-            |text| read::word(text, &DIALECTS)
-        });
-        let gap = faults.or_usual("/schedule/gap", self.gap.as_deref(), Gap::Usual, {
-            |text| read::word(text, &GAPS)
-        });
-        let fold = faults.or_usual("/schedule/fold", self.fold.as_deref(), Fold::Usual, {
-            |text| read::word(text, &FOLDS)
-        });
+        let dialect = faults.word("/schedule/dialect", dialect, Dialect::Open, &DIALECTS);
+        let gap = faults.word("/schedule/gap", self.gap.as_deref(), Gap::Usual, &GAPS);
+        let fold = faults.word("/schedule/fold", self.fold.as_deref(), Fold::Usual, &FOLDS);
         let read = |text: &str| {
             Ok::<_, String>(match Cron::parse(text, dialect, name) {
                 Ok(Parsed::Pattern(cron)) => Spec::Cron(Local::new(cron, zone, gap, fold)),

@@ -4,7 +4,7 @@
 //! person's `content-length` or `connection` could make receiver and sender disagree about where a request
 //! ends. So values are printable, and names that are not the person's to choose are refused.
 
-use super::{Headers, WebhookError};
+use super::{Headers, WebhookError, WebhookResult};
 use crate::limits::{WEBHOOK_HEADER_BYTES_MAX, WEBHOOK_HEADERS_MAX};
 
 const CONTENT_TYPE: &str = "content-type";
@@ -40,7 +40,7 @@ pub(super) fn check(
     given: Vec<(String, String)>,
     content_type: Option<&str>,
     has_body: bool,
-) -> Result<Headers, WebhookError> {
+) -> WebhookResult<Headers> {
     let mut headers = check_each(&[], given)?;
     let given = headers.iter().any(|(name, _)| **name == *CONTENT_TYPE);
     match content_type {
@@ -62,7 +62,7 @@ pub(super) fn check(
 pub(super) fn check_secret(
     others: &Headers,
     given: Vec<(String, String)>,
-) -> Result<Headers, WebhookError> {
+) -> WebhookResult<Headers> {
     let headers = check_each(others, given)?;
     check_limits(others, &headers)?;
     Ok(headers.into())
@@ -71,10 +71,7 @@ pub(super) fn check_secret(
 type Header = (Box<str>, Box<str>);
 
 /// Judges each, and that no name is there twice.
-fn check_each(
-    others: &[Header],
-    given: Vec<(String, String)>,
-) -> Result<Vec<Header>, WebhookError> {
+fn check_each(others: &[Header], given: Vec<(String, String)>) -> WebhookResult<Vec<Header>> {
     let mut headers: Vec<Header> = Vec::with_capacity(given.len() + 1);
     for (name, value) in given {
         let name = check_name(&name)?;
@@ -87,7 +84,7 @@ fn check_each(
     Ok(headers)
 }
 
-fn check_limits(others: &[Header], headers: &[Header]) -> Result<(), WebhookError> {
+fn check_limits(others: &[Header], headers: &[Header]) -> WebhookResult {
     let len = others.len() + headers.len();
     if len > WEBHOOK_HEADERS_MAX {
         return Err(WebhookError::Headers { len });
@@ -100,7 +97,7 @@ fn check_limits(others: &[Header], headers: &[Header]) -> Result<(), WebhookErro
 }
 
 /// The name in lower case.
-fn check_name(name: &str) -> Result<String, WebhookError> {
+fn check_name(name: &str) -> WebhookResult<String> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if name.is_empty() || !name.bytes().all(fits) {
         // The beginning is enough to find it by, and no secret that was put there by mistake is shown whole.
@@ -112,7 +109,7 @@ fn check_name(name: &str) -> Result<String, WebhookError> {
     if reserved { Err(WebhookError::HeaderReserved { name }) } else { Ok(name) }
 }
 
-fn check_value(name: &str, value: &str) -> Result<(), WebhookError> {
+fn check_value(name: &str, value: &str) -> WebhookResult {
     let fits = |byte: u8| matches!(byte, b'\t' | b' '..=b'~');
     if value.trim() == value && value.bytes().all(fits) {
         return Ok(());

@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Scheme, WebhookError};
+use super::{Scheme, WebhookError, WebhookResult};
 use crate::limits::{HOST_LABEL_BYTES_MAX, HOST_NAME_BYTES_MAX, WEBHOOK_URL_BYTES_MAX};
 
 /// The parts of a URL.
@@ -19,7 +19,7 @@ pub(super) struct Url {
 }
 
 /// Takes a URL apart.
-pub(super) fn read(url: &str) -> Result<Url, WebhookError> {
+pub(super) fn read(url: &str) -> WebhookResult<Url> {
     if url.len() > WEBHOOK_URL_BYTES_MAX {
         return Err(WebhookError::UrlLength { len: url.len() });
     }
@@ -43,7 +43,7 @@ pub(super) fn address(host: &str) -> Option<IpAddr> {
     bare.unwrap_or(host).parse().ok()
 }
 
-fn read_scheme(url: &str) -> Result<(Scheme, &str), WebhookError> {
+fn read_scheme(url: &str) -> WebhookResult<(Scheme, &str)> {
     let (scheme, rest) = url.split_once("://").ok_or(WebhookError::UrlScheme)?;
     if scheme.eq_ignore_ascii_case("http") {
         Ok((Scheme::Http, rest))
@@ -55,7 +55,7 @@ fn read_scheme(url: &str) -> Result<(Scheme, &str), WebhookError> {
 }
 
 /// The host, and what follows its colon.
-fn split_port(authority: &str) -> Result<(&str, Option<&str>), WebhookError> {
+fn split_port(authority: &str) -> WebhookResult<(&str, Option<&str>)> {
     if !authority.starts_with('[') {
         return Ok(match authority.split_once(':') {
             Some((host, port)) => (host, Some(port)),
@@ -72,14 +72,14 @@ fn split_port(authority: &str) -> Result<(&str, Option<&str>), WebhookError> {
     }
 }
 
-fn read_port(port: &str) -> Result<u16, WebhookError> {
+fn read_port(port: &str) -> WebhookResult<u16> {
     if !port.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(WebhookError::UrlPort);
     }
     port.parse().ok().filter(|port| *port != 0).ok_or(WebhookError::UrlPort)
 }
 
-fn read_host(host: &str) -> Result<Box<str>, WebhookError> {
+fn read_host(host: &str) -> WebhookResult<Box<str>> {
     if host.is_empty() {
         return Err(WebhookError::UrlHostMissing);
     }
@@ -116,7 +116,7 @@ fn ends_in_number(host: &str) -> bool {
 }
 
 /// `before` is where the path begins in the URL.
-fn check_path(path: &str, before: usize) -> Result<(), WebhookError> {
+fn check_path(path: &str, before: usize) -> WebhookResult {
     let bytes = path.as_bytes();
     for (position, byte) in bytes.iter().enumerate() {
         let fits = match byte {

@@ -80,13 +80,11 @@ impl Book {
             listeners: HashMap::new(),
             keys: BTreeMap::new(),
         };
-        let mut range = Some(Range::prefix(ACCESS));
-        while let Some(part) = range {
-            let page = store.scan(part, PAGE_LEN).await?;
-            for entry in &page.entries {
+        let mut pages = store.pages(Range::prefix(ACCESS), PAGE_LEN);
+        while let Some(entries) = pages.next().await? {
+            for entry in &entries {
                 book.take(entry)?;
             }
-            range = page.next;
         }
         let names = book.projects.iter().map(|(name, record)| (record.id, name.clone()));
         book.names = names.collect();

@@ -212,18 +212,13 @@ fn agrees(silent: &BTreeSet<ProjectId>, book: &Book) -> bool {
 /// Projects of which a shard fires nothing.
 async fn silent(store: &Store, shard: ShardId) -> Result<BTreeSet<ProjectId>, BookError> {
     let mut found = BTreeSet::new();
-    let mut range = Some(Range::prefix(&stopped(shard)));
-    while let Some(part) = range {
-        let page = store.scan(part, 1_000).await?;
-        for entry in &page.entries {
-            let project = entry.key.as_str().rsplit('/').next().and_then(|id| id.parse().ok());
-            if let Some(project) = project
-                && record::<StoppedRecord>(entry)?.enabled.is_none()
-            {
-                found.insert(ProjectId(project));
-            }
+    for entry in store.scan_all(Range::prefix(&stopped(shard))).await? {
+        let project = entry.key.as_str().rsplit('/').next().and_then(|id| id.parse().ok());
+        if let Some(project) = project
+            && record::<StoppedRecord>(&entry)?.enabled.is_none()
+        {
+            found.insert(ProjectId(project));
         }
-        range = page.next;
     }
     Ok(found)
 }
@@ -235,11 +230,10 @@ async fn sweep(
     is_old: impl Fn(&store::Entry) -> bool,
 ) -> Result<(), String> {
     let limit = SWEEP_LEN.min(store.limits().writes);
-    let mut range = Some(range);
-    while let Some(part) = range {
-        let page = store.scan(part, limit).await.map_err(|why| why.to_string())?;
+    let mut pages = store.pages(range, limit);
+    while let Some(entries) = pages.next().await.map_err(|why| why.to_string())? {
         let mut commit = Commit::new();
-        for entry in page.entries.iter().filter(|entry| is_old(entry)) {
+        for entry in entries.iter().filter(|entry| is_old(entry)) {
             commit = commit
                 .when(store::Condition::At(entry.key.clone(), entry.version))
                 .delete(entry.key.clone());
@@ -251,7 +245,6 @@ async fn sweep(
                 Err(why) => return Err(why.to_string()),
             }
         }
-        range = page.next;
     }
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! `/v1/audit`: who changed what, when, from where.
 
-use axum::extract::State;
-use axum::http::Uri;
 use axum::response::Json;
 use client::ListPage;
 use client::audit::AuditEntry;
@@ -11,7 +9,7 @@ use engine::record::decode;
 use store::{Key, Range};
 
 use super::convert::timestamp;
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
 use super::query::Query;
 use super::trigger::bad_cursor;
 use crate::access::audit::{AUDIT, AuditRecord, until};
@@ -41,11 +39,9 @@ impl Filter {
 }
 
 pub(super) async fn list(
-    State(handle): State<NodeHandle>,
-    uri: Uri,
-) -> Result<Json<ListPage<AuditEntry>>, ApiError> {
-    let known = ["project", "author", "action", "from", "to", "limit", "cursor"];
-    let query = Query::of(&uri, &known)?;
+    handle: NodeHandle,
+    query: Query,
+) -> ApiResult<Json<ListPage<AuditEntry>>> {
     let rows = query.rows()?;
     let text = |name| query.text(name).map(str::to_owned);
     let filter = Filter {
@@ -66,10 +62,9 @@ pub(super) async fn list(
     handle.access().refresh().await?;
     let book = handle.access().book();
     let (mut items, mut looked) = (Vec::new(), 0);
-    let mut rest = Some(range);
-    while let Some(part) = rest {
-        let page = handle.store().scan(part, PAGE_LEN).await?;
-        for entry in &page.entries {
+    let mut pages = handle.store().pages(range, PAGE_LEN);
+    while let Some(entries) = pages.next().await? {
+        for entry in &entries {
             let place = entry.key.as_str()[AUDIT.len()..].to_owned();
             let record: AuditRecord = decode(entry.value.as_bytes(), FORMAT)
                 .map_err(|why| ApiError::of_record(entry.key.as_str(), &why))?;
@@ -85,7 +80,6 @@ pub(super) async fn list(
                 return Ok(Json(ListPage { items, next: Some(place) }));
             }
         }
-        rest = page.next;
     }
     Ok(Json(ListPage { items, next: None }))
 }

@@ -13,7 +13,6 @@ use axum::extract::{Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
 use axum::middleware::Next;
-use axum::response::Response;
 use client::key::Scope;
 use engine::id::ProjectId;
 use engine::limits::{IDEMPOTENCY_KEY_BYTES_MAX, REQUEST_BYTES_MAX};
@@ -22,7 +21,7 @@ use super::caller::{ANONYMOUS, Caller, IdempotentRequest};
 use super::convert::scope;
 use super::forward::Hop;
 use super::middleware::RequestId;
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
 use super::replay;
 use crate::access::book::DEFAULT_PROJECT;
 use crate::access::key::KeyText;
@@ -77,7 +76,7 @@ pub(super) async fn authenticate(
     State(authenticator): State<Authenticator>,
     mut request: Request,
     next: Next,
-) -> Result<Response, ApiError> {
+) -> ApiResult {
     if authenticator.need == Need::Nothing {
         return Ok(next.run(request).await);
     }
@@ -130,7 +129,7 @@ pub(super) async fn authenticate(
 
 impl Authenticator {
     /// The key of the request; none, if none is needed.
-    async fn key(&self, headers: &HeaderMap) -> Result<Option<Arc<KeyRecord>>, ApiError> {
+    async fn key(&self, headers: &HeaderMap) -> ApiResult<Option<Arc<KeyRecord>>> {
         let Some(given) = headers.get(AUTHORIZATION) else {
             if self.authentication == Authentication::Open {
                 return Ok(None);
@@ -167,11 +166,7 @@ impl Authenticator {
     }
 
     /// The project that the request is about.
-    async fn project(
-        &self,
-        headers: &HeaderMap,
-        key: Option<&KeyRecord>,
-    ) -> Result<ProjectId, ApiError> {
+    async fn project(&self, headers: &HeaderMap, key: Option<&KeyRecord>) -> ApiResult<ProjectId> {
         let own = key.and_then(|key| key.project);
         let named = headers.get(PROJECT).map(|name| name.to_str().unwrap_or_default());
         let Some(name) = named else { return Ok(own.unwrap_or(ProjectId::DEFAULT)) };
@@ -202,7 +197,7 @@ fn short_of(wanted: Scope, scopes: &[Scope]) -> ApiError {
     ApiError::new(StatusCode::FORBIDDEN, "scope", "Not with this key", detail)
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
     let Some(given) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     let text = given.to_str().unwrap_or_default();
     if (1..=IDEMPOTENCY_KEY_BYTES_MAX).contains(&text.len()) {
@@ -217,7 +212,7 @@ async fn remember(
     request: Request,
     project: ProjectId,
     key: &str,
-) -> Result<(RequestFingerprint, Request), ApiError> {
+) -> ApiResult<(RequestFingerprint, Request)> {
     let (head, body) = request.into_parts();
     let bytes = to_bytes(body, REQUEST_BYTES_MAX).await.map_err(|why| super::body::cut(&why))?;
     let path = head.uri.path_and_query().map_or("", |path| path.as_str());

@@ -3,20 +3,19 @@
 //! The shard starts a handful of runs at a time and remembers how far the request has come, so whoever gets no
 //! answer asks the same again, under the same name.
 
-use axum::extract::{Path, Request, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::{IntoResponse, Json};
 use client::trigger::Backfilled;
 use engine::instant::Instant;
 use engine::limits::{BACKFILL_SLOTS_MAX, UNAVAILABLE_RETRY_AFTER};
 use engine::schedule::Schedule;
 use engine::shard::command::{BackfillProgress, Command};
-use engine::trigger::{BadField, check_name};
+use engine::trigger::check_name;
 
-use super::body;
+use super::body::JsonBody;
 use super::caller::{Act, Caller};
-use super::problem::ApiError;
-use super::query::Query;
+use super::problem::{ApiError, ApiResult};
 use super::read;
 use crate::handle::{CallError, NodeHandle};
 use crate::idempotency::RememberedOutcome;
@@ -24,22 +23,20 @@ use crate::idempotency::RememberedOutcome;
 /// A request as it is read.
 #[derive(Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct BackfillDraft {
+pub(super) struct BackfillDraft {
     request: Option<String>,
     from: Option<Instant>,
     to: Option<Instant>,
 }
 
 pub(super) async fn start(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    Query::of(request.uri(), &[])?;
-    let BackfillDraft { request, from, to } = body::read(request).await?;
+    JsonBody(BackfillDraft { request, from, to }): JsonBody<BackfillDraft>,
+) -> ApiResult {
     let request = request.unwrap_or_else(|| made_up_name(&caller, &handle));
-    check_name(&request).map_err(|why| bad("/request", why))?;
+    check_name(&request).map_err(|why| ApiError::field("/request", why))?;
     let (from, to) = window(from, to, handle.now())?;
     let stored = read::trigger(handle.store(), caller.project, &name).await?;
     let slots = count(stored.schedule(), from, to)?;
@@ -95,32 +92,31 @@ fn made_up_name(caller: &Caller, handle: &NodeHandle) -> String {
     }
 }
 
-fn bad(pointer: &str, why: impl Into<String>) -> ApiError {
-    ApiError::fields([BadField { pointer: pointer.to_owned(), why: why.into() }])
-}
-
 fn window(
     from: Option<Instant>,
     to: Option<Instant>,
     now: Instant,
-) -> Result<(Instant, Instant), ApiError> {
+) -> ApiResult<(Instant, Instant)> {
     let missing = "it must be there: an instant, like 2027-01-15T08:00:00Z";
-    let from = from.ok_or_else(|| bad("/from", missing))?;
-    let to = to.ok_or_else(|| bad("/to", missing))?;
+    let from = from.ok_or_else(|| ApiError::field("/from", missing))?;
+    let to = to.ok_or_else(|| ApiError::field("/to", missing))?;
     if to > now {
         let why = format!("it lies in the future: it is {now} now, and what comes is fired anyway");
-        return Err(bad("/to", why));
+        return Err(ApiError::field("/to", why));
     }
     if from >= to {
-        return Err(bad("/from", "it must lie before \"to\""));
+        return Err(ApiError::field("/from", "it must lie before \"to\""));
     }
     Ok((from, to))
 }
 
 /// How many slots there are in a window, if that is not too many.
-fn count(schedule: &Schedule, from: Instant, to: Instant) -> Result<u64, ApiError> {
+fn count(schedule: &Schedule, from: Instant, to: Instant) -> ApiResult<u64> {
     if schedule.specs().is_empty() {
-        return Err(bad("/from", "the trigger has no schedule, and so no slots: run it instead"));
+        return Err(ApiError::field(
+            "/from",
+            "the trigger has no schedule, and so no slots: run it instead",
+        ));
     }
     let mut slots = 0;
     let mut next = schedule.next(Instant(from.0 - 1)).filter(|slot| *slot < to);
@@ -129,7 +125,7 @@ fn count(schedule: &Schedule, from: Instant, to: Instant) -> Result<u64, ApiErro
             let why = format!(
                 "at most {BACKFILL_SLOTS_MAX} slots are run again at a time: ask up to {slot} first, then from there on under the same name"
             );
-            return Err(bad("/to", why));
+            return Err(ApiError::field("/to", why));
         }
         slots += 1;
         next = schedule.next(slot).filter(|slot| *slot < to);

@@ -2,30 +2,21 @@
 
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use bytes::Bytes;
 use store::backup::TakeBackupError;
 
 use super::caller::Caller;
 use super::forward::PeerClient;
-use super::problem::ApiError;
-use super::query::Query;
+use super::problem::{ApiError, ApiResult};
 use super::stream::stream;
 use crate::backup::RunningBackup;
 use crate::handle::NodeHandle;
 
 pub(super) const MEDIA_TYPE: &str = "application/x-ndjson";
 
-pub(super) async fn backup(
-    State(handle): State<NodeHandle>,
-    caller: Caller,
-    peers: PeerClient,
-    uri: Uri,
-) -> Result<Response, ApiError> {
-    Query::of(&uri, &[])?;
+pub(super) async fn backup(handle: NodeHandle, caller: Caller, peers: PeerClient) -> ApiResult {
     let Some(permit) = handle.backup_permit() else {
         let busy = "another backup is being taken: try again when it is done";
         return Err(ApiError::unavailable(busy, Duration::from_secs(5)));

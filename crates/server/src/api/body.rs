@@ -1,28 +1,59 @@
 //! Reading the body of a request: JSON, nothing but known fields, and not too much of it.
 
 use axum::body::{Body, to_bytes};
-use axum::extract::Request;
+use axum::extract::{FromRequest, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use engine::limits::REQUEST_BYTES_MAX;
-use engine::trigger::BadField;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_path_to_error::{Path, Segment};
 
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
+
+/// What the body says, as an argument of a handler.
+pub(super) struct JsonBody<T>(pub(super) T);
+
+/// The same where a request may come without a body.
+pub(super) struct OptionalBody<T>(pub(super) T);
+
+/// Nothing, or an empty object.
+#[derive(Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoBody {}
+
+impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> ApiResult<Self> {
+        read(request).await.map(Self)
+    }
+}
+
+impl<S: Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> ApiResult<Self> {
+        read_or_default(request).await.map(Self)
+    }
+}
+
+impl<S: Sync> FromRequest<S> for NoBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> ApiResult<Self> {
+        read_or_default(request).await
+    }
+}
 
 /// What the body says.
-pub(super) async fn read<T: DeserializeOwned>(request: Request) -> Result<T, ApiError> {
+pub(super) async fn read<T: DeserializeOwned>(request: Request) -> ApiResult<T> {
     let (head, body) = request.into_parts();
     let bytes = collect(body).await?;
     check_type(&head.headers)?;
     parse(&bytes)
 }
 
-/// What the body says, if there is one.
-pub(super) async fn read_or_default<T: DeserializeOwned + Default>(
-    request: Request,
-) -> Result<T, ApiError> {
+async fn read_or_default<T: DeserializeOwned + Default>(request: Request) -> ApiResult<T> {
     let (head, body) = request.into_parts();
     let bytes = collect(body).await?;
     if bytes.is_empty() {
@@ -32,15 +63,7 @@ pub(super) async fn read_or_default<T: DeserializeOwned + Default>(
     parse(&bytes)
 }
 
-/// Nothing, or an empty object.
-pub(super) async fn read_nothing(request: Request) -> Result<(), ApiError> {
-    #[derive(Default, serde::Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Nothing {}
-    read_or_default::<Nothing>(request).await.map(|Nothing {}| ())
-}
-
-async fn collect(body: Body) -> Result<Vec<u8>, ApiError> {
+async fn collect(body: Body) -> ApiResult<Vec<u8>> {
     to_bytes(body, REQUEST_BYTES_MAX).await.map(Into::into).map_err(|why| cut(&why))
 }
 
@@ -68,7 +91,7 @@ fn is_too_long(why: &axum::Error) -> bool {
     false
 }
 
-fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
+fn check_type(headers: &HeaderMap) -> ApiResult<()> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = given.split(';').next().unwrap_or_default().trim();
     if essence.eq_ignore_ascii_case("application/json") {
@@ -82,14 +105,13 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     ))
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
     // An array of the values alone would be taken too, and nobody means that.
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     if first.is_some_and(|first| *first != b'{')
         && serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
     {
-        let why = "it is a JSON object: {…}".to_owned();
-        return Err(ApiError::fields([BadField { pointer: String::new(), why }]));
+        return Err(ApiError::field("", "it is a JSON object: {…}"));
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let read = serde_path_to_error::deserialize(&mut json);
@@ -99,7 +121,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
             return not_json(inner);
         }
         let why = without_text(&without_place(&inner.to_string()));
-        ApiError::fields([BadField { pointer: pointer(error.path(), &why), why }])
+        ApiError::field(pointer(error.path(), &why), why)
     })?;
     json.end().map_err(|why| not_json(&why))?;
     Ok(value)
@@ -124,7 +146,7 @@ fn without_text(sentence: &str) -> String {
 }
 
 /// A JSON pointer to the field. One that nobody knows is named in the sentence, not in the path.
-fn pointer(path: &Path, why: &str) -> String {
+pub fn pointer(path: &Path, why: &str) -> String {
     let mut pointer = String::new();
     for segment in path {
         match segment {
@@ -142,7 +164,8 @@ fn pointer(path: &Path, why: &str) -> String {
     pointer
 }
 
-fn push_key(pointer: &mut String, key: &str) {
+/// Lets a JSON pointer go on to the value under this key.
+pub fn push_key(pointer: &mut String, key: &str) {
     pointer.push('/');
     pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
 }

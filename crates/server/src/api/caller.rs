@@ -1,6 +1,7 @@
 //! The caller: who asks, for which project, and which request it is.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use engine::id::{ProjectId, RunId, ShardId};
 use engine::shard::command::{Command, CommandAnswer, Done};
 use engine::shard::{CommandNote, Put, Quota};
 
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
 use crate::access::Trail;
 use crate::access::audit::AuditRecord;
 use crate::access::key::KeyId;
@@ -177,10 +178,18 @@ impl Caller {
     }
 }
 
+impl FromRequestParts<Self> for NodeHandle {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(_: &mut Parts, handle: &Self) -> Result<Self, Infallible> {
+        Ok(handle.clone())
+    }
+}
+
 impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Self> {
         let caller = parts.extensions.get::<Self>().cloned();
         caller.ok_or_else(|| ApiError::of_status(StatusCode::INTERNAL_SERVER_ERROR))
     }

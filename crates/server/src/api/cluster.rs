@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::{Path, Request, State};
-use axum::http::{StatusCode, Uri};
-use axum::response::{IntoResponse, Json, Response};
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json};
 use client::cluster::{
     Cluster, Drain, Node, NodeState, Orphan, QuiescedShard, ResumeShard, ServerNode,
 };
@@ -12,20 +12,15 @@ use engine::id::ShardId;
 use engine::instant::Instant;
 use store::session::{Roster, SessionKey, SessionRecord};
 
-use super::body;
+use super::body::{JsonBody, NoBody};
 use super::caller::Caller;
 use super::convert::timestamp;
-use super::problem::ApiError;
-use super::query::Query;
+use super::problem::{ApiError, ApiResult};
 use crate::handle::{CallError, NodeHandle, QuiesceId};
 use crate::idempotency::RememberedOutcome;
 use crate::peers::{SCHEDULE, Server, View};
 
-pub(super) async fn show(
-    State(handle): State<NodeHandle>,
-    uri: Uri,
-) -> Result<Json<Cluster>, ApiError> {
-    Query::of(&uri, &[])?;
+pub(super) async fn show(handle: NodeHandle) -> ApiResult<Json<Cluster>> {
     let roster = Roster::read(handle.store()).await?;
     let view = handle.peers().view();
     let shards = shards(&view);
@@ -96,13 +91,11 @@ fn state(server: &Server, shards: &[u16]) -> NodeState {
 
 /// Lets a server hand its shards over, until it is told otherwise or started anew.
 pub(super) async fn drain(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    Query::of(request.uri(), &[])?;
-    body::read_nothing(request).await?;
+    _: NoBody,
+) -> ApiResult {
     check_here(&handle, &name)?;
     handle.peers().drain(true);
     let trail = caller.trail_of_all(&handle, "cluster.drain", &name);
@@ -113,12 +106,10 @@ pub(super) async fn drain(
 }
 
 pub(super) async fn undrain(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    uri: Uri,
-) -> Result<Response, ApiError> {
-    Query::of(&uri, &[])?;
+) -> ApiResult {
     check_here(&handle, &name)?;
     handle.peers().drain(false);
     let trail = caller.trail_of_all(&handle, "cluster.undrain", &name);
@@ -129,7 +120,7 @@ pub(super) async fn undrain(
 }
 
 /// Whether this is the server of that name. If another is, it is asked instead.
-fn check_here(handle: &NodeHandle, name: &str) -> Result<(), ApiError> {
+fn check_here(handle: &NodeHandle, name: &str) -> ApiResult<()> {
     let view = handle.peers().view();
     if view.me.node().as_str() == name {
         return Ok(());
@@ -149,7 +140,7 @@ fn no_server(view: &View, name: &str) -> ApiError {
 }
 
 /// How far a server is with handing its shards over: 202 as long as it has any that it should not have.
-pub(super) fn drained(handle: &NodeHandle, name: &str) -> Result<Response, ApiError> {
+pub(super) fn drained(handle: &NodeHandle, name: &str) -> ApiResult {
     let view = handle.peers().view();
     let Some(server) = view.named(name) else { return Err(no_server(&view, name)) };
     let is_own = server.session == view.me;
@@ -162,13 +153,11 @@ pub(super) fn drained(handle: &NodeHandle, name: &str) -> Result<Response, ApiEr
 
 /// Quiesces the commits of a shard for a moment: for a backup that another server takes.
 pub(super) async fn quiesce(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(id): Path<String>,
-    request: Request,
-) -> Result<Json<QuiescedShard>, ApiError> {
-    Query::of(request.uri(), &[])?;
-    body::read_nothing(request).await?;
+    _: NoBody,
+) -> ApiResult<Json<QuiescedShard>> {
     let shard = shard(&handle, &id)?;
     handle.find(shard).await?;
     let point = handle.quiesce_for_another(shard).await?;
@@ -178,19 +167,17 @@ pub(super) async fn quiesce(
 
 /// Lets a quiesced shard go on.
 pub(super) async fn resume(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     Path(id): Path<String>,
-    request: Request,
-) -> Result<StatusCode, ApiError> {
-    Query::of(request.uri(), &[])?;
-    let ResumeShard { quiesce } = body::read(request).await?;
+    JsonBody(ResumeShard { quiesce }): JsonBody<ResumeShard>,
+) -> ApiResult<StatusCode> {
     let shard = shard(&handle, &id)?;
     handle.find(shard).await?;
     handle.release(QuiesceId(quiesce));
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn shard(handle: &NodeHandle, text: &str) -> Result<ShardId, ApiError> {
+fn shard(handle: &NodeHandle, text: &str) -> ApiResult<ShardId> {
     let number = text.parse().ok().filter(|number| *number < handle.shards());
     number.map(ShardId).ok_or_else(|| {
         ApiError::not_found(format!(

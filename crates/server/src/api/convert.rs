@@ -110,59 +110,44 @@ impl Source {
     }
 
     pub(super) fn finished(self, run: &Finished, name: Option<&str>) -> Run {
+        let trigger = self.trigger(run.project, run.trigger);
         Run {
-            id: self.finished_id(run).to_string(),
-            trigger: self.trigger(run.project, run.trigger),
             name: name.map(str::to_owned),
-            slot: timestamp(run.slot),
             kind: kind(run.notice),
             event: run.notice.map(occasion),
             on_demand: run.generation.is_none() && run.notice.is_none(),
-            state: end(run.end),
-            not_before: None,
             ended: Some(timestamp(run.at)),
             attempt: run.attempt,
             attempts: run.attempts.iter().map(attempt).collect(),
-            skipped: None,
+            ..plain_run(self.finished_id(run), trigger, run.slot, end(run.end))
         }
     }
 
     pub(super) fn unfinished(self, sequence: u64, run: &RunRecord) -> Run {
         let (state, not_before) = run_state(run.state);
+        let id = run.id(self.shard, sequence, self.cluster);
         Run {
-            id: run.id(self.shard, sequence, self.cluster).to_string(),
-            trigger: self.trigger(run.project, run.trigger),
             name: Some(run.name.clone()),
-            slot: timestamp(run.slot),
             kind: kind(run.notice),
             event: run.notice.map(occasion),
             on_demand: run.generation.is_none() && run.notice.is_none(),
-            state,
             not_before: not_before.map(timestamp),
-            ended: None,
             attempt: run.attempt,
             attempts: run.attempts.iter().map(attempt).collect(),
-            skipped: None,
+            ..plain_run(id, self.trigger(run.project, run.trigger), run.slot, state)
         }
     }
 
     pub(super) fn open(self, run: OpenRun, stored: &Stored, now: Instant) -> Run {
         let leaves_at = stored.view().leaves_at(run.slot);
         let left = leaves_at <= now;
+        let state = if left { WireState::Running } else { WireState::Waiting };
+        let id = self.open_id(run, stored.record.generation);
         Run {
-            id: self.open_id(run, stored.record.generation).to_string(),
-            trigger: stored.id().to_string(),
             name: Some(stored.name().to_owned()),
-            slot: timestamp(run.slot),
-            kind: RunKind::Run,
-            event: None,
-            on_demand: false,
-            state: if left { WireState::Running } else { WireState::Waiting },
             not_before: (!left).then(|| timestamp(leaves_at)),
-            ended: None,
             attempt: u32::from(left),
-            attempts: Vec::new(),
-            skipped: None,
+            ..plain_run(id, stored.id().to_string(), run.slot, state)
         }
     }
 
@@ -170,20 +155,12 @@ impl Source {
     pub(super) fn skipped(self, skip: &Skipped, name: Option<&str>) -> Run {
         let (from, to) = (timestamp(skip.from), timestamp(skip.to));
         let id = self.id(skip.trigger, skip.to, Birth::Slot(skip.generation));
+        let trigger = self.trigger(skip.project, skip.trigger);
         Run {
-            id: id.to_string(),
-            trigger: self.trigger(skip.project, skip.trigger),
             name: name.map(str::to_owned),
-            slot: to,
-            kind: RunKind::Run,
-            event: None,
-            on_demand: false,
-            state: WireState::Skipped,
-            not_before: None,
             ended: Some(timestamp(skip.at)),
-            attempt: 0,
-            attempts: Vec::new(),
             skipped: Some(WireSkipped { from, to, count: skip.count, reason: reason(skip.reason) }),
+            ..plain_run(id, trigger, skip.to, WireState::Skipped)
         }
     }
 
@@ -206,6 +183,25 @@ impl Source {
 
     fn trigger(self, project: ProjectId, serial: SerialId) -> String {
         TriggerId { shard: self.shard, project, serial }.to_string()
+    }
+}
+
+/// A run of a slot of which no more is known than this.
+fn plain_run(id: RunId, trigger: String, slot: Instant, state: WireState) -> Run {
+    Run {
+        id: id.to_string(),
+        trigger,
+        name: None,
+        slot: timestamp(slot),
+        kind: RunKind::Run,
+        event: None,
+        on_demand: false,
+        state,
+        not_before: None,
+        ended: None,
+        attempt: 0,
+        attempts: Vec::new(),
+        skipped: None,
     }
 }
 
@@ -282,7 +278,7 @@ fn attempt(attempt: &past::Attempt) -> Attempt {
     }
 }
 
-pub(super) fn end(end: End) -> WireState {
+pub(crate) fn end(end: End) -> WireState {
     match end {
         End::Succeeded => WireState::Succeeded,
         End::Failed => WireState::Failed,

@@ -6,14 +6,14 @@
 mod campaign;
 mod release;
 
-use axum::extract::{Path, Request, State};
-use axum::http::{StatusCode, Uri};
+use axum::extract::Path;
+use axum::http::StatusCode;
 use axum::response::Json;
 use client::ListPage;
 use client::election::{Election, ElectionHolder, ElectionState};
 use engine::instant::Instant;
 use engine::limits::ELECTION_ENTRIES_READ_MAX;
-use engine::trigger::{BadField, check_name};
+use engine::trigger::check_name;
 use store::claim::{Claim, ClaimState, ClaimView};
 use store::election::claim_of;
 use store::session::{Roster, SessionKey, SessionRecord};
@@ -21,10 +21,10 @@ use store::{CommitError, Key, Range};
 
 pub(super) use self::campaign::campaign;
 pub(super) use self::release::release;
-use super::body;
+use super::body::NoBody;
 use super::caller::Caller;
 use super::convert::timestamp;
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
 use super::query::Query;
 use super::store::{Failure, project_name};
 use crate::event::{EventDetail, ServerEvent};
@@ -32,11 +32,10 @@ use crate::handle::NodeHandle;
 use crate::idempotency::RememberedOutcome;
 
 pub(super) async fn list(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
-    uri: Uri,
-) -> Result<Json<ListPage<Election>>, ApiError> {
-    let query = Query::of(&uri, &["prefix", "limit", "cursor"])?;
+    query: Query,
+) -> ApiResult<Json<ListPage<Election>>> {
     let (rows, project) = (query.rows()?, project_name(&handle, caller.project)?);
     let prefix = query.text("prefix").unwrap_or_default();
     let mut range = Range::prefix(&format!("election/{project}/{prefix}"));
@@ -63,7 +62,7 @@ async fn names(
     project: &str,
     range: Range,
     rows: usize,
-) -> Result<(Vec<String>, Option<String>), ApiError> {
+) -> ApiResult<(Vec<String>, Option<String>)> {
     let (mut names, mut rest, mut read) = (Vec::new(), Some(range), 0);
     let (below, mut last) = (format!("election/{project}/"), None);
     while let Some(range) = rest {
@@ -90,21 +89,15 @@ async fn names(
 }
 
 pub(super) async fn show(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    uri: Uri,
-) -> Result<Json<Election>, ApiError> {
-    Query::of(&uri, &[])?;
+) -> ApiResult<Json<Election>> {
     Ok(Json(find(&handle, &caller, &name).await?))
 }
 
 /// The election with this name.
-pub(super) async fn find(
-    handle: &NodeHandle,
-    caller: &Caller,
-    name: &str,
-) -> Result<Election, ApiError> {
+pub(super) async fn find(handle: &NodeHandle, caller: &Caller, name: &str) -> ApiResult<Election> {
     let project = project_name(handle, caller.project)?;
     check_name(name).map_err(|_| none(name))?;
     let seen = claim(&project, name)?.look(handle.store()).await?;
@@ -115,7 +108,7 @@ pub(super) async fn find(
 }
 
 /// An election as it was seen.
-async fn view(handle: &NodeHandle, name: &str, seen: &ClaimView) -> Result<Election, ApiError> {
+async fn view(handle: &NodeHandle, name: &str, seen: &ClaimView) -> ApiResult<Election> {
     let holder = match &seen.head.session {
         Some(holder) => handle
             .store()
@@ -133,18 +126,13 @@ fn none(name: &str) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "no-election", "No such election", detail)
 }
 
-fn claim(project: &str, name: &str) -> Result<Claim, ApiError> {
+fn claim(project: &str, name: &str) -> ApiResult<Claim> {
     claim_of(project, name).map_err(|_| none(name))
 }
 
 /// A name that somebody campaigns for.
-fn check(name: &str) -> Result<(), ApiError> {
+fn check(name: &str) -> ApiResult<()> {
     check_name(name).map_err(|why| ApiError::parameter("name", why))
-}
-
-/// A field of the body that is wrong.
-fn field(pointer: &str, why: impl Into<String>) -> ApiError {
-    ApiError::fields([BadField { pointer: pointer.to_owned(), why: why.into() }])
 }
 
 /// What is shown. A holder whose session is gone has it no more.
@@ -170,13 +158,11 @@ fn tell(
 }
 
 pub(super) async fn resign(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    request: Request,
-) -> Result<Json<Election>, ApiError> {
-    Query::of(request.uri(), &[])?;
-    body::read_nothing(request).await?;
+    _: NoBody,
+) -> ApiResult<Json<Election>> {
     let there = find(&handle, &caller, &name).await?;
     if there.holder.is_none() {
         let detail = format!("nobody has {name} at the moment");

@@ -12,10 +12,10 @@ mod peers;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderName, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use bytes::Bytes;
 use client::event::{Event as WireEvent, EventKind};
 use engine::id::{ProjectId, TriggerId};
@@ -27,8 +27,7 @@ use self::peers::{PeerEvent, PeerEvents};
 use super::caller::Caller;
 use super::convert::{self, Source, timestamp};
 use super::forward::{Hop, PeerClient};
-use super::problem::ApiError;
-use super::query::Query;
+use super::problem::{ApiError, ApiResult};
 use super::stream::stream;
 use crate::access::book::Book;
 use crate::access::key::KeyId;
@@ -61,12 +60,11 @@ struct Watcher {
 }
 
 pub(super) async fn watch(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     peers: PeerClient,
     request: Request,
-) -> Result<Response, ApiError> {
-    Query::of(request.uri(), &[])?;
+) -> ApiResult {
     let last = request.headers().get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default());
     let known = last.map(|id| place_of(id, handle.start()));
     let place = known.flatten().unwrap_or_else(|| handle.events().now());

@@ -13,7 +13,7 @@ use engine::past::{Line, Segment};
 use engine::record::RecordError;
 use store::{Entry, Range, Store};
 
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
 use super::read::key;
 
 /// Records that are asked for at once.
@@ -56,7 +56,7 @@ impl<'a> ExceptionWalk<'a> {
     }
 
     /// Reads the next batch of exceptions.
-    pub(super) async fn next(&mut self) -> Result<Option<ExceptionBatch>, ApiError> {
+    pub(super) async fn next(&mut self) -> ApiResult<Option<ExceptionBatch>> {
         while self.waiting.is_empty() {
             // Not before the last commit is read, so that what is merged meanwhile is found in pages.
             let stage = if self.commits.is_some() { &mut self.commits } else { &mut self.pages };
@@ -70,7 +70,7 @@ impl<'a> ExceptionWalk<'a> {
         Ok(self.waiting.pop_front())
     }
 
-    fn batch(&self, entry: &Entry) -> Result<ExceptionBatch, ApiError> {
+    fn batch(&self, entry: &Entry) -> ApiResult<ExceptionBatch> {
         let text = entry.key.as_str();
         let bad = |why: &RecordError| ApiError::of_record(text, why);
         let lines = Segment::from_bytes(entry.value.as_bytes()).map_err(|why| bad(&why))?.lines;

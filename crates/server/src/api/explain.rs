@@ -4,8 +4,7 @@
 //! the unfinished ones, then the past. What moves on while we read is met again further down, and what the
 //! mark calls decided was decided before the rest is read, so nothing is taken for missing that is not.
 
-use axum::extract::{Path, State};
-use axum::http::Uri;
+use axum::extract::Path;
 use axum::response::Json;
 use client::account::{Account, Fate};
 use engine::instant::Instant;
@@ -19,7 +18,7 @@ use super::account::{Evidence, Window};
 use super::caller::Caller;
 use super::convert::{self, Source, timestamp};
 use super::floor;
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
 use super::query::Query;
 use super::read::{self, Silence, Stored};
 use super::segment::{PastSpan, PastWalk};
@@ -29,12 +28,11 @@ use crate::handle::{FiringState, NodeHandle};
 const RUN_PAGES_MAX: usize = 5;
 
 pub(super) async fn explain(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    uri: Uri,
-) -> Result<Json<Account>, ApiError> {
-    let query = Query::of(&uri, &["from", "to"])?;
+    query: Query,
+) -> ApiResult<Json<Account>> {
     let now = handle.now();
     let to = query.get("to")?.unwrap_or(now);
     let from = query.get("from")?.unwrap_or(Instant(to.0 - EXPLAIN_SPAN_MS));
@@ -73,7 +71,7 @@ pub(super) async fn explain(
     }))
 }
 
-fn check(window: Window) -> Result<(), ApiError> {
+fn check(window: Window) -> ApiResult<()> {
     let span_ms = i64::try_from(ACCOUNT_SPAN_MAX.as_millis()).expect("a year");
     if window.from >= window.to {
         let why = "it must lie before \"to\", which is now if it is not given";
@@ -92,7 +90,7 @@ async fn gather<'a>(
     stored: &'a Stored,
     window: Window,
     now: Instant,
-) -> Result<Evidence<'a>, ApiError> {
+) -> ApiResult<Evidence<'a>> {
     let (store, id) = (handle.store(), stored.id());
     let head = read::head(store, id.shard).await?;
     let mark = read::mark(store, stored, head.decided_through).await?;

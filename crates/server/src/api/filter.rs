@@ -6,11 +6,8 @@ use engine::instant::Instant;
 use engine::past::Line;
 
 use super::convert;
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
 use super::query::Query;
-
-/// The parameters of a filter.
-pub(super) const PARAMETERS: [&str; 6] = ["state", "kind", "from", "to", "limit", "cursor"];
 
 /// Which runs a request asks for.
 pub(super) struct RunSelection {
@@ -26,7 +23,7 @@ pub(super) struct RunSelection {
 
 impl RunSelection {
     /// What a query asks for, of a project.
-    pub(super) fn of(query: &Query, project: ProjectId) -> Result<Self, ApiError> {
+    pub(super) fn of(query: &Query, project: ProjectId) -> ApiResult<Self> {
         let states = query.words("state", &RunState::ALL, RunState::as_str)?;
         let kind = query.word("kind", &RunKind::ALL, RunKind::as_str)?;
         let from = query.get("from")?.unwrap_or(Instant::FIRST);

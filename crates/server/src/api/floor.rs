@@ -6,12 +6,12 @@ use engine::past::floor::{BucketFloor, ShardFloor, floor_key, floor_key_of};
 use engine::past::page::Bucket;
 use store::Store;
 
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
 use super::read::key;
 
 /// Every slot of a trigger at or after this has its line, or had none. It is read after the lines: what was
 /// gone by then lies below.
-pub(super) async fn of(store: &Store, id: TriggerId) -> Result<Instant, ApiError> {
+pub(super) async fn of(store: &Store, id: TriggerId) -> ApiResult<Instant> {
     let mut floor = Instant::FIRST;
     if let Some(entry) = store.get(&key(floor_key(id.shard))).await? {
         let record = ShardFloor::from_bytes(entry.value.as_bytes());

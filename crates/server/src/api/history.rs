@@ -7,8 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::{Path, State};
-use axum::http::Uri;
+use axum::extract::Path;
 use axum::response::Json;
 use client::ListPage;
 use client::run::Run;
@@ -17,8 +16,8 @@ use engine::instant::Instant;
 use engine::limits::{RUNS_READ_MAX, SEGMENTS_READ_MAX};
 
 use super::caller::Caller;
-use super::filter::{self, RunSelection};
-use super::problem::ApiError;
+use super::filter::RunSelection;
+use super::problem::ApiResult;
 use super::query::Query;
 use super::read::{self, Stored};
 use super::run;
@@ -87,7 +86,7 @@ struct HistorySubject {
 
 impl HistorySubject {
     /// The trigger with this name or id. A name goes with its trigger; an id finds also one that was deleted.
-    async fn find(handle: &NodeHandle, project: ProjectId, name: &str) -> Result<Self, ApiError> {
+    async fn find(handle: &NodeHandle, project: ProjectId, name: &str) -> ApiResult<Self> {
         let id = read::id_of(handle.store(), project, name).await?;
         let id = id.ok_or_else(|| read::no_trigger(name))?;
         let stored = read::trigger_by_id(handle.store(), id).await?;
@@ -109,12 +108,11 @@ impl HistorySubject {
 
 /// Runs of a trigger: what is not finished, and then what is, newest first.
 pub(super) async fn list_of(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    uri: Uri,
-) -> Result<Json<ListPage<Run>>, ApiError> {
-    let query = Query::of(&uri, &filter::PARAMETERS)?;
+    query: Query,
+) -> ApiResult<Json<ListPage<Run>>> {
     let rows = query.rows()?;
     let filter = RunSelection::of(&query, caller.project)?;
     let cursor = query.text("cursor").map(|text| Cursor::parse(text).ok_or_else(bad_cursor));
@@ -172,7 +170,7 @@ impl List {
         handle: &NodeHandle,
         subject: &HistorySubject,
         after: Option<u64>,
-    ) -> Result<Option<Cursor>, ApiError> {
+    ) -> ApiResult<Option<Cursor>> {
         let (id, source) = (subject.id, run::source(handle, subject.id.shard));
         let mut open = Vec::new();
         // Before a trigger is deleted, its open runs are given records of their own.
@@ -211,7 +209,7 @@ impl List {
         handle: &NodeHandle,
         subject: &HistorySubject,
         spot: Spot,
-    ) -> Result<Json<ListPage<Run>>, ApiError> {
+    ) -> ApiResult<Json<ListPage<Run>>> {
         let room = self.rows.saturating_sub(self.items.len());
         if room == 0 {
             return Ok(self.page(Some(Cursor::Past(spot))));
@@ -240,7 +238,7 @@ impl List {
         walk: &mut PastWalk<'_>,
         spot: &Spot,
         room: usize,
-    ) -> Result<(Pool, Known), ApiError> {
+    ) -> ApiResult<(Pool, Known)> {
         let source = run::source(handle, subject.id.shard);
         let mut pool = Pool::new();
         let mut day = None;

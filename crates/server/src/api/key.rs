@@ -1,19 +1,18 @@
 //! `/v1/keys`.
 
-use axum::extract::{Path, Request, State};
-use axum::http::{StatusCode, Uri};
+use axum::extract::Path;
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use client::ListPage;
 use client::key::{ApiKey, NewKey, Scope};
 use engine::instant::Instant;
 use engine::limits::KEY_NAME_CHARS_MAX;
-use engine::trigger::BadField;
 use serde::Deserialize;
 
-use super::body;
+use super::body::{JsonBody, OptionalBody};
 use super::caller::Caller;
 use super::convert::{scope, stored_scope, timestamp};
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
 use super::project::read_grace;
 use super::query::Query;
 use super::trigger::bad_cursor;
@@ -25,7 +24,7 @@ use crate::handle::NodeHandle;
 /// A key as one makes it, with an instant of the engine, which says what is right when it is none.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct KeyDraft {
+pub(super) struct KeyDraft {
     name: String,
     scopes: Vec<Scope>,
     #[serde(default)]
@@ -33,19 +32,17 @@ struct KeyDraft {
 }
 
 pub(super) async fn create(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
-    request: Request,
-) -> Result<Response, ApiError> {
-    Query::of(request.uri(), &[])?;
-    let KeyDraft { name, mut scopes, expires } = body::read(request).await?;
+    JsonBody(KeyDraft { name, mut scopes, expires }): JsonBody<KeyDraft>,
+) -> ApiResult {
     check_label(&name)?;
     check_end(&handle, expires)?;
     scopes.sort_unstable();
     scopes.dedup();
     if scopes.is_empty() {
         let why = "a key may do something: name at least one of admin, write, read, worker, node";
-        return Err(field("/scopes", why.to_owned()));
+        return Err(ApiError::field("/scopes", why.to_owned()));
     }
     let project = (!scopes.contains(&Scope::Admin)).then_some(caller.project);
     let author = caller.author.clone();
@@ -70,35 +67,28 @@ fn made(handle: &NodeHandle, record: &KeyRecord, text: &KeyText) -> Response {
     (StatusCode::CREATED, Json(told)).into_response()
 }
 
-fn check_label(name: &str) -> Result<(), ApiError> {
+fn check_label(name: &str) -> ApiResult<()> {
     let fits = (1..=KEY_NAME_CHARS_MAX).contains(&name.chars().count());
     if fits && !name.chars().any(char::is_control) {
         return Ok(());
     }
-    Err(field(
+    Err(ApiError::field(
         "/name",
         format!("it has 1 to {KEY_NAME_CHARS_MAX} characters, and none that cannot be seen"),
     ))
 }
 
-fn check_end(handle: &NodeHandle, expires: Option<Instant>) -> Result<(), ApiError> {
+fn check_end(handle: &NodeHandle, expires: Option<Instant>) -> ApiResult<()> {
     match expires {
-        Some(end) if end <= handle.now() => {
-            Err(field("/expires", format!("it lies in the past: it is {} now", handle.now())))
-        }
+        Some(end) if end <= handle.now() => Err(ApiError::field(
+            "/expires",
+            format!("it lies in the past: it is {} now", handle.now()),
+        )),
         Some(_) | None => Ok(()),
     }
 }
 
-fn field(pointer: &str, why: String) -> ApiError {
-    ApiError::fields([BadField { pointer: pointer.to_owned(), why }])
-}
-
-pub(super) async fn list(
-    State(handle): State<NodeHandle>,
-    uri: Uri,
-) -> Result<Json<ListPage<ApiKey>>, ApiError> {
-    let query = Query::of(&uri, &["project", "limit", "cursor"])?;
+pub(super) async fn list(handle: NodeHandle, query: Query) -> ApiResult<Json<ListPage<ApiKey>>> {
     let rows = query.rows()?;
     let after = query.text("cursor").map(|text| text.parse::<KeyId>().map_err(|_| bad_cursor()));
     let after = after.transpose()?;
@@ -127,29 +117,19 @@ pub(super) async fn list(
     Ok(Json(ListPage { items, next }))
 }
 
-pub(super) async fn show(
-    State(handle): State<NodeHandle>,
-    Path(id): Path<String>,
-    uri: Uri,
-) -> Result<Json<ApiKey>, ApiError> {
-    Query::of(&uri, &[])?;
+pub(super) async fn show(handle: NodeHandle, Path(id): Path<String>) -> ApiResult<Json<ApiKey>> {
     handle.access().refresh().await?;
     tell(&handle, read_id(&id)?).await.map(Json)
 }
 
 /// The key that this request was made with.
-pub(super) async fn own(
-    State(handle): State<NodeHandle>,
-    caller: Caller,
-    uri: Uri,
-) -> Result<Json<ApiKey>, ApiError> {
-    Query::of(&uri, &[])?;
+pub(super) async fn own(handle: NodeHandle, caller: Caller) -> ApiResult<Json<ApiKey>> {
     let none = || ApiError::not_found("this request was made without a key, and needs none here");
     tell(&handle, caller.key.ok_or_else(none)?).await.map(Json)
 }
 
 /// A key as it is now.
-pub(super) async fn tell(handle: &NodeHandle, id: KeyId) -> Result<ApiKey, ApiError> {
+pub(super) async fn tell(handle: &NodeHandle, id: KeyId) -> ApiResult<ApiKey> {
     let book = handle.access().book();
     let record = book.key(id).ok_or(Denial::NoKey(id))?;
     let used = handle.access().last_used(id).await?;
@@ -157,21 +137,20 @@ pub(super) async fn tell(handle: &NodeHandle, id: KeyId) -> Result<ApiKey, ApiEr
 }
 
 /// Makes a key of the same kind, and lets this one be good for a while longer.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RotateDraft {
+    grace: Option<String>,
+    expires: Option<Instant>,
+}
+
 pub(super) async fn rotate(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(id): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    #[derive(Default, Deserialize)]
-    #[serde(default, deny_unknown_fields)]
-    struct RotateDraft {
-        grace: Option<String>,
-        expires: Option<Instant>,
-    }
-    Query::of(request.uri(), &[])?;
+    OptionalBody(RotateDraft { grace, expires }): OptionalBody<RotateDraft>,
+) -> ApiResult {
     let id = read_id(&id)?;
-    let RotateDraft { grace, expires } = body::read_or_default(request).await?;
     let grace = read_grace(grace.as_deref())?;
     check_end(&handle, expires)?;
     let trail = caller.trail_of_all(&handle, "key.rotate", &id.to_string());
@@ -182,12 +161,10 @@ pub(super) async fn rotate(
 }
 
 pub(super) async fn delete(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(id): Path<String>,
-    uri: Uri,
-) -> Result<StatusCode, ApiError> {
-    Query::of(&uri, &[])?;
+) -> ApiResult<StatusCode> {
     let id = read_id(&id)?;
     let trail = caller.trail_of_all(&handle, "key.delete", &id.to_string());
     handle.access().delete_key(id, &trail).await?;
@@ -195,7 +172,7 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn read_id(text: &str) -> Result<KeyId, ApiError> {
+fn read_id(text: &str) -> ApiResult<KeyId> {
     text.parse().map_err(ApiError::not_found)
 }
 

@@ -8,8 +8,6 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use axum::extract::State;
-use axum::http::Uri;
 use axum::response::Json;
 use client::ListPage;
 use client::run::Run;
@@ -20,9 +18,9 @@ use engine::past::page::PastDay;
 
 use super::caller::Caller;
 use super::exception::{ExceptionBatch, ExceptionWalk};
-use super::filter::{self, RunSelection};
+use super::filter::RunSelection;
 use super::history::brief;
-use super::problem::ApiError;
+use super::problem::ApiResult;
 use super::query::Query;
 use super::read;
 use super::run;
@@ -64,11 +62,10 @@ impl Cursor {
 }
 
 pub(super) async fn list(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
-    uri: Uri,
-) -> Result<Json<ListPage<Run>>, ApiError> {
-    let query = Query::of(&uri, &filter::PARAMETERS)?;
+    query: Query,
+) -> ApiResult<Json<ListPage<Run>>> {
     let rows = query.rows()?;
     let filter = RunSelection::of(&query, caller.project)?;
     let cursor = query.text("cursor").map(|text| Cursor::parse(text).ok_or_else(bad_cursor));
@@ -157,7 +154,7 @@ impl Top {
 
 /// The latest runs of a shard. What is not finished is read first and told last: what has ended meanwhile is
 /// told as ended.
-async fn latest_of(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> Result<(), ApiError> {
+async fn latest_of(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> ApiResult<()> {
     let fraction = |most: usize| (most / usize::from(handle.shards())).max(1);
     let source = run::source(handle, shard);
     let mut unfinished = Vec::new();
@@ -186,7 +183,7 @@ async fn latest_of(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> Result
 }
 
 /// What is past, from the latest commits.
-async fn latest_past(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> Result<(), ApiError> {
+async fn latest_past(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> ApiResult<()> {
     let most = (SEGMENTS_READ_MAX / usize::from(handle.shards())).max(1);
     let mut walk = PastWalk::recent(handle.store(), shard, most);
     while let Some(batch) = walk.next().await? {
@@ -196,11 +193,7 @@ async fn latest_past(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> Resu
 }
 
 /// Exceptions, from the index.
-async fn latest_exceptions(
-    handle: &NodeHandle,
-    shard: ShardId,
-    top: &mut Top,
-) -> Result<(), ApiError> {
+async fn latest_exceptions(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> ApiResult<()> {
     let shards = usize::from(handle.shards());
     let mut commits = (SEGMENTS_READ_MAX / shards).max(ODD_READ_MIN);
     let mut pages = (PAGES_READ_MAX / shards).max(1);
@@ -264,7 +257,7 @@ fn add_lines(
 }
 
 /// Puts the names of their triggers on runs.
-async fn name(handle: &NodeHandle, rows: Vec<LatestRun>) -> Result<Vec<Run>, ApiError> {
+async fn name(handle: &NodeHandle, rows: Vec<LatestRun>) -> ApiResult<Vec<Run>> {
     let mut names: HashMap<TriggerId, Option<String>> = HashMap::new();
     let mut runs = Vec::with_capacity(rows.len());
     for LatestRun { mut run, trigger, .. } in rows {

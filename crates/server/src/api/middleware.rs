@@ -13,7 +13,7 @@ use tracing::Instrument;
 
 use super::Exposure;
 use super::forward::{Carried, Hop};
-use super::problem::{ApiError, PendingProblem};
+use super::problem::{ApiError, ApiResult, PendingProblem};
 use crate::handle::NodeHandle;
 use crate::peers::API;
 
@@ -24,11 +24,7 @@ pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 pub(super) struct RequestId(pub(super) String);
 
 /// Names the request, writes its line into the log, and puts the name on the answer.
-pub(super) async fn name_request(
-    State(handle): State<NodeHandle>,
-    mut request: Request,
-    next: Next,
-) -> Response {
+pub(super) async fn name_request(handle: NodeHandle, mut request: Request, next: Next) -> Response {
     let id = given_id(request.headers()).unwrap_or_else(|| format!("req_{:016x}", handle.random()));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     request.extensions_mut().insert(RequestId(id.clone()));
@@ -102,7 +98,7 @@ pub(super) async fn check_host(
     State(exposure): State<Exposure>,
     request: Request,
     next: Next,
-) -> Result<Response, ApiError> {
+) -> ApiResult {
     let headers = request.headers();
     let host = request.uri().authority().cloned().or_else(|| authority(headers.get(HOST)?));
     let Some(host) = host else {
@@ -127,11 +123,7 @@ pub(super) async fn check_host(
 
 /// Refuses what is for a server of another role: one without `api` answers only what a machine asks about it, and what
 /// other servers pass on.
-pub(super) async fn check_role(
-    State(handle): State<NodeHandle>,
-    request: Request,
-    next: Next,
-) -> Result<Response, ApiError> {
+pub(super) async fn check_role(handle: NodeHandle, request: Request, next: Next) -> ApiResult {
     let view = handle.peers().view();
     let has_role = view.mine().is_none_or(|server| server.has_role(API));
     if has_role || is_public(&request) || Hop::of(request.headers()).is_some() {

@@ -18,6 +18,9 @@ use crate::access::book::BookError;
 use crate::access::{ChangeError, Denial};
 use crate::handle::{CallError, WriteTrouble};
 
+/// What a handler answers, or why it does not.
+pub(super) type ApiResult<T = Response> = Result<T, ApiError>;
+
 /// An answer that says what is wrong.
 #[derive(Debug)]
 pub(super) struct ApiError {
@@ -86,6 +89,11 @@ impl ApiError {
 
     pub(super) fn precondition(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::PRECONDITION_FAILED, "revision-moved", "Changed meanwhile", detail)
+    }
+
+    /// A field of the body that is wrong.
+    pub(super) fn field(pointer: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::fields([BadField { pointer: pointer.into(), why: why.into() }])
     }
 
     /// Fields of the body that are wrong.

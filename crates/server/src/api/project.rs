@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use axum::extract::{Path, Request, State};
-use axum::http::{StatusCode, Uri};
-use axum::response::{IntoResponse, Json, Response};
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json};
 use client::ListPage;
 use client::project::{
     NewProject, NewProjectSpec, Project, ProjectSpec, RotateRequest, SecretInfo,
@@ -12,13 +12,13 @@ use client::project::{
 use engine::length;
 use engine::limits::{GRACE_DEFAULT, GRACE_MAX, SETTLE_WAIT_MAX};
 use engine::notice::webhook_to;
-use engine::trigger::{BadField, check_name};
+use engine::trigger::check_name;
 use store::Version;
 
-use super::body;
+use super::body::{JsonBody, NoBody, OptionalBody};
 use super::caller::Caller;
 use super::convert::{limits, notify, stored_limits, stored_notify, timestamp};
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
 use super::query::Query;
 use super::trigger::bad_cursor;
 use crate::access::record::ProjectRecord;
@@ -27,13 +27,11 @@ use crate::access::{Denial, agreed};
 use crate::handle::NodeHandle;
 
 pub(super) async fn create(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
-    request: Request,
-) -> Result<Response, ApiError> {
-    Query::of(request.uri(), &[])?;
-    let NewProjectSpec { name, limits, notify } = body::read(request).await?;
-    check_name(&name).map_err(|why| field("/name", why))?;
+    JsonBody(NewProjectSpec { name, limits, notify }): JsonBody<NewProjectSpec>,
+) -> ApiResult {
+    check_name(&name).map_err(|why| ApiError::field("/name", why))?;
     let spec = ProjectSpec { limits, notify };
     check(&spec)?;
     let trail = caller.trail_of_all(&handle, "project.create", &name);
@@ -46,13 +44,11 @@ pub(super) async fn create(
 
 /// Limits are whole: what is not said is not limited.
 pub(super) async fn replace(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    request: Request,
-) -> Result<Json<Project>, ApiError> {
-    Query::of(request.uri(), &[])?;
-    let spec: ProjectSpec = body::read(request).await?;
+    JsonBody(spec): JsonBody<ProjectSpec>,
+) -> ApiResult<Json<Project>> {
     check(&spec)?;
     let trail = caller.trail_of_all(&handle, "project.replace", &name);
     let change = |record: &mut ProjectRecord, _| {
@@ -71,20 +67,12 @@ fn fill(record: &mut ProjectRecord, spec: &ProjectSpec) {
 }
 
 /// What is wrong with what somebody wants of a project.
-fn check(spec: &ProjectSpec) -> Result<(), ApiError> {
+fn check(spec: &ProjectSpec) -> ApiResult<()> {
     let Some(notify) = &spec.notify else { return Ok(()) };
-    webhook_to(&notify.url).map(drop).map_err(|why| field("/notify/url", why.to_string()))
+    webhook_to(&notify.url).map(drop).map_err(|why| ApiError::field("/notify/url", why.to_string()))
 }
 
-fn field(pointer: &str, why: String) -> ApiError {
-    ApiError::fields([BadField { pointer: pointer.to_owned(), why }])
-}
-
-pub(super) async fn list(
-    State(handle): State<NodeHandle>,
-    uri: Uri,
-) -> Result<Json<ListPage<Project>>, ApiError> {
-    let query = Query::of(&uri, &["prefix", "limit", "cursor"])?;
+pub(super) async fn list(handle: NodeHandle, query: Query) -> ApiResult<Json<ListPage<Project>>> {
     let rows = query.rows()?;
     let prefix = query.text("prefix").unwrap_or_default();
     let after = query.text("cursor").unwrap_or_default();
@@ -101,24 +89,17 @@ pub(super) async fn list(
     Ok(Json(ListPage { items, next }))
 }
 
-pub(super) async fn show(
-    State(handle): State<NodeHandle>,
-    Path(name): Path<String>,
-    uri: Uri,
-) -> Result<Json<Project>, ApiError> {
-    Query::of(&uri, &[])?;
+pub(super) async fn show(handle: NodeHandle, Path(name): Path<String>) -> ApiResult<Json<Project>> {
     handle.access().refresh().await?;
     find(&handle, &name).map(Json)
 }
 
 pub(super) async fn enable(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    Query::of(request.uri(), &[])?;
-    body::read_nothing(request).await?;
+    _: NoBody,
+) -> ApiResult {
     let trail = caller.trail_of_all(&handle, "project.enable", &name);
     let change = |record: &mut ProjectRecord, _| {
         record.disabled.take().map(|_| ()).ok_or_else(|| Denial::AlreadyEnabled(name.clone()))
@@ -129,13 +110,11 @@ pub(super) async fn enable(
 }
 
 pub(super) async fn disable(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    Query::of(request.uri(), &[])?;
-    body::read_nothing(request).await?;
+    _: NoBody,
+) -> ApiResult {
     let trail = caller.trail_of_all(&handle, "project.disable", &name);
     let change = |record: &mut ProjectRecord, now| match record.disabled.replace(now) {
         None => Ok(()),
@@ -147,11 +126,7 @@ pub(super) async fn disable(
 }
 
 /// The project, once its shards do as the book says.
-async fn switched(
-    handle: &NodeHandle,
-    name: &str,
-    version: Option<Version>,
-) -> Result<Response, ApiError> {
+async fn switched(handle: &NodeHandle, name: &str, version: Option<Version>) -> ApiResult {
     let status = settle(handle, version).await;
     Ok((status, Json(find(handle, name)?)).into_response())
 }
@@ -170,13 +145,11 @@ pub(super) async fn settle(handle: &NodeHandle, version: Option<Version>) -> Sta
 }
 
 pub(super) async fn rotate(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    request: Request,
-) -> Result<Json<NewProject>, ApiError> {
-    Query::of(request.uri(), &[])?;
-    let RotateRequest { grace } = body::read_or_default(request).await?;
+    OptionalBody(RotateRequest { grace }): OptionalBody<RotateRequest>,
+) -> ApiResult<Json<NewProject>> {
     let grace = read_grace(grace.as_deref())?;
     let trail = caller.trail_of_all(&handle, "project.rotate", &name);
     let secret: SigningSecret = handle.access().rotate_secret(&name, grace, &trail).await?;
@@ -186,18 +159,21 @@ pub(super) async fn rotate(
 }
 
 /// How long what is replaced goes on being good.
-pub(super) fn read_grace(text: Option<&str>) -> Result<Duration, ApiError> {
+pub(super) fn read_grace(text: Option<&str>) -> ApiResult<Duration> {
     let Some(text) = text else { return Ok(GRACE_DEFAULT) };
     // Nothing is longer than no time at all.
     let grace = if text == "0s" { Ok(Duration::ZERO) } else { length::read(text) };
-    let grace = grace.map_err(|why| field("/grace", why.to_string()))?;
+    let grace = grace.map_err(|why| ApiError::field("/grace", why.to_string()))?;
     if grace > GRACE_MAX {
-        return Err(field("/grace", format!("it is at most {}", length::text(GRACE_MAX))));
+        return Err(ApiError::field(
+            "/grace",
+            format!("it is at most {}", length::text(GRACE_MAX)),
+        ));
     }
     Ok(grace)
 }
 
-pub(super) fn find(handle: &NodeHandle, name: &str) -> Result<Project, ApiError> {
+pub(super) fn find(handle: &NodeHandle, name: &str) -> ApiResult<Project> {
     let book = handle.access().book();
     let record = book.project(name).map(|record| project(name, record));
     record.ok_or_else(|| Denial::NoProject(name.chars().take(100).collect()).into())

@@ -4,23 +4,47 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::Display;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use axum::http::Uri;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, Uri};
+use axum::middleware::Next;
 use engine::limits::{LABELS_MAX, LIST_ROWS_DEFAULT, LIST_ROWS_MAX};
 use engine::trigger::check_label;
 
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
 
 /// The parameter that may be given several times.
 pub(super) const LABEL: &str = "label";
 
 /// What stands behind the question mark.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Query(BTreeMap<String, String>);
+
+/// Reads the query of a request by the parameters that its route has, before the handler is asked.
+pub(super) async fn read_query(
+    State(known): State<Arc<[&'static str]>>,
+    mut request: Request,
+    next: Next,
+) -> ApiResult {
+    let query = Query::of(request.uri(), &known)?;
+    request.extensions_mut().insert(query);
+    Ok(next.run(request).await)
+}
+
+impl<S: Sync> FromRequestParts<S> for Query {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Self> {
+        let query = parts.extensions.remove::<Self>();
+        query.ok_or_else(|| ApiError::of_status(StatusCode::INTERNAL_SERVER_ERROR))
+    }
+}
 
 impl Query {
     /// Reads it; `known` are the parameters that there are.
-    pub(super) fn of(uri: &Uri, known: &[&str]) -> Result<Self, ApiError> {
+    fn of(uri: &Uri, known: &[&str]) -> ApiResult<Self> {
         let mut query = BTreeMap::new();
         for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -55,7 +79,7 @@ impl Query {
     }
 
     /// A parameter, read.
-    pub(super) fn get<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, ApiError> {
+    pub(super) fn get<T: FromStr<Err: Display>>(&self, name: &str) -> ApiResult<Option<T>> {
         let read = |text: &str| {
             text.parse().map_err(|why| ApiError::parameter(name, format!("{why}: {text:?}")))
         };
@@ -63,7 +87,7 @@ impl Query {
     }
 
     /// A whole number between 1 and `most`, or the usual one.
-    pub(super) fn number(&self, name: &str, usual: usize, most: usize) -> Result<usize, ApiError> {
+    pub(super) fn number(&self, name: &str, usual: usize, most: usize) -> ApiResult<usize> {
         let number = match self.text(name) {
             Some(text) => text.parse().unwrap_or(0),
             None => usual,
@@ -75,7 +99,7 @@ impl Query {
     }
 
     /// The labels that are asked for, each with its key and its value.
-    pub(super) fn labels(&self) -> Result<Vec<(&str, &str)>, ApiError> {
+    pub(super) fn labels(&self) -> ApiResult<Vec<(&str, &str)>> {
         let Some(text) = self.text(LABEL) else { return Ok(Vec::new()) };
         let bad = |why: String| ApiError::parameter(LABEL, why);
         let labels = text.split(',').map(|label| {
@@ -93,7 +117,7 @@ impl Query {
     }
 
     /// How many rows a list has.
-    pub(super) fn rows(&self) -> Result<usize, ApiError> {
+    pub(super) fn rows(&self) -> ApiResult<usize> {
         self.number("limit", LIST_ROWS_DEFAULT, LIST_ROWS_MAX)
     }
 
@@ -103,7 +127,7 @@ impl Query {
         name: &str,
         words: &[T],
         spell: impl Fn(T) -> &'static str,
-    ) -> Result<Vec<T>, ApiError> {
+    ) -> ApiResult<Vec<T>> {
         let Some(text) = self.text(name) else { return Ok(Vec::new()) };
         let find = |text: &str| words.iter().find(|word| spell(**word) == text).copied();
         let found: Option<Vec<T>> = text.split(',').map(|text| find(text.trim())).collect();
@@ -120,7 +144,7 @@ impl Query {
         name: &str,
         words: &[T],
         spell: impl Fn(T) -> &'static str,
-    ) -> Result<Option<T>, ApiError> {
+    ) -> ApiResult<Option<T>> {
         let Some(text) = self.text(name) else { return Ok(None) };
         if let Some(word) = words.iter().find(|word| spell(**word) == text) {
             return Ok(Some(*word));
@@ -157,7 +181,7 @@ fn hex(digit: u8) -> Option<u8> {
 mod tests {
     use super::*;
 
-    fn query(text: &str) -> Result<Query, ApiError> {
+    fn query(text: &str) -> ApiResult<Query> {
         Query::of(&format!("/x?{text}").parse().unwrap(), &["limit", "name"])
     }
 

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use store::claim::Head;
 use store::{Entry, Key, Range, Store};
 
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
 use crate::handle::NodeHandle;
 
 /// A trigger as it is stored.
@@ -52,11 +52,7 @@ impl Stored {
 }
 
 /// The trigger with this name or id.
-pub(super) async fn trigger(
-    store: &Store,
-    project: ProjectId,
-    name: &str,
-) -> Result<Stored, ApiError> {
+pub(super) async fn trigger(store: &Store, project: ProjectId, name: &str) -> ApiResult<Stored> {
     let id = id_of(store, project, name).await?;
     let found = match id {
         Some(id) => trigger_by_id(store, id).await?,
@@ -75,7 +71,7 @@ pub(super) async fn id_of(
     store: &Store,
     project: ProjectId,
     name: &str,
-) -> Result<Option<TriggerId>, ApiError> {
+) -> ApiResult<Option<TriggerId>> {
     if let Ok(id) = name.parse::<TriggerId>() {
         return Ok(Some(id).filter(|id| id.project == project));
     }
@@ -88,10 +84,7 @@ pub(super) async fn id_of(
 }
 
 /// The trigger with this id, if there is one.
-pub(super) async fn trigger_by_id(
-    store: &Store,
-    id: TriggerId,
-) -> Result<Option<Stored>, ApiError> {
+pub(super) async fn trigger_by_id(store: &Store, id: TriggerId) -> ApiResult<Option<Stored>> {
     let Some(entry) = store.get(&key(trigger_key(id.shard, id.serial))).await? else {
         return Ok(None);
     };
@@ -114,7 +107,7 @@ pub(super) async fn trigger_by_id(
 }
 
 /// The mark and the open runs of a shard.
-pub(super) async fn head(store: &Store, shard: ShardId) -> Result<HeadRecord, ApiError> {
+pub(super) async fn head(store: &Store, shard: ShardId) -> ApiResult<HeadRecord> {
     let Some(entry) = store.get(&key(head_key(shard))).await? else {
         return Ok(HeadRecord::default());
     };
@@ -125,11 +118,7 @@ pub(super) async fn head(store: &Store, shard: ShardId) -> Result<HeadRecord, Ap
 }
 
 /// The mark that counts for a trigger, if its shard's is this one.
-pub(super) async fn mark(
-    store: &Store,
-    stored: &Stored,
-    decided_through: Mark,
-) -> Result<Mark, ApiError> {
+pub(super) async fn mark(store: &Store, stored: &Stored, decided_through: Mark) -> ApiResult<Mark> {
     let id = stored.id();
     let entry = store.get(&key(stopped_key(id.shard, id.project))).await?;
     let stopped: Option<StoppedRecord> = entry.map(|entry| record(&entry)).transpose()?;
@@ -172,7 +161,7 @@ pub(super) async fn unfinished(
     of: Option<TriggerId>,
     after: Option<u64>,
     limit: usize,
-) -> Result<UnfinishedPage, ApiError> {
+) -> ApiResult<UnfinishedPage> {
     let range = Range::prefix(&runs(shard));
     let range = match after {
         Some(sequence) => range.after(&key(engine::shard::record::run_key(shard, sequence))),
@@ -198,7 +187,7 @@ pub(super) async fn unfinished(
 }
 
 /// The record in an entry of the store.
-pub(super) fn record<T: DeserializeOwned>(entry: &Entry) -> Result<T, ApiError> {
+pub(super) fn record<T: DeserializeOwned>(entry: &Entry) -> ApiResult<T> {
     decode(entry.value.as_bytes(), FORMAT)
         .map_err(|why| ApiError::of_record(entry.key.as_str(), &why))
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::Path;
 use axum::http::header::{IF_MATCH, IF_NONE_MATCH};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -13,12 +13,11 @@ use engine::id::TriggerId;
 use engine::instant::Instant;
 use engine::shard::command::{Command, Rejection};
 use engine::target::Target;
-use engine::trigger::{BadField, Draft};
+use engine::trigger::Draft;
 
-use super::body;
+use super::body::JsonBody;
 use super::caller::{Act, Caller};
-use super::problem::ApiError;
-use super::query::Query;
+use super::problem::{ApiError, ApiResult};
 use super::read::{self, Stored};
 use super::trigger::{CreateError, answer, create_from, raw, respond};
 use crate::handle::{CallError, NodeHandle};
@@ -28,15 +27,13 @@ use crate::idempotency::RememberedOutcome;
 const REPLACES_MAX: usize = 3;
 
 pub(super) async fn replace(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
     headers: HeaderMap,
-    request: Request,
-) -> Result<Response, ApiError> {
-    Query::of(request.uri(), &[])?;
+    JsonBody(draft): JsonBody<Draft>,
+) -> ApiResult {
     let conditions = Conditions::of(&headers)?;
-    let draft: Draft = body::read(request).await?;
     for _ in 0..REPLACES_MAX {
         let found = match read::id_of(handle.store(), caller.project, &name).await? {
             Some(id) => read::trigger_by_id(handle.store(), id).await?,
@@ -156,27 +153,26 @@ async fn replace_stored(
 
 /// A secret header that is kept goes where it went before: whoever may change a trigger may not learn it by having it
 /// sent elsewhere.
-fn check_same_host(draft: &Draft, stored: &Stored) -> Result<(), ApiError> {
+fn check_same_host(draft: &Draft, stored: &Stored) -> ApiResult<()> {
     let Target::Webhook(former) = &stored.definition.target;
     let Target::Webhook(new) = draft.build(Instant(0)).map_err(ApiError::fields)?.target;
     let (former, new) = (&former.form, &new.form);
     if (new.scheme, &new.host, new.port) == (former.scheme, &former.host, former.port) {
         return Ok(());
     }
-    Err(ApiError::fields([BadField {
-        pointer: "/webhook/secret_headers".to_owned(),
-        why: "the webhook goes to another host now: write the values anew, *** keeps them only where they went before"
-            .to_owned(),
-    }]))
+    Err(ApiError::field(
+        "/webhook/secret_headers",
+        "the webhook goes to another host now: write the values anew, *** keeps them only where they went before",
+    ))
 }
 
 /// A name is for good: where a trigger lives comes from it.
-fn check_same_name(draft: &Draft, name: &str) -> Result<(), ApiError> {
+fn check_same_name(draft: &Draft, name: &str) -> ApiResult<()> {
     match &draft.name {
-        Some(given) if given != name => Err(ApiError::fields([BadField {
-            pointer: "/name".to_owned(),
-            why: format!("a trigger keeps its name, and this one is {name:?}: make a new one"),
-        }])),
+        Some(given) if given != name => Err(ApiError::field(
+            "/name",
+            format!("a trigger keeps its name, and this one is {name:?}: make a new one"),
+        )),
         Some(_) | None => Ok(()),
     }
 }
@@ -189,7 +185,7 @@ struct Conditions {
 }
 
 impl Conditions {
-    fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
+    fn of(headers: &HeaderMap) -> ApiResult<Self> {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
         let revision = |tag: &str| tag.strip_prefix('"')?.strip_suffix('"')?.parse().ok();
         let if_match = match text(IF_MATCH) {

@@ -4,14 +4,14 @@
 //! once, such as a secret, is not told again.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::{IntoResponse, Json};
 use client::key::NewKey;
 use client::project::NewProject;
 use client::run::Started;
 use engine::id::RunId;
 
 use super::caller::Caller;
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
 use super::read::{self};
 use super::{cluster, election, key, project, run, system, trigger};
 use crate::handle::NodeHandle;
@@ -24,7 +24,7 @@ pub(super) async fn replay(
     handle: &NodeHandle,
     caller: &Caller,
     outcome: RememberedOutcome,
-) -> Result<Response, ApiError> {
+) -> ApiResult {
     let mut response = match outcome {
         RememberedOutcome::Created(name) => {
             told(handle, caller, &name, StatusCode::CREATED).await?
@@ -59,17 +59,12 @@ pub(super) async fn replay(
     Ok(response)
 }
 
-async fn told(
-    handle: &NodeHandle,
-    caller: &Caller,
-    name: &str,
-    status: StatusCode,
-) -> Result<Response, ApiError> {
+async fn told(handle: &NodeHandle, caller: &Caller, name: &str, status: StatusCode) -> ApiResult {
     let stored = read::trigger(handle.store(), caller.project, name).await?;
     Ok(trigger::respond(handle, &stored, None, status))
 }
 
-async fn started(handle: &NodeHandle, caller: &Caller, id: String) -> Result<Response, ApiError> {
+async fn started(handle: &NodeHandle, caller: &Caller, id: String) -> ApiResult {
     let found = match id.parse::<RunId>() {
         Ok(id) => run::find(handle, caller.project, id).await?,
         Err(_) => None,

@@ -1,7 +1,9 @@
 //! The routes: every path and method of the API, what each asks of its caller, and what it takes and gives.
 //!
-//! There is one table, and three things are made from it: the router, the `OpenAPI` document, and the test that
-//! tries every route with every kind of key.
+//! There is one table, and three things are made from it: the router, which also refuses parameters that a route
+//! does not have, the `OpenAPI` document, and the test that tries every route with every kind of key.
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::handler::Handler;
@@ -24,7 +26,7 @@ use engine::limits::{LIST_ROWS_MAX, NEXT_SLOTS_MAX};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::authentication::{Authentication, Authenticator, Need, authenticate};
-use super::query::LABEL;
+use super::query::{LABEL, read_query};
 use super::{
     audit, backfill, backup, cluster, election, event, explain, history, key, latest, openapi,
     project, replace, run, store, system, trigger,
@@ -514,7 +516,13 @@ pub(super) fn router(handle: &NodeHandle, authentication: Authentication) -> Rou
     routes().into_iter().fold(Router::new(), |router, route| {
         let authenticator =
             Authenticator { handle: handle.clone(), authentication, need: route.need };
-        router
-            .route(route.path, route.handler.layer(from_fn_with_state(authenticator, authenticate)))
+        let known: Arc<[&str]> = route.params.iter().map(|param| param.name).collect();
+        let handler = match route.need {
+            Need::Nothing => route.handler,
+            Need::Key | Need::Scope(_) => {
+                route.handler.route_layer(from_fn_with_state(known, read_query))
+            }
+        };
+        router.route(route.path, handler.layer(from_fn_with_state(authenticator, authenticate)))
     })
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use axum::extract::{Path, Request, State};
-use axum::http::{StatusCode, Uri};
-use axum::response::{IntoResponse, Json, Response};
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json};
 use client::run::{Run, Started};
 use engine::id::{ProjectId, RunId, ShardId, TriggerId};
 use engine::length;
@@ -13,10 +13,10 @@ use engine::past::{Finished, Line};
 use engine::shard::command::Command;
 use engine::shard::record::past;
 
-use super::body;
+use super::body::NoBody;
 use super::caller::{Act, Caller};
 use super::convert::Source;
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
 use super::query::Query;
 use super::read::{self, Stored};
 use super::segment::{PastSpan, PastWalk};
@@ -33,14 +33,13 @@ const WAIT_SEGMENTS_MAX: usize = 50;
 const RUN_PAGES_MAX: usize = 10;
 
 pub(super) async fn start(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let query = Query::of(request.uri(), &["wait"])?;
+    query: Query,
+    _: NoBody,
+) -> ApiResult {
     let wait = query.text("wait").map(read_wait).transpose()?;
-    body::read_nothing(request).await?;
     let stored = read::trigger(handle.store(), caller.project, &name).await?;
     let id = stored.id();
     // Watching begins before the run does, so that its end cannot be missed.
@@ -71,7 +70,7 @@ pub(super) async fn start(
     Ok((status, started(run)).into_response())
 }
 
-fn read_wait(text: &str) -> Result<Duration, ApiError> {
+fn read_wait(text: &str) -> ApiResult<Duration> {
     let bad = |why: String| ApiError::parameter("wait", why);
     let wait = length::read(text).map_err(|why| bad(why.to_string()))?;
     if wait > RUN_WAIT_MAX {
@@ -81,11 +80,7 @@ fn read_wait(text: &str) -> Result<Duration, ApiError> {
     Ok(wait)
 }
 
-async fn recently_ended(
-    handle: &NodeHandle,
-    id: RunId,
-    name: &str,
-) -> Result<Option<Run>, ApiError> {
+async fn recently_ended(handle: &NodeHandle, id: RunId, name: &str) -> ApiResult<Option<Run>> {
     // The newest commits are never merged before they are this old.
     let walk = PastWalk::recent(handle.store(), id.shard, WAIT_SEGMENTS_MAX);
     let found = find_ended(handle, id, walk).await?;
@@ -97,7 +92,7 @@ async fn find_ended(
     handle: &NodeHandle,
     id: RunId,
     mut walk: PastWalk<'_>,
-) -> Result<Option<Finished>, ApiError> {
+) -> ApiResult<Option<Finished>> {
     let source = source(handle, id.shard);
     while let Some(batch) = walk.next().await? {
         for line in batch.lines {
@@ -116,12 +111,10 @@ pub(super) fn source(handle: &NodeHandle, shard: ShardId) -> Source {
 }
 
 pub(super) async fn show(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(text): Path<String>,
-    uri: Uri,
-) -> Result<Json<Run>, ApiError> {
-    Query::of(&uri, &[])?;
+) -> ApiResult<Json<Run>> {
     let id: RunId =
         text.parse().map_err(|why: engine::id::BadId| ApiError::not_found(why.to_string()))?;
     let run = find(&handle, caller.project, id).await?;
@@ -135,7 +128,7 @@ pub(super) async fn find(
     handle: &NodeHandle,
     project: ProjectId,
     id: RunId,
-) -> Result<Option<Run>, ApiError> {
+) -> ApiResult<Option<Run>> {
     let (store, source) = (handle.store(), source(handle, id.shard));
     let trigger = TriggerId { shard: id.shard, project, serial: id.trigger };
     let stored = read::trigger_by_id(store, trigger).await?;

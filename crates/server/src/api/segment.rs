@@ -16,7 +16,7 @@ use engine::record::RecordError;
 use engine::shard::record::past;
 use store::{Key, Range, Store};
 
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
 use super::read::key;
 
 /// Segments that are asked for at once.
@@ -148,7 +148,7 @@ impl<'a> PastWalk<'a> {
     }
 
     /// The next batch; none at the end of the past, or of what may be read: see [`PastWalk::is_cut`].
-    pub(super) async fn next(&mut self) -> Result<Option<PastBatch>, ApiError> {
+    pub(super) async fn next(&mut self) -> ApiResult<Option<PastBatch>> {
         if self.waiting.is_empty() {
             self.fill().await?;
         }
@@ -215,7 +215,7 @@ impl<'a> PastWalk<'a> {
         self.is_cut().then(|| self.oldest.map_or(Instant::LAST, slack))
     }
 
-    async fn fill(&mut self) -> Result<(), ApiError> {
+    async fn fill(&mut self) -> ApiResult<()> {
         while self.waiting.is_empty() {
             if self.rest.is_none() {
                 // Not before the last segment is read, so that what is merged meanwhile is found here.

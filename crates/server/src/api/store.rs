@@ -9,8 +9,6 @@ mod act;
 mod watch;
 mod wire;
 
-use axum::extract::{Request, State};
-use axum::http::Uri;
 use axum::response::Json;
 use client::store::{StoreCommit, StoreCommitted, StoreFacts, StoreMoment, StorePage, StoreScan};
 use engine::limits::{
@@ -22,21 +20,15 @@ use tokio::time::timeout;
 
 pub(super) use self::act::{Failure, act, project_name};
 pub(super) use self::watch::watch;
-use super::body;
+use super::body::JsonBody;
 use super::caller::Caller;
-use super::problem::ApiError;
-use super::query::Query;
+use super::problem::ApiResult;
 use crate::handle::NodeHandle;
 
 /// Pages that are read for one answer, if all that is in them belongs to others.
 const PAGES_READ_MAX: usize = 100;
 
-pub(super) async fn facts(
-    State(handle): State<NodeHandle>,
-    caller: Caller,
-    uri: Uri,
-) -> Result<Json<StoreFacts>, ApiError> {
-    Query::of(&uri, &[])?;
+pub(super) async fn facts(handle: NodeHandle, caller: Caller) -> ApiResult<Json<StoreFacts>> {
     let Limits { writes, commit_bytes, value_bytes } = limits(handle.store());
     let project = project_name(&handle, caller.project)?;
     Ok(Json(StoreFacts { moment: moment(&handle), project, writes, commit_bytes, value_bytes }))
@@ -60,12 +52,10 @@ pub(super) fn moment(handle: &NodeHandle) -> StoreMoment {
 }
 
 pub(super) async fn scan(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
-    request: Request,
-) -> Result<Json<StorePage>, ApiError> {
-    Query::of(request.uri(), &[])?;
-    let asked: StoreScan = body::read(request).await?;
+    JsonBody(asked): JsonBody<StoreScan>,
+) -> ApiResult<Json<StorePage>> {
     let (range, limit) = wire::range(&asked)?;
     let project = project_name(&handle, caller.project)?;
     if !(caller.is_admin() && range.is_within(SCRATCH)) {
@@ -97,12 +87,10 @@ async fn read(
 }
 
 pub(super) async fn commit(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
-    request: Request,
-) -> Result<Json<StoreCommitted>, ApiError> {
-    Query::of(request.uri(), &[])?;
-    let asked: StoreCommit = body::read(request).await?;
+    JsonBody(asked): JsonBody<StoreCommit>,
+) -> ApiResult<Json<StoreCommitted>> {
     let commit = wire::commit(asked)?;
     commit.check(&limits(handle.store())).map_err(|why| act::unfit(&why))?;
     let project = project_name(&handle, caller.project)?;

@@ -1,45 +1,39 @@
 //! What is asked about a server as a whole.
 
-use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{Method, StatusCode, Uri};
-use axum::response::{IntoResponse, Json, Response};
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Json};
 use bytes::Bytes;
 use client::scheduler::{Firing as WireFiring, SchedulerStatus, ServerStatus};
 use engine::schedule::zone::Zone;
 use store::session::NodeId;
 
-use super::body;
+use super::body::NoBody;
 use super::caller::Caller;
 use super::convert::timestamp;
 use super::forward::{PeerClient, Unreached};
-use super::problem::ApiError;
+use super::problem::{ApiError, ApiResult};
 use super::project;
-use super::query::Query;
 use crate::access::Switch;
 use crate::handle::{FiringState, NodeHandle};
 use crate::metric;
 use crate::peers::Server;
 
 pub(super) async fn scheduler(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     peers: PeerClient,
-    uri: Uri,
-) -> Result<Json<SchedulerStatus>, ApiError> {
-    Query::of(&uri, &[])?;
+) -> ApiResult<Json<SchedulerStatus>> {
     let answers = peers.ask_all(&Method::GET, "/v1/scheduler").await;
     Ok(Json(status_of_all(&handle, answers)))
 }
 
 /// Each server has a clock of its own, so each is told: 202, if one could not be.
 pub(super) async fn confirm_time(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     peers: PeerClient,
-    request: Request,
-) -> Result<Response, ApiError> {
-    Query::of(request.uri(), &[])?;
-    body::read_nothing(request).await?;
+    _: NoBody,
+) -> ApiResult {
     handle.confirm_time().await?;
     // What is remembered of this request is for whoever sent it: the others are told before that.
     let answers = peers.ask_all(&Method::POST, "/v1/scheduler/confirm-time").await;
@@ -52,30 +46,15 @@ pub(super) async fn confirm_time(
     Ok((code, Json(status)).into_response())
 }
 
-pub(super) async fn start(
-    State(handle): State<NodeHandle>,
-    caller: Caller,
-    request: Request,
-) -> Result<Response, ApiError> {
-    switch(&handle, &caller, request, ("scheduler.start", Switch::On)).await
+pub(super) async fn start(handle: NodeHandle, caller: Caller, _: NoBody) -> ApiResult {
+    switch(&handle, &caller, ("scheduler.start", Switch::On)).await
 }
 
-pub(super) async fn stop(
-    State(handle): State<NodeHandle>,
-    caller: Caller,
-    request: Request,
-) -> Result<Response, ApiError> {
-    switch(&handle, &caller, request, ("scheduler.stop", Switch::Off)).await
+pub(super) async fn stop(handle: NodeHandle, caller: Caller, _: NoBody) -> ApiResult {
+    switch(&handle, &caller, ("scheduler.stop", Switch::Off)).await
 }
 
-async fn switch(
-    handle: &NodeHandle,
-    caller: &Caller,
-    request: Request,
-    (action, to): (&str, Switch),
-) -> Result<Response, ApiError> {
-    Query::of(request.uri(), &[])?;
-    body::read_nothing(request).await?;
+async fn switch(handle: &NodeHandle, caller: &Caller, (action, to): (&str, Switch)) -> ApiResult {
     let trail = caller.trail_of_all(handle, action, "scheduler");
     let version = handle.access().switch_scheduler(to, &trail).await?;
     let settled = project::settle(handle, version).await;
@@ -154,7 +133,7 @@ pub(super) async fn livez() -> &'static str {
 }
 
 /// It takes requests.
-pub(super) async fn readyz(State(handle): State<NodeHandle>) -> Result<&'static str, ApiError> {
+pub(super) async fn readyz(handle: NodeHandle) -> ApiResult<&'static str> {
     if handle.is_ready() {
         return Ok("ok\n");
     }
@@ -165,7 +144,7 @@ pub(super) async fn readyz(State(handle): State<NodeHandle>) -> Result<&'static 
     ))
 }
 
-pub(super) async fn metrics(State(handle): State<NodeHandle>) -> impl IntoResponse {
+pub(super) async fn metrics(handle: NodeHandle) -> impl IntoResponse {
     let text = metric::of_cluster(&handle.peers().view()) + &handle.metrics();
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }

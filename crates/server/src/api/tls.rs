@@ -6,9 +6,10 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use rustls::ServerConfig;
 use rustls::crypto::ring::{default_provider, sign::any_supported_type};
 use rustls::pki_types::pem::PemObject;
@@ -83,7 +84,7 @@ impl ServerTls {
             }
             match read(&self.0.cert, &self.0.key) {
                 Ok(read) => {
-                    let mut place = self.0.now.write().unwrap_or_else(PoisonError::into_inner);
+                    let mut place = self.0.now.write();
                     *place = Arc::new(read);
                     seen = now;
                     tracing::info!(cert = %self.0.cert.display(), "the certificate was read again");
@@ -111,7 +112,7 @@ impl ServerTls {
 
 impl ResolvesServerCert for Files {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner)))
+        Some(Arc::clone(&self.now.read()))
     }
 }
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::Path;
 use axum::http::header::{ETAG, LOCATION};
-use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use client::ListPage;
 use client::run::RunSummary;
@@ -16,15 +16,15 @@ use engine::limits::{NAMES_READ_MAX, NEXT_SLOTS_MAX, NOTE_CHARS_MAX};
 use engine::past::Line;
 use engine::shard::command::{Command, Rejection};
 use engine::shard::record::{NameRecord, name_key};
-use engine::trigger::{BadField, Draft, check_name};
+use engine::trigger::{Draft, check_name};
 use serde_json::value::{RawValue, to_raw_value};
 use store::Range;
 
-use super::body;
+use super::body::{JsonBody, NoBody, OptionalBody};
 use super::caller::{Act, Caller};
 use super::convert::{self, Source};
-use super::problem::ApiError;
-use super::query::{LABEL, Query};
+use super::problem::{ApiError, ApiResult};
+use super::query::Query;
 use super::read::{self, Silence, Stored, key};
 use super::segment::{PastSpan, PastWalk};
 use crate::handle::{CallError, NodeHandle};
@@ -37,12 +37,10 @@ const LAST_RUN_SEGMENTS_MAX: usize = 100;
 const LIST_SEGMENTS_MAX: usize = 20;
 
 pub(super) async fn create(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
-    request: Request,
-) -> Result<Response, ApiError> {
-    Query::of(request.uri(), &[])?;
-    let mut draft: Draft = body::read(request).await?;
+    JsonBody(mut draft): JsonBody<Draft>,
+) -> ApiResult {
     if draft.name.is_some() {
         let made = create_from(&handle, &caller, &draft).await?;
         return answer(&handle, made, StatusCode::CREATED).await;
@@ -118,12 +116,7 @@ impl From<CreateError> for ApiError {
     }
 }
 
-pub(super) async fn list(
-    State(handle): State<NodeHandle>,
-    caller: Caller,
-    uri: Uri,
-) -> Result<Response, ApiError> {
-    let query = Query::of(&uri, &["status", "prefix", LABEL, "limit", "cursor"])?;
+pub(super) async fn list(handle: NodeHandle, caller: Caller, query: Query) -> ApiResult {
     let rows = query.rows()?;
     let status = query.word("status", &Status::ALL, Status::as_str)?;
     let labels = query.labels()?;
@@ -179,19 +172,17 @@ pub(super) fn bad_cursor() -> ApiError {
 }
 
 pub(super) async fn show(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    uri: Uri,
-) -> Result<Response, ApiError> {
-    Query::of(&uri, &[])?;
+) -> ApiResult {
     let stored = read::trigger(handle.store(), caller.project, &name).await?;
     let last_run = last_run(&handle, &stored).await?;
     Ok(respond(&handle, &stored, last_run, StatusCode::OK))
 }
 
 /// The run that ended last.
-async fn last_run(handle: &NodeHandle, stored: &Stored) -> Result<Option<RunSummary>, ApiError> {
+async fn last_run(handle: &NodeHandle, stored: &Stored) -> ApiResult<Option<RunSummary>> {
     let id = stored.id();
     let source = Source { shard: id.shard, cluster: handle.cluster() };
     let (from, to) = (stored.record.created, Instant::LAST);
@@ -214,7 +205,7 @@ async fn last_run(handle: &NodeHandle, stored: &Stored) -> Result<Option<RunSumm
 async fn last_runs(
     handle: &NodeHandle,
     page: &[Stored],
-) -> Result<HashMap<TriggerId, RunSummary>, ApiError> {
+) -> ApiResult<HashMap<TriggerId, RunSummary>> {
     let mut wanted: BTreeMap<ShardId, HashSet<TriggerId>> = BTreeMap::new();
     for stored in page {
         wanted.entry(stored.id().shard).or_default().insert(stored.id());
@@ -239,12 +230,10 @@ async fn last_runs(
 }
 
 pub(super) async fn delete(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    uri: Uri,
-) -> Result<StatusCode, ApiError> {
-    Query::of(&uri, &[])?;
+) -> ApiResult<StatusCode> {
     let stored = read::trigger(handle.store(), caller.project, &name).await?;
     let id = stored.id();
     let command = Command::Delete { trigger: id.serial, author: caller.author.clone() };
@@ -257,51 +246,45 @@ pub(super) async fn delete(
 /// A pause as it is read, with an instant of the engine, which says what is right when it is none.
 #[derive(Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct PauseDraft {
+pub(super) struct PauseDraft {
     note: String,
     until: Option<Instant>,
 }
 
 pub(super) async fn pause(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    Query::of(request.uri(), &[])?;
-    let PauseDraft { note, until } = body::read_or_default(request).await?;
+    OptionalBody(PauseDraft { note, until }): OptionalBody<PauseDraft>,
+) -> ApiResult {
     if note.chars().count() > NOTE_CHARS_MAX {
         let why = format!("a note has at most {NOTE_CHARS_MAX} characters");
-        return Err(ApiError::fields([BadField { pointer: "/note".to_owned(), why }]));
+        return Err(ApiError::field("/note", why));
     }
     if until.is_some_and(|until| until <= handle.now()) {
         let why = format!("it lies in the past: it is {} now", handle.now());
-        return Err(ApiError::fields([BadField { pointer: "/until".to_owned(), why }]));
+        return Err(ApiError::field("/until", why));
     }
     let command = |trigger| Command::Pause { trigger, author: caller.author.clone(), note, until };
     change(&handle, &caller, &name, ("trigger.pause", command)).await
 }
 
 pub(super) async fn resume(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    Query::of(request.uri(), &[])?;
-    body::read_nothing(request).await?;
+    _: NoBody,
+) -> ApiResult {
     let command = |trigger| Command::Resume { trigger, author: caller.author.clone() };
     change(&handle, &caller, &name, ("trigger.resume", command)).await
 }
 
 pub(super) async fn cancel(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    Query::of(request.uri(), &[])?;
-    body::read_nothing(request).await?;
+    _: NoBody,
+) -> ApiResult {
     let command = |trigger| Command::Cancel { trigger, author: caller.author.clone() };
     change(&handle, &caller, &name, ("trigger.cancel", command)).await
 }
@@ -311,7 +294,7 @@ async fn change(
     caller: &Caller,
     name: &str,
     (action, command): (&'static str, impl FnOnce(SerialId) -> Command),
-) -> Result<Response, ApiError> {
+) -> ApiResult {
     let stored = read::trigger(handle.store(), caller.project, name).await?;
     let (id, name) = (stored.id(), stored.name());
     let act = Act { action, object: name, outcome: RememberedOutcome::Changed(name.to_owned()) };
@@ -320,12 +303,11 @@ async fn change(
 }
 
 pub(super) async fn next(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    uri: Uri,
-) -> Result<Json<NextSlots>, ApiError> {
-    let query = Query::of(&uri, &["count"])?;
+    query: Query,
+) -> ApiResult<Json<NextSlots>> {
     let count = query.number("count", 10, NEXT_SLOTS_MAX)?;
     let stored = read::trigger(handle.store(), caller.project, &name).await?;
     let items = convert::next(&stored, handle.now(), count);
@@ -345,11 +327,7 @@ pub(super) async fn next(
 }
 
 /// The trigger as it is now, after a change. Its last run is left out: to find it takes reading its past.
-pub(super) async fn answer(
-    handle: &NodeHandle,
-    id: TriggerId,
-    status: StatusCode,
-) -> Result<Response, ApiError> {
+pub(super) async fn answer(handle: &NodeHandle, id: TriggerId, status: StatusCode) -> ApiResult {
     let stored = read::trigger_by_id(handle.store(), id).await?;
     let stored = stored.ok_or_else(|| {
         ApiError::not_found("it was done, and somebody has deleted the trigger since")

@@ -3,11 +3,11 @@
 //! Shards ask for the load of a host before they launch a slot (`shard/due.rs`) or start a waiting run (`shard/start.rs`).
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::instant::Instant;
 use engine::limits::{HOST_BUSY, HOST_FULL, HOST_FULL_BYTES};
 use engine::shard::{Departure, HostLoad};
+use parking_lot::Mutex;
 
 /// The attempts that the dispatcher has, and their sums by host.
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl Backpressure {
         let origin = departure.target.origin();
         let bytes = departure.target.own_bytes();
         let leaves_at = (departure.attempt == 1).then_some(departure.leaves_at);
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         known.calls.insert(key, SentAttempt { origin, bytes, leaves_at });
         let sum = known.hosts.entry(origin).or_default();
         sum.calls += 1;
@@ -50,7 +50,7 @@ impl Backpressure {
 
     /// Removes an attempt that has come back. Returns when it was to leave, if it is the first of its run.
     pub(super) fn remove(&self, key: u64) -> Option<Instant> {
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         let sent = known.calls.remove(&key)?;
         if let Some(sum) = known.hosts.get_mut(&sent.origin) {
             sum.calls -= 1;
@@ -62,13 +62,9 @@ impl Backpressure {
         sent.leaves_at
     }
 
-    fn lock(&self) -> MutexGuard<'_, LoadTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// How much there is for the host with this origin.
     pub(super) fn load(&self, origin: u64) -> HostLoad {
-        match self.lock().hosts.get(&origin) {
+        match self.0.lock().hosts.get(&origin) {
             Some(sum) if sum.calls >= HOST_FULL || sum.bytes >= HOST_FULL_BYTES => HostLoad::Full,
             Some(sum) if sum.calls >= HOST_BUSY => HostLoad::Busy,
             Some(_) | None => HostLoad::Free,
@@ -118,7 +114,7 @@ mod tests {
             assert_eq!(hosts.remove(key), Some(Instant(7)));
         }
         assert_eq!(hosts.load(a), HostLoad::Free);
-        assert!(hosts.lock().hosts.is_empty() && hosts.remove(0).is_none());
+        assert!(hosts.0.lock().hosts.is_empty() && hosts.remove(0).is_none());
     }
 
     #[test]

@@ -66,19 +66,7 @@ impl Adapter for Counted {
         self.inner.epoch()
     }
 
-    fn is_exclusive(&self) -> bool {
-        self.inner.is_exclusive()
-    }
-
-    fn room(&self) -> Option<u64> {
-        self.inner.room()
-    }
-
-    fn facts(&self) -> Vec<(&'static str, String)> {
-        self.inner.facts()
-    }
-
-    fn guest(&self) -> Option<String> {
-        self.inner.guest()
+    fn behind(&self) -> Option<&dyn Adapter> {
+        Some(&*self.inner)
     }
 }

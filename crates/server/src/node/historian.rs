@@ -293,12 +293,11 @@ impl Historian {
         end: u64,
     ) -> Visited<Option<Vec<(u64, Segment)>>> {
         let (newest, behind) = (key(past_key(shard, end)), key(past_key(shard, floor)));
-        let mut rest = Some(Range::between(&newest, &behind));
+        let range = Range::between(&newest, &behind);
+        let mut pages = self.handle.store().pages(range, engine::limits::PAGE_ENTRIES_MAX);
         let (mut segments, mut bytes) = (Vec::new(), 0);
-        while let Some(range) = rest {
-            let page = self.handle.store().scan(range, engine::limits::PAGE_ENTRIES_MAX).await?;
-            rest = page.next;
-            for entry in page.entries {
+        while let Some(entries) = pages.next().await? {
+            for entry in entries {
                 bytes += entry.value.len();
                 if bytes > self.pace.round_bytes_max && end - floor > 1 {
                     return Ok(None);

@@ -68,13 +68,7 @@ pub(super) async fn read(
 
 /// Everything below a prefix.
 pub(super) async fn all(store: &Store, prefix: String) -> Result<Vec<Entry>, ScanError> {
-    let (mut entries, mut range) = (Vec::new(), Some(Range::prefix(&prefix)));
-    while let Some(rest) = range {
-        let page = store.scan(rest, engine::limits::PAGE_ENTRIES_MAX).await?;
-        entries.extend(page.entries);
-        range = page.next;
-    }
-    Ok(entries)
+    store.scan_all(Range::prefix(&prefix)).await
 }
 
 async fn each(
@@ -82,13 +76,11 @@ async fn each(
     prefix: &str,
     mut take: impl FnMut(&str, &[u8]) -> Result<(), LoadError>,
 ) -> Result<(), ShardReadError> {
-    let mut range = Some(Range::prefix(prefix));
-    while let Some(rest) = range {
-        let page = store.scan(rest, engine::limits::PAGE_ENTRIES_MAX).await?;
-        for entry in &page.entries {
+    let mut pages = store.pages(Range::prefix(prefix), engine::limits::PAGE_ENTRIES_MAX);
+    while let Some(entries) = pages.next().await? {
+        for entry in &entries {
             take(entry.key.as_str(), entry.value.as_bytes())?;
         }
-        range = page.next;
     }
     Ok(())
 }

@@ -314,10 +314,10 @@ impl<'a> Writing<'a> {
 
     /// Looks whether somebody began to use the store before the mark was there.
     async fn check_alone(&self, is_first: bool) -> Result<(), RestoreError> {
-        let mut left = Some(if is_first { Range::all() } else { Range::prefix("node/") });
-        while let Some(range) = left {
-            let page = self.store.scan(range, PAGE_ENTRIES_MAX).await?;
-            let mut others = page.entries.into_iter().map(|entry| entry.key);
+        let range = if is_first { Range::all() } else { Range::prefix("node/") };
+        let mut pages = self.store.pages(range, PAGE_ENTRIES_MAX);
+        while let Some(entries) = pages.next().await? {
+            let mut others = entries.into_iter().map(|entry| entry.key);
             let other = others.find(|key| {
                 let is_ours = *key == RestoreMark::key();
                 !is_ours && (is_first || SessionKey::try_from(key).is_ok())
@@ -330,7 +330,6 @@ impl<'a> Writing<'a> {
                 }
                 return Err(RestoreError::InUse { session });
             }
-            left = page.next;
         }
         Ok(())
     }

@@ -2,10 +2,10 @@
 
 use engine::limits::{COMMIT_WRITES_MIN, KEY_BYTES_MAX, PAGE_ENTRIES_MAX};
 
-use super::{ClauseOutcome, ClauseViolation, ScratchSpace, ensure};
+use super::{ClauseOutcome, ClauseResult, ClauseViolation, ScratchSpace, ensure};
 use crate::{Commit, CommitError, Condition, Key, Range, ScanError, Value};
 
-pub(super) async fn limits(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn limits(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     let limits = scratch.store().limits();
     ensure(limits.writes >= COMMIT_WRITES_MIN, || {
         format!("{} writes in a commit are fewer than {COMMIT_WRITES_MIN}", limits.writes)
@@ -69,9 +69,7 @@ fn fill_up(scratch: &ScratchSpace<'_>, bytes: usize) -> Commit {
     commit
 }
 
-pub(super) async fn bad_commits(
-    scratch: &ScratchSpace<'_>,
-) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn bad_commits(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     let nothing = Commit::new().when(Condition::Absent(scratch.key("k")));
     refused(scratch, "a commit that writes nothing", nothing).await?;
     let twice = Commit::new().put(scratch.key("k"), "").delete(scratch.key("k"));
@@ -81,22 +79,14 @@ pub(super) async fn bad_commits(
     Ok(ClauseOutcome::Held)
 }
 
-async fn taken(
-    scratch: &ScratchSpace<'_>,
-    what: &str,
-    commit: Commit,
-) -> Result<(), ClauseViolation> {
+async fn taken(scratch: &ScratchSpace<'_>, what: &str, commit: Commit) -> ClauseResult {
     match scratch.store().commit(commit).await {
         Ok(_) => Ok(()),
         Err(why) => Err(ClauseViolation::Broken(format!("{what} was not taken: {why}"))),
     }
 }
 
-async fn refused(
-    scratch: &ScratchSpace<'_>,
-    what: &str,
-    commit: Commit,
-) -> Result<(), ClauseViolation> {
+async fn refused(scratch: &ScratchSpace<'_>, what: &str, commit: Commit) -> ClauseResult {
     match scratch.store().commit(commit).await {
         Err(CommitError::Refused(_)) => Ok(()),
         other => Err(ClauseViolation::Broken(format!("{what} was not refused: {other:?}"))),

@@ -2,15 +2,15 @@
 
 use tokio::task::JoinSet;
 
-use super::{ClauseOutcome, ClauseViolation, ScratchSpace, ensure, ensure_conflict, ensure_eq};
+use super::{
+    ClauseOutcome, ClauseResult, ClauseViolation, ScratchSpace, ensure, ensure_conflict, ensure_eq,
+};
 use crate::{Commit, CommitError, Condition, Range, Store, Value, Version};
 
 const ROUNDS: u32 = 100;
 const KEYS: u32 = 6;
 
-pub(super) async fn all_or_nothing(
-    scratch: &ScratchSpace<'_>,
-) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn all_or_nothing(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     scratch.put("there", "before").await?;
     let doomed = Commit::new()
         .when(Condition::Present(scratch.key("there")))
@@ -40,7 +40,7 @@ fn alike_prefix(prefix: &str) -> String {
     format!("{prefix}alike/")
 }
 
-async fn write_all_alike(store: Store, prefix: String) -> Result<(), ClauseViolation> {
+async fn write_all_alike(store: Store, prefix: String) -> ClauseResult {
     for round in 0..ROUNDS {
         let mut commit = Commit::new();
         for number in 0..KEYS {
@@ -54,7 +54,7 @@ async fn write_all_alike(store: Store, prefix: String) -> Result<(), ClauseViola
     Ok(())
 }
 
-async fn read_all_alike(store: Store, prefix: String) -> Result<(), ClauseViolation> {
+async fn read_all_alike(store: Store, prefix: String) -> ClauseResult {
     for _ in 0..ROUNDS {
         let page = store.scan(Range::prefix(&alike_prefix(&prefix)), 100).await?;
         let alike = page
@@ -77,7 +77,7 @@ async fn try_when(
     scratch.store().commit(commit).await
 }
 
-pub(super) async fn absent(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn absent(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     let condition = Condition::Absent(scratch.key("k"));
     try_when(scratch, &condition).await?;
     scratch.put("k", "").await?;
@@ -87,7 +87,7 @@ pub(super) async fn absent(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, 
     Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn present(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn present(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     let condition = Condition::Present(scratch.key("k"));
     ensure_conflict(try_when(scratch, &condition).await, &condition)?;
     scratch.put("k", "").await?;
@@ -99,7 +99,7 @@ pub(super) async fn present(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome,
     Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn at(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn at(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     let at = |version| Condition::At(scratch.key("k"), version);
     let first = scratch.put("k", "same").await?;
     try_when(scratch, &at(first)).await?;
@@ -117,7 +117,7 @@ pub(super) async fn at(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, Clau
 
 pub(super) async fn conflict_names_condition(
     scratch: &ScratchSpace<'_>,
-) -> Result<ClauseOutcome, ClauseViolation> {
+) -> ClauseResult<ClauseOutcome> {
     let earlier = scratch.put("k", "").await?;
     let version = scratch.put("k", "").await?;
     let holds = [Condition::At(scratch.key("k"), version), Condition::Absent(scratch.key("other"))];

@@ -1,6 +1,6 @@
 //! Hints: after the change, never in the way.
 
-use super::{ClauseOutcome, ClauseViolation, ScratchSpace};
+use super::{ClauseOutcome, ClauseResult, ClauseViolation, ScratchSpace};
 use crate::{Commit, CommitError, Hints};
 
 const ROUNDS: usize = 50;
@@ -9,9 +9,7 @@ const WATCHERS: usize = 100;
 /// More than any queue of hints that one would give a watcher.
 const UNHEARD: usize = 300;
 
-pub(super) async fn after_change(
-    scratch: &ScratchSpace<'_>,
-) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn after_change(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     let mut hints = scratch.other().watch(&scratch.prefix);
     for round in 0..ROUNDS {
         let key = scratch.key("k");
@@ -37,9 +35,7 @@ pub(super) async fn after_change(
     Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn reconnect(
-    scratch: &ScratchSpace<'_>,
-) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn reconnect(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     let Some(reconnect) = &scratch.subject.reconnect else {
         return Ok(ClauseOutcome::NotApplicable("its watches stand on no connection"));
     };
@@ -56,7 +52,7 @@ pub(super) async fn reconnect(
 }
 
 /// Puts until it is acknowledged. A connection that was cut may be the one of a commit too, and only hints are examined.
-async fn put_again(scratch: &ScratchSpace<'_>, round: usize) -> Result<(), ClauseViolation> {
+async fn put_again(scratch: &ScratchSpace<'_>, round: usize) -> ClauseResult {
     loop {
         match scratch.put("k", round.to_string()).await {
             Ok(_) => return Ok(()),
@@ -68,9 +64,7 @@ async fn put_again(scratch: &ScratchSpace<'_>, round: usize) -> Result<(), Claus
     }
 }
 
-pub(super) async fn slow_watcher(
-    scratch: &ScratchSpace<'_>,
-) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn slow_watcher(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     let deaf: Vec<Hints> = (0..WATCHERS).map(|_| scratch.other().watch(&scratch.prefix)).collect();
     for round in 0..UNHEARD {
         scratch.put("k", round.to_string()).await?;

@@ -2,7 +2,9 @@
 
 use tokio::task::{JoinSet, yield_now};
 
-use super::{ClauseOutcome, ClauseViolation, ScratchSpace, ensure, ensure_conflict, ensure_eq};
+use super::{
+    ClauseOutcome, ClauseResult, ClauseViolation, ScratchSpace, ensure, ensure_conflict, ensure_eq,
+};
 use crate::fault::{Faulty, InjectedFault};
 use crate::{Commit, CommitError, Condition, Key, ScanError, Store, Value, Version};
 
@@ -13,7 +15,7 @@ const STEPS: usize = 8;
 
 /// The guarded commit is as large as the store takes, which makes it as slow as it can be; while it
 /// is under way its guard is changed. If both happen, the guarded one must have come first.
-pub(super) async fn guard(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn guard(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     let limits = scratch.store().limits();
     let large = (limits.commit_bytes / 8).min(limits.value_bytes);
     for round in 0..ROUNDS {
@@ -45,7 +47,7 @@ pub(super) async fn guard(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, C
     Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn skew(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn skew(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     for round in 0..ROUNDS {
         let (a, b) = (scratch.key(format!("a{round}")), scratch.key(format!("b{round}")));
         let a_without_b = Commit::new().when(Condition::Absent(b.clone())).put(a.clone(), "");
@@ -58,9 +60,7 @@ pub(super) async fn skew(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, Cl
     Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn unknown_lands_late(
-    scratch: &ScratchSpace<'_>,
-) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn unknown_lands_late(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     let road = Faulty::new(scratch.store());
     let held = |name: &str| {
         let absent = Condition::Absent(scratch.key(name));
@@ -95,7 +95,7 @@ pub(super) async fn unknown_lands_late(
     Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn counters(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn counters(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     for counter in 0..COUNTERS {
         scratch.put(counter, "0").await?;
     }
@@ -114,7 +114,7 @@ pub(super) async fn counters(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome
     Ok(ClauseOutcome::Held)
 }
 
-async fn count_up(store: Store, key: Key) -> Result<(), ClauseViolation> {
+async fn count_up(store: Store, key: Key) -> ClauseResult {
     let gone = || ClauseViolation::Broken("a counter is gone".into());
     for _ in 0..STEPS {
         loop {
@@ -148,7 +148,7 @@ fn number(value: &Value) -> Option<usize> {
 }
 
 /// The version, or nothing if it lost by a conflict; anything else is no race but a fault.
-fn won(outcome: Result<Version, CommitError>) -> Result<Option<Version>, ClauseViolation> {
+fn won(outcome: Result<Version, CommitError>) -> ClauseResult<Option<Version>> {
     match outcome {
         Ok(version) => Ok(Some(version)),
         Err(CommitError::Conflict(_)) => Ok(None),
@@ -156,11 +156,11 @@ fn won(outcome: Result<Version, CommitError>) -> Result<Option<Version>, ClauseV
     }
 }
 
-fn unknown(outcome: &Result<Version, CommitError>) -> Result<(), ClauseViolation> {
+fn unknown(outcome: &Result<Version, CommitError>) -> ClauseResult {
     let unknown = matches!(outcome, Err(CommitError::Unknown(_)));
     ensure(unknown, || format!("expected an unknown outcome, found {outcome:?}"))
 }
 
-async fn land(road: &Faulty) -> Result<Result<Version, CommitError>, ClauseViolation> {
+async fn land(road: &Faulty) -> ClauseResult<Result<Version, CommitError>> {
     road.land().await.ok_or_else(|| ClauseViolation::Broken("no commit is under way".into()))
 }

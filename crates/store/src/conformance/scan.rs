@@ -1,6 +1,6 @@
 //! Scans: ordered, paged, current.
 
-use super::{ClauseOutcome, ClauseViolation, ScratchSpace, ensure, ensure_eq};
+use super::{ClauseOutcome, ClauseResult, ClauseViolation, ScratchSpace, ensure, ensure_eq};
 use crate::{Commit, Range, Value};
 
 /// In the order of their bytes, which is neither a dictionary's nor a language's.
@@ -9,7 +9,7 @@ const NAMES: &[&str] = &[
     "{", "~", "~~",
 ];
 
-async fn fill(scratch: &ScratchSpace<'_>) -> Result<(), ClauseViolation> {
+async fn fill(scratch: &ScratchSpace<'_>) -> ClauseResult {
     // From the middle outwards, so that no engine can get away with the order of arrival.
     let (before, after) = NAMES.split_at(NAMES.len() / 2);
     for name in after.iter().chain(before.iter().rev()) {
@@ -18,7 +18,7 @@ async fn fill(scratch: &ScratchSpace<'_>) -> Result<(), ClauseViolation> {
     Ok(())
 }
 
-pub(super) async fn order(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn order(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     fill(scratch).await?;
     let expected: Vec<String> = NAMES.iter().map(ToString::to_string).collect();
     ensure_eq(&scratch.names(scratch.range(), 1_000).await?, &expected, "the whole range")?;
@@ -37,7 +37,7 @@ pub(super) async fn order(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, C
     Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn pages(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn pages(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     fill(scratch).await?;
     let expected: Vec<String> = NAMES.iter().map(ToString::to_string).collect();
     for limit in [1, 2, 3, NAMES.len() - 1, NAMES.len(), NAMES.len() + 1] {
@@ -49,7 +49,7 @@ pub(super) async fn pages(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, C
 
 pub(super) async fn pages_across_deletes(
     scratch: &ScratchSpace<'_>,
-) -> Result<ClauseOutcome, ClauseViolation> {
+) -> ClauseResult<ClauseOutcome> {
     for name in ["a", "b", "c", "d", "e"] {
         scratch.put(name, "").await?;
     }
@@ -73,7 +73,7 @@ pub(super) async fn pages_across_deletes(
     Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn nothing(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn nothing(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     let (low, high) = (scratch.key("a"), scratch.key("b"));
     scratch.put("b", "").await?;
     let empty = [
@@ -92,9 +92,7 @@ pub(super) async fn nothing(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome,
     Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn sees_acknowledged(
-    scratch: &ScratchSpace<'_>,
-) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn sees_acknowledged(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     for round in 0..100 {
         let value = Value::from(round.to_string());
         let version = scratch.put("k", value.clone()).await?;
@@ -110,7 +108,7 @@ pub(super) async fn sees_acknowledged(
     Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn values(scratch: &ScratchSpace<'_>) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn values(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     let every_byte: Vec<u8> = (0..=u8::MAX).collect();
     let values = [
         vec![],

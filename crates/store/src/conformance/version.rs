@@ -1,11 +1,9 @@
 //! Versions: they only grow.
 
-use super::{ClauseOutcome, ClauseViolation, ScratchSpace, ensure};
+use super::{ClauseOutcome, ClauseResult, ScratchSpace, ensure};
 use crate::{Commit, Version};
 
-pub(super) async fn later_is_greater(
-    scratch: &ScratchSpace<'_>,
-) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn later_is_greater(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     let mut last = Version(0);
     for round in 0..50 {
         let commit = if round % 3 == 2 {
@@ -22,9 +20,7 @@ pub(super) async fn later_is_greater(
     Ok(ClauseOutcome::Held)
 }
 
-pub(super) async fn survives_deletion(
-    scratch: &ScratchSpace<'_>,
-) -> Result<ClauseOutcome, ClauseViolation> {
+pub(super) async fn survives_deletion(scratch: &ScratchSpace<'_>) -> ClauseResult<ClauseOutcome> {
     let mut last = Version(0);
     for round in 0..20 {
         let written = scratch.put("k", format!("{round}")).await?;

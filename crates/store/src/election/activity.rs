@@ -24,14 +24,8 @@ pub struct CandidateActivity {
 }
 
 /// The writing end of a candidacy's activity. Clones share it.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct ActivityLog(Arc<watch::Sender<CandidateActivity>>);
-
-impl Default for ActivityLog {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(CandidateActivity::default())))
-    }
-}
 
 impl ActivityLog {
     pub(super) fn follow(&self) -> watch::Receiver<CandidateActivity> {

@@ -13,11 +13,11 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::activity::ActivityLog;
-use crate::chain::{self, Chain, ChainError, ChainWrites};
+use crate::chain::{self, Chain, ChainError, ChainResult, ChainWrites};
 use crate::claim::{Claim, Head};
 use crate::machine::within;
 use crate::session::{Session, SessionKey};
-use crate::{Epoch, Version, Write};
+use crate::{Epoch, Write};
 
 /// What the holder of a claim gets: a chain to write with, and the right to act.
 pub struct Holding {
@@ -57,11 +57,7 @@ impl Holding {
     }
 
     /// Writes, as [`Chain::commit`] does.
-    pub async fn commit(
-        &mut self,
-        body: Option<Box<RawValue>>,
-        writes: Vec<Write>,
-    ) -> Result<Version, ChainError> {
+    pub async fn commit(&mut self, body: Option<Box<RawValue>>, writes: Vec<Write>) -> ChainResult {
         let done = self.chain.commit(body, writes).await;
         if done == Err(ChainError::Moved) {
             self.right.finish(RightEnd::Lost);
@@ -70,7 +66,7 @@ impl Holding {
     }
 
     /// Writes several claims in one commit, as [`chain::commit_all`] does.
-    pub async fn commit_all(shares: Vec<HolderWrites<'_>>) -> Vec<Result<Version, ChainError>> {
+    pub async fn commit_all(shares: Vec<HolderWrites<'_>>) -> Vec<ChainResult> {
         let rights: Vec<Right> = shares.iter().map(|share| share.holding.right.clone()).collect();
         let pieces = shares.into_iter().map(|HolderWrites { holding, body, writes }| ChainWrites {
             chain: &mut holding.chain,
@@ -93,11 +89,7 @@ impl Holding {
     /// After [`ChainError::Gone`], [`ChainError::NotSent`] and [`ChainError::Refused`] the claim names this
     /// session still: hand it over again, release it, or drop this and take it anew by an [`super::Candidacy`]. After
     /// anything else it is not this node's.
-    pub async fn hand_over(
-        &mut self,
-        to: &SessionKey,
-        body: Box<RawValue>,
-    ) -> Result<Version, ChainError> {
+    pub async fn hand_over(&mut self, to: &SessionKey, body: Box<RawValue>) -> ChainResult {
         if !mutant::active(Mutant::ActWhileHandingOver) {
             self.right.finish(RightEnd::Released);
         }
@@ -112,7 +104,7 @@ impl Holding {
     }
 
     /// Stops acting, and then frees the claim.
-    pub async fn release(&mut self) -> Result<(), ChainError> {
+    pub async fn release(&mut self) -> ChainResult<()> {
         self.right.finish(RightEnd::Released);
         release(&self.right.0.session, &mut self.chain).await
     }
@@ -238,7 +230,7 @@ impl Right {
 }
 
 /// Frees a claim, however often the store cannot be reached.
-pub(super) async fn release(session: &Session, chain: &mut Chain) -> Result<(), ChainError> {
+pub(super) async fn release(session: &Session, chain: &mut Chain) -> ChainResult<()> {
     loop {
         match chain.release().await {
             Err(ChainError::NotSent(_)) if session.end().is_none() => {

@@ -10,11 +10,12 @@
 //! without harm.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::limits::STORE_ANSWER_MAX;
 use etcd_client::{GetOptions, StatusResponse};
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::call::EtcdHandle;
@@ -135,16 +136,16 @@ impl SharedStatus {
     }
 
     pub(super) fn class(&self) -> Class {
-        self.lock().class()
+        self.state.lock().class()
     }
 
     pub(super) fn room(&self) -> u64 {
-        self.lock().room()
+        self.state.lock().room()
     }
 
     /// The facts that are shown to people.
     pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
-        let state = self.lock().clone();
+        let state = self.state.lock().clone();
         let database = match state.size {
             Some(Size { file, used }) => format!("{file} bytes, {used} of them in use"),
             None => "not told to this user".to_owned(),
@@ -171,10 +172,6 @@ impl SharedStatus {
         facts.extend(state.alarm.map(|alarm| ("alarm", alarm)));
         facts
     }
-
-    fn lock(&self) -> MutexGuard<'_, EtcdStatus> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Looks at the state of etcd and compacts its history, for as long as the store is open.
@@ -188,7 +185,7 @@ pub(super) async fn keep(etcd: Arc<EtcdHandle>, status: Arc<SharedStatus>) {
         loop {
             sleep(LOOK_EVERY).await;
             look(&etcd, &status).await;
-            let state = status.lock().clone();
+            let state = status.state.lock().clone();
             house.warn(&state);
             if let Some(age) = status.compact {
                 house.relieve(&etcd, &state, age).await;
@@ -249,7 +246,7 @@ async fn look(etcd: &EtcdHandle, shared: &SharedStatus) {
         (status, connection.client.cluster_client().member_list().await)
     });
     let Ok((status, members)) = asked.await else { return };
-    let mut state = shared.lock();
+    let mut state = shared.state.lock();
     if let Ok(status) = status {
         state.note(&status);
     }

@@ -4,7 +4,7 @@
 //! an old one whose revision went back: whoever restores a snapshot without a new `--initial-cluster-token` gets
 //! the same cluster id as before, and revisions that were given once are given again.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 
 use crate::Epoch;
 
@@ -65,7 +65,7 @@ impl EtcdEpochs {
     }
 
     pub(super) fn epoch(&self) -> Epoch {
-        let state = self.lock();
+        let state = self.0.lock();
         match state.setbacks {
             0 => Epoch(format!("{:x}", state.cluster)),
             setbacks => Epoch(format!("{:x}+{setbacks}", state.cluster)),
@@ -74,18 +74,18 @@ impl EtcdEpochs {
 
     /// The greatest revision that we know of.
     pub(super) fn revision(&self) -> i64 {
-        self.lock().revision
+        self.0.lock().revision
     }
 
     /// To be taken before a request leaves.
     pub(super) fn mark(&self) -> EpochMark {
-        let state = self.lock();
+        let state = self.0.lock();
         EpochMark { number: state.number, revision: state.revision }
     }
 
     /// Judges an answer to a request that was sent at `mark`. It must have been a linearizable one.
     pub(super) fn judge(&self, mark: EpochMark, origin: AnswerOrigin) -> AnswerEpoch {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if mark.number != state.number || state.former.contains(&origin.cluster) {
             return AnswerEpoch::Former;
         }
@@ -106,10 +106,6 @@ impl EtcdEpochs {
         state.number += 1;
         state.revision = origin.revision;
         AnswerEpoch::New
-    }
-
-    fn lock(&self) -> MutexGuard<'_, EtcdEpochState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,11 +4,11 @@
 //! next member is the favourite. A balancer would go on sending every third call to a dead member of three. Another
 //! member is tried here only before something was sent; afterwards the caller decides.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use engine::limits::{STORE_ANSWER_MAX, STORE_CONNECT_MAX};
 use etcd_client::{Channel, Client, ConnectOptions};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tonic::transport::{ClientTlsConfig, Endpoint};
@@ -137,7 +137,7 @@ impl EtcdMembers {
                     Err(error) => why = Some(format!("{}: {error}", self.all[number].host)),
                 }
             }
-            let wake = self.all.iter().filter_map(|member| member.lock().rests_until).min();
+            let wake = self.all.iter().filter_map(|member| member.state.lock().rests_until).min();
             let wake = wake.unwrap_or_else(|| Instant::now() + REST_MIN);
             if wake >= deadline || Instant::now() >= deadline {
                 let why = why.unwrap_or_else(|| "every member has just failed".to_owned());
@@ -176,7 +176,7 @@ impl EtcdMembers {
                 Ok(Some(MemberConnection { client, member: number, number: connection_number }))
             }
             Err(why) => {
-                member.lock().take_rest();
+                member.state.lock().take_rest();
                 Err(why)
             }
         }
@@ -202,7 +202,7 @@ impl EtcdMembers {
 
     /// Notes that something is about to be asked.
     pub(super) fn asks(&self, connection: &MemberConnection) {
-        let mut state = self.all[connection.member].lock();
+        let mut state = self.all[connection.member].state.lock();
         if state.is_current(connection) {
             state.silent_since.get_or_insert_with(Instant::now);
         }
@@ -210,7 +210,7 @@ impl EtcdMembers {
 
     /// Notes that something was answered, be it an error.
     pub(super) fn answers(&self, connection: &MemberConnection) {
-        let mut state = self.all[connection.member].lock();
+        let mut state = self.all[connection.member].state.lock();
         if state.is_current(connection) {
             state.silent_since = None;
         }
@@ -218,7 +218,7 @@ impl EtcdMembers {
 
     /// Notes that the member did what it was asked for: its failures are forgotten.
     pub(super) fn praise(&self, connection: &MemberConnection) {
-        let mut state = self.all[connection.member].lock();
+        let mut state = self.all[connection.member].state.lock();
         if state.is_current(connection) {
             state.silent_since = None;
             state.rests_until = None;
@@ -228,7 +228,7 @@ impl EtcdMembers {
 
     /// Lets a member rest that failed on this connection, unless it has another connection by now.
     pub(super) fn leave(&self, connection: &MemberConnection, fate: ConnectionFate) {
-        let mut state = self.all[connection.member].lock();
+        let mut state = self.all[connection.member].state.lock();
         if !state.is_current(connection) {
             return;
         }
@@ -286,7 +286,7 @@ impl EtcdMember {
     }
 
     fn install(&self, client: Client) -> u64 {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.connections += 1;
         let number = state.connections;
         state.connection = Some((number, client));
@@ -297,7 +297,7 @@ impl EtcdMember {
 
     /// Its connection, if it has one and may be asked.
     fn ready(&self, member: usize) -> Option<MemberConnection> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.silent_since.is_some_and(|since| since.elapsed() >= SILENCE_MAX) {
             state.connection = None;
             state.silent_since = None;
@@ -311,11 +311,7 @@ impl EtcdMember {
     }
 
     fn rests(&self) -> bool {
-        self.lock().is_resting()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, MemberState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().is_resting()
     }
 }
 

@@ -14,10 +14,11 @@
 use std::cmp::Ordering as Compared;
 use std::iter::Peekable;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
 
 use super::layer::{Layer, LayerValue, Newest};
 use super::table::{IndexError, Result, Tables, guarded};
@@ -139,7 +140,7 @@ impl Index {
         self.change_layers(|layers| {
             layers.closed.pop();
         });
-        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spent = self.spent.lock();
         spent.retain(|layer| Arc::strong_count(layer) > 1);
         spent.push(layer);
         Ok(true)
@@ -173,11 +174,11 @@ impl Index {
     }
 
     fn layers(&self) -> Arc<LayerStack> {
-        Arc::clone(&self.layers.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.layers.read())
     }
 
     fn change_layers(&self, change: impl FnOnce(&mut LayerStack)) {
-        change(Arc::make_mut(&mut self.layers.write().unwrap_or_else(PoisonError::into_inner)));
+        change(Arc::make_mut(&mut self.layers.write()));
     }
 }
 

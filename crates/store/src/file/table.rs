@@ -12,7 +12,7 @@ use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use lsm_tree::compaction::Leveled;
@@ -20,6 +20,7 @@ use lsm_tree::config::CompressionPolicy;
 use lsm_tree::{
     AbstractTree, AnyTree, Cache, CompressionType, Config, Guard, SeqNo, SequenceNumberCounter,
 };
+use parking_lot::RwLock;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layer::Layer;
@@ -106,7 +107,7 @@ impl Tables {
             _ => Bound::Included(FIRST_KEY.as_bytes()),
         };
         let bounds = (start, range.end_bound().map(str::as_bytes));
-        let view = self.view.read().unwrap_or_else(PoisonError::into_inner);
+        let view = self.view.read();
         let entries = self.tree.range::<&[u8], _>(bounds, *view, None);
         drop(view);
         entries.map(|entry| {
@@ -158,7 +159,7 @@ impl Tables {
     /// Moves the readers' view up to now: what only older views need may go. Views in use keep what
     /// they need; the lock makes sure that none is just being fixed. Only whole layers are in.
     fn fix_view(&self) -> SeqNo {
-        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let mut view = self.view.write();
         *view = self.numbers.get();
         *view
     }

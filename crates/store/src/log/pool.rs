@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 /// More spares than this are deleted, so that a burst does not keep its disk space for ever.
 const SPARES_MAX: usize = 4;
@@ -51,7 +52,7 @@ impl SegmentPool {
     /// Everything up to record `through` is held elsewhere: full segments with nothing newer become
     /// spare, and a next one is made ready if there is none.
     pub fn tidy(&self, through: u64) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while let Some(&(ordinal, last)) = state.full.front()
             && last <= through
         {
@@ -67,12 +68,12 @@ impl SegmentPool {
 
     /// The segment to write first, with its ordinal; its name is durable.
     pub(super) fn begin(&self) -> io::Result<(u64, File)> {
-        self.take_next(&mut self.lock())
+        self.take_next(&mut self.state.lock())
     }
 
     /// Takes a full segment, of which the last record is `last`, and gives the next one for it.
     pub(super) fn exchange(&self, ordinal: u64, last: u64) -> io::Result<(u64, File)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let next = self.take_next(&mut state)?;
         state.full.push_back((ordinal, last));
         Ok(next)
@@ -80,12 +81,12 @@ impl SegmentPool {
 
     /// Takes over a full segment that was found at open.
     pub(super) fn put_full(&self, ordinal: u64, last: u64) {
-        self.lock().full.push_back((ordinal, last));
+        self.state.lock().full.push_back((ordinal, last));
     }
 
     /// Takes over what was found at open: the highest ordinal in use, and files that are free.
     pub(super) fn stock(&self, highest: u64, free: &[PathBuf]) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.highest = highest;
         free.iter().try_for_each(|file| self.put_spare(&mut state, file))
     }
@@ -163,10 +164,6 @@ impl SegmentPool {
                 return path;
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, PoolState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

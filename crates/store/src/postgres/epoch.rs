@@ -8,8 +8,8 @@
 //! - an earlier timeline is a former primary that still answers. Its answers do not count.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tokio_postgres::{Client, Error};
 
 use crate::{Class, Epoch};
@@ -151,15 +151,15 @@ impl PostgresEpochs {
     }
 
     pub(super) fn epoch(&self) -> Epoch {
-        self.lock().epoch.clone()
+        self.0.lock().epoch.clone()
     }
 
     pub(super) fn now(&self) -> PostgresServer {
-        self.lock().now.clone()
+        self.0.lock().now.clone()
     }
 
     pub(super) fn worth(&self, incarnation: &str) -> IncarnationStatus {
-        let known = self.lock();
+        let known = self.0.lock();
         if known.now.incarnation == incarnation {
             IncarnationStatus::Present
         } else if known.former.iter().any(|former| former == split_incarnation(incarnation).0) {
@@ -171,7 +171,7 @@ impl PostgresEpochs {
 
     /// Takes note of a server as it was just looked at.
     pub(super) fn note(&self, seen: PostgresServer) -> EpochChange {
-        let known = &mut *self.lock();
+        let known = &mut *self.0.lock();
         let is_same = known.now.system == seen.system;
         if known.former.iter().any(|former| former == split_incarnation(&seen.incarnation).0)
             || (is_same && seen.timeline < known.now.timeline)
@@ -194,10 +194,6 @@ impl PostgresEpochs {
             push(&mut known.former_systems, left.system);
         }
         EpochChange::Begun
-    }
-
-    fn lock(&self) -> MutexGuard<'_, KnownServers> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

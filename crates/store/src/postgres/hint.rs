@@ -6,10 +6,11 @@
 //! if nothing is heard, the store is asked for its last version a few times a second.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::limits::STORE_ANSWER_MAX;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -77,7 +78,7 @@ impl Hinter {
 
     /// Tells other processes that these keys have changed, or may have.
     pub(super) fn tell<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
-        let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut untold = self.untold.lock();
         for key in keys {
             if untold.bytes + key.len() + 1 > PAYLOAD_BYTES_MAX - self.id.len() {
                 untold.is_too_much = true;
@@ -91,7 +92,7 @@ impl Hinter {
     }
 
     fn take(&self) -> Option<String> {
-        let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut untold = self.untold.lock();
         let Untold { keys, is_too_much, .. } = std::mem::take(&mut *untold);
         if is_too_much {
             return Some(format!("{} {EVERYTHING}", self.id));

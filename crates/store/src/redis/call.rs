@@ -7,7 +7,7 @@ use redis::RedisError;
 use tokio::time::Instant;
 
 use super::connection::{RedisConnection, RedisConnector};
-use super::error::{ConnectError, FORMER};
+use super::error::{ConnectError, ConnectResult, FORMER};
 use super::reconnect::{RedisClient, RedisFailure};
 use super::script::{self, COMMIT, CommitVerdict, Names, SCAN, ScriptAnswer, ScriptOutcome};
 use super::server::RedisServer;
@@ -62,7 +62,7 @@ impl RedisShared {
 
     /// Writes, reads and removes something beside the store, so that what is not permitted or not possible is found now, and not in the middle of
     /// a commit, which no script can take back.
-    pub(super) async fn rehearse(&self) -> Result<(), ConnectError> {
+    pub(super) async fn rehearse(&self) -> ConnectResult {
         let names = self.names.rehearsal();
         let key = |name| Key::new(name).expect("a short word");
         let put = Commit::new().put(key("a"), "").put(key("b"), "");
@@ -234,7 +234,7 @@ impl RedisShared {
 }
 
 /// Reads the answer to one call of a rehearsal.
-fn rehearsed(reply: Result<redis::Value, RedisFailure>) -> Result<(), ConnectError> {
+fn rehearsed(reply: Result<redis::Value, RedisFailure>) -> ConnectResult {
     let unfit = |why: &str| {
         ConnectError::new(
             EngineFault::Unsafe,

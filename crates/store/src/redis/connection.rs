@@ -19,7 +19,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::error::{ConnectError, FORMER};
+use super::error::{ConnectError, ConnectResult, FORMER};
 use super::setting::{RedisSettings, Sync};
 use super::tls::{self, Distrust};
 use crate::{EngineFault, StoreHost, StoreSecret};
@@ -77,7 +77,7 @@ impl RedisConnection {
     }
 
     /// Asks how the server is set up, and refuses one that cannot hold a store.
-    pub(super) async fn look(&self) -> Result<RedisSettings, ConnectError> {
+    pub(super) async fn look(&self) -> ConnectResult<RedisSettings> {
         let info = match self.ask(&cmd("INFO")).await {
             Ok(Reply::BulkString(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
             Ok(Reply::VerbatimString { text, .. } | Reply::SimpleString(text)) => text,
@@ -115,7 +115,7 @@ impl RedisConnector {
     pub(super) async fn connect(
         &self,
         counts: &ServerFilter,
-    ) -> Result<(RedisConnection, RedisSettings), ConnectError> {
+    ) -> ConnectResult<(RedisConnection, RedisSettings)> {
         let begin = self.first.load(Ordering::Relaxed);
         let mut troubles = Vec::new();
         for step in 0..self.hosts.len() {
@@ -147,10 +147,7 @@ impl RedisConnector {
         ConnectError::new(trouble.fault, format!("{}: {}", self.hosts[place], trouble.why))
     }
 
-    async fn try_host(
-        &self,
-        host: &StoreHost,
-    ) -> Result<(RedisConnection, RedisSettings), ConnectError> {
+    async fn try_host(&self, host: &StoreHost) -> ConnectResult<(RedisConnection, RedisSettings)> {
         let deadline = Instant::now() + STORE_CONNECT_MAX;
         let stream = self.stream(host, deadline).await?;
         let connection = open(stream, None, RedisConnectionInfo::default().set_skip_set_lib_name())
@@ -181,7 +178,7 @@ impl RedisConnector {
     pub(super) async fn listen(
         &self,
         push: impl AsyncPushSender,
-    ) -> Result<RedisConnection, ConnectError> {
+    ) -> ConnectResult<RedisConnection> {
         let host = &self.hosts[self.first.load(Ordering::Relaxed) % self.hosts.len()];
         let deadline = Instant::now() + STORE_CONNECT_MAX;
         let stream = self.stream(host, deadline).await?;
@@ -206,7 +203,7 @@ impl RedisConnector {
         &self,
         host: &StoreHost,
         deadline: Instant,
-    ) -> Result<Box<dyn ByteStream>, ConnectError> {
+    ) -> ConnectResult<Box<dyn ByteStream>> {
         let unreachable = |why: String| ConnectError::new(EngineFault::Unreachable, why);
         let connect = TcpStream::connect((host.name.as_str(), host.port));
         let stream = match timeout_at(deadline, connect).await {
@@ -229,7 +226,7 @@ impl RedisConnector {
     }
 
     /// Password, database and a name for `CLIENT LIST`.
-    async fn greet(&self, connection: &RedisConnection) -> Result<(), ConnectError> {
+    async fn greet(&self, connection: &RedisConnection) -> ConnectResult {
         if let Some(password) = &self.password {
             let mut auth = cmd("AUTH");
             if let Some(user) = &self.user {

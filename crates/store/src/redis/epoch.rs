@@ -8,7 +8,8 @@
 //! outlived a fail-over can make an answer look as if another server had given it.
 
 use std::collections::VecDeque;
-use std::sync::{PoisonError, RwLock};
+
+use parking_lot::RwLock;
 
 use crate::Epoch;
 
@@ -33,10 +34,10 @@ impl RedisEpochs {
     /// Whether an answer of this epoch counts: one of the present does, one of a new epoch does and begins it, one of an epoch that was left
     /// does not.
     pub(super) fn admit(&self, epoch: &str) -> bool {
-        if self.0.read().unwrap_or_else(PoisonError::into_inner).present == epoch {
+        if self.0.read().present == epoch {
             return true;
         }
-        let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.write();
         if state.present == epoch {
             return true;
         }
@@ -54,7 +55,7 @@ impl RedisEpochs {
 
     /// The epoch of the server that answers now.
     pub(super) fn present(&self) -> Epoch {
-        Epoch(self.0.read().unwrap_or_else(PoisonError::into_inner).present.clone())
+        Epoch(self.0.read().present.clone())
     }
 }
 

@@ -9,6 +9,9 @@ use crate::{Address, EngineFault, OpenError};
 
 pub(super) const FORMER: &str = "it was left behind by a fail-over, and still takes itself for the master: restart it, or make it a replica";
 
+/// What comes of setting a connection up.
+pub(super) type ConnectResult<T = ()> = Result<T, ConnectError>;
+
 /// Why there is no connection that can be relied on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ConnectError {

@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::call::RedisShared;
 use super::connection::RedisConnection;
-use super::error::ConnectError;
+use super::error::{ConnectError, ConnectResult};
 use super::script::EVERYTHING;
 use crate::{EngineFault, Key};
 
@@ -53,9 +53,7 @@ pub(super) async fn listen(shared: Arc<RedisShared>) {
 }
 
 /// A connection that listens, and who tells when it is lost.
-async fn subscribe(
-    shared: &Arc<RedisShared>,
-) -> Result<(RedisConnection, Arc<Notify>), ConnectError> {
+async fn subscribe(shared: &Arc<RedisShared>) -> ConnectResult<(RedisConnection, Arc<Notify>)> {
     let lost = Arc::new(Notify::new());
     let (told, weak) = (Arc::clone(&lost), Arc::downgrade(shared));
     let push = move |push: PushInfo| {

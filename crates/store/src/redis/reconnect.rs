@@ -3,11 +3,12 @@
 //! Many calls share the connection and are answered in the order in which they were sent, with no lock between them. A call that was sent
 //! and not answered in time is never sent again: the connection is dropped, and the outcome is unknown. A call may be dropped at any moment.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use engine::limits::STORE_ANSWER_MAX;
+use parking_lot::RwLock;
 use redis::{Cmd, RedisError, Value as Reply, cmd};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
@@ -122,7 +123,7 @@ impl RedisClient {
 
     /// Drops the connection, if there is one: the next call makes a new one.
     pub(super) fn hang_up(&self) {
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.current.write() = None;
     }
 
     /// Drops a connection on which an answer is overdue, also when nobody waits for it any longer. Never ends.
@@ -139,13 +140,13 @@ impl RedisClient {
     }
 
     fn current(&self) -> Option<Arc<RedisConnection>> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.read();
         current.as_ref().filter(|connection| !connection.is_closed()).map(Arc::clone)
     }
 
     /// Drops this connection, unless there is another one by now.
     fn leave(&self, connection: &Arc<RedisConnection>) {
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.write();
         if current.as_ref().is_some_and(|present| Arc::ptr_eq(present, connection)) {
             *current = None;
         }
@@ -166,8 +167,7 @@ impl RedisClient {
             Ok((connection, _)) => {
                 gate.pause = PAUSE_MIN;
                 let connection = Arc::new(connection);
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) =
-                    Some(Arc::clone(&connection));
+                *self.current.write() = Some(Arc::clone(&connection));
                 Ok(connection)
             }
             Err(trouble) => {

@@ -1,7 +1,8 @@
 //! What is known about the Redis that answers: from every new connection, from every answer, and from a look now and then.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+
+use parking_lot::RwLock;
 
 use super::epoch::RedisEpochs;
 use super::script::{ScriptAnswer, ScriptOutcome};
@@ -45,7 +46,7 @@ impl RedisServer {
             return false;
         }
         self.replicas.store(setting.replicas, Ordering::Relaxed);
-        *self.setting.write().unwrap_or_else(PoisonError::into_inner) = setting.clone();
+        *self.setting.write() = setting.clone();
         true
     }
 
@@ -53,15 +54,15 @@ impl RedisServer {
         if self.replicas.load(Ordering::Relaxed) > 0 {
             return Class::B;
         }
-        self.setting.read().unwrap_or_else(PoisonError::into_inner).class_alone()
+        self.setting.read().class_alone()
     }
 
     pub(super) fn room(&self) -> Option<u64> {
-        self.setting.read().unwrap_or_else(PoisonError::into_inner).room
+        self.setting.read().room
     }
 
     pub(super) fn facts(&self) -> Vec<(&'static str, String)> {
-        let mut facts = self.setting.read().unwrap_or_else(PoisonError::into_inner).facts();
+        let mut facts = self.setting.read().facts();
         facts.push(("replicas", self.replicas.load(Ordering::Relaxed).to_string()));
         if !self.may_listen.load(Ordering::Relaxed) {
             let text = "none: this user may not subscribe to the channel, so everybody looks once a second";

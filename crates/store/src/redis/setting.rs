@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::{Class, EngineFault};
 
-use super::error::ConnectError;
+use super::error::{ConnectError, ConnectResult};
 
 /// The first version with everything that the scripts use, and with effects instead of scripts in its append-only file.
 const OLDEST: (u32, u32) = (6, 2);
@@ -37,7 +37,7 @@ pub(super) struct Sync {
 
 impl RedisSettings {
     /// Reads what `INFO` says, and what `CONFIG` says if it was permitted; refuses what cannot hold a store.
-    pub(super) fn read(info: &str, sync: Option<Sync>) -> Result<Self, ConnectError> {
+    pub(super) fn read(info: &str, sync: Option<Sync>) -> ConnectResult<Self> {
         let fields: HashMap<&str, &str> =
             info.lines().filter_map(|line| line.trim_end().split_once(':')).collect();
         let field = |name: &str| fields.get(name).copied().unwrap_or_default();

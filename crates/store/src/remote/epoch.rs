@@ -5,10 +5,9 @@
 //! name, and none ever comes back: if servers disagree, nothing is claimed until they agree. An answer to a request
 //! that was sent before the change, and that names another epoch, does not count.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use client::ClientError;
 use client::store::StoreMoment;
+use parking_lot::Mutex;
 
 use crate::{Class, Epoch};
 
@@ -31,12 +30,12 @@ impl RemoteEpochs {
 
     /// The ticket of a request that is sent now.
     pub(super) fn ticket(&self) -> EpochTicket {
-        EpochTicket(self.lock().number)
+        EpochTicket(self.0.lock().number)
     }
 
     /// Whether an answer counts.
     pub(super) fn admits(&self, ticket: &EpochTicket, moment: &StoreMoment) -> bool {
-        let mut present = self.lock();
+        let mut present = self.0.lock();
         if present.moment.epoch == moment.epoch {
             present.moment.class.clone_from(&moment.class);
             return true;
@@ -56,21 +55,17 @@ impl RemoteEpochs {
     }
 
     pub(super) fn epoch(&self) -> Epoch {
-        let present = self.lock();
+        let present = self.0.lock();
         Epoch(format!("{}#{}", present.moment.epoch, present.number))
     }
 
     pub(super) fn class(&self) -> Class {
-        match self.lock().moment.class.as_str() {
+        match self.0.lock().moment.class.as_str() {
             "A" => Class::A,
             "S" => Class::S,
             // Of one that is not known nothing is promised.
             _ => Class::B,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Present> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -185,18 +185,18 @@ impl Beat {
             Some(Ok(version)) => {
                 self.version = version;
                 self.session.won(nonce);
-                self.session.observer().answered(self.session.now());
+                self.session.0.observer.lock().answered(self.session.now());
                 self.session.0.renewals.send_modify(RenewalStats::beats);
                 RenewalOutcome::Done
             }
             Some(Err(CommitError::Unavailable(why))) => {
                 tracing::debug!(why, "the session could not be renewed");
-                self.session.observer().refused();
+                self.session.0.observer.lock().refused();
                 self.fails(why)
             }
             Some(Err(CommitError::Refused(why))) => {
                 tracing::warn!(%why, "the store refused to renew the session");
-                self.session.observer().refused();
+                self.session.0.observer.lock().refused();
                 self.fails(why.to_string())
             }
             Some(Err(CommitError::Corrupt(why))) => {
@@ -223,7 +223,7 @@ impl Beat {
         let Some(Ok(found)) = within(self.session.machine(), timeout, read).await else {
             return RenewalOutcome::Open;
         };
-        self.session.observer().answered(self.session.now());
+        self.session.0.observer.lock().answered(self.session.now());
         if let Some(entry) = found {
             // Nobody else writes this key. One of long ago gives no credit, but is ours to go on from.
             if let Ok(record) = SessionRecord::from_value(&entry.value)
@@ -300,7 +300,7 @@ impl Lookout {
             Class::A | Class::S => StoreMemory::Keeps,
             Class::B => StoreMemory::MayForget,
         };
-        session.observer().see(SessionsLook {
+        session.0.observer.lock().see(SessionsLook {
             asked,
             arrived: session.now(),
             epoch: session.store().epoch().0,
@@ -319,7 +319,8 @@ impl Lookout {
         if session.key().guest().is_some() {
             return Vec::new();
         }
-        let mut overdue = session.observer().overdue(&session.holder(), session.now());
+        let mut overdue =
+            session.0.observer.lock().overdue(&session.0.holder.lock(), session.now());
         overdue.retain(|(other, _)| other != session.key());
         let mut buried = Vec::new();
         for some in overdue.chunks(session.store().limits().writes) {

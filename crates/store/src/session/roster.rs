@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::lease::Ttl;
-use engine::limits::PAGE_ENTRIES_MAX;
 use engine::mutant::{self, Mutant};
 
 use super::clocks::PeerClocks;
@@ -117,14 +116,7 @@ impl Roster {
 
 /// Everything below `node/`.
 pub(super) async fn read_all(store: &Store) -> Result<Vec<Entry>, ScanError> {
-    let mut entries = Vec::new();
-    let mut rest = Some(Range::prefix(SESSIONS));
-    while let Some(range) = rest {
-        let page = store.scan(range, PAGE_ENTRIES_MAX).await?;
-        entries.extend(page.entries);
-        rest = page.next;
-    }
-    Ok(entries)
+    store.scan_all(Range::prefix(SESSIONS)).await
 }
 
 /// Has the store remember this T, if it is longer than all before.

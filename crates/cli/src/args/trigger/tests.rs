@@ -10,7 +10,7 @@ fn parse(line: &[&str]) -> Result<Args, clap::Error> {
 fn create(line: &[&str]) -> CreateArgs {
     let line = [&["create", "--webhook", "http://x.example"], line].concat();
     match parse(&line).unwrap().verb {
-        Verb::Trigger { verb: TriggerVerb::Create(typed) } => *typed,
+        Verb::Trigger(TriggerVerb::Create(typed)) => *typed,
         other => panic!("{other:?}"),
     }
 }
@@ -59,7 +59,7 @@ fn a_trigger_comes_from_the_command_line_or_from_a_file() {
     assert!(parse(&["create"]).unwrap_err().to_string().contains("--webhook"));
     assert!(parse(&["create", "--file=x.json"]).is_ok());
     assert!(parse(&["create", "--file=x.json", "--replace"]).is_ok());
-    for field in FIELDS {
+    for field in FIELDS.split(' ') {
         let named = [("zone", "tz"), ("labels", "label")];
         let named = named.iter().find(|(name, _)| *name == field);
         let flag =
@@ -84,7 +84,7 @@ fn a_trigger_comes_from_the_command_line_or_from_a_file() {
 #[test]
 fn a_wait_is_a_length_or_a_number_of_seconds() {
     let wait = |text: &str| match parse(&["run", "hello", "--wait", text]).unwrap().verb {
-        Verb::Trigger { verb: TriggerVerb::Run(typed) } => typed.wait,
+        Verb::Trigger(TriggerVerb::Run(typed)) => typed.wait,
         other => panic!("{other:?}"),
     };
     for (text, seconds) in [("5", 5), ("5s", 5), ("1m", 60)] {

@@ -13,6 +13,7 @@ mod field;
 
 use std::time::Duration;
 
+use error::CronResult;
 pub use error::{CronError, Field};
 use field::{FieldForm, FieldReader, FieldSet};
 
@@ -91,12 +92,7 @@ fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-fn parse_fields(
-    text: &str,
-    cut: &PatternCut,
-    dialect: Dialect,
-    name: &str,
-) -> Result<Cron, CronError> {
+fn parse_fields(text: &str, cut: &PatternCut, dialect: Dialect, name: &str) -> CronResult<Cron> {
     let (with_second, with_year) = match (dialect, cut.len) {
         (Dialect::Open, 5) => (false, false),
         (Dialect::Open | Dialect::Quartz, 6) => (true, false),
@@ -149,12 +145,7 @@ fn which_days(day: FieldForm, weekday: FieldForm) -> Days {
 }
 
 /// Reads a text that begins with `@`.
-fn parse_word(
-    text: &str,
-    cut: &PatternCut,
-    dialect: Dialect,
-    name: &str,
-) -> Result<Parsed, CronError> {
+fn parse_word(text: &str, cut: &PatternCut, dialect: Dialect, name: &str) -> CronResult<Parsed> {
     let (start, end) = cut.fields[0];
     let word = &text[start..end];
     let wrong =
@@ -198,7 +189,7 @@ const WORDS: [(&str, &str); 7] = [
 ];
 
 /// Reads the interval after `@every`: numbers with units, larger units first.
-fn parse_every(text: &str, cut: &PatternCut) -> Result<Duration, CronError> {
+fn parse_every(text: &str, cut: &PatternCut) -> CronResult<Duration> {
     const ALLOWED: &str = "an interval like `90s`, `1h30m` or `2d` is allowed";
     const LIMITS: &str = "1s to 366d are allowed";
     let wrong = |at, wrong: &str, allowed| Err(CronError::new(text, at, None, wrong, allowed));

@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, Request};
 use axum::response::Json;
 use client::election::{Campaign, CampaignRequest};
 use engine::lease::{Nonce, Token, Ttl};
@@ -27,11 +27,10 @@ use store::session::{NodeId, SessionKey, SessionRecord, raise_longest};
 use store::{Commit, Condition, Entry};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{check, claim, field};
+use super::{check, claim};
 use crate::api::body;
 use crate::api::caller::Caller;
-use crate::api::problem::ApiError;
-use crate::api::query::Query;
+use crate::api::problem::{ApiError, ApiResult};
 use crate::api::store::{Failure, act, moment, project_name};
 use crate::handle::NodeHandle;
 
@@ -70,13 +69,12 @@ enum Renewed {
 }
 
 pub(in crate::api) async fn campaign(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
     request: Request,
-) -> Result<Json<Campaign>, ApiError> {
+) -> ApiResult<Json<Campaign>> {
     let arrived = Instant::now();
-    Query::of(request.uri(), &[])?;
     let asked: CampaignRequest = body::read(request).await?;
     check(&name)?;
     let project = project_name(&handle, caller.project)?;
@@ -84,12 +82,12 @@ pub(in crate::api) async fn campaign(
     let length = Duration::from_millis(asked.ttl_ms);
     let ttl = Ttl::new(length).ok().filter(|_| length <= GUEST_TTL_MAX).ok_or_else(|| {
         let (least, most) = (LEASE_TTL_MIN.as_millis(), GUEST_TTL_MAX.as_millis());
-        field("/ttl_ms", format!("it is a whole number from {least} to {most}"))
+        ApiError::field("/ttl_ms", format!("it is a whole number from {least} to {most}"))
     })?;
     let wait = Duration::from_millis(asked.wait_ms);
     if wait > CAMPAIGN_WAIT_MAX {
         let most = CAMPAIGN_WAIT_MAX.as_millis();
-        return Err(field("/wait_ms", format!("it is a whole number from 0 to {most}")));
+        return Err(ApiError::field("/wait_ms", format!("it is a whole number from 0 to {most}")));
     }
     let claim = claim(&project, &name)?;
     let candidate =
@@ -103,8 +101,9 @@ pub(super) fn session_of(
     project: &str,
     candidate: &str,
     session: Option<&str>,
-) -> Result<(NodeId, Option<SessionKey>), ApiError> {
-    let node = NodeId::new(candidate).map_err(|why| field("/candidate", why.to_string()))?;
+) -> ApiResult<(NodeId, Option<SessionKey>)> {
+    let node =
+        NodeId::new(candidate).map_err(|why| ApiError::field("/candidate", why.to_string()))?;
     let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let session = match session {
         None => None,
@@ -113,7 +112,7 @@ pub(super) fn session_of(
             Some(SessionKey::of_guest(&node, project, number))
         }
         Some(_) => {
-            return Err(field(
+            return Err(ApiError::field(
                 "/session",
                 "it is the session that an answer told: 16 hexadecimal digits",
             ));

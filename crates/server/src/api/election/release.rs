@@ -1,6 +1,6 @@
 //! `POST /v1/elections/{name}/release`: whoever leads has stopped, and lets others.
 
-use axum::extract::{Path, Request, State};
+use axum::extract::Path;
 use axum::response::Json;
 use client::election::{Election, ReleaseRequest};
 use engine::lease::Nonce;
@@ -9,10 +9,9 @@ use store::session::SessionKey;
 
 use super::campaign::session_of;
 use super::{check, claim, view};
-use crate::api::body;
+use crate::api::body::JsonBody;
 use crate::api::caller::Caller;
-use crate::api::problem::ApiError;
-use crate::api::query::Query;
+use crate::api::problem::ApiResult;
 use crate::api::store::{Failure, act, project_name};
 use crate::handle::NodeHandle;
 
@@ -21,13 +20,11 @@ const TRIES_MAX: usize = 5;
 
 /// A candidate that does not lead changes nothing, so the request may be sent again.
 pub(in crate::api) async fn release(
-    State(handle): State<NodeHandle>,
+    handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    request: Request,
-) -> Result<Json<Election>, ApiError> {
-    Query::of(request.uri(), &[])?;
-    let asked: ReleaseRequest = body::read(request).await?;
+    JsonBody(asked): JsonBody<ReleaseRequest>,
+) -> ApiResult<Json<Election>> {
     check(&name)?;
     let project = project_name(&handle, caller.project)?;
     let (_, session) = session_of(&project, &asked.candidate, Some(&asked.session))?;

@@ -4,7 +4,7 @@
 //! are let in. A handler that takes a body has read all of it before it asks a shard; one that takes none leaves it.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
@@ -13,6 +13,7 @@ use axum::http::request::Parts;
 use bytes::{Bytes, BytesMut};
 use engine::limits::REQUEST_BYTES_MAX;
 use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
 
 /// A request as it came, with what was read of its body.
 pub(super) struct BufferedRequest {
@@ -44,7 +45,7 @@ impl BufferedRequest {
 
     /// Its body; nothing, if nobody wanted all of it.
     pub(super) fn body(&self) -> Bytes {
-        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = self.read.lock();
         if read.is_whole { read.bytes.clone().freeze() } else { Bytes::new() }
     }
 }
@@ -64,7 +65,7 @@ impl hyper::body::Body for Copied {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = self.read.lock();
         match &frame {
             Some(Ok(frame)) => {
                 let piece = frame.data_ref().map_or(&[][..], |data| data);

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::moment;
 use crate::api::caller::{ANONYMOUS, Caller};
-use crate::api::problem::ApiError;
+use crate::api::problem::{ApiError, ApiResult};
 use crate::handle::NodeHandle;
 
 /// Why a commit was not done.
@@ -55,7 +55,7 @@ impl From<ScanError> for Failure {
 }
 
 /// What people call a project: its claims and sessions carry it.
-pub(in crate::api) fn project_name(handle: &NodeHandle, id: ProjectId) -> Result<String, ApiError> {
+pub(in crate::api) fn project_name(handle: &NodeHandle, id: ProjectId) -> ApiResult<String> {
     let name = handle.access().book().name_of(id).map(str::to_owned);
     name.ok_or_else(|| ApiError::not_found("the project of this key is not there any more"))
 }
@@ -111,18 +111,18 @@ async fn check_room(handle: &NodeHandle, project: &str) -> Result<(), Failure> {
 /// A project has so many elections, give or take a few that come at once.
 async fn check_elections(handle: &NodeHandle, project: &str) -> Result<(), Failure> {
     let mut count = 0;
-    let mut rest = Some(Range::prefix(&format!("election/{project}/")));
-    while let Some(range) = rest {
-        let scan = handle.store().scan(range, PAGE_ENTRIES_MAX);
-        let silence = |_| Err(ScanError::Unavailable("it did not answer in time".into()));
-        let page = timeout(STORE_ANSWER_MAX, scan).await.unwrap_or_else(silence)?;
+    let range = Range::prefix(&format!("election/{project}/"));
+    let mut pages = handle.store().pages(range, PAGE_ENTRIES_MAX);
+    let silence = |_| Err(ScanError::Unavailable("it did not answer in time".into()));
+    while let Some(entries) =
+        timeout(STORE_ANSWER_MAX, pages.next()).await.unwrap_or_else(silence)?
+    {
         // A wish lies beside its head.
         let is_head = |entry: &&store::Entry| entry.key.as_str().split('/').count() == 3;
-        count += page.entries.iter().filter(is_head).count();
+        count += entries.iter().filter(is_head).count();
         if count >= GUEST_ELECTIONS_MAX {
             return Err(Failure::TooManyElections);
         }
-        rest = page.next;
     }
     Ok(())
 }

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use bytes::Bytes;
 use client::store::StoreHint;
 use engine::limits::{GUEST_WATCHERS_MAX, GUEST_WATCHERS_OF_KEY_MAX, STREAM_HEARTBEAT};
@@ -17,8 +16,7 @@ use super::project_name;
 use crate::access::book::Book;
 use crate::access::key::KeyId;
 use crate::api::caller::Caller;
-use crate::api::problem::ApiError;
-use crate::api::query::Query;
+use crate::api::problem::{ApiError, ApiResult};
 use crate::api::stream::stream;
 use crate::event::WatcherSeat;
 use crate::handle::NodeHandle;
@@ -38,12 +36,7 @@ struct Watcher {
     _seat: WatcherSeat,
 }
 
-pub(in crate::api) async fn watch(
-    State(handle): State<NodeHandle>,
-    caller: Caller,
-    request: Request,
-) -> Result<Response, ApiError> {
-    Query::of(request.uri(), &[])?;
+pub(in crate::api) async fn watch(handle: NodeHandle, caller: Caller) -> ApiResult {
     let most = (GUEST_WATCHERS_MAX, GUEST_WATCHERS_OF_KEY_MAX);
     let seat = WatcherSeat::take(handle.guests(), caller.key, most).ok_or_else(|| {
         let detail = format!(

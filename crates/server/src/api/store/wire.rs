@@ -7,19 +7,14 @@ use client::store::{
     StoreWrite,
 };
 use engine::limits::{KEY_BYTES_MAX, PAGE_ENTRIES_MAX};
-use engine::trigger::BadField;
 use store::{Commit, Condition, Entry, Key, Page, Range, Version, Write};
 
-use crate::api::problem::ApiError;
+use crate::api::problem::{ApiError, ApiResult};
 
-fn bad(pointer: String, why: impl Into<String>) -> ApiError {
-    ApiError::fields([BadField { pointer, why: why.into() }])
-}
-
-pub(super) fn range(asked: &StoreScan) -> Result<(Range, usize), ApiError> {
+pub(super) fn range(asked: &StoreScan) -> ApiResult<(Range, usize)> {
     if !(1..=PAGE_ENTRIES_MAX).contains(&asked.limit) {
         let why = format!("it is a whole number from 1 to {PAGE_ENTRIES_MAX}");
-        return Err(bad("/limit".into(), why));
+        return Err(ApiError::field("/limit", why));
     }
     let bound = |name: &str, edge: &Edge| {
         let (bound, text): (fn(String) -> Bound<String>, _) = match edge {
@@ -27,7 +22,7 @@ pub(super) fn range(asked: &StoreScan) -> Result<(Range, usize), ApiError> {
             Edge::Excluded(text) => (Bound::Excluded, text),
         };
         if text.len() > KEY_BYTES_MAX + 1 {
-            return Err(bad(format!("/{name}"), "it is longer than any key"));
+            return Err(ApiError::field(format!("/{name}"), "it is longer than any key"));
         }
         Ok(bound(text.clone()))
     };
@@ -35,7 +30,7 @@ pub(super) fn range(asked: &StoreScan) -> Result<(Range, usize), ApiError> {
     Ok((range, asked.limit))
 }
 
-pub(super) fn commit(asked: StoreCommit) -> Result<Commit, ApiError> {
+pub(super) fn commit(asked: StoreCommit) -> ApiResult<Commit> {
     let mut commit = Commit::new();
     for (number, condition) in asked.when.into_iter().enumerate() {
         let key = |text| key(format!("/when/{number}"), text);
@@ -50,7 +45,7 @@ pub(super) fn commit(asked: StoreCommit) -> Result<Commit, ApiError> {
         commit.then.push(match write {
             StoreWrite::Put(text, blob) => {
                 let value = blob.bytes().ok_or_else(|| {
-                    bad(place.clone(), "hex is two hexadecimal digits for each byte")
+                    ApiError::field(place.clone(), "hex is two hexadecimal digits for each byte")
                 })?;
                 Write::Put(key(place, text)?, value.into())
             }
@@ -60,8 +55,8 @@ pub(super) fn commit(asked: StoreCommit) -> Result<Commit, ApiError> {
     Ok(commit)
 }
 
-fn key(place: String, text: String) -> Result<Key, ApiError> {
-    Key::new(text).map_err(|why| bad(place, why.to_string()))
+fn key(place: String, text: String) -> ApiResult<Key> {
+    Key::new(text).map_err(|why| ApiError::field(place, why.to_string()))
 }
 
 pub(super) fn page(page: Page, moment: StoreMoment) -> StorePage {

@@ -271,12 +271,10 @@ impl Historian {
         };
         let (mut tally, mut pages) = (LineTally::new(most), 0);
         let prefix = page::pages_of(shard, bucket);
-        let mut rest = Some(Range::prefix(&prefix));
-        while let Some(range) = rest {
-            let page = store.scan(range, PAGES_LEN).await?;
-            rest = page.next;
-            pages += page.entries.len();
-            page.entries.iter().filter_map(decoded).for_each(|page| tally.add(&page.lines));
+        let mut scan = store.pages(Range::prefix(&prefix), PAGES_LEN);
+        while let Some(entries) = scan.next().await? {
+            pages += entries.len();
+            entries.iter().filter_map(decoded).for_each(|page| tally.add(&page.lines));
         }
         let bounds = tally.bounds();
         let Some(highest) = bounds.highest() else {
@@ -290,20 +288,18 @@ impl Historian {
         // Days come newest first. '0' follows '/': the end of the bucket.
         let first = key(format!("{prefix}{}/", PastDay::of(highest)));
         let end = key(format!("{}0", prefix.trim_end_matches('/')));
-        let mut rest = Some(Range::between(&first, &end));
-        while let Some(range) = rest {
-            let page = store.scan(range, PAGES_LEN).await?;
-            rest = page.next;
-            pages += page.entries.len();
+        let mut scan = store.pages(Range::between(&first, &end), PAGES_LEN);
+        while let Some(entries) = scan.next().await? {
+            pages += entries.len();
             let mut cut = RetentionCut::default();
-            for entry in &page.entries {
+            for entry in &entries {
                 let Some(lines) = decoded(entry).map(|page| page.lines) else { continue };
                 if let Some(left) = bounds.page(&lines) {
                     kept -= lines.len() - left.len();
                     cut.page(entry.key.as_str().to_owned(), left);
                 }
             }
-            self.cut(shard, notes, cut, &page.entries).await?;
+            self.cut(shard, notes, cut, &entries).await?;
         }
         notes.retention.grown.insert(bucket, (0, kept));
         Ok(pages)

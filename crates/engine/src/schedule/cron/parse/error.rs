@@ -42,6 +42,9 @@ impl fmt::Display for Field {
     }
 }
 
+/// What a piece of a pattern means, or what is wrong with it.
+pub(super) type CronResult<T> = Result<T, CronError>;
+
 /// A text that is not a pattern. The one remedy is to write another text; the message says which.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}, character {}: {wrong}; {allowed}", self.place(), self.position + 1)]

@@ -5,7 +5,7 @@
 //! the month (`L`, `15W`, `FRI#2`) and the years go to [`Rare`].
 
 use super::super::Rare;
-use super::{CronError, Dialect, Field, brief};
+use super::{CronError, CronResult, Dialect, Field, brief};
 
 /// What a field matches, and how it was written.
 #[derive(Debug, Clone, Copy)]
@@ -100,7 +100,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Reads the whole field.
-    pub(super) fn read(mut self, rare: &mut Rare) -> Result<FieldSet, CronError> {
+    pub(super) fn read(mut self, rare: &mut Rare) -> CronResult<FieldSet> {
         let may_have_plus = self.field == Field::Weekday && self.dialect == Dialect::Open;
         let has_plus = may_have_plus && self.take(b'+');
         let form = match &self.bytes[self.at..] {
@@ -140,7 +140,7 @@ impl<'a> FieldReader<'a> {
         Ok(set)
     }
 
-    fn item(&mut self, form: FieldForm, rare: &mut Rare) -> Result<Item, CronError> {
+    fn item(&mut self, form: FieldForm, rare: &mut Rare) -> CronResult<Item> {
         let values = match (self.peek(), self.field) {
             (b'*', _) => self.all()?,
             (b'?', Field::Day | Field::Weekday) => self.question(form)?,
@@ -167,14 +167,14 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Reads `*` or `*/2`.
-    fn all(&mut self) -> Result<ValueSpan, CronError> {
+    fn all(&mut self) -> CronResult<ValueSpan> {
         self.at += 1;
         let (first, len) = self.values();
         Ok(ValueSpan { first, reach: len - 1, step: self.step(len)? })
     }
 
     /// `?` is another `*`; in Quartz it is a field of its own.
-    fn question(&mut self, form: FieldForm) -> Result<ValueSpan, CronError> {
+    fn question(&mut self, form: FieldForm) -> CronResult<ValueSpan> {
         if self.dialect == Dialect::Quartz && form != FieldForm::Question {
             return Err(self.error(
                 self.at,
@@ -186,7 +186,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// `5/15`: from 5 to the end of the field.
-    fn from(&mut self, value: u16) -> Result<ValueSpan, CronError> {
+    fn from(&mut self, value: u16) -> CronResult<ValueSpan> {
         let (first, len) = self.values();
         let last = first + len - 1;
         // A weekday 7 is the Sunday with which the week begins.
@@ -195,7 +195,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// `9-17`, `22-2`, `0-30/10`.
-    fn range(&mut self, first: u16) -> Result<ValueSpan, CronError> {
+    fn range(&mut self, first: u16) -> CronResult<ValueSpan> {
         self.at += 1;
         let last_at = self.at;
         let last = self.value()?;
@@ -218,7 +218,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// `H`, `H/15`, `H(0-29)`, `H(0-29)/10`: where others write a value, the trigger's name chooses one.
-    fn hashed(&mut self) -> Result<ValueSpan, CronError> {
+    fn hashed(&mut self) -> CronResult<ValueSpan> {
         if self.dialect == Dialect::Quartz {
             return Err(self.unexpected());
         }
@@ -243,7 +243,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// The first value and the number of values of `(0-29)`.
-    fn hashed_range(&mut self) -> Result<(u16, u16), CronError> {
+    fn hashed_range(&mut self) -> CronResult<(u16, u16)> {
         const ALLOWED: &str = "a range in brackets is allowed, as in `H(0-5)`";
         self.at += 1;
         let first = self.value()?;
@@ -259,7 +259,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// `L`, `L-3`, `LW` as a day of the month.
-    fn last_day(&mut self, rare: &mut Rare) -> Result<Item, CronError> {
+    fn last_day(&mut self, rare: &mut Rare) -> CronResult<Item> {
         self.at += 1;
         match self.peek() {
             b'W' => {
@@ -277,7 +277,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// `L` alone as a day of the week, about which the dialects disagree.
-    fn lone_last(&mut self) -> Result<ValueSpan, CronError> {
+    fn lone_last(&mut self) -> CronResult<ValueSpan> {
         match self.dialect {
             Dialect::Open => {
                 let allowed = "write `SAT` for Saturdays, or `5L` for the last Friday of the month";
@@ -291,7 +291,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// `5L`, `FRI#2`, `FRI#L`: one of the month's Fridays.
-    fn which_weekday(&mut self, weekday: u16, rare: &mut Rare) -> Result<Item, CronError> {
+    fn which_weekday(&mut self, weekday: u16, rare: &mut Rare) -> CronResult<Item> {
         let has_number = self.take(b'#');
         if (!has_number || self.dialect == Dialect::Open) && self.take(b'L') {
             rare.last |= 1 << weekday;
@@ -307,7 +307,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// The step after a `/`, or 1.
-    fn step(&mut self, max: u16) -> Result<u16, CronError> {
+    fn step(&mut self, max: u16) -> CronResult<u16> {
         if !self.take(b'/') {
             return Ok(1);
         }
@@ -315,7 +315,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// A value of the field, as a number or a name.
-    fn value(&mut self) -> Result<u16, CronError> {
+    fn value(&mut self) -> CronResult<u16> {
         if self.peek().is_ascii_alphabetic() {
             return self.named();
         }
@@ -327,7 +327,7 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    fn named(&mut self) -> Result<u16, CronError> {
+    fn named(&mut self) -> CronResult<u16> {
         let (names, first): (&[[u8; 3]], u16) = match self.field {
             Field::Month => (&MONTHS, 1),
             Field::Weekday => (&WEEKDAYS, 0),
@@ -357,7 +357,7 @@ impl<'a> FieldReader<'a> {
         what: &str,
         (min, max): (u16, u16),
         allowed: &(impl ToString + ?Sized),
-    ) -> Result<u16, CronError> {
+    ) -> CronResult<u16> {
         let start = self.at;
         let mut number = 0_u32;
         while let digit @ b'0'..=b'9' = self.peek() {
