@@ -11,10 +11,10 @@ use rig::postgres::Postgres;
 use rig::redis::Redis;
 use rustix::time::{ClockId, clock_gettime};
 use store::claim::Claim;
-use store::election::{Election, Mode};
+use store::election::{Candidacy, Mode};
 use store::machine::{Machine, System};
-use store::measure::Latencies;
-use store::session::{Node, NodeId, Session};
+use store::session::{NodeId, NodeInfo, Session};
+use store::speed::Latencies;
 use store::{Commit, Condition, Key, Store, StoreUrl, Version, open_or_create};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -254,7 +254,7 @@ impl Candidate {
         seen: &watch::Sender<(Token, usize)>,
     ) -> Self {
         let id = NodeId::new(format!("candidate-{number}")).unwrap();
-        let node = Node { id, ttl: Ttl::new(ttl).unwrap(), url: None, roles: Vec::new() };
+        let node = NodeInfo { id, ttl: Ttl::new(ttl).unwrap(), url: None, roles: Vec::new() };
         let machine: Arc<dyn Machine> = Arc::new(System);
         let (session, mut keeper) = Session::open(store, &machine, &node).await.unwrap();
         let mut tasks = JoinSet::new();
@@ -262,7 +262,7 @@ impl Candidate {
             keeper.run(|| true).await;
         });
         let claim = Claim::new("election/default/bench").unwrap();
-        let mut election = Election::new(&session, claim, Mode::Automatic);
+        let mut election = Candidacy::new(&session, claim, Mode::Automatic);
         let seen = seen.clone();
         tasks.spawn(async move {
             while let Ok(holding) = election.campaign().await {

@@ -16,8 +16,8 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use rival::{Batch, Engine, Grouped};
-use store::file::{File, Sizes};
-use store::measure::Latencies;
+use store::file::{FileStore, Sizes};
+use store::speed::Latencies;
 use store::{Commit, Key, Range, Store};
 use tokio::task::JoinSet;
 
@@ -72,7 +72,7 @@ fn schedules() {
 }
 
 fn open(dir: &Path) -> Store {
-    Store::new(File::open_or_create(dir, Sizes::default()).unwrap())
+    Store::new(FileStore::open_or_create(dir, Sizes::default()).unwrap())
 }
 
 fn key(number: usize) -> String {

@@ -19,7 +19,7 @@ use hyper::client::conn::http1;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper_util::rt::TokioIo;
 use rustix::time::{ClockId, clock_gettime};
-use server::webhook::{Call, Config, Dispatcher, Finished};
+use server::webhook::{Call, Config, Dispatcher, FinishedCall};
 use store::machine::{Machine, System};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
@@ -117,7 +117,7 @@ async fn bare_loop(address: SocketAddr, headers: HeaderMap, calls: usize) {
 /// The dispatcher, and the thread that gives it calls.
 struct Ours {
     dispatcher: Dispatcher,
-    results: std::cell::RefCell<mpsc::UnboundedReceiver<Finished>>,
+    results: std::cell::RefCell<mpsc::UnboundedReceiver<FinishedCall>>,
 }
 
 impl Ours {
@@ -133,7 +133,7 @@ impl Ours {
     }
 
     fn call(&self, address: SocketAddr, calls: usize) -> Took {
-        let form = Arc::new(webhook(address).form);
+        let form = webhook(address).form;
         let mut results = self.results.borrow_mut();
         measure(|| {
             let mut sent = 0;
@@ -188,7 +188,7 @@ fn call(number: usize, form: &Arc<engine::webhook::Form>) -> Call {
 fn sample() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let ours = Ours::start();
-    ours.dispatcher.send(call(0, &Arc::new(webhook(listener.local_addr().unwrap()).form)));
+    ours.dispatcher.send(call(0, &webhook(listener.local_addr().unwrap()).form));
     let mut stream = BufReader::new(listener.accept().unwrap().0);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use engine::id::{ProjectId, ShardId, TriggerId, Unique};
+use engine::id::{ProjectId, SerialId, ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::SHARDS_DEFAULT;
 use engine::record::encode;
@@ -103,8 +103,8 @@ impl Member {
     }
 
     fn id(&self, born: Instant) -> TriggerId {
-        let unique = Unique((born.0.unsigned_abs() << 20) + u64::from(self.number));
-        TriggerId { shard: self.shard, project: ProjectId::DEFAULT, unique }
+        let serial = SerialId((born.0.unsigned_abs() << 20) + u64::from(self.number));
+        TriggerId { shard: self.shard, project: ProjectId::DEFAULT, serial }
     }
 
     fn trigger(&self, born: Instant, begin: Instant, actions: Actions<'_>) -> (Key, Vec<u8>) {
@@ -120,7 +120,7 @@ impl Member {
             generation: 1,
             since: self.when.since(begin),
         };
-        (key(trigger_key(self.shard, id.unique)), encode(FORMAT, &record))
+        (key(trigger_key(self.shard, id.serial)), encode(FORMAT, &record))
     }
 
     fn reservation(&self, born: Instant) -> (Key, Vec<u8>) {
@@ -190,7 +190,7 @@ mod tests {
         loading.trigger(key.as_str(), &value).unwrap();
         let now = Now { wall: born, steady: 0, random: 0 };
         let mut shard = loading.finish(now);
-        shard.step(now, &|_| engine::shard::Load::Free);
+        shard.step(now, &|_| engine::shard::HostLoad::Free);
         assert_eq!((shard.len(), shard.census().scheduled), (1, 1));
         assert_eq!(shard.unfinished(), 0, "nothing is due before its slots count");
     }

@@ -290,7 +290,7 @@ pub const HISTORY_AGE: Duration = Duration::from_secs(30 * 86_400);
 pub const HISTORY_LINES: usize = 1_000;
 
 /// Exceptions that are kept of a project in a shard.
-pub const HISTORY_ODD_LINES: usize = 10_000;
+pub const HISTORY_EXCEPTION_LINES: usize = 10_000;
 
 /// Bytes that the past may have in a store.
 pub const HISTORY_BYTES: u64 = 10 * 1024 * 1024 * 1024;
@@ -354,11 +354,11 @@ pub const JUMP_HELD_MS_MIN: i64 = 5 * 60_000;
 /// What a receiver answered is kept up to this length, in bytes, if the run succeeded.
 pub const RESPONSE_KEPT_BYTES_MAX: usize = 1_024;
 
-/// How long a backup may suspend the commits of one shard: what is due in it leaves so much later at worst.
+/// How long a backup may quiesce one shard: what is due in it leaves so much later at worst.
 pub const BACKUP_QUIESCE_MAX: Duration = Duration::from_secs(3);
 
-/// Bytes of one shard in a backup that a server takes: it reads the whole shard into memory while its commits
-/// are suspended, since whoever asked may be slow.
+/// Bytes of one shard in a backup that a server takes: it reads the whole shard into memory while it is
+/// quiesced, since whoever asked may be slow.
 pub const BACKUP_SHARD_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Longest line of a backup, its end included: a value of any store fits, in whichever way it is written.

@@ -97,12 +97,12 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// The pause after this attempt, of which the first is 1. A tenth of it, up or down, is chance; a receiver
+    /// The pause after so many failures, of which the first is 1. A tenth of it, up or down, is chance; a receiver
     /// that [asks](crate::outcome::retry_after) for more gets it.
-    pub fn pause(&self, attempt: u32, asked: Option<Duration>, random: u64) -> Duration {
+    pub fn pause(&self, failures: u32, asked: Option<Duration>, random: u64) -> Duration {
         let doublings = match self.backoff {
             Backoff::Constant => 0,
-            Backoff::Exponential => attempt.saturating_sub(1).min(31),
+            Backoff::Exponential => failures.saturating_sub(1).min(31),
         };
         let plain = (u64::from(self.delay_ms) << doublings).min(self.max_delay_ms.into());
         let spread = plain / 5;
@@ -112,7 +112,7 @@ impl Retry {
 
     /// All pauses together, without chance.
     pub fn span(&self) -> Duration {
-        (1..u32::from(self.attempts)).map(|attempt| self.pause(attempt, None, 0)).sum()
+        (1..u32::from(self.attempts)).map(|failures| self.pause(failures, None, 0)).sum()
     }
 }
 

@@ -16,8 +16,8 @@
 //! learns that its head was moved by somebody else is thrown away.
 //!
 //! **The mark.** Most runs succeed at once, and have no record of their own before they are past. The head
-//! holds `decided_through`, up to where slots are decided, in the order in which they leave, and `open`, the runs
-//! that were launched and are not past. Both are written in the commit that launches. So a successor
+//! holds `decided_through` (stored as `fired`), up to where slots are decided, in the order in which they leave, and
+//! `open`, the runs that were launched and are not past. Both are written in the commit that launches. So a successor
 //! recomputes nothing: what is open may have left, and is in doubt; what is after the mark has not.
 //! Everything else that is decided about a slot (that it is skipped, that it waits, that one run fewer is
 //! left) is in the same unit as the mark that passes it.

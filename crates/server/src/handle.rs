@@ -48,8 +48,7 @@ pub enum NodeCall {
     /// Records of a shard's past are to be written or deleted, in order, but not as one. It is answered when the last
     /// of it is durable.
     Rewrite { shard: ShardId, puts: Vec<Put>, reply: oneshot::Sender<Result<Done, CallError>> },
-    /// The commits of a shard are to be suspended for a moment, so that it can be read. It is answered when none is on
-    /// its way.
+    /// A shard is to write nothing for a moment, so that it can be read. It is answered when no commit is on its way.
     Quiesce { shard: ShardId, reply: oneshot::Sender<Result<QuiescePoint, CallError>> },
     /// A quiesce is over before its time.
     Release { quiesce: QuiesceId },

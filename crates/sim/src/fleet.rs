@@ -2,7 +2,7 @@
 //! they ship, on a store and a network that misbehave.
 //!
 //! The leases of [`crate::cluster`] and the one shard of [`crate::shard`] are tried apart and more closely. Here it is
-//! tried that they fit: a server is [`server::node::Node`] with all its parts, in one thread ([`process`]); only who calls
+//! tried that they fit: a server is [`server::node::RunningNode`] with all its parts, in one thread ([`process`]); only who calls
 //! receivers is of the simulation ([`sender`]). Triggers are due every two seconds while servers are killed, stopped,
 //! started anew, cut off and slowed down ([`fault`]). In the end everything is mended, and when things have come to rest
 //! what is in the store is held against what was heard ([`audit`]). Everything follows from a seed.

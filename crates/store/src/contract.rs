@@ -298,7 +298,8 @@ impl Store {
     }
 }
 
-/// What is still to be read of a range, page by page; see [`Page`]. After an error there are no more pages.
+/// What is still to be read of a range, page by page; see [`Page`]. A page that was not read, because of an error or of
+/// a reader that gave up waiting, is read again.
 #[derive(Debug)]
 pub struct Pages<'a> {
     store: &'a Store,
@@ -309,7 +310,7 @@ pub struct Pages<'a> {
 impl Pages<'_> {
     /// The entries of the next page, if there is one.
     pub async fn next(&mut self) -> Result<Option<Vec<Entry>>, ScanError> {
-        let Some(range) = self.rest.take() else { return Ok(None) };
+        let Some(range) = self.rest.clone() else { return Ok(None) };
         let page = self.store.scan(range, self.limit).await?;
         self.rest = page.next;
         Ok(Some(page.entries))

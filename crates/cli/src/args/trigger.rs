@@ -329,7 +329,7 @@ pub(crate) struct PauseArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// The same, where people are asked first.
+/// Which trigger is meant, where people are asked first.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TriggerConsentArgs {
     /// The trigger's name or id

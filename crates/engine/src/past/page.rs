@@ -74,7 +74,7 @@ pub enum Home {
     /// All lines of some triggers, by the day of their slot.
     Bucket(Bucket),
     /// The exceptions of a project, by the day on which they were written.
-    Odd(ProjectId),
+    Exceptions(ProjectId),
 }
 
 impl From<Bucket> for Home {
@@ -88,7 +88,7 @@ impl Home {
     pub fn pages(self, shard: ShardId) -> String {
         match self {
             Self::Bucket(bucket) => pages_of(shard, bucket),
-            Self::Odd(project) => exception_pages_of(shard, project),
+            Self::Exceptions(project) => exception_pages_of(shard, project),
         }
     }
 
@@ -96,7 +96,7 @@ impl Home {
     pub fn instant(self, line: &Line) -> Instant {
         match self {
             Self::Bucket(_) => line.slot(),
-            Self::Odd(_) => line.written(),
+            Self::Exceptions(_) => line.written(),
         }
     }
 }
@@ -212,7 +212,7 @@ pub fn read_any_key(shard: ShardId, key: &str) -> Option<(Home, PageName)> {
     };
     let (project, name) = rest.split_once('/')?;
     let (home, name) =
-        (Home::Odd(ProjectId(project.parse().ok()?)), name.parse::<PageName>().ok()?);
+        (Home::Exceptions(ProjectId(project.parse().ok()?)), name.parse::<PageName>().ok()?);
     (name.key(shard, home) == key).then_some((home, name))
 }
 
@@ -359,7 +359,7 @@ pub fn index(
     }
     let mut pages = Vec::new();
     for ((project, day), lines) in sorted {
-        let home = Home::Odd(project);
+        let home = Home::Exceptions(project);
         for (piece, bytes) in cut(home, lines, page_bytes) {
             pages.push((PageName { day, round, chain_number, piece }.key(shard, home), bytes));
         }

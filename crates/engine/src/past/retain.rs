@@ -16,7 +16,8 @@ use std::time::Duration;
 use crate::id::{SerialId, ShardId};
 use crate::instant::Instant;
 use crate::limits::{
-    HISTORY_AGE, HISTORY_BYTES, HISTORY_LINES, HISTORY_ODD_LINES, HISTORY_PART, TRIGGER_ENDED_AGE,
+    HISTORY_AGE, HISTORY_BYTES, HISTORY_EXCEPTION_LINES, HISTORY_LINES, HISTORY_PART,
+    TRIGGER_ENDED_AGE,
 };
 use crate::mutant::{Mutant, pick};
 use crate::shard::Put;
@@ -33,7 +34,7 @@ pub struct Retention {
     /// The newest lines of a trigger, and some more until they are counted again.
     pub lines: usize,
     /// The newest exceptions of a project in a shard, to the page.
-    pub odd_lines: usize,
+    pub exception_lines: usize,
     /// Bytes of pages in the whole store. The oldest go first.
     pub bytes: u64,
     /// How long a trigger that has expired or was cancelled is kept.
@@ -45,7 +46,7 @@ impl Default for Retention {
         Self {
             age: HISTORY_AGE,
             lines: HISTORY_LINES,
-            odd_lines: HISTORY_ODD_LINES,
+            exception_lines: HISTORY_EXCEPTION_LINES,
             bytes: HISTORY_BYTES,
             ended: TRIGGER_ENDED_AGE,
         }

@@ -36,7 +36,7 @@ pub const FORMAT: Format = Format(2);
 /// The mark and the open runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadRecord {
-    /// Every slot that leaves at or before this is decided.
+    /// Every slot that leaves at or before this is decided. The stored text is older than the name, and stays.
     #[serde(rename = "fired")]
     pub decided_through: Mark,
     /// Runs that were launched and are not recorded, as `<serial>@<slot>`.
@@ -200,7 +200,7 @@ pub struct RunRecord {
     pub name: String,
     /// The slot, or the instant of the demand.
     pub slot: Instant,
-    /// When it was to leave.
+    /// When it was to leave. The stored text is older than the name, and stays.
     #[serde(rename = "leaves")]
     pub leaves_at: Instant,
     /// By which generation of the schedule; none for a run on demand and for a notice.

@@ -148,7 +148,7 @@ pub(super) struct Triggers {
     stopped: BTreeMap<ProjectId, StoppedRecord>,
     places: Places,
     /// Places by the hash of their trigger's serial, and of its name: the texts stay where they are.
-    by_unique: HashTable<u32>,
+    by_serial: HashTable<u32>,
     by_name: HashTable<u32>,
     kinds: TriggerKinds,
     paused: usize,
@@ -164,7 +164,7 @@ impl Triggers {
             youngest: head.youngest,
             stopped: BTreeMap::new(),
             places: Places::default(),
-            by_unique: HashTable::new(),
+            by_serial: HashTable::new(),
             by_name: HashTable::new(),
             kinds,
             paused: 0,
@@ -223,8 +223,8 @@ impl Triggers {
         let place = self.places.put(former, trigger);
         let places = &self.places;
         if former.is_none() {
-            let rehash = |place: &u32| hash_of_unique(places.at(*place).serial);
-            self.by_unique.insert_unique(hash_of_unique(serial), place, rehash);
+            let rehash = |place: &u32| hash_of_serial(places.at(*place).serial);
+            self.by_serial.insert_unique(hash_of_serial(serial), place, rehash);
         }
         let rehash = |place: &u32| hash_of_name(places.at(*place).name());
         self.by_name.insert_unique(hash_of_name(name), place, rehash);
@@ -233,7 +233,7 @@ impl Triggers {
 
     pub(super) fn forget(&mut self, serial: SerialId) {
         if let Some(place) = self.place(serial) {
-            let found = self.by_unique.find_entry(hash_of_unique(serial), |found| *found == place);
+            let found = self.by_serial.find_entry(hash_of_serial(serial), |found| *found == place);
             if let Ok(entry) = found {
                 entry.remove();
             }
@@ -263,7 +263,7 @@ impl Triggers {
     /// Where a trigger is.
     pub(super) fn place(&self, serial: SerialId) -> Option<u32> {
         let is_it = |place: &u32| self.places.at(*place).serial == serial;
-        self.by_unique.find(hash_of_unique(serial), is_it).copied()
+        self.by_serial.find(hash_of_serial(serial), is_it).copied()
     }
 
     /// The trigger at a place that is in use.
@@ -285,7 +285,7 @@ impl Triggers {
 
     /// The places that are in use.
     pub(super) fn places(&self) -> impl Iterator<Item = u32> {
-        self.by_unique.iter().copied()
+        self.by_serial.iter().copied()
     }
 
     /// The trigger at a place, if there is one.
@@ -303,7 +303,7 @@ impl Triggers {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.by_unique.len()
+        self.by_serial.len()
     }
 
     /// Whether no trigger can be made until one is deleted.
@@ -362,7 +362,7 @@ impl Triggers {
     }
 }
 
-fn hash_of_unique(serial: SerialId) -> u64 {
+fn hash_of_serial(serial: SerialId) -> u64 {
     mix(serial.0)
 }
 

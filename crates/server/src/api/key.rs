@@ -136,7 +136,6 @@ pub(super) async fn tell(handle: &NodeHandle, id: KeyId) -> ApiResult<ApiKey> {
     Ok(key(handle, record, used))
 }
 
-/// Makes a key of the same kind, and lets this one be good for a while longer.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RotateDraft {
@@ -144,6 +143,7 @@ pub(super) struct RotateDraft {
     expires: Option<Instant>,
 }
 
+/// Makes a key of the same kind, and lets this one be good for a while longer.
 pub(super) async fn rotate(
     handle: NodeHandle,
     caller: Caller,

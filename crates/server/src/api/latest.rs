@@ -32,7 +32,7 @@ use crate::handle::NodeHandle;
 const AFTER_IDS: &str = "~";
 
 /// Exceptions of commits that a shard reads at least before it says where to go on.
-const ODD_READ_MIN: usize = 64;
+const EXCEPTIONS_READ_MIN: usize = 64;
 
 /// How much later a slot may be than what became of it: it is launched ahead, and clocks are set back.
 const SLACK_MS: i64 = 600_000;
@@ -195,7 +195,7 @@ async fn latest_past(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> ApiR
 /// Exceptions, from the index.
 async fn latest_exceptions(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> ApiResult<()> {
     let shards = usize::from(handle.shards());
-    let mut commits = (SEGMENTS_READ_MAX / shards).max(ODD_READ_MIN);
+    let mut commits = (SEGMENTS_READ_MAX / shards).max(EXCEPTIONS_READ_MIN);
     let mut pages = (PAGES_READ_MAX / shards).max(1);
     let (at, seek) = match &top.below {
         Some(Cursor { at, seek, .. }) => (*at, *seek),

@@ -1,7 +1,7 @@
 //! The routes: every path and method of the API, what each asks of its caller, and what it takes and gives.
 //!
 //! There is one table, and three things are made from it: the router, which also refuses parameters that a route
-//! does not have, the `OpenAPI` document, and the test that tries every route with every kind of key.
+//! does not have (public ones ignore them), the `OpenAPI` document, and the test that tries every route with every kind of key.
 
 use std::sync::Arc;
 
@@ -518,6 +518,7 @@ pub(super) fn router(handle: &NodeHandle, authentication: Authentication) -> Rou
             Authenticator { handle: handle.clone(), authentication, need: route.need };
         let known: Arc<[&str]> = route.params.iter().map(|param| param.name).collect();
         let handler = match route.need {
+            // Probes and scrapers add parameters of their own.
             Need::Nothing => route.handler,
             Need::Key | Need::Scope(_) => {
                 route.handler.route_layer(from_fn_with_state(known, read_query))

@@ -44,7 +44,7 @@ const QUICK: HistoryPace = HistoryPace {
     retention: Retention {
         age: Duration::from_secs(30 * 86_400),
         lines: 1_000,
-        odd_lines: 10_000,
+        exception_lines: 10_000,
         bytes: 1 << 30,
         ended: Duration::from_secs(30 * 86_400),
     },

@@ -360,7 +360,7 @@ fn merged_exceptions_are_those_of_all_lines_for_any_past() {
                 lines.map(|line| line.identity()).collect()
             };
             let scanned = of(world.lines(&[past(SHARD), page::pages(SHARD)]));
-            let home = Home::Odd(project).pages(SHARD);
+            let home = Home::Exceptions(project).pages(SHARD);
             assert_eq!(of(world.lines(&[exceptions(SHARD), home])), scanned, "seed {seed}");
         }
     }

@@ -88,7 +88,7 @@ impl Tables {
         match self.get(CHECKPOINT_KEY)? {
             Some(checkpoint) => Ok(unwrap_value(CHECKPOINT_KEY, &checkpoint)?.0.0),
             None if self.tree.table_count() == 0 => Ok(0),
-            None => Err(IndexError::Damaged("the index has tables, but no mark".into())),
+            None => Err(IndexError::Damaged("the index has tables, but no checkpoint".into())),
         }
     }
 

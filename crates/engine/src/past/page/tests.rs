@@ -140,7 +140,7 @@ fn a_merge_keeps_each_line_once_in_its_bucket_and_day_newest_first() {
         .collect();
     assert_eq!(index, [skip(1, 3, 9)]);
     let home = read_any_key(SHARD, &plan.index[0].0).map(|(home, _)| home);
-    assert_eq!(home, Some(Home::Odd(crate::id::ProjectId::DEFAULT)));
+    assert_eq!(home, Some(Home::Exceptions(crate::id::ProjectId::DEFAULT)));
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl RetentionProgress {
             Home::Bucket(bucket) => {
                 self.grown.entry(bucket).or_default().0 += bytes.div_ceil(LINE_BYTES);
             }
-            Home::Odd(_) => self.exceptions.is_due = true,
+            Home::Exceptions(_) => self.exceptions.is_due = true,
         }
     }
 
@@ -323,21 +323,22 @@ impl Historian {
             let mut cut = RetentionCut::default();
             for entry in &page.entries {
                 let text = entry.key.as_str();
-                let Some((Home::Odd(project), name)) = page::read_any_key(shard, text) else {
+                let Some((Home::Exceptions(project), name)) = page::read_any_key(shard, text)
+                else {
                     continue;
                 };
                 let exceptions = &mut notes.retention.exceptions;
                 if exceptions.project.replace(project) != Some(project) {
                     exceptions.lines = 0;
                 }
-                if name.day < oldest || exceptions.lines >= self.pace.retention.odd_lines {
+                if name.day < oldest || exceptions.lines >= self.pace.retention.exception_lines {
                     cut.gone(text.to_owned());
                     continue;
                 }
                 let Some(lines) = decoded(entry).map(|page| page.lines) else { continue };
                 exceptions.lines += lines.len();
                 if name.day == oldest
-                    && let Some(kept) = retain::from(Home::Odd(project), &lines, before)
+                    && let Some(kept) = retain::from(Home::Exceptions(project), &lines, before)
                 {
                     cut.page(text.to_owned(), kept);
                 }
