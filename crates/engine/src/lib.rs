@@ -18,6 +18,7 @@
 //! - [`outcome`]: what came of an attempt, and what that means for its run
 //! - [`past`]: what became of each slot
 //! - [`policy`]: what becomes of slots that were missed, that overlap, that fail
+//! - [`queue`]: where runs wait for workers
 //! - [`record`]: what a stored value looks like: JSON with a format number
 //! - [`schedule`]: when does it ring next?
 //! - [`shard`]: a slice of all work: what it keeps, and what it can be told
@@ -40,6 +41,7 @@ pub mod notice;
 pub mod outcome;
 pub mod past;
 pub mod policy;
+pub mod queue;
 pub mod record;
 pub mod schedule;
 pub mod shard;

@@ -627,3 +627,6 @@ pub const ELECTIONS_WATCHED_MAX: usize = 10_000;
 
 /// Prefixes that a check of a store tries before it gives up.
 pub const CHECK_PREFIXES_MAX: usize = 1_000;
+
+/// Workers that may die under a run of a queue before it is given to nobody any more.
+pub const WORKER_DEATHS_MAX: u32 = 3;

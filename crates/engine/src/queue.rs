@@ -1,0 +1,9 @@
+//! Queues: where runs wait for workers.
+//!
+//! - [`backlog`]: which run is claimed next: strict order, delays, and keys of which only so many run at a time
+//! - [`given`]: what is recorded of a run that a worker has or had, and what follows from what happens to it
+//! - [`rate`]: at most so many in any period
+
+pub mod backlog;
+pub mod given;
+pub mod rate;

@@ -1,0 +1,382 @@
+//! The backlog of a queue: the runs that wait in it, and which of them is claimed next.
+//!
+//! Runs are claimed in strict order: by priority, of which 0 comes first, then by the instant from which they are due, then
+//! by the order in which they came. Two things keep a run from being claimed: it is not due yet, or it has a
+//! concurrency key of which as many runs execute as may.
+//!
+//! ```text
+//!              due                     its key has room, and it is the first of its key
+//!   delayed ─────────▶ keyed by key ──────────────────────────────────────────────────────▶ ready
+//!           ──────────────────────────────────────────────────────────────────────────────▶
+//!              due, and it has no key
+//! ```
+//!
+//! Of all runs with one key at most one is ready, the first of them. So whether a key is full or has room, one entry
+//! moves, however many wait. A million may: an entry knows a run's place in the order and a hash of its key. What the run is
+//! about stays in the store until somebody claims it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+
+use crate::instant::Instant;
+
+/// The place of a run in the order of claims: the least is first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimOrder {
+    /// From 0, which is claimed first, to 9.
+    pub priority: u8,
+    /// The run is not claimed before this.
+    pub due: Instant,
+    /// The number of the run in its shard.
+    pub sequence: u64,
+}
+
+/// A concurrency key, as a hash of its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConcurrencyKey(pub u64);
+
+/// A run that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitingRun {
+    /// Its place in the order.
+    pub order: ClaimOrder,
+    /// Whose runs it may not exceed the limit with.
+    pub key: Option<ConcurrencyKey>,
+    /// If nobody has claimed it by then, nobody will. None once it was claimed: only what never began expires.
+    pub expires: Option<Instant>,
+}
+
+/// Why a run waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// It is not due before this.
+    NotDue(Instant),
+    /// As many runs with its key execute as may.
+    KeyIsFull,
+    /// A run with its key is claimed before it.
+    BehindItsKey,
+}
+
+/// The runs that wait in one queue.
+#[derive(Debug)]
+pub struct Backlog {
+    /// At most so many runs with one key execute at a time.
+    per_key_max: u32,
+    runs: BTreeMap<u64, WaitingRun>,
+    /// Runs that are not due.
+    delayed: BTreeSet<(Instant, u64)>,
+    /// Runs with a key that are due, ready or not.
+    keyed: BTreeSet<(ConcurrencyKey, ClaimOrder)>,
+    /// Runs that may be claimed.
+    ready: BTreeSet<ClaimOrder>,
+    expiring: BTreeSet<(Instant, u64)>,
+    /// How many runs with a key execute, where any does.
+    executing: HashMap<ConcurrencyKey, u32>,
+}
+
+impl Backlog {
+    /// A queue in which nothing waits, with at most so many runs of one key executing at a time.
+    pub fn new(per_key_max: u32) -> Self {
+        Self {
+            per_key_max,
+            runs: BTreeMap::new(),
+            delayed: BTreeSet::new(),
+            keyed: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            expiring: BTreeSet::new(),
+            executing: HashMap::new(),
+        }
+    }
+
+    /// How many runs wait.
+    pub fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Whether no run waits.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The run with this number, if it waits.
+    pub fn get(&self, sequence: u64) -> Option<&WaitingRun> {
+        self.runs.get(&sequence)
+    }
+
+    /// A run waits from now on, instead of the one with its number if there is one.
+    pub fn insert(&mut self, run: WaitingRun, now: Instant) {
+        let sequence = run.order.sequence;
+        self.remove(sequence);
+        self.runs.insert(sequence, run);
+        if let Some(expires) = run.expires {
+            self.expiring.insert((expires, sequence));
+        }
+        if run.order.due <= now {
+            self.due(run);
+        } else {
+            self.delayed.insert((run.order.due, sequence));
+        }
+    }
+
+    /// A run waits no more.
+    pub fn remove(&mut self, sequence: u64) -> Option<WaitingRun> {
+        let run = self.runs.remove(&sequence)?;
+        if let Some(expires) = run.expires {
+            self.expiring.remove(&(expires, sequence));
+        }
+        if !self.delayed.remove(&(run.order.due, sequence)) {
+            self.ready.remove(&run.order);
+            if let Some(key) = run.key {
+                self.keyed.remove(&(key, run.order));
+                self.ready_first_of(key);
+            }
+        }
+        Some(run)
+    }
+
+    /// A run with this key executes from now on.
+    pub fn began(&mut self, key: ConcurrencyKey) {
+        *self.executing.entry(key).or_default() += 1;
+        self.ready_first_of(key);
+    }
+
+    /// A run with this key executes no more.
+    pub fn ended(&mut self, key: ConcurrencyKey) {
+        let executing = self.executing.get_mut(&key).expect("what ends has begun");
+        *executing -= 1;
+        if *executing == 0 {
+            self.executing.remove(&key);
+        }
+        self.ready_first_of(key);
+    }
+
+    /// Another number of runs with one key may execute at a time.
+    pub fn set_per_key_max(&mut self, per_key_max: u32) {
+        self.per_key_max = per_key_max;
+        let mut next = self.keyed.first().map(|(key, _)| *key);
+        while let Some(key) = next {
+            self.ready_first_of(key);
+            let after = (Bound::Excluded((key, ClaimOrder::LAST)), Bound::Unbounded);
+            next = self.keyed.range(after).next().map(|(key, _)| *key);
+        }
+    }
+
+    /// The instant has come that this is.
+    pub fn advance(&mut self, now: Instant) {
+        while let Some(&(_, sequence)) = self.delayed.first().filter(|(due, _)| *due <= now) {
+            self.delayed.pop_first();
+            self.due(self.runs[&sequence]);
+        }
+    }
+
+    /// The run that is claimed next, of those that were due when the backlog was last [advanced](Self::advance).
+    pub fn first(&self) -> Option<&WaitingRun> {
+        self.ready.first().map(|order| &self.runs[&order.sequence])
+    }
+
+    /// A run that has expired, if there is one.
+    pub fn first_expired(&self, now: Instant) -> Option<u64> {
+        self.expiring.first().filter(|(at, _)| *at <= now).map(|(_, sequence)| *sequence)
+    }
+
+    /// When to look again: a run becomes due, or expires.
+    pub fn next_wake(&self) -> Option<Instant> {
+        let due = self.delayed.first().map(|(at, _)| *at);
+        due.into_iter().chain(self.expiring.first().map(|(at, _)| *at)).min()
+    }
+
+    /// Why a run is not among those that may be claimed.
+    pub fn obstacle(&self, run: &WaitingRun) -> Option<Obstacle> {
+        if self.ready.contains(&run.order) {
+            return None;
+        }
+        match run.key {
+            Some(key) if self.keyed.contains(&(key, run.order)) => {
+                Some(if self.is_full(key) { Obstacle::KeyIsFull } else { Obstacle::BehindItsKey })
+            }
+            _ => Some(Obstacle::NotDue(run.order.due)),
+        }
+    }
+
+    fn due(&mut self, run: WaitingRun) {
+        if let Some(key) = run.key {
+            self.keyed.insert((key, run.order));
+            self.ready_first_of(key);
+        } else {
+            self.ready.insert(run.order);
+        }
+    }
+
+    fn is_full(&self, key: ConcurrencyKey) -> bool {
+        self.executing.get(&key).is_some_and(|executing| *executing >= self.per_key_max)
+    }
+
+    /// Of the runs with this key, exactly the first that is due is ready, if the key has room.
+    fn ready_first_of(&mut self, key: ConcurrencyKey) {
+        let mut of_key = self.keyed.range((key, ClaimOrder::FIRST)..=(key, ClaimOrder::LAST));
+        let Some(&(_, first)) = of_key.next() else {
+            return;
+        };
+        if let Some(&(_, second)) = of_key.next() {
+            self.ready.remove(&second);
+        }
+        if self.is_full(key) {
+            self.ready.remove(&first);
+        } else {
+            self.ready.insert(first);
+        }
+    }
+}
+
+impl ClaimOrder {
+    const FIRST: Self = Self { priority: 0, due: Instant(i64::MIN), sequence: 0 };
+    const LAST: Self = Self { priority: u8::MAX, due: Instant(i64::MAX), sequence: u64::MAX };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn run(priority: u8, due: i64, sequence: u64, key: Option<u64>) -> WaitingRun {
+        let order = ClaimOrder { priority, due: Instant(due), sequence };
+        WaitingRun { order, key: key.map(ConcurrencyKey), expires: None }
+    }
+
+    fn first(backlog: &Backlog) -> Option<u64> {
+        backlog.first().map(|run| run.order.sequence)
+    }
+
+    #[test]
+    fn runs_are_claimed_by_priority_then_due_then_in_the_order_in_which_they_came() {
+        let mut backlog = Backlog::new(1);
+        for waits in
+            [run(5, 10, 1, None), run(5, 10, 2, None), run(5, 9, 3, None), run(4, 11, 4, None)]
+        {
+            backlog.insert(waits, Instant(10));
+        }
+        let mut claimed = Vec::new();
+        for now in [10, 11] {
+            backlog.advance(Instant(now));
+            claimed.extend(first(&backlog).and_then(|sequence| backlog.remove(sequence)));
+        }
+        claimed.extend(first(&backlog).and_then(|sequence| backlog.remove(sequence)));
+        let claimed: Vec<u64> = claimed.iter().map(|run| run.order.sequence).collect();
+        assert_eq!(claimed, [3, 4, 1]);
+        assert_eq!(first(&backlog), Some(2));
+    }
+
+    #[test]
+    fn a_full_key_lets_others_pass_and_says_so() {
+        let mut backlog = Backlog::new(1);
+        for waits in [
+            run(0, 0, 1, Some(7)),
+            run(0, 0, 2, Some(7)),
+            run(1, 0, 3, Some(8)),
+            run(1, 9, 4, None),
+        ] {
+            backlog.insert(waits, Instant(0));
+        }
+        assert_eq!(backlog.obstacle(&run(0, 0, 2, Some(7))), Some(Obstacle::BehindItsKey));
+        backlog.remove(1);
+        backlog.began(ConcurrencyKey(7));
+        assert_eq!(first(&backlog), Some(3));
+        assert_eq!(backlog.obstacle(&run(0, 0, 2, Some(7))), Some(Obstacle::KeyIsFull));
+        assert_eq!(backlog.obstacle(&run(1, 9, 4, None)), Some(Obstacle::NotDue(Instant(9))));
+        backlog.set_per_key_max(2);
+        assert_eq!(first(&backlog), Some(2));
+        backlog.set_per_key_max(1);
+        assert_eq!(first(&backlog), Some(3));
+        backlog.ended(ConcurrencyKey(7));
+        assert_eq!(first(&backlog), Some(2));
+    }
+
+    #[test]
+    fn what_expires_is_told_in_time() {
+        let mut backlog = Backlog::new(1);
+        backlog
+            .insert(WaitingRun { expires: Some(Instant(50)), ..run(0, 20, 1, None) }, Instant(0));
+        assert_eq!(backlog.next_wake(), Some(Instant(20)));
+        backlog.advance(Instant(20));
+        assert_eq!(
+            (backlog.next_wake(), backlog.first_expired(Instant(49))),
+            (Some(Instant(50)), None)
+        );
+        assert_eq!(backlog.first_expired(Instant(50)), Some(1));
+        backlog.remove(1);
+        assert_eq!((backlog.next_wake(), backlog.len()), (None, 0));
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Insert(WaitingRun),
+        Remove(u64),
+        Claim,
+        End(usize),
+        Limit(u32),
+        Pass(i64),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let waits = (0_u8..3, 0_i64..60, 0_u64..40, prop::option::of(0_u64..4)).prop_map(
+            |(priority, due, sequence, key)| Step::Insert(run(priority, due, sequence, key)),
+        );
+        let step = prop_oneof![
+            6 => waits,
+            1 => (0_u64..40).prop_map(Step::Remove),
+            4 => Just(Step::Claim),
+            2 => (0_usize..8).prop_map(Step::End),
+            1 => (1_u32..4).prop_map(Step::Limit),
+            2 => (1_i64..9).prop_map(Step::Pass),
+        ];
+        prop::collection::vec(step, 1..120)
+    }
+
+    proptest! {
+        #[test]
+        fn it_claims_what_a_search_through_all_would_claim(steps in steps()) {
+            let (mut now, mut per_key_max) = (0, 1);
+            let mut backlog = Backlog::new(per_key_max);
+            let mut waiting: Vec<WaitingRun> = Vec::new();
+            let mut executing: Vec<WaitingRun> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Insert(run) => {
+                        backlog.insert(run, Instant(now));
+                        waiting.retain(|other| other.order.sequence != run.order.sequence);
+                        waiting.push(run);
+                    }
+                    Step::Remove(sequence) => {
+                        backlog.remove(sequence);
+                        waiting.retain(|other| other.order.sequence != sequence);
+                    }
+                    Step::Claim => if let Some(run) = backlog.first().copied() {
+                        backlog.remove(run.order.sequence);
+                        run.key.into_iter().for_each(|key| backlog.began(key));
+                        waiting.retain(|other| *other != run);
+                        executing.push(run);
+                    }
+                    Step::End(which) => if which < executing.len() {
+                        let run = executing.swap_remove(which);
+                        run.key.into_iter().for_each(|key| backlog.ended(key));
+                    }
+                    Step::Limit(limit) => {
+                        per_key_max = limit;
+                        backlog.set_per_key_max(limit);
+                    }
+                    Step::Pass(ms) => {
+                        now += ms;
+                        backlog.advance(Instant(now));
+                    }
+                }
+                let has_room = |run: &WaitingRun| run.key.is_none_or(|key| {
+                    let busy = executing.iter().filter(|other| other.key == Some(key));
+                    busy.count() < per_key_max as usize
+                });
+                let may = waiting.iter().filter(|run| run.order.due.0 <= now && has_room(run));
+                prop_assert_eq!(backlog.first(), may.min_by_key(|run| run.order));
+                prop_assert_eq!(backlog.len(), waiting.len());
+            }
+        }
+    }
+}
