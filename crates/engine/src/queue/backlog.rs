@@ -16,6 +16,7 @@
 //! about stays in the store until somebody claims it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZeroU64;
 use std::ops::Bound;
 
 use crate::instant::Instant;
@@ -33,7 +34,7 @@ pub struct ClaimOrder {
 
 /// A concurrency key, as a hash of its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConcurrencyKey(pub u64);
+pub struct ConcurrencyKey(pub NonZeroU64);
 
 /// A run that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,9 +63,9 @@ pub enum Obstacle {
 pub struct Backlog {
     /// At most so many runs with one key execute at a time.
     per_key_max: u32,
-    runs: BTreeMap<u64, WaitingRun>,
-    /// Runs that are not due.
-    delayed: BTreeSet<(Instant, u64)>,
+    len: usize,
+    /// Runs that are not due, by the instant from which they are, and their numbers.
+    delayed: BTreeMap<(Instant, u64), (u8, Option<ConcurrencyKey>)>,
     /// Runs with a key that are due, ready or not.
     keyed: BTreeSet<(ConcurrencyKey, ClaimOrder)>,
     /// Runs that may be claimed.
@@ -79,8 +80,8 @@ impl Backlog {
     pub fn new(per_key_max: u32) -> Self {
         Self {
             per_key_max,
-            runs: BTreeMap::new(),
-            delayed: BTreeSet::new(),
+            len: 0,
+            delayed: BTreeMap::new(),
             keyed: BTreeSet::new(),
             ready: BTreeSet::new(),
             expiring: BTreeSet::new(),
@@ -90,48 +91,42 @@ impl Backlog {
 
     /// How many runs wait.
     pub fn len(&self) -> usize {
-        self.runs.len()
+        self.len
     }
 
     /// Whether no run waits.
     pub fn is_empty(&self) -> bool {
-        self.runs.is_empty()
+        self.len == 0
     }
 
-    /// The run with this number, if it waits.
-    pub fn get(&self, sequence: u64) -> Option<&WaitingRun> {
-        self.runs.get(&sequence)
-    }
-
-    /// A run waits from now on, instead of the one with its number if there is one.
-    pub fn insert(&mut self, run: WaitingRun, now: Instant) {
-        let sequence = run.order.sequence;
-        self.remove(sequence);
-        self.runs.insert(sequence, run);
-        if let Some(expires) = run.expires {
-            self.expiring.insert((expires, sequence));
+    /// A run waits from now on.
+    pub fn insert(&mut self, run: &WaitingRun, now: Instant) {
+        let WaitingRun { order, key, expires } = *run;
+        self.len += 1;
+        if let Some(expires) = expires {
+            self.expiring.insert((expires, order.sequence));
         }
-        if run.order.due <= now {
-            self.due(run);
+        if order.due <= now {
+            self.due(order, key);
         } else {
-            self.delayed.insert((run.order.due, sequence));
+            self.delayed.insert((order.due, order.sequence), (order.priority, key));
         }
     }
 
-    /// A run waits no more.
-    pub fn remove(&mut self, sequence: u64) -> Option<WaitingRun> {
-        let run = self.runs.remove(&sequence)?;
-        if let Some(expires) = run.expires {
-            self.expiring.remove(&(expires, sequence));
+    /// A run that was waiting waits no more.
+    pub fn remove(&mut self, run: &WaitingRun) {
+        let WaitingRun { order, key, expires } = *run;
+        self.len -= 1;
+        if let Some(expires) = expires {
+            self.expiring.remove(&(expires, order.sequence));
         }
-        if !self.delayed.remove(&(run.order.due, sequence)) {
-            self.ready.remove(&run.order);
-            if let Some(key) = run.key {
-                self.keyed.remove(&(key, run.order));
+        if self.delayed.remove(&(order.due, order.sequence)).is_none() {
+            self.ready.remove(&order);
+            if let Some(key) = key {
+                self.keyed.remove(&(key, order));
                 self.ready_first_of(key);
             }
         }
-        Some(run)
     }
 
     /// A run with this key executes from now on.
@@ -163,15 +158,15 @@ impl Backlog {
 
     /// The instant has come that this is.
     pub fn advance(&mut self, now: Instant) {
-        while let Some(&(_, sequence)) = self.delayed.first().filter(|(due, _)| *due <= now) {
-            self.delayed.pop_first();
-            self.due(self.runs[&sequence]);
+        while let Some(next) = self.delayed.first_entry().filter(|next| next.key().0 <= now) {
+            let ((due, sequence), (priority, key)) = next.remove_entry();
+            self.due(ClaimOrder { priority, due, sequence }, key);
         }
     }
 
     /// The run that is claimed next, of those that were due when the backlog was last [advanced](Self::advance).
-    pub fn first(&self) -> Option<&WaitingRun> {
-        self.ready.first().map(|order| &self.runs[&order.sequence])
+    pub fn first(&self) -> Option<ClaimOrder> {
+        self.ready.first().copied()
     }
 
     /// A run that has expired, if there is one.
@@ -181,7 +176,7 @@ impl Backlog {
 
     /// When to look again: a run becomes due, or expires.
     pub fn next_wake(&self) -> Option<Instant> {
-        let due = self.delayed.first().map(|(at, _)| *at);
+        let due = self.delayed.first_key_value().map(|((at, _), _)| *at);
         due.into_iter().chain(self.expiring.first().map(|(at, _)| *at)).min()
     }
 
@@ -198,17 +193,18 @@ impl Backlog {
         }
     }
 
-    fn due(&mut self, run: WaitingRun) {
-        if let Some(key) = run.key {
-            self.keyed.insert((key, run.order));
-            self.ready_first_of(key);
-        } else {
-            self.ready.insert(run.order);
-        }
+    /// Whether as many runs with this key execute as may.
+    pub fn is_full(&self, key: ConcurrencyKey) -> bool {
+        self.executing.get(&key).is_some_and(|executing| *executing >= self.per_key_max)
     }
 
-    fn is_full(&self, key: ConcurrencyKey) -> bool {
-        self.executing.get(&key).is_some_and(|executing| *executing >= self.per_key_max)
+    fn due(&mut self, order: ClaimOrder, key: Option<ConcurrencyKey>) {
+        if let Some(key) = key {
+            self.keyed.insert((key, order));
+            self.ready_first_of(key);
+        } else {
+            self.ready.insert(order);
+        }
     }
 
     /// Of the runs with this key, exactly the first that is due is ready, if the key has room.
@@ -240,30 +236,31 @@ mod tests {
 
     fn run(priority: u8, due: i64, sequence: u64, key: Option<u64>) -> WaitingRun {
         let order = ClaimOrder { priority, due: Instant(due), sequence };
-        WaitingRun { order, key: key.map(ConcurrencyKey), expires: None }
+        WaitingRun { order, key: key.map(self::key), expires: None }
+    }
+
+    fn key(number: u64) -> ConcurrencyKey {
+        ConcurrencyKey(NonZeroU64::new(number + 1).unwrap())
     }
 
     fn first(backlog: &Backlog) -> Option<u64> {
-        backlog.first().map(|run| run.order.sequence)
+        backlog.first().map(|order| order.sequence)
     }
 
     #[test]
     fn runs_are_claimed_by_priority_then_due_then_in_the_order_in_which_they_came() {
+        let runs =
+            [run(5, 10, 1, None), run(5, 10, 2, None), run(5, 9, 3, None), run(4, 11, 4, None)];
         let mut backlog = Backlog::new(1);
-        for waits in
-            [run(5, 10, 1, None), run(5, 10, 2, None), run(5, 9, 3, None), run(4, 11, 4, None)]
-        {
-            backlog.insert(waits, Instant(10));
-        }
+        runs.iter().for_each(|run| backlog.insert(run, Instant(10)));
+        assert_eq!(first(&backlog), Some(3));
+        backlog.advance(Instant(11));
         let mut claimed = Vec::new();
-        for now in [10, 11] {
-            backlog.advance(Instant(now));
-            claimed.extend(first(&backlog).and_then(|sequence| backlog.remove(sequence)));
+        while let Some(sequence) = first(&backlog) {
+            claimed.push(sequence);
+            backlog.remove(runs.iter().find(|run| run.order.sequence == sequence).unwrap());
         }
-        claimed.extend(first(&backlog).and_then(|sequence| backlog.remove(sequence)));
-        let claimed: Vec<u64> = claimed.iter().map(|run| run.order.sequence).collect();
-        assert_eq!(claimed, [3, 4, 1]);
-        assert_eq!(first(&backlog), Some(2));
+        assert_eq!(claimed, [4, 3, 1, 2]);
     }
 
     #[test]
@@ -275,11 +272,11 @@ mod tests {
             run(1, 0, 3, Some(8)),
             run(1, 9, 4, None),
         ] {
-            backlog.insert(waits, Instant(0));
+            backlog.insert(&waits, Instant(0));
         }
         assert_eq!(backlog.obstacle(&run(0, 0, 2, Some(7))), Some(Obstacle::BehindItsKey));
-        backlog.remove(1);
-        backlog.began(ConcurrencyKey(7));
+        backlog.remove(&run(0, 0, 1, Some(7)));
+        backlog.began(key(7));
         assert_eq!(first(&backlog), Some(3));
         assert_eq!(backlog.obstacle(&run(0, 0, 2, Some(7))), Some(Obstacle::KeyIsFull));
         assert_eq!(backlog.obstacle(&run(1, 9, 4, None)), Some(Obstacle::NotDue(Instant(9))));
@@ -287,15 +284,15 @@ mod tests {
         assert_eq!(first(&backlog), Some(2));
         backlog.set_per_key_max(1);
         assert_eq!(first(&backlog), Some(3));
-        backlog.ended(ConcurrencyKey(7));
+        backlog.ended(key(7));
         assert_eq!(first(&backlog), Some(2));
     }
 
     #[test]
     fn what_expires_is_told_in_time() {
         let mut backlog = Backlog::new(1);
-        backlog
-            .insert(WaitingRun { expires: Some(Instant(50)), ..run(0, 20, 1, None) }, Instant(0));
+        let expires = WaitingRun { expires: Some(Instant(50)), ..run(0, 20, 1, None) };
+        backlog.insert(&expires, Instant(0));
         assert_eq!(backlog.next_wake(), Some(Instant(20)));
         backlog.advance(Instant(20));
         assert_eq!(
@@ -303,7 +300,7 @@ mod tests {
             (Some(Instant(50)), None)
         );
         assert_eq!(backlog.first_expired(Instant(50)), Some(1));
-        backlog.remove(1);
+        backlog.remove(&expires);
         assert_eq!((backlog.next_wake(), backlog.len()), (None, 0));
     }
 
@@ -342,18 +339,19 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Insert(run) => {
-                        backlog.insert(run, Instant(now));
-                        waiting.retain(|other| other.order.sequence != run.order.sequence);
-                        waiting.push(run);
+                        if !waiting.iter().any(|other| other.order.sequence == run.order.sequence) {
+                            backlog.insert(&run, Instant(now));
+                            waiting.push(run);
+                        }
                     }
                     Step::Remove(sequence) => {
-                        backlog.remove(sequence);
-                        waiting.retain(|other| other.order.sequence != sequence);
+                        waiting.extract_if(.., |run| run.order.sequence == sequence).for_each(|run| backlog.remove(&run));
                     }
-                    Step::Claim => if let Some(run) = backlog.first().copied() {
-                        backlog.remove(run.order.sequence);
+                    Step::Claim => if let Some(order) = backlog.first() {
+                        let at = waiting.iter().position(|run| run.order == order).unwrap();
+                        let run = waiting.swap_remove(at);
+                        backlog.remove(&run);
                         run.key.into_iter().for_each(|key| backlog.began(key));
-                        waiting.retain(|other| *other != run);
                         executing.push(run);
                     }
                     Step::End(which) => if which < executing.len() {
@@ -374,7 +372,7 @@ mod tests {
                     busy.count() < per_key_max as usize
                 });
                 let may = waiting.iter().filter(|run| run.order.due.0 <= now && has_room(run));
-                prop_assert_eq!(backlog.first(), may.min_by_key(|run| run.order));
+                prop_assert_eq!(backlog.first(), may.map(|run| run.order).min());
                 prop_assert_eq!(backlog.len(), waiting.len());
             }
         }

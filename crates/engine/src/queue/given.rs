@@ -18,6 +18,7 @@
 //! never began. Failures, deaths of workers and attempts that were stopped are told apart: failures use up what the user
 //! granted, three deaths make a run poison, a stop counts for neither.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -38,7 +39,7 @@ pub struct RunToken(pub u64);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claimant {
     /// The worker's name.
-    pub worker: String,
+    pub worker: Arc<str>,
     /// Which life of the worker: greater than all before.
     pub incarnation: u64,
     /// The number of the request that claimed it.
@@ -133,13 +134,20 @@ pub enum RunEnd {
 #[error("the token is stale: the run was given to somebody else, or has ended")]
 pub struct Stale;
 
+impl RunToken {
+    /// The next one: the wall clock in microseconds, so that tokens of different runs grow as well, unless that is behind.
+    fn next(self, now: Instant) -> Self {
+        Self((self.0 + 1).max(now.0.max(0).unsigned_abs() * 1_000))
+    }
+}
+
 impl GivenRecord {
     /// A run is given to a worker for the first time.
-    pub fn first(claimant: Claimant, token: RunToken) -> Self {
+    pub fn first(claimant: Claimant, now: Instant) -> Self {
         Self {
             state: GivenState::Running,
             attempt: 1,
-            token,
+            token: RunToken::default().next(now),
             failures: 0,
             deaths: 0,
             claimant,
@@ -149,11 +157,11 @@ impl GivenRecord {
 
     /// The run is given to a worker again.
     #[must_use]
-    pub fn again(&self, claimant: Claimant) -> Self {
+    pub fn again(&self, claimant: Claimant, now: Instant) -> Self {
         Self {
             state: GivenState::Running,
             attempt: self.attempt + 1,
-            token: RunToken(self.token.0 + 1),
+            token: self.token.next(now),
             claimant,
             ..self.clone()
         }
@@ -294,7 +302,7 @@ mod tests {
     }
 
     fn given() -> GivenRecord {
-        GivenRecord::first(claimant("a"), RunToken(7))
+        GivenRecord::first(claimant("a"), NOW)
     }
 
     fn report(record: &GivenRecord, result: AttemptResult, policy: GivenPolicy) -> Fate {
@@ -340,14 +348,14 @@ mod tests {
     fn failures_use_up_what_was_granted_and_stops_do_not() {
         let mut record = given();
         for _ in 0..5 {
-            record = goes(report(&record, AttemptResult::Stopped, OFTEN)).again(claimant("b"));
+            record = goes(report(&record, AttemptResult::Stopped, OFTEN)).again(claimant("b"), NOW);
         }
         let once = goes(report(&record, FAILED, OFTEN));
         assert_eq!((once.failures, once.attempt, once.deaths), (1, 6, 0));
         let pause = once.due().unwrap().0 - NOW.0;
         assert!((900..=1_100).contains(&pause), "the first pause, with a tenth of chance: {pause}");
-        let twice = goes(report(&once.again(claimant("c")), FAILED, OFTEN));
-        let thrice = report(&twice.again(claimant("d")), FAILED, OFTEN);
+        let twice = goes(report(&once.again(claimant("c"), NOW), FAILED, OFTEN));
+        let thrice = report(&twice.again(claimant("d"), NOW), FAILED, OFTEN);
         assert_eq!(thrice, Fate::of(End::Dead));
     }
 
@@ -361,8 +369,8 @@ mod tests {
     #[test]
     fn a_run_under_which_three_workers_died_is_poison() {
         let once = goes(given().given_up(OFTEN, NOW));
-        let twice = goes(once.again(claimant("b")).died(OFTEN, NOW));
-        let thrice = twice.again(claimant("c")).given_up(OFTEN, NOW);
+        let twice = goes(once.again(claimant("b"), NOW).died(OFTEN, NOW));
+        let thrice = twice.again(claimant("c"), NOW).given_up(OFTEN, NOW);
         assert_eq!(thrice, Fate::Ends(RunEnd::Poison));
     }
 
@@ -376,7 +384,7 @@ mod tests {
             record.reported(given().token, AttemptResult::Succeeded, OFTEN, NOW, 0)
         };
         assert_eq!(late(&failed), Err(Stale), "its failure was reported before");
-        assert_eq!(late(&doubt.again(claimant("b"))), Err(Stale), "another has it");
+        assert_eq!(late(&doubt.again(claimant("b"), NOW)), Err(Stale), "another has it");
         assert_eq!(late(&doubt.lost()), Err(Stale), "it was told that it lost the run");
     }
 
@@ -392,8 +400,9 @@ mod tests {
     #[test]
     fn what_never_began_has_its_number_again_under_a_new_token() {
         let waits = goes(given().withdrawn(NOW));
-        let again = waits.again(claimant("b"));
-        assert_eq!((again.attempt, again.token), (1, RunToken(8)));
+        let again = waits.again(claimant("b"), NOW);
+        assert_eq!(again.attempt, 1);
+        assert!(again.token > given().token);
         let cancelled = GivenRecord { cancel: true, ..given() };
         assert_eq!(cancelled.withdrawn(NOW), Fate::of(End::Cancelled));
     }

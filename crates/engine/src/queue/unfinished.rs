@@ -1,0 +1,321 @@
+//! The unfinished runs of the queues of a shard: which wait, which are given, and how many may be.
+//!
+//! Like everything that a shard remembers it changes by [`QueueDelta`] alone, live and in recovery: a successor that
+//! applies what the store has knows what its predecessor knew. Limits count what is recorded as given, whoever gave it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::id::SerialId;
+use crate::instant::Instant;
+
+use super::backlog::{Backlog, ClaimOrder, ConcurrencyKey, Obstacle, WaitingRun};
+use super::given::{GivenPolicy, GivenRecord};
+use super::rate::{RateLimit, RateWindow};
+
+/// How much of a queue may be given at a time. What is none is not limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QueueLimits {
+    /// Nothing is given at all.
+    pub is_paused: bool,
+    /// So many runs at a time.
+    pub concurrency: Option<u32>,
+    /// So many runs with the same key at a time.
+    pub per_key: Option<u32>,
+    /// So many runs in a period.
+    pub rate: Option<RateLimit>,
+}
+
+/// What a shard has to know of a run while it is unfinished. What it is about is in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubmittedRun {
+    /// The queue that it is in.
+    pub queue: SerialId,
+    /// Its place among the runs of its queue, as it was submitted.
+    pub order: ClaimOrder,
+    /// Its concurrency key.
+    pub key: Option<ConcurrencyKey>,
+    /// When it expires, if nobody was given it by then.
+    pub expires: Option<Instant>,
+    /// By which rules it is given again. Runs share it.
+    pub policy: Arc<GivenPolicy>,
+}
+
+/// One step from one state of the queues to the next.
+#[derive(Debug, Clone)]
+pub enum QueueDelta {
+    /// There is this queue, or it has other limits.
+    Limits(SerialId, QueueLimits),
+    /// Runs were given within the last period.
+    Rate(SerialId, RateWindow),
+    /// A run waits that was never given.
+    Submitted(SubmittedRun),
+    /// A run was given, or something became of one that was.
+    Given(u64, Arc<GivenRecord>),
+    /// A run is past.
+    Ended(u64),
+}
+
+/// Why a run of a queue is not given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitReason {
+    /// The queue is paused.
+    QueueIsPaused,
+    /// It, or the key of which it is, has to wait.
+    Obstacle(Obstacle),
+    /// As many runs of the queue are given as may be.
+    QueueIsFull,
+    /// As many runs of the queue were given within the last period as may be.
+    RateIsReached {
+        /// There is room again.
+        until: Instant,
+    },
+    /// It is given to the next worker that has room for it, after those before it.
+    NoWorker,
+}
+
+/// All unfinished runs of the queues of a shard.
+#[derive(Debug, Default)]
+pub struct UnfinishedRuns {
+    queues: BTreeMap<SerialId, QueueState>,
+    /// Where each run is found that waits or is given.
+    runs: BTreeMap<u64, KnownRun>,
+    /// Runs that workers have, by the worker's name.
+    by_worker: BTreeSet<(Arc<str>, u64)>,
+}
+
+#[derive(Debug)]
+struct QueueState {
+    limits: QueueLimits,
+    window: RateWindow,
+    backlog: Backlog,
+    /// Runs that are given now.
+    executing: u32,
+}
+
+#[derive(Debug, Clone)]
+struct KnownRun {
+    submitted: SubmittedRun,
+    given: Option<Arc<GivenRecord>>,
+}
+
+impl UnfinishedRuns {
+    /// Makes a change. The only mutator.
+    pub fn apply(&mut self, change: &QueueDelta, now: Instant) {
+        match change {
+            QueueDelta::Limits(queue, limits) => self.set_limits(*queue, *limits),
+            QueueDelta::Rate(queue, window) => self.queue(*queue).window = window.clone(),
+            QueueDelta::Submitted(run) => self.submit(run, now),
+            QueueDelta::Given(sequence, record) => self.give(*sequence, record, now),
+            QueueDelta::Ended(sequence) => self.end(*sequence),
+        }
+    }
+
+    /// How many runs of a queue wait, and how many are given.
+    pub fn census(&self, queue: SerialId) -> (usize, u32) {
+        self.queues.get(&queue).map_or((0, 0), |queue| (queue.backlog.len(), queue.executing))
+    }
+
+    /// What is recorded of a run that was given at least once.
+    pub fn given(&self, sequence: u64) -> Option<&Arc<GivenRecord>> {
+        self.runs.get(&sequence)?.given.as_ref()
+    }
+
+    /// A run that is not past.
+    pub fn get(&self, sequence: u64) -> Option<&SubmittedRun> {
+        self.runs.get(&sequence).map(|run| &run.submitted)
+    }
+
+    /// The runs that a worker has, as far as is recorded.
+    pub fn of_worker(&self, worker: &Arc<str>) -> impl Iterator<Item = (u64, &Arc<GivenRecord>)> {
+        let from = (Arc::clone(worker), 0);
+        let to = (Arc::clone(worker), u64::MAX);
+        self.by_worker
+            .range(from..=to)
+            .filter_map(|(_, sequence)| Some((*sequence, self.given(*sequence)?)))
+    }
+
+    /// All runs that workers have, as far as is recorded, worker by worker.
+    pub fn all_given(&self) -> impl Iterator<Item = (u64, &Arc<GivenRecord>)> {
+        self.by_worker.iter().filter_map(|(_, sequence)| Some((*sequence, self.given(*sequence)?)))
+    }
+
+    /// One run of each worker that has any.
+    pub fn one_of_each_worker(&self) -> impl Iterator<Item = (u64, &Arc<GivenRecord>)> {
+        let mut next = self.by_worker.first();
+        std::iter::from_fn(move || {
+            let (worker, sequence) = next?;
+            let after = (Bound::Excluded((Arc::clone(worker), u64::MAX)), Bound::Unbounded);
+            next = self.by_worker.range(after).next();
+            Some((*sequence, self.given(*sequence)?))
+        })
+    }
+
+    /// Lets what has become due be due.
+    pub fn advance(&mut self, now: Instant) {
+        self.queues.values_mut().for_each(|queue| queue.backlog.advance(now));
+    }
+
+    /// The run of a queue that is given next, if one may be given now.
+    pub fn next(&self, queue: SerialId, now: Instant) -> Option<u64> {
+        let queue = self.queues.get(&queue)?;
+        match queue.closed(now) {
+            Some(_) => None,
+            None => queue.backlog.first().map(|order| order.sequence),
+        }
+    }
+
+    /// Whether one more run like this may be given next to those that are: one that was taken for lost comes back only
+    /// if it fits. It counted for the rate when it was given.
+    pub fn fits(&self, run: &SubmittedRun) -> bool {
+        self.queues.get(&run.queue).is_some_and(|queue| {
+            !queue.is_full() && !run.key.is_some_and(|key| queue.backlog.is_full(key))
+        })
+    }
+
+    /// The window of a queue once one more run of it is given now, if it has a rate to keep.
+    pub fn rate_after(&self, queue: SerialId, now: Instant) -> Option<RateWindow> {
+        let queue = self.queues.get(&queue)?;
+        let mut window = queue.window.clone();
+        window.take(queue.limits.rate?, now);
+        Some(window)
+    }
+
+    /// A run of any queue that has expired.
+    pub fn next_expired(&self, now: Instant) -> Option<u64> {
+        self.queues.values().find_map(|queue| queue.backlog.first_expired(now))
+    }
+
+    /// When to look again.
+    pub fn next_wake(&self, now: Instant) -> Option<Instant> {
+        let queues = self.queues.values();
+        queues.filter_map(|queue| queue.next_wake(now)).min()
+    }
+
+    /// Why a run waits; nothing, if it does not.
+    pub fn why(&self, sequence: u64, now: Instant) -> Option<WaitReason> {
+        let run = self.runs.get(&sequence)?;
+        let queue = self.queues.get(&run.submitted.queue)?;
+        let obstacle = queue.backlog.obstacle(&run.waiting()?).map(WaitReason::Obstacle);
+        Some(queue.closed(now).or(obstacle).unwrap_or(WaitReason::NoWorker))
+    }
+}
+
+impl KnownRun {
+    /// As it waits, if it does. Only what never began expires.
+    fn waiting(&self) -> Option<WaitingRun> {
+        let SubmittedRun { order, key, expires, .. } = self.submitted;
+        match &self.given {
+            None => Some(WaitingRun { order, key, expires }),
+            Some(given) => {
+                let due = given.due()?;
+                Some(WaitingRun { order: ClaimOrder { due, ..order }, key, expires: None })
+            }
+        }
+    }
+}
+
+/// What [`UnfinishedRuns::apply`] does.
+impl UnfinishedRuns {
+    fn queue(&mut self, queue: SerialId) -> &mut QueueState {
+        self.queues.entry(queue).or_default()
+    }
+
+    fn set_limits(&mut self, queue: SerialId, limits: QueueLimits) {
+        let queue = self.queue(queue);
+        queue.limits = limits;
+        queue.backlog.set_per_key_max(limits.per_key.unwrap_or(u32::MAX));
+    }
+
+    fn submit(&mut self, run: &SubmittedRun, now: Instant) {
+        let sequence = run.order.sequence;
+        self.end(sequence);
+        self.runs.insert(sequence, KnownRun { submitted: run.clone(), given: None });
+        self.enter(sequence, now);
+    }
+
+    fn give(&mut self, sequence: u64, record: &Arc<GivenRecord>, now: Instant) {
+        self.leave(sequence);
+        if let Some(run) = self.runs.get_mut(&sequence) {
+            run.given = Some(Arc::clone(record));
+        }
+        self.enter(sequence, now);
+    }
+
+    fn end(&mut self, sequence: u64) {
+        self.leave(sequence);
+        self.runs.remove(&sequence);
+    }
+
+    /// Counts a run where it is: in the backlog, or with its worker.
+    fn enter(&mut self, sequence: u64, now: Instant) {
+        let Some(run) = self.runs.get(&sequence) else {
+            return;
+        };
+        let queue = self.queues.entry(run.submitted.queue).or_default();
+        match (run.waiting(), &run.given) {
+            (Some(waiting), _) => queue.backlog.insert(&waiting, now),
+            (None, Some(given)) => {
+                queue.executing += 1;
+                run.submitted.key.into_iter().for_each(|key| queue.backlog.began(key));
+                self.by_worker.insert((Arc::clone(&given.claimant.worker), sequence));
+            }
+            (None, None) => unreachable!("a run that was never given waits"),
+        }
+    }
+
+    /// Counts a run no more where it was.
+    fn leave(&mut self, sequence: u64) {
+        let Some(run) = self.runs.get(&sequence) else {
+            return;
+        };
+        let queue = self.queues.entry(run.submitted.queue).or_default();
+        match (run.waiting(), &run.given) {
+            (Some(waiting), _) => queue.backlog.remove(&waiting),
+            (None, Some(given)) => {
+                queue.executing -= 1;
+                run.submitted.key.into_iter().for_each(|key| queue.backlog.ended(key));
+                self.by_worker.remove(&(Arc::clone(&given.claimant.worker), sequence));
+            }
+            (None, None) => unreachable!("a run that was never given waits"),
+        }
+    }
+}
+
+impl Default for QueueState {
+    fn default() -> Self {
+        Self {
+            limits: QueueLimits::default(),
+            window: RateWindow::default(),
+            backlog: Backlog::new(u32::MAX),
+            executing: 0,
+        }
+    }
+}
+
+impl QueueState {
+    fn is_full(&self) -> bool {
+        self.limits.concurrency.is_some_and(|max| self.executing >= max)
+    }
+
+    /// Why nothing of the queue is given, whatever waits.
+    fn closed(&self, now: Instant) -> Option<WaitReason> {
+        if self.limits.is_paused {
+            return Some(WaitReason::QueueIsPaused);
+        }
+        if self.is_full() {
+            return Some(WaitReason::QueueIsFull);
+        }
+        let until = self.limits.rate.and_then(|rate| self.window.next_room(rate, now))?;
+        Some(WaitReason::RateIsReached { until })
+    }
+
+    fn next_wake(&self, now: Instant) -> Option<Instant> {
+        let rate = match self.closed(now) {
+            Some(WaitReason::RateIsReached { until }) => Some(until),
+            _ => None,
+        };
+        self.backlog.next_wake().into_iter().chain(rate).min()
+    }
+}
