@@ -4,6 +4,8 @@
 mod awake;
 #[path = "engine/oracle.rs"]
 mod oracle;
+#[path = "engine/queue.rs"]
+mod queue;
 #[path = "engine/schedule.rs"]
 mod schedule;
 #[path = "engine/shard.rs"]

@@ -252,7 +252,9 @@ mod tests {
         let runs =
             [run(5, 10, 1, None), run(5, 10, 2, None), run(5, 9, 3, None), run(4, 11, 4, None)];
         let mut backlog = Backlog::new(1);
-        runs.iter().for_each(|run| backlog.insert(run, Instant(10)));
+        for run in &runs {
+            backlog.insert(run, Instant(10));
+        }
         assert_eq!(first(&backlog), Some(3));
         backlog.advance(Instant(11));
         let mut claimed = Vec::new();

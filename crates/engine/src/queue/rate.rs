@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::instant::Instant;
 
 /// Instants are kept one by one up to this number, and share places beyond it.
-const APART_MAX: usize = 64;
+const APART_MAX: u16 = 64;
 
 /// How many runs may be handed out in a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ impl RateWindow {
         while self.0.front().is_some_and(|handed| limit.end_of(handed.last) <= now) {
             self.0.pop_front();
         }
-        let is_crowded = self.0.len() >= APART_MAX;
+        let is_crowded = self.0.len() >= APART_MAX.into();
         match self.0.back_mut() {
             Some(handed)
                 if handed.last == now || is_crowded && limit.is_close(handed.first, now) =>
@@ -88,7 +88,7 @@ impl RateLimit {
     }
 
     fn is_close(self, first: Instant, now: Instant) -> bool {
-        now.0.saturating_sub(first.0) < i64::from(self.period_ms) / APART_MAX as i64
+        now.0.saturating_sub(first.0) < i64::from(self.period_ms) / i64::from(APART_MAX)
     }
 }
 
@@ -145,7 +145,7 @@ mod tests {
                     window.take(limit, Instant(now));
                     handed_out.push(now);
                 }
-                prop_assert!(window.0.len() <= 2 * APART_MAX + 2);
+                prop_assert!(window.0.len() <= 2 * usize::from(APART_MAX) + 2);
             }
         }
     }

@@ -14,6 +14,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::id::SerialId;
+use crate::past::End;
 use crate::shard::{Now, Ticket};
 
 use super::given::{AttemptResult, Claimant, Fate, GivenRecord, GivenState, RunEnd, RunToken};
@@ -167,8 +168,32 @@ impl Decided {
         Self { room, ..Self::default() }
     }
 
-    fn has_room(&self) -> bool {
+    /// Whether more may be decided.
+    pub fn has_room(&self) -> bool {
         self.changes.len() < self.room
+    }
+
+    /// Makes a change that nobody has to decide: a run is submitted, a queue has other limits.
+    pub fn change(&mut self, runs: &mut UnfinishedRuns, change: QueueDelta, now: Now) {
+        runs.apply(&change, now.wall);
+        self.changes.push(change);
+    }
+
+    /// Somebody wants a run to end. One that waits does so at once; the worker that has it is told until it ends it. Says
+    /// whether the run was unfinished.
+    pub fn cancel(&mut self, runs: &mut UnfinishedRuns, sequence: u64, now: Now) -> bool {
+        if runs.get(sequence).is_none() {
+            return false;
+        }
+        match runs.given(sequence).filter(|record| record.is_running()) {
+            None => self.end(runs, sequence, RunEnd::Plain(End::Cancelled), now),
+            Some(record) if record.cancel => {}
+            Some(record) => {
+                let record = GivenRecord { cancel: true, ..GivenRecord::clone(record) };
+                self.goes(runs, sequence, record, now);
+            }
+        }
+        true
     }
 
     fn goes(
@@ -197,11 +222,6 @@ impl Decided {
         self.ended.push(EndedRun { sequence, end, given });
         self.change(runs, QueueDelta::Ended(sequence), now);
     }
-
-    fn change(&mut self, runs: &mut UnfinishedRuns, change: QueueDelta, now: Now) {
-        runs.apply(&change, now.wall);
-        self.changes.push(change);
-    }
 }
 
 impl Workers {
@@ -229,7 +249,7 @@ impl Workers {
     /// A request has come. What it leads to is in `decided`; the answer may leave once that is written.
     pub fn hear(
         &mut self,
-        request: WorkerRequest,
+        request: &WorkerRequest,
         ticket: Ticket,
         runs: &mut UnfinishedRuns,
         decided: &mut Decided,
@@ -250,21 +270,21 @@ impl Workers {
         let mut answer = WorkerAnswer { cookie: self.cookie, as_of, ..WorkerAnswer::default() };
         // In this order: what any list names is safe from conclusions.
         let mut named: HashSet<HeldRun> = HashSet::new();
-        take_results(&request, runs, decided, &mut answer, now);
-        take_back_released(&request, runs, decided, &mut answer, now);
+        take_results(request, runs, decided, &mut answer, now);
+        take_back_released(request, runs, decided, &mut answer, now);
         named.extend(
             request.done.iter().map(|(held, _)| *held).chain(request.released.iter().copied()),
         );
-        let (running, claim) = match request.wants {
+        let (running, claim) = match &request.wants {
             Wants::Report => return Heard::Answer(answer),
-            Wants::Beat { ref running } => (running, None),
-            Wants::Claim { ref running, cookie, ref queues, free, until } => {
-                (running, Some((cookie, queues, free, until)))
+            Wants::Beat { running } => (running, None),
+            Wants::Claim { running, cookie, queues, free, until } => {
+                (running, Some((*cookie, queues, *free, *until)))
             }
         };
-        look_at_running(running, &request, runs, decided, &mut answer, now);
+        look_at_running(running, request, runs, decided, &mut answer, now);
         named.extend(running);
-        withdraw_unnamed(&request, &named, runs, decided, now);
+        withdraw_unnamed(request, &named, runs, decided, now);
         let Some((cookie, queues, free, until)) = claim else {
             return Heard::Answer(answer);
         };
@@ -307,7 +327,7 @@ impl Workers {
         while decided.has_room()
             && let Some(sequence) = runs.next_expired(now.wall)
         {
-            decided.end(runs, sequence, RunEnd::Plain(crate::past::End::Expired), now);
+            decided.end(runs, sequence, RunEnd::Plain(End::Expired), now);
         }
         self.wake(runs, decided, now)
     }
@@ -512,9 +532,7 @@ fn look_at_running(
         let is_of_this_life = record.claimant.worker == request.worker
             && record.claimant.incarnation == request.incarnation;
         if matches!(record.state, GivenState::InDoubt(_)) && is_of_this_life {
-            if !decided.has_room() {
-                continue;
-            }
+            // Also if there is no room: what is named and not lost is confirmed, and so it may not stay in doubt.
             let fits = runs.get(sequence).is_some_and(|run| runs.fits(run));
             let next = if fits { record.taken_back() } else { record.lost() };
             record = decided.goes(runs, sequence, next, now);
