@@ -104,6 +104,32 @@ mutants! {
         StopWithoutWaiting: "A clean stop does not wait for its attempts to end.",
         ClaimWithoutOpen: "A claim does not carry over which runs are open.",
     }
+    "Mutants of queues, on the owner's side." QUEUE {
+        WithdrawnUnsettled: "What a worker does not name is withdrawn, whether or not the claim that gave it is settled.",
+        OldIncarnationHeard: "A former life of a worker is heard like its present one.",
+        IncarnationsUnread: "A successor does not learn the incarnations of workers from the records.",
+        CookieOfBefore: "A successor has the cookie of its predecessor.",
+        ClaimGivenTwice: "A claim that is repeated gets other runs.",
+        NoFreshPeriod: "A successor gives up who was not heard by itself.",
+        AwayUnnoticed: "An owner that was away takes its own absence for silence.",
+        PatienceOfOneLease: "A worker is given up after its lease instead of 1.25 of it.",
+        ConclusionsFirst: "Conclusions come before results, and from what is named as running alone.",
+        ReportConcludes: "A report is taken as if it named everything that the worker has.",
+        SinceIgnored: "What former lives of a worker had never began, also if it lost its log.",
+        StaleCounts: "A result counts whatever its token.",
+        CountsTwice: "A result counts also after another one of the same attempt.",
+        ReleasedByAnybody: "A release counts whatever its token.",
+        TakenBackBeyondLimits: "A run in doubt is taken back without a look at limits.",
+        LostUnrecorded: "A worker is told that it lost a run, and the record leaves it in doubt.",
+        DoubtInFullCommit: "A run that is named stays in doubt if the commit is full.",
+        CancelUnrecorded: "A cancel is in memory only.",
+        RetryBeforeCancel: "A run that is to end is given again after a failure.",
+        TokenForgotten: "A run that waits forgets its last token.",
+        AttemptOfDeadAgain: "The number of an attempt under which a worker died is used again.",
+        DeathsUncounted: "The deaths of workers under a run are not counted.",
+        ExpiresThoughBegun: "A run that was given before expires.",
+        WaitingIsAlive: "A claim that waits gets runs, whether or not that life of its worker was heard of late.",
+    }
     "Mutants of the packed past." HISTORY {
         SegmentsBeforePages: "Segments of the past are deleted before the pages that they are merged into are written.",
     }

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::instant::Instant;
 use crate::limits::WORKER_DEATHS_MAX;
+use crate::mutant::{Mutant, pick};
 use crate::past::End;
 use crate::policy::{Delivery, Retry};
 
@@ -182,7 +183,9 @@ impl GivenRecord {
 
     /// Whether what is said under this token is about the last time that it was given, and may count.
     pub fn counts(&self, token: RunToken) -> bool {
-        token == self.token && !matches!(self.state, GivenState::Waiting(_))
+        let is_current = pick(Mutant::StaleCounts, token == self.token, true);
+        let is_open = !matches!(self.state, GivenState::Waiting(_));
+        is_current && pick(Mutant::CountsTwice, is_open, true)
     }
 
     /// What came of the attempt under a token.
@@ -201,7 +204,7 @@ impl GivenRecord {
         Ok(match result {
             AttemptResult::Succeeded => Fate::of(End::Succeeded),
             AttemptResult::Cancelled => Fate::of(End::Cancelled),
-            _ if self.cancel => Fate::of(End::Cancelled),
+            _ if pick(Mutant::RetryBeforeCancel, self.cancel, false) => Fate::of(End::Cancelled),
             AttemptResult::FailedForGood => Fate::of(End::Failed),
             AttemptResult::Failed { .. } if !may_repeat => Fate::of(End::Failed),
             AttemptResult::Failed { retry_after } => {
@@ -232,7 +235,7 @@ impl GivenRecord {
 
     /// Its worker died under it, or does not know whether it began.
     pub fn died(&self, policy: GivenPolicy, now: Instant) -> Fate {
-        let deaths = self.deaths + 1;
+        let deaths = pick(Mutant::DeathsUncounted, self.deaths + 1, 0);
         if self.cancel {
             Fate::of(End::Cancelled)
         } else if policy.delivery == Delivery::AtMostOnce {
@@ -240,7 +243,8 @@ impl GivenRecord {
         } else if deaths >= WORKER_DEATHS_MAX {
             Fate::Ends(RunEnd::Poison)
         } else {
-            Fate::Goes(Self { deaths, ..self.waiting(now) })
+            let attempt = pick(Mutant::AttemptOfDeadAgain, self.attempt, self.attempt - 1);
+            Fate::Goes(Self { attempt, deaths, ..self.waiting(now) })
         }
     }
 
@@ -265,7 +269,8 @@ impl GivenRecord {
     }
 
     fn waiting(&self, due: Instant) -> Self {
-        Self { state: GivenState::Waiting(due), ..self.clone() }
+        let token = pick(Mutant::TokenForgotten, self.token, RunToken::default());
+        Self { state: GivenState::Waiting(due), token, ..self.clone() }
     }
 }
 

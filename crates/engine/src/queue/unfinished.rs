@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::id::SerialId;
 use crate::instant::Instant;
+use crate::mutant::{Mutant, pick};
 
 use super::backlog::{Backlog, ClaimOrder, ConcurrencyKey, Obstacle, WaitingRun};
 use super::given::{GivenPolicy, GivenRecord};
@@ -210,7 +211,8 @@ impl KnownRun {
             None => Some(WaitingRun { order, key, expires }),
             Some(given) => {
                 let due = given.due()?;
-                Some(WaitingRun { order: ClaimOrder { due, ..order }, key, expires: None })
+                let expires = pick(Mutant::ExpiresThoughBegun, None, expires);
+                Some(WaitingRun { order: ClaimOrder { due, ..order }, key, expires })
             }
         }
     }

@@ -14,6 +14,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::id::SerialId;
+use crate::mutant::{self, Mutant, pick};
 use crate::past::End;
 use crate::shard::{Now, Ticket};
 
@@ -191,6 +192,7 @@ impl Decided {
             Some(record) => {
                 let record = GivenRecord { cancel: true, ..GivenRecord::clone(record) };
                 self.goes(runs, sequence, record, now);
+                mutant::also(Mutant::CancelUnrecorded, || drop(self.changes.pop()));
             }
         }
         true
@@ -234,10 +236,11 @@ impl Workers {
             let worker = known.entry(Arc::clone(&claimant.worker)).or_insert(unheard);
             worker.incarnation = worker.incarnation.max(claimant.incarnation);
         }
+        mutant::also(Mutant::IncarnationsUnread, || known.clear());
         Self {
-            cookie: now.random,
+            cookie: pick(Mutant::CookieOfBefore, now.random, 1),
             known,
-            listening_since: now.steady,
+            listening_since: pick(Mutant::NoFreshPeriod, now.steady, 0),
             last_step: now.steady,
             waiting: BTreeMap::new(),
             arrivals: 0,
@@ -257,7 +260,8 @@ impl Workers {
     ) -> Heard {
         let unheard = KnownWorker::new(request.incarnation);
         let known = self.known.entry(Arc::clone(&request.worker)).or_insert(unheard);
-        if request.incarnation < known.incarnation {
+        let is_old = request.incarnation < known.incarnation;
+        if pick(Mutant::OldIncarnationHeard, is_old, false) {
             return Heard::OldIncarnation;
         }
         if request.incarnation > known.incarnation {
@@ -269,21 +273,29 @@ impl Workers {
         let (last_claim, as_of) = (known.last_claim, known.last_request);
         let mut answer = WorkerAnswer { cookie: self.cookie, as_of, ..WorkerAnswer::default() };
         // In this order: what any list names is safe from conclusions.
-        let mut named: HashSet<HeldRun> = HashSet::new();
+        mutant::also(Mutant::ConclusionsFirst, || {
+            if let Wants::Beat { running } | Wants::Claim { running, .. } = &request.wants {
+                let named = running.iter().copied().collect();
+                withdraw_unnamed(request, &named, runs, decided, now);
+            }
+        });
         take_results(request, runs, decided, &mut answer, now);
         take_back_released(request, runs, decided, &mut answer, now);
-        named.extend(
-            request.done.iter().map(|(held, _)| *held).chain(request.released.iter().copied()),
-        );
         let (running, claim) = match &request.wants {
-            Wants::Report => return Heard::Answer(answer),
+            Wants::Report => {
+                mutant::also(Mutant::ReportConcludes, || {
+                    withdraw_unnamed(request, &HashSet::new(), runs, decided, now);
+                });
+                return Heard::Answer(answer);
+            }
             Wants::Beat { running } => (running, None),
             Wants::Claim { running, cookie, queues, free, until } => {
                 (running, Some((*cookie, queues, *free, *until)))
             }
         };
         look_at_running(running, request, runs, decided, &mut answer, now);
-        named.extend(running);
+        let done = request.done.iter().map(|(held, _)| held);
+        let named = running.iter().chain(done).chain(&request.released).copied().collect();
         withdraw_unnamed(request, &named, runs, decided, now);
         let Some((cookie, queues, free, until)) = claim else {
             return Heard::Answer(answer);
@@ -295,6 +307,8 @@ impl Workers {
             claim: request.number,
             lease_ms: request.lease_ms,
         };
+        // A claim that is repeated gets the same again.
+        let last_claim = pick(Mutant::ClaimGivenTwice, last_claim, last_claim.saturating_sub(1));
         if request.number == last_claim {
             let given = runs.of_worker(&request.worker);
             let again = given.filter(|(_, record)| record.claimant == claimant);
@@ -319,7 +333,7 @@ impl Workers {
         now: Now,
     ) -> Vec<(Ticket, WorkerAnswer)> {
         if now.steady.saturating_sub(self.last_step) > AWAY_MS {
-            self.listening_since = now.steady;
+            self.was_away(now);
         }
         self.last_step = now.steady;
         runs.advance(now.wall);
@@ -334,7 +348,7 @@ impl Workers {
 
     /// This owner had no right to act: it may have missed signs of life.
     pub fn was_away(&mut self, now: Now) {
-        self.listening_since = now.steady;
+        self.listening_since = pick(Mutant::AwayUnnoticed, now.steady, self.listening_since);
     }
 
     /// When (steady) to step again for those who wait, or may be silent.
@@ -347,7 +361,7 @@ impl Workers {
     fn silent_at(&self, claimant: &Claimant) -> u64 {
         let heard = self.known.get(&claimant.worker).and_then(|worker| worker.heard);
         let from = heard.map_or(self.listening_since, |heard| heard.max(self.listening_since));
-        from + u64::from(claimant.lease_ms) * 5 / 4
+        from + u64::from(claimant.lease_ms) * pick(Mutant::PatienceOfOneLease, 5, 4) / 4
     }
 
     fn give_up_silent(&self, runs: &mut UnfinishedRuns, decided: &mut Decided, now: Now) {
@@ -449,7 +463,8 @@ impl Workers {
         let is_same = known.is_some_and(|known| known.incarnation == claimant.incarnation);
         let heard = known.and_then(|known| known.heard);
         let two_beats = u64::from(claimant.lease_ms) * 2 / BEATS_PER_LEASE;
-        is_same && heard.is_some_and(|heard| now.steady.saturating_sub(heard) < two_beats)
+        let is_heard = heard.is_some_and(|heard| now.steady.saturating_sub(heard) < two_beats);
+        pick(Mutant::WaitingIsAlive, is_same && is_heard, true)
     }
 }
 
@@ -504,9 +519,10 @@ fn take_back_released(
         if !decided.has_room() {
             return;
         }
-        let current = runs.given(sequence).filter(|record| record.token == token);
-        let fate =
-            current.filter(|record| record.is_running()).map(|record| record.withdrawn(now.wall));
+        let is_current = |record: &&Arc<GivenRecord>| {
+            record.is_running() && pick(Mutant::ReleasedByAnybody, record.token == token, true)
+        };
+        let fate = runs.given(sequence).filter(is_current).map(|record| record.withdrawn(now.wall));
         answer.acks.push(((sequence, token), fate.is_some()));
         if let Some(fate) = fate {
             decided.fate(runs, sequence, fate, now);
@@ -533,8 +549,15 @@ fn look_at_running(
             && record.claimant.incarnation == request.incarnation;
         if matches!(record.state, GivenState::InDoubt(_)) && is_of_this_life {
             // Also if there is no room: what is named and not lost is confirmed, and so it may not stay in doubt.
+            if pick(Mutant::DoubtInFullCommit, false, !decided.has_room()) {
+                continue;
+            }
             let fits = runs.get(sequence).is_some_and(|run| runs.fits(run));
-            let next = if fits { record.taken_back() } else { record.lost() };
+            let next = if pick(Mutant::TakenBackBeyondLimits, fits, true) {
+                record.taken_back()
+            } else {
+                pick(Mutant::LostUnrecorded, record.lost(), GivenRecord::clone(&record))
+            };
             record = decided.goes(runs, sequence, next, now);
         }
         match record.state {
@@ -566,10 +589,12 @@ fn withdraw_unnamed(
         }
         let Claimant { incarnation, claim, .. } = record.claimant;
         let is_of_former_life = incarnation != request.incarnation;
-        let fate = if incarnation < request.since {
+        let fate = if pick(Mutant::SinceIgnored, incarnation < request.since, false) {
             // Nobody knows whether it began.
             runs.get(sequence).map(|run| record.died(*run.policy, now.wall))
-        } else if is_of_former_life || claim <= request.settled {
+        } else if is_of_former_life
+            || pick(Mutant::WithdrawnUnsettled, claim <= request.settled, true)
+        {
             Some(record.withdrawn(now.wall))
         } else {
             None

@@ -16,6 +16,7 @@ use engine::shard::{Now, Ticket};
 
 use super::chance::Chance;
 use super::store::{Batch, Content, Head, NARROW, ServerLife, UniqueKey, WIDE, limits};
+use super::worker::BEAT;
 use super::world::{Event, Message, Reply, Said, Time, World};
 
 /// So long may a server act after a renewal, on its own clock.
@@ -50,6 +51,8 @@ struct Owned {
     keys: BTreeMap<UniqueKey, u64>,
     tickets: BTreeMap<Ticket, Message>,
     last_ticket: u64,
+    /// The last life of each worker that was heard, and when, for the checker.
+    heard: BTreeMap<Arc<str>, (u64, Time)>,
 }
 
 /// The one commit whose fate is not known.
@@ -107,6 +110,17 @@ impl Server {
 
     fn has_right(&self, now: Time) -> bool {
         (now - self.renewed) * self.rate < SESSION * 10
+    }
+}
+
+impl Owned {
+    /// Whether the life of a worker that sent this was heard within two beats.
+    fn has_heard_of_late(&self, message: &Message, now: Now) -> bool {
+        let Said::Worker(request) = &*message.said else {
+            return false;
+        };
+        let (incarnation, heard) = self.heard.get(&request.worker).copied().unwrap_or_default();
+        incarnation == request.incarnation && now.steady < heard + 2 * BEAT
     }
 }
 
@@ -202,7 +216,7 @@ impl World {
         }
         let mut content = content.clone();
         let batch = self.batch(Head { owner: Some(me), ..content.head });
-        content.head = batch.head.clone();
+        content.head = batch.head;
         self.commit(index, batch, Then::Take(content));
     }
 
@@ -295,8 +309,15 @@ impl World {
         let workers = Workers::new(&runs, now);
         let Content { head, keys, .. } = content;
         let tickets = BTreeMap::new();
-        self.servers[index].owned =
-            Some(Owned { head, runs, workers, keys, tickets, last_ticket: 0 });
+        self.servers[index].owned = Some(Owned {
+            head,
+            runs,
+            workers,
+            keys,
+            tickets,
+            last_ticket: 0,
+            heard: BTreeMap::new(),
+        });
     }
 
     fn time_at(&mut self, index: usize) -> Now {
@@ -339,7 +360,7 @@ impl World {
             return;
         }
         if let Some(goal) = server.goal {
-            let head = Head { owner: Some(goal), ..owned.head.clone() };
+            let head = Head { owner: Some(goal), ..owned.head };
             let batch = Batch { successor: Some(goal), ..self.batch(head) };
             return self.commit(index, batch, Then::Leave);
         }
@@ -352,6 +373,8 @@ impl World {
         }
         for (ticket, answer) in owned.workers.step(&mut owned.runs, &mut turn.decided, now) {
             let message = owned.tickets.remove(&ticket).expect("it waits");
+            let is_silent = !owned.has_heard_of_late(&message, now);
+            self.store.bad("given to who is silent", is_silent && !answer.runs.is_empty());
             turn.answers.push((message, Reply::Worker(answer)));
         }
         if !self.is_calm && turn.decided.has_room() && self.chance.happens(20) {
@@ -366,7 +389,7 @@ impl World {
         }
         let Turn { head, decided: Decided { changes, ended, .. }, keys, proofs, answers } = turn;
         let batch = Batch { changes, ended, keys, proofs, ..self.batch(head) };
-        owned.head = batch.head.clone();
+        owned.head = batch.head;
         self.servers[index].owned = Some(owned);
         self.commit(index, batch, Then::Answer(answers));
     }
@@ -438,7 +461,7 @@ struct Turn {
 impl Turn {
     fn new(owned: &Owned, room: usize) -> Self {
         Self {
-            head: owned.head.clone(),
+            head: owned.head,
             decided: Decided::with_room(room),
             keys: Vec::new(),
             proofs: Vec::new(),
@@ -450,6 +473,8 @@ impl Turn {
         if let Wants::Claim { until, .. } = &mut request.wants {
             *until += now.steady;
         }
+        let heard = owned.heard.entry(Arc::clone(&request.worker)).or_default();
+        *heard = (*heard).max((request.incarnation, now.steady));
         owned.last_ticket += 1;
         let ticket = Ticket(owned.last_ticket);
         let heard = owned.workers.hear(&request, ticket, &mut owned.runs, &mut self.decided, now);

@@ -23,7 +23,7 @@ pub(super) const WIDE: SerialId = SerialId(2);
 pub(super) type ServerLife = (usize, u32);
 
 /// What the chain of commits is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) owner: Option<ServerLife>,
     pub(super) number: u64,
@@ -192,7 +192,7 @@ impl Store {
             }
         }
         self.content.keys.extend(batch.keys.iter().copied());
-        self.content.head = batch.head.clone();
+        self.content.head = batch.head;
         let running = self
             .content
             .runs

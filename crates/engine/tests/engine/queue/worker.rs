@@ -13,7 +13,7 @@ use super::store::{NARROW, WIDE, is_too_many};
 use super::world::{Event, Message, Mode, Reply, Said, Sender, Time, World};
 
 const LEASE: Time = 4_000;
-const BEAT: Time = 800;
+pub(super) const BEAT: Time = 800;
 const WAIT: Time = 5_000;
 /// Runs that it holds, and programs that it executes, at most.
 const HELD_MAX: usize = 3;
