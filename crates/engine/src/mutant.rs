@@ -129,6 +129,7 @@ mutants! {
         DeathsUncounted: "The deaths of workers under a run are not counted.",
         ExpiresThoughBegun: "A run that was given before expires.",
         WaitingIsAlive: "A claim that waits gets runs, whether or not that life of its worker was heard of late.",
+        RateUnrecorded: "How many runs were given within the last period is in memory only.",
     }
     "Mutants of the packed past." HISTORY {
         SegmentsBeforePages: "Segments of the past are deleted before the pages that they are merged into are written.",

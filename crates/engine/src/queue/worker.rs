@@ -626,6 +626,7 @@ fn give(
             };
             if let Some(window) = runs.rate_after(*queue, now.wall) {
                 decided.change(runs, QueueDelta::Rate(*queue, window), now);
+                mutant::also(Mutant::RateUnrecorded, || drop(decided.changes.pop()));
             }
             given.push((sequence, decided.goes(runs, sequence, record, now)));
         }

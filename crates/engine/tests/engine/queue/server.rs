@@ -15,7 +15,7 @@ use engine::queue::worker::{Decided, Heard, HeldRun, Wants, WorkerRequest, Worke
 use engine::shard::{Now, Ticket};
 
 use super::chance::Chance;
-use super::store::{Batch, Content, Head, NARROW, ServerLife, UniqueKey, WIDE, limits};
+use super::store::{APART_MAX, Batch, Content, Head, NARROW, ServerLife, UniqueKey, WIDE, limits};
 use super::worker::BEAT;
 use super::world::{Event, Message, Reply, Said, Time, World};
 
@@ -91,7 +91,7 @@ impl Server {
             cut: 0,
             goal: None,
             rate: chance.one_of(&[9, 10, 11]),
-            ahead: chance.one_of(&[0, 500, 3_000]),
+            ahead: chance.one_of(&[0, 500, APART_MAX]),
             renewed: 0,
             seen_owner: None,
             owned: None,
@@ -224,6 +224,7 @@ impl World {
     fn batch(&mut self, head: Head) -> Batch {
         Batch {
             head: Head { number: head.number + 1, nonce: self.chance.number(), ..head },
+            at: self.now,
             changes: Vec::new(),
             ended: Vec::new(),
             keys: Vec::new(),
@@ -299,6 +300,9 @@ impl World {
         for queue in [NARROW, WIDE] {
             let limits = limits(queue, content.head.pause % 2 == 1);
             runs.apply(&QueueDelta::Limits(queue, limits), now.wall);
+        }
+        if let Some(window) = &content.window {
+            runs.apply(&QueueDelta::Rate(WIDE, window.clone()), now.wall);
         }
         for (sequence, stored) in &content.runs {
             runs.apply(&QueueDelta::Submitted(stored.submitted.clone()), now.wall);

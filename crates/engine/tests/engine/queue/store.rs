@@ -9,6 +9,7 @@ use engine::id::SerialId;
 use engine::past::End;
 use engine::queue::backlog::ConcurrencyKey;
 use engine::queue::given::{Claimant, GivenRecord, GivenState, RunEnd, RunToken};
+use engine::queue::rate::{RateLimit, RateWindow};
 use engine::queue::unfinished::{QueueDelta, QueueLimits, SubmittedRun};
 use engine::queue::worker::{EndedRun, HeldRun};
 
@@ -16,8 +17,11 @@ use super::world::Time;
 
 /// The queue in which one run of each key may be given at a time.
 pub(super) const NARROW: SerialId = SerialId(1);
-/// The queue in which two of each key may be, and three runs altogether.
+/// The queue in which two of each key may be, three runs altogether, and so many in a period.
 pub(super) const WIDE: SerialId = SerialId(2);
+const RATE: RateLimit = RateLimit { runs: 5, period_ms: 8_000 };
+/// So much are the wall clocks of two owners apart at most, and so much shorter a period may be.
+pub(super) const APART_MAX: Time = 2_000;
 
 /// One life of a server: which server, and which life.
 pub(super) type ServerLife = (usize, u32);
@@ -38,6 +42,8 @@ pub(super) struct Head {
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) head: Head,
+    /// When it was decided.
+    pub(super) at: Time,
     pub(super) changes: Vec<QueueDelta>,
     pub(super) ended: Vec<EndedRun>,
     pub(super) keys: Vec<(UniqueKey, u64)>,
@@ -60,6 +66,8 @@ pub(super) struct Content {
     pub(super) head: Head,
     pub(super) runs: BTreeMap<u64, StoredRun>,
     pub(super) keys: BTreeMap<UniqueKey, u64>,
+    /// What was given of the wide queue within the last period.
+    pub(super) window: Option<RateWindow>,
 }
 
 #[derive(Debug, Clone)]
@@ -94,13 +102,17 @@ pub(super) struct Store {
     /// The commit that answered a claim.
     sets: HashMap<(Arc<str>, u64, u64), u64>,
     counted: BTreeSet<HeldRun>,
+    given_of_wide: Vec<Time>,
     violations: BTreeSet<&'static str>,
 }
 
 /// The limits of a queue, paused or not.
 pub(super) fn limits(queue: SerialId, is_paused: bool) -> QueueLimits {
-    let (per_key, concurrency) = if queue == NARROW { (1, None) } else { (2, Some(3)) };
-    QueueLimits { is_paused, concurrency, per_key: Some(per_key), rate: None }
+    if queue == NARROW {
+        QueueLimits { is_paused, concurrency: None, per_key: Some(1), rate: None }
+    } else {
+        QueueLimits { is_paused, concurrency: Some(3), per_key: Some(2), rate: Some(RATE) }
+    }
 }
 
 /// Whether so many runs of a queue, by their keys, are more than may be.
@@ -123,7 +135,7 @@ impl Store {
     pub(super) fn new() -> Self {
         let head = Head { owner: None, number: 0, nonce: 0, fired: 0, pause: 0 };
         Self {
-            content: Content { head, runs: BTreeMap::new(), keys: BTreeMap::new() },
+            content: Content { head, runs: BTreeMap::new(), keys: BTreeMap::new(), window: None },
             past: BTreeMap::new(),
             buried: BTreeSet::new(),
             beats: HashMap::new(),
@@ -135,6 +147,7 @@ impl Store {
             last_given: HashMap::new(),
             sets: HashMap::new(),
             counted: BTreeSet::new(),
+            given_of_wide: Vec::new(),
             violations: BTreeSet::new(),
         }
     }
@@ -175,7 +188,8 @@ impl Store {
             batch.ended.iter().map(|ended| (ended.sequence, ended)).collect();
         for change in &batch.changes {
             match change {
-                QueueDelta::Limits(..) | QueueDelta::Rate(..) => {}
+                QueueDelta::Limits(..) => {}
+                QueueDelta::Rate(_, window) => self.content.window = Some(window.clone()),
                 QueueDelta::Submitted(run) => {
                     let stored = StoredRun { submitted: run.clone(), given: None };
                     let old = self.content.runs.insert(run.order.sequence, stored);
@@ -183,7 +197,7 @@ impl Store {
                     self.bad("two runs with one number", was_there);
                 }
                 QueueDelta::Given(sequence, record) => {
-                    self.put_given(*sequence, record, batch.head.number);
+                    self.put_given(*sequence, record, batch);
                 }
                 QueueDelta::Ended(sequence) => match ended.get(sequence) {
                     Some(ended) => self.end(ended),
@@ -203,11 +217,12 @@ impl Store {
         true
     }
 
-    fn put_given(&mut self, sequence: u64, record: &Arc<GivenRecord>, commit: u64) {
+    fn put_given(&mut self, sequence: u64, record: &Arc<GivenRecord>, batch: &Batch) {
         self.bad("given after its end", self.past.contains_key(&sequence));
         let Some(run) = self.content.runs.get_mut(&sequence) else {
             return self.bad("given and never submitted", true);
         };
+        let queue = run.submitted.queue;
         let old = run.given.replace(Arc::clone(record));
         self.bad(
             "a record forgot its token",
@@ -234,8 +249,15 @@ impl Store {
         self.bad("given while paused", self.is_paused);
         let Claimant { worker, incarnation, claim, .. } = &record.claimant;
         let set = (Arc::clone(worker), *incarnation, *claim);
-        let first = *self.sets.entry(set).or_insert(commit);
-        self.bad("one request got two sets", first != commit);
+        let first = *self.sets.entry(set).or_insert(batch.head.number);
+        self.bad("one request got two sets", first != batch.head.number);
+        if queue == WIDE {
+            self.given_of_wide.push(batch.at);
+            let period = Time::from(RATE.period_ms) - APART_MAX;
+            let within = self.given_of_wide.iter().filter(|at| **at + period > batch.at);
+            let is_passed = within.count() > RATE.runs as usize;
+            self.bad("a rate is passed", is_passed);
+        }
     }
 
     fn end(&mut self, ended: &EndedRun) {

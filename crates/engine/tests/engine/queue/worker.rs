@@ -213,6 +213,14 @@ impl World {
         self.now * self.workers[index].rate / 10
     }
 
+    /// Whether a worker has this run, and may begin it or go on with it by what it was told.
+    pub(super) fn is_confirmed(&self, index: usize, (sequence, token): HeldRun) -> bool {
+        let held = self.workers[index].held.get(&sequence);
+        held.is_some_and(|held| {
+            held.token == token && self.clock_of(index) < held.confirmed + LEASE
+        })
+    }
+
     fn step_worker(&mut self, index: usize) {
         let clock = self.clock_of(index);
         let worker = &self.workers[index];

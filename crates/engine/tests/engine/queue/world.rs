@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use engine::past::End;
-use engine::queue::given::RunEnd;
-use engine::queue::unfinished::SubmittedRun;
+use engine::queue::given::{GivenState, RunEnd};
+use engine::queue::unfinished::{QueueDelta, SubmittedRun};
 use engine::queue::worker::{HeldRun, WorkerAnswer, WorkerRequest};
 
 use super::chance::Chance;
@@ -298,6 +298,7 @@ impl World {
             }
             Event::Program(execution, what) => self.program_event(execution, what),
             Event::Arrives(server, life, batch) => {
+                self.check_given_up(&batch);
                 let is_done = self.store.land(&batch);
                 if !self.is_lost(50) {
                     let delay = self.store_delay();
@@ -328,6 +329,23 @@ impl World {
             Event::Chaos => self.chaos(),
             Event::Calm => self.calm(),
             Event::Look => self.look_whether_over(),
+        }
+    }
+
+    /// What a worker may still begin, or go on with, by its own clock, is not given up.
+    fn check_given_up(&mut self, batch: &Batch) {
+        if self.store.content.head.number + 1 != batch.head.number {
+            return;
+        }
+        for change in &batch.changes {
+            if let QueueDelta::Given(sequence, record) = change
+                && matches!(record.state, GivenState::InDoubt(_))
+            {
+                let held = (*sequence, record.token);
+                let mut workers = 0..self.workers.len();
+                let is_confirmed = workers.any(|worker| self.is_confirmed(worker, held));
+                self.store.bad("given up though it is confirmed", is_confirmed);
+            }
         }
     }
 
