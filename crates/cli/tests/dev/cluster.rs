@@ -17,3 +17,18 @@ mod island;
 mod page;
 mod storm;
 mod whole;
+
+use rig::{PATIENCE, until};
+use store::{EngineFault, OpenError, Store, StoreUrl, open_or_create};
+
+/// The store of a cluster, for a test that looks into it. On a busy machine an engine may not answer in time at first.
+async fn opened(url: &str) -> Store {
+    let url = StoreUrl::parse(url).unwrap();
+    until("the engine answers", PATIENCE, || async {
+        match open_or_create(&url).await {
+            Err(OpenError::Engine { fault: EngineFault::Unreachable, .. }) => None,
+            opened => Some(opened.unwrap()),
+        }
+    })
+    .await
+}

@@ -138,7 +138,7 @@ fn elect(dir: &Path, node: &str, change: impl FnOnce(&mut Command)) -> Spawned {
     let log = dir.join(format!("{node}.log"));
     let file = fs::File::create(&log).unwrap();
     let mut command = Command::new(WATCHBELL);
-    command.args(["elect", "reports", "--node", node, "--ttl", "1s"]);
+    command.args(["elect", "reports", "--node", node, "--ttl", "5s"]);
     command.args(["--metrics", "127.0.0.1:0", "--log-level", "trace"]);
     change(&mut command);
     let child = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();

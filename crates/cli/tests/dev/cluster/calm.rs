@@ -13,12 +13,12 @@ use rig::etcd::Etcd;
 use rig::postgres::Postgres;
 use rig::{PATIENCE, Receiver, Reply, machine, redis, until};
 use store::machine::{Machine, System};
-use store::{StoreUrl, open_or_create};
 use tokio::task::JoinSet;
 
 use super::super::process::WATCHBELL as THIS;
 use super::balance;
 use super::fleet::Fleet;
+use super::opened;
 use super::storm::{Moves, lengths, tell};
 
 fn blocking<T>(work: impl FnOnce() -> T) -> T {
@@ -32,7 +32,7 @@ const EVERY_S: usize = 2;
 /// Restarts all servers on a store, one after the other, as often as there are programs after the first: no slot is late
 /// by more than a second, none is sent twice, and nothing is unknown.
 async fn roll(store: &str, programs: &[&Path]) {
-    let direct = open_or_create(&StoreUrl::parse(store).unwrap()).await.unwrap();
+    let direct = opened(store).await;
     let receiver = Receiver::start(4, |_| Reply::Status(200, Duration::from_millis(400)));
     let urls: Vec<String> = (0..4).map(|door| receiver.url(door, "")).collect();
     balance::fill(&direct, BELLS, EVERY_S, &urls).await;
@@ -76,7 +76,7 @@ async fn three_servers_lose_any_one_and_any_member_at_once_and_no_slot() {
     let _machine = machine::works().await;
     let mut etcd = blocking(Etcd::three);
     let url = format!("etcd://{}/watchbell", etcd.hosts());
-    let direct = open_or_create(&StoreUrl::parse(&url).unwrap()).await.unwrap();
+    let direct = opened(&url).await;
     let receiver = Receiver::start(4, |_| Reply::FINE);
     let urls: Vec<String> = (0..4).map(|door| receiver.url(door, "")).collect();
     balance::fill(&direct, 1_000, EVERY_S, &urls).await;
@@ -105,7 +105,7 @@ async fn what_a_thousand_writers_are_told_is_done_once_while_shards_move() {
     let _machine = machine::works().await;
     let redis = blocking(|| redis::Setup::durable().start());
     let receiver = Receiver::start(4, |_| Reply::FINE);
-    let direct = open_or_create(&StoreUrl::parse(&redis.url()).unwrap()).await.unwrap();
+    let direct = opened(&redis.url()).await;
     let fleet = Fleet::on(&["a", "b", "c", "d", "e"], &redis.url(), &direct).await;
     fleet.settled().await;
     let names = fleet.names();

@@ -9,11 +9,11 @@ use std::time::Duration;
 use rig::etcd::{Etcd, Setup};
 use rig::{Ask, PATIENCE, Receiver, Reply, machine, until};
 use store::clock::Stopwatch;
-use store::{StoreUrl, open_or_create};
 
 use super::balance;
 use super::fleet::{Fleet, Place};
 use super::island::{self, HUB, Island, Lost, STORE};
+use super::opened;
 
 /// T of a server.
 const TTL: Duration = Duration::from_secs(3);
@@ -41,7 +41,7 @@ async fn a_server_whose_packets_are_lost_is_replaced_and_comes_back() {
     let setup = Setup { also_at: Some(STORE), ..Setup::default() };
     let etcd = tokio::task::block_in_place(|| Etcd::start(3, &setup));
     let direct = format!("etcd://{}/watchbell", etcd.hosts());
-    let store = open_or_create(&StoreUrl::parse(&direct).unwrap()).await.unwrap();
+    let store = opened(&direct).await;
     let receiver = Receiver::start_at(HUB, 8, |_| Reply::FINE);
     let urls: Vec<String> = (0..8).map(|door| receiver.url(door, "")).collect();
     balance::fill(&store, TRIGGERS, EVERY_S, &urls).await;

@@ -15,10 +15,10 @@ use serde_json::Value;
 use store::clock::Stopwatch;
 use store::machine::{Machine, System};
 use store::speed::Latencies;
-use store::{StoreUrl, open_or_create};
 
 use super::balance;
 use super::fleet::{Fleet, Place};
+use super::opened;
 
 const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -129,7 +129,7 @@ fn blocking<T>(work: impl FnOnce() -> T) -> T {
 impl Storm {
     async fn rage(&self, mut engine: Engine) {
         let direct = engine.url(&engine.addresses());
-        let store = open_or_create(&StoreUrl::parse(&direct).unwrap()).await.unwrap();
+        let store = opened(&direct).await;
         let receiver = Receiver::start(8, |_| Reply::FINE);
         let urls: Vec<String> = (0..8).map(|door| receiver.url(door, "")).collect();
         let filled = Stopwatch::start();

@@ -9,9 +9,10 @@ use engine::id::{ProjectId, ShardId};
 use engine::limits::SHARDS_DEFAULT;
 use rig::{PATIENCE, machine, redis, until};
 use rustix::process::Signal;
-use store::{Range, Store, StoreUrl, open_or_create};
+use store::{Range, Store};
 
 use super::fleet::Fleet;
+use super::opened;
 
 /// A trigger that is run on demand, in a shard of this server.
 async fn trigger_of(client: &Client, node: &str) -> TriggerSpec {
@@ -74,7 +75,7 @@ async fn limit(a: &Client, b: &Client) {
 async fn servers_answer_as_one_and_one_that_is_drained_hands_over_all_it_has() {
     let _machine = machine::waits().await;
     let redis = tokio::task::block_in_place(|| redis::Setup::durable().start());
-    let store = open_or_create(&StoreUrl::parse(&redis.url()).unwrap()).await.unwrap();
+    let store = opened(&redis.url()).await;
     let fleet = Fleet::on(&["a", "b"], &redis.url(), &store).await;
     fleet.settled().await;
     let (a, b) = (fleet.patient_client("a"), fleet.patient_client("b"));
