@@ -8,6 +8,9 @@
 //! What is remembered of a worker is in memory only. A successor has the records of given runs, and gives everybody a fresh
 //! period: being alive costs no write. It draws a new *cookie*, so that a claim that was meant for a former memory gets
 //! nothing: whether its answer was lost, only that memory knew.
+//!
+//! Two things are left to whoever puts this into a shard: workers are never forgotten here, so their number needs a bound,
+//! and a claim that waits and is made void by a newer one gets no answer, so its ticket has to be given up.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
@@ -18,7 +21,8 @@ use crate::mutant::{self, Mutant, pick};
 use crate::past::End;
 use crate::shard::{Now, Ticket};
 
-use super::given::{AttemptResult, Claimant, Fate, GivenRecord, GivenState, RunEnd, RunToken};
+use super::decided::Decided;
+use super::given::{AttemptResult, Claimant, GivenRecord, GivenState, RunEnd, RunToken};
 use super::unfinished::{QueueDelta, UnfinishedRuns};
 
 /// A run, and the token under which a worker has it.
@@ -100,28 +104,6 @@ pub enum Heard {
     OldIncarnation,
 }
 
-/// A run that is past.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EndedRun {
-    /// The number of the run.
-    pub sequence: u64,
-    /// How it ended.
-    pub end: RunEnd,
-    /// What was recorded of it last; nothing, if it was never given.
-    pub given: Option<Arc<GivenRecord>>,
-}
-
-/// What is decided, and already applied to memory.
-#[derive(Debug, Default)]
-pub struct Decided {
-    /// What is to be written, in order.
-    pub changes: Vec<QueueDelta>,
-    /// Runs that ended.
-    pub ended: Vec<EndedRun>,
-    /// Changes that may still be added.
-    room: usize,
-}
-
 /// The workers that were heard of, and those that wait for runs.
 #[derive(Debug)]
 pub struct Workers {
@@ -162,69 +144,6 @@ const AWAY_MS: u64 = 1_000;
 
 /// How often is looked for workers that are silent.
 const LISTEN_AGAIN_MS: u64 = 250;
-
-impl Decided {
-    /// Nothing so far, and at most so many changes.
-    pub fn with_room(room: usize) -> Self {
-        Self { room, ..Self::default() }
-    }
-
-    /// Whether more may be decided.
-    pub fn has_room(&self) -> bool {
-        self.changes.len() < self.room
-    }
-
-    /// Makes a change that nobody has to decide: a run is submitted, a queue has other limits.
-    pub fn change(&mut self, runs: &mut UnfinishedRuns, change: QueueDelta, now: Now) {
-        runs.apply(&change, now.wall);
-        self.changes.push(change);
-    }
-
-    /// Somebody wants a run to end. One that waits does so at once; the worker that has it is told until it ends it. Says
-    /// whether the run was unfinished.
-    pub fn cancel(&mut self, runs: &mut UnfinishedRuns, sequence: u64, now: Now) -> bool {
-        if runs.get(sequence).is_none() {
-            return false;
-        }
-        match runs.given(sequence).filter(|record| record.is_running()) {
-            None => self.end(runs, sequence, RunEnd::Plain(End::Cancelled), now),
-            Some(record) if record.cancel => {}
-            Some(record) => {
-                let record = GivenRecord { cancel: true, ..GivenRecord::clone(record) };
-                self.goes(runs, sequence, record, now);
-                mutant::also(Mutant::CancelUnrecorded, || drop(self.changes.pop()));
-            }
-        }
-        true
-    }
-
-    fn goes(
-        &mut self,
-        runs: &mut UnfinishedRuns,
-        sequence: u64,
-        record: GivenRecord,
-        now: Now,
-    ) -> Arc<GivenRecord> {
-        let record = Arc::new(record);
-        self.change(runs, QueueDelta::Given(sequence, Arc::clone(&record)), now);
-        record
-    }
-
-    fn fate(&mut self, runs: &mut UnfinishedRuns, sequence: u64, fate: Fate, now: Now) {
-        match fate {
-            Fate::Goes(record) => {
-                self.goes(runs, sequence, record, now);
-            }
-            Fate::Ends(end) => self.end(runs, sequence, end, now),
-        }
-    }
-
-    fn end(&mut self, runs: &mut UnfinishedRuns, sequence: u64, end: RunEnd, now: Now) {
-        let given = runs.given(sequence).cloned();
-        self.ended.push(EndedRun { sequence, end, given });
-        self.change(runs, QueueDelta::Ended(sequence), now);
-    }
-}
 
 impl Workers {
     /// Nobody was heard of, but who has runs is known by their records.

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use engine::instant::Instant;
 use engine::policy::{Backoff, Delivery, Retry};
 use engine::queue::backlog::{ClaimOrder, ConcurrencyKey};
+use engine::queue::decided::Decided;
 use engine::queue::given::GivenPolicy;
 use engine::queue::unfinished::{QueueDelta, SubmittedRun, UnfinishedRuns};
-use engine::queue::worker::{Decided, Heard, HeldRun, Wants, WorkerRequest, Workers};
+use engine::queue::worker::{Heard, HeldRun, Wants, WorkerRequest, Workers};
 use engine::shard::{Now, Ticket};
 
 use super::chance::Chance;
@@ -369,59 +370,60 @@ impl World {
             return self.commit(index, batch, Then::Leave);
         }
         let mut owned = server.owned.take().expect("it was there");
-        let mut turn = Turn::new(&owned, self.room);
-        while turn.decided.has_room()
+        let mut step = OwnerStep::new(&owned, self.room);
+        while step.decided.has_room()
             && let Some(message) = self.servers[index].inbox.pop_front()
         {
-            self.handle(&mut owned, &mut turn, message, now);
+            self.handle(&mut owned, &mut step, message, now);
         }
-        for (ticket, answer) in owned.workers.step(&mut owned.runs, &mut turn.decided, now) {
+        for (ticket, answer) in owned.workers.step(&mut owned.runs, &mut step.decided, now) {
             let message = owned.tickets.remove(&ticket).expect("it waits");
             let is_silent = !owned.has_heard_of_late(&message, now);
             self.store.bad("given to who is silent", is_silent && !answer.runs.is_empty());
-            turn.answers.push((message, Reply::Worker(answer)));
+            step.answers.push((message, Reply::Worker(answer)));
         }
-        if !self.is_calm && turn.decided.has_room() && self.chance.happens(20) {
-            turn.head.fired += 1;
-            let slot = UniqueKey::Slot(turn.head.fired);
-            self.submit(&mut owned, &mut turn, slot, now);
+        if !self.is_calm && step.decided.has_room() && self.chance.happens(20) {
+            step.head.fired += 1;
+            let slot = UniqueKey::Slot(step.head.fired);
+            self.submit(&mut owned, &mut step, slot, now);
         }
-        let is_same = turn.decided.changes.is_empty() && turn.head == owned.head;
+        let is_same = step.decided.changes.is_empty() && step.head == owned.head;
         if is_same {
             self.servers[index].owned = Some(owned);
-            return self.answer(index, turn.answers);
+            return self.answer(index, step.answers);
         }
-        let Turn { head, decided: Decided { changes, ended, .. }, keys, proofs, answers } = turn;
+        let OwnerStep { head, decided: Decided { changes, ended, .. }, keys, proofs, answers } =
+            step;
         let batch = Batch { changes, ended, keys, proofs, ..self.batch(head) };
         owned.head = batch.head;
         self.servers[index].owned = Some(owned);
         self.commit(index, batch, Then::Answer(answers));
     }
 
-    fn handle(&mut self, owned: &mut Owned, turn: &mut Turn, message: Message, now: Now) {
+    fn handle(&mut self, owned: &mut Owned, step: &mut OwnerStep, message: Message, now: Now) {
         let reply = match &*message.said {
-            Said::Worker(request) => return turn.hear(owned, request.clone(), message, now),
+            Said::Worker(request) => return step.hear(owned, request.clone(), message, now),
             Said::Submit(key) => {
                 let known = owned.keys.get(key).copied();
-                Reply::Run(known.unwrap_or_else(|| self.submit(owned, turn, *key, now)))
+                Reply::Run(known.unwrap_or_else(|| self.submit(owned, step, *key, now)))
             }
-            Said::Cancel(run) => Reply::Done(turn.decided.cancel(&mut owned.runs, *run, now)),
+            Said::Cancel(run) => Reply::Done(step.decided.cancel(&mut owned.runs, *run, now)),
             Said::Pause(to) => {
-                if *to > turn.head.pause {
-                    turn.head.pause = *to;
+                if *to > step.head.pause {
+                    step.head.pause = *to;
                     for queue in [NARROW, WIDE] {
                         let change = QueueDelta::Limits(queue, limits(queue, to % 2 == 1));
-                        turn.decided.change(&mut owned.runs, change, now);
+                        step.decided.change(&mut owned.runs, change, now);
                     }
                 }
                 Reply::Done(true)
             }
         };
-        turn.answers.push((message, reply));
+        step.answers.push((message, reply));
     }
 
-    fn submit(&mut self, owned: &mut Owned, turn: &mut Turn, key: UniqueKey, now: Now) -> u64 {
-        let sequence = (owned.head.number + 1) * 100 + turn.keys.len() as u64;
+    fn submit(&mut self, owned: &mut Owned, step: &mut OwnerStep, key: UniqueKey, now: Now) -> u64 {
+        let sequence = (owned.head.number + 1) * 100 + step.keys.len() as u64;
         let chance = &mut self.chance;
         let (queue, name) = chance.one_of(&[(NARROW, 1), (NARROW, 2), (WIDE, 3), (WIDE, 3)]);
         let has_no_key = queue == WIDE && chance.happens(300);
@@ -446,15 +448,15 @@ impl World {
                 },
             }),
         };
-        turn.decided.change(&mut owned.runs, QueueDelta::Submitted(run), now);
+        step.decided.change(&mut owned.runs, QueueDelta::Submitted(run), now);
         owned.keys.insert(key, sequence);
-        turn.keys.push((key, sequence));
+        step.keys.push((key, sequence));
         sequence
     }
 }
 
 /// What is decided between two commits.
-struct Turn {
+struct OwnerStep {
     head: Head,
     decided: Decided,
     keys: Vec<(UniqueKey, u64)>,
@@ -462,7 +464,7 @@ struct Turn {
     answers: Vec<(Message, Reply)>,
 }
 
-impl Turn {
+impl OwnerStep {
     fn new(owned: &Owned, room: usize) -> Self {
         Self {
             head: owned.head,

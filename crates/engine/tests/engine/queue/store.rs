@@ -8,10 +8,11 @@ use std::sync::Arc;
 use engine::id::SerialId;
 use engine::past::End;
 use engine::queue::backlog::ConcurrencyKey;
+use engine::queue::decided::EndedRun;
 use engine::queue::given::{Claimant, GivenRecord, GivenState, RunEnd, RunToken};
 use engine::queue::rate::{RateLimit, RateWindow};
 use engine::queue::unfinished::{QueueDelta, QueueLimits, SubmittedRun};
-use engine::queue::worker::{EndedRun, HeldRun};
+use engine::queue::worker::HeldRun;
 
 use super::world::Time;
 
