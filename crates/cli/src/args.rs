@@ -2,7 +2,7 @@
 //!
 //! Nothing here decides anything: URLs stay text until a verb reads them, so that a password in one
 //! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`],
-//! [`run`], [`project`], [`key`] and [`system`]; backups are in [`mod@backup`], and what a candidate is told in
+//! [`run`], [`submit`], [`queue`], [`project`], [`key`] and [`system`]; backups are in [`mod@backup`], and what a candidate is told in
 //! [`elect`].
 
 pub(crate) mod apply;
@@ -14,8 +14,10 @@ pub(crate) mod import;
 pub(crate) mod key;
 pub(crate) mod pass;
 pub(crate) mod project;
+pub(crate) mod queue;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod submit;
 pub(crate) mod system;
 pub(crate) mod trigger;
 
@@ -34,6 +36,7 @@ use self::import::{CompletionsArgs, ImportVerb};
 use self::key::KeyVerb;
 use self::pass::PassArgs;
 use self::project::ProjectVerb;
+use self::queue::{QueueVerb, WorkerVerb};
 use self::run::{RunVerb, SchedulerVerb};
 use self::system::{AuditVerb, ClusterVerb, ConfigArgs, EventsArgs};
 use self::trigger::TriggerVerb;
@@ -112,9 +115,18 @@ pub(crate) enum Verb {
         "  crontab -l | watchbell import crontab - --webhook-base https://example.com/cron > cron.yaml"
     ))]
     Import(ImportVerb),
-    /// Look at runs
-    #[command(subcommand, after_help = examples("  watchbell run list --trigger hello"))]
+    /// Look at runs, and let queues have them
+    #[command(subcommand, after_help = examples(
+        "  watchbell run list --trigger hello\n  \
+           watchbell run submit --queue mail --handler welcome --payload '{\"to\": \"ann@example.com\"}'"
+    ))]
     Run(RunVerb),
+    /// Look after queues, whose runs workers carry out
+    #[command(subcommand, after_help = examples("  watchbell queue list\n  watchbell queue show mail"))]
+    Queue(QueueVerb),
+    /// See who carries out the runs of queues
+    #[command(subcommand, after_help = examples("  watchbell worker list"))]
+    Worker(WorkerVerb),
     /// Look after the scheduler as a whole
     #[command(subcommand, after_help = examples("  watchbell scheduler status"))]
     Scheduler(SchedulerVerb),
@@ -149,7 +161,7 @@ pub(crate) enum Verb {
     Backup(BackupVerb),
     Restore(RestoreArgs),
     /// Measure how fast Watchbell is, on this machine and a store of yours
-    #[command(subcommand, after_help = examples("  watchbell bench fires"))]
+    #[command(subcommand, after_help = examples("  watchbell bench fires\n  watchbell bench queue"))]
     Bench(BenchVerb),
     /// Read cron patterns: when they come, and what they mean
     #[command(subcommand, after_help = examples("  watchbell cron explain '0 12 1 * +MON'"))]

@@ -1,4 +1,6 @@
-//! `watchbell bench fires`: how many webhooks per second does a server send and record, on this store?
+//! `watchbell bench`: how fast is a server, on this machine and a store of yours?
+//!
+//! `queue` is in a file of its own. `fires`: how many webhooks per second does a server send and record, on this store?
 //!
 //! A store is filled with triggers that are due every second, `watchbell dev` or `watchbell server` is started
 //! on it as a child, and this process is the receiver of its webhooks. The figures are what the server's own
@@ -6,10 +8,12 @@
 //! client loop beside it) is measured by `bench/` in its source.
 
 mod fill;
+mod queue;
 mod subject;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,13 +27,13 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use store::clock::Stopwatch;
 use store::machine::{Machine as _, System};
-use store::{Range, StoreUrl, conformance, open_existing, open_or_create};
+use store::{Range, Store, StoreUrl, conformance, open_existing, open_or_create};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::args::OutputFormat;
-use crate::args::bench::{BenchVerb, FiresArgs};
+use crate::args::bench::{BenchVerb, FiresArgs, QueueBenchArgs};
 use crate::check::unless_interrupted;
 use crate::exit::Ending;
 use crate::progress::Progress;
@@ -56,19 +60,78 @@ struct Fired {
 
 /// Measures, and shows what was found. If it is interrupted, the server and the directory go with it.
 pub(crate) async fn bench(verb: &BenchVerb) -> Result<(), Ending> {
-    let BenchVerb::Fires(typed) = verb;
-    let Some(fired) = unless_interrupted(fires(typed)).await else {
-        return Err(Ending::failed("the measurement was interrupted"));
-    };
-    let fired = fired?;
-    let text = match typed.output {
-        OutputFormat::Table => shown(&fired),
-        OutputFormat::Json => {
-            let json = serde_json::to_string_pretty(&fired);
-            format!("{}\n", json.expect("a plain struct always serializes"))
+    let measured = async {
+        match verb {
+            BenchVerb::Fires(typed) => Ok(text(typed.output, &fires(typed).await?, shown)),
+            BenchVerb::Queue(typed) => {
+                Ok(text(typed.output, &[queues(typed).await?], queue::shown))
+            }
         }
     };
-    Ok(io::stdout().write_all(text.as_bytes())?)
+    let Some(text) = unless_interrupted(measured).await else {
+        return Err(Ending::failed("the measurement was interrupted"));
+    };
+    let text: Result<String, Ending> = text;
+    Ok(io::stdout().write_all(text?.as_bytes())?)
+}
+
+fn text<T: Serialize>(output: OutputFormat, rows: &[T], shown: fn(&[T]) -> String) -> String {
+    match output {
+        OutputFormat::Table => {
+            let build = if cfg!(debug_assertions) { "This is an UNOPTIMISED BUILD.\n" } else { "" };
+            format!("{}{build}", shown(rows))
+        }
+        OutputFormat::Json => {
+            let json = serde_json::to_string_pretty(rows);
+            format!("{}\n", json.expect("a plain struct always serializes"))
+        }
+    }
+}
+
+/// A directory for what is made meanwhile.
+fn scratch(place: &Path) -> Result<TempDir, Ending> {
+    let dir = tempfile::Builder::new().prefix("watchbell-bench-").tempdir_in(place);
+    dir.map_err(|why| {
+        let place = place.display();
+        Ending::wrong_input(format!("--dir: cannot make a directory in {place}: {why}"))
+    })
+}
+
+/// The store to measure on, which is empty.
+async fn empty_store(url: &StoreUrl) -> Result<Store, Ending> {
+    let store = open_or_create(url).await?;
+    if store.scan(Range::all(), 1).await?.entries.is_empty() {
+        return Ok(store);
+    }
+    Err(Ending::refused(format!(
+        "--store: {url} is not empty, and would be emptied: give another database or prefix"
+    )))
+}
+
+async fn swept(url: &StoreUrl) -> Result<(), Ending> {
+    let emptied = conformance::sweep(&open_existing(url).await?, "").await;
+    emptied
+        .map(drop)
+        .map_err(|why| Ending::failed(format!("the store could not be emptied: {why}")))
+}
+
+async fn queues(typed: &QueueBenchArgs) -> Result<queue::Queued, Ending> {
+    let dir = scratch(&typed.dir)?;
+    let data = dir.path().join("store");
+    let subject = match &typed.store {
+        Some(url) => {
+            drop(empty_store(&StoreUrl::parse(url)?).await?);
+            Subject::on_engine(url, dir.path()).await?
+        }
+        None => Subject::on_file(&data).await?,
+    };
+    let client = subject.client(dir.path())?;
+    let queued = queue::measure(typed, &subject, client, &Progress::on_stderr()).await?;
+    subject.stop().await?;
+    if let Some(url) = &typed.store {
+        swept(&StoreUrl::parse(url)?).await?;
+    }
+    Ok(queued)
 }
 
 fn shown(fired: &[Fired]) -> String {
@@ -84,19 +147,14 @@ fn shown(fired: &[Fired]) -> String {
         ]
     });
     let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
-    let build = if cfg!(debug_assertions) { "This is an UNOPTIMISED BUILD.\n" } else { "" };
     format!(
-        "{}\nRecorded: succeeded, and durable in the store. Server and receiver share this machine.\n{build}",
+        "{}\nRecorded: succeeded, and durable in the store. Server and receiver share this machine.\n",
         table::rows(rows, 0)
     )
 }
 
 async fn fires(typed: &FiresArgs) -> Result<Vec<Fired>, Ending> {
-    let dir = tempfile::Builder::new().prefix("watchbell-bench-").tempdir_in(&typed.dir);
-    let dir = dir.map_err(|why| {
-        let place = typed.dir.display();
-        Ending::wrong_input(format!("--dir: cannot make a directory in {place}: {why}"))
-    })?;
+    let dir = scratch(&typed.dir)?;
     let progress = Progress::on_stderr();
     let mut receivers = JoinSet::new();
     let mut hosts = Vec::new();
@@ -141,12 +199,7 @@ async fn one(
         Some(url) => StoreUrl::parse(url)?,
         None => StoreUrl::File(data.clone()),
     };
-    let store = open_or_create(&url).await?;
-    if !store.scan(Range::all(), 1).await?.entries.is_empty() {
-        return Err(Ending::refused(format!(
-            "--store: {url} is not empty, and would be emptied: give another database or prefix"
-        )));
-    }
+    let store = empty_store(&url).await?;
     progress.show(format_args!("making {} triggers", grouped(rate)));
     let begin = fill::fill(store, rate, hosts).await?;
     let subject = match &typed.store {
@@ -161,8 +214,7 @@ async fn one(
     tokio::time::sleep(Duration::from_secs(typed.seconds.into())).await;
     let (after, seconds) = (subject.metrics().await?, watch.elapsed().as_secs_f64());
     subject.stop().await?;
-    let emptied = conformance::sweep(&open_existing(&url).await?, "").await;
-    emptied.map_err(|why| Ending::failed(format!("the store could not be emptied: {why}")))?;
+    swept(&url).await?;
     let rose = |read: fn(&Metrics) -> f64| read(&after) - read(&before);
     let recorded = rose(Metrics::succeeded);
     Ok(Fired {

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use client::spec::{RetrySpec, ScheduleSpec, TriggerSpec, WebhookSpec};
+use client::spec::{ScheduleSpec, TriggerSpec, WebhookSpec};
 use engine::limits::REQUEST_BYTES_MAX;
 
 use crate::args::trigger::CreateArgs;
@@ -70,12 +70,6 @@ fn spec(typed: CreateArgs) -> (crate::args::trigger::ServerArgs, TriggerSpec) {
         exclude: typed.exclude,
         quiet: Vec::new(),
     };
-    let retry = RetrySpec {
-        attempts: typed.retry_attempts,
-        delay: typed.retry_delay,
-        backoff: typed.retry_backoff,
-        max_delay: typed.retry_max_delay,
-    };
     let webhook = WebhookSpec {
         url: typed.webhook.unwrap_or_default(),
         method: typed.method,
@@ -94,7 +88,7 @@ fn spec(typed: CreateArgs) -> (crate::args::trigger::ServerArgs, TriggerSpec) {
         catch_up_cap: typed.catch_up_cap,
         overlap: typed.overlap,
         delivery: typed.delivery,
-        retry: (retry != RetrySpec::default()).then_some(retry),
+        retry: typed.retry.spec(),
         max_lateness: typed.max_lateness,
         pause_after: typed.pause_after,
         alert_after: typed.alert_after,

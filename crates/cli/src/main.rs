@@ -12,8 +12,8 @@
 //! - [`trigger`], [`create`]: `watchbell trigger`, but for
 //! - [`apply`], [`backfill`], [`explain`]: `watchbell trigger` with these verbs
 //! - [`import`]: `watchbell import crontab`
-//! - [`mod@run`]: `watchbell run`
-//! - [`scheduler`], [`project`], [`key`], [`audit`], [`event`], [`cluster`]: the verbs of these names
+//! - [`mod@run`], [`submit`]: `watchbell run`
+//! - [`queue`], [`worker`], [`scheduler`], [`project`], [`key`], [`audit`], [`event`], [`cluster`]: the verbs of these names
 //! - [`config`]: settings, and `watchbell config`; [`connect`]: from settings to a client
 //! - [`dump`]: `watchbell store dump`, whose values [`value`] makes readable
 //! - [`secret`]: a text that is never shown
@@ -46,6 +46,7 @@ mod key;
 mod mask;
 mod progress;
 mod project;
+mod queue;
 mod refusal;
 mod report;
 mod restore;
@@ -54,9 +55,11 @@ mod scheduler;
 mod secret;
 mod serve;
 mod server;
+mod submit;
 mod table;
 mod trigger;
 mod value;
+mod worker;
 
 // What ships has no bug that can be switched on, whatever it is built together with.
 const _: () = assert!(cfg!(debug_assertions) || !engine::mutant::BUILT_IN);
@@ -126,6 +129,10 @@ async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
         }
         Verb::Run(RunVerb::List(typed)) => run::list(typed).await,
         Verb::Run(RunVerb::Show(typed)) => run::show(&typed).await,
+        Verb::Run(RunVerb::Submit(typed)) => submit::submit(*typed).await,
+        Verb::Run(RunVerb::Cancel(typed)) => run::cancel(&typed).await,
+        Verb::Queue(verb) => queue::queue(verb).await,
+        Verb::Worker(verb) => worker::worker(verb).await,
         Verb::Scheduler(SchedulerVerb::Status(typed)) => scheduler::status(&typed).await,
         Verb::Scheduler(SchedulerVerb::ConfirmTime(typed)) => scheduler::confirm_time(&typed).await,
         Verb::Scheduler(SchedulerVerb::Start(typed)) => scheduler::start(&typed).await,

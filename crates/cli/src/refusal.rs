@@ -32,6 +32,7 @@ pub(crate) fn of_file(problem: &Problem) -> String {
 fn with_verbs(problem: &Problem) -> String {
     let then = match problem.kind.rsplit(':').next() {
         Some("no-trigger") => "watchbell trigger list shows those that there are",
+        Some("no-queue") => "watchbell queue list shows those that there are",
         Some("name-taken") if problem.detail.contains("replace") => {
             "choose another, or give that trigger this text with --replace"
         }
@@ -60,6 +61,10 @@ fn flag(pointer: &str) -> String {
         ("webhook", Some("headers")) => "header".to_owned(),
         ("webhook", Some("secret_headers")) => "secret-header".to_owned(),
         ("labels", _) => "label".to_owned(),
+        ("command", Some("argv") | None) => return "the command".to_owned(),
+        ("rate", _) => "rate".to_owned(),
+        // The key that lets one in has the name already.
+        ("key", None) => "concurrency-key".to_owned(),
         ("retry", Some(field)) => format!("retry-{field}"),
         (_, Some(field)) | (field, None) => field.to_owned(),
     };
@@ -98,6 +103,13 @@ mod tests {
             ("/webhook/content_type", "--content-type"),
             ("/retry/max_delay", "--retry-max-delay"),
             ("/catch_up_cap", "--catch-up-cap"),
+            ("/queue", "--queue"),
+            ("/command", "the command"),
+            ("/command/argv/0", "the command"),
+            ("/command/env", "--env"),
+            ("/key", "--concurrency-key"),
+            ("/unique_key", "--unique-key"),
+            ("/rate/per", "--rate"),
         ] {
             assert_eq!(flag(pointer), expected);
         }
@@ -120,6 +132,11 @@ mod tests {
             assert_eq!(
                 told(&problem("no-trigger", missing, Vec::new())),
                 "there is no trigger \"a: b\": watchbell trigger list shows those that there are"
+            );
+            let missing = "there is no queue \"mail\": list them at /v1/queues";
+            assert_eq!(
+                told(&problem("no-queue", missing, Vec::new())),
+                "there is no queue \"mail\": watchbell queue list shows those that there are"
             );
             let taken = "the name is taken by trg_x: choose another, or replace that one";
             assert_eq!(

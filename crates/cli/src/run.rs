@@ -3,7 +3,7 @@
 use client::RunFilter;
 use client::run::{Run, RunKind, RunState, Skipped, Started};
 
-use crate::args::run::{RunListArgs, RunShowArgs};
+use crate::args::run::{RunIdArgs, RunListArgs};
 use crate::args::trigger::StartArgs;
 use crate::exit::Ending;
 use crate::table::{self, grouped};
@@ -80,7 +80,7 @@ fn list_text(runs: &[Run], width: Option<usize>) -> String {
         let took = run.attempts.last().map(|last| last.latency_ms.to_string());
         vec![
             run.slot.to_string(),
-            run.name.as_deref().map_or_else(|| run.trigger.clone(), escape),
+            origin_text(run),
             state_text(run),
             run.id.clone(),
             run.attempt.to_string(),
@@ -91,6 +91,13 @@ fn list_text(runs: &[Run], width: Option<usize>) -> String {
         table::narrow(&mut rows, width, NAME_COLUMN, WHOLE_COLUMNS);
     }
     table::rows(rows, WHOLE_COLUMNS)
+}
+
+/// Where a run comes from: its trigger, or the queue that it was submitted to.
+fn origin_text(run: &Run) -> String {
+    let queue = run.queued.as_ref().map(|queued| escape(&queued.queue));
+    let name = run.name.as_deref().map(escape);
+    name.or_else(|| run.trigger.clone()).or(queue).unwrap_or_default()
 }
 
 /// Where a run is; and of slots that were skipped how many.
@@ -105,9 +112,19 @@ fn state_text(run: &Run) -> String {
     }
 }
 
-pub(crate) async fn show(typed: &RunShowArgs) -> Result<(), Ending> {
+pub(crate) async fn show(typed: &RunIdArgs) -> Result<(), Ending> {
     let run = typed.server.client()?.run_by_id(&typed.id).await?;
     print(typed.server.output, &run, || show_text(&run))
+}
+
+pub(crate) async fn cancel(typed: &RunIdArgs) -> Result<(), Ending> {
+    typed.server.client()?.cancel_run(&typed.id).await?;
+    let id = escape(&typed.id);
+    print(typed.server.output, &serde_json::json!({ "cancelled": typed.id }), || {
+        format!(
+            "{id} is cancelled; a worker that has it is told to end it. Look at it: watchbell run show {id}\n"
+        )
+    })
 }
 
 fn show_text(run: &Run) -> String {
@@ -116,13 +133,28 @@ fn show_text(run: &Run) -> String {
         table.add_row([name.to_owned(), value]);
     };
     row("id", run.id.clone());
-    row(
-        "trigger",
-        match &run.name {
-            Some(name) => format!("{} ({})", escape(name), run.trigger),
-            None => format!("{} (deleted)", run.trigger),
-        },
-    );
+    if let Some(trigger) = &run.trigger {
+        let name = run.name.as_deref().map(escape);
+        let known = name.map(|name| format!("{name} ({trigger})"));
+        row("trigger", known.unwrap_or_else(|| format!("{trigger} (deleted)")));
+    }
+    if let Some(queued) = &run.queued {
+        row("queue", escape(&queued.queue));
+        for (name, value) in [("key", &queued.key), ("worker", &queued.worker)] {
+            if let Some(value) = value {
+                row(name, escape(value));
+            }
+        }
+        if let Some(why) = &queued.why {
+            row("waits because", escape(why));
+        }
+        if queued.cancelling {
+            row("cancelled", "its worker is being told".to_owned());
+        }
+        if queued.poison {
+            row("poison", "too many workers died under it".to_owned());
+        }
+    }
     row(
         "slot",
         if run.on_demand { format!("{} (on demand)", run.slot) } else { run.slot.to_string() },
@@ -174,7 +206,7 @@ mod tests {
     fn run(name: &str) -> Run {
         Run {
             id: "run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx".to_owned(),
-            trigger: "trg_00f00000d3k8w1v2m7qa".to_owned(),
+            trigger: Some("trg_00f00000d3k8w1v2m7qa".to_owned()),
             name: Some(name.to_owned()),
             slot: "2027-01-15T08:00:00Z".parse().unwrap(),
             kind: RunKind::Run,
@@ -185,6 +217,7 @@ mod tests {
             ended: None,
             attempt: 1,
             attempts: Vec::new(),
+            queued: None,
             skipped: None,
         }
     }
@@ -209,7 +242,15 @@ mod tests {
     fn attempts_have_numbers_unless_some_are_not_on_record() {
         let at = "2027-01-15T08:00:00Z".parse().unwrap();
         let (status, error, response) = (Some(200), None, None);
-        let attempts = vec![Attempt { at, latency_ms: 7, status, error, response }];
+        let attempts = vec![Attempt {
+            at,
+            latency_ms: 7,
+            status,
+            error,
+            response,
+            worker: None,
+            exit_code: None,
+        }];
         let whole = Run { attempts, ended: Some(at), ..run("hello") };
         let rows = |run: &Run| -> Vec<String> {
             let text = show_text(run);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use client::spec::{ScheduleSpec, TriggerSpec};
-use client::trigger::{PauseRequest, Status, Trigger};
+use client::trigger::{Pause, PauseRequest, Status, Trigger};
 use client::{ListPage, TriggerFilter};
 use serde::Serialize;
 
@@ -90,15 +90,18 @@ pub(crate) async fn next(typed: &SlotsArgs) -> Result<(), Ending> {
 }
 
 pub(crate) async fn pause(typed: PauseArgs) -> Result<(), Ending> {
-    let request = PauseRequest { note: typed.note, until: typed.until };
+    let request = typed.pause.request();
     let trigger = typed.server.client()?.pause(&typed.name, &request).await?;
-    print(typed.server.output, &trigger, || {
-        let name = escape(&trigger.name);
-        match typed.until {
-            Some(until) => format!("{name} is paused, and resumes by itself at {until}.\n"),
-            None => format!("{name} is paused. Let it go on: watchbell trigger resume {name}\n"),
-        }
-    })
+    print(typed.server.output, &trigger, || paused_text("trigger", &trigger.name, &request))
+}
+
+/// That something is paused, and how it goes on.
+pub(crate) fn paused_text(noun: &str, name: &str, request: &PauseRequest) -> String {
+    let name = escape(name);
+    match request.until {
+        Some(until) => format!("{name} is paused, and resumes by itself at {until}.\n"),
+        None => format!("{name} is paused. Let it go on: watchbell {noun} resume {name}\n"),
+    }
 }
 
 pub(crate) async fn resume(typed: &TriggerNameArgs) -> Result<(), Ending> {
@@ -217,15 +220,21 @@ pub(crate) fn labels_text(labels: &BTreeMap<String, String>) -> String {
 fn status_text(trigger: &Trigger) -> String {
     let mut text = trigger.status.as_str().to_owned();
     if let Some(pause) = &trigger.paused {
-        let _ = write!(text, " since {} by {}", pause.since, escape(&pause.author));
-        if let Some(until) = pause.until {
-            let _ = write!(text, " until {until}");
-        }
-        if !pause.note.is_empty() {
-            let _ = write!(text, ": {}", escape(&pause.note));
-        }
+        let _ = write!(text, " {}", pause_text(pause));
     } else if let (Status::Cancelled, Some(at)) = (trigger.status, trigger.cancelled) {
         let _ = write!(text, " since {at}");
+    }
+    text
+}
+
+/// Since when, by whom, until when and why something is paused.
+pub(crate) fn pause_text(pause: &Pause) -> String {
+    let mut text = format!("since {} by {}", pause.since, escape(&pause.author));
+    if let Some(until) = pause.until {
+        let _ = write!(text, " until {until}");
+    }
+    if !pause.note.is_empty() {
+        let _ = write!(text, ": {}", escape(&pause.note));
     }
     text
 }

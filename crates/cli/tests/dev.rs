@@ -24,10 +24,13 @@ mod dev {
     mod loss;
     mod outage;
     mod process;
+    mod queue;
+    mod queue_storm;
     mod refusal;
     mod server;
     mod setting;
     mod start;
     mod stop;
     mod verdict;
+    mod worker_example;
 }

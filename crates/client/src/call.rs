@@ -2,7 +2,7 @@
 //!
 //! - `builder`: what a client is made with; `connect`: connections, and whom to trust
 //! - `exchange`: one request and its answer, and sending it again; `retry`: when that is right
-//! - `trigger`, `run`, `project`, `key`, `election`, `system`, `backup`, `store`: the methods
+//! - `trigger`, `run`, `queue`, `worker`, `project`, `key`, `election`, `system`, `backup`, `store`: the methods
 //! - `walk`: lists, page after page; `watch`: events, while they happen
 //! - `carrier`: requests of others, passed on
 //! - `path`, `entropy`: what is asked, and what nobody else has
@@ -17,6 +17,7 @@ mod exchange;
 mod key;
 mod path;
 mod project;
+mod queue;
 mod retry;
 mod run;
 mod store;
@@ -24,6 +25,7 @@ mod system;
 mod trigger;
 mod walk;
 mod watch;
+mod worker;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,6 +39,7 @@ pub use self::carrier::{Carrier, Followed};
 pub use self::election::ElectionFilter;
 pub use self::key::KeyFilter;
 pub use self::project::ProjectFilter;
+pub use self::queue::QueueFilter;
 pub use self::run::RunFilter;
 pub use self::store::StoreHints;
 pub use self::system::AuditFilter;
@@ -73,6 +76,8 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 ///   revision where that matters. If such a PUT finds another revision after an attempt that may have arrived, it
 ///   is read back: the next revision with this very text is taken for ours, anything else, also a text with secret
 ///   headers, which cannot be compared, is a [`ClientError::Conflict`].
+/// - what a worker says, by [`Client::claim`] and [`Client::beat`], is never sent again: it carries a number, not an
+///   idempotency key, and whoever hears nothing says how things stand by then.
 ///
 /// Any other refusal (4xx, 500, 507) is final. `retries(0)` turns all of it off.
 #[derive(Clone)]

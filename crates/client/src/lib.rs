@@ -1,6 +1,6 @@
 //! The published library: what Watchbell's API takes and gives, and a client that speaks it.
 //!
-//! - [`spec`]: a trigger as one writes it
+//! - [`spec`]: a trigger as one writes it; [`queue`]: queues and their runs; [`worker`]: what workers say
 //! - [`trigger`], [`run`], [`account`], [`scheduler`], [`project`], [`key`], [`audit`],
 //!   [`cluster`], [`event`]: what the API tells; [`election`]: who leads, and how to
 //! - [`store`]: what Watchbell's own candidates ask a server
@@ -26,15 +26,17 @@ pub mod key;
 pub mod page;
 pub mod problem;
 pub mod project;
+pub mod queue;
 pub mod run;
 pub mod scheduler;
 pub mod spec;
 pub mod store;
 pub mod trigger;
+pub mod worker;
 
 pub use call::{
     AuditFilter, Carrier, Client, ClientBuilder, ElectionFilter, Events, Followed, KeyFilter,
-    Pieces, ProjectFilter, RunFilter, SseBlock, StoreHints, TriggerFilter,
+    Pieces, ProjectFilter, QueueFilter, RunFilter, SseBlock, StoreHints, TriggerFilter,
 };
 pub use error::ClientError;
 pub use jiff::Timestamp;

@@ -1,5 +1,7 @@
 //! A run, as the API tells of it.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +14,9 @@ use crate::project::Occasion;
 pub struct Run {
     /// Its id: the same on every attempt, on every node.
     pub id: String,
-    /// The id of its trigger.
-    pub trigger: String,
+    /// The id of its trigger; none, if it was submitted to a queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger: Option<String>,
     /// Its trigger's name, if that is still there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -39,10 +42,42 @@ pub struct Run {
     pub attempt: u32,
     /// What came of the attempts; fewer than were begun if some are in doubt, under way, or were never sent.
     pub attempts: Vec<Attempt>,
+    /// What it is as a run of a queue, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued: Option<QueuedPart>,
     /// The slots that this stands for, if it is no run but slots that were skipped. Its id is the one that a
     /// run of the last of them would have had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<Skipped>,
+}
+
+/// What a run is as a run of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct QueuedPart {
+    /// The name of the queue.
+    pub queue: String,
+    /// Its concurrency key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// From 0, which is claimed first, to 9. Not told of runs that have ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    /// The worker that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// Why it waits, as a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Somebody has cancelled it, and its worker is being told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cancelling: bool,
+    /// It is dead because too many workers died under it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub poison: bool,
 }
 
 /// Slots that were skipped.
@@ -192,6 +227,12 @@ pub struct Attempt {
     /// What the receiver said. Lists leave it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<String>,
+    /// The worker that made it, if it is one of a queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// The exit code of the worker's program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
 }
 
 /// The answer to a run that was started by hand.

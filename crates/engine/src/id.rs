@@ -45,6 +45,17 @@ pub struct TriggerId {
     pub serial: SerialId,
 }
 
+/// The id of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueId {
+    /// Where it was born, and lives.
+    pub shard: ShardId,
+    /// The project that it belongs to.
+    pub project: ProjectId,
+    /// Its number, which no other queue or trigger of its shard has.
+    pub serial: SerialId,
+}
+
 /// The id of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId {
@@ -63,8 +74,16 @@ pub struct RunId {
 pub enum Birth {
     /// By this generation of the trigger's schedule.
     Slot(u32),
-    /// On demand, or as a notice: its sequence number in the shard.
+    /// On demand, as a notice, or by a submission to a queue: its sequence number in the shard.
     Demand(u64),
+}
+
+impl RunId {
+    /// A run that was submitted to a queue, as this number of its shard: it is nobody's but its own.
+    pub fn submitted(shard: ShardId, sequence: u64, born: Instant, cluster: u64) -> Self {
+        let letters = Birth::Demand(sequence).letters(cluster);
+        Self { shard, trigger: SerialId(sequence), slot: born, letters }
+    }
 }
 
 /// Why a text is no id.
@@ -86,9 +105,18 @@ impl ProjectId {
 }
 
 impl ShardId {
-    /// Where a name lives, among so many shards.
+    /// Where a trigger with this name lives, among so many shards.
     pub fn of(project: ProjectId, name: &str, shards: u16) -> Self {
-        let place = mix(hash(name, "shard") ^ u64::from(project.0)) % u64::from(shards);
+        Self::of_hash(hash(name, "shard"), project, shards)
+    }
+
+    /// Where a queue with this name lives, among so many shards.
+    pub fn of_queue(project: ProjectId, name: &str, shards: u16) -> Self {
+        Self::of_hash(hash(name, "queue"), project, shards)
+    }
+
+    fn of_hash(hash: u64, project: ProjectId, shards: u16) -> Self {
+        let place = mix(hash ^ u64::from(project.0)) % u64::from(shards);
         Self(u16::try_from(place).expect("less than the number of shards"))
     }
 }
@@ -157,11 +185,28 @@ impl fmt::Display for ProjectId {
 
 impl fmt::Display for TriggerId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("trg_")?;
-        write(out, self.shard.0.into(), 3)?;
-        write(out, self.project.0.into(), 4)?;
-        write(out, self.serial.0, 13)
+        write_owned(out, "trg_", self.shard, self.project, self.serial)
     }
+}
+
+impl fmt::Display for QueueId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_owned(out, "que_", self.shard, self.project, self.serial)
+    }
+}
+
+/// Writes the id of what a project has in a shard.
+fn write_owned(
+    out: &mut fmt::Formatter<'_>,
+    prefix: &str,
+    shard: ShardId,
+    project: ProjectId,
+    serial: SerialId,
+) -> fmt::Result {
+    out.write_str(prefix)?;
+    write(out, shard.0.into(), 3)?;
+    write(out, project.0.into(), 4)?;
+    write(out, serial.0, 13)
 }
 
 impl fmt::Display for RunId {
@@ -188,11 +233,26 @@ impl FromStr for TriggerId {
 
     fn from_str(text: &str) -> Result<Self, BadId> {
         let bad = || BadId { text: clipped(text), example: "trg_00f00000d3k8w1v2m7qa" };
-        let parts = cut(text, "trg_", [3, 4, 13]).ok_or_else(bad)?;
-        let shard = shard(parts[0]).ok_or_else(bad)?;
-        let project = u32::try_from(parts[1]).map(ProjectId).map_err(|_| bad())?;
-        Ok(Self { shard, project, serial: SerialId(parts[2]) })
+        let (shard, project, serial) = read_owned(text, "trg_").ok_or_else(bad)?;
+        Ok(Self { shard, project, serial })
     }
+}
+
+impl FromStr for QueueId {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let bad = || BadId { text: clipped(text), example: "que_00f00000d3k8w1v2m7qa" };
+        let (shard, project, serial) = read_owned(text, "que_").ok_or_else(bad)?;
+        Ok(Self { shard, project, serial })
+    }
+}
+
+/// Reads the id of what a project has in a shard.
+fn read_owned(text: &str, prefix: &str) -> Option<(ShardId, ProjectId, SerialId)> {
+    let [number, project, serial] = cut(text, prefix, [3, 4, 13])?;
+    let project = u32::try_from(project).ok().map(ProjectId)?;
+    Some((shard(number)?, project, SerialId(serial)))
 }
 
 impl FromStr for RunId {
@@ -205,6 +265,29 @@ impl FromStr for RunId {
         let slot = i64::try_from(parts[2]).map(Instant).map_err(|_| bad())?;
         let letters = u32::try_from(parts[3]).map_err(|_| bad())?;
         Ok(Self { shard, trigger: SerialId(parts[1]), slot, letters })
+    }
+}
+
+/// Ids in records, as text.
+pub(crate) mod text {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::Deserialize;
+
+    pub(crate) fn serialize<T: Display, S: serde::Serializer>(
+        id: &T,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
+        out.collect_str(id)
+    }
+
+    pub(crate) fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: serde::Deserializer<'de>,
+    {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

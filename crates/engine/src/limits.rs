@@ -630,3 +630,87 @@ pub const CHECK_PREFIXES_MAX: usize = 1_000;
 
 /// Workers that may die under a run of a queue before it is given to nobody any more.
 pub const WORKER_DEATHS_MAX: u32 = 3;
+
+/// Attempts of a run of a queue of which is kept what came of them; of the last ones, if there were more.
+pub const RUN_ATTEMPTS_KEPT_MAX: usize = 10;
+
+/// Workers that the owner of a shard knows at a time.
+pub const WORKERS_PER_SHARD_MAX: usize = 10_000;
+
+/// A worker without runs that was not heard of for so long is forgotten, in milliseconds.
+pub const WORKER_FORGOTTEN_MS: u64 = 600_000;
+
+/// Runs of a shard that one worker has at a time.
+pub const WORKER_RUNS_MAX: usize = 1_000;
+
+/// What a run of a queue is about is kept beside its place in the order up to this length, in bytes; longer ones have a
+/// record of their own, which nobody reads before they are claimed.
+pub const ACTION_INLINE_BYTES_MAX: usize = 1_024;
+
+/// Longest payload of a run, or stdin of a command, in bytes.
+pub const PAYLOAD_BYTES_MAX: usize = 100 * 1024;
+
+/// Most queues of a project that live in one shard.
+pub const QUEUES_PER_SHARD_MAX: usize = 256;
+
+/// Runs of one queue that may wait, where the store has the room of a disk.
+pub const QUEUE_WAITING_MAX: usize = 2_000_000;
+
+/// Bytes of an engine's room for each run that may wait, where that is less than a disk.
+pub const QUEUE_WAITING_BYTES: u64 = 16 * 1024;
+
+/// Bytes of what runs are about that a shard keeps in memory for those who claim them.
+pub const ACTIONS_KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Runs that one request submits.
+pub const SUBMIT_RUNS_MAX: usize = 1_000;
+
+/// Runs that one request claims, and that it says something about.
+pub const CLAIM_RUNS_MAX: usize = 1_000;
+
+/// Changes of runs of queues that are decided before others of the shard have their turn.
+pub const QUEUE_CHANGES_AT_ONCE: usize = 2_048;
+
+/// Longest concurrency key or unique key of a run, in characters.
+pub const RUN_KEY_CHARS_MAX: usize = 200;
+
+/// Longest time that a run may be delayed, may wait before it expires, or its unique key may count: a leap year.
+pub const RUN_DELAY_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// Longest time that an attempt of a run of a queue may be given.
+pub const RUN_TIMEOUT_MAX: Duration = Duration::from_secs(30 * 86_400);
+
+/// Priority of a run, if nobody says otherwise, and the last one.
+pub const PRIORITY_DEFAULT: u8 = 5;
+/// The priority that is claimed last: see [`PRIORITY_DEFAULT`].
+pub const PRIORITY_LAST: u8 = 9;
+
+/// Most arguments of a command, the program among them, and most variables of its environment.
+pub const COMMAND_PARTS_MAX: usize = 1_000;
+
+/// Most runs of a queue that may execute at a time, if there is a limit.
+pub const CONCURRENCY_MAX: u64 = 100_000;
+
+/// Most runs of a rate.
+pub const RATE_RUNS_MAX: u64 = 1_000_000;
+
+/// Shortest and longest period of a rate.
+pub const RATE_PERIOD_MIN: Duration = Duration::from_secs(1);
+/// The longest period of a rate: see [`RATE_PERIOD_MIN`].
+pub const RATE_PERIOD_MAX: Duration = Duration::from_secs(86_400);
+
+/// Queues that one claim names.
+pub const CLAIM_QUEUES_MAX: usize = 32;
+
+/// Longest wait of a claim for runs.
+pub const CLAIM_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// How long a worker may be silent, if it does not say otherwise; at least, and at most.
+pub const WORKER_LEASE_DEFAULT: Duration = Duration::from_secs(15);
+/// The shortest lease of a worker: see [`WORKER_LEASE_DEFAULT`].
+pub const WORKER_LEASE_MIN: Duration = Duration::from_secs(1);
+/// The longest lease of a worker: see [`WORKER_LEASE_DEFAULT`].
+pub const WORKER_LEASE_MAX: Duration = Duration::from_secs(86_400);
+
+/// What a worker says went wrong is kept up to this length, in characters.
+pub const RUN_ERROR_CHARS_MAX: usize = 1_000;

@@ -121,7 +121,6 @@ mutants! {
         ReleasedByAnybody: "A release counts whatever its token.",
         TakenBackBeyondLimits: "A run in doubt is taken back without a look at limits.",
         LostUnrecorded: "A worker is told that it lost a run, and the record leaves it in doubt.",
-        DoubtInFullCommit: "A run that is named stays in doubt if the commit is full.",
         CancelUnrecorded: "A cancel is in memory only.",
         RetryBeforeCancel: "A run that is to end is given again after a failure.",
         TokenForgotten: "A run that waits forgets its last token.",

@@ -76,6 +76,26 @@ pub struct Attempt {
     /// The beginning of the body of the receiver's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<String>,
+    /// The worker that made it, if it is one of a queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<Box<str>>,
+    /// The exit code of the worker's program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+}
+
+impl Default for Attempt {
+    fn default() -> Self {
+        Self {
+            at: Instant(0),
+            ms: 0,
+            status: None,
+            error: None,
+            response: None,
+            worker: None,
+            exit_code: None,
+        }
+    }
 }
 
 /// One line of the past.
@@ -95,7 +115,7 @@ pub struct Finished {
     #[serde(default, skip_serializing_if = "ProjectId::is_default")]
     pub project: ProjectId,
     /// The trigger that it is a run of.
-    #[serde(with = "serial")]
+    #[serde(with = "crate::id::text")]
     pub trigger: SerialId,
     /// The instant that it is a run of.
     pub slot: Instant,
@@ -108,6 +128,9 @@ pub struct Finished {
     /// What it tells somebody of, if it is a notice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice: Option<Occasion>,
+    /// What it was as a run of a queue, if it was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Box<PastOfQueue>>,
     /// How the run ended.
     pub end: End,
     /// When the run ended.
@@ -119,6 +142,22 @@ pub struct Finished {
     pub attempts: Vec<Attempt>,
 }
 
+/// What is kept of a run because a queue had it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastOfQueue {
+    /// The name of the queue.
+    pub name: Box<str>,
+    /// Its concurrency key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Box<str>>,
+    /// Its labels: `env=prod,team=billing`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Box<str>>,
+    /// Too many workers died under it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub poison: bool,
+}
+
 /// Slots that were skipped: all of a generation in `from..=to`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
@@ -126,7 +165,7 @@ pub struct Skipped {
     #[serde(default, skip_serializing_if = "ProjectId::is_default")]
     pub project: ProjectId,
     /// The trigger that they are slots of.
-    #[serde(with = "serial")]
+    #[serde(with = "crate::id::text")]
     pub trigger: SerialId,
     /// By which generation of the schedule.
     pub generation: u32,
@@ -221,23 +260,5 @@ impl Segment {
     /// Reads a segment as it was stored.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
         decode(bytes, FORMAT)
-    }
-}
-
-mod serial {
-    use super::{Deserialize, SerialId};
-
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-    pub(super) fn serialize<S: serde::Serializer>(
-        id: &SerialId,
-        out: S,
-    ) -> Result<S::Ok, S::Error> {
-        out.collect_str(id)
-    }
-
-    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(
-        from: D,
-    ) -> Result<SerialId, D::Error> {
-        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
     }
 }

@@ -1,15 +1,21 @@
 //! Queues: where runs wait for workers.
 //!
 //! - [`backlog`]: which run is claimed next: strict order, delays, and keys of which only so many run at a time
+//! - [`claim`]: how an owner hears workers, and gives them runs
 //! - [`decided`]: what was decided, on its way to the store
+//! - [`draft`]: runs and settings as people write them
 //! - [`given`]: what is recorded of a run that a worker has or had, and what follows from what happens to it
 //! - [`rate`]: at most so many in any period
+//! - [`record`]: what is in the store
 //! - [`unfinished`]: all unfinished runs of the queues of a shard, and how many may be given
-//! - [`worker`]: what workers say, and what they are answered
+//! - [`worker`]: the words of the protocol: what workers say, and what they are answered
 
 pub mod backlog;
+pub mod claim;
 pub mod decided;
+pub mod draft;
 pub mod given;
 pub mod rate;
+pub mod record;
 pub mod unfinished;
 pub mod worker;

@@ -30,14 +30,14 @@
 //! when), `waiting` (what runs wait for), `attempts` (what is under way) and `outbox` (what is to be written). The rules
 //! need several parts: they are methods of [`Shard`], in the other files.
 //!
-//! **Bounds.** Each part says itself whether it is full, and those who put something into it ask it. A queue would be a
-//! part beside `triggers` and `runs`: it knows the runs that wait for its workers, `memory` applies its changes, and its
-//! bound is its own. Then runs that wait in a queue stop no trigger, and those of triggers stop no queue. What they
-//! share is the `outbox`, whose bound is for all that is decided.
+//! **Bounds.** Each part says itself whether it is full, and those who put something into it ask it. `queues` is a part
+//! beside `triggers` and `runs`, with bounds of its own: runs that wait in a queue stop no trigger, and those of triggers
+//! stop no queue. What they share is the `outbox`, whose bound is for all that is decided.
 //!
 //! - [`record`]: what is in the store; `kind`: what triggers share
 //! - [`command`]: what people ask; `change`, `backfill`: what that does; `account`: what becomes of slots then
 //! - `due`: which slots fire; `project`: projects that are disabled; `prune`: triggers that ended long ago
+//! - `queues`: the queues, and who works for them; `submit`: what people ask of them; `hear`: what workers say
 //! - `leave`: how attempts leave and end; `start`: when runs that wait go on; `run_property`: what an unfinished run is
 //! - `notify`: who is told what
 //! - `doubt`: what a predecessor left; `handover`: what a former owner has under way, and how a shard is handed over
@@ -55,6 +55,7 @@ pub mod command;
 mod doubt;
 mod due;
 mod handover;
+mod hear;
 mod kind;
 mod leave;
 mod memory;
@@ -62,11 +63,13 @@ mod notify;
 mod outbox;
 mod project;
 mod prune;
+mod queues;
 pub mod record;
 mod rewrite;
 mod run_property;
 mod runs;
 mod start;
+mod submit;
 mod triggers;
 mod usage;
 mod view;
@@ -83,12 +86,17 @@ pub use batch::{Put, Room, ShardBatch};
 use command::Done;
 pub use doubt::{LoadError, Loading};
 pub use handover::HandedOverAttempt;
+pub use hear::{
+    ClaimCall, DoneCall, GivenRun, QueueView, QueuedView, ShardAnswer, WorkerCall, WorkerReply,
+};
 pub use kind::TriggerKinds;
 pub use leave::{AttemptReport, Departure};
-use memory::{Delta, apply};
+use memory::{Delta, Memory, apply};
 use outbox::{Outbox, Unit};
+use queues::Queues;
 use record::HeadRecord;
 use runs::Runs;
+pub use submit::{Submission, Taken};
 use triggers::{Trigger, Triggers};
 pub use usage::{Limit, Quota, Usage};
 pub use view::{TriggerStatus, TriggerView};
@@ -111,8 +119,8 @@ pub struct Now {
 pub struct Ticket(pub u64);
 
 /// Says what is to be written together with the first of what a command changes, if the command changes something.
-/// It is told the run that the command starts, if it starts one.
-pub type CommandNote = Box<dyn FnOnce(Option<RunId>) -> Vec<Put> + Send>;
+/// It is told the runs that the command starts or submits.
+pub type CommandNote = Box<dyn FnOnce(&[RunId]) -> Vec<Put> + Send>;
 
 /// What happened once a batch was written.
 #[derive(Debug, Default)]
@@ -123,6 +131,8 @@ pub struct Committed {
     pub past: Vec<crate::past::Line>,
     /// Attempts that are to be broken off.
     pub aborts: Vec<u64>,
+    /// What is answered from memory, by its tickets.
+    pub answers: Vec<(Ticket, ShardAnswer)>,
 }
 
 /// A shard, as its owner has it.
@@ -132,6 +142,7 @@ pub struct Shard {
     triggers: Triggers,
     agenda: Agenda,
     runs: Runs,
+    queues: Queues,
     waiting: WaitingRuns,
     attempts: Attempts,
     outbox: Outbox,
@@ -206,6 +217,7 @@ impl Shard {
             self.catch_up_enabled_projects(now);
             self.alert(now);
             self.due(load, now);
+            self.step_queues(now);
         }
         self.start_due_runs(load, now);
         self.write_out(now);
@@ -229,6 +241,7 @@ impl Shard {
     pub fn awake(&mut self, now: Now) {
         self.agenda.miss(now);
         self.outbox.hurry(now.wall);
+        self.queues.workers.was_away(now);
     }
 
     /// When to call [`Shard::step`] or [`Shard::depart`] again, unless something happens before.
@@ -236,7 +249,8 @@ impl Shard {
         if self.is_suspended || self.course == Course::HandedOver {
             return None;
         }
-        let slots = (!self.is_stopping()).then(|| self.agenda.next_wakes(now));
+        let slots = (!self.is_stopping())
+            .then(|| self.agenda.next_wakes(now).chain(self.queues.next_wakes(now)));
         // What is due already waits for something else, which will tell.
         let runs = self.waiting.next_wakes(now).chain(self.attempts.next_wakes(now));
         let wakes = slots.into_iter().flatten().chain(runs);
@@ -287,6 +301,7 @@ impl Shard {
                 done.aborts.push(key);
             }
             done.replies.extend(unit.reply);
+            done.answers.extend(unit.answers);
             done.past.extend(unit.changes.into_iter().filter_map(|change| match change {
                 Delta::Past(line) => Some(line),
                 _ => None,
@@ -302,7 +317,7 @@ impl Shard {
     /// A decision is made: memory knows it from now on, and the store soon.
     fn enact(&mut self, unit: Unit) {
         for change in &unit.changes {
-            apply(change, &mut self.triggers, &mut self.runs);
+            self.apply(change);
         }
         for change in &unit.changes {
             // A notice may be given up in its own unit.
@@ -313,6 +328,11 @@ impl Shard {
             }
         }
         self.outbox.push(unit);
+    }
+
+    fn apply(&mut self, change: &Delta) {
+        let Self { triggers, runs, queues, .. } = self;
+        apply(change, Memory { triggers, runs, queues });
     }
 
     /// A decision is made, with changes that must be in its unit. The mutant writes those later.

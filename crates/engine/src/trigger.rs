@@ -3,10 +3,10 @@
 //! - [`Draft`]: what a person wrote
 //! - [`Definition`]: what it means, checked and ready to be used
 
-mod build;
-mod draft;
+pub(crate) mod build;
+pub(crate) mod draft;
 mod label;
-mod read;
+pub(crate) mod read;
 
 pub use build::BadField;
 pub use draft::{Draft, QuietDraft, RetryDraft, ScheduleDraft, Texts, WebhookDraft};

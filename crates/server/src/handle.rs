@@ -9,15 +9,16 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::id::{ProjectId, ShardId};
+use engine::id::{ProjectId, RunId, ShardId};
 use engine::instant::Instant;
 #[cfg(doc)]
 use engine::limits::BACKUP_QUIESCE_MAX;
 use engine::limits::{OWNER_RETRY_AFTER, OWNER_WAIT_MAX, STORE_TROUBLE_MAX};
 use engine::shard::command::{Command, CommandAnswer, Done, Rejection};
-use engine::shard::{CommandNote, Put, Quota};
+use engine::shard::{CommandNote, Put, Quota, ShardAnswer, Ticket, WorkerCall};
 use store::Store;
 use store::machine::Machine;
 use store::session::NodeId;
@@ -45,6 +46,17 @@ pub enum NodeCall {
         guard: Option<CommandGuard>,
         reply: oneshot::Sender<Result<Done, CallError>>,
     },
+    /// A shard is asked something that it answers from memory, once all that it has decided is durable; a worker that
+    /// waits for runs is answered when there are some.
+    Ask {
+        shard: ShardId,
+        ask: ShardAsk,
+        /// By which the asker gives up.
+        ticket: Ticket,
+        reply: oneshot::Sender<Result<ShardAnswer, CallError>>,
+    },
+    /// Whoever asked a shard under this ticket waits no more.
+    StopWaiting { shard: ShardId, ticket: Ticket },
     /// Records of a shard's past are to be written or deleted, in order, but not as one. It is answered when the last
     /// of it is durable.
     Rewrite { shard: ShardId, puts: Vec<Put>, reply: oneshot::Sender<Result<Done, CallError>> },
@@ -61,6 +73,21 @@ pub enum NodeCall {
     },
     /// A person says that the clock is right.
     ConfirmTime { reply: oneshot::Sender<Result<(), CallError>> },
+}
+
+/// What is asked of a shard's memory.
+#[expect(missing_docs, reason = "the fields are those of what is asked")]
+pub enum ShardAsk {
+    /// A worker says something.
+    Worker(Box<WorkerCall>),
+    /// How does a queue stand?
+    Queue { project: ProjectId, name: Box<str> },
+    /// How does an unfinished run of a queue stand?
+    Run { project: ProjectId, run: RunId },
+    /// How do unfinished runs of a queue stand, after a number?
+    Runs { project: ProjectId, queue: Box<str>, after: u64, most: usize },
+    /// Which workers were heard of?
+    Workers { project: ProjectId },
 }
 
 /// Dropped when the outcome of its command is known.
@@ -213,6 +240,37 @@ pub struct NodeHandle {
     guests: Arc<WatcherSeats>,
     start: u64,
     backups: Arc<Semaphore>,
+    last_ask: Arc<AtomicU64>,
+}
+
+/// Tickets of those who ask a shard's memory: the core draws none of these.
+const ASK_TICKETS: u64 = 1 << 63;
+
+/// A question to a shard that is under way. Whoever drops it waits no more.
+pub struct AskGuard {
+    handle: NodeHandle,
+    shard: ShardId,
+    ticket: Ticket,
+}
+
+impl AskGuard {
+    /// Its ticket.
+    pub fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
+    /// Lets a worker that waits be answered now.
+    pub fn stop_waiting(&self) {
+        let (shard, ticket) = (self.shard, self.ticket);
+        // If there is no room for it, the claim ends when its time is over.
+        let _ = self.handle.calls.try_send(NodeCall::StopWaiting { shard, ticket });
+    }
+}
+
+impl Drop for AskGuard {
+    fn drop(&mut self) {
+        self.stop_waiting();
+    }
 }
 
 impl NodeHandle {
@@ -226,7 +284,41 @@ impl NodeHandle {
         let start = context.machine.random();
         let (under_way, backups) = (Arc::default(), Arc::new(Semaphore::new(1)));
         let (context, seats, guests) = (Arc::new(context), Arc::default(), Arc::default());
-        Self { calls, status, trouble, context, under_way, seats, guests, start, backups }
+        let last_ask = Arc::new(AtomicU64::new(ASK_TICKETS));
+        Self { calls, status, trouble, context, under_way, seats, guests, start, backups, last_ask }
+    }
+
+    /// A ticket for a question to a shard.
+    pub fn ask_guard(&self, shard: ShardId) -> AskGuard {
+        let ticket = Ticket(self.last_ask.fetch_add(1, Ordering::Relaxed));
+        AskGuard { handle: self.clone(), shard, ticket }
+    }
+
+    /// Asks a shard of this node something that it answers from memory.
+    pub async fn ask_shard(
+        &self,
+        guard: &AskGuard,
+        ask: ShardAsk,
+    ) -> Result<ShardAnswer, CallError> {
+        self.ask_shard_as(guard.shard, guard.ticket, ask).await
+    }
+
+    /// The same, under the ticket of a guard that somebody else keeps.
+    pub async fn ask_shard_as(
+        &self,
+        shard: ShardId,
+        ticket: Ticket,
+        ask: ShardAsk,
+    ) -> Result<ShardAnswer, CallError> {
+        if let Some(trouble) = self.trouble.borrow().clone() {
+            return Err(CallError::Refused(trouble));
+        }
+        self.find(shard).await?;
+        tokio::select! {
+            biased;
+            answer = self.ask(|reply| NodeCall::Ask { shard, ask, ticket, reply }) => answer,
+            trouble = self.lasting_trouble() => Err(CallError::Unwritten(trouble)),
+        }
     }
 
     /// Tells a shard something. The answer comes when it is durable, or when the store has taken nothing for

@@ -50,8 +50,12 @@ pub(crate) enum RememberedOutcome {
     Changed(String),
     /// A run was started.
     Started(String),
-    /// Runs were started.
+    /// Slots of the past were run again.
     Submitted,
+    /// Runs were submitted to a queue, or were there already.
+    Queued(Vec<(String, bool)>),
+    /// A queue was changed.
+    Queue(String),
     /// A project was made.
     Project(String),
     /// A project was changed.

@@ -4,7 +4,9 @@ use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use engine::instant::Instant;
 use engine::past::{Line, Reason};
+use engine::queue::unfinished::QueueCensus;
 use engine::shard::TriggerCensus;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -29,6 +31,12 @@ struct TriggerLabels {
     state: &'static str,
 }
 
+/// Where runs of queues are, or how they ended.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QueueLabels {
+    state: &'static str,
+}
+
 /// What was asked of the store, and what came of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StoreLabels {
@@ -42,6 +50,9 @@ pub struct NodeMetrics {
     lateness: Histogram,
     slots: Family<SlotLabels, Counter>,
     triggers: Family<TriggerLabels, Gauge>,
+    queue_runs: Family<QueueLabels, Gauge>,
+    queue_ends: Family<QueueLabels, Counter>,
+    queue_oldest: Gauge,
     in_flight: Gauge,
     waiting: Gauge,
     commit_seconds: Histogram,
@@ -59,6 +70,9 @@ impl Default for NodeMetrics {
             lateness: Histogram::new(exponential_buckets(0.001, 2.0, 18)),
             slots: Family::default(),
             triggers: Family::default(),
+            queue_runs: Family::default(),
+            queue_ends: Family::default(),
+            queue_oldest: Gauge::default(),
             in_flight: Gauge::default(),
             waiting: Gauge::default(),
             commit_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 16)),
@@ -77,6 +91,18 @@ impl Default for NodeMetrics {
         );
         all.register("slots", "Slots and runs that ended, by state and reason", new.slots.clone());
         all.register("triggers", "Triggers, by state", new.triggers.clone());
+        all.register(
+            "queue_runs",
+            "Unfinished runs of the queues that this server has, by state",
+            new.queue_runs.clone(),
+        );
+        all.register("queue_ends", "Runs of queues that ended, by state", new.queue_ends.clone());
+        all.register_with_unit(
+            "queue_oldest_wait",
+            "How long the oldest run of a queue is due that a worker could have",
+            Unit::Seconds,
+            new.queue_oldest.clone(),
+        );
         all.register("attempts_in_flight", "Attempts under way", new.in_flight.clone());
         all.register("attempts_waiting", "Attempts that wait for their host", new.waiting.clone());
         all.register_with_unit(
@@ -144,6 +170,16 @@ impl NodeMetrics {
     }
 
     pub(crate) fn line(&self, line: &Line) {
+        if let Line::Run(run) = line
+            && run.queue.is_some()
+        {
+            let state = convert::end(run.end).as_str();
+            self.queue_ends.get_or_create(&QueueLabels { state }).inc();
+            // One that was submitted is of no slot.
+            if run.generation.is_none() {
+                return;
+            }
+        }
         let (labels, count) = match line {
             Line::Run(run) if run.notice.is_some() => {
                 (SlotLabels { state: convert::end(run.end).as_str(), reason: "notification" }, 1)
@@ -170,6 +206,23 @@ impl NodeMetrics {
             let gauge = self.triggers.get_or_create(&TriggerLabels { state });
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
+    }
+
+    /// Where the unfinished runs of queues are.
+    pub(crate) fn queues(&self, shards: impl Iterator<Item = QueueCensus>, now: Instant) {
+        let (mut waiting, mut running, mut oldest) = (0_usize, 0_u64, None);
+        for census in shards {
+            waiting += census.waiting;
+            running += u64::from(census.running);
+            oldest = oldest.into_iter().chain(census.oldest).min();
+        }
+        let waiting = i64::try_from(waiting).unwrap_or(i64::MAX);
+        let running = i64::try_from(running).unwrap_or(i64::MAX);
+        for (state, count) in [("waiting", waiting), ("running", running)] {
+            self.queue_runs.get_or_create(&QueueLabels { state }).set(count);
+        }
+        let age_ms = oldest.map_or(0, |oldest| now.0.saturating_sub(oldest.0).max(0));
+        self.queue_oldest.set(age_ms / 1_000);
     }
 
     /// As Prometheus reads it.

@@ -10,6 +10,7 @@ use super::{OutputFormat, examples};
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchVerb {
     Fires(FiresArgs),
+    Queue(QueueBenchArgs),
 }
 
 /// Measure how many webhooks per second a server sends and records, and how late they leave
@@ -35,6 +36,45 @@ pub(crate) struct FiresArgs {
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// Where file stores are made meanwhile: a directory on the disk that matters
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) dir: PathBuf,
+    /// How to show what was found
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    pub(crate) output: OutputFormat,
+}
+
+/// Measure how many runs per second a queue takes, gives and ends, and how soon a run is started
+///
+/// A server is started on a store, and this process submits runs in batches, claims them and completes them, each step
+/// durable. Runs do nothing. All of them share this machine.
+#[derive(Debug, clap::Args)]
+#[command(after_help = examples(
+    "  watchbell bench queue\n  \
+       watchbell bench queue --batch 1 --clients 32\n  \
+       watchbell bench queue --waiting 1000000\n  \
+       watchbell bench queue --store redis://127.0.0.1/15"
+))]
+pub(crate) struct QueueBenchArgs {
+    /// Runs in one submission, and in one claim
+    #[arg(long, value_name = "N", default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..=300))]
+    pub(crate) batch: u32,
+    /// Clients that submit, and workers, at the same time
+    #[arg(long, value_name = "N", default_value_t = 8,
+        value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) clients: u32,
+    /// Runs that wait all the time
+    #[arg(long, value_name = "N", default_value_t = 0,
+        value_parser = clap::value_parser!(u64).range(0..=2_000_000))]
+    pub(crate) waiting: u64,
+    /// For how long to measure
+    #[arg(long, value_name = "N", default_value_t = 10,
+        value_parser = clap::value_parser!(u16).range(1..=MEASURE_SECONDS_MAX))]
+    pub(crate) seconds: u16,
+    /// The store to measure on, which must be empty and is emptied again; a file store of its own otherwise
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// Where a file store is made meanwhile: a directory on the disk that matters
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) dir: PathBuf,
     /// How to show what was found

@@ -5,13 +5,22 @@ use client::Timestamp;
 use client::run::{RunKind, RunState};
 
 use super::examples;
+use super::submit::SubmitArgs;
 use super::trigger::{PageArgs, ServerArgs, instant, word};
 use crate::confirm::YesArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunVerb {
     List(RunListArgs),
-    Show(RunShowArgs),
+    /// Show a run and its attempts
+    #[command(after_help = examples("  watchbell run show run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx"))]
+    Show(RunIdArgs),
+    Submit(Box<SubmitArgs>),
+    /// End a run of a queue
+    ///
+    /// At once if it waits; if a worker has it, that worker is told to end it.
+    #[command(after_help = examples("  watchbell run cancel run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx"))]
+    Cancel(RunIdArgs),
 }
 
 /// List runs, newest first
@@ -26,7 +35,7 @@ pub(crate) struct RunListArgs {
     /// Only those of this trigger, by its name or id; by its id also if it was deleted
     #[arg(long, value_name = "NAME")]
     pub(crate) trigger: Option<String>,
-    /// Only those in one of these states: waiting, queued, backoff, running, succeeded, failed, dead,
+    /// Only those in one of these states: waiting, blocked, backoff, running, succeeded, failed, dead,
     /// cancelled, expired, unknown; or skipped, for slots that were
     #[arg(long, value_name = "STATE,…", value_delimiter = ',', value_parser = word::<RunState>)]
     pub(crate) state: Vec<RunState>,
@@ -45,10 +54,9 @@ pub(crate) struct RunListArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// Show a run and its attempts
+/// Which run is meant.
 #[derive(Debug, clap::Args)]
-#[command(after_help = examples("  watchbell run show run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx"))]
-pub(crate) struct RunShowArgs {
+pub(crate) struct RunIdArgs {
     /// The id of the run
     pub(crate) id: String,
     #[command(flatten)]

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use client::Timestamp;
-use client::spec::{Backoff, CatchUp, Delivery, Dialect, Fold, Gap, Overlap};
-use client::trigger::Status;
+use client::spec::{Backoff, CatchUp, Delivery, Dialect, Fold, Gap, Overlap, RetrySpec};
+use client::trigger::{PauseRequest, Status};
 use engine::instant::Instant;
 use engine::length;
 use engine::limits::{LIST_ROWS_MAX, NEXT_SLOTS_MAX, RUN_WAIT_MAX};
@@ -191,18 +191,8 @@ pub(crate) struct CreateArgs {
     /// A run that may or may not have arrived: at_least_once sends it again, at_most_once does not.
     #[arg(long, value_parser = word::<Delivery>, help_heading = "Policies")]
     pub(crate) delivery: Option<Delivery>,
-    /// So many attempts at most: 1 to 10 [default: 3]
-    #[arg(long, value_name = "N", help_heading = "Policies")]
-    pub(crate) retry_attempts: Option<u64>,
-    /// The pause after the first attempt: 1s to 5m [default: 5s]
-    #[arg(long, value_name = "LENGTH", help_heading = "Policies", hide_short_help = true)]
-    pub(crate) retry_delay: Option<String>,
-    /// How that pause grows: constant or exponential [default: exponential]
-    #[arg(long, value_parser = word::<Backoff>, help_heading = "Policies", hide_short_help = true)]
-    pub(crate) retry_backoff: Option<Backoff>,
-    /// How far that pause grows: up to 1h [default: 5m]
-    #[arg(long, value_name = "LENGTH", help_heading = "Policies", hide_short_help = true)]
-    pub(crate) retry_max_delay: Option<String>,
+    #[command(flatten)]
+    pub(crate) retry: RetryArgs,
     /// Give a run up that cannot leave within this time
     #[arg(long, value_name = "LENGTH", help_heading = "Policies", hide_short_help = true)]
     pub(crate) max_lateness: Option<String>,
@@ -225,6 +215,37 @@ pub(crate) struct CreateArgs {
     pub(crate) replace: bool,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
+}
+
+/// When a failed attempt is followed by another.
+#[derive(Debug, clap::Args)]
+#[expect(clippy::struct_field_names, reason = "flags have the names of fields")]
+pub(crate) struct RetryArgs {
+    /// So many attempts at most: 1 to 10 [default: 3]
+    #[arg(long, value_name = "N", help_heading = "Policies")]
+    retry_attempts: Option<u64>,
+    /// The pause after the first attempt: 1s to 5m [default: 5s]
+    #[arg(long, value_name = "LENGTH", help_heading = "Policies", hide_short_help = true)]
+    retry_delay: Option<String>,
+    /// How that pause grows: constant or exponential [default: exponential]
+    #[arg(long, value_parser = word::<Backoff>, help_heading = "Policies", hide_short_help = true)]
+    retry_backoff: Option<Backoff>,
+    /// How far that pause grows: up to 1h [default: 5m]
+    #[arg(long, value_name = "LENGTH", help_heading = "Policies", hide_short_help = true)]
+    retry_max_delay: Option<String>,
+}
+
+impl RetryArgs {
+    /// What was typed; nothing, if nothing was.
+    pub(crate) fn spec(self) -> Option<RetrySpec> {
+        let retry = RetrySpec {
+            attempts: self.retry_attempts,
+            delay: self.retry_delay,
+            backoff: self.retry_backoff,
+            max_delay: self.retry_max_delay,
+        };
+        (retry != RetrySpec::default()).then_some(retry)
+    }
 }
 
 /// What a file says, and the command line then does not.
@@ -319,14 +340,28 @@ pub(crate) struct SlotsArgs {
 pub(crate) struct PauseArgs {
     /// The trigger's name or id
     pub(crate) name: String,
-    /// Why it is paused, for those who look at it
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub(crate) note: String,
-    /// Let it resume by itself at this instant
-    #[arg(long, value_name = "INSTANT", value_parser = instant)]
-    pub(crate) until: Option<Timestamp>,
+    #[command(flatten)]
+    pub(crate) pause: PauseFields,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
+}
+
+/// Why something is paused, and until when.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PauseFields {
+    /// Why it is paused, for those who look at it
+    #[arg(long, default_value = "", hide_default_value = true)]
+    note: String,
+    /// Let it resume by itself at this instant
+    #[arg(long, value_name = "INSTANT", value_parser = instant)]
+    until: Option<Timestamp>,
+}
+
+impl PauseFields {
+    /// What was typed, as a request.
+    pub(crate) fn request(self) -> PauseRequest {
+        PauseRequest { note: self.note, until: self.until }
+    }
 }
 
 /// Which trigger is meant, where people are asked first.

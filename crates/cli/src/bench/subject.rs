@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -15,6 +16,9 @@ use crate::exit::Ending;
 
 /// How long a server may take to stop once it is told to.
 const STOP_MAX: Duration = Duration::from_secs(30);
+
+/// The file of the first key.
+const ADMIN_KEY: &str = "admin-key";
 
 /// A server that is ready. It is killed when this is dropped.
 pub(super) struct Subject {
@@ -30,7 +34,7 @@ impl Subject {
 
     /// Starts one on a store on the network; its first key goes to this directory.
     pub(super) async fn on_engine(store: &str, dir: &Path) -> Result<Self, Ending> {
-        let key = dir.join("admin-key").display().to_string();
+        let key = dir.join(ADMIN_KEY).display().to_string();
         let words = ["server", "--store", store, "--node", "bench", "--admin-key-file", &key];
         Self::start(&[&words[..], &["--webhook-allow", "127.0.0.0/8"]].concat()).await
     }
@@ -54,6 +58,14 @@ impl Subject {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(Self { process, address })
+    }
+
+    /// A client of it, with its first key if it made one in this directory.
+    pub(super) fn client(&self, dir: &Path) -> Result<Client, Ending> {
+        let client = Client::builder(&format!("http://{}", self.address)).retries(0);
+        let key = std::fs::read_to_string(dir.join(ADMIN_KEY)).ok();
+        let client = key.iter().fold(client, |client, key| client.key(key.trim()));
+        Ok(client.build()?)
     }
 
     pub(super) async fn metrics(&self) -> Result<Metrics, Ending> {

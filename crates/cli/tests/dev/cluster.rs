@@ -12,7 +12,7 @@
 mod balance;
 mod calm;
 mod cut;
-mod fleet;
+pub(super) mod fleet;
 mod island;
 mod page;
 mod storm;
@@ -22,7 +22,7 @@ use rig::{PATIENCE, until};
 use store::{EngineFault, OpenError, Store, StoreUrl, open_or_create};
 
 /// The store of a cluster, for a test that looks into it. On a busy machine an engine may not answer in time at first.
-async fn opened(url: &str) -> Store {
+pub(super) async fn opened(url: &str) -> Store {
     let url = StoreUrl::parse(url).unwrap();
     until("the engine answers", PATIENCE, || async {
         match open_or_create(&url).await {

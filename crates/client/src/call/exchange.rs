@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -90,6 +90,34 @@ impl Client {
             // It was there, or this is not in doubt: an attempt before this one has deleted it.
             RetriedAnswer { answer: Err(ClientError::NotFound(_)), in_doubt: true } => Ok(()),
             RetriedAnswer { answer, .. } => answer.map(drop),
+        }
+    }
+
+    /// Asks for something to be as `body` says. With a revision, only if it is at that revision. If it is at another one after
+    /// an attempt that may have arrived, it is read back: `is_ours` tells whether what is found, at the revision after, is
+    /// what that attempt wrote.
+    pub(super) async fn ask_put<T: DeserializeOwned>(
+        &self,
+        path: Path,
+        body: &impl Serialize,
+        revision: Option<u64>,
+        is_ours: impl FnOnce(&T, u64) -> bool,
+    ) -> Result<T, ClientError> {
+        let mut question = Question::put(path.clone(), body);
+        if let Some(revision) = revision {
+            let tag = HeaderValue::from_str(&format!("\"{revision}\"")).expect("digits");
+            question = question.header(IF_MATCH, tag);
+        }
+        let RetriedAnswer { answer, in_doubt } = self.ask_with_retries(question).await;
+        match (answer, revision) {
+            (Err(ClientError::Conflict(problem)), Some(revision))
+                if in_doubt && problem.status == 412 =>
+            {
+                let found = self.ask(Question::get(path)).await?;
+                let is_ours = is_ours(&found, revision + 1);
+                if is_ours { Ok(found) } else { Err(ClientError::Conflict(problem)) }
+            }
+            (answer, _) => self.read(&answer?),
         }
     }
 

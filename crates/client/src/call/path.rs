@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 /// A path with its query.
+#[derive(Clone)]
 pub(super) struct Path(String);
 
 impl Path {

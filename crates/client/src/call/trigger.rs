@@ -1,10 +1,9 @@
 //! Triggers.
 
-use hyper::header::{HeaderValue, IF_MATCH};
 use jiff::Timestamp;
 
 use super::Client;
-use super::exchange::{Question, RetriedAnswer};
+use super::exchange::Question;
 use super::path::Path;
 use crate::account::Account;
 use crate::spec::TriggerSpec;
@@ -40,23 +39,10 @@ impl Client {
         spec: &TriggerSpec,
         revision: Option<u64>,
     ) -> Result<Trigger, ClientError> {
-        let mut question = Question::put(at(name, ""), spec);
-        if let Some(revision) = revision {
-            let tag = HeaderValue::from_str(&format!("\"{revision}\"")).expect("digits");
-            question = question.header(IF_MATCH, tag);
-        }
-        let RetriedAnswer { answer, in_doubt } = self.ask_with_retries(question).await;
-        match (answer, revision) {
-            (Err(ClientError::Conflict(problem)), Some(revision))
-                if in_doubt && problem.status == 412 =>
-            {
-                // It may have been our own attempt that moved it.
-                let found = self.trigger(name).await?;
-                let is_ours = found.revision == revision + 1 && is_same(&found.spec, spec);
-                if is_ours { Ok(found) } else { Err(ClientError::Conflict(problem)) }
-            }
-            (answer, _) => self.read(&answer?),
-        }
+        self.ask_put(at(name, ""), spec, revision, |found: &Trigger, next| {
+            found.revision == next && is_same(&found.spec, spec)
+        })
+        .await
     }
 
     /// The trigger with this name or id.

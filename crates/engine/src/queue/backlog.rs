@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU64;
 use std::ops::Bound;
 
+use crate::hash::hash;
 use crate::instant::Instant;
 
 /// The place of a run in the order of claims: the least is first.
@@ -35,6 +36,13 @@ pub struct ClaimOrder {
 /// A concurrency key, as a hash of its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConcurrencyKey(pub NonZeroU64);
+
+impl ConcurrencyKey {
+    /// The key with this text.
+    pub fn of(text: &str) -> Self {
+        Self(NonZeroU64::new(hash(text, "key")).unwrap_or(NonZeroU64::MAX))
+    }
+}
 
 /// A run that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +72,8 @@ pub struct Backlog {
     /// At most so many runs with one key execute at a time.
     per_key_max: u32,
     len: usize,
+    /// What is due up to here is not among the delayed.
+    advanced_to: Instant,
     /// Runs that are not due, by the instant from which they are, and their numbers.
     delayed: BTreeMap<(Instant, u64), (u8, Option<ConcurrencyKey>)>,
     /// Runs with a key that are due, ready or not.
@@ -81,6 +91,7 @@ impl Backlog {
         Self {
             per_key_max,
             len: 0,
+            advanced_to: Instant::FIRST,
             delayed: BTreeMap::new(),
             keyed: BTreeSet::new(),
             ready: BTreeSet::new(),
@@ -100,13 +111,13 @@ impl Backlog {
     }
 
     /// A run waits from now on.
-    pub fn insert(&mut self, run: &WaitingRun, now: Instant) {
+    pub fn insert(&mut self, run: &WaitingRun) {
         let WaitingRun { order, key, expires } = *run;
         self.len += 1;
         if let Some(expires) = expires {
             self.expiring.insert((expires, order.sequence));
         }
-        if order.due <= now {
+        if order.due <= self.advanced_to {
             self.due(order, key);
         } else {
             self.delayed.insert((order.due, order.sequence), (order.priority, key));
@@ -158,6 +169,7 @@ impl Backlog {
 
     /// The instant has come that this is.
     pub fn advance(&mut self, now: Instant) {
+        self.advanced_to = self.advanced_to.max(now);
         while let Some(next) = self.delayed.first_entry().filter(|next| next.key().0 <= now) {
             let ((due, sequence), (priority, key)) = next.remove_entry();
             self.due(ClaimOrder { priority, due, sequence }, key);
@@ -167,6 +179,18 @@ impl Backlog {
     /// The run that is claimed next, of those that were due when the backlog was last [advanced](Self::advance).
     pub fn first(&self) -> Option<ClaimOrder> {
         self.ready.first().copied()
+    }
+
+    /// Since when the oldest of the runs is due that may be claimed.
+    pub fn oldest(&self) -> Option<Instant> {
+        let mut next = self.ready.first();
+        let firsts = std::iter::from_fn(|| {
+            let first = *next?;
+            let after = ClaimOrder { priority: first.priority, ..ClaimOrder::LAST };
+            next = self.ready.range((Bound::Excluded(after), Bound::Unbounded)).next();
+            Some(first.due)
+        });
+        firsts.min()
     }
 
     /// A run that has expired, if there is one.
@@ -252,8 +276,9 @@ mod tests {
         let runs =
             [run(5, 10, 1, None), run(5, 10, 2, None), run(5, 9, 3, None), run(4, 11, 4, None)];
         let mut backlog = Backlog::new(1);
+        backlog.advance(Instant(10));
         for run in &runs {
-            backlog.insert(run, Instant(10));
+            backlog.insert(run);
         }
         assert_eq!(first(&backlog), Some(3));
         backlog.advance(Instant(11));
@@ -263,18 +288,23 @@ mod tests {
             backlog.remove(runs.iter().find(|run| run.order.sequence == sequence).unwrap());
         }
         assert_eq!(claimed, [4, 3, 1, 2]);
+        for run in &runs {
+            backlog.insert(run);
+        }
+        assert_eq!((first(&backlog), backlog.oldest()), (Some(4), Some(Instant(9))));
     }
 
     #[test]
     fn a_full_key_lets_others_pass_and_says_so() {
         let mut backlog = Backlog::new(1);
+        backlog.advance(Instant(0));
         for waits in [
             run(0, 0, 1, Some(7)),
             run(0, 0, 2, Some(7)),
             run(1, 0, 3, Some(8)),
             run(1, 9, 4, None),
         ] {
-            backlog.insert(&waits, Instant(0));
+            backlog.insert(&waits);
         }
         assert_eq!(backlog.obstacle(&run(0, 0, 2, Some(7))), Some(Obstacle::BehindItsKey));
         backlog.remove(&run(0, 0, 1, Some(7)));
@@ -294,7 +324,7 @@ mod tests {
     fn what_expires_is_told_in_time() {
         let mut backlog = Backlog::new(1);
         let expires = WaitingRun { expires: Some(Instant(50)), ..run(0, 20, 1, None) };
-        backlog.insert(&expires, Instant(0));
+        backlog.insert(&expires);
         assert_eq!(backlog.next_wake(), Some(Instant(20)));
         backlog.advance(Instant(20));
         assert_eq!(
@@ -336,13 +366,14 @@ mod tests {
         fn it_claims_what_a_search_through_all_would_claim(steps in steps()) {
             let (mut now, mut per_key_max) = (0, 1);
             let mut backlog = Backlog::new(per_key_max);
+            backlog.advance(Instant(now));
             let mut waiting: Vec<WaitingRun> = Vec::new();
             let mut executing: Vec<WaitingRun> = Vec::new();
             for step in steps {
                 match step {
                     Step::Insert(run) => {
                         if !waiting.iter().any(|other| other.order.sequence == run.order.sequence) {
-                            backlog.insert(&run, Instant(now));
+                            backlog.insert(&run);
                             waiting.push(run);
                         }
                     }

@@ -1,25 +1,27 @@
 //! What was decided about runs of queues: known to memory at once, and to the store with the next commit.
 //!
-//! A commit takes so many changes and no more. Whoever decides asks for room first; what finds none is decided later.
+//! What time brings, such as the end of many runs at once, is decided in pieces: whoever decides asks for room first, and what
+//! finds none is decided later. What a worker says is decided at once.
 
 use std::sync::Arc;
 
 use crate::mutant::{self, Mutant};
-use crate::past::End;
-use crate::shard::Now;
+use crate::past::{Attempt, End};
 
 use super::given::{Fate, GivenRecord, RunEnd};
-use super::unfinished::{QueueDelta, UnfinishedRuns};
+use super::unfinished::{QueueDelta, SubmittedRun, UnfinishedRuns};
 
 /// A run that is past.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedRun {
-    /// The number of the run.
-    pub sequence: u64,
+    /// What it was.
+    pub run: SubmittedRun,
     /// How it ended.
     pub end: RunEnd,
     /// What was recorded of it last; nothing, if it was never given.
     pub given: Option<Arc<GivenRecord>>,
+    /// What came of the attempt that ended it.
+    pub last: Option<Attempt>,
 }
 
 /// What is decided, and already applied to memory.
@@ -27,7 +29,7 @@ pub struct EndedRun {
 pub struct Decided {
     /// What is to be written, in order.
     pub changes: Vec<QueueDelta>,
-    /// Runs that ended.
+    /// The runs that ended, in the order of those changes.
     pub ended: Vec<EndedRun>,
     /// Changes that may still be added.
     room: usize,
@@ -45,23 +47,23 @@ impl Decided {
     }
 
     /// Makes a change that nobody has to decide: a run is submitted, a queue has other limits.
-    pub fn change(&mut self, runs: &mut UnfinishedRuns, change: QueueDelta, now: Now) {
-        runs.apply(&change, now.wall);
+    pub fn change(&mut self, runs: &mut UnfinishedRuns, change: QueueDelta) {
+        runs.apply(&change);
         self.changes.push(change);
     }
 
     /// Somebody wants a run to end. One that waits does so at once; the worker that has it is told until it ends it. Says
     /// whether the run was unfinished.
-    pub fn cancel(&mut self, runs: &mut UnfinishedRuns, sequence: u64, now: Now) -> bool {
-        if runs.get(sequence).is_none() {
+    pub fn cancel(&mut self, runs: &mut UnfinishedRuns, sequence: u64) -> bool {
+        if runs.place(sequence).is_none() {
             return false;
         }
         match runs.given(sequence).filter(|record| record.is_running()) {
-            None => self.end(runs, sequence, RunEnd::Plain(End::Cancelled), now),
+            None => self.end(runs, sequence, RunEnd::Plain(End::Cancelled), None),
             Some(record) if record.cancel => {}
             Some(record) => {
                 let record = GivenRecord { cancel: true, ..GivenRecord::clone(record) };
-                self.goes(runs, sequence, record, now);
+                self.goes(runs, sequence, record);
                 mutant::also(Mutant::CancelUnrecorded, || drop(self.changes.pop()));
             }
         }
@@ -73,25 +75,38 @@ impl Decided {
         runs: &mut UnfinishedRuns,
         sequence: u64,
         record: GivenRecord,
-        now: Now,
     ) -> Arc<GivenRecord> {
         let record = Arc::new(record);
-        self.change(runs, QueueDelta::Given(sequence, Arc::clone(&record)), now);
+        self.change(runs, QueueDelta::Given(sequence, Arc::clone(&record)));
         record
     }
 
-    pub(super) fn fate(&mut self, runs: &mut UnfinishedRuns, sequence: u64, fate: Fate, now: Now) {
+    /// What becomes of a run, and what came of the attempt that led to it.
+    pub(super) fn fate(
+        &mut self,
+        runs: &mut UnfinishedRuns,
+        sequence: u64,
+        fate: Fate,
+        last: Option<Attempt>,
+    ) {
         match fate {
             Fate::Goes(record) => {
-                self.goes(runs, sequence, record, now);
+                self.goes(runs, sequence, record.with_attempt(last));
             }
-            Fate::Ends(end) => self.end(runs, sequence, end, now),
+            Fate::Ends(end) => self.end(runs, sequence, end, last),
         }
     }
 
-    pub(super) fn end(&mut self, runs: &mut UnfinishedRuns, sequence: u64, end: RunEnd, now: Now) {
+    pub(super) fn end(
+        &mut self,
+        runs: &mut UnfinishedRuns,
+        sequence: u64,
+        end: RunEnd,
+        last: Option<Attempt>,
+    ) {
+        let (Some(run), Some(place)) = (runs.get(sequence), runs.place(sequence)) else { return };
         let given = runs.given(sequence).cloned();
-        self.ended.push(EndedRun { sequence, end, given });
-        self.change(runs, QueueDelta::Ended(sequence), now);
+        self.ended.push(EndedRun { run, end, given, last });
+        self.change(runs, QueueDelta::Ended(place));
     }
 }

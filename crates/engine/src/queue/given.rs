@@ -24,9 +24,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::instant::Instant;
-use crate::limits::WORKER_DEATHS_MAX;
+use crate::limits::{RUN_ATTEMPTS_KEPT_MAX, WORKER_DEATHS_MAX};
 use crate::mutant::{Mutant, pick};
-use crate::past::End;
+use crate::past::{Attempt, End};
 use crate::policy::{Delivery, Retry};
 
 /// A fencing token of a run: only grows.
@@ -69,6 +69,11 @@ pub struct GivenRecord {
     /// Somebody wants it to end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel: bool,
+    /// When it was given last.
+    pub at: Instant,
+    /// What came of the last attempts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<Attempt>,
 }
 
 /// Where a run is that was given at least once.
@@ -84,7 +89,7 @@ pub enum GivenState {
 }
 
 /// By which rules a run is given again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct GivenPolicy {
     /// What becomes of a run of which nobody knows whether it was carried out.
     pub delivery: Delivery,
@@ -135,6 +140,13 @@ pub enum RunEnd {
 #[error("the token is stale: the run was given to somebody else, or has ended")]
 pub struct Stale;
 
+impl Claimant {
+    /// The name that the worker gave itself: owners put its project before it.
+    pub fn own_name(&self) -> &str {
+        self.worker.rsplit('/').next().unwrap_or_default()
+    }
+}
+
 impl RunToken {
     /// The next one: the wall clock in microseconds, so that tokens of different runs grow as well, unless that is behind.
     fn next(self, now: Instant) -> Self {
@@ -153,18 +165,26 @@ impl GivenRecord {
             deaths: 0,
             claimant,
             cancel: false,
+            at: now,
+            attempts: Vec::new(),
         }
     }
 
     /// The run is given to a worker again.
     #[must_use]
     pub fn again(&self, claimant: Claimant, now: Instant) -> Self {
+        // Until now its worker might have told what came of it.
+        let silent = match self.state {
+            GivenState::InDoubt(since) => Some(self.silent_attempt(since)),
+            GivenState::Running | GivenState::Waiting(_) => None,
+        };
         Self {
             state: GivenState::Running,
             attempt: self.attempt + 1,
             token: self.token.next(now),
             claimant,
-            ..self.clone()
+            at: now,
+            ..self.clone().with_attempt(silent)
         }
     }
 
@@ -260,6 +280,43 @@ impl GivenRecord {
     #[must_use]
     pub fn taken_back(&self) -> Self {
         Self { state: GivenState::Running, deaths: self.deaths.saturating_sub(1), ..self.clone() }
+    }
+
+    /// An attempt that ended without a word of its worker.
+    pub fn silent_attempt(&self, now: Instant) -> Attempt {
+        let lease_ms = u64::from(self.claimant.lease_ms);
+        Attempt {
+            at: self.at,
+            ms: u32::try_from(now.0.saturating_sub(self.at.0)).unwrap_or(0),
+            error: Some(format!("its worker was not heard of for {} ms", lease_ms * 5 / 4)),
+            worker: Some(self.claimant.own_name().into()),
+            ..Attempt::default()
+        }
+    }
+
+    /// An attempt that a later life of its worker knows nothing of.
+    pub fn forgotten_attempt(&self, now: Instant) -> Attempt {
+        let error = "its worker died, and does not know whether it began".to_owned();
+        Attempt { error: Some(error), ..self.silent_attempt(now) }
+    }
+
+    /// An attempt of which its worker told something: by whom it was made, and when, if it did not say.
+    pub fn attempt_made(&self, made: Attempt, now: Instant) -> Attempt {
+        let worker = Some(self.claimant.own_name().into());
+        if made.at > Instant(0) {
+            return Attempt { worker, ..made };
+        }
+        let ms = u32::try_from(now.0.saturating_sub(self.at.0)).unwrap_or(0);
+        Attempt { at: self.at, ms, worker, ..made }
+    }
+
+    /// The same after one more attempt, of which this came. The last ones are kept.
+    #[must_use]
+    pub fn with_attempt(mut self, attempt: Option<Attempt>) -> Self {
+        self.attempts.extend(attempt);
+        let surplus = self.attempts.len().saturating_sub(RUN_ATTEMPTS_KEPT_MAX);
+        self.attempts.drain(..surplus);
+        self
     }
 
     /// The worker that was given up has to be told that it lost the run: from now on nothing that it says counts.

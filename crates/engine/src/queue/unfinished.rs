@@ -2,8 +2,11 @@
 //!
 //! Like everything that a shard remembers it changes by [`QueueDelta`] alone, live and in recovery: a successor that
 //! applies what the store has knows what its predecessor knew. Limits count what is recorded as given, whoever gave it.
+//!
+//! A million runs may wait, so little is known of each: its place in the order, when it came, and what it shares with
+//! others. What few runs have, such as an end of their time or labels, is beside them; what a run is about is in the store.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -37,10 +40,70 @@ pub struct SubmittedRun {
     pub order: ClaimOrder,
     /// Its concurrency key.
     pub key: Option<ConcurrencyKey>,
+    /// When it was submitted, or the slot that it is a run of.
+    pub born: Instant,
+    /// Whether what it is about has a record of its own.
+    pub has_body: bool,
+    /// By which rules it is given again.
+    pub policy: GivenPolicy,
+    /// What few runs have.
+    pub details: Option<Arc<RunDetails>>,
+}
+
+/// What few runs have.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RunDetails {
     /// When it expires, if nobody was given it by then.
     pub expires: Option<Instant>,
-    /// By which rules it is given again. Runs share it.
-    pub policy: Arc<GivenPolicy>,
+    /// The trigger that it is a run of.
+    pub trigger: Option<TriggerSlot>,
+    /// The text of its concurrency key.
+    pub key: Option<Box<str>>,
+    /// No other run with the same text is taken for a while.
+    pub unique: Option<UniqueKey>,
+    /// By what it is found: `env=prod,team=billing`.
+    pub labels: Option<Box<str>>,
+}
+
+/// Which slot of which trigger a run is of.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct TriggerSlot {
+    /// The trigger.
+    #[serde(with = "crate::id::text")]
+    pub serial: SerialId,
+    /// Its name, which may be gone.
+    pub name: Box<str>,
+    /// By which generation of its schedule; none for a run on demand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u32>,
+}
+
+/// What keeps other runs from being taken.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct UniqueKey {
+    /// Its text.
+    pub key: Box<str>,
+    /// So long after the end of its run it still counts, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub window_ms: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Where the records of a run are: they stay there while it is unfinished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunPlace {
+    /// The queue that it is in.
+    pub queue: SerialId,
+    /// Its place in the order, as it was submitted: a retry is due later, and stays where it is.
+    pub order: ClaimOrder,
+    /// Whether what it is about has a record of its own.
+    pub has_body: bool,
+    /// Whether it was given, so that there is a record of that.
+    pub was_given: bool,
 }
 
 /// One step from one state of the queues to the next.
@@ -48,6 +111,8 @@ pub struct SubmittedRun {
 pub enum QueueDelta {
     /// There is this queue, or it has other limits.
     Limits(SerialId, QueueLimits),
+    /// There is no such queue any more. None of its runs is unfinished.
+    NoQueue(SerialId),
     /// Runs were given within the last period.
     Rate(SerialId, RateWindow),
     /// A run waits that was never given.
@@ -55,7 +120,7 @@ pub enum QueueDelta {
     /// A run was given, or something became of one that was.
     Given(u64, Arc<GivenRecord>),
     /// A run is past.
-    Ended(u64),
+    Ended(RunPlace),
 }
 
 /// Why a run of a queue is not given.
@@ -76,12 +141,25 @@ pub enum WaitReason {
     NoWorker,
 }
 
+/// How many runs of a queue are where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QueueCensus {
+    /// Runs that wait, due or not.
+    pub waiting: usize,
+    /// Runs that workers have.
+    pub running: u32,
+    /// Since when the oldest of those is due that could be given.
+    pub oldest: Option<Instant>,
+}
+
 /// All unfinished runs of the queues of a shard.
 #[derive(Debug, Default)]
 pub struct UnfinishedRuns {
     queues: BTreeMap<SerialId, QueueState>,
-    /// Where each run is found that waits or is given.
+    /// Every run that waits or is given, by its number.
     runs: BTreeMap<u64, KnownRun>,
+    /// What runs share.
+    classes: HashSet<Arc<RunClass>>,
     /// Runs that workers have, by the worker's name.
     by_worker: BTreeSet<(Arc<str>, u64)>,
 }
@@ -95,27 +173,56 @@ struct QueueState {
     executing: u32,
 }
 
+/// A run, as small as may be.
 #[derive(Debug, Clone)]
 struct KnownRun {
-    submitted: SubmittedRun,
+    class: Arc<RunClass>,
+    due: Instant,
+    born: Instant,
+    key: Option<ConcurrencyKey>,
+    details: Option<Arc<RunDetails>>,
     given: Option<Arc<GivenRecord>>,
+    priority: u8,
+    has_body: bool,
+}
+
+/// What runs share.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct RunClass {
+    queue: SerialId,
+    policy: GivenPolicy,
 }
 
 impl UnfinishedRuns {
     /// Makes a change. The only mutator.
-    pub fn apply(&mut self, change: &QueueDelta, now: Instant) {
+    pub fn apply(&mut self, change: &QueueDelta) {
         match change {
             QueueDelta::Limits(queue, limits) => self.set_limits(*queue, *limits),
+            QueueDelta::NoQueue(queue) => drop(self.queues.remove(queue)),
             QueueDelta::Rate(queue, window) => self.queue(*queue).window = window.clone(),
-            QueueDelta::Submitted(run) => self.submit(run, now),
-            QueueDelta::Given(sequence, record) => self.give(*sequence, record, now),
-            QueueDelta::Ended(sequence) => self.end(*sequence),
+            QueueDelta::Submitted(run) => self.submit(run),
+            QueueDelta::Given(sequence, record) => self.give(*sequence, record),
+            QueueDelta::Ended(place) => self.end(place.order.sequence),
         }
     }
 
-    /// How many runs of a queue wait, and how many are given.
-    pub fn census(&self, queue: SerialId) -> (usize, u32) {
-        self.queues.get(&queue).map_or((0, 0), |queue| (queue.backlog.len(), queue.executing))
+    /// How many runs of a queue are where.
+    pub fn census(&self, queue: SerialId) -> QueueCensus {
+        self.queues.get(&queue).map_or_else(QueueCensus::default, |queue| QueueCensus {
+            waiting: queue.backlog.len(),
+            running: queue.executing,
+            oldest: queue.backlog.oldest(),
+        })
+    }
+
+    /// How many runs there are.
+    pub fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
     }
 
     /// What is recorded of a run that was given at least once.
@@ -124,8 +231,36 @@ impl UnfinishedRuns {
     }
 
     /// A run that is not past.
-    pub fn get(&self, sequence: u64) -> Option<&SubmittedRun> {
-        self.runs.get(&sequence).map(|run| &run.submitted)
+    pub fn get(&self, sequence: u64) -> Option<SubmittedRun> {
+        self.runs.get(&sequence).map(|run| SubmittedRun {
+            queue: run.class.queue,
+            order: run.order(sequence),
+            key: run.key,
+            born: run.born,
+            has_body: run.has_body,
+            policy: run.class.policy,
+            details: run.details.clone(),
+        })
+    }
+
+    /// By which rules a run that is not past is given again.
+    pub fn policy(&self, sequence: u64) -> Option<GivenPolicy> {
+        self.runs.get(&sequence).map(|run| run.class.policy)
+    }
+
+    /// The queue of a run that is not past.
+    pub fn queue_of(&self, sequence: u64) -> Option<SerialId> {
+        self.runs.get(&sequence).map(|run| run.class.queue)
+    }
+
+    /// Where the records of a run are that is not past.
+    pub fn place(&self, sequence: u64) -> Option<RunPlace> {
+        self.runs.get(&sequence).map(|run| RunPlace {
+            queue: run.class.queue,
+            order: run.order(sequence),
+            has_body: run.has_body,
+            was_given: run.given.is_some(),
+        })
     }
 
     /// The runs that a worker has, as far as is recorded.
@@ -169,9 +304,11 @@ impl UnfinishedRuns {
 
     /// Whether one more run like this may be given next to those that are: one that was taken for lost comes back only
     /// if it fits. It counted for the rate when it was given.
-    pub fn fits(&self, run: &SubmittedRun) -> bool {
-        self.queues.get(&run.queue).is_some_and(|queue| {
-            !queue.is_full() && !run.key.is_some_and(|key| queue.backlog.is_full(key))
+    pub fn fits(&self, sequence: u64) -> bool {
+        self.runs.get(&sequence).is_some_and(|run| {
+            self.queues.get(&run.class.queue).is_some_and(|queue| {
+                !queue.is_full() && !run.key.is_some_and(|key| queue.backlog.is_full(key))
+            })
         })
     }
 
@@ -197,16 +334,37 @@ impl UnfinishedRuns {
     /// Why a run waits; nothing, if it does not.
     pub fn why(&self, sequence: u64, now: Instant) -> Option<WaitReason> {
         let run = self.runs.get(&sequence)?;
-        let queue = self.queues.get(&run.submitted.queue)?;
-        let obstacle = queue.backlog.obstacle(&run.waiting()?).map(WaitReason::Obstacle);
+        let queue = self.queues.get(&run.class.queue)?;
+        let obstacle = queue.backlog.obstacle(&run.waiting(sequence)?).map(WaitReason::Obstacle);
         Some(queue.closed(now).or(obstacle).unwrap_or(WaitReason::NoWorker))
+    }
+
+    /// Why nothing of a queue is given, whatever waits in it.
+    pub fn closed(&self, queue: SerialId, now: Instant) -> Option<WaitReason> {
+        self.queues.get(&queue)?.closed(now)
+    }
+
+    /// The first run of a queue that could be given.
+    pub fn first(&self, queue: SerialId) -> Option<u64> {
+        self.queues.get(&queue)?.backlog.first().map(|order| order.sequence)
+    }
+
+    /// Runs after this number, in the order of their numbers.
+    pub fn after(&self, sequence: u64) -> impl Iterator<Item = u64> {
+        self.runs.range((Bound::Excluded(sequence), Bound::Unbounded)).map(|(number, _)| *number)
     }
 }
 
 impl KnownRun {
+    /// Its place in the order, as it was submitted.
+    fn order(&self, sequence: u64) -> ClaimOrder {
+        ClaimOrder { priority: self.priority, due: self.due, sequence }
+    }
+
     /// As it waits, if it does. Only what never began expires.
-    fn waiting(&self) -> Option<WaitingRun> {
-        let SubmittedRun { order, key, expires, .. } = self.submitted;
+    fn waiting(&self, sequence: u64) -> Option<WaitingRun> {
+        let (order, key) = (self.order(sequence), self.key);
+        let expires = self.details.as_ref().and_then(|details| details.expires);
         match &self.given {
             None => Some(WaitingRun { order, key, expires }),
             Some(given) => {
@@ -230,19 +388,44 @@ impl UnfinishedRuns {
         queue.backlog.set_per_key_max(limits.per_key.unwrap_or(u32::MAX));
     }
 
-    fn submit(&mut self, run: &SubmittedRun, now: Instant) {
-        let sequence = run.order.sequence;
+    fn submit(&mut self, run: &SubmittedRun) {
+        let ClaimOrder { priority, due, sequence } = run.order;
         self.end(sequence);
-        self.runs.insert(sequence, KnownRun { submitted: run.clone(), given: None });
-        self.enter(sequence, now);
+        let class = self.class(RunClass { queue: run.queue, policy: run.policy });
+        let known = KnownRun {
+            class,
+            due,
+            born: run.born,
+            key: run.key,
+            details: run.details.clone(),
+            given: None,
+            priority,
+            has_body: run.has_body,
+        };
+        self.runs.insert(sequence, known);
+        self.enter(sequence);
     }
 
-    fn give(&mut self, sequence: u64, record: &Arc<GivenRecord>, now: Instant) {
+    /// What a run shares with others.
+    fn class(&mut self, class: RunClass) -> Arc<RunClass> {
+        if let Some(known) = self.classes.get(&class) {
+            return Arc::clone(known);
+        }
+        if self.classes.len() == self.classes.capacity() {
+            // Those that no run has any more.
+            self.classes.retain(|class| Arc::strong_count(class) > 1);
+        }
+        let class = Arc::new(class);
+        self.classes.insert(Arc::clone(&class));
+        class
+    }
+
+    fn give(&mut self, sequence: u64, record: &Arc<GivenRecord>) {
         self.leave(sequence);
         if let Some(run) = self.runs.get_mut(&sequence) {
             run.given = Some(Arc::clone(record));
         }
-        self.enter(sequence, now);
+        self.enter(sequence);
     }
 
     fn end(&mut self, sequence: u64) {
@@ -251,16 +434,16 @@ impl UnfinishedRuns {
     }
 
     /// Counts a run where it is: in the backlog, or with its worker.
-    fn enter(&mut self, sequence: u64, now: Instant) {
+    fn enter(&mut self, sequence: u64) {
         let Some(run) = self.runs.get(&sequence) else {
             return;
         };
-        let queue = self.queues.entry(run.submitted.queue).or_default();
-        match (run.waiting(), &run.given) {
-            (Some(waiting), _) => queue.backlog.insert(&waiting, now),
+        let queue = self.queues.entry(run.class.queue).or_default();
+        match (run.waiting(sequence), &run.given) {
+            (Some(waiting), _) => queue.backlog.insert(&waiting),
             (None, Some(given)) => {
                 queue.executing += 1;
-                run.submitted.key.into_iter().for_each(|key| queue.backlog.began(key));
+                run.key.into_iter().for_each(|key| queue.backlog.began(key));
                 self.by_worker.insert((Arc::clone(&given.claimant.worker), sequence));
             }
             (None, None) => unreachable!("a run that was never given waits"),
@@ -272,12 +455,12 @@ impl UnfinishedRuns {
         let Some(run) = self.runs.get(&sequence) else {
             return;
         };
-        let queue = self.queues.entry(run.submitted.queue).or_default();
-        match (run.waiting(), &run.given) {
+        let queue = self.queues.entry(run.class.queue).or_default();
+        match (run.waiting(sequence), &run.given) {
             (Some(waiting), _) => queue.backlog.remove(&waiting),
             (None, Some(given)) => {
                 queue.executing -= 1;
-                run.submitted.key.into_iter().for_each(|key| queue.backlog.ended(key));
+                run.key.into_iter().for_each(|key| queue.backlog.ended(key));
                 self.by_worker.remove(&(Arc::clone(&given.claimant.worker), sequence));
             }
             (None, None) => unreachable!("a run that was never given waits"),

@@ -12,10 +12,13 @@ use crate::instant::Instant;
 use crate::limits::OPEN_RUNS_MAX;
 use crate::past::exception::exception_key;
 use crate::past::{Line, Segment};
+use crate::queue::record::{self as queue, BodyRecord, QueueNameRecord, RateRecord};
+use crate::queue::unfinished::QueueDelta;
 use crate::record::encode;
 
 use super::memory::Delta;
 use super::outbox::Unit;
+use super::queues::QueuedRun;
 use super::record::{self, FORMAT, HeadRecord, NameRecord};
 
 /// What a commit of a shard writes.
@@ -122,7 +125,56 @@ impl Pile {
             Delta::Past(line) => self.add_line(line),
             Delta::Raw(Put::Value(key, value)) => self.put_raw(key.clone(), value.clone()),
             Delta::Raw(Put::Gone(key)) => self.delete(key.clone()),
+            Delta::Queue(queue) => {
+                self.put(queue::queue_key(shard, queue.id.serial), &**queue);
+                let name = queue::queue_name_key(queue.id.project, &queue.name);
+                self.put(name, &QueueNameRecord { id: queue.id });
+            }
+            Delta::QueueGone(id, name) => {
+                self.delete(queue::queue_key(shard, id.serial));
+                self.delete(queue::rate_key(shard, id.serial));
+                self.delete(queue::queue_name_key(id.project, name));
+            }
+            Delta::Submitted(run) => self.add_queued(shard, run),
+            Delta::Queued(change) | Delta::Decided(change) => self.add_change(shard, change),
+            Delta::Unique(queue, unique) => {
+                self.put(queue::unique_key(shard, *queue, &unique.key), &**unique);
+            }
+            Delta::UniqueGone(queue, key) => self.delete(queue::unique_key(shard, *queue, key)),
             Delta::DecidedThrough(_) | Delta::Open(_) | Delta::Shut(_) => {}
+        }
+    }
+
+    fn add_queued(&mut self, shard: ShardId, QueuedRun { place, record }: &QueuedRun) {
+        match &record.action {
+            Some(action) if place.has_body => {
+                self.put(queue::queued_key(shard, place), &record.without_action());
+                self.put(queue::body_key(shard, place), &BodyRecord { action: action.clone() });
+            }
+            _ => self.put(queue::queued_key(shard, place), &**record),
+        }
+    }
+
+    fn add_change(&mut self, shard: ShardId, change: &QueueDelta) {
+        match change {
+            QueueDelta::Given(sequence, given) => {
+                self.put(queue::given_key(shard, *sequence), &**given);
+            }
+            QueueDelta::Rate(queue, window) => {
+                let given = window.clone();
+                self.put(queue::rate_key(shard, *queue), &RateRecord { given });
+            }
+            QueueDelta::Ended(place) => {
+                self.delete(queue::queued_key(shard, place));
+                if place.has_body {
+                    self.delete(queue::body_key(shard, place));
+                }
+                if place.was_given {
+                    self.delete(queue::given_key(shard, place.order.sequence));
+                }
+            }
+            // These follow from records that are written as such.
+            QueueDelta::Limits(..) | QueueDelta::NoQueue(_) | QueueDelta::Submitted(_) => {}
         }
     }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::id::{Birth, ProjectId, SerialId, TriggerId};
+use crate::id::{Birth, ProjectId, RunId, SerialId, TriggerId};
 use crate::instant::Instant;
 use crate::mutant::{Mutant, pick};
 use crate::notice::Occasion;
@@ -25,10 +25,10 @@ use super::command::{Command, Done, Rejection};
 use super::memory::Delta;
 use super::record::{Pause, RunRecord, RunState, TriggerRecord, TriggerState};
 use super::triggers::Trigger;
-use super::{CommandNote, Now, Shard, Ticket, Unit};
+use super::{CommandNote, Now, Shard, Ticket, Unit, submit};
 
 /// Who does what nobody asked for.
-const ITSELF: &str = "watchbell";
+pub(super) const ITSELF: &str = "watchbell";
 
 impl Shard {
     /// Decides about a command. Whoever has the ticket is told when the command is written, and the note is
@@ -42,10 +42,15 @@ impl Shard {
     ) -> Result<(), Rejection> {
         let first = self.outbox.len();
         let done = self.carry_out(command, now)?;
+        let note = note.filter(|_| done != Done::Unchanged);
+        let runs: Vec<RunId> = match &done {
+            Done::Started(run) => vec![*run],
+            Done::Submitted(taken) => taken.iter().map(|taken| taken.id).collect(),
+            _ => Vec::new(),
+        };
         self.enact(Unit { reply: Some((ticket, done)), ..Unit::default().by(now.wall) });
-        if let Some(note) = note.filter(|_| done != Done::Unchanged) {
-            let run = if let Done::Started(run) = done { Some(run) } else { None };
-            self.outbox.write_with(first, note(run).into_iter().map(Delta::Raw));
+        if let Some(note) = note {
+            self.outbox.write_with(first, note(&runs).into_iter().map(Delta::Raw));
         }
         Ok(())
     }
@@ -97,6 +102,19 @@ impl Shard {
             Command::Disable { project } => self.disable(project, now)?,
             Command::Enable { project } => self.enable(project, now),
             Command::Prune { ended_before, from } => self.prune(ended_before, from, now),
+            Command::Submit { project, queue, runs, author } => {
+                self.submit(project, &queue, runs, &author, now)?
+            }
+            Command::SetQueue { project, name, settings, author, revision } => {
+                self.set_queue(project, &name, settings, author, revision, now)?
+            }
+            Command::PauseQueue { queue, author, note, until } => {
+                let pause = submit::pause(author, note, until, now);
+                self.pause_queue(queue, Some(pause), now)?
+            }
+            Command::ResumeQueue { queue } => self.pause_queue(queue, None, now)?,
+            Command::DeleteQueue { queue } => self.delete_queue(queue, now)?,
+            Command::CancelRun { project, run } => self.cancel_queued(project, run, now)?,
         })
     }
 

@@ -3,13 +3,16 @@
 //! A command is decided by the shard's owner, in memory, and answered when what it changed is durable.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
 use crate::id::{ProjectId, RunId, SerialId, TriggerId};
 use crate::instant::Instant;
+use crate::queue::record::QueueSettings;
 use crate::trigger::Definition;
 
+use super::submit::{Submission, Taken};
 use super::usage::Limit;
 
 /// What a person wants of a shard.
@@ -42,6 +45,24 @@ pub enum Command {
     Disable { project: ProjectId },
     /// Let what a project has fire again, and catch up by its policies.
     Enable { project: ProjectId },
+    /// Let runs wait in a queue, all or none. The queue comes to be if it is not there.
+    Submit { project: ProjectId, queue: Box<str>, runs: Vec<Submission>, author: String },
+    /// Give a queue other settings, or make it; `revision` is If-Match.
+    SetQueue {
+        project: ProjectId,
+        name: Box<str>,
+        settings: QueueSettings,
+        author: String,
+        revision: Option<u64>,
+    },
+    /// Let nothing of a queue be given for a while.
+    PauseQueue { queue: SerialId, author: String, note: String, until: Option<Instant> },
+    /// Let runs of a queue be given again.
+    ResumeQueue { queue: SerialId },
+    /// Forget a queue that has no unfinished run.
+    DeleteQueue { queue: SerialId },
+    /// End a run of a queue.
+    CancelRun { project: ProjectId, run: RunId },
     /// Delete triggers that ended before then; look from this place on.
     Prune { ended_before: Instant, from: u32 },
 }
@@ -65,6 +86,14 @@ impl fmt::Debug for Command {
             Self::Prune { ended_before, from } => {
                 write!(out, "prune what ended before {ended_before} from place {from}")
             }
+            Self::Submit { project, queue, runs, .. } => {
+                write!(out, "submit {} runs to {queue} of {project}", runs.len())
+            }
+            Self::SetQueue { project, name, .. } => write!(out, "set queue {name} of {project}"),
+            Self::PauseQueue { queue, .. } => write!(out, "pause queue {queue}"),
+            Self::ResumeQueue { queue } => write!(out, "resume queue {queue}"),
+            Self::DeleteQueue { queue } => write!(out, "delete queue {queue}"),
+            Self::CancelRun { run, .. } => write!(out, "cancel {run}"),
             Self::Disable { project } => write!(out, "disable {project}"),
             Self::Enable { project } => write!(out, "enable {project}"),
         }
@@ -72,7 +101,7 @@ impl fmt::Debug for Command {
 }
 
 /// What was done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is what came of the command of the same name")]
 pub enum Done {
     Created(TriggerId),
@@ -88,6 +117,8 @@ pub enum Done {
     Disabled,
     Enabled,
     Pruned(PruneProgress),
+    Submitted(Arc<[Taken]>),
+    QueueSet { revision: u64 },
 }
 
 /// How far a backfill has come.
@@ -117,7 +148,8 @@ pub trait CommandAnswer: Sized {
 impl Done {
     /// The answer of the command that was given.
     pub fn answer<T: CommandAnswer>(self) -> T {
-        T::from_done(self).unwrap_or_else(|| unreachable!("{self:?} is what another command does"))
+        let text = format!("{self:?}");
+        T::from_done(self).unwrap_or_else(|| unreachable!("{text} is what another command does"))
     }
 }
 
@@ -132,8 +164,13 @@ impl CommandAnswer for () {
             | Done::Deleted
             | Done::Rewritten
             | Done::Disabled
-            | Done::Enabled => Some(()),
-            Done::Created(_) | Done::Started(_) | Done::Backfilled(_) | Done::Pruned(_) => None,
+            | Done::Enabled
+            | Done::QueueSet { .. } => Some(()),
+            Done::Created(_)
+            | Done::Started(_)
+            | Done::Backfilled(_)
+            | Done::Pruned(_)
+            | Done::Submitted(_) => None,
         }
     }
 }
@@ -148,7 +185,13 @@ macro_rules! answers {
     )+};
 }
 
-answers!(TriggerId: Created, RunId: Started, BackfillProgress: Backfilled, PruneProgress: Pruned);
+answers!(
+    TriggerId: Created,
+    RunId: Started,
+    BackfillProgress: Backfilled,
+    PruneProgress: Pruned,
+    Arc<[Taken]>: Submitted
+);
 
 /// Why nothing was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -182,6 +225,20 @@ pub enum Rejection {
         "the project has reached its limit of {max} for {limit}: delete what is not needed, or ask an admin for more"
     )]
     OverLimit { limit: Limit, max: u64 },
+    #[error("there is no such queue")]
+    NoSuchQueue,
+    #[error(
+        "the project has as many queues in this shard as it may: delete one that is not needed"
+    )]
+    TooManyQueues,
+    #[error(
+        "the queue has {waiting} runs waiting, and at most {max} may: let workers claim some, or raise waiting_max"
+    )]
+    QueueIsFull { waiting: usize, max: usize },
+    #[error("the queue has runs that are not finished, {runs} of them: let them end, or cancel them, and try again")]
+    QueueHasRuns { runs: usize },
+    #[error("there is no such run, or it has ended")]
+    NoSuchRun,
     #[error("the project was enabled just now and is not up to date yet: try again in a second")]
     ProjectIsEnabling,
 }

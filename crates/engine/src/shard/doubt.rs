@@ -18,14 +18,18 @@ use crate::mutant::{Mutant, also, pick};
 use crate::notice::{self, Audience};
 use crate::past::End;
 use crate::policy::{Delivery, Overlap};
+use crate::queue::given::GivenRecord;
+use crate::queue::record::{self as queue, QueueRecord, QueuedRecord, RateRecord, UniqueRecord};
+use crate::queue::unfinished::{QueueDelta, RunPlace};
 use crate::record::{RecordError, decode};
 use crate::trigger::Draft;
 
 use super::agenda::Agenda;
 use super::attempts::{Attempts, RunRef};
 use super::kind::TriggerKinds;
-use super::memory::{Delta, apply};
+use super::memory::{Delta, Memory, apply};
 use super::outbox::{Outbox, Unit};
+use super::queues::{QueuedRun, Queues};
 use super::record::{
     FORMAT, HeadRecord, Mark, ReportRecord, RunRecord, RunState, StoppedRecord, TriggerRecord,
     TriggerState,
@@ -41,6 +45,7 @@ pub struct Loading {
     cluster: u64,
     triggers: Triggers,
     runs: Runs,
+    queues: Queues,
     audience: Audience,
     senders: BTreeSet<Box<str>>,
     reports: Vec<(String, ReportRecord)>,
@@ -76,8 +81,9 @@ impl Loading {
     /// Begins a shard that shares what triggers have in common with others of its node.
     pub fn sharing(shard: ShardId, cluster: u64, head: &HeadRecord, kinds: TriggerKinds) -> Self {
         let (senders, reports, audience) = (BTreeSet::new(), Vec::new(), notice::nobody());
-        let (triggers, runs) = (Triggers::new(head, kinds), Runs::new(head));
-        let mut loading = Self { shard, cluster, triggers, runs, audience, senders, reports };
+        let (triggers, runs, queues) = (Triggers::new(head, kinds), Runs::new(head), Queues::new());
+        let mut loading =
+            Self { shard, cluster, triggers, runs, queues, audience, senders, reports };
         for run in pick(Mutant::RecomputeInsteadOfOpen, &head.open[..], &[]) {
             loading.apply(&Delta::Open(*run));
         }
@@ -85,7 +91,8 @@ impl Loading {
     }
 
     fn apply(&mut self, change: &Delta) {
-        apply(change, &mut self.triggers, &mut self.runs);
+        let Self { triggers, runs, queues, .. } = self;
+        apply(change, Memory { triggers, runs, queues });
     }
 
     /// Who listens, also to what is decided while the shard is taken over.
@@ -140,6 +147,50 @@ impl Loading {
         Ok(())
     }
 
+    /// A queue.
+    pub fn queue(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let record: QueueRecord = read(key, bytes)?;
+        self.apply(&Delta::Queue(record.into()));
+        Ok(())
+    }
+
+    /// What was given of a queue within its last period. To be read after the queue.
+    pub fn rate(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let RateRecord { given } = read(key, bytes)?;
+        if let Some(queue) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
+            self.apply(&Delta::Queued(QueueDelta::Rate(queue, given)));
+        }
+        Ok(())
+    }
+
+    /// An unfinished run of a queue. To be read after the queue.
+    pub fn queued(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let record: QueuedRecord = read(key, bytes)?;
+        if let Some((queue, order)) = queue::placed_at(self.shard, key) {
+            let place = RunPlace { queue, order, has_body: record.has_body(), was_given: false };
+            self.apply(&Delta::Submitted(Box::new(QueuedRun { place, record: record.into() })));
+        }
+        Ok(())
+    }
+
+    /// What is recorded of a run that was given. To be read after the run.
+    pub fn given(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let record: GivenRecord = read(key, bytes)?;
+        if let Some(sequence) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
+            self.apply(&Delta::Queued(QueueDelta::Given(sequence, record.into())));
+        }
+        Ok(())
+    }
+
+    /// Which run a unique key stands for.
+    pub fn unique(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let record: UniqueRecord = read(key, bytes)?;
+        if let Some(queue) = key.rsplit('/').nth(1).and_then(|text| text.parse().ok()) {
+            self.apply(&Delta::Unique(queue, record.into()));
+        }
+        Ok(())
+    }
+
     /// What came of an attempt that a former owner made.
     pub fn report(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
         self.reports.push((key.to_owned(), read(key, bytes)?));
@@ -148,7 +199,8 @@ impl Loading {
 
     /// Everything is read: gives the shard, which decides from here on.
     pub fn finish(self, now: Now) -> Shard {
-        let Self { shard: id, cluster, triggers, runs, audience, senders, reports } = self;
+        let Self { shard: id, cluster, triggers, runs, queues, audience, senders, reports } =
+            self;
         let head = HeadRecord {
             decided_through: triggers.mark(),
             open: runs.all_open(),
@@ -161,6 +213,7 @@ impl Loading {
             agenda: Agenda::new(head.decided_through.0.min(now.wall)),
             triggers,
             runs,
+            queues,
             waiting: WaitingRuns::default(),
             attempts: Attempts::default(),
             outbox: Outbox::new(head),
@@ -169,6 +222,7 @@ impl Loading {
             is_suspended: false,
         };
         shard.awake(now);
+        shard.queues.listen(now);
         shard.take_over(&senders, now);
         // What is known of an attempt is known before anything is decided about it.
         for (key, report) in reports {

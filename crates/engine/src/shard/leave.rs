@@ -283,6 +283,7 @@ impl Shard {
             generation,
             sequence,
             notice,
+            queue: None,
             end,
             at: now.wall,
             attempt: number,

@@ -5,28 +5,54 @@
 
 use std::sync::Arc;
 
-use crate::id::{ProjectId, SerialId, TriggerId};
+use crate::id::{ProjectId, QueueId, SerialId, TriggerId};
 use crate::past::Line;
+use crate::queue::record::{QueueRecord, UniqueRecord};
+use crate::queue::unfinished::QueueDelta;
 use crate::trigger::Definition;
 
 use super::batch::Put;
+use super::queues::{QueuedRun, Queues};
 use super::record::{Mark, OpenRun, RunRecord, StoppedRecord, TriggerRecord, TriggerState};
 use super::runs::Runs;
 use super::triggers::Triggers;
 
+/// What a shard knows of what is in the store.
+pub(super) struct Memory<'a> {
+    pub(super) triggers: &'a mut Triggers,
+    pub(super) runs: &'a mut Runs,
+    pub(super) queues: &'a mut Queues,
+}
+
 /// Makes a change. The only mutator of what is in the store.
-pub(super) fn apply(change: &Delta, triggers: &mut Triggers, runs: &mut Runs) {
+pub(super) fn apply(change: &Delta, memory: Memory<'_>) {
+    let Memory { triggers, runs, queues } = memory;
     match change {
         Delta::Trigger(written) => triggers.write(&written.0, &written.1),
         Delta::State(serial, state) => triggers.set_state(*serial, state),
         Delta::Gone(id, _) => triggers.forget(id.serial),
         Delta::Run(sequence, run) => runs.write(*sequence, run),
         Delta::RunGone(sequence) => runs.forget(*sequence),
-        Delta::Stopped(project, stopped) => triggers.set_stopped(*project, *stopped),
+        Delta::Stopped(project, stopped) => {
+            triggers.set_stopped(*project, *stopped);
+            queues.set_stopped(*project, stopped.is_some_and(|stopped| stopped.enabled.is_none()));
+        }
         Delta::DecidedThrough(mark) => triggers.set_mark(*mark),
         Delta::Open(run) => runs.open(*run),
         Delta::Shut(run) => runs.shut(*run),
-        Delta::Past(_) | Delta::Raw(_) => {}
+        Delta::Queue(record) => {
+            triggers.born(record.id.serial);
+            queues.write(record);
+        }
+        Delta::QueueGone(id, _) => queues.forget(id.serial),
+        Delta::Submitted(run) => {
+            runs.numbered(run.place.order.sequence);
+            queues.submit(run);
+        }
+        Delta::Queued(change) => queues.queued(change),
+        Delta::Unique(queue, record) => queues.write_unique(*queue, record),
+        Delta::UniqueGone(queue, key) => queues.forget_unique(*queue, key),
+        Delta::Decided(_) | Delta::Past(_) | Delta::Raw(_) => {}
     }
 }
 
@@ -51,6 +77,20 @@ pub(super) enum Delta {
     Open(OpenRun),
     /// This run is open no more.
     Shut(OpenRun),
+    /// There is this queue, or it has other settings.
+    Queue(Arc<QueueRecord>),
+    /// There is no queue with this id and this name any more.
+    QueueGone(QueueId, Box<str>),
+    /// A run waits in a queue.
+    Submitted(Box<QueuedRun>),
+    /// Something became of runs of queues.
+    Queued(QueueDelta),
+    /// The same, and memory knows it already: whoever decides about workers needs it at once.
+    Decided(QueueDelta),
+    /// A unique key of a queue stands for this run.
+    Unique(SerialId, Arc<UniqueRecord>),
+    /// A unique key of a queue stands for none any more.
+    UniqueGone(SerialId, Box<str>),
     /// This is past. Memory keeps none of it.
     Past(Line),
     /// A write that memory does not mirror: the past kept elsewhere, a report that is done with, notes of commands.

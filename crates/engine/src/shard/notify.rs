@@ -109,6 +109,7 @@ impl Shard {
                 generation: None,
                 sequence: Some(sequence),
                 notice: Some(occasion),
+                queue: None,
                 end: End::Expired,
                 at: now.wall,
                 attempt: 0,

@@ -12,6 +12,7 @@ use crate::limits::UNITS_WAITING_MAX;
 use super::Ticket;
 use super::batch::{Pile, Room, ShardBatch};
 use super::command::Done;
+use super::hear::ShardAnswer;
 use super::memory::Delta;
 use super::record::{HeadRecord, Mark, OpenRun};
 
@@ -24,6 +25,8 @@ pub(super) struct Unit {
     /// Attempts that are broken off once it is written.
     pub(super) aborts: Vec<u64>,
     pub(super) reply: Option<(Ticket, Done)>,
+    /// What is answered from memory once it is written.
+    pub(super) answers: Vec<(Ticket, ShardAnswer)>,
     /// When it is to be written, at the latest.
     pub(super) by: Option<Instant>,
 }
@@ -48,6 +51,8 @@ pub(super) struct Outbox {
     /// When something is to be written, and for how many units somebody waits.
     due_by: Option<Instant>,
     asked: usize,
+    /// Answers that wait for nothing.
+    ready: Vec<(Ticket, ShardAnswer)>,
 }
 
 /// What the head says in the store, once what is on its way is there.
@@ -65,15 +70,39 @@ impl Outbox {
         let HeadRecord { decided_through, open, sequence, youngest } = head;
         let shadow =
             Shadow { decided_through, open: open.into_iter().collect(), sequence, youngest };
-        Self { units: VecDeque::new(), shadow, sent: None, due_by: None, asked: 0 }
+        Self {
+            units: VecDeque::new(),
+            shadow,
+            sent: None,
+            due_by: None,
+            asked: 0,
+            ready: Vec::new(),
+        }
     }
 
     pub(super) fn push(&mut self, unit: Unit) {
         self.due_by = self.due_by.into_iter().chain(unit.by).min();
         // Nobody waits for what is done in the background.
-        let is_asked = unit.reply.is_some_and(|(_, done)| done != Done::Rewritten);
-        self.asked += usize::from(is_asked);
+        let is_asked = unit.reply.as_ref().is_some_and(|(_, done)| *done != Done::Rewritten);
+        self.asked += usize::from(is_asked || !unit.answers.is_empty());
         self.units.push_back(unit);
+    }
+
+    /// Answers from memory, once everything is written that memory knows.
+    pub(super) fn answer(&mut self, ticket: Ticket, answer: ShardAnswer) {
+        if let Some(last) = self.units.back_mut() {
+            last.answers.push((ticket, answer));
+            self.asked += 1;
+        } else if let Some(last) = self.sent.as_mut().and_then(|sent| sent.last_mut()) {
+            last.answers.push((ticket, answer));
+        } else {
+            self.ready.push((ticket, answer));
+        }
+    }
+
+    /// Answers that wait for nothing.
+    pub(super) fn take_ready(&mut self) -> Vec<(Ticket, ShardAnswer)> {
+        std::mem::take(&mut self.ready)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -176,11 +205,20 @@ impl Shadow {
                 self.open.remove(run);
             }
             Delta::Run(sequence, _) => self.sequence = self.sequence.max(*sequence),
+            Delta::Submitted(run) => {
+                self.sequence = self.sequence.max(run.place.order.sequence);
+            }
+            Delta::Queue(record) => self.youngest = self.youngest.max(record.id.serial),
             Delta::Trigger(written) => self.youngest = self.youngest.max(written.0.id.serial),
             Delta::State(..)
             | Delta::Gone(..)
             | Delta::RunGone(_)
             | Delta::Stopped(..)
+            | Delta::QueueGone(..)
+            | Delta::Queued(_)
+            | Delta::Decided(_)
+            | Delta::Unique(..)
+            | Delta::UniqueGone(..)
             | Delta::Past(_)
             | Delta::Raw(_) => {}
         }

@@ -15,7 +15,6 @@
 //! ```
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -44,7 +43,7 @@ pub struct HeadRecord {
     /// The last sequence number given to a run.
     pub sequence: u64,
     /// The last serial given to a trigger, which may be gone.
-    #[serde(with = "text")]
+    #[serde(with = "crate::id::text")]
     pub youngest: SerialId,
 }
 
@@ -61,7 +60,7 @@ impl Default for HeadRecord {
 
 /// A place in the order in which slots leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Mark(pub Instant, #[serde(with = "text")] pub SerialId);
+pub struct Mark(pub Instant, #[serde(with = "crate::id::text")] pub SerialId);
 
 impl Default for Mark {
     fn default() -> Self {
@@ -82,7 +81,7 @@ pub struct OpenRun {
 #[derive(Clone, Serialize, Deserialize)]
 pub struct TriggerRecord {
     /// The trigger's id.
-    #[serde(with = "text")]
+    #[serde(with = "crate::id::text")]
     pub id: TriggerId,
     /// What the user wrote.
     pub draft: Box<RawValue>,
@@ -194,7 +193,7 @@ pub struct RunRecord {
     #[serde(default, skip_serializing_if = "ProjectId::is_default")]
     pub project: ProjectId,
     /// The trigger that it is a run of.
-    #[serde(with = "text")]
+    #[serde(with = "crate::id::text")]
     pub trigger: SerialId,
     /// Its trigger's name, which may be gone.
     pub name: String,
@@ -287,7 +286,7 @@ pub enum RunState {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NameRecord {
     /// The trigger's id.
-    #[serde(with = "text")]
+    #[serde(with = "crate::id::text")]
     pub id: TriggerId,
 }
 
@@ -407,27 +406,6 @@ impl<'de> Deserialize<'de> for OpenRun {
             Some(Self { trigger: trigger.parse().ok()?, slot: Instant(slot.parse().ok()?) })
         });
         run.ok_or_else(|| serde::de::Error::custom(format!("{text:?} names no run")))
-    }
-}
-
-/// Ids as text.
-mod text {
-    use super::{Deserialize, FromStr};
-    use std::fmt::Display;
-
-    pub(super) fn serialize<T: Display, S: serde::Serializer>(
-        id: &T,
-        out: S,
-    ) -> Result<S::Ok, S::Error> {
-        out.collect_str(id)
-    }
-
-    pub(super) fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
-    where
-        T: FromStr<Err: Display>,
-        D: serde::Deserializer<'de>,
-    {
-        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -41,8 +41,13 @@ impl Runs {
         self.open.remove(&run);
     }
 
-    pub(super) fn write(&mut self, sequence: u64, run: &Arc<RunRecord>) {
+    /// No number up to this one is given again.
+    pub(super) fn numbered(&mut self, sequence: u64) {
         self.sequence = self.sequence.max(sequence);
+    }
+
+    pub(super) fn write(&mut self, sequence: u64, run: &Arc<RunRecord>) {
+        self.numbered(sequence);
         let run = self.sharing(run);
         self.by_lane.insert((run.lane(), sequence));
         self.notices += usize::from(run.notice.is_some());

@@ -228,6 +228,11 @@ impl Triggers {
         }
         let rehash = |place: &u32| hash_of_name(places.at(*place).name());
         self.by_name.insert_unique(hash_of_name(name), place, rehash);
+        self.born(serial);
+    }
+
+    /// No serial up to this one is given again.
+    pub(super) fn born(&mut self, serial: SerialId) {
         self.youngest = self.youngest.max(serial);
     }
 

@@ -148,6 +148,12 @@ impl Shard {
             | Command::Delete { .. }
             | Command::Disable { .. }
             | Command::Enable { .. }
+            | Command::Submit { .. }
+            | Command::SetQueue { .. }
+            | Command::PauseQueue { .. }
+            | Command::ResumeQueue { .. }
+            | Command::DeleteQueue { .. }
+            | Command::CancelRun { .. }
             | Command::Prune { .. } => return None,
         }
         Some((now, then))

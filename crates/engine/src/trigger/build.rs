@@ -40,20 +40,24 @@ pub struct BadField {
 
 /// What was found wrong so far.
 #[derive(Default)]
-struct Faults(Vec<BadField>);
+pub(crate) struct Faults(pub(crate) Vec<BadField>);
 
 impl Faults {
-    fn add(&mut self, pointer: impl Into<String>, why: impl Display) {
+    pub(crate) fn add(&mut self, pointer: impl Into<String>, why: impl Display) {
         self.0.push(BadField { pointer: pointer.into(), why: why.to_string() });
     }
 
     /// The value, if it is good.
-    fn take<T, E: Display>(&mut self, pointer: impl Into<String>, read: Result<T, E>) -> Option<T> {
+    pub(crate) fn take<T, E: Display>(
+        &mut self,
+        pointer: impl Into<String>,
+        read: Result<T, E>,
+    ) -> Option<T> {
         read.map_err(|why| self.add(pointer, why)).ok()
     }
 
     /// The value if there is one that is good, or else the usual one.
-    fn or_usual<F, T, E: Display>(
+    pub(crate) fn or_usual<F, T, E: Display>(
         &mut self,
         pointer: &str,
         field: Option<F>,
@@ -67,13 +71,23 @@ impl Faults {
     }
 
     /// The word that an optional field says, or the usual one.
-    fn word<T: Copy>(&mut self, pointer: &str, text: Option<&str>, usual: T, words: Words<T>) -> T {
+    pub(crate) fn word<T: Copy>(
+        &mut self,
+        pointer: &str,
+        text: Option<&str>,
+        usual: T,
+        words: Words<T>,
+    ) -> T {
         self.or_usual(pointer, text, usual, |text| read::word(text, words))
     }
 }
 
+/// What becomes of a run when nobody knows whether it was carried out.
+pub(crate) const DELIVERIES: [(&str, Delivery); 2] =
+    [("at_least_once", Delivery::AtLeastOnce), ("at_most_once", Delivery::AtMostOnce)];
+
 /// Words, and what each means.
-type Words<'a, T> = &'a [(&'a str, T)];
+pub(crate) type Words<'a, T> = &'a [(&'a str, T)];
 
 impl Draft {
     /// What it means, or all that is wrong with it. A schedule fires at least once after `now`. What was
@@ -116,8 +130,6 @@ impl Draft {
             ("queue_one", Overlap::QueueOne),
             ("replace", Overlap::Replace),
         ];
-        const DELIVERIES: [(&str, Delivery); 2] =
-            [("at_least_once", Delivery::AtLeastOnce), ("at_most_once", Delivery::AtMostOnce)];
         let catch_up = self.build_catch_up(faults);
         let (overlap, delivery) = (self.overlap.as_deref(), self.delivery.as_deref());
         let overlap = faults.word("/overlap", overlap, Overlap::default(), &OVERLAPS);
@@ -181,7 +193,7 @@ impl Draft {
     }
 }
 
-fn build_retry(draft: Option<&RetryDraft>, faults: &mut Faults) -> Retry {
+pub(crate) fn build_retry(draft: Option<&RetryDraft>, faults: &mut Faults) -> Retry {
     const BACKOFFS: [(&str, Backoff); 2] =
         [("constant", Backoff::Constant), ("exponential", Backoff::Exponential)];
     let Some(draft) = draft else { return Retry::default() };
@@ -409,7 +421,7 @@ fn texts<T>(
     }
 }
 
-fn millis(length: Duration) -> u64 {
+pub(crate) fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).expect("within its limits")
 }
 

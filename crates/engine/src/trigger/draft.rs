@@ -209,7 +209,7 @@ impl<'de> Deserialize<'de> for Texts {
 }
 
 /// What is an object must be written as one: serde would also take a list of its values, without their names.
-mod object {
+pub(crate) mod object {
     use std::fmt;
     use std::marker::PhantomData;
 
@@ -239,7 +239,7 @@ mod object {
         }
     }
 
-    pub(super) fn option<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+    pub(crate) fn option<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
     where
         T: Deserialize<'de>,
         D: Deserializer<'de>,
@@ -247,7 +247,7 @@ mod object {
         Ok(Option::<Object<T>>::deserialize(from)?.map(|object| object.0))
     }
 
-    pub(super) fn list<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
+    pub(crate) fn list<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
     where
         T: Deserialize<'de>,
         D: Deserializer<'de>,
@@ -258,14 +258,14 @@ mod object {
 }
 
 /// A label that is written twice is refused, as fields are.
-mod once {
+pub(crate) mod once {
     use std::collections::BTreeMap;
     use std::fmt;
 
     use serde::Deserializer;
     use serde::de::{Error, MapAccess, Visitor};
 
-    pub(super) fn map<'de, D>(from: D) -> Result<BTreeMap<String, String>, D::Error>
+    pub(crate) fn map<'de, D>(from: D) -> Result<BTreeMap<String, String>, D::Error>
     where
         D: Deserializer<'de>,
     {

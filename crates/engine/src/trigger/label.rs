@@ -15,11 +15,11 @@ pub struct Labels(Box<str>);
 
 impl Labels {
     /// Checks what a person wrote.
-    pub(super) fn of(written: &BTreeMap<String, String>) -> Result<Self, Vec<BadField>> {
+    pub(crate) fn of(written: &BTreeMap<String, String>) -> Result<Self, Vec<BadField>> {
         let mut faults = Vec::new();
         if written.len() > LABELS_MAX {
             let len = written.len();
-            let why = format!("a trigger has at most {LABELS_MAX} labels, and this one has {len}");
+            let why = format!("at most {LABELS_MAX} labels are allowed, and these are {len}");
             return Err(vec![BadField { pointer: "/labels".to_owned(), why }]);
         }
         let mut text = String::new();

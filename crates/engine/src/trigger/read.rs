@@ -35,7 +35,7 @@ pub(super) fn is_of_a_name(char: char) -> bool {
 }
 
 /// A word of a list.
-pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
+pub(crate) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
     if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text) {
         return Ok(*meaning);
     }
@@ -44,7 +44,7 @@ pub(super) fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String
 }
 
 /// A length of time between two others.
-pub(super) fn length(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+pub(crate) fn length(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
     let length = length::read(text).map_err(|why| why.to_string())?;
     if (least..=most).contains(&length) {
         return Ok(length);
@@ -53,7 +53,7 @@ pub(super) fn length(text: &str, least: Duration, most: Duration) -> Result<Dura
 }
 
 /// A whole number between two others.
-pub(super) fn number(number: u64, least: u64, most: u64) -> Result<u64, String> {
+pub(crate) fn number(number: u64, least: u64, most: u64) -> Result<u64, String> {
     if (least..=most).contains(&number) {
         return Ok(number);
     }

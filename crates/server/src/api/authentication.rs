@@ -52,10 +52,10 @@ pub(super) enum Need {
 }
 
 impl Need {
-    /// Whether requests are done once under an idempotency key. What nodes and candidates send is safe to send
+    /// Whether requests are done once under an idempotency key. What nodes, candidates and workers send is safe to send
     /// again, and means something new each time.
     pub(super) fn remembers(self) -> bool {
-        self != Self::Scope(Scope::Node)
+        !matches!(self, Self::Scope(Scope::Node | Scope::Worker))
     }
 }
 

@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use client::key::Scope;
 use engine::id::{ProjectId, RunId, ShardId};
 use engine::shard::command::{Command, CommandAnswer, Done};
-use engine::shard::{CommandNote, Put, Quota};
+use engine::shard::{CommandNote, Put, Quota, Taken};
 
 use super::problem::{ApiError, ApiResult};
 use crate::access::Trail;
@@ -120,8 +120,9 @@ impl Caller {
         let trail = self.trail(handle, act.action, act.object);
         let outcome = act.outcome;
         let random = handle.clone();
-        let note: CommandNote = Box::new(move |run: Option<RunId>| {
-            let outcome = run.map_or(outcome, |run| RememberedOutcome::Started(run.to_string()));
+        let note: CommandNote = Box::new(move |runs: &[RunId]| {
+            let started = runs.first().map(|run| RememberedOutcome::Started(run.to_string()));
+            let outcome = started.unwrap_or(outcome);
             let entries = trail.entries(outcome, random.machine());
             entries.map(|(key, value)| Put::Value(key, value)).collect()
         });
@@ -146,6 +147,30 @@ impl Caller {
             handle.events().push([event]);
         }
         Ok(done.answer())
+    }
+
+    /// Lets a queue have runs. There may be many, and each is told of in the end: the audit has none of them. A request
+    /// that is to be done once is remembered with the runs that came of it.
+    pub(super) async fn submit(
+        &self,
+        handle: &NodeHandle,
+        shard: ShardId,
+        command: Command,
+    ) -> Result<Arc<[Taken]>, CallError> {
+        let Some(idempotency) = &self.idempotency else {
+            return handle.command(shard, command).await;
+        };
+        idempotency.check(handle, shard).await?;
+        let (request, at) = (idempotency.request.clone(), handle.now());
+        let note: CommandNote = Box::new(move |runs: &[RunId]| {
+            // Whether each was new is told by the first answer; whoever asks again learns that it is there.
+            let runs = runs.iter().map(|run| (run.to_string(), true)).collect();
+            let record = request.record(at, RememberedOutcome::Queued(runs));
+            vec![Put::Value(request.key().to_owned(), record)]
+        });
+        let guard = Some(idempotency.key_lock.clone() as CommandGuard);
+        let options = CommandOptions { note: Some(note), quota: self.quota(handle), guard };
+        handle.command_with(shard, command, options).await.map(Done::answer)
     }
 
     /// Tells a shard more of what is written down already.

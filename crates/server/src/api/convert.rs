@@ -8,20 +8,22 @@ use client::account::Reason as WireReason;
 use client::key::Scope;
 use client::project::{Notify, Occasion as WireOccasion, ProjectLimits};
 use client::run::{
-    Attempt, Run, RunKind, RunState as WireState, RunSummary, Skipped as WireSkipped,
+    Attempt, QueuedPart, Run, RunKind, RunState as WireState, RunSummary, Skipped as WireSkipped,
 };
 use client::spec::TriggerSpec;
 use client::trigger::{Pause as WirePause, Status, Trigger};
-use engine::id::{Birth, ProjectId, RunId, SerialId, ShardId, TriggerId};
+use engine::id::{Birth, ProjectId, QueueId, RunId, SerialId, ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::TRIGGER_NEXT_LEN;
 use engine::notice::Occasion;
-use engine::past::{self, End, Finished, Line, Reason, Skipped};
-use engine::shard::TriggerStatus;
+use engine::past::{self, End, Finished, Line, PastOfQueue, Reason, Skipped};
+use engine::queue::given::GivenState;
 use engine::shard::record::{OpenRun, Pause, RunRecord, RunState, TriggerRecord};
+use engine::shard::{QueuedView, TriggerStatus};
 use engine::trigger::WebhookDraft;
 
-use super::read::Stored;
+use super::queue;
+use super::read::{Silence, Stored};
 use crate::access::record::{KeyScope, NotifyRecord, QuotaRecord};
 
 pub(super) fn timestamp(instant: Instant) -> Timestamp {
@@ -110,12 +112,15 @@ impl Source {
     }
 
     pub(super) fn finished(self, run: &Finished, name: Option<&str>) -> Run {
-        let trigger = self.trigger(run.project, run.trigger);
+        // A run that was submitted to a queue is nobody's but its own.
+        let is_submitted = run.queue.is_some() && run.sequence == Some(run.trigger.0);
+        let trigger = (!is_submitted).then(|| self.trigger(run.project, run.trigger));
         Run {
             name: name.map(str::to_owned),
             kind: kind(run.notice),
             event: run.notice.map(occasion),
             on_demand: run.generation.is_none() && run.notice.is_none(),
+            queued: run.queue.as_deref().map(past_of_queue),
             ended: Some(timestamp(run.at)),
             attempt: run.attempt,
             attempts: run.attempts.iter().map(attempt).collect(),
@@ -134,7 +139,7 @@ impl Source {
             not_before: not_before.map(timestamp),
             attempt: run.attempt,
             attempts: run.attempts.iter().map(attempt).collect(),
-            ..plain_run(id, self.trigger(run.project, run.trigger), run.slot, state)
+            ..plain_run(id, Some(self.trigger(run.project, run.trigger)), run.slot, state)
         }
     }
 
@@ -147,7 +152,7 @@ impl Source {
             name: Some(stored.name().to_owned()),
             not_before: (!left).then(|| timestamp(leaves_at)),
             attempt: u32::from(left),
-            ..plain_run(id, stored.id().to_string(), run.slot, state)
+            ..plain_run(id, Some(stored.id().to_string()), run.slot, state)
         }
     }
 
@@ -160,7 +165,7 @@ impl Source {
             name: name.map(str::to_owned),
             ended: Some(timestamp(skip.at)),
             skipped: Some(WireSkipped { from, to, count: skip.count, reason: reason(skip.reason) }),
-            ..plain_run(id, trigger, skip.to, WireState::Skipped)
+            ..plain_run(id, Some(trigger), skip.to, WireState::Skipped)
         }
     }
 
@@ -187,7 +192,7 @@ impl Source {
 }
 
 /// A run of a slot of which no more is known than this.
-fn plain_run(id: RunId, trigger: String, slot: Instant, state: WireState) -> Run {
+fn plain_run(id: RunId, trigger: Option<String>, slot: Instant, state: WireState) -> Run {
     Run {
         id: id.to_string(),
         trigger,
@@ -201,7 +206,58 @@ fn plain_run(id: RunId, trigger: String, slot: Instant, state: WireState) -> Run
         ended: None,
         attempt: 0,
         attempts: Vec::new(),
+        queued: None,
         skipped: None,
+    }
+}
+
+/// What is told of a run that a queue had.
+fn past_of_queue(past: &PastOfQueue) -> QueuedPart {
+    QueuedPart {
+        queue: past.name.to_string(),
+        key: past.key.as_deref().map(str::to_owned),
+        labels: queue::labels(past.labels.as_deref()),
+        poison: past.poison,
+        ..QueuedPart::default()
+    }
+}
+
+/// An unfinished run of a queue.
+pub(super) fn queued(view: &QueuedView, silence: Option<&Silence>) -> Run {
+    let (run, details) = (&view.run, view.run.details.as_deref());
+    let trigger = details.and_then(|details| details.trigger.as_ref());
+    let given = view.given.as_deref();
+    let (state, not_before) = match given.map(|given| given.state) {
+        None => (WireState::Waiting, Some(run.order.due)),
+        Some(GivenState::Running) => (WireState::Running, None),
+        Some(GivenState::Waiting(due) | GivenState::InDoubt(due)) => {
+            // What was given back unbegun waits as if nobody had had it.
+            let has_begun = given.is_some_and(|given| given.attempt > 0);
+            (if has_begun { WireState::Backoff } else { WireState::Waiting }, Some(due))
+        }
+    };
+    let QueueId { shard, project, .. } = view.queue.id;
+    let trigger_id = trigger.map(|it| TriggerId { shard, project, serial: it.serial }.to_string());
+    let part = QueuedPart {
+        queue: view.queue.name.to_string(),
+        key: details.and_then(|details| details.key.as_deref()).map(str::to_owned),
+        labels: queue::labels(details.and_then(|details| details.labels.as_deref())),
+        priority: Some(run.order.priority),
+        worker: given
+            .filter(|given| given.is_running())
+            .map(|given| given.claimant.own_name().to_owned()),
+        why: view.why.map(|why| queue::reason(why, &view.queue, silence)),
+        cancelling: given.is_some_and(|given| given.cancel),
+        poison: false,
+    };
+    Run {
+        name: trigger.map(|trigger| trigger.name.to_string()),
+        on_demand: trigger.is_none_or(|trigger| trigger.generation.is_none()),
+        not_before: not_before.map(timestamp),
+        attempt: given.map_or(0, |given| given.attempt),
+        attempts: given.map_or_else(Vec::new, |given| given.attempts.iter().map(attempt).collect()),
+        queued: Some(part),
+        ..plain_run(view.id, trigger_id, run.born, state)
     }
 }
 
@@ -275,6 +331,8 @@ fn attempt(attempt: &past::Attempt) -> Attempt {
         status: attempt.status,
         error: attempt.error.clone(),
         response: attempt.response.clone(),
+        worker: attempt.worker.as_deref().map(str::to_owned),
+        exit_code: attempt.exit_code,
     }
 }
 

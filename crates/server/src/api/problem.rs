@@ -149,6 +149,20 @@ impl ApiError {
         Self::new(status, "unavailable", "Not available now", detail).retry_after(pause)
     }
 
+    /// What another server says is wrong with a request, of which this one answers a part.
+    pub(super) fn passed_on(status: StatusCode, body: &[u8]) -> Self {
+        let known = ["old-incarnation", "void-claim", "too-many"];
+        match serde_json::from_slice::<Problem>(body) {
+            Ok(problem) => {
+                let kind = problem.kind.strip_prefix(URN).unwrap_or_default();
+                let kind = known.into_iter().find(|known| *known == kind).unwrap_or("refused");
+                let errors = problem.errors.into();
+                Self { errors, ..Self::new(status, kind, "Refused", problem.detail) }
+            }
+            Err(_) => Self::of_status(status),
+        }
+    }
+
     fn internal(detail: String) -> Self {
         tracing::error!(why = %detail, "a request could not be answered");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "Fault of the server", detail)
@@ -252,6 +266,15 @@ impl From<Rejection> for ApiError {
                     sentence,
                 )
             },
+            Rejection::NoSuchQueue => {
+                Self::new(StatusCode::NOT_FOUND, "no-queue", "No such queue", sentence)
+            }
+            Rejection::NoSuchRun => Self::not_found(sentence),
+            Rejection::TooManyQueues => too_many("Too many queues"),
+            Rejection::QueueIsFull { .. } => {
+                too_many("The queue is full").retry_after(UNAVAILABLE_RETRY_AFTER)
+            }
+            Rejection::QueueHasRuns { .. } => conflict("queue-has-runs", "The queue has runs"),
             Rejection::TooManyTriggers => too_many("Too many triggers"),
             Rejection::TooManyRuns => {
                 too_many("Too many runs").retry_after(UNAVAILABLE_RETRY_AFTER)

@@ -179,13 +179,13 @@ fn check_same_name(draft: &Draft, name: &str) -> ApiResult<()> {
 
 /// What the caller wants to be true.
 #[derive(Debug, Clone, Copy)]
-struct Conditions {
-    if_match: Option<u64>,
+pub(super) struct Conditions {
+    pub(super) if_match: Option<u64>,
     if_none_match: bool,
 }
 
 impl Conditions {
-    fn of(headers: &HeaderMap) -> ApiResult<Self> {
+    pub(super) fn of(headers: &HeaderMap) -> ApiResult<Self> {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
         let revision = |tag: &str| tag.strip_prefix('"')?.strip_suffix('"')?.parse().ok();
         let if_match = match text(IF_MATCH) {

@@ -4,16 +4,17 @@
 //! once, such as a secret, is not told again.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Json};
+use axum::response::{IntoResponse, Json, Response};
 use client::key::NewKey;
 use client::project::NewProject;
+use client::queue::{Submitted, SubmittedBatch};
 use client::run::Started;
 use engine::id::RunId;
 
 use super::caller::Caller;
 use super::problem::{ApiError, ApiResult};
 use super::read::{self};
-use super::{cluster, election, key, project, run, system, trigger};
+use super::{cluster, election, key, project, queue, run, system, trigger};
 use crate::handle::NodeHandle;
 use crate::idempotency::RememberedOutcome;
 
@@ -32,6 +33,11 @@ pub(super) async fn replay(
         RememberedOutcome::Changed(name) => told(handle, caller, &name, StatusCode::OK).await?,
         RememberedOutcome::Started(id) => started(handle, caller, id).await?,
         RememberedOutcome::Submitted => StatusCode::ACCEPTED.into_response(),
+        RememberedOutcome::Queued(runs) => queued(runs),
+        RememberedOutcome::Queue(name) => {
+            let record = queue::find(handle, caller.project, &name).await?;
+            queue::respond(&record, None, StatusCode::OK)
+        }
         RememberedOutcome::Project(name) => {
             let project = project::find(handle, &name)?;
             (StatusCode::CREATED, Json(NewProject { project, secret: None })).into_response()
@@ -57,6 +63,17 @@ pub(super) async fn replay(
     };
     response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
     Ok(response)
+}
+
+fn queued(runs: Vec<(String, bool)>) -> Response {
+    if let [(id, created)] = runs.as_slice()
+        && let Ok(id) = id.parse()
+    {
+        let status = if *created { StatusCode::CREATED } else { StatusCode::OK };
+        return queue::submitted(id, *created, status);
+    }
+    let runs = runs.into_iter().map(|(id, created)| Submitted { id, created }).collect();
+    (StatusCode::CREATED, Json(SubmittedBatch { runs })).into_response()
 }
 
 async fn told(handle: &NodeHandle, caller: &Caller, name: &str, status: StatusCode) -> ApiResult {

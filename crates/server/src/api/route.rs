@@ -17,19 +17,21 @@ use client::cluster::{Cluster, Drain, QuiescedShard, ResumeShard};
 use client::election::{Campaign, CampaignRequest, Election, ReleaseRequest};
 use client::key::{ApiKey, KeySpec, NewKey, RotateKeyRequest, Scope};
 use client::project::{NewProject, Project, ProjectSpec, RotateRequest};
+use client::queue::{BatchSpec, Queue, QueueSpec, RunSpec, Submitted, SubmittedBatch};
 use client::run::{Run, RunKind, RunState, Started};
 use client::scheduler::SchedulerStatus;
 use client::spec::TriggerSpec;
 use client::store::{StoreCommit, StoreCommitted, StoreFacts, StorePage, StoreScan};
 use client::trigger::{BackfillRequest, Backfilled, NextSlots, PauseRequest, Status, Trigger};
+use client::worker::{BeatRequest, ClaimAnswer, ClaimRequest, Worker};
 use engine::limits::{LIST_ROWS_MAX, NEXT_SLOTS_MAX};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::authentication::{Authentication, Authenticator, Need, authenticate};
 use super::query::{LABEL, read_query};
 use super::{
-    audit, backfill, backup, cluster, election, event, explain, history, key, latest, openapi,
-    project, replace, run, store, system, trigger,
+    audit, backfill, backup, claim, cluster, election, event, explain, history, key, latest,
+    openapi, project, queue, queued, replace, run, store, system, trigger, workers,
 };
 use crate::handle::NodeHandle;
 
@@ -179,8 +181,13 @@ impl Route {
         self
     }
 
-    fn gives_nothing(mut self) -> Self {
-        self.gives.push((204, AnswerBody::Nothing));
+    fn gives_nothing(self) -> Self {
+        self.gives_empty(204)
+    }
+
+    /// An answer without a body.
+    fn gives_empty(mut self, status: u16) -> Self {
+        self.gives.push((status, AnswerBody::Nothing));
         self
     }
 
@@ -216,6 +223,11 @@ fn node(route: Route) -> Route {
     Route { need: Need::Scope(Scope::Node), ..route }
 }
 
+/// A key for workers is enough.
+fn worker(route: Route) -> Route {
+    Route { need: Need::Scope(Scope::Worker), ..route }
+}
+
 /// Anybody may: nothing of anybody's triggers is in the answer.
 fn public<T: 'static>(path: &'static str, handler: impl Handler<T, NodeHandle>) -> Route {
     Route::new(Method::GET, path, Need::Nothing, handler)
@@ -238,6 +250,7 @@ impl JsonSchema for Nothing {
 pub(super) fn routes() -> Vec<Route> {
     let mut routes = triggers();
     routes.extend(runs());
+    routes.extend(queues());
     routes.extend(projects());
     routes.extend(keys());
     routes.extend(elections());
@@ -321,8 +334,70 @@ fn triggers() -> Vec<Route> {
     ]
 }
 
+fn queues() -> Vec<Route> {
+    vec![
+        get("/v1/queues", queue::list)
+            .says("List queues, by name, and how each stands")
+            .params([text("prefix", "only those whose name begins so"), LIMIT, CURSOR])
+            .gives::<ListPage<Queue>>(200),
+        get("/v1/queues/{name}", queue::show)
+            .says("Show a queue, and why its runs wait")
+            .gives::<Queue>(200),
+        put("/v1/queues/{name}", queue::set)
+            .says("Give a queue limits, and make it if it is not there")
+            .takes::<QueueSpec>()
+            .gives::<Queue>(200)
+            .or_fails(412),
+        delete("/v1/queues/{name}", queue::delete)
+            .says("Delete a queue that has no unfinished run")
+            .gives_nothing(),
+        get("/v1/queues/{name}/runs", queued::list)
+            .says("List its unfinished runs, in the order in which they came")
+            .params([
+                STATES,
+                text("key", "only those with this concurrency key"),
+                LABELS,
+                LIMIT,
+                CURSOR,
+            ])
+            .gives::<ListPage<Run>>(200),
+        post("/v1/queues/{name}/pause", queue::pause)
+            .says("Let no worker have its runs for a while; what runs goes on")
+            .may_take::<PauseRequest>()
+            .gives::<Queue>(200),
+        post("/v1/queues/{name}/resume", queue::resume)
+            .says("Let workers have its runs again")
+            .may_take::<Nothing>()
+            .gives::<Queue>(200),
+        get("/v1/workers", workers::list)
+            .says("List the workers that were heard of, by name")
+            .gives::<ListPage<Worker>>(200),
+        worker(post("/v1/claim", claim::claim))
+            .says("Say what came of runs, and claim more: see docs/queues.md")
+            .takes::<ClaimRequest>()
+            .gives::<ClaimAnswer>(200),
+        worker(post("/v1/workers/{name}/beat", claim::beat))
+            .says("Say that a worker is there, and what it has")
+            .takes::<BeatRequest>()
+            .gives::<ClaimAnswer>(200),
+    ]
+}
+
 fn runs() -> Vec<Route> {
     vec![
+        post("/v1/runs", queue::submit)
+            .says("Let a queue have a run; 200 with the id of an earlier one if its unique key stands for that")
+            .takes::<RunSpec>()
+            .gives::<Submitted>(200)
+            .gives::<Submitted>(201),
+        post("/v1/runs/batch", queue::submit_batch)
+            .says("Let a queue have several runs, all or none")
+            .takes::<BatchSpec>()
+            .gives::<SubmittedBatch>(201),
+        post("/v1/runs/{id}/cancel", run::cancel)
+            .says("End a run of a queue: at once if it waits, by its worker if one has it")
+            .may_take::<Nothing>()
+            .gives_empty(202),
         get("/v1/runs", latest::list)
             .says("List the latest runs of all triggers")
             .params([STATES, KIND, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])

@@ -10,17 +10,20 @@ use engine::id::{ProjectId, RunId, ShardId, TriggerId};
 use engine::length;
 use engine::limits::{RUN_WAIT_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
 use engine::past::{Finished, Line};
+use engine::shard::ShardAnswer;
 use engine::shard::command::Command;
 use engine::shard::record::past;
 
 use super::body::NoBody;
 use super::caller::{Act, Caller};
-use super::convert::Source;
+use super::convert::{self, Source};
+use super::forward::PeerClient;
+use super::owner::{self, Told};
 use super::problem::{ApiError, ApiResult};
 use super::query::Query;
-use super::read::{self, Stored};
+use super::read::{self, Silence, Stored};
 use super::segment::{PastSpan, PastWalk};
-use crate::handle::NodeHandle;
+use crate::handle::{NodeHandle, ShardAsk};
 use crate::idempotency::RememberedOutcome;
 
 /// Who waits for the end of a run looks by itself this often, should a hint be lost.
@@ -113,14 +116,59 @@ pub(super) fn source(handle: &NodeHandle, shard: ShardId) -> Source {
 pub(super) async fn show(
     handle: NodeHandle,
     caller: Caller,
+    peers: PeerClient,
     Path(text): Path<String>,
 ) -> ApiResult<Json<Run>> {
-    let id: RunId =
-        text.parse().map_err(|why: engine::id::BadId| ApiError::not_found(why.to_string()))?;
-    let run = find(&handle, caller.project, id).await?;
+    let id = read_id(&text)?;
+    let unfinished = find_queued(&handle, &peers, caller.project, id).await?;
+    let run = match unfinished {
+        Some(run) => Some(run),
+        None => find(&handle, caller.project, id).await?,
+    };
     run.map(Json).ok_or_else(|| {
         ApiError::not_found(format!("there is no run {id}, or it is too long ago to be found by its id alone: list its trigger's runs"))
     })
+}
+
+fn read_id(text: &str) -> ApiResult<RunId> {
+    text.parse().map_err(|why: engine::id::BadId| ApiError::not_found(why.to_string()))
+}
+
+/// An unfinished run of a queue, by whoever owns its shard. Nothing is found while nobody does.
+async fn find_queued(
+    handle: &NodeHandle,
+    peers: &PeerClient,
+    project: ProjectId,
+    run: RunId,
+) -> ApiResult<Option<Run>> {
+    if run.shard.0 >= handle.shards() {
+        return Ok(None);
+    }
+    let ask = ShardAsk::Run { project, run };
+    Ok(match owner::ask(handle, peers, run.shard, ask, &format!("/v1/runs/{run}")).await {
+        Told::Here(ShardAnswer::Runs(views)) => {
+            let silence = Silence::of(handle, project);
+            views.first().map(|view| convert::queued(view, silence.as_ref()))
+        }
+        Told::There(bytes) => serde_json::from_slice(&bytes).ok(),
+        Told::Here(_) | Told::Nobody => None,
+    })
+}
+
+pub(super) async fn cancel(
+    handle: NodeHandle,
+    caller: Caller,
+    Path(text): Path<String>,
+    _: NoBody,
+) -> ApiResult<StatusCode> {
+    let run = read_id(&text)?;
+    if run.shard.0 >= handle.shards() {
+        return Err(ApiError::not_found(format!("there is no run {run}")));
+    }
+    let command = Command::CancelRun { project: caller.project, run };
+    let act = Act { action: "run.cancel", object: &text, outcome: RememberedOutcome::Submitted };
+    let () = caller.command(&handle, run.shard, command, act).await?;
+    Ok(StatusCode::ACCEPTED)
 }
 
 /// A run, wherever it is. It moves from the head to a record to the past, so that is the order of looking.

@@ -251,20 +251,28 @@ pub(super) struct PauseDraft {
     until: Option<Instant>,
 }
 
+impl PauseDraft {
+    /// The note and the end of a pause, if they can be.
+    pub(super) fn checked(self, now: Instant) -> ApiResult<(String, Option<Instant>)> {
+        let Self { note, until } = self;
+        if note.chars().count() > NOTE_CHARS_MAX {
+            let why = format!("a note has at most {NOTE_CHARS_MAX} characters");
+            return Err(ApiError::field("/note", why));
+        }
+        if until.is_some_and(|until| until <= now) {
+            return Err(ApiError::field("/until", format!("it lies in the past: it is {now} now")));
+        }
+        Ok((note, until))
+    }
+}
+
 pub(super) async fn pause(
     handle: NodeHandle,
     caller: Caller,
     Path(name): Path<String>,
-    OptionalBody(PauseDraft { note, until }): OptionalBody<PauseDraft>,
+    OptionalBody(draft): OptionalBody<PauseDraft>,
 ) -> ApiResult {
-    if note.chars().count() > NOTE_CHARS_MAX {
-        let why = format!("a note has at most {NOTE_CHARS_MAX} characters");
-        return Err(ApiError::field("/note", why));
-    }
-    if until.is_some_and(|until| until <= handle.now()) {
-        let why = format!("it lies in the past: it is {} now", handle.now());
-        return Err(ApiError::field("/until", why));
-    }
+    let (note, until) = draft.checked(handle.now())?;
     let command = |trigger| Command::Pause { trigger, author: caller.author.clone(), note, until };
     change(&handle, &caller, &name, ("trigger.pause", command)).await
 }

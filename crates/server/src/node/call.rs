@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::id::ShardId;
-use engine::shard::{Now, Ticket};
+use engine::limits::OWNER_RETRY_AFTER;
+use engine::shard::{Now, ShardAnswer, Ticket};
 
-use super::core::{CommandReply, NodeCore, Owned, PendingReply};
+use super::core::{CommandReply, NodeCore, Owned, PendingAnswer, PendingReply};
 use super::now;
 use super::quiesce::Quiesced;
-use crate::handle::{CallError, CommandGuard, NodeCall, QuiesceId};
+use crate::handle::{CallError, CommandGuard, NodeCall, QuiesceId, ShardAsk};
 
 impl NodeCore {
     pub(super) fn call(&mut self, call: NodeCall, now: Now) {
@@ -54,11 +55,79 @@ impl NodeCore {
                     done.map_err(CallError::from)
                 });
             }
+            NodeCall::Ask { shard, ask, ticket, reply } => {
+                self.asked.insert(ticket, PendingAnswer { shard, reply });
+                if let Err(why) = self.ask(shard, ask, ticket, now)
+                    && let Some(asked) = self.asked.remove(&ticket)
+                {
+                    let _ = asked.reply.send(Err(why));
+                }
+            }
+            NodeCall::StopWaiting { shard, ticket } => {
+                if self.asked.contains_key(&ticket)
+                    && let Some(owned) = self.shards.get_mut(&shard)
+                {
+                    owned.shard.stop_waiting(ticket);
+                    self.answer_asked(shard);
+                }
+            }
             NodeCall::Rewrite { shard, puts, reply } => {
                 self.carry_out(shard, (reply, None), |owned, ticket| {
                     owned.shard.rewrite(puts, ticket, now);
                     Ok(())
                 });
+            }
+        }
+    }
+
+    /// Has a shard answer from memory. It may act, and be believed, only while this node has the right.
+    fn ask(
+        &mut self,
+        shard: ShardId,
+        ask: ShardAsk,
+        ticket: Ticket,
+        now: Now,
+    ) -> Result<(), CallError> {
+        let owned = self.at_work(shard)?;
+        if owned.right.permit().is_none() {
+            return Err(CallError::NoOwner { retry_after: OWNER_RETRY_AFTER });
+        }
+        match ask {
+            ShardAsk::Worker(call) => owned.shard.hear(*call, ticket, now),
+            ShardAsk::Queue { project, name } => {
+                owned.shard.show_queue(project, &name, ticket, now);
+            }
+            ShardAsk::Run { project, run } => owned.shard.show_run(project, run, ticket, now),
+            ShardAsk::Runs { project, queue, after, most } => {
+                owned.shard.show_runs((project, &queue), after, most, ticket, now);
+            }
+            ShardAsk::Workers { project } => owned.shard.show_workers(project, ticket, now),
+        }
+        owned.wake = Some(now.wall);
+        self.answer_asked(shard);
+        Ok(())
+    }
+
+    /// Tells what a shard answers that waits for nothing to be written.
+    pub(super) fn answer_asked(&mut self, shard: ShardId) {
+        if let Some(owned) = self.shards.get_mut(&shard) {
+            let answers = owned.shard.take_answers();
+            self.tell_asked(shard, answers);
+        }
+    }
+
+    /// Tells answers to those who wait for them, if this node has the right: otherwise they are dropped, and whoever
+    /// asked is told that the shard changed hands.
+    pub(super) fn tell_asked(&mut self, shard: ShardId, answers: Vec<(Ticket, ShardAnswer)>) {
+        if answers.is_empty() {
+            return;
+        }
+        let has_right = self.shards.get(&shard).is_some_and(|it| it.right.permit().is_some());
+        for (ticket, answer) in answers {
+            if let Some(asked) = self.asked.remove(&ticket)
+                && has_right
+            {
+                let _ = asked.reply.send(Ok(answer));
             }
         }
     }

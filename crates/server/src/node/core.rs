@@ -11,12 +11,15 @@ use engine::id::ShardId;
 use engine::instant::Instant;
 use engine::jump::{Jump, WallWatch};
 use engine::limits::{
-    MARK_AHEAD_MS_MAX, MISSED_AFTER_MS, RESPONSE_KEPT_BYTES_MAX, STOP_ATTEMPTS_MAX, STOP_WRITES_MAX,
+    MARK_AHEAD_MS_MAX, MISSED_AFTER_MS, QUEUE_WAITING_BYTES, QUEUE_WAITING_MAX,
+    RESPONSE_KEPT_BYTES_MAX, STOP_ATTEMPTS_MAX, STOP_WRITES_MAX,
 };
 use engine::outcome::Outcome;
 use engine::past::Attempt;
 use engine::shard::command::Done;
-use engine::shard::{AttemptReport, Departure, HandedOverAttempt, Now, Room, Shard, Ticket};
+use engine::shard::{
+    AttemptReport, Departure, HandedOverAttempt, Now, Room, Shard, ShardAnswer, Ticket,
+};
 use engine::target::Target;
 use engine::webhook::Webhook;
 use store::election::Right;
@@ -146,12 +149,16 @@ pub(super) struct NodeCore {
     /// How many attempts of shards that have left are under way.
     pub(super) handed_over_count: watch::Sender<usize>,
     room: Room,
+    /// So many runs of a queue may wait, by what the store takes.
+    pub(super) waiting_max: usize,
     metrics: Arc<NodeMetrics>,
     events: Arc<EventLog>,
     liveness: Liveness,
     pub(super) wall: WallWatch,
     pub(super) tickets: HashMap<Ticket, PendingReply>,
     pub(super) last_ticket: u64,
+    /// Who waits for what a shard answers from memory.
+    pub(super) asked: HashMap<Ticket, PendingAnswer>,
     pub(super) quotas: QuotaLedger,
     /// Steady time of the last order that is not written yet.
     ordered: Option<u64>,
@@ -179,6 +186,12 @@ pub(super) struct PendingReply {
     pub(super) reply: CommandReply,
     /// Dropped when the outcome of the command is known.
     pub(super) _guard: Option<CommandGuard>,
+}
+
+/// An answer from memory that is waited for.
+pub(super) struct PendingAnswer {
+    pub(super) shard: ShardId,
+    pub(super) reply: oneshot::Sender<Result<ShardAnswer, CallError>>,
 }
 
 /// How whoever gave a command is told what came of it.
@@ -233,6 +246,7 @@ impl NodeCore {
             wall: WallWatch::new(wall, steady),
             tickets: HashMap::new(),
             last_ticket: 0,
+            asked: HashMap::new(),
             quotas: QuotaLedger::default(),
             ordered: None,
             last_order: 0,
@@ -254,6 +268,7 @@ impl NodeCore {
             status: watch::Sender::new(NodeStatus { firing: FiringState::Going, is_ready: true }),
             handed_over_count: watch::Sender::new(0),
             room: Room { writes, bytes: commit_bytes, value_bytes },
+            waiting_max: waiting_max(shared.store.room()),
             metrics: Arc::clone(&shared.metrics),
             events: Arc::clone(&shared.events),
             liveness: shared.liveness.clone(),
@@ -337,7 +352,7 @@ impl NodeCore {
     /// Gives every shard its turn that has something to do.
     fn step_shards(&mut self, now: Now) {
         let is_suspended = self.suspended().is_some();
-        let mut leaving = Vec::new();
+        let (mut leaving, mut ready) = (Vec::new(), Vec::new());
         for (id, owned) in &mut self.shards {
             if owned.wake.is_none_or(|wake| wake > now.wall) {
                 continue;
@@ -359,6 +374,13 @@ impl NodeCore {
                 self.hosts.add(global(*id, departure.key), &departure);
                 send(&self.outputs.dispatcher, *id, permit.token.0, departure);
             }
+            let answers = owned.shard.take_answers();
+            if !answers.is_empty() {
+                ready.push((*id, answers));
+            }
+        }
+        for (id, answers) in ready {
+            self.tell_asked(id, answers);
         }
         self.metrics
             .in_flight(self.outputs.dispatcher.in_flight(), self.outputs.dispatcher.waiting());
@@ -446,6 +468,7 @@ impl NodeCore {
                 self.metrics.line(line);
             }
             self.events.push_past(id, done.past);
+            self.tell_asked(id, done.answers);
         }
         for id in written.lost {
             // Whether its commands were done is not known here: their replies are dropped.
@@ -458,6 +481,8 @@ impl NodeCore {
     /// Tells how many triggers are served here.
     pub(super) fn count_triggers(&self) {
         self.metrics.triggers(self.shards.values().map(|owned| owned.shard.census()));
+        let queues = self.shards.values().map(|owned| owned.shard.queue_census());
+        self.metrics.queues(queues, now(&*self.machine).wall);
     }
 
     /// Takes what has come meanwhile, of every kind: however many results there are, people are heard.
@@ -531,6 +556,12 @@ impl NodeCore {
     }
 }
 
+/// So many runs of a queue may wait in a store that has room for so many bytes, or for as many as a disk.
+fn waiting_max(room: Option<u64>) -> usize {
+    let runs = room.map(|bytes| usize::try_from(bytes / QUEUE_WAITING_BYTES).unwrap_or(usize::MAX));
+    runs.map_or(QUEUE_WAITING_MAX, |runs| runs.min(QUEUE_WAITING_MAX))
+}
+
 /// A key of a shard, for a dispatcher that serves all of them.
 pub(super) fn global(shard: ShardId, key: u64) -> u64 {
     u64::from(shard.0) << 48 | key
@@ -574,6 +605,7 @@ pub(super) fn report(key: u64, result: FinishedCall) -> AttemptReport {
         status: result.response.map(|response| response.status),
         error: result.error,
         response: text,
+        ..Attempt::default()
     };
     AttemptReport { key, outcome: result.outcome, attempt }
 }

@@ -112,6 +112,7 @@ impl NodeCore {
             }
         }
         owned.shard.set_suspended(self.suspended().is_some());
+        owned.shard.set_waiting_max(self.waiting_max);
         if self.stopping.is_some() {
             // The shard came too late to do anything.
             owned.shard.stop(now);
@@ -162,6 +163,8 @@ impl NodeCore {
         };
         assert!(self.handing_over.is_none(), "one shard leaves at a time");
         owned.shard.begin_handover(now);
+        // Whoever waits for runs asks the new owner.
+        self.asked.retain(|_, waiting| waiting.shard != shard);
         let shard_events = self.outputs.shard_events.clone();
         let told = move || drop(shard_events.send(ShardEvent::Recalled));
         let left =
@@ -223,6 +226,7 @@ impl NodeCore {
         }
         self.shards.remove(&shard);
         self.tickets.retain(|_, waiting| waiting.shard != shard);
+        self.asked.retain(|_, waiting| waiting.shard != shard);
         if let Some(handing_over) =
             self.handing_over.take_if(|handing_over| handing_over.shard == shard)
         {

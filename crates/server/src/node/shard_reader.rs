@@ -4,6 +4,7 @@
 //! what is read after the claim is current, however many pages it takes.
 
 use engine::id::ShardId;
+use engine::queue::record as queue;
 use engine::shard::record::{self, HeadRecord};
 use engine::shard::{LoadError, Loading, TriggerKinds};
 use serde_json::value::RawValue;
@@ -40,12 +41,16 @@ pub(super) async fn read(
     let mut loading = Loading::sharing(shard, cluster, &head, kinds.clone());
     // All at once: a shard that changes hands is waited for. What is not a trigger is little, and comes after it.
     let triggers = record::triggers(shard);
-    let (triggers, states, runs, stopped, reports) = tokio::join!(
+    let (triggers, states, runs, stopped, reports, queues, rates, given, unique) = tokio::join!(
         each(store, &triggers, |key, value| loading.trigger(key, value)),
         all(store, record::states(shard)),
         all(store, record::runs(shard)),
         all(store, record::stopped(shard)),
         all(store, record::reports(shard)),
+        all(store, queue::queues(shard)),
+        all(store, queue::rates(shard)),
+        all(store, queue::given(shard)),
+        all(store, queue::uniques(shard)),
     );
     triggers?;
     for entry in states? {
@@ -56,6 +61,20 @@ pub(super) async fn read(
     }
     for entry in stopped? {
         loading.stopped(entry.key.as_str(), entry.value.as_bytes())?;
+    }
+    for entry in queues? {
+        loading.queue(entry.key.as_str(), entry.value.as_bytes())?;
+    }
+    for entry in rates? {
+        loading.rate(entry.key.as_str(), entry.value.as_bytes())?;
+    }
+    let waiting = queue::queued(shard);
+    each(store, &waiting, |key, value| loading.queued(key, value)).await?;
+    for entry in given? {
+        loading.given(entry.key.as_str(), entry.value.as_bytes())?;
+    }
+    for entry in unique? {
+        loading.unique(entry.key.as_str(), entry.value.as_bytes())?;
     }
     for entry in reports? {
         // Without it the run is in doubt, which is better than no shard.

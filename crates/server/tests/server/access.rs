@@ -11,5 +11,6 @@ mod matrix;
 mod openapi;
 mod paging;
 mod project;
+mod queue;
 mod rubbish;
 mod tls;

@@ -216,6 +216,7 @@ async fn write_past(store: &Store, triggers: &[TriggerId]) {
                 generation: None,
                 sequence: Some(head.number),
                 notice: None,
+                queue: None,
                 end: End::Succeeded,
                 at: Instant(slot),
                 attempt: 1,

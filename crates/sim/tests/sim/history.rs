@@ -129,6 +129,7 @@ fn run(trigger: u64, slot: Instant) -> Line {
         generation: Some(1),
         sequence: None,
         notice: None,
+        queue: None,
         end: End::Succeeded,
         at: slot,
         attempt: 1,

@@ -247,6 +247,7 @@ fn line(trigger: u64, hour: i64, dice: &mut Dice) -> Line {
         generation,
         sequence,
         notice: None,
+        queue: None,
         end,
         at: slot,
         attempt,

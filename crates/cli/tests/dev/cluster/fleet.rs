@@ -24,19 +24,19 @@ use super::super::server::{Server, key_file};
 use super::island::{self, Island, Lost};
 
 /// Servers, by name.
-pub(super) struct Fleet {
+pub(in crate::dev) struct Fleet {
     dir: TempDir,
-    pub(super) servers: BTreeMap<String, FleetServer>,
-    pub(super) admin: String,
+    pub(in crate::dev) servers: BTreeMap<String, FleetServer>,
+    pub(in crate::dev) admin: String,
     /// What all of them use, reached without any road.
     store: Store,
     /// What is started from now on.
-    pub(super) program: PathBuf,
+    pub(in crate::dev) program: PathBuf,
 }
 
 /// A server that should run, and how to bring it back.
-pub(super) struct FleetServer {
-    pub(super) process: Option<Server>,
+pub(in crate::dev) struct FleetServer {
+    pub(in crate::dev) process: Option<Server>,
     store: String,
     listen: String,
     data: PathBuf,
@@ -101,48 +101,48 @@ impl Fleet {
     }
 
     /// The same, with nothing between them and the store.
-    pub(super) async fn on(names: &[&str], url: &str, store: &Store) -> Self {
+    pub(in crate::dev) async fn on(names: &[&str], url: &str, store: &Store) -> Self {
         Self::by(Path::new(WATCHBELL), names, url, store).await
     }
 
     /// The same, of a program that may be of another version.
-    pub(super) async fn by(program: &Path, names: &[&str], url: &str, store: &Store) -> Self {
+    pub(in crate::dev) async fn by(program: &Path, names: &[&str], url: &str, store: &Store) -> Self {
         let servers = names.iter().map(|name| (*name, url.to_owned(), Place::Here(Vec::new())));
         Self::start_by(program, store, servers.collect()).await
     }
 
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(in crate::dev) fn names(&self) -> Vec<String> {
         self.servers.keys().cloned().collect()
     }
 
     /// A client of this server that tries again what surely was not done.
-    pub(super) fn patient_client(&self, name: &str) -> Client {
+    pub(in crate::dev) fn patient_client(&self, name: &str) -> Client {
         let url = format!("http://{}", self.servers[name].listen);
         Client::builder(&url).key(&self.admin).build().unwrap()
     }
 
-    pub(super) fn kill(&mut self, name: &str) {
+    pub(in crate::dev) fn kill(&mut self, name: &str) {
         let mut server = self.servers.get_mut(name).unwrap().process.take().unwrap();
         server.kill();
     }
 
-    pub(super) fn signal(&self, name: &str, signal: Signal) {
+    pub(in crate::dev) fn signal(&self, name: &str, signal: Signal) {
         self.servers[name].process.as_ref().unwrap().signal(signal);
     }
 
     /// Stops it in order, and says how long that took.
-    pub(super) async fn stop(&mut self, name: &str) -> Duration {
+    pub(in crate::dev) async fn stop(&mut self, name: &str) -> Duration {
         let begun = Stopwatch::start();
         self.servers.get_mut(name).unwrap().process.take().unwrap().stop().await;
         begun.elapsed()
     }
 
-    pub(super) async fn bring_back(&mut self, name: &str) {
+    pub(in crate::dev) async fn bring_back(&mut self, name: &str) {
         self.servers.get_mut(name).unwrap().start(&self.program, name).await;
     }
 
     /// What happens between a server and its store.
-    pub(super) fn roads(&self, name: &str, there: Way, back: Way) {
+    pub(in crate::dev) fn roads(&self, name: &str, there: Way, back: Way) {
         let Place::Here(roads) = &self.servers[name].place else { panic!("{name} is elsewhere") };
         for road in roads {
             road.there(there);
@@ -157,14 +157,14 @@ impl Fleet {
     }
 
     /// Waits until every shard has the owner that it should have, among those that run.
-    pub(super) async fn settled(&self) {
+    pub(in crate::dev) async fn settled(&self) {
         let running = self.servers.iter().filter(|(_, server)| server.process.is_some());
         let running: Vec<&str> = running.map(|(name, _)| name.as_str()).collect();
         self.settled_among(&running).await;
     }
 
     /// Waits until every shard has the owner that it should have, among these.
-    pub(super) async fn settled_among(&self, running: &[&str]) {
+    pub(in crate::dev) async fn settled_among(&self, running: &[&str]) {
         until("all shards have their owners", PATIENCE * 2, || async {
             let roster = Roster::read(&self.store).await.ok()?;
             let owners = owners(&self.store).await.ok()?;
@@ -180,12 +180,12 @@ impl Fleet {
     }
 
     /// Has a server hand over all that it has.
-    pub(super) async fn drain(&self, name: &str) {
+    pub(in crate::dev) async fn drain(&self, name: &str) {
         self.ask("POST", name).await;
     }
 
     /// Lets it have shards again.
-    pub(super) async fn undrain(&self, name: &str) {
+    pub(in crate::dev) async fn undrain(&self, name: &str) {
         self.ask("DELETE", name).await;
     }
 
@@ -205,7 +205,7 @@ impl Fleet {
     }
 
     /// All that a server has said, over all its lives.
-    pub(super) fn log(&self, name: &str) -> String {
+    pub(in crate::dev) fn log(&self, name: &str) -> String {
         fs::read_to_string(self.servers[name].data.with_extension("log")).unwrap_or_default()
     }
 }
@@ -214,7 +214,7 @@ impl Fleet {
 const FLAGS: &[&str] = &["--log-format", "json", "--log-level", "info"];
 
 /// A trigger that rings every so many seconds; what was missed is made up for, however much it is.
-pub(super) fn bell(name: &str, url: &str, every: &str) -> TriggerSpec {
+pub(in crate::dev) fn bell(name: &str, url: &str, every: &str) -> TriggerSpec {
     let mut spec = TriggerSpec::webhook(name, url.to_owned()).every(every);
     spec.catch_up = Some(CatchUp::All);
     spec.catch_up_cap = Some(1_000);

@@ -15,6 +15,7 @@ fn run(trigger: u64, second: i64) -> Line {
         generation: Some(1),
         sequence: None,
         notice: None,
+        queue: None,
         end: End::Succeeded,
         at: slot,
         attempt: 1,

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use super::store::UniqueKey;
 use super::world::{Event, Message, Reply, Said, Sender, World};
 
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     /// Runs that were acknowledged, by the key under which they were submitted.
-    pub(super) acknowledged: BTreeMap<UniqueKey, u64>,
+    pub(super) acknowledged: BTreeMap<u64, u64>,
     /// Runs of which somebody was told that they will end.
     pub(super) cancelled: BTreeSet<u64>,
     questions: Vec<Question>,
@@ -30,7 +29,7 @@ impl World {
         }
         let what = self.chance.below(100);
         if what < 80 {
-            let key = UniqueKey::Client(self.clients.questions.len() as u64);
+            let key = self.clients.questions.len() as u64;
             self.question(Said::Submit(key));
         } else if what < 95 {
             let runs: Vec<u64> = self.clients.acknowledged.values().copied().collect();

@@ -1,27 +1,37 @@
-//! A server. Whoever owns the shard asks the engine what follows from each message, writes that, and answers when it is
-//! written and it still has the right. It decides nothing about runs itself.
+//! A server. Whoever owns the shard has a real one in memory: it tells it what was said, writes what it wants written, and
+//! answers when the shard says so and it still has the right. It decides nothing about runs itself.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::num::NonZeroU64;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use engine::id::{ProjectId, RunId};
 use engine::instant::Instant;
 use engine::policy::{Backoff, Delivery, Retry};
-use engine::queue::backlog::{ClaimOrder, ConcurrencyKey};
-use engine::queue::decided::Decided;
 use engine::queue::given::GivenPolicy;
-use engine::queue::unfinished::{QueueDelta, SubmittedRun, UnfinishedRuns};
-use engine::queue::worker::{Heard, HeldRun, Wants, WorkerRequest, Workers};
-use engine::shard::{Now, Ticket};
+use engine::queue::record as stored;
+use engine::queue::unfinished::UniqueKey;
+use engine::queue::worker::{HeldRun, Wants, WorkerAnswer, WorkerRequest};
+use engine::shard::command::{Command, Done};
+use engine::shard::{
+    ClaimCall, CommandNote, DoneCall, HostLoad, Loading, Now, Put, Room, Shard, ShardAnswer,
+    Submission, Ticket, WorkerCall, WorkerReply,
+};
+use serde_json::value::RawValue;
 
 use super::chance::Chance;
-use super::store::{APART_MAX, Batch, Content, Head, NARROW, ServerLife, UniqueKey, WIDE, limits};
+use super::store::{APART_MAX, Batch, Content, Head, NARROW, SHARD, ServerLife, WIDE, settings};
 use super::worker::BEAT;
 use super::world::{Event, Message, Reply, Said, Time, World};
 
 /// So long may a server act after a renewal, on its own clock.
 const SESSION: Time = 3_000;
+
+/// Where is kept which word about pauses was heard last.
+const PAUSE: &str = "recall/pause";
+
+const CLUSTER: u64 = 7;
+const PROJECT: ProjectId = ProjectId::DEFAULT;
 
 #[derive(Debug)]
 pub(super) struct Server {
@@ -44,16 +54,24 @@ pub(super) struct Server {
 }
 
 /// What an owner has in memory.
-#[derive(Debug)]
 struct Owned {
     head: Head,
-    runs: UnfinishedRuns,
-    workers: Workers,
-    keys: BTreeMap<UniqueKey, u64>,
+    shard: Shard,
     tickets: BTreeMap<Ticket, Message>,
     last_ticket: u64,
-    /// The last life of each worker that was heard, and when, for the checker.
-    heard: BTreeMap<Arc<str>, (u64, Time)>,
+    /// It had no right to act at its last step.
+    was_away: bool,
+    is_leaving: bool,
+    /// The last word about pauses that was heard.
+    pause: u64,
+    /// When each life of a worker was heard, by the wall clock, for the checker.
+    heard: BTreeMap<Arc<str>, Vec<(u64, Instant)>>,
+}
+
+impl std::fmt::Debug for Owned {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Owned({:?})", self.head)
+    }
 }
 
 /// The one commit whose fate is not known.
@@ -66,7 +84,7 @@ struct Flying {
 #[derive(Debug)]
 enum Then {
     Take(Content),
-    Answer(Vec<(Message, Reply)>),
+    Answer,
     Leave,
 }
 
@@ -115,13 +133,20 @@ impl Server {
 }
 
 impl Owned {
-    /// Whether the life of a worker that sent this was heard within two beats.
-    fn has_heard_of_late(&self, message: &Message, now: Now) -> bool {
+    /// Whether the life of a worker that sent this was heard within two beats before it was given something.
+    fn has_heard_of_late(&self, message: &Message, given: Instant) -> bool {
         let Said::Worker(request) = &*message.said else {
             return false;
         };
-        let (incarnation, heard) = self.heard.get(&request.worker).copied().unwrap_or_default();
-        incarnation == request.incarnation && now.steady < heard + 2 * BEAT
+        let heard = self.heard.get(&request.worker).into_iter().flatten();
+        // What a former life says is not listened to, and a later one may be heard in the same moment.
+        let own = request.incarnation;
+        let mut heard =
+            heard.filter(|(life, at)| *life == own && *at <= given || *life > own && *at < given);
+        // A little more than two beats: rates of clocks differ, and a request is heard before it is told.
+        heard.next_back().is_some_and(|(incarnation, at)| {
+            *incarnation == request.incarnation && given.0 - at.0 < 2 * BEAT.cast_signed() + 400
+        })
     }
 }
 
@@ -217,21 +242,14 @@ impl World {
         }
         let mut content = content.clone();
         let batch = self.batch(Head { owner: Some(me), ..content.head });
-        content.head = batch.head;
+        content.head = batch.head.clone();
         self.commit(index, batch, Then::Take(content));
     }
 
     /// An empty commit after this head.
     fn batch(&mut self, head: Head) -> Batch {
-        Batch {
-            head: Head { number: head.number + 1, nonce: self.chance.number(), ..head },
-            at: self.now,
-            changes: Vec::new(),
-            ended: Vec::new(),
-            keys: Vec::new(),
-            proofs: Vec::new(),
-            successor: None,
-        }
+        let head = Head { number: head.number + 1, nonce: self.chance.number(), ..head };
+        Batch { head, puts: Vec::new(), successor: None }
     }
 
     fn commit(&mut self, index: usize, batch: Batch, then: Then) {
@@ -263,7 +281,7 @@ impl World {
         match flying.then {
             _ if !is_done => self.leave(index),
             Then::Take(content) => self.take(index, content),
-            Then::Answer(answers) => self.answer(index, answers),
+            Then::Answer => self.written(index),
             Then::Leave => {
                 self.counts.hand_overs += 1;
                 self.leave(index);
@@ -271,12 +289,77 @@ impl World {
         }
     }
 
-    /// Answers only with the right.
-    fn answer(&mut self, index: usize, answers: Vec<(Message, Reply)>) {
-        if self.servers[index].has_right(self.now) {
-            for (message, reply) in answers {
-                self.reply(&message, reply);
+    /// What was on its way is written.
+    fn written(&mut self, index: usize) {
+        let now = self.time_at(index);
+        let Some(owned) = &mut self.servers[index].owned else {
+            return;
+        };
+        let done = owned.shard.committed(now);
+        let replies = done.replies.into_iter();
+        let replies =
+            replies.filter_map(|(ticket, done)| Some((owned.tickets.remove(&ticket)?, done)));
+        for (message, done) in replies.collect::<Vec<_>>() {
+            let reply = match done {
+                Done::Submitted(taken) => {
+                    let id = taken[0].id;
+                    self.ids.insert(id.trigger.0, id);
+                    Reply::Run(id.trigger.0)
+                }
+                _ => Reply::Done(true),
+            };
+            self.reply(&message, reply);
+        }
+        self.tell(index, done.answers);
+    }
+
+    /// Answers from memory, and only with the right.
+    fn tell(&mut self, index: usize, answers: Vec<(Ticket, ShardAnswer)>) {
+        let has_right = self.servers[index].has_right(self.now);
+        for (ticket, answer) in answers {
+            let Some(owned) = &mut self.servers[index].owned else {
+                return;
+            };
+            let Some(message) = owned.tickets.remove(&ticket) else {
+                continue;
+            };
+            if !has_right {
+                self.reply(&message, Reply::No);
+                continue;
             }
+            let reply = match answer {
+                ShardAnswer::Worker(reply) => {
+                    let given = reply.runs.first().map(|run| run.given.at);
+                    let is_silent = given.is_some_and(|at| !owned.has_heard_of_late(&message, at));
+                    self.store.bad("given to who is silent", is_silent);
+                    Reply::Worker(self.answer_of(*reply))
+                }
+                ShardAnswer::OldIncarnation => Reply::OldIncarnation,
+                ShardAnswer::Void => Reply::No,
+                // It was asked for because everything before it is written then.
+                ShardAnswer::Queue(_) => Reply::Done(true),
+                other => panic!("nobody asked for {other:?}"),
+            };
+            self.reply(&message, reply);
+        }
+    }
+
+    /// The answer in numbers of runs, which workers of this world go by.
+    fn answer_of(&mut self, reply: WorkerReply) -> WorkerAnswer {
+        for (id, token, counted) in &reply.acks {
+            if *counted {
+                self.store.count((id.trigger.0, *token));
+            }
+        }
+        self.ids.extend(reply.runs.iter().map(|run| (run.id.trigger.0, run.id)));
+        let numbered = |(id, token): (RunId, _)| (id.trigger.0, token);
+        WorkerAnswer {
+            cookie: reply.cookie,
+            as_of: reply.as_of,
+            acks: reply.acks.into_iter().map(|(id, it, yes)| ((id.trigger.0, it), yes)).collect(),
+            lost: reply.lost.into_iter().map(numbered).collect(),
+            cancel: reply.cancel.into_iter().map(numbered).collect(),
+            runs: reply.runs.into_iter().map(|run| (run.id.trigger.0, run.given)).collect(),
         }
     }
 
@@ -297,30 +380,34 @@ impl World {
     fn take(&mut self, index: usize, content: Content) {
         self.counts.takes += 1;
         let now = self.time_at(index);
-        let mut runs = UnfinishedRuns::default();
-        for queue in [NARROW, WIDE] {
-            let limits = limits(queue, content.head.pause % 2 == 1);
-            runs.apply(&QueueDelta::Limits(queue, limits), now.wall);
+        let mut loading = Loading::begin(SHARD, CLUSTER, &content.head.body);
+        let mut read = |prefix: String, take: fn(&mut Loading, &str, &[u8])| {
+            let records = content.records.iter().filter(|(key, _)| key.starts_with(&prefix));
+            records.for_each(|(key, value)| take(&mut loading, key, value));
+        };
+        read(stored::queues(SHARD), |loading, key, value| loading.queue(key, value).unwrap());
+        read(stored::rates(SHARD), |loading, key, value| loading.rate(key, value).unwrap());
+        read(stored::queued(SHARD), |loading, key, value| loading.queued(key, value).unwrap());
+        read(stored::given(SHARD), |loading, key, value| loading.given(key, value).unwrap());
+        read(stored::uniques(SHARD), |loading, key, value| loading.unique(key, value).unwrap());
+        let mut shard = loading.finish(now);
+        let pause = content.records.get(PAUSE).map(|it| String::from_utf8_lossy(it).parse());
+        let pause = pause.map_or(0, |number| number.expect("a number"));
+        for name in [NARROW, WIDE] {
+            let (settings, author) = (settings(name), String::new());
+            let (name, revision) = (name.into(), None);
+            let command = Command::SetQueue { project: PROJECT, name, settings, author, revision };
+            // Nobody waits for the answer.
+            shard.command(command, None, Ticket(0), now).unwrap();
         }
-        if let Some(window) = &content.window {
-            runs.apply(&QueueDelta::Rate(WIDE, window.clone()), now.wall);
-        }
-        for (sequence, stored) in &content.runs {
-            runs.apply(&QueueDelta::Submitted(stored.submitted.clone()), now.wall);
-            if let Some(given) = &stored.given {
-                runs.apply(&QueueDelta::Given(*sequence, Arc::clone(given)), now.wall);
-            }
-        }
-        let workers = Workers::new(&runs, now);
-        let Content { head, keys, .. } = content;
-        let tickets = BTreeMap::new();
         self.servers[index].owned = Some(Owned {
-            head,
-            runs,
-            workers,
-            keys,
-            tickets,
+            head: content.head,
+            shard,
+            tickets: BTreeMap::new(),
             last_ticket: 0,
+            was_away: false,
+            is_leaving: false,
+            pause,
             heard: BTreeMap::new(),
         });
     }
@@ -359,86 +446,137 @@ impl World {
             return;
         };
         if !has_right {
-            owned.workers.was_away(now);
-        }
-        if server.flying.is_some() || !has_right {
+            owned.was_away = true;
             return;
         }
-        if let Some(goal) = server.goal {
-            let head = Head { owner: Some(goal), ..owned.head };
-            let batch = Batch { successor: Some(goal), ..self.batch(head) };
+        if std::mem::take(&mut owned.was_away) {
+            owned.shard.awake(now);
+        }
+        if server.goal.is_some() && !owned.is_leaving {
+            owned.is_leaving = true;
+            owned.shard.begin_handover(now);
+            owned.shard.hand_over_attempts("me", now);
+        }
+        if !owned.is_leaving {
+            let messages = std::mem::take(&mut server.inbox);
+            for message in messages {
+                self.handle(index, message, now);
+            }
+            let Some(owned) = &mut self.servers[index].owned else {
+                return;
+            };
+            owned.shard.step(now, &|_| HostLoad::Free);
+            let ready = owned.shard.take_answers();
+            self.tell(index, ready);
+        }
+        self.write(index);
+    }
+
+    /// Sends what the shard wants written, or, when that is all, the name of its new owner.
+    fn write(&mut self, index: usize) {
+        let room = Room { writes: self.room, bytes: 1 << 20, value_bytes: 1 << 18 };
+        let server = &mut self.servers[index];
+        if server.flying.is_some() {
+            return;
+        }
+        let goal = server.goal;
+        let Some(owned) = &mut server.owned else {
+            return;
+        };
+        if owned.is_leaving && owned.shard.is_settled() {
+            let head = Head { owner: goal, body: owned.shard.head(), ..owned.head.clone() };
+            let batch = Batch { successor: goal, ..self.batch(head) };
             return self.commit(index, batch, Then::Leave);
         }
-        let mut owned = server.owned.take().expect("it was there");
-        let mut step = OwnerStep::new(&owned, self.room);
-        while step.decided.has_room()
-            && let Some(message) = self.servers[index].inbox.pop_front()
-        {
-            self.handle(&mut owned, &mut step, message, now);
-        }
-        for (ticket, answer) in owned.workers.step(&mut owned.runs, &mut step.decided, now) {
-            let message = owned.tickets.remove(&ticket).expect("it waits");
-            let is_silent = !owned.has_heard_of_late(&message, now);
-            self.store.bad("given to who is silent", is_silent && !answer.runs.is_empty());
-            step.answers.push((message, Reply::Worker(answer)));
-        }
-        if !self.is_calm && step.decided.has_room() && self.chance.happens(20) {
-            step.head.fired += 1;
-            let slot = UniqueKey::Slot(step.head.fired);
-            self.submit(&mut owned, &mut step, slot, now);
-        }
-        let is_same = step.decided.changes.is_empty() && step.head == owned.head;
-        if is_same {
-            self.servers[index].owned = Some(owned);
-            return self.answer(index, step.answers);
-        }
-        let OwnerStep { head, decided: Decided { changes, ended, .. }, keys, proofs, answers } =
-            step;
-        let batch = Batch { changes, ended, keys, proofs, ..self.batch(head) };
-        owned.head = batch.head;
-        self.servers[index].owned = Some(owned);
-        self.commit(index, batch, Then::Answer(answers));
-    }
-
-    fn handle(&mut self, owned: &mut Owned, step: &mut OwnerStep, message: Message, now: Now) {
-        let reply = match &*message.said {
-            Said::Worker(request) => return step.hear(owned, request.clone(), message, now),
-            Said::Submit(key) => {
-                let known = owned.keys.get(key).copied();
-                Reply::Run(known.unwrap_or_else(|| self.submit(owned, step, *key, now)))
-            }
-            Said::Cancel(run) => Reply::Done(step.decided.cancel(&mut owned.runs, *run, now)),
-            Said::Pause(to) => {
-                if *to > step.head.pause {
-                    step.head.pause = *to;
-                    for queue in [NARROW, WIDE] {
-                        let change = QueueDelta::Limits(queue, limits(queue, to % 2 == 1));
-                        step.decided.change(&mut owned.runs, change, now);
-                    }
-                }
-                Reply::Done(true)
-            }
+        let Some(written) = owned.shard.take_batch(owned.head.number + 1, room) else {
+            return;
         };
-        step.answers.push((message, reply));
+        let head = Head { body: written.head, ..owned.head.clone() };
+        let batch = Batch { puts: written.puts, ..self.batch(head) };
+        let head = batch.head.clone();
+        self.servers[index].owned.as_mut().expect("looked at above").head = head;
+        self.commit(index, batch, Then::Answer);
     }
 
-    fn submit(&mut self, owned: &mut Owned, step: &mut OwnerStep, key: UniqueKey, now: Now) -> u64 {
-        let sequence = (owned.head.number + 1) * 100 + step.keys.len() as u64;
+    fn handle(&mut self, index: usize, message: Message, now: Now) {
+        let said = Rc::clone(&message.said);
+        let Some(owned) = &mut self.servers[index].owned else {
+            return;
+        };
+        owned.last_ticket += 1;
+        let ticket = Ticket(owned.last_ticket);
+        let command = match &*said {
+            Said::Worker(request) => {
+                let heard = owned.heard.entry(Arc::clone(&request.worker)).or_default();
+                heard.push((request.incarnation, now.wall));
+                owned.tickets.insert(ticket, message);
+                let call = call_of(request, &self.ids);
+                return owned.shard.hear(call, ticket, now);
+            }
+            Said::Submit(number) => self.submission(*number, now),
+            Said::Cancel(run) => Command::CancelRun { project: PROJECT, run: self.ids[run] },
+            Said::Pause(to) => return self.pause(index, *to, message, now),
+        };
+        let Some(owned) = &mut self.servers[index].owned else {
+            return;
+        };
+        match owned.shard.command(command, None, ticket, now) {
+            Ok(()) => {
+                owned.tickets.insert(ticket, message);
+            }
+            // A run that is past cannot be cancelled.
+            Err(_) => self.reply(&message, Reply::Done(false)),
+        }
+    }
+
+    /// Both queues pause, or both go on, unless a later word was heard.
+    fn pause(&mut self, index: usize, to: u64, message: Message, now: Now) {
+        let queues = self.store.queues();
+        let Some(owned) = self.servers[index].owned.as_mut().filter(|_| queues.len() == 2) else {
+            return self.reply(&message, Reply::No);
+        };
+        owned.last_ticket += 1;
+        let ticket = Ticket(owned.last_ticket);
+        owned.tickets.insert(ticket, message);
+        if to <= owned.pause {
+            return owned.shard.show_queue(PROJECT, NARROW, ticket, now);
+        }
+        owned.pause = to;
+        for (index, queue) in queues.into_iter().enumerate() {
+            let command = if to % 2 == 1 {
+                let (author, note) = (String::new(), String::new());
+                Command::PauseQueue { queue, author, note, until: None }
+            } else {
+                Command::ResumeQueue { queue }
+            };
+            // What was heard last is written with the last of it. A successor may find the first done.
+            let note: Option<CommandNote> = (index == 1).then(|| {
+                let value = to.to_string().into_bytes();
+                Box::new(move |_: &[RunId]| vec![Put::Value(PAUSE.to_owned(), value)])
+                    as CommandNote
+            });
+            let ticket = if index == 1 { ticket } else { Ticket(0) };
+            let done = owned.shard.command(command, note, ticket, now);
+            assert!(index == 0 || done.is_ok(), "what was heard last is written with it");
+        }
+    }
+
+    fn submission(&mut self, number: u64, now: Now) -> Command {
         let chance = &mut self.chance;
-        let (queue, name) = chance.one_of(&[(NARROW, 1), (NARROW, 2), (WIDE, 3), (WIDE, 3)]);
+        // The same number always goes to the same queue, as whoever asks again says the same.
+        let queue = if number.is_multiple_of(2) { NARROW } else { WIDE };
+        let name = if queue == NARROW { chance.one_of(&["1", "2"]) } else { "3" };
         let has_no_key = queue == WIDE && chance.happens(300);
         let once = chance.happens(if self.has_cuts { 100 } else { 400 });
         let later = |wait: i64| Instant(now.wall.0 + wait);
-        let run = SubmittedRun {
-            queue,
-            order: ClaimOrder {
-                priority: chance.one_of(&[0, 1, 2]),
-                due: later(chance.one_of(&[0, 0, 2_000])),
-                sequence,
-            },
-            key: NonZeroU64::new(name).filter(|_| !has_no_key).map(ConcurrencyKey),
+        let run = Submission {
+            priority: chance.one_of(&[0, 1, 2]),
+            due: chance.one_of(&[None, None, Some(2_000)]).map(later),
             expires: chance.one_of(&[Some(15_000), None, None, None]).map(later),
-            policy: Arc::new(GivenPolicy {
+            key: Some(name.into()).filter(|_| !has_no_key),
+            unique: Some(UniqueKey { key: number.to_string().into(), window_ms: 3_600_000 }),
+            labels: None,
+            policy: GivenPolicy {
                 delivery: if once { Delivery::AtMostOnce } else { Delivery::AtLeastOnce },
                 retry: Retry {
                     attempts: 3,
@@ -446,54 +584,45 @@ impl World {
                     backoff: Backoff::Constant,
                     max_delay_ms: 1_000,
                 },
-            }),
+            },
+            timeout_ms: None,
+            action: RawValue::from_string("{}".to_owned()).expect("an object"),
         };
-        step.decided.change(&mut owned.runs, QueueDelta::Submitted(run), now);
-        owned.keys.insert(key, sequence);
-        step.keys.push((key, sequence));
-        sequence
+        let author = String::new();
+        Command::Submit { project: PROJECT, queue: queue.into(), runs: vec![run], author }
     }
 }
 
-/// What is decided between two commits.
-struct OwnerStep {
-    head: Head,
-    decided: Decided,
-    keys: Vec<(UniqueKey, u64)>,
-    proofs: Vec<HeldRun>,
-    answers: Vec<(Message, Reply)>,
-}
-
-impl OwnerStep {
-    fn new(owned: &Owned, room: usize) -> Self {
-        Self {
-            head: owned.head,
-            decided: Decided::with_room(room),
-            keys: Vec::new(),
-            proofs: Vec::new(),
-            answers: Vec::new(),
+/// What a worker says, as it comes to a shard.
+fn call_of(request: &WorkerRequest, ids: &HashMap<u64, RunId>) -> WorkerCall {
+    let named = |(sequence, token): &HeldRun| (ids[sequence], *token);
+    let done = request.done.iter().map(|done| DoneCall {
+        run: ids[&done.held.0],
+        token: done.held.1,
+        result: done.result,
+        made: None,
+    });
+    let (running, claim) = match &request.wants {
+        Wants::Report => (None, None),
+        Wants::Beat { running } => (Some(running), None),
+        Wants::Claim { running, cookie, free, until, .. } => {
+            let queues = vec![NARROW.into(), WIDE.into()];
+            let claim = ClaimCall { cookie: *cookie, queues, free: *free, wait_ms: *until };
+            (Some(running), Some(claim))
         }
-    }
-
-    fn hear(&mut self, owned: &mut Owned, mut request: WorkerRequest, from: Message, now: Now) {
-        if let Wants::Claim { until, .. } = &mut request.wants {
-            *until += now.steady;
-        }
-        let heard = owned.heard.entry(Arc::clone(&request.worker)).or_default();
-        *heard = (*heard).max((request.incarnation, now.steady));
-        owned.last_ticket += 1;
-        let ticket = Ticket(owned.last_ticket);
-        let heard = owned.workers.hear(&request, ticket, &mut owned.runs, &mut self.decided, now);
-        match heard {
-            Heard::Waits => {
-                owned.tickets.insert(ticket, from);
-            }
-            Heard::OldIncarnation => self.answers.push((from, Reply::OldIncarnation)),
-            Heard::Answer(answer) => {
-                let counted = answer.acks.iter().filter(|(_, counted)| *counted);
-                self.proofs.extend(counted.map(|(held, _)| *held));
-                self.answers.push((from, Reply::Worker(answer)));
-            }
-        }
+    };
+    WorkerCall {
+        project: PROJECT,
+        worker: Arc::clone(&request.worker),
+        incarnation: request.incarnation,
+        number: request.number,
+        settled: request.settled,
+        lease_ms: request.lease_ms,
+        since: request.since,
+        is_draining: request.is_draining,
+        done: done.collect(),
+        released: request.released.iter().map(named).collect(),
+        running: running.map(|running| running.iter().map(named).collect()),
+        claim,
     }
 }

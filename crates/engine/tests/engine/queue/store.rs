@@ -5,21 +5,29 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use engine::id::SerialId;
-use engine::past::End;
+use engine::id::{SerialId, ShardId};
+use engine::instant::Instant;
+use engine::past::{End, Finished, Line, Segment};
 use engine::queue::backlog::ConcurrencyKey;
-use engine::queue::decided::EndedRun;
-use engine::queue::given::{Claimant, GivenRecord, GivenState, RunEnd, RunToken};
-use engine::queue::rate::{RateLimit, RateWindow};
-use engine::queue::unfinished::{QueueDelta, QueueLimits, SubmittedRun};
+use engine::queue::given::{Claimant, GivenRecord, GivenState, RunToken};
+use engine::queue::rate::RateLimit;
+use engine::queue::record::{self, QueueRecord, QueueSettings, QueuedRecord};
+use engine::queue::unfinished::SubmittedRun;
 use engine::queue::worker::HeldRun;
+use engine::record::decode;
+use engine::shard::Put;
+use engine::shard::record::{FORMAT, HeadRecord, past};
+use serde::de::DeserializeOwned;
 
 use super::world::Time;
 
+/// The shard that everything is about.
+pub(super) const SHARD: ShardId = ShardId(3);
+
 /// The queue in which one run of each key may be given at a time.
-pub(super) const NARROW: SerialId = SerialId(1);
+pub(super) const NARROW: &str = "narrow";
 /// The queue in which two of each key may be, three runs altogether, and so many in a period.
-pub(super) const WIDE: SerialId = SerialId(2);
+pub(super) const WIDE: &str = "wide";
 const RATE: RateLimit = RateLimit { runs: 5, period_ms: 8_000 };
 /// So much are the wall clocks of two owners apart at most, and so much shorter a period may be.
 pub(super) const APART_MAX: Time = 2_000;
@@ -28,49 +36,32 @@ pub(super) const APART_MAX: Time = 2_000;
 pub(super) type ServerLife = (usize, u32);
 
 /// What the chain of commits is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) owner: Option<ServerLife>,
     pub(super) number: u64,
     pub(super) nonce: u64,
-    /// Slots of a trigger that fed the queue.
-    pub(super) fired: u64,
-    /// Odd while the queues are paused. A late command has a lesser number, and changes nothing.
-    pub(super) pause: u64,
+    /// What the shard says.
+    pub(super) body: HeadRecord,
 }
 
 /// What is written at once, if nobody wrote since.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) head: Head,
-    /// When it was decided.
-    pub(super) at: Time,
-    pub(super) changes: Vec<QueueDelta>,
-    pub(super) ended: Vec<EndedRun>,
-    pub(super) keys: Vec<(UniqueKey, u64)>,
-    /// What workers said that counted: results and releases, by the tokens that proved them.
-    pub(super) proofs: Vec<HeldRun>,
+    pub(super) puts: Vec<Put>,
     /// Who is handed the shard: it has to be alive.
     pub(super) successor: Option<ServerLife>,
-}
-
-/// Two runs never have the same one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum UniqueKey {
-    Slot(u64),
-    Client(u64),
 }
 
 /// What a successor reads.
 #[derive(Debug, Clone)]
 pub(super) struct Content {
     pub(super) head: Head,
-    pub(super) runs: BTreeMap<u64, StoredRun>,
-    pub(super) keys: BTreeMap<UniqueKey, u64>,
-    /// What was given of the wide queue within the last period.
-    pub(super) window: Option<RateWindow>,
+    pub(super) records: BTreeMap<String, Vec<u8>>,
 }
 
+/// A run, as its records say.
 #[derive(Debug, Clone)]
 pub(super) struct StoredRun {
     pub(super) submitted: SubmittedRun,
@@ -80,7 +71,8 @@ pub(super) struct StoredRun {
 /// How a run ended.
 #[derive(Debug, Clone)]
 pub(super) struct PastRun {
-    pub(super) end: RunEnd,
+    pub(super) end: End,
+    pub(super) is_poison: bool,
     pub(super) token: RunToken,
     pub(super) failures: u32,
 }
@@ -89,6 +81,10 @@ pub(super) struct PastRun {
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) content: Content,
+    /// The runs of which there are records.
+    pub(super) runs: BTreeMap<u64, StoredRun>,
+    /// The queues, and which of them is the wide one.
+    queues: BTreeMap<SerialId, bool>,
     pub(super) past: BTreeMap<u64, PastRun>,
     pub(super) buried: BTreeSet<ServerLife>,
     pub(super) beats: HashMap<ServerLife, Time>,
@@ -100,43 +96,31 @@ pub(super) struct Store {
     pub(super) given_up: u64,
     pub(super) taken_back: u64,
     last_given: HashMap<u64, (u32, RunToken)>,
-    /// The commit that answered a claim.
-    sets: HashMap<(Arc<str>, u64, u64), u64>,
+    /// When it was decided what a claim is given.
+    sets: HashMap<(Arc<str>, u64, u64), Instant>,
     counted: BTreeSet<HeldRun>,
     given_of_wide: Vec<Time>,
     violations: BTreeSet<&'static str>,
 }
 
-/// The limits of a queue, paused or not.
-pub(super) fn limits(queue: SerialId, is_paused: bool) -> QueueLimits {
-    if queue == NARROW {
-        QueueLimits { is_paused, concurrency: None, per_key: Some(1), rate: None }
+/// The limits of a queue.
+pub(super) fn settings(name: &str) -> QueueSettings {
+    if name == NARROW {
+        QueueSettings { per_key: Some(1), ..QueueSettings::default() }
     } else {
-        QueueLimits { is_paused, concurrency: Some(3), per_key: Some(2), rate: Some(RATE) }
+        let (concurrency, per_key, rate) = (Some(3), Some(2), Some(RATE));
+        QueueSettings { concurrency, per_key, rate, ..QueueSettings::default() }
     }
-}
-
-/// Whether so many runs of a queue, by their keys, are more than may be.
-pub(super) fn is_too_many<'a>(runs: impl Iterator<Item = &'a SubmittedRun>) -> bool {
-    let mut by_key: HashMap<(SerialId, ConcurrencyKey), u32> = HashMap::new();
-    let mut by_queue: HashMap<SerialId, u32> = HashMap::new();
-    for run in runs {
-        *by_queue.entry(run.queue).or_default() += 1;
-        if let Some(key) = run.key {
-            *by_key.entry((run.queue, key)).or_default() += 1;
-        }
-    }
-    by_key.iter().any(|((queue, _), count)| limits(*queue, false).per_key < Some(*count))
-        || by_queue
-            .iter()
-            .any(|(queue, count)| limits(*queue, false).concurrency.is_some_and(|max| *count > max))
 }
 
 impl Store {
     pub(super) fn new() -> Self {
-        let head = Head { owner: None, number: 0, nonce: 0, fired: 0, pause: 0 };
+        let body = HeadRecord::default();
+        let head = Head { owner: None, number: 0, nonce: 0, body };
         Self {
-            content: Content { head, runs: BTreeMap::new(), keys: BTreeMap::new(), window: None },
+            content: Content { head, records: BTreeMap::new() },
+            runs: BTreeMap::new(),
+            queues: BTreeMap::new(),
             past: BTreeMap::new(),
             buried: BTreeSet::new(),
             beats: HashMap::new(),
@@ -166,8 +150,36 @@ impl Store {
 
     /// Whether a worker has this run under this token, as far as is recorded.
     pub(super) fn is_running(&self, (sequence, token): HeldRun) -> bool {
-        let record = self.content.runs.get(&sequence).and_then(|run| run.given.as_ref());
+        let record = self.runs.get(&sequence).and_then(|run| run.given.as_ref());
         record.is_some_and(|record| record.token == token && record.is_running())
+    }
+
+    /// Whether so many runs of a queue, by their keys, are more than may be.
+    pub(super) fn is_too_many<'a>(&self, runs: impl Iterator<Item = &'a SubmittedRun>) -> bool {
+        let mut by_key: HashMap<(SerialId, ConcurrencyKey), u32> = HashMap::new();
+        let mut by_queue: HashMap<SerialId, u32> = HashMap::new();
+        for run in runs {
+            *by_queue.entry(run.queue).or_default() += 1;
+            if let Some(key) = run.key {
+                *by_key.entry((run.queue, key)).or_default() += 1;
+            }
+        }
+        let settings = |queue| settings(if self.queues[queue] { WIDE } else { NARROW });
+        by_key.iter().any(|((queue, _), count)| settings(queue).per_key < Some(*count))
+            || by_queue
+                .iter()
+                .any(|(queue, count)| settings(queue).concurrency.is_some_and(|max| *count > max))
+    }
+
+    /// The queues there are.
+    pub(super) fn queues(&self) -> Vec<SerialId> {
+        self.queues.keys().copied().collect()
+    }
+
+    /// A worker was told that its result counted.
+    pub(super) fn count(&mut self, held: HeldRun) {
+        let is_new = self.counted.insert(held);
+        self.bad("one attempt counted twice", !is_new);
     }
 
     /// A copy of a commit arrives. Says whether it is done, by this copy or an earlier one.
@@ -178,49 +190,64 @@ impl Store {
         if batch.successor.is_some_and(|successor| self.buried.contains(&successor)) {
             return false;
         }
-        for held in &batch.proofs {
-            let record = self.content.runs.get(&held.0).and_then(|run| run.given.as_ref());
-            let is_stale = record.is_none_or(|record| record.token != held.1);
-            self.bad("a stale token changed something", is_stale);
-            let is_new = self.counted.insert(*held);
-            self.bad("one attempt counted twice", !is_new);
-        }
-        let ended: HashMap<u64, &EndedRun> =
-            batch.ended.iter().map(|ended| (ended.sequence, ended)).collect();
-        for change in &batch.changes {
-            match change {
-                QueueDelta::Limits(..) => {}
-                QueueDelta::Rate(_, window) => self.content.window = Some(window.clone()),
-                QueueDelta::Submitted(run) => {
-                    let stored = StoredRun { submitted: run.clone(), given: None };
-                    let old = self.content.runs.insert(run.order.sequence, stored);
-                    let was_there = old.is_some() || self.past.contains_key(&run.order.sequence);
-                    self.bad("two runs with one number", was_there);
+        self.content.head = batch.head.clone();
+        // A run may be submitted and given in one commit.
+        let is_run = |put: &&Put| matches!(put, Put::Value(key, _) if record::placed_at(SHARD, key).is_some());
+        let (runs, rest): (Vec<&Put>, Vec<&Put>) = batch.puts.iter().partition(is_run);
+        for put in runs.into_iter().chain(rest) {
+            match put {
+                Put::Value(key, value) => {
+                    self.content.records.insert(key.clone(), value.clone());
+                    self.look_at(key, value);
                 }
-                QueueDelta::Given(sequence, record) => {
-                    self.put_given(*sequence, record, batch);
+                Put::Gone(key) => {
+                    self.content.records.remove(key);
                 }
-                QueueDelta::Ended(sequence) => match ended.get(sequence) {
-                    Some(ended) => self.end(ended),
-                    None => self.bad("ended and nobody says how", true),
-                },
             }
         }
-        self.content.keys.extend(batch.keys.iter().copied());
-        self.content.head = batch.head;
-        let running = self
-            .content
-            .runs
-            .values()
-            .filter(|run| run.given.as_ref().is_some_and(|record| record.is_running()));
-        let is_passed = is_too_many(running.map(|run| &run.submitted));
+        // What is past is out of its queue in the same commit.
+        for put in &batch.puts {
+            if let Put::Gone(key) = put
+                && let Some((_, order)) = record::placed_at(SHARD, key)
+            {
+                let is_past = self.past.contains_key(&order.sequence);
+                self.bad("ended and nobody says how", !is_past);
+            }
+        }
+        let running =
+            self.runs.values().filter(|run| run.given.as_ref().is_some_and(|it| it.is_running()));
+        let is_passed = self.is_too_many(running.map(|run| &run.submitted));
         self.bad("a limit is passed in the store", is_passed);
         true
     }
 
-    fn put_given(&mut self, sequence: u64, record: &Arc<GivenRecord>, batch: &Batch) {
+    /// What a record that was written means.
+    fn look_at(&mut self, key: &str, value: &[u8]) {
+        if let Some((queue, order)) = record::placed_at(SHARD, key) {
+            let stored = read::<QueuedRecord>(value).submitted(queue, order);
+            let stored = StoredRun { submitted: stored, given: None };
+            let old = self.runs.insert(order.sequence, stored);
+            let was_there = old.is_some() || self.past.contains_key(&order.sequence);
+            self.bad("two runs with one number", was_there);
+        } else if let Some(digits) = key.strip_prefix(&record::given(SHARD)) {
+            let sequence = digits.parse().expect("the number of a run");
+            self.put_given(sequence, &Arc::new(read(value)));
+        } else if key.starts_with(&record::queues(SHARD)) {
+            let queue: QueueRecord = read(value);
+            self.queues.insert(queue.id.serial, &*queue.name == WIDE);
+        } else if key.starts_with(&past(SHARD)) {
+            for line in Segment::from_bytes(value).expect("a segment").lines {
+                match line {
+                    Line::Run(run) => self.end(&run),
+                    Line::Skip(_) => self.bad("a slot is skipped where there are none", true),
+                }
+            }
+        }
+    }
+
+    fn put_given(&mut self, sequence: u64, record: &Arc<GivenRecord>) {
         self.bad("given after its end", self.past.contains_key(&sequence));
-        let Some(run) = self.content.runs.get_mut(&sequence) else {
+        let Some(run) = self.runs.get_mut(&sequence) else {
             return self.bad("given and never submitted", true);
         };
         let queue = run.submitted.queue;
@@ -230,6 +257,11 @@ impl Store {
             old.as_ref().is_some_and(|old| old.token > record.token),
         );
         if !record.is_running() {
+            // A run that is given and comes back within one commit is written once.
+            let last = self.last_given.entry(sequence).or_default();
+            if last.1 < record.token {
+                *last = (record.attempt, record.token);
+            }
             self.given_up += u64::from(matches!(record.state, GivenState::InDoubt(_)));
             return;
         }
@@ -245,30 +277,44 @@ impl Store {
         let has_begun =
             self.begun.get(&sequence).is_some_and(|begun| begun.contains(&record.attempt));
         let is_repeated = record.attempt == attempt && !has_begun;
-        self.bad("a gap, or an attempt repeated", record.attempt != attempt + 1 && !is_repeated);
+        // The same may have happened before it was given this time.
+        let known = old.as_ref().map_or(0, |old| old.deaths);
+        let deaths = record.deaths.saturating_sub(known);
+        let is_next = (attempt + 1..=attempt + 1 + deaths).contains(&record.attempt);
+        self.bad("a gap, or an attempt repeated", !is_next && !is_repeated);
         self.bad("given after cancel", old.is_some_and(|old| old.cancel));
         self.bad("given while paused", self.is_paused);
         let Claimant { worker, incarnation, claim, .. } = &record.claimant;
         let set = (Arc::clone(worker), *incarnation, *claim);
-        let first = *self.sets.entry(set).or_insert(batch.head.number);
-        self.bad("one request got two sets", first != batch.head.number);
-        if queue == WIDE {
-            self.given_of_wide.push(batch.at);
+        // What a request is given is decided at once, and may take several commits.
+        let first = *self.sets.entry(set).or_insert(record.at);
+        self.bad("one request got two sets", first != record.at);
+        if self.queues[&queue] {
+            self.given_of_wide.push(record.at.0.unsigned_abs());
+            // Those of one commit come in the order of their numbers.
+            self.given_of_wide.sort_unstable();
             let period = Time::from(RATE.period_ms) - APART_MAX;
-            let within = self.given_of_wide.iter().filter(|at| **at + period > batch.at);
-            let is_passed = within.count() > RATE.runs as usize;
+            let mut windows = self.given_of_wide.windows(RATE.runs as usize + 1);
+            let is_passed = windows.any(|window| window[0] + period > window[RATE.runs as usize]);
             self.bad("a rate is passed", is_passed);
         }
     }
 
-    fn end(&mut self, ended: &EndedRun) {
-        let given = self.content.runs.remove(&ended.sequence).and_then(|run| run.given);
+    fn end(&mut self, ended: &Finished) {
+        let sequence = ended.trigger.0;
+        let given = self.runs.remove(&sequence).and_then(|run| run.given);
         let (token, failures) =
             given.map_or_else(Default::default, |record| (record.token, record.failures));
-        let is_failure = matches!(ended.end, RunEnd::Plain(End::Dead | End::Failed));
+        let is_poison = ended.queue.as_ref().is_some_and(|queue| queue.poison);
+        let is_failure = matches!(ended.end, End::Dead | End::Failed) && !is_poison;
         let failures = failures + u32::from(is_failure);
-        self.given_up += u64::from(ended.end == RunEnd::Plain(End::Unknown));
-        let old = self.past.insert(ended.sequence, PastRun { end: ended.end, token, failures });
+        self.given_up += u64::from(ended.end == End::Unknown);
+        let past = PastRun { end: ended.end, is_poison, token, failures };
+        let old = self.past.insert(sequence, past);
         self.bad("two final states", old.is_some());
     }
+}
+
+fn read<T: DeserializeOwned>(value: &[u8]) -> T {
+    decode(value, FORMAT).expect("a record")
 }

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use engine::policy::Delivery;
 use engine::queue::given::{AttemptResult, RunToken};
-use engine::queue::worker::{HeldRun, Wants, WorkerAnswer, WorkerRequest};
+use engine::queue::worker::{DoneRun, HeldRun, Wants, WorkerAnswer, WorkerRequest};
 
 use super::chance::Chance;
-use super::store::{NARROW, WIDE, is_too_many};
 use super::world::{Event, Message, Mode, Reply, Said, Sender, Time, World};
 
 const LEASE: Time = 4_000;
@@ -133,7 +132,8 @@ impl Worker {
 
     fn request(&self, kind: Kind, free: usize) -> WorkerRequest {
         let mut spool = self.spool.iter().map(|(held, result)| (*held, *result));
-        let done = spool.by_ref().take(DONE_MAX).collect();
+        let done = spool.by_ref().take(DONE_MAX);
+        let done = done.map(|(held, result)| DoneRun { held, result, made: None }).collect();
         let held = self.held.iter().map(|(sequence, held)| (*sequence, held.token));
         let running = held.chain(spool.map(|(held, _)| held)).collect();
         let wants = match kind {
@@ -142,7 +142,8 @@ impl Worker {
             Kind::Claim => Wants::Claim {
                 running,
                 cookie: self.cookie,
-                queues: vec![NARROW, WIDE],
+                // The server names them.
+                queues: Vec::new(),
                 free,
                 until: WAIT,
             },
@@ -156,6 +157,7 @@ impl Worker {
             since: self.since,
             done,
             released: self.released.iter().copied().collect(),
+            is_draining: false,
             wants,
         }
     }
@@ -428,7 +430,7 @@ impl World {
         let is_past = self.store.past.contains_key(&sequence);
         self.store.bad("began after its end", is_past);
         self.store.bad("began with a stale token", !is_current && !is_past);
-        let Some(stored) = self.store.content.runs.get(&sequence) else {
+        let Some(stored) = self.store.runs.get(&sequence) else {
             return;
         };
         let run = stored.submitted.clone();
@@ -452,8 +454,8 @@ impl World {
             .live
             .iter()
             .filter(|(execution, _)| self.store.is_running((execution.0, execution.1)));
-        let is_passed = is_too_many(current.map(|(_, run)| run));
-        let is_passed_by_all = is_too_many(self.live.values());
+        let is_passed = self.store.is_too_many(current.map(|(_, run)| run));
+        let is_passed_by_all = self.store.is_too_many(self.live.values());
         self.counts.beyond_limits += u64::from(is_passed_by_all);
         let is_bad = is_passed || self.mode == Mode::Lease && is_passed_by_all;
         self.store.bad("a limit is passed by what executes", is_bad);

@@ -3,15 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
+use engine::id::RunId;
 use engine::past::End;
-use engine::queue::given::{GivenState, RunEnd};
-use engine::queue::unfinished::{QueueDelta, SubmittedRun};
+use engine::queue::given::{GivenRecord, GivenState};
+use engine::queue::record::given;
+use engine::queue::unfinished::SubmittedRun;
 use engine::queue::worker::{HeldRun, WorkerAnswer, WorkerRequest};
+use engine::record::decode;
+use engine::shard::Put;
+use engine::shard::record::FORMAT;
 
 use super::chance::Chance;
 use super::client::Clients;
 use super::server::{Server, ServerEvent};
-use super::store::{Batch, Store, UniqueKey};
+use super::store::{Batch, SHARD, Store};
 use super::worker::{Execution, Program, Worker, WorkerEvent};
 
 /// Milliseconds.
@@ -76,7 +81,8 @@ pub(super) struct Message {
 #[derive(Debug)]
 pub(super) enum Said {
     Worker(WorkerRequest),
-    Submit(UniqueKey),
+    /// A run, by a number that no other has.
+    Submit(u64),
     Cancel(u64),
     Pause(u64),
 }
@@ -149,8 +155,10 @@ pub(super) struct World {
     pub(super) is_calm: bool,
     /// Long runs and cuts instead of crashes.
     pub(super) has_cuts: bool,
-    /// Changes in one commit.
+    /// Writes in one commit.
     pub(super) room: usize,
+    /// The ids of runs, by their numbers.
+    pub(super) ids: HashMap<u64, RunId>,
     pub(super) store: Store,
     pub(super) servers: Vec<Server>,
     pub(super) workers: Vec<Worker>,
@@ -195,7 +203,8 @@ impl World {
             mode,
             is_calm: false,
             has_cuts: seed.is_multiple_of(3),
-            room: chance.one_of(&[3, 8, 8, 64]),
+            room: chance.one_of(&[8, 8, 12, 64]),
+            ids: HashMap::new(),
             store: Store::new(),
             servers: (0..servers).map(|_| Server::new(&mut chance)).collect(),
             workers: (0..workers).map(|index| Worker::new(index, &mut chance)).collect(),
@@ -337,11 +346,13 @@ impl World {
         if self.store.content.head.number + 1 != batch.head.number {
             return;
         }
-        for change in &batch.changes {
-            if let QueueDelta::Given(sequence, record) = change
+        for put in &batch.puts {
+            if let Put::Value(key, value) = put
+                && let Some(digits) = key.strip_prefix(&given(SHARD))
+                && let Ok(record) = decode::<GivenRecord>(value, FORMAT)
                 && matches!(record.state, GivenState::InDoubt(_))
             {
-                let held = (*sequence, record.token);
+                let held = (digits.parse().expect("the number of a run"), record.token);
                 let mut workers = 0..self.workers.len();
                 let is_confirmed = workers.any(|worker| self.is_confirmed(worker, held));
                 self.store.bad("given up though it is confirmed", is_confirmed);
@@ -432,28 +443,23 @@ impl World {
     }
 
     fn look_whether_over(&mut self) {
-        self.is_over =
-            self.store.content.runs.is_empty() && self.workers.iter().all(Worker::has_nothing);
+        self.is_over = self.store.runs.is_empty() && self.workers.iter().all(Worker::has_nothing);
         self.after(1_000, Event::Look);
     }
 
     /// What has to be true at the end.
     fn balance(&mut self) {
         let store = &mut self.store;
-        let is_stuck = !store.content.runs.is_empty();
+        let is_stuck = !store.runs.is_empty();
         store.bad("stuck", is_stuck);
         let is_kept = |store: &Store, sequence| {
-            store.past.contains_key(sequence) || store.content.runs.contains_key(sequence)
+            store.past.contains_key(sequence) || store.runs.contains_key(sequence)
         };
         let is_lost = !self.clients.acknowledged.values().all(|run| is_kept(store, run));
         store.bad("an acknowledged run is lost", is_lost);
-        let fired = 1..=store.content.head.fired;
-        let runs = fired.map(|slot| store.content.keys.get(&UniqueKey::Slot(slot)));
-        let is_missed = runs.into_iter().any(|run| run.is_none_or(|run| !is_kept(store, run)));
-        store.bad("a slot without a run", is_missed);
         for (sequence, past) in store.past.clone() {
             let begun = store.begun.get(&sequence).map_or(0, Vec::len);
-            let is_end = |end| past.end == RunEnd::Plain(end);
+            let is_end = |end| past.end == end;
             let is_good = self.good.contains(&(sequence, past.token));
             store.bad("succeeded without success", is_end(End::Succeeded) && !is_good);
             store.bad("expired though begun", is_end(End::Expired) && begun > 0);
@@ -465,7 +471,7 @@ impl World {
             store.bad("poison was not noticed", killed > 3);
             if self.mode == Mode::Servers {
                 let is_doubled = begun > past.failures as usize + 1;
-                let is_unknown = is_end(End::Unknown) || past.end == RunEnd::Poison;
+                let is_unknown = is_end(End::Unknown) || past.is_poison;
                 store.bad("work doubled or lost by servers", is_doubled || is_unknown);
             }
         }

@@ -193,7 +193,8 @@ impl Bench {
         outcome: Outcome,
     ) {
         let (status, error, response) = (None, None, None);
-        let made = Attempt { at: self.now().wall, ms: 1, status, error, response };
+        let made =
+            Attempt { at: self.now().wall, ms: 1, status, error, response, ..Attempt::default() };
         let HandedOverAttempt { sequence, attempt } = handed_over;
         let report = ReportRecord { sender: sender.into(), attempt, outcome, made };
         let key = record::report_key(SHARD, sequence, attempt);
@@ -269,7 +270,7 @@ impl Bench {
             Outcome::NotSent { .. } | Outcome::Lost { .. } => None,
         };
         let (at, error, response) = (self.now().wall, None, None);
-        let attempt = Attempt { at, ms: 1, status, error, response };
+        let attempt = Attempt { at, ms: 1, status, error, response, ..Attempt::default() };
         self.shard.finished(AttemptReport { key: departure.key, outcome, attempt }, self.now());
     }
 

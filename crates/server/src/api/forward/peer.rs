@@ -46,6 +46,11 @@ impl PeerClient {
         view.servers.iter().filter(|server| server.session != view.me).cloned().collect()
     }
 
+    /// Whether this server was asked by another one.
+    pub(crate) fn is_asked_by_peer(&self) -> bool {
+        self.is_asked_by_peer
+    }
+
     /// Asks one server, for a short time.
     pub(crate) async fn ask(
         &self,
@@ -54,6 +59,23 @@ impl PeerClient {
         path: &str,
         body: Option<String>,
     ) -> Result<Bytes, Unreached> {
+        let (status, body) = self.ask_for(to, method, path, body, FORWARD_ROUND_MAX).await?;
+        if status.is_success() {
+            return Ok(body);
+        }
+        Err(serde_json::from_slice(&body)
+            .map_or_else(|_| format!("it answered {status}"), |problem: Problem| problem.detail))
+    }
+
+    /// Asks one server, for so long. Whatever it answers is told.
+    pub(crate) async fn ask_for(
+        &self,
+        to: (&NodeId, Option<&str>),
+        method: Method,
+        path: &str,
+        body: Option<String>,
+        within: Duration,
+    ) -> Result<(StatusCode, Bytes), Unreached> {
         let mut request = self.request(to, path)?;
         *request.method_mut() = method;
         if let Some(body) = body {
@@ -63,29 +85,23 @@ impl PeerClient {
             *request.body_mut() = body.into();
         }
         let carrier = self.forwarder.carrier();
-        let answer = carrier.carry(request, FORWARD_ROUND_MAX, FORWARD_ANSWER_BYTES_MAX).await;
+        let answer = carrier.carry(request, within, FORWARD_ANSWER_BYTES_MAX).await;
         let (head, body) = answer.map_err(|why| why.to_string())?.into_parts();
-        if head.status.is_success() {
-            return Ok(body);
-        }
-        Err(serde_json::from_slice(&body).map_or_else(
-            |_| format!("it answered {}", head.status),
-            |problem: Problem| problem.detail,
-        ))
+        Ok((head.status, body))
     }
 
     /// Asks all other servers the same at once, and gives their answers in the order of their names.
     pub(crate) async fn ask_all(
         &self,
         method: &Method,
-        path: &'static str,
+        path: &str,
     ) -> Vec<(Server, Result<Bytes, Unreached>)> {
         let mut asked = JoinSet::new();
         for server in self.others() {
-            let (peers, method) = (self.clone(), method.clone());
+            let (peers, method, path) = (self.clone(), method.clone(), path.to_owned());
             asked.spawn(async move {
                 let to = (server.node(), server.url.as_deref());
-                let answer = peers.ask(to, method, path, None).await;
+                let answer = peers.ask(to, method, &path, None).await;
                 (server, answer)
             });
         }

@@ -15,9 +15,10 @@ enum Who {
     Reader,
     Writer,
     Node,
+    Worker,
     Admin,
 }
-use Who::{Admin, Everybody, Key, Node, Reader, Writer};
+use Who::{Admin, Everybody, Key, Node, Reader, Worker, Writer};
 
 /// The whole API, as it ought to be. A route that is missing here fails the test.
 const TABLE: &[(&str, &str, Who)] = &[
@@ -36,6 +37,19 @@ const TABLE: &[(&str, &str, Who)] = &[
     ("GET", "/v1/triggers/{name}/explain", Reader),
     ("GET", "/v1/runs", Reader),
     ("GET", "/v1/runs/{id}", Reader),
+    ("POST", "/v1/runs", Writer),
+    ("POST", "/v1/runs/batch", Writer),
+    ("POST", "/v1/runs/{id}/cancel", Writer),
+    ("GET", "/v1/queues", Reader),
+    ("GET", "/v1/queues/{name}", Reader),
+    ("GET", "/v1/queues/{name}/runs", Reader),
+    ("PUT", "/v1/queues/{name}", Writer),
+    ("DELETE", "/v1/queues/{name}", Writer),
+    ("POST", "/v1/queues/{name}/pause", Writer),
+    ("POST", "/v1/queues/{name}/resume", Writer),
+    ("GET", "/v1/workers", Reader),
+    ("POST", "/v1/claim", Worker),
+    ("POST", "/v1/workers/{name}/beat", Worker),
     ("GET", "/v1/projects", Admin),
     ("POST", "/v1/projects", Admin),
     ("GET", "/v1/projects/{name}", Admin),
@@ -98,6 +112,7 @@ fn refusal(who: Who, key_state: KeyState) -> Option<u16> {
         Reader => matches!(scope, Scope::Read | Scope::Write | Scope::Admin),
         Writer => matches!(scope, Scope::Write | Scope::Admin),
         Node => matches!(scope, Scope::Node | Scope::Admin),
+        Worker => matches!(scope, Scope::Worker | Scope::Admin),
         Admin => scope == Scope::Admin,
     };
     (!may).then_some(403)

@@ -21,7 +21,7 @@ use engine::shard::record::{
     FORMAT, HeadRecord, NameRecord, Pause, RunRecord, RunState, TriggerRecord, TriggerState,
     head_key, name_key, past_key, run_key, state_key, trigger_key,
 };
-use engine::shard::{CommandNote, Put};
+use engine::shard::{CommandNote, Put, ShardAnswer};
 use engine::trigger::Definition;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -358,6 +358,7 @@ pub(super) fn succeeded(id: TriggerId, slot: Instant) -> Line {
         generation: Some(1),
         sequence: None,
         notice: None,
+        queue: None,
         end: End::Succeeded,
         at: Instant(slot.0 + 40),
         attempt: 1,
@@ -365,8 +366,7 @@ pub(super) fn succeeded(id: TriggerId, slot: Instant) -> Line {
             at: slot,
             ms: 40,
             status: Some(200),
-            error: None,
-            response: None,
+            ..engine::past::Attempt::default()
         }],
     })
 }
@@ -413,6 +413,9 @@ impl StandIn {
                     }
                     let _ = reply.send(done);
                 }
+                // No queue has a run here.
+                NodeCall::Ask { reply, .. } => drop(reply.send(Ok(ShardAnswer::Runs(Vec::new())))),
+                NodeCall::StopWaiting { .. } => {}
                 NodeCall::Rewrite { .. } => unreachable!("nobody keeps this past elsewhere"),
                 NodeCall::CompareUsage { .. } => unreachable!("nobody counts what others have"),
                 NodeCall::Quiesce { shard, reply } => {
@@ -434,8 +437,8 @@ impl StandIn {
 
     /// Writes what belongs to something that was done.
     async fn note(&self, note: Option<CommandNote>, done: &Done) {
-        let run = if let Done::Started(run) = done { Some(*run) } else { None };
-        let puts = note.map_or_else(Vec::new, |note| note(run));
+        let runs = if let Done::Started(run) = done { vec![*run] } else { Vec::new() };
+        let puts = note.map_or_else(Vec::new, |note| note(&runs));
         let commit = puts.into_iter().fold(Commit::new(), |commit, put| match put {
             Put::Value(name, value) => commit.put(key(name), value),
             Put::Gone(name) => commit.delete(key(name)),
@@ -451,9 +454,15 @@ impl StandIn {
 
     async fn obey(&mut self, shard: ShardId, command: Command) -> Result<Done, Rejection> {
         match command {
-            Command::Disable { .. } | Command::Enable { .. } | Command::Prune { .. } => {
-                panic!("nobody asks for that here")
-            }
+            Command::Disable { .. }
+            | Command::Enable { .. }
+            | Command::Prune { .. }
+            | Command::Submit { .. }
+            | Command::SetQueue { .. }
+            | Command::PauseQueue { .. }
+            | Command::ResumeQueue { .. }
+            | Command::DeleteQueue { .. }
+            | Command::CancelRun { .. } => panic!("nobody asks for that here"),
             Command::Create { definition, draft, author, .. } => {
                 self.create(shard, &definition, draft, author).await
             }

@@ -38,8 +38,8 @@ fn unfinished(id: TriggerId, slot: Instant, state: RunState) -> RunRecord {
             at: slot,
             ms: 3,
             status: Some(500),
-            error: None,
             response: Some("oh".into()),
+            ..Attempt::default()
         }],
         remote: None,
     }
@@ -74,6 +74,7 @@ async fn a_run_that_is_waited_for_comes_back_when_it_has_ended() {
                     generation: None,
                     sequence: Some(1),
                     notice: None,
+                    queue: None,
                     end: End::Failed,
                     at: minute(0),
                     attempt: 1,
@@ -174,7 +175,7 @@ async fn runs_of_a_deleted_trigger_stay_on_record() {
     let run = bench.client.runs_of("hello", &filter).await.unwrap().items.remove(0);
     bench.client.delete_trigger("hello").await.unwrap();
     let found = bench.client.run_by_id(&run.id).await.unwrap();
-    assert_eq!((found.trigger, found.name), (id.to_string(), None));
+    assert_eq!((found.trigger, found.name), (Some(id.to_string()), None));
     let listed = bench.client.runs_of(&id.to_string(), &filter).await.unwrap().items;
     assert_eq!(listed.len(), 4);
     assert_eq!((&listed[0].id, &listed[0].name), (&run.id, &None));

@@ -160,6 +160,7 @@ fn run(id: TriggerId, slot: Instant, end: End) -> Line {
         generation: Some(1),
         sequence: None,
         notice: None,
+        queue: None,
         end,
         at: Instant(slot.0 + 40),
         attempt: 1,

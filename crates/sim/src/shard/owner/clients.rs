@@ -331,5 +331,11 @@ fn told_of(command: &Command) -> String {
         Command::Disable { project } => format!("disable {project:?}"),
         Command::Enable { project } => format!("enable {project:?}"),
         Command::Prune { ended_before, .. } => format!("prune before {ended_before}"),
+        Command::Submit { .. }
+        | Command::SetQueue { .. }
+        | Command::PauseQueue { .. }
+        | Command::ResumeQueue { .. }
+        | Command::DeleteQueue { .. }
+        | Command::CancelRun { .. } => format!("{command:?}"),
     }
 }

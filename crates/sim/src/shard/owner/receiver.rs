@@ -66,7 +66,7 @@ impl Begun {
     pub(super) fn made(&self) -> Attempt {
         let ms = u32::try_from(self.length).expect("a short time");
         let (status, error, response) = (None, None, None);
-        Attempt { at: self.left, ms, status, error, response }
+        Attempt { at: self.left, ms, status, error, response, ..Attempt::default() }
     }
 }
 
@@ -172,7 +172,8 @@ impl Owner {
             sim.checker.recalled(trip.run);
             let outcome = Outcome::NotSent { why: NotSent::Cancelled };
             let (ms, status, error, response) = (0, None, None, None);
-            let attempt = Attempt { at: now.wall, ms, status, error, response };
+            let attempt =
+                Attempt { at: now.wall, ms, status, error, response, ..Attempt::default() };
             self.shard.finished(AttemptReport { key, outcome, attempt }, now);
         }
     }

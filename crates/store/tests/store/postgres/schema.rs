@@ -108,7 +108,7 @@ async fn people_see_triggers_and_runs() {
         ms: 12,
         status: Some(503),
         error: Some("busy".to_owned()),
-        response: None,
+        ..Attempt::default()
     };
     let finished = Finished {
         project: ProjectId::DEFAULT,
@@ -117,6 +117,7 @@ async fn people_see_triggers_and_runs() {
         generation: Some(1),
         sequence: None,
         notice: None,
+        queue: None,
         end: End::Dead,
         at: Instant(1_800_000_001_000),
         attempt: 2,

@@ -1,0 +1,177 @@
+//! Queues through a real server, by what people type: a run is submitted, waits, is given to a worker and is cancelled.
+
+use std::process::Command;
+
+use client::queue::{Queue, Submitted};
+use client::worker::{BeatRequest, ClaimAnswer, ClaimRequest, ClaimedRun, HeldRun, Worker};
+use client::{Client, ListPage};
+use rig::{PATIENCE, machine, until};
+use serde::de::DeserializeOwned;
+
+use super::command::{said, watchbell};
+use super::process::{Dev, WATCHBELL, place};
+
+/// Types this, and reads what is said for programs.
+async fn json<T: DeserializeOwned>(dev: &Dev, args: &[&str]) -> T {
+    let (out, _) = said(&watchbell(dev, &[args, &["--output", "json"]].concat()).await, 0);
+    serde_json::from_str(&out).unwrap_or_else(|why| panic!("{args:?}: {why}: {out}"))
+}
+
+/// Types this, and gives what is said for people.
+async fn text(dev: &Dev, args: &[&str]) -> String {
+    said(&watchbell(dev, args).await, 0).0
+}
+
+/// A worker of the queue `mail`, as far as it speaks.
+struct TestWorker<'a> {
+    client: &'a Client,
+    number: u64,
+    cookie: Option<String>,
+}
+
+impl<'a> TestWorker<'a> {
+    fn new(client: &'a Client) -> Self {
+        Self { client, number: 0, cookie: None }
+    }
+
+    /// Says which runs it has. The first answer has the cookie, without which a claim gets nothing.
+    async fn beat(&mut self, running: Option<Vec<HeldRun>>) -> ClaimAnswer {
+        self.number += 1;
+        let request = BeatRequest {
+            incarnation: 1,
+            number: self.number,
+            queues: vec!["mail".to_owned()],
+            running,
+            ..BeatRequest::default()
+        };
+        let answer = self.client.beat("web-1", &request).await.unwrap();
+        self.cookie = Some(answer.cookie.clone());
+        answer
+    }
+
+    /// Claims one run, and waits for it so long.
+    async fn claim(&mut self, wait_ms: u64) -> Vec<ClaimedRun> {
+        let settled = self.number;
+        self.number += 1;
+        let request = ClaimRequest {
+            worker: "web-1".to_owned(),
+            incarnation: 1,
+            number: self.number,
+            settled,
+            cookie: self.cookie.clone(),
+            queues: vec!["mail".to_owned()],
+            free: 1,
+            wait_ms,
+            ..ClaimRequest::default()
+        };
+        self.client.claim(&request).await.unwrap().runs
+    }
+}
+
+/// Waits until a run is in this state.
+async fn reaches(client: &Client, id: &str, state: &str) {
+    until(&format!("{id} is {state}"), PATIENCE, || async {
+        let run = client.run_by_id(id).await.ok()?;
+        (run.state.as_str() == state).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_of_a_queue_is_submitted_held_back_and_cancelled() {
+    let _machine = machine::waits().await;
+    let (_dir, data) = place();
+    let dev = Dev::start(&data);
+    assert!(text(&dev, &["queue", "list"]).await.contains("There are no such queues"));
+    assert!(text(&dev, &["worker", "list"]).await.contains("There are no workers"));
+
+    let submit =
+        ["run", "submit", "--queue", "mail", "--handler", "welcome", "--unique-key", "ann"];
+    let first: Submitted = json(&dev, &submit).await;
+    let again: Submitted = json(&dev, &submit).await;
+    assert_eq!((first.created, again.created, &first.id), (true, false, &again.id));
+    assert!(text(&dev, &submit).await.starts_with("Nothing was submitted: run_"));
+    let output = Command::new(WATCHBELL)
+        .args(["run", "submit", "--queue", "reports", "--server", dev.client.url()])
+        .args(["--", "/bin/echo", "--server"])
+        .output();
+    let (out, _) = said(&output.unwrap(), 0);
+    assert!(out.contains(" is submitted. Look at it: watchbell run show run_"), "{out}");
+
+    let shown = text(&dev, &["queue", "show", "mail"]).await;
+    assert!(shown.contains("1 of at most") && shown.contains("no worker that serves"), "{shown}");
+    let set = ["queue", "set", "mail", "--concurrency", "3", "--rate", "100/1m"];
+    let set: Queue = json(&dev, &set).await;
+    assert_eq!((set.spec.concurrency, set.spec.rate.map(|rate| rate.runs)), (Some(3), Some(100)));
+    let set: Queue = json(&dev, &["queue", "set", "mail", "--per-key", "2"]).await;
+    assert_eq!((set.spec.concurrency, set.spec.per_key), (None, Some(2)), "the others are lifted");
+
+    let paused = text(&dev, &["queue", "pause", "mail", "--note", "the relay moves"]).await;
+    assert!(paused.contains("watchbell queue resume mail"), "{paused}");
+    let shown = text(&dev, &["queue", "show", "mail"]).await;
+    assert_eq!(shown.matches("the relay moves").count(), 2, "the pause, and why it waits: {shown}");
+    let mut worker = TestWorker::new(&dev.client);
+    worker.beat(None).await;
+    assert_eq!(worker.claim(0).await, [], "a paused queue gives nothing");
+    let resumed = text(&dev, &["queue", "resume", "mail"]).await;
+    assert!(resumed.starts_with("mail goes on; runs that wait: 1"), "{resumed}");
+
+    let given = worker.claim(20_000).await;
+    assert_eq!(given.len(), 1, "{given:?}");
+    assert_eq!((&given[0].id, given[0].handler.as_deref()), (&first.id, Some("welcome")));
+    let workers: ListPage<Worker> = json(&dev, &["worker", "list"]).await;
+    assert_eq!((workers.items[0].name.as_str(), workers.items[0].running), ("web-1", 1));
+    assert!(text(&dev, &["worker", "list"]).await.contains("busy"));
+    let cancelled = text(&dev, &["run", "cancel", &first.id]).await;
+    assert!(cancelled.contains("is cancelled; a worker that has it is told"), "{cancelled}");
+    let held = HeldRun { id: given[0].id.clone(), token: given[0].token };
+    assert_eq!(worker.beat(Some(vec![held.clone()])).await.cancel, [held]);
+    dev.kill();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_is_deleted_when_its_last_run_is_cancelled() {
+    let _machine = machine::waits().await;
+    let (_dir, data) = place();
+    let dev = Dev::start(&data);
+    let submit = ["run", "submit", "--queue", "mail", "--handler", "welcome", "--delay", "1h"];
+    let run: Submitted = json(&dev, &submit).await;
+    let list = text(&dev, &["queue", "list", "--prefix", "ma"]).await;
+    assert!(list.contains("mail") && list.contains("none"), "{list}");
+    let delete = ["queue", "delete", "mail", "--yes"];
+    let (_, err) = said(&watchbell(&dev, &delete).await, 1);
+    assert!(err.contains("the queue has runs that are not finished, 1 of them"), "{err}");
+    text(&dev, &["run", "cancel", &run.id]).await;
+    reaches(&dev.client, &run.id, "cancelled").await;
+    said(&watchbell(&dev, &["run", "cancel", &run.id]).await, 1);
+    assert!(text(&dev, &delete).await.contains("mail is deleted"));
+    let list: ListPage<Queue> = json(&dev, &["queue", "list"]).await;
+    assert_eq!(list.items, []);
+    dev.kill();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_with_a_run_or_a_queue_is_told_by_its_flag() {
+    let _machine = machine::waits().await;
+    let (_dir, data) = place();
+    let dev = Dev::start(&data);
+    let submit = ["run", "submit", "--queue", "mail", "--handler", "welcome"];
+    let long = "k".repeat(201);
+    for (args, code, told) in [
+        (&["queue", "show", "none"][..], 1, "watchbell queue list"),
+        (&["queue", "set", "mail", "--rate", "1/2d"], 2, "--rate: "),
+        (&["queue", "set", "mail", "--per-key", "0"], 2, "--per-key: "),
+        (&[&submit[..], &["--priority", "10"]].concat(), 2, "--priority: 0 to 9"),
+        (&[&submit[..], &["--concurrency-key", &long]].concat(), 2, "--concurrency-key: 1 to 200"),
+        (&[&submit[..], &["--retry-attempts", "11"]].concat(), 2, "--retry-attempts: 1 to 10"),
+    ] {
+        let (_, err) = said(&watchbell(&dev, args).await, code);
+        assert!(err.contains(told) && !err.contains("/v1/"), "{args:?}: {err}");
+    }
+    let output = Command::new(WATCHBELL)
+        .args(["run", "submit", "--queue", "mail", "--server", dev.client.url(), "--", "echo"])
+        .output();
+    let (_, err) = said(&output.unwrap(), 2);
+    assert!(err.contains("the command: the program is an absolute path"), "{err}");
+    dev.kill();
+}

@@ -1,0 +1,417 @@
+//! Claims: how an owner hears workers, and gives them runs.
+//!
+//! The rules of the protocol are in the order in which a request is heard: results, runs that are given back, runs that
+//! the worker has, what follows for those that it does not name, and the claim. What any list names is safe from
+//! conclusions. A claim that finds nothing waits here, in memory: one who waits is woken for a run, in the order of arrival.
+//!
+//! - `hearing`: what follows from each part of a request
+
+mod hearing;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::id::SerialId;
+use crate::limits::{WORKER_FORGOTTEN_MS, WORKERS_PER_SHARD_MAX};
+use crate::mutant::{self, Mutant, pick};
+use crate::past::End;
+use crate::shard::{Now, Ticket};
+
+use self::hearing::{give, look_at_running, take_back_released, take_results, withdraw_unnamed};
+use super::decided::Decided;
+use super::given::{Claimant, Fate, GivenRecord, RunEnd};
+use super::unfinished::UnfinishedRuns;
+use super::worker::{Heard, Wants, WorkerAnswer, WorkerRequest, WorkerView};
+
+/// The workers that were heard of, and those that wait for runs.
+#[derive(Debug)]
+pub struct Workers {
+    cookie: u64,
+    known: HashMap<Arc<str>, KnownWorker>,
+    /// Since when (steady) this owner listens without a break: everybody is heard for a whole period from then on.
+    listening_since: u64,
+    last_step: u64,
+    /// Claims that wait, in the order in which they came.
+    waiting: BTreeMap<u64, WaitingClaim>,
+    arrivals: u64,
+    by_ticket: HashMap<Ticket, u64>,
+    by_queue: BTreeSet<(SerialId, u64)>,
+    by_end: BTreeSet<(u64, u64)>,
+    /// Claims that nobody listens to any more.
+    voided: Vec<Ticket>,
+    /// When (steady) is looked again for workers that are silent, or gone for long.
+    listen_again: u64,
+}
+
+#[derive(Debug, Clone)]
+struct KnownWorker {
+    incarnation: u64,
+    last_claim: u64,
+    last_request: u64,
+    /// When (steady) it was last heard; never by this owner, if it is only known from records.
+    heard: Option<u64>,
+    /// The number of its claim that waits.
+    waits: Option<u64>,
+    is_draining: bool,
+    queues: Vec<SerialId>,
+    lease_ms: u32,
+}
+
+#[derive(Debug)]
+struct WaitingClaim {
+    ticket: Ticket,
+    claimant: Claimant,
+    queues: Vec<SerialId>,
+    free: usize,
+    until: u64,
+}
+
+/// An owner that made no step for longer than this was away, and heard nobody.
+const AWAY_MS: u64 = 1_000;
+
+/// How often is looked for workers that are silent.
+const LISTEN_AGAIN_MS: u64 = 250;
+
+impl Workers {
+    /// Nobody was heard of, but who has runs is known by their records.
+    pub fn new(runs: &UnfinishedRuns, now: Now) -> Self {
+        let mut known = HashMap::new();
+        for (_, record) in runs.all_given() {
+            let claimant = &record.claimant;
+            let unheard = KnownWorker::new(claimant.incarnation);
+            let worker = known.entry(Arc::clone(&claimant.worker)).or_insert(unheard);
+            worker.incarnation = worker.incarnation.max(claimant.incarnation);
+        }
+        mutant::also(Mutant::IncarnationsUnread, || known.clear());
+        Self {
+            cookie: pick(Mutant::CookieOfBefore, now.random, 1),
+            known,
+            listening_since: pick(Mutant::NoFreshPeriod, now.steady, 0),
+            last_step: now.steady,
+            waiting: BTreeMap::new(),
+            arrivals: 0,
+            by_ticket: HashMap::new(),
+            by_queue: BTreeSet::new(),
+            by_end: BTreeSet::new(),
+            voided: Vec::new(),
+            listen_again: 0,
+        }
+    }
+
+    /// A request has come. What it leads to is in `decided`; the answer may leave once that is written.
+    pub fn hear(
+        &mut self,
+        request: &WorkerRequest,
+        ticket: Ticket,
+        runs: &mut UnfinishedRuns,
+        decided: &mut Decided,
+        now: Now,
+    ) -> Heard {
+        if self.known.len() >= WORKERS_PER_SHARD_MAX && !self.known.contains_key(&request.worker) {
+            return Heard::TooManyWorkers;
+        }
+        let unheard = KnownWorker::new(request.incarnation);
+        let known = self.known.entry(Arc::clone(&request.worker)).or_insert(unheard);
+        let is_old = request.incarnation < known.incarnation;
+        if pick(Mutant::OldIncarnationHeard, is_old, false) {
+            return Heard::OldIncarnation;
+        }
+        if request.incarnation > known.incarnation {
+            let waits = known.waits;
+            *known = KnownWorker { waits, ..KnownWorker::new(request.incarnation) };
+        }
+        known.heard = Some(now.steady);
+        known.is_draining = request.is_draining;
+        known.lease_ms = request.lease_ms;
+        known.last_request = known.last_request.max(request.number);
+        let (last_claim, as_of) = (known.last_claim, known.last_request);
+        let mut answer = WorkerAnswer { cookie: self.cookie, as_of, ..WorkerAnswer::default() };
+        // In this order: what any list names is safe from conclusions.
+        mutant::also(Mutant::ConclusionsFirst, || {
+            if let Wants::Beat { running } | Wants::Claim { running, .. } = &request.wants {
+                let named = running.iter().copied().collect();
+                withdraw_unnamed(request, &named, runs, decided, now);
+            }
+        });
+        runs.advance(now.wall);
+        take_results(request, runs, decided, &mut answer, now);
+        take_back_released(request, runs, decided, &mut answer, now);
+        let (running, claim) = match &request.wants {
+            Wants::Report => {
+                mutant::also(Mutant::ReportConcludes, || {
+                    withdraw_unnamed(request, &HashSet::default(), runs, decided, now);
+                });
+                return Heard::Answer(answer);
+            }
+            Wants::Beat { running } => (running, None),
+            Wants::Claim { running, cookie, queues, free, until } => {
+                (running, Some((*cookie, queues, *free, *until)))
+            }
+        };
+        look_at_running(running, request, runs, decided, &mut answer);
+        let done = request.done.iter().map(|done| &done.held);
+        let named = running.iter().chain(done).chain(&request.released).copied().collect();
+        withdraw_unnamed(request, &named, runs, decided, now);
+        let Some((cookie, queues, free, until)) = claim else {
+            return Heard::Answer(answer);
+        };
+        self.void_waiting(&request.worker);
+        let claimant = Claimant {
+            worker: Arc::clone(&request.worker),
+            incarnation: request.incarnation,
+            claim: request.number,
+            lease_ms: request.lease_ms,
+        };
+        // A claim that is repeated gets the same again.
+        let last_claim = pick(Mutant::ClaimGivenTwice, last_claim, last_claim.saturating_sub(1));
+        if request.number == last_claim {
+            let given = runs.of_worker(&request.worker);
+            let again = given.filter(|(_, record)| record.claimant == claimant);
+            answer.runs = again.map(|(sequence, record)| (sequence, Arc::clone(record))).collect();
+        } else if request.number > last_claim && cookie == self.cookie {
+            let known = self.known.get_mut(&request.worker).expect("it was heard");
+            known.last_claim = request.number;
+            known.queues.clone_from(queues);
+            answer.runs = give(&claimant, queues, free, runs, decided, now);
+            if answer.is_empty() && until > now.steady {
+                let claim = WaitingClaim { ticket, claimant, queues: queues.clone(), free, until };
+                self.wait(claim);
+                return Heard::Waits;
+            }
+        }
+        Heard::Answer(answer)
+    }
+
+    /// Gives what may be given to those who wait, in order; gives up who is silent; lets expire what has to.
+    pub fn step(
+        &mut self,
+        runs: &mut UnfinishedRuns,
+        decided: &mut Decided,
+        now: Now,
+    ) -> Vec<(Ticket, WorkerAnswer)> {
+        if now.steady.saturating_sub(self.last_step) > AWAY_MS {
+            self.was_away(now);
+        }
+        self.last_step = now.steady;
+        runs.advance(now.wall);
+        if self.listen_again <= now.steady {
+            self.listen_again = now.steady + LISTEN_AGAIN_MS;
+            self.give_up_silent(runs, decided, now);
+            self.forget_gone(runs, now);
+        }
+        while decided.has_room()
+            && let Some(sequence) = runs.next_expired(now.wall)
+        {
+            decided.end(runs, sequence, RunEnd::Plain(End::Expired), None);
+        }
+        self.wake(runs, decided, now)
+    }
+
+    /// Claims that were made void by newer ones: nobody listens to their answers.
+    pub fn take_voided(&mut self) -> Vec<Ticket> {
+        std::mem::take(&mut self.voided)
+    }
+
+    /// Answers a claim that waits, without runs: whoever sent it has enough, or listens no more.
+    pub fn stop_waiting(&mut self, ticket: Ticket) -> Option<WorkerAnswer> {
+        let arrival = *self.by_ticket.get(&ticket)?;
+        self.answer_waiting(arrival, Vec::new()).map(|(_, answer)| answer)
+    }
+
+    /// The workers that were heard of, by name.
+    pub fn list(&self, runs: &UnfinishedRuns, now: Now) -> Vec<WorkerView> {
+        let mut views: Vec<WorkerView> = self
+            .known
+            .iter()
+            .map(|(name, known)| WorkerView {
+                name: Arc::clone(name),
+                incarnation: known.incarnation,
+                heard_ms_ago: known.heard.map(|heard| now.steady.saturating_sub(heard)),
+                is_silent: known.heard.is_none_or(|heard| {
+                    now.steady.saturating_sub(heard) > two_beats(known.lease_ms)
+                }),
+                is_waiting: known.waits.is_some(),
+                is_draining: known.is_draining,
+                queues: known.queues.clone(),
+                running: runs.of_worker(name).count(),
+            })
+            .collect();
+        views.sort_by(|one, other| one.name.cmp(&other.name));
+        views
+    }
+
+    /// How many claims wait for runs of a queue.
+    pub fn waiting_for(&self, queue: SerialId) -> usize {
+        self.by_queue.range((queue, 0)..=(queue, u64::MAX)).count()
+    }
+
+    /// Forgets workers that have no runs and were not heard of for long.
+    fn forget_gone(&mut self, runs: &UnfinishedRuns, now: Now) {
+        let since = self.listening_since;
+        self.known.retain(|name, known| {
+            let heard = known.heard.unwrap_or(since);
+            now.steady.saturating_sub(heard) < WORKER_FORGOTTEN_MS
+                || known.waits.is_some()
+                || runs.of_worker(name).next().is_some()
+        });
+    }
+
+    /// This owner had no right to act: it may have missed signs of life.
+    pub fn was_away(&mut self, now: Now) {
+        self.listening_since = pick(Mutant::AwayUnnoticed, now.steady, self.listening_since);
+    }
+
+    /// When (steady) to step again for those who wait, or may be silent.
+    pub fn next_wake(&self, runs: &UnfinishedRuns) -> Option<u64> {
+        let waits = self.by_end.first().map(|(until, _)| *until);
+        let silent = runs.all_given().next().map(|_| self.last_step + LISTEN_AGAIN_MS);
+        waits.into_iter().chain(silent).min()
+    }
+
+    fn silent_at(&self, claimant: &Claimant) -> u64 {
+        let heard = self.known.get(&claimant.worker).and_then(|worker| worker.heard);
+        let from = heard.map_or(self.listening_since, |heard| heard.max(self.listening_since));
+        from + u64::from(claimant.lease_ms) * pick(Mutant::PatienceOfOneLease, 5, 4) / 4
+    }
+
+    fn give_up_silent(&self, runs: &mut UnfinishedRuns, decided: &mut Decided, now: Now) {
+        let is_silent = |record: &GivenRecord| self.silent_at(&record.claimant) < now.steady;
+        // One run of each worker tells whether to look at all of them.
+        let silent: Vec<u64> = runs
+            .one_of_each_worker()
+            .filter(|(_, record)| is_silent(record))
+            .flat_map(|(_, record)| runs.of_worker(&record.claimant.worker))
+            .filter(|(_, record)| is_silent(record))
+            .map(|(sequence, _)| sequence)
+            .collect();
+        for sequence in silent {
+            if !decided.has_room() {
+                return;
+            }
+            if let (Some(policy), Some(record)) = (runs.policy(sequence), runs.given(sequence)) {
+                let fate = record.given_up(policy, now.wall);
+                // One that goes on may still be reported: that it was not is known when it is given again.
+                let silent = matches!(fate, Fate::Ends(_)).then(|| record.silent_attempt(now.wall));
+                decided.fate(runs, sequence, fate, silent);
+            }
+        }
+    }
+
+    fn wait(&mut self, claim: WaitingClaim) {
+        self.arrivals += 1;
+        let arrival = self.arrivals;
+        self.by_queue.extend(claim.queues.iter().map(|queue| (*queue, arrival)));
+        self.by_end.insert((claim.until, arrival));
+        self.by_ticket.insert(claim.ticket, arrival);
+        self.known.get_mut(&claim.claimant.worker).expect("it was heard").waits = Some(arrival);
+        self.waiting.insert(arrival, claim);
+    }
+
+    /// A newer claim of a worker makes the one that waits void: nobody listens to its answer.
+    fn void_waiting(&mut self, worker: &Arc<str>) {
+        let waits = self.known.get_mut(worker).and_then(|known| known.waits.take());
+        if let Some(claim) = waits.and_then(|arrival| self.unwait(arrival)) {
+            self.voided.push(claim.ticket);
+        }
+    }
+
+    fn unwait(&mut self, arrival: u64) -> Option<WaitingClaim> {
+        let claim = self.waiting.remove(&arrival)?;
+        self.by_end.remove(&(claim.until, arrival));
+        self.by_ticket.remove(&claim.ticket);
+        for queue in &claim.queues {
+            self.by_queue.remove(&(*queue, arrival));
+        }
+        if let Some(known) = self.known.get_mut(&claim.claimant.worker)
+            && known.waits == Some(arrival)
+        {
+            known.waits = None;
+        }
+        Some(claim)
+    }
+
+    fn wake(
+        &mut self,
+        runs: &mut UnfinishedRuns,
+        decided: &mut Decided,
+        now: Now,
+    ) -> Vec<(Ticket, WorkerAnswer)> {
+        let mut answers = Vec::new();
+        while let Some(&(_, arrival)) =
+            self.by_end.first().filter(|(until, _)| *until <= now.steady)
+        {
+            answers.extend(self.answer_waiting(arrival, Vec::new()));
+        }
+        let mut next = self.by_queue.first().copied();
+        while let Some((queue, arrival)) = next {
+            let can_give = decided.has_room() && runs.next(queue, now.wall).is_some();
+            if can_give
+                && let Some(claim) = self.waiting.get(&arrival)
+                && self.is_there(&claim.claimant, now)
+            {
+                let given = give(&claim.claimant, &claim.queues, claim.free, runs, decided, now);
+                answers.extend(self.answer_waiting(arrival, given));
+            }
+            // The next one in line if there is more of this queue, else the first in line for the next queue.
+            let after = if can_give { arrival } else { u64::MAX };
+            let range = (Bound::Excluded((queue, after)), Bound::Unbounded);
+            next = self.by_queue.range(range).next().copied();
+        }
+        answers
+    }
+
+    fn answer_waiting(
+        &mut self,
+        arrival: u64,
+        runs: Vec<(u64, Arc<GivenRecord>)>,
+    ) -> Option<(Ticket, WorkerAnswer)> {
+        let claim = self.unwait(arrival)?;
+        let as_of = self.known.get(&claim.claimant.worker)?.last_request;
+        let answer = WorkerAnswer { cookie: self.cookie, as_of, runs, ..WorkerAnswer::default() };
+        Some((claim.ticket, answer))
+    }
+
+    /// Whether a worker was heard within two beats. A claim that waits is no sign of life.
+    fn is_there(&self, claimant: &Claimant, now: Now) -> bool {
+        let known = self.known.get(&claimant.worker);
+        let is_same = known.is_some_and(|known| known.incarnation == claimant.incarnation);
+        let heard = known.and_then(|known| known.heard);
+        let is_heard = heard
+            .is_some_and(|heard| now.steady.saturating_sub(heard) < two_beats(claimant.lease_ms));
+        pick(Mutant::WaitingIsAlive, is_same && is_heard, true)
+    }
+}
+
+/// A worker that has no claim open is heard so often during a lease.
+pub const BEATS_PER_LEASE: u64 = 5;
+
+/// So long a worker that has this lease may be silent before it is given nothing more, in milliseconds.
+pub fn two_beats(lease_ms: u32) -> u64 {
+    u64::from(lease_ms) * 2 / BEATS_PER_LEASE
+}
+
+impl KnownWorker {
+    fn new(incarnation: u64) -> Self {
+        Self {
+            incarnation,
+            last_claim: 0,
+            last_request: 0,
+            heard: None,
+            waits: None,
+            is_draining: false,
+            queues: Vec::new(),
+            lease_ms: 0,
+        }
+    }
+}
+
+impl WorkerAnswer {
+    /// Whether it says nothing: then it may wait for something to say.
+    fn is_empty(&self) -> bool {
+        self.acks.is_empty()
+            && self.lost.is_empty()
+            && self.cancel.is_empty()
+            && self.runs.is_empty()
+    }
+}

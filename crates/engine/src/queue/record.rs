@@ -1,0 +1,323 @@
+//! What a queue keeps in the store: which keys, and what is in them.
+//!
+//! ```text
+//! shard/<n>/queues/<serial>                               [`QueueRecord`]: its name, what it may, whether it is paused
+//! shard/<n>/rate/<serial>                                 [`RateRecord`]: what was given within the last period
+//! shard/<n>/queue/<serial>/<priority>/<due>/<sequence>    [`QueuedRecord`]: an unfinished run, in the order of claims
+//! shard/<n>/body/<serial>/<priority>/<due>/<sequence>     [`BodyRecord`]: what it is about, if that is long
+//! shard/<n>/given/<sequence>                              [`GivenRecord`](super::given::GivenRecord), once it was given
+//! shard/<n>/unique/<serial>/<hash>                        [`UniqueRecord`]: which run a unique key stands for
+//! name/<project>/queue/<name>                             [`QueueNameRecord`]: where a name leads
+//! ```
+//!
+//! The record of a run is written once and deleted at its end. Its key never changes, also when the run waits for
+//! another attempt: so reading what is claimed next is one scan, and a run that is given writes one small record.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::hash::hash;
+use crate::id::{ProjectId, QueueId, SerialId, ShardId};
+use crate::instant::Instant;
+use crate::limits::ACTION_INLINE_BYTES_MAX;
+use crate::shard::record::Pause;
+
+use super::backlog::{ClaimOrder, ConcurrencyKey};
+use super::given::GivenPolicy;
+use super::rate::{RateLimit, RateWindow};
+use super::unfinished::{QueueLimits, RunDetails, RunPlace, SubmittedRun, TriggerSlot, UniqueKey};
+
+/// A queue, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueRecord {
+    /// The queue's id.
+    #[serde(with = "crate::id::text")]
+    pub id: QueueId,
+    /// Its name, unique in its project.
+    pub name: Box<str>,
+    /// What it may.
+    #[serde(default, skip_serializing_if = "QueueSettings::is_default")]
+    pub settings: QueueSettings,
+    /// Since when, why and until when nothing of it is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Pause>,
+    /// When it came to be.
+    pub created: Instant,
+    /// When its settings were written.
+    pub written: Instant,
+    /// Who wrote them.
+    pub author: String,
+    /// Which settings these are: 1, 2, …
+    pub revision: u64,
+}
+
+/// What a queue may. What is none is not limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct QueueSettings {
+    /// So many of its runs execute at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// So many of its runs with the same key execute at a time; one, if it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_key: Option<u32>,
+    /// So many of its runs are given in any period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<RateLimit>,
+    /// So many of its runs may wait, if that is less than the store takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_max: Option<u32>,
+    /// Somebody is told when a run that could be given waits for longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alert_after_ms: Option<u64>,
+}
+
+/// What was given of a queue within the last period.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RateRecord {
+    /// When, and how much.
+    pub given: RateWindow,
+}
+
+/// An unfinished run of a queue, as it was submitted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct QueuedRecord {
+    /// When it was submitted, or the slot that it is a run of.
+    pub born: Instant,
+    /// The trigger that it is a run of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger: Option<TriggerSlot>,
+    /// If nobody was given it by then, nobody will.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Instant>,
+    /// Its concurrency key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Box<str>>,
+    /// What keeps others like it from being taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unique: Option<UniqueKey>,
+    /// Its labels: `env=prod,team=billing`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Box<str>>,
+    /// By which rules it is given again.
+    #[serde(flatten)]
+    pub policy: GivenPolicy,
+    /// How long an attempt may take, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// What a worker is to do; none, if that has a record of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<Box<RawValue>>,
+}
+
+/// What a run is about, if that is long.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct BodyRecord {
+    /// What a worker is to do.
+    pub action: Box<RawValue>,
+}
+
+/// Which run a unique key stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UniqueRecord {
+    /// The key's text.
+    pub key: Box<str>,
+    /// The number of the run.
+    pub sequence: u64,
+    /// When that was submitted.
+    pub born: Instant,
+    /// Until when the key counts; as long as the run is unfinished, if that is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Instant>,
+}
+
+/// Where the name of a queue leads.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct QueueNameRecord {
+    /// The queue's id.
+    #[serde(with = "crate::id::text")]
+    pub id: QueueId,
+}
+
+impl QueueRecord {
+    /// How much of it may be given at a time, as it is now.
+    pub fn limits(&self) -> QueueLimits {
+        let QueueSettings { concurrency, per_key, rate, .. } = self.settings;
+        let per_key = Some(per_key.unwrap_or(1));
+        QueueLimits { is_paused: self.paused.is_some(), concurrency, per_key, rate }
+    }
+}
+
+impl QueueSettings {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl QueuedRecord {
+    /// What a shard remembers of it.
+    pub fn submitted(&self, queue: SerialId, order: ClaimOrder) -> SubmittedRun {
+        let details = RunDetails {
+            expires: self.expires,
+            trigger: self.trigger.clone(),
+            key: self.key.clone(),
+            unique: self.unique.clone(),
+            labels: self.labels.clone(),
+        };
+        let is_plain = details == RunDetails::default();
+        SubmittedRun {
+            queue,
+            order,
+            key: self.key.as_deref().map(ConcurrencyKey::of),
+            born: self.born,
+            has_body: self.has_body(),
+            policy: self.policy,
+            details: (!is_plain).then(|| Arc::new(details)),
+        }
+    }
+
+    /// Whether what it is about is so long that it has a record of its own.
+    pub fn has_body(&self) -> bool {
+        let len = self.action.as_ref().map_or(usize::MAX, |action| action.get().len());
+        len > ACTION_INLINE_BYTES_MAX
+    }
+
+    /// The same without what it is about.
+    #[must_use]
+    pub fn without_action(&self) -> Self {
+        Self {
+            trigger: self.trigger.clone(),
+            key: self.key.clone(),
+            unique: self.unique.clone(),
+            labels: self.labels.clone(),
+            action: None,
+            ..*self
+        }
+    }
+}
+
+/// Where the queues of a shard are.
+pub fn queues(shard: ShardId) -> String {
+    format!("shard/{shard}/queues/")
+}
+
+/// Where a queue is.
+pub fn queue_key(shard: ShardId, queue: SerialId) -> String {
+    format!("shard/{shard}/queues/{queue}")
+}
+
+/// Where is kept what was given of queues within their last periods.
+pub fn rates(shard: ShardId) -> String {
+    format!("shard/{shard}/rate/")
+}
+
+/// Where is kept what was given of a queue within its last period.
+pub fn rate_key(shard: ShardId, queue: SerialId) -> String {
+    format!("shard/{shard}/rate/{queue}")
+}
+
+/// Where the unfinished runs of all queues of a shard are, in the order of claims within each queue.
+pub fn queued(shard: ShardId) -> String {
+    format!("shard/{shard}/queue/")
+}
+
+/// Where the unfinished runs of a queue are, in the order of claims.
+pub fn queued_of(shard: ShardId, queue: SerialId) -> String {
+    format!("shard/{shard}/queue/{queue}/")
+}
+
+/// Where an unfinished run is.
+pub fn queued_key(shard: ShardId, place: &RunPlace) -> String {
+    placed(shard, "queue", place)
+}
+
+/// Where is kept what a run is about, if that is long.
+pub fn body_key(shard: ShardId, place: &RunPlace) -> String {
+    placed(shard, "body", place)
+}
+
+fn placed(shard: ShardId, kind: &str, place: &RunPlace) -> String {
+    let RunPlace { queue, order: ClaimOrder { priority, due, sequence }, .. } = place;
+    let due = due.0.max(0);
+    format!("shard/{shard}/{kind}/{queue}/{priority}/{due:015}/{sequence:016}")
+}
+
+/// Which run of which queue the record under this key is, and its place in the order.
+pub fn placed_at(shard: ShardId, key: &str) -> Option<(SerialId, ClaimOrder)> {
+    let mut parts = key.strip_prefix(&queued(shard))?.split('/');
+    let queue = parts.next()?.parse().ok()?;
+    let priority = parts.next()?.parse().ok()?;
+    let due = Instant(parts.next()?.parse().ok()?);
+    let sequence = parts.next()?.parse().ok()?;
+    parts.next().is_none().then_some((queue, ClaimOrder { priority, due, sequence }))
+}
+
+/// Where runs of a shard are that were given.
+pub fn given(shard: ShardId) -> String {
+    format!("shard/{shard}/given/")
+}
+
+/// Where a run is that was given.
+pub fn given_key(shard: ShardId, sequence: u64) -> String {
+    format!("shard/{shard}/given/{sequence:016}")
+}
+
+/// Where the unique keys of a shard are.
+pub fn uniques(shard: ShardId) -> String {
+    format!("shard/{shard}/unique/")
+}
+
+/// Where a unique key is.
+pub fn unique_key(shard: ShardId, queue: SerialId, key: &str) -> String {
+    format!("shard/{shard}/unique/{queue}/{:016x}{:016x}", hash(key, "unique"), hash(key, "key"))
+}
+
+/// Where the names of the queues of a project are that begin so.
+pub fn queue_name_key(project: ProjectId, name: &str) -> String {
+    format!("name/{}/queue/{name}", project.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_in_the_order_of_claims_and_say_where_a_run_is() {
+        let place = |priority, due, sequence| RunPlace {
+            queue: SerialId(7),
+            order: ClaimOrder { priority, due: Instant(due), sequence },
+            has_body: false,
+            was_given: false,
+        };
+        let places =
+            [place(0, 2_000, 9), place(1, 999, 3), place(1, 1_000, 1), place(1, 1_000, 12)];
+        let keys = places.map(|place| queued_key(ShardId(3), &place));
+        assert!(keys.is_sorted(), "{keys:?}");
+        for (place, key) in places.iter().zip(&keys) {
+            assert_eq!(placed_at(ShardId(3), key), Some((place.queue, place.order)));
+        }
+        assert_eq!(placed_at(ShardId(4), &keys[0]), None);
+    }
+
+    #[test]
+    fn what_is_long_has_a_record_of_its_own() {
+        let record = |len: usize| QueuedRecord {
+            born: Instant(5),
+            trigger: None,
+            expires: None,
+            key: Some("k".into()),
+            unique: None,
+            labels: None,
+            policy: GivenPolicy::default(),
+            timeout_ms: None,
+            action: RawValue::from_string(format!("\"{}\"", "x".repeat(len - 2))).ok(),
+        };
+        assert!(!record(ACTION_INLINE_BYTES_MAX).has_body());
+        let long = record(ACTION_INLINE_BYTES_MAX + 1);
+        assert!(long.has_body() && long.without_action().has_body());
+        let order = ClaimOrder { priority: 1, due: Instant(5), sequence: 2 };
+        let submitted = long.without_action().submitted(SerialId(7), order);
+        assert!(submitted.has_body && submitted.key.is_some());
+    }
+}

@@ -1,0 +1,451 @@
+//! How a shard hears workers, and tells people of its queues.
+//!
+//! Everything here is answered from memory. Memory is ahead of the store, so an answer waits until all that was decided
+//! before it is written; if there is nothing to write, it costs no commit.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::id::{ProjectId, RunId, SerialId};
+use crate::limits::QUEUE_CHANGES_AT_ONCE;
+use crate::past::Attempt;
+use crate::queue::decided::Decided;
+use crate::queue::given::{AttemptResult, GivenRecord, RunToken};
+use crate::queue::record::{QueueRecord, QueuedRecord};
+use crate::queue::unfinished::{QueueCensus, RunPlace, SubmittedRun, WaitReason};
+use crate::queue::worker::{
+    DoneRun, Heard, HeldRun, Wants, WorkerAnswer, WorkerRequest, WorkerView,
+};
+
+use super::command::Rejection;
+use super::{Now, Shard, Ticket};
+
+/// What a worker says to a shard.
+#[derive(Debug, Clone)]
+pub struct WorkerCall {
+    /// The project that it works for.
+    pub project: ProjectId,
+    /// Its name.
+    pub worker: Arc<str>,
+    /// Which life of it: greater than all before.
+    pub incarnation: u64,
+    /// Which request of this life: greater than all before.
+    pub number: u64,
+    /// The highest number of a claim that is answered or void.
+    pub settled: u64,
+    /// So long may it be silent.
+    pub lease_ms: u32,
+    /// What earlier lives than this one had, and nobody names, may have begun.
+    pub since: u64,
+    /// It takes no more runs, and ends when it has none.
+    pub is_draining: bool,
+    /// What came of runs.
+    pub done: Vec<DoneCall>,
+    /// Runs that it gives back, and has not begun.
+    pub released: Vec<(RunId, RunToken)>,
+    /// Runs that it has; none, if it only reports.
+    pub running: Option<Vec<(RunId, RunToken)>>,
+    /// What it wants besides.
+    pub claim: Option<ClaimCall>,
+}
+
+/// What came of a run that a worker had.
+#[derive(Debug, Clone)]
+pub struct DoneCall {
+    /// The run.
+    pub run: RunId,
+    /// The token under which it had the run.
+    pub token: RunToken,
+    /// What came of it.
+    pub result: AttemptResult,
+    /// What is kept of the attempt.
+    pub made: Option<Attempt>,
+}
+
+/// A claim for runs.
+#[derive(Debug, Clone)]
+pub struct ClaimCall {
+    /// What the last answer said about the memory that it speaks to.
+    pub cookie: u64,
+    /// From which queues, the first before the second.
+    pub queues: Vec<Box<str>>,
+    /// So many runs at most.
+    pub free: usize,
+    /// So long it waits if there is none, in milliseconds.
+    pub wait_ms: u64,
+}
+
+/// What is answered from memory.
+#[derive(Debug)]
+pub enum ShardAnswer {
+    /// To a worker.
+    Worker(Box<WorkerReply>),
+    /// A later life of the worker was heard: this one has to stop.
+    OldIncarnation,
+    /// As many workers are known as may be.
+    TooManyWorkers,
+    /// A newer claim of the same worker made this one void.
+    Void,
+    /// The shard decided against it.
+    Rejected(Rejection),
+    /// How a queue stands; none, if there is no such queue.
+    Queue(Option<Box<QueueView>>),
+    /// How runs of queues stand, those that are unfinished.
+    Runs(Vec<QueuedView>),
+    /// The workers that were heard of.
+    Workers(Vec<(WorkerView, Vec<Box<str>>)>),
+}
+
+/// What a worker is answered.
+#[derive(Debug, Default)]
+pub struct WorkerReply {
+    /// The memory that it speaks to.
+    pub cookie: u64,
+    /// The highest number of its requests that was heard.
+    pub as_of: u64,
+    /// Results and releases that are dealt with: whether they counted. What is missing is to be sent again.
+    pub acks: Vec<(RunId, RunToken, bool)>,
+    /// Runs that it has lost.
+    pub lost: Vec<(RunId, RunToken)>,
+    /// Runs that somebody wants to end.
+    pub cancel: Vec<(RunId, RunToken)>,
+    /// Runs that it is given.
+    pub runs: Vec<GivenRun>,
+}
+
+/// A run that a worker is given.
+#[derive(Debug)]
+pub struct GivenRun {
+    /// Its id.
+    pub id: RunId,
+    /// The name of its queue.
+    pub queue: Box<str>,
+    /// Where its records are.
+    pub place: RunPlace,
+    /// What is recorded of it.
+    pub given: Arc<GivenRecord>,
+    /// What it is about, if that is in memory.
+    pub queued: Option<Arc<QueuedRecord>>,
+}
+
+/// How a queue stands.
+#[derive(Debug)]
+pub struct QueueView {
+    /// What is stored of it.
+    pub record: Arc<QueueRecord>,
+    /// How many runs are where.
+    pub census: QueueCensus,
+    /// Why the first of its runs that could be given is not, or nothing of it is.
+    pub why: Option<WaitReason>,
+    /// How many claims wait for its runs.
+    pub waiters: usize,
+    /// How many runs may wait.
+    pub waiting_max: usize,
+}
+
+/// How an unfinished run of a queue stands.
+#[derive(Debug)]
+pub struct QueuedView {
+    /// Its id.
+    pub id: RunId,
+    /// What is stored of its queue.
+    pub queue: Arc<QueueRecord>,
+    /// What it is.
+    pub run: SubmittedRun,
+    /// What is recorded of it, if it was given.
+    pub given: Option<Arc<GivenRecord>>,
+    /// Why it waits, if it does.
+    pub why: Option<WaitReason>,
+}
+
+/// Workers.
+impl Shard {
+    /// A worker said something. Whoever has the ticket is told what follows, perhaps much later.
+    pub fn hear(&mut self, call: WorkerCall, ticket: Ticket, now: Now) {
+        match self.translate(call, now) {
+            Ok(heard) => self.hear_request(heard, ticket, now),
+            Err(why) => self.outbox.answer(ticket, ShardAnswer::Rejected(why)),
+        }
+    }
+
+    /// A claim that waits is answered now, if it still does.
+    pub fn stop_waiting(&mut self, ticket: Ticket) {
+        if let Some(answer) = self.queues.workers.stop_waiting(ticket) {
+            let reply = self.reply(answer, &HashMap::new());
+            self.outbox.answer(ticket, ShardAnswer::Worker(Box::new(reply)));
+        }
+    }
+
+    fn hear_request(&mut self, heard: HeardCall, ticket: Ticket, now: Now) {
+        let HeardCall { request, ids, unknown } = heard;
+        // All of it is decided: what one request says is bounded.
+        let mut decided = Decided::with_room(usize::MAX);
+        let queues = &mut self.queues;
+        let heard = queues.workers.hear(&request, ticket, &mut queues.runs, &mut decided, now);
+        self.enact_decided(decided, now);
+        self.tell_voided();
+        let answer = match heard {
+            Heard::Waits => return,
+            Heard::Answer(answer) => self.reply(answer, &ids).with(unknown),
+            Heard::OldIncarnation => {
+                return self.outbox.answer(ticket, ShardAnswer::OldIncarnation);
+            }
+            Heard::TooManyWorkers => {
+                return self.outbox.answer(ticket, ShardAnswer::TooManyWorkers);
+            }
+        };
+        self.outbox.answer(ticket, ShardAnswer::Worker(Box::new(answer)));
+    }
+
+    /// Gives what may be given to those who wait, gives up who is silent, and ends what has expired.
+    pub(super) fn step_queues(&mut self, now: Now) {
+        if self.outbox.is_full() {
+            return;
+        }
+        self.end_queue_pauses(now);
+        self.forget_spent_keys(now);
+        let mut decided = Decided::with_room(QUEUE_CHANGES_AT_ONCE);
+        let queues = &mut self.queues;
+        let answers = queues.workers.step(&mut queues.runs, &mut decided, now);
+        self.enact_decided(decided, now);
+        self.tell_voided();
+        for (ticket, answer) in answers {
+            let reply = self.reply(answer, &HashMap::new());
+            self.outbox.answer(ticket, ShardAnswer::Worker(Box::new(reply)));
+        }
+    }
+
+    fn tell_voided(&mut self) {
+        for ticket in self.queues.workers.take_voided() {
+            self.outbox.answer(ticket, ShardAnswer::Void);
+        }
+    }
+
+    fn reply(&self, answer: WorkerAnswer, ids: &HashMap<u64, RunId>) -> WorkerReply {
+        let named = |held: HeldRun| ids.get(&held.0).map(|id| (*id, held.1));
+        let acks = answer.acks.into_iter();
+        let acks =
+            acks.filter_map(|(held, counted)| named(held).map(|(id, token)| (id, token, counted)));
+        let runs = answer.runs.into_iter();
+        let runs = runs.filter_map(|(sequence, given)| {
+            let run = self.queues.runs.get(sequence)?;
+            Some(GivenRun {
+                id: self.queued_id(&run),
+                queue: self.queues.get(run.queue)?.name.clone(),
+                place: self.queues.runs.place(sequence)?,
+                given,
+                queued: self.queues.action(sequence),
+            })
+        });
+        WorkerReply {
+            cookie: answer.cookie,
+            as_of: answer.as_of,
+            acks: acks.collect(),
+            lost: answer.lost.into_iter().filter_map(named).collect(),
+            cancel: answer.cancel.into_iter().filter_map(named).collect(),
+            runs: runs.collect(),
+        }
+    }
+
+    /// From ids to the numbers of runs. Those that are unknown, or another project's, are set apart.
+    fn translate(&mut self, call: WorkerCall, now: Now) -> Result<HeardCall, Rejection> {
+        let (mut ids, mut unknown) = (HashMap::new(), Unknown::default());
+        let mut number = |id: RunId| {
+            let sequence = self.queued_run(call.project, id)?;
+            ids.insert(sequence, id);
+            Some(sequence)
+        };
+        let mut done = Vec::with_capacity(call.done.len());
+        for DoneCall { run, token, result, made } in call.done {
+            match number(run) {
+                Some(sequence) => done.push(DoneRun { held: (sequence, token), result, made }),
+                None => unknown.acks.push((run, token, false)),
+            }
+        }
+        let mut released = Vec::with_capacity(call.released.len());
+        for (run, token) in call.released {
+            match number(run) {
+                Some(sequence) => released.push((sequence, token)),
+                None => unknown.acks.push((run, token, false)),
+            }
+        }
+        let names_all = call.running.is_some();
+        let mut running = Vec::new();
+        for (run, token) in call.running.unwrap_or_default() {
+            match number(run) {
+                Some(sequence) => running.push((sequence, token)),
+                None => unknown.lost.push((run, token)),
+            }
+        }
+        let wants = match call.claim {
+            None if names_all => Wants::Beat { running },
+            None => Wants::Report,
+            Some(claim) => {
+                let mut queues: Vec<SerialId> = Vec::with_capacity(claim.queues.len());
+                for name in &claim.queues {
+                    let queue = self.queue_named(call.project, name, &call.worker, now)?;
+                    if !queues.contains(&queue.id.serial) {
+                        queues.push(queue.id.serial);
+                    }
+                }
+                // Nobody knows what time it is, so nobody knows what is due.
+                let free = if self.is_suspended { 0 } else { claim.free };
+                // What is told of runs that nobody knows is told at once.
+                let until = now.steady + if unknown.is_empty() { claim.wait_ms } else { 0 };
+                Wants::Claim { running, cookie: claim.cookie, queues, free, until }
+            }
+        };
+        let WorkerCall { worker, incarnation, number, settled, lease_ms, since, .. } = call;
+        let is_draining = call.is_draining;
+        let request = WorkerRequest {
+            worker: tell_apart(call.project, &worker),
+            incarnation,
+            number,
+            settled,
+            lease_ms,
+            since,
+            done,
+            released,
+            is_draining,
+            wants,
+        };
+        Ok(HeardCall { request, ids, unknown })
+    }
+}
+
+/// A name that workers of other projects do not have.
+fn tell_apart(project: ProjectId, worker: &str) -> Arc<str> {
+    format!("{}/{worker}", project.0).into()
+}
+
+/// The name that a worker gave itself, if it is one of this project.
+fn own_name(project: ProjectId, worker: &str) -> Option<&str> {
+    let (number, name) = worker.split_once('/')?;
+    (number.parse() == Ok(project.0)).then_some(name)
+}
+
+/// What a worker said, in the words of the engine.
+struct HeardCall {
+    request: WorkerRequest,
+    ids: HashMap<u64, RunId>,
+    unknown: Unknown,
+}
+
+/// What a worker said about runs that nobody knows, and is told of that.
+#[derive(Default)]
+struct Unknown {
+    acks: Vec<(RunId, RunToken, bool)>,
+    lost: Vec<(RunId, RunToken)>,
+}
+
+impl Unknown {
+    fn is_empty(&self) -> bool {
+        self.acks.is_empty() && self.lost.is_empty()
+    }
+}
+
+impl WorkerReply {
+    fn with(mut self, unknown: Unknown) -> Self {
+        self.acks.extend(unknown.acks);
+        self.lost.extend(unknown.lost);
+        self
+    }
+}
+
+/// People.
+impl Shard {
+    /// Tells how a queue stands.
+    pub fn show_queue(&mut self, project: ProjectId, name: &str, ticket: Ticket, now: Now) {
+        self.queues.runs.advance(now.wall);
+        let queue = self.queues.named(project, name).cloned();
+        let view = queue.map(|record| Box::new(self.queue_view(record, now)));
+        self.outbox.answer(ticket, ShardAnswer::Queue(view));
+    }
+
+    fn queue_view(&self, record: Arc<QueueRecord>, now: Now) -> QueueView {
+        let (serial, runs) = (record.id.serial, &self.queues.runs);
+        let census = runs.census(serial);
+        let first = runs.first(serial).and_then(|sequence| runs.why(sequence, now.wall));
+        QueueView {
+            census,
+            why: runs.closed(serial, now.wall).or(first),
+            waiters: self.queues.workers.waiting_for(serial),
+            waiting_max: self.queues.waiting_max(&record),
+            record,
+        }
+    }
+
+    /// Tells how an unfinished run stands.
+    pub fn show_run(&mut self, project: ProjectId, id: RunId, ticket: Ticket, now: Now) {
+        self.queues.runs.advance(now.wall);
+        let sequence = self.queued_run(project, id);
+        let views = sequence.into_iter().filter_map(|sequence| self.queued_view(sequence, now));
+        let views = views.collect();
+        self.outbox.answer(ticket, ShardAnswer::Runs(views));
+    }
+
+    /// Tells how some unfinished runs of a queue stand: those after a number, in the order of their numbers.
+    pub fn show_runs(
+        &mut self,
+        (project, name): (ProjectId, &str),
+        after: u64,
+        most: usize,
+        ticket: Ticket,
+        now: Now,
+    ) {
+        self.queues.runs.advance(now.wall);
+        let serial = self.queues.named(project, name).map(|queue| queue.id.serial);
+        let runs = &self.queues.runs;
+        let sequences = runs.after(after).filter(|it| runs.queue_of(*it) == serial);
+        let views = sequences.filter_map(|sequence| self.queued_view(sequence, now));
+        let views = if serial.is_some() { views.take(most).collect() } else { Vec::new() };
+        self.outbox.answer(ticket, ShardAnswer::Runs(views));
+    }
+
+    fn queued_view(&self, sequence: u64, now: Now) -> Option<QueuedView> {
+        let runs = &self.queues.runs;
+        let run = runs.get(sequence)?;
+        Some(QueuedView {
+            id: self.queued_id(&run),
+            queue: Arc::clone(self.queues.get(run.queue)?),
+            given: runs.given(sequence).cloned(),
+            why: runs.why(sequence, now.wall),
+            run,
+        })
+    }
+
+    /// Tells which workers of a project were heard of, and the names of the queues that they claim from.
+    pub fn show_workers(&mut self, project: ProjectId, ticket: Ticket, now: Now) {
+        let known = self.queues.workers.list(&self.queues.runs, now).into_iter();
+        let views = known.filter_map(|view| {
+            let name = own_name(project, &view.name)?.into();
+            let queues = view.queues.iter().filter_map(|queue| self.queues.get(*queue));
+            let queues = queues.map(|queue| queue.name.clone()).collect();
+            Some((WorkerView { name, ..view }, queues))
+        });
+        let views = views.collect();
+        self.outbox.answer(ticket, ShardAnswer::Workers(views));
+    }
+
+    /// Answers that wait for nothing to be written.
+    pub fn take_answers(&mut self) -> Vec<(Ticket, ShardAnswer)> {
+        self.outbox.take_ready()
+    }
+
+    /// So many runs of a queue may wait, by what the store takes.
+    pub fn set_waiting_max(&mut self, waiting_max: usize) {
+        self.queues.set_waiting_max(waiting_max);
+    }
+
+    /// How many runs of queues are unfinished, and how many of them workers have.
+    pub fn queue_census(&self) -> QueueCensus {
+        let mut sum = QueueCensus::default();
+        for queue in self.queues.iter() {
+            let census = self.queues.runs.census(queue.id.serial);
+            sum.waiting += census.waiting;
+            sum.running += census.running;
+            sum.oldest = sum.oldest.into_iter().chain(census.oldest).min();
+        }
+        sum
+    }
+}

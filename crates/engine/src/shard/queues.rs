@@ -1,0 +1,266 @@
+//! Queues: the part of a shard that knows which there are, the runs that wait in them, and the workers that have some.
+//!
+//! What is in the store changes by [`super::memory::apply`] alone. What follows from it, such as who waits for runs, is
+//! known to [`Workers`]. Its bounds are its own: what waits here stops no trigger, and a queue stops no other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::id::{ProjectId, SerialId};
+use crate::instant::Instant;
+use crate::limits::{ACTIONS_KEPT_BYTES_MAX, QUEUE_WAITING_MAX, QUEUES_PER_SHARD_MAX};
+use crate::queue::claim::Workers;
+use crate::queue::record::{QueueRecord, QueuedRecord, UniqueRecord};
+use crate::queue::unfinished::{QueueDelta, QueueLimits, RunPlace, SubmittedRun, UnfinishedRuns};
+
+use super::Now;
+use super::attempts::by_wall;
+
+/// The queues of a shard.
+pub(super) struct Queues {
+    records: BTreeMap<SerialId, Arc<QueueRecord>>,
+    by_name: BTreeMap<(ProjectId, Box<str>), SerialId>,
+    pub(super) runs: UnfinishedRuns,
+    pub(super) workers: Workers,
+    unique: UniqueKeys,
+    actions: KeptActions,
+    /// Unfinished runs of triggers.
+    of_trigger: BTreeSet<(SerialId, u64)>,
+    /// Pauses that end by themselves.
+    resumes: BTreeSet<(Instant, SerialId)>,
+    /// Projects of which nothing is given.
+    stopped: BTreeSet<ProjectId>,
+    /// So many runs of a queue may wait, by what the store takes.
+    waiting_max: usize,
+}
+
+/// A run as it was submitted, with its place.
+#[derive(Debug, Clone)]
+pub(super) struct QueuedRun {
+    pub(super) place: RunPlace,
+    pub(super) record: Arc<QueuedRecord>,
+}
+
+/// What [`super::memory::apply`] does.
+impl Queues {
+    pub(super) fn write(&mut self, record: &Arc<QueueRecord>) {
+        let serial = record.id.serial;
+        self.forget_pause(serial);
+        self.by_name.insert((record.id.project, record.name.clone()), serial);
+        let until = record.paused.as_ref().and_then(|pause| pause.until);
+        self.resumes.extend(until.map(|until| (until, serial)));
+        self.records.insert(serial, Arc::clone(record));
+        self.limit(serial);
+    }
+
+    pub(super) fn forget(&mut self, serial: SerialId) {
+        self.forget_pause(serial);
+        if let Some(record) = self.records.remove(&serial) {
+            self.by_name.remove(&(record.id.project, record.name.clone()));
+        }
+        self.runs.apply(&QueueDelta::NoQueue(serial));
+    }
+
+    pub(super) fn set_stopped(&mut self, project: ProjectId, is_stopped: bool) {
+        if is_stopped {
+            self.stopped.insert(project);
+        } else {
+            self.stopped.remove(&project);
+        }
+        let of_project = self.records.iter().filter(|(_, record)| record.id.project == project);
+        let serials: Vec<SerialId> = of_project.map(|(serial, _)| *serial).collect();
+        for serial in serials {
+            self.limit(serial);
+        }
+    }
+
+    pub(super) fn submit(&mut self, run: &QueuedRun) {
+        let RunPlace { queue, order, .. } = run.place;
+        let submitted = run.record.submitted(queue, order);
+        if let Some(trigger) = trigger_of(&submitted) {
+            self.of_trigger.insert((trigger, order.sequence));
+        }
+        self.actions.keep(order.sequence, &run.record);
+        self.runs.apply(&QueueDelta::Submitted(submitted));
+    }
+
+    pub(super) fn queued(&mut self, change: &QueueDelta) {
+        self.runs.apply(change);
+    }
+
+    pub(super) fn write_unique(&mut self, queue: SerialId, record: &Arc<UniqueRecord>) {
+        self.unique.write(queue, record);
+    }
+
+    pub(super) fn forget_unique(&mut self, queue: SerialId, key: &str) {
+        self.unique.forget(queue, key);
+    }
+
+    fn forget_pause(&mut self, serial: SerialId) {
+        let former = self.records.get(&serial).and_then(|record| record.paused.as_ref()?.until);
+        if let Some(until) = former {
+            self.resumes.remove(&(until, serial));
+        }
+    }
+
+    /// Lets the limits of a queue be what its record and the state of its project say.
+    fn limit(&mut self, serial: SerialId) {
+        let Some(record) = self.records.get(&serial) else { return };
+        let limits = record.limits();
+        let is_paused = limits.is_paused || self.stopped.contains(&record.id.project);
+        self.runs.apply(&QueueDelta::Limits(serial, QueueLimits { is_paused, ..limits }));
+    }
+}
+
+impl Queues {
+    /// None so far.
+    pub(super) fn new() -> Self {
+        let runs = UnfinishedRuns::default();
+        Self {
+            records: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            workers: Workers::new(&runs, Now { wall: Instant(0), steady: 0, random: 0 }),
+            runs,
+            unique: UniqueKeys::default(),
+            actions: KeptActions::default(),
+            of_trigger: BTreeSet::new(),
+            resumes: BTreeSet::new(),
+            stopped: BTreeSet::new(),
+            waiting_max: QUEUE_WAITING_MAX,
+        }
+    }
+
+    /// Everything is read: workers are heard from here on.
+    pub(super) fn listen(&mut self, now: Now) {
+        self.runs.advance(now.wall);
+        self.workers = Workers::new(&self.runs, now);
+    }
+
+    /// So many runs of a queue may wait, by what the store takes.
+    pub(super) fn set_waiting_max(&mut self, waiting_max: usize) {
+        self.waiting_max = waiting_max.min(QUEUE_WAITING_MAX);
+    }
+
+    pub(super) fn get(&self, serial: SerialId) -> Option<&Arc<QueueRecord>> {
+        self.records.get(&serial)
+    }
+
+    pub(super) fn named(&self, project: ProjectId, name: &str) -> Option<&Arc<QueueRecord>> {
+        self.records.get(self.by_name.get(&(project, name.into()))?)
+    }
+
+    /// The queues there are.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<QueueRecord>> {
+        self.records.values()
+    }
+
+    /// Whether a project can have no more queues here until it deletes one.
+    pub(super) fn is_full_of(&self, project: ProjectId) -> bool {
+        let of_project = self.records.values().filter(|record| record.id.project == project);
+        of_project.count() >= QUEUES_PER_SHARD_MAX
+    }
+
+    /// How many runs may wait in a queue.
+    pub(super) fn waiting_max(&self, record: &QueueRecord) -> usize {
+        let own = record.settings.waiting_max.and_then(|max| usize::try_from(max).ok());
+        own.unwrap_or(usize::MAX).min(self.waiting_max)
+    }
+
+    /// A run that is past leaves nothing behind.
+    pub(super) fn ended(&mut self, run: &SubmittedRun) {
+        self.actions.forget(run.order.sequence);
+        if let Some(trigger) = trigger_of(run) {
+            self.of_trigger.remove(&(trigger, run.order.sequence));
+        }
+    }
+
+    /// What a run is about, if that is in memory.
+    pub(super) fn action(&self, sequence: u64) -> Option<Arc<QueuedRecord>> {
+        self.actions.kept.get(&sequence).cloned()
+    }
+
+    /// The unfinished runs of a trigger that queues have.
+    pub(super) fn of_trigger(&self, trigger: SerialId) -> impl Iterator<Item = u64> {
+        self.of_trigger.range((trigger, 0)..=(trigger, u64::MAX)).map(|(_, sequence)| *sequence)
+    }
+
+    /// Which run a unique key stands for now.
+    pub(super) fn unique(&self, queue: SerialId, key: &str, now: Now) -> Option<&UniqueRecord> {
+        let record = self.unique.by_key.get(&(queue, key.into()))?;
+        record.until.is_none_or(|until| until > now.wall).then_some(record)
+    }
+
+    /// A unique key whose time is over.
+    pub(super) fn next_spent_key(&self, now: Now) -> Option<(SerialId, Box<str>)> {
+        let (until, queue, key) = self.unique.ends.first()?;
+        (*until <= now.wall).then(|| (*queue, key.clone()))
+    }
+
+    /// A queue whose pause is over.
+    pub(super) fn next_resume(&self, now: Now) -> Option<SerialId> {
+        self.resumes.first().filter(|(until, _)| *until <= now.wall).map(|(_, serial)| *serial)
+    }
+
+    pub(super) fn next_wakes(&self, now: Now) -> impl Iterator<Item = Instant> {
+        let silent = self.workers.next_wake(&self.runs).map(|steady| by_wall(steady, now));
+        let runs = self.runs.next_wake(now.wall);
+        let resume = self.resumes.first().map(|(until, _)| *until);
+        let key = self.unique.ends.first().map(|(until, ..)| *until);
+        [silent, runs, resume, key].into_iter().flatten()
+    }
+}
+
+fn trigger_of(run: &SubmittedRun) -> Option<SerialId> {
+    run.details.as_ref()?.trigger.as_ref().map(|trigger| trigger.serial)
+}
+
+/// Which runs unique keys stand for.
+#[derive(Default)]
+struct UniqueKeys {
+    by_key: BTreeMap<(SerialId, Box<str>), Arc<UniqueRecord>>,
+    /// When those end whose run is past.
+    ends: BTreeSet<(Instant, SerialId, Box<str>)>,
+}
+
+impl UniqueKeys {
+    fn write(&mut self, queue: SerialId, record: &Arc<UniqueRecord>) {
+        self.forget(queue, &record.key);
+        self.ends.extend(record.until.map(|until| (until, queue, record.key.clone())));
+        self.by_key.insert((queue, record.key.clone()), Arc::clone(record));
+    }
+
+    fn forget(&mut self, queue: SerialId, key: &str) {
+        if let Some(former) = self.by_key.remove(&(queue, key.into()))
+            && let Some(until) = former.until
+        {
+            self.ends.remove(&(until, queue, former.key.clone()));
+        }
+    }
+}
+
+/// What runs are about, for those who claim them, as far as there is room: the rest is read from the store.
+#[derive(Default)]
+struct KeptActions {
+    kept: BTreeMap<u64, Arc<QueuedRecord>>,
+    bytes: usize,
+}
+
+impl KeptActions {
+    fn keep(&mut self, sequence: u64, record: &Arc<QueuedRecord>) {
+        let bytes = bytes_of(record);
+        if record.action.is_some() && self.bytes + bytes <= ACTIONS_KEPT_BYTES_MAX {
+            self.bytes += bytes;
+            self.kept.insert(sequence, Arc::clone(record));
+        }
+    }
+
+    fn forget(&mut self, sequence: u64) {
+        if let Some(record) = self.kept.remove(&sequence) {
+            self.bytes -= bytes_of(&record);
+        }
+    }
+}
+
+fn bytes_of(record: &QueuedRecord) -> usize {
+    size_of::<QueuedRecord>() + record.action.as_ref().map_or(0, |action| action.get().len())
+}

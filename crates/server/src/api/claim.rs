@@ -1,0 +1,276 @@
+//! `POST /v1/claim`: what workers say, and the runs that they are given.
+//!
+//! A worker speaks to any server. What it says is split by the shards that its queues and runs live in: those of this
+//! server are asked here, those of another in one request to it, and the answers are put together. All of them wait for
+//! runs at once; when one answers, the others are told that it is enough, and what they gave meanwhile is
+//! handed on as well, or back if it is more than the worker has room for.
+//!
+//! What a run is about comes from the shard's memory, or is read from the store, in the order in which runs are claimed.
+//!
+//! - `request`: what a worker may say, checked and split; `payload`: what runs are about
+
+mod payload;
+mod request;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::extract::Path;
+use axum::http::{Method, StatusCode};
+use axum::response::Json;
+use client::worker::{Ack, BeatRequest, ClaimRequest, HeldRun};
+use engine::id::{RunId, ShardId};
+use engine::limits::UNAVAILABLE_RETRY_AFTER;
+use engine::queue::claim::BEATS_PER_LEASE;
+use engine::queue::given::RunToken;
+use engine::shard::{GivenRun, ShardAnswer, WorkerReply};
+use tokio::task::JoinSet;
+
+use self::payload::ClaimedOut;
+use self::request::{Ask, Cookies, Split, has_any_of};
+use super::body::JsonBody;
+use super::caller::Caller;
+use super::forward::PeerClient;
+use super::problem::{ApiError, ApiResult};
+use crate::handle::{AskGuard, CallError, NodeHandle, ShardAsk};
+use crate::peers::{Server, ShardLocation};
+
+/// How much longer than a claim waits another server may take to answer it.
+const ANSWER_MARGIN: Duration = Duration::from_secs(5);
+
+pub(super) async fn claim(
+    handle: NodeHandle,
+    caller: Caller,
+    peers: PeerClient,
+    JsonBody(request): JsonBody<ClaimRequest>,
+) -> ApiResult<Json<ClaimedOut>> {
+    let ask = Ask::claim(&caller, &request)?;
+    answer(handle, peers, ask, "/v1/claim").await
+}
+
+pub(super) async fn beat(
+    handle: NodeHandle,
+    caller: Caller,
+    peers: PeerClient,
+    Path(worker): Path<String>,
+    JsonBody(request): JsonBody<BeatRequest>,
+) -> ApiResult<Json<ClaimedOut>> {
+    let ask = Ask::beat(&caller, &worker, &request)?;
+    let path = format!("/v1/workers/{worker}/beat");
+    answer(handle, peers, ask, &path).await
+}
+
+async fn answer(
+    handle: NodeHandle,
+    peers: PeerClient,
+    ask: Ask,
+    path: &str,
+) -> ApiResult<Json<ClaimedOut>> {
+    let split = ask.split(handle.shards());
+    let mut parts = JoinSet::new();
+    let mut guards: Vec<AskGuard> = Vec::new();
+    let mut elsewhere: BTreeMap<String, (Server, Vec<ShardId>)> = BTreeMap::new();
+    let mut gathered = Gathered::default();
+    let view = handle.peers().view();
+    for shard in split.shards() {
+        match view.place(shard) {
+            ShardLocation::There(server) if !peers.is_asked_by_peer() => {
+                let known = elsewhere.entry(server.node().to_string());
+                known.or_insert_with(|| (server, Vec::new())).1.push(shard);
+            }
+            // A shard that nobody has may be here in a moment.
+            ShardLocation::Here | ShardLocation::There(_) | ShardLocation::Nowhere => {
+                let guard = handle.ask_guard(shard);
+                let (handle, call) = (handle.clone(), split.call(shard));
+                let ticket = guard.ticket();
+                parts.spawn(async move {
+                    let ask = ShardAsk::Worker(Box::new(call));
+                    let asked = handle.ask_shard_as(shard, ticket, ask).await;
+                    Part { shards: vec![shard], answer: asked.map(PartAnswer::Here) }
+                });
+                guards.push(guard);
+            }
+        }
+    }
+    for (server, shards) in elsewhere.into_values() {
+        let (peers, body) = (peers.clone(), split.body(&shards));
+        let (path, within) = (path.to_owned(), split.wait() + ANSWER_MARGIN);
+        parts.spawn(async move {
+            let to = (server.node(), server.url.as_deref());
+            let told = peers.ask_for(to, Method::POST, &path, Some(body), within).await;
+            let answer = match told {
+                Ok((status, bytes)) if status.is_success() => Ok(PartAnswer::There(bytes)),
+                // It says what is wrong with the request, as this server would.
+                Ok((status, bytes)) if status.is_client_error() => {
+                    Ok(PartAnswer::Refused(status, bytes))
+                }
+                Ok(_) | Err(_) => Err(CallError::NoOwner { retry_after: UNAVAILABLE_RETRY_AFTER }),
+            };
+            Part { shards, answer }
+        });
+    }
+    while let Some(part) = parts.join_next().await {
+        let Ok(part) = part else { continue };
+        gathered.take(part)?;
+        // One answer is enough: the others say what they have.
+        guards.iter().for_each(AskGuard::stop_waiting);
+    }
+    gathered.finish(&handle, split).await
+}
+
+/// What some of the shards answered.
+struct Part {
+    shards: Vec<ShardId>,
+    answer: Result<PartAnswer, CallError>,
+}
+
+enum PartAnswer {
+    Here(ShardAnswer),
+    There(bytes::Bytes),
+    Refused(StatusCode, bytes::Bytes),
+}
+
+/// The answers of all shards, put together.
+#[derive(Default)]
+struct Gathered {
+    acks: Vec<Ack>,
+    lost: Vec<HeldRun>,
+    cancel: Vec<HeldRun>,
+    here: Vec<GivenRun>,
+    there: Vec<Box<serde_json::value::RawValue>>,
+    cookies: Cookies,
+    as_of: Option<u64>,
+    /// Shards that answered.
+    heard: Vec<ShardId>,
+    refusal: Option<ApiError>,
+}
+
+impl Gathered {
+    fn take(&mut self, part: Part) -> ApiResult<()> {
+        match part.answer {
+            Ok(PartAnswer::Here(answer)) => {
+                let ShardAnswer::Worker(reply) = answer else { return Err(refusal(&answer)) };
+                self.take_here(part.shards[0], *reply);
+                self.heard.extend(part.shards);
+            }
+            Ok(PartAnswer::There(bytes)) => {
+                let told: payload::ClaimedIn = serde_json::from_slice(&bytes).map_err(|_| {
+                    ApiError::unavailable(
+                        "another server's answer cannot be read",
+                        UNAVAILABLE_RETRY_AFTER,
+                    )
+                })?;
+                self.acks.extend(told.acks);
+                self.lost.extend(told.lost);
+                self.cancel.extend(told.cancel);
+                self.there.extend(told.runs);
+                self.cookies.add(&told.cookie);
+                self.heard_at(told.as_of);
+                let unheard = told.unheard;
+                let is_heard = |shard: &ShardId| !has_any_of(&unheard, *shard);
+                self.heard.extend(part.shards.into_iter().filter(is_heard));
+            }
+            Ok(PartAnswer::Refused(status, bytes)) => {
+                return Err(ApiError::passed_on(status, &bytes));
+            }
+            Err(why) => {
+                tracing::debug!(%why, "a shard could not be asked for a worker");
+                self.refusal.get_or_insert(why.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn take_here(&mut self, shard: ShardId, reply: WorkerReply) {
+        let held = |(id, token): (RunId, RunToken)| HeldRun { id: id.to_string(), token: token.0 };
+        self.cookies.put(shard, reply.cookie);
+        self.heard_at(reply.as_of);
+        self.acks.extend(reply.acks.into_iter().map(|(id, token, counted)| Ack {
+            id: id.to_string(),
+            token: token.0,
+            counted,
+        }));
+        self.lost.extend(reply.lost.into_iter().map(held));
+        self.cancel.extend(reply.cancel.into_iter().map(held));
+        self.here.extend(reply.runs);
+    }
+
+    /// Of several owners the one that has heard least counts.
+    fn heard_at(&mut self, as_of: u64) {
+        self.as_of = Some(self.as_of.map_or(as_of, |known| known.min(as_of)));
+    }
+
+    async fn finish(mut self, handle: &NodeHandle, split: Split) -> ApiResult<Json<ClaimedOut>> {
+        if self.heard.is_empty() {
+            let nobody = || {
+                ApiError::unavailable(
+                    "no shard of these queues has an owner now",
+                    UNAVAILABLE_RETRY_AFTER,
+                )
+            };
+            return Err(self.refusal.unwrap_or_else(nobody));
+        }
+        split.sort(&mut self.here);
+        let room = split.free().saturating_sub(self.there.len());
+        let surplus = self.here.split_off(room.min(self.here.len()));
+        give_back(handle, &split, surplus).await;
+        let mut runs = payload::told(handle, self.here).await;
+        runs.extend(self.there);
+        let lease_ms = split.lease_ms();
+        Ok(Json(ClaimedOut {
+            runs,
+            acks: self.acks,
+            lost: self.lost,
+            cancel: self.cancel,
+            unheard: split.unheard(&self.heard),
+            cookie: self.cookies.to_string(),
+            as_of: self.as_of.unwrap_or_default(),
+            beat_ms: u64::from(lease_ms) / BEATS_PER_LEASE,
+            lease_ms: lease_ms.into(),
+        }))
+    }
+}
+
+/// Runs that are more than the worker has room for never reached it.
+async fn give_back(handle: &NodeHandle, split: &Split, surplus: Vec<GivenRun>) {
+    let mut by_shard: BTreeMap<ShardId, Vec<(RunId, RunToken)>> = BTreeMap::new();
+    for run in surplus {
+        by_shard.entry(run.id.shard).or_default().push((run.id, run.given.token));
+    }
+    for (shard, released) in by_shard {
+        let guard = handle.ask_guard(shard);
+        let call = split.release(released);
+        // If that fails, the worker does not name them, and they wait again all the same.
+        let _ = handle.ask_shard(&guard, ShardAsk::Worker(Box::new(call))).await;
+    }
+}
+
+fn refusal(answer: &ShardAnswer) -> ApiError {
+    match answer {
+        ShardAnswer::OldIncarnation => ApiError::new(
+            StatusCode::CONFLICT,
+            "old-incarnation",
+            "A later one is there",
+            "a later life of this worker was heard: this one has to stop, or to take a greater incarnation",
+        ),
+        ShardAnswer::TooManyWorkers => ApiError::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too-many",
+            "Too many workers",
+            "as many workers are known to this shard as may be: let some end, and try again later",
+        ),
+        ShardAnswer::Rejected(why) => (*why).into(),
+        ShardAnswer::Void => ApiError::new(
+            StatusCode::CONFLICT,
+            "void-claim",
+            "A newer claim came",
+            "a newer claim of this worker made this one void",
+        ),
+        ShardAnswer::Worker(_)
+        | ShardAnswer::Queue(_)
+        | ShardAnswer::Runs(_)
+        | ShardAnswer::Workers(_) => {
+            unreachable!("workers are answered as workers")
+        }
+    }
+}

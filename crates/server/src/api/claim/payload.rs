@@ -1,0 +1,156 @@
+//! What runs are about, for those who claimed them.
+//!
+//! Most of it is in the memory of the shard. The rest is read from the store, whose keys are in the order of claims: what
+//! was claimed together is read together.
+
+use std::collections::HashMap;
+use std::ops::Bound;
+
+use client::Timestamp;
+use client::worker::{Ack, HeldRun};
+use engine::queue::record::{BodyRecord, QueuedRecord, body_key, queued_key};
+use engine::shard::GivenRun;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use store::{Entry, Key, Range};
+
+use crate::api::convert::timestamp;
+use crate::api::read::{self, key};
+use crate::handle::NodeHandle;
+
+/// Records that are read at once: between those that were claimed there may be others.
+const READ_TOGETHER_MAX: usize = 64;
+
+/// What a worker is answered: [`client::worker::ClaimAnswer`], with runs as they are written.
+#[derive(Serialize)]
+pub(in crate::api) struct ClaimedOut {
+    pub(super) runs: Vec<Box<RawValue>>,
+    pub(super) acks: Vec<Ack>,
+    pub(super) lost: Vec<HeldRun>,
+    pub(super) cancel: Vec<HeldRun>,
+    pub(super) unheard: Vec<HeldRun>,
+    pub(super) cookie: String,
+    pub(super) as_of: u64,
+    pub(super) beat_ms: u64,
+    pub(super) lease_ms: u64,
+}
+
+/// The same, as another server tells it.
+#[derive(Deserialize)]
+pub(super) struct ClaimedIn {
+    pub(super) runs: Vec<Box<RawValue>>,
+    pub(super) acks: Vec<Ack>,
+    pub(super) lost: Vec<HeldRun>,
+    pub(super) cancel: Vec<HeldRun>,
+    pub(super) unheard: Vec<HeldRun>,
+    pub(super) cookie: String,
+    pub(super) as_of: u64,
+}
+
+/// A run, as a worker is told of it: [`client::worker::ClaimedRun`].
+#[derive(Serialize)]
+struct ClaimedRunOut<'a> {
+    id: String,
+    token: u64,
+    attempt: u32,
+    queue: &'a str,
+    scheduled: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trigger: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+    #[serde(flatten)]
+    action: ActionOut,
+}
+
+/// What a worker is to do, as it was kept.
+#[derive(Serialize, Deserialize)]
+struct ActionOut {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    handler: Option<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    payload: Option<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    command: Option<Box<RawValue>>,
+}
+
+/// Runs as their worker is told of them. One that cannot be read is left out: its worker does not name it then, and it
+/// waits again.
+pub(super) async fn told(handle: &NodeHandle, runs: Vec<GivenRun>) -> Vec<Box<RawValue>> {
+    let mut read = read_missing(handle, &runs).await;
+    let mut told = Vec::with_capacity(runs.len());
+    for run in &runs {
+        let kept = run.queued.as_deref();
+        let found = read.remove(&run.place.order.sequence);
+        let record = kept.or(found.as_ref());
+        let Some((record, action)) = record.and_then(|it| Some((it, it.action.as_ref()?))) else {
+            tracing::warn!(run = %run.id, "what a run is about cannot be read: it waits again");
+            continue;
+        };
+        let Ok(action) = serde_json::from_str(action.get()) else { continue };
+        let out = ClaimedRunOut {
+            id: run.id.to_string(),
+            token: run.given.token.0,
+            attempt: run.given.attempt,
+            queue: &run.queue,
+            scheduled: timestamp(record.born),
+            trigger: record.trigger.as_ref().map(|trigger| &*trigger.name),
+            key: record.key.as_deref(),
+            timeout_ms: record.timeout_ms,
+            action,
+        };
+        told.extend(to_raw_value(&out));
+    }
+    told
+}
+
+/// Reads from the store what is not in memory, by the numbers of runs.
+async fn read_missing(handle: &NodeHandle, runs: &[GivenRun]) -> HashMap<u64, QueuedRecord> {
+    let missing: Vec<&GivenRun> = runs.iter().filter(|run| run.queued.is_none()).collect();
+    let places = missing.iter().map(|run| (run.place.order.sequence, run));
+    let records =
+        places.clone().map(|(sequence, run)| (sequence, key(queued_key(run.id.shard, &run.place))));
+    let mut found: HashMap<u64, QueuedRecord> = read_all(handle, records.collect()).await;
+    let bodies = places
+        .filter(|(_, run)| run.place.has_body)
+        .map(|(sequence, run)| (sequence, key(body_key(run.id.shard, &run.place))));
+    let bodies: HashMap<u64, BodyRecord> = read_all(handle, bodies.collect()).await;
+    for (sequence, body) in bodies {
+        if let Some(record) = found.get_mut(&sequence) {
+            record.action = Some(body.action);
+        }
+    }
+    found
+}
+
+/// Reads records by their keys: those that lie together at once.
+async fn read_all<T: serde::de::DeserializeOwned>(
+    handle: &NodeHandle,
+    mut wanted: Vec<(u64, Key)>,
+) -> HashMap<u64, T> {
+    wanted.sort_by(|(_, one), (_, other)| one.cmp(other));
+    let mut found = HashMap::with_capacity(wanted.len());
+    let mut left = &wanted[..];
+    while let [(_, first), ..] = left
+        && let [.., (_, last)] = left
+    {
+        let bound = |key: &Key| Bound::Included(key.as_str().to_owned());
+        let range = Range::of(bound(first), bound(last));
+        let page = handle.store().scan(range, left.len().min(READ_TOGETHER_MAX)).await;
+        let Ok(page) = page else { break };
+        let is_whole = page.next.is_none();
+        let reached = page.entries.last().map(|entry| entry.key.clone());
+        let is_read = |key: &Key| is_whole || reached.as_ref().is_some_and(|last| key <= last);
+        let (read, rest) = left.split_at(left.partition_point(|(_, key)| is_read(key)).max(1));
+        let entries: HashMap<&Key, &Entry> =
+            page.entries.iter().map(|entry| (&entry.key, entry)).collect();
+        for (sequence, key) in read {
+            let record = entries.get(key).and_then(|entry| read::record(entry).ok());
+            found.extend(record.map(|record| (*sequence, record)));
+        }
+        left = rest;
+    }
+    found
+}

@@ -1,0 +1,404 @@
+//! What a worker may say, checked, and split by the shards that it is about.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::worker::{BeatRequest, ClaimRequest, DoneRun, HeldRun, RunResult};
+use engine::id::{ProjectId, RunId, ShardId};
+use engine::instant::Instant;
+use engine::limits::{
+    CLAIM_QUEUES_MAX, CLAIM_RUNS_MAX, CLAIM_WAIT_MAX, RETRY_AFTER_MAX, RUN_ERROR_CHARS_MAX,
+    WORKER_LEASE_DEFAULT, WORKER_LEASE_MAX, WORKER_LEASE_MIN,
+};
+use engine::past::Attempt;
+use engine::queue::claim::two_beats;
+use engine::queue::given::{AttemptResult, RunToken};
+use engine::shard::{ClaimCall, DoneCall, GivenRun, WorkerCall};
+use engine::trigger::{BadField, check_name};
+
+use crate::api::caller::Caller;
+use crate::api::problem::{ApiError, ApiResult};
+
+/// What a worker says, checked.
+pub(super) struct Ask {
+    project: ProjectId,
+    worker: Arc<str>,
+    said: ClaimRequest,
+    /// Whether it wants runs, and whether it names all that it has.
+    is_claim: bool,
+    names_all: bool,
+    lease_ms: u32,
+    done: Vec<(RunId, DoneCall)>,
+    running: Vec<(RunId, RunToken)>,
+    released: Vec<(RunId, RunToken)>,
+}
+
+impl Ask {
+    pub(super) fn claim(caller: &Caller, said: &ClaimRequest) -> ApiResult<Self> {
+        Self::checked(caller, said.clone(), true, true)
+    }
+
+    pub(super) fn beat(caller: &Caller, worker: &str, said: &BeatRequest) -> ApiResult<Self> {
+        let BeatRequest { incarnation, number, settled, queues, lease_ms, done, .. } = said.clone();
+        let names_all = said.running.is_some();
+        let said = ClaimRequest {
+            worker: worker.to_owned(),
+            incarnation,
+            number,
+            settled,
+            cookie: None,
+            queues,
+            free: 0,
+            wait_ms: 0,
+            lease_ms,
+            done,
+            running: said.running.clone().unwrap_or_default(),
+            released: said.released.clone(),
+            since: said.since,
+            draining: said.draining,
+        };
+        Self::checked(caller, said, false, names_all)
+    }
+
+    fn checked(
+        caller: &Caller,
+        said: ClaimRequest,
+        is_claim: bool,
+        names_all: bool,
+    ) -> ApiResult<Self> {
+        let mut faults = Faults::default();
+        faults.check("/worker", check_name(&said.worker));
+        faults.between("/incarnation", said.incarnation, 1, u64::MAX);
+        faults.between("/number", said.number, 1, u64::MAX);
+        faults.between("/free", said.free, 0, CLAIM_RUNS_MAX as u64);
+        faults.between("/wait_ms", said.wait_ms, 0, millis(CLAIM_WAIT_MAX));
+        let lease_ms = said.lease_ms.unwrap_or_else(|| millis(WORKER_LEASE_DEFAULT));
+        faults.between("/lease_ms", lease_ms, millis(WORKER_LEASE_MIN), millis(WORKER_LEASE_MAX));
+        let queues = said.queues.len();
+        if queues == 0 || queues > CLAIM_QUEUES_MAX {
+            faults.add(
+                "/queues",
+                format!("1 to {CLAIM_QUEUES_MAX} are named, and these are {queues}"),
+            );
+        }
+        for (index, queue) in said.queues.iter().enumerate().take(CLAIM_QUEUES_MAX) {
+            faults.check(&format!("/queues/{index}"), check_name(queue));
+        }
+        let named = said.done.len() + said.running.len() + said.released.len();
+        if named > 2 * CLAIM_RUNS_MAX {
+            let most = 2 * CLAIM_RUNS_MAX;
+            faults.add(
+                "/running",
+                format!("a request names at most {most} runs, and these are {named}"),
+            );
+        }
+        let running = faults.held("/running", &said.running);
+        let released = faults.held("/released", &said.released);
+        let done = faults.done(&said.done);
+        if !faults.0.is_empty() {
+            return Err(ApiError::fields(faults.0));
+        }
+        Ok(Self {
+            project: caller.project,
+            worker: said.worker.as_str().into(),
+            is_claim,
+            names_all,
+            lease_ms: u32::try_from(lease_ms).unwrap_or(u32::MAX),
+            done,
+            running,
+            released,
+            said,
+        })
+    }
+
+    /// By the shards of the queues and of the runs that it names.
+    pub(super) fn split(self, shards: u16) -> Split {
+        let mut queues: BTreeMap<ShardId, Vec<Box<str>>> = BTreeMap::new();
+        for queue in &self.said.queues {
+            let shard = ShardId::of_queue(self.project, queue, shards);
+            queues.entry(shard).or_default().push(queue.as_str().into());
+        }
+        let cookies = Cookies::read(self.said.cookie.as_deref().unwrap_or_default());
+        Split { ask: self, queues, cookies }
+    }
+}
+
+/// What a worker says, by shard.
+pub(super) struct Split {
+    ask: Ask,
+    queues: BTreeMap<ShardId, Vec<Box<str>>>,
+    cookies: Cookies,
+}
+
+impl Split {
+    /// The shards that are to hear it.
+    pub(super) fn shards(&self) -> BTreeSet<ShardId> {
+        let Ask { done, running, released, .. } = &self.ask;
+        let runs = done.iter().map(|(id, _)| id).chain(running.iter().map(|(id, _)| id));
+        let runs = runs.chain(released.iter().map(|(id, _)| id)).map(|id| id.shard);
+        self.queues.keys().copied().chain(runs).collect()
+    }
+
+    /// What one shard hears.
+    pub(super) fn call(&self, shard: ShardId) -> WorkerCall {
+        let ask = &self.ask;
+        let of = |held: &[(RunId, RunToken)]| {
+            held.iter().filter(|(id, _)| id.shard == shard).copied().collect::<Vec<_>>()
+        };
+        let done = ask.done.iter().filter(|(id, _)| id.shard == shard);
+        let queues = self.queues.get(&shard).filter(|_| ask.is_claim);
+        WorkerCall {
+            done: done.map(|(_, done)| done.clone()).collect(),
+            released: of(&ask.released),
+            running: ask.names_all.then(|| of(&ask.running)),
+            claim: queues.map(|queues| ClaimCall {
+                cookie: self.cookies.get(shard),
+                queues: queues.clone(),
+                free: self.free(),
+                wait_ms: self.wait_ms(),
+            }),
+            ..self.report()
+        }
+    }
+
+    /// Gives runs back that never reached the worker.
+    pub(super) fn release(&self, released: Vec<(RunId, RunToken)>) -> WorkerCall {
+        WorkerCall { released, ..self.report() }
+    }
+
+    fn report(&self) -> WorkerCall {
+        let Ask { project, worker, said, lease_ms, .. } = &self.ask;
+        WorkerCall {
+            project: *project,
+            worker: Arc::clone(worker),
+            incarnation: said.incarnation,
+            number: said.number,
+            settled: said.settled,
+            lease_ms: *lease_ms,
+            since: said.since,
+            is_draining: said.draining,
+            done: Vec::new(),
+            released: Vec::new(),
+            running: None,
+            claim: None,
+        }
+    }
+
+    /// What another server hears, of the shards that it has.
+    pub(super) fn body(&self, shards: &[ShardId]) -> String {
+        let said = &self.ask.said;
+        let is_of = |id: &str| id.parse().is_ok_and(|id: RunId| shards.contains(&id.shard));
+        let held = |runs: &[HeldRun]| {
+            runs.iter().filter(|run| is_of(&run.id)).cloned().collect::<Vec<_>>()
+        };
+        let done: Vec<DoneRun> = said.done.iter().filter(|run| is_of(&run.id)).cloned().collect();
+        let of_shards = self.queues.iter().filter(|(shard, _)| shards.contains(shard));
+        let mut queues: Vec<String> =
+            of_shards.flat_map(|(_, queues)| queues).map(ToString::to_string).collect();
+        // It names runs of queues that the worker does not claim from any more.
+        let claims = self.ask.is_claim && !queues.is_empty();
+        if queues.is_empty() {
+            queues = said.queues.iter().take(1).cloned().collect();
+        }
+        let (running, released) = (held(&said.running), held(&said.released));
+        let text = if self.ask.is_claim && claims {
+            let free = self.free() as u64;
+            serde_json::to_string(&ClaimRequest {
+                queues,
+                free,
+                done,
+                running,
+                released,
+                ..said.clone()
+            })
+        } else if self.ask.is_claim {
+            serde_json::to_string(&ClaimRequest {
+                queues,
+                free: 0,
+                wait_ms: 0,
+                done,
+                running,
+                released,
+                ..said.clone()
+            })
+        } else {
+            serde_json::to_string(&BeatRequest {
+                incarnation: said.incarnation,
+                number: said.number,
+                settled: said.settled,
+                queues,
+                lease_ms: said.lease_ms,
+                done,
+                running: self.ask.names_all.then_some(running),
+                released,
+                since: said.since,
+                draining: said.draining,
+            })
+        };
+        text.expect("texts and numbers always serialize")
+    }
+
+    /// So many runs the worker has room for: it never has more than it can name.
+    pub(super) fn free(&self) -> usize {
+        if self.ask.said.draining {
+            return 0;
+        }
+        let free = usize::try_from(self.ask.said.free).unwrap_or(0);
+        free.min(CLAIM_RUNS_MAX.saturating_sub(self.ask.running.len()))
+    }
+
+    pub(super) fn wait(&self) -> Duration {
+        Duration::from_millis(self.wait_ms())
+    }
+
+    /// A worker that is not heard of for two beats is given nothing: a claim waits no longer than that.
+    fn wait_ms(&self) -> u64 {
+        self.ask.said.wait_ms.min(two_beats(self.ask.lease_ms))
+    }
+
+    /// Puts runs in the order in which the worker named their queues.
+    pub(super) fn sort(&self, runs: &mut [GivenRun]) {
+        let place = |run: &GivenRun| {
+            let mut queues = self.ask.said.queues.iter();
+            queues.position(|queue| **queue == *run.queue)
+        };
+        runs.sort_by_key(place);
+    }
+
+    pub(super) fn lease_ms(&self) -> u32 {
+        self.ask.lease_ms
+    }
+
+    /// Runs that were named and whose owner could not be asked.
+    pub(super) fn unheard(&self, heard: &[ShardId]) -> Vec<HeldRun> {
+        let running = self.ask.running.iter().filter(|(id, _)| !heard.contains(&id.shard));
+        running.map(|(id, token)| HeldRun { id: id.to_string(), token: token.0 }).collect()
+    }
+}
+
+/// Whether one of these runs lives in a shard.
+pub(super) fn has_any_of(runs: &[HeldRun], shard: ShardId) -> bool {
+    runs.iter().any(|run| run.id.parse().is_ok_and(|id: RunId| id.shard == shard))
+}
+
+/// Which memory of each shard a worker speaks to: `3:9f…,17:a0…`.
+#[derive(Default)]
+pub(super) struct Cookies(BTreeMap<ShardId, u64>);
+
+impl Cookies {
+    /// What cannot be read is as if it were not there: a claim without a cookie gets none of its runs, and the cookie.
+    fn read(text: &str) -> Self {
+        let parts = text.split(',').take(usize::from(engine::limits::SHARDS_MAX));
+        let pairs = parts.filter_map(|part| {
+            let (shard, cookie) = part.split_once(':')?;
+            Some((ShardId(shard.parse().ok()?), u64::from_str_radix(cookie, 16).ok()?))
+        });
+        Self(pairs.collect())
+    }
+
+    fn get(&self, shard: ShardId) -> u64 {
+        self.0.get(&shard).copied().unwrap_or(0)
+    }
+
+    pub(super) fn put(&mut self, shard: ShardId, cookie: u64) {
+        self.0.insert(shard, cookie);
+    }
+
+    pub(super) fn add(&mut self, text: &str) {
+        self.0.extend(Self::read(text).0);
+    }
+}
+
+impl fmt::Display for Cookies {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (shard, cookie)) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(out, "{comma}{shard}:{cookie:x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with what a worker said.
+#[derive(Default)]
+struct Faults(Vec<BadField>);
+
+impl Faults {
+    fn add(&mut self, pointer: &str, why: String) {
+        self.0.push(BadField { pointer: pointer.to_owned(), why });
+    }
+
+    fn check(&mut self, pointer: &str, checked: Result<(), String>) {
+        if let Err(why) = checked {
+            self.add(pointer, why);
+        }
+    }
+
+    fn between(&mut self, pointer: &str, number: u64, least: u64, most: u64) {
+        if !(least..=most).contains(&number) {
+            self.add(pointer, format!("it is a whole number from {least} to {most}"));
+        }
+    }
+
+    fn id(&mut self, pointer: &str, index: usize, text: &str) -> Option<RunId> {
+        let id = text.parse::<RunId>();
+        id.map_err(|why| self.add(&format!("{pointer}/{index}/id"), why.to_string())).ok()
+    }
+
+    fn held(&mut self, pointer: &str, runs: &[HeldRun]) -> Vec<(RunId, RunToken)> {
+        let runs = runs.iter().enumerate();
+        runs.filter_map(|(index, run)| {
+            Some((self.id(pointer, index, &run.id)?, RunToken(run.token)))
+        })
+        .collect()
+    }
+
+    fn done(&mut self, runs: &[DoneRun]) -> Vec<(RunId, DoneCall)> {
+        let mut done = Vec::with_capacity(runs.len());
+        for (index, run) in runs.iter().enumerate() {
+            let Some(id) = self.id("/done", index, &run.id) else { continue };
+            let retry_after = run.retry_after_ms.map(Duration::from_millis);
+            if retry_after.is_some_and(|pause| pause > RETRY_AFTER_MAX) {
+                let most = millis(RETRY_AFTER_MAX);
+                let why = format!("it is a whole number from 0 to {most}");
+                self.add(&format!("/done/{index}/retry_after_ms"), why);
+            }
+            let result = match run.result {
+                RunResult::Succeeded => AttemptResult::Succeeded,
+                RunResult::Failed if run.final_failure => AttemptResult::FailedForGood,
+                RunResult::Failed => AttemptResult::Failed { retry_after },
+                RunResult::Cancelled => AttemptResult::Cancelled,
+                RunResult::Stopped => AttemptResult::Stopped,
+                RunResult::Died => AttemptResult::Died,
+            };
+            let token = RunToken(run.token);
+            done.push((id, DoneCall { run: id, token, result, made: Some(attempt(run)) }));
+        }
+        done
+    }
+}
+
+/// What is kept of an attempt.
+fn attempt(run: &DoneRun) -> Attempt {
+    let error = run.error.as_ref().map(|text| text.chars().take(RUN_ERROR_CHARS_MAX).collect());
+    let error = error.or_else(|| match run.result {
+        RunResult::Succeeded => None,
+        RunResult::Failed => Some("it failed".to_owned()),
+        RunResult::Cancelled => Some("it was cancelled".to_owned()),
+        RunResult::Stopped => Some("its worker stopped it".to_owned()),
+        RunResult::Died => Some("its worker died under it".to_owned()),
+    });
+    Attempt {
+        at: run.started.map_or(Instant(0), |at| Instant(at.as_millisecond())),
+        ms: run.took_ms.and_then(|took| u32::try_from(took).ok()).unwrap_or(0),
+        error,
+        exit_code: run.exit_code,
+        ..Attempt::default()
+    }
+}
+
+fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).expect("a short time")
+}
