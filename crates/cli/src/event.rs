@@ -55,12 +55,16 @@ pub(crate) async fn follow(typed: &EventsArgs) -> Result<(), Ending> {
 
 fn line(event: &Event) -> String {
     let what = match &event.what {
-        EventKind::RunEnded { run, trigger, slot, state, attempt, event: _ } => format!(
-            "{}  {}  slot {slot}  trigger {}  attempts {attempt}",
-            state.as_str(),
-            escape(run),
-            escape(trigger)
-        ),
+        EventKind::RunEnded { run, trigger, queue, slot, state, attempt, event: _ } => {
+            let queue = queue.iter().map(|name| format!("  queue {}", escape(name)));
+            let trigger = trigger.iter().map(|id| format!("  trigger {}", escape(id)));
+            format!(
+                "{}  {}  slot {slot}{}  attempts {attempt}",
+                state.as_str(),
+                escape(run),
+                queue.chain(trigger).collect::<String>()
+            )
+        }
         EventKind::SlotsSkipped { trigger, from, to, count, reason } => {
             format!("{count} of {}  {from} to {to}  {}", escape(trigger), word(*reason))
         }

@@ -27,8 +27,12 @@ pub enum EventKind {
     RunEnded {
         /// The run's id.
         run: String,
-        /// The id of its trigger.
-        trigger: String,
+        /// The id of its trigger; none, if it was submitted to a queue.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trigger: Option<String>,
+        /// The name of its queue, if it was a run of one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        queue: Option<String>,
         /// What it tells somebody of, if it is a notification.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         event: Option<Occasion>,

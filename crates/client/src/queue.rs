@@ -4,6 +4,7 @@
 //! server reads the same JSON with its own types; a test of the server holds the two together.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use crate::spec::{Delivery, RetrySpec};
 use crate::trigger::Pause;
 
 /// A run that a queue is to have: a handler's name with a payload, or a command.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
@@ -73,7 +74,7 @@ pub struct RunSpec {
 }
 
 /// A command, as a worker runs it.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CommandSpec {
@@ -88,6 +89,20 @@ pub struct CommandSpec {
     /// What it reads from its standard input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
+}
+
+impl fmt::Debug for RunSpec {
+    /// Without what it is about, which may be secret.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "RunSpec({:?}, {:?})", self.queue, self.handler)
+    }
+}
+
+impl fmt::Debug for CommandSpec {
+    /// The program alone: what it is given may be secret.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "CommandSpec({:?})", self.argv.first())
+    }
 }
 
 /// Runs that one queue is to have, all or none.

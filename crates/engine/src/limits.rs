@@ -650,6 +650,9 @@ pub const ACTION_INLINE_BYTES_MAX: usize = 1_024;
 /// Longest payload of a run, or stdin of a command, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 100 * 1024;
 
+/// How deep lists and objects may lie in each other in a payload: common readers of JSON go no deeper than about this.
+pub const PAYLOAD_DEPTH_MAX: usize = 100;
+
 /// Most queues of a project that live in one shard.
 pub const QUEUES_PER_SHARD_MAX: usize = 256;
 

@@ -181,6 +181,13 @@ pub struct Skipped {
     pub at: Instant,
 }
 
+impl Finished {
+    /// Whether it was submitted to a queue: then it is nobody's but its own, and has its number in its trigger's place.
+    pub fn is_submitted(&self) -> bool {
+        self.queue.is_some() && self.sequence == Some(self.trigger.0)
+    }
+}
+
 impl Line {
     /// The same without what receivers said, which may be long.
     #[must_use]

@@ -136,7 +136,7 @@ impl Workers {
         });
         runs.advance(now.wall);
         take_results(request, runs, decided, &mut answer, now);
-        take_back_released(request, runs, decided, &mut answer, now);
+        take_back_released(request, runs, decided, &mut answer);
         let (running, claim) = match &request.wants {
             Wants::Report => {
                 mutant::also(Mutant::ReportConcludes, || {
@@ -170,11 +170,15 @@ impl Workers {
             let again = given.filter(|(_, record)| record.claimant == claimant);
             answer.runs = again.map(|(sequence, record)| (sequence, Arc::clone(record))).collect();
         } else if request.number > last_claim && cookie == self.cookie {
-            let known = self.known.get_mut(&request.worker).expect("it was heard");
-            known.last_claim = request.number;
-            known.queues.clone_from(queues);
             answer.runs = give(&claimant, queues, free, runs, decided, now);
-            if answer.is_empty() && until > now.steady {
+            let waits = answer.is_empty() && until > now.steady;
+            let known = self.known.get_mut(&request.worker).expect("it was heard");
+            known.queues.clone_from(queues);
+            // Whoever asks for what is there, and gets nothing, may ask again under the same number, and wait.
+            if waits || !answer.runs.is_empty() {
+                known.last_claim = request.number;
+            }
+            if waits {
                 let claim = WaitingClaim { ticket, claimant, queues: queues.clone(), free, until };
                 self.wait(claim);
                 return Heard::Waits;

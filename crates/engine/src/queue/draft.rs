@@ -12,8 +12,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::instant::Instant;
 use crate::limits::{
     ALERT_AFTER_MAX, ALERT_AFTER_MIN, COMMAND_PARTS_MAX, CONCURRENCY_MAX, PAYLOAD_BYTES_MAX,
-    PRIORITY_DEFAULT, PRIORITY_LAST, QUEUE_WAITING_MAX, RATE_PERIOD_MAX, RATE_PERIOD_MIN,
-    RATE_RUNS_MAX, RUN_DELAY_MAX, RUN_KEY_CHARS_MAX, RUN_TIMEOUT_MAX,
+    PAYLOAD_DEPTH_MAX, PRIORITY_DEFAULT, PRIORITY_LAST, QUEUE_WAITING_MAX, RATE_PERIOD_MAX,
+    RATE_PERIOD_MIN, RATE_RUNS_MAX, RUN_DELAY_MAX, RUN_KEY_CHARS_MAX, RUN_TIMEOUT_MAX,
 };
 use crate::policy::Delivery;
 use crate::shard::Submission;
@@ -218,6 +218,11 @@ impl RunDraft {
             let why = format!("a payload has at most {PAYLOAD_BYTES_MAX} bytes, and this is {len}");
             faults.add("/payload", why);
         }
+        if self.payload.as_ref().is_some_and(|payload| depth(payload.get()) > PAYLOAD_DEPTH_MAX) {
+            let why =
+                format!("lists and objects lie at most {PAYLOAD_DEPTH_MAX} deep in each other");
+            faults.add("/payload", why);
+        }
         if faults.0.len() > before {
             return None;
         }
@@ -291,6 +296,26 @@ impl QueueDraft {
         }
         Ok(QueueSettings { concurrency, per_key, rate, waiting_max, alert_after_ms })
     }
+}
+
+/// How deep lists and objects lie in each other in a JSON text.
+fn depth(json: &str) -> usize {
+    let (mut depth, mut most, mut in_text, mut escaped) = (0_usize, 0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            _ if in_text => {}
+            b'[' | b'{' => {
+                depth += 1;
+                most = most.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    most
 }
 
 fn check_key(text: &str) -> Result<Box<str>, String> {
@@ -371,6 +396,16 @@ mod tests {
         assert!(of(PAYLOAD_BYTES_MAX).build(NOW).is_ok());
         let refused = of(PAYLOAD_BYTES_MAX + 1).build(NOW).err().unwrap();
         assert!(refused[0].why.contains("102400 bytes, and this is 102401"), "{refused:?}");
+    }
+
+    #[test]
+    fn a_payload_is_no_deeper_than_readers_of_json_go() {
+        let of = |depth: usize| {
+            let (open, close) = ("[".repeat(depth), "]".repeat(depth));
+            draft(&format!(r#"{{"handler": "a", "payload": {open}"[\"["{close}}}"#)).build(NOW)
+        };
+        assert!(of(PAYLOAD_DEPTH_MAX).is_ok());
+        assert!(of(PAYLOAD_DEPTH_MAX + 1).is_err());
     }
 
     #[test]

@@ -268,12 +268,13 @@ impl GivenRecord {
         }
     }
 
-    /// It is certain that the attempt never began, and never will: its number is used again.
-    pub fn withdrawn(&self, now: Instant) -> Fate {
+    /// It is certain that the attempt never began, and never will: its number is used again, and it waits where it did,
+    /// by the instant from which it was due.
+    pub fn withdrawn(&self, due: Instant) -> Fate {
         if self.cancel {
             return Fate::of(End::Cancelled);
         }
-        Fate::Goes(Self { attempt: self.attempt - 1, ..self.waiting(now) })
+        Fate::Goes(Self { attempt: self.attempt - 1, ..self.waiting(due) })
     }
 
     /// The worker that was given up still has it, and limits allow it to go on: the death was none.

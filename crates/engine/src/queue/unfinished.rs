@@ -369,7 +369,8 @@ impl KnownRun {
             None => Some(WaitingRun { order, key, expires }),
             Some(given) => {
                 let due = given.due()?;
-                let expires = pick(Mutant::ExpiresThoughBegun, None, expires);
+                let unbegun = expires.filter(|_| given.attempt == 0);
+                let expires = pick(Mutant::ExpiresThoughBegun, unbegun, expires);
                 Some(WaitingRun { order: ClaimOrder { due, ..order }, key, expires })
             }
         }

@@ -235,7 +235,9 @@ pub enum Rejection {
         "the queue has {waiting} runs waiting, and at most {max} may: let workers claim some, or raise waiting_max"
     )]
     QueueIsFull { waiting: usize, max: usize },
-    #[error("the queue has runs that are not finished, {runs} of them: let them end, or cancel them, and try again")]
+    #[error(
+        "the queue has runs that are not finished, {runs} of them: let them end, or cancel them, and try again"
+    )]
     QueueHasRuns { runs: usize },
     #[error("there is no such run, or it has ended")]
     NoSuchRun,

@@ -199,8 +199,7 @@ impl Loading {
 
     /// Everything is read: gives the shard, which decides from here on.
     pub fn finish(self, now: Now) -> Shard {
-        let Self { shard: id, cluster, triggers, runs, queues, audience, senders, reports } =
-            self;
+        let Self { shard: id, cluster, triggers, runs, queues, audience, senders, reports } = self;
         let head = HeadRecord {
             decided_through: triggers.mark(),
             open: runs.all_open(),

@@ -1,9 +1,10 @@
 //! `POST /v1/claim`: what workers say, and the runs that they are given.
 //!
 //! A worker speaks to any server. What it says is split by the shards that its queues and runs live in: those of this
-//! server are asked here, those of another in one request to it, and the answers are put together. All of them wait for
-//! runs at once; when one answers, the others are told that it is enough, and what they gave meanwhile is
-//! handed on as well, or back if it is more than the worker has room for.
+//! server are asked here, those of another in one request to it, and the answers are put together. First they are asked one
+//! after the other for what is there, in the order of the worker's queues, so that nobody gives more than the worker has room
+//! for. If there is nothing, all of them wait at once; when one answers, the others are told that it is enough, and what
+//! they gave meanwhile is handed on as well, or back if it is too much.
 //!
 //! What a run is about comes from the shard's memory, or is read from the store, in the order in which runs are claimed.
 //!
@@ -13,6 +14,7 @@ mod payload;
 mod request;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::Path;
@@ -23,11 +25,11 @@ use engine::id::{RunId, ShardId};
 use engine::limits::UNAVAILABLE_RETRY_AFTER;
 use engine::queue::claim::BEATS_PER_LEASE;
 use engine::queue::given::RunToken;
-use engine::shard::{GivenRun, ShardAnswer, WorkerReply};
+use engine::shard::{GivenRun, ShardAnswer, Ticket, WorkerReply};
 use tokio::task::JoinSet;
 
 use self::payload::ClaimedOut;
-use self::request::{Ask, Cookies, Split, has_any_of};
+use self::request::{Ask, Cookies, Split, Wanted, has_any_of};
 use super::body::JsonBody;
 use super::caller::Caller;
 use super::forward::PeerClient;
@@ -66,48 +68,31 @@ async fn answer(
     ask: Ask,
     path: &str,
 ) -> ApiResult<Json<ClaimedOut>> {
-    let split = ask.split(handle.shards());
-    let mut parts = JoinSet::new();
-    let mut guards: Vec<AskGuard> = Vec::new();
-    let mut elsewhere: BTreeMap<String, (Server, Vec<ShardId>)> = BTreeMap::new();
+    let split = Arc::new(ask.split(handle.shards()));
+    let places = places(&handle, &peers, &split);
+    let asker =
+        Asker { handle: handle.clone(), peers, split: Arc::clone(&split), path: path.into() };
     let mut gathered = Gathered::default();
-    let view = handle.peers().view();
-    for shard in split.shards() {
-        match view.place(shard) {
-            ShardLocation::There(server) if !peers.is_asked_by_peer() => {
-                let known = elsewhere.entry(server.node().to_string());
-                known.or_insert_with(|| (server, Vec::new())).1.push(shard);
-            }
-            // A shard that nobody has may be here in a moment.
-            ShardLocation::Here | ShardLocation::There(_) | ShardLocation::Nowhere => {
-                let guard = handle.ask_guard(shard);
-                let (handle, call) = (handle.clone(), split.call(shard));
-                let ticket = guard.ticket();
-                parts.spawn(async move {
-                    let ask = ShardAsk::Worker(Box::new(call));
-                    let asked = handle.ask_shard_as(shard, ticket, ask).await;
-                    Part { shards: vec![shard], answer: asked.map(PartAnswer::Here) }
-                });
-                guards.push(guard);
-            }
+    if places.len() > 1 && split.free() > 0 {
+        // One after the other, for what is there: none gives what another one has given.
+        for place in &places {
+            let free = split.free().saturating_sub(gathered.runs());
+            let wanted = Wanted { free, wait_ms: 0 };
+            let guards = place.guards(&handle);
+            gathered.take(asker.clone().ask(place.clone(), tickets(&guards), wanted).await)?;
+        }
+        if gathered.has_something() || split.wait_ms() == 0 {
+            return gathered.finish(&handle, &split).await;
         }
     }
-    for (server, shards) in elsewhere.into_values() {
-        let (peers, body) = (peers.clone(), split.body(&shards));
-        let (path, within) = (path.to_owned(), split.wait() + ANSWER_MARGIN);
-        parts.spawn(async move {
-            let to = (server.node(), server.url.as_deref());
-            let told = peers.ask_for(to, Method::POST, &path, Some(body), within).await;
-            let answer = match told {
-                Ok((status, bytes)) if status.is_success() => Ok(PartAnswer::There(bytes)),
-                // It says what is wrong with the request, as this server would.
-                Ok((status, bytes)) if status.is_client_error() => {
-                    Ok(PartAnswer::Refused(status, bytes))
-                }
-                Ok(_) | Err(_) => Err(CallError::NoOwner { retry_after: UNAVAILABLE_RETRY_AFTER }),
-            };
-            Part { shards, answer }
-        });
+    // All at once. Who waits at several places is given one by each.
+    let free = if places.len() > 1 { split.free().min(1) } else { split.free() };
+    let wanted = Wanted { free, wait_ms: split.wait_ms() };
+    let (mut parts, mut guards) = (JoinSet::new(), Vec::new());
+    for place in places {
+        let own = place.guards(&handle);
+        parts.spawn(asker.clone().ask(place, tickets(&own), wanted));
+        guards.extend(own);
     }
     while let Some(part) = parts.join_next().await {
         let Ok(part) = part else { continue };
@@ -115,7 +100,92 @@ async fn answer(
         // One answer is enough: the others say what they have.
         guards.iter().for_each(AskGuard::stop_waiting);
     }
-    gathered.finish(&handle, split).await
+    gathered.finish(&handle, &split).await
+}
+
+/// Who is asked: a shard of this server, or another server for several.
+#[derive(Clone)]
+enum AskPlace {
+    Here(ShardId),
+    There(Box<Server>, Vec<ShardId>),
+}
+
+impl AskPlace {
+    /// What lets the asked stop waiting, where that is this server.
+    fn guards(&self, handle: &NodeHandle) -> Vec<AskGuard> {
+        match self {
+            Self::Here(shard) => vec![handle.ask_guard(*shard)],
+            Self::There(..) => Vec::new(),
+        }
+    }
+}
+
+fn tickets(guards: &[AskGuard]) -> Option<Ticket> {
+    guards.first().map(AskGuard::ticket)
+}
+
+/// Whom to ask, in the order of the worker's queues.
+fn places(handle: &NodeHandle, peers: &PeerClient, split: &Split) -> Vec<AskPlace> {
+    let mut places: Vec<AskPlace> = Vec::new();
+    let view = handle.peers().view();
+    for shard in split.shards() {
+        match view.place(shard) {
+            ShardLocation::There(server) if !peers.is_asked_by_peer() => {
+                let known = places.iter_mut().find_map(|place| match place {
+                    AskPlace::There(known, shards) if **known == server => Some(shards),
+                    AskPlace::Here(_) | AskPlace::There(..) => None,
+                });
+                match known {
+                    Some(shards) => shards.push(shard),
+                    None => places.push(AskPlace::There(Box::new(server), vec![shard])),
+                }
+            }
+            // A shard that nobody has may be here in a moment.
+            ShardLocation::Here | ShardLocation::There(_) | ShardLocation::Nowhere => {
+                places.push(AskPlace::Here(shard));
+            }
+        }
+    }
+    places
+}
+
+/// Asks this server's shards, and other servers, in the name of a worker.
+#[derive(Clone)]
+struct Asker {
+    handle: NodeHandle,
+    peers: PeerClient,
+    split: Arc<Split>,
+    path: Arc<str>,
+}
+
+impl Asker {
+    async fn ask(self, place: AskPlace, ticket: Option<Ticket>, wanted: Wanted) -> Part {
+        match (place, ticket) {
+            (AskPlace::Here(shard), Some(ticket)) => {
+                let ask = ShardAsk::Worker(Box::new(self.split.call(shard, wanted)));
+                let asked = self.handle.ask_shard_as(shard, ticket, ask).await;
+                Part { shards: vec![shard], answer: asked.map(PartAnswer::Here) }
+            }
+            (AskPlace::Here(shard), None) => unreachable!("shard {shard} is asked under a ticket"),
+            (AskPlace::There(server, shards), _) => {
+                let body = Some(self.split.body(&shards, wanted));
+                let within = Duration::from_millis(wanted.wait_ms) + ANSWER_MARGIN;
+                let to = (server.node(), server.url.as_deref());
+                let told = self.peers.ask_for(to, Method::POST, &self.path, body, within).await;
+                let answer = match told {
+                    Ok((status, bytes)) if status.is_success() => Ok(PartAnswer::There(bytes)),
+                    // It says what is wrong with the request, as this server would.
+                    Ok((status, bytes)) if status.is_client_error() => {
+                        Ok(PartAnswer::Refused(status, bytes))
+                    }
+                    Ok(_) | Err(_) => {
+                        Err(CallError::NoOwner { retry_after: UNAVAILABLE_RETRY_AFTER })
+                    }
+                };
+                Part { shards, answer }
+            }
+        }
+    }
 }
 
 /// What some of the shards answered.
@@ -195,12 +265,22 @@ impl Gathered {
         self.here.extend(reply.runs);
     }
 
+    /// How many runs were given so far.
+    fn runs(&self) -> usize {
+        self.here.len() + self.there.len()
+    }
+
+    /// Whether the worker is to be told something at once.
+    fn has_something(&self) -> bool {
+        self.runs() > 0 || !self.acks.is_empty() || !self.lost.is_empty() || !self.cancel.is_empty()
+    }
+
     /// Of several owners the one that has heard least counts.
     fn heard_at(&mut self, as_of: u64) {
         self.as_of = Some(self.as_of.map_or(as_of, |known| known.min(as_of)));
     }
 
-    async fn finish(mut self, handle: &NodeHandle, split: Split) -> ApiResult<Json<ClaimedOut>> {
+    async fn finish(mut self, handle: &NodeHandle, split: &Split) -> ApiResult<Json<ClaimedOut>> {
         if self.heard.is_empty() {
             let nobody = || {
                 ApiError::unavailable(
@@ -213,7 +293,7 @@ impl Gathered {
         split.sort(&mut self.here);
         let room = split.free().saturating_sub(self.there.len());
         let surplus = self.here.split_off(room.min(self.here.len()));
-        give_back(handle, &split, surplus).await;
+        give_back(handle, split, surplus).await;
         let mut runs = payload::told(handle, self.here).await;
         runs.extend(self.there);
         let lease_ms = split.lease_ms();

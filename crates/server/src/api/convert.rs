@@ -112,9 +112,7 @@ impl Source {
     }
 
     pub(super) fn finished(self, run: &Finished, name: Option<&str>) -> Run {
-        // A run that was submitted to a queue is nobody's but its own.
-        let is_submitted = run.queue.is_some() && run.sequence == Some(run.trigger.0);
-        let trigger = (!is_submitted).then(|| self.trigger(run.project, run.trigger));
+        let trigger = (!run.is_submitted()).then(|| self.trigger(run.project, run.trigger));
         Run {
             name: name.map(str::to_owned),
             kind: kind(run.notice),

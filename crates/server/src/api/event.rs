@@ -245,7 +245,8 @@ impl Watcher {
                 match line {
                     Line::Run(run) => EventKind::RunEnded {
                         run: source.finished_id(run).to_string(),
-                        trigger: id(run.trigger).to_string(),
+                        trigger: (!run.is_submitted()).then(|| id(run.trigger).to_string()),
+                        queue: run.queue.as_ref().map(|queue| queue.name.to_string()),
                         event: run.notice.map(convert::occasion),
                         slot: timestamp(run.slot),
                         state: convert::end(run.end),

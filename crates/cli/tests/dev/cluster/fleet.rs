@@ -106,7 +106,12 @@ impl Fleet {
     }
 
     /// The same, of a program that may be of another version.
-    pub(in crate::dev) async fn by(program: &Path, names: &[&str], url: &str, store: &Store) -> Self {
+    pub(in crate::dev) async fn by(
+        program: &Path,
+        names: &[&str],
+        url: &str,
+        store: &Store,
+    ) -> Self {
         let servers = names.iter().map(|name| (*name, url.to_owned(), Place::Here(Vec::new())));
         Self::start_by(program, store, servers.collect()).await
     }

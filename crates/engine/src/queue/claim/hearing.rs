@@ -38,13 +38,15 @@ pub(super) fn take_back_released(
     runs: &mut UnfinishedRuns,
     decided: &mut Decided,
     answer: &mut WorkerAnswer,
-    now: Now,
 ) {
     for &(sequence, token) in &request.released {
         let is_current = |record: &&Arc<GivenRecord>| {
             record.is_running() && pick(Mutant::ReleasedByAnybody, record.token == token, true)
         };
-        let fate = runs.given(sequence).filter(is_current).map(|record| record.withdrawn(now.wall));
+        let fate = runs
+            .given(sequence)
+            .filter(is_current)
+            .and_then(|record| Some(record.withdrawn(runs.place(sequence)?.order.due)));
         answer.acks.push(((sequence, token), fate.is_some()));
         if let Some(fate) = fate {
             decided.fate(runs, sequence, fate, None);
@@ -109,10 +111,11 @@ pub(super) fn withdraw_unnamed(
                 let forgotten = record.forgotten_attempt(now.wall);
                 decided.fate(runs, sequence, record.died(policy, now.wall), Some(forgotten));
             }
-        } else if is_of_former_life
-            || pick(Mutant::WithdrawnUnsettled, claim <= request.settled, true)
+        } else if (is_of_former_life
+            || pick(Mutant::WithdrawnUnsettled, claim <= request.settled, true))
+            && let Some(place) = runs.place(sequence)
         {
-            decided.fate(runs, sequence, record.withdrawn(now.wall), None);
+            decided.fate(runs, sequence, record.withdrawn(place.order.due), None);
         }
     }
 }

@@ -121,7 +121,7 @@ impl Ask {
             queues.entry(shard).or_default().push(queue.as_str().into());
         }
         let cookies = Cookies::read(self.said.cookie.as_deref().unwrap_or_default());
-        Split { ask: self, queues, cookies }
+        Split { ask: self, queues, cookies, shards }
     }
 }
 
@@ -130,19 +130,31 @@ pub(super) struct Split {
     ask: Ask,
     queues: BTreeMap<ShardId, Vec<Box<str>>>,
     cookies: Cookies,
+    /// How many shards there are.
+    shards: u16,
+}
+
+/// How much of the claim somebody is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) free: usize,
+    pub(super) wait_ms: u64,
 }
 
 impl Split {
-    /// The shards that are to hear it.
-    pub(super) fn shards(&self) -> BTreeSet<ShardId> {
-        let Ask { done, running, released, .. } = &self.ask;
+    /// The shards that are to hear it: those of its queues, in their order, and then those of runs that it names.
+    pub(super) fn shards(&self) -> Vec<ShardId> {
+        let Ask { project, said, done, running, released, .. } = &self.ask;
+        let queues = said.queues.iter();
+        let queues = queues.map(|queue| ShardId::of_queue(*project, queue, self.shards));
         let runs = done.iter().map(|(id, _)| id).chain(running.iter().map(|(id, _)| id));
         let runs = runs.chain(released.iter().map(|(id, _)| id)).map(|id| id.shard);
-        self.queues.keys().copied().chain(runs).collect()
+        let mut seen = BTreeSet::new();
+        queues.chain(runs).filter(|shard| seen.insert(*shard)).collect()
     }
 
     /// What one shard hears.
-    pub(super) fn call(&self, shard: ShardId) -> WorkerCall {
+    pub(super) fn call(&self, shard: ShardId, wants: Wanted) -> WorkerCall {
         let ask = &self.ask;
         let of = |held: &[(RunId, RunToken)]| {
             held.iter().filter(|(id, _)| id.shard == shard).copied().collect::<Vec<_>>()
@@ -156,8 +168,8 @@ impl Split {
             claim: queues.map(|queues| ClaimCall {
                 cookie: self.cookies.get(shard),
                 queues: queues.clone(),
-                free: self.free(),
-                wait_ms: self.wait_ms(),
+                free: wants.free,
+                wait_ms: wants.wait_ms,
             }),
             ..self.report()
         }
@@ -187,7 +199,7 @@ impl Split {
     }
 
     /// What another server hears, of the shards that it has.
-    pub(super) fn body(&self, shards: &[ShardId]) -> String {
+    pub(super) fn body(&self, shards: &[ShardId], wants: Wanted) -> String {
         let said = &self.ask.said;
         let is_of = |id: &str| id.parse().is_ok_and(|id: RunId| shards.contains(&id.shard));
         let held = |runs: &[HeldRun]| {
@@ -197,31 +209,23 @@ impl Split {
         let of_shards = self.queues.iter().filter(|(shard, _)| shards.contains(shard));
         let mut queues: Vec<String> =
             of_shards.flat_map(|(_, queues)| queues).map(ToString::to_string).collect();
-        // It names runs of queues that the worker does not claim from any more.
-        let claims = self.ask.is_claim && !queues.is_empty();
+        let Wanted { mut free, mut wait_ms } = wants;
         if queues.is_empty() {
+            // It has runs of queues that the worker does not claim from any more.
+            (free, wait_ms) = (0, 0);
             queues = said.queues.iter().take(1).cloned().collect();
         }
         let (running, released) = (held(&said.running), held(&said.released));
-        let text = if self.ask.is_claim && claims {
-            let free = self.free() as u64;
+        let text = if self.ask.is_claim {
+            let (free, said) = (free as u64, said.clone());
             serde_json::to_string(&ClaimRequest {
                 queues,
                 free,
+                wait_ms,
                 done,
                 running,
                 released,
-                ..said.clone()
-            })
-        } else if self.ask.is_claim {
-            serde_json::to_string(&ClaimRequest {
-                queues,
-                free: 0,
-                wait_ms: 0,
-                done,
-                running,
-                released,
-                ..said.clone()
+                ..said
             })
         } else {
             serde_json::to_string(&BeatRequest {
@@ -249,13 +253,9 @@ impl Split {
         free.min(CLAIM_RUNS_MAX.saturating_sub(self.ask.running.len()))
     }
 
-    pub(super) fn wait(&self) -> Duration {
-        Duration::from_millis(self.wait_ms())
-    }
-
     /// A worker that is not heard of for two beats is given nothing: a claim waits no longer than that.
-    fn wait_ms(&self) -> u64 {
-        self.ask.said.wait_ms.min(two_beats(self.ask.lease_ms))
+    pub(super) fn wait_ms(&self) -> u64 {
+        if self.ask.is_claim { self.ask.said.wait_ms.min(two_beats(self.ask.lease_ms)) } else { 0 }
     }
 
     /// Puts runs in the order in which the worker named their queues.

@@ -455,3 +455,41 @@ async fn the_unfinished_runs_of_a_queue_are_listed_by_state_key_and_label() {
         assert!(told.contains(line), "{told}");
     }
 }
+
+#[tokio::test]
+async fn what_is_given_back_unbegun_keeps_its_place_and_other_queues_keep_their_rate() {
+    let house = House::open().await;
+    let mut hand = Hand::new(&house, "default", "w1").await;
+    // Queues of many shards, of which a claim with room for one gets one run.
+    let names = ["mail", "q1", "q2", "q3", "q4", "q5", "q6", "q7"];
+    hand.queues = names.to_vec();
+    hand.claim(json!({"free": 0})).await;
+    for queue in names {
+        let rate = json!({"rate": {"runs": 2, "per": "10m"}});
+        house.ask("PUT", &format!("/v1/queues/{queue}")).body(&rate).await.is(200);
+        for payload in 0..2 {
+            submit(&house, json!({"queue": queue, "payload": payload})).await;
+        }
+    }
+    let mut claimed = Vec::new();
+    for _ in 0..2 * names.len() {
+        let run = hand.one().await;
+        claimed.push((run.queue.clone(), run.payload.clone().unwrap()));
+        assert!(hand.done(&run, json!({"result": "succeeded"})).await);
+    }
+    assert_eq!(claimed[..2], [("mail".to_owned(), json!(0)), ("mail".to_owned(), json!(1))]);
+    // Queues that share a shard come together.
+    claimed.sort_by_key(|(queue, run)| (queue.clone(), run.as_u64()));
+    let expected = names.iter().flat_map(|name| [0, 1].map(|run| ((*name).to_owned(), json!(run))));
+    assert_eq!(claimed, expected.collect::<Vec<_>>(), "no rate is used up for nothing");
+    hand.queues = vec!["plain"];
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(submit(&house, json!({"queue": "plain"})).await.id);
+    }
+    hand.claim(json!({"free": 0})).await;
+    let run = hand.one().await;
+    hand.claim(json!({"released": [{"id": run.id, "token": run.token}]})).await;
+    let runs = hand.claim(json!({"free": 3})).await.runs;
+    assert_eq!(runs.iter().map(|run| run.id.clone()).collect::<Vec<_>>(), ids);
+}
