@@ -717,3 +717,6 @@ pub const WORKER_LEASE_MAX: Duration = Duration::from_secs(86_400);
 
 /// What a worker says went wrong is kept up to this length, in characters.
 pub const RUN_ERROR_CHARS_MAX: usize = 1_000;
+
+/// Bytes of what runs are about after which an answer to a claim gives no more: less than servers pass on to each other.
+pub const CLAIM_ANSWER_BYTES_MAX: usize = 2 * 1024 * 1024;

@@ -242,6 +242,7 @@ impl Shard {
         self.agenda.miss(now);
         self.outbox.hurry(now.wall);
         self.queues.workers.was_away(now);
+        self.queues.runs.rewind(now.wall);
     }
 
     /// When to call [`Shard::step`] or [`Shard::depart`] again, unless something happens before.

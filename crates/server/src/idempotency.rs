@@ -53,7 +53,12 @@ pub(crate) enum RememberedOutcome {
     /// Slots of the past were run again.
     Submitted,
     /// Runs were submitted to a queue, or were there already.
-    Queued(Vec<(String, bool)>),
+    Queued {
+        /// Whether they were submitted as a batch.
+        batch: bool,
+        /// Their ids.
+        runs: Vec<String>,
+    },
     /// A queue was changed.
     Queue(String),
     /// A project was made.

@@ -158,6 +158,9 @@ impl Backlog {
 
     /// Another number of runs with one key may execute at a time.
     pub fn set_per_key_max(&mut self, per_key_max: u32) {
+        if per_key_max == self.per_key_max {
+            return;
+        }
         self.per_key_max = per_key_max;
         let mut next = self.keyed.first().map(|(key, _)| *key);
         while let Some(key) = next {
@@ -173,6 +176,28 @@ impl Backlog {
         while let Some(next) = self.delayed.first_entry().filter(|next| next.key().0 <= now) {
             let ((due, sequence), (priority, key)) = next.remove_entry();
             self.due(ClaimOrder { priority, due, sequence }, key);
+        }
+    }
+
+    /// The clock may have been set back: what is due later than now is not due.
+    pub fn rewind(&mut self, now: Instant) {
+        if now >= self.advanced_to {
+            return;
+        }
+        self.advanced_to = now;
+        let later = |order: &ClaimOrder| order.due > now;
+        let keyed: Vec<_> = self.keyed.iter().filter(|(_, order)| later(order)).copied().collect();
+        for (key, order) in keyed {
+            self.keyed.remove(&(key, order));
+            self.ready.remove(&order);
+            self.ready_first_of(key);
+            self.delayed.insert((order.due, order.sequence), (order.priority, Some(key)));
+        }
+        // Those with a key are gone from here.
+        let plain: Vec<_> = self.ready.iter().filter(|order| later(order)).copied().collect();
+        for order in plain {
+            self.ready.remove(&order);
+            self.delayed.insert((order.due, order.sequence), (order.priority, None));
         }
     }
 
@@ -344,6 +369,7 @@ mod tests {
         End(usize),
         Limit(u32),
         Pass(i64),
+        SetBack(i64),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -357,6 +383,7 @@ mod tests {
             2 => (0_usize..8).prop_map(Step::End),
             1 => (1_u32..4).prop_map(Step::Limit),
             2 => (1_i64..9).prop_map(Step::Pass),
+            1 => (1_i64..20).prop_map(Step::SetBack),
         ];
         prop::collection::vec(step, 1..120)
     }
@@ -394,6 +421,10 @@ mod tests {
                     Step::Limit(limit) => {
                         per_key_max = limit;
                         backlog.set_per_key_max(limit);
+                    }
+                    Step::SetBack(ms) => {
+                        now -= ms;
+                        backlog.rewind(Instant(now));
                     }
                     Step::Pass(ms) => {
                         now += ms;

@@ -156,7 +156,10 @@ impl Workers {
         let Some((cookie, queues, free, until)) = claim else {
             return Heard::Answer(answer);
         };
-        self.void_waiting(&request.worker);
+        // One that comes late makes no newer one void.
+        if request.number >= last_claim {
+            self.void_waiting(&request.worker);
+        }
         let claimant = Claimant {
             worker: Arc::clone(&request.worker),
             incarnation: request.incarnation,

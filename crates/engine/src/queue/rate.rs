@@ -76,6 +76,13 @@ impl RateWindow {
         }
     }
 
+    /// The clock may have been set back: what was handed out later than now counts from now.
+    pub fn rewind(&mut self, now: Instant) {
+        for handed in &mut self.0 {
+            (handed.first, handed.last) = (handed.first.min(now), handed.last.min(now));
+        }
+    }
+
     /// Whether nothing is remembered.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -120,6 +127,16 @@ mod tests {
         }
         assert_eq!(window.room(THREE_A_SECOND, Instant(5_999)), 0);
         assert_eq!(window.room(THREE_A_SECOND, Instant(6_000)), 3);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_far_stops_a_queue_for_one_period_at_most() {
+        let mut window = RateWindow::default();
+        for at in [3_600_000, 3_600_100, 3_600_200] {
+            window.take(THREE_A_SECOND, Instant(at));
+        }
+        window.rewind(Instant(5_000));
+        assert_eq!(window.next_room(THREE_A_SECOND, Instant(5_000)), Some(Instant(6_000)));
     }
 
     proptest! {

@@ -293,6 +293,14 @@ impl UnfinishedRuns {
         self.queues.values_mut().for_each(|queue| queue.backlog.advance(now));
     }
 
+    /// The clock may have been set back: what is due later than now is not due, and what was given counts from now.
+    pub fn rewind(&mut self, now: Instant) {
+        for queue in self.queues.values_mut() {
+            queue.backlog.rewind(now);
+            queue.window.rewind(now);
+        }
+    }
+
     /// The run of a queue that is given next, if one may be given now.
     pub fn next(&self, queue: SerialId, now: Instant) -> Option<u64> {
         let queue = self.queues.get(&queue)?;

@@ -199,7 +199,7 @@ impl Shard {
 
     /// Gives what may be given to those who wait, gives up who is silent, and ends what has expired.
     pub(super) fn step_queues(&mut self, now: Now) {
-        if self.outbox.is_full() {
+        if self.outbox.is_half_full() {
             return;
         }
         self.end_queue_pauses(now);
@@ -288,10 +288,13 @@ impl Shard {
                         queues.push(queue.id.serial);
                     }
                 }
-                // Nobody knows what time it is, so nobody knows what is due.
-                let free = if self.is_suspended { 0 } else { claim.free };
-                // What is told of runs that nobody knows is told at once.
-                let until = now.steady + if unknown.is_empty() { claim.wait_ms } else { 0 };
+                // Nobody knows what time it is, so nobody knows what is due; or so much waits to be written that slots
+                // would have to wait for more.
+                let is_closed = self.is_suspended || self.outbox.is_half_full();
+                let free = if is_closed { 0 } else { claim.free };
+                // What is told of runs that nobody knows is told at once, and nobody steps while time is unknown.
+                let is_answered = !unknown.is_empty() || self.is_suspended;
+                let until = now.steady + if is_answered { 0 } else { claim.wait_ms };
                 Wants::Claim { running, cookie: claim.cookie, queues, free, until }
             }
         };

@@ -114,6 +114,11 @@ impl Outbox {
         self.units.len() >= UNITS_WAITING_MAX
     }
 
+    /// Whether so many units wait that runs of queues have to leave the rest of the room to slots.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.units.len() >= UNITS_WAITING_MAX / 2
+    }
+
     /// Changes that memory does not know of are written with the unit that was pushed when so many waited.
     pub(super) fn write_with(&mut self, unit: usize, changes: impl IntoIterator<Item = Delta>) {
         self.units[unit].changes.extend(changes);

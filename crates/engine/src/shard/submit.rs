@@ -104,13 +104,22 @@ impl Shard {
         author: &str,
         now: Now,
     ) -> Result<Done, Rejection> {
-        let queue = self.queue_named(project, queue, author, now)?;
+        let known = self.queues.named(project, queue).cloned();
+        let is_new = known.is_none();
+        let queue = match known {
+            Some(known) => known,
+            None => self.new_queue(project, queue, author, now)?,
+        };
         let waiting = self.queues.runs.census(queue.id.serial).waiting;
         let max = self.queues.waiting_max(&queue);
         if waiting + runs.len() > max {
             return Err(Rejection::QueueIsFull { waiting, max });
         }
+        // One unit, and so one commit, with the note of the request: what it says is there, or none of it.
         let mut unit = Unit::default().by(now.wall);
+        if is_new {
+            self.decide_in(&mut unit, Delta::Queue(Arc::clone(&queue)));
+        }
         let mut taken = Vec::with_capacity(runs.len());
         for run in runs {
             taken.push(self.submit_one(&queue, run, &mut unit, now));
@@ -361,7 +370,7 @@ impl Shard {
     pub(super) fn forget_spent_keys(&mut self, now: Now) {
         for _ in 0..SPENT_KEYS_AT_ONCE {
             let Some((queue, key)) = self.queues.next_spent_key(now) else { return };
-            self.enact(Unit::of(vec![Delta::UniqueGone(queue, key)]));
+            self.enact(Unit::of(vec![Delta::UniqueGone(queue, key)]).by(now.wall));
         }
     }
 }

@@ -156,6 +156,7 @@ impl Caller {
         handle: &NodeHandle,
         shard: ShardId,
         command: Command,
+        batch: bool,
     ) -> Result<Arc<[Taken]>, CallError> {
         let Some(idempotency) = &self.idempotency else {
             return handle.command(shard, command).await;
@@ -163,9 +164,8 @@ impl Caller {
         idempotency.check(handle, shard).await?;
         let (request, at) = (idempotency.request.clone(), handle.now());
         let note: CommandNote = Box::new(move |runs: &[RunId]| {
-            // Whether each was new is told by the first answer; whoever asks again learns that it is there.
-            let runs = runs.iter().map(|run| (run.to_string(), true)).collect();
-            let record = request.record(at, RememberedOutcome::Queued(runs));
+            let runs = runs.iter().map(ToString::to_string).collect();
+            let record = request.record(at, RememberedOutcome::Queued { batch, runs });
             vec![Put::Value(request.key().to_owned(), record)]
         });
         let guard = Some(idempotency.key_lock.clone() as CommandGuard);

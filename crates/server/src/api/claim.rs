@@ -73,7 +73,7 @@ async fn answer(
     let asker =
         Asker { handle: handle.clone(), peers, split: Arc::clone(&split), path: path.into() };
     let mut gathered = Gathered::default();
-    if places.len() > 1 && split.free() > 0 {
+    if places.len() > 1 && split.is_claim() {
         // One after the other, for what is there: none gives what another one has given.
         for place in &places {
             let free = split.free().saturating_sub(gathered.runs());
@@ -88,17 +88,26 @@ async fn answer(
     // All at once. Who waits at several places is given one by each.
     let free = if places.len() > 1 { split.free().min(1) } else { split.free() };
     let wanted = Wanted { free, wait_ms: split.wait_ms() };
-    let (mut parts, mut guards) = (JoinSet::new(), Vec::new());
+    let (mut here, mut there, mut guards) = (JoinSet::new(), JoinSet::new(), Vec::new());
     for place in places {
         let own = place.guards(&handle);
+        let parts = if own.is_empty() { &mut there } else { &mut here };
         parts.spawn(asker.clone().ask(place, tickets(&own), wanted));
         guards.extend(own);
     }
-    while let Some(part) = parts.join_next().await {
+    loop {
+        let part = tokio::select! {
+            Some(part) = here.join_next() => part,
+            Some(part) = there.join_next() => part,
+            else => break,
+        };
         let Ok(part) = part else { continue };
         gathered.take(part)?;
-        // One answer is enough: the others say what they have.
-        guards.iter().for_each(AskGuard::stop_waiting);
+        if wanted.wait_ms > 0 {
+            // One answer is enough: those here say what they have, and those elsewhere see that nobody listens.
+            guards.iter().for_each(AskGuard::stop_waiting);
+            there.abort_all();
+        }
     }
     gathered.finish(&handle, &split).await
 }
@@ -294,7 +303,8 @@ impl Gathered {
         let room = split.free().saturating_sub(self.there.len());
         let surplus = self.here.split_off(room.min(self.here.len()));
         give_back(handle, split, surplus).await;
-        let mut runs = payload::told(handle, self.here).await;
+        let (mut runs, rest) = payload::told(handle, self.here).await;
+        give_back(handle, split, rest).await;
         runs.extend(self.there);
         let lease_ms = split.lease_ms();
         Ok(Json(ClaimedOut {

@@ -261,7 +261,7 @@ async fn name(handle: &NodeHandle, rows: Vec<LatestRun>) -> ApiResult<Vec<Run>> 
     let mut names: HashMap<TriggerId, Option<String>> = HashMap::new();
     let mut runs = Vec::with_capacity(rows.len());
     for LatestRun { mut run, trigger, .. } in rows {
-        if run.name.is_none() {
+        if run.name.is_none() && run.trigger.is_some() {
             run.name = match names.entry(trigger) {
                 Entry::Occupied(known) => known.get().clone(),
                 Entry::Vacant(place) => {

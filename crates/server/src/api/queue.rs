@@ -52,7 +52,7 @@ pub(super) async fn submit(
         return Err(ApiError::field("/queue", "name the queue: {\"queue\": \"mail\", …}"));
     };
     let run = draft.build(handle.now()).map_err(ApiError::fields)?;
-    let taken = submit_to(&handle, &caller, &queue, "/queue", vec![run]).await?;
+    let taken = submit_to(&handle, &caller, &queue, Runs::One(run)).await?;
     let Taken { id, is_new } = taken[0];
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(submitted(id, is_new, status))
@@ -104,7 +104,7 @@ pub(super) async fn submit_batch(
     if !faults.is_empty() {
         return Err(ApiError::fields(faults));
     }
-    let taken = submit_to(&handle, &caller, &batch.queue, "/queue", runs).await?;
+    let taken = submit_to(&handle, &caller, &batch.queue, Runs::Batch(runs)).await?;
     let runs =
         taken.iter().map(|taken| Submitted { id: taken.id.to_string(), created: taken.is_new });
     Ok((StatusCode::CREATED, Json(SubmittedBatch { runs: runs.collect() })).into_response())
@@ -120,14 +120,23 @@ async fn submit_to(
     handle: &NodeHandle,
     caller: &Caller,
     queue: &str,
-    pointer: &str,
-    runs: Vec<Submission>,
+    runs: Runs,
 ) -> ApiResult<Arc<[Taken]>> {
-    check_name(queue).map_err(|why| ApiError::field(pointer, why))?;
+    check_name(queue).map_err(|why| ApiError::field("/queue", why))?;
+    let (runs, batch) = match runs {
+        Runs::One(run) => (vec![run], false),
+        Runs::Batch(runs) => (runs, true),
+    };
     let shard = ShardId::of_queue(caller.project, queue, handle.shards());
     let (project, author) = (caller.project, caller.author.clone());
     let command = Command::Submit { project, queue: queue.into(), runs, author };
-    Ok(caller.submit(handle, shard, command).await?)
+    Ok(caller.submit(handle, shard, command, batch).await?)
+}
+
+/// What one request submits.
+enum Runs {
+    One(Submission),
+    Batch(Vec<Submission>),
 }
 
 pub(super) async fn list(

@@ -33,7 +33,7 @@ pub(super) async fn replay(
         RememberedOutcome::Changed(name) => told(handle, caller, &name, StatusCode::OK).await?,
         RememberedOutcome::Started(id) => started(handle, caller, id).await?,
         RememberedOutcome::Submitted => StatusCode::ACCEPTED.into_response(),
-        RememberedOutcome::Queued(runs) => queued(runs),
+        RememberedOutcome::Queued { batch, runs } => queued(batch, runs),
         RememberedOutcome::Queue(name) => {
             let record = queue::find(handle, caller.project, &name).await?;
             queue::respond(&record, None, StatusCode::OK)
@@ -65,14 +65,12 @@ pub(super) async fn replay(
     Ok(response)
 }
 
-fn queued(runs: Vec<(String, bool)>) -> Response {
-    if let [(id, created)] = runs.as_slice()
-        && let Ok(id) = id.parse()
-    {
-        let status = if *created { StatusCode::CREATED } else { StatusCode::OK };
-        return queue::submitted(id, *created, status);
+/// Whether each run was new is told by the first answer. Whoever asks again learns that it is there.
+fn queued(batch: bool, runs: Vec<String>) -> Response {
+    if let Some(id) = runs.first().filter(|_| !batch).and_then(|id| id.parse().ok()) {
+        return queue::submitted(id, true, StatusCode::CREATED);
     }
-    let runs = runs.into_iter().map(|(id, created)| Submitted { id, created }).collect();
+    let runs = runs.into_iter().map(|id| Submitted { id, created: true }).collect();
     (StatusCode::CREATED, Json(SubmittedBatch { runs })).into_response()
 }
 

@@ -18,15 +18,11 @@ pub(super) fn line(shard: ShardId, line: &Line) {
         Line::Run(run) if run.end == End::Succeeded => tracing::debug!(
             trigger = %run.trigger, slot = %run.slot, %shard, attempt = run.attempt, "a run succeeded"
         ),
-        Line::Run(run) if run.is_submitted() => {
-            let last = run.attempts.last();
-            tracing::info!(
-                queue = run.queue.as_ref().map(|queue| &*queue.name), number = run.trigger.0, %shard,
-                attempt = run.attempt, end = ?run.end,
-                error = last.and_then(|attempt| attempt.error.as_deref()),
-                "a run of a queue ended"
-            );
-        }
+        // Not what its worker said went wrong: that is a program's own text, and may be anything.
+        Line::Run(run) if run.is_submitted() => tracing::info!(
+            queue = run.queue.as_ref().map(|queue| &*queue.name), number = run.trigger.0, %shard,
+            attempt = run.attempt, end = ?run.end, "a run of a queue ended"
+        ),
         Line::Run(run) => {
             let last = run.attempts.last();
             tracing::info!(

@@ -8,6 +8,7 @@ use std::ops::Bound;
 
 use client::Timestamp;
 use client::worker::{Ack, HeldRun};
+use engine::limits::CLAIM_ANSWER_BYTES_MAX;
 use engine::queue::record::{BodyRecord, QueuedRecord, body_key, queued_key};
 use engine::shard::GivenRun;
 use serde::{Deserialize, Serialize};
@@ -76,12 +77,19 @@ struct ActionOut {
     command: Option<Box<RawValue>>,
 }
 
-/// Runs as their worker is told of them. One that cannot be read is left out: its worker does not name it then, and it
-/// waits again.
-pub(super) async fn told(handle: &NodeHandle, runs: Vec<GivenRun>) -> Vec<Box<RawValue>> {
+/// Runs as their worker is told of them, as many as an answer takes, and the rest. One that cannot be read is left out: its
+/// worker does not name it then, and it waits again.
+pub(super) async fn told(
+    handle: &NodeHandle,
+    mut runs: Vec<GivenRun>,
+) -> (Vec<Box<RawValue>>, Vec<GivenRun>) {
     let mut read = read_missing(handle, &runs).await;
-    let mut told = Vec::with_capacity(runs.len());
+    let (mut told, mut bytes, mut fitting) = (Vec::with_capacity(runs.len()), 0, 0);
     for run in &runs {
+        if bytes >= CLAIM_ANSWER_BYTES_MAX {
+            break;
+        }
+        fitting += 1;
         let kept = run.queued.as_deref();
         let found = read.remove(&run.place.order.sequence);
         let record = kept.or(found.as_ref());
@@ -101,9 +109,12 @@ pub(super) async fn told(handle: &NodeHandle, runs: Vec<GivenRun>) -> Vec<Box<Ra
             timeout_ms: record.timeout_ms,
             action,
         };
-        told.extend(to_raw_value(&out));
+        let out: Option<Box<RawValue>> = to_raw_value(&out).ok();
+        bytes += out.as_ref().map_or(0, |out| out.get().len());
+        told.extend(out);
     }
-    told
+    let rest = runs.split_off(fitting);
+    (told, rest)
 }
 
 /// Reads from the store what is not in memory, by the numbers of runs.

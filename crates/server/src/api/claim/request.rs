@@ -244,6 +244,11 @@ impl Split {
         text.expect("texts and numbers always serialize")
     }
 
+    /// Whether it wants runs, and is no beat.
+    pub(super) fn is_claim(&self) -> bool {
+        self.ask.is_claim
+    }
+
     /// So many runs the worker has room for: it never has more than it can name.
     pub(super) fn free(&self) -> usize {
         if self.ask.said.draining {
