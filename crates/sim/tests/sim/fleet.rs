@@ -16,14 +16,14 @@ const SEEDS: u64 = 80;
 /// leases and of one shard.
 const KNOWN: [Known; 12] = [
     (Mutant::ActAfterLapse, 4),
-    (Mutant::EarlyAtSuccessor, 51),
+    (Mutant::EarlyAtSuccessor, 422),
     (Mutant::SetBackWithoutCursors, 6),
     (Mutant::HandedOverAndLeft, 0),
     (Mutant::LeavesAfterHandoverBegins, 2),
-    (Mutant::RemoteNeverLeft, 1),
+    (Mutant::RemoteNeverLeft, 8),
     (Mutant::StopWithoutWaiting, 8),
     (Mutant::GuardWithoutChain, 1),
-    (Mutant::AtMostOnceResent, 1),
+    (Mutant::AtMostOnceResent, 6),
     (Mutant::OpenWithoutRecord, 0),
     (Mutant::UnfinishedForgetsLeft, 0),
     (Mutant::RecomputeInsteadOfOpen, 0),
