@@ -10,6 +10,8 @@ mod former;
 mod handover;
 #[path = "shard/notice.rs"]
 mod notice;
+#[path = "shard/queue.rs"]
+mod queue;
 
 use std::time::Duration;
 

@@ -14,7 +14,8 @@ use engine::shard::record::{
     self, FORMAT, HeadRecord, ReportRecord, RunRecord, TriggerRecord, TriggerState,
 };
 use engine::shard::{
-    AttemptReport, Departure, HandedOverAttempt, HostLoad, Loading, Now, Put, Room, Shard, Ticket,
+    AttemptReport, Departure, HandedOverAttempt, HostLoad, Loading, Now, Put, Room, Shard,
+    ShardAnswer, Ticket,
 };
 use engine::trigger::Draft;
 
@@ -44,6 +45,7 @@ pub(super) struct Bench {
     pub(super) load: HostLoad,
     number: u64,
     replies: Vec<Done>,
+    answers: Vec<ShardAnswer>,
 }
 
 /// A trigger with this schedule and these policies.
@@ -72,6 +74,7 @@ impl Bench {
             load: HostLoad::Free,
             number: 0,
             replies: Vec::new(),
+            answers: Vec::new(),
         }
     }
 
@@ -132,8 +135,21 @@ impl Bench {
         self.head = batch.head;
         let committed = self.shard.committed(self.now());
         self.replies.extend(committed.replies.into_iter().map(|(_, done)| done));
+        self.answers.extend(committed.answers.into_iter().map(|(_, answer)| answer));
         self.left.retain(|left| !committed.aborts.contains(&left.key));
         true
+    }
+
+    /// How many batches were written.
+    pub(super) fn commits(&self) -> u64 {
+        self.number
+    }
+
+    /// The last answer from memory, once all that was decided before it is written.
+    pub(super) fn answer(&mut self) -> Option<ShardAnswer> {
+        self.commit();
+        self.answers.extend(self.shard.take_answers().into_iter().map(|(_, answer)| answer));
+        self.answers.pop()
     }
 
     /// The owner stops cleanly, and leaves what is under way alone.

@@ -1,0 +1,115 @@
+//! Queues beside triggers, and workers that are merely alive.
+
+use engine::id::{ProjectId, RunId};
+use engine::instant::Instant;
+use engine::queue::draft::{QueueDraft, RunDraft};
+use engine::queue::given::RunToken;
+use engine::shard::command::{Command, Done};
+use engine::shard::{ClaimCall, ShardAnswer, Submission, Ticket, WorkerCall};
+
+use super::bench::{BEGIN, Bench, draft};
+
+const LEASE_MS: u32 = 30_000;
+
+#[test]
+fn a_thousand_workers_with_a_hundred_runs_each_are_alive_without_a_write() {
+    let mut bench = Bench::new();
+    for _ in 0..100 {
+        assert!(submit(&mut bench, ProjectId::DEFAULT, "jobs", 1_000).is_some());
+    }
+    let mut held = Vec::new();
+    for worker in 0..1_000 {
+        let cookie = claim(&mut bench, worker, (1, 0), 0).0;
+        held.push(claim(&mut bench, worker, (2, cookie), 100).1);
+    }
+    assert!(held.iter().all(|runs| runs.len() == 100), "{:?}", held.iter().map(Vec::len).max());
+    let written = bench.commits();
+    for beat in 0..20 {
+        bench.steady += u64::from(LEASE_MS) / 5;
+        bench.wall += i64::from(LEASE_MS) / 5;
+        for (worker, runs) in held.iter().enumerate() {
+            bench.shard.hear(call(worker, 3 + beat, Some(runs.clone())), Ticket(9), bench.now());
+        }
+        bench.step();
+        assert_eq!(bench.shard.commit_by(), None, "beat {beat}");
+    }
+    assert_eq!(bench.commits(), written);
+    // They were heard: a fifth of this silence would have been too long.
+    let (_, again) = claim(&mut bench, 1_000, (1, 0), 100);
+    assert!(again.is_empty(), "nothing was taken for lost");
+}
+
+#[test]
+fn a_queue_that_is_full_stops_no_trigger_and_no_queue_of_another_project() {
+    let mut bench = Bench::new();
+    let settings = QueueDraft { waiting_max: Some(10), ..QueueDraft::default() };
+    let set = Command::SetQueue {
+        project: ProjectId::DEFAULT,
+        name: "jobs".into(),
+        settings: settings.build().unwrap(),
+        author: String::new(),
+        revision: None,
+    };
+    assert!(matches!(bench.ask(set), Some(Done::QueueSet { .. })));
+    bench.create(draft(r#"{"every": "1s"}"#, "{}"));
+    assert!(submit(&mut bench, ProjectId::DEFAULT, "jobs", 10).is_some());
+    assert!(submit(&mut bench, ProjectId::DEFAULT, "jobs", 1).is_none(), "one too many");
+    assert!(submit(&mut bench, ProjectId(7), "jobs", 11).is_some(), "another project's");
+    for second in 1..=5 {
+        bench.go(second * 1_000);
+    }
+    assert_eq!(bench.left.len(), 5, "the trigger fired every second");
+}
+
+/// Submits runs, which are those of the answer; nothing, if they are refused.
+fn submit(bench: &mut Bench, project: ProjectId, queue: &str, count: usize) -> Option<Vec<RunId>> {
+    let author = String::new();
+    let runs = vec![submission(); count];
+    match bench.ask(Command::Submit { project, queue: queue.into(), runs, author }) {
+        Some(Done::Submitted(taken)) => Some(taken.iter().map(|taken| taken.id).collect()),
+        None => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn submission() -> Submission {
+    let draft = RunDraft { handler: Some("h".to_owned()), ..RunDraft::default() };
+    draft.build(Instant(BEGIN)).unwrap()
+}
+
+/// A claim of a worker, under a number and with the cookie that it was told: the cookie, and what it is given.
+fn claim(
+    bench: &mut Bench,
+    worker: usize,
+    (number, cookie): (u64, u64),
+    free: usize,
+) -> (u64, Vec<(RunId, RunToken)>) {
+    let queues = vec!["jobs".into()];
+    let claim = Some(ClaimCall { cookie, queues, free, wait_ms: 0 });
+    let call = WorkerCall { claim, ..call(worker, number, Some(Vec::new())) };
+    bench.shard.hear(call, Ticket(2), bench.now());
+    match bench.answer() {
+        Some(ShardAnswer::Worker(reply)) => {
+            let runs = reply.runs.iter().map(|run| (run.id, run.given.token));
+            (reply.cookie, runs.collect())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn call(worker: usize, number: u64, running: Option<Vec<(RunId, RunToken)>>) -> WorkerCall {
+    WorkerCall {
+        project: ProjectId::DEFAULT,
+        worker: format!("w{worker}").into(),
+        incarnation: 1,
+        number,
+        settled: number - 1,
+        lease_ms: LEASE_MS,
+        since: 0,
+        is_draining: false,
+        done: Vec::new(),
+        released: Vec::new(),
+        running,
+        claim: None,
+    }
+}
