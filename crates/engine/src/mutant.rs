@@ -130,6 +130,12 @@ mutants! {
         WaitingIsAlive: "A claim that waits gets runs, whether or not that life of its worker was heard of late.",
         RateUnrecorded: "How many runs were given within the last period is in memory only.",
     }
+    "Mutants of the order in which queues give runs, and of how many." QUEUE_ORDER {
+        LastWaiterFirst: "Of those who wait for a queue, the last to come is given its next run.",
+        RetryWhereItWas: "A run that failed is claimed by the instant from which it was due first.",
+        DueBeyondItsKey: "A run that becomes due is ready, however many of its key execute.",
+        RateByTheClock: "A rate holds within full periods of the clock instead of within any stretch of time.",
+    }
     "Mutants of the packed past." HISTORY {
         SegmentsBeforePages: "Segments of the past are deleted before the pages that they are merged into are written.",
     }

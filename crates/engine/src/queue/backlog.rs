@@ -21,6 +21,7 @@ use std::ops::Bound;
 
 use crate::hash::hash;
 use crate::instant::Instant;
+use crate::mutant::{self, Mutant};
 
 /// The place of a run in the order of claims: the least is first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -251,6 +252,9 @@ impl Backlog {
         if let Some(key) = key {
             self.keyed.insert((key, order));
             self.ready_first_of(key);
+            mutant::also(Mutant::DueBeyondItsKey, || {
+                self.ready.insert(order);
+            });
         } else {
             self.ready.insert(order);
         }

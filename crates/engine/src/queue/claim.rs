@@ -307,7 +307,7 @@ impl Workers {
 
     fn wait(&mut self, claim: WaitingClaim) {
         self.arrivals += 1;
-        let arrival = self.arrivals;
+        let arrival = pick(Mutant::LastWaiterFirst, self.arrivals, u64::MAX - self.arrivals);
         self.by_queue.extend(claim.queues.iter().map(|queue| (*queue, arrival)));
         self.by_end.insert((claim.until, arrival));
         self.by_ticket.insert(claim.ticket, arrival);

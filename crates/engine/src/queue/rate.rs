@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::instant::Instant;
+use crate::mutant::{Mutant, pick};
 
 /// Instants are kept one by one up to this number, and share places beyond it.
 const APART_MAX: u16 = 64;
@@ -39,7 +40,7 @@ struct HandedOut {
 impl RateWindow {
     /// How many runs may be handed out now.
     pub fn room(&self, limit: RateLimit, now: Instant) -> u32 {
-        let within = self.0.iter().filter(|handed| limit.end_of(handed.last) > now);
+        let within = self.0.iter().filter(|handed| limit.is_within(handed.last, now));
         let taken = within.fold(0_u32, |sum, handed| sum.saturating_add(handed.runs));
         limit.runs.saturating_sub(taken)
     }
@@ -92,6 +93,13 @@ impl RateWindow {
 impl RateLimit {
     fn end_of(self, handed_out: Instant) -> Instant {
         Instant(handed_out.0.saturating_add(self.period_ms.into()))
+    }
+
+    /// Whether what was handed out then counts now.
+    fn is_within(self, handed_out: Instant, now: Instant) -> bool {
+        let of_clock = |at: Instant| at.0.div_euclid(self.period_ms.into());
+        let is_within = self.end_of(handed_out) > now;
+        pick(Mutant::RateByTheClock, is_within, of_clock(handed_out) == of_clock(now))
     }
 
     fn is_close(self, first: Instant, now: Instant) -> bool {

@@ -377,6 +377,7 @@ impl KnownRun {
             None => Some(WaitingRun { order, key, expires }),
             Some(given) => {
                 let due = given.due()?;
+                let due = pick(Mutant::RetryWhereItWas, due, order.due);
                 let unbegun = expires.filter(|_| given.attempt == 0);
                 let expires = pick(Mutant::ExpiresThoughBegun, unbegun, expires);
                 Some(WaitingRun { order: ClaimOrder { due, ..order }, key, expires })

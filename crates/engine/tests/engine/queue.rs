@@ -9,6 +9,10 @@
 mod chance;
 #[path = "queue/client.rs"]
 mod client;
+#[path = "queue/naive.rs"]
+mod naive;
+#[path = "queue/order.rs"]
+mod order;
 #[path = "queue/server.rs"]
 mod server;
 #[path = "queue/store.rs"]
