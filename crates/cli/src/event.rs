@@ -71,6 +71,20 @@ fn line(event: &Event) -> String {
         EventKind::Changed { action, object, author } => {
             format!("{}  {}  by {}", escape(action), escape(object), escape(author))
         }
+        EventKind::QueueOverdue { queue, oldest } => {
+            format!("{}  its oldest run is due since {oldest}", escape(queue))
+        }
+        EventKind::QueueWell { queue } => escape(queue),
+        EventKind::RunGiven { run, queue, worker, attempt } => format!(
+            "{}  queue {}  to {}  attempt {attempt}",
+            escape(run),
+            escape(queue),
+            escape(worker)
+        ),
+        EventKind::WorkerCame { worker } | EventKind::WorkerGone { worker } => escape(worker),
+        EventKind::WorkerSilent { worker, runs } => {
+            format!("{}  runs taken from it: {runs}", escape(worker))
+        }
         EventKind::ServerJoined { node }
         | EventKind::ServerLeft { node }
         | EventKind::ServerLost { node }

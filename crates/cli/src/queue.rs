@@ -115,7 +115,12 @@ fn show_text(queue: &Queue) -> String {
             if let Some(oldest) = state.oldest {
                 row("oldest due", oldest.to_string());
             }
+            if let Some(overdue) = queue.overdue {
+                row("overdue since", overdue.to_string());
+            }
             row("claims that wait", grouped(state.claims_waiting));
+            let (given, ended) = (state.given_last_minute, state.ended_last_minute);
+            row("last minute", format!("{} given, {} ended", grouped(given), grouped(ended)));
             if let Some(why) = &state.why {
                 row("waits because", escape(why));
             }

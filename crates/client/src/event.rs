@@ -65,6 +65,47 @@ pub enum EventKind {
         /// The name of the key by which it was changed.
         author: String,
     },
+    /// The oldest run of a queue waits for longer than the queue's `alert_after`.
+    QueueOverdue {
+        /// The name of the queue.
+        queue: String,
+        /// Since when the run is due.
+        oldest: Timestamp,
+    },
+    /// No run of a queue waits for too long any more.
+    QueueWell {
+        /// The name of the queue.
+        queue: String,
+    },
+    /// A run of a queue was given to a worker. It is told to those who watch at that moment, and not again.
+    RunGiven {
+        /// The run's id.
+        run: String,
+        /// The name of its queue.
+        queue: String,
+        /// The name of the worker.
+        worker: String,
+        /// Attempt number, from 1.
+        attempt: u32,
+    },
+    /// The owner of a shard heard a worker for the first time, or the worker was started again. One that works for several queues may be
+    /// told of several times.
+    WorkerCame {
+        /// The name of the worker.
+        worker: String,
+    },
+    /// A worker was not heard of for so long that runs were taken from it.
+    WorkerSilent {
+        /// The name of the worker.
+        worker: String,
+        /// How many runs.
+        runs: u64,
+    },
+    /// A worker without runs was not heard of for ten minutes, and is forgotten.
+    WorkerGone {
+        /// The name of the worker.
+        worker: String,
+    },
     /// A server has come: for admins, as are all that follow up to `reset`.
     ServerJoined {
         /// The name of the server.
@@ -112,6 +153,12 @@ impl EventKind {
             Self::RunEnded { .. } => "run_ended",
             Self::SlotsSkipped { .. } => "slots_skipped",
             Self::Changed { .. } => "changed",
+            Self::QueueOverdue { .. } => "queue_overdue",
+            Self::QueueWell { .. } => "queue_well",
+            Self::RunGiven { .. } => "run_given",
+            Self::WorkerCame { .. } => "worker_came",
+            Self::WorkerSilent { .. } => "worker_silent",
+            Self::WorkerGone { .. } => "worker_gone",
             Self::ServerJoined { .. } => "server_joined",
             Self::ServerLeft { .. } => "server_left",
             Self::ServerLost { .. } => "server_lost",

@@ -185,6 +185,9 @@ pub struct Queue {
     /// Since when and why none of its runs is given, if it is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
+    /// Since when its oldest run waits for longer than `alert_after`, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overdue: Option<Timestamp>,
     /// How it stands; none, while its shard has no owner that could tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<QueueState>,
@@ -213,6 +216,12 @@ pub struct QueueState {
     pub oldest: Option<Timestamp>,
     /// Claims of workers that wait for its runs.
     pub claims_waiting: u64,
+    /// Runs that were given to workers within the last minute, as far as the owner of its shard knows.
+    #[serde(default)]
+    pub given_last_minute: u64,
+    /// Runs that ended within the last minute, likewise.
+    #[serde(default)]
+    pub ended_last_minute: u64,
     /// Why its runs wait, as a sentence, if some do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,

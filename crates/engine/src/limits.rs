@@ -243,6 +243,15 @@ pub const PAUSE_AFTER_MAX: u64 = 10_000;
 /// Shortest time without a success after which somebody is told.
 pub const ALERT_AFTER_MIN: Duration = Duration::from_secs(1);
 
+/// Whoever reads the metrics waits no longer than this for what has to be counted.
+pub const CENSUS_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// A queue that says how long its oldest run may wait is looked at no more often than this, ...
+pub const QUEUE_LOOK_MIN: Duration = Duration::from_secs(1);
+
+/// ...and at least so often.
+pub const QUEUE_LOOK_MAX: Duration = Duration::from_secs(60);
+
 /// Longest time without a success after which somebody is told: a leap year.
 pub const ALERT_AFTER_MAX: Duration = Duration::from_secs(366 * 86_400);
 

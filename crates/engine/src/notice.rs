@@ -1,4 +1,4 @@
-//! Notices: what a project's people are told about its triggers.
+//! Notices: what a project's people are told about its triggers and queues.
 //!
 //! A notice is a run like any other: it has an id, attempts and a past. It is decided together with what it tells of,
 //! in the same unit, so neither is in the store without the other; see docs/decisions/0010-notifications.md. Whom it
@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{ProjectId, RunId, TriggerId};
+use crate::id::{ProjectId, QueueId, RunId, TriggerId};
 use crate::instant::Instant;
 use crate::length;
 use crate::limits::WEBHOOK_TIMEOUT_DEFAULT;
 use crate::past::{End, Finished};
 use crate::policy::{Backoff, Delivery, Overlap, Policy, Retry};
+use crate::queue::unfinished::QueueCensus;
 use crate::webhook::{Method, Webhook, WebhookError};
 
 /// What a project's people may be told of.
@@ -25,13 +26,13 @@ use crate::webhook::{Method, Webhook, WebhookError};
 pub enum Occasion {
     /// A trigger's runs begin to fail.
     Failure,
-    /// They succeed again.
+    /// They succeed again; or the runs of a queue do not wait for too long any more.
     Recovery,
     /// A trigger is paused because its runs failed.
     Paused,
     /// A run succeeded.
     Success,
-    /// There was no success for too long.
+    /// There was no success for too long; or a run of a queue waits for too long.
     Overdue,
 }
 
@@ -148,6 +149,18 @@ pub(crate) enum NoticeNews<'a> {
     Paused(&'a str),
     /// There was no success for so long.
     Overdue(Duration),
+    /// The oldest run of a queue waits for so long.
+    LongWait(Duration, QueueCensus),
+    /// The oldest run of a queue waits for less than this.
+    ShortWait(Duration),
+}
+
+/// What a notice is about.
+pub(crate) enum NoticeSubject<'a> {
+    /// The trigger with this name.
+    Trigger(TriggerId, &'a str),
+    /// The queue with this name.
+    Queue(QueueId, &'a str),
 }
 
 /// The body of a notice.
@@ -156,11 +169,19 @@ struct Message<'a> {
     text: String,
     event: Occasion,
     project: &'a str,
-    trigger: &'a str,
-    trigger_id: String,
+    #[serde(flatten)]
+    subject: MessageSubject<'a>,
     at: String,
     #[serde(flatten)]
     about: Option<NoticeRun>,
+}
+
+/// What a notice is about, as it is sent.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum MessageSubject<'a> {
+    Trigger { trigger: &'a str, trigger_id: String },
+    Queue { queue: &'a str, queue_id: String },
 }
 
 /// The run that a notice is about.
@@ -177,7 +198,7 @@ struct NoticeRun {
 /// The body of a notice.
 pub(crate) fn body(
     listener: &Listener,
-    (id, name): (TriggerId, &str),
+    subject: &NoticeSubject<'_>,
     occasion: Occasion,
     news: &NoticeNews<'_>,
     now: Instant,
@@ -190,26 +211,46 @@ pub(crate) fn body(
             attempts: finished.attempt,
             error: error(finished),
         }),
-        NoticeNews::Paused(_) | NoticeNews::Overdue(_) => None,
+        NoticeNews::Paused(_)
+        | NoticeNews::Overdue(_)
+        | NoticeNews::LongWait(..)
+        | NoticeNews::ShortWait(_) => None,
+    };
+    let (name, subject) = match *subject {
+        NoticeSubject::Trigger(id, trigger) => {
+            (trigger, MessageSubject::Trigger { trigger, trigger_id: id.to_string() })
+        }
+        NoticeSubject::Queue(id, queue) => {
+            (queue, MessageSubject::Queue { queue, queue_id: id.to_string() })
+        }
     };
     let message = Message {
         text: format!("{name} ({}) {}", listener.project, sentence(occasion, news)),
         event: occasion,
         project: &listener.project,
-        trigger: name,
-        trigger_id: id.to_string(),
+        subject,
         at: now.to_string(),
         about,
     };
     serde_json::to_string(&message).expect("plain structs always serialize")
 }
 
-/// What happened, after the name of the trigger.
+/// What happened, after the name of the trigger or queue.
 fn sentence(occasion: Occasion, news: &NoticeNews<'_>) -> String {
     match (news, occasion) {
         (NoticeNews::Paused(why), _) => format!("was paused: {why}"),
         (NoticeNews::Overdue(length), _) => {
             format!("has not succeeded for {}", length::text(*length))
+        }
+        (NoticeNews::LongWait(length, census), _) => {
+            let QueueCensus { waiting, running, .. } = census;
+            let length = length::text(*length);
+            format!(
+                "has a run that waits for a worker since {length}: {waiting} wait, {running} execute"
+            )
+        }
+        (NoticeNews::ShortWait(length), _) => {
+            format!("has no run any more that waits for longer than {}", length::text(*length))
         }
         (NoticeNews::Ended(..), Occasion::Recovery) => "succeeded again".to_owned(),
         (NoticeNews::Ended(_, finished), _) => {

@@ -186,6 +186,11 @@ impl Finished {
     pub fn is_submitted(&self) -> bool {
         self.queue.is_some() && self.sequence == Some(self.trigger.0)
     }
+
+    /// Whether it is a run of a trigger, or tells of one.
+    pub fn has_trigger(&self) -> bool {
+        !self.is_submitted() && (self.queue.is_none() || self.notice.is_none())
+    }
 }
 
 impl Line {

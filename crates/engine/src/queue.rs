@@ -5,6 +5,8 @@
 //! - [`decided`]: what was decided, on its way to the store
 //! - [`draft`]: runs and settings as people write them
 //! - [`given`]: what is recorded of a run that a worker has or had, and what follows from what happens to it
+//! - [`meter`]: what was given and what ended lately
+//! - [`news`]: what those who watch are told
 //! - [`rate`]: at most so many in any period
 //! - [`record`]: what is in the store
 //! - [`unfinished`]: all unfinished runs of the queues of a shard, and how many may be given
@@ -15,6 +17,8 @@ pub mod claim;
 pub mod decided;
 pub mod draft;
 pub mod given;
+pub mod meter;
+pub mod news;
 pub mod rate;
 pub mod record;
 pub mod unfinished;

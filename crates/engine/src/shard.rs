@@ -39,7 +39,8 @@
 //! - `due`: which slots fire; `project`: projects that are disabled; `prune`: triggers that ended long ago
 //! - `queues`: the queues, and who works for them; `submit`: what people ask of them; `hear`: what workers say
 //! - `leave`: how attempts leave and end; `start`: when runs that wait go on; `run_property`: what an unfinished run is
-//! - `notify`: who is told what
+//! - `notify`: who is told what; `queue_alert`: queues in which runs wait for too long; `queue_sight`: what those who
+//!   watch and measure see of queues
 //! - `doubt`: what a predecessor left; `handover`: what a former owner has under way, and how a shard is handed over
 //! - `usage`: how much a project has, and may have
 //! - `rewrite`: keeping the past elsewhere
@@ -63,6 +64,8 @@ mod notify;
 mod outbox;
 mod project;
 mod prune;
+mod queue_alert;
+mod queue_sight;
 mod queues;
 pub mod record;
 mod rewrite;
@@ -79,6 +82,7 @@ use crate::id::{Birth, RunId, SerialId, ShardId, TriggerId};
 use crate::instant::Instant;
 use crate::mutant::{Mutant, pick};
 use crate::notice::Audience;
+use crate::queue::news::QueueNews;
 
 use agenda::Agenda;
 use attempts::Attempts;
@@ -133,6 +137,8 @@ pub struct Committed {
     pub aborts: Vec<u64>,
     /// What is answered from memory, by its tickets.
     pub answers: Vec<(Ticket, ShardAnswer)>,
+    /// What those who watch are told about queues.
+    pub news: Vec<QueueNews>,
 }
 
 /// A shard, as its owner has it.
@@ -243,6 +249,7 @@ impl Shard {
         self.outbox.hurry(now.wall);
         self.queues.workers.was_away(now);
         self.queues.runs.rewind(now.wall);
+        self.queues.alerts.look_soon();
     }
 
     /// When to call [`Shard::step`] or [`Shard::depart`] again, unless something happens before.
@@ -303,10 +310,13 @@ impl Shard {
             }
             done.replies.extend(unit.reply);
             done.answers.extend(unit.answers);
-            done.past.extend(unit.changes.into_iter().filter_map(|change| match change {
-                Delta::Past(line) => Some(line),
-                _ => None,
-            }));
+            for change in unit.changes {
+                match change {
+                    Delta::Past(line) => done.past.push(line),
+                    Delta::News(news) => done.news.push(*news),
+                    _ => {}
+                }
+            }
         }
         done
     }

@@ -6,11 +6,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
 use engine::limits::EVENTS_KEPT_MAX;
 use engine::past::Line;
+use engine::queue::news::{QueueHappening, QueueNews};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -42,6 +44,8 @@ pub enum EventDetail {
         /// Who changed it.
         author: String,
     },
+    /// Something happened in a queue, or to a worker.
+    Queue(QueueHappening),
     /// Something changed among the servers.
     Cluster(ClusterChange),
 }
@@ -106,6 +110,17 @@ pub struct EventLog {
     kept: Mutex<KeptEvents>,
     /// How many events there were so far.
     count: watch::Sender<u64>,
+    /// How many watch.
+    watchers: AtomicUsize,
+}
+
+/// Somebody watches, until this is dropped.
+pub(crate) struct Watching(Arc<EventLog>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.watchers.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -145,6 +160,29 @@ impl EventLog {
             };
             ServerEvent { project: Some(project), at, what: EventDetail::Past(shard, line) }
         }));
+    }
+
+    /// What happened in queues.
+    pub(crate) fn push_queues(&self, news: Vec<QueueNews>) {
+        if news.is_empty() {
+            return;
+        }
+        self.push(news.into_iter().map(|QueueNews { project, at, what }| ServerEvent {
+            project: Some(project),
+            at,
+            what: EventDetail::Queue(what),
+        }));
+    }
+
+    /// Whether somebody watches at this moment.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watchers.load(Ordering::Relaxed) > 0
+    }
+
+    /// Somebody watches until this is dropped.
+    pub(crate) fn watching(self: &Arc<Self>) -> Watching {
+        self.watchers.fetch_add(1, Ordering::Relaxed);
+        Watching(Arc::clone(self))
     }
 
     /// The cursor of somebody who begins to watch now.
@@ -195,7 +233,9 @@ mod tests {
         let NewEvents::Events(events, place) = news else { return None };
         let number = |event: &Arc<ServerEvent>| match &event.what {
             EventDetail::Changed { action, .. } => action.parse().unwrap(),
-            EventDetail::Past(..) | EventDetail::Cluster(_) => unreachable!(),
+            EventDetail::Past(..) | EventDetail::Queue(_) | EventDetail::Cluster(_) => {
+                unreachable!()
+            }
         };
         Some((events.iter().map(number).collect(), place))
     }

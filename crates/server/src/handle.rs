@@ -16,7 +16,7 @@ use engine::id::{ProjectId, RunId, ShardId};
 use engine::instant::Instant;
 #[cfg(doc)]
 use engine::limits::BACKUP_QUIESCE_MAX;
-use engine::limits::{OWNER_RETRY_AFTER, OWNER_WAIT_MAX, STORE_TROUBLE_MAX};
+use engine::limits::{CENSUS_TIME_MAX, OWNER_RETRY_AFTER, OWNER_WAIT_MAX, STORE_TROUBLE_MAX};
 use engine::shard::command::{Command, CommandAnswer, Done, Rejection};
 use engine::shard::{CommandNote, Put, Quota, ShardAnswer, Ticket, WorkerCall};
 use store::Store;
@@ -71,6 +71,8 @@ pub enum NodeCall {
         limited: BTreeSet<ProjectId>,
         reply: oneshot::Sender<Result<Vec<(ShardId, ShardUsage)>, CallError>>,
     },
+    /// What is served here is to be counted for the metrics.
+    Census { reply: oneshot::Sender<Result<(), CallError>> },
     /// A person says that the clock is right.
     ConfirmTime { reply: oneshot::Sender<Result<(), CallError>> },
 }
@@ -400,6 +402,16 @@ impl NodeHandle {
         }
     }
 
+    /// The metrics as Prometheus reads them. What the node is too busy to count is as it was counted last.
+    pub async fn counted_metrics(&self) -> String {
+        tokio::select! {
+            biased;
+            _ = self.ask(|reply| NodeCall::Census { reply }) => {}
+            () = self.context.machine.sleep(CENSUS_TIME_MAX) => {}
+        }
+        self.metrics()
+    }
+
     /// Compares what was written about limited projects with what shards hold, see [`crate::shard_usage`].
     pub(crate) async fn compare_usage(
         &self,
@@ -440,7 +452,7 @@ impl NodeHandle {
     }
 
     /// What happened lately.
-    pub fn events(&self) -> &EventLog {
+    pub fn events(&self) -> &Arc<EventLog> {
         &self.context.events
     }
 

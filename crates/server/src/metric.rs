@@ -1,12 +1,16 @@
 //! What there is to measure, as Prometheus reads it. Base units, and never an id as a label.
 
+use std::collections::HashMap;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use engine::instant::Instant;
 use engine::past::{Line, Reason};
+use engine::queue::meter::QueueTally;
 use engine::queue::unfinished::QueueCensus;
+use engine::queue::worker::WorkerActivity;
 use engine::shard::TriggerCensus;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -37,6 +41,12 @@ struct QueueLabels {
     state: &'static str,
 }
 
+/// What workers do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WorkerLabels {
+    state: &'static str,
+}
+
 /// What was asked of the store, and what came of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StoreLabels {
@@ -53,6 +63,10 @@ pub struct NodeMetrics {
     queue_runs: Family<QueueLabels, Gauge>,
     queue_ends: Family<QueueLabels, Counter>,
     queue_oldest: Gauge,
+    queue_given: Counter,
+    queue_start_delay: Histogram,
+    queues_overdue: Gauge,
+    workers: Family<WorkerLabels, Gauge>,
     in_flight: Gauge,
     waiting: Gauge,
     commit_seconds: Histogram,
@@ -73,6 +87,10 @@ impl Default for NodeMetrics {
             queue_runs: Family::default(),
             queue_ends: Family::default(),
             queue_oldest: Gauge::default(),
+            queue_given: Counter::default(),
+            queue_start_delay: Histogram::new(exponential_buckets(0.001, 2.0, 24)),
+            queues_overdue: Gauge::default(),
+            workers: Family::default(),
             in_flight: Gauge::default(),
             waiting: Gauge::default(),
             commit_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 16)),
@@ -102,6 +120,27 @@ impl Default for NodeMetrics {
             "How long the oldest run of a queue is due that a worker could have",
             Unit::Seconds,
             new.queue_oldest.clone(),
+        );
+        all.register(
+            "queue_given",
+            "Runs of queues that were given to workers, attempt by attempt",
+            new.queue_given.clone(),
+        );
+        all.register_with_unit(
+            "queue_start_delay",
+            "How long runs of queues had been due when a worker was given them",
+            Unit::Seconds,
+            new.queue_start_delay.clone(),
+        );
+        all.register(
+            "queues_overdue",
+            "Queues whose oldest run waits for longer than their alert_after",
+            new.queues_overdue.clone(),
+        );
+        all.register(
+            "workers",
+            "Workers that this server heard of, by what they do",
+            new.workers.clone(),
         );
         all.register("attempts_in_flight", "Attempts under way", new.in_flight.clone());
         all.register("attempts_waiting", "Attempts that wait for their host", new.waiting.clone());
@@ -172,6 +211,7 @@ impl NodeMetrics {
     pub(crate) fn line(&self, line: &Line) {
         if let Line::Run(run) = line
             && run.queue.is_some()
+            && run.notice.is_none()
         {
             let state = convert::end(run.end).as_str();
             self.queue_ends.get_or_create(&QueueLabels { state }).inc();
@@ -223,6 +263,38 @@ impl NodeMetrics {
         }
         let age_ms = oldest.map_or(0, |oldest| now.0.saturating_sub(oldest.0).max(0));
         self.queue_oldest.set(age_ms / 1_000);
+    }
+
+    /// Runs of queues were given to workers.
+    pub(crate) fn given(&self, tally: &QueueTally) {
+        self.queue_given.inc_by(tally.start_delays_ms.len() as u64);
+        for delay_ms in &tally.start_delays_ms {
+            self.queue_start_delay.observe(f64::from(*delay_ms) / 1_000.0);
+        }
+    }
+
+    pub(crate) fn overdue_queues(&self, count: usize) {
+        self.queues_overdue.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// What workers do. One that several shards know is counted once.
+    pub(crate) fn workers<'a>(&self, known: impl Iterator<Item = (&'a Arc<str>, WorkerActivity)>) {
+        let mut by_name: HashMap<&str, WorkerActivity> = HashMap::new();
+        for (name, activity) in known {
+            let most = by_name.entry(name).or_insert(activity);
+            *most = activity.max(*most);
+        }
+        let count = |of| by_name.values().filter(|activity| **activity == of).count();
+        for (state, activity) in [
+            ("idle", WorkerActivity::Idle),
+            ("waiting", WorkerActivity::Waiting),
+            ("silent", WorkerActivity::Silent),
+            ("busy", WorkerActivity::Busy),
+            ("draining", WorkerActivity::Draining),
+        ] {
+            let gauge = self.workers.get_or_create(&WorkerLabels { state });
+            gauge.set(i64::try_from(count(activity)).unwrap_or(i64::MAX));
+        }
     }
 
     /// As Prometheus reads it.

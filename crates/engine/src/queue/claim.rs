@@ -21,8 +21,9 @@ use crate::shard::{Now, Ticket};
 use self::hearing::{give, look_at_running, take_back_released, take_results, withdraw_unnamed};
 use super::decided::Decided;
 use super::given::{Claimant, Fate, GivenRecord, RunEnd};
+use super::news::{WorkerNews, WorkerTurn};
 use super::unfinished::UnfinishedRuns;
-use super::worker::{Heard, Wants, WorkerAnswer, WorkerRequest, WorkerView};
+use super::worker::{Heard, Wants, WorkerActivity, WorkerAnswer, WorkerRequest, WorkerView};
 
 /// The workers that were heard of, and those that wait for runs.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub struct Workers {
     by_end: BTreeSet<(u64, u64)>,
     /// Claims that nobody listens to any more.
     voided: Vec<Ticket>,
+    /// What became of workers, for those who watch.
+    news: Vec<WorkerNews>,
     /// When (steady) is looked again for workers that are silent, or gone for long.
     listen_again: u64,
 }
@@ -95,6 +98,7 @@ impl Workers {
             by_queue: BTreeSet::new(),
             by_end: BTreeSet::new(),
             voided: Vec::new(),
+            news: Vec::new(),
             listen_again: 0,
         }
     }
@@ -112,6 +116,10 @@ impl Workers {
             return Heard::TooManyWorkers;
         }
         let unheard = KnownWorker::new(request.incarnation);
+        let former = self.known.get(&request.worker);
+        if former.is_none_or(|former| former.incarnation < request.incarnation) {
+            self.news.push((Arc::clone(&request.worker), WorkerTurn::Came));
+        }
         let known = self.known.entry(Arc::clone(&request.worker)).or_insert(unheard);
         let is_old = request.incarnation < known.incarnation;
         if pick(Mutant::OldIncarnationHeard, is_old, false) {
@@ -220,6 +228,11 @@ impl Workers {
         std::mem::take(&mut self.voided)
     }
 
+    /// What became of workers.
+    pub fn take_news(&mut self) -> Vec<WorkerNews> {
+        std::mem::take(&mut self.news)
+    }
+
     /// Answers a claim that waits, without runs: whoever sent it has enough, or listens no more.
     pub fn stop_waiting(&mut self, ticket: Ticket) -> Option<WorkerAnswer> {
         let arrival = *self.by_ticket.get(&ticket)?;
@@ -232,20 +245,25 @@ impl Workers {
             .known
             .iter()
             .map(|(name, known)| WorkerView {
-                name: Arc::clone(name),
-                incarnation: known.incarnation,
-                heard_ms_ago: known.heard.map(|heard| now.steady.saturating_sub(heard)),
-                is_silent: known.heard.is_none_or(|heard| {
-                    now.steady.saturating_sub(heard) > two_beats(known.lease_ms)
-                }),
-                is_waiting: known.waits.is_some(),
-                is_draining: known.is_draining,
                 queues: known.queues.clone(),
-                running: runs.of_worker(name).count(),
+                ..known.view(name, runs.of_worker(name).count(), now)
             })
             .collect();
         views.sort_by(|one, other| one.name.cmp(&other.name));
         views
+    }
+
+    /// What each worker does that was heard of.
+    pub fn activities(
+        &self,
+        runs: &UnfinishedRuns,
+        now: Now,
+    ) -> impl Iterator<Item = (&Arc<str>, WorkerActivity)> {
+        self.known.iter().map(move |(name, known)| {
+            // Whether it has any is enough.
+            let running = runs.of_worker(name).take(1).count();
+            (name, known.view(name, running, now).activity())
+        })
     }
 
     /// How many claims wait for runs of a queue.
@@ -256,11 +274,14 @@ impl Workers {
     /// Forgets workers that have no runs and were not heard of for long.
     fn forget_gone(&mut self, runs: &UnfinishedRuns, now: Now) {
         let since = self.listening_since;
+        let news = &mut self.news;
         self.known.retain(|name, known| {
             let heard = known.heard.unwrap_or(since);
-            now.steady.saturating_sub(heard) < WORKER_FORGOTTEN_MS
+            let is_kept = now.steady.saturating_sub(heard) < WORKER_FORGOTTEN_MS
                 || known.waits.is_some()
-                || runs.of_worker(name).next().is_some()
+                || runs.of_worker(name).next().is_some();
+            news.extend((!is_kept).then(|| (Arc::clone(name), WorkerTurn::Gone)));
+            is_kept
         });
     }
 
@@ -282,7 +303,7 @@ impl Workers {
         from + u64::from(claimant.lease_ms) * pick(Mutant::PatienceOfOneLease, 5, 4) / 4
     }
 
-    fn give_up_silent(&self, runs: &mut UnfinishedRuns, decided: &mut Decided, now: Now) {
+    fn give_up_silent(&mut self, runs: &mut UnfinishedRuns, decided: &mut Decided, now: Now) {
         let is_silent = |record: &GivenRecord| self.silent_at(&record.claimant) < now.steady;
         // One run of each worker tells whether to look at all of them.
         let silent: Vec<u64> = runs
@@ -297,6 +318,13 @@ impl Workers {
                 return;
             }
             if let (Some(policy), Some(record)) = (runs.policy(sequence), runs.given(sequence)) {
+                let worker = &record.claimant.worker;
+                match self.news.last_mut() {
+                    Some((last, WorkerTurn::Silent { runs })) if last == worker => *runs += 1,
+                    Some(_) | None => {
+                        self.news.push((Arc::clone(worker), WorkerTurn::Silent { runs: 1 }));
+                    }
+                }
                 let fate = record.given_up(policy, now.wall);
                 // One that goes on may still be reported: that it was not is known when it is given again.
                 let silent = matches!(fate, Fate::Ends(_)).then(|| record.silent_attempt(now.wall));
@@ -409,6 +437,21 @@ impl KnownWorker {
             is_draining: false,
             queues: Vec::new(),
             lease_ms: 0,
+        }
+    }
+
+    /// For people, without its queues.
+    fn view(&self, name: &Arc<str>, running: usize, now: Now) -> WorkerView {
+        let heard_ms_ago = self.heard.map(|heard| now.steady.saturating_sub(heard));
+        WorkerView {
+            name: Arc::clone(name),
+            incarnation: self.incarnation,
+            heard_ms_ago,
+            is_silent: heard_ms_ago.is_none_or(|ago| ago > two_beats(self.lease_ms)),
+            is_waiting: self.waits.is_some(),
+            is_draining: self.is_draining,
+            queues: Vec::new(),
+            running,
         }
     }
 }

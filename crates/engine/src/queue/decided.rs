@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use crate::id::SerialId;
+use crate::instant::Instant;
 use crate::mutant::{self, Mutant};
 use crate::past::{Attempt, End};
 
@@ -24,6 +26,17 @@ pub struct EndedRun {
     pub last: Option<Attempt>,
 }
 
+/// A run that was given to a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunGiven {
+    /// Its number.
+    pub sequence: u64,
+    /// Its queue.
+    pub queue: SerialId,
+    /// Since when it was due.
+    pub due: Instant,
+}
+
 /// What is decided, and already applied to memory.
 #[derive(Debug, Default)]
 pub struct Decided {
@@ -31,6 +44,8 @@ pub struct Decided {
     pub changes: Vec<QueueDelta>,
     /// The runs that ended, in the order of those changes.
     pub ended: Vec<EndedRun>,
+    /// The runs that were given, in the order of those changes.
+    pub given: Vec<RunGiven>,
     /// Changes that may still be added.
     room: usize,
 }

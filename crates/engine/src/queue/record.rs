@@ -43,6 +43,9 @@ pub struct QueueRecord {
     /// Since when, why and until when nothing of it is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
+    /// Since when its oldest run waits for longer than it may, if somebody was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overdue: Option<Instant>,
     /// When it came to be.
     pub created: Instant,
     /// When its settings were written.

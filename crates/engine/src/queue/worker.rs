@@ -112,6 +112,21 @@ pub enum Heard {
     TooManyWorkers,
 }
 
+/// What a worker does, as far as a shard knows. Of a worker that several shards know the greatest counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WorkerActivity {
+    /// It has no runs, and no claim of it waits.
+    Idle,
+    /// A claim of it waits for runs.
+    Waiting,
+    /// It has runs, and was not heard of for two beats.
+    Silent,
+    /// It has runs.
+    Busy,
+    /// It takes no more runs.
+    Draining,
+}
+
 /// A worker that was heard of, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerView {
@@ -131,4 +146,17 @@ pub struct WorkerView {
     pub queues: Vec<SerialId>,
     /// How many runs it has, as far as is recorded.
     pub running: usize,
+}
+
+impl WorkerView {
+    /// What it does.
+    pub fn activity(&self) -> WorkerActivity {
+        match self.running {
+            _ if self.is_draining => WorkerActivity::Draining,
+            0 if self.is_waiting => WorkerActivity::Waiting,
+            0 => WorkerActivity::Idle,
+            _ if self.is_silent => WorkerActivity::Silent,
+            _ => WorkerActivity::Busy,
+        }
+    }
 }

@@ -141,7 +141,7 @@ impl Pile {
                 self.put(queue::unique_key(shard, *queue, &unique.key), &**unique);
             }
             Delta::UniqueGone(queue, key) => self.delete(queue::unique_key(shard, *queue, key)),
-            Delta::DecidedThrough(_) | Delta::Open(_) | Delta::Shut(_) => {}
+            Delta::DecidedThrough(_) | Delta::Open(_) | Delta::Shut(_) | Delta::News(_) => {}
         }
     }
 

@@ -11,6 +11,7 @@ use crate::limits::QUEUE_CHANGES_AT_ONCE;
 use crate::past::Attempt;
 use crate::queue::decided::Decided;
 use crate::queue::given::{AttemptResult, GivenRecord, RunToken};
+use crate::queue::meter::Flow;
 use crate::queue::record::{QueueRecord, QueuedRecord};
 use crate::queue::unfinished::{QueueCensus, RunPlace, SubmittedRun, WaitReason};
 use crate::queue::worker::{
@@ -137,6 +138,8 @@ pub struct QueueView {
     pub census: QueueCensus,
     /// Why the first of its runs that could be given is not, or nothing of it is.
     pub why: Option<WaitReason>,
+    /// What was given and what ended lately, as far as this owner knows.
+    pub last_minute: Flow,
     /// How many claims wait for its runs.
     pub waiters: usize,
     /// How many runs may wait.
@@ -183,6 +186,7 @@ impl Shard {
         let queues = &mut self.queues;
         let heard = queues.workers.hear(&request, ticket, &mut queues.runs, &mut decided, now);
         self.enact_decided(decided, now);
+        self.tell_workers(now);
         self.tell_voided();
         let answer = match heard {
             Heard::Waits => return,
@@ -208,6 +212,8 @@ impl Shard {
         let queues = &mut self.queues;
         let answers = queues.workers.step(&mut queues.runs, &mut decided, now);
         self.enact_decided(decided, now);
+        self.alert_queues(now);
+        self.tell_workers(now);
         self.tell_voided();
         for (ticket, answer) in answers {
             let reply = self.reply(answer, &HashMap::new());
@@ -321,10 +327,15 @@ fn tell_apart(project: ProjectId, worker: &str) -> Arc<str> {
     format!("{}/{worker}", project.0).into()
 }
 
+/// The project of a worker, and the name that it gave itself.
+pub(super) fn name_apart(worker: &str) -> Option<(ProjectId, &str)> {
+    let (number, name) = worker.split_once('/')?;
+    Some((ProjectId(number.parse().ok()?), name))
+}
+
 /// The name that a worker gave itself, if it is one of this project.
 fn own_name(project: ProjectId, worker: &str) -> Option<&str> {
-    let (number, name) = worker.split_once('/')?;
-    (number.parse() == Ok(project.0)).then_some(name)
+    name_apart(worker).filter(|(of, _)| *of == project).map(|(_, name)| name)
 }
 
 /// What a worker said, in the words of the engine.
@@ -372,6 +383,7 @@ impl Shard {
         QueueView {
             census,
             why: runs.closed(serial, now.wall).or(first),
+            last_minute: self.queues.last_minute(serial, now),
             waiters: self.queues.workers.waiting_for(serial),
             waiting_max: self.queues.waiting_max(&record),
             record,
@@ -438,17 +450,5 @@ impl Shard {
     /// So many runs of a queue may wait, by what the store takes.
     pub fn set_waiting_max(&mut self, waiting_max: usize) {
         self.queues.set_waiting_max(waiting_max);
-    }
-
-    /// How many runs of queues are unfinished, and how many of them workers have.
-    pub fn queue_census(&self) -> QueueCensus {
-        let mut sum = QueueCensus::default();
-        for queue in self.queues.iter() {
-            let census = self.queues.runs.census(queue.id.serial);
-            sum.waiting += census.waiting;
-            sum.running += census.running;
-            sum.oldest = sum.oldest.into_iter().chain(census.oldest).min();
-        }
-        sum
     }
 }

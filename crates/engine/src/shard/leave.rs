@@ -283,7 +283,7 @@ impl Shard {
             generation,
             sequence,
             notice,
-            queue: None,
+            queue: notice.and_then(|_| self.past_of_queue(serial)),
             end,
             at: now.wall,
             attempt: number,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::id::{ProjectId, QueueId, SerialId, TriggerId};
 use crate::past::Line;
+use crate::queue::news::QueueNews;
 use crate::queue::record::{QueueRecord, UniqueRecord};
 use crate::queue::unfinished::QueueDelta;
 use crate::trigger::Definition;
@@ -52,7 +53,7 @@ pub(super) fn apply(change: &Delta, memory: Memory<'_>) {
         Delta::Queued(change) => queues.queued(change),
         Delta::Unique(queue, record) => queues.write_unique(*queue, record),
         Delta::UniqueGone(queue, key) => queues.forget_unique(*queue, key),
-        Delta::Decided(_) | Delta::Past(_) | Delta::Raw(_) => {}
+        Delta::Decided(_) | Delta::Past(_) | Delta::News(_) | Delta::Raw(_) => {}
     }
 }
 
@@ -93,6 +94,8 @@ pub(super) enum Delta {
     UniqueGone(SerialId, Box<str>),
     /// This is past. Memory keeps none of it.
     Past(Line),
+    /// Those who watch are told this. Neither memory nor the store keeps it.
+    News(Box<QueueNews>),
     /// A write that memory does not mirror: the past kept elsewhere, a report that is done with, notes of commands.
     Raw(Put),
 }
@@ -100,6 +103,9 @@ pub(super) enum Delta {
 impl Delta {
     /// Whether it has no record of its own: it is in the head, or among what is past.
     pub(super) fn is_plain(&self) -> bool {
-        matches!(self, Self::DecidedThrough(_) | Self::Open(_) | Self::Shut(_) | Self::Past(_))
+        matches!(
+            self,
+            Self::DecidedThrough(_) | Self::Open(_) | Self::Shut(_) | Self::Past(_) | Self::News(_)
+        )
     }
 }

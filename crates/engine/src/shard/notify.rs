@@ -10,14 +10,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::{Birth, SerialId};
+use crate::id::{Birth, ProjectId, SerialId};
 use crate::instant::Instant;
 use crate::mutant::{Mutant, pick};
-use crate::notice::{self, Audience, Listener, NoticeNews, Occasion, Occasions};
+use crate::notice::{self, Audience, Listener, NoticeNews, NoticeSubject, Occasion, Occasions};
 use crate::past::{End, Finished, Line};
 use crate::target::Target;
 
 use super::attempts::RunRef;
+use super::due::blank_run;
 use super::memory::Delta;
 use super::record::{RunRecord, RunState, TriggerState};
 use super::triggers::Trigger;
@@ -90,26 +91,40 @@ impl Shard {
         news: &NoticeNews<'_>,
         now: Now,
     ) -> Vec<Delta> {
-        let id = (self.id_of(trigger), trigger.name());
-        let body = notice::body(listener, id, occasion, news, now.wall);
+        let subject = NoticeSubject::Trigger(self.id_of(trigger), trigger.name());
+        let body = notice::body(listener, &subject, occasion, news, now.wall);
+        let about = (trigger.project(), trigger.serial, trigger.name());
+        self.waiting_notice(about, listener, occasion, body, now)
+    }
+
+    /// A notice about what has this id and this name, with this body.
+    pub(super) fn waiting_notice(
+        &self,
+        (project, serial, name): (ProjectId, SerialId, &str),
+        listener: &Listener,
+        occasion: Occasion,
+        body: String,
+        now: Now,
+    ) -> Vec<Delta> {
         let sequence = self.runs.next_sequence();
+        let target = Arc::new(Target::Webhook(listener.webhook(Some(body.into()))));
         let record = RunRecord {
-            generation: None,
-            target: Arc::new(Target::Webhook(listener.webhook(Some(body.into())))),
-            policy: notice::POLICY,
+            slot: now.wall,
+            leaves_at: now.wall,
+            state: RunState::Waiting(now.wall),
             notice: Some(occasion),
-            ..trigger.run_record(now.wall, now.wall, RunState::Waiting(now.wall))
+            ..blank_run(project, serial, name, target, notice::POLICY)
         };
         let mut changes = vec![Delta::Run(sequence, Arc::new(record))];
         if !self.runs.has_room_for_notice() {
             let given_up = Finished {
-                project: trigger.project(),
-                trigger: trigger.serial,
+                project,
+                trigger: serial,
                 slot: now.wall,
                 generation: None,
                 sequence: Some(sequence),
                 notice: Some(occasion),
-                queue: None,
+                queue: self.past_of_queue(serial),
                 end: End::Expired,
                 at: now.wall,
                 attempt: 0,

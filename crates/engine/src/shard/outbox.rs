@@ -225,6 +225,7 @@ impl Shadow {
             | Delta::Unique(..)
             | Delta::UniqueGone(..)
             | Delta::Past(_)
+            | Delta::News(_)
             | Delta::Raw(_) => {}
         }
     }

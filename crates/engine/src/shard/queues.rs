@@ -15,6 +15,8 @@ use crate::queue::unfinished::{QueueDelta, QueueLimits, RunPlace, SubmittedRun, 
 
 use super::Now;
 use super::attempts::by_wall;
+use super::queue_alert::QueueAlerts;
+use super::queue_sight::QueueSight;
 
 /// The queues of a shard.
 pub(super) struct Queues {
@@ -22,6 +24,8 @@ pub(super) struct Queues {
     by_name: BTreeMap<(ProjectId, Box<str>), SerialId>,
     pub(super) runs: UnfinishedRuns,
     pub(super) workers: Workers,
+    pub(super) alerts: QueueAlerts,
+    pub(super) sight: QueueSight,
     unique: UniqueKeys,
     actions: KeptActions,
     /// Unfinished runs of triggers.
@@ -50,11 +54,14 @@ impl Queues {
         let until = record.paused.as_ref().and_then(|pause| pause.until);
         self.resumes.extend(until.map(|until| (until, serial)));
         self.records.insert(serial, Arc::clone(record));
+        self.alerts.watch(record);
         self.limit(serial);
     }
 
     pub(super) fn forget(&mut self, serial: SerialId) {
         self.forget_pause(serial);
+        self.alerts.forget(serial);
+        self.sight.forget(serial);
         if let Some(record) = self.records.remove(&serial) {
             self.by_name.remove(&(record.id.project, record.name.clone()));
         }
@@ -67,6 +74,7 @@ impl Queues {
         } else {
             self.stopped.remove(&project);
         }
+        self.alerts.look_soon();
         let of_project = self.records.iter().filter(|(_, record)| record.id.project == project);
         let serials: Vec<SerialId> = of_project.map(|(serial, _)| *serial).collect();
         for serial in serials {
@@ -80,6 +88,7 @@ impl Queues {
         if let Some(trigger) = trigger_of(&submitted) {
             self.of_trigger.insert((trigger, order.sequence));
         }
+        self.alerts.comes(queue, order.due);
         self.actions.keep(order.sequence, &run.record);
         self.runs.apply(&QueueDelta::Submitted(submitted));
     }
@@ -121,6 +130,8 @@ impl Queues {
             by_name: BTreeMap::new(),
             workers: Workers::new(&runs, Now { wall: Instant(0), steady: 0, random: 0 }),
             runs,
+            alerts: QueueAlerts::default(),
+            sight: QueueSight::default(),
             unique: UniqueKeys::default(),
             actions: KeptActions::default(),
             of_trigger: BTreeSet::new(),
@@ -147,6 +158,11 @@ impl Queues {
 
     pub(super) fn named(&self, project: ProjectId, name: &str) -> Option<&Arc<QueueRecord>> {
         self.records.get(self.by_name.get(&(project, name.into()))?)
+    }
+
+    /// Whether nothing of a queue is given because somebody wants it so.
+    pub(super) fn is_held_back(&self, record: &QueueRecord) -> bool {
+        record.paused.is_some() || self.stopped.contains(&record.id.project)
     }
 
     /// The queues there are.
@@ -206,7 +222,7 @@ impl Queues {
         let runs = self.runs.next_wake(now.wall);
         let resume = self.resumes.first().map(|(until, _)| *until);
         let key = self.unique.ends.first().map(|(until, ..)| *until);
-        [silent, runs, resume, key].into_iter().flatten()
+        [silent, runs, resume, key, self.alerts.next_wake()].into_iter().flatten()
     }
 }
 

@@ -88,6 +88,7 @@ impl Shard {
             name: name.into(),
             settings: QueueSettings::default(),
             paused: None,
+            overdue: None,
             created: now.wall,
             written: now.wall,
             author: author.to_owned(),
@@ -196,8 +197,10 @@ impl Shard {
         if found > 0 && former.settings == settings {
             return Ok(Done::Unchanged);
         }
+        let overdue = former.overdue.filter(|_| settings.alert_after_ms.is_some());
+        let former = (*former).clone();
         let record =
-            QueueRecord { settings, written: now.wall, author, revision, ..(*former).clone() };
+            QueueRecord { settings, overdue, written: now.wall, author, revision, ..former };
         self.enact(Unit::of(vec![Delta::Queue(Arc::new(record))]).by(now.wall));
         Ok(Done::QueueSet { revision })
     }
@@ -312,10 +315,12 @@ impl Shard {
         if let Some(rate) = rate {
             self.outbox.push(Unit::of(vec![rate]).by(now.wall));
         }
+        self.see_given(&decided.given, now);
     }
 
     fn enact_end(&mut self, place: RunPlace, ended: &EndedRun, now: Now) {
         self.queues.ended(&ended.run);
+        self.queues.sight.ended(ended.run.queue, now);
         let finished = self.finished_of(ended, now);
         let mut unit = Unit::of(vec![Delta::Decided(QueueDelta::Ended(place))]).by(now.wall);
         unit.changes.extend(unique_after(&ended.run, now));

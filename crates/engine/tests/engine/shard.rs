@@ -12,6 +12,8 @@ mod handover;
 mod notice;
 #[path = "shard/queue.rs"]
 mod queue;
+#[path = "shard/queue_alert.rs"]
+mod queue_alert;
 
 use std::time::Duration;
 

@@ -112,7 +112,7 @@ impl Source {
     }
 
     pub(super) fn finished(self, run: &Finished, name: Option<&str>) -> Run {
-        let trigger = (!run.is_submitted()).then(|| self.trigger(run.project, run.trigger));
+        let trigger = run.has_trigger().then(|| self.trigger(run.project, run.trigger));
         Run {
             name: name.map(str::to_owned),
             kind: kind(run.notice),

@@ -22,6 +22,7 @@ use engine::id::{ProjectId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::{EVENT_SERVERS_MAX, STREAM_HEARTBEAT, WATCHERS_MAX, WATCHERS_OF_KEY_MAX};
 use engine::past::Line;
+use engine::queue::news::{QueueHappening, WorkerTurn};
 
 use self::peers::{PeerEvent, PeerEvents};
 use super::caller::Caller;
@@ -31,7 +32,7 @@ use super::problem::{ApiError, ApiResult};
 use super::stream::stream;
 use crate::access::book::Book;
 use crate::access::key::KeyId;
-use crate::event::{EventCursor, EventDetail, NewEvents, ServerEvent, WatcherSeat};
+use crate::event::{EventCursor, EventDetail, NewEvents, ServerEvent, WatcherSeat, Watching};
 use crate::handle::NodeHandle;
 use crate::monitor::ClusterChange;
 
@@ -57,6 +58,7 @@ struct Watcher {
     key: Option<KeyId>,
     books: tokio::sync::watch::Receiver<Arc<Book>>,
     _seat: WatcherSeat,
+    _watching: Watching,
 }
 
 pub(super) async fn watch(
@@ -91,6 +93,7 @@ pub(super) async fn watch(
         others,
         books: handle.access().books(),
         _seat: seat,
+        _watching: handle.events().watching(),
         project: caller.project,
         is_admin: caller.is_admin(),
         place,
@@ -239,13 +242,14 @@ impl Watcher {
                 author: author.clone(),
             },
             EventDetail::Cluster(change) => of_cluster(change),
+            EventDetail::Queue(what) => of_queue(what),
             EventDetail::Past(shard, line) => {
                 let source = Source { shard: *shard, cluster: self.handle.cluster() };
                 let id = |serial| TriggerId { shard: *shard, project: self.project, serial };
                 match line {
                     Line::Run(run) => EventKind::RunEnded {
                         run: source.finished_id(run).to_string(),
-                        trigger: (!run.is_submitted()).then(|| id(run.trigger).to_string()),
+                        trigger: run.has_trigger().then(|| id(run.trigger).to_string()),
                         queue: run.queue.as_ref().map(|queue| queue.name.to_string()),
                         event: run.notice.map(convert::occasion),
                         slot: timestamp(run.slot),
@@ -273,6 +277,32 @@ impl Watcher {
     fn put(&self, text: &mut String, number: u64, kind: &str, data: &str) {
         let id = self.id(number);
         write!(text, "id: {id}\nevent: {kind}\ndata: {data}\n\n").expect("a String never fails");
+    }
+}
+
+/// What happened in a queue, or to a worker.
+fn of_queue(what: &QueueHappening) -> EventKind {
+    match what {
+        QueueHappening::Overdue { queue, oldest } => {
+            EventKind::QueueOverdue { queue: queue.to_string(), oldest: timestamp(*oldest) }
+        }
+        QueueHappening::Well { queue } => EventKind::QueueWell { queue: queue.to_string() },
+        QueueHappening::Given { queue, run, worker, attempt } => EventKind::RunGiven {
+            run: run.to_string(),
+            queue: queue.to_string(),
+            worker: worker.to_string(),
+            attempt: *attempt,
+        },
+        QueueHappening::Worker { worker, turn } => {
+            let worker = worker.to_string();
+            match turn {
+                WorkerTurn::Came => EventKind::WorkerCame { worker },
+                WorkerTurn::Silent { runs } => {
+                    EventKind::WorkerSilent { worker, runs: *runs as u64 }
+                }
+                WorkerTurn::Gone => EventKind::WorkerGone { worker },
+            }
+        }
     }
 }
 

@@ -331,6 +331,7 @@ fn tell(record: &QueueRecord, state: Option<QueueState>) -> Queue {
         name: record.name.to_string(),
         spec: spec(&record.settings),
         paused: record.paused.as_ref().map(convert::pause),
+        overdue: record.overdue.map(timestamp),
         state,
         revision: record.revision,
         created: timestamp(record.created),
@@ -363,6 +364,8 @@ fn state(handle: &NodeHandle, view: &QueueView) -> QueueState {
         waiting_max: view.waiting_max as u64,
         oldest: view.census.oldest.map(timestamp),
         claims_waiting: view.waiters as u64,
+        given_last_minute: view.last_minute.given.into(),
+        ended_last_minute: view.last_minute.ended.into(),
         why: has_runs.then(|| why.unwrap_or_else(|| first_later.to_owned())),
     }
 }

@@ -145,7 +145,7 @@ pub(super) async fn readyz(handle: NodeHandle) -> ApiResult<&'static str> {
 }
 
 pub(super) async fn metrics(handle: NodeHandle) -> impl IntoResponse {
-    let text = metric::of_cluster(&handle.peers().view()) + &handle.metrics();
+    let text = metric::of_cluster(&handle.peers().view()) + &handle.counted_metrics().await;
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 

@@ -7,7 +7,7 @@ use axum::response::Json;
 use client::ListPage;
 use client::worker::{Worker, WorkerState};
 use engine::instant::Instant;
-use engine::queue::worker::WorkerView;
+use engine::queue::worker::{WorkerActivity, WorkerView};
 use engine::shard::ShardAnswer;
 
 use super::caller::Caller;
@@ -42,12 +42,12 @@ pub(super) async fn list(
 
 fn tell(view: &WorkerView, queues: &[Box<str>], now: Instant) -> Worker {
     let heard = view.heard_ms_ago.map(|ago| Instant(now.0 - i64::try_from(ago).unwrap_or(0)));
-    let state = match view.running {
-        _ if view.is_draining => WorkerState::Draining,
-        0 if view.is_waiting => WorkerState::Waiting,
-        0 => WorkerState::Idle,
-        _ if view.is_silent => WorkerState::Silent,
-        _ => WorkerState::Busy,
+    let state = match view.activity() {
+        WorkerActivity::Draining => WorkerState::Draining,
+        WorkerActivity::Waiting => WorkerState::Waiting,
+        WorkerActivity::Idle => WorkerState::Idle,
+        WorkerActivity::Silent => WorkerState::Silent,
+        WorkerActivity::Busy => WorkerState::Busy,
     };
     Worker {
         name: view.name.to_string(),

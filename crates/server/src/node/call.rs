@@ -34,6 +34,10 @@ impl NodeCore {
                 let wrong = self.quotas.compare_usage(&self.shards, &found, &limited, now);
                 let _ = reply.send(Ok(wrong));
             }
+            NodeCall::Census { reply } => {
+                self.take_census(now);
+                let _ = reply.send(Ok(()));
+            }
             NodeCall::Release { quiesce } => {
                 self.quiesced.take_if(|quiesced| quiesced.id == quiesce);
             }

@@ -363,7 +363,9 @@ impl NodeCore {
                 owned.wake = Some(Instant(now.wall.0 + 50));
                 continue;
             };
+            owned.shard.set_watched(self.events.is_watched());
             owned.step(&self.hosts, now);
+            self.events.push_queues(owned.shard.take_news());
             owned.wake = owned.shard.next_wake(now);
             if is_suspended {
                 continue;
@@ -468,6 +470,8 @@ impl NodeCore {
                 self.metrics.line(line);
             }
             self.events.push_past(id, done.past);
+            self.events.push_queues(done.news);
+            self.metrics.given(&owned.shard.take_tally());
             self.tell_asked(id, done.answers);
         }
         for id in written.lost {
@@ -475,14 +479,15 @@ impl NodeCore {
             self.handed(id, Handed::Lost);
         }
         self.begin_quiesce();
-        self.count_triggers();
     }
 
-    /// Tells how many triggers are served here.
-    pub(super) fn count_triggers(&self) {
-        self.metrics.triggers(self.shards.values().map(|owned| owned.shard.census()));
-        let queues = self.shards.values().map(|owned| owned.shard.queue_census());
-        self.metrics.queues(queues, now(&*self.machine).wall);
+    /// Counts what is served here, for somebody who asks.
+    pub(super) fn take_census(&self, now: Now) {
+        let shards = || self.shards.values().map(|owned| &owned.shard);
+        self.metrics.triggers(shards().map(Shard::census));
+        self.metrics.queues(shards().map(Shard::queue_census), now.wall);
+        self.metrics.overdue_queues(shards().map(Shard::queues_overdue).sum());
+        self.metrics.workers(shards().flat_map(|shard| shard.worker_activities(now)));
     }
 
     /// Takes what has come meanwhile, of every kind: however many results there are, people are heard.

@@ -270,7 +270,6 @@ impl NodeCore {
         let served: BTreeSet<ShardId> =
             self.shards.keys().copied().filter(|shard| Some(*shard) != leaving).collect();
         self.peers.serve(served);
-        self.count_triggers();
     }
 
     /// Tells the collector for which senders shards wait.

@@ -12,5 +12,6 @@ mod openapi;
 mod paging;
 mod project;
 mod queue;
+mod queue_sight;
 mod rubbish;
 mod tls;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::id::SerialId;
 use crate::limits::WORKER_RUNS_MAX;
 use crate::mutant::{self, Mutant, pick};
-use crate::queue::decided::Decided;
+use crate::queue::decided::{Decided, RunGiven};
 use crate::queue::given::{Claimant, GivenRecord, GivenState};
 use crate::queue::unfinished::{QueueDelta, UnfinishedRuns};
 use crate::queue::worker::{DoneRun, HeldRun, WorkerAnswer, WorkerRequest};
@@ -137,10 +137,14 @@ pub(super) fn give(
             && decided.has_room()
             && let Some(sequence) = runs.next(*queue, now.wall)
         {
-            let record = match runs.given(sequence) {
-                Some(record) => record.again(claimant.clone(), now.wall),
-                None => GivenRecord::first(claimant.clone(), now.wall),
+            let (due, record) = if let Some(record) = runs.given(sequence) {
+                (record.due(), record.again(claimant.clone(), now.wall))
+            } else {
+                let due = runs.place(sequence).map(|place| place.order.due);
+                (due, GivenRecord::first(claimant.clone(), now.wall))
             };
+            let due = due.unwrap_or(now.wall);
+            decided.given.push(RunGiven { sequence, queue: *queue, due });
             if let Some(window) = runs.rate_after(*queue, now.wall) {
                 decided.change(runs, QueueDelta::Rate(*queue, window));
                 mutant::also(Mutant::RateUnrecorded, || drop(decided.changes.pop()));

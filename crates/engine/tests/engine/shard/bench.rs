@@ -8,6 +8,8 @@ use engine::instant::Instant;
 use engine::notice::{Audience, Listener, nobody};
 use engine::outcome::Outcome;
 use engine::past::{Attempt, End, Line, Reason, Segment};
+use engine::queue::news::QueueNews;
+use engine::queue::record as queue;
 use engine::record::{decode, encode};
 use engine::shard::command::{Command, Done};
 use engine::shard::record::{
@@ -32,6 +34,8 @@ pub(super) struct Bench {
     pub(super) left: Vec<Departure>,
     /// What is past, in order.
     pub(super) past: Vec<Line>,
+    /// What those who watch were told about queues.
+    pub(super) news: Vec<QueueNews>,
     /// What the wall clock says, after the beginning.
     pub(super) wall: i64,
     /// What a commit takes.
@@ -65,6 +69,7 @@ impl Bench {
             head,
             left: Vec::new(),
             past: Vec::new(),
+            news: Vec::new(),
             wall: 0,
             room: Room { writes: 64, bytes: 1 << 20, value_bytes: 1 << 17 },
             steady: 0,
@@ -136,6 +141,7 @@ impl Bench {
         let committed = self.shard.committed(self.now());
         self.replies.extend(committed.replies.into_iter().map(|(_, done)| done));
         self.answers.extend(committed.answers.into_iter().map(|(_, answer)| answer));
+        self.news.extend(committed.news);
         self.left.retain(|left| !committed.aborts.contains(&left.key));
         true
     }
@@ -177,6 +183,15 @@ impl Bench {
         }
         for (key, value) in below(&self.entries, record::stopped(SHARD)) {
             loading.stopped(key, value).unwrap();
+        }
+        for (key, value) in below(&self.entries, queue::queues(SHARD)) {
+            loading.queue(key, value).unwrap();
+        }
+        for (key, value) in below(&self.entries, queue::queued(SHARD)) {
+            loading.queued(key, value).unwrap();
+        }
+        for (key, value) in below(&self.entries, queue::given(SHARD)) {
+            loading.given(key, value).unwrap();
         }
         for (key, value) in below(&self.entries, record::reports(SHARD)) {
             loading.report(key, value).unwrap();
@@ -293,6 +308,13 @@ impl Bench {
     /// The records of unfinished runs.
     pub(super) fn runs(&self) -> impl Iterator<Item = RunRecord> {
         below(&self.entries, record::runs(SHARD)).map(|(_, value)| decode(value, FORMAT).unwrap())
+    }
+
+    /// The queue with this name.
+    pub(super) fn queue(&self, name: &str) -> queue::QueueRecord {
+        let mut all = below(&self.entries, queue::queues(SHARD))
+            .map(|(_, value)| decode::<queue::QueueRecord>(value, FORMAT).unwrap());
+        all.find(|queue| &*queue.name == name).unwrap()
     }
 
     /// All triggers.

@@ -11,20 +11,20 @@ use tokio::net::TcpStream;
 use super::house::{Ask, House};
 
 /// Somebody who watches.
-struct Watching {
+pub(super) struct Watching {
     lines: tokio::io::Lines<BufReader<TcpStream>>,
 }
 
 /// An event as it came.
 #[derive(Debug, Clone)]
-struct Event {
-    id: String,
-    kind: String,
-    data: Value,
+pub(super) struct Event {
+    pub(super) id: String,
+    pub(super) kind: String,
+    pub(super) data: Value,
 }
 
 impl Watching {
-    async fn begin(ask: Ask) -> Self {
+    pub(super) async fn begin(ask: Ask) -> Self {
         let mut stream = TcpStream::connect(ask.to()).await.unwrap();
         stream.write_all(ask.text().as_bytes()).await.unwrap();
         let mut watching = Self { lines: BufReader::new(stream).lines() };
@@ -39,7 +39,7 @@ impl Watching {
     }
 
     /// The next event; nothing at the end.
-    async fn next(&mut self) -> Option<Event> {
+    pub(super) async fn next(&mut self) -> Option<Event> {
         let (mut id, mut kind) = (String::new(), String::new());
         loop {
             let line = self.line().await?;
