@@ -10,6 +10,7 @@ use client::event::{Event, EventKind};
 use crate::args::OutputFormat;
 use crate::args::system::EventsArgs;
 use crate::exit::{Ending, say};
+use crate::run::progress_text;
 use crate::value::escape;
 
 /// How long to wait before a server that does not answer is asked again.
@@ -67,6 +68,10 @@ fn line(event: &Event) -> String {
         }
         EventKind::SlotsSkipped { trigger, from, to, count, reason } => {
             format!("{count} of {}  {from} to {to}  {}", escape(trigger), word(*reason))
+        }
+        EventKind::RunProgress { run, queue, progress } => {
+            let told = progress_text(progress);
+            format!("{}  queue {}  {told}", escape(run), escape(queue))
         }
         EventKind::Changed { action, object, author } => {
             format!("{}  {}  by {}", escape(action), escape(object), escape(author))

@@ -44,6 +44,7 @@ mod explain;
 mod import;
 mod key;
 mod mask;
+mod output;
 mod progress;
 mod project;
 mod queue;
@@ -131,6 +132,7 @@ async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
         Verb::Run(RunVerb::Show(typed)) => run::show(&typed).await,
         Verb::Run(RunVerb::Submit(typed)) => submit::submit(*typed).await,
         Verb::Run(RunVerb::Cancel(typed)) => run::cancel(&typed).await,
+        Verb::Run(RunVerb::Output(typed)) => output::output(&typed).await,
         Verb::Queue(verb) => queue::queue(verb).await,
         Verb::Worker(verb) => worker::worker(verb).await,
         Verb::Scheduler(SchedulerVerb::Status(typed)) => scheduler::status(&typed).await,

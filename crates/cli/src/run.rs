@@ -1,6 +1,7 @@
 //! `watchbell run`, and `watchbell trigger run`.
 
 use client::RunFilter;
+use client::output::RunProgress;
 use client::run::{Run, RunKind, RunState, Skipped, Started};
 
 use crate::args::run::{RunIdArgs, RunListArgs};
@@ -127,6 +128,13 @@ pub(crate) async fn cancel(typed: &RunIdArgs) -> Result<(), Ending> {
     })
 }
 
+/// How far a run has come: `40 %, sending`.
+pub(crate) fn progress_text(progress: &RunProgress) -> String {
+    let percent = progress.percent.map(|percent| format!("{percent} %"));
+    let text = progress.text.as_deref().map(escape);
+    percent.into_iter().chain(text).collect::<Vec<_>>().join(", ")
+}
+
 fn show_text(run: &Run) -> String {
     let mut table = table::plain();
     let mut row = |name: &str, value: String| {
@@ -147,6 +155,9 @@ fn show_text(run: &Run) -> String {
         }
         if let Some(why) = &queued.why {
             row("waits because", escape(why));
+        }
+        if let Some(progress) = &queued.progress {
+            row("progress", format!("{}, {}", progress_text(progress), progress.at));
         }
         if queued.cancelling {
             row("cancelled", "its worker is being told".to_owned());

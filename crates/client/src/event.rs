@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::account::Reason;
+use crate::output::RunProgress;
 use crate::project::Occasion;
 use crate::run::RunState;
 
@@ -55,6 +56,15 @@ pub enum EventKind {
         count: u64,
         /// Why they were skipped.
         reason: Reason,
+    },
+    /// A worker said how far a run of a queue has come; told at most once a second of each run.
+    RunProgress {
+        /// The run's id.
+        run: String,
+        /// The name of its queue.
+        queue: String,
+        /// How far it has come.
+        progress: RunProgress,
     },
     /// Somebody changed something.
     Changed {
@@ -152,6 +162,7 @@ impl EventKind {
         match self {
             Self::RunEnded { .. } => "run_ended",
             Self::SlotsSkipped { .. } => "slots_skipped",
+            Self::RunProgress { .. } => "run_progress",
             Self::Changed { .. } => "changed",
             Self::QueueOverdue { .. } => "queue_overdue",
             Self::QueueWell { .. } => "queue_well",

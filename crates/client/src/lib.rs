@@ -1,6 +1,7 @@
 //! The published library: what Watchbell's API takes and gives, and a client that speaks it.
 //!
-//! - [`spec`]: a trigger as one writes it; [`queue`]: queues and their runs; [`worker`]: what workers say
+//! - [`spec`]: a trigger as one writes it; [`queue`]: queues and their runs; [`worker`]: what workers say;
+//!   [`output`]: what runs print
 //! - [`trigger`], [`run`], [`account`], [`scheduler`], [`project`], [`key`], [`audit`],
 //!   [`cluster`], [`event`]: what the API tells; [`election`]: who leads, and how to
 //! - [`store`]: what Watchbell's own candidates ask a server
@@ -23,6 +24,7 @@ pub mod election;
 mod error;
 pub mod event;
 pub mod key;
+pub mod output;
 pub mod page;
 pub mod problem;
 pub mod project;
@@ -36,7 +38,8 @@ pub mod worker;
 
 pub use call::{
     AuditFilter, Carrier, Client, ClientBuilder, ElectionFilter, Events, Followed, KeyFilter,
-    Pieces, ProjectFilter, QueueFilter, RunFilter, SseBlock, StoreHints, TriggerFilter,
+    OutputEvents, Pieces, ProjectFilter, QueueFilter, RunFilter, SseBlock, StoreHints,
+    TriggerFilter,
 };
 pub use error::ClientError;
 pub use jiff::Timestamp;

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::account::Reason;
+use crate::output::RunProgress;
 use crate::project::Occasion;
 
 /// A run, from before its first attempt to its end.
@@ -78,6 +79,9 @@ pub struct QueuedPart {
     /// It is dead because too many workers died under it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub poison: bool,
+    /// How far it has come, as its worker says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<RunProgress>,
 }
 
 /// Slots that were skipped.

@@ -729,3 +729,45 @@ pub const RUN_ERROR_CHARS_MAX: usize = 1_000;
 
 /// Bytes of what runs are about after which an answer to a claim gives no more: less than servers pass on to each other.
 pub const CLAIM_ANSWER_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// What is kept of what a run prints, in bytes: the last of it.
+pub const OUTPUT_KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// Pieces in which that is kept: a new one begins when the program prints to its other stream.
+pub const OUTPUT_PIECES_KEPT_MAX: usize = 1_024;
+
+/// Bytes of output that a shard keeps in memory of runs that execute. Of the run that printed nothing for the longest time
+/// it goes first.
+pub const OUTPUT_SHARD_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Bytes of output of runs that are over, in a store; each shard may have an equal part.
+pub const OUTPUT_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+
+/// The part of an engine's room that output may have: one in so many.
+pub const OUTPUT_PART: u64 = 16;
+
+/// Bytes of output in one request of a worker.
+pub const OUTPUT_REQUEST_BYTES_MAX: usize = 64 * 1024;
+
+/// Chunks of output in one request of a worker.
+pub const OUTPUT_CHUNKS_MAX: usize = 256;
+
+/// Greatest offset of a chunk: what every reader of JSON takes for a whole number.
+pub const OUTPUT_OFFSET_MAX: u64 = 1 << 53;
+
+/// Longest text about how far a run has come, in characters.
+pub const PROGRESS_CHARS_MAX: usize = 200;
+
+/// Those who follow what runs of a server print, at a time: each keeps a connection, and up to 1 MiB.
+pub const FOLLOWERS_MAX: usize = 128;
+/// Those who follow what runs of a server print, at a time with one key.
+pub const FOLLOWERS_OF_KEY_MAX: usize = 32;
+
+/// Requests of workers that wait for one who follows a run; what comes then is left out for this one.
+pub const FOLLOWER_CHUNKS_MAX: usize = 16;
+
+/// Between two events about how far the same run has come there is so much time at least, in milliseconds.
+pub const PROGRESS_EVENT_MS: u64 = 1_000;
+
+/// Events about how far runs of a shard have come, in one second.
+pub const PROGRESS_EVENTS_MAX: usize = 20;

@@ -7,6 +7,7 @@
 //! - [`given`]: what is recorded of a run that a worker has or had, and what follows from what happens to it
 //! - [`meter`]: what was given and what ended lately
 //! - [`news`]: what those who watch are told
+//! - [`output`]: what a run prints, and how far it has come
 //! - [`rate`]: at most so many in any period
 //! - [`record`]: what is in the store
 //! - [`unfinished`]: all unfinished runs of the queues of a shard, and how many may be given
@@ -19,6 +20,7 @@ pub mod draft;
 pub mod given;
 pub mod meter;
 pub mod news;
+pub mod output;
 pub mod rate;
 pub mod record;
 pub mod unfinished;

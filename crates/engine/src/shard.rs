@@ -37,7 +37,8 @@
 //! - [`record`]: what is in the store; `kind`: what triggers share
 //! - [`command`]: what people ask; `change`, `backfill`: what that does; `account`: what becomes of slots then
 //! - `due`: which slots fire; `project`: projects that are disabled; `prune`: triggers that ended long ago
-//! - `queues`: the queues, and who works for them; `submit`: what people ask of them; `hear`: what workers say
+//! - `queues`: the queues, and who works for them; `submit`: what people ask of them; `hear`: what workers say; `output`: what
+//!   runs print
 //! - `leave`: how attempts leave and end; `start`: when runs that wait go on; `run_property`: what an unfinished run is
 //! - `notify`: who is told what; `queue_alert`: queues in which runs wait for too long; `queue_sight`: what those who
 //!   watch and measure see of queues
@@ -62,6 +63,7 @@ mod leave;
 mod memory;
 mod notify;
 mod outbox;
+mod output;
 mod project;
 mod prune;
 mod queue_alert;
@@ -97,6 +99,7 @@ pub use kind::TriggerKinds;
 pub use leave::{AttemptReport, Departure};
 use memory::{Delta, Memory, apply};
 use outbox::{Outbox, Unit};
+pub use output::{LiveOutput, OutputCall, OutputTaken, OutputView, ToldProgress};
 use queues::Queues;
 use record::HeadRecord;
 use runs::Runs;

@@ -9,7 +9,7 @@
 //! - `forward`: what another server is to answer
 //! - `route`: every path and method; `openapi`: the same as a document
 //! - `trigger`, `replace`, `run`, `backfill`, `history`, `latest`, `explain`, `project`, `key`, `audit`, `event`,
-//!   `election`, `backup`, `cluster`, `system`: what can be asked
+//!   `election`, `backup`, `cluster`, `system`, `output`: what can be asked
 //! - `store`: sessions and claims of candidates and members that come through this server
 //! - `replay`: the answer to a request that was carried out before
 //! - `body`, `query`, `filter`: reading requests; `stream`: answers that are made while they are sent
@@ -40,6 +40,7 @@ mod key;
 mod latest;
 mod middleware;
 mod openapi;
+mod output;
 mod owner;
 mod problem;
 mod project;

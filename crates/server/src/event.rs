@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use engine::id::{ProjectId, ShardId};
+use engine::id::{ProjectId, RunId, ShardId};
 use engine::instant::Instant;
 use engine::limits::EVENTS_KEPT_MAX;
 use engine::past::Line;
 use engine::queue::news::{QueueHappening, QueueNews};
+use engine::shard::ToldProgress;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -35,6 +36,8 @@ pub struct ServerEvent {
 pub enum EventDetail {
     /// A run ended, or slots were skipped.
     Past(ShardId, Line),
+    /// How far a run of a queue has come.
+    Progress(RunId, ToldProgress),
     /// Somebody changed something.
     Changed {
         /// What was done, as the audit calls it.
@@ -233,9 +236,10 @@ mod tests {
         let NewEvents::Events(events, place) = news else { return None };
         let number = |event: &Arc<ServerEvent>| match &event.what {
             EventDetail::Changed { action, .. } => action.parse().unwrap(),
-            EventDetail::Past(..) | EventDetail::Queue(_) | EventDetail::Cluster(_) => {
-                unreachable!()
-            }
+            EventDetail::Past(..)
+            | EventDetail::Queue(_)
+            | EventDetail::Progress(..)
+            | EventDetail::Cluster(_) => unreachable!(),
         };
         Some((events.iter().map(number).collect(), place))
     }

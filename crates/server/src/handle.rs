@@ -18,7 +18,7 @@ use engine::instant::Instant;
 use engine::limits::BACKUP_QUIESCE_MAX;
 use engine::limits::{CENSUS_TIME_MAX, OWNER_RETRY_AFTER, OWNER_WAIT_MAX, STORE_TROUBLE_MAX};
 use engine::shard::command::{Command, CommandAnswer, Done, Rejection};
-use engine::shard::{CommandNote, Put, Quota, ShardAnswer, Ticket, WorkerCall};
+use engine::shard::{CommandNote, OutputCall, Put, Quota, ShardAnswer, Ticket, WorkerCall};
 use store::Store;
 use store::machine::Machine;
 use store::session::NodeId;
@@ -26,6 +26,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::access::Access;
 use crate::event::{EventLog, WatcherSeats};
+use crate::follower::OutputFollowers;
 use crate::idempotency::RequestsUnderWay;
 use crate::notifier::Notifier;
 use crate::peers::{Peers, ShardLocation};
@@ -88,6 +89,10 @@ pub enum ShardAsk {
     Run { project: ProjectId, run: RunId },
     /// How do unfinished runs of a queue stand, after a number?
     Runs { project: ProjectId, queue: Box<str>, after: u64, most: usize },
+    /// What does a run print?
+    Output { project: ProjectId, run: RunId },
+    /// The worker of a run says what it prints.
+    TakeOutput(Box<OutputCall>),
     /// Which workers were heard of?
     Workers { project: ProjectId },
 }
@@ -212,6 +217,8 @@ pub struct NodeContext {
     pub access: Arc<Access>,
     /// What happened lately.
     pub events: Arc<EventLog>,
+    /// Who is told what runs print.
+    pub followers: Arc<OutputFollowers>,
     /// The other servers, and who has which shard.
     pub peers: Arc<Peers>,
     /// Tells somebody outside what goes wrong among the servers.
@@ -240,6 +247,7 @@ pub struct NodeHandle {
     under_way: Arc<RequestsUnderWay>,
     seats: Arc<WatcherSeats>,
     guests: Arc<WatcherSeats>,
+    follower_seats: Arc<WatcherSeats>,
     start: u64,
     backups: Arc<Semaphore>,
     last_ask: Arc<AtomicU64>,
@@ -287,7 +295,20 @@ impl NodeHandle {
         let (under_way, backups) = (Arc::default(), Arc::new(Semaphore::new(1)));
         let (context, seats, guests) = (Arc::new(context), Arc::default(), Arc::default());
         let last_ask = Arc::new(AtomicU64::new(ASK_TICKETS));
-        Self { calls, status, trouble, context, under_way, seats, guests, start, backups, last_ask }
+        let follower_seats = Arc::default();
+        Self {
+            calls,
+            status,
+            trouble,
+            context,
+            under_way,
+            seats,
+            guests,
+            follower_seats,
+            start,
+            backups,
+            last_ask,
+        }
     }
 
     /// A ticket for a question to a shard.
@@ -476,6 +497,16 @@ impl NodeHandle {
     /// The seats of those who watch the store.
     pub(crate) fn guests(&self) -> &Arc<WatcherSeats> {
         &self.guests
+    }
+
+    /// The seats of those who follow what runs print.
+    pub(crate) fn follower_seats(&self) -> &Arc<WatcherSeats> {
+        &self.follower_seats
+    }
+
+    /// Who is told what runs print.
+    pub(crate) fn followers(&self) -> &Arc<OutputFollowers> {
+        &self.context.followers
     }
 
     /// How long nothing may be claimed yet.

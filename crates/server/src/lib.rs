@@ -5,7 +5,7 @@
 //! - [`api`]: the HTTP API
 //! - `backup`: all that the store holds, while the node runs
 //! - [`handle`]: the door to the node
-//! - [`event`]: what happened lately
+//! - [`event`]: what happened lately; [`follower`]: who is told what runs print
 //! - [`notifier`]: tells somebody outside what goes wrong among the servers
 //! - [`monitor`]: what changes among the servers
 //! - [`metric`]: what there is to measure
@@ -20,6 +20,7 @@ pub mod alarm;
 pub mod api;
 mod backup;
 pub mod event;
+pub mod follower;
 pub mod handle;
 mod idempotency;
 pub mod metric;

@@ -67,6 +67,7 @@ pub struct NodeMetrics {
     queue_start_delay: Histogram,
     queues_overdue: Gauge,
     workers: Family<WorkerLabels, Gauge>,
+    output_stored: Counter<u64, AtomicU64>,
     in_flight: Gauge,
     waiting: Gauge,
     commit_seconds: Histogram,
@@ -91,6 +92,7 @@ impl Default for NodeMetrics {
             queue_start_delay: Histogram::new(exponential_buckets(0.001, 2.0, 24)),
             queues_overdue: Gauge::default(),
             workers: Family::default(),
+            output_stored: Counter::default(),
             in_flight: Gauge::default(),
             waiting: Gauge::default(),
             commit_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 16)),
@@ -141,6 +143,12 @@ impl Default for NodeMetrics {
             "workers",
             "Workers that this server heard of, by what they do",
             new.workers.clone(),
+        );
+        all.register_with_unit(
+            "queue_output_stored",
+            "What was stored of what runs of queues printed",
+            Unit::Bytes,
+            new.output_stored.clone(),
         );
         all.register("attempts_in_flight", "Attempts under way", new.in_flight.clone());
         all.register("attempts_waiting", "Attempts that wait for their host", new.waiting.clone());
@@ -200,6 +208,16 @@ impl NodeMetrics {
 
     pub(crate) fn over_budget(&self) {
         self.over_budget.inc();
+    }
+
+    /// So many bytes of output were stored.
+    pub(crate) fn add_output_stored(&self, bytes: u64) {
+        self.output_stored.inc_by(bytes);
+    }
+
+    /// So many bytes of output were stored since the start.
+    pub(crate) fn output_stored(&self) -> u64 {
+        self.output_stored.get()
     }
 
     /// So many attempts are under way, and so many wait.

@@ -21,6 +21,26 @@ pub(crate) enum RunVerb {
     /// At once if it waits; if a worker has it, that worker is told to end it.
     #[command(after_help = examples("  watchbell run cancel run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx"))]
     Cancel(RunIdArgs),
+    Output(RunOutputArgs),
+}
+
+/// Show what a run of a queue printed, or follow it
+///
+/// The last 64 KiB of its last attempt, what it printed to stdout on stdout and the rest on stderr. What is missing is said
+/// on stderr. With --follow all that it prints from now on as well, until it has ended.
+#[derive(Debug, clap::Args)]
+#[command(after_help = examples(
+    "  watchbell run output run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx\n  \
+       watchbell run output run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx --follow"
+))]
+pub(crate) struct RunOutputArgs {
+    /// The id of the run
+    pub(crate) id: String,
+    /// Go on until the run has ended, and show what it prints
+    #[arg(long)]
+    pub(crate) follow: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
 }
 
 /// List runs, newest first

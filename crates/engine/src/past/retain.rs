@@ -16,8 +16,8 @@ use std::time::Duration;
 use crate::id::{SerialId, ShardId};
 use crate::instant::Instant;
 use crate::limits::{
-    HISTORY_AGE, HISTORY_BYTES, HISTORY_EXCEPTION_LINES, HISTORY_LINES, HISTORY_PART,
-    TRIGGER_ENDED_AGE,
+    HISTORY_AGE, HISTORY_BYTES, HISTORY_EXCEPTION_LINES, HISTORY_LINES, HISTORY_PART, OUTPUT_BYTES,
+    OUTPUT_PART, TRIGGER_ENDED_AGE,
 };
 use crate::mutant::{Mutant, pick};
 use crate::shard::Put;
@@ -37,6 +37,8 @@ pub struct Retention {
     pub exception_lines: usize,
     /// Bytes of pages in the whole store. The oldest go first.
     pub bytes: u64,
+    /// Bytes of what runs of queues printed, in the whole store: each shard has an equal part. The oldest go first.
+    pub output_bytes: u64,
     /// How long a trigger that has expired or was cancelled is kept.
     pub ended: Duration,
 }
@@ -48,6 +50,7 @@ impl Default for Retention {
             lines: HISTORY_LINES,
             exception_lines: HISTORY_EXCEPTION_LINES,
             bytes: HISTORY_BYTES,
+            output_bytes: OUTPUT_BYTES,
             ended: TRIGGER_ENDED_AGE,
         }
     }
@@ -57,6 +60,11 @@ impl Retention {
     /// The bytes that pages may have in a store that has room for so many in all, if that is known.
     pub fn bytes_within(&self, room: Option<u64>) -> u64 {
         room.map_or(self.bytes, |room| self.bytes.min(room / HISTORY_PART))
+    }
+
+    /// The same of what runs of queues printed.
+    pub fn output_bytes_within(&self, room: Option<u64>) -> u64 {
+        room.map_or(self.output_bytes, |room| self.output_bytes.min(room / OUTPUT_PART))
     }
 }
 

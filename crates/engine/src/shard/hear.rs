@@ -10,8 +10,9 @@ use crate::id::{ProjectId, RunId, SerialId};
 use crate::limits::QUEUE_CHANGES_AT_ONCE;
 use crate::past::Attempt;
 use crate::queue::decided::Decided;
-use crate::queue::given::{AttemptResult, GivenRecord, RunToken};
+use crate::queue::given::{AttemptResult, GivenRecord, RunToken, Stale};
 use crate::queue::meter::Flow;
+use crate::queue::output::RunProgress;
 use crate::queue::record::{QueueRecord, QueuedRecord};
 use crate::queue::unfinished::{QueueCensus, RunPlace, SubmittedRun, WaitReason};
 use crate::queue::worker::{
@@ -19,6 +20,7 @@ use crate::queue::worker::{
 };
 
 use super::command::Rejection;
+use super::output::{LiveOutput, OutputTaken};
 use super::{Now, Shard, Ticket};
 
 /// What a worker says to a shard.
@@ -93,6 +95,10 @@ pub enum ShardAnswer {
     Queue(Option<Box<QueueView>>),
     /// How runs of queues stand, those that are unfinished.
     Runs(Vec<QueuedView>),
+    /// What came of what a worker said about a run that it executes.
+    Taken(Result<OutputTaken, Stale>),
+    /// What a run prints.
+    Output(LiveOutput),
     /// The workers that were heard of.
     Workers(Vec<(WorkerView, Vec<Box<str>>)>),
 }
@@ -159,6 +165,8 @@ pub struct QueuedView {
     pub given: Option<Arc<GivenRecord>>,
     /// Why it waits, if it does.
     pub why: Option<WaitReason>,
+    /// How far it has come, as its worker says.
+    pub progress: Option<RunProgress>,
 }
 
 /// Workers.
@@ -425,6 +433,7 @@ impl Shard {
             queue: Arc::clone(self.queues.get(run.queue)?),
             given: runs.given(sequence).cloned(),
             why: runs.why(sequence, now.wall),
+            progress: self.progress(sequence),
             run,
         })
     }

@@ -15,6 +15,7 @@ use crate::queue::unfinished::{QueueDelta, QueueLimits, RunPlace, SubmittedRun, 
 
 use super::Now;
 use super::attempts::by_wall;
+use super::output::Outputs;
 use super::queue_alert::QueueAlerts;
 use super::queue_sight::QueueSight;
 
@@ -26,6 +27,7 @@ pub(super) struct Queues {
     pub(super) workers: Workers,
     pub(super) alerts: QueueAlerts,
     pub(super) sight: QueueSight,
+    pub(super) outputs: Outputs,
     unique: UniqueKeys,
     actions: KeptActions,
     /// Unfinished runs of triggers.
@@ -132,6 +134,7 @@ impl Queues {
             runs,
             alerts: QueueAlerts::default(),
             sight: QueueSight::default(),
+            outputs: Outputs::default(),
             unique: UniqueKeys::default(),
             actions: KeptActions::default(),
             of_trigger: BTreeSet::new(),

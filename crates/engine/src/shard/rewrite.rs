@@ -1,4 +1,4 @@
-//! Keeping the past elsewhere.
+//! Keeping the past elsewhere, and what runs printed no longer than it.
 //!
 //! Whoever owns a shard is the only one who writes there, so what is done to its past in the background goes
 //! through its chain as well. It rides along with what is due, in pieces that fit every store, and nothing
@@ -9,6 +9,7 @@ use crate::limits::{HISTORY_PAGE_BYTES_MAX, HISTORY_UNIT_WRITES_MAX, RESULT_WAIT
 use crate::past::exception::{exception_pages, exceptions};
 use crate::past::floor::floors;
 use crate::past::page::{pages, split};
+use crate::queue::output::outputs;
 
 use super::command::Done;
 use super::memory::Delta;
@@ -18,8 +19,8 @@ impl Shard {
     /// Writes to the shard's past, in this order, but not as one. Whoever has the ticket is told when the
     /// last of it is durable. A successor may find any beginning of it.
     pub fn rewrite(&mut self, puts: Vec<Put>, ticket: Ticket, now: Now) {
-        let homes =
-            [record::past, pages, exceptions, exception_pages, floors].map(|home| home(self.id()));
+        let homes = [record::past, pages, exceptions, exception_pages, floors, outputs]
+            .map(|home| home(self.id()));
         for put in &puts {
             let (Put::Value(key, _) | Put::Gone(key)) = put;
             assert!(homes.iter().any(|home| key.starts_with(home)), "{key} is not past");

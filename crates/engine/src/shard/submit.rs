@@ -291,11 +291,13 @@ impl Shard {
     }
 
     /// What was decided about runs of queues is written, each change in a unit of its own. A run that ended is past in the
-    /// unit that takes it out of its queue.
+    /// unit that takes it out of its queue, and what an attempt printed is stored in the unit of its result.
     pub(super) fn enact_decided(&mut self, decided: Decided, now: Now) {
         let mut ended = decided.ended.into_iter();
         let mut rate = None;
         for change in decided.changes {
+            let output = self.queues.outputs.stored_with(&change);
+            let unit = self.outbox.len();
             match change {
                 // It goes with the run that it counts.
                 QueueDelta::Rate(..) => rate = Some(Delta::Decided(change)),
@@ -310,6 +312,9 @@ impl Shard {
                     let changes = rate.take().into_iter().chain([Delta::Decided(change)]);
                     self.outbox.push(Unit::of(changes.collect()).by(now.wall));
                 }
+            }
+            if let Some(output) = output {
+                self.outbox.write_with(unit, [output]);
             }
         }
         if let Some(rate) = rate {

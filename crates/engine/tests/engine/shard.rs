@@ -10,6 +10,8 @@ mod former;
 mod handover;
 #[path = "shard/notice.rs"]
 mod notice;
+#[path = "shard/output.rs"]
+mod output;
 #[path = "shard/queue.rs"]
 mod queue;
 #[path = "shard/queue_alert.rs"]

@@ -359,6 +359,8 @@ fn refusal(answer: &ShardAnswer) -> ApiError {
         ShardAnswer::Worker(_)
         | ShardAnswer::Queue(_)
         | ShardAnswer::Runs(_)
+        | ShardAnswer::Taken(_)
+        | ShardAnswer::Output(_)
         | ShardAnswer::Workers(_) => {
             unreachable!("workers are answered as workers")
         }

@@ -22,8 +22,8 @@ use engine::shard::record::{OpenRun, Pause, RunRecord, RunState, TriggerRecord};
 use engine::shard::{QueuedView, TriggerStatus};
 use engine::trigger::WebhookDraft;
 
-use super::queue;
 use super::read::{Silence, Stored};
+use super::{output, queue};
 use crate::access::record::{KeyScope, NotifyRecord, QuotaRecord};
 
 pub(super) fn timestamp(instant: Instant) -> Timestamp {
@@ -247,6 +247,7 @@ pub(super) fn queued(view: &QueuedView, silence: Option<&Silence>) -> Run {
         why: view.why.map(|why| queue::reason(why, &view.queue, silence)),
         cancelling: given.is_some_and(|given| given.cancel),
         poison: false,
+        progress: view.progress.as_ref().map(output::progress),
     };
     Run {
         name: trigger.map(|trigger| trigger.name.to_string()),

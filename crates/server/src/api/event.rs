@@ -23,11 +23,13 @@ use engine::instant::Instant;
 use engine::limits::{EVENT_SERVERS_MAX, STREAM_HEARTBEAT, WATCHERS_MAX, WATCHERS_OF_KEY_MAX};
 use engine::past::Line;
 use engine::queue::news::{QueueHappening, WorkerTurn};
+use engine::shard::ToldProgress;
 
 use self::peers::{PeerEvent, PeerEvents};
 use super::caller::Caller;
 use super::convert::{self, Source, timestamp};
 use super::forward::{Hop, PeerClient};
+use super::output;
 use super::problem::{ApiError, ApiResult};
 use super::stream::stream;
 use crate::access::book::Book;
@@ -243,6 +245,13 @@ impl Watcher {
             },
             EventDetail::Cluster(change) => of_cluster(change),
             EventDetail::Queue(what) => of_queue(what),
+            EventDetail::Progress(run, ToldProgress { queue, progress }) => {
+                EventKind::RunProgress {
+                    run: run.to_string(),
+                    queue: queue.to_string(),
+                    progress: output::progress(progress),
+                }
+            }
             EventDetail::Past(shard, line) => {
                 let source = Source { shard: *shard, cluster: self.handle.cluster() };
                 let id = |serial| TriggerId { shard: *shard, project: self.project, serial };

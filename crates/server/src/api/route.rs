@@ -16,6 +16,7 @@ use client::audit::AuditEntry;
 use client::cluster::{Cluster, Drain, QuiescedShard, ResumeShard};
 use client::election::{Campaign, CampaignRequest, Election, ReleaseRequest};
 use client::key::{ApiKey, KeySpec, NewKey, RotateKeyRequest, Scope};
+use client::output::{OutputAnswer, OutputRequest, RunOutput};
 use client::project::{NewProject, Project, ProjectSpec, RotateRequest};
 use client::queue::{BatchSpec, Queue, QueueSpec, RunSpec, Submitted, SubmittedBatch};
 use client::run::{Run, RunKind, RunState, Started};
@@ -31,7 +32,7 @@ use super::authentication::{Authentication, Authenticator, Need, authenticate};
 use super::query::{LABEL, read_query};
 use super::{
     audit, backfill, backup, claim, cluster, election, event, explain, history, key, latest,
-    openapi, project, queue, queued, replace, run, store, system, trigger, workers,
+    openapi, output, project, queue, queued, replace, run, store, system, trigger, workers,
 };
 use crate::handle::NodeHandle;
 
@@ -398,6 +399,19 @@ fn runs() -> Vec<Route> {
             .says("End a run of a queue: at once if it waits, by its worker if one has it")
             .may_take::<Nothing>()
             .gives_empty(202),
+        worker(post("/v1/runs/{id}/output", output::take))
+            .says("Say what a run prints, and how far it has come: see docs/queues.md")
+            .takes::<OutputRequest>()
+            .gives::<OutputAnswer>(200),
+        get("/v1/runs/{id}/output", output::show)
+            .says("Show what a run printed last, or follow what it prints as server-sent events")
+            .params([Param {
+                name: "follow",
+                about: "`true`: what is kept and all that comes, as server-sent events, until the run has ended",
+                kind: ParamKind::Word(|| vec!["true", "false"]),
+            }])
+            .gives::<RunOutput>(200)
+            .or_fails(429),
         get("/v1/runs", latest::list)
             .says("List the latest runs of all triggers")
             .params([STATES, KIND, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])

@@ -120,17 +120,26 @@ pub(super) async fn show(
     Path(text): Path<String>,
 ) -> ApiResult<Json<Run>> {
     let id = read_id(&text)?;
-    let unfinished = find_queued(&handle, &peers, caller.project, id).await?;
-    let run = match unfinished {
-        Some(run) => Some(run),
-        None => find(&handle, caller.project, id).await?,
-    };
+    let run = find_anywhere(&handle, &peers, caller.project, id).await?;
     run.map(Json).ok_or_else(|| {
         ApiError::not_found(format!("there is no run {id}, or it is too long ago to be found by its id alone: list its trigger's runs"))
     })
 }
 
-fn read_id(text: &str) -> ApiResult<RunId> {
+/// A run of a queue or of a trigger, unfinished or past.
+pub(super) async fn find_anywhere(
+    handle: &NodeHandle,
+    peers: &PeerClient,
+    project: ProjectId,
+    id: RunId,
+) -> ApiResult<Option<Run>> {
+    match find_queued(handle, peers, project, id).await? {
+        Some(run) => Ok(Some(run)),
+        None => find(handle, project, id).await,
+    }
+}
+
+pub(super) fn read_id(text: &str) -> ApiResult<RunId> {
     text.parse().map_err(|why: engine::id::BadId| ApiError::not_found(why.to_string()))
 }
 

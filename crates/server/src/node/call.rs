@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use engine::id::ShardId;
 use engine::limits::OWNER_RETRY_AFTER;
-use engine::shard::{Now, ShardAnswer, Ticket};
+use engine::shard::{Now, OutputCall, OutputTaken, ShardAnswer, Ticket};
 
 use super::core::{CommandReply, NodeCore, Owned, PendingAnswer, PendingReply};
 use super::now;
 use super::quiesce::Quiesced;
+use crate::event::{EventDetail, ServerEvent};
+use crate::follower::NewOutput;
 use crate::handle::{CallError, CommandGuard, NodeCall, QuiesceId, ShardAsk};
 
 impl NodeCore {
@@ -106,10 +108,37 @@ impl NodeCore {
                 owned.shard.show_runs((project, &queue), after, most, ticket, now);
             }
             ShardAsk::Workers { project } => owned.shard.show_workers(project, ticket, now),
+            // What runs print is in memory alone, so these two wait for no commit, and cause none.
+            ShardAsk::Output { project, run } => {
+                let live = ShardAnswer::Output(owned.shard.output(project, run));
+                self.tell_asked(shard, vec![(ticket, live)]);
+                return Ok(());
+            }
+            ShardAsk::TakeOutput(call) => {
+                self.take_output(shard, *call, ticket, now);
+                return Ok(());
+            }
         }
         owned.wake = Some(now.wall);
         self.answer_asked(shard);
         Ok(())
+    }
+
+    /// Has a shard take what a run prints, and hands it to those who follow the run.
+    fn take_output(&mut self, shard: ShardId, call: OutputCall, ticket: Ticket, now: Now) {
+        let Some(owned) = self.shards.get_mut(&shard) else { return };
+        let (project, run, token) = (call.project, call.run, call.token);
+        let outcome = owned.shard.take_output(call, now);
+        if let Ok(OutputTaken { attempt, new, told, .. }) = &outcome {
+            if !new.is_empty() {
+                let pieces = Arc::clone(new);
+                self.followers.tell(run, &NewOutput { attempt: *attempt, token, pieces });
+            }
+            let what = told.clone().map(|told| EventDetail::Progress(run, told));
+            let event = what.map(|what| ServerEvent { project: Some(project), at: now.wall, what });
+            self.events.push(event);
+        }
+        self.tell_asked(shard, vec![(ticket, ShardAnswer::Taken(outcome))]);
     }
 
     /// Tells what a shard answers that waits for nothing to be written.

@@ -39,6 +39,7 @@ use super::report::{Awaited, KeyedReport};
 use super::start::NodeResources;
 use super::{Stop, log, now};
 use crate::event::EventLog;
+use crate::follower::OutputFollowers;
 use crate::handle::{CallError, CommandGuard, FiringState, NodeCall, NodeStatus};
 use crate::metric::NodeMetrics;
 use crate::peers::Peers;
@@ -152,7 +153,8 @@ pub(super) struct NodeCore {
     /// So many runs of a queue may wait, by what the store takes.
     pub(super) waiting_max: usize,
     metrics: Arc<NodeMetrics>,
-    events: Arc<EventLog>,
+    pub(super) events: Arc<EventLog>,
+    pub(super) followers: Arc<OutputFollowers>,
     liveness: Liveness,
     pub(super) wall: WallWatch,
     pub(super) tickets: HashMap<Ticket, PendingReply>,
@@ -271,6 +273,7 @@ impl NodeCore {
             waiting_max: waiting_max(shared.store.room()),
             metrics: Arc::clone(&shared.metrics),
             events: Arc::clone(&shared.events),
+            followers: Arc::clone(&shared.followers),
             liveness: shared.liveness.clone(),
         }
     }
@@ -456,6 +459,7 @@ impl NodeCore {
         for id in written.done {
             let Some(owned) = self.shards.get_mut(&id) else { continue };
             let done = owned.shard.committed(now);
+            self.metrics.add_output_stored(owned.shard.take_output_stored());
             owned.wake = Some(now.wall);
             for key in done.aborts {
                 self.outputs.dispatcher.cancel(global(id, key));
@@ -469,6 +473,7 @@ impl NodeCore {
                 log::line(id, line);
                 self.metrics.line(line);
             }
+            self.followers.let_go(id, &done.past);
             self.events.push_past(id, done.past);
             self.events.push_queues(done.news);
             self.metrics.given(&owned.shard.take_tally());

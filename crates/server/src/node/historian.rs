@@ -10,8 +10,10 @@
 //!
 //! - `retention`: what is not kept any more goes
 //! - `exception_index`: the index of exceptions, for a past that has none
+//! - `output`: what runs printed goes with the past
 
 mod exception_index;
+mod output;
 mod retention;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +33,7 @@ use store::machine::Machine;
 use store::{Entry, Key, Range, ScanError, Store};
 
 use self::exception_index::ExceptionIndexing;
+use self::output::OutputSweep;
 use self::retention::RetentionProgress;
 use super::component::Component;
 use crate::handle::{CallError, NodeHandle};
@@ -136,6 +139,8 @@ struct ShardNotes {
     retention: RetentionProgress,
     /// How far indexing of exceptions has come.
     indexing: ExceptionIndexing,
+    /// How far the outputs of runs were looked at.
+    outputs: OutputSweep,
 }
 
 pub(super) struct Historian {
@@ -206,6 +211,7 @@ impl Historian {
                 survey_key: None,
                 retention: RetentionProgress::default(),
                 indexing: ExceptionIndexing::new(*shard),
+                outputs: OutputSweep::default(),
             });
         }
     }
@@ -229,7 +235,8 @@ impl Historian {
         notes.small.retain(|place, names| {
             names.len() > 1 || !self.is_over(place.1, now) || Some(*place) == survey_at
         });
-        self.keep(shard, notes).await
+        self.keep(shard, notes).await?;
+        self.sweep_outputs(shard, notes).await
     }
 
     /// Merges the oldest segments, if it is worth while. Tells whether there may be more.

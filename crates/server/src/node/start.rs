@@ -24,6 +24,7 @@ use super::{Executor, FormerNode, NodeConfig, NodeStartError, RunningNode, clust
 use crate::access::{Access, Reconciler};
 use crate::alarm::Alarm;
 use crate::event::EventLog;
+use crate::follower::OutputFollowers;
 use crate::handle::{NodeContext, NodeHandle};
 use crate::metric::NodeMetrics;
 use crate::monitor::Monitor;
@@ -42,6 +43,7 @@ pub(super) struct NodeResources {
     pub(super) access: Arc<Access>,
     pub(super) peers: Arc<Peers>,
     pub(super) events: Arc<EventLog>,
+    pub(super) followers: Arc<OutputFollowers>,
     pub(super) metrics: Arc<NodeMetrics>,
     pub(super) liveness: Liveness,
 }
@@ -155,6 +157,7 @@ async fn join(
         access,
         peers,
         events: Arc::default(),
+        followers: Arc::default(),
         metrics,
         liveness: Liveness::new(now(&**machine).steady, config.ttl),
     };
@@ -180,6 +183,7 @@ fn context(shared: &NodeResources, notifier: Notifier) -> NodeContext {
         store: shared.store.clone(),
         access: Arc::clone(&shared.access),
         events: Arc::clone(&shared.events),
+        followers: Arc::clone(&shared.followers),
         peers: Arc::clone(&shared.peers),
         notifier,
         machine: Arc::clone(shared.session.machine()),

@@ -9,6 +9,7 @@ mod key;
 mod limit;
 mod matrix;
 mod openapi;
+mod output;
 mod paging;
 mod project;
 mod queue;

@@ -1,5 +1,6 @@
 //! The past of a real node, while it is merged into pages: each line is found, once.
 
+mod output;
 mod retention;
 
 use std::collections::BTreeSet;
@@ -46,6 +47,7 @@ const QUICK: HistoryPace = HistoryPace {
         lines: 1_000,
         exception_lines: 10_000,
         bytes: 1 << 30,
+        output_bytes: 1 << 30,
         ended: Duration::from_secs(30 * 86_400),
     },
 };

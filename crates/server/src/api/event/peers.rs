@@ -196,7 +196,7 @@ async fn follow(
 ) {
     let say = async |message| out.send((server.session.clone(), message)).await.is_ok();
     loop {
-        match peers.follow(server, last.as_deref()).await {
+        match peers.follow(server, "/v1/events", last.as_deref()).await {
             Ok(mut followed) => {
                 while let Ok(block) = followed.next().await {
                     last = block.id.clone().or(last);

@@ -110,13 +110,14 @@ impl PeerClient {
         answers
     }
 
-    /// Follows what a server tells of what happens there, after this place if one is given.
+    /// Follows what a server tells at a path, after this place if one is given.
     pub(crate) async fn follow(
         &self,
         server: &Server,
+        path: &str,
         last: Option<&str>,
     ) -> Result<Followed, Unreached> {
-        let mut request = self.request((server.node(), server.url.as_deref()), "/v1/events")?;
+        let mut request = self.request((server.node(), server.url.as_deref()), path)?;
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         if let Some(last) = last.and_then(|last| HeaderValue::from_str(last).ok()) {
             request.headers_mut().insert(LAST_EVENT_ID, last);

@@ -40,6 +40,8 @@ const TABLE: &[(&str, &str, Who)] = &[
     ("POST", "/v1/runs", Writer),
     ("POST", "/v1/runs/batch", Writer),
     ("POST", "/v1/runs/{id}/cancel", Writer),
+    ("POST", "/v1/runs/{id}/output", Worker),
+    ("GET", "/v1/runs/{id}/output", Reader),
     ("GET", "/v1/queues", Reader),
     ("GET", "/v1/queues/{name}", Reader),
     ("GET", "/v1/queues/{name}/runs", Reader),

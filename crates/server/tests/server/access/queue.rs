@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::house::{Answer, House, NOON};
 
 /// A worker of the tests: one claim at a time, and it says what it is told to.
-struct Hand<'a> {
-    house: &'a House,
-    key: String,
+pub(super) struct Hand<'a> {
+    pub(super) house: &'a House,
+    pub(super) key: String,
     name: &'static str,
     incarnation: u64,
     number: u64,
@@ -21,7 +21,7 @@ struct Hand<'a> {
 }
 
 impl<'a> Hand<'a> {
-    async fn new(house: &'a House, project: &str, name: &'static str) -> Self {
+    pub(super) async fn new(house: &'a House, project: &str, name: &'static str) -> Self {
         let key = house.key(project, &[Scope::Worker]).await;
         let (cookie, queues) = (String::new(), vec!["mail"]);
         let mut hand = Self { house, key, name, incarnation: 1, number: 0, cookie, queues };
@@ -40,26 +40,26 @@ impl<'a> Hand<'a> {
         body
     }
 
-    async fn say(&mut self, more: Value) -> Answer {
+    pub(super) async fn say(&mut self, more: Value) -> Answer {
         let body = self.body(more);
         self.house.ask_as(&self.key, "POST", "/v1/claim").body(&body).await
     }
 
-    async fn claim(&mut self, more: Value) -> ClaimAnswer {
+    pub(super) async fn claim(&mut self, more: Value) -> ClaimAnswer {
         let answer: ClaimAnswer = self.say(more).await.is(200).read();
         self.cookie.clone_from(&answer.cookie);
         answer
     }
 
     /// Claims one run, which is there.
-    async fn one(&mut self) -> ClaimedRun {
+    pub(super) async fn one(&mut self) -> ClaimedRun {
         let mut runs = self.claim(json!({"free": 1, "wait_ms": 20_000})).await.runs;
         assert_eq!(runs.len(), 1);
         runs.remove(0)
     }
 
     /// Reports what came of a run. Whether it counted.
-    async fn done(&mut self, run: &ClaimedRun, result: Value) -> bool {
+    pub(super) async fn done(&mut self, run: &ClaimedRun, result: Value) -> bool {
         let mut done = json!({"id": run.id, "token": run.token});
         extend(&mut done, result);
         let answer = self.claim(json!({"done": [done]})).await;
@@ -74,7 +74,7 @@ fn extend(object: &mut Value, more: Value) {
     object.as_object_mut().unwrap().extend(more);
 }
 
-async fn submit(house: &House, more: Value) -> Submitted {
+pub(super) async fn submit(house: &House, more: Value) -> Submitted {
     let mut run = json!({"queue": "mail", "handler": "send"});
     extend(&mut run, more);
     let answer = house.ask("POST", "/v1/runs").body(&run).await;
@@ -87,7 +87,7 @@ async fn switch(house: &House, how: &str) {
     assert!([200, 202].contains(&answer.status), "{answer:?}");
 }
 
-async fn show(house: &House, id: &str) -> Run {
+pub(super) async fn show(house: &House, id: &str) -> Run {
     house.ask("GET", &format!("/v1/runs/{id}")).send().await.is(200).read()
 }
 

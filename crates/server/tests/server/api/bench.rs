@@ -147,6 +147,7 @@ impl Bench {
             notifier = told;
         }
         let context = NodeContext {
+            followers: Arc::default(),
             store: store.clone(),
             access: Access::open(&store, &machine).await.unwrap(),
             events: Arc::default(),
