@@ -25,7 +25,13 @@ mod dev {
     mod outage;
     mod process;
     mod queue;
+    mod queue_crowd;
+    mod queue_fault;
+    mod queue_handover;
+    mod queue_hostile;
+    mod queue_silence;
     mod queue_storm;
+    mod queue_worker;
     mod refusal;
     mod server;
     mod setting;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -119,6 +120,12 @@ impl Dev {
     pub(super) fn kill(mut self) {
         self.spawned.child.kill().unwrap();
         self.spawned.child.wait().unwrap();
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        let url = self.client.url().trim_start_matches("http://").trim_end_matches('/');
+        url.parse().unwrap()
     }
 
     pub(super) fn pid(&self) -> u32 {

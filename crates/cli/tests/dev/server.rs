@@ -158,6 +158,10 @@ impl Server {
         Client::builder(&self.url()).key(&self.admin).retries(0).build().unwrap()
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.spawned.child.id()
+    }
+
     /// Whether it still runs.
     pub(super) fn is_running(&mut self) -> bool {
         self.spawned.child.try_wait().unwrap().is_none()

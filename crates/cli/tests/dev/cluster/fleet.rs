@@ -120,10 +120,14 @@ impl Fleet {
         self.servers.keys().cloned().collect()
     }
 
+    /// Where a server listens, or will.
+    pub(in crate::dev) fn url(&self, name: &str) -> String {
+        format!("http://{}", self.servers[name].listen)
+    }
+
     /// A client of this server that tries again what surely was not done.
     pub(in crate::dev) fn patient_client(&self, name: &str) -> Client {
-        let url = format!("http://{}", self.servers[name].listen);
-        Client::builder(&url).key(&self.admin).build().unwrap()
+        Client::builder(&self.url(name)).key(&self.admin).build().unwrap()
     }
 
     pub(in crate::dev) fn kill(&mut self, name: &str) {
