@@ -130,14 +130,16 @@ pub const LAUNCH_LEAD_MS: i64 = 100;
 /// Decisions of a shard that wait to be written.
 pub const UNITS_WAITING_MAX: usize = 8_192;
 
-/// Attempts for one host, under way and waiting, from which on runs that have a record, or must not be in doubt,
-/// wait in the store.
+/// Attempts for one host, under way and waiting, that it may always have; and the most of those that must not be in doubt.
 pub const HOST_BUSY: usize = 512;
 
-/// Attempts for one host from which on everything waits in the store; and bytes of theirs.
+/// Most attempts for one host, under way and waiting; beyond that, slots and runs wait for it.
 pub const HOST_FULL: usize = 8_192;
 /// Bytes under way to a host from which on it counts as full: see [`HOST_FULL`].
 pub const HOST_FULL_BYTES: usize = 32 * 1024 * 1024;
+
+/// For how long a host is watched to know how many attempts it may have: as many as it answers in that time.
+pub const HOST_LOOK_MS: u64 = 500;
 
 /// A run that cannot even be tried is given up when its tries would have been over for this long.
 pub const UNTRIED_MAX: Duration = Duration::from_secs(60);

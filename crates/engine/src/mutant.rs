@@ -103,6 +103,12 @@ mutants! {
         AbsenceBeforeReports: "A sender's absence is acted upon before its reports are read.",
         StopWithoutWaiting: "A clean stop does not wait for its attempts to end.",
         ClaimWithoutOpen: "A claim does not carry over which runs are open.",
+        LagBeginsLater: "That a host lags is written after the mark that passes its slot.",
+        LagMarkLater: "The mark of a host that lags is written after the launch.",
+        LagEndsEarly: "A host lags no more as soon as it was looked at, whether or not slots wait for it.",
+        LagUnread: "A successor does not read which hosts lag.",
+        LagThroughDisable: "A project is disabled, and nothing says what became of its slots that waited for a host.",
+        LagLeftBehind: "A trigger goes to another host, and nothing becomes of its slots that waited for the former one.",
     }
     "Mutants of queues, on the owner's side." QUEUE {
         WithdrawnUnsettled: "What a worker does not name is withdrawn, whether or not the claim that gave it is settled.",

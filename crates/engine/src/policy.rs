@@ -116,6 +116,14 @@ impl Retry {
     }
 }
 
+impl Policy {
+    /// Whether it is too late at `now` for something that was to leave then.
+    pub fn is_too_late(&self, leaves_at: Instant, now: Instant) -> bool {
+        let max = self.max_lateness_ms.map(Duration::from_millis);
+        max.is_some_and(|max| leaves_at.after(max) < now)
+    }
+}
+
 /// All policies of a trigger but those of its schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Policy {

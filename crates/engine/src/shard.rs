@@ -36,7 +36,8 @@
 //!
 //! - [`record`]: what is in the store; `kind`: what triggers share
 //! - [`command`]: what people ask; `change`, `backfill`: what that does; `account`: what becomes of slots then
-//! - `due`: which slots fire; `project`: projects that are disabled; `prune`: triggers that ended long ago
+//! - `due`: which slots fire; `lag`: hosts that cannot keep up; `project`: projects that are disabled; `prune`: triggers
+//!   that ended long ago
 //! - `queues`: the queues, and who works for them; `submit`: what people ask of them; `hear`: what workers say; `output`: what
 //!   runs print
 //! - `leave`: how attempts leave and end; `start`: when runs that wait go on; `run_property`: what an unfinished run is
@@ -59,6 +60,7 @@ mod due;
 mod handover;
 mod hear;
 mod kind;
+mod lag;
 mod leave;
 mod memory;
 mod notify;
@@ -96,19 +98,19 @@ pub use hear::{
     ClaimCall, DoneCall, GivenRun, QueueView, QueuedView, ShardAnswer, WorkerCall, WorkerReply,
 };
 pub use kind::TriggerKinds;
+pub use lag::{HostDemand, HostRoom, HostRoomOf};
 pub use leave::{AttemptReport, Departure};
 use memory::{Delta, Memory, apply};
 use outbox::{Outbox, Unit};
 pub use output::{LiveOutput, OutputCall, OutputTaken, OutputView, ToldProgress};
 use queues::Queues;
-use record::HeadRecord;
+use record::{HeadRecord, Mark};
 use runs::Runs;
 pub use submit::{Submission, Taken};
 use triggers::{Trigger, Triggers};
 pub use usage::{Limit, Quota, Usage};
 pub use view::{TriggerStatus, TriggerView};
 use waiting::WaitingRuns;
-pub use waiting::{HostLoad, HostLoadOf};
 
 /// What time it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,8 +217,8 @@ impl Shard {
         self.runs.len()
     }
 
-    /// Decides all that is to be decided by now, with a look at how much there is for each host.
-    pub fn step(&mut self, now: Now, load: HostLoadOf<'_>) {
+    /// Decides all that is to be decided by now, with a look at how much room each host has.
+    pub fn step(&mut self, now: Now, room: HostRoomOf<'_>) {
         if self.is_suspended || self.course == Course::HandedOver {
             return;
         }
@@ -225,10 +227,11 @@ impl Shard {
             self.end_pauses(now);
             self.catch_up_enabled_projects(now);
             self.alert(now);
-            self.due(load, now);
+            self.due(room, now);
             self.step_queues(now);
         }
-        self.start_due_runs(load, now);
+        self.serve_hosts(room, now);
+        self.start_due_runs(room, now);
         self.write_out(now);
     }
 
@@ -248,7 +251,7 @@ impl Shard {
     /// The owner was not there for a while, or the clock was set: slots that were due before now are missed.
     /// Later ones are not, whatever the clock showed meanwhile.
     pub fn awake(&mut self, now: Now) {
-        self.agenda.miss(now);
+        self.agenda.miss(self.triggers.mark(), now);
         self.outbox.hurry(now.wall);
         self.queues.workers.was_away(now);
         self.queues.runs.rewind(now.wall);
@@ -263,7 +266,9 @@ impl Shard {
         let slots = (!self.is_stopping())
             .then(|| self.agenda.next_wakes(now).chain(self.queues.next_wakes(now)));
         // What is due already waits for something else, which will tell.
-        let runs = self.waiting.next_wakes(now).chain(self.attempts.next_wakes(now));
+        let runs = self.waiting.next_wakes().chain(self.attempts.next_wakes(now));
+        let hosts = self.waits_for_hosts().then(|| self.waiting.next_look(now));
+        let runs = runs.chain(hosts);
         let wakes = slots.into_iter().flatten().chain(runs);
         wakes.filter(|at| *at > now.wall).min()
     }
@@ -368,9 +373,13 @@ impl Shard {
     }
 
     fn arm_at(&mut self, place: u32, leaves_at: Option<Instant>) {
-        match leaves_at {
-            Some(leaves_at) => self.agenda.arm(place, self.triggers.at(place).serial, leaves_at),
-            None => self.agenda.disarm(place),
+        let Some(leaves_at) = leaves_at else { return self.agenda.disarm(place) };
+        let trigger = self.triggers.at(place);
+        let serial = trigger.serial;
+        let is_passed = Mark(leaves_at, serial) <= self.triggers.mark();
+        match trigger.host().filter(|host| is_passed && self.triggers.lags(*host)) {
+            Some(host) => self.agenda.wait_for_host(place, serial, leaves_at, host),
+            None => self.agenda.arm(place, serial, leaves_at),
         }
     }
 

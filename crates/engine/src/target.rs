@@ -25,6 +25,11 @@ impl Target {
         }
     }
 
+    /// The origin of the host that it goes to.
+    pub fn host(&self) -> Option<u64> {
+        Some(self.origin())
+    }
+
     /// How long an attempt may take in all.
     pub fn timeout_ms(&self) -> u32 {
         match self {

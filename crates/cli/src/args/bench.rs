@@ -16,11 +16,13 @@ pub(crate) enum BenchVerb {
 /// Measure how many webhooks per second a server sends and records, and how late they leave
 ///
 /// A store is filled with triggers that are due every second, a server is started on it, and this process
-/// takes its webhooks. All of them share this machine.
+/// takes its webhooks. All of them share this machine. With more than a server can do it is told what becomes of it then:
+/// its memory, how soon its API answers, and how long it takes to stop.
 #[derive(Debug, clap::Args)]
 #[command(after_help = examples(
     "  watchbell bench fires\n  \
        watchbell bench fires --rates 100000 --seconds 30\n  \
+       watchbell bench fires --rates 10000,30000 --seconds 60\n  \
        watchbell bench fires --store redis://127.0.0.1/15"
 ))]
 pub(crate) struct FiresArgs {
@@ -38,6 +40,9 @@ pub(crate) struct FiresArgs {
     /// Where file stores are made meanwhile: a directory on the disk that matters
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) dir: PathBuf,
+    /// The binary whose server is measured, to compare two of them; this one otherwise
+    #[arg(long, value_name = "PATH", hide = true)]
+    pub(crate) server: Option<PathBuf>,
     /// How to show what was found
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     pub(crate) output: OutputFormat,

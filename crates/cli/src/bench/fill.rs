@@ -121,7 +121,7 @@ mod tests {
         loading.trigger(key.as_str(), &value).unwrap();
         let now = Now { wall: born, steady: 0, random: 0 };
         let mut shard = loading.finish(now);
-        shard.step(now, &|_| engine::shard::HostLoad::Free);
+        shard.step(now, &|_| engine::shard::HostRoom::ALL);
         assert_eq!((shard.len(), shard.census().scheduled), (1, 1));
         assert_eq!(shard.unfinished(), 0, "nothing is due before its slots count");
     }

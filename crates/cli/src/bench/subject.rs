@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use client::Client;
 use rustix::process::{Pid, Signal, kill_process};
+use store::clock::Stopwatch;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -28,21 +29,21 @@ pub(super) struct Subject {
 
 impl Subject {
     /// Starts one on a file store.
-    pub(super) async fn on_file(data: &Path) -> Result<Self, Ending> {
-        Self::start(&["dev", "--data", &data.display().to_string()]).await
+    pub(super) async fn on_file(binary: &Path, data: &Path) -> Result<Self, Ending> {
+        Self::start(binary, &["dev", "--data", &data.display().to_string()]).await
     }
 
     /// Starts one on a store on the network; its first key goes to this directory.
-    pub(super) async fn on_engine(store: &str, dir: &Path) -> Result<Self, Ending> {
+    pub(super) async fn on_engine(binary: &Path, store: &str, dir: &Path) -> Result<Self, Ending> {
         let key = dir.join(ADMIN_KEY).display().to_string();
         let words = ["server", "--store", store, "--node", "bench", "--admin-key-file", &key];
-        Self::start(&[&words[..], &["--webhook-allow", "127.0.0.0/8"]].concat()).await
+        Self::start(binary, &[&words[..], &["--webhook-allow", "127.0.0.0/8"]].concat()).await
     }
 
-    /// Starts this same binary, and waits until it is ready.
-    async fn start(words: &[&str]) -> Result<Self, Ending> {
+    /// Starts a binary, and waits until it is ready.
+    async fn start(binary: &Path, words: &[&str]) -> Result<Self, Ending> {
         let failed = |why| Ending::failed(format!("cannot start a server: {why}"));
-        let mut process = Command::new(std::env::current_exe().map_err(failed)?)
+        let mut process = Command::new(binary)
             .args(words)
             .args(["--listen", "127.0.0.1:0"])
             .stdout(Stdio::piped())
@@ -74,8 +75,22 @@ impl Subject {
             .map_err(|why| Ending::failed(format!("cannot read the server's metrics: {why}")))
     }
 
-    /// Asks it to stop, and waits for that. One that does not stop is killed.
-    pub(super) async fn stop(mut self) -> Result<(), Ending> {
+    /// How long it took to answer a request for a page of triggers.
+    pub(super) async fn asked(&self) -> Result<Duration, Ending> {
+        let watch = Stopwatch::start();
+        let page = get(self.address, "/v1/triggers?limit=10").await;
+        page.map(|_| watch.elapsed())
+            .map_err(|why| Ending::failed(format!("the server does not answer: {why}")))
+    }
+
+    /// What it has used so far, as the kernel says.
+    pub(super) fn used(&self) -> Used {
+        self.process.id().map(Used::by).unwrap_or_default()
+    }
+
+    /// Asks it to stop, and waits for that: says how long it took. One that does not stop is killed.
+    pub(super) async fn stop(mut self) -> Result<Duration, Ending> {
+        let watch = Stopwatch::start();
         let pid = self.process.id().and_then(|pid| i32::try_from(pid).ok());
         if let Some(pid) = pid.and_then(Pid::from_raw) {
             // One that is gone already is found below.
@@ -84,7 +99,32 @@ impl Subject {
         let Ok(ended) = timeout(STOP_MAX, self.process.wait()).await else {
             return Err(Ending::failed(format!("the server did not stop within {STOP_MAX:?}")));
         };
-        Ok(ended.map(drop)?)
+        Ok(ended.map(|_| watch.elapsed())?)
+    }
+}
+
+/// What a process has used.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Used {
+    /// Time on a processor.
+    pub(super) cpu: Duration,
+    /// The most that ever was resident, in KiB.
+    pub(super) memory_max: u32,
+}
+
+impl Used {
+    /// By the process with this id; nothing where the kernel has no such files.
+    fn by(pid: u32) -> Self {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));
+        let stat = read("stat").unwrap_or_default();
+        // The name, in brackets, may hold anything. The kernel counts in hundredths of a second.
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+        let ticks: u64 =
+            fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+        let status = read("status").unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = peak.and_then(|peak| peak.split_whitespace().next()?.parse::<u32>().ok());
+        Self { cpu: Duration::from_millis(ticks * 10), memory_max: kib.unwrap_or(0) }
     }
 }
 
@@ -178,6 +218,11 @@ mod tests {
         let line = "watchbell listens on http://127.0.0.1:4711 and keeps its data in x";
         assert_eq!(address_in(line), "127.0.0.1:4711".parse().ok());
         assert_eq!(address_in("no"), None);
+    }
+
+    #[test]
+    fn this_process_has_used_memory() {
+        assert!(Used::by(std::process::id()).memory_max > 0 || !cfg!(target_os = "linux"));
     }
 
     #[test]

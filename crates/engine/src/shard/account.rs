@@ -62,6 +62,7 @@ impl Shard {
             return Vec::new();
         }
         let Definition { name, labels: _, schedule, target, policy } = definition;
+        let mark = self.triggers.mark_for(target.host());
         let bytes = bytes_of_run(target);
         let (most, reason) = match policy.overlap {
             Overlap::Allow => (MADE_UP_BYTES / bytes, Reason::Cap),
@@ -76,7 +77,7 @@ impl Shard {
             && left != Some(0)
         {
             let leaves_at = schedule.leaves_at(slot, name);
-            if Mark(leaves_at, id.serial) > self.triggers.mark() {
+            if Mark(leaves_at, id.serial) > mark {
                 break;
             }
             next = schedule.next(slot);

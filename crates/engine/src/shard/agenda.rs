@@ -8,6 +8,7 @@ use crate::limits::{LOOK_AHEAD_MS, MISSED_AFTER_MS};
 use crate::wheel::Wheel;
 
 use super::Now;
+use super::record::Mark;
 use super::triggers::Triggers;
 
 /// What is due when.
@@ -17,10 +18,16 @@ pub(super) struct Agenda {
     front: BTreeMap<(Instant, SerialId), u32>,
     /// Where a place is in the front.
     front_of: HashMap<u32, (Instant, SerialId)>,
+    /// What the mark has passed and is not decided: by the origin of the host that lags, in the order of its mark.
+    lanes: BTreeMap<u64, BTreeMap<(Instant, SerialId), u32>>,
+    /// Where a place is in the lanes.
+    lane_of: HashMap<u32, (u64, (Instant, SerialId))>,
     /// Up to here everything has left the wheel.
     horizon: Instant,
     /// Slots that leave up to here were missed: nobody was there.
     missed_until: Instant,
+    /// The mark when that was noticed: what leaves up to here was seen when it was due.
+    seen_until: Mark,
     /// Pauses that end by themselves.
     resumes: BTreeSet<(Instant, SerialId)>,
     /// Triggers of projects that were enabled, to be brought up to date.
@@ -38,8 +45,11 @@ impl Agenda {
             wheel: Wheel::new(begin.0.unsigned_abs()),
             front: BTreeMap::new(),
             front_of: HashMap::new(),
+            lanes: BTreeMap::new(),
+            lane_of: HashMap::new(),
             horizon: begin,
             missed_until: Instant::FIRST,
+            seen_until: Mark::default(),
             resumes: BTreeSet::new(),
             behind: VecDeque::new(),
             alerts: BTreeSet::new(),
@@ -60,7 +70,7 @@ impl Agenda {
 /// When slots leave.
 impl Agenda {
     pub(super) fn scheduled(&self) -> usize {
-        self.wheel.len() + self.front.len()
+        self.wheel.len() + self.front.len() + self.lane_of.len()
     }
 
     /// The next slot of the trigger at this place leaves then.
@@ -78,6 +88,14 @@ impl Agenda {
         if let Some(key) = self.front_of.remove(&place) {
             self.front.remove(&key);
         }
+        if let Some((host, key)) = self.lane_of.remove(&place)
+            && let Some(lane) = self.lanes.get_mut(&host)
+        {
+            lane.remove(&key);
+            if lane.is_empty() {
+                self.lanes.remove(&host);
+            }
+        }
     }
 
     /// No trigger fires, until it is armed by a clock that was set.
@@ -85,6 +103,8 @@ impl Agenda {
         self.wheel = Wheel::new(now.wall.0.max(0).unsigned_abs());
         self.front.clear();
         self.front_of.clear();
+        self.lanes.clear();
+        self.lane_of.clear();
         self.horizon = now.wall;
     }
 
@@ -113,13 +133,47 @@ impl Agenda {
     }
 
     /// Slots that were due more than `MISSED_AFTER_MS` ago count as missed; more recent ones are only late.
-    pub(super) fn miss(&mut self, now: Now) {
+    pub(super) fn miss(&mut self, mark: Mark, now: Now) {
         self.missed_until = Instant(now.wall.0 - MISSED_AFTER_MS);
+        self.seen_until = mark;
+    }
+
+    /// Slots that leave up to here were seen when they were due, whatever was missed since.
+    pub(super) fn seen_until(&self) -> Mark {
+        self.seen_until
     }
 
     /// Slots that leave up to here were missed.
     pub(super) fn missed_until(&self) -> Instant {
         self.missed_until
+    }
+}
+
+/// What waits for a host that lags.
+impl Agenda {
+    /// The next slot of the trigger at this place was to leave then, and waits for its host.
+    pub(super) fn wait_for_host(
+        &mut self,
+        place: u32,
+        serial: SerialId,
+        leaves_at: Instant,
+        host: u64,
+    ) {
+        self.disarm(place);
+        let key = (leaves_at, serial);
+        self.lanes.entry(host).or_default().insert(key, place);
+        self.lane_of.insert(place, (host, key));
+    }
+
+    /// The first slot that waits for a host, and the place of its trigger.
+    pub(super) fn first_in_lane(&self, host: u64) -> Option<(Instant, u32)> {
+        let ((leaves_at, _), place) = self.lanes.get(&host)?.first_key_value()?;
+        Some((*leaves_at, *place))
+    }
+
+    /// Whether a trigger's next slot waits for its host.
+    pub(super) fn is_in_lane(&self, place: u32) -> bool {
+        self.lane_of.contains_key(&place)
     }
 }
 

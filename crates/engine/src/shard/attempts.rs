@@ -4,7 +4,7 @@
 //! come, and ends with a report. Its number is written before it leaves. None of this is remembered by the
 //! store beyond what the units say: after a crash there are no attempts, only runs that are in doubt.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use crate::id::SerialId;
@@ -31,6 +31,10 @@ pub(super) struct LiveAttempt {
     phase: Phase,
     /// The run may have left under a predecessor.
     pub(super) is_doubtful: bool,
+    /// The origin of the host that it goes to.
+    host: Option<u64>,
+    /// Whether it is on its way to its host, and waits for nothing else.
+    is_coming: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,9 +48,16 @@ enum Phase {
 }
 
 impl LiveAttempt {
-    /// The attempt of this number of a run, which leaves no sooner than this.
-    pub(super) fn new(run: RunRef, trigger: SerialId, number: u32, leaves_at: Instant) -> Self {
-        Self { run, trigger, number, leaves_at, phase: Phase::Decided, is_doubtful: false }
+    /// The attempt of this number of a run, which leaves no sooner than this, for the host with this origin.
+    pub(super) fn new(
+        run: RunRef,
+        trigger: SerialId,
+        number: u32,
+        leaves_at: Instant,
+        host: Option<u64>,
+    ) -> Self {
+        let (phase, is_doubtful, is_coming) = (Phase::Decided, false, false);
+        Self { run, trigger, number, leaves_at, phase, is_doubtful, host, is_coming }
     }
 
     pub(super) fn has_left(&self) -> bool {
@@ -73,6 +84,10 @@ pub(super) struct Attempts {
     remote: BTreeSet<(SerialId, u64)>,
     /// Triggers of which something may be under way that we do not see, and until when (steady).
     kept_back: HashMap<SerialId, u64>,
+    /// How many attempts are on their way to each host.
+    coming: HashMap<u64, usize>,
+    /// Hosts of which that has changed, or something else that others want to know.
+    touched: HashSet<u64>,
     /// Attempts that are to be broken off once that is written, and whose they are.
     aborting: BTreeMap<u64, SerialId>,
     last_key: u64,
@@ -89,7 +104,32 @@ impl Attempts {
         self.last_key += 1;
         self.live.insert(self.last_key, attempt);
         self.by_run.insert(attempt.run, self.last_key);
+        self.comes(self.last_key);
         self.last_key
+    }
+
+    /// An attempt is on its way to its host.
+    fn comes(&mut self, key: u64) {
+        let Some(attempt) = self.live.get_mut(&key).filter(|attempt| !attempt.is_coming) else {
+            return;
+        };
+        if let Some(host) = attempt.host {
+            attempt.is_coming = true;
+            *self.coming.entry(host).or_default() += 1;
+            self.touched.insert(host);
+        }
+    }
+
+    /// An attempt is not on its way to its host any more: it is there, or waits for something else.
+    fn comes_no_more(&mut self, attempt: LiveAttempt) {
+        let Some(host) = attempt.host.filter(|_| attempt.is_coming) else { return };
+        if let Some(coming) = self.coming.get_mut(&host) {
+            *coming -= 1;
+            if *coming == 0 {
+                self.coming.remove(&host);
+            }
+        }
+        self.touched.insert(host);
     }
 
     /// What an attempt rests on is written: it may leave.
@@ -113,21 +153,30 @@ impl Attempts {
 
     pub(super) fn leave(&mut self, key: u64) {
         if let Some(attempt) = self.live.get_mut(&key) {
-            attempt.phase = Phase::Left;
+            let before = *attempt;
+            (attempt.phase, attempt.is_coming) = (Phase::Left, false);
             self.left.insert((attempt.trigger, key));
+            self.comes_no_more(before);
         }
     }
 
     pub(super) fn put_off(&mut self, key: u64, leaves_at: Instant) {
         if let Some(attempt) = self.live.get_mut(&key) {
-            attempt.leaves_at = leaves_at;
+            let before = *attempt;
+            (attempt.leaves_at, attempt.is_coming) = (leaves_at, false);
             self.leaving.insert((leaves_at, key));
+            self.comes_no_more(before);
         }
     }
 
     /// An attempt waits for another one of its trigger to end.
     pub(super) fn block(&mut self, key: u64) {
-        self.blocked.insert((self.live[&key].trigger, key));
+        if let Some(attempt) = self.live.get_mut(&key) {
+            let before = *attempt;
+            attempt.is_coming = false;
+            self.blocked.insert((attempt.trigger, key));
+            self.comes_no_more(before);
+        }
     }
 
     /// Something of this trigger has ended: attempts that waited for that may leave.
@@ -135,6 +184,7 @@ impl Attempts {
         while let Some(&(_, key)) = self.blocked.range(all_of(trigger)).next() {
             self.blocked.remove(&(trigger, key));
             self.leaving.insert((self.live[&key].leaves_at, key));
+            self.comes(key);
         }
     }
 
@@ -144,6 +194,7 @@ impl Attempts {
         self.leaving.remove(&(attempt.leaves_at, key));
         self.blocked.remove(&(attempt.trigger, key));
         self.left.remove(&(attempt.trigger, key));
+        self.comes_no_more(attempt);
         Some(attempt)
     }
 
@@ -255,6 +306,21 @@ impl Attempts {
 
     pub(super) fn of(&self, run: RunRef) -> Option<&LiveAttempt> {
         self.by_run.get(&run).map(|key| &self.live[key])
+    }
+
+    /// How many attempts are on their way to a host.
+    pub(super) fn coming(&self, host: u64) -> usize {
+        self.coming.get(&host).copied().unwrap_or(0)
+    }
+
+    /// Something has changed for a host that others want to know.
+    pub(super) fn touch(&mut self, host: u64) {
+        self.touched.insert(host);
+    }
+
+    /// Takes the hosts for which something has changed.
+    pub(super) fn take_touched(&mut self) -> HashSet<u64> {
+        std::mem::take(&mut self.touched)
     }
 
     pub(super) fn left_count(&self) -> usize {

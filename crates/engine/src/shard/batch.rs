@@ -19,7 +19,7 @@ use crate::record::encode;
 use super::memory::Delta;
 use super::outbox::Unit;
 use super::queues::QueuedRun;
-use super::record::{self, FORMAT, HeadRecord, NameRecord};
+use super::record::{self, FORMAT, HeadRecord, LagRecord, NameRecord};
 
 /// What a commit of a shard writes.
 #[derive(Debug)]
@@ -63,6 +63,8 @@ const HEAD_BYTES: usize = OPEN_RUNS_MAX * 32 + 1_024;
 #[derive(Default)]
 pub(super) struct Pile {
     puts: BTreeMap<String, Option<Vec<u8>>>,
+    /// Hosts that lag, or not any more: most units of a host that lags move its mark, which is written once.
+    lags: BTreeMap<u64, Option<LagRecord>>,
     bytes: usize,
     /// The past, as a JSON list without its brackets.
     lines: Vec<u8>,
@@ -86,12 +88,23 @@ impl Pile {
         }
         // Most units end a run, and are taken back by cutting off what they added.
         let before = (self.lines.len(), self.exceptions.len(), self.newest);
+        let lags = unit.changes.iter().filter_map(|change| match change {
+            Delta::Lag(origin, _) => Some((*origin, self.lags.get(origin).copied())),
+            _ => None,
+        });
+        let lags: Vec<_> = lags.collect();
         self.add_all(shard, unit);
         let fits = self.takes(&Self::default(), room);
         if !fits {
             self.lines.truncate(before.0);
             self.exceptions.truncate(before.1);
             self.newest = before.2;
+            for (origin, before) in lags {
+                match before {
+                    Some(lag) => self.lags.insert(origin, lag),
+                    None => self.lags.remove(&origin),
+                };
+            }
         }
         fits
     }
@@ -122,6 +135,7 @@ impl Pile {
                 self.put(record::stopped_key(shard, *project), stopped);
             }
             Delta::Stopped(project, None) => self.delete(record::stopped_key(shard, *project)),
+            Delta::Lag(origin, lag) => _ = self.lags.insert(*origin, *lag),
             Delta::Past(line) => self.add_line(line),
             Delta::Raw(Put::Value(key, value)) => self.put_raw(key.clone(), value.clone()),
             Delta::Raw(Put::Gone(key)) => self.delete(key.clone()),
@@ -206,14 +220,16 @@ impl Pile {
         let exceptions = self.exceptions.len() + more.exceptions.len();
         // The head, the segment, and its exceptions if it has any.
         let beside = if exceptions == 0 { 2 } else { 3 };
-        self.puts.len() + more.puts.len() + beside <= room.writes
+        let lags = self.lags.len() + more.lags.len();
+        let bytes = self.bytes + more.bytes + lags * LAG_BYTES;
+        self.puts.len() + more.puts.len() + lags + beside <= room.writes
             && lines <= room.value_bytes
-            && self.bytes + more.bytes + lines + exceptions + SEGMENT_BYTES + HEAD_BYTES
-                <= room.bytes
+            && bytes + lines + exceptions + SEGMENT_BYTES + HEAD_BYTES <= room.bytes
     }
 
     fn merge(&mut self, more: Self) {
         self.puts.extend(more.puts);
+        self.lags.extend(more.lags);
         self.bytes += more.bytes;
         for (lines, more) in
             [(&mut self.lines, more.lines), (&mut self.exceptions, more.exceptions)]
@@ -226,7 +242,14 @@ impl Pile {
         self.newest = self.newest.max(more.newest);
     }
 
-    pub(super) fn into_puts(self, shard: ShardId, number: u64) -> Vec<Put> {
+    pub(super) fn into_puts(mut self, shard: ShardId, number: u64) -> Vec<Put> {
+        for (origin, lag) in std::mem::take(&mut self.lags) {
+            let key = record::lag_key(shard, origin);
+            match lag {
+                Some(lag) => self.put(key, &lag),
+                None => self.delete(key),
+            }
+        }
         let past = record::past_key(shard, number);
         let segment =
             (!self.lines.is_empty()).then(|| Put::Value(past, Segment::enclose(&self.lines)));
@@ -240,6 +263,9 @@ impl Pile {
         puts.chain(segment).chain(exceptions).collect()
     }
 }
+
+/// Bytes that the record of a host that lags takes, and its key.
+const LAG_BYTES: usize = 256;
 
 /// Bytes around the lines of a segment, and its key.
 const SEGMENT_BYTES: usize = 128;

@@ -24,7 +24,7 @@ use super::account::cursor_at;
 use super::command::{Command, Done, Rejection};
 use super::memory::Delta;
 use super::record::{Pause, RunRecord, RunState, TriggerRecord, TriggerState};
-use super::triggers::Trigger;
+use super::triggers::{Trigger, Triggers};
 use super::{CommandNote, Now, Shard, Ticket, Unit, submit};
 
 /// Who does what nobody asked for.
@@ -198,6 +198,9 @@ impl Shard {
         state.cursor = Some(trigger.cursor());
         let (mut changes, mut made_up) = (Vec::new(), Vec::new());
         let (mut generation, mut since) = (trigger.generation, trigger.since);
+        if is_same_schedule && trigger.host() != definition.target.host() {
+            made_up = self.change_host(trigger, &definition, &mut state, now);
+        }
         if !is_same_schedule {
             changes = self.account(trigger, begins, Reason::Superseded, now);
             generation += 1;
@@ -234,6 +237,27 @@ impl Shard {
         self.arm(self.triggers.place(serial).expect("it is known"));
         self.watch_over(serial);
         Ok(Done::Replaced { revision })
+    }
+
+    /// What becomes of slots when a trigger goes to another host: what is decided by the mark of its former host is so by
+    /// its cursor, and what the mark of the other host has passed gets runs of its own.
+    fn change_host(
+        &self,
+        trigger: &Trigger,
+        definition: &Definition,
+        state: &mut TriggerState,
+        now: Now,
+    ) -> Vec<Delta> {
+        let (former, other) =
+            (self.triggers.mark_of(trigger), self.triggers.mark_for(definition.target.host()));
+        if former == other || !trigger.fires() || self.triggers.is_behind(trigger) {
+            return Vec::new();
+        }
+        let decided = Triggers::last_passed(trigger, former).unwrap_or(trigger.cursor());
+        state.cursor = Some(decided);
+        let (id, generation) = (self.id_of(trigger), trigger.generation);
+        let made_up = self.start_passed_slots(id, definition, generation, decided, state, now);
+        pick(Mutant::LagLeftBehind, made_up, Vec::new())
     }
 
     fn pause(

@@ -31,8 +31,8 @@ use super::memory::{Delta, Memory, apply};
 use super::outbox::{Outbox, Unit};
 use super::queues::{QueuedRun, Queues};
 use super::record::{
-    FORMAT, HeadRecord, Mark, ReportRecord, RunRecord, RunState, StoppedRecord, TriggerRecord,
-    TriggerState,
+    self, FORMAT, HeadRecord, LagRecord, Mark, ReportRecord, RunRecord, RunState, StoppedRecord,
+    TriggerRecord, TriggerState,
 };
 use super::runs::Runs;
 use super::triggers::Triggers;
@@ -147,6 +147,15 @@ impl Loading {
         Ok(())
     }
 
+    /// A host that cannot keep up.
+    pub fn lag(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let record: LagRecord = read(key, bytes)?;
+        if let Some(origin) = pick(Mutant::LagUnread, record::lag_of(self.shard, key), None) {
+            self.apply(&Delta::Lag(origin, Some(record)));
+        }
+        Ok(())
+    }
+
     /// A queue.
     pub fn queue(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
         let record: QueueRecord = read(key, bytes)?;
@@ -230,6 +239,8 @@ impl Loading {
         shard.unblock_all(now);
         shard.arm_all();
         shard.go_on_enabling();
+        let lagging: Vec<u64> = shard.triggers.all_lags().map(|(host, _)| host).collect();
+        lagging.into_iter().for_each(|host| shard.attempts.touch(host));
         shard
     }
 }
@@ -359,13 +370,7 @@ impl Shard {
         }
         let mut cursors = Vec::new();
         for trigger in self.triggers.iter() {
-            let schedule = trigger.schedule();
-            let last = schedule.last(trigger.cursor(), self.triggers.mark_of(trigger).0);
-            let decided =
-                last.filter(|slot| self.triggers.is_decided(trigger, *slot)).or_else(|| {
-                    let held_back = last?;
-                    schedule.last(trigger.cursor(), Instant(held_back.0 - 1))
-                });
+            let decided = Triggers::last_passed(trigger, self.triggers.mark_of(trigger));
             // Where nothing is due, the mark stands for nothing.
             if let Some(slot) = decided.filter(|_| trigger.fires()) {
                 cursors.push((trigger.serial, slot));
@@ -381,6 +386,10 @@ impl Shard {
         changes.extend(self.triggers.all_stopped().map(|(project, stopped)| {
             let since = stopped.since.min(mark);
             Delta::Stopped(project, Some(StoppedRecord { since, ..stopped }))
+        }));
+        changes.extend(self.triggers.all_lags().map(|(host, lag)| {
+            let (from, own) = (lag.from.min(mark), lag.mark.min(mark));
+            Delta::Lag(host, Some(LagRecord { from, mark: own, ..lag }))
         }));
         self.enact(Unit::of(changes).by(now.wall));
         self.agenda.disarm_all(now);

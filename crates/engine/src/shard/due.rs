@@ -25,20 +25,20 @@ use crate::schedule::Count;
 use crate::target::Target;
 
 use super::attempts::{LiveAttempt, RunRef};
+use super::lag::HostRoomOf;
 use super::memory::Delta;
 use super::record::{Mark, OpenRun, RunRecord, RunState};
 use super::triggers::Trigger;
-use super::waiting::{HostLoad, HostLoadOf};
 use super::{Now, Shard, Unit};
 
 impl Shard {
     /// Decides every slot that is due, and launches those that soon will be.
-    pub(super) fn due(&mut self, load: HostLoadOf<'_>, now: Now) {
+    pub(super) fn due(&mut self, room: HostRoomOf<'_>, now: Now) {
         self.agenda.fill_front(&self.triggers, now);
         while !self.is_full()
             && let Some((leaves_at, place)) = self.next_slot(now)
         {
-            self.decide(place, leaves_at, load, now);
+            self.decide(place, leaves_at, room, now);
         }
     }
 
@@ -50,11 +50,11 @@ impl Shard {
     }
 
     /// Whether nothing more is decided until something has ended or is written: lateness, never loss.
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.runs.is_full() || self.outbox.is_full()
     }
 
-    fn may_go_ahead(&self, place: u32) -> bool {
+    pub(super) fn may_go_ahead(&self, place: u32) -> bool {
         let trigger = self.triggers.at(place);
         let policy = trigger.policy();
         self.runs.has_room_ahead()
@@ -68,44 +68,73 @@ impl Shard {
             || self.runs.recorded_of(trigger.serial).next().is_some()
     }
 
-    /// Decides the next slot of a trigger, which is the first of all.
-    fn decide(&mut self, place: u32, leaves_at: Instant, load: HostLoadOf<'_>, now: Now) {
+    /// Decides the next slot of a trigger, which is the first of all, unless it has to wait for its host.
+    fn decide(&mut self, place: u32, leaves_at: Instant, room: HostRoomOf<'_>, now: Now) {
+        let trigger = self.triggers.at(place);
+        let (serial, host) = (trigger.serial, trigger.host());
+        let lags = host.is_some_and(|host| self.triggers.lags(host));
+        if lags || !self.decide_if_decidable(place, leaves_at, room, now) {
+            let host = host.expect("what goes to no host can always be decided");
+            self.fall_behind(place, host, Mark(leaves_at, serial), now);
+        }
+    }
+
+    /// Decides the next slot of a trigger, the first of all that have the same mark, if there is room for it or it needs
+    /// none. Says whether it did.
+    pub(super) fn decide_if_decidable(
+        &mut self,
+        place: u32,
+        leaves_at: Instant,
+        room: HostRoomOf<'_>,
+        now: Now,
+    ) -> bool {
         let trigger = self.triggers.at(place);
         let mark = Mark(leaves_at, pick(Mutant::MarkWithoutId, trigger.serial, SerialId(u64::MAX)));
         let Some((slot, _)) = self.triggers.undecided(trigger) else {
             self.agenda.disarm(place);
-            return;
+            return true;
         };
-        if leaves_at <= self.agenda.missed_until()
-            && let Some(skipped) = self.missed(trigger, slot, now)
+        let missed_until = self.missed_until(trigger, mark, now);
+        if leaves_at <= missed_until
+            && let Some(skipped) = self.missed(trigger, slot, missed_until, now)
         {
             let (serial, to) = (trigger.serial, skipped.to);
             let mut state = trigger.state();
             state.cursor = Some(to);
-            let mut changes = vec![Delta::DecidedThrough(mark)];
+            let mut changes = vec![self.passes(trigger, mark)];
             changes.extend(pick(Mutant::NoCursor, Some(Delta::State(serial, state)), None));
             self.skip(skipped, changes, now.wall);
-            return self.arm(place);
+            self.arm(place);
+            return true;
         }
-        self.decide_slot(place, slot, mark, load, now);
+        if !self.is_decidable(trigger, leaves_at, room, now) {
+            return false;
+        }
+        self.decide_slot(place, slot, mark, now);
         let trigger = self.triggers.at(place);
         let is_done = trigger.remaining() == Some(0);
         let from = pick(Mutant::NextSlotFromNow, slot, slot.max(now.wall));
         let next = if is_done { None } else { trigger.schedule().next(from) };
         let leaves_at = next.map(|next| trigger.leaves_at(next));
         self.arm_at(place, leaves_at);
+        true
     }
 
-    /// The slots, from this one on, that catch-up leaves out, if it does.
-    fn missed(&self, trigger: &Trigger, slot: Instant, now: Now) -> Option<Skipped> {
+    /// The slots, from this one on, that catch-up leaves out of those that left up to `missed_until`, if it does.
+    fn missed(
+        &self,
+        trigger: &Trigger,
+        slot: Instant,
+        missed_until: Instant,
+        now: Now,
+    ) -> Option<Skipped> {
         let schedule = trigger.schedule();
         let before = Instant(slot.0 - 1);
-        let is_missed = |slot: &Instant| trigger.leaves_at(*slot) <= self.agenda.missed_until();
-        let last =
-            schedule.last(before, self.agenda.missed_until()).filter(is_missed).or_else(|| {
-                let held_back = schedule.last(before, self.agenda.missed_until())?;
-                schedule.last(before, Instant(held_back.0 - 1))
-            })?;
+        let is_missed = |slot: &Instant| trigger.leaves_at(*slot) <= missed_until;
+        let last = schedule.last(before, missed_until).filter(is_missed).or_else(|| {
+            let held_back = schedule.last(before, missed_until)?;
+            schedule.last(before, Instant(held_back.0 - 1))
+        })?;
         let catch_up = trigger.policy().catch_up;
         let mut to = catch_up.leaves_out(schedule, before, last)?;
         let reason = match catch_up {
@@ -123,18 +152,11 @@ impl Shard {
     }
 
     /// Decides a slot that was not missed, by the rule for overlaps.
-    fn decide_slot(
-        &mut self,
-        place: u32,
-        slot: Instant,
-        mark: Mark,
-        load: HostLoadOf<'_>,
-        now: Now,
-    ) {
+    fn decide_slot(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
         let trigger = self.triggers.at(place);
         let overlap = trigger.policy().overlap;
         if overlap == Overlap::Allow || !self.is_active(trigger) {
-            return self.launch(place, slot, mark, load, now);
+            return self.launch(place, slot, mark, now);
         }
         match overlap {
             Overlap::Allow => {}
@@ -154,7 +176,7 @@ impl Shard {
                         self.cancel_run(run, now);
                     }
                 }
-                self.launch(place, slot, mark, load, now);
+                self.launch(place, slot, mark, now);
             }
         }
     }
@@ -166,9 +188,10 @@ impl Shard {
     }
 
     fn skip_overlapping(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
-        let skipped = self.triggers.at(place).skipped((slot, slot), 1, Reason::Overlap, now);
+        let trigger = self.triggers.at(place);
+        let skipped = trigger.skipped((slot, slot), 1, Reason::Overlap, now);
         let by = Instant(now.wall.0 + LAUNCH_LEAD_MS);
-        self.skip(skipped, vec![Delta::DecidedThrough(mark)], by);
+        self.skip(skipped, vec![self.passes(trigger, mark)], by);
     }
 
     /// Skips slots, in the same unit as what passes them.
@@ -197,26 +220,25 @@ impl Shard {
     }
 
     /// Launches a slot: it is open, and leaves when this is written and its instant has come.
-    fn launch(&mut self, place: u32, slot: Instant, mark: Mark, load: HostLoadOf<'_>, now: Now) {
+    fn launch(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
         let trigger = self.triggers.at(place);
-        let has_to_wait = match load(trigger.kind.form.origin()) {
-            HostLoad::Free => false,
-            // It would be in doubt after a crash although it could not even leave.
-            HostLoad::Busy => trigger.policy().delivery == Delivery::AtMostOnce,
-            HostLoad::Full => true,
-        };
-        if has_to_wait {
-            return self.defer(place, slot, mark, RunState::Waiting(mark.0), now);
-        }
-        let serial = trigger.serial;
+        let (serial, host) = (trigger.serial, trigger.host());
         let run = OpenRun { trigger: serial, slot };
         let fewer = self.state_after_launch(trigger, slot, now);
-        let key = self.attempts.begin(LiveAttempt::new(RunRef::Open(run), serial, 1, mark.0));
+        let passes = self.passes(trigger, mark);
+        let attempt = LiveAttempt::new(RunRef::Open(run), serial, 1, mark.0, host);
+        let key = self.attempts.begin(attempt);
         let by = Instant((mark.0.0 - LAUNCH_LEAD_MS).max(now.wall.0));
-        let mut unit = Unit::of(vec![Delta::Open(run), Delta::DecidedThrough(mark)]).by(by);
+        let is_later = pick(Mutant::LagMarkLater, false, matches!(passes, Delta::Lag(..)));
+        let (with, later) = if is_later { (None, Some(passes)) } else { (Some(passes), None) };
+        let changes = [Delta::Open(run)].into_iter().chain(with).collect();
+        let mut unit = Unit::of(changes).by(by);
         unit.launches.push(key);
         also(Mutant::EffectsBeforeCommit, || self.attempts.release(key, now));
         self.enact_with(unit, fewer, Mutant::RemainingLater);
+        if let Some(later) = later {
+            self.enact(Unit::of(vec![later]).by(by));
+        }
     }
 
     /// Makes a run with a record of its own instead of launching it.
@@ -225,7 +247,7 @@ impl Shard {
         let run = trigger.run_record(slot, mark.0, state);
         let fewer = self.state_after_launch(trigger, slot, now);
         let sequence = self.runs.next_sequence();
-        let mut changes = vec![Delta::Run(sequence, Arc::new(run)), Delta::DecidedThrough(mark)];
+        let mut changes = vec![Delta::Run(sequence, Arc::new(run)), self.passes(trigger, mark)];
         changes.extend(fewer);
         self.enact(Unit::of(changes).by(now.wall));
     }

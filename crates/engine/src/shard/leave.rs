@@ -169,7 +169,7 @@ impl Shard {
     }
 
     /// Whether a run could not even be tried for so long that it is given up.
-    fn is_untried_too_long(&self, run: RunRef, policy: &Policy, now: Now) -> bool {
+    pub(super) fn is_untried_too_long(&self, run: RunRef, policy: &Policy, now: Now) -> bool {
         let since = self.run_property(run, |_, _| None, |record| record.untried_since);
         since.is_some_and(|since| since.after(policy.retry.span() + UNTRIED_MAX) < now.wall)
     }

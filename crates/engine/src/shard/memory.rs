@@ -14,7 +14,9 @@ use crate::trigger::Definition;
 
 use super::batch::Put;
 use super::queues::{QueuedRun, Queues};
-use super::record::{Mark, OpenRun, RunRecord, StoppedRecord, TriggerRecord, TriggerState};
+use super::record::{
+    LagRecord, Mark, OpenRun, RunRecord, StoppedRecord, TriggerRecord, TriggerState,
+};
 use super::runs::Runs;
 use super::triggers::Triggers;
 
@@ -39,6 +41,7 @@ pub(super) fn apply(change: &Delta, memory: Memory<'_>) {
             queues.set_stopped(*project, stopped.is_some_and(|stopped| stopped.enabled.is_none()));
         }
         Delta::DecidedThrough(mark) => triggers.set_mark(*mark),
+        Delta::Lag(origin, lag) => triggers.set_lag(*origin, *lag),
         Delta::Open(run) => runs.open(*run),
         Delta::Shut(run) => runs.shut(*run),
         Delta::Queue(record) => {
@@ -74,6 +77,8 @@ pub(super) enum Delta {
     Stopped(ProjectId, Option<StoppedRecord>),
     /// The mark has moved.
     DecidedThrough(Mark),
+    /// The host with this origin lags like this, or not any more.
+    Lag(u64, Option<LagRecord>),
     /// This run was launched.
     Open(OpenRun),
     /// This run is open no more.
@@ -101,11 +106,16 @@ pub(super) enum Delta {
 }
 
 impl Delta {
-    /// Whether it has no record of its own: it is in the head, or among what is past.
+    /// Whether it has no record of its own, or one that most units write: it is in the head, among what is past, or a mark.
     pub(super) fn is_plain(&self) -> bool {
         matches!(
             self,
-            Self::DecidedThrough(_) | Self::Open(_) | Self::Shut(_) | Self::Past(_) | Self::News(_)
+            Self::DecidedThrough(_)
+                | Self::Open(_)
+                | Self::Shut(_)
+                | Self::Past(_)
+                | Self::News(_)
+                | Self::Lag(..)
         )
     }
 }

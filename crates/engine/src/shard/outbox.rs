@@ -219,6 +219,7 @@ impl Shadow {
             | Delta::Gone(..)
             | Delta::RunGone(_)
             | Delta::Stopped(..)
+            | Delta::Lag(..)
             | Delta::QueueGone(..)
             | Delta::Queued(_)
             | Delta::Decided(_)

@@ -20,6 +20,7 @@ use super::account::skips;
 use super::command::{Done, Rejection};
 use super::memory::Delta;
 use super::record::{RunState, StoppedRecord};
+use super::triggers::Triggers;
 use super::{Now, Shard, Unit};
 
 /// Triggers that are brought up to date before others have their turn.
@@ -38,12 +39,30 @@ impl Shard {
             Some(_) => return Err(Rejection::ProjectIsEnabling),
             None => {}
         }
+        for place in pick(Mutant::LagThroughDisable, self.places_of(project), Vec::new()) {
+            self.skip_in_lane(place, now);
+        }
         let stopped = StoppedRecord { since: self.triggers.mark(), enabled: None };
         self.enact(Unit::of(vec![Delta::Stopped(project, Some(stopped))]).by(now.wall));
         for place in self.places_of(project) {
             self.agenda.disarm(place);
         }
         Ok(Done::Disabled)
+    }
+
+    /// Skips the slots of a trigger that wait for its host: for a project that is disabled the shard's mark counts.
+    fn skip_in_lane(&mut self, place: u32, now: Now) {
+        let trigger = self.triggers.at(place);
+        if !self.agenda.is_in_lane(place) {
+            return;
+        }
+        let first = self.triggers.undecided(trigger).map(|(slot, _)| slot);
+        let Some(last) = Triggers::last_passed(trigger, self.triggers.mark()) else { return };
+        let mut changes = skips(trigger, (first, last), Reason::Disabled, now);
+        let mut state = trigger.state();
+        state.cursor = Some(last);
+        changes.push(Delta::State(trigger.serial, state));
+        self.enact(Unit::of(changes).by(now.wall));
     }
 
     pub(super) fn enable(&mut self, project: ProjectId, now: Now) -> Done {

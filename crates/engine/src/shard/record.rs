@@ -7,6 +7,7 @@
 //! shard/<n>/run/<sequence>        [`RunRecord`]: a run that is not finished, and is not in the head
 //! shard/<n>/report/<sequence>.<attempt> [`ReportRecord`]: what came of an attempt that a former owner made
 //! shard/<n>/stopped/<project>     [`StoppedRecord`]: a project that is disabled, or not up to date again
+//! shard/<n>/lag/<origin>          [`LagRecord`]: a host that cannot keep up
 //! shard/<n>/past/<reverse number> a batch of finished runs and skipped slots: [`crate::past`]
 //! shard/<n>/page/…               what these were merged into: [`crate::past::page`]
 //! shard/<n>/odd/…, oddpage/…     the exceptions among them, once more: [`crate::past::exception`]
@@ -267,6 +268,17 @@ pub struct StoppedRecord {
     pub enabled: Option<Instant>,
 }
 
+/// A host that cannot keep up: its triggers have a mark of their own, behind the shard's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LagRecord {
+    /// Since when it cannot.
+    pub since: Instant,
+    /// The mark of the shard when that began.
+    pub from: Mark,
+    /// Every slot of its triggers that leaves at or before this is decided.
+    pub mark: Mark,
+}
+
 /// Where a run that is not finished is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -358,6 +370,22 @@ pub fn run_key(shard: ShardId, sequence: u64) -> String {
     format!("shard/{shard}/run/{sequence:016}")
 }
 
+/// Where hosts of a shard are that cannot keep up.
+pub fn lags(shard: ShardId) -> String {
+    format!("shard/{shard}/lag/")
+}
+
+/// Where the host with this origin is, while it cannot keep up.
+pub fn lag_key(shard: ShardId, origin: u64) -> String {
+    format!("shard/{shard}/lag/{origin:016x}")
+}
+
+/// Which host the record under this key is about.
+pub fn lag_of(shard: ShardId, key: &str) -> Option<u64> {
+    let origin = u64::from_str_radix(key.strip_prefix(&lags(shard))?, 16).ok()?;
+    (lag_key(shard, origin) == key).then_some(origin)
+}
+
 /// Where reports of former owners are.
 pub fn reports(shard: ShardId) -> String {
     format!("shard/{shard}/report/")
@@ -425,6 +453,18 @@ mod tests {
         let run: RunRecord = serde_json::from_str(&text).unwrap();
         assert_eq!(run.target.timeout_ms(), 9);
         assert_eq!(serde_json::to_string(&run).unwrap(), text);
+    }
+
+    #[test]
+    fn a_host_that_lags_is_found_by_its_origin() {
+        let key = lag_key(ShardId(3), 0xab);
+        assert_eq!(key, "shard/3/lag/00000000000000ab");
+        assert_eq!(lag_of(ShardId(3), &key), Some(0xab));
+        for other in
+            ["shard/4/lag/00000000000000ab", "shard/3/lag/ab", "shard/3/lag/+0000000000000ab"]
+        {
+            assert_eq!(lag_of(ShardId(3), other), None, "{other}");
+        }
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! Properties of a run that is not finished, whether it is open in the head or has a record.
 
-use std::time::Duration;
-
 use crate::id::SerialId;
 use crate::instant::Instant;
 use crate::policy::Policy;
@@ -62,8 +60,7 @@ impl Shard {
     }
 
     pub(super) fn is_too_late(&self, run: RunRef, policy: &Policy, now: Now) -> bool {
-        let Some(max) = policy.max_lateness_ms else { return false };
-        self.run_leaves_at(run).after(Duration::from_millis(max)) < now.wall
+        policy.is_too_late(self.run_leaves_at(run), now.wall)
     }
 
     /// Whether a run has not ended.

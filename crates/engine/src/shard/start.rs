@@ -8,8 +8,8 @@ use crate::past::End;
 use crate::policy::Overlap;
 
 use super::attempts::{LiveAttempt, RunRef};
+use super::lag::HostRoomOf;
 use super::record::{OpenRun, RunRecord, RunState};
-use super::waiting::{HostLoad, HostLoadOf};
 use super::{Now, Shard};
 
 impl Shard {
@@ -31,22 +31,23 @@ impl Shard {
         }
     }
 
-    /// Starts the runs whose time to wait is over, unless there is too much for their host: a record shows an
-    /// attempt only when it can leave.
-    pub(super) fn start_due_runs(&mut self, load: HostLoadOf<'_>, now: Now) {
-        self.waiting.unpark(load, now);
+    /// Starts the runs whose time to wait is over, unless their host has no room or others wait for it: a record shows
+    /// an attempt only when it can leave.
+    pub(super) fn start_due_runs(&mut self, room: HostRoomOf<'_>, now: Now) {
         while let Some((at, sequence)) = self.waiting.next_due(now) {
-            let origin = self.runs[sequence].target.origin();
-            if load(origin) == HostLoad::Free && self.waiting.may_start(origin) {
+            let record = &self.runs[sequence];
+            let (host, delivery) = (record.target.origin(), record.policy.delivery);
+            if !self.waiting.waits_for(host) && self.has_room(host, delivery, room) {
                 self.start(sequence, now);
             } else {
-                self.waiting.park(origin, (at, sequence));
+                self.waiting.park(host, (at, sequence));
+                self.attempts.touch(host);
             }
         }
     }
 
     /// Begins the next attempt of a run that waits, unless it has to wait for another one.
-    fn start(&mut self, sequence: u64, now: Now) {
+    pub(super) fn start(&mut self, sequence: u64, now: Now) {
         let record = Arc::clone(&self.runs[sequence]);
         let (serial, policy) = (record.lane(), &record.policy);
         let run = RunRef::Record(sequence);
@@ -72,7 +73,8 @@ impl Shard {
             RunState::Waiting(at) | RunState::Backoff(at) => record.leaves_at.max(at),
             RunState::Blocked | RunState::Running => record.leaves_at,
         };
-        let key = self.attempts.begin(LiveAttempt::new(run, serial, number, leaves_at));
+        let host = Some(record.target.origin());
+        let key = self.attempts.begin(LiveAttempt::new(run, serial, number, leaves_at, host));
         let record = RunRecord { state: RunState::Running, attempt: number, ..(*record).clone() };
         self.write_run(run, record, Some(key), now);
     }
@@ -111,7 +113,8 @@ impl Shard {
         record.remote = None;
         let (number, serial) = (record.attempt, record.lane());
         let leaves_at = pick(Mutant::EarlyAtSuccessor, record.leaves_at, now.wall);
-        let mut attempt = LiveAttempt::new(run, serial, number, leaves_at);
+        let host = Some(record.target.origin());
+        let mut attempt = LiveAttempt::new(run, serial, number, leaves_at, host);
         attempt.is_doubtful = true;
         let key = self.attempts.begin(attempt);
         let sequence = self.write_run(run, record, Some(key), now);

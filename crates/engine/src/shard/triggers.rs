@@ -19,7 +19,7 @@ use crate::trigger::{Definition, Labels};
 use crate::webhook::Webhook;
 
 use super::kind::{TriggerKind, TriggerKinds};
-use super::record::{HeadRecord, Mark, StoppedRecord, TriggerRecord, TriggerState};
+use super::record::{HeadRecord, LagRecord, Mark, StoppedRecord, TriggerRecord, TriggerState};
 use super::usage::Usage;
 use super::view::TriggerView;
 
@@ -88,6 +88,11 @@ impl Trigger {
         Target::Webhook(Webhook { form, path, body })
     }
 
+    /// The origin of the host that its runs go to.
+    pub(super) fn host(&self) -> Option<u64> {
+        Some(self.kind.form.origin())
+    }
+
     /// Whether it is this already.
     pub(super) fn is(&self, definition: &Definition) -> bool {
         self.target() == definition.target
@@ -146,6 +151,8 @@ pub(super) struct Triggers {
     /// The last serial given to a trigger.
     youngest: SerialId,
     stopped: BTreeMap<ProjectId, StoppedRecord>,
+    /// Hosts that cannot keep up, by origin.
+    lags: BTreeMap<u64, LagRecord>,
     places: Places,
     /// Places by the hash of their trigger's serial, and of its name: the texts stay where they are.
     by_serial: HashTable<u32>,
@@ -163,6 +170,7 @@ impl Triggers {
             mark: head.decided_through,
             youngest: head.youngest,
             stopped: BTreeMap::new(),
+            lags: BTreeMap::new(),
             places: Places::default(),
             by_serial: HashTable::new(),
             by_name: HashTable::new(),
@@ -181,6 +189,13 @@ impl Triggers {
         match stopped {
             Some(stopped) => self.stopped.insert(project, stopped),
             None => self.stopped.remove(&project),
+        };
+    }
+
+    pub(super) fn set_lag(&mut self, origin: u64, lag: Option<LagRecord>) {
+        match lag {
+            Some(lag) => self.lags.insert(origin, lag),
+            None => self.lags.remove(&origin),
         };
     }
 
@@ -346,19 +361,47 @@ impl Triggers {
         self.stopped.iter().map(|(project, stopped)| (*project, *stopped))
     }
 
+    /// How a host lags, if it cannot keep up.
+    pub(super) fn lag(&self, origin: u64) -> Option<LagRecord> {
+        self.lags.get(&origin).copied()
+    }
+
+    /// Whether a host cannot keep up.
+    pub(super) fn lags(&self, origin: u64) -> bool {
+        self.lags.contains_key(&origin)
+    }
+
+    /// All hosts that cannot keep up.
+    pub(super) fn all_lags(&self) -> impl Iterator<Item = (u64, LagRecord)> {
+        self.lags.iter().map(|(origin, lag)| (*origin, *lag))
+    }
+
     /// The mark, as far as it counts for a trigger.
     pub(super) fn mark_of(&self, trigger: &Trigger) -> Mark {
-        trigger.view().mark(self.mark, self.stopped.get(&trigger.project()))
+        let lag = trigger.host().and_then(|host| self.lags.get(&host));
+        trigger.view().mark(self.mark, self.stopped.get(&trigger.project()), lag)
+    }
+
+    /// The mark, as far as it counts for triggers of a host.
+    pub(super) fn mark_for(&self, host: Option<u64>) -> Mark {
+        let lag = host.and_then(|host| self.lags.get(&host));
+        lag.map_or(self.mark, |lag| lag.mark.min(self.mark))
+    }
+
+    /// The last slot after a trigger's cursor that leaves at or before a mark.
+    pub(super) fn last_passed(trigger: &Trigger, mark: Mark) -> Option<Instant> {
+        let (schedule, cursor) = (trigger.schedule(), trigger.cursor());
+        let last = schedule.last(cursor, mark.0)?;
+        if Mark(trigger.leaves_at(last), trigger.serial) <= mark {
+            return Some(last);
+        }
+        // Jitter keeps back no more than the last one.
+        schedule.last(cursor, Instant(last.0 - 1))
     }
 
     /// Whether a trigger's project is disabled, or was and the trigger is not up to date since.
     pub(super) fn is_behind(&self, trigger: &Trigger) -> bool {
         trigger.view().is_behind(self.stopped.get(&trigger.project()))
-    }
-
-    /// Whether a slot is decided.
-    pub(super) fn is_decided(&self, trigger: &Trigger, slot: Instant) -> bool {
-        trigger.view().is_decided(slot, self.mark_of(trigger))
     }
 
     /// The first slot that is not decided, and when it leaves.

@@ -14,7 +14,7 @@ use crate::instant::Instant;
 use crate::schedule::Schedule;
 use crate::trigger::Definition;
 
-use super::record::{Mark, Pause, StoppedRecord, TriggerRecord, TriggerState};
+use super::record::{LagRecord, Mark, Pause, StoppedRecord, TriggerRecord, TriggerState};
 
 /// What there is to know of a trigger, wherever it is kept.
 #[derive(Debug, Clone, Copy)]
@@ -78,12 +78,19 @@ impl<'a> TriggerView<'a> {
         stopped.is_some_and(|stopped| !stopped.enabled.is_some_and(is_reached))
     }
 
-    /// The mark of its shard, as far as it counts for this trigger: while it is behind, its project's stands still.
-    pub fn mark(&self, decided_through: Mark, stopped: Option<&StoppedRecord>) -> Mark {
-        match stopped {
-            Some(stopped) if self.is_behind(Some(stopped)) => stopped.since.min(decided_through),
-            _ => decided_through,
-        }
+    /// The mark of its shard, as far as it counts for this trigger: while it is behind, its project's stands still; and
+    /// a host that lags has one of its own.
+    pub fn mark(
+        &self,
+        decided_through: Mark,
+        stopped: Option<&StoppedRecord>,
+        lag: Option<&LagRecord>,
+    ) -> Mark {
+        let own = match stopped {
+            Some(stopped) if self.is_behind(Some(stopped)) => Some(stopped.since),
+            Some(_) | None => lag.map(|lag| lag.mark),
+        };
+        own.map_or(decided_through, |own| own.min(decided_through))
     }
 
     /// When a slot leaves.
@@ -233,7 +240,7 @@ mod tests {
             (&caught_up, Some(&enabled), decided_through),
         ] {
             assert_eq!(
-                view(&definition, state).mark(decided_through, stopped),
+                view(&definition, state).mark(decided_through, stopped, None),
                 expected,
                 "{stopped:?}"
             );

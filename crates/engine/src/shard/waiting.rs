@@ -2,10 +2,10 @@
 //!
 //! Each of them has a record. It waits for an instant, for another run of its trigger, for its project to be enabled, or
 //! for its host. What is handed over for sending waits in memory, and what may have left is in doubt after a crash. So a
-//! host that is slower than its triggers gets no more than it can chew: the rest waits in the store, where it can wait
-//! for long, and no other host notices.
+//! host that is slower than its runs gets no more than it can chew: the rest waits in the store, where it can wait
+//! for long, and no other host notices. Slots that wait for their host are no runs yet: see `lag`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::SerialId;
 use crate::instant::Instant;
@@ -14,24 +14,8 @@ use super::Now;
 use super::attempts::by_wall;
 use super::record::{RunRecord, RunState};
 
-/// How much there is for a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum HostLoad {
-    /// Whatever is due may be handed over.
-    Free,
-    /// What has a record, or must not be in doubt, waits in the store.
-    Busy,
-    /// Everything waits in the store.
-    Full,
-}
-
-/// Says how much there is for the host with an [origin](crate::webhook::Form::origin).
-pub type HostLoadOf<'a> = &'a dyn Fn(u64) -> HostLoad;
-
-/// How long to wait before a host is looked at again, and how many of its runs are then started at most: what is
-/// started counts for its load only once it has left.
-const LOOK_AGAIN_MS: u64 = 100;
-const AT_ONCE_MAX: usize = 64;
+/// How long to wait before hosts are looked at again.
+const LOOK_AGAIN_MS: u64 = 40;
 
 /// Runs that wait, by the numbers of their records.
 #[derive(Default)]
@@ -42,8 +26,6 @@ pub(super) struct WaitingRuns {
     for_project: BTreeSet<u64>,
     /// Runs whose instant has come, by the origin of their host.
     for_host: BTreeMap<u64, BTreeSet<(Instant, u64)>>,
-    /// Runs for a host that were started since hosts were last looked at.
-    started: HashMap<u64, usize>,
     /// When (steady) hosts are looked at again.
     look_again: u64,
 }
@@ -110,37 +92,46 @@ impl WaitingRuns {
         self.for_instant.pop_first()
     }
 
-    /// Whether one more run for a host may be started before it is looked at again.
-    pub(super) fn may_start(&mut self, origin: u64) -> bool {
-        let started = self.started.entry(origin).or_default();
-        *started += 1;
-        *started <= AT_ONCE_MAX
-    }
-
     /// A run whose instant has come waits for its host.
     pub(super) fn park(&mut self, origin: u64, run: (Instant, u64)) {
         self.for_host.entry(origin).or_default().insert(run);
     }
 
-    /// Lets some of the runs whose host is free again wait for their instant, if it is time to look.
-    pub(super) fn unpark(&mut self, load: HostLoadOf<'_>, now: Now) {
-        if self.look_again > now.steady {
-            return;
-        }
-        self.look_again = now.steady + LOOK_AGAIN_MS;
-        self.started.clear();
-        self.for_host.retain(|origin, parked| {
-            if load(*origin) == HostLoad::Free {
-                let some = std::iter::from_fn(|| parked.pop_first()).take(AT_ONCE_MAX);
-                self.for_instant.extend(some);
-            }
-            !parked.is_empty()
-        });
+    /// The first of the runs that wait for a host.
+    pub(super) fn first_parked(&self, origin: u64) -> Option<u64> {
+        self.for_host.get(&origin)?.first().map(|(_, sequence)| *sequence)
     }
 
-    pub(super) fn next_wakes(&self, now: Now) -> impl Iterator<Item = Instant> {
-        let instant = self.for_instant.first().map(|(at, _)| *at);
-        let host = (!self.for_host.is_empty()).then(|| by_wall(self.look_again, now));
-        instant.into_iter().chain(host)
+    /// Whether a run waits for this host.
+    pub(super) fn waits_for(&self, origin: u64) -> bool {
+        self.for_host.contains_key(&origin)
+    }
+
+    /// Whether a run waits for its host.
+    pub(super) fn waits_for_any(&self) -> bool {
+        !self.for_host.is_empty()
+    }
+
+    /// The hosts for which runs wait.
+    pub(super) fn hosts(&self) -> impl Iterator<Item = u64> {
+        self.for_host.keys().copied()
+    }
+
+    /// Whether it is time to look at hosts, which then is not so for a while.
+    pub(super) fn is_time_to_look(&mut self, now: Now) -> bool {
+        let is_time = self.look_again <= now.steady;
+        if is_time {
+            self.look_again = now.steady + LOOK_AGAIN_MS;
+        }
+        is_time
+    }
+
+    /// When to look at hosts again.
+    pub(super) fn next_look(&self, now: Now) -> Instant {
+        by_wall(self.look_again, now)
+    }
+
+    pub(super) fn next_wakes(&self) -> impl Iterator<Item = Instant> {
+        self.for_instant.first().map(|(at, _)| *at).into_iter()
     }
 }

@@ -4,7 +4,7 @@ use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
 use engine::shard::command::Command;
 use engine::shard::record::HeadRecord;
-use engine::shard::{HostLoad, Loading, Now, Room, Shard, Ticket};
+use engine::shard::{HostRoom, Loading, Now, Room, Shard, Ticket};
 use engine::trigger::Draft;
 use serde_json::value::RawValue;
 
@@ -35,7 +35,7 @@ fn shard() -> Shard {
 fn what_waits_to_be_written_does_not_wait_for_a_clock_that_was_set_back() {
     let mut shard = shard();
     // The next slot is launched ahead, and has some time to be written.
-    shard.step(at(510), &|_| HostLoad::Free);
+    shard.step(at(510), &|_| HostRoom::ALL);
     assert_eq!(shard.commit_by(), Some(Instant(NOON + 900)));
     shard.awake(at(-HOUR_MS));
     let by = shard.commit_by().unwrap();

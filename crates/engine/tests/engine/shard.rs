@@ -8,6 +8,8 @@ mod bench;
 mod former;
 #[path = "shard/handover.rs"]
 mod handover;
+#[path = "shard/lag.rs"]
+mod lag;
 #[path = "shard/notice.rs"]
 mod notice;
 #[path = "shard/output.rs"]
@@ -23,7 +25,6 @@ use bench::{BEGIN, Bench, draft};
 use engine::id::ProjectId;
 use engine::outcome::{Lost, NotSent, Outcome};
 use engine::past::{End, Line, Reason};
-use engine::shard::HostLoad;
 use engine::shard::command::{Command, Done, PruneProgress};
 use engine::shard::record::RunState;
 
@@ -262,40 +263,6 @@ fn what_is_stored_is_read_also_when_its_last_instant_has_passed() {
     bench.create_judged_at(draft, 0);
     bench.take_over(2_000);
     assert_eq!(bench.shard.len(), 1);
-}
-
-#[test]
-fn what_is_delivered_at_most_once_shows_no_attempt_while_too_much_is_under_way() {
-    let mut bench = Bench::new();
-    let policy = r#"{"delivery": "at_most_once"}"#;
-    bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, policy));
-    bench.load = HostLoad::Busy;
-    bench.go(10_000);
-    bench.go(10_500);
-    let waiting: Vec<_> = bench.runs().map(|run| (run.state, run.attempt)).collect();
-    assert!(matches!(waiting[..], [(RunState::Waiting(_), 0)]), "{waiting:?}");
-    bench.take_over(12_000);
-    bench.load = HostLoad::Free;
-    bench.go(12_100);
-    assert_eq!(bench.left.len(), 1, "it has surely not left before, and leaves now");
-}
-
-#[test]
-fn what_is_due_for_a_host_that_has_too_much_waits_in_the_store_and_leaves_later() {
-    let mut bench = Bench::new();
-    bench.create(draft(r#"{"cron": "*/10 * * * * *"}"#, "{}"));
-    bench.load = HostLoad::Full;
-    bench.go(10_000);
-    bench.go(10_500);
-    let waiting: Vec<_> = bench.runs().map(|run| (run.state, run.attempt)).collect();
-    assert!(matches!(waiting[..], [(RunState::Waiting(_), 0)]), "{waiting:?}");
-    bench.load = HostLoad::Busy;
-    bench.go(10_800);
-    assert_eq!(bench.left.len(), 0, "what has a record waits until the host is free");
-    bench.load = HostLoad::Free;
-    bench.go(11_000);
-    bench.go(11_100);
-    assert_eq!(bench.left.len(), 1);
 }
 
 #[test]

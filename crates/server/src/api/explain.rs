@@ -92,8 +92,9 @@ async fn gather<'a>(
     now: Instant,
 ) -> ApiResult<Evidence<'a>> {
     let (store, id) = (handle.store(), stored.id());
+    let lag = read::lag(store, stored).await?;
     let head = read::head(store, id.shard).await?;
-    let mark = read::mark(store, stored, head.decided_through).await?;
+    let mark = read::mark(store, stored, head.decided_through, lag).await?;
     let mut unfinished = Vec::new();
     let mut after = None;
     for _ in 0..RUN_PAGES_MAX {

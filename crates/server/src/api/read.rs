@@ -9,8 +9,8 @@ use engine::record::{RecordError, decode};
 use engine::schedule::Schedule;
 use engine::shard::TriggerView;
 use engine::shard::record::{
-    FORMAT, HeadRecord, Mark, NameRecord, RunRecord, StoppedRecord, TriggerRecord, TriggerState,
-    head_key, name_key, runs, state_key, stopped_key, trigger_key,
+    FORMAT, HeadRecord, LagRecord, Mark, NameRecord, RunRecord, StoppedRecord, TriggerRecord,
+    TriggerState, head_key, lag_key, name_key, runs, state_key, stopped_key, trigger_key,
 };
 use engine::trigger::{Definition, Draft, check_name};
 use serde::de::DeserializeOwned;
@@ -117,12 +117,29 @@ pub(super) async fn head(store: &Store, shard: ShardId) -> ApiResult<HeadRecord>
     serde_json::from_str(body.get()).map_err(|why| bad(&RecordError::Malformed(why.to_string())))
 }
 
-/// The mark that counts for a trigger, if its shard's is this one.
-pub(super) async fn mark(store: &Store, stored: &Stored, decided_through: Mark) -> ApiResult<Mark> {
+/// The mark that counts for a trigger, if its shard's is this one and its host lagged like this before that was read.
+pub(super) async fn mark(
+    store: &Store,
+    stored: &Stored,
+    decided_through: Mark,
+    lag: Option<LagRecord>,
+) -> ApiResult<Mark> {
     let id = stored.id();
     let entry = store.get(&key(stopped_key(id.shard, id.project))).await?;
     let stopped: Option<StoppedRecord> = entry.map(|entry| record(&entry)).transpose()?;
-    Ok(stored.view().mark(decided_through, stopped.as_ref()))
+    // One that began since was, when it did, where the shard's mark had been.
+    let lag = match lag {
+        Some(lag) => Some(lag),
+        None => self::lag(store, stored).await?.map(|lag| LagRecord { mark: lag.from, ..lag }),
+    };
+    Ok(stored.view().mark(decided_through, stopped.as_ref(), lag.as_ref()))
+}
+
+/// How the host of a trigger lags, if it cannot keep up.
+pub(super) async fn lag(store: &Store, stored: &Stored) -> ApiResult<Option<LagRecord>> {
+    let Some(host) = stored.definition.target.host() else { return Ok(None) };
+    let entry = store.get(&key(lag_key(stored.id().shard, host))).await?;
+    entry.map(|entry| record(&entry)).transpose()
 }
 
 /// Why nothing of a project fires.

@@ -72,7 +72,9 @@ impl Owned {
         if std::mem::take(&mut self.is_lapsed) {
             self.shard.awake(now);
         }
-        self.shard.step(now, &|origin| hosts.load(origin));
+        let id = self.shard.id();
+        self.shard.step(now, &|origin| hosts.room(id, origin, now.steady));
+        hosts.demand(id, self.shard.take_host_demands(), now.steady);
     }
 }
 
@@ -376,9 +378,10 @@ impl NodeCore {
             owned.shard.depart(now, &mut leaving);
             owned.wake = owned.shard.next_wake(now);
             for departure in leaving.drain(..) {
-                self.hosts.add(global(*id, departure.key), &departure);
+                self.hosts.add(*id, global(*id, departure.key), &departure);
                 send(&self.outputs.dispatcher, *id, permit.token.0, departure);
             }
+            self.hosts.demand(*id, owned.shard.take_host_demands(), now.steady);
             let answers = owned.shard.take_answers();
             if !answers.is_empty() {
                 ready.push((*id, answers));
@@ -508,7 +511,7 @@ impl NodeCore {
     }
 
     pub(super) fn result(&mut self, result: FinishedCall, now: Now) {
-        let leaves_at = self.hosts.remove(result.key);
+        let leaves_at = self.hosts.remove(result.key, &result.outcome, now.steady);
         if let Some(leaves_at) = leaves_at
             && !matches!(result.outcome, Outcome::NotSent { .. })
         {

@@ -225,6 +225,7 @@ impl NodeCore {
             Handed::Lost => tracing::error!(%shard, "the shard is not ours any more"),
         }
         self.shards.remove(&shard);
+        self.hosts.forget(shard);
         self.tickets.retain(|_, waiting| waiting.shard != shard);
         self.asked.retain(|_, waiting| waiting.shard != shard);
         if let Some(handing_over) =

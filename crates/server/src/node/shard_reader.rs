@@ -41,11 +41,12 @@ pub(super) async fn read(
     let mut loading = Loading::sharing(shard, cluster, &head, kinds.clone());
     // All at once: a shard that changes hands is waited for. What is not a trigger is little, and comes after it.
     let triggers = record::triggers(shard);
-    let (triggers, states, runs, stopped, reports, queues, rates, given, unique) = tokio::join!(
+    let (triggers, states, runs, stopped, lags, reports, queues, rates, given, unique) = tokio::join!(
         each(store, &triggers, |key, value| loading.trigger(key, value)),
         all(store, record::states(shard)),
         all(store, record::runs(shard)),
         all(store, record::stopped(shard)),
+        all(store, record::lags(shard)),
         all(store, record::reports(shard)),
         all(store, queue::queues(shard)),
         all(store, queue::rates(shard)),
@@ -61,6 +62,9 @@ pub(super) async fn read(
     }
     for entry in stopped? {
         loading.stopped(entry.key.as_str(), entry.value.as_bytes())?;
+    }
+    for entry in lags? {
+        loading.lag(entry.key.as_str(), entry.value.as_bytes())?;
     }
     for entry in queues? {
         loading.queue(entry.key.as_str(), entry.value.as_bytes())?;

@@ -25,17 +25,37 @@ pub fn write(draft: Draft, now: Instant) -> Option<Written> {
     Some(Written { definition, text, draft })
 }
 
+/// The hosts that triggers go to.
+pub const HOSTS: [&str; 2] = ["receiver.test", "slow.test"];
+
+/// The origin of one of them.
+pub fn origin(host: &str) -> u64 {
+    let webhook =
+        Some(WebhookDraft { url: Some(format!("http://{host}/")), ..WebhookDraft::default() });
+    let draft = Draft { name: Some("host".to_owned()), webhook, ..Draft::default() };
+    draft.build(Instant(0)).expect("a short draft").target.origin()
+}
+
 /// A trigger with this name.
 pub fn trigger(name: &str, dice: &mut Dice, now: Instant) -> Draft {
     let mut draft = Draft { name: Some(name.to_owned()), ..Draft::default() };
     draft.schedule = Some(schedule(dice, now));
     draft.webhook = Some(WebhookDraft {
-        url: Some(format!("http://receiver.test/{name}")),
+        url: Some(format!("http://{}/{name}", dice.pick(&HOSTS))),
         timeout: Some(dice.pick(&["1s", "2s", "5s", "9s"]).to_owned()),
         ..WebhookDraft::default()
     });
     policy(&mut draft, dice);
     draft
+}
+
+/// Lets a trigger go to the other host.
+pub fn other_host(draft: &mut Draft) {
+    if let Some(url) = draft.webhook.as_mut().and_then(|webhook| webhook.url.as_mut()) {
+        let [one, other] = HOSTS;
+        let (from, to) = if url.contains(one) { (one, other) } else { (other, one) };
+        *url = url.replace(from, to);
+    }
 }
 
 /// Gives a trigger other policies, and leaves its schedule alone.

@@ -21,7 +21,7 @@ use engine::past::{End, Finished, Line, Reason, Segment};
 use engine::record::decode;
 use engine::schedule::Schedule;
 use engine::shard::record::{
-    self, HeadRecord, Mark, OpenRun, ReportRecord, RunRecord, RunState, StoppedRecord,
+    self, HeadRecord, LagRecord, Mark, OpenRun, ReportRecord, RunRecord, RunState, StoppedRecord,
     TriggerRecord, TriggerState,
 };
 use engine::shard::{Put, ShardBatch};
@@ -106,6 +106,8 @@ pub struct SlotOracle {
     pub decided_through: Mark,
     /// Projects that are disabled, or not up to date again.
     stopped: BTreeMap<ProjectId, StoppedRecord>,
+    /// Hosts that cannot keep up, by origin.
+    lags: BTreeMap<u64, LagRecord>,
     generations: BTreeMap<(SerialId, u32), Generation>,
     places: BTreeMap<ObservedRun, RunPlace>,
     told: BTreeMap<SerialId, notice::ToldNotices>,
@@ -145,6 +147,10 @@ impl Generation {
 }
 
 impl SeenTrigger {
+    fn host(&self) -> u64 {
+        self.definition.target.origin()
+    }
+
     fn cursor(&self) -> Instant {
         self.state.cursor.unwrap_or(self.record.since)
     }
@@ -192,7 +198,7 @@ impl SlotOracle {
         checker: &ShardChecker,
     ) -> Result<(), Broken> {
         self.counts.commits += 1;
-        let mut moves = Moves::default();
+        let mut moves = Moves { lagging: self.lags.keys().copied().collect(), ..Moves::default() };
         let mut lines = Vec::new();
         let awaited = self.awaited(batch);
         for put in &batch.puts {
@@ -241,6 +247,15 @@ impl SlotOracle {
                 match value {
                     Some(value) => _ = self.stopped.insert(project, body(value)),
                     None => _ = self.stopped.remove(&project),
+                }
+                Ok(())
+            }
+            "lag" => {
+                let origin = record::lag_of(SHARD, key).expect("an origin");
+                moves.lagging.insert(origin);
+                match value {
+                    Some(value) => _ = self.lags.insert(origin, body(value)),
+                    None => _ = self.lags.remove(&origin),
                 }
                 Ok(())
             }
@@ -451,6 +466,8 @@ struct Moves {
     to: Vec<(ObservedRun, RunPlace)>,
     /// Runs that were not there before, or were open.
     fresh: Vec<ObservedRun>,
+    /// Hosts that lag, or did before.
+    lagging: BTreeSet<u64>,
     /// Triggers whose text was written.
     changed: BTreeSet<SerialId>,
     /// Schedules that no longer count, up to when they did, and when they were cancelled.

@@ -14,8 +14,9 @@ use std::fmt::Write as _;
 use engine::instant::Instant;
 use engine::limits::MISSED_AFTER_MS;
 use engine::mutant::{self, Mutant};
-use engine::shard::{HostLoad, Now, Put, Shard, ShardBatch};
+use engine::shard::{HostRoom, Now, Put, Shard, ShardBatch};
 
+use super::draft;
 use super::node::{MachineClock, PendingReport};
 use super::oracle::catch_up::Missed;
 use super::oracle::{Broken, ObservedRun};
@@ -59,8 +60,9 @@ pub struct Owner {
     missed: Missed,
     low: Option<Instant>,
     busy_until: u64,
-    /// How much there is for every host.
-    load: HostLoad,
+    /// How much room is left meanwhile, and for which host if it is not for all.
+    room: HostRoom,
+    busy_host: Option<u64>,
     /// Rounds in a row for which the shard asked, and in which there was nothing to do.
     idle_rounds: u64,
 }
@@ -154,7 +156,8 @@ impl Owner {
             missed: Missed { known: vec![(Instant::FIRST, missed)], low: None },
             low: Some(missed),
             busy_until: 0,
-            load: HostLoad::Free,
+            room: HostRoom::ALL,
+            busy_host: None,
             idle_rounds: 0,
         })
     }
@@ -282,7 +285,15 @@ impl Owner {
             }
             let now = self.now(sim);
             match deed {
-                RoundAction::Step => self.shard.step(now, &|_| self.load),
+                RoundAction::Step => {
+                    let is_busy = sim.now < self.busy_until;
+                    let is_it = |origin| self.busy_host.is_none_or(|host| host == origin);
+                    let room = |origin| match is_busy && is_it(origin) {
+                        true => self.room,
+                        false => HostRoom::ALL,
+                    };
+                    self.shard.step(now, &room);
+                }
                 RoundAction::Depart => {
                     if !self.depart(now, sim)? {
                         return Ok(false);
@@ -400,14 +411,17 @@ impl Owner {
             sim.now += sim.dice.between(0, 40);
         }
         if sim.dice.between(0, 999) < sim.setting.busy {
-            self.busy_until = sim.now + sim.dice.between(100, 6_000);
-            sim.note(|| "busy".to_owned());
+            let longest = sim.dice.pick(&[6_000, 6_000, 6_000, 150_000]);
+            self.busy_until = sim.now + sim.dice.between(100, longest);
+            self.room = sim.dice.pick(&[
+                HostRoom::NONE,
+                HostRoom { at_least_once: usize::MAX, at_most_once: 0 },
+                HostRoom { at_least_once: 2, at_most_once: 1 },
+            ]);
+            let host = sim.dice.pick(&[None, Some(draft::HOSTS[0]), Some(draft::HOSTS[1])]);
+            self.busy_host = host.map(draft::origin);
+            sim.note(|| format!("{} has {:?}", host.unwrap_or("every host"), self.room));
         }
-        self.load = match sim.now < self.busy_until {
-            false => HostLoad::Free,
-            true if self.busy_until.is_multiple_of(2) => HostLoad::Busy,
-            true => HostLoad::Full,
-        };
         if sim.dice.between(0, 99_999) < sim.setting.clock_steps {
             let step = sim.dice.between(0, 8_000).cast_signed() - 4_000;
             sim.note(|| format!("the clock is set by {step} ms"));

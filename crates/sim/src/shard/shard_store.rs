@@ -98,6 +98,9 @@ impl ShardStore {
         for (key, value) in self.below(&record::stopped(SHARD)) {
             loading.stopped(key, value)?;
         }
+        for (key, value) in self.below(&record::lags(SHARD)) {
+            loading.lag(key, value)?;
+        }
         for (key, value) in self.below(&record::reports(SHARD)) {
             if reports.contains(key) {
                 loading.report(key, value)?;

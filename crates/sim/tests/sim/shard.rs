@@ -21,7 +21,7 @@ const TRIED: u64 = 600;
 const TRIED_LONG: u64 = 20_000;
 
 /// Each bug of the shard engine, with a seed that is known to catch it.
-const KNOWN: [Known; 42] = [
+const KNOWN: [Known; 48] = [
     (Mutant::MarkWithoutId, 0),
     (Mutant::NoCursor, 1),
     (Mutant::NowWithoutMark, 4),
@@ -64,6 +64,12 @@ const KNOWN: [Known; 42] = [
     (Mutant::AbsenceBeforeReports, 11),
     (Mutant::StopWithoutWaiting, 11),
     (Mutant::ClaimWithoutOpen, 1),
+    (Mutant::LagBeginsLater, 0),
+    (Mutant::LagMarkLater, 0),
+    (Mutant::LagEndsEarly, 0),
+    (Mutant::LagUnread, 0),
+    (Mutant::LagThroughDisable, 0),
+    (Mutant::LagLeftBehind, 0),
 ];
 
 #[test]

@@ -11,7 +11,7 @@ use engine::lease::Ttl;
 use engine::past::Segment;
 use engine::record::{RecordError, decode};
 use engine::shard::record::{
-    FORMAT, HeadRecord, RunRecord, StoppedRecord, TriggerRecord, TriggerState, name_key,
+    FORMAT, HeadRecord, LagRecord, RunRecord, StoppedRecord, TriggerRecord, TriggerState, name_key,
     past_number, trigger_key,
 };
 use serde::de::DeserializeOwned;
@@ -181,6 +181,7 @@ impl Content {
                 self.shard.states.extend(name.parse::<SerialId>());
             }
             "stopped" => drop(read::<StoppedRecord>(key, value)?),
+            "lag" => drop(read::<LagRecord>(key, value)?),
             "trigger" => {
                 let record: TriggerRecord = read(key, value)?;
                 if record.id.serial > head.youngest {

@@ -14,7 +14,7 @@ use engine::queue::unfinished::UniqueKey;
 use engine::queue::worker::{HeldRun, Wants, WorkerAnswer, WorkerRequest};
 use engine::shard::command::{Command, Done};
 use engine::shard::{
-    ClaimCall, CommandNote, DoneCall, HostLoad, Loading, Now, Put, Room, Shard, ShardAnswer,
+    ClaimCall, CommandNote, DoneCall, HostRoom, Loading, Now, Put, Room, Shard, ShardAnswer,
     Submission, Ticket, WorkerCall, WorkerReply,
 };
 use serde_json::value::RawValue;
@@ -465,7 +465,7 @@ impl World {
             let Some(owned) = &mut self.servers[index].owned else {
                 return;
             };
-            owned.shard.step(now, &|_| HostLoad::Free);
+            owned.shard.step(now, &|_| HostRoom::ALL);
             let ready = owned.shard.take_answers();
             self.tell(index, ready);
         }

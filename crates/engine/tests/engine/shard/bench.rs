@@ -13,10 +13,10 @@ use engine::queue::record as queue;
 use engine::record::{decode, encode};
 use engine::shard::command::{Command, Done};
 use engine::shard::record::{
-    self, FORMAT, HeadRecord, ReportRecord, RunRecord, TriggerRecord, TriggerState,
+    self, FORMAT, HeadRecord, LagRecord, ReportRecord, RunRecord, TriggerRecord, TriggerState,
 };
 use engine::shard::{
-    AttemptReport, Departure, HandedOverAttempt, HostLoad, Loading, Now, Put, Room, Shard,
+    AttemptReport, Departure, HandedOverAttempt, HostRoom, Loading, Now, Put, Room, Shard,
     ShardAnswer, Ticket,
 };
 use engine::trigger::Draft;
@@ -45,8 +45,8 @@ pub(super) struct Bench {
     pub(super) senders: BTreeSet<Box<str>>,
     entries: BTreeMap<String, Vec<u8>>,
     audience: Audience,
-    /// How much there is for every host.
-    pub(super) load: HostLoad,
+    /// How much room every host has.
+    pub(super) host_room: HostRoom,
     number: u64,
     replies: Vec<Done>,
     answers: Vec<ShardAnswer>,
@@ -76,7 +76,7 @@ impl Bench {
             senders: BTreeSet::new(),
             entries: BTreeMap::new(),
             audience: nobody(),
-            load: HostLoad::Free,
+            host_room: HostRoom::ALL,
             number: 0,
             replies: Vec::new(),
             answers: Vec::new(),
@@ -107,7 +107,7 @@ impl Bench {
 
     /// The shard decides what is due.
     pub(super) fn step(&mut self) {
-        self.shard.step(self.now(), &|_| self.load);
+        self.shard.step(self.now(), &|_| self.host_room);
     }
 
     /// The wall clock is set.
@@ -192,6 +192,9 @@ impl Bench {
         }
         for (key, value) in below(&self.entries, queue::given(SHARD)) {
             loading.given(key, value).unwrap();
+        }
+        for (key, value) in below(&self.entries, record::lags(SHARD)) {
+            loading.lag(key, value).unwrap();
         }
         for (key, value) in below(&self.entries, record::reports(SHARD)) {
             loading.report(key, value).unwrap();
@@ -315,6 +318,11 @@ impl Bench {
         let mut all = below(&self.entries, queue::queues(SHARD))
             .map(|(_, value)| decode::<queue::QueueRecord>(value, FORMAT).unwrap());
         all.find(|queue| &*queue.name == name).unwrap()
+    }
+    /// The records of hosts that cannot keep up.
+    pub(super) fn lags(&self) -> Vec<LagRecord> {
+        let lags = below(&self.entries, record::lags(SHARD));
+        lags.map(|(_, value)| decode(value, FORMAT).unwrap()).collect()
     }
 
     /// All triggers.

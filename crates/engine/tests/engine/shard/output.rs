@@ -172,7 +172,7 @@ fn what_a_silent_worker_printed_is_stored_and_goes_on_if_it_comes_back() {
     let mut puts = Vec::new();
     for _ in 0..30 {
         printing.steady += 500;
-        printing.shard.step(printing.now(), &|_| engine::shard::HostLoad::Free);
+        printing.shard.step(printing.now(), &|_| engine::shard::HostRoom::ALL);
         puts.extend(printing.write().0.concat());
     }
     assert_eq!(stored(&puts, runs[0].0).unwrap().bytes, 10);

@@ -1,14 +1,16 @@
 //! Whether catch-up skipped exactly what it should.
 //!
 //! Slots that left before a moment known to the owner were missed: nobody was there. Of those, a policy
-//! keeps the last few; all before them are skipped as misfires, and nothing else is.
+//! keeps the last few; all before them are skipped as misfires, and nothing else is. Slots that wait for a host that lags
+//! are missed when they have waited for too long.
 
 use engine::instant::Instant;
-use engine::past::{Line, Reason};
+use engine::limits::UNTRIED_MAX;
+use engine::past::{Line, Reason, Skipped};
 use engine::policy::CatchUp;
 
 use super::super::promise::ShardPromise;
-use super::{Broken, Moves, ObservedRun, Slot, SlotOracle};
+use super::{Broken, Moves, ObservedRun, SeenTrigger, Slot, SlotOracle};
 
 /// What an owner knows of having been away.
 #[derive(Debug, Clone, Default)]
@@ -39,6 +41,12 @@ pub(super) fn check(
         };
         let slot = Slot { trigger: skip.trigger, generation: skip.generation, at: skip.to };
         let wrong = |what: &str| Err((ShardPromise::CatchUp, format!("{what}: {skip:?}, {until}")));
+        let waited_until = oracle.waited_until(skip, moves);
+        if waited_until.is_some_and(|until| {
+            matches!(oracle.kept_after(slot, until), Some((after, true, keep)) if after == keep)
+        }) {
+            continue;
+        }
         match skip.reason {
             Reason::Misfire | Reason::Cap => match oracle.kept_after(slot, until) {
                 Some((_, false, _)) => return wrong("it was not missed"),
@@ -48,7 +56,7 @@ pub(super) fn check(
                 Some(_) | None => {}
             },
             Reason::Overlap => {
-                if oracle.is_to_be_skipped(slot, until) {
+                if waited_until.is_none() && oracle.is_to_be_skipped(slot, until) {
                     return wrong("too many are kept");
                 }
             }
@@ -62,6 +70,10 @@ pub(super) fn check(
     let Some(until) = missed.low else { return Ok(()) };
     for run in moves.fresh.iter().filter(|run| !oracle.places.contains_key(run)) {
         let ObservedRun::Slot(slot) = *run else { continue };
+        let host = oracle.triggers.get(&slot.trigger).map(SeenTrigger::host);
+        if host.is_some_and(|host| moves.lagging.contains(&host)) {
+            continue;
+        }
         if !moves.changed.contains(&slot.trigger) && oracle.is_to_be_skipped(slot, until) {
             return Err((ShardPromise::CatchUp, format!("{slot:?} runs although it was missed")));
         }
@@ -70,6 +82,13 @@ pub(super) fn check(
 }
 
 impl SlotOracle {
+    /// Slots that left up to here had waited for their host for too long, if it lags.
+    fn waited_until(&self, skip: &Skipped, moves: &Moves) -> Option<Instant> {
+        let seen = self.triggers.get(&skip.trigger)?;
+        let too_long = seen.definition.policy.retry.span() + UNTRIED_MAX;
+        moves.lagging.contains(&seen.host()).then(|| skip.at.before(too_long))
+    }
+
     fn is_to_be_skipped(&self, slot: Slot, until: Instant) -> bool {
         let kept = self.kept_after(slot, until);
         kept.is_some_and(|(after, is_missed, keep)| is_missed && after >= keep)

@@ -83,9 +83,11 @@ impl SlotOracle {
             let is_behind = |stopped: &&StoppedRecord| {
                 stopped.enabled.is_none_or(|enabled| seen.cursor() < enabled)
             };
+            // So does that of a host that lags, at its own.
             let behind = stopped.filter(is_behind).map(|stopped| stopped.since);
+            let own = behind.or_else(|| Some(self.lags.get(&seen.host())?.mark));
             let decided_through =
-                behind.map_or(self.decided_through, |since| since.min(self.decided_through));
+                own.map_or(self.decided_through, |own| own.min(self.decided_through));
             let generation = self.generations.get_mut(&(*serial, number)).expect("seen");
             while let Some((at, leaves_at)) = generation.next {
                 let is_decided = at <= seen.cursor() || Mark(leaves_at, *serial) <= decided_through;

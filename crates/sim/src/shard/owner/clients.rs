@@ -172,6 +172,9 @@ impl Owner {
                 }
             }
         }
+        if sim.dice.chance(30) {
+            draft::other_host(&mut draft);
+        }
         let Some(written) = draft::write(draft, earlier(now, sim)) else { return };
         let seen = &sim.oracle.triggers[&trigger];
         let is_other = seen.definition.schedule != written.definition.schedule;
