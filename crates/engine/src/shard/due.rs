@@ -229,16 +229,10 @@ impl Shard {
         let attempt = LiveAttempt::new(RunRef::Open(run), serial, 1, mark.0, host);
         let key = self.attempts.begin(attempt);
         let by = Instant((mark.0.0 - LAUNCH_LEAD_MS).max(now.wall.0));
-        let is_later = pick(Mutant::LagMarkLater, false, matches!(passes, Delta::Lag(..)));
-        let (with, later) = if is_later { (None, Some(passes)) } else { (Some(passes), None) };
-        let changes = [Delta::Open(run)].into_iter().chain(with).collect();
-        let mut unit = Unit::of(changes).by(by);
+        let mut unit = Unit::of(vec![Delta::Open(run), passes]).by(by);
         unit.launches.push(key);
         also(Mutant::EffectsBeforeCommit, || self.attempts.release(key, now));
         self.enact_with(unit, fewer, Mutant::RemainingLater);
-        if let Some(later) = later {
-            self.enact(Unit::of(vec![later]).by(by));
-        }
     }
 
     /// Makes a run with a record of its own instead of launching it.

@@ -115,7 +115,10 @@ impl Shard {
     pub(super) fn passes(&self, trigger: &Trigger, mark: Mark) -> Delta {
         let host = trigger.host();
         match host.and_then(|host| Some((host, self.triggers.lag(host)?))) {
-            Some((host, lag)) => Delta::Lag(host, Some(LagRecord { mark, ..lag })),
+            Some((host, lag)) => {
+                let mark = pick(Mutant::LagMarkUnmoved, mark, lag.mark);
+                Delta::Lag(host, Some(LagRecord { mark, ..lag }))
+            }
             None => Delta::DecidedThrough(mark),
         }
     }
@@ -128,10 +131,11 @@ impl Shard {
         if begins.is_some() {
             self.attempts.touch(host);
         }
+        let begins = pick(Mutant::LagUnrecorded, begins, None);
         let by = Instant(now.wall.0 + LAUNCH_LEAD_MS);
-        let unit = Unit::of(vec![Delta::DecidedThrough(mark)]).by(by);
-        self.enact_with(unit, begins, Mutant::LagBeginsLater);
-        self.arm_at(place, Some(mark.0));
+        let changes = begins.into_iter().chain([Delta::DecidedThrough(mark)]).collect();
+        self.enact(Unit::of(changes).by(by));
+        self.arm(place);
     }
 
     /// Slots of a trigger that leave up to here, and are not decided, were missed. Those that wait for their host were not, until
