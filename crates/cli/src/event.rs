@@ -112,7 +112,7 @@ fn word(reason: Reason) -> &'static str {
     match reason {
         Reason::Paused => "the trigger was paused",
         Reason::Overlap => "another run was not finished",
-        Reason::Misfire => "nobody was there to fire them",
+        Reason::Misfire => "nobody was there to fire them, or their host had no room for long",
         Reason::Cap => "too many were missed",
         Reason::Limit => "the limit of runs was reached",
         Reason::Superseded => "something later took their place",

@@ -33,6 +33,11 @@ fn text(account: &Account) -> String {
         };
         sentences.push(folded(&format!("It does not fire at the moment: {why}. {then}")));
         sentences.push(format!("  {}", escape(cure)));
+    } else if let Some(since) = account.host_lags_since {
+        let said = format!(
+            "Its host cannot keep up since {since}: what is due waits for it, and leaves in order."
+        );
+        sentences.push(folded(&said));
     }
     sentences.extend(sum(account));
     let mut text = sentences.join("\n");
@@ -237,7 +242,9 @@ fn reason_said(reason: Reason) -> &'static str {
     match reason {
         Reason::Paused => "the trigger was paused",
         Reason::Overlap => "a run before it was not finished",
-        Reason::Misfire => "no server could fire then, and catch-up leaves them out",
+        Reason::Misfire => {
+            "no server could fire then, or their host had no room for long, and catch-up leaves them out"
+        }
         Reason::Cap => "more were missed than catch-up makes up for",
         Reason::Limit => "the limit of runs was reached",
         Reason::Superseded => "the trigger was changed, or a later slot took their place",

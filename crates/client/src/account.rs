@@ -43,6 +43,9 @@ pub struct Account {
     /// What to type to let it go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cure: Option<String>,
+    /// Its host cannot keep up since then: what is due waits for it, in order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_lags_since: Option<Timestamp>,
 }
 
 /// One slot, or several that share a fate.
@@ -147,7 +150,7 @@ pub enum Reason {
     Paused,
     /// Another run of it was not finished.
     Overlap,
-    /// Nobody was there to fire them.
+    /// Nobody was there to fire them, or their host had no room for long.
     Misfire,
     /// They were among too many that were missed.
     Cap,

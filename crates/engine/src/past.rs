@@ -46,7 +46,7 @@ pub enum Reason {
     Paused,
     /// A run of the same trigger was not finished.
     Overlap,
-    /// It passed while nobody was there to fire it.
+    /// It passed while nobody was there to fire it, or waited for its host for too long.
     Misfire,
     /// It was one of too many that were missed.
     Cap,

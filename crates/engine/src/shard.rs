@@ -230,8 +230,8 @@ impl Shard {
             self.due(room, now);
             self.step_queues(now);
         }
-        self.serve_hosts(room, now);
         self.start_due_runs(room, now);
+        self.serve_hosts(room, now);
         self.write_out(now);
     }
 

@@ -43,6 +43,7 @@ fn account(rows: Vec<Row>, totals: Totals) -> Account {
         more_from: None,
         kept_from: None,
         suspended: None,
+        host_lags_since: None,
     }
 }
 
@@ -67,7 +68,7 @@ fn an_account_reads_like_a_letter() {
          2027-01-15T08:00:05Z to 2027-01-15T08:00:10Z  2 runs succeeded\n\
          2027-01-15T08:00:15Z                          given up after 3 attempts: the receiver answered 503 (run_x)\n\
          2027-01-15T08:00:20Z                          succeeded after 2 attempts\n\
-         2027-01-15T08:00:25Z to 2027-01-15T08:00:30Z  2 slots skipped: no server could fire then, and catch-up leaves them out\n"
+         2027-01-15T08:00:25Z to 2027-01-15T08:00:30Z  2 slots skipped: no server could fire then, or their host had no room for long, and catch-up leaves them out\n"
     );
 }
 

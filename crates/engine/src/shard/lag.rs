@@ -159,15 +159,24 @@ impl Shard {
         let lagging = self.triggers.all_lags().map(|(host, _)| host);
         let hosts: Vec<u64> = lagging.chain(self.waiting.hosts()).collect();
         for host in hosts {
-            while self.decide_next_in_lane(host, room, now)
-                | self.start_next_parked(host, room, now)
-            {}
+            self.serve(host, room, now);
             let is_empty = self.agenda.first_in_lane(host).is_none();
             if self.triggers.lags(host) && pick(Mutant::LagEndsEarly, is_empty, true) {
                 self.end_lag(host, now);
             }
             if !self.waiting.waits_for(host) {
                 self.attempts.touch(host);
+            }
+        }
+    }
+
+    /// Lets go what waits for a host while it has room: slots and runs take turns.
+    fn serve(&mut self, host: u64, room: HostRoomOf<'_>, now: Now) {
+        loop {
+            let has_decided = self.decide_next_in_lane(host, room, now);
+            let has_started = self.start_next_parked(host, room, now);
+            if !has_decided && !has_started {
+                return;
             }
         }
     }

@@ -13,6 +13,7 @@ use engine::limits::{
     ACCOUNT_SPAN_MAX, EXPLAIN_NEXT_LEN, EXPLAIN_SPAN_MS, RUNS_READ_MAX, SEGMENTS_READ_MAX,
 };
 use engine::past::Line;
+use engine::shard::record::LagRecord;
 
 use super::account::{Evidence, Window};
 use super::caller::Caller;
@@ -39,7 +40,8 @@ pub(super) async fn explain(
     let window = Window { from, to };
     check(window)?;
     let stored = read::trigger(handle.store(), caller.project, &name).await?;
-    let evidence = gather(&handle, &stored, window, now).await?;
+    let lag = read::lag(handle.store(), &stored).await?;
+    let evidence = gather(&handle, &stored, lag, window, now).await?;
     let (rows, totals, more_from) = evidence.account(window);
     for row in rows.iter().filter(|row| row.fate == Fate::Missing) {
         tracing::error!(trigger = %stored.id(), slot = %row.from, "a slot was decided and has no record");
@@ -68,6 +70,7 @@ pub(super) async fn explain(
             .map(timestamp),
         suspended,
         cure,
+        host_lags_since: lag.map(|lag| timestamp(lag.since)),
     }))
 }
 
@@ -88,11 +91,11 @@ fn check(window: Window) -> ApiResult<()> {
 async fn gather<'a>(
     handle: &NodeHandle,
     stored: &'a Stored,
+    lag: Option<LagRecord>,
     window: Window,
     now: Instant,
 ) -> ApiResult<Evidence<'a>> {
     let (store, id) = (handle.store(), stored.id());
-    let lag = read::lag(store, stored).await?;
     let head = read::head(store, id.shard).await?;
     let mark = read::mark(store, stored, head.decided_through, lag).await?;
     let mut unfinished = Vec::new();

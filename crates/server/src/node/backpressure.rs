@@ -29,6 +29,8 @@ pub(super) struct Backpressure(Mutex<LoadTable>);
 struct LoadTable {
     calls: HashMap<u64, SentAttempt>,
     hosts: HashMap<u64, HostSum>,
+    /// At this number of hosts, those that are idle are thrown away.
+    full: usize,
 }
 
 /// An attempt that was handed to the dispatcher.
@@ -73,6 +75,9 @@ struct Pace {
     /// How many were answered in the last period.
     last: Option<usize>,
 }
+
+/// Fewer hosts than this are never looked through.
+const HOSTS_FULL_MIN: usize = 1_024;
 
 impl Backpressure {
     /// Adds an attempt that a shard hands to the dispatcher.
@@ -158,18 +163,25 @@ impl Backpressure {
 }
 
 impl LoadTable {
-    /// Forgets a host that has nothing, and of which nothing is wanted.
+    /// Forgets a host that is idle; and now and then all that are, for a host that rested is named by nobody afterwards.
     fn tidy(&mut self, origin: u64, steady: u64) {
-        let is_idle = |sum: &HostSum| {
-            sum.shards.is_empty() && sum.calls == 0 && sum.rests_until.is_none_or(|at| at <= steady)
-        };
-        if self.hosts.get(&origin).is_some_and(is_idle) {
+        if self.hosts.get(&origin).is_some_and(|sum| sum.is_idle(steady)) {
             self.hosts.remove(&origin);
+        }
+        if self.hosts.len() >= self.full.max(HOSTS_FULL_MIN) {
+            self.hosts.retain(|_, sum| !sum.is_idle(steady));
+            self.full = self.hosts.len() * 2;
         }
     }
 }
 
 impl HostSum {
+    /// Whether it has nothing, nothing is wanted of it, and it does not rest.
+    fn is_idle(&self, steady: u64) -> bool {
+        let rests = self.rests_until.is_some_and(|until| until > steady);
+        self.shards.is_empty() && self.calls == 0 && !rests
+    }
+
     fn set_share(&mut self, shard: ShardId, share: ShardShare) {
         if share == ShardShare::default() {
             self.shards.remove(&shard);

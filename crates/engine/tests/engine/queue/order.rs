@@ -17,7 +17,7 @@ use engine::queue::record::{self as stored, QueueSettings};
 use engine::shard::command::{Command, Done};
 use engine::shard::record::HeadRecord;
 use engine::shard::{
-    ClaimCall, DoneCall, HostLoad, Loading, Now, Put, Room, Shard, ShardAnswer, Submission, Ticket,
+    ClaimCall, DoneCall, HostRoom, Loading, Now, Put, Room, Shard, ShardAnswer, Submission, Ticket,
     WorkerCall, WorkerReply,
 };
 use serde_json::value::RawValue;
@@ -461,7 +461,7 @@ impl Hall {
     /// What time brings, on both sides.
     fn step(&mut self) -> Result<(), String> {
         let now = self.time();
-        self.shard.step(now, &|_| HostLoad::Free);
+        self.shard.step(now, &|_| HostRoom::ALL);
         self.write();
         let heard: Vec<i64> = self.hands.iter().map(|hand| hand.heard).collect();
         let expected = self.naive.step(self.now, |worker| self.now - heard[worker] < TWO_BEATS);

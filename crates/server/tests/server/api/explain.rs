@@ -1,5 +1,7 @@
 //! The account of a trigger: each slot once, with what became of it.
 
+use std::time::Duration;
+
 use client::account::{Account, Fate, Reason as WireReason};
 use client::run::RunState as WireState;
 use client::spec::{QuietSpec, TriggerSpec};
@@ -8,7 +10,10 @@ use engine::id::{SerialId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::SEGMENTS_READ_MAX;
 use engine::past::{End, Finished, Line, Reason, Skipped};
-use engine::shard::record::{HeadRecord, Mark, OpenRun, TriggerState, state_key};
+use engine::shard::record::{
+    HeadRecord, LagRecord, Mark, OpenRun, TriggerState, lag_key, state_key,
+};
+use engine::webhook::{Method, Webhook};
 use server::handle::FiringState;
 
 use super::bench::{Bench, NOW, minute, minutely, succeeded};
@@ -231,6 +236,24 @@ async fn a_cursor_decides_too() {
     bench.set_now(minute(3));
     let told = rows(&account(&bench, 2, 3).await);
     assert_eq!(told, [(2, 2, 1, Fate::Missing), (3, 3, 1, Fate::Pending)]);
+}
+
+#[tokio::test]
+async fn slots_that_wait_for_a_host_that_lags_are_pending_and_not_missing() {
+    let bench = Bench::new().await;
+    let id = bench.minutely("hello").await;
+    bench.past(id.shard, vec![succeeded(id, minute(1))]).await;
+    bench.head(id.shard, &marked(minute(4))).await;
+    let mark = |number| Mark(minute(number), SerialId(u64::MAX));
+    let lag = LagRecord { since: minute(2), from: mark(0), mark: mark(1) };
+    let url = minutely("hello").webhook.url;
+    let (method, timeout) = (Method::Post, Duration::from_secs(9));
+    let webhook = Webhook::new(&url, method, Vec::new(), None, None, timeout).unwrap();
+    bench.put(lag_key(id.shard, webhook.form.origin()), &lag).await;
+    bench.set_now(Instant(minute(4).0 + 1));
+    let account = account(&bench, 0, 4).await;
+    assert_eq!(rows(&account), [(1, 1, 1, Fate::Run), (2, 4, 3, Fate::Pending)]);
+    assert_eq!(account.host_lags_since.map(|since| since.as_millisecond()), Some(minute(2).0));
 }
 
 #[tokio::test]
