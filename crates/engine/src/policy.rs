@@ -116,14 +116,6 @@ impl Retry {
     }
 }
 
-impl Policy {
-    /// Whether it is too late at `now` for something that was to leave then.
-    pub fn is_too_late(&self, leaves_at: Instant, now: Instant) -> bool {
-        let max = self.max_lateness_ms.map(Duration::from_millis);
-        max.is_some_and(|max| leaves_at.after(max) < now)
-    }
-}
-
 /// All policies of a trigger but those of its schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Policy {
@@ -147,6 +139,14 @@ pub struct Policy {
     /// What somebody is told of; as the project has it, if it is not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notify: Option<Occasions>,
+}
+
+impl Policy {
+    /// Whether it is too late at `now` for something that was to leave then.
+    pub fn is_too_late(&self, leaves_at: Instant, now: Instant) -> bool {
+        let max = self.max_lateness_ms.map(Duration::from_millis);
+        max.is_some_and(|max| leaves_at.after(max) < now)
+    }
 }
 
 #[cfg(test)]

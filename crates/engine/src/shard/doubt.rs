@@ -240,7 +240,9 @@ impl Loading {
         shard.arm_all();
         shard.go_on_enabling();
         let lagging: Vec<u64> = shard.triggers.all_lags().map(|(host, _)| host).collect();
-        lagging.into_iter().for_each(|host| shard.attempts.touch(host));
+        for host in lagging {
+            shard.attempts.touch(host);
+        }
         shard
     }
 }

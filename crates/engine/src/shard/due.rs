@@ -96,7 +96,7 @@ impl Shard {
         };
         let missed_until = self.missed_until(trigger, mark, now);
         if leaves_at <= missed_until
-            && let Some(skipped) = self.missed(trigger, slot, missed_until, now)
+            && let Some(skipped) = trigger.missed(slot, missed_until, now)
         {
             let (serial, to) = (trigger.serial, skipped.to);
             let mut state = trigger.state();
@@ -118,37 +118,6 @@ impl Shard {
         let leaves_at = next.map(|next| trigger.leaves_at(next));
         self.arm_at(place, leaves_at);
         true
-    }
-
-    /// The slots, from this one on, that catch-up leaves out of those that left up to `missed_until`, if it does.
-    fn missed(
-        &self,
-        trigger: &Trigger,
-        slot: Instant,
-        missed_until: Instant,
-        now: Now,
-    ) -> Option<Skipped> {
-        let schedule = trigger.schedule();
-        let before = Instant(slot.0 - 1);
-        let is_missed = |slot: &Instant| trigger.leaves_at(*slot) <= missed_until;
-        let last = schedule.last(before, missed_until).filter(is_missed).or_else(|| {
-            let held_back = schedule.last(before, missed_until)?;
-            schedule.last(before, Instant(held_back.0 - 1))
-        })?;
-        let catch_up = trigger.policy().catch_up;
-        let mut to = catch_up.leaves_out(schedule, before, last)?;
-        let reason = match catch_up {
-            CatchUp::Skip | CatchUp::Latest => Reason::Misfire,
-            CatchUp::All(_) => Reason::Cap,
-        };
-        let count = match schedule.count(before, to) {
-            Count::Exactly(count) => count,
-            Count::MoreThan(bound) => {
-                to = schedule.nth(before, to, bound - 1)?;
-                bound
-            }
-        };
-        Some(trigger.skipped((slot, to), count, reason, now))
     }
 
     /// Decides a slot that was not missed, by the rule for overlaps.
@@ -248,6 +217,31 @@ impl Shard {
 }
 
 impl Trigger {
+    /// The slots, from this one on, that catch-up leaves out of those that left up to `missed_until`, if it does.
+    fn missed(&self, slot: Instant, missed_until: Instant, now: Now) -> Option<Skipped> {
+        let schedule = self.schedule();
+        let before = Instant(slot.0 - 1);
+        let is_missed = |slot: &Instant| self.leaves_at(*slot) <= missed_until;
+        let last = schedule.last(before, missed_until).filter(is_missed).or_else(|| {
+            let held_back = schedule.last(before, missed_until)?;
+            schedule.last(before, Instant(held_back.0 - 1))
+        })?;
+        let catch_up = self.policy().catch_up;
+        let mut to = catch_up.leaves_out(schedule, before, last)?;
+        let reason = match catch_up {
+            CatchUp::Skip | CatchUp::Latest => Reason::Misfire,
+            CatchUp::All(_) => Reason::Cap,
+        };
+        let count = match schedule.count(before, to) {
+            Count::Exactly(count) => count,
+            Count::MoreThan(bound) => {
+                to = schedule.nth(before, to, bound - 1)?;
+                bound
+            }
+        };
+        Some(self.skipped((slot, to), count, reason, now))
+    }
+
     /// A line of the past for slots of this trigger that are skipped.
     pub(super) fn skipped(
         &self,

@@ -19,6 +19,8 @@ pub(super) struct TriggerKind {
     pub(super) schedule: Schedule,
     /// Equal forms are the same one.
     pub(super) form: Arc<Form>,
+    /// The origin of its host, which follows from the form.
+    pub(super) host: Option<u64>,
     /// The runs of the busiest minute, which follow from the schedule.
     pub(super) per_minute_max: u32,
 }
@@ -68,7 +70,8 @@ impl TriggerKinds {
         let Definition { policy, schedule, .. } = definition;
         let per_minute_max = u32::try_from(schedule.per_minute_max()).unwrap_or(u32::MAX);
         let (policy, schedule) = (*policy, schedule.clone());
-        let kind = TriggerKind { project, policy, schedule, form, per_minute_max };
+        let host = definition.target.host();
+        let kind = TriggerKind { project, policy, schedule, form, host, per_minute_max };
         if let Some(same) = known.kinds.get(&kind) {
             return Arc::clone(same);
         }

@@ -90,7 +90,7 @@ impl Trigger {
 
     /// The origin of the host that its runs go to.
     pub(super) fn host(&self) -> Option<u64> {
-        Some(self.kind.form.origin())
+        self.kind.host
     }
 
     /// Whether it is this already.
