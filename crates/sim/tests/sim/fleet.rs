@@ -22,7 +22,7 @@ const KNOWN: [Known; 12] = [
     (Mutant::LeavesAfterHandoverBegins, 2),
     (Mutant::RemoteNeverLeft, 8),
     (Mutant::StopWithoutWaiting, 8),
-    (Mutant::GuardWithoutChain, 1),
+    (Mutant::GuardWithoutChain, 3),
     (Mutant::AtMostOnceResent, 6),
     (Mutant::OpenWithoutRecord, 0),
     (Mutant::UnfinishedForgetsLeft, 0),
