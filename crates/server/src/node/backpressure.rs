@@ -154,11 +154,10 @@ impl Backpressure {
             return HostRoom::NONE;
         }
         let most = sum.pace.most();
-        let of = |most: usize| {
-            let share = most.div_ceil(others).saturating_sub(own.calls);
-            share.min(most.saturating_sub(taken))
-        };
-        HostRoom { at_least_once: of(most), at_most_once: of(HOST_BUSY) }
+        let share = |most: usize| most.div_ceil(others).saturating_sub(own.calls);
+        let at_least_once = share(most).min(most.saturating_sub(taken));
+        // By what the shard has itself: others may go on having more, and it would keep all behind it waiting.
+        HostRoom { at_least_once, at_most_once: at_least_once.min(share(HOST_BUSY)) }
     }
 }
 
@@ -326,6 +325,19 @@ mod tests {
         assert_eq!(hosts.room(second, origin, 0).at_least_once, HOST_FULL / 2 - 1);
         hosts.forget(first);
         assert_eq!(hosts.room(second, origin, 0).at_least_once, HOST_FULL - 1);
+    }
+
+    #[test]
+    fn what_must_not_be_in_doubt_has_room_beside_another_shard_that_is_busy() {
+        let hosts = Backpressure::default();
+        let one = departure("a", "x");
+        let origin = one.target.origin();
+        let [busy, careful] = [ShardId(1), ShardId(2)];
+        for key in 0..HOST_FULL as u64 / 2 {
+            hosts.add(busy, key, &one);
+        }
+        assert_eq!(hosts.room(busy, origin, 0).at_most_once, 0);
+        assert_eq!(hosts.room(careful, origin, 0).at_most_once, HOST_BUSY / 2);
     }
 
     #[test]
