@@ -15,6 +15,7 @@ pub(crate) mod key;
 pub(crate) mod pass;
 pub(crate) mod project;
 pub(crate) mod queue;
+pub(crate) mod redrive;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod submit;

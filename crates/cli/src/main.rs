@@ -48,6 +48,7 @@ mod output;
 mod progress;
 mod project;
 mod queue;
+mod redrive;
 mod refusal;
 mod report;
 mod restore;
@@ -133,6 +134,7 @@ async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
         Verb::Run(RunVerb::Submit(typed)) => submit::submit(*typed).await,
         Verb::Run(RunVerb::Cancel(typed)) => run::cancel(&typed).await,
         Verb::Run(RunVerb::Output(typed)) => output::output(&typed).await,
+        Verb::Run(RunVerb::Retry(typed)) => redrive::retry(&typed).await,
         Verb::Queue(verb) => queue::queue(verb).await,
         Verb::Worker(verb) => worker::worker(verb).await,
         Verb::Scheduler(SchedulerVerb::Status(typed)) => scheduler::status(&typed).await,

@@ -7,6 +7,7 @@ use crate::args::queue::{
     QueueDeleteArgs, QueueListArgs, QueueNameArgs, QueuePauseArgs, QueueSetArgs, QueueVerb,
 };
 use crate::exit::Ending;
+use crate::redrive;
 use crate::table::{self, grouped};
 use crate::trigger::{pause_text, paused_text, print, print_list};
 use crate::value::escape;
@@ -19,6 +20,9 @@ pub(crate) async fn queue(verb: QueueVerb) -> Result<(), Ending> {
         QueueVerb::Pause(typed) => pause(typed).await,
         QueueVerb::Resume(typed) => resume(&typed).await,
         QueueVerb::Delete(typed) => delete(&typed).await,
+        QueueVerb::Dead(typed) => redrive::dead(typed).await,
+        QueueVerb::Redrive(typed) => redrive::redrive(typed).await,
+        QueueVerb::Cancel(typed) => redrive::cancel(typed).await,
     }
 }
 
@@ -86,8 +90,15 @@ async fn resume(typed: &QueueNameArgs) -> Result<(), Ending> {
 async fn delete(typed: &QueueDeleteArgs) -> Result<(), Ending> {
     typed.consent.check("nothing was deleted")?;
     let client = typed.server.client()?;
-    let Queue { id, name, .. } = client.queue(&typed.name).await?;
-    let question = format!("Delete the queue {}?", escape(&name));
+    let Queue { id, name, state, .. } = client.queue(&typed.name).await?;
+    let dead = state.map_or(0, |state| state.dead);
+    let dead = match dead {
+        0 => String::new(),
+        dead => {
+            format!(" and {} dead runs, which can be redriven now and not later", grouped(dead))
+        }
+    };
+    let question = format!("Delete the queue {}{dead}?", escape(&name));
     typed.consent.ask(&question, "nothing was deleted")?;
     client.delete_queue(&name).await?;
     let gone = serde_json::json!({ "deleted": name, "id": id });
@@ -121,6 +132,10 @@ fn show_text(queue: &Queue) -> String {
             row("claims that wait", grouped(state.claims_waiting));
             let (given, ended) = (state.given_last_minute, state.ended_last_minute);
             row("last minute", format!("{} given, {} ended", grouped(given), grouped(ended)));
+            if state.dead > 0 {
+                let hint = format!("watchbell queue dead {}", escape(&queue.name));
+                row("dead", format!("{}; look at them: {hint}", grouped(state.dead)));
+            }
             if let Some(why) = &state.why {
                 row("waits because", escape(why));
             }

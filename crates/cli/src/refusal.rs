@@ -5,7 +5,7 @@
 use client::problem::Problem;
 
 /// Fields that texts of the API name in quotes, and that are flags here.
-const FLAGS: [&str; 6] = ["cron", "every", "at", "exclude", "from", "to"];
+const FLAGS: [&str; 7] = ["cron", "every", "at", "exclude", "from", "to", "until"];
 
 /// What is wrong with what was typed.
 pub(crate) fn of_flags(problem: &Problem) -> String {

@@ -14,9 +14,9 @@ use crate::value::{Readable, escape};
 /// Columns of a receiver's answer that are shown.
 const RESPONSE_COLUMNS: usize = 100;
 
-/// In a list of runs: where the trigger's name is, and how many of the first columns always stay.
+/// In a list of runs: where the name of the trigger or queue is, and how many columns always stay beside such names.
 const NAME_COLUMN: usize = 1;
-const WHOLE_COLUMNS: usize = 4;
+const WHOLE_COLUMNS: usize = 3;
 
 pub(crate) async fn start(typed: &StartArgs) -> Result<(), Ending> {
     let started = typed.server.client()?.run(&typed.name, typed.wait).await?;
@@ -52,17 +52,34 @@ fn judge(started: &Started) -> Result<(), Ending> {
 
 pub(crate) async fn list(typed: RunListArgs) -> Result<(), Ending> {
     let client = typed.server.client()?;
+    let is_unfinished = typed.state.iter().any(|state| !state.is_end());
+    let is_ended = typed.state.is_empty() || typed.state.iter().any(|state| state.is_end());
+    let unfinished = typed.queue.clone().filter(|_| is_unfinished);
+    if unfinished.is_some() && is_ended {
+        let why = "--state: of a queue, ask for states of runs that have ended, or of others, not for both";
+        return Err(Ending::wrong_input(why));
+    }
+    if unfinished.is_some() && (typed.from.is_some() || typed.to.is_some() || typed.kind.is_some())
+    {
+        let why =
+            "--state: runs of a queue that have not ended are not listed by --from, --to or --kind";
+        return Err(Ending::wrong_input(why));
+    }
     let filter = RunFilter {
         states: typed.state,
         kind: typed.kind,
         from: typed.from,
         to: typed.to,
+        queue: typed.queue,
+        key: typed.key,
+        labels: typed.labels.iter().map(|(key, value)| format!("{key}={value}")).collect(),
         limit: Some(typed.page.limit.into()),
         cursor: typed.page.cursor,
     };
-    let page = match &typed.trigger {
-        Some(name) => client.runs_of(name, &filter).await?,
-        None => client.runs(&filter).await?,
+    let page = match (&typed.trigger, &unfinished) {
+        (Some(name), _) => client.runs_of(name, &filter).await?,
+        (None, Some(queue)) => client.queue_runs(queue, &filter).await?,
+        (None, None) => client.runs(&filter).await?,
     };
     print(typed.server.output, &page, || {
         if page.items.is_empty() && page.next.is_none() {
@@ -75,30 +92,41 @@ pub(crate) async fn list(typed: RunListArgs) -> Result<(), Ending> {
 /// Runs as a table of at most so many columns. An id is there to be copied, so it is whole: how long it took
 /// and how many attempts there were give way first, then the end of the trigger's name.
 fn list_text(runs: &[Run], width: Option<usize>) -> String {
-    let mut rows =
-        vec![["slot", "trigger", "state", "id", "attempts", "took ms"].map(str::to_owned).to_vec()];
+    let has_queues = runs.iter().any(|run| run.queued.is_some());
+    let has_triggers = !has_queues || runs.iter().any(|run| run.trigger.is_some());
+    let names = [("trigger", has_triggers), ("queue", has_queues)];
+    let names: Vec<&str> =
+        names.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name).collect();
+    let row = |name: &dyn Fn(&str) -> String, rest: [String; 5]| {
+        let [slot, state, id, attempts, took] = rest;
+        let names = names.iter().map(|column| name(column));
+        [slot].into_iter().chain(names).chain([state, id, attempts, took]).collect::<Vec<_>>()
+    };
+    let header = ["slot", "state", "id", "attempts", "took ms"].map(str::to_owned);
+    let mut rows = vec![row(&|column| column.to_owned(), header)];
     rows.extend(runs.iter().map(|run| {
         let took = run.attempts.last().map(|last| last.latency_ms.to_string());
-        vec![
-            run.slot.to_string(),
-            origin_text(run),
-            state_text(run),
-            run.id.clone(),
-            run.attempt.to_string(),
-            took.unwrap_or_default(),
-        ]
+        let name =
+            |column: &str| if column == "queue" { queue_text(run) } else { trigger_text(run) };
+        let (slot, attempts) = (run.slot.to_string(), run.attempt.to_string());
+        row(&name, [slot, state_text(run), run.id.clone(), attempts, took.unwrap_or_default()])
     }));
+    let whole = WHOLE_COLUMNS + names.len();
     if let Some(width) = width {
-        table::narrow(&mut rows, width, NAME_COLUMN, WHOLE_COLUMNS);
+        table::narrow(&mut rows, width, NAME_COLUMN, whole);
     }
-    table::rows(rows, WHOLE_COLUMNS)
+    table::rows(rows, whole)
 }
 
-/// Where a run comes from: its trigger, or the queue that it was submitted to.
-fn origin_text(run: &Run) -> String {
-    let queue = run.queued.as_ref().map(|queued| escape(&queued.queue));
+/// The trigger that a run comes from, if it comes from one.
+fn trigger_text(run: &Run) -> String {
     let name = run.name.as_deref().map(escape);
-    name.or_else(|| run.trigger.clone()).or(queue).unwrap_or_default()
+    name.or_else(|| run.trigger.clone()).unwrap_or_default()
+}
+
+/// The queue that has or had a run, if one did.
+fn queue_text(run: &Run) -> String {
+    run.queued.as_ref().map_or_else(String::new, |queued| escape(&queued.queue))
 }
 
 /// Where a run is; and of slots that were skipped how many.
@@ -164,6 +192,9 @@ fn show_text(run: &Run) -> String {
         }
         if queued.poison {
             row("poison", "too many workers died under it".to_owned());
+        }
+        if let Some(former) = &queued.redriven_from {
+            row("redriven from", escape(former));
         }
     }
     row(

@@ -41,7 +41,7 @@ pub use self::election::ElectionFilter;
 pub use self::key::KeyFilter;
 pub use self::output::OutputEvents;
 pub use self::project::ProjectFilter;
-pub use self::queue::QueueFilter;
+pub use self::queue::{DeadRunFilter, QueueFilter};
 pub use self::run::RunFilter;
 pub use self::store::StoreHints;
 pub use self::system::AuditFilter;

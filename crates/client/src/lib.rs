@@ -1,7 +1,7 @@
 //! The published library: what Watchbell's API takes and gives, and a client that speaks it.
 //!
 //! - [`spec`]: a trigger as one writes it; [`queue`]: queues and their runs; [`worker`]: what workers say;
-//!   [`output`]: what runs print
+//!   [`output`]: what runs print; [`redrive`]: what is done to many runs at once
 //! - [`trigger`], [`run`], [`account`], [`scheduler`], [`project`], [`key`], [`audit`],
 //!   [`cluster`], [`event`]: what the API tells; [`election`]: who leads, and how to
 //! - [`store`]: what Watchbell's own candidates ask a server
@@ -29,6 +29,7 @@ pub mod page;
 pub mod problem;
 pub mod project;
 pub mod queue;
+pub mod redrive;
 pub mod run;
 pub mod scheduler;
 pub mod spec;
@@ -37,8 +38,8 @@ pub mod trigger;
 pub mod worker;
 
 pub use call::{
-    AuditFilter, Carrier, Client, ClientBuilder, ElectionFilter, Events, Followed, KeyFilter,
-    OutputEvents, Pieces, ProjectFilter, QueueFilter, RunFilter, SseBlock, StoreHints,
+    AuditFilter, Carrier, Client, ClientBuilder, DeadRunFilter, ElectionFilter, Events, Followed,
+    KeyFilter, OutputEvents, Pieces, ProjectFilter, QueueFilter, RunFilter, SseBlock, StoreHints,
     TriggerFilter,
 };
 pub use error::ClientError;

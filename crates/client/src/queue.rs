@@ -222,6 +222,9 @@ pub struct QueueState {
     /// Runs that ended within the last minute, likewise.
     #[serde(default)]
     pub ended_last_minute: u64,
+    /// Dead runs that are kept, and can be redriven.
+    #[serde(default)]
+    pub dead: u64,
     /// Why its runs wait, as a sentence, if some do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,

@@ -82,6 +82,9 @@ pub struct QueuedPart {
     /// How far it has come, as its worker says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<RunProgress>,
+    /// The id of the dead run that it is carried out again for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redriven_from: Option<String>,
 }
 
 /// Slots that were skipped.

@@ -291,6 +291,30 @@ pub(crate) mod text {
     }
 }
 
+/// The same, of an id that may be missing.
+pub(crate) mod text_option {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize, Serialize};
+
+    pub(crate) fn serialize<T: Display, S: serde::Serializer>(
+        id: &Option<T>,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
+        id.as_ref().map(ToString::to_string).serialize(out)
+    }
+
+    pub(crate) fn deserialize<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: serde::Deserializer<'de>,
+    {
+        let text = Option::<String>::deserialize(from)?;
+        text.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
+    }
+}
+
 fn shard(number: u64) -> Option<ShardId> {
     u16::try_from(number).ok().filter(|shard| *shard < SHARDS_MAX).map(ShardId)
 }

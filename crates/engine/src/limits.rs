@@ -773,3 +773,37 @@ pub const PROGRESS_EVENT_MS: u64 = 1_000;
 
 /// Events about how far runs of a shard have come, in one second.
 pub const PROGRESS_EVENTS_MAX: usize = 20;
+/// Dead runs of a queue that are kept to be redriven.
+pub const DEAD_RUNS_PER_QUEUE_MAX: usize = 10_000;
+
+/// Dead runs of a queue among these whose payload is long: see [`ACTION_INLINE_BYTES_MAX`].
+pub const DEAD_BODIES_PER_QUEUE_MAX: usize = 1_000;
+
+/// How long a dead run is kept to be redriven.
+pub const DEAD_RUNS_KEPT: Duration = Duration::from_secs(30 * 86_400);
+
+/// Dead runs that go before others of the shard have their turn.
+pub const DEAD_RUNS_FORGOTTEN_AT_ONCE: usize = 32;
+
+/// Dead runs that one request redrives, where the store takes so many writes in a commit.
+pub const REDRIVE_RUNS_MAX: usize = 150;
+
+/// Bytes of what runs are about after which a request redrives no more of them.
+pub const REDRIVE_BYTES_MAX: usize = 1024 * 1024;
+
+/// Runs that are cancelled by a filter before others of the shard have their turn.
+pub const CANCEL_RUNS_MAX: usize = 1_000;
+
+/// Unfinished runs of a shard that are looked at by a filter before others have their turn.
+pub const FILTER_LOOKED_AT_MAX: usize = 20_000;
+
+/// Runs that one request cancels by a filter, in pieces of [`CANCEL_RUNS_MAX`].
+pub const CANCEL_REQUEST_RUNS_MAX: usize = 10_000;
+
+/// Pieces of [`FILTER_LOOKED_AT_MAX`] runs that one request looks through to cancel some.
+pub const CANCEL_PIECES_MAX: usize = 25;
+/// The same, of a request that only counts: it gets through the fullest queue.
+pub const COUNT_PIECES_MAX: usize = 125;
+
+/// Dead runs that one request looks at: all that a queue may have, and those that are about to go.
+pub const DEAD_LOOKED_AT_MAX: usize = 12_000;

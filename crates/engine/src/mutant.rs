@@ -135,6 +135,7 @@ mutants! {
         ExpiresThoughBegun: "A run that was given before expires.",
         WaitingIsAlive: "A claim that waits gets runs, whether or not that life of its worker was heard of late.",
         RateUnrecorded: "How many runs were given within the last period is in memory only.",
+        RedrivenStaysDead: "A run that is redriven is kept among the dead ones.",
     }
     "Mutants of the order in which queues give runs, and of how many." QUEUE_ORDER {
         LastWaiterFirst: "Of those who wait for a queue, the last to come is given its next run.",

@@ -13,7 +13,7 @@ pub mod retain;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{ProjectId, SerialId};
+use crate::id::{ProjectId, RunId, SerialId};
 use crate::instant::Instant;
 use crate::notice::Occasion;
 use crate::record::{Format, RecordError, decode};
@@ -156,6 +156,9 @@ pub struct PastOfQueue {
     /// Too many workers died under it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub poison: bool,
+    /// The dead run that it was carried out again for.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::id::text_option")]
+    pub redriven_from: Option<RunId>,
 }
 
 /// Slots that were skipped: all of a generation in `from..=to`.

@@ -2,8 +2,10 @@
 //!
 //! - [`backlog`]: which run is claimed next: strict order, delays, and keys of which only so many run at a time
 //! - [`claim`]: how an owner hears workers, and gives them runs
+//! - [`dead`]: runs that failed for good, and are kept to be redriven
 //! - [`decided`]: what was decided, on its way to the store
 //! - [`draft`]: runs and settings as people write them
+//! - [`filter`]: which runs somebody means who names none
 //! - [`given`]: what is recorded of a run that a worker has or had, and what follows from what happens to it
 //! - [`meter`]: what was given and what ended lately
 //! - [`news`]: what those who watch are told
@@ -15,8 +17,10 @@
 
 pub mod backlog;
 pub mod claim;
+pub mod dead;
 pub mod decided;
 pub mod draft;
+pub mod filter;
 pub mod given;
 pub mod meter;
 pub mod news;

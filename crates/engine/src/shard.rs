@@ -40,6 +40,7 @@
 //!   that ended long ago
 //! - `queues`: the queues, and who works for them; `submit`: what people ask of them; `hear`: what workers say; `output`: what
 //!   runs print
+//! - `dead`: runs of queues that failed for good, and are redriven; `by_filter`: what is done to many runs of a queue at once
 //! - `leave`: how attempts leave and end; `start`: when runs that wait go on; `run_property`: what an unfinished run is
 //! - `notify`: who is told what; `queue_alert`: queues in which runs wait for too long; `queue_sight`: what those who
 //!   watch and measure see of queues
@@ -53,8 +54,10 @@ mod agenda;
 mod attempts;
 mod backfill;
 mod batch;
+mod by_filter;
 mod change;
 pub mod command;
+mod dead;
 mod doubt;
 mod due;
 mod handover;
@@ -91,7 +94,9 @@ use crate::queue::news::QueueNews;
 use agenda::Agenda;
 use attempts::Attempts;
 pub use batch::{Put, Room, ShardBatch};
+pub use by_filter::{FilterProgress, NumberSpan};
 use command::Done;
+pub use dead::{DeadDefinition, RedriveResult};
 pub use doubt::{LoadError, Loading};
 pub use handover::HandedOverAttempt;
 pub use hear::{

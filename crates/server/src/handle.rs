@@ -17,8 +17,11 @@ use engine::instant::Instant;
 #[cfg(doc)]
 use engine::limits::BACKUP_QUIESCE_MAX;
 use engine::limits::{CENSUS_TIME_MAX, OWNER_RETRY_AFTER, OWNER_WAIT_MAX, STORE_TROUBLE_MAX};
+use engine::queue::filter::UnfinishedFilter;
 use engine::shard::command::{Command, CommandAnswer, Done, Rejection};
-use engine::shard::{CommandNote, OutputCall, Put, Quota, ShardAnswer, Ticket, WorkerCall};
+use engine::shard::{
+    CommandNote, NumberSpan, OutputCall, Put, Quota, ShardAnswer, Ticket, WorkerCall,
+};
 use store::Store;
 use store::machine::Machine;
 use store::session::NodeId;
@@ -95,6 +98,10 @@ pub enum ShardAsk {
     TakeOutput(Box<OutputCall>),
     /// Which workers were heard of?
     Workers { project: ProjectId },
+    /// Where is a dead run?
+    Dead { project: ProjectId, run: RunId },
+    /// How many unfinished runs of a queue does a filter mean?
+    Count { project: ProjectId, queue: Box<str>, filter: Box<UnfinishedFilter>, span: NumberSpan },
 }
 
 /// Dropped when the outcome of its command is known.

@@ -61,6 +61,8 @@ pub(crate) enum RememberedOutcome {
     },
     /// A queue was changed.
     Queue(String),
+    /// Dead runs of a queue wait again.
+    Redriven(client::redrive::Redriven),
     /// A project was made.
     Project(String),
     /// A project was changed.

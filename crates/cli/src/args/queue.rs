@@ -5,6 +5,7 @@ use client::queue::RateSpec;
 use engine::length;
 
 use super::examples;
+use super::redrive::{QueueCancelArgs, QueueDeadArgs, QueueRedriveArgs};
 use super::trigger::{PageArgs, PauseFields, ServerArgs};
 use crate::confirm::YesArgs;
 
@@ -20,6 +21,9 @@ pub(crate) enum QueueVerb {
     #[command(after_help = examples("  watchbell queue resume mail"))]
     Resume(QueueNameArgs),
     Delete(QueueDeleteArgs),
+    Dead(QueueDeadArgs),
+    Redrive(QueueRedriveArgs),
+    Cancel(QueueCancelArgs),
 }
 
 /// List queues in the order of their names
@@ -97,7 +101,7 @@ pub(crate) struct QueuePauseArgs {
 
 /// Delete a queue that has no unfinished run
 ///
-/// Its runs stay on record. On a terminal you are asked first; elsewhere --yes is needed.
+/// Its runs stay on record, but its dead runs cannot be redriven any more. On a terminal you are asked first; elsewhere --yes is needed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = examples("  watchbell queue delete mail --yes"))]
 pub(crate) struct QueueDeleteArgs {

@@ -6,7 +6,7 @@ use client::run::{RunKind, RunState};
 
 use super::examples;
 use super::submit::SubmitArgs;
-use super::trigger::{PageArgs, ServerArgs, instant, word};
+use super::trigger::{PageArgs, ServerArgs, instant, label, word};
 use crate::confirm::YesArgs;
 
 #[derive(Debug, Subcommand)]
@@ -22,6 +22,11 @@ pub(crate) enum RunVerb {
     #[command(after_help = examples("  watchbell run cancel run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx"))]
     Cancel(RunIdArgs),
     Output(RunOutputArgs),
+    /// Let a dead run of a queue wait again, as a new run
+    ///
+    /// The new run has an id, attempts and deaths of its own. All dead runs of a queue: watchbell queue redrive.
+    #[command(after_help = examples("  watchbell run retry run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx"))]
+    Retry(RunIdArgs),
 }
 
 /// Show what a run of a queue printed, or follow it
@@ -49,12 +54,23 @@ pub(crate) struct RunOutputArgs {
     "  watchbell run list\n  \
        watchbell run list --trigger hello --state dead\n  \
        watchbell run list --state failed,dead,skipped --from 2027-01-15T00:00:00Z\n  \
+       watchbell run list --queue mail --state dead --label env=prod\n  \
+       watchbell run list --queue mail --state waiting,running\n  \
        watchbell run list --trigger hello --output json"
 ))]
 pub(crate) struct RunListArgs {
     /// Only those of this trigger, by its name or id; by its id also if it was deleted
     #[arg(long, value_name = "NAME")]
     pub(crate) trigger: Option<String>,
+    /// Only those of this queue; those that have ended, unless --state asks for others
+    #[arg(long, value_name = "NAME", conflicts_with = "trigger")]
+    pub(crate) queue: Option<String>,
+    /// Only those of queues with this concurrency key
+    #[arg(long, value_name = "KEY", conflicts_with = "trigger")]
+    pub(crate) key: Option<String>,
+    /// Only those of queues with this label; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label, conflicts_with = "trigger")]
+    pub(crate) labels: Vec<(String, String)>,
     /// Only those in one of these states: waiting, blocked, backoff, running, succeeded, failed, dead,
     /// cancelled, expired, unknown; or skipped, for slots that were
     #[arg(long, value_name = "STATE,…", value_delimiter = ',', value_parser = word::<RunState>)]

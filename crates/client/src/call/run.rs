@@ -26,6 +26,12 @@ pub struct RunFilter {
     pub from: Option<Timestamp>,
     /// Those of slots before this.
     pub to: Option<Timestamp>,
+    /// Those of this queue. Of runs that have not ended, [`Client::queue_runs`] tells.
+    pub queue: Option<String>,
+    /// Those with this concurrency key, of a queue.
+    pub key: Option<String>,
+    /// Those with all of these labels, each like `env=prod`, of a queue.
+    pub labels: Vec<String>,
     /// Most items of a page, 1 to 500.
     pub limit: Option<usize>,
     /// Where to go on: `next` of the last page.
@@ -65,6 +71,17 @@ impl Client {
         self.ask(Question::get(filtered(Path::new("/v1/runs"), filter))).await
     }
 
+    /// Unfinished runs of a queue, in the order in which they came: by state, key and labels.
+    pub async fn queue_runs(
+        &self,
+        queue: &str,
+        filter: &RunFilter,
+    ) -> Result<ListPage<Run>, ClientError> {
+        let RunFilter { states, key, labels, limit, cursor, .. } = filter.clone();
+        let filter = RunFilter { states, key, labels, limit, cursor, ..RunFilter::default() };
+        self.ask(Question::get(filtered(Path::of("queues", queue, "/runs"), &filter))).await
+    }
+
     /// The run with this id.
     pub async fn run_by_id(&self, id: &str) -> Result<Run, ClientError> {
         self.ask(Question::get(Path::of("runs", id, ""))).await
@@ -77,6 +94,9 @@ fn filtered(path: Path, filter: &RunFilter) -> Path {
         .with("kind", filter.kind.map(RunKind::as_str))
         .with("from", filter.from)
         .with("to", filter.to)
+        .with("queue", filter.queue.as_deref())
+        .with("key", filter.key.as_deref())
+        .with("label", (!filter.labels.is_empty()).then(|| filter.labels.join(",")))
         .with("limit", filter.limit)
         .with("cursor", filter.cursor.as_deref())
 }

@@ -7,10 +7,11 @@
 //! shard/<n>/body/<serial>/<priority>/<due>/<sequence>     [`BodyRecord`]: what it is about, if that is long
 //! shard/<n>/given/<sequence>                              [`GivenRecord`](super::given::GivenRecord), once it was given
 //! shard/<n>/unique/<serial>/<hash>                        [`UniqueRecord`]: which run a unique key stands for
+//! shard/<n>/dead/<serial>/<sequence>                      [`DeadRecord`](super::dead::DeadRecord), if it can be redriven
 //! name/<project>/queue/<name>                             [`QueueNameRecord`]: where a name leads
 //! ```
 //!
-//! The record of a run is written once and deleted at its end. Its key never changes, also when the run waits for
+//! The record of a run is written once and deleted at its end, or, if it is dead, when it is redriven or kept no longer. Its key never changes, also when the run waits for
 //! another attempt: so reading what is claimed next is one scan, and a run that is given writes one small record.
 
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::hash::hash;
-use crate::id::{ProjectId, QueueId, SerialId, ShardId};
+use crate::id::{ProjectId, QueueId, RunId, SerialId, ShardId};
 use crate::instant::Instant;
 use crate::limits::ACTION_INLINE_BYTES_MAX;
 use crate::shard::record::Pause;
@@ -109,6 +110,9 @@ pub struct QueuedRecord {
     /// How long an attempt may take, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// The dead run that it is carried out again for.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::id::text_option")]
+    pub redriven_from: Option<RunId>,
     /// What a worker is to do; none, if that has a record of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<Box<RawValue>>,
@@ -167,6 +171,7 @@ impl QueuedRecord {
             key: self.key.clone(),
             unique: self.unique.clone(),
             labels: self.labels.clone(),
+            redriven_from: self.redriven_from,
         };
         let is_plain = details == RunDetails::default();
         SubmittedRun {
@@ -314,6 +319,7 @@ mod tests {
             labels: None,
             policy: GivenPolicy::default(),
             timeout_ms: None,
+            redriven_from: None,
             action: RawValue::from_string(format!("\"{}\"", "x".repeat(len - 2))).ok(),
         };
         assert!(!record(ACTION_INLINE_BYTES_MAX).has_body());

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::id::SerialId;
+use crate::id::{RunId, SerialId};
 use crate::instant::Instant;
 use crate::mutant::{Mutant, pick};
 
@@ -63,6 +63,8 @@ pub struct RunDetails {
     pub unique: Option<UniqueKey>,
     /// By what it is found: `env=prod,team=billing`.
     pub labels: Option<Box<str>>,
+    /// The dead run that it is carried out again for.
+    pub redriven_from: Option<RunId>,
 }
 
 /// Which slot of which trigger a run is of.

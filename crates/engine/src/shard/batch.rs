@@ -12,8 +12,9 @@ use crate::instant::Instant;
 use crate::limits::OPEN_RUNS_MAX;
 use crate::past::exception::exception_key;
 use crate::past::{Line, Segment};
+use crate::queue::dead::{DeadRecord, DeadRun, dead_key};
 use crate::queue::record::{self as queue, BodyRecord, QueueNameRecord, RateRecord};
-use crate::queue::unfinished::QueueDelta;
+use crate::queue::unfinished::{QueueDelta, RunPlace};
 use crate::record::encode;
 
 use super::memory::Delta;
@@ -151,6 +152,15 @@ impl Pile {
             }
             Delta::Submitted(run) => self.add_queued(shard, run),
             Delta::Queued(change) | Delta::Decided(change) => self.add_change(shard, change),
+            Delta::Died(dead) => self.add_dead(shard, &dead.0, &dead.1),
+            Delta::DeadGone(dead) => {
+                let place = &dead.place;
+                self.delete(dead_key(shard, place.queue, place.order.sequence));
+                self.delete(queue::queued_key(shard, place));
+                if place.has_body {
+                    self.delete(queue::body_key(shard, place));
+                }
+            }
             Delta::Unique(queue, unique) => {
                 self.put(queue::unique_key(shard, *queue, &unique.key), &**unique);
             }
@@ -166,6 +176,15 @@ impl Pile {
                 self.put(queue::body_key(shard, place), &BodyRecord { action: action.clone() });
             }
             _ => self.put(queue::queued_key(shard, place), &**record),
+        }
+    }
+
+    /// What the run was about stays where it is.
+    fn add_dead(&mut self, shard: ShardId, dead: &DeadRun, record: &DeadRecord) {
+        let RunPlace { queue, order, was_given, .. } = dead.place;
+        self.put(dead_key(shard, queue, order.sequence), record);
+        if was_given {
+            self.delete(queue::given_key(shard, order.sequence));
         }
     }
 

@@ -22,6 +22,7 @@ use crate::trigger::Definition;
 
 use super::account::cursor_at;
 use super::command::{Command, Done, Rejection};
+use super::dead::RedriveResult;
 use super::memory::Delta;
 use super::record::{Pause, RunRecord, RunState, TriggerRecord, TriggerState};
 use super::triggers::{Trigger, Triggers};
@@ -42,10 +43,11 @@ impl Shard {
     ) -> Result<(), Rejection> {
         let first = self.outbox.len();
         let done = self.carry_out(command, now)?;
-        let note = note.filter(|_| done != Done::Unchanged);
+        let note = note.filter(|_| done.is_change());
         let runs: Vec<RunId> = match &done {
             Done::Started(run) => vec![*run],
             Done::Submitted(taken) => taken.iter().map(|taken| taken.id).collect(),
+            Done::Redriven(results) => results.iter().filter_map(RedriveResult::run).collect(),
             _ => Vec::new(),
         };
         self.enact(Unit { reply: Some((ticket, done)), ..Unit::default().by(now.wall) });
@@ -115,6 +117,10 @@ impl Shard {
             Command::ResumeQueue { queue } => self.pause_queue(queue, None, now)?,
             Command::DeleteQueue { queue } => self.delete_queue(queue, now)?,
             Command::CancelRun { project, run } => self.cancel_queued(project, run, now)?,
+            Command::CancelRuns { queue, filter, span, most } => {
+                self.cancel_by_filter(queue, &filter, span, most, now)?
+            }
+            Command::Redrive { queue, runs } => self.redrive(queue, runs, now)?,
         })
     }
 

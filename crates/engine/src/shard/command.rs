@@ -9,9 +9,12 @@ use serde_json::value::RawValue;
 
 use crate::id::{ProjectId, RunId, SerialId, TriggerId};
 use crate::instant::Instant;
+use crate::queue::filter::UnfinishedFilter;
 use crate::queue::record::QueueSettings;
 use crate::trigger::Definition;
 
+use super::by_filter::{FilterProgress, NumberSpan};
+use super::dead::{DeadDefinition, RedriveResult};
 use super::submit::{Submission, Taken};
 use super::usage::Limit;
 
@@ -63,6 +66,10 @@ pub enum Command {
     DeleteQueue { queue: SerialId },
     /// End a run of a queue.
     CancelRun { project: ProjectId, run: RunId },
+    /// End the runs of a queue that a filter means, at most so many.
+    CancelRuns { queue: SerialId, filter: UnfinishedFilter, span: NumberSpan, most: usize },
+    /// Let dead runs of a queue wait again.
+    Redrive { queue: SerialId, runs: Vec<DeadDefinition> },
     /// Delete triggers that ended before then; look from this place on.
     Prune { ended_before: Instant, from: u32 },
 }
@@ -94,6 +101,12 @@ impl fmt::Debug for Command {
             Self::ResumeQueue { queue } => write!(out, "resume queue {queue}"),
             Self::DeleteQueue { queue } => write!(out, "delete queue {queue}"),
             Self::CancelRun { run, .. } => write!(out, "cancel {run}"),
+            Self::CancelRuns { queue, span, .. } => {
+                write!(out, "cancel runs of queue {queue} after {}", span.after)
+            }
+            Self::Redrive { queue, runs } => {
+                write!(out, "redrive {} runs of queue {queue}", runs.len())
+            }
             Self::Disable { project } => write!(out, "disable {project}"),
             Self::Enable { project } => write!(out, "enable {project}"),
         }
@@ -119,6 +132,8 @@ pub enum Done {
     Pruned(PruneProgress),
     Submitted(Arc<[Taken]>),
     QueueSet { revision: u64 },
+    CancelledSome(FilterProgress),
+    Redriven(Arc<[RedriveResult]>),
 }
 
 /// How far a backfill has come.
@@ -146,6 +161,29 @@ pub trait CommandAnswer: Sized {
 }
 
 impl Done {
+    /// Whether something was done, and is to be written down.
+    pub fn is_change(&self) -> bool {
+        match self {
+            Self::Unchanged => false,
+            Self::CancelledSome(progress) => progress.matched > 0,
+            Self::Redriven(results) => results.iter().any(|result| result.run().is_some()),
+            Self::Created(_)
+            | Self::Replaced { .. }
+            | Self::Paused
+            | Self::Resumed
+            | Self::Cancelled
+            | Self::Deleted
+            | Self::Started(_)
+            | Self::Backfilled(_)
+            | Self::Rewritten
+            | Self::Disabled
+            | Self::Enabled
+            | Self::Pruned(_)
+            | Self::Submitted(_)
+            | Self::QueueSet { .. } => true,
+        }
+    }
+
     /// The answer of the command that was given.
     pub fn answer<T: CommandAnswer>(self) -> T {
         let text = format!("{self:?}");
@@ -170,7 +208,9 @@ impl CommandAnswer for () {
             | Done::Started(_)
             | Done::Backfilled(_)
             | Done::Pruned(_)
-            | Done::Submitted(_) => None,
+            | Done::Submitted(_)
+            | Done::CancelledSome(_)
+            | Done::Redriven(_) => None,
         }
     }
 }
@@ -190,7 +230,9 @@ answers!(
     RunId: Started,
     BackfillProgress: Backfilled,
     PruneProgress: Pruned,
-    Arc<[Taken]>: Submitted
+    Arc<[Taken]>: Submitted,
+    FilterProgress: CancelledSome,
+    Arc<[RedriveResult]>: Redriven
 );
 
 /// Why nothing was done.

@@ -18,6 +18,8 @@ use crate::mutant::{Mutant, also, pick};
 use crate::notice::{self, Audience};
 use crate::past::End;
 use crate::policy::{Delivery, Overlap};
+use crate::queue::backlog::ClaimOrder;
+use crate::queue::dead::{DeadRecord, DeadRun, dead_at};
 use crate::queue::given::GivenRecord;
 use crate::queue::record::{self as queue, QueueRecord, QueuedRecord, RateRecord, UniqueRecord};
 use crate::queue::unfinished::{QueueDelta, RunPlace};
@@ -172,10 +174,26 @@ impl Loading {
         Ok(())
     }
 
-    /// An unfinished run of a queue. To be read after the queue.
+    /// A dead run of a queue. To be read before what waits in the queue, among which its definition is.
+    pub fn dead(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let record: DeadRecord = read(key, bytes)?;
+        if let Some((queue, sequence)) = dead_at(self.shard, key) {
+            let place = record.place(queue, sequence);
+            let dead = DeadRun::of(self.shard, self.cluster, place, &record.run);
+            self.apply(&Delta::Died(Box::new((dead, record))));
+        }
+        Ok(())
+    }
+
+    /// An unfinished run of a queue, or what is left of a dead one. To be read after the queue and its dead runs.
     pub fn queued(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let place = queue::placed_at(self.shard, key);
+        let is_dead = |order: &ClaimOrder| self.queues.dead.get(order.sequence).is_some();
+        if place.as_ref().is_some_and(|(_, order)| is_dead(order)) {
+            return Ok(());
+        }
         let record: QueuedRecord = read(key, bytes)?;
-        if let Some((queue, order)) = queue::placed_at(self.shard, key) {
+        if let Some((queue, order)) = place {
             let place = RunPlace { queue, order, has_body: record.has_body(), was_given: false };
             self.apply(&Delta::Submitted(Box::new(QueuedRun { place, record: record.into() })));
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::id::{ProjectId, RunId, SerialId};
 use crate::limits::QUEUE_CHANGES_AT_ONCE;
 use crate::past::Attempt;
+use crate::queue::dead::DeadRun;
 use crate::queue::decided::Decided;
 use crate::queue::given::{AttemptResult, GivenRecord, RunToken, Stale};
 use crate::queue::meter::Flow;
@@ -19,6 +20,7 @@ use crate::queue::worker::{
     DoneRun, Heard, HeldRun, Wants, WorkerAnswer, WorkerRequest, WorkerView,
 };
 
+use super::by_filter::FilterProgress;
 use super::command::Rejection;
 use super::output::{LiveOutput, OutputTaken};
 use super::{Now, Shard, Ticket};
@@ -99,6 +101,10 @@ pub enum ShardAnswer {
     Taken(Result<OutputTaken, Stale>),
     /// What a run prints.
     Output(LiveOutput),
+    /// A dead run; none, if there is no such.
+    Dead(Option<DeadRun>),
+    /// How many unfinished runs of a queue are meant by a filter.
+    Counted(FilterProgress),
     /// The workers that were heard of.
     Workers(Vec<(WorkerView, Vec<Box<str>>)>),
 }
@@ -150,6 +156,8 @@ pub struct QueueView {
     pub waiters: usize,
     /// How many runs may wait.
     pub waiting_max: usize,
+    /// How many dead runs are kept.
+    pub dead: usize,
 }
 
 /// How an unfinished run of a queue stands.
@@ -216,6 +224,7 @@ impl Shard {
         }
         self.end_queue_pauses(now);
         self.forget_spent_keys(now);
+        self.forget_dead(now);
         let mut decided = Decided::with_room(QUEUE_CHANGES_AT_ONCE);
         let queues = &mut self.queues;
         let answers = queues.workers.step(&mut queues.runs, &mut decided, now);
@@ -394,6 +403,7 @@ impl Shard {
             last_minute: self.queues.last_minute(serial, now),
             waiters: self.queues.workers.waiting_for(serial),
             waiting_max: self.queues.waiting_max(&record),
+            dead: self.queues.dead.count(serial),
             record,
         }
     }

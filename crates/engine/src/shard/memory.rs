@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::id::{ProjectId, QueueId, SerialId, TriggerId};
 use crate::past::Line;
+use crate::queue::dead::{DeadRecord, DeadRun};
 use crate::queue::news::QueueNews;
 use crate::queue::record::{QueueRecord, UniqueRecord};
 use crate::queue::unfinished::QueueDelta;
@@ -54,6 +55,8 @@ pub(super) fn apply(change: &Delta, memory: Memory<'_>) {
             queues.submit(run);
         }
         Delta::Queued(change) => queues.queued(change),
+        Delta::Died(dead) => queues.dead.insert(dead.0),
+        Delta::DeadGone(dead) => queues.dead.remove(dead.place.order.sequence),
         Delta::Unique(queue, record) => queues.write_unique(*queue, record),
         Delta::UniqueGone(queue, key) => queues.forget_unique(*queue, key),
         Delta::Decided(_) | Delta::Past(_) | Delta::News(_) | Delta::Raw(_) => {}
@@ -93,6 +96,10 @@ pub(super) enum Delta {
     Queued(QueueDelta),
     /// The same, and memory knows it already: whoever decides about workers needs it at once.
     Decided(QueueDelta),
+    /// A run is past, which memory knows already, and can be redriven.
+    Died(Box<(DeadRun, DeadRecord)>),
+    /// A dead run cannot be redriven any more.
+    DeadGone(DeadRun),
     /// A unique key of a queue stands for this run.
     Unique(SerialId, Arc<UniqueRecord>),
     /// A unique key of a queue stands for none any more.

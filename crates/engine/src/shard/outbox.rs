@@ -223,6 +223,8 @@ impl Shadow {
             | Delta::QueueGone(..)
             | Delta::Queued(_)
             | Delta::Decided(_)
+            | Delta::Died(_)
+            | Delta::DeadGone(_)
             | Delta::Unique(..)
             | Delta::UniqueGone(..)
             | Delta::Past(_)

@@ -10,6 +10,7 @@ use crate::id::{ProjectId, SerialId};
 use crate::instant::Instant;
 use crate::limits::{ACTIONS_KEPT_BYTES_MAX, QUEUE_WAITING_MAX, QUEUES_PER_SHARD_MAX};
 use crate::queue::claim::Workers;
+use crate::queue::dead::DeadRuns;
 use crate::queue::record::{QueueRecord, QueuedRecord, UniqueRecord};
 use crate::queue::unfinished::{QueueDelta, QueueLimits, RunPlace, SubmittedRun, UnfinishedRuns};
 
@@ -28,6 +29,7 @@ pub(super) struct Queues {
     pub(super) alerts: QueueAlerts,
     pub(super) sight: QueueSight,
     pub(super) outputs: Outputs,
+    pub(super) dead: DeadRuns,
     unique: UniqueKeys,
     actions: KeptActions,
     /// Unfinished runs of triggers.
@@ -68,6 +70,7 @@ impl Queues {
             self.by_name.remove(&(record.id.project, record.name.clone()));
         }
         self.runs.apply(&QueueDelta::NoQueue(serial));
+        self.dead.forget_queue(serial);
     }
 
     pub(super) fn set_stopped(&mut self, project: ProjectId, is_stopped: bool) {
@@ -135,6 +138,7 @@ impl Queues {
             alerts: QueueAlerts::default(),
             sight: QueueSight::default(),
             outputs: Outputs::default(),
+            dead: DeadRuns::default(),
             unique: UniqueKeys::default(),
             actions: KeptActions::default(),
             of_trigger: BTreeSet::new(),
@@ -147,6 +151,7 @@ impl Queues {
     /// Everything is read: workers are heard from here on.
     pub(super) fn listen(&mut self, now: Now) {
         self.runs.advance(now.wall);
+        self.dead.keep_queues(|queue| self.records.contains_key(&queue));
         self.workers = Workers::new(&self.runs, now);
     }
 
@@ -225,7 +230,8 @@ impl Queues {
         let runs = self.runs.next_wake(now.wall);
         let resume = self.resumes.first().map(|(until, _)| *until);
         let key = self.unique.ends.first().map(|(until, ..)| *until);
-        [silent, runs, resume, key, self.alerts.next_wake()].into_iter().flatten()
+        let dead = self.dead.next_wake(now.wall);
+        [silent, runs, resume, key, self.alerts.next_wake(), dead].into_iter().flatten()
     }
 }
 

@@ -156,6 +156,7 @@ impl Shard {
             labels: run.labels,
             policy: run.policy,
             timeout_ms: run.timeout_ms,
+            redriven_from: None,
             action: Some(run.action),
         };
         if let Some(UniqueKey { key, .. }) = &record.unique {
@@ -171,7 +172,7 @@ impl Shard {
     }
 
     /// A change that memory knows at once, and the store with this unit.
-    fn decide_in(&mut self, unit: &mut Unit, change: Delta) {
+    pub(super) fn decide_in(&mut self, unit: &mut Unit, change: Delta) {
         self.apply(&change);
         unit.changes.push(change);
     }
@@ -327,7 +328,7 @@ impl Shard {
         self.queues.ended(&ended.run);
         self.queues.sight.ended(ended.run.queue, now);
         let finished = self.finished_of(ended, now);
-        let mut unit = Unit::of(vec![Delta::Decided(QueueDelta::Ended(place))]).by(now.wall);
+        let mut unit = Unit::of(vec![self.leaves_queue(place, &finished)]).by(now.wall);
         unit.changes.extend(unique_after(&ended.run, now));
         let (failures, notice) = self.reckon(&finished, now, &mut unit);
         let (serial, end) = (finished.trigger, finished.end);
@@ -365,6 +366,7 @@ impl Shard {
                 key: details.key,
                 labels: details.labels,
                 poison,
+                redriven_from: details.redriven_from,
             })),
             end: match end {
                 RunEnd::Plain(end) => *end,
@@ -389,7 +391,7 @@ impl Shard {
 const SPENT_KEYS_AT_ONCE: usize = 64;
 
 /// A run that waits in a queue.
-fn queued(queue: SerialId, order: ClaimOrder, record: QueuedRecord) -> Delta {
+pub(super) fn queued(queue: SerialId, order: ClaimOrder, record: QueuedRecord) -> Delta {
     let place = RunPlace { queue, order, has_body: record.has_body(), was_given: false };
     Delta::Submitted(Box::new(QueuedRun { place, record: Arc::new(record) }))
 }

@@ -154,6 +154,8 @@ impl Shard {
             | Command::ResumeQueue { .. }
             | Command::DeleteQueue { .. }
             | Command::CancelRun { .. }
+            | Command::CancelRuns { .. }
+            | Command::Redrive { .. }
             | Command::Prune { .. } => return None,
         }
         Some((now, then))

@@ -36,7 +36,7 @@ const TRIED: u64 = 1_500;
 const TRIED_LONG: u64 = 5_000;
 
 /// Bugs put in on purpose, each with a world that is known to catch it.
-const KNOWN: [(Mutant, Mode, u64); 24] = [
+const KNOWN: [(Mutant, Mode, u64); 25] = [
     (Mutant::WithdrawnUnsettled, Mode::All, 0),
     (Mutant::OldIncarnationHeard, Mode::All, 2),
     (Mutant::IncarnationsUnread, Mode::All, 212),
@@ -61,6 +61,7 @@ const KNOWN: [(Mutant, Mode, u64); 24] = [
     (Mutant::ExpiresThoughBegun, Mode::Lease, 0),
     (Mutant::WaitingIsAlive, Mode::All, 6),
     (Mutant::RateUnrecorded, Mode::Servers, 11),
+    (Mutant::RedrivenStaysDead, Mode::Lease, 14),
 ];
 
 #[test]
@@ -71,7 +72,8 @@ fn every_promise_of_queues_is_kept_on_fixed_seeds() {
     let each = [past / 30, given / 30, begun / 30, takes, hand_overs, worker_crashes];
     assert!(each.iter().all(|count| *count >= SEEDS), "{counts:?}");
     let Counts { given_up, taken_back, ended_as_lost, ended_by_lease, beyond_limits, .. } = counts;
-    let some = [given_up, taken_back, ended_as_lost, ended_by_lease, beyond_limits];
+    let some =
+        [given_up, taken_back, ended_as_lost, ended_by_lease, beyond_limits, counts.redriven];
     assert!(some.iter().all(|count| *count > 0), "{counts:?}");
 }
 

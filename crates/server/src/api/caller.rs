@@ -114,16 +114,30 @@ impl Caller {
         command: Command,
         act: Act<'_>,
     ) -> Result<T, CallError> {
+        let Act { action, object, outcome } = act;
+        let remembered = move |runs: &[RunId]| {
+            let started = runs.first().map(|run| RememberedOutcome::Started(run.to_string()));
+            started.unwrap_or(outcome)
+        };
+        self.command_remembering(handle, shard, command, (action, object), remembered).await
+    }
+
+    /// The same, where what a repeated request is told follows from the runs that the command starts.
+    pub(super) async fn command_remembering<T: CommandAnswer>(
+        &self,
+        handle: &NodeHandle,
+        shard: ShardId,
+        command: Command,
+        (action, object): (&'static str, &str),
+        remembered: impl FnOnce(&[RunId]) -> RememberedOutcome + Send + 'static,
+    ) -> Result<T, CallError> {
         if let Some(idempotency) = &self.idempotency {
             idempotency.check(handle, shard).await?;
         }
-        let trail = self.trail(handle, act.action, act.object);
-        let outcome = act.outcome;
+        let trail = self.trail(handle, action, object);
         let random = handle.clone();
         let note: CommandNote = Box::new(move |runs: &[RunId]| {
-            let started = runs.first().map(|run| RememberedOutcome::Started(run.to_string()));
-            let outcome = started.unwrap_or(outcome);
-            let entries = trail.entries(outcome, random.machine());
+            let entries = trail.entries(remembered(runs), random.machine());
             entries.map(|(key, value)| Put::Value(key, value)).collect()
         });
         let guard = self
@@ -135,15 +149,15 @@ impl Caller {
             project: Some(self.project),
             at: handle.now(),
             what: EventDetail::Changed {
-                action: act.action.to_owned(),
-                object: act.object.to_owned(),
+                action: action.to_owned(),
+                object: object.to_owned(),
                 author: self.author.clone(),
             },
         };
         let done = handle
             .command_with(shard, command, CommandOptions { note: Some(note), quota, guard })
             .await?;
-        if done != Done::Unchanged {
+        if done.is_change() {
             handle.events().push([event]);
         }
         Ok(done.answer())

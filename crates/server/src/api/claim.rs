@@ -10,7 +10,7 @@
 //!
 //! - `request`: what a worker may say, checked and split; `payload`: what runs are about
 
-mod payload;
+pub(super) mod payload;
 mod request;
 
 use std::collections::BTreeMap;
@@ -72,7 +72,11 @@ async fn answer(
     let places = places(&handle, &peers, &split);
     let asker =
         Asker { handle: handle.clone(), peers, split: Arc::clone(&split), path: path.into() };
-    let mut gathered = Gathered::default();
+    let mut gathered = Gathered {
+        acks: split.unknown.acks.clone(),
+        lost: split.unknown.lost.clone(),
+        ..Gathered::default()
+    };
     if places.len() > 1 && split.is_claim() {
         // One after the other, for what is there: none gives what another one has given.
         for place in &places {
@@ -290,7 +294,7 @@ impl Gathered {
     }
 
     async fn finish(mut self, handle: &NodeHandle, split: &Split) -> ApiResult<Json<ClaimedOut>> {
-        if self.heard.is_empty() {
+        if self.heard.is_empty() && !split.shards().is_empty() {
             let nobody = || {
                 ApiError::unavailable(
                     "no shard of these queues has an owner now",
@@ -361,6 +365,8 @@ fn refusal(answer: &ShardAnswer) -> ApiError {
         | ShardAnswer::Runs(_)
         | ShardAnswer::Taken(_)
         | ShardAnswer::Output(_)
+        | ShardAnswer::Dead(_)
+        | ShardAnswer::Counted(_)
         | ShardAnswer::Workers(_) => {
             unreachable!("workers are answered as workers")
         }

@@ -216,6 +216,7 @@ fn past_of_queue(past: &PastOfQueue) -> QueuedPart {
         key: past.key.as_deref().map(str::to_owned),
         labels: queue::labels(past.labels.as_deref()),
         poison: past.poison,
+        redriven_from: past.redriven_from.map(|id| id.to_string()),
         ..QueuedPart::default()
     }
 }
@@ -248,6 +249,7 @@ pub(super) fn queued(view: &QueuedView, silence: Option<&Silence>) -> Run {
         cancelling: given.is_some_and(|given| given.cancel),
         poison: false,
         progress: view.progress.as_ref().map(output::progress),
+        redriven_from: details.and_then(|details| details.redriven_from).map(|id| id.to_string()),
     };
     Run {
         name: trigger.map(|trigger| trigger.name.to_string()),

@@ -3,7 +3,9 @@
 use client::run::{Run, RunKind, RunState};
 use engine::id::ProjectId;
 use engine::instant::Instant;
-use engine::past::Line;
+use engine::past::{Finished, Line};
+use engine::queue::filter::RunFilter;
+use engine::trigger::check_name;
 
 use super::convert;
 use super::problem::{ApiError, ApiResult};
@@ -19,6 +21,39 @@ pub(super) struct RunSelection {
     pub(super) from: Instant,
     /// and before this.
     pub(super) to: Instant,
+    /// Only those of queues, like this.
+    queued: Option<QueuedSelection>,
+}
+
+/// Which runs of queues a request asks for.
+struct QueuedSelection {
+    queue: Option<String>,
+    run: RunFilter,
+}
+
+impl QueuedSelection {
+    /// What a query asks for, if it asks for runs of queues.
+    fn of(query: &Query) -> ApiResult<Option<Self>> {
+        let labels = query.labels()?;
+        let labels = labels.into_iter().map(|(key, value)| format!("{key}={value}").into());
+        let labels: Vec<Box<str>> = labels.collect();
+        let (queue, key) = (query.text("queue"), query.text("key"));
+        if queue.is_none() && key.is_none() && labels.is_empty() {
+            return Ok(None);
+        }
+        if let Some(queue) = queue {
+            check_name(queue).map_err(|why| ApiError::parameter("queue", why))?;
+        }
+        let run = RunFilter { key: key.map(Into::into), labels, ..RunFilter::default() };
+        Ok(Some(Self { queue: queue.map(str::to_owned), run }))
+    }
+
+    fn takes(&self, run: &Finished) -> bool {
+        run.queue.as_deref().is_some_and(|queue| {
+            self.queue.as_deref().is_none_or(|name| name == &*queue.name)
+                && self.run.takes_past(queue, run.slot)
+        })
+    }
 }
 
 impl RunSelection {
@@ -31,7 +66,13 @@ impl RunSelection {
         if from >= to {
             return Err(ApiError::parameter("from", "it must lie before \"to\""));
         }
-        Ok(Self { project, states, kind, from, to })
+        let queued = QueuedSelection::of(query)?;
+        Ok(Self { project, states, kind, from, to, queued })
+    }
+
+    /// The queue that is asked for.
+    pub(super) fn queue(&self) -> Option<&str> {
+        self.queued.as_ref()?.queue.as_deref()
     }
 
     fn has(&self, state: RunState) -> bool {
@@ -69,12 +110,23 @@ impl RunSelection {
             Line::Skip(skip) => (RunState::Skipped, RunKind::Run, skip.from, skip.to),
         };
         let is_within = from < self.to && to >= self.from;
+        let is_queued = |queued: &QueuedSelection| match line {
+            Line::Run(run) => queued.takes(run),
+            Line::Skip(_) => false,
+        };
+        if !self.queued.as_ref().is_none_or(is_queued) {
+            return false;
+        }
         line.project() == self.project && self.has(state) && self.is_of(kind) && is_within
     }
 
     /// Whether a run that has not ended is wanted.
     pub(super) fn takes_run(&self, run: &Run) -> bool {
         let slot = Instant(run.slot.as_millisecond());
-        self.has(run.state) && self.is_of(run.kind) && self.from <= slot && slot < self.to
+        self.queued.is_none()
+            && self.has(run.state)
+            && self.is_of(run.kind)
+            && self.from <= slot
+            && slot < self.to
     }
 }

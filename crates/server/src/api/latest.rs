@@ -69,9 +69,13 @@ pub(super) async fn list(
     let rows = query.rows()?;
     let filter = RunSelection::of(&query, caller.project)?;
     let cursor = query.text("cursor").map(|text| Cursor::parse(text).ok_or_else(bad_cursor));
+    // A queue is in one shard.
+    let of_queue = |name: &str| vec![ShardId::of_queue(caller.project, name, handle.shards())];
+    let shards = filter.queue().map(of_queue);
+    let shards = shards.unwrap_or_else(|| (0..handle.shards()).map(ShardId).collect());
     let mut top = Top::new(rows, filter, cursor.transpose()?);
-    for shard in (0..handle.shards()).map(ShardId) {
-        latest_of(&handle, shard, &mut top).await?;
+    for shard in &shards {
+        latest_of(&handle, *shard, shards.len(), &mut top).await?;
     }
     let (found, next) = top.finish();
     let items = name(&handle, found).await?;
@@ -154,8 +158,13 @@ impl Top {
 
 /// The latest runs of a shard. What is not finished is read first and told last: what has ended meanwhile is
 /// told as ended.
-async fn latest_of(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> ApiResult<()> {
-    let fraction = |most: usize| (most / usize::from(handle.shards())).max(1);
+async fn latest_of(
+    handle: &NodeHandle,
+    shard: ShardId,
+    shards: usize,
+    top: &mut Top,
+) -> ApiResult<()> {
+    let fraction = |most: usize| (most / shards).max(1);
     let source = run::source(handle, shard);
     let mut unfinished = Vec::new();
     if top.filter.wants_unfinished() {
@@ -164,9 +173,9 @@ async fn latest_of(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> ApiRes
     }
     if top.filter.wants_past() {
         if top.filter.wants_exceptions_only() {
-            latest_exceptions(handle, shard, top).await?;
+            latest_exceptions(handle, shard, shards, top).await?;
         } else {
-            latest_past(handle, shard, top).await?;
+            latest_past(handle, shard, shards, top).await?;
         }
     }
     let unfinished = unfinished.iter().filter(|(_, run)| run.project == top.filter.project);
@@ -183,8 +192,13 @@ async fn latest_of(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> ApiRes
 }
 
 /// What is past, from the latest commits.
-async fn latest_past(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> ApiResult<()> {
-    let most = (SEGMENTS_READ_MAX / usize::from(handle.shards())).max(1);
+async fn latest_past(
+    handle: &NodeHandle,
+    shard: ShardId,
+    shards: usize,
+    top: &mut Top,
+) -> ApiResult<()> {
+    let most = (SEGMENTS_READ_MAX / shards).max(1);
     let mut walk = PastWalk::recent(handle.store(), shard, most);
     while let Some(batch) = walk.next().await? {
         add_lines(handle, shard, top, &batch.lines, Instant::FIRST);
@@ -193,8 +207,12 @@ async fn latest_past(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> ApiR
 }
 
 /// Exceptions, from the index.
-async fn latest_exceptions(handle: &NodeHandle, shard: ShardId, top: &mut Top) -> ApiResult<()> {
-    let shards = usize::from(handle.shards());
+async fn latest_exceptions(
+    handle: &NodeHandle,
+    shard: ShardId,
+    shards: usize,
+    top: &mut Top,
+) -> ApiResult<()> {
     let mut commits = (SEGMENTS_READ_MAX / shards).max(EXCEPTIONS_READ_MIN);
     let mut pages = (PAGES_READ_MAX / shards).max(1);
     let (at, seek) = match &top.below {

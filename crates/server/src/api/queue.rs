@@ -253,7 +253,9 @@ pub(super) async fn set(
     headers: HeaderMap,
     JsonBody(draft): JsonBody<QueueDraft>,
 ) -> ApiResult {
-    let Conditions { if_match: revision, .. } = Conditions::of(&headers)?;
+    let Conditions { if_match, if_none_match } = Conditions::of(&headers)?;
+    // A queue that is not there is at none.
+    let revision = if if_none_match { Some(0) } else { if_match };
     check_name(&name).map_err(|why| ApiError::parameter("name", why))?;
     let settings = draft.build().map_err(ApiError::fields)?;
     let shard = ShardId::of_queue(caller.project, &name, handle.shards());
@@ -366,6 +368,7 @@ fn state(handle: &NodeHandle, view: &QueueView) -> QueueState {
         claims_waiting: view.waiters as u64,
         given_last_minute: view.last_minute.given.into(),
         ended_last_minute: view.last_minute.ended.into(),
+        dead: view.dead as u64,
         why: has_runs.then(|| why.unwrap_or_else(|| first_later.to_owned())),
     }
 }

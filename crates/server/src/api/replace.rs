@@ -181,7 +181,7 @@ fn check_same_name(draft: &Draft, name: &str) -> ApiResult<()> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Conditions {
     pub(super) if_match: Option<u64>,
-    if_none_match: bool,
+    pub(super) if_none_match: bool,
 }
 
 impl Conditions {

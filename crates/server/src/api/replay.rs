@@ -38,6 +38,7 @@ pub(super) async fn replay(
             let record = queue::find(handle, caller.project, &name).await?;
             queue::respond(&record, None, StatusCode::OK)
         }
+        RememberedOutcome::Redriven(told) => Json(told).into_response(),
         RememberedOutcome::Project(name) => {
             let project = project::find(handle, &name)?;
             (StatusCode::CREATED, Json(NewProject { project, secret: None })).into_response()

@@ -19,6 +19,7 @@ use client::key::{ApiKey, KeySpec, NewKey, RotateKeyRequest, Scope};
 use client::output::{OutputAnswer, OutputRequest, RunOutput};
 use client::project::{NewProject, Project, ProjectSpec, RotateRequest};
 use client::queue::{BatchSpec, Queue, QueueSpec, RunSpec, Submitted, SubmittedBatch};
+use client::redrive::{CancelRunsRequest, CancelledRuns, DeadKind, RedriveRequest, Redriven};
 use client::run::{Run, RunKind, RunState, Started};
 use client::scheduler::SchedulerStatus;
 use client::spec::TriggerSpec;
@@ -31,8 +32,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use super::authentication::{Authentication, Authenticator, Need, authenticate};
 use super::query::{LABEL, read_query};
 use super::{
-    audit, backfill, backup, claim, cluster, election, event, explain, history, key, latest,
-    openapi, output, project, queue, queued, replace, run, store, system, trigger, workers,
+    audit, backfill, backup, cancel, claim, cluster, dead, election, event, explain, history, key,
+    latest, openapi, output, project, queue, queued, replace, run, store, system, trigger, workers,
 };
 use crate::handle::NodeHandle;
 
@@ -101,6 +102,11 @@ const STATES: Param = Param {
     name: "state",
     about: "only those in one of these states, with commas between them",
     kind: ParamKind::Words(|| RunState::ALL.map(RunState::as_str).to_vec()),
+};
+const DEAD_KINDS: Param = Param {
+    name: "state",
+    about: "only those of one of these kinds, with commas between them",
+    kind: ParamKind::Words(|| DeadKind::ALL.map(DeadKind::as_str).to_vec()),
 };
 const STATUS: Param = Param {
     name: "status",
@@ -370,6 +376,26 @@ fn queues() -> Vec<Route> {
             .says("Let workers have its runs again")
             .may_take::<Nothing>()
             .gives::<Queue>(200),
+        get("/v1/queues/{name}/dead", dead::list)
+            .says("List its dead runs, which can be redriven, in the order in which they were submitted")
+            .params([
+                DEAD_KINDS,
+                text("key", "only those with this concurrency key"),
+                LABELS,
+                instant("from", "only those that ended at or after this"),
+                instant("to", "only those that ended before this"),
+                LIMIT,
+                CURSOR,
+            ])
+            .gives::<ListPage<Run>>(200),
+        post("/v1/queues/{name}/redrive", dead::redrive)
+            .says("Let dead runs wait again, as new runs; `next` tells where to go on")
+            .takes::<RedriveRequest>()
+            .gives::<Redriven>(200),
+        post("/v1/queues/{name}/cancel", cancel::cancel)
+            .says("End unfinished runs by a filter; `next` tells where to go on")
+            .takes::<CancelRunsRequest>()
+            .gives::<CancelledRuns>(200),
         get("/v1/workers", workers::list)
             .says("List the workers that were heard of, by name")
             .gives::<ListPage<Worker>>(200),
@@ -412,9 +438,23 @@ fn runs() -> Vec<Route> {
             }])
             .gives::<RunOutput>(200)
             .or_fails(429),
+        post("/v1/runs/{id}/retry", dead::retry)
+            .says("Let a dead run of a queue wait again, as a new run")
+            .may_take::<Nothing>()
+            .gives::<Submitted>(201),
         get("/v1/runs", latest::list)
-            .says("List the latest runs of all triggers")
-            .params([STATES, KIND, FROM_SLOT, TO_SLOT, LIMIT, CURSOR])
+            .says("List the latest runs of all triggers and queues")
+            .params([
+                STATES,
+                KIND,
+                FROM_SLOT,
+                TO_SLOT,
+                text("queue", "only those of this queue that have ended"),
+                text("key", "only those of queues with this concurrency key"),
+                LABELS,
+                LIMIT,
+                CURSOR,
+            ])
             .gives::<ListPage<Run>>(200),
         get("/v1/runs/{id}", run::show).says("Show a run").gives::<Run>(200),
     ]

@@ -118,6 +118,10 @@ impl NodeCore {
                 self.take_output(shard, *call, ticket, now);
                 return Ok(());
             }
+            ShardAsk::Dead { project, run } => owned.shard.show_dead(project, run, ticket),
+            ShardAsk::Count { project, queue, filter, span } => {
+                owned.shard.count_runs((project, &queue), &filter, span, ticket);
+            }
         }
         owned.wake = Some(now.wall);
         self.answer_asked(shard);

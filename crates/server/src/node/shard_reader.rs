@@ -41,7 +41,7 @@ pub(super) async fn read(
     let mut loading = Loading::sharing(shard, cluster, &head, kinds.clone());
     // All at once: a shard that changes hands is waited for. What is not a trigger is little, and comes after it.
     let triggers = record::triggers(shard);
-    let (triggers, states, runs, stopped, lags, reports, queues, rates, given, unique) = tokio::join!(
+    let (triggers, states, runs, stopped, lags, reports, queues, rates, given, unique, dead) = tokio::join!(
         each(store, &triggers, |key, value| loading.trigger(key, value)),
         all(store, record::states(shard)),
         all(store, record::runs(shard)),
@@ -52,6 +52,7 @@ pub(super) async fn read(
         all(store, queue::rates(shard)),
         all(store, queue::given(shard)),
         all(store, queue::uniques(shard)),
+        all(store, engine::queue::dead::dead(shard)),
     );
     triggers?;
     for entry in states? {
@@ -71,6 +72,10 @@ pub(super) async fn read(
     }
     for entry in rates? {
         loading.rate(entry.key.as_str(), entry.value.as_bytes())?;
+    }
+    // Among what waits lies what dead runs were about.
+    for entry in dead? {
+        loading.dead(entry.key.as_str(), entry.value.as_bytes())?;
     }
     let waiting = queue::queued(shard);
     each(store, &waiting, |key, value| loading.queued(key, value)).await?;

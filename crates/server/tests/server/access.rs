@@ -14,5 +14,6 @@ mod paging;
 mod project;
 mod queue;
 mod queue_sight;
+mod redrive;
 mod rubbish;
 mod tls;

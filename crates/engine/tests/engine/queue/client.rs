@@ -1,4 +1,4 @@
-//! Clients: they submit, cancel and pause, and ask again until they are answered.
+//! Clients: they submit, cancel, pause and redrive, and ask again until they are answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -42,6 +42,13 @@ impl World {
             self.clients.pauses += 1;
             self.question(Said::Pause(self.clients.pauses * 2 - 1));
         }
+        if self.has_redrives && self.chance.happens(300) {
+            let dead: Vec<u64> = self.store.dead().collect();
+            if !dead.is_empty() {
+                let run = self.chance.one_of(&dead);
+                self.question(Said::Redrive(run));
+            }
+        }
         let wait = self.chance.between(200, if self.has_cuts { 4_000 } else { 2_000 });
         self.after(wait, Event::Client);
     }
@@ -78,7 +85,8 @@ impl World {
         match (&*question.said, reply) {
             (Said::Submit(key), Reply::Run(run)) => {
                 let first = *self.clients.acknowledged.entry(*key).or_insert(*run);
-                self.store.bad("one key, two runs", first != *run);
+                let is_other = self.store.origin(first) != self.store.origin(*run);
+                self.store.bad("one key, two runs", is_other);
             }
             (Said::Cancel(run), Reply::Done(true)) if is_first => {
                 self.clients.cancelled.insert(*run);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use engine::id::{ProjectId, RunId};
 use engine::instant::Instant;
 use engine::policy::{Backoff, Delivery, Retry};
+use engine::queue::dead;
 use engine::queue::given::GivenPolicy;
 use engine::queue::record as stored;
 use engine::queue::unfinished::UniqueKey;
@@ -306,6 +307,11 @@ impl World {
                     self.ids.insert(id.trigger.0, id);
                     Reply::Run(id.trigger.0)
                 }
+                Done::Redriven(results) => {
+                    let run = results[0].run();
+                    self.ids.extend(run.map(|id| (id.trigger.0, id)));
+                    Reply::Done(run.is_some())
+                }
                 _ => Reply::Done(true),
             };
             self.reply(&message, reply);
@@ -387,6 +393,7 @@ impl World {
         };
         read(stored::queues(SHARD), |loading, key, value| loading.queue(key, value).unwrap());
         read(stored::rates(SHARD), |loading, key, value| loading.rate(key, value).unwrap());
+        read(dead::dead(SHARD), |loading, key, value| loading.dead(key, value).unwrap());
         read(stored::queued(SHARD), |loading, key, value| loading.queued(key, value).unwrap());
         read(stored::given(SHARD), |loading, key, value| loading.given(key, value).unwrap());
         read(stored::uniques(SHARD), |loading, key, value| loading.unique(key, value).unwrap());
@@ -516,6 +523,11 @@ impl World {
             Said::Submit(number) => self.submission(*number, now),
             Said::Cancel(run) => Command::CancelRun { project: PROJECT, run: self.ids[run] },
             Said::Pause(to) => return self.pause(index, *to, message, now),
+            Said::Redrive(run) => match self.store.definition(*run) {
+                Some((queue, run)) => Command::Redrive { queue, runs: vec![run] },
+                // Somebody has redriven it.
+                None => return self.reply(&message, Reply::Done(false)),
+            },
         };
         let Some(owned) = &mut self.servers[index].owned else {
             return;

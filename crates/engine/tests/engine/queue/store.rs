@@ -9,14 +9,15 @@ use engine::id::{SerialId, ShardId};
 use engine::instant::Instant;
 use engine::past::{End, Finished, Line, Segment};
 use engine::queue::backlog::ConcurrencyKey;
+use engine::queue::dead::{self, DeadRecord};
 use engine::queue::given::{Claimant, GivenRecord, GivenState, RunToken};
 use engine::queue::rate::RateLimit;
 use engine::queue::record::{self, QueueRecord, QueueSettings, QueuedRecord};
 use engine::queue::unfinished::SubmittedRun;
 use engine::queue::worker::HeldRun;
 use engine::record::decode;
-use engine::shard::Put;
 use engine::shard::record::{FORMAT, HeadRecord, past};
+use engine::shard::{DeadDefinition, Put};
 use serde::de::DeserializeOwned;
 
 use super::world::Time;
@@ -77,6 +78,13 @@ pub(super) struct PastRun {
     pub(super) failures: u32,
 }
 
+impl PastRun {
+    /// Whether it can be redriven.
+    fn is_dead(&self) -> bool {
+        matches!(self.end, End::Dead | End::Failed)
+    }
+}
+
 /// The store, and what the checker remembers of it.
 #[derive(Debug)]
 pub(super) struct Store {
@@ -100,6 +108,8 @@ pub(super) struct Store {
     sets: HashMap<(Arc<str>, u64, u64), Instant>,
     counted: BTreeSet<HeldRun>,
     given_of_wide: Vec<Time>,
+    /// Dead runs that were redriven, and as which runs.
+    pub(super) redriven: BTreeMap<u64, u64>,
     violations: BTreeSet<&'static str>,
 }
 
@@ -133,6 +143,7 @@ impl Store {
             sets: HashMap::new(),
             counted: BTreeSet::new(),
             given_of_wide: Vec::new(),
+            redriven: BTreeMap::new(),
             violations: BTreeSet::new(),
         }
     }
@@ -221,10 +232,58 @@ impl Store {
         true
     }
 
+    /// The dead runs that are kept.
+    pub(super) fn dead(&self) -> impl Iterator<Item = u64> {
+        let keys = self.content.records.keys();
+        keys.filter_map(|key| Some(dead::dead_at(SHARD, key)?.1))
+    }
+
+    /// A dead run as whoever redrives it reads it, and its queue.
+    pub(super) fn definition(&self, sequence: u64) -> Option<(SerialId, DeadDefinition)> {
+        let queues = self.queues.keys();
+        let (queue, record) = queues.into_iter().find_map(|queue| {
+            let key = dead::dead_key(SHARD, *queue, sequence);
+            Some((*queue, read::<DeadRecord>(self.content.records.get(&key)?)))
+        })?;
+        let key = record::queued_key(SHARD, &record.place(queue, sequence));
+        let record = Box::new(read(self.content.records.get(&key)?));
+        Some((queue, DeadDefinition { sequence, record }))
+    }
+
+    /// The run that somebody submitted, of one that may be it, redriven.
+    pub(super) fn origin(&self, sequence: u64) -> u64 {
+        let former = self.redriven.iter().find(|(_, run)| **run == sequence);
+        former.map_or(sequence, |(former, _)| self.origin(*former))
+    }
+
+    /// Exactly those runs are kept as dead ones that are, and were not redriven; and what they were about is.
+    pub(super) fn check_dead(&mut self) {
+        let ended = self.past.iter().filter(|(_, past)| past.is_dead());
+        let ended = ended.filter(|(run, _)| !self.redriven.contains_key(run));
+        let ended: BTreeSet<u64> = ended.map(|(run, _)| *run).collect();
+        let kept: BTreeSet<u64> = self.dead().collect();
+        self.bad("dead, and not kept as such", !ended.is_subset(&kept));
+        self.bad("redriven, and still dead", !kept.is_subset(&ended));
+        let records = self.content.records.keys();
+        let left: BTreeSet<u64> = records
+            .filter_map(|key| record::placed_at(SHARD, key))
+            .map(|(_, order)| order.sequence)
+            .filter(|sequence| !self.runs.contains_key(sequence))
+            .collect();
+        self.bad("what a run was about is lost, or left behind", left != kept);
+    }
+
     /// What a record that was written means.
     fn look_at(&mut self, key: &str, value: &[u8]) {
         if let Some((queue, order)) = record::placed_at(SHARD, key) {
-            let stored = read::<QueuedRecord>(value).submitted(queue, order);
+            let record = read::<QueuedRecord>(value);
+            if let Some(dead) = record.redriven_from {
+                let former = self.redriven.insert(dead.trigger.0, order.sequence);
+                self.bad("redriven twice", former.is_some());
+                let is_dead = self.past.get(&dead.trigger.0).is_some_and(PastRun::is_dead);
+                self.bad("redriven though it lives", !is_dead);
+            }
+            let stored = record.submitted(queue, order);
             let stored = StoredRun { submitted: stored, given: None };
             let old = self.runs.insert(order.sequence, stored);
             let was_there = old.is_some() || self.past.contains_key(&order.sequence);

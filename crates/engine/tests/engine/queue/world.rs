@@ -85,6 +85,8 @@ pub(super) enum Said {
     Submit(u64),
     Cancel(u64),
     Pause(u64),
+    /// A dead run is to wait again.
+    Redrive(u64),
 }
 
 /// Who is to be answered.
@@ -128,6 +130,7 @@ pub(super) struct Counts {
     pub(super) given_up: u64,
     pub(super) taken_back: u64,
     pub(super) beyond_limits: u64,
+    pub(super) redriven: u64,
 }
 
 impl Counts {
@@ -144,6 +147,7 @@ impl Counts {
         self.given_up += other.given_up;
         self.taken_back += other.taken_back;
         self.beyond_limits += other.beyond_limits;
+        self.redriven += other.redriven;
     }
 }
 
@@ -155,6 +159,8 @@ pub(super) struct World {
     pub(super) is_calm: bool,
     /// Long runs and cuts instead of crashes.
     pub(super) has_cuts: bool,
+    /// Clients redrive dead runs.
+    pub(super) has_redrives: bool,
     /// Writes in one commit.
     pub(super) room: usize,
     /// The ids of runs, by their numbers.
@@ -203,6 +209,7 @@ impl World {
             mode,
             is_calm: false,
             has_cuts: seed.is_multiple_of(3),
+            has_redrives: seed % 5 == 4,
             room: chance.one_of(&[8, 8, 12, 64]),
             ids: HashMap::new(),
             store: Store::new(),
@@ -475,6 +482,7 @@ impl World {
                 store.bad("work doubled or lost by servers", is_doubled || is_unknown);
             }
         }
+        store.check_dead();
         let is_given_up = self.mode == Mode::Servers && store.given_up > 0;
         store.bad("given up though only servers failed", is_given_up);
     }
@@ -482,7 +490,8 @@ impl World {
     fn report(self) -> Report {
         let Store { given, given_up, taken_back, ref past, .. } = self.store;
         let past = past.len() as u64;
-        let counts = Counts { past, given, given_up, taken_back, ..self.counts };
+        let redriven = self.store.redriven.len() as u64;
+        let counts = Counts { past, given, given_up, taken_back, redriven, ..self.counts };
         Report { violations: self.store.violations(), counts }
     }
 }

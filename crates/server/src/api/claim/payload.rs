@@ -8,8 +8,10 @@ use std::ops::Bound;
 
 use client::Timestamp;
 use client::worker::{Ack, HeldRun};
+use engine::id::ShardId;
 use engine::limits::CLAIM_ANSWER_BYTES_MAX;
 use engine::queue::record::{BodyRecord, QueuedRecord, body_key, queued_key};
+use engine::queue::unfinished::RunPlace;
 use engine::shard::GivenRun;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
@@ -119,14 +121,30 @@ pub(super) async fn told(
 
 /// Reads from the store what is not in memory, by the numbers of runs.
 async fn read_missing(handle: &NodeHandle, runs: &[GivenRun]) -> HashMap<u64, QueuedRecord> {
-    let missing: Vec<&GivenRun> = runs.iter().filter(|run| run.queued.is_none()).collect();
-    let places = missing.iter().map(|run| (run.place.order.sequence, run));
+    let missing = runs.iter().filter(|run| run.queued.is_none());
+    read_records(handle, missing.map(|run| (run.id.shard, run.place)).collect()).await
+}
+
+/// Reads runs of a shard as they were submitted, with what they are about, by their numbers.
+pub(in crate::api) async fn read_places(
+    handle: &NodeHandle,
+    shard: ShardId,
+    places: &[RunPlace],
+) -> HashMap<u64, QueuedRecord> {
+    read_records(handle, places.iter().map(|place| (shard, *place)).collect()).await
+}
+
+async fn read_records(
+    handle: &NodeHandle,
+    wanted: Vec<(ShardId, RunPlace)>,
+) -> HashMap<u64, QueuedRecord> {
+    let places = wanted.iter().map(|(shard, place)| (place.order.sequence, *shard, place));
     let records =
-        places.clone().map(|(sequence, run)| (sequence, key(queued_key(run.id.shard, &run.place))));
+        places.clone().map(|(sequence, shard, place)| (sequence, key(queued_key(shard, place))));
     let mut found: HashMap<u64, QueuedRecord> = read_all(handle, records.collect()).await;
     let bodies = places
-        .filter(|(_, run)| run.place.has_body)
-        .map(|(sequence, run)| (sequence, key(body_key(run.id.shard, &run.place))));
+        .filter(|(_, _, place)| place.has_body)
+        .map(|(sequence, shard, place)| (sequence, key(body_key(shard, place))));
     let bodies: HashMap<u64, BodyRecord> = read_all(handle, bodies.collect()).await;
     for (sequence, body) in bodies {
         if let Some(record) = found.get_mut(&sequence) {

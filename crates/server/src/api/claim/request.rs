@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::worker::{BeatRequest, ClaimRequest, DoneRun, HeldRun, RunResult};
+use client::worker::{Ack, BeatRequest, ClaimRequest, DoneRun, HeldRun, RunResult};
 use engine::id::{ProjectId, RunId, ShardId};
 use engine::instant::Instant;
 use engine::limits::{
@@ -121,13 +121,46 @@ impl Ask {
             queues.entry(shard).or_default().push(queue.as_str().into());
         }
         let cookies = Cookies::read(self.said.cookie.as_deref().unwrap_or_default());
-        Split { ask: self, queues, cookies, shards }
+        let mut ask = self;
+        let unknown = ask.set_apart(|id| id.shard.0 >= shards);
+        Split { ask, queues, cookies, shards, unknown }
+    }
+}
+
+/// What a worker said about runs of shards that do not exist: nobody has to be asked.
+#[derive(Default)]
+pub(super) struct UnknownRuns {
+    pub(super) acks: Vec<Ack>,
+    pub(super) lost: Vec<HeldRun>,
+}
+
+impl Ask {
+    /// Takes runs out, and says what their worker is told of them.
+    fn set_apart(&mut self, is_unknown: impl Fn(&RunId) -> bool) -> UnknownRuns {
+        let mut unknown = UnknownRuns::default();
+        let ack = |id: &RunId, token: RunToken| Ack {
+            id: id.to_string(),
+            token: token.0,
+            counted: false,
+        };
+        for (id, done) in self.done.extract_if(.., |(id, _)| is_unknown(id)) {
+            unknown.acks.push(ack(&id, done.token));
+        }
+        for (id, token) in self.released.extract_if(.., |(id, _)| is_unknown(id)) {
+            unknown.acks.push(ack(&id, token));
+        }
+        for (id, token) in self.running.extract_if(.., |(id, _)| is_unknown(id)) {
+            unknown.lost.push(HeldRun { id: id.to_string(), token: token.0 });
+        }
+        unknown
     }
 }
 
 /// What a worker says, by shard.
 pub(super) struct Split {
     ask: Ask,
+    /// Runs that are in no shard.
+    pub(super) unknown: UnknownRuns,
     queues: BTreeMap<ShardId, Vec<Box<str>>>,
     cookies: Cookies,
     /// How many shards there are.

@@ -13,11 +13,11 @@ use super::house::{Answer, House, NOON};
 pub(super) struct Hand<'a> {
     pub(super) house: &'a House,
     pub(super) key: String,
-    name: &'static str,
-    incarnation: u64,
-    number: u64,
-    cookie: String,
-    queues: Vec<&'static str>,
+    pub(super) name: &'static str,
+    pub(super) incarnation: u64,
+    pub(super) number: u64,
+    pub(super) cookie: String,
+    pub(super) queues: Vec<&'static str>,
 }
 
 impl<'a> Hand<'a> {
@@ -91,7 +91,7 @@ pub(super) async fn show(house: &House, id: &str) -> Run {
     house.ask("GET", &format!("/v1/runs/{id}")).send().await.is(200).read()
 }
 
-async fn queue(house: &House) -> Queue {
+pub(super) async fn queue(house: &House) -> Queue {
     house.ask("GET", "/v1/queues/mail").send().await.is(200).read()
 }
 

@@ -464,7 +464,9 @@ impl StandIn {
             | Command::PauseQueue { .. }
             | Command::ResumeQueue { .. }
             | Command::DeleteQueue { .. }
-            | Command::CancelRun { .. } => panic!("nobody asks for that here"),
+            | Command::CancelRun { .. }
+            | Command::CancelRuns { .. }
+            | Command::Redrive { .. } => panic!("nobody asks for that here"),
             Command::Create { definition, draft, author, .. } => {
                 self.create(shard, &definition, draft, author).await
             }

@@ -339,6 +339,8 @@ fn told_of(command: &Command) -> String {
         | Command::PauseQueue { .. }
         | Command::ResumeQueue { .. }
         | Command::DeleteQueue { .. }
-        | Command::CancelRun { .. } => format!("{command:?}"),
+        | Command::CancelRun { .. }
+        | Command::CancelRuns { .. }
+        | Command::Redrive { .. } => format!("{command:?}"),
     }
 }
