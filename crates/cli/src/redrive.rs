@@ -17,7 +17,8 @@ use crate::trigger::{print, print_list};
 use crate::value::escape;
 
 pub(crate) async fn dead(typed: QueueDeadArgs) -> Result<(), Ending> {
-    let DeadFilterArgs { state: kinds, key, labels, since: from, until: to } = typed.filter;
+    let DeadFilterArgs { state: kinds, concurrency_key: key, labels, since: from, until: to } =
+        typed.filter;
     let labels = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let (limit, cursor) = (Some(typed.page.limit.into()), typed.page.cursor);
     let filter = DeadRunFilter { kinds, key, labels, from, to, limit, cursor };
@@ -48,7 +49,7 @@ pub(crate) async fn retry(typed: &RunIdArgs) -> Result<(), Ending> {
 
 pub(crate) async fn redrive(typed: QueueRedriveArgs) -> Result<(), Ending> {
     let client = typed.server.client()?;
-    let DeadFilterArgs { state, key, labels, since, until } = typed.filter;
+    let DeadFilterArgs { state, concurrency_key: key, labels, since, until } = typed.filter;
     let (labels, dry_run) = (labels.into_iter().collect(), typed.dry_run);
     let (limit, cursor) = (typed.limit, None);
     let mut request = RedriveRequest { state, key, labels, since, until, limit, cursor, dry_run };
@@ -101,7 +102,7 @@ pub(crate) async fn cancel(typed: QueueCancelArgs) -> Result<(), Ending> {
     let name = escape(&typed.name);
     let mut request = CancelRunsRequest {
         state: typed.state,
-        key: typed.key,
+        key: typed.concurrency_key,
         labels: typed.labels.into_iter().collect(),
         since: typed.since,
         until: typed.until,

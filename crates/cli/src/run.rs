@@ -71,7 +71,7 @@ pub(crate) async fn list(typed: RunListArgs) -> Result<(), Ending> {
         from: typed.from,
         to: typed.to,
         queue: typed.queue,
-        key: typed.key,
+        key: typed.concurrency_key,
         labels: typed.labels.iter().map(|(key, value)| format!("{key}={value}")).collect(),
         limit: Some(typed.page.limit.into()),
         cursor: typed.page.cursor,

@@ -17,11 +17,11 @@
 //! commit that did it. Read first, what it says is in the shards; what is done afterwards is forgotten, and a request
 //! for it that comes again is carried out again, rather than answered as done though the restored store lacks it.
 //!
-//! **Names of triggers are not in it.** A trigger and its name are written and deleted in one commit of the
+//! **Names of triggers and queues are not in it.** A trigger and its name are written and deleted in one commit of the
 //! shard, but names lie outside of shards, and there is no good moment to scan them: before the shards, a trigger
 //! made in between has none; after, one that was deleted in between has none. So they are left out, and made anew
 //! at restore from the triggers' own records, which say everything that a name says. A trigger without a
-//! name cannot come of that.
+//! name cannot come of that. The same goes for queues.
 //!
 //! **Sessions are in it, and are not restored.** A session that is absent is dead for ever: that is what burying
 //! means. Whoever had one finds it gone at its next renewal and ends, and whatever it owned is free. See
@@ -29,6 +29,7 @@
 
 mod content;
 mod line;
+mod queue;
 mod read;
 mod restore;
 mod take;

@@ -57,7 +57,7 @@ pub(crate) struct DeadFilterArgs {
     pub(crate) state: Vec<DeadKind>,
     /// Only those with this concurrency key
     #[arg(long, value_name = "KEY")]
-    pub(crate) key: Option<String>,
+    pub(crate) concurrency_key: Option<String>,
     /// Only those with this label; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
@@ -76,7 +76,7 @@ pub(crate) struct DeadFilterArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     group = clap::ArgGroup::new("which")
-        .args(["state", "key", "labels", "since", "until", "all"])
+        .args(["state", "concurrency_key", "labels", "since", "until", "all"])
         .multiple(true)
         .required(true),
     after_help = examples(
@@ -93,7 +93,7 @@ pub(crate) struct QueueCancelArgs {
     pub(crate) state: Vec<UnfinishedKind>,
     /// Only those with this concurrency key
     #[arg(long, value_name = "KEY")]
-    pub(crate) key: Option<String>,
+    pub(crate) concurrency_key: Option<String>,
     /// Only those with this label; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
@@ -104,7 +104,7 @@ pub(crate) struct QueueCancelArgs {
     #[arg(long, value_name = "INSTANT", value_parser = instant)]
     pub(crate) until: Option<Timestamp>,
     /// All of them
-    #[arg(long, conflicts_with_all = ["state", "key", "labels", "since", "until"])]
+    #[arg(long, conflicts_with_all = ["state", "concurrency_key", "labels", "since", "until"])]
     pub(crate) all: bool,
     /// Count them, and change nothing
     #[arg(long)]

@@ -67,7 +67,7 @@ pub(crate) struct RunListArgs {
     pub(crate) queue: Option<String>,
     /// Only those of queues with this concurrency key
     #[arg(long, value_name = "KEY", conflicts_with = "trigger")]
-    pub(crate) key: Option<String>,
+    pub(crate) concurrency_key: Option<String>,
     /// Only those of queues with this label; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label, conflicts_with = "trigger")]
     pub(crate) labels: Vec<(String, String)>,

@@ -49,6 +49,22 @@ impl<'a> TestWorker<'a> {
         answer
     }
 
+    /// Says that a run failed for good.
+    async fn fail(&mut self, run: &ClaimedRun) {
+        self.number += 1;
+        let done = serde_json::json!([{
+            "id": run.id, "token": run.token, "result": "failed", "error": "no route", "final_failure": true,
+        }]);
+        let request = BeatRequest {
+            incarnation: 1,
+            number: self.number,
+            queues: vec!["mail".to_owned()],
+            done: serde_json::from_value(done).unwrap(),
+            ..BeatRequest::default()
+        };
+        assert_eq!(self.client.beat("web-1", &request).await.unwrap().acks.len(), 1);
+    }
+
     /// Claims one run, and waits for it so long.
     async fn claim(&mut self, wait_ms: u64) -> Vec<ClaimedRun> {
         let settled = self.number;
@@ -173,5 +189,51 @@ async fn what_is_wrong_with_a_run_or_a_queue_is_told_by_its_flag() {
         .output();
     let (_, err) = said(&output.unwrap(), 2);
     assert!(err.contains("the command: the program is an absolute path"), "{err}");
+    dev.kill();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_runs_are_listed_and_redriven_and_others_cancelled_by_what_is_typed() {
+    let _machine = machine::waits().await;
+    let (_dir, data) = place();
+    let dev = Dev::start(&data);
+    let submit =
+        ["run", "submit", "--queue", "mail", "--handler", "welcome", "--label", "env=prod"];
+    let mut worker = TestWorker::new(&dev.client);
+    worker.beat(None).await;
+    let mut dead = Vec::new();
+    for _ in 0..2 {
+        let made: Submitted = json(&dev, &submit).await;
+        let given = worker.claim(20_000).await;
+        assert_eq!(given[0].id, made.id);
+        worker.fail(&given[0]).await;
+        reaches(&dev.client, &made.id, "failed").await;
+        dead.push(made.id);
+    }
+    let listed = text(&dev, &["queue", "dead", "mail"]).await;
+    assert!(listed.contains(&dead[0]) && listed.contains("no route"), "{listed}");
+    assert!(text(&dev, &["queue", "show", "mail"]).await.contains("watchbell queue dead mail"));
+    let list = ["run", "list", "--queue", "mail", "--state", "failed", "--label", "env=prod"];
+    let listed = text(&dev, &list).await;
+    assert!(listed.contains("queue") && !listed.contains("trigger"), "{listed}");
+    assert_eq!(listed.matches("run_").count(), 2, "{listed}");
+
+    let retried = text(&dev, &["run", "retry", &dead[0]]).await;
+    assert!(retried.contains(&format!("{} waits again, as run_", dead[0])), "{retried}");
+    said(&watchbell(&dev, &["run", "retry", &dead[0]]).await, 1);
+    let redrive = ["queue", "redrive", "mail", "--label", "env=prod"];
+    let dry = text(&dev, &[&redrive[..], &["--dry-run"]].concat()).await;
+    assert!(dry.starts_with("1 dead runs of mail would wait again"), "{dry}");
+    assert!(text(&dev, &redrive).await.starts_with("1 dead runs of mail wait again."));
+
+    let waiting = text(&dev, &["run", "list", "--queue", "mail", "--state", "waiting"]).await;
+    assert_eq!(waiting.matches("run_").count(), 2, "{waiting}");
+    let cancel = ["queue", "cancel", "mail", "--state", "waiting"];
+    let dry = text(&dev, &[&cancel[..], &["--dry-run"]].concat()).await;
+    assert!(dry.starts_with("2 runs of mail would be cancelled, 0 of them running"), "{dry}");
+    said(&watchbell(&dev, &cancel).await, 2);
+    let done = text(&dev, &[&cancel[..], &["--yes"]].concat()).await;
+    assert_eq!(done, "2 runs of mail are cancelled.\n");
+    said(&watchbell(&dev, &["queue", "cancel", "mail", "--yes"]).await, 2);
     dev.kill();
 }

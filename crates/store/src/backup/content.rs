@@ -16,6 +16,7 @@ use engine::shard::record::{
 };
 use serde::de::DeserializeOwned;
 
+use super::queue::QueuesMoment;
 use super::{BackupHeader, BackupItem, BackupSection};
 use crate::claim::Head;
 use crate::cluster::ClusterIdentity;
@@ -70,6 +71,7 @@ struct ShardMoment {
     triggers: BTreeSet<SerialId>,
     states: BTreeSet<SerialId>,
     names: HashSet<(u32, String)>,
+    queues: QueuesMoment,
 }
 
 impl Content {
@@ -122,6 +124,7 @@ impl Content {
             Some(BackupSection::Idempotency) => after(0),
             Some(BackupSection::Shard(shard)) => {
                 self.shard.check(shard)?;
+                self.census.unfinished += self.shard.queues.unfinished();
                 after(shard.0 + 1)
             }
             Some(BackupSection::Rest) => {
@@ -152,6 +155,8 @@ impl Content {
             self.shard.head = Some((head.number, record));
             return Ok(());
         }
+        let (kind, name) = rest.split_once('/').unwrap_or((rest, ""));
+        self.shard.queues.take(shard, kind, key, value)?;
         if rest < "head" {
             // Such as what is kept of the past. Whether there is a head is seen later.
             self.shard.before.get_or_insert_with(|| key.clone());
@@ -159,7 +164,6 @@ impl Content {
         }
         let Some((number, head)) = &self.shard.head else { return Err(headless(key)) };
         let ahead = || Flaw::Wrong(format!("{key} is younger than the head of its shard"));
-        let (kind, name) = rest.split_once('/').unwrap_or((rest, ""));
         match kind {
             "past" | "page" => {
                 if past_number(shard, key.as_str()).is_some_and(|written| written > *number) {
@@ -254,6 +258,9 @@ impl ShardMoment {
                 format!("shard {shard}: something moved of trigger {lost}, which is not there");
             return Err(Flaw::Wrong(why));
         }
+        if let Some((_, head)) = &self.head {
+            self.queues.check(shard, head)?;
+        }
         let mut open = self.head.iter().flat_map(|(_, head)| &head.open);
         match open.find(|run| !self.triggers.contains(&run.trigger)) {
             Some(run) => Err(Flaw::Wrong(format!(
@@ -269,7 +276,7 @@ fn headless(key: &Key) -> Flaw {
     Flaw::Wrong(format!("{key} is there, and the head of its shard is not"))
 }
 
-fn read<T: DeserializeOwned>(key: &Key, value: &Value) -> Result<T, Flaw> {
+pub(super) fn read<T: DeserializeOwned>(key: &Key, value: &Value) -> Result<T, Flaw> {
     decode(value.as_bytes(), FORMAT).map_err(|why| flaw(key, why))
 }
 

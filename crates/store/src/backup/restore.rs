@@ -27,11 +27,12 @@ use std::time::Duration;
 use engine::instant::Instant;
 use engine::lease::{Nonce, Token, patience};
 use engine::limits::{FAILOVER_LAG, PAGE_ENTRIES_MAX, RESTORE_TRIES_MAX};
+use engine::queue::record::{QueueNameRecord, QueueRecord, queue_name_key};
 use engine::record::{Format, RecordError, decode, encode};
 use engine::shard::record::{FORMAT as SHARD_FORMAT, NameRecord, TriggerRecord, name_key};
 use serde::{Deserialize, Serialize};
 
-use super::take::is_trigger_name;
+use super::take::is_made_anew;
 use super::{BackupItem, BackupReadError, BackupReader, BackupSection, Summary, verify};
 use crate::claim::{ClaimState, Head};
 use crate::cluster::ClusterIdentity;
@@ -232,6 +233,14 @@ fn writes(section: BackupSection, key: Key, value: Value, machine: &dyn Machine)
                     let leads = encode(SHARD_FORMAT, &NameRecord { id: record.id });
                     vec![Write::Put(key, value), Write::Put(name, leads.into())]
                 }
+                "queues" => {
+                    let record: QueueRecord = decode(value.as_bytes(), SHARD_FORMAT)
+                        .unwrap_or_else(|why| panic!("{key} of {shard} was verified: {why}"));
+                    let name = Key::new(queue_name_key(record.id.project, &record.name));
+                    let name = name.expect("that was verified");
+                    let leads = encode(SHARD_FORMAT, &QueueNameRecord { id: record.id });
+                    vec![Write::Put(key, value), Write::Put(name, leads.into())]
+                }
                 _ => vec![Write::Put(key, value)],
             }
         }
@@ -240,7 +249,7 @@ fn writes(section: BackupSection, key: Key, value: Value, machine: &dyn Machine)
             let is_session = SessionKey::try_from(&key).is_ok();
             // The last commit writes these two.
             let is_last = key == ClusterIdentity::key() || key == EpochRecord::key();
-            if is_session || is_last || is_trigger_name(&key) || is_mirror(&key) {
+            if is_session || is_last || is_made_anew(&key) || is_mirror(&key) {
                 return Vec::new();
             }
             let value = freed(&value, machine).unwrap_or(value);

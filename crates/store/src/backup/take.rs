@@ -149,14 +149,14 @@ async fn head(store: &Store, id: ShardId) -> Result<Option<Version>, ScanError> 
     Ok(store.get(&key).await?.map(|entry| entry.version))
 }
 
-/// Whether an entry belongs into a backup: names of triggers come from the triggers, the owners of shards are
+/// Whether an entry belongs into a backup: names come from triggers and queues, the owners of shards are
 /// those of sessions that are not restored, and what an examination of the store has left is nobody's.
 fn is_kept(key: &Key) -> bool {
-    !is_trigger_name(key) && !is_mirror(key) && !key.as_str().starts_with("scratch/")
+    !is_made_anew(key) && !is_mirror(key) && !key.as_str().starts_with("scratch/")
 }
 
-/// Whether this is where a name leads to a trigger.
-pub(super) fn is_trigger_name(key: &Key) -> bool {
+/// Whether this is where a name leads to a trigger or a queue.
+pub(super) fn is_made_anew(key: &Key) -> bool {
     let mut parts = key.as_str().split('/');
-    parts.next() == Some("name") && parts.nth(1) == Some("trigger")
+    parts.next() == Some("name") && matches!(parts.nth(1), Some("trigger" | "queue"))
 }

@@ -11,6 +11,7 @@ use engine::id::{ProjectId, RunId, SerialId};
 use engine::instant::Instant;
 use engine::mutant::{self, Mutant};
 use engine::policy::{Backoff, Delivery, Retry};
+use engine::queue::dead;
 use engine::queue::given::{AttemptResult, GivenPolicy, RunToken};
 use engine::queue::rate::RateLimit;
 use engine::queue::record::{self as stored, QueueSettings};
@@ -326,6 +327,7 @@ impl Hall {
         };
         read(stored::queues(SHARD), |loading, key, value| loading.queue(key, value).unwrap());
         read(stored::rates(SHARD), |loading, key, value| loading.rate(key, value).unwrap());
+        read(dead::dead(SHARD), |loading, key, value| loading.dead(key, value).unwrap());
         read(stored::queued(SHARD), |loading, key, value| loading.queued(key, value).unwrap());
         read(stored::given(SHARD), |loading, key, value| loading.given(key, value).unwrap());
         self.shard = loading.finish(now);

@@ -8,6 +8,7 @@ use engine::instant::Instant;
 use engine::notice::{Audience, Listener, nobody};
 use engine::outcome::Outcome;
 use engine::past::{Attempt, End, Line, Reason, Segment};
+use engine::queue::dead;
 use engine::queue::news::QueueNews;
 use engine::queue::record as queue;
 use engine::record::{decode, encode};
@@ -186,6 +187,9 @@ impl Bench {
         }
         for (key, value) in below(&self.entries, queue::queues(SHARD)) {
             loading.queue(key, value).unwrap();
+        }
+        for (key, value) in below(&self.entries, dead::dead(SHARD)) {
+            loading.dead(key, value).unwrap();
         }
         for (key, value) in below(&self.entries, queue::queued(SHARD)) {
             loading.queued(key, value).unwrap();

@@ -5,10 +5,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::id::{ProjectId, SerialId, ShardId, TriggerId};
+use engine::id::{ProjectId, QueueId, SerialId, ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::lease::{Nonce, Reading};
 use engine::past::{Line, Reason, Segment, Skipped};
+use engine::queue::record::{
+    QueueNameRecord, QueueRecord, QueueSettings, queue_key, queue_name_key,
+};
 use engine::record::encode;
 use engine::shard::record::{
     FORMAT, HeadRecord, Mark, NameRecord, OpenRun, TriggerRecord, TriggerState, head_key, name_key,
@@ -123,6 +126,19 @@ pub(crate) async fn fill(store: &Store) {
             .put(key(trigger_key(id.shard, id.serial)), encode(FORMAT, &record))
             .put(key(name_key(id.project, &name)), encode(FORMAT, &NameRecord { id }));
     }
+    let (shard, project, serial) = (ShardId(2), ProjectId::DEFAULT, SerialId(25));
+    let queue = QueueRecord {
+        id: QueueId { shard, project, serial },
+        name: "mail".into(),
+        settings: QueueSettings::default(),
+        paused: None,
+        overdue: None,
+        created: Instant(5),
+        written: Instant(5),
+        author: "x".to_owned(),
+        revision: 1,
+    };
+    let named = QueueNameRecord { id: queue.id };
     let state = TriggerState { failures: 3, ..TriggerState::default() };
     let ahead = Head { token: WALL_US + 5, body: None, ..head(3, 0, &[]) };
     let session = r#"{"format":1,"roles":[],"ttl_ms":3000,"beat":7,"nonce":"00000000000000ff","wall_us":5,"reads":1,"local":true}"#;
@@ -144,7 +160,9 @@ pub(crate) async fn fill(store: &Store) {
         .put(key("shared"), vec![0_u8, 255, 10])
         // A reservation that leads nowhere, and what an examination left.
         .put(key("name/0/trigger/nobody"), r#"{"format":1,"id":"trg_000000000000000000001"}"#)
-        .put(key("name/0/queue/mail"), "{}")
+        .put(key("name/0/ring/mail"), "{}")
+        .put(key(queue_key(ShardId(2), queue.id.serial)), encode(FORMAT, &queue))
+        .put(key(queue_name_key(queue.id.project, &queue.name)), encode(FORMAT, &named))
         .put(key("scratch/x"), "x");
     store.commit(commit).await.unwrap();
 }

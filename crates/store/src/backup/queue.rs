@@ -1,0 +1,153 @@
+//! What must be so between the records of queues in one shard of a backup.
+//!
+//! Every run lies in a queue that is there, unless it is dead; what was given, is dead, or is long was submitted; and nothing
+//! is younger than the head. Keys come in their order, and some of these before the head: so they are judged when all of the
+//! shard was read.
+
+use std::collections::BTreeSet;
+
+use engine::id::{SerialId, ShardId};
+use engine::queue::dead::{DeadRecord, dead_at};
+use engine::queue::given::GivenRecord;
+use engine::queue::record::{
+    BodyRecord, QueueRecord, QueuedRecord, RateRecord, UniqueRecord, placed_at, queue_key,
+    queue_name_key,
+};
+use engine::shard::record::HeadRecord;
+
+use super::content::{Flaw, read};
+use crate::{Key, Value};
+
+/// What was read of the queues of the shard that is being read.
+#[derive(Default)]
+pub(super) struct QueuesMoment {
+    queues: BTreeSet<SerialId>,
+    /// Unfinished runs, and what dead ones were about, with their queues.
+    submitted: BTreeSet<(u64, SerialId)>,
+    given: BTreeSet<u64>,
+    dead: BTreeSet<u64>,
+    long: BTreeSet<u64>,
+}
+
+impl QueuesMoment {
+    /// Reads a record, if it is one of queues.
+    pub(super) fn take(
+        &mut self,
+        shard: ShardId,
+        kind: &str,
+        key: &Key,
+        value: &Value,
+    ) -> Result<(), Flaw> {
+        let text = key.as_str();
+        let misplaced = || Flaw::Wrong(format!("{key} names no run"));
+        let number = || text.rsplit('/').next().and_then(|digits| digits.parse().ok());
+        match kind {
+            "queues" => {
+                let record: QueueRecord = read(key, value)?;
+                if queue_key(shard, record.id.serial) != text || record.id.shard != shard {
+                    return Err(Flaw::Wrong(format!("{key} holds another queue, {}", record.id)));
+                }
+                Key::new(queue_name_key(record.id.project, &record.name))
+                    .map_err(|why| Flaw::Wrong(format!("{key}: {why}")))?;
+                self.queues.insert(record.id.serial);
+            }
+            "queue" => {
+                read::<QueuedRecord>(key, value)?;
+                let (queue, order) = placed_at(shard, text).ok_or_else(misplaced)?;
+                self.submitted.insert((order.sequence, queue));
+            }
+            "given" => {
+                read::<GivenRecord>(key, value)?;
+                self.given.insert(number().ok_or_else(misplaced)?);
+            }
+            "dead" => {
+                read::<DeadRecord>(key, value)?;
+                self.dead.insert(dead_at(shard, text).ok_or_else(misplaced)?.1);
+            }
+            "body" => {
+                read::<BodyRecord>(key, value)?;
+                self.long.insert(number().ok_or_else(misplaced)?);
+            }
+            "rate" => drop(read::<RateRecord>(key, value)?),
+            "unique" => drop(read::<UniqueRecord>(key, value)?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// How many runs are not finished.
+    pub(super) fn unfinished(&self) -> u64 {
+        (self.submitted.len() - self.dead.len().min(self.submitted.len())) as u64
+    }
+
+    /// All of it was read: does it fit together, and with the head?
+    pub(super) fn check(&self, shard: ShardId, head: &HeadRecord) -> Result<(), Flaw> {
+        let wrong = |why: String| Err(Flaw::Wrong(format!("shard {shard}: {why}")));
+        if let Some(queue) = self.queues.last().filter(|queue| **queue > head.youngest) {
+            return wrong(format!("queue {queue} is younger than the head"));
+        }
+        if let Some((run, _)) = self.submitted.last().filter(|(run, _)| *run > head.sequence) {
+            return wrong(format!("run {run} of a queue is younger than the head"));
+        }
+        let is_lost = |(run, queue): &&(u64, SerialId)| {
+            !self.queues.contains(queue) && !self.dead.contains(run)
+        };
+        if let Some((run, queue)) = self.submitted.iter().find(is_lost) {
+            return wrong(format!("run {run} waits in queue {queue}, which is not there"));
+        }
+        for (runs, what) in
+            [(&self.given, "was given"), (&self.dead, "is dead"), (&self.long, "has a payload")]
+        {
+            let is_there = |run: u64| {
+                self.submitted.range((run, SerialId(0))..=(run, SerialId(u64::MAX))).next()
+            };
+            if let Some(run) = runs.iter().find(|run| is_there(**run).is_none()) {
+                return wrong(format!("run {run} {what}, and was never submitted"));
+            }
+        }
+        if let Some(run) = self.given.intersection(&self.dead).next() {
+            return wrong(format!("run {run} is dead, and a worker has it"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(take: impl FnOnce(&mut QueuesMoment)) -> Result<(), Flaw> {
+        let queue = SerialId(5);
+        let mut moment = QueuesMoment {
+            queues: [queue].into(),
+            submitted: [(7, queue), (8, queue)].into(),
+            given: [7].into(),
+            dead: [8].into(),
+            long: [8].into(),
+        };
+        take(&mut moment);
+        let head = HeadRecord { sequence: 8, youngest: queue, ..HeadRecord::default() };
+        moment.check(ShardId(3), &head)
+    }
+
+    #[test]
+    fn records_of_queues_of_different_moments_show_it() {
+        assert!(moment(|_| {}).is_ok());
+        type Change = fn(&mut QueuesMoment);
+        let cases: [(Change, &str); 7] = [
+            (|it| _ = it.queues.insert(SerialId(6)), "queue"),
+            (|it| _ = it.submitted.insert((9, SerialId(5))), "younger than the head"),
+            (|it| it.queues.clear(), "which is not there"),
+            (|it| _ = it.given.insert(2), "was given, and was never submitted"),
+            (|it| _ = it.dead.insert(2), "is dead, and was never submitted"),
+            (|it| _ = it.long.insert(2), "has a payload, and was never submitted"),
+            (|it| _ = it.given.insert(8), "a worker has it"),
+        ];
+        for (change, told) in cases {
+            match moment(change) {
+                Err(Flaw::Wrong(why)) => assert!(why.contains(told), "{why}"),
+                other => panic!("{told}: {other:?}"),
+            }
+        }
+    }
+}
