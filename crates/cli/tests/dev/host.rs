@@ -4,6 +4,8 @@
 //! gets a hundred calls a second. Machines that run tests are busy with other things, so a run in which the
 //! difference is too large, or calls are missing, is repeated, and the best of three counts.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use client::Timestamp;
@@ -118,6 +120,38 @@ async fn lateness(
 fn schedule(spec: &TriggerSpec) -> engine::schedule::Schedule {
     let draft: Draft = serde_json::from_value(serde_json::to_value(spec).unwrap()).unwrap();
     draft.build(Instant(0)).unwrap().schedule
+}
+
+/// What becomes of slots whose host does not answer for a while: they wait for it, and each has its record afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_for_a_host_that_does_not_answer_wait_until_it_does() {
+    let is_well = Arc::new(AtomicBool::new(false));
+    let known = Arc::clone(&is_well);
+    let receiver = Receiver::start(1, move |_| match known.load(Ordering::Relaxed) {
+        true => Reply::FINE,
+        false => Reply::Reset,
+    });
+    let (_dir, data) = place();
+    let dev = Dev::start(&data);
+    for number in 0..20 {
+        let spec = spec(&format!("t-{number}"), receiver.url(0, &format!("/{number}")));
+        dev.client.create_trigger(&spec).await.unwrap();
+    }
+    let account = || dev.client.account("t-7", None, None);
+    let lagging = until("the host lags", PATIENCE, || async {
+        Some(account().await.unwrap()).filter(|account| account.host_lags_since.is_some())
+    })
+    .await;
+    assert_eq!(lagging.totals.missing, 0, "{lagging:?}");
+    is_well.store(true, Ordering::Relaxed);
+    let done = until("the host has kept up", PATIENCE, || async {
+        let account = account().await.unwrap();
+        let is_done = account.host_lags_since.is_none() && account.totals.succeeded > 0;
+        is_done.then_some(account)
+    })
+    .await;
+    assert_eq!((done.totals.missing, done.totals.unread), (0, 0), "{done:?}");
+    dev.kill();
 }
 
 /// What is judged by time: see [`rig::machine`].
