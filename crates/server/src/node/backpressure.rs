@@ -128,9 +128,9 @@ impl Backpressure {
     /// A shard is not here any more. What the dispatcher has of it stays there.
     pub(super) fn forget(&self, shard: ShardId) {
         for sum in self.0.lock().hosts.values_mut() {
-            if let Some(share) = sum.shards.get(&shard).copied() {
-                sum.coming -= share.coming;
-                sum.set_share(shard, ShardShare { coming: 0, waits: false, ..share });
+            if let Some(had) = sum.shards.get(&shard).copied() {
+                sum.coming -= had.coming;
+                sum.set_share(shard, ShardShare { coming: 0, waits: false, ..had });
             }
         }
     }
@@ -154,10 +154,10 @@ impl Backpressure {
             return HostRoom::NONE;
         }
         let most = sum.pace.most();
-        let share = |most: usize| most.div_ceil(others).saturating_sub(own.calls);
-        let at_least_once = share(most).min(most.saturating_sub(taken));
+        let part = |most: usize| most.div_ceil(others).saturating_sub(own.calls);
+        let at_least_once = part(most).min(most.saturating_sub(taken));
         // By what the shard has itself: others may go on having more, and it would keep all behind it waiting.
-        HostRoom { at_least_once, at_most_once: at_least_once.min(share(HOST_BUSY)) }
+        HostRoom { at_least_once, at_most_once: at_least_once.min(part(HOST_BUSY)) }
     }
 }
 
@@ -181,11 +181,11 @@ impl HostSum {
         self.shards.is_empty() && self.calls == 0 && !rests
     }
 
-    fn set_share(&mut self, shard: ShardId, share: ShardShare) {
-        if share == ShardShare::default() {
+    fn set_share(&mut self, shard: ShardId, has: ShardShare) {
+        if has == ShardShare::default() {
             self.shards.remove(&shard);
         } else {
-            self.shards.insert(shard, share);
+            self.shards.insert(shard, has);
         }
     }
 
