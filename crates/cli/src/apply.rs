@@ -1,16 +1,19 @@
-//! `watchbell trigger apply`: files say which triggers there shall be, and how.
+//! `watchbell trigger apply` and `watchbell queue apply`: files say which triggers and queues there shall be, and how.
 //!
 //! - [`document`], [`file`](mod@file): reading files, all of them before anything is sent
 //! - [`plan`]: what there is, and what is to be done
 //! - [`fires`]: what that changes, in slots
+//! - [`queue`]: the same for queues
 //! - [`show`]: what people see
 
 mod document;
 pub(crate) mod file;
 mod fires;
 mod plan;
+pub(crate) mod queue;
 mod show;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -26,10 +29,8 @@ use crate::refusal;
 use crate::value::escape;
 
 pub(crate) async fn apply(typed: ApplyArgs) -> Result<(), Ending> {
-    if typed.files.iter().filter(|path| path.as_os_str() == "-").count() > 1 {
-        return Err(Ending::wrong_input("stdin can be read once: name - once"));
-    }
-    let wanted = file::read_all(&typed.files, now())?;
+    stdin_once(&typed.files)?;
+    let wanted: Vec<file::Wanted> = file::read_all(&typed.files, now())?;
     let client = typed.server.client()?;
     let labels: Vec<String> =
         typed.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -48,7 +49,14 @@ pub(crate) async fn apply(typed: ApplyArgs) -> Result<(), Ending> {
         typed.consent.ask(&question, "nothing was sent")?;
     }
     let rows = carry_out(&client, steps).await;
-    show::rows(&rows, typed.server.output)
+    show::rows(("triggers", &rows), typed.server.output)
+}
+
+fn stdin_once(files: &[PathBuf]) -> Result<(), Ending> {
+    if files.iter().filter(|path| path.as_os_str() == "-").count() > 1 {
+        return Err(Ending::wrong_input("stdin can be read once: name - once"));
+    }
+    Ok(())
 }
 
 /// Whoever prunes by a label and forgets it in a file would never see that trigger pruned.

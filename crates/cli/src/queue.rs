@@ -17,6 +17,7 @@ pub(crate) async fn queue(verb: QueueVerb) -> Result<(), Ending> {
         QueueVerb::List(typed) => list(typed).await,
         QueueVerb::Show(typed) => show(&typed).await,
         QueueVerb::Set(typed) => set(typed).await,
+        QueueVerb::Apply(typed) => crate::apply::queue::apply(typed).await,
         QueueVerb::Pause(typed) => pause(typed).await,
         QueueVerb::Resume(typed) => resume(&typed).await,
         QueueVerb::Delete(typed) => delete(&typed).await,

@@ -170,6 +170,9 @@ pub struct ClaimAnswer {
     pub cancel: Vec<HeldRun>,
     /// Runs that the request named and whose owner could not be asked: this answer does not confirm them.
     pub unheard: Vec<HeldRun>,
+    /// Queues that the request named and that cannot be made: the project has as many as it may. The others were served.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
     /// To be sent with the next claim.
     pub cookie: String,
     /// The highest number of the worker's requests that was heard: runs are good for `lease_ms` from when that was sent.

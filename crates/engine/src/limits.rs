@@ -347,8 +347,18 @@ pub const RUN_WAIT_MAX: Duration = Duration::from_secs(60);
 /// How long a request may take, its body and its answer included.
 pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(75);
 
-/// Connections of the API that are open at a time; further ones wait to be accepted.
-pub const API_CONNECTIONS_MAX: usize = 1_024;
+/// Connections of the API that are open at a time; further ones wait to be accepted. Fewer, if the process may have
+/// fewer open files.
+pub const API_CONNECTIONS_MAX: usize = 12_288;
+
+/// Of these, the last ones are kept by nobody: a worker that comes by one of them is not let wait.
+pub const API_CONNECTIONS_FOR_PEOPLE: usize = 256;
+
+/// What `retry-after` says to a worker when no connection is left on which it could wait.
+pub const CROWDED_RETRY_AFTER: Duration = Duration::from_secs(2);
+
+/// Open files of a server that are no connections of the API: webhooks under way, and the store.
+pub const OPEN_FILES_ELSEWHERE: usize = 1_024;
 
 /// Longest span of time that one account of a trigger covers: a leap year.
 pub const ACCOUNT_SPAN_MAX: Duration = Duration::from_secs(366 * 86_400);

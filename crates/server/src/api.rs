@@ -29,6 +29,7 @@ mod cancel;
 mod claim;
 mod cluster;
 pub(crate) mod convert;
+mod crowding;
 mod dead;
 mod election;
 mod event;

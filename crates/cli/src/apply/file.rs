@@ -1,7 +1,8 @@
-//! Which triggers files want, checked as a server would check them.
+//! Which triggers, or queues, files want, checked as a server would check them.
 //!
 //! Everything is read and judged before anything is sent, and all that is wrong is told at once: by its file,
-//! its line if that is known, its trigger, and a JSON pointer to the field.
+//! its line if that is known, its name, and a JSON pointer to the field. A file may have triggers and queues: `trigger apply`
+//! reads the ones, and `queue apply` the others.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -18,6 +19,23 @@ use super::document::{self, Document};
 use crate::exit::Ending;
 use crate::value::escape;
 
+/// What a file wants there to be.
+pub(super) trait FileItem: Sized {
+    /// What one is called.
+    const WORD: &'static str;
+    /// The field of an object with a list of them.
+    const LIST: &'static str;
+
+    /// By which it is found again.
+    fn name(&self) -> &str;
+
+    /// What a value means, or all that is wrong with it.
+    fn judge(value: &Value, now: Instant) -> Result<Self, Vec<BadField>>;
+}
+
+/// The lists that an object of a file may have.
+const LISTS: [&str; 2] = ["triggers", "queues"];
+
 /// A trigger that a file wants.
 #[derive(Debug)]
 pub(super) struct Wanted {
@@ -29,9 +47,9 @@ pub(super) struct Wanted {
     pub(super) stale: Option<String>,
 }
 
-/// All triggers of all files, in their order.
-pub(super) fn read_all(files: &[PathBuf], now: Instant) -> Result<Vec<Wanted>, Ending> {
-    let mut reading = FileReader::default();
+/// All triggers, or all queues, of all files, in their order.
+pub(super) fn read_all<T: FileItem>(files: &[PathBuf], now: Instant) -> Result<Vec<T>, Ending> {
+    let mut reading = FileReader::new();
     for path in files {
         match read_text(path) {
             Ok(text) => reading.file(&shown(path), &text, now),
@@ -67,15 +85,18 @@ pub(crate) fn read_text(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-#[derive(Default)]
-struct FileReader {
-    wanted: Vec<Wanted>,
+struct FileReader<T> {
+    wanted: Vec<T>,
     faults: Vec<String>,
     /// Where each name stands.
     known: BTreeMap<String, String>,
 }
 
-impl FileReader {
+impl<T: FileItem> FileReader<T> {
+    fn new() -> Self {
+        Self { wanted: Vec::new(), faults: Vec::new(), known: BTreeMap::new() }
+    }
+
     fn file(&mut self, file: &str, text: &str, now: Instant) {
         let documents = match document::read(text) {
             Ok(documents) => documents,
@@ -83,28 +104,28 @@ impl FileReader {
         };
         let before = (self.wanted.len(), self.faults.len());
         for document in &documents {
-            for (pointer, value) in triggers(&document.value) {
-                self.trigger(file, document, &pointer, value, now);
+            for (pointer, value) in items(&document.value, T::LIST) {
+                self.item(file, document, &pointer, value, now);
             }
         }
         if before == (self.wanted.len(), self.faults.len()) {
-            self.faults.push(format!("{file}: there is no trigger in it"));
+            self.faults.push(format!("{file}: there is no {} in it", T::WORD));
         }
     }
 
-    fn trigger(&mut self, file: &str, document: &Document, at: &str, value: &Value, now: Instant) {
+    fn item(&mut self, file: &str, document: &Document, at: &str, value: &Value, now: Instant) {
         let name = value.get("name").and_then(Value::as_str);
-        let called = name.map_or_else(String::new, |name| format!("trigger {name:?}: "));
+        let called = name.map_or_else(String::new, |name| format!("{} {name:?}: ", T::WORD));
         let tell = |fault: &BadField| {
             let place = place(file, document.line(&format!("{at}{}", fault.pointer)));
             let pointer = if fault.pointer.is_empty() { "" } else { &fault.pointer };
             let colon = if pointer.is_empty() { "" } else { ": " };
             format!("{place}: {called}{pointer}{colon}{}", fault.why)
         };
-        match judge(value, now) {
+        match T::judge(value, now) {
             Ok(wanted) => {
                 let here = place(file, document.line(at));
-                if let Some(there) = self.known.insert(wanted.name.clone(), here) {
+                if let Some(there) = self.known.insert(wanted.name().to_owned(), here) {
                     let why = format!("it is in {there} already");
                     self.faults.push(tell(&BadField { pointer: "/name".to_owned(), why }));
                 }
@@ -114,11 +135,12 @@ impl FileReader {
         }
     }
 
-    fn end(mut self) -> Result<Vec<Wanted>, Ending> {
+    fn end(mut self) -> Result<Vec<T>, Ending> {
         if self.wanted.len() > FILE_TRIGGERS_MAX {
             let len = self.wanted.len();
             self.faults.push(format!(
-                "at most {FILE_TRIGGERS_MAX} triggers are applied at a time, and these are {len}: split the files"
+                "at most {FILE_TRIGGERS_MAX} {} are applied at a time, and these are {len}: split the files",
+                T::LIST
             ));
         }
         if self.faults.is_empty() {
@@ -138,25 +160,44 @@ fn place(file: &str, line: Option<usize>) -> String {
     line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"))
 }
 
-/// The triggers of a document, each with a pointer to it.
-fn triggers(document: &Value) -> Vec<(String, &Value)> {
+/// What a document has of one kind, each with a pointer to it.
+fn items<'a>(document: &'a Value, list: &str) -> Vec<(String, &'a Value)> {
     let listed = |at: &str, items: &'_ [Value]| -> Vec<String> {
         (0..items.len()).map(|index| format!("{at}/{index}")).collect()
     };
     match document {
         Value::Null => Vec::new(),
         Value::Array(items) => listed("", items).into_iter().zip(items).collect(),
-        Value::Object(fields) => match fields.get("triggers") {
-            Some(Value::Array(items)) if fields.len() == 1 => {
-                listed("/triggers", items).into_iter().zip(items).collect()
+        Value::Object(fields) if has_lists(fields) => match fields.get(list) {
+            Some(Value::Array(items)) => {
+                listed(&format!("/{list}"), items).into_iter().zip(items).collect()
             }
-            Some(_) | None => vec![(String::new(), document)],
+            Some(_) | None => Vec::new(),
         },
+        Value::Object(_) => vec![(String::new(), document)],
         Value::Bool(_) | Value::Number(_) | Value::String(_) => vec![(String::new(), document)],
     }
 }
 
-/// What a value means, or all that is wrong with it.
+/// Whether an object has lists and nothing else.
+fn has_lists(fields: &serde_json::Map<String, Value>) -> bool {
+    !fields.is_empty()
+        && fields.iter().all(|(name, value)| LISTS.contains(&name.as_str()) && value.is_array())
+}
+
+impl FileItem for Wanted {
+    const WORD: &'static str = "trigger";
+    const LIST: &'static str = "triggers";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn judge(value: &Value, now: Instant) -> Result<Self, Vec<BadField>> {
+        judge(value, now)
+    }
+}
+
 fn judge(value: &Value, now: Instant) -> Result<Wanted, Vec<BadField>> {
     let one = |pointer: &str, why: &str| {
         vec![BadField { pointer: pointer.to_owned(), why: why.to_owned() }]
@@ -205,7 +246,7 @@ mod tests {
     const NOW: Instant = Instant(1_800_000_000_000);
 
     fn read(texts: &[&str]) -> Result<Vec<String>, Ending> {
-        let mut reading = FileReader::default();
+        let mut reading = FileReader::<Wanted>::new();
         for (number, text) in texts.iter().enumerate() {
             reading.file(&format!("{number}.yaml"), text, NOW);
         }
@@ -223,6 +264,9 @@ mod tests {
             format!("name: a\n{hook}\n---\nname: b\n{hook}\n---\n"),
             format!("- name: a\n  {hook}\n- {{name: b, {hook}}}\n"),
             format!("triggers:\n- name: a\n  {hook}\n- name: b\n  {hook}\n"),
+            format!(
+                "queues: [{{name: q}}]\ntriggers:\n- {{name: a, {hook}}}\n- {{name: b, {hook}}}\n"
+            ),
             r#"[{"name": "a", "webhook": {"url": "http://x.example"}},
                 {"name": "b", "webhook": {"url": "http://x.example"}}]"#
                 .to_owned(),
@@ -244,6 +288,7 @@ mod tests {
             ("name: [a]\n", "0.yaml:1: /name: invalid type"),
             ("just text\n", "a trigger is an object"),
             ("# nothing\n", "there is no trigger in it"),
+            ("queues:\n- name: q\n", "there is no trigger in it"),
             ("a: [\n", "no YAML"),
         ] {
             let said = told(&[text]);

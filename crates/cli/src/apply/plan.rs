@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 
-use client::spec::TriggerSpec;
 use client::trigger::Trigger;
 use client::{Client, ClientError, TriggerFilter};
 use engine::instant::Instant;
 use engine::limits::LIST_ROWS_MAX;
 use engine::trigger::{Definition, Draft};
+use serde::Serialize;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -134,7 +134,7 @@ fn change(wanted: &Wanted, found: Option<&FoundTrigger>) -> ApplyChange {
 }
 
 /// The fields in which two texts differ.
-fn fields(old: &TriggerSpec, new: &TriggerSpec) -> Vec<FieldChange> {
+pub(super) fn fields<T: Serialize>(old: &T, new: &T) -> Vec<FieldChange> {
     let (old, new) = (leaves(old), leaves(new));
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let differs = |name: &&&String| old.get(**name) != new.get(**name);
@@ -154,7 +154,7 @@ fn text_of(value: &Value) -> String {
 }
 
 /// Every field with its value, by its name with dots. Lists are one value.
-fn leaves(spec: &TriggerSpec) -> BTreeMap<String, Value> {
+fn leaves(spec: &impl Serialize) -> BTreeMap<String, Value> {
     fn add(name: &str, value: Value, leaves: &mut BTreeMap<String, Value>) {
         match value {
             Value::Object(fields) => {
@@ -267,6 +267,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use client::spec::TriggerSpec;
 
     #[test]
     fn fields_that_differ_are_told_and_secrets_are_not() {

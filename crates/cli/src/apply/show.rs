@@ -18,7 +18,7 @@ use crate::value::escape;
 /// More than so many triggers that stay as they are are not named.
 const UNCHANGED_NAMED_MAX: usize = 20;
 
-/// What came of a trigger.
+/// What came of a trigger, or of a queue.
 #[derive(Debug)]
 pub(super) struct ApplyRow {
     pub(super) name: String,
@@ -56,7 +56,7 @@ impl ApplyOutcome {
 }
 
 /// Shows what was done; it is a failure if some of it was not.
-pub(super) fn rows(rows: &[ApplyRow], output: OutputFormat) -> Result<(), Ending> {
+pub(super) fn rows((of, rows): (&str, &[ApplyRow]), output: OutputFormat) -> Result<(), Ending> {
     let count = |word: &str| rows.iter().filter(|row| row.outcome.word() == word).count();
     let counts: Vec<(&str, usize)> =
         ApplyOutcome::WORDS.into_iter().map(|word| (word, count(word))).collect();
@@ -68,10 +68,10 @@ pub(super) fn rows(rows: &[ApplyRow], output: OutputFormat) -> Result<(), Ending
         .collect();
     let sums: serde_json::Map<String, Value> =
         counts.iter().map(|(word, count)| ((*word).to_owned(), json!(count))).collect();
-    print(output, &json!({ "triggers": told, "totals": sums }), || text(rows, &counts))?;
+    print(output, &json!({ of: told, "totals": sums }), || text(rows, &counts))?;
     match count("failed") {
         0 => Ok(()),
-        failed => Err(Ending::failed(format!("{failed} of {} triggers failed", rows.len()))),
+        failed => Err(Ending::failed(format!("{failed} of {} {of} failed", rows.len()))),
     }
 }
 
@@ -92,7 +92,7 @@ fn text(rows: &[ApplyRow], counts: &[(&str, usize)]) -> String {
     format!("{table}{}.\n", summary(counts))
 }
 
-fn summary(counts: &[(&str, usize)]) -> String {
+pub(super) fn summary(counts: &[(&str, usize)]) -> String {
     let parts = counts.iter().filter(|(_, count)| *count > 0);
     let parts: Vec<String> =
         parts.map(|(word, count)| format!("{} {word}", table::grouped(*count))).collect();
@@ -233,7 +233,7 @@ fn count_text(count: Count) -> String {
     }
 }
 
-fn field_text(change: &super::plan::FieldChange) -> String {
+pub(super) fn field_text(change: &super::plan::FieldChange) -> String {
     let field = escape(&change.field);
     match (&change.old, &change.new) {
         (None, None) => format!("{field}: changes"),

@@ -1,5 +1,7 @@
 //! `watchbell queue` and `watchbell worker`, as they are typed.
 
+use std::path::PathBuf;
+
 use clap::Subcommand;
 use client::queue::RateSpec;
 use engine::length;
@@ -16,6 +18,7 @@ pub(crate) enum QueueVerb {
     #[command(after_help = examples("  watchbell queue show mail"))]
     Show(QueueNameArgs),
     Set(QueueSetArgs),
+    Apply(QueueApplyArgs),
     Pause(QueuePauseArgs),
     /// Let workers have the runs of a paused queue again
     #[command(after_help = examples("  watchbell queue resume mail"))]
@@ -78,6 +81,37 @@ pub(crate) struct QueueSetArgs {
     /// Notify when a run that a worker could have waits for so long; never, if it is not given
     #[arg(long, value_name = "LENGTH")]
     pub(crate) alert_after: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// Make queues be as files say: make, change, and with --prune delete them
+///
+/// A file is YAML or JSON: one queue, a list of them, an object with a list called queues (a list called triggers may
+/// stand beside it, for watchbell trigger apply), or several YAML documents. The fields are those of the API; each
+/// queue has a name, and what it does not name is not limited. All files are read and checked before anything is sent, and
+/// what is as it should be is left alone. If some queues fail the others are done all the same, and the exit code is 1.
+#[derive(Debug, clap::Args)]
+#[command(after_help = examples(
+    "  watchbell queue apply queues.yaml\n  \
+       watchbell queue apply queues.yaml --dry-run\n  \
+       watchbell queue apply *.yaml --prune --prefix billing-"
+))]
+pub(crate) struct QueueApplyArgs {
+    /// The files; - is stdin
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Send nothing, and show what would change
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Delete queues whose name begins as --prefix says and are in none of the files; one with unfinished runs stays
+    #[arg(long, requires = "prefix")]
+    pub(crate) prune: bool,
+    /// How the names begin of those that --prune may delete; '' for all
+    #[arg(long, value_name = "TEXT", requires = "prune")]
+    pub(crate) prefix: Option<String>,
+    #[command(flatten)]
+    pub(crate) consent: YesArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use client::queue::QueueSpec;
 use client::spec::TriggerSpec;
 use client::trigger::PauseRequest;
-use client::{Timestamp, TriggerFilter};
+use client::{QueueFilter, Timestamp, TriggerFilter};
 use rig::machine;
 use serde_json::Value;
 use store::clock::Stopwatch;
@@ -241,5 +242,53 @@ async fn a_crontab_becomes_a_file_that_can_be_applied() {
     assert!(told.contains("2 created."), "{told}{out}");
     let (told, _) = said(&watchbell(&dev, &["trigger", "apply", &path]).await, 0);
     assert!(told.contains("2 unchanged."), "{told}");
+    dev.kill();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queues_become_as_files_say_and_what_is_in_none_is_pruned() {
+    let _machine = machine::waits().await;
+    let (dir, data) = place();
+    let dev = Dev::start(&data);
+    let set = async |name: &str, concurrency| {
+        let spec = QueueSpec { concurrency: Some(concurrency), ..QueueSpec::default() };
+        dev.client.set_queue(name, &spec, None).await.unwrap();
+    };
+    set("a-kept", 2).await;
+    set("a-changed", 2).await;
+    set("a-old", 2).await;
+    set("other", 2).await;
+    let bad = file(dir.path(), "bad.yaml", "queues:\n- name: a-new\n- name: b\n  concurrency: 0\n");
+    let (_, err) = said(&watchbell(&dev, &["queue", "apply", &bad]).await, 2);
+    assert!(
+        err.contains("bad.yaml:4: queue \"b\": /concurrency: ") && err.contains("nothing was sent"),
+        "{err}"
+    );
+    let text = format!(
+        "queues:\n- {{name: a-kept, concurrency: 2}}\n- {{name: a-changed, concurrency: 5, alert_after: 5m}}\n\
+         - name: a-new\n  rate: {{runs: 100, per: 1m}}\ntriggers:\n- name: feed\n  {HOOK}\n"
+    );
+    let path = file(dir.path(), "all.yaml", &text);
+    let prune = ["queue", "apply", &path, "--prune", "--prefix", "a-"];
+    let (out, _) = said(&watchbell(&dev, &[&prune[..], &["--dry-run"]].concat()).await, 0);
+    for line in [
+        "~ update a-changed\n    alert_after: 5m is new\n    concurrency: 2 → 5\n",
+        "+ create a-new\n",
+        "- delete a-old\n",
+        "1 to create, 1 to update, 1 unchanged, 1 to delete. Nothing was sent.\n",
+    ] {
+        assert!(out.contains(line), "{line}: {out}");
+    }
+    let (_, err) = said(&watchbell(&dev, &prune).await, 2);
+    assert!(err.contains("nothing was sent") && err.contains("--yes"), "{err}");
+    let (out, _) = said(&watchbell(&dev, &[&prune[..], &["--yes"]].concat()).await, 0);
+    assert!(out.contains("1 created, 1 updated, 1 unchanged, 1 deleted."), "{out}");
+    let (out, _) = said(&watchbell(&dev, &[&prune[..], &["--yes"]].concat()).await, 0);
+    assert!(out.contains("3 unchanged."), "{out}");
+    let found = dev.client.queues(&QueueFilter::default()).await.unwrap().items;
+    let found: Vec<_> = found.iter().map(|queue| (queue.name.as_str(), queue.revision)).collect();
+    assert_eq!(found, [("a-changed", 2), ("a-kept", 1), ("a-new", 1), ("other", 1)]);
+    let (out, _) = said(&watchbell(&dev, &["trigger", "apply", &path]).await, 0);
+    assert!(out.contains("1 created."), "the triggers of the same file: {out}");
     dev.kill();
 }

@@ -124,6 +124,8 @@ pub struct WorkerReply {
     pub cancel: Vec<(RunId, RunToken)>,
     /// Runs that it is given.
     pub runs: Vec<GivenRun>,
+    /// Queues that it named and that cannot be made: the project has as many here as it may.
+    pub refused: Vec<Box<str>>,
 }
 
 /// A run that a worker is given.
@@ -181,22 +183,26 @@ pub struct QueuedView {
 impl Shard {
     /// A worker said something. Whoever has the ticket is told what follows, perhaps much later.
     pub fn hear(&mut self, call: WorkerCall, ticket: Ticket, now: Now) {
-        match self.translate(call, now) {
-            Ok(heard) => self.hear_request(heard, ticket, now),
-            Err(why) => self.outbox.answer(ticket, ShardAnswer::Rejected(why)),
-        }
+        let heard = self.translate(call, now);
+        self.hear_request(heard, ticket, now);
     }
 
     /// A claim that waits is answered now, if it still does.
     pub fn stop_waiting(&mut self, ticket: Ticket) {
         if let Some(answer) = self.queues.workers.stop_waiting(ticket) {
-            let reply = self.reply(answer, &HashMap::new());
-            self.outbox.answer(ticket, ShardAnswer::Worker(Box::new(reply)));
+            self.answer_waiting(ticket, answer);
         }
     }
 
+    /// Answers a claim that has waited.
+    fn answer_waiting(&mut self, ticket: Ticket, answer: WorkerAnswer) {
+        let refused = self.queues.refused.remove(&ticket).unwrap_or_default();
+        let reply = WorkerReply { refused, ..self.reply(answer, &HashMap::new()) };
+        self.outbox.answer(ticket, ShardAnswer::Worker(Box::new(reply)));
+    }
+
     fn hear_request(&mut self, heard: HeardCall, ticket: Ticket, now: Now) {
-        let HeardCall { request, ids, unknown } = heard;
+        let HeardCall { request, ids, unknown, refused } = heard;
         // All of it is decided: what one request says is bounded.
         let mut decided = Decided::with_room(usize::MAX);
         let queues = &mut self.queues;
@@ -205,8 +211,15 @@ impl Shard {
         self.tell_workers(now);
         self.tell_voided();
         let answer = match heard {
-            Heard::Waits => return,
-            Heard::Answer(answer) => self.reply(answer, &ids).with(unknown),
+            Heard::Waits => {
+                if !refused.is_empty() {
+                    self.queues.refused.insert(ticket, refused);
+                }
+                return;
+            }
+            Heard::Answer(answer) => {
+                WorkerReply { refused, ..self.reply(answer, &ids).with(unknown) }
+            }
             Heard::OldIncarnation => {
                 return self.outbox.answer(ticket, ShardAnswer::OldIncarnation);
             }
@@ -233,13 +246,13 @@ impl Shard {
         self.tell_workers(now);
         self.tell_voided();
         for (ticket, answer) in answers {
-            let reply = self.reply(answer, &HashMap::new());
-            self.outbox.answer(ticket, ShardAnswer::Worker(Box::new(reply)));
+            self.answer_waiting(ticket, answer);
         }
     }
 
     fn tell_voided(&mut self) {
         for ticket in self.queues.workers.take_voided() {
+            self.queues.refused.remove(&ticket);
             self.outbox.answer(ticket, ShardAnswer::Void);
         }
     }
@@ -267,12 +280,14 @@ impl Shard {
             lost: answer.lost.into_iter().filter_map(named).collect(),
             cancel: answer.cancel.into_iter().filter_map(named).collect(),
             runs: runs.collect(),
+            refused: Vec::new(),
         }
     }
 
     /// From ids to the numbers of runs. Those that are unknown, or another project's, are set apart.
-    fn translate(&mut self, call: WorkerCall, now: Now) -> Result<HeardCall, Rejection> {
+    fn translate(&mut self, call: WorkerCall, now: Now) -> HeardCall {
         let (mut ids, mut unknown) = (HashMap::new(), Unknown::default());
+        let mut refused = Vec::new();
         let mut number = |id: RunId| {
             let sequence = self.queued_run(call.project, id)?;
             ids.insert(sequence, id);
@@ -306,9 +321,10 @@ impl Shard {
             Some(claim) => {
                 let mut queues: Vec<SerialId> = Vec::with_capacity(claim.queues.len());
                 for name in &claim.queues {
-                    let queue = self.queue_named(call.project, name, &call.worker, now)?;
-                    if !queues.contains(&queue.id.serial) {
-                        queues.push(queue.id.serial);
+                    match self.queue_named(call.project, name, &call.worker, now) {
+                        Ok(queue) if queues.contains(&queue.id.serial) => {}
+                        Ok(queue) => queues.push(queue.id.serial),
+                        Err(_) => refused.push(name.clone()),
                     }
                 }
                 // Nobody knows what time it is, so nobody knows what is due; or so much waits to be written that slots
@@ -316,7 +332,7 @@ impl Shard {
                 let is_closed = self.is_suspended || self.outbox.is_half_full();
                 let free = if is_closed { 0 } else { claim.free };
                 // What is told of runs that nobody knows is told at once, and nobody steps while time is unknown.
-                let is_answered = !unknown.is_empty() || self.is_suspended;
+                let is_answered = !unknown.is_empty() || self.is_suspended || queues.is_empty();
                 let until = now.steady + if is_answered { 0 } else { claim.wait_ms };
                 Wants::Claim { running, cookie: claim.cookie, queues, free, until }
             }
@@ -335,7 +351,7 @@ impl Shard {
             is_draining,
             wants,
         };
-        Ok(HeardCall { request, ids, unknown })
+        HeardCall { request, ids, unknown, refused }
     }
 }
 
@@ -360,6 +376,7 @@ struct HeardCall {
     request: WorkerRequest,
     ids: HashMap<u64, RunId>,
     unknown: Unknown,
+    refused: Vec<Box<str>>,
 }
 
 /// What a worker said about runs that nobody knows, and is told of that.

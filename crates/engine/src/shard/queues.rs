@@ -3,7 +3,7 @@
 //! What is in the store changes by [`super::memory::apply`] alone. What follows from it, such as who waits for runs, is
 //! known to [`Workers`]. Its bounds are its own: what waits here stops no trigger, and a queue stops no other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::id::{ProjectId, SerialId};
@@ -14,11 +14,11 @@ use crate::queue::dead::DeadRuns;
 use crate::queue::record::{QueueRecord, QueuedRecord, UniqueRecord};
 use crate::queue::unfinished::{QueueDelta, QueueLimits, RunPlace, SubmittedRun, UnfinishedRuns};
 
-use super::Now;
 use super::attempts::by_wall;
 use super::output::Outputs;
 use super::queue_alert::QueueAlerts;
 use super::queue_sight::QueueSight;
+use super::{Now, Ticket};
 
 /// The queues of a shard.
 pub(super) struct Queues {
@@ -26,6 +26,8 @@ pub(super) struct Queues {
     by_name: BTreeMap<(ProjectId, Box<str>), SerialId>,
     pub(super) runs: UnfinishedRuns,
     pub(super) workers: Workers,
+    /// What claims that wait are told besides: queues that they named and that cannot be made.
+    pub(super) refused: HashMap<Ticket, Vec<Box<str>>>,
     pub(super) alerts: QueueAlerts,
     pub(super) sight: QueueSight,
     pub(super) outputs: Outputs,
@@ -135,6 +137,7 @@ impl Queues {
             by_name: BTreeMap::new(),
             workers: Workers::new(&runs, Now { wall: Instant(0), steady: 0, random: 0 }),
             runs,
+            refused: HashMap::new(),
             alerts: QueueAlerts::default(),
             sight: QueueSight::default(),
             outputs: Outputs::default(),

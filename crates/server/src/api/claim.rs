@@ -25,6 +25,7 @@ use engine::id::{RunId, ShardId};
 use engine::limits::UNAVAILABLE_RETRY_AFTER;
 use engine::queue::claim::BEATS_PER_LEASE;
 use engine::queue::given::RunToken;
+use engine::shard::command::Rejection;
 use engine::shard::{GivenRun, ShardAnswer, Ticket, WorkerReply};
 use tokio::task::JoinSet;
 
@@ -32,6 +33,7 @@ use self::payload::ClaimedOut;
 use self::request::{Ask, Cookies, Split, Wanted, has_any_of};
 use super::body::JsonBody;
 use super::caller::Caller;
+use super::crowding::Crowding;
 use super::forward::PeerClient;
 use super::problem::{ApiError, ApiResult};
 use crate::handle::{AskGuard, CallError, NodeHandle, ShardAsk};
@@ -44,9 +46,13 @@ pub(super) async fn claim(
     handle: NodeHandle,
     caller: Caller,
     peers: PeerClient,
+    crowding: Crowding,
     JsonBody(request): JsonBody<ClaimRequest>,
 ) -> ApiResult<Json<ClaimedOut>> {
-    let ask = Ask::claim(&caller, &request)?;
+    let mut ask = Ask::claim(&caller, &request)?;
+    if crowding == Crowding::Crowded {
+        ask = ask.in_a_crowd()?;
+    }
     answer(handle, peers, ask, "/v1/claim").await
 }
 
@@ -69,7 +75,7 @@ async fn answer(
     path: &str,
 ) -> ApiResult<Json<ClaimedOut>> {
     let split = Arc::new(ask.split(handle.shards()));
-    let places = places(&handle, &peers, &split);
+    let mut places = places(&handle, &peers, &split);
     let asker =
         Asker { handle: handle.clone(), peers, split: Arc::clone(&split), path: path.into() };
     let mut gathered = Gathered {
@@ -83,11 +89,24 @@ async fn answer(
             let free = split.free().saturating_sub(gathered.runs());
             let wanted = Wanted { free, wait_ms: 0 };
             let guards = place.guards(&handle);
-            gathered.take(asker.clone().ask(place.clone(), tickets(&guards), wanted).await)?;
+            // Who asks for what is there does not wait for an owner.
+            let part = match place {
+                AskPlace::Here(shard) if !handle.peers().served().borrow().contains(shard) => {
+                    Part::of_nobody(*shard)
+                }
+                AskPlace::Here(_) | AskPlace::There(..) => {
+                    asker.clone().ask(place.clone(), tickets(&guards), wanted).await
+                }
+            };
+            gathered.take(part)?;
         }
         if gathered.has_something() || split.wait_ms() == 0 {
             return gathered.finish(&handle, &split).await;
         }
+    }
+    // Nobody waits where all its queues are refused, unless it is so everywhere.
+    if !split.names_only(&gathered.refused) {
+        places.retain(|place| !split.is_closed(place.shards(), &gathered.refused));
     }
     // All at once. Who waits at several places is given one by each.
     let free = if places.len() > 1 { split.free().min(1) } else { split.free() };
@@ -106,8 +125,9 @@ async fn answer(
             else => break,
         };
         let Ok(part) = part else { continue };
+        let is_told = part.answer.is_ok();
         gathered.take(part)?;
-        if wanted.wait_ms > 0 {
+        if wanted.wait_ms > 0 && is_told {
             // One answer is enough: those here say what they have, and those elsewhere see that nobody listens.
             guards.iter().for_each(AskGuard::stop_waiting);
             there.abort_all();
@@ -124,6 +144,13 @@ enum AskPlace {
 }
 
 impl AskPlace {
+    fn shards(&self) -> &[ShardId] {
+        match self {
+            Self::Here(shard) => std::slice::from_ref(shard),
+            Self::There(_, shards) => shards,
+        }
+    }
+
     /// What lets the asked stop waiting, where that is this server.
     fn guards(&self, handle: &NodeHandle) -> Vec<AskGuard> {
         match self {
@@ -207,6 +234,14 @@ struct Part {
     answer: Result<PartAnswer, CallError>,
 }
 
+impl Part {
+    /// Nobody has the shard.
+    fn of_nobody(shard: ShardId) -> Self {
+        let retry_after = UNAVAILABLE_RETRY_AFTER;
+        Self { shards: vec![shard], answer: Err(CallError::NoOwner { retry_after }) }
+    }
+}
+
 enum PartAnswer {
     Here(ShardAnswer),
     There(bytes::Bytes),
@@ -223,6 +258,8 @@ struct Gathered {
     there: Vec<Box<serde_json::value::RawValue>>,
     cookies: Cookies,
     as_of: Option<u64>,
+    /// Queues that cannot be made.
+    refused: Vec<String>,
     /// Shards that answered.
     heard: Vec<ShardId>,
     refusal: Option<ApiError>,
@@ -246,6 +283,7 @@ impl Gathered {
                 self.acks.extend(told.acks);
                 self.lost.extend(told.lost);
                 self.cancel.extend(told.cancel);
+                self.refuse(told.refused);
                 self.there.extend(told.runs);
                 self.cookies.add(&told.cookie);
                 self.heard_at(told.as_of);
@@ -276,6 +314,15 @@ impl Gathered {
         self.lost.extend(reply.lost.into_iter().map(held));
         self.cancel.extend(reply.cancel.into_iter().map(held));
         self.here.extend(reply.runs);
+        self.refuse(reply.refused.into_iter().map(String::from));
+    }
+
+    fn refuse(&mut self, queues: impl IntoIterator<Item = String>) {
+        for queue in queues {
+            if !self.refused.contains(&queue) {
+                self.refused.push(queue);
+            }
+        }
     }
 
     /// How many runs were given so far.
@@ -303,6 +350,9 @@ impl Gathered {
             };
             return Err(self.refusal.unwrap_or_else(nobody));
         }
+        if split.is_claim() && split.names_only(&self.refused) && !self.has_something() {
+            return Err(Rejection::TooManyQueues.into());
+        }
         split.sort(&mut self.here);
         let room = split.free().saturating_sub(self.there.len());
         let surplus = self.here.split_off(room.min(self.here.len()));
@@ -317,6 +367,7 @@ impl Gathered {
             lost: self.lost,
             cancel: self.cancel,
             unheard: split.unheard(&self.heard),
+            refused: self.refused,
             cookie: self.cookies.to_string(),
             as_of: self.as_of.unwrap_or_default(),
             beat_ms: u64::from(lease_ms) / BEATS_PER_LEASE,

@@ -3,7 +3,7 @@
 //! What is in the store every server reads alike. The rest the owner tells: this server, or another one that is asked by
 //! the same path in the name of whoever asked this one. Servers that are asked by a server ask no others.
 
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use bytes::Bytes;
 use engine::id::ShardId;
 use engine::shard::ShardAnswer;
@@ -16,7 +16,7 @@ use crate::peers::ShardLocation;
 pub(super) enum Told {
     /// This server has the shard.
     Here(ShardAnswer),
-    /// Another server has it, and answered the same path with this.
+    /// Another server has it, and answered the same path with this; with nothing, if there is no such thing.
     There(Bytes),
     /// Nobody could be asked.
     Nobody,
@@ -40,8 +40,12 @@ pub(super) async fn ask(
                 return Told::Nobody;
             }
             let to = (server.node(), server.url.as_deref());
-            let answer = peers.ask(to, Method::GET, path, None).await;
-            answer.map_or(Told::Nobody, Told::There)
+            let answer = peers.ask_for(to, Method::GET, path, None, PeerClient::patience()).await;
+            match answer {
+                Ok((status, bytes)) if status.is_success() => Told::There(bytes),
+                Ok((StatusCode::NOT_FOUND, _)) => Told::There(Bytes::new()),
+                Ok(_) | Err(_) => Told::Nobody,
+            }
         }
         Err(_) => Told::Nobody,
     }

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Json};
 use client::run::{Run, Started};
 use engine::id::{ProjectId, RunId, ShardId, TriggerId};
 use engine::length;
-use engine::limits::{RUN_WAIT_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
+use engine::limits::{OWNER_RETRY_AFTER, RUN_WAIT_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
 use engine::past::{Finished, Line};
 use engine::shard::ShardAnswer;
 use engine::shard::command::Command;
@@ -133,9 +133,14 @@ pub(super) async fn find_anywhere(
     project: ProjectId,
     id: RunId,
 ) -> ApiResult<Option<Run>> {
-    match find_queued(handle, peers, project, id).await? {
+    let unfinished = find_queued(handle, peers, project, id).await;
+    if let Ok(Some(run)) = unfinished {
+        return Ok(Some(run));
+    }
+    match find(handle, project, id).await? {
         Some(run) => Ok(Some(run)),
-        None => find(handle, project, id).await,
+        // If nobody could say that it is not among those that wait, it is not said to be missing.
+        None => unfinished,
     }
 }
 
@@ -143,7 +148,7 @@ pub(super) fn read_id(text: &str) -> ApiResult<RunId> {
     text.parse().map_err(|why: engine::id::BadId| ApiError::not_found(why.to_string()))
 }
 
-/// An unfinished run of a queue, by whoever owns its shard. Nothing is found while nobody does.
+/// An unfinished run of a queue, by whoever owns its shard.
 async fn find_queued(
     handle: &NodeHandle,
     peers: &PeerClient,
@@ -160,7 +165,11 @@ async fn find_queued(
             views.first().map(|view| convert::queued(view, silence.as_ref()))
         }
         Told::There(bytes) => serde_json::from_slice(&bytes).ok(),
-        Told::Here(_) | Told::Nobody => None,
+        Told::Here(_) => None,
+        Told::Nobody => {
+            let detail = "nobody owns the shard of this run at the moment: try again";
+            return Err(ApiError::unavailable(detail, OWNER_RETRY_AFTER));
+        }
     })
 }
 

@@ -1,14 +1,15 @@
 //! Connections: a bounded number of them, each on a task that the end waits for.
 //!
 //! Nobody keeps a place by doing nothing: a head that does not come, a rest between two requests, an answer
-//! that is not read are all bounded in time; what happens in between is bounded by `middleware`.
+//! that is not read are all bounded in time; what happens in between is bounded by `middleware`. The last places are
+//! lent for one request each, see `crowding`.
 
 use std::borrow::Borrow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::limits::{API_CONNECTIONS_MAX, REQUEST_DRAIN_MAX, REQUEST_HEAD_TIME_MAX};
+use engine::limits::{REQUEST_DRAIN_MAX, REQUEST_HEAD_TIME_MAX};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -21,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::authentication::PeerAddress;
+use super::crowding::{Crowding, connections_max};
 use super::tls::ServerTls;
 use super::write_timeout::WriteTimeout;
 use super::{ApiSecurity, Exposure, router};
@@ -40,7 +42,7 @@ pub async fn serve(
     let exposure = exposure_of(listener.local_addr().ok());
     let service = TowerToHyperService::new(router(handle, exposure, &security));
     let acceptor = security.tls.as_ref().map(ServerTls::acceptor);
-    let places = Arc::new(Semaphore::new(API_CONNECTIONS_MAX));
+    let places = Arc::new(Semaphore::new(connections_max()));
     let (ending, ends) = watch::channel(false);
     let mut connections = JoinSet::new();
     let following = async {
@@ -65,8 +67,8 @@ pub async fn serve(
                 Ok((stream, from)) => {
                     let (service, ends) = (service.clone(), ends.clone());
                     let acceptor = acceptor.clone();
+                    let peer = (PeerAddress(from.ip()), Crowding::of(places.available_permits()));
                     connections.spawn(async move {
-                        let peer = PeerAddress(from.ip());
                         welcome(stream, peer, acceptor, service, ends).await;
                         drop(place);
                     });
@@ -96,7 +98,7 @@ fn exposure_of(address: Option<SocketAddr>) -> Exposure {
 /// Answers one connection, encrypted if it is to be.
 async fn welcome(
     stream: TcpStream,
-    peer: PeerAddress,
+    peer: (PeerAddress, Crowding),
     acceptor: Option<TlsAcceptor>,
     service: TowerToHyperService<axum::Router>,
     ends: watch::Receiver<bool>,
@@ -115,15 +117,17 @@ async fn welcome(
 
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    peer: PeerAddress,
+    (peer, crowding): (PeerAddress, Crowding),
     service: TowerToHyperService<axum::Router>,
     mut ends: watch::Receiver<bool>,
 ) {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_HEAD_TIME_MAX);
+    builder.keep_alive(crowding == Crowding::Room);
     let stream = TokioIo::new(WriteTimeout::new(stream));
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(crowding);
         service.call(request)
     });
     let mut connection = std::pin::pin!(builder.serve_connection(stream, service));

@@ -2,6 +2,7 @@
 
 use engine::id::{ProjectId, RunId};
 use engine::instant::Instant;
+use engine::limits::QUEUES_PER_SHARD_MAX;
 use engine::queue::draft::{QueueDraft, RunDraft};
 use engine::queue::given::RunToken;
 use engine::shard::command::{Command, Done};
@@ -112,4 +113,35 @@ fn call(worker: usize, number: u64, running: Option<Vec<(RunId, RunToken)>>) -> 
         running,
         claim: None,
     }
+}
+
+#[test]
+fn a_claim_is_served_from_the_queues_that_there_are_and_told_which_cannot_be_made() {
+    let mut bench = Bench::new();
+    for number in 0..QUEUES_PER_SHARD_MAX {
+        assert!(submit(&mut bench, ProjectId::DEFAULT, &format!("q{number}"), 1).is_some());
+    }
+    let mut ask = |number, cookie, queues: &[&str]| {
+        let queues = queues.iter().map(|queue| (*queue).into()).collect();
+        let claim = Some(ClaimCall { cookie, queues, free: 1, wait_ms: 10_000 });
+        let call = WorkerCall { claim, ..call(0, number, Some(Vec::new())) };
+        bench.shard.hear(call, Ticket(number), bench.now());
+        bench.commit();
+        let answer = bench.answer().or_else(|| {
+            bench.go(bench.wall + 11_000);
+            bench.answer()
+        });
+        match answer {
+            Some(ShardAnswer::Worker(reply)) => {
+                let refused: Vec<String> = reply.refused.iter().map(ToString::to_string).collect();
+                (reply.cookie, reply.runs.len(), refused)
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let cookie = ask(1, 0, &["q0"]).0;
+    assert_eq!(ask(2, cookie, &["more", "q0"]), (cookie, 1, vec!["more".to_owned()]));
+    // One that waits for runs is told when its time is over, and one for which nothing is left at once.
+    assert_eq!(ask(3, cookie, &["q0", "more"]).2, ["more"]);
+    assert_eq!(ask(4, cookie, &["more", "others"]).2, ["more", "others"]);
 }

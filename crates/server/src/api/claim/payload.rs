@@ -32,6 +32,8 @@ pub(in crate::api) struct ClaimedOut {
     pub(super) lost: Vec<HeldRun>,
     pub(super) cancel: Vec<HeldRun>,
     pub(super) unheard: Vec<HeldRun>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) refused: Vec<String>,
     pub(super) cookie: String,
     pub(super) as_of: u64,
     pub(super) beat_ms: u64,
@@ -46,6 +48,8 @@ pub(super) struct ClaimedIn {
     pub(super) lost: Vec<HeldRun>,
     pub(super) cancel: Vec<HeldRun>,
     pub(super) unheard: Vec<HeldRun>,
+    #[serde(default)]
+    pub(super) refused: Vec<String>,
     pub(super) cookie: String,
     pub(super) as_of: u64,
 }

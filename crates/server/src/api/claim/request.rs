@@ -9,8 +9,8 @@ use client::worker::{Ack, BeatRequest, ClaimRequest, DoneRun, HeldRun, RunResult
 use engine::id::{ProjectId, RunId, ShardId};
 use engine::instant::Instant;
 use engine::limits::{
-    CLAIM_QUEUES_MAX, CLAIM_RUNS_MAX, CLAIM_WAIT_MAX, RETRY_AFTER_MAX, RUN_ERROR_CHARS_MAX,
-    WORKER_LEASE_DEFAULT, WORKER_LEASE_MAX, WORKER_LEASE_MIN,
+    CLAIM_QUEUES_MAX, CLAIM_RUNS_MAX, CLAIM_WAIT_MAX, CROWDED_RETRY_AFTER, RETRY_AFTER_MAX,
+    RUN_ERROR_CHARS_MAX, WORKER_LEASE_DEFAULT, WORKER_LEASE_MAX, WORKER_LEASE_MIN,
 };
 use engine::past::Attempt;
 use engine::queue::claim::two_beats;
@@ -111,6 +111,20 @@ impl Ask {
             released,
             said,
         })
+    }
+
+    /// The same without waiting: there are too few connections left to keep one. What is reported is heard.
+    pub(super) fn in_a_crowd(mut self) -> ApiResult<Self> {
+        let says_something =
+            !(self.done.is_empty() && self.running.is_empty() && self.released.is_empty());
+        if self.is_claim && !says_something {
+            return Err(ApiError::unavailable(
+                "as many connections are open as may be, and none is left on which a worker could wait: try again, or ask another server",
+                CROWDED_RETRY_AFTER,
+            ));
+        }
+        self.said.wait_ms = 0;
+        Ok(self)
     }
 
     /// By the shards of the queues and of the runs that it names.
@@ -275,6 +289,18 @@ impl Split {
             })
         };
         text.expect("texts and numbers always serialize")
+    }
+
+    /// Whether these are all queues that it names.
+    pub(super) fn names_only(&self, queues: &[String]) -> bool {
+        self.ask.said.queues.iter().all(|queue| queues.contains(queue))
+    }
+
+    /// Whether nothing can be claimed from these shards, since each of its queues there is among these.
+    pub(super) fn is_closed(&self, shards: &[ShardId], queues: &[String]) -> bool {
+        let of_shards = self.queues.iter().filter(|(shard, _)| shards.contains(shard));
+        let mut named = of_shards.flat_map(|(_, queues)| queues).peekable();
+        named.peek().is_some() && named.all(|name| queues.iter().any(|queue| **queue == **name))
     }
 
     /// Whether it wants runs, and is no beat.

@@ -415,7 +415,11 @@ impl StandIn {
                     let _ = reply.send(done);
                 }
                 // No queue has a run here.
-                NodeCall::Ask { reply, .. } => drop(reply.send(Ok(ShardAnswer::Runs(Vec::new())))),
+                NodeCall::Ask { reply, .. } => {
+                    let refused = self.refuse.lock().unwrap().take();
+                    let answer = refused.map_or(Ok(ShardAnswer::Runs(Vec::new())), Err);
+                    drop(reply.send(answer));
+                }
                 NodeCall::StopWaiting { .. } => {}
                 NodeCall::Rewrite { .. } => unreachable!("nobody keeps this past elsewhere"),
                 NodeCall::CompareUsage { .. } => unreachable!("nobody counts what others have"),

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use client::problem::FieldProblem;
+use engine::id::{RunId, ShardId};
 use engine::limits::REQUEST_BYTES_MAX;
 use serde_json::json;
 use server::handle::{CallError, WriteTrouble};
@@ -11,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{advance, pause, resume, timeout};
 
-use super::bench::Bench;
+use super::bench::{Bench, NOW};
 
 fn pointers(errors: &[FieldProblem]) -> Vec<&str> {
     errors.iter().filter_map(|error| error.pointer.as_deref()).collect()
@@ -218,6 +219,19 @@ async fn while_nobody_owns_a_shard_the_answer_says_when_to_come_back() {
     assert_eq!(answer.header("retry-after"), Some("1"));
     assert!(answer.problem(503).detail.contains("is stopping"));
     assert!(bench.client.trigger("hello").await.is_ok(), "reads go on from the store");
+}
+
+#[tokio::test]
+async fn a_run_is_not_said_to_be_missing_while_nobody_knows_which_ones_wait() {
+    let bench = Bench::new().await;
+    let run = format!("/v1/runs/{}", RunId::submitted(ShardId(0), 7, NOW, 1));
+    assert_eq!(bench.json("GET", &run, "").await.status(), 404);
+    let retry_after = Duration::from_secs(1);
+    *bench.refuse.lock().unwrap() = Some(CallError::NoOwner { retry_after });
+    let answer = bench.json("GET", &run, "").await;
+    assert!(answer.header("retry-after").is_some());
+    answer.problem(503);
+    assert_eq!(bench.json("GET", &run, "").await.status(), 404);
 }
 
 #[tokio::test]

@@ -1,0 +1,291 @@
+//! `watchbell queue apply`: files say which queues there shall be, and what they may.
+//!
+//! The same files, the same look and the same care as for triggers: everything is read and judged before anything is sent,
+//! and what is as it should be is left alone. A queue has no labels, so what may be pruned is said by how names begin; one
+//! that has unfinished runs is not deleted, and that is told.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use client::queue::{Queue, QueueSpec};
+use client::{Client, ClientError, QueueFilter};
+use engine::instant::Instant;
+use engine::limits::LIST_ROWS_MAX;
+use engine::queue::draft::QueueDraft;
+use engine::queue::record::QueueSettings;
+use engine::trigger::{BadField, check_name};
+use serde_json::{Value, json};
+use server::api::pointer;
+
+use super::file::{self, FileItem};
+use super::plan::{FieldChange, each, fields};
+use super::show::{self, ApplyOutcome, ApplyRow, field_text};
+use super::{sentence, stdin_once};
+use crate::args::OutputFormat;
+use crate::args::queue::QueueApplyArgs;
+use crate::colour::Colour;
+use crate::cron::now;
+use crate::exit::Ending;
+use crate::trigger::print;
+use crate::value::escape;
+
+/// A queue that a file wants.
+#[derive(Debug)]
+struct WantedQueue {
+    name: String,
+    /// What the file says, to be sent and compared.
+    spec: QueueSpec,
+    settings: QueueSettings,
+}
+
+impl FileItem for WantedQueue {
+    const WORD: &'static str = "queue";
+    const LIST: &'static str = "queues";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn judge(value: &Value, _: Instant) -> Result<Self, Vec<BadField>> {
+        let one = |pointer: &str, why: String| vec![BadField { pointer: pointer.to_owned(), why }];
+        let Value::Object(fields) = value else {
+            return Err(one("", "a queue is an object: name: …, concurrency: …".to_owned()));
+        };
+        let mut fields = fields.clone();
+        let name = match fields.remove("name") {
+            Some(Value::String(name)) => name,
+            Some(_) => return Err(one("/name", "the name of a queue is a text".to_owned())),
+            None => return Err(one("/name", "a queue in a file has a name".to_owned())),
+        };
+        check_name(&name).map_err(|why| one("/name", why))?;
+        let text = Value::Object(fields);
+        let draft: QueueDraft = serde_path_to_error::deserialize(&text).map_err(|error| {
+            let why = error.inner().to_string();
+            one(&pointer(error.path(), &why), why)
+        })?;
+        let settings = draft.build()?;
+        let spec = serde_json::from_value(text)
+            .expect("a draft that was built is a spec: a test of the server holds them together");
+        Ok(Self { name, spec, settings })
+    }
+}
+
+/// What becomes of one queue.
+#[derive(Debug)]
+struct QueueStep {
+    name: String,
+    change: QueueChange,
+}
+
+/// What is to be done with a queue.
+#[derive(Debug)]
+enum QueueChange {
+    Create(QueueSpec),
+    Update(QueueSpec, Vec<FieldChange>),
+    Unchanged,
+    Delete,
+}
+
+pub(crate) async fn apply(typed: QueueApplyArgs) -> Result<(), Ending> {
+    stdin_once(&typed.files)?;
+    let wanted: Vec<WantedQueue> = file::read_all(&typed.files, now())?;
+    let client = typed.server.client()?;
+    let steps = plan(&client, wanted, typed.prefix.as_deref().filter(|_| typed.prune)).await?;
+    if typed.dry_run {
+        return dry_run(&steps, typed.server.output);
+    }
+    let deletions = steps.iter().filter(|step| matches!(step.change, QueueChange::Delete)).count();
+    if deletions > 0 {
+        let question = format!("Delete {deletions} queues that are in no file?");
+        typed.consent.ask(&question, "nothing was sent")?;
+    }
+    show::rows(("queues", &carry_out(&client, steps).await), typed.server.output)
+}
+
+/// What is to be done, in the order of names; deletions last.
+async fn plan(
+    client: &Client,
+    wanted: Vec<WantedQueue>,
+    prune: Option<&str>,
+) -> Result<Vec<QueueStep>, Ending> {
+    let names: Vec<String> = wanted.iter().map(|wanted| wanted.name.clone()).collect();
+    let found = each(names, |name| {
+        let client = client.clone();
+        async move { client.queue(&name).await }
+    });
+    let mut steps = BTreeMap::new();
+    for (wanted, found) in wanted.into_iter().zip(found.await) {
+        let change = match found {
+            Ok(found) => change(wanted.spec, &wanted.settings, &found.spec),
+            Err(ClientError::NotFound(_)) => QueueChange::Create(wanted.spec),
+            Err(other) => return Err(other.into()),
+        };
+        steps.insert(wanted.name, change);
+    }
+    let unwanted = match prune {
+        Some(prefix) => all(client, prefix).await?,
+        None => Vec::new(),
+    };
+    let unwanted = unwanted.into_iter().map(|queue| queue.name);
+    let unwanted: Vec<String> = unwanted.filter(|name| !steps.contains_key(name)).collect();
+    let steps = steps.into_iter().map(|(name, change)| QueueStep { name, change });
+    let deleted = unwanted.into_iter().map(|name| QueueStep { name, change: QueueChange::Delete });
+    Ok(steps.chain(deleted).collect())
+}
+
+fn change(wanted: QueueSpec, settings: &QueueSettings, found: &QueueSpec) -> QueueChange {
+    // What is written otherwise and means the same is the same: 60s and 1m.
+    let there = serde_json::to_value(found).ok();
+    let there = there.and_then(|text| serde_json::from_value::<QueueDraft>(text).ok());
+    if there.and_then(|there| there.build().ok()).as_ref() == Some(settings) {
+        return QueueChange::Unchanged;
+    }
+    let changes = fields(found, &wanted);
+    QueueChange::Update(wanted, changes)
+}
+
+/// All queues whose names begin so.
+async fn all(client: &Client, prefix: &str) -> Result<Vec<Queue>, ClientError> {
+    let prefix = Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty());
+    let mut filter = QueueFilter { prefix, limit: Some(LIST_ROWS_MAX), cursor: None };
+    let mut all = Vec::new();
+    loop {
+        let page = client.queues(&filter).await?;
+        all.extend(page.items);
+        filter.cursor = page.next;
+        if filter.cursor.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
+/// Sends what is to be done, a few at a time; deletions last, and only if everything else was done.
+async fn carry_out(client: &Client, steps: Vec<QueueStep>) -> Vec<ApplyRow> {
+    let (deletions, others): (Vec<_>, Vec<_>) =
+        steps.into_iter().partition(|step| matches!(step.change, QueueChange::Delete));
+    let mut rows = each(others, |step| send(client.clone(), step)).await;
+    if rows.iter().any(|row| matches!(row.outcome, ApplyOutcome::Failed(_))) {
+        let why = || ApplyOutcome::Failed("it was not deleted, because others failed".to_owned());
+        rows.extend(deletions.into_iter().map(|step| ApplyRow { name: step.name, outcome: why() }));
+    } else {
+        rows.extend(each(deletions, |step| send(client.clone(), step)).await);
+    }
+    rows
+}
+
+async fn send(client: Client, step: QueueStep) -> ApplyRow {
+    let QueueStep { name, change } = step;
+    let sent = match &change {
+        QueueChange::Unchanged => Ok(ApplyOutcome::Unchanged),
+        QueueChange::Create(spec) => {
+            client.set_queue(&name, spec, None).await.map(|_| ApplyOutcome::Created)
+        }
+        QueueChange::Update(spec, _) => {
+            client.set_queue(&name, spec, None).await.map(|_| ApplyOutcome::Updated)
+        }
+        QueueChange::Delete => client.delete_queue(&name).await.map(|()| ApplyOutcome::Deleted),
+    };
+    let outcome = sent.unwrap_or_else(|why| ApplyOutcome::Failed(sentence(&why)));
+    ApplyRow { name, outcome }
+}
+
+/// Shows what would be done.
+fn dry_run(steps: &[QueueStep], output: OutputFormat) -> Result<(), Ending> {
+    let told: Vec<Value> = steps.iter().map(value).collect();
+    print(output, &json!({ "queues": told }), || dry_text(steps, Colour::of_stdout()))
+}
+
+/// The sign and the word of a change.
+fn sign(change: &QueueChange) -> (char, &'static str) {
+    match change {
+        QueueChange::Create(_) => ('+', "create"),
+        QueueChange::Update(..) => ('~', "update"),
+        QueueChange::Unchanged => ('=', "unchanged"),
+        QueueChange::Delete => ('-', "delete"),
+    }
+}
+
+fn value(step: &QueueStep) -> Value {
+    let mut told = json!({ "name": step.name, "change": sign(&step.change).1 });
+    if let QueueChange::Update(_, fields) = &step.change {
+        told["fields"] = json!(fields);
+    }
+    told
+}
+
+fn dry_text(steps: &[QueueStep], colour: Colour) -> String {
+    let mut text = String::new();
+    for QueueStep { name, change } in steps {
+        let (sign, word) = sign(change);
+        let head = colour.of_sign(sign, &format!("{sign} {word} {}", escape(name)));
+        match change {
+            QueueChange::Unchanged => continue,
+            QueueChange::Create(_) | QueueChange::Delete => {
+                let _ = writeln!(text, "{head}");
+            }
+            QueueChange::Update(_, fields) => {
+                let _ = writeln!(text, "{head}");
+                for change in fields {
+                    let _ = writeln!(text, "    {}", field_text(change));
+                }
+            }
+        }
+    }
+    let count = |word: &str| steps.iter().filter(|step| sign(&step.change).1 == word).count();
+    let counts = [
+        ("to create", count("create")),
+        ("to update", count("update")),
+        ("unchanged", count("unchanged")),
+        ("to delete", count("delete")),
+    ];
+    let _ = writeln!(text, "{}. Nothing was sent.", show::summary(&counts));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(text: &str) -> Result<WantedQueue, String> {
+        let value = serde_json::from_str(text).unwrap();
+        WantedQueue::judge(&value, Instant(0))
+            .map_err(|faults| format!("{}: {}", faults[0].pointer, faults[0].why))
+    }
+
+    #[test]
+    fn a_queue_of_a_file_is_judged_as_a_server_would() {
+        let wanted = judge(r#"{"name": "mail", "rate": {"runs": 9, "per": "60s"}}"#).unwrap();
+        assert_eq!((wanted.name.as_str(), wanted.settings.rate.unwrap().runs), ("mail", 9));
+        for (text, said) in [
+            (r#"["mail"]"#, ": a queue is an object"),
+            (r#"{"concurrency": 1}"#, "/name: a queue in a file has a name"),
+            (r#"{"name": "a b"}"#, "/name: "),
+            (r#"{"name": "a", "concurency": 1}"#, "/concurency: unknown field"),
+            (r#"{"name": "a", "rate": {"runs": 0, "per": "1m"}}"#, "/rate/runs: "),
+            (r#"{"name": "a", "alert_after": "soon"}"#, "/alert_after: "),
+        ] {
+            let why = judge(text).unwrap_err();
+            assert!(why.starts_with(said), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn what_means_the_same_is_left_alone_and_what_changes_is_told() {
+        let wanted = |text: &str| judge(text).unwrap();
+        let found = wanted(r#"{"name": "a", "concurrency": 2, "alert_after": "1m"}"#).spec;
+        let same = wanted(r#"{"name": "a", "alert_after": "60s", "concurrency": 2}"#);
+        assert!(matches!(change(same.spec, &same.settings, &found), QueueChange::Unchanged));
+        let other = wanted(r#"{"name": "a", "concurrency": 3, "rate": {"runs": 1, "per": "1s"}}"#);
+        let change = change(other.spec, &other.settings, &found);
+        let text = dry_text(&[QueueStep { name: "a".to_owned(), change }], Colour::Plain);
+        for line in [
+            "~ update a\n",
+            "    alert_after: 1m goes\n",
+            "    concurrency: 2 → 3\n",
+            "    rate.per: 1s is new\n",
+            "1 to update. Nothing was sent.\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+    }
+}
