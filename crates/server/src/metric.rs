@@ -111,45 +111,7 @@ impl Default for NodeMetrics {
         );
         all.register("slots", "Slots and runs that ended, by state and reason", new.slots.clone());
         all.register("triggers", "Triggers, by state", new.triggers.clone());
-        all.register(
-            "queue_runs",
-            "Unfinished runs of the queues that this server has, by state",
-            new.queue_runs.clone(),
-        );
-        all.register("queue_ends", "Runs of queues that ended, by state", new.queue_ends.clone());
-        all.register_with_unit(
-            "queue_oldest_wait",
-            "How long the oldest run of a queue is due that a worker could have",
-            Unit::Seconds,
-            new.queue_oldest.clone(),
-        );
-        all.register(
-            "queue_given",
-            "Runs of queues that were given to workers, attempt by attempt",
-            new.queue_given.clone(),
-        );
-        all.register_with_unit(
-            "queue_start_delay",
-            "How long runs of queues had been due when a worker was given them",
-            Unit::Seconds,
-            new.queue_start_delay.clone(),
-        );
-        all.register(
-            "queues_overdue",
-            "Queues whose oldest run waits for longer than their alert_after",
-            new.queues_overdue.clone(),
-        );
-        all.register(
-            "workers",
-            "Workers that this server heard of, by what they do",
-            new.workers.clone(),
-        );
-        all.register_with_unit(
-            "queue_output_stored",
-            "What was stored of what runs of queues printed",
-            Unit::Bytes,
-            new.output_stored.clone(),
-        );
+        new.register_queues(&mut all);
         all.register("attempts_in_flight", "Attempts under way", new.in_flight.clone());
         all.register("attempts_waiting", "Attempts that wait for their host", new.waiting.clone());
         all.register_with_unit(
@@ -186,6 +148,48 @@ impl Default for NodeMetrics {
 }
 
 impl NodeMetrics {
+    fn register_queues(&self, all: &mut Registry) {
+        all.register(
+            "queue_runs",
+            "Unfinished runs of the queues that this server has, by state",
+            self.queue_runs.clone(),
+        );
+        all.register("queue_ends", "Runs of queues that ended, by state", self.queue_ends.clone());
+        all.register_with_unit(
+            "queue_oldest_wait",
+            "How long the oldest run of a queue is due that a worker could have",
+            Unit::Seconds,
+            self.queue_oldest.clone(),
+        );
+        all.register(
+            "queue_given",
+            "Runs of queues that were given to workers, attempt by attempt",
+            self.queue_given.clone(),
+        );
+        all.register_with_unit(
+            "queue_start_delay",
+            "How long runs of queues had been due when a worker was given them",
+            Unit::Seconds,
+            self.queue_start_delay.clone(),
+        );
+        all.register(
+            "queues_overdue",
+            "Queues whose oldest run waits for longer than their alert_after",
+            self.queues_overdue.clone(),
+        );
+        all.register(
+            "workers",
+            "Workers that this server heard of, by what they do",
+            self.workers.clone(),
+        );
+        all.register_with_unit(
+            "queue_output_stored",
+            "What was stored of what runs of queues printed",
+            Unit::Bytes,
+            self.output_stored.clone(),
+        );
+    }
+
     /// A first attempt left, so late.
     pub(crate) fn late(&self, millis: i64) {
         self.fires.inc();
