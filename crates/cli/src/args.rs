@@ -10,6 +10,7 @@ pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod elect;
 pub(crate) mod election;
+pub(crate) mod feed;
 pub(crate) mod import;
 pub(crate) mod key;
 pub(crate) mod pass;

@@ -3,12 +3,15 @@
 use std::io::Read;
 use std::path::Path;
 
+use client::queue::{CommandSpec, FeedSpec};
 use client::spec::{ScheduleSpec, TriggerSpec, WebhookSpec};
 use engine::limits::REQUEST_BYTES_MAX;
 
-use crate::args::trigger::CreateArgs;
+use crate::args::feed::FeedArgs;
+use crate::args::trigger::{CreateArgs, ServerArgs};
 use crate::exit::Ending;
 use crate::refusal;
+use crate::submit;
 use crate::trigger::{self, show_text};
 
 pub(crate) async fn create(mut typed: CreateArgs) -> Result<(), Ending> {
@@ -17,7 +20,7 @@ pub(crate) async fn create(mut typed: CreateArgs) -> Result<(), Ending> {
     let replace = typed.replace;
     let (server, spec) = match &file {
         Some(path) => (typed.server, read(path)?),
-        None => spec(typed),
+        None => spec(typed)?,
     };
     let made = match (replace, &spec.name) {
         (true, Some(name)) => client.put_trigger(name, &spec, None).await,
@@ -53,7 +56,7 @@ fn read(path: &Path) -> Result<TriggerSpec, Ending> {
 }
 
 /// What was typed, as a trigger.
-fn spec(typed: CreateArgs) -> (crate::args::trigger::ServerArgs, TriggerSpec) {
+fn spec(typed: CreateArgs) -> Result<(ServerArgs, TriggerSpec), Ending> {
     let schedule = ScheduleSpec {
         cron: typed.cron,
         every: typed.every,
@@ -70,6 +73,7 @@ fn spec(typed: CreateArgs) -> (crate::args::trigger::ServerArgs, TriggerSpec) {
         exclude: typed.exclude,
         quiet: Vec::new(),
     };
+    let queue = feed(typed.feed, typed.timeout.clone())?;
     let webhook = WebhookSpec {
         url: typed.webhook.unwrap_or_default(),
         method: typed.method,
@@ -83,7 +87,8 @@ fn spec(typed: CreateArgs) -> (crate::args::trigger::ServerArgs, TriggerSpec) {
         name: typed.name,
         labels: typed.labels.into_iter().collect(),
         schedule: (schedule != ScheduleSpec::default()).then_some(schedule),
-        webhook,
+        webhook: queue.is_none().then_some(webhook),
+        queue,
         catch_up: typed.catch_up,
         catch_up_cap: typed.catch_up_cap,
         overlap: typed.overlap,
@@ -94,5 +99,26 @@ fn spec(typed: CreateArgs) -> (crate::args::trigger::ServerArgs, TriggerSpec) {
         alert_after: typed.alert_after,
         notify: typed.notify,
     };
-    (typed.server, spec)
+    Ok((typed.server, spec))
+}
+
+/// What was typed of a queue, if one was.
+fn feed(typed: FeedArgs, timeout: Option<String>) -> Result<Option<FeedSpec>, Ending> {
+    let Some(name) = typed.queue else { return Ok(None) };
+    let from_file = typed.payload_file.as_deref().map(submit::read).transpose()?;
+    let command = CommandSpec {
+        argv: typed.command,
+        env: typed.env.into_iter().collect(),
+        dir: typed.dir,
+        stdin: typed.stdin,
+    };
+    Ok(Some(FeedSpec {
+        name,
+        handler: typed.handler,
+        payload: typed.payload.or(from_file),
+        command: (!command.argv.is_empty()).then_some(command),
+        priority: typed.priority,
+        key: typed.concurrency_key,
+        timeout,
+    }))
 }

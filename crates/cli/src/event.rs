@@ -118,5 +118,6 @@ fn word(reason: Reason) -> &'static str {
         Reason::Superseded => "something later took their place",
         Reason::Disabled => "the project was disabled",
         Reason::Pruned => "the trigger had ended long ago, and was deleted",
+        Reason::QueueFull => "the queue was full",
     }
 }

@@ -250,6 +250,7 @@ fn reason_said(reason: Reason) -> &'static str {
         Reason::Superseded => "the trigger was changed, or a later slot took their place",
         Reason::Disabled => "the project was disabled",
         Reason::Pruned => "the trigger had ended long ago, and was deleted",
+        Reason::QueueFull => "as many runs waited in its queue as may",
     }
 }
 

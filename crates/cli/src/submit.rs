@@ -53,7 +53,7 @@ fn spec(typed: SubmitArgs) -> Result<RunSpec, Ending> {
 }
 
 /// Reads a payload from a file, or from stdin if its name is `-`.
-fn read(path: &Path) -> Result<Value, Ending> {
+pub(crate) fn read(path: &Path) -> Result<Value, Ending> {
     let wrong =
         |why: String| Ending::wrong_input(format!("--payload-file {}: {why}", path.display()));
     serde_json::from_str(&read_text(path).map_err(wrong)?).map_err(|why| wrong(why.to_string()))

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use client::queue::FeedSpec;
 use client::spec::{ScheduleSpec, TriggerSpec};
 use client::trigger::{Pause, PauseRequest, Status, Trigger};
 use client::{ListPage, TriggerFilter};
@@ -61,11 +62,11 @@ pub(crate) async fn list(typed: TriggerListArgs) -> Result<(), Ending> {
     };
     let page = typed.server.client()?.triggers(&filter).await?;
     let none = "There are no such triggers. Make one: watchbell trigger create --help";
-    let header = ["name", "status", "next", "when", "webhook"];
+    let header = ["name", "status", "next", "when", "target"];
     print_list(typed.server.output, &page, Some(none), header, |trigger| {
         let next = trigger.next.first().map_or_else(|| "-".to_owned(), ToString::to_string);
-        let (status, url) = (trigger.status.as_str(), escape(&trigger.spec.webhook.url));
-        [trigger.name.clone(), status.to_owned(), next, when(&trigger.spec), url]
+        let (status, target) = (trigger.status.as_str(), target_said(&trigger.spec));
+        [trigger.name.clone(), status.to_owned(), next, when(&trigger.spec), target]
     })
 }
 
@@ -160,8 +161,14 @@ pub(crate) fn show_text(trigger: &Trigger) -> String {
         row("labels", labels_text(&trigger.spec.labels));
     }
     row("when", when(&trigger.spec));
-    let method = trigger.spec.webhook.method.as_deref().unwrap_or("POST");
-    row("webhook", format!("{} {}", escape(method), escape(&trigger.spec.webhook.url)));
+    if let Some(webhook) = &trigger.spec.webhook {
+        let method = webhook.method.as_deref().unwrap_or("POST");
+        row("webhook", format!("{} {}", escape(method), escape(&webhook.url)));
+    }
+    if let Some(feed) = &trigger.spec.queue {
+        row("queue", escape(&feed.name));
+        row("what", action_said(feed));
+    }
     for (name, value) in rules(&trigger.spec) {
         row(name, value);
     }
@@ -204,11 +211,42 @@ fn rules(spec: &TriggerSpec) -> Vec<(&'static str, String)> {
         ("notify", "notify"),
     ];
     let chosen = names.into_iter().filter_map(|(field, name)| Some((name, text(json.get(field)?))));
-    let webhook = &spec.webhook;
-    let timeout = webhook.timeout.iter().map(|timeout| ("timeout", escape(timeout)));
-    let headers: Vec<&str> = webhook.headers.keys().map(String::as_str).collect();
+    let webhook = spec.webhook.as_ref();
+    let timeout = webhook.and_then(|webhook| webhook.timeout.as_ref());
+    let timeout = timeout.map(|timeout| ("timeout", escape(timeout)));
+    let headers = webhook.into_iter().flat_map(|webhook| webhook.headers.keys());
+    let headers: Vec<&str> = headers.map(String::as_str).collect();
     let headers = (!headers.is_empty()).then(|| ("headers", escape(&headers.join(", "))));
-    timeout.chain(headers).chain(chosen).collect()
+    let feed = spec.queue.iter().flat_map(feed_rules);
+    timeout.into_iter().chain(headers).chain(feed).chain(chosen).collect()
+}
+
+fn feed_rules(feed: &FeedSpec) -> impl Iterator<Item = (&'static str, String)> {
+    let priority = feed.priority.map(|priority| ("priority", priority.to_string()));
+    let key = feed.key.as_ref().map(|key| ("concurrency key", escape(key)));
+    let timeout = feed.timeout.as_ref().map(|timeout| ("timeout", escape(timeout)));
+    [priority, key, timeout].into_iter().flatten()
+}
+
+/// Where the runs of a trigger go, in a few words.
+pub(crate) fn target_said(spec: &TriggerSpec) -> String {
+    match (&spec.webhook, &spec.queue) {
+        (_, Some(feed)) => format!("queue {}", escape(&feed.name)),
+        (Some(webhook), None) => escape(&webhook.url),
+        (None, None) => "-".to_owned(),
+    }
+}
+
+/// What a worker is to do: a handler, or a program without what it is given, which may be secret.
+fn action_said(feed: &FeedSpec) -> String {
+    match (&feed.handler, &feed.command) {
+        (Some(handler), _) => format!("handler {}", escape(handler)),
+        (None, Some(command)) => {
+            let program = command.argv.first().map_or("", String::as_str);
+            format!("command {}", escape(program))
+        }
+        (None, None) => "-".to_owned(),
+    }
 }
 
 /// Labels as they are typed.

@@ -18,6 +18,7 @@ mod dev {
     mod election;
     mod engine;
     mod example;
+    mod feed;
     mod full;
     mod golden;
     mod host;

@@ -162,6 +162,8 @@ pub enum Reason {
     Disabled,
     /// No slot was skipped: the trigger had ended long ago, and was deleted.
     Pruned,
+    /// As many runs waited in the trigger's queue as may.
+    QueueFull,
 }
 
 /// How many slots are in which state. Runs on demand are not slots.

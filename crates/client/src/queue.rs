@@ -73,6 +73,48 @@ pub struct RunSpec {
     pub labels: BTreeMap<String, String>,
 }
 
+/// What a trigger lets a queue have: a handler's name with a payload, or a command. Retries, delivery and lateness are
+/// those of the trigger.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct FeedSpec {
+    /// The name of the queue, which comes to be if it is not there.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 100), regex(pattern = "^[A-Za-z0-9._-]+$"))
+    )]
+    pub name: String,
+    /// The handler that a worker is to call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 100)))]
+    pub handler: Option<String>,
+    /// What the handler gets: any JSON of up to 100 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Value>,
+    /// The command that a worker is to run: the program, then its arguments. No shell is involved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<CommandSpec>,
+    /// From 0, which is claimed first, to 9; 5 if it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(max = 9)))]
+    pub priority: Option<u64>,
+    /// Only so many runs with the same key execute at a time: one, unless the queue says otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 200)))]
+    pub key: Option<String>,
+    /// How long an attempt may take; workers see to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<String>,
+}
+
+impl fmt::Debug for FeedSpec {
+    /// Without what it is about, which may be secret.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "FeedSpec({:?}, {:?})", self.name, self.handler)
+    }
+}
+
 /// A command, as a worker runs it.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

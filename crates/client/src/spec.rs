@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::queue::FeedSpec;
+
 /// When, what, where to, and by which rules.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -36,8 +38,12 @@ pub struct TriggerSpec {
     /// When; without it, on demand only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleSpec>,
-    /// What, and where to.
-    pub webhook: WebhookSpec,
+    /// What is called. A trigger has this or `queue`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<WebhookSpec>,
+    /// The queue that it feeds, and what a worker is to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<FeedSpec>,
     /// What becomes of slots that nobody was there to fire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catch_up: Option<CatchUp>,
@@ -79,7 +85,18 @@ impl TriggerSpec {
     /// One that is run on demand and calls this URL.
     pub fn webhook(name: impl Into<String>, url: impl Into<String>) -> Self {
         let webhook = WebhookSpec { url: url.into(), ..WebhookSpec::default() };
-        Self { name: Some(name.into()), webhook, ..Self::default() }
+        Self { name: Some(name.into()), webhook: Some(webhook), ..Self::default() }
+    }
+
+    /// One that is run on demand, and lets this queue have a run of this handler.
+    pub fn handler(
+        name: impl Into<String>,
+        queue: impl Into<String>,
+        handler: impl Into<String>,
+    ) -> Self {
+        let handler = Some(handler.into());
+        let queue = FeedSpec { name: queue.into(), handler, ..FeedSpec::default() };
+        Self { name: Some(name.into()), queue: Some(queue), ..Self::default() }
     }
 
     /// The same with one more cron pattern.

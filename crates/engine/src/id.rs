@@ -20,7 +20,8 @@ use crate::instant::Instant;
 use crate::limits::SHARDS_MAX;
 
 /// The number of a shard, which is a slice of all work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct ShardId(pub u16);
 
 /// The id of a project, which is a tenant.

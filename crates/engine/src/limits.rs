@@ -501,6 +501,12 @@ pub const FORWARD_TRIES_MAX: Duration = Duration::from_secs(2);
 /// Longest answer of another server to a request that was passed on, in bytes.
 pub const FORWARD_ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
+/// How long a name stays reserved for a trigger of another shard, at least: longer than it takes to make that trigger.
+pub const NAME_RESERVED_MIN: Duration = Duration::from_secs(60);
+
+/// A trigger whose name was reserved longer ago than this is not made any more.
+pub const NAME_RESERVED_USABLE: Duration = Duration::from_secs(20);
+
 /// How long other servers may take to answer when all of them are asked something.
 pub const FORWARD_ROUND_MAX: Duration = Duration::from_secs(3);
 

@@ -143,6 +143,12 @@ mutants! {
         DueBeyondItsKey: "A run that becomes due is ready, however many of its key execute.",
         RateByTheClock: "A rate holds within full periods of the clock instead of within any stretch of time.",
     }
+    "Mutants of triggers that feed queues." FEED {
+        EnqueuedLater: "A slot's run is enqueued after the mark that passes the slot.",
+        RecordGoneLater: "A run is enqueued before its record is gone.",
+        QueuedNotActive: "A run that a queue has does not count as unfinished.",
+        EnqueuedKept: "What was enqueued ahead is not taken back.",
+    }
     "Mutants of the packed past." HISTORY {
         SegmentsBeforePages: "Segments of the past are deleted before the pages that they are merged into are written.",
     }

@@ -58,6 +58,8 @@ pub enum Reason {
     Disabled,
     /// None was: the trigger had ended long ago, and was deleted.
     Pruned,
+    /// As many runs waited in the trigger's queue as may.
+    QueueFull,
 }
 
 /// What came of one attempt.

@@ -5,6 +5,7 @@
 //! - [`dead`]: runs that failed for good, and are kept to be redriven
 //! - [`decided`]: what was decided, on its way to the store
 //! - [`draft`]: runs and settings as people write them
+//! - [`feed`]: what a trigger lets a queue have
 //! - [`filter`]: which runs somebody means who names none
 //! - [`given`]: what is recorded of a run that a worker has or had, and what follows from what happens to it
 //! - [`meter`]: what was given and what ended lately
@@ -20,6 +21,7 @@ pub mod claim;
 pub mod dead;
 pub mod decided;
 pub mod draft;
+pub mod feed;
 pub mod filter;
 pub mod given;
 pub mod meter;

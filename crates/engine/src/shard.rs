@@ -36,7 +36,8 @@
 //!
 //! - [`record`]: what is in the store; `kind`: what triggers share
 //! - [`command`]: what people ask; `change`, `backfill`: what that does; `account`: what becomes of slots then
-//! - `due`: which slots fire; `lag`: hosts that cannot keep up; `project`: projects that are disabled; `prune`: triggers
+//! - `due`: which slots fire; `enqueue`: how they come to queues; `lag`: hosts that cannot keep up; `project`: projects that
+//!   are disabled; `prune`: triggers
 //!   that ended long ago
 //! - `queues`: the queues, and who works for them; `submit`: what people ask of them; `hear`: what workers say; `output`: what
 //!   runs print
@@ -45,7 +46,7 @@
 //! - `notify`: who is told what; `queue_alert`: queues in which runs wait for too long; `queue_sight`: what those who
 //!   watch and measure see of queues
 //! - `doubt`: what a predecessor left; `handover`: what a former owner has under way, and how a shard is handed over
-//! - `usage`: how much a project has, and may have
+//! - `usage`: how much a project has, and may have; `name`: names of triggers that live in other shards
 //! - `rewrite`: keeping the past elsewhere
 //! - `batch`: what is written together
 
@@ -60,12 +61,14 @@ pub mod command;
 mod dead;
 mod doubt;
 mod due;
+mod enqueue;
 mod handover;
 mod hear;
 mod kind;
 mod lag;
 mod leave;
 mod memory;
+mod name;
 mod notify;
 mod outbox;
 mod output;

@@ -191,6 +191,11 @@ pub struct Webhook {
 }
 
 impl Webhook {
+    /// How many bytes of it are its own, rather than shared with others: path and body.
+    pub fn own_bytes(&self) -> usize {
+        self.path.len() + self.body.as_ref().map_or(0, |body| body.len())
+    }
+
     /// Judges what a person wrote. `content_type` is a header like others; a body without one is
     /// `application/json`.
     pub fn new(

@@ -42,6 +42,7 @@ mod history;
 mod key;
 mod latest;
 mod middleware;
+mod name;
 mod openapi;
 mod output;
 mod owner;

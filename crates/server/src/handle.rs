@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::id::{ProjectId, RunId, ShardId};
+use engine::id::{ProjectId, RunId, ShardId, TriggerId};
 use engine::instant::Instant;
 #[cfg(doc)]
 use engine::limits::BACKUP_QUIESCE_MAX;
@@ -96,6 +96,8 @@ pub enum ShardAsk {
     Output { project: ProjectId, run: RunId },
     /// The worker of a run says what it prints.
     TakeOutput(Box<OutputCall>),
+    /// How do unfinished runs of a trigger stand that queues have, those of its latest slots?
+    RunsOf { trigger: TriggerId, most: usize },
     /// Which workers were heard of?
     Workers { project: ProjectId },
     /// Where is a dead run?

@@ -360,6 +360,7 @@ fn reason(reason: Reason) -> &'static str {
         Reason::Superseded => "superseded",
         Reason::Disabled => "disabled",
         Reason::Pruned => "pruned",
+        Reason::QueueFull => "queue_full",
     }
 }
 

@@ -142,7 +142,9 @@ pub(super) fn fields<T: Serialize>(old: &T, new: &T) -> Vec<FieldChange> {
         // Headers, and bodies, may be secret.
         let is_secret = name.starts_with("webhook.headers.")
             || name.starts_with("webhook.secret_headers.")
-            || name == "webhook.body";
+            || name == "webhook.body"
+            || name.starts_with("queue.payload")
+            || name.starts_with("queue.command.");
         let text = |value: Option<&Value>| value.filter(|_| !is_secret).map(text_of);
         FieldChange { field: name.clone(), old: text(old.get(name)), new: text(new.get(name)) }
     };
@@ -274,9 +276,10 @@ mod tests {
         let old = TriggerSpec::webhook("a", "http://x.example").cron("0 9 * * *");
         let mut new =
             TriggerSpec::webhook("a", "http://y.example").cron("0 9 * * *").cron("@daily");
-        new.webhook.headers.insert("authorization".to_owned(), "Bearer secret".to_owned());
-        new.webhook.secret_headers.insert("x-key".to_owned(), "secret".to_owned());
-        new.webhook.body = Some("secret".to_owned());
+        let webhook = new.webhook.as_mut().unwrap();
+        webhook.headers.insert("authorization".to_owned(), "Bearer secret".to_owned());
+        webhook.secret_headers.insert("x-key".to_owned(), "secret".to_owned());
+        webhook.body = Some("secret".to_owned());
         new.labels.insert("team".to_owned(), "billing".to_owned());
         let told = serde_json::to_value(fields(&old, &new)).unwrap();
         assert_eq!(

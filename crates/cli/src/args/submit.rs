@@ -102,13 +102,13 @@ pub(crate) struct SubmitArgs {
     pub(crate) server: ServerArgs,
 }
 
-fn json(text: &str) -> Result<Value, String> {
+pub(super) fn json(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|why| {
         format!("that is no JSON ({why}): a text has quotes of its own, '\"like this\"'")
     })
 }
 
-fn variable(text: &str) -> Result<(String, String), String> {
+pub(super) fn variable(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write it like LANG=en")?;
     Ok((name.to_owned(), value.to_owned()))
 }

@@ -19,6 +19,7 @@ use engine::trigger::check_label;
 use serde::de::DeserializeOwned;
 
 use super::apply::{ApplyArgs, BackfillArgs};
+use super::feed::FeedArgs;
 use super::{OutputFormat, examples};
 use crate::confirm::YesArgs;
 use crate::secret::TypedSecret;
@@ -90,7 +91,7 @@ pub(crate) enum TriggerVerb {
 
 /// Make a trigger: when, what, and where to
 ///
-/// Without --cron, --every or --at it is run on demand only.
+/// Without --cron, --every or --at it is run on demand only. It calls a webhook, or lets a queue have its runs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = examples(
     "  watchbell trigger create --name hello --cron '*/5 * * * * *' --method GET \\\n      \
@@ -98,6 +99,8 @@ pub(crate) enum TriggerVerb {
        watchbell trigger create --name report --cron '0 9 * * MON-FRI' --tz Europe/Berlin \\\n      \
        --webhook https://example.com/report --header 'authorization: Bearer TOKEN' --body '{}'\n  \
        watchbell trigger create --name poll --every 90s --webhook https://example.com/poll --method GET\n  \
+       watchbell trigger create --name digest --cron '@daily' --queue mail --handler digest --payload '{\"days\": 1}'\n  \
+       watchbell trigger create --name rotate --every 1h --queue ops -- /usr/sbin/logrotate /etc/logrotate.conf\n  \
        watchbell trigger create --file trigger.json"
 ))]
 pub(crate) struct CreateArgs {
@@ -153,26 +156,41 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "DATE", help_heading = "Schedule")]
     pub(crate) exclude: Vec<String>,
     /// The URL to call
-    #[arg(long, value_name = "URL", required_unless_present = "file", help_heading = "Webhook")]
+    #[arg(
+        long,
+        value_name = "URL",
+        required_unless_present_any = ["file", "queue"],
+        help_heading = "Webhook"
+    )]
     pub(crate) webhook: Option<String>,
     /// GET, HEAD, POST, PUT, PATCH or DELETE [default: POST]
-    #[arg(long, help_heading = "Webhook")]
+    #[arg(long, conflicts_with = "queue", help_heading = "Webhook")]
     pub(crate) method: Option<String>,
     /// A header; may be repeated
-    #[arg(long, value_name = "NAME:VALUE", value_parser = header, help_heading = "Webhook")]
+    #[arg(long, value_name = "NAME:VALUE", value_parser = header, conflicts_with = "queue", help_heading = "Webhook")]
     pub(crate) header: Vec<(String, String)>,
     /// A header whose value is never shown again; may be repeated
-    #[arg(long, value_name = "NAME:VALUE", value_parser = header, help_heading = "Webhook")]
+    #[arg(long, value_name = "NAME:VALUE", value_parser = header, conflicts_with = "queue", help_heading = "Webhook")]
     pub(crate) secret_header: Vec<(String, String)>,
     /// The type of the body [default: application/json]
-    #[arg(long, value_name = "TYPE", help_heading = "Webhook", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "TYPE",
+        conflicts_with = "queue",
+        help_heading = "Webhook",
+        hide_short_help = true
+    )]
     pub(crate) content_type: Option<String>,
     /// The body of the request
-    #[arg(long, value_name = "TEXT", help_heading = "Webhook")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "queue", help_heading = "Webhook")]
     pub(crate) body: Option<String>,
     /// How long an attempt may take: 1s to 30s [default: 15s]
+    ///
+    /// With --queue 1s to 30d, and as the worker has it if it is not given.
     #[arg(long, value_name = "LENGTH", help_heading = "Webhook")]
     pub(crate) timeout: Option<String>,
+    #[command(flatten)]
+    pub(crate) feed: FeedArgs,
     /// Missed slots: skip, latest or all [default: latest]
     ///
     /// Slots are missed when nobody was there to fire them.
@@ -252,7 +270,7 @@ impl RetryArgs {
 const FIELDS: &str = "name labels cron every phase at zone dialect gap fold start end limit jitter exclude webhook \
     method header secret_header content_type body timeout catch_up catch_up_cap overlap delivery \
     retry_attempts retry_delay retry_backoff retry_max_delay max_lateness pause_after \
-    alert_after notify";
+    alert_after notify command queue handler payload payload_file env dir stdin priority concurrency_key";
 
 /// List triggers in the order of their names
 #[derive(Debug, clap::Args)]

@@ -253,7 +253,7 @@ impl Reader<'_> {
             name: Some(name.to_owned()),
             labels,
             schedule: Some(schedule),
-            webhook,
+            webhook: Some(webhook),
             // Cron does not make up for what it missed.
             catch_up: Some(CatchUp::Skip),
             ..TriggerSpec::default()

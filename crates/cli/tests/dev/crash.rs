@@ -232,11 +232,11 @@ pub(super) fn spec(name: &str, doors: &[String]) -> TriggerSpec {
             jitter: (dice >> 40).is_multiple_of(2).then(|| "1s".to_owned()),
             ..ScheduleSpec::default()
         }),
-        webhook: WebhookSpec {
+        webhook: Some(WebhookSpec {
             url: format!("{door}/{name}"),
             timeout: Some("2s".to_owned()),
             ..WebhookSpec::default()
-        },
+        }),
         catch_up: Some(catch_up),
         overlap: Some(overlap),
         delivery: Some(delivery),
@@ -293,7 +293,7 @@ impl Actor {
                 let mut spec = spec(&name, &self.doors);
                 let every = if self.random.below(2) == 0 { "1s" } else { "2s" };
                 spec.schedule.as_mut().unwrap().every = vec![every.to_owned()];
-                spec.webhook.body = Some(self.random.number().to_string());
+                spec.webhook.get_or_insert_default().body = Some(self.random.number().to_string());
                 let put = client.put_trigger(&name, &spec, None);
                 self.expect(name.clone(), Expected::Fires, put).await.is_some()
             }

@@ -96,7 +96,7 @@ impl Trial<'_> {
 fn bell(url: &str) -> TriggerSpec {
     let mut spec = TriggerSpec::webhook("bell", format!("{url}/livez")).cron("* * * * * *");
     spec.catch_up = Some(CatchUp::Skip);
-    spec.webhook.method = Some("GET".to_owned());
+    spec.webhook.get_or_insert_default().method = Some("GET".to_owned());
     spec
 }
 

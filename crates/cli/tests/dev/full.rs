@@ -48,7 +48,7 @@ async fn create_until_full(dev: &Dev) -> Vec<String> {
     for number in 0..TRIGGERS_MAX {
         let name = format!("big-{number}");
         let mut spec = TriggerSpec::webhook(&name, "http://127.0.0.1:1/");
-        spec.webhook.body = Some("x".repeat(90_000));
+        spec.webhook.get_or_insert_default().body = Some("x".repeat(90_000));
         match dev.client.create_trigger(&spec).await {
             Ok(_) => made.push(name),
             Err(ClientError::Refused(problem)) if problem.status == 507 => {

@@ -78,7 +78,7 @@ fn spec(name: &str, url: String) -> TriggerSpec {
     let mut spec = TriggerSpec::webhook(name, url).every("1s");
     spec.schedule.as_mut().unwrap().jitter = Some("1s".to_owned());
     spec.catch_up = Some(CatchUp::All);
-    spec.webhook.timeout = Some("5s".to_owned());
+    spec.webhook.get_or_insert_default().timeout = Some("5s".to_owned());
     spec.retry = Some(RetrySpec { attempts: Some(1), ..RetrySpec::default() });
     spec
 }

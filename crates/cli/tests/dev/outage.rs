@@ -60,7 +60,7 @@ async fn an_answer_that_came_while_the_process_was_suspended_counts() {
     let (_dir, data) = place();
     let dev = Dev::start(&data);
     let mut spec = TriggerSpec::webhook("bell", receiver.url(0, "/bell"));
-    spec.webhook.timeout = Some("2s".to_owned());
+    spec.webhook.get_or_insert_default().timeout = Some("2s".to_owned());
     dev.client.create_trigger(&spec).await.unwrap();
     let id = dev.client.run("bell", None).await.unwrap().id;
     until("the call arrives", PATIENCE, || async { (!receiver.heard().is_empty()).then_some(()) })

@@ -98,9 +98,9 @@ async fn a_stop_does_not_wait_for_ever_and_what_is_in_doubt_is_told() {
     let (_dir, data) = place();
     let dev = Dev::start(&data);
     let mut again = TriggerSpec::webhook("again", receiver.url(0, "/again"));
-    again.webhook.timeout = Some("30s".to_owned());
+    again.webhook.get_or_insert_default().timeout = Some("30s".to_owned());
     let mut once = TriggerSpec::webhook("once", receiver.url(1, "/once"));
-    once.webhook.timeout = Some("30s".to_owned());
+    once.webhook.get_or_insert_default().timeout = Some("30s".to_owned());
     once.delivery = Some(Delivery::AtMostOnce);
     let mut runs = Vec::new();
     for spec in [&again, &once] {
@@ -129,7 +129,7 @@ async fn a_request_that_waits_does_not_hold_a_stop_up() {
     let (_dir, data) = place();
     let dev = Dev::start(&data);
     let mut spec = TriggerSpec::webhook("bell", receiver.url(0, "/bell"));
-    spec.webhook.timeout = Some("30s".to_owned());
+    spec.webhook.get_or_insert_default().timeout = Some("30s".to_owned());
     dev.client.create_trigger(&spec).await.unwrap();
     let client = dev.client.clone();
     let waiting = client.run("bell", Some(Duration::from_secs(60)));

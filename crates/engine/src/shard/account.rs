@@ -144,6 +144,7 @@ impl Shard {
                 self.leave_unknown(run, now);
             }
         }
+        self.take_back_enqueued(serial, reason, end, now);
     }
 
     /// Ends a run in doubt, which may still be at work at its receiver.
@@ -161,10 +162,24 @@ impl Shard {
     fn unlaunch(&mut self, run: RunRef, reason: Reason, end: Instant, now: Now) {
         let record = self.record_of(run);
         self.attempts.remove_of(run);
-        let mut changes = vec![self.forget(run)];
-        let Some(trigger) = self.triggers.get(record.trigger) else { return };
-        let generation = record.generation.unwrap_or(trigger.generation);
-        let skipped = trigger.skipped((record.slot, record.slot), 1, reason, now);
+        let gone = self.forget(run);
+        let generation = self.triggers.get(record.trigger).map_or(0, |known| known.generation);
+        let slot = (record.trigger, record.slot, record.generation.unwrap_or(generation));
+        self.take_back_slot(slot, gone, reason, end, now);
+    }
+
+    /// Skips a slot whose run is gone by this change.
+    pub(super) fn take_back_slot(
+        &mut self,
+        (serial, slot, generation): (SerialId, Instant, u32),
+        gone: Delta,
+        reason: Reason,
+        end: Instant,
+        now: Now,
+    ) {
+        let mut changes = vec![gone];
+        let Some(trigger) = self.triggers.get(serial) else { return };
+        let skipped = trigger.skipped((slot, slot), 1, reason, now);
         let line = Delta::Past(Line::Skip(Skipped { generation, ..skipped }));
         changes.extend(pick(Mutant::TakenBackWithoutRecord, Some(line), None));
         if generation == trigger.generation
@@ -179,10 +194,10 @@ impl Shard {
                 changes.extend(skips(trigger, (first, now_here), reason, now));
                 state.cursor = Some(now_here);
             }
-            changes.push(Delta::State(record.trigger, state));
+            changes.push(Delta::State(serial, state));
         }
         self.enact(Unit::of(changes).by(now.wall));
-        self.unblock(record.trigger, now);
+        self.unblock(serial, now);
     }
 }
 
@@ -215,9 +230,8 @@ pub(super) fn skips(
 
 /// About how many bytes the record of a run takes that sends this.
 pub(super) fn bytes_of_run(target: &Target) -> usize {
-    let Target::Webhook(webhook) = target;
-    let body = webhook.body.as_ref().map_or(0, |body| body.len());
-    webhook.path.len() + 2 * body + WEBHOOK_HEADER_BYTES_MAX
+    let (path, body) = target.own_texts();
+    path.len() + 2 * body.map_or(0, str::len) + WEBHOOK_HEADER_BYTES_MAX
 }
 
 /// A trigger's cursor once everything up to a moment is accounted for. After the last run nothing is, and

@@ -56,6 +56,7 @@ impl Shard {
         if !self.runs.has_room_for(runs.len()) {
             return Err(Rejection::TooManyRuns);
         }
+        self.check_room(trigger, runs.len())?;
         let last = runs.last().map(|run| run.slot);
         let next = last.and_then(|last| trigger.schedule().next(last)).filter(|next| *next < to);
         progress.until = next.unwrap_or(to);

@@ -165,6 +165,12 @@ impl Pile {
                 self.put(queue::unique_key(shard, *queue, &unique.key), &**unique);
             }
             Delta::UniqueGone(queue, key) => self.delete(queue::unique_key(shard, *queue, key)),
+            Delta::Reserved(project, name, Some(reserved)) => {
+                self.put(record::reserved_key(shard, *project, name), reserved);
+            }
+            Delta::Reserved(project, name, None) => {
+                self.delete(record::reserved_key(shard, *project, name));
+            }
             Delta::DecidedThrough(_) | Delta::Open(_) | Delta::Shut(_) | Delta::News(_) => {}
         }
     }

@@ -24,7 +24,7 @@ use super::account::cursor_at;
 use super::command::{Command, Done, Rejection};
 use super::dead::RedriveResult;
 use super::memory::Delta;
-use super::record::{Pause, RunRecord, RunState, TriggerRecord, TriggerState};
+use super::record::{Pause, ReservedName, RunRecord, RunState, TriggerRecord, TriggerState};
 use super::triggers::{Trigger, Triggers};
 use super::{CommandNote, Now, Shard, Ticket, Unit, submit};
 
@@ -101,6 +101,10 @@ impl Shard {
                 self.check_fires(trigger)?;
                 self.backfill(trigger, &request, (from, to), now)?
             }
+            Command::ReserveName { project, name, shard } => {
+                self.reserve_name(project, name, shard, now)?
+            }
+            Command::ReleaseName { project, name } => self.release_name(project, name, now),
             Command::Disable { project } => self.disable(project, now)?,
             Command::Enable { project } => self.enable(project, now),
             Command::Prune { ended_before, from } => self.prune(ended_before, from, now),
@@ -145,10 +149,16 @@ impl Shard {
         if let Some(taken) = self.triggers.named(project, &definition.name) {
             return Err(Rejection::NameTaken(self.id_of(taken)));
         }
+        if let Some(ReservedName { at, .. }) = self.triggers.reserved.get(project, &definition.name)
+        {
+            return Err(Rejection::NameReserved { at });
+        }
         if self.triggers.is_full() {
             return Err(Rejection::TooManyTriggers);
         }
-        let serial = SerialId::born(now.wall, self.triggers.youngest(), now.random);
+        let queue = self.missing_queue(project, &definition.target, &author, now)?;
+        let youngest = queue.as_ref().map_or(self.triggers.youngest(), |queue| queue.id.serial);
+        let serial = SerialId::born(now.wall, youngest, now.random);
         let id = TriggerId { shard: self.id, project, serial };
         let since = self.beginning(project, now.wall, now);
         let (created, written, revision, generation) = (now.wall, now.wall, 1, 1);
@@ -156,7 +166,8 @@ impl Shard {
             TriggerRecord { id, draft, created, written, author, revision, generation, since };
         let mut state = TriggerState::default();
         let made_up = self.start_passed_slots(id, &definition, 1, since, &mut state, now);
-        let mut changes = vec![Delta::Trigger(Box::new((record, definition)))];
+        let mut changes: Vec<Delta> = queue.map(Delta::Queue).into_iter().collect();
+        changes.push(Delta::Trigger(Box::new((record, definition))));
         if !made_up.is_empty() {
             changes.push(Delta::State(serial, state));
             changes.extend(made_up);
@@ -188,6 +199,7 @@ impl Shard {
         if trigger.is(&definition) {
             return Ok(Done::Unchanged);
         }
+        let queue = self.missing_queue(trigger.project(), &definition.target, &author, now)?;
         let is_same_schedule = *trigger.schedule() == definition.schedule;
         let begins = if trigger.is_paused() {
             self.now_of(trigger, now)
@@ -235,6 +247,7 @@ impl Shard {
         let created = trigger.serial.birth();
         let record =
             TriggerRecord { id, draft, created, written, author, revision, generation, since };
+        changes.extend(queue.map(Delta::Queue));
         changes.push(Delta::Trigger(Box::new((record, definition))));
         changes.push(Delta::State(serial, state));
         changes.extend(made_up);
@@ -395,6 +408,7 @@ impl Shard {
         if self.is_disabled(trigger.project()) {
             return Err(Rejection::ProjectIsDisabled);
         }
+        self.check_room(trigger, 1)?;
         let record = trigger.run_record(now.wall, now.wall, RunState::Waiting(now.wall));
         let record = RunRecord { generation: None, ..record };
         let sequence = self.runs.next_sequence();

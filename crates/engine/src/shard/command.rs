@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::id::{ProjectId, RunId, SerialId, TriggerId};
+use crate::id::{ProjectId, RunId, SerialId, ShardId, TriggerId};
 use crate::instant::Instant;
 use crate::queue::filter::UnfinishedFilter;
 use crate::queue::record::QueueSettings;
@@ -70,6 +70,10 @@ pub enum Command {
     CancelRuns { queue: SerialId, filter: UnfinishedFilter, span: NumberSpan, most: usize },
     /// Let dead runs of a queue wait again.
     Redrive { queue: SerialId, runs: Vec<DeadDefinition> },
+    /// Keep a name for a trigger of another shard.
+    ReserveName { project: ProjectId, name: Box<str>, shard: ShardId },
+    /// Keep a name no longer for a trigger of another shard: there is none of that name.
+    ReleaseName { project: ProjectId, name: Box<str> },
     /// Delete triggers that ended before then; look from this place on.
     Prune { ended_before: Instant, from: u32 },
 }
@@ -107,6 +111,10 @@ impl fmt::Debug for Command {
             Self::Redrive { queue, runs } => {
                 write!(out, "redrive {} runs of queue {queue}", runs.len())
             }
+            Self::ReserveName { name, shard, .. } => {
+                write!(out, "reserve the name {name} for shard {shard}")
+            }
+            Self::ReleaseName { name, .. } => write!(out, "release the name {name}"),
             Self::Disable { project } => write!(out, "disable {project}"),
             Self::Enable { project } => write!(out, "enable {project}"),
         }
@@ -134,6 +142,8 @@ pub enum Done {
     QueueSet { revision: u64 },
     CancelledSome(FilterProgress),
     Redriven(Arc<[RedriveResult]>),
+    NameReserved,
+    NameReleased,
 }
 
 /// How far a backfill has come.
@@ -203,7 +213,9 @@ impl CommandAnswer for () {
             | Done::Rewritten
             | Done::Disabled
             | Done::Enabled
-            | Done::QueueSet { .. } => Some(()),
+            | Done::QueueSet { .. }
+            | Done::NameReserved
+            | Done::NameReleased => Some(()),
             Done::Created(_)
             | Done::Started(_)
             | Done::Backfilled(_)
@@ -283,6 +295,14 @@ pub enum Rejection {
     QueueHasRuns { runs: usize },
     #[error("there is no such run, or it has ended")]
     NoSuchRun,
+    #[error(
+        "the trigger {0} feeds it: delete that one, or let it feed another queue, and try again"
+    )]
+    QueueIsFed(TriggerId),
+    #[error(
+        "the name is kept for a trigger that feeds a queue, since {at}: choose another, or try again a minute after that"
+    )]
+    NameReserved { at: Instant },
     #[error("the project was enabled just now and is not up to date yet: try again in a second")]
     ProjectIsEnabling,
 }

@@ -33,8 +33,8 @@ use super::memory::{Delta, Memory, apply};
 use super::outbox::{Outbox, Unit};
 use super::queues::{QueuedRun, Queues};
 use super::record::{
-    self, FORMAT, HeadRecord, LagRecord, Mark, ReportRecord, RunRecord, RunState, StoppedRecord,
-    TriggerRecord, TriggerState,
+    self, FORMAT, HeadRecord, LagRecord, Mark, ReportRecord, ReservedName, RunRecord, RunState,
+    StoppedRecord, TriggerRecord, TriggerState, reserved_at,
 };
 use super::runs::Runs;
 use super::triggers::Triggers;
@@ -154,6 +154,15 @@ impl Loading {
         let record: LagRecord = read(key, bytes)?;
         if let Some(origin) = pick(Mutant::LagUnread, record::lag_of(self.shard, key), None) {
             self.apply(&Delta::Lag(origin, Some(record)));
+        }
+        Ok(())
+    }
+
+    /// A name that is kept for a trigger of another shard.
+    pub fn reserved(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let record: ReservedName = read(key, bytes)?;
+        if let Some((project, name)) = reserved_at(self.shard, key) {
+            self.apply(&Delta::Reserved(project, name.into(), Some(record)));
         }
         Ok(())
     }

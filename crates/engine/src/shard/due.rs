@@ -57,6 +57,10 @@ impl Shard {
     pub(super) fn may_go_ahead(&self, place: u32) -> bool {
         let trigger = self.triggers.at(place);
         let policy = trigger.policy();
+        if trigger.feeds().is_some() {
+            // No worker is given it before its instant, and nothing of it is in doubt before one is.
+            return policy.overlap == Overlap::Allow || !self.is_active(trigger);
+        }
         self.runs.has_room_ahead()
             && policy.delivery == Delivery::AtLeastOnce
             && (policy.overlap == Overlap::Allow || !self.is_active(trigger))
@@ -66,6 +70,7 @@ impl Shard {
     pub(super) fn is_active(&self, trigger: &Trigger) -> bool {
         self.runs.open_of(trigger.serial).next().is_some()
             || self.runs.recorded_of(trigger.serial).next().is_some()
+            || self.has_queued_run(trigger.serial)
     }
 
     /// Decides the next slot of a trigger, which is the first of all, unless it has to wait for its host.
@@ -145,6 +150,11 @@ impl Shard {
                         self.cancel_run(run, now);
                     }
                 }
+                self.cancel_queued_runs(serial, now);
+                if self.has_queued_run(serial) {
+                    // A worker has it, and is told to end it.
+                    return self.defer(place, slot, mark, RunState::Blocked, now);
+                }
                 self.launch(place, slot, mark, now);
             }
         }
@@ -164,13 +174,18 @@ impl Shard {
     }
 
     /// Skips slots, in the same unit as what passes them.
-    fn skip(&mut self, skipped: Skipped, changes: Vec<Delta>, by: Instant) {
+    pub(super) fn skip(&mut self, skipped: Skipped, changes: Vec<Delta>, by: Instant) {
         let skip = Delta::Past(Line::Skip(skipped));
         self.enact_with(Unit::of(changes).by(by), [skip], Mutant::SkipsLater);
     }
 
     /// A trigger's state after a launch, if that changes: one run fewer is left, or nothing is busy elsewhere any more.
-    fn state_after_launch(&self, trigger: &Trigger, slot: Instant, now: Now) -> Option<Delta> {
+    pub(super) fn state_after_launch(
+        &self,
+        trigger: &Trigger,
+        slot: Instant,
+        now: Now,
+    ) -> Option<Delta> {
         let mut state = trigger.state();
         let is_free =
             state.busy_elsewhere_ms.is_some() && !self.attempts.may_be_at_work(trigger.serial, now);
@@ -191,6 +206,9 @@ impl Shard {
     /// Launches a slot: it is open, and leaves when this is written and its instant has come.
     fn launch(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
         let trigger = self.triggers.at(place);
+        if trigger.feeds().is_some() {
+            return self.enqueue_slot(place, slot, mark, now);
+        }
         let (serial, host) = (trigger.serial, trigger.host());
         let run = OpenRun { trigger: serial, slot };
         let fewer = self.state_after_launch(trigger, slot, now);

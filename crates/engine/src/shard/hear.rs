@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::id::{ProjectId, RunId, SerialId};
+use crate::id::{ProjectId, RunId, SerialId, TriggerId};
 use crate::limits::QUEUE_CHANGES_AT_ONCE;
 use crate::past::Attempt;
 use crate::queue::dead::DeadRun;
@@ -449,6 +449,16 @@ impl Shard {
         let sequences = runs.after(after).filter(|it| runs.queue_of(*it) == serial);
         let views = sequences.filter_map(|sequence| self.queued_view(sequence, now));
         let views = if serial.is_some() { views.take(most).collect() } else { Vec::new() };
+        self.outbox.answer(ticket, ShardAnswer::Runs(views));
+    }
+
+    /// Tells how the unfinished runs of a trigger stand that queues have: those of its latest slots, the latest first.
+    pub fn show_runs_of(&mut self, trigger: TriggerId, most: usize, ticket: Ticket, now: Now) {
+        self.queues.runs.advance(now.wall);
+        let is_of_project = |view: &QueuedView| view.queue.id.project == trigger.project;
+        let sequences = self.queues.of_trigger(trigger.serial).rev();
+        let views = sequences.filter_map(|sequence| self.queued_view(sequence, now));
+        let views = views.filter(is_of_project).take(most).collect();
         self.outbox.answer(ticket, ShardAnswer::Runs(views));
     }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::id::ProjectId;
 use crate::policy::Policy;
+use crate::queue::feed::FeedForm;
 use crate::schedule::Schedule;
 use crate::target::Target;
 use crate::trigger::Definition;
@@ -17,17 +18,33 @@ pub(super) struct TriggerKind {
     pub(super) project: ProjectId,
     pub(super) policy: Policy,
     pub(super) schedule: Schedule,
-    /// Equal forms are the same one.
-    pub(super) form: Arc<Form>,
+    pub(super) form: TargetForm,
     /// The origin of its host, which follows from the form.
     pub(super) host: Option<u64>,
     /// The runs of the busiest minute, which follow from the schedule.
     pub(super) per_minute_max: u32,
 }
 
+/// What targets share. Equal forms are the same one.
+#[derive(Debug, Clone)]
+pub(super) enum TargetForm {
+    Webhook(Arc<Form>),
+    Queue(Arc<FeedForm>),
+}
+
+impl TargetForm {
+    /// Where it is: that tells it from others.
+    fn address(&self) -> usize {
+        match self {
+            Self::Webhook(form) => Arc::as_ptr(form).addr(),
+            Self::Queue(form) => Arc::as_ptr(form).addr(),
+        }
+    }
+}
+
 impl PartialEq for TriggerKind {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.form, &other.form)
+        self.form.address() == other.form.address()
             && self.project == other.project
             && self.policy == other.policy
             && self.schedule == other.schedule
@@ -38,7 +55,7 @@ impl Eq for TriggerKind {}
 
 impl Hash for TriggerKind {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.form).hash(state);
+        self.form.address().hash(state);
         self.project.hash(state);
         self.policy.hash(state);
         self.schedule.hash(state);
@@ -53,6 +70,7 @@ pub struct TriggerKinds(Arc<Mutex<Shelf>>);
 struct Shelf {
     kinds: HashSet<Arc<TriggerKind>>,
     forms: HashSet<Arc<Form>>,
+    feeds: HashSet<Arc<FeedForm>>,
     /// At this number of kinds, those that nobody uses are thrown away.
     full: usize,
 }
@@ -65,8 +83,10 @@ impl TriggerKinds {
     pub(super) fn of(&self, project: ProjectId, definition: &Definition) -> Arc<TriggerKind> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.sweep();
-        let Target::Webhook(webhook) = &definition.target;
-        let form = shared(&mut known.forms, &webhook.form);
+        let form = match &definition.target {
+            Target::Webhook(it) => TargetForm::Webhook(shared(&mut known.forms, &it.form)),
+            Target::Queue(it) => TargetForm::Queue(shared(&mut known.feeds, &it.form)),
+        };
         let Definition { policy, schedule, .. } = definition;
         let per_minute_max = u32::try_from(schedule.per_minute_max()).unwrap_or(u32::MAX);
         let (policy, schedule) = (*policy, schedule.clone());
@@ -81,7 +101,7 @@ impl TriggerKinds {
     }
 }
 
-fn shared(forms: &mut HashSet<Arc<Form>>, form: &Arc<Form>) -> Arc<Form> {
+fn shared<T: Hash + Eq>(forms: &mut HashSet<Arc<T>>, form: &Arc<T>) -> Arc<T> {
     if let Some(known) = forms.get(form) {
         return Arc::clone(known);
     }
@@ -97,6 +117,7 @@ impl Shelf {
         }
         self.kinds.retain(|kind| Arc::strong_count(kind) > 1);
         self.forms.retain(|form| Arc::strong_count(form) > 1);
+        self.feeds.retain(|form| Arc::strong_count(form) > 1);
         self.full = self.kinds.len() * 2;
     }
 }
@@ -121,7 +142,7 @@ mod tests {
         let one = kinds.of(ProjectId::DEFAULT, &definition(60, "a"));
         assert!(Arc::ptr_eq(&one, &kinds.of(ProjectId::DEFAULT, &definition(60, "a"))));
         let later = kinds.of(ProjectId::DEFAULT, &definition(61, "a"));
-        assert!(!Arc::ptr_eq(&one, &later) && Arc::ptr_eq(&one.form, &later.form));
+        assert!(!Arc::ptr_eq(&one, &later) && one.form.address() == later.form.address());
         assert!(!Arc::ptr_eq(&one, &kinds.of(ProjectId::DEFAULT, &definition(60, "b"))));
     }
 

@@ -11,6 +11,7 @@ use crate::outcome::{Arrival, Outcome, Verdict};
 use crate::past::{Attempt, End, Finished, Line};
 use crate::policy::{Delivery, Overlap, Policy};
 use crate::target::Target;
+use crate::webhook::Webhook;
 
 use super::attempts::{LiveAttempt, RunRef};
 use super::memory::Delta;
@@ -34,8 +35,8 @@ pub struct Departure {
     pub leaves_at: Instant,
     /// After this it is too late, and it does not leave at all.
     pub leave_by: Option<Instant>,
-    /// Where it goes.
-    pub target: Target,
+    /// What is sent, and where to.
+    pub webhook: Webhook,
 }
 
 /// What came of an attempt.
@@ -96,7 +97,7 @@ impl Shard {
                     slot: open.slot,
                     leaves_at: trigger.leaves_at(open.slot),
                     leave_by: None,
-                    target: trigger.target(),
+                    webhook: webhook(trigger.target()),
                 }
             }
             RunRef::Record(sequence) => {
@@ -109,7 +110,7 @@ impl Shard {
                     slot: run.slot,
                     leaves_at: run.leaves_at,
                     leave_by: None,
-                    target: (*run.target).clone(),
+                    webhook: webhook((*run.target).clone()),
                 }
             }
         }
@@ -261,6 +262,7 @@ impl Shard {
         unit: &mut Unit,
     ) -> (SerialId, Finished) {
         unit.changes.push(self.forget(run));
+        let mut queue = None;
         let (project, serial, slot, generation, mut attempts, sequence, notice) = match run {
             RunRef::Open(open) => {
                 let trigger = self.triggers.get(open.trigger).expect("an open run's trigger");
@@ -271,6 +273,7 @@ impl Shard {
                 let record = &self.runs[sequence];
                 let demanded = record.generation.is_none().then_some(sequence);
                 let attempts = record.attempts.clone();
+                queue = record.past_of_queue();
                 let RunRecord { project, trigger, slot, generation, notice, .. } = **record;
                 (project, trigger, slot, generation, attempts, demanded, notice)
             }
@@ -283,7 +286,7 @@ impl Shard {
             generation,
             sequence,
             notice,
-            queue: notice.and_then(|_| self.past_of_queue(serial)),
+            queue: queue.or_else(|| notice.and_then(|_| self.past_of_queue(serial))),
             end,
             at: now.wall,
             attempt: number,
@@ -325,5 +328,13 @@ impl Shard {
         let until = self.attempts.in_doubt_until(run).filter(|_| self.is_remote(run));
         let left_ms = until.map_or(0, |until| until.saturating_sub(now.steady));
         timeout_ms.max(u32::try_from(left_ms).unwrap_or(u32::MAX))
+    }
+}
+
+/// What leaves: a run for a queue is claimed there instead.
+fn webhook(target: Target) -> Webhook {
+    match target {
+        Target::Webhook(webhook) => webhook,
+        Target::Queue(_) => unreachable!("a run for a queue has no attempts here"),
     }
 }

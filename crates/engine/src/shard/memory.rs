@@ -16,7 +16,7 @@ use crate::trigger::Definition;
 use super::batch::Put;
 use super::queues::{QueuedRun, Queues};
 use super::record::{
-    LagRecord, Mark, OpenRun, RunRecord, StoppedRecord, TriggerRecord, TriggerState,
+    LagRecord, Mark, OpenRun, ReservedName, RunRecord, StoppedRecord, TriggerRecord, TriggerState,
 };
 use super::runs::Runs;
 use super::triggers::Triggers;
@@ -59,6 +59,9 @@ pub(super) fn apply(change: &Delta, memory: Memory<'_>) {
         Delta::DeadGone(dead) => queues.dead.remove(dead.place.order.sequence),
         Delta::Unique(queue, record) => queues.write_unique(*queue, record),
         Delta::UniqueGone(queue, key) => queues.forget_unique(*queue, key),
+        Delta::Reserved(project, name, reserved) => {
+            triggers.reserved.set(*project, name, *reserved);
+        }
         Delta::Decided(_) | Delta::Past(_) | Delta::News(_) | Delta::Raw(_) => {}
     }
 }
@@ -104,6 +107,8 @@ pub(super) enum Delta {
     Unique(SerialId, Arc<UniqueRecord>),
     /// A unique key of a queue stands for none any more.
     UniqueGone(SerialId, Box<str>),
+    /// A name is reserved for a trigger of another shard, or is not any more.
+    Reserved(ProjectId, Box<str>, Option<ReservedName>),
     /// This is past. Memory keeps none of it.
     Past(Line),
     /// Those who watch are told this. Neither memory nor the store keeps it.

@@ -146,8 +146,8 @@ impl Shard {
             self.end(RunRef::Record(sequence), End::Cancelled, record.attempt, None, now);
             return None;
         };
-        let Target::Webhook(written) = &*record.target;
-        let target = Arc::new(Target::Webhook(listener.webhook(written.body.clone())));
+        let (_, body) = record.target.own_texts();
+        let target = Arc::new(Target::Webhook(listener.webhook(body.map(Into::into))));
         Some(Arc::new(RunRecord { target, ..(*record).clone() }))
     }
 }

@@ -227,6 +227,7 @@ impl Shadow {
             | Delta::DeadGone(_)
             | Delta::Unique(..)
             | Delta::UniqueGone(..)
+            | Delta::Reserved(..)
             | Delta::Past(_)
             | Delta::News(_)
             | Delta::Raw(_) => {}

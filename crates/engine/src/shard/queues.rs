@@ -34,8 +34,8 @@ pub(super) struct Queues {
     pub(super) dead: DeadRuns,
     unique: UniqueKeys,
     actions: KeptActions,
-    /// Unfinished runs of triggers.
-    of_trigger: BTreeSet<(SerialId, u64)>,
+    /// Unfinished runs of triggers, by trigger, slot and number.
+    of_trigger: BTreeSet<(SerialId, Instant, u64)>,
     /// Pauses that end by themselves.
     resumes: BTreeSet<(Instant, SerialId)>,
     /// Projects of which nothing is given.
@@ -93,7 +93,7 @@ impl Queues {
         let RunPlace { queue, order, .. } = run.place;
         let submitted = run.record.submitted(queue, order);
         if let Some(trigger) = trigger_of(&submitted) {
-            self.of_trigger.insert((trigger, order.sequence));
+            self.of_trigger.insert((trigger, submitted.born, order.sequence));
         }
         self.alerts.comes(queue, order.due);
         self.actions.keep(order.sequence, &run.record);
@@ -193,11 +193,17 @@ impl Queues {
         own.unwrap_or(usize::MAX).min(self.waiting_max)
     }
 
+    /// How many more runs may wait in a queue.
+    pub(super) fn free_places(&self, record: &QueueRecord) -> usize {
+        let waiting = self.runs.census(record.id.serial).waiting;
+        self.waiting_max(record).saturating_sub(waiting)
+    }
+
     /// A run that is past leaves nothing behind.
     pub(super) fn ended(&mut self, run: &SubmittedRun) {
         self.actions.forget(run.order.sequence);
         if let Some(trigger) = trigger_of(run) {
-            self.of_trigger.remove(&(trigger, run.order.sequence));
+            self.of_trigger.remove(&(trigger, run.born, run.order.sequence));
         }
     }
 
@@ -206,9 +212,17 @@ impl Queues {
         self.actions.kept.get(&sequence).cloned()
     }
 
-    /// The unfinished runs of a trigger that queues have.
-    pub(super) fn of_trigger(&self, trigger: SerialId) -> impl Iterator<Item = u64> {
-        self.of_trigger.range((trigger, 0)..=(trigger, u64::MAX)).map(|(_, sequence)| *sequence)
+    /// The unfinished runs of a trigger that queues have, by their slots.
+    pub(super) fn of_trigger(&self, trigger: SerialId) -> impl DoubleEndedIterator<Item = u64> {
+        let (from, to) = (Instant(i64::MIN), Instant(i64::MAX));
+        let runs = self.of_trigger.range((trigger, from, 0)..=(trigger, to, u64::MAX));
+        runs.map(|(.., sequence)| *sequence)
+    }
+
+    /// The same, of a slot or of an instant at which a run was demanded.
+    pub(super) fn of_slot(&self, trigger: SerialId, slot: Instant) -> impl Iterator<Item = u64> {
+        let runs = self.of_trigger.range((trigger, slot, 0)..=(trigger, slot, u64::MAX));
+        runs.map(|(.., sequence)| *sequence)
     }
 
     /// Which run a unique key stands for now.

@@ -12,6 +12,7 @@
 //! shard/<n>/page/…               what these were merged into: [`crate::past::page`]
 //! shard/<n>/odd/…, oddpage/…     the exceptions among them, once more: [`crate::past::exception`]
 //! shard/<n>/floor/…              from when on the past is complete: [`crate::past::floor`]
+//! shard/<n>/reserved/<project>/<name> [`ReservedName`]: a name that is kept for a trigger of another shard
 //! name/<project>/trigger/<name>   [`NameRecord`]: where a name leads
 //! ```
 
@@ -294,6 +295,15 @@ pub enum RunState {
     Running,
 }
 
+/// A name that is kept for a trigger of another shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReservedName {
+    /// Where the trigger lives, or will.
+    pub shard: ShardId,
+    /// When it was reserved.
+    pub at: Instant,
+}
+
 /// Where a name leads.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NameRecord {
@@ -348,6 +358,22 @@ pub fn stopped(shard: ShardId) -> String {
 /// Where a project is that is disabled.
 pub fn stopped_key(shard: ShardId, project: ProjectId) -> String {
     format!("shard/{shard}/stopped/{}", project.0)
+}
+
+/// Where the names are that a shard keeps for triggers of others.
+pub fn reserved(shard: ShardId) -> String {
+    format!("shard/{shard}/reserved/")
+}
+
+/// Where a name is that a shard keeps for a trigger of another.
+pub fn reserved_key(shard: ShardId, project: ProjectId, name: &str) -> String {
+    format!("shard/{shard}/reserved/{}/{name}", project.0)
+}
+
+/// Which name of which project the record under this key keeps.
+pub fn reserved_at(shard: ShardId, key: &str) -> Option<(ProjectId, &str)> {
+    let (project, name) = key.strip_prefix(&reserved(shard))?.split_once('/')?;
+    Some((ProjectId(project.parse().ok()?), name))
 }
 
 /// Where the past of a shard is, newest first.

@@ -36,6 +36,10 @@ impl Shard {
     pub(super) fn start_due_runs(&mut self, room: HostRoomOf<'_>, now: Now) {
         while let Some((at, sequence)) = self.waiting.next_due(now) {
             let record = &self.runs[sequence];
+            if record.target.feed().is_some() {
+                self.start(sequence, now);
+                continue;
+            }
             let (host, delivery) = (record.target.origin(), record.policy.delivery);
             if !self.waiting.waits_for(host) && self.has_room(host, delivery, room) {
                 self.start(sequence, now);
@@ -67,6 +71,9 @@ impl Shard {
             self.waiting.block(serial, sequence);
             return;
         }
+        if record.target.feed().is_some() {
+            return self.enqueue_recorded(sequence, &record, now);
+        }
         let Some(record) = self.address(sequence, now) else { return };
         let number = record.attempt + 1;
         let leaves_at = match record.state {
@@ -81,6 +88,10 @@ impl Shard {
 
     /// Whether another run of a trigger keeps this one from starting.
     fn has_to_wait(&self, run: RunRef, serial: SerialId, is_blocked: bool) -> bool {
+        self.has_queued_run(serial) || self.is_beside_another(run, serial, is_blocked)
+    }
+
+    fn is_beside_another(&self, run: RunRef, serial: SerialId, is_blocked: bool) -> bool {
         self.active(serial).into_iter().any(|other| {
             let is_under_way =
                 self.attempts.of(other).is_some() || self.attempts.in_doubt_until(other).is_some();

@@ -72,7 +72,7 @@ impl Shard {
         Ok(record)
     }
 
-    fn new_queue(
+    pub(super) fn new_queue(
         &self,
         project: ProjectId,
         name: &str,
@@ -241,6 +241,9 @@ impl Shard {
         if runs > 0 {
             return Err(Rejection::QueueHasRuns { runs });
         }
+        if let Some(feeder) = self.feeder_of(record) {
+            return Err(Rejection::QueueIsFed(self.id_of(feeder)));
+        }
         let gone = Delta::QueueGone(record.id, record.name.clone());
         self.enact(Unit::of(vec![gone]).by(now.wall));
         Ok(Done::Deleted)
@@ -272,7 +275,7 @@ impl Shard {
             run.is_some_and(|run| self.queued_id(&run) == id && self.project_of(&run) == project)
         };
         let own = Some(id.trigger.0).filter(is_it);
-        own.or_else(|| self.queues.of_trigger(id.trigger).find(is_it))
+        own.or_else(|| self.queues.of_slot(id.trigger, id.slot).find(is_it))
     }
 
     /// The id of a run of a queue.

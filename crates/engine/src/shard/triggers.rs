@@ -13,12 +13,14 @@ use crate::id::{ProjectId, SerialId};
 use crate::instant::Instant;
 use crate::limits::TRIGGERS_PER_SHARD_MAX;
 use crate::policy::Policy;
+use crate::queue::feed::{Feed, FeedForm};
 use crate::schedule::Schedule;
 use crate::target::Target;
 use crate::trigger::{Definition, Labels};
 use crate::webhook::Webhook;
 
-use super::kind::{TriggerKind, TriggerKinds};
+use super::kind::{TargetForm, TriggerKind, TriggerKinds};
+use super::name::ReservedNames;
 use super::record::{HeadRecord, LagRecord, Mark, StoppedRecord, TriggerRecord, TriggerState};
 use super::usage::Usage;
 use super::view::TriggerView;
@@ -30,7 +32,7 @@ pub(super) struct Trigger {
     /// From when on its schedule counts.
     pub(super) since: Instant,
     pub(super) kind: Arc<TriggerKind>,
-    /// Its name, its path, its body and its labels, one after the other.
+    /// Its name, its path, its body or action, and its labels, one after the other.
     text: Box<str>,
     state: Option<Box<TriggerState>>,
     pub(super) generation: u32,
@@ -83,9 +85,23 @@ impl Trigger {
 
     /// Where its runs go.
     pub(super) fn target(&self) -> Target {
-        let form = Arc::clone(&self.kind.form);
-        let (path, body) = (self.path().into(), self.body().map(Into::into));
-        Target::Webhook(Webhook { form, path, body })
+        let (path, body) = (self.path(), self.body().map(Into::into));
+        match &self.kind.form {
+            TargetForm::Webhook(form) => {
+                Target::Webhook(Webhook { form: Arc::clone(form), path: path.into(), body })
+            }
+            TargetForm::Queue(form) => {
+                Target::Queue(Feed { form: Arc::clone(form), action: body.unwrap_or_default() })
+            }
+        }
+    }
+
+    /// Which queue it feeds, and how; none, if it calls a webhook.
+    pub(super) fn feeds(&self) -> Option<&FeedForm> {
+        match &self.kind.form {
+            TargetForm::Webhook(_) => None,
+            TargetForm::Queue(form) => Some(form),
+        }
     }
 
     /// The origin of the host that its runs go to.
@@ -161,6 +177,8 @@ pub(super) struct Triggers {
     paused: usize,
     cancelled: usize,
     usage: BTreeMap<ProjectId, Usage>,
+    /// Names that triggers of other shards have.
+    pub(super) reserved: ReservedNames,
 }
 
 /// What [`super::memory::apply`] does.
@@ -178,6 +196,7 @@ impl Triggers {
             paused: 0,
             cancelled: 0,
             usage: BTreeMap::new(),
+            reserved: ReservedNames::default(),
         }
     }
 
@@ -217,8 +236,7 @@ impl Triggers {
         if let Some(place) = former {
             self.vacate(place);
         }
-        let Target::Webhook(webhook) = &definition.target;
-        let (name, path, body) = (&*definition.name, &*webhook.path, webhook.body.as_deref());
+        let (name, (path, body)) = (&*definition.name, definition.target.own_texts());
         let labels = definition.labels.as_str();
         let text = [name, path, body.unwrap_or_default(), labels].concat().into_boxed_str();
         let trigger = Trigger {

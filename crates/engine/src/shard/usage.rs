@@ -156,6 +156,8 @@ impl Shard {
             | Command::CancelRun { .. }
             | Command::CancelRuns { .. }
             | Command::Redrive { .. }
+            | Command::ReserveName { .. }
+            | Command::ReleaseName { .. }
             | Command::Prune { .. } => return None,
         }
         Some((now, then))

@@ -101,9 +101,9 @@ impl Draft {
             Labels::default()
         });
         let schedule = build_schedule(self.schedule.as_ref(), name, now, &mut faults);
-        let webhook = build_webhook(self.webhook.as_ref(), &mut faults);
+        let target = self.build_target(&mut faults);
         let policy = self.build_policy(&mut faults);
-        match (schedule, webhook.map(Target::Webhook)) {
+        match (schedule, target) {
             (Some(schedule), Some(target)) if faults.0.is_empty() => {
                 Ok(Definition { name: name.into(), labels, schedule, target, policy })
             }
@@ -121,6 +121,21 @@ impl Draft {
         let pointer = "/webhook/secret_headers".to_owned();
         let why = "*** keeps a value, and none is stored under this name".to_owned();
         Err([BadField { pointer, why }])
+    }
+
+    fn build_target(&self, faults: &mut Faults) -> Option<Target> {
+        match (&self.webhook, &self.queue) {
+            (Some(webhook), None) => build_webhook(webhook, faults).map(Target::Webhook),
+            (None, Some(feed)) => feed.build(faults).map(Target::Queue),
+            (None, None) => {
+                faults.add("/webhook", format!("{MISSING}, or feeds a queue: {FEED}"));
+                None
+            }
+            (Some(_), Some(_)) => {
+                faults.add("/queue", "name either \"webhook\" or \"queue\"");
+                None
+            }
+        }
     }
 
     fn build_policy(&self, faults: &mut Faults) -> Policy {
@@ -217,12 +232,11 @@ pub(crate) fn build_retry(draft: Option<&RetryDraft>, faults: &mut Faults) -> Re
     Retry { attempts, delay_ms, backoff, max_delay_ms }
 }
 
-fn build_webhook(draft: Option<&WebhookDraft>, faults: &mut Faults) -> Option<Webhook> {
-    const MISSING: &str = "a trigger calls a webhook: {\"url\": \"https://example.com/hook\"}";
-    let Some(draft) = draft else {
-        faults.add("/webhook", MISSING);
-        return None;
-    };
+/// What a trigger does, for whoever left it out.
+const MISSING: &str = "a trigger calls a webhook: {\"url\": \"https://example.com/hook\"}";
+const FEED: &str = "{\"name\": \"mail\", \"handler\": \"welcome\"}";
+
+fn build_webhook(draft: &WebhookDraft, faults: &mut Faults) -> Option<Webhook> {
     let method = draft.method.as_deref();
     let method = faults.or_usual("/webhook/method", method, Method::default(), str::parse);
     let timeout = draft.timeout.as_deref();

@@ -10,6 +10,8 @@ use std::fmt;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::queue::feed::FeedDraft;
+
 /// What a person wrote.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -24,6 +26,8 @@ pub struct Draft {
     pub schedule: Option<ScheduleDraft>,
     #[serde(deserialize_with = "object::option", skip_serializing_if = "Option::is_none")]
     pub webhook: Option<WebhookDraft>,
+    #[serde(deserialize_with = "object::option", skip_serializing_if = "Option::is_none")]
+    pub queue: Option<FeedDraft>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub catch_up: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -4,6 +4,8 @@
 mod backfill;
 #[path = "shard/bench.rs"]
 mod bench;
+#[path = "shard/feed.rs"]
+mod feed;
 #[path = "shard/former.rs"]
 mod former;
 #[path = "shard/handover.rs"]

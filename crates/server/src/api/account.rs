@@ -44,6 +44,8 @@ pub(super) struct Evidence<'a> {
     pub(super) mark: Mark,
     pub(super) open: Vec<OpenRun>,
     pub(super) unfinished: Vec<(u64, RunRecord)>,
+    /// Unfinished runs that queues have.
+    pub(super) queued: Vec<Run>,
     /// Lines of the past, newest first.
     pub(super) lines: Vec<Line>,
     /// What was written before this was not read, although it might be about the window.
@@ -111,6 +113,9 @@ impl Evidence<'_> {
         }
         for (sequence, run) in self.unfinished.iter().filter(|(_, run)| run.notice.is_none()) {
             add(run.slot, self.source.unfinished(*sequence, run));
+        }
+        for run in &self.queued {
+            add(Instant(run.slot.as_millisecond()), run.clone());
         }
         for line in self.lines.iter().rev() {
             if let Line::Run(run) = line

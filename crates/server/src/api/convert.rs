@@ -56,7 +56,8 @@ pub(super) fn trigger(stored: &Stored, now: Instant, last_run: Option<RunSummary
 fn spec(record: &TriggerRecord) -> TriggerSpec {
     let mut spec: TriggerSpec = serde_json::from_str(record.draft.get())
         .expect("a test holds the draft and the spec together, and this draft was read");
-    for value in spec.webhook.secret_headers.values_mut() {
+    let webhook = spec.webhook.iter_mut();
+    for value in webhook.flat_map(|webhook| webhook.secret_headers.values_mut()) {
         WebhookDraft::MASK.clone_into(value);
     }
     spec
@@ -368,5 +369,6 @@ pub(super) fn reason(reason: Reason) -> WireReason {
         Reason::Superseded => WireReason::Superseded,
         Reason::Disabled => WireReason::Disabled,
         Reason::Pruned => WireReason::Pruned,
+        Reason::QueueFull => WireReason::QueueFull,
     }
 }

@@ -1,10 +1,11 @@
 //! `/v1/triggers/{name}/explain`: why did it run, and why did it not?
 //!
 //! The evidence is read in the order in which a run travels: the mark and the open runs in the head, then
-//! the unfinished ones, then the past. What moves on while we read is met again further down, and what the
+//! the unfinished ones, then those in queues, then the past. What moves on while we read is met again further down, and what the
 //! mark calls decided was decided before the rest is read, so nothing is taken for missing that is not.
 
 use axum::extract::Path;
+use axum::http::Uri;
 use axum::response::Json;
 use client::account::{Account, Fate};
 use engine::instant::Instant;
@@ -13,14 +14,18 @@ use engine::limits::{
     ACCOUNT_SPAN_MAX, EXPLAIN_NEXT_LEN, EXPLAIN_SPAN_MS, RUNS_READ_MAX, SEGMENTS_READ_MAX,
 };
 use engine::past::Line;
+use engine::shard::ShardAnswer;
 use engine::shard::record::LagRecord;
 
 use super::account::{Evidence, Window};
 use super::caller::Caller;
 use super::convert::{self, Source, timestamp};
 use super::floor;
+use super::forward::PeerClient;
+use super::owner::Told;
 use super::problem::{ApiError, ApiResult};
 use super::query::Query;
+use super::queued;
 use super::read::{self, Silence, Stored};
 use super::segment::{PastSpan, PastWalk};
 use crate::handle::{FiringState, NodeHandle};
@@ -31,7 +36,9 @@ const RUN_PAGES_MAX: usize = 5;
 pub(super) async fn explain(
     handle: NodeHandle,
     caller: Caller,
+    peers: PeerClient,
     Path(name): Path<String>,
+    uri: Uri,
     query: Query,
 ) -> ApiResult<Json<Account>> {
     let now = handle.now();
@@ -41,7 +48,11 @@ pub(super) async fn explain(
     check(window)?;
     let stored = read::trigger(handle.store(), caller.project, &name).await?;
     let lag = read::lag(handle.store(), &stored).await?;
-    let evidence = gather(&handle, &stored, lag, window, now).await?;
+    let path = uri.path_and_query().map_or("", |path| path.as_str());
+    let evidence = match gather(&handle, &peers, (&stored, lag), (window, path), now).await? {
+        Gathered::Here(evidence) => evidence,
+        Gathered::There(account) => return Ok(Json(*account)),
+    };
     let (rows, totals, more_from) = evidence.account(window);
     for row in rows.iter().filter(|row| row.fate == Fate::Missing) {
         tracing::error!(trigger = %stored.id(), slot = %row.from, "a slot was decided and has no record");
@@ -88,13 +99,20 @@ fn check(window: Window) -> ApiResult<()> {
     Ok(())
 }
 
+/// What was found out about a trigger.
+enum Gathered<'a> {
+    Here(Evidence<'a>),
+    /// The owner of its shard, which knows its runs in queues, has told all.
+    There(Box<Account>),
+}
+
 async fn gather<'a>(
     handle: &NodeHandle,
-    stored: &'a Stored,
-    lag: Option<LagRecord>,
-    window: Window,
+    peers: &PeerClient,
+    (stored, lag): (&'a Stored, Option<LagRecord>),
+    (window, path): (Window, &str),
     now: Instant,
-) -> ApiResult<Evidence<'a>> {
+) -> ApiResult<Gathered<'a>> {
     let (store, id) = (handle.store(), stored.id());
     let head = read::head(store, id.shard).await?;
     let mark = read::mark(store, stored, head.decided_through, lag).await?;
@@ -108,6 +126,17 @@ async fn gather<'a>(
             break;
         }
     }
+    let (queued, is_queue_read) = match queued::of_trigger(handle, peers, stored, path).await {
+        Told::Here(ShardAnswer::Runs(views)) => {
+            let is_read = views.len() < RUNS_READ_MAX;
+            (views.iter().map(|view| convert::queued(view, None)).collect(), is_read)
+        }
+        Told::There(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(account) => return Ok(Gathered::There(account)),
+            Err(_) => (Vec::new(), false),
+        },
+        Told::Here(_) | Told::Nobody => (Vec::new(), false),
+    };
     // Nothing is recorded much before its slot, nor before its trigger was made; but a range that reaches
     // into the window may end long after it.
     let from = window.from.max(stored.record.created);
@@ -122,17 +151,19 @@ async fn gather<'a>(
     // With more unfinished runs than are read, any slot may be among the rest.
     let read_back_to = match after {
         Some(_) => Some(Instant::LAST),
+        None if !is_queue_read => Some(Instant::LAST),
         None => walk.unread_to(),
     };
-    Ok(Evidence {
+    Ok(Gathered::Here(Evidence {
         stored,
         source: Source { shard: id.shard, cluster: handle.cluster() },
         mark,
         open: head.open.into_iter().filter(|run| run.trigger == id.serial).collect(),
         unfinished,
+        queued,
         lines,
         read_back_to,
         kept_from,
         now,
-    })
+    }))
 }

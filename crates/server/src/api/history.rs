@@ -8,18 +8,24 @@
 use std::collections::BTreeMap;
 
 use axum::extract::Path;
+use axum::http::Uri;
 use axum::response::Json;
 use client::ListPage;
 use client::run::Run;
 use engine::id::{ProjectId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::{RUNS_READ_MAX, SEGMENTS_READ_MAX};
+use engine::shard::{QueuedView, ShardAnswer};
 
 use super::caller::Caller;
+use super::convert;
 use super::filter::RunSelection;
+use super::forward::PeerClient;
+use super::owner::Told;
 use super::problem::ApiResult;
 use super::query::Query;
-use super::read::{self, Stored};
+use super::queued;
+use super::read::{self, Silence, Stored};
 use super::run;
 use super::segment::{PastSpan, PastWalk, SegmentCursor};
 use super::trigger::bad_cursor;
@@ -110,7 +116,9 @@ impl HistorySubject {
 pub(super) async fn list_of(
     handle: NodeHandle,
     caller: Caller,
+    peers: PeerClient,
     Path(name): Path<String>,
+    uri: Uri,
     query: Query,
 ) -> ApiResult<Json<ListPage<Run>>> {
     let rows = query.rows()?;
@@ -124,6 +132,21 @@ pub(super) async fn list_of(
         Some(Cursor::Unfinished(sequence)) => Some(sequence),
         None => None,
     };
+    if list.filter.wants_unfinished()
+        && after.is_none()
+        && let Some(stored) = &subject.stored
+    {
+        let path = uri.path_and_query().map_or("", |path| path.as_str());
+        match queued::of_trigger(&handle, &peers, stored, path).await {
+            Told::Here(ShardAnswer::Runs(views)) => list.queued(&handle, &views),
+            Told::There(bytes) => {
+                if let Ok(page) = serde_json::from_slice(&bytes) {
+                    return Ok(Json(page));
+                }
+            }
+            Told::Here(_) | Told::Nobody => {}
+        }
+    }
     if list.filter.wants_unfinished()
         && let Some(next) = list.unfinished(&handle, &subject, after).await?
     {
@@ -164,6 +187,17 @@ impl List {
         }
     }
 
+    /// Adds what queues have of it: one page, of the latest slots. The queue itself lists all that it has.
+    fn queued(&mut self, handle: &NodeHandle, views: &[QueuedView]) {
+        let silence = views.first().and_then(|view| Silence::of(handle, view.queue.id.project));
+        for view in views {
+            if self.items.len() == self.rows {
+                break;
+            }
+            self.push(convert::queued(view, silence.as_ref()));
+        }
+    }
+
     /// Adds what is not finished; where to go on, if there is more of it.
     async fn unfinished(
         &mut self,
@@ -181,7 +215,7 @@ impl List {
             open = runs.into_iter().map(|run| source.open(run, stored, handle.now())).collect();
         }
         // Open runs are few, and have no place to go on from: they take what room there is.
-        let room = self.rows.saturating_sub(open.len()).max(1);
+        let room = self.rows.saturating_sub(open.len() + self.items.len()).max(1);
         let read =
             read::unfinished(handle.store(), id.shard, Some(id), after, RUNS_READ_MAX).await?;
         let more = read.runs.len() > room;

@@ -275,6 +275,8 @@ impl From<Rejection> for ApiError {
                 too_many("The queue is full").retry_after(UNAVAILABLE_RETRY_AFTER)
             }
             Rejection::QueueHasRuns { .. } => conflict("queue-has-runs", "The queue has runs"),
+            Rejection::QueueIsFed(_) => conflict("queue-is-fed", "A trigger feeds the queue"),
+            Rejection::NameReserved { .. } => conflict("name-taken", "The name is taken"),
             Rejection::TooManyTriggers => too_many("Too many triggers"),
             Rejection::TooManyRuns => {
                 too_many("Too many runs").retry_after(UNAVAILABLE_RETRY_AFTER)

@@ -17,7 +17,7 @@ use super::owner::{self, Told};
 use super::problem::{ApiError, ApiResult};
 use super::query::Query;
 use super::queue;
-use super::read::Silence;
+use super::read::{Silence, Stored};
 use super::trigger::bad_cursor;
 use crate::handle::{NodeHandle, ShardAsk};
 
@@ -75,6 +75,23 @@ pub(super) async fn list(
     let has_more = !is_whole || looked_at < views.len();
     let next = next.filter(|_| has_more).map(|sequence| sequence.to_string());
     Ok(Json(ListPage { items, next }))
+}
+
+/// The unfinished runs of a trigger that queues have, by whoever owns its shard. A trigger that never fed a queue has none,
+/// and nobody is asked.
+pub(super) async fn of_trigger(
+    handle: &NodeHandle,
+    peers: &PeerClient,
+    stored: &Stored,
+    path: &str,
+) -> Told {
+    let may_have_fed = stored.draft.queue.is_some() || stored.record.revision > 1;
+    if !may_have_fed {
+        return Told::Here(ShardAnswer::Runs(Vec::new()));
+    }
+    let id = stored.id();
+    let ask = ShardAsk::RunsOf { trigger: id, most: RUNS_READ_MAX };
+    owner::ask(handle, peers, id.shard, ask, path).await
 }
 
 fn no_owner() -> ApiError {

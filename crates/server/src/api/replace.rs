@@ -9,14 +9,15 @@ use axum::extract::Path;
 use axum::http::header::{IF_MATCH, IF_NONE_MATCH};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use engine::id::TriggerId;
+use engine::id::{ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::shard::command::{Command, Rejection};
 use engine::target::Target;
-use engine::trigger::Draft;
+use engine::trigger::{Definition, Draft};
 
 use super::body::JsonBody;
 use super::caller::{Act, Caller};
+use super::forward::PeerClient;
 use super::problem::{ApiError, ApiResult};
 use super::read::{self, Stored};
 use super::trigger::{CreateError, answer, create_from, raw, respond};
@@ -29,6 +30,7 @@ const REPLACES_MAX: usize = 3;
 pub(super) async fn replace(
     handle: NodeHandle,
     caller: Caller,
+    peers: PeerClient,
     Path(name): Path<String>,
     headers: HeaderMap,
     JsonBody(draft): JsonBody<Draft>,
@@ -43,7 +45,10 @@ pub(super) async fn replace(
             Some(stored) => {
                 replace_stored(&handle, &caller, &stored, draft.clone(), conditions).await
             }
-            None => create_named(&handle, &caller, &name, draft.clone(), conditions).await,
+            None => {
+                let draft = draft.clone();
+                create_named(&handle, &caller, &peers, &name, draft, conditions).await
+            }
         };
         match attempted {
             Ok(response) => return Ok(response),
@@ -71,6 +76,7 @@ impl<T: Into<ApiError>> From<T> for Attempted {
 async fn create_named(
     handle: &NodeHandle,
     caller: &Caller,
+    peers: &PeerClient,
     name: &str,
     mut draft: Draft,
     conditions: Conditions,
@@ -85,7 +91,7 @@ async fn create_named(
     }
     check_same_name(&draft, name)?;
     draft.name = Some(name.to_owned());
-    match create_from(handle, caller, &draft).await {
+    match create_from(handle, caller, peers, &draft).await {
         Ok(id) => Ok(answer(handle, id, StatusCode::CREATED).await?),
         Err(CreateError::Taken(_)) => Err(Attempted::Again),
         Err(CreateError::Refused(refusal)) => Err(refusal.into()),
@@ -126,6 +132,7 @@ async fn replace_stored(
     let now = if same { Instant(0) } else { handle.now() };
     let definition = draft.build(now).map_err(ApiError::fields)?;
     let id = stored.id();
+    check_same_shard(handle, id, &definition)?;
     let command = Command::Replace {
         trigger: id.serial,
         definition: Box::new(definition),
@@ -154,8 +161,10 @@ async fn replace_stored(
 /// A secret header that is kept goes where it went before: whoever may change a trigger may not learn it by having it
 /// sent elsewhere.
 fn check_same_host(draft: &Draft, stored: &Stored) -> ApiResult<()> {
-    let Target::Webhook(former) = &stored.definition.target;
-    let Target::Webhook(new) = draft.build(Instant(0)).map_err(ApiError::fields)?.target;
+    let new = draft.build(Instant(0)).map_err(ApiError::fields)?.target;
+    let (Target::Webhook(former), Target::Webhook(new)) = (&stored.definition.target, &new) else {
+        return Ok(());
+    };
     let (former, new) = (&former.form, &new.form);
     if (new.scheme, &new.host, new.port) == (former.scheme, &former.host, former.port) {
         return Ok(());
@@ -166,7 +175,22 @@ fn check_same_host(draft: &Draft, stored: &Stored) -> ApiResult<()> {
     ))
 }
 
-/// A name is for good: where a trigger lives comes from it.
+/// A trigger stays where it is, so it can feed only queues that live there too. What calls a webhook lives anywhere.
+fn check_same_shard(handle: &NodeHandle, id: TriggerId, definition: &Definition) -> ApiResult<()> {
+    let Some(feed) = definition.target.feed() else { return Ok(()) };
+    let queue = &feed.form.queue;
+    if ShardId::of_queue(id.project, queue, handle.shards()) == id.shard {
+        return Ok(());
+    }
+    Err(ApiError::field(
+        "/queue/name",
+        format!(
+            "the queue {queue:?} lives in another shard than this trigger, which cannot move: make one of another name that feeds it, then delete this one"
+        ),
+    ))
+}
+
+/// A name is for good: where a trigger lives comes from it, or from its queue.
 fn check_same_name(draft: &Draft, name: &str) -> ApiResult<()> {
     match &draft.name {
         Some(given) if given != name => Err(ApiError::field(

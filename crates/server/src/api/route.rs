@@ -33,7 +33,8 @@ use super::authentication::{Authentication, Authenticator, Need, authenticate};
 use super::query::{LABEL, read_query};
 use super::{
     audit, backfill, backup, cancel, claim, cluster, dead, election, event, explain, history, key,
-    latest, openapi, output, project, queue, queued, replace, run, store, system, trigger, workers,
+    latest, name, openapi, output, project, queue, queued, replace, run, store, system, trigger,
+    workers,
 };
 use crate::handle::NodeHandle;
 
@@ -319,6 +320,13 @@ fn triggers() -> Vec<Route> {
             .says("Run slots of the past again, each once per request")
             .takes::<BackfillRequest>()
             .gives::<Backfilled>(202),
+        put("/v1/triggers/{name}/reservation", name::put)
+            .says("Keep the name for a trigger that feeds a queue of another shard: servers ask each other")
+            .takes::<name::Reservation>()
+            .gives_nothing(),
+        delete("/v1/triggers/{name}/reservation", name::delete)
+            .says("Keep the name no longer, if no trigger has it")
+            .gives_nothing(),
         get("/v1/triggers/{name}/next", trigger::next)
             .says("Tell when it fires next")
             .params([Param {

@@ -139,8 +139,9 @@ pub(super) async fn find_anywhere(
     }
     match find(handle, project, id).await? {
         Some(run) => Ok(Some(run)),
-        // If nobody could say that it is not among those that wait, it is not said to be missing.
-        None => unfinished,
+        // It may have gone from its record to its queue while we looked. If nobody could say that it is not among those
+        // that wait, it is not said to be missing.
+        None => find_queued(handle, peers, project, id).await,
     }
 }
 

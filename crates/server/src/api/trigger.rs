@@ -16,13 +16,16 @@ use engine::limits::{NAMES_READ_MAX, NEXT_SLOTS_MAX, NOTE_CHARS_MAX};
 use engine::past::Line;
 use engine::shard::command::{Command, Rejection};
 use engine::shard::record::{NameRecord, name_key};
-use engine::trigger::{Draft, check_name};
+use engine::target::Target;
+use engine::trigger::{Definition, Draft, check_name};
 use serde_json::value::{RawValue, to_raw_value};
 use store::Range;
 
 use super::body::{JsonBody, NoBody, OptionalBody};
 use super::caller::{Act, Caller};
 use super::convert::{self, Source};
+use super::forward::PeerClient;
+use super::name;
 use super::problem::{ApiError, ApiResult};
 use super::query::Query;
 use super::read::{self, Silence, Stored, key};
@@ -39,65 +42,93 @@ const LIST_SEGMENTS_MAX: usize = 20;
 pub(super) async fn create(
     handle: NodeHandle,
     caller: Caller,
+    peers: PeerClient,
     JsonBody(mut draft): JsonBody<Draft>,
 ) -> ApiResult {
     if draft.name.is_some() {
-        let made = create_from(&handle, &caller, &draft).await?;
+        let made = create_from(&handle, &caller, &peers, &draft).await?;
         return answer(&handle, made, StatusCode::CREATED).await;
     }
     if let Some(idempotency) = &caller.idempotency {
         // The same request gets the same name, whichever server is asked, so that it is done once by the shard's owner.
         draft.name = Some(format!("trigger-{}", idempotency.request.short()));
-        match create_from(&handle, &caller, &draft).await {
+        match create_from(&handle, &caller, &peers, &draft).await {
             Ok(made) => return answer(&handle, made, StatusCode::CREATED).await,
             // One of another day has it.
             Err(CreateError::Taken(_)) => {}
             Err(refused) => return Err(refused.into()),
         }
     }
-    draft.name = Some(made_up_name(&handle, caller.project));
-    let made = create_from(&handle, &caller, &draft).await?;
+    draft.name = Some(made_up_name(&handle, caller.project, &draft));
+    let made = create_from(&handle, &caller, &peers, &draft).await?;
     answer(&handle, made, StatusCode::CREATED).await
 }
 
-/// Names that are drawn to find one whose trigger lives here.
+/// Names that are drawn to find one that is at home where its trigger lives.
 const NAMES_DRAWN_MAX: usize = 64;
 
-/// A name for a trigger that has none: such a one that it lives in a shard of this server, if it has any.
-fn made_up_name(handle: &NodeHandle, project: ProjectId) -> String {
+/// A name for a trigger that has none: such a one that it lives in a shard of this server, if it has any, or where its
+/// queue lives.
+fn made_up_name(handle: &NodeHandle, project: ProjectId, draft: &Draft) -> String {
     let served = Arc::clone(&handle.peers().served().borrow());
+    let queue = draft.queue.as_ref().and_then(|feed| feed.name.as_deref());
+    let queue = queue.map(|name| ShardId::of_queue(project, name, handle.shards()));
     let draw = || format!("trigger-{:016x}", handle.random());
     let mut names = std::iter::repeat_with(draw).take(NAMES_DRAWN_MAX);
-    let lives_here = |name: &String| served.contains(&ShardId::of(project, name, handle.shards()));
-    names.find(lives_here).unwrap_or_else(draw)
+    let is_good = |name: &String| {
+        let home = ShardId::of(project, name, handle.shards());
+        queue.map_or_else(|| served.contains(&home), |queue| queue == home)
+    };
+    names.find(is_good).unwrap_or_else(draw)
+}
+
+/// Where a trigger with this name and target lives: with its queue, if it feeds one.
+fn shard_of(handle: &NodeHandle, project: ProjectId, definition: &Definition) -> ShardId {
+    match &definition.target {
+        Target::Webhook(_) => ShardId::of(project, &definition.name, handle.shards()),
+        Target::Queue(feed) => ShardId::of_queue(project, &feed.form.queue, handle.shards()),
+    }
 }
 
 /// Makes a trigger from a draft that has a name.
 pub(super) async fn create_from(
     handle: &NodeHandle,
     caller: &Caller,
+    peers: &PeerClient,
     draft: &Draft,
 ) -> Result<TriggerId, CreateError> {
     draft.check_unmasked().map_err(ApiError::fields)?;
     let definition = draft.build(handle.now()).map_err(ApiError::fields)?;
     let name = definition.name.clone();
-    let shard = ShardId::of(caller.project, &name, handle.shards());
+    let shard = shard_of(handle, caller.project, &definition);
+    name::reserve(handle, caller, peers, &name, shard).await?;
     let (definition, draft) = (Box::new(definition), raw(draft));
     let (project, author) = (caller.project, caller.author.clone());
     let command = Command::Create { project, definition, draft, author };
-    let outcome = RememberedOutcome::Created(name.to_string());
-    let act = Act { action: "trigger.create", object: &name, outcome };
-    match caller.command(handle, shard, command, act).await {
+    let make = || {
+        let outcome = RememberedOutcome::Created(name.to_string());
+        let act = Act { action: "trigger.create", object: &name, outcome };
+        caller.command(handle, shard, command.clone(), act)
+    };
+    let mut made = make().await;
+    if let Err(CallError::Rejected(Rejection::NameReserved { .. })) = made
+        && name::release_unused(handle, project, &name).await?
+    {
+        made = make().await;
+    }
+    match made {
         Ok(id) => Ok(id),
-        Err(CallError::Rejected(why @ Rejection::NameTaken(_))) => Err(CreateError::Taken(why)),
+        Err(CallError::Rejected(
+            why @ (Rejection::NameTaken(_) | Rejection::NameReserved { .. }),
+        )) => Err(CreateError::Taken(why.into())),
         Err(other) => Err(CreateError::Refused(other.into())),
     }
 }
 
 /// Why a trigger was not made.
 pub(super) enum CreateError {
-    /// There is one with this name.
-    Taken(Rejection),
+    /// There is one with this name, or the name is kept for one.
+    Taken(ApiError),
     Refused(ApiError),
 }
 
@@ -110,8 +141,7 @@ impl From<ApiError> for CreateError {
 impl From<CreateError> for ApiError {
     fn from(error: CreateError) -> Self {
         match error {
-            CreateError::Taken(rejection) => rejection.into(),
-            CreateError::Refused(refusal) => refusal,
+            CreateError::Taken(refusal) | CreateError::Refused(refusal) => refusal,
         }
     }
 }
@@ -232,6 +262,7 @@ async fn last_runs(
 pub(super) async fn delete(
     handle: NodeHandle,
     caller: Caller,
+    peers: PeerClient,
     Path(name): Path<String>,
 ) -> ApiResult<StatusCode> {
     let stored = read::trigger(handle.store(), caller.project, &name).await?;
@@ -240,6 +271,7 @@ pub(super) async fn delete(
     let act =
         Act { action: "trigger.delete", object: stored.name(), outcome: RememberedOutcome::Done };
     let () = caller.command(&handle, id.shard, command, act).await?;
+    name::release(&handle, caller.project, &peers, stored.name(), id.shard).await;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -82,8 +82,8 @@ const HOSTS_FULL_MIN: usize = 1_024;
 impl Backpressure {
     /// Adds an attempt that a shard hands to the dispatcher.
     pub(super) fn add(&self, shard: ShardId, key: u64, departure: &Departure) {
-        let origin = departure.target.origin();
-        let bytes = departure.target.own_bytes();
+        let origin = departure.webhook.form.origin();
+        let bytes = departure.webhook.own_bytes();
         let leaves_at = (departure.attempt == 1).then_some(departure.leaves_at);
         let mut known = self.0.lock();
         known.calls.insert(key, SentAttempt { shard, origin, bytes, leaves_at });
@@ -233,7 +233,6 @@ mod tests {
     use std::time::Duration;
 
     use engine::id::{RunId, SerialId, ShardId};
-    use engine::target::Target;
     use engine::webhook::{Method, Webhook};
 
     use super::*;
@@ -251,7 +250,7 @@ mod tests {
             slot,
             leaves_at: Instant(7),
             leave_by: None,
-            target: Target::Webhook(webhook.unwrap()),
+            webhook: webhook.unwrap(),
         }
     }
 
@@ -266,7 +265,7 @@ mod tests {
     fn a_host_has_room_until_it_is_full_and_others_do_not_notice() {
         let hosts = Backpressure::default();
         let one = departure("a", "x");
-        let (a, b) = (one.target.origin(), departure("b", "x").target.origin());
+        let (a, b) = (one.webhook.form.origin(), departure("b", "x").webhook.form.origin());
         for key in 0..HOST_FULL {
             let room = hosts.room(SHARD, a, 0);
             assert_eq!(room.at_least_once, HOST_FULL - key);
@@ -288,17 +287,17 @@ mod tests {
         let large = departure("a", &"x".repeat(100 * 1024));
         let fit = HOST_FULL_BYTES as u64 / (100 * 1024);
         for key in 0..=fit {
-            assert_ne!(hosts.room(SHARD, large.target.origin(), 0), HostRoom::NONE);
+            assert_ne!(hosts.room(SHARD, large.webhook.form.origin(), 0), HostRoom::NONE);
             hosts.add(SHARD, key, &large);
         }
-        assert_eq!(hosts.room(SHARD, large.target.origin(), 0), HostRoom::NONE);
+        assert_eq!(hosts.room(SHARD, large.webhook.form.origin(), 0), HostRoom::NONE);
     }
 
     #[test]
     fn a_host_has_as_much_as_it_answers_in_half_a_second() {
         let hosts = Backpressure::default();
         let one = departure("a", "x");
-        let origin = one.target.origin();
+        let origin = one.webhook.form.origin();
         hosts.demand(SHARD, demand(origin, 0), 0);
         for key in 0..2_000 {
             hosts.add(SHARD, key, &one);
@@ -314,7 +313,7 @@ mod tests {
     fn shards_that_want_something_of_a_host_share_its_room() {
         let hosts = Backpressure::default();
         let one = departure("a", "x");
-        let origin = one.target.origin();
+        let origin = one.webhook.form.origin();
         let [first, second] = [ShardId(1), ShardId(2)];
         hosts.demand(first, demand(origin, HOST_FULL), 0);
         assert_eq!(hosts.room(second, origin, 0), HostRoom::NONE, "the first has it all");
@@ -331,7 +330,7 @@ mod tests {
     fn what_must_not_be_in_doubt_has_room_beside_another_shard_that_is_busy() {
         let hosts = Backpressure::default();
         let one = departure("a", "x");
-        let origin = one.target.origin();
+        let origin = one.webhook.form.origin();
         let [busy, careful] = [ShardId(1), ShardId(2)];
         for key in 0..HOST_FULL as u64 / 2 {
             hosts.add(busy, key, &one);
@@ -344,7 +343,7 @@ mod tests {
     fn a_host_that_rests_has_no_room_and_then_room_for_one_until_it_answers() {
         let hosts = Backpressure::default();
         let one = departure("a", "x");
-        let origin = one.target.origin();
+        let origin = one.webhook.form.origin();
         let rest = Duration::from_secs(5);
         hosts.add(SHARD, 1, &one);
         hosts.remove(1, &Outcome::NotSent { why: NotSent::Resting { rest } }, 1_000);

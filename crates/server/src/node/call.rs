@@ -107,6 +107,9 @@ impl NodeCore {
             ShardAsk::Runs { project, queue, after, most } => {
                 owned.shard.show_runs((project, &queue), after, most, ticket, now);
             }
+            ShardAsk::RunsOf { trigger, most } => {
+                owned.shard.show_runs_of(trigger, most, ticket, now);
+            }
             ShardAsk::Workers { project } => owned.shard.show_workers(project, ticket, now),
             // What runs print is in memory alone, so these two wait for no commit, and cause none.
             ShardAsk::Output { project, run } => {

@@ -20,7 +20,6 @@ use engine::shard::command::Done;
 use engine::shard::{
     AttemptReport, Departure, HandedOverAttempt, Now, Room, Shard, ShardAnswer, Ticket,
 };
-use engine::target::Target;
 use engine::webhook::Webhook;
 use store::election::Right;
 use store::machine::Machine;
@@ -586,7 +585,7 @@ fn local(key: u64) -> (ShardId, u64) {
 
 fn send(dispatcher: &Dispatcher, shard: ShardId, token: u64, departure: Departure) {
     log::departure(shard, &departure);
-    let Target::Webhook(Webhook { form, path, body }) = departure.target;
+    let Webhook { form, path, body } = departure.webhook;
     dispatcher.send(webhook::Call {
         key: global(shard, departure.key),
         project: departure.project,

@@ -3,13 +3,11 @@
 use engine::id::ShardId;
 use engine::past::{End, Line};
 use engine::shard::Departure;
-use engine::target::Target;
 
 pub(super) fn departure(shard: ShardId, departure: &Departure) {
-    let Target::Webhook(webhook) = &departure.target;
     tracing::debug!(
         run = %departure.run, attempt = departure.attempt, %shard, slot = %departure.slot,
-        host = %webhook.form.host, "an attempt leaves"
+        host = %departure.webhook.form.host, "an attempt leaves"
     );
 }
 

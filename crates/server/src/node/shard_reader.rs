@@ -41,12 +41,26 @@ pub(super) async fn read(
     let mut loading = Loading::sharing(shard, cluster, &head, kinds.clone());
     // All at once: a shard that changes hands is waited for. What is not a trigger is little, and comes after it.
     let triggers = record::triggers(shard);
-    let (triggers, states, runs, stopped, lags, reports, queues, rates, given, unique, dead) = tokio::join!(
+    let (
+        triggers,
+        states,
+        runs,
+        stopped,
+        lags,
+        reserved,
+        reports,
+        queues,
+        rates,
+        given,
+        unique,
+        dead,
+    ) = tokio::join!(
         each(store, &triggers, |key, value| loading.trigger(key, value)),
         all(store, record::states(shard)),
         all(store, record::runs(shard)),
         all(store, record::stopped(shard)),
         all(store, record::lags(shard)),
+        all(store, record::reserved(shard)),
         all(store, record::reports(shard)),
         all(store, queue::queues(shard)),
         all(store, queue::rates(shard)),
@@ -66,6 +80,9 @@ pub(super) async fn read(
     }
     for entry in lags? {
         loading.lag(entry.key.as_str(), entry.value.as_bytes())?;
+    }
+    for entry in reserved? {
+        loading.reserved(entry.key.as_str(), entry.value.as_bytes())?;
     }
     for entry in queues? {
         loading.queue(entry.key.as_str(), entry.value.as_bytes())?;

@@ -12,7 +12,8 @@ fn user(text: &str) -> CrontabRead {
 fn only(read: &CrontabRead) -> (String, Option<String>, serde_json::Value) {
     let [Imported { spec, .. }] = &read.triggers[..] else { panic!("{read:?}") };
     let schedule = spec.schedule.clone().unwrap();
-    let body = serde_json::from_str(spec.webhook.body.as_deref().unwrap()).unwrap();
+    let webhook = spec.webhook.as_ref().unwrap();
+    let body = serde_json::from_str(webhook.body.as_deref().unwrap()).unwrap();
     (schedule.cron[0].clone(), schedule.tz, body)
 }
 
@@ -26,7 +27,7 @@ fn a_line_becomes_a_trigger_that_sends_its_command() {
     let spec = &read.triggers[0].spec;
     let name = spec.name.as_deref().unwrap();
     assert!(name.starts_with("report-daily-"), "{name}");
-    assert_eq!(spec.webhook.url, format!("{BASE}/{name}"));
+    assert_eq!(spec.webhook.as_ref().unwrap().url, format!("{BASE}/{name}"));
     assert_eq!((read.triggers[0].line, spec.catch_up), (3, Some(CatchUp::Skip)));
     assert!(read.notes.is_empty() && read.left_out.is_empty(), "{read:?}");
 }

@@ -92,7 +92,9 @@ fn secret_headers_count_as_headers_do_and_are_named_by_their_own_field() {
         let headers = (0..count).map(|number| (format!("x-{number}"), json!("v")));
         Value::Object(headers.collect())
     };
-    let Target::Webhook(webhook) = check_good(secret, many(WEBHOOK_HEADERS_MAX)).target;
+    let Target::Webhook(webhook) = check_good(secret, many(WEBHOOK_HEADERS_MAX)).target else {
+        panic!("it is a webhook");
+    };
     let form = webhook.form;
     assert_eq!((form.headers.len(), form.secret_headers.len()), (0, WEBHOOK_HEADERS_MAX));
     check_bad(secret, many(WEBHOOK_HEADERS_MAX + 1), secret, "at most 30 headers");

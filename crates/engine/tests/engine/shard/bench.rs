@@ -10,15 +10,15 @@ use engine::outcome::Outcome;
 use engine::past::{Attempt, End, Line, Reason, Segment};
 use engine::queue::dead;
 use engine::queue::news::QueueNews;
-use engine::queue::record as queue;
+use engine::queue::record::{self as queue, QueuedRecord};
 use engine::record::{decode, encode};
-use engine::shard::command::{Command, Done};
+use engine::shard::command::{Command, Done, Rejection};
 use engine::shard::record::{
     self, FORMAT, HeadRecord, LagRecord, ReportRecord, RunRecord, TriggerRecord, TriggerState,
 };
 use engine::shard::{
     AttemptReport, Departure, HandedOverAttempt, HostRoom, Loading, Now, Put, Room, Shard,
-    ShardAnswer, Ticket,
+    ShardAnswer, Ticket, WorkerCall, WorkerReply,
 };
 use engine::trigger::Draft;
 
@@ -185,6 +185,9 @@ impl Bench {
         for (key, value) in below(&self.entries, record::stopped(SHARD)) {
             loading.stopped(key, value).unwrap();
         }
+        for (key, value) in below(&self.entries, record::reserved(SHARD)) {
+            loading.reserved(key, value).unwrap();
+        }
         for (key, value) in below(&self.entries, queue::queues(SHARD)) {
             loading.queue(key, value).unwrap();
         }
@@ -260,6 +263,11 @@ impl Bench {
         self.replies.pop()
     }
 
+    /// Asks for something, and says why it is refused.
+    pub(super) fn refused(&mut self, command: Command) -> Option<Rejection> {
+        self.shard.command(command, None, Ticket(1), self.now()).err()
+    }
+
     pub(super) fn create(&mut self, draft: Draft) -> SerialId {
         self.create_judged_at(draft, self.wall)
     }
@@ -327,6 +335,28 @@ impl Bench {
     pub(super) fn lags(&self) -> Vec<LagRecord> {
         let lags = below(&self.entries, record::lags(SHARD));
         lags.map(|(_, value)| decode(value, FORMAT).unwrap()).collect()
+    }
+
+    /// The runs that wait in queues or are given: the slot of each, after the beginning, and when it is due.
+    pub(super) fn queued(&self) -> Vec<(i64, i64)> {
+        let runs = below(&self.entries, queue::queued(SHARD)).map(|(key, value)| {
+            let (_, order) = queue::placed_at(SHARD, key).unwrap();
+            let record: QueuedRecord = decode(value, FORMAT).unwrap();
+            (record.born.0 - BEGIN, order.due.0 - BEGIN)
+        });
+        runs.collect()
+    }
+
+    /// A worker says something, and is answered at once.
+    pub(super) fn work(&mut self, call: WorkerCall) -> WorkerReply {
+        self.shard.hear(call, Ticket(9), self.now());
+        let ready = self.shard.take_answers();
+        self.answers.extend(ready.into_iter().map(|(_, answer)| answer));
+        self.commit();
+        match self.answers.pop() {
+            Some(ShardAnswer::Worker(reply)) => *reply,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// All triggers.

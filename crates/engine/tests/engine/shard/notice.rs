@@ -7,7 +7,6 @@ use engine::outcome::Outcome;
 use engine::past::{End, Finished, Line};
 use engine::shard::Departure;
 use engine::shard::command::{Command, Done};
-use engine::target::Target;
 use engine::webhook::Webhook;
 use serde_json::{Value, json};
 
@@ -33,8 +32,7 @@ fn heard() -> Bench {
 }
 
 fn webhook_of(left: &Departure) -> &Webhook {
-    let Target::Webhook(webhook) = &left.target;
-    webhook
+    &left.webhook
 }
 
 fn host_of(left: &Departure) -> &str {

@@ -470,7 +470,9 @@ impl StandIn {
             | Command::DeleteQueue { .. }
             | Command::CancelRun { .. }
             | Command::CancelRuns { .. }
-            | Command::Redrive { .. } => panic!("nobody asks for that here"),
+            | Command::Redrive { .. }
+            | Command::ReserveName { .. }
+            | Command::ReleaseName { .. } => panic!("nobody asks for that here"),
             Command::Create { definition, draft, author, .. } => {
                 self.create(shard, &definition, draft, author).await
             }

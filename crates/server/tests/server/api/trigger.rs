@@ -190,7 +190,7 @@ async fn a_trigger_whose_time_has_passed_can_still_be_changed() {
     bench.create(&spec).await;
     bench.set_now(minute(2));
     assert_eq!(bench.client.put_trigger("once", &spec, None).await.unwrap().revision, 1);
-    spec.webhook.url = "http://example.com/b".into();
+    spec.webhook.get_or_insert_default().url = "http://example.com/b".into();
     assert_eq!(bench.client.put_trigger("once", &spec, None).await.unwrap().revision, 2);
     spec.schedule.as_mut().unwrap().at[0] =
         minute(1).to_string().parse::<client::Timestamp>().unwrap()

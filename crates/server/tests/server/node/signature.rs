@@ -95,7 +95,7 @@ async fn the_libraries_of_standard_webhooks_verify_what_is_sent_also_while_a_sec
     let world = World::new();
     let node = world.start(&now()).await;
     let mut spec = world.spec("signed");
-    spec.webhook.body = Some(r#"{"text": "Glück, 5 €"}"#.to_owned());
+    spec.webhook.get_or_insert_default().body = Some(r#"{"text": "Glück, 5 €"}"#.to_owned());
     node.create(spec).await;
     node.create(world.spec("empty")).await;
 

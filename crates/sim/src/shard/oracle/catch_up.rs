@@ -64,7 +64,8 @@ pub(super) fn check(
             | Reason::Limit
             | Reason::Superseded
             | Reason::Disabled
-            | Reason::Pruned => {}
+            | Reason::Pruned
+            | Reason::QueueFull => {}
         }
     }
     let Some(until) = missed.low else { return Ok(()) };

@@ -341,6 +341,8 @@ fn told_of(command: &Command) -> String {
         | Command::DeleteQueue { .. }
         | Command::CancelRun { .. }
         | Command::CancelRuns { .. }
-        | Command::Redrive { .. } => format!("{command:?}"),
+        | Command::Redrive { .. }
+        | Command::ReserveName { .. }
+        | Command::ReleaseName { .. } => format!("{command:?}"),
     }
 }

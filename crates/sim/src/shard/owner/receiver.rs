@@ -118,7 +118,7 @@ impl Owner {
             }
         };
         let phase = Phase::Waits(sim.now + waits);
-        let timeout = u64::from(departure.target.timeout_ms());
+        let timeout = u64::from(departure.webhook.form.timeout_ms);
         let mut trip = UnderWay { run, attempt, timeout, phase };
         if waits == 0 {
             self.begin(&mut trip, now, sim)?;

@@ -1,0 +1,219 @@
+//! How runs of triggers come to queues.
+//!
+//! A trigger that feeds a queue lives in the shard of its queue. So the run of a slot waits in the queue from the unit on
+//! that moves the mark past the slot: whatever crashes, there is neither a slot without its run nor a run without its slot.
+//! A slot may be enqueued before it is due, like others are launched ahead; no worker is given it before its instant.
+//!
+//! A run that cannot be enqueued with its slot has a record first, as one of a webhook has: it waits for another one of its
+//! trigger (`queue_one`, `replace`), or is no slot that the mark passes (on demand, a backfill, slots that a change made
+//! due). When it may start, one unit takes it from its record to the queue, under the same number and so the same id.
+//!
+//! **Overlap.** A run in a queue is unfinished from its slot until its end, whether it waits or a worker has it. `replace`
+//! cancels it: one that waits ends at once; a worker that has it is told, and its successor waits for its end.
+//!
+//! **A full queue** takes no slot: it is skipped, and its record says why. A run on demand and a backfill are refused. What
+//! has a record already waits until there is room.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::id::{ProjectId, SerialId};
+use crate::instant::Instant;
+use crate::limits::LAUNCH_LEAD_MS;
+use crate::mutant::{Mutant, pick};
+use crate::past::{PastOfQueue, Reason};
+use crate::policy::Overlap;
+use crate::queue::backlog::ClaimOrder;
+use crate::queue::decided::Decided;
+use crate::queue::feed::Feed;
+use crate::queue::given::GivenPolicy;
+use crate::queue::record::{QueueRecord, QueuedRecord};
+use crate::queue::unfinished::{QueueDelta, TriggerSlot};
+use crate::target::Target;
+
+use super::change::ITSELF;
+use super::command::Rejection;
+use super::memory::Delta;
+use super::record::{Mark, RunRecord, RunState};
+use super::submit::queued;
+use super::triggers::Trigger;
+use super::{Now, Shard, Unit};
+
+/// How long a run with a record waits before it looks again whether its queue has room.
+const FULL_QUEUE_LOOK: Duration = Duration::from_secs(1);
+
+/// A queue that a run can go to.
+struct FedQueue {
+    serial: SerialId,
+    /// Makes the queue, if it is not there.
+    made: Option<Delta>,
+}
+
+/// From a trigger to its queue.
+impl Shard {
+    /// Lets a queue have the run of a slot, in the unit that passes the slot.
+    pub(super) fn enqueue_slot(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
+        let trigger = self.triggers.at(place);
+        let run = trigger.run_record(slot, mark.0, RunState::Waiting(mark.0));
+        let Some(queue) = self.queue_with_room(&run, now) else {
+            let skipped = trigger.skipped((slot, slot), 1, Reason::QueueFull, now);
+            return self.skip(skipped, vec![self.passes(trigger, mark)], now.wall);
+        };
+        let mut changes = vec![self.passes(trigger, mark)];
+        changes.extend(self.state_after_launch(trigger, slot, now));
+        changes.extend(queue.made);
+        let sequence = self.runs.next_sequence();
+        let enqueued = self.queued_run_of(&run, queue.serial, sequence, now);
+        let by = Instant((mark.0.0 - LAUNCH_LEAD_MS).max(now.wall.0));
+        self.enact_with(Unit::of(changes).by(by), enqueued, Mutant::EnqueuedLater);
+    }
+
+    /// Takes a run that may start from its record to its queue. If that is full, the run waits where it is.
+    pub(super) fn enqueue_recorded(&mut self, sequence: u64, run: &RunRecord, now: Now) {
+        let Some(queue) = self.queue_with_room(run, now) else {
+            let state = RunState::Waiting(now.wall.after(FULL_QUEUE_LOOK));
+            let run = RunRecord { state, ..run.clone() };
+            self.enact(Unit::of(vec![Delta::Run(sequence, Arc::new(run))]).by(now.wall));
+            return;
+        };
+        let mut changes: Vec<Delta> = queue.made.into_iter().collect();
+        changes.extend(self.queued_run_of(run, queue.serial, sequence, now));
+        let gone = Delta::RunGone(sequence);
+        self.enact_with(Unit::of(changes).by(now.wall), [gone], Mutant::RecordGoneLater);
+    }
+
+    /// The queue of a run, if one more may wait there.
+    fn queue_with_room(&self, run: &RunRecord, now: Now) -> Option<FedQueue> {
+        let name = &run.target.feed()?.form.queue;
+        if let Some(known) = self.queues.named(run.project, name) {
+            let has_room = self.queues.free_places(known) > 0;
+            return has_room.then(|| FedQueue { serial: known.id.serial, made: None });
+        }
+        let made = self.new_queue(run.project, name, ITSELF, now).ok()?;
+        Some(FedQueue { serial: made.id.serial, made: Some(Delta::Queue(made)) })
+    }
+
+    /// A run as it waits in a queue.
+    fn queued_run_of(
+        &self,
+        run: &RunRecord,
+        queue: SerialId,
+        sequence: u64,
+        now: Now,
+    ) -> Option<Delta> {
+        let Feed { form, .. } = run.target.feed()?;
+        let trigger = self.triggers.get(run.trigger);
+        let labels = trigger.map(Trigger::labels).filter(|labels| !labels.is_empty());
+        let late = run.policy.max_lateness_ms.map(Duration::from_millis);
+        let record = QueuedRecord {
+            born: run.slot,
+            trigger: Some(TriggerSlot {
+                serial: run.trigger,
+                name: run.name.as_str().into(),
+                generation: run.generation,
+            }),
+            expires: late.map(|late| run.leaves_at.after(late)),
+            key: form.key.clone(),
+            unique: None,
+            labels: labels.map(Into::into),
+            policy: GivenPolicy { delivery: run.policy.delivery, retry: run.policy.retry },
+            timeout_ms: form.timeout_ms,
+            action: run.target.feed().map(Feed::raw_action),
+        };
+        // While it called a webhook, something of its trigger may have left that is at work still.
+        let kept_back = self.attempts.kept_back_until(run.trigger, now);
+        let kept_back = kept_back.filter(|_| run.policy.overlap != Overlap::Allow);
+        let due = kept_back.map_or(run.leaves_at, |until| until.max(run.leaves_at));
+        let order = ClaimOrder { priority: form.priority, due, sequence };
+        Some(queued(queue, order, record))
+    }
+
+    /// The change that makes the queue which a target leads to, if it leads to one that is not there.
+    pub(super) fn missing_queue(
+        &self,
+        project: ProjectId,
+        target: &Target,
+        author: &str,
+        now: Now,
+    ) -> Result<Option<Arc<QueueRecord>>, Rejection> {
+        match target.feed() {
+            Some(feed) if self.queues.named(project, &feed.form.queue).is_none() => {
+                self.new_queue(project, &feed.form.queue, author, now).map(Some)
+            }
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    /// Whether the queue of a trigger, if it feeds one, takes so many more runs.
+    pub(super) fn check_room(&self, trigger: &Trigger, runs: usize) -> Result<(), Rejection> {
+        let fed = trigger.feeds().and_then(|it| self.queues.named(trigger.project(), &it.queue));
+        match fed {
+            Some(queue) if self.queues.free_places(queue) < runs => {
+                let waiting = self.queues.runs.census(queue.id.serial).waiting;
+                Err(Rejection::QueueIsFull { waiting, max: self.queues.waiting_max(queue) })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// A trigger that feeds a queue.
+    pub(super) fn feeder_of(&self, queue: &QueueRecord) -> Option<&Trigger> {
+        self.triggers.iter().find(|trigger| {
+            trigger.project() == queue.id.project
+                && trigger.feeds().is_some_and(|feed| feed.queue == queue.name)
+        })
+    }
+}
+
+/// Runs of a trigger that queues have.
+impl Shard {
+    /// Whether a queue has an unfinished run of a trigger.
+    pub(super) fn has_queued_run(&self, trigger: SerialId) -> bool {
+        pick(Mutant::QueuedNotActive, self.queues.of_trigger(trigger).next().is_some(), false)
+    }
+
+    /// Cancels the runs of a trigger that queues have: those that wait end at once, workers are told of the others.
+    pub(super) fn cancel_queued_runs(&mut self, trigger: SerialId, now: Now) {
+        let runs: Vec<u64> = self.queues.of_trigger(trigger).collect();
+        for sequence in runs {
+            let mut decided = Decided::with_room(usize::MAX);
+            decided.cancel(&mut self.queues.runs, sequence);
+            self.enact_decided(decided, now);
+        }
+    }
+
+    /// Takes back the slots of a trigger that were enqueued ahead and are not due. Slots after `end` are no slots of its
+    /// schedule any more.
+    pub(super) fn take_back_enqueued(
+        &mut self,
+        trigger: SerialId,
+        reason: Reason,
+        end: Instant,
+        now: Now,
+    ) {
+        let runs: Vec<u64> = self.queues.of_trigger(trigger).collect();
+        for sequence in pick(Mutant::EnqueuedKept, runs, Vec::new()) {
+            let Some((run, place)) =
+                self.queues.runs.get(sequence).zip(self.queues.runs.place(sequence))
+            else {
+                continue;
+            };
+            let slot = run.details.as_ref().and_then(|details| details.trigger.as_ref());
+            let Some(generation) = slot.and_then(|slot| slot.generation) else { continue };
+            if run.order.due > now.wall && !place.was_given {
+                self.queues.ended(&run);
+                let gone = Delta::Queued(QueueDelta::Ended(place));
+                self.take_back_slot((trigger, run.born, generation), gone, reason, end, now);
+            }
+        }
+    }
+}
+
+impl RunRecord {
+    /// What its past says of the queue that it was for.
+    pub(super) fn past_of_queue(&self) -> Option<Box<PastOfQueue>> {
+        let form = &self.target.feed()?.form;
+        let (name, key) = (form.queue.clone(), form.key.clone());
+        Some(Box::new(PastOfQueue { name, key, labels: None, poison: false }))
+    }
+}
