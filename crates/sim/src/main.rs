@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use engine::mutant::{self, Mutant};
+use sim::shard::setting::ShardSetting;
 use sim::world::{Tracing, seconds};
 
 /// Simulate whole clusters with faults, and look for broken promises
@@ -29,8 +30,11 @@ struct SimArgs {
     /// Simulate one shard and its triggers instead of a cluster and its leases
     #[arg(long)]
     shard: bool,
-    /// Simulate whole servers that share the shards
+    /// Simulate one shard, most of whose triggers feed a queue
     #[arg(long, conflicts_with = "shard")]
+    feeding: bool,
+    /// Simulate whole servers that share the shards
+    #[arg(long, conflicts_with_all = ["shard", "feeding"])]
     fleet: bool,
     /// Run these seeds, the last one not included
     #[arg(long, value_name = "A..B", value_parser = parse_seeds, required_unless_present = "seed")]
@@ -61,7 +65,7 @@ fn parse_mutant(text: &str) -> Result<Mutant, String> {
     if !mutant::BUILT_IN {
         return Err("a release build has no bugs to switch on: build with --profile sim".into());
     }
-    let known = || Mutant::LEASE.into_iter().chain(Mutant::SHARD);
+    let known = || Mutant::LEASE.into_iter().chain(Mutant::SHARD).chain(Mutant::FEED);
     known().find(|mutant| mutant.name() == text).ok_or_else(|| {
         let names: Vec<String> = known().map(Mutant::name).collect();
         format!("one of {}", names.join(", "))
@@ -96,7 +100,9 @@ type NamedCounts = Vec<(u64, &'static str)>;
 impl SimArgs {
     fn run(&self, seed: u64, tracing: Tracing) -> SeedResult {
         if self.shard {
-            shard(seed, self.mutant, tracing)
+            shard(ShardSetting::of(seed), self.mutant, tracing)
+        } else if self.feeding {
+            shard(ShardSetting::of(seed).feeding(), self.mutant, tracing)
         } else if self.fleet {
             fleet(seed, self.mutant, tracing)
         } else {
@@ -136,11 +142,9 @@ impl SimArgs {
             return ExitCode::SUCCESS;
         };
         let bug = self.mutant.map(|bug| format!(" --mutant {}", bug.name())).unwrap_or_default();
-        let kind = match (self.shard, self.fleet) {
-            (true, _) => "--shard ",
-            (false, true) => "--fleet ",
-            (false, false) => "",
-        };
+        let kinds =
+            [(self.shard, "--shard "), (self.feeding, "--feeding "), (self.fleet, "--fleet ")];
+        let kind = kinds.into_iter().find(|(is_it, _)| *is_it).map_or("", |(_, kind)| kind);
         let len = broken.len();
         say(&format_args!(
             "{len} went wrong; look at the first with {kind}--seed {first}{bug} --trace"
@@ -169,8 +173,8 @@ fn lease(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> SeedResult {
     }
 }
 
-fn shard(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> SeedResult {
-    let report = sim::shard::run(seed, bug, tracing);
+fn shard(setting: ShardSetting, bug: Option<Mutant>, tracing: Tracing) -> SeedResult {
+    let report = sim::shard::run_in(setting, bug, tracing);
     let counts = &report.counts;
     SeedResult {
         broken: report.violation.map(|violation| format!("({}): {violation}", report.setting)),
@@ -184,6 +188,7 @@ fn shard(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> SeedResult {
             (counts.commands, "commands"),
             (counts.commits, "commits"),
             (counts.departures, "departures"),
+            (counts.given, "given to workers"),
             (counts.ended, "runs ended"),
             (counts.skipped, "slots skipped"),
         ],

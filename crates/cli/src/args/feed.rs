@@ -15,7 +15,7 @@ use super::submit::{json, variable};
 #[derive(Debug, clap::Args)]
 pub(crate) struct FeedArgs {
     /// The command that a worker is to run: the program, by its absolute path, and its arguments
-    #[arg(last = true, requires = "queue", conflicts_with = "handler")]
+    #[arg(last = true, requires = "queue", conflicts_with = "handler", hide_short_help = true)]
     pub(crate) command: Vec<String>,
     /// Let this queue have the runs, instead of calling a webhook
     ///
@@ -36,16 +36,28 @@ pub(crate) struct FeedArgs {
     )]
     pub(crate) payload: Option<Value>,
     /// Read what the handler gets from a JSON file; - is stdin
-    #[arg(long, value_name = "FILE", requires = "handler", help_heading = "Queue")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "handler",
+        help_heading = "Queue",
+        hide_short_help = true
+    )]
     pub(crate) payload_file: Option<PathBuf>,
     /// A variable of the command's environment; may be repeated
-    #[arg(long, value_name = "NAME=VALUE", value_parser = variable, requires = "command", help_heading = "Queue")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable, requires = "command", help_heading = "Queue", hide_short_help = true)]
     pub(crate) env: Vec<(String, String)>,
     /// The command's working directory
-    #[arg(long, requires = "command", help_heading = "Queue")]
+    #[arg(long, requires = "command", help_heading = "Queue", hide_short_help = true)]
     pub(crate) dir: Option<String>,
     /// What the command reads from its standard input
-    #[arg(long, value_name = "TEXT", requires = "command", help_heading = "Queue")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "command",
+        help_heading = "Queue",
+        hide_short_help = true
+    )]
     pub(crate) stdin: Option<String>,
     /// From 0, which workers get first, to 9 [default: 5]
     #[arg(

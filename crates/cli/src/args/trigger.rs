@@ -98,7 +98,6 @@ pub(crate) enum TriggerVerb {
        --webhook http://127.0.0.1:7400/livez\n  \
        watchbell trigger create --name report --cron '0 9 * * MON-FRI' --tz Europe/Berlin \\\n      \
        --webhook https://example.com/report --header 'authorization: Bearer TOKEN' --body '{}'\n  \
-       watchbell trigger create --name poll --every 90s --webhook https://example.com/poll --method GET\n  \
        watchbell trigger create --name digest --cron '@daily' --queue mail --handler digest --payload '{\"days\": 1}'\n  \
        watchbell trigger create --name rotate --every 1h --queue ops -- /usr/sbin/logrotate /etc/logrotate.conf\n  \
        watchbell trigger create --file trigger.json"
@@ -144,16 +143,16 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "INSTANT", value_parser = instant, help_heading = "Schedule", hide_short_help = true)]
     pub(crate) start: Option<Timestamp>,
     /// No slot after this instant
-    #[arg(long, value_name = "INSTANT", value_parser = instant, help_heading = "Schedule")]
+    #[arg(long, value_name = "INSTANT", value_parser = instant, help_heading = "Schedule", hide_short_help = true)]
     pub(crate) end: Option<Timestamp>,
     /// End after so many runs
     #[arg(long, value_name = "N", help_heading = "Schedule")]
     pub(crate) limit: Option<u64>,
     /// Let each slot leave up to so much later
-    #[arg(long, value_name = "LENGTH", help_heading = "Schedule")]
+    #[arg(long, value_name = "LENGTH", help_heading = "Schedule", hide_short_help = true)]
     pub(crate) jitter: Option<String>,
     /// A date without slots: 2027-12-24; may be repeated
-    #[arg(long, value_name = "DATE", help_heading = "Schedule")]
+    #[arg(long, value_name = "DATE", help_heading = "Schedule", hide_short_help = true)]
     pub(crate) exclude: Vec<String>,
     /// The URL to call
     #[arg(
@@ -170,7 +169,7 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "NAME:VALUE", value_parser = header, conflicts_with = "queue", help_heading = "Webhook")]
     pub(crate) header: Vec<(String, String)>,
     /// A header whose value is never shown again; may be repeated
-    #[arg(long, value_name = "NAME:VALUE", value_parser = header, conflicts_with = "queue", help_heading = "Webhook")]
+    #[arg(long, value_name = "NAME:VALUE", value_parser = header, conflicts_with = "queue", help_heading = "Webhook", hide_short_help = true)]
     pub(crate) secret_header: Vec<(String, String)>,
     /// The type of the body [default: application/json]
     #[arg(
@@ -215,7 +214,7 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "LENGTH", help_heading = "Policies", hide_short_help = true)]
     pub(crate) max_lateness: Option<String>,
     /// Pause after so many failed runs in a row
-    #[arg(long, value_name = "N", help_heading = "Policies")]
+    #[arg(long, value_name = "N", help_heading = "Policies", hide_short_help = true)]
     pub(crate) pause_after: Option<u64>,
     /// Notify when there is no success for so long
     #[arg(long, value_name = "LENGTH", help_heading = "Notifications")]

@@ -96,6 +96,8 @@ pub struct ShardChecker {
     enabled: u64,
     /// Nothing goes wrong.
     pub is_rolling: bool,
+    /// All owners have the same clock: what one has given to a worker is due for the others.
+    pub is_one_clock: bool,
     /// How many left.
     pub departures: u64,
 }
@@ -202,7 +204,7 @@ impl ShardChecker {
         self.trips.entry(run).or_default().push(trip);
         // A notice is at another receiver, and stands in nobody's way.
         if !matches!(run, ObservedRun::Notice(..)) {
-            self.last.entry(trigger_of(run)).or_default().insert(run);
+            self.last.entry(run.trigger()).or_default().insert(run);
         }
     }
 
@@ -232,6 +234,48 @@ impl ShardChecker {
     pub fn aborted(&mut self, run: ObservedRun, at: u64) {
         if let Some(trip) = self.trips.get_mut(&run).and_then(|trips| trips.last_mut()) {
             trip.ends = trip.ends.min(at);
+        }
+    }
+
+    /// A worker is given a run of a queue.
+    pub fn given(
+        &mut self,
+        id: RunId,
+        attempt: u32,
+        oracle: &SlotOracle,
+        wall: Instant,
+    ) -> Result<ObservedRun, Broken> {
+        let Some(run) = oracle.queued_run(id) else {
+            return Err((ShardPromise::WrittenFirst, format!("{id} is in no queue")));
+        };
+        let wrong = |promise, what: String| Err((promise, format!("{run:?}: {what}")));
+        if *self.ids.entry(id).or_insert(run) != run {
+            return wrong(ShardPromise::OneId, id.to_string());
+        }
+        let trips = self.trips.entry(run).or_default();
+        if trips.iter().any(|trip| trip.attempt >= attempt) {
+            return wrong(ShardPromise::NumbersGrow, format!("{attempt} after {trips:?}"));
+        }
+        let is_first = trips.is_empty();
+        let (ends, ends_by, node) = (0, 0, 0);
+        let (has_reached, is_taken, is_lost) = (true, false, false);
+        trips.push(Trip { attempt, ends, has_reached, is_taken, is_lost, node, ends_by });
+        let ObservedRun::Slot(slot) = run else { return Ok(run) };
+        let generation = oracle.generation(slot.trigger, slot.generation);
+        let leaves_at = generation.map_or(slot.at, |generation| generation.leaves_at(slot.at));
+        if wall < leaves_at {
+            return wrong(ShardPromise::NotBeforeItsInstant, format!("{leaves_at} at {wall}"));
+        }
+        if self.is_one_clock && is_first && self.is_quiet(run, leaves_at) {
+            return wrong(ShardPromise::QuietIsQuiet, format!("given at {wall}"));
+        }
+        Ok(run)
+    }
+
+    /// What a worker will have made of its last attempt of a run.
+    pub fn worked(&mut self, run: ObservedRun, is_taken: bool) {
+        if let Some(trip) = self.trips.get_mut(&run).and_then(|trips| trips.last_mut()) {
+            trip.is_taken = is_taken;
         }
     }
 
@@ -268,6 +312,7 @@ impl ShardChecker {
             }
             RunPlace::Open
             | RunPlace::Record(_)
+            | RunPlace::Queued(_)
             | RunPlace::Ended(End::Cancelled | End::Unknown) => true,
             RunPlace::Ended(End::Succeeded) => trips.iter().any(|trip| trip.is_taken),
             RunPlace::Ended(End::Failed | End::Dead) => !trips.is_empty(),
@@ -446,13 +491,6 @@ fn check_named(node: usize, cluster: &OwnerNodes) -> Result<(), Broken> {
         return Ok(());
     }
     Err((ShardPromise::OneSends, format!("node {node} sends, and {} is named", cluster.named)))
-}
-
-fn trigger_of(run: ObservedRun) -> SerialId {
-    match run {
-        ObservedRun::Slot(slot) => slot.trigger,
-        ObservedRun::Demand(trigger, _) | ObservedRun::Notice(trigger, _) => trigger,
-    }
 }
 
 /// What the store says about an attempt: its run is open, or has a record that says that it is under way.

@@ -1,6 +1,7 @@
 //! Triggers as the dice have them: short intervals, so that much happens, and every policy.
 
 use engine::instant::Instant;
+use engine::queue::feed::FeedDraft;
 use engine::trigger::{
     Definition, Draft, QuietDraft, RetryDraft, ScheduleDraft, Texts, WebhookDraft,
 };
@@ -56,6 +57,19 @@ pub fn other_host(draft: &mut Draft) {
         let (from, to) = if url.contains(one) { (one, other) } else { (other, one) };
         *url = url.replace(from, to);
     }
+}
+
+/// The queue that triggers feed.
+pub const QUEUE: &str = "mail";
+
+/// Lets a trigger feed the queue, instead of calling a webhook.
+pub fn feed(draft: &mut Draft) {
+    draft.webhook = None;
+    draft.queue = Some(FeedDraft {
+        name: Some(QUEUE.to_owned()),
+        handler: Some("welcome".to_owned()),
+        ..FeedDraft::default()
+    });
 }
 
 /// Gives a trigger other policies, and leaves its schedule alone.

@@ -2,7 +2,7 @@
 //!
 //! After each batch that landed the oracle looks at what the batch changed, and at the head. It knows the
 //! schedule of every generation that there ever was, asks it for its slots one by one, and finds each that
-//! is decided in exactly one place: open in the head, in a record of its own, or past. It shares no code
+//! is decided in exactly one place: open in the head, in a record of its own, in a queue, or past. It shares no code
 //! with the engine but the schedule and the form of the records.
 
 pub mod catch_up;
@@ -18,6 +18,8 @@ use engine::instant::Instant;
 use engine::limits::OPEN_RUNS_MAX;
 use engine::notice::Occasion;
 use engine::past::{End, Finished, Line, Reason, Segment};
+use engine::policy::Overlap;
+use engine::queue::record::{self as queue, QueuedRecord};
 use engine::record::decode;
 use engine::schedule::Schedule;
 use engine::shard::record::{
@@ -54,6 +56,16 @@ pub enum ObservedRun {
     Notice(SerialId, u64),
 }
 
+impl ObservedRun {
+    /// The trigger that it is a run of.
+    pub fn trigger(self) -> SerialId {
+        match self {
+            Self::Slot(slot) => slot.trigger,
+            Self::Demand(trigger, _) | Self::Notice(trigger, _) => trigger,
+        }
+    }
+}
+
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunPlace {
@@ -61,6 +73,8 @@ pub enum RunPlace {
     Open,
     /// In a record of its own.
     Record(u64),
+    /// In a queue.
+    Queued(u64),
     /// Past: it ended.
     Ended(End),
     /// Past: it was skipped.
@@ -100,6 +114,8 @@ pub struct SlotOracle {
     pub triggers: BTreeMap<SerialId, SeenTrigger>,
     /// Records of unfinished runs in the store.
     pub runs: BTreeMap<u64, RunRecord>,
+    /// Unfinished runs that queues have.
+    pub queued: BTreeMap<u64, ObservedRun>,
     /// Open runs in the store.
     pub open: BTreeSet<OpenRun>,
     /// The mark of the shard, as the head has it.
@@ -231,6 +247,10 @@ impl SlotOracle {
         if key.starts_with("name/") {
             return Ok(());
         }
+        if let Some((_, order)) = queue::placed_at(SHARD, key) {
+            self.read_queued(order.sequence, value, moves);
+            return Ok(());
+        }
         match kind {
             "trigger" => self.read_trigger(name.parse().expect("an id"), value, moves, checker),
             "moved" => {
@@ -264,8 +284,9 @@ impl SlotOracle {
                 self.reports.remove(key);
                 Ok(())
             }
-            // What did not succeed is there once more, for those who look for nothing else.
-            "odd" => Ok(()),
+            // What did not succeed is there once more, for those who look for nothing else. The world of queues looks at
+            // what workers were given.
+            "odd" | "queues" | "given" => Ok(()),
             "past" => {
                 let value = value.expect("the past is never taken back");
                 lines.extend(Segment::from_bytes(value).expect("a segment").lines);
@@ -344,6 +365,27 @@ impl SlotOracle {
         moves.remote.extend(record.remote.is_some().then_some((run, record.attempt)));
         self.runs.insert(sequence, record);
         Ok(())
+    }
+
+    fn read_queued(&mut self, sequence: u64, value: Option<&[u8]>, moves: &mut Moves) {
+        moves.from.extend(self.queued.remove(&sequence));
+        let Some(value) = value else { return };
+        let record: QueuedRecord = body(value);
+        let slot = record.trigger.expect("nobody submits anything here");
+        let trigger = slot.serial;
+        let run = match slot.generation {
+            Some(generation) => ObservedRun::Slot(Slot { trigger, generation, at: record.born }),
+            None => ObservedRun::Demand(trigger, sequence),
+        };
+        moves.to.push((run, RunPlace::Queued(sequence)));
+        moves.fresh.push(run);
+        moves.enqueued.insert(run);
+        let recorded = self.runs.get(&sequence).map(|former| former.policy.overlap);
+        let seen = self.triggers.get(&trigger).map(|seen| seen.definition.policy.overlap);
+        if recorded.or(seen).is_some_and(|overlap| overlap != Overlap::Allow) {
+            moves.alone.push(run);
+        }
+        self.queued.insert(sequence, run);
     }
 
     /// A former owner has written what came of an attempt.
@@ -474,6 +516,10 @@ struct Moves {
     over: Vec<(SerialId, u32, Instant, Option<Instant>)>,
     /// Notices that were not there before.
     news: Vec<(SerialId, Occasion)>,
+    /// Runs that were enqueued,
+    enqueued: BTreeSet<ObservedRun>,
+    /// and those of them that must not be beside others of their trigger.
+    alone: Vec<ObservedRun>,
     /// Attempts that are said to be under way elsewhere.
     remote: Vec<(ObservedRun, u32)>,
     /// What moved of triggers that come later in the batch.

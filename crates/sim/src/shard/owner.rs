@@ -7,6 +7,7 @@ mod clients;
 mod handover;
 mod receiver;
 mod reports;
+pub mod worker;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -56,6 +57,8 @@ pub struct Owner {
     tasks: Vec<PendingReport>,
     inbox: ReportInbox,
     requests: BTreeMap<u64, ClientRequest>,
+    /// The worker waits for an answer.
+    is_asked_by_worker: bool,
     next_command: u64,
     missed: Missed,
     low: Option<Instant>,
@@ -152,6 +155,7 @@ impl Owner {
             tasks: Vec::new(),
             inbox: ReportInbox::since(seen),
             requests: BTreeMap::new(),
+            is_asked_by_worker: false,
             next_command: sim.now,
             missed: Missed { known: vec![(Instant::FIRST, missed)], low: None },
             low: Some(missed),
@@ -224,15 +228,20 @@ impl Owner {
     /// Runs the shard until nothing is unfinished.
     pub fn run_out(&mut self, sim: &mut Simulation) -> Result<(), Broken> {
         let until = sim.now + DRAIN_MS;
-        while self.shard.unfinished() > 0 || !self.shard.is_settled() {
+        while self.unfinished() > 0 || !self.shard.is_settled() {
             if sim.now > until {
-                let what = format!("{} runs are unfinished", self.shard.unfinished());
+                let what = format!("{} runs are unfinished", self.unfinished());
                 return Err((ShardPromise::NothingIsStuck, what));
             }
             self.round(sim)?;
             self.leap(sim)?;
         }
         Ok(())
+    }
+
+    fn unfinished(&self) -> usize {
+        let queue = self.shard.queue_census();
+        self.shard.unfinished() + queue.waiting + queue.running as usize
     }
 
     /// Dies. What is on its way lands, or not.
@@ -284,6 +293,7 @@ impl Owner {
                 return Ok(false);
             }
             let now = self.now(sim);
+            self.hear_worker(now, sim)?;
             match deed {
                 RoundAction::Step => {
                     let is_busy = sim.now < self.busy_until;
@@ -364,6 +374,7 @@ impl Owner {
         for (ticket, done) in committed.replies {
             self.told(ticket.0, done, sim)?;
         }
+        self.answer_worker(committed.answers, now, sim)?;
         sim.checker.check_words(&sim.oracle)
     }
 
@@ -381,6 +392,7 @@ impl Owner {
             self.shard.commit_by().map(by_wall),
             sent,
             self.trips.values().map(UnderWay::next).min(),
+            self.next_of_worker(sim),
             (!sim.is_calm && self.leaving.is_none()).then_some(self.next_command),
             (!sim.is_calm && self.leaving.is_none()).then_some(self.stops),
             is_busy.then_some(self.busy_until),

@@ -54,6 +54,8 @@ pub struct ShardSetting {
     pub due_at_once: usize,
     /// Who can own the shard.
     pub company: Company,
+    /// So many in a hundred triggers feed a queue.
+    pub feeds: u64,
 }
 
 impl ShardSetting {
@@ -79,6 +81,7 @@ impl ShardSetting {
             busy: dice.pick(&[0, 0, 4]),
             due_at_once: 0,
             company: Company::Alone,
+            feeds: 0,
         };
         match dice.between(0, 9) {
             0..=3 => setting,
@@ -99,6 +102,12 @@ impl ShardSetting {
             company: Company::Rolling,
             ..self
         }
+    }
+
+    /// The same, where most triggers feed a queue and nobody sets a clock.
+    #[must_use]
+    pub fn feeding(self) -> Self {
+        Self { feeds: 80, clock_steps: 0, far_ahead: 0, ..self }
     }
 
     /// Very many triggers that are due at the same second, and little else.
@@ -130,7 +139,7 @@ impl fmt::Display for ShardSetting {
         write!(
             out,
             "{} s, {} triggers, {} writes, commits {} ms, crashes {}, reigns {} ms, gaps {} ms, \
-             clocks {} ms apart, {} far, {} set, stalls {}, commands {} ms, trouble {}, busy {}, {:?}",
+             clocks {} ms apart, {} far, {} set, stalls {}, commands {} ms, trouble {}, busy {}, {:?}, {} feed",
             self.length / 1_000,
             self.triggers.max(self.due_at_once),
             self.room.writes,
@@ -145,7 +154,8 @@ impl fmt::Display for ShardSetting {
             self.command_ms,
             self.trouble,
             self.busy,
-            self.company
+            self.company,
+            self.feeds
         )
     }
 }

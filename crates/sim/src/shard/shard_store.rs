@@ -9,6 +9,7 @@ use std::sync::Arc;
 use engine::id::{ProjectId, ShardId};
 use engine::mutant::{self, Mutant};
 use engine::notice::{Audience, Listener, Occasions};
+use engine::queue::record as queue;
 use engine::record::{decode, encode};
 use engine::shard::record::{self, FORMAT, HeadRecord, ReportRecord};
 use engine::shard::{LoadError, Loading, Now, Put, Shard, ShardBatch};
@@ -100,6 +101,15 @@ impl ShardStore {
         }
         for (key, value) in self.below(&record::lags(SHARD)) {
             loading.lag(key, value)?;
+        }
+        for (key, value) in self.below(&queue::queues(SHARD)) {
+            loading.queue(key, value)?;
+        }
+        for (key, value) in self.below(&queue::queued(SHARD)) {
+            loading.queued(key, value)?;
+        }
+        for (key, value) in self.below(&queue::given(SHARD)) {
+            loading.given(key, value)?;
         }
         for (key, value) in self.below(&record::reports(SHARD)) {
             if reports.contains(key) {

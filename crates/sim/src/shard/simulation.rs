@@ -16,6 +16,7 @@ use super::checker::ShardChecker;
 use super::draft::Written;
 use super::node::{MachineClock, OwnerNodes, SESSION_MS};
 use super::oracle::{Broken, SlotOracle};
+use super::owner::worker::FedWorker;
 use super::owner::{Owner, ReignEnd};
 use super::promise::ShardPromise;
 use super::setting::{Company, ShardSetting};
@@ -48,6 +49,8 @@ pub struct Simulation {
     pub cluster: OwnerNodes,
     /// What clients wrote last, by trigger.
     pub drafts: BTreeMap<SerialId, Draft>,
+    /// Whoever carries out what triggers let their queue have.
+    pub worker: FedWorker,
     /// Names that were given.
     pub names: u64,
     /// Tickets that were given.
@@ -92,6 +95,8 @@ pub struct ShardCounts {
     pub ended: u64,
     /// Slots that were skipped.
     pub skipped: u64,
+    /// Runs that a worker was given.
+    pub given: u64,
     /// True time, in milliseconds.
     pub length: u64,
 }
@@ -106,6 +111,7 @@ impl Simulation {
         let mut dice = Dice::new(setting.seed);
         let mut checker = ShardChecker::default();
         checker.is_rolling = setting.company == Company::Rolling;
+        checker.is_one_clock = setting.apart_ms == 0;
         Self {
             cluster: OwnerNodes::new(&setting, &mut dice),
             dice,
@@ -115,6 +121,7 @@ impl Simulation {
             oracle: SlotOracle::default(),
             checker,
             drafts: BTreeMap::new(),
+            worker: FedWorker::default(),
             names: 0,
             tickets: 0,
             is_calm: false,
@@ -287,6 +294,7 @@ impl Simulation {
             ended: oracle.ended,
             skipped: oracle.skipped,
             reports: self.cluster.report_keys.len() as u64,
+            given: self.worker.given,
             length: self.now,
             ..self.counts
         }

@@ -1,6 +1,7 @@
 //! A shard on fixed seeds, the crowd at one second, and the mutants of the shard engine.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::mutant::Mutant;
 use sim::shard::setting::ShardSetting;
@@ -121,6 +122,40 @@ fn every_mutant_of_the_shard_is_caught() {
 #[ignore = "long: make soak"]
 fn every_mutant_of_the_shard_is_caught_by_a_search() {
     gate::search(&Mutant::SHARD, TRIED_LONG, violation);
+}
+
+/// Seeds on which triggers feed a queue, that every change must pass.
+const FEEDING_SEEDS: u64 = 600;
+
+/// Each bug of triggers that feed queues, with a seed that is known to catch it.
+const KNOWN_OF_FEEDS: [Known; 4] = [
+    (Mutant::EnqueuedLater, 3),
+    (Mutant::RecordGoneLater, 2),
+    (Mutant::QueuedNotActive, 0),
+    (Mutant::EnqueuedKept, 0),
+];
+
+#[test]
+fn every_slot_of_a_trigger_that_feeds_a_queue_ends_in_one_record() {
+    let given = AtomicU64::new(0);
+    let broken = on_two_threads(0..FEEDING_SEEDS, |seed| {
+        let report = run_in(ShardSetting::of(seed).feeding(), None, Tracing::Off);
+        given.fetch_add(report.counts.given, Ordering::Relaxed);
+        Some(format!("seed {seed}: {}", report.violation?))
+    });
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert!(given.into_inner() > 20 * FEEDING_SEEDS, "workers have something to do");
+}
+
+fn violation_of_feeds(seed: u64, mutant: Mutant) -> Option<String> {
+    let report = run_in(ShardSetting::of(seed).feeding(), Some(mutant), Tracing::Off);
+    report.violation.map(|violation| violation.to_string())
+}
+
+#[test]
+fn every_mutant_of_triggers_that_feed_queues_is_caught() {
+    assert_eq!(KNOWN_OF_FEEDS.map(|(mutant, _)| mutant), Mutant::FEED);
+    gate::check(&KNOWN_OF_FEEDS, TRIED, violation_of_feeds);
 }
 
 #[test]

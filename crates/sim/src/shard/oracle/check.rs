@@ -31,6 +31,17 @@ impl SlotOracle {
         if let Some(lost) = moves.from.iter().find(|run| !self.places.contains_key(run)) {
             return Err((ShardPromise::OnePlace, format!("{lost:?} is nowhere any more")));
         }
+        for run in moves.alone.iter().filter(|run| !moves.changed.contains(&run.trigger())) {
+            // Of two that were enqueued together, the first may have been followed by one that may be beside others.
+            let counts = |other: &&ObservedRun| {
+                *other != run && (!moves.enqueued.contains(other) || moves.alone.contains(other))
+            };
+            let mut others = self.queued.values().filter(counts);
+            if let Some(other) = others.find(|other| other.trigger() == run.trigger()) {
+                let what = format!("{run:?} is enqueued beside {other:?}");
+                return Err((ShardPromise::NoOverlap, what));
+            }
+        }
         for (trigger, generation, until, cancelled) in moves.over {
             self.close(trigger, generation, cancelled.unwrap_or(until))?;
         }
@@ -140,7 +151,7 @@ impl SlotOracle {
         let unfinished = self
             .places
             .iter()
-            .find(|(_, place)| matches!(place, RunPlace::Open | RunPlace::Record(_)));
+            .find(|(_, place)| !matches!(place, RunPlace::Ended(_) | RunPlace::Skipped(_)));
         if let Some((run, place)) = unfinished {
             return Err((ShardPromise::NothingIsStuck, format!("{run:?} is {place:?} in the end")));
         }
@@ -153,6 +164,19 @@ impl SlotOracle {
             Some((which, _)) => Err((ShardPromise::OnePlace, format!("{which:?} was lost"))),
             None => Ok(()),
         }
+    }
+
+    /// The run with this id that a queue has.
+    pub fn queued_run(&self, id: RunId) -> Option<ObservedRun> {
+        let found = self.queued.iter().find(|(sequence, run)| {
+            let birth = match run {
+                ObservedRun::Slot(slot) if slot.at == id.slot => Birth::Slot(slot.generation),
+                ObservedRun::Slot(_) => return false,
+                ObservedRun::Demand(..) | ObservedRun::Notice(..) => Birth::Demand(**sequence),
+            };
+            run.trigger() == id.trigger && birth.letters(CLUSTER) == id.letters
+        });
+        found.map(|(_, run)| *run)
     }
 
     /// Whether there is a run on demand with this id.

@@ -70,7 +70,10 @@ impl Owner {
         let len = triggers.len() + creating.count();
         if len < sim.setting.triggers && (triggers.is_empty() || sim.dice.chance(40)) {
             let name = sim.trigger_name();
-            let draft = draft::trigger(&name, &mut sim.dice, now.wall);
+            let mut draft = draft::trigger(&name, &mut sim.dice, now.wall);
+            if sim.setting.feeds > 0 && sim.dice.chance(sim.setting.feeds) {
+                draft::feed(&mut draft);
+            }
             return self.create(draft, now, sim);
         }
         if triggers.is_empty() {
@@ -154,7 +157,8 @@ impl Owner {
     fn create(&mut self, draft: Draft, now: Now, sim: &mut Simulation) {
         let Some(written) = draft::write(draft, earlier(now, sim)) else { return };
         let (definition, draft) = (written.definition.clone(), written.text.clone());
-        let project = if sim.dice.chance(30) { OTHER } else { ProjectId::DEFAULT };
+        let is_fed = draft_feeds(&written);
+        let project = if !is_fed && sim.dice.chance(30) { OTHER } else { ProjectId::DEFAULT };
         let author = PERSON.to_owned();
         let command = Command::Create { project, definition, draft, author };
         self.put(command, ClientRequest::Create(written), now, sim);
@@ -298,6 +302,11 @@ impl Owner {
         }
         Ok(())
     }
+}
+
+/// Whether a trigger feeds the queue, which is of the default project.
+fn draft_feeds(written: &Written) -> bool {
+    written.draft.queue.is_some()
 }
 
 /// What becomes of a text.
