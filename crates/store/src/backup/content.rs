@@ -11,8 +11,8 @@ use engine::lease::Ttl;
 use engine::past::Segment;
 use engine::record::{RecordError, decode};
 use engine::shard::record::{
-    FORMAT, HeadRecord, LagRecord, RunRecord, StoppedRecord, TriggerRecord, TriggerState, name_key,
-    past_number, trigger_key,
+    FORMAT, HeadRecord, LagRecord, ReservedName, RunRecord, StoppedRecord, TriggerRecord,
+    TriggerState, name_key, past_number, trigger_key,
 };
 use serde::de::DeserializeOwned;
 
@@ -186,6 +186,7 @@ impl Content {
             }
             "stopped" => drop(read::<StoppedRecord>(key, value)?),
             "lag" => drop(read::<LagRecord>(key, value)?),
+            "reserved" => drop(read::<ReservedName>(key, value)?),
             "trigger" => {
                 let record: TriggerRecord = read(key, value)?;
                 if record.id.serial > head.youngest {
