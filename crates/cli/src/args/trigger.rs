@@ -98,8 +98,8 @@ pub(crate) enum TriggerVerb {
        --webhook http://127.0.0.1:7400/livez\n  \
        watchbell trigger create --name report --cron '0 9 * * MON-FRI' --tz Europe/Berlin \\\n      \
        --webhook https://example.com/report --header 'authorization: Bearer TOKEN' --body '{}'\n  \
-       watchbell trigger create --name digest --cron '@daily' --queue mail --handler digest --payload '{\"days\": 1}'\n  \
-       watchbell trigger create --name rotate --every 1h --queue ops -- /usr/sbin/logrotate /etc/logrotate.conf\n  \
+       watchbell trigger create --name digest --cron '@daily' --queue mail --handler digest\n  \
+       watchbell trigger create --name tidy --every 1h --queue ops -- /usr/local/bin/tidy --all\n  \
        watchbell trigger create --file trigger.json"
 ))]
 pub(crate) struct CreateArgs {

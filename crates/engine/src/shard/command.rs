@@ -190,7 +190,9 @@ impl Done {
             | Self::Enabled
             | Self::Pruned(_)
             | Self::Submitted(_)
-            | Self::QueueSet { .. } => true,
+            | Self::QueueSet { .. }
+            | Self::NameReserved
+            | Self::NameReleased => true,
         }
     }
 

@@ -119,6 +119,7 @@ impl Shard {
             policy: GivenPolicy { delivery: run.policy.delivery, retry: run.policy.retry },
             timeout_ms: form.timeout_ms,
             action: run.target.feed().map(Feed::raw_action),
+            redriven_from: None,
         };
         // While it called a webhook, something of its trigger may have left that is at work still.
         let kept_back = self.attempts.kept_back_until(run.trigger, now);
@@ -214,6 +215,6 @@ impl RunRecord {
     pub(super) fn past_of_queue(&self) -> Option<Box<PastOfQueue>> {
         let form = &self.target.feed()?.form;
         let (name, key) = (form.queue.clone(), form.key.clone());
-        Some(Box::new(PastOfQueue { name, key, labels: None, poison: false }))
+        Some(Box::new(PastOfQueue { name, key, labels: None, poison: false, redriven_from: None }))
     }
 }

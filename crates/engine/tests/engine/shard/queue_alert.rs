@@ -8,7 +8,6 @@ use engine::queue::draft::{QueueDraft, RunDraft};
 use engine::queue::news::QueueHappening;
 use engine::queue::record::QueueSettings;
 use engine::shard::command::{Command, Done};
-use engine::target::Target;
 use serde_json::{Value, json};
 
 use super::bench::Bench;
@@ -53,8 +52,7 @@ fn cancel(bench: &mut Bench, run: RunId) {
 fn told(bench: &mut Bench) -> Vec<Value> {
     let mut told = Vec::new();
     while let Some(left) = bench.left.first() {
-        let Target::Webhook(webhook) = &left.target;
-        told.push(serde_json::from_str(webhook.body.as_ref().unwrap()).unwrap());
+        told.push(serde_json::from_str(left.webhook.body.as_ref().unwrap()).unwrap());
         bench.finish(OK);
     }
     bench.go(bench.wall + 60);

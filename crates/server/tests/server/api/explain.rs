@@ -246,7 +246,7 @@ async fn slots_that_wait_for_a_host_that_lags_are_pending_and_not_missing() {
     bench.head(id.shard, &marked(minute(4))).await;
     let mark = |number| Mark(minute(number), SerialId(u64::MAX));
     let lag = LagRecord { since: minute(2), from: mark(0), mark: mark(1) };
-    let url = minutely("hello").webhook.url;
+    let url = minutely("hello").webhook.unwrap().url;
     let (method, timeout) = (Method::Post, Duration::from_secs(9));
     let webhook = Webhook::new(&url, method, Vec::new(), None, None, timeout).unwrap();
     bench.put(lag_key(id.shard, webhook.form.origin()), &lag).await;
