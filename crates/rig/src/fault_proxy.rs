@@ -140,16 +140,18 @@ impl Shared {
     fn draw(&self) -> (SocketAddr, Fate, Duration) {
         let mut state = self.lock();
         let late = Duration::from_millis(state.random.below(LATE_MS_MAX));
-        let fate = match (state.manner, state.random.below(100)) {
-            (Manner::Faithful, _) => Fate::Plain,
-            (Manner::LosesAnswers, _) => Fate::AnswerLost,
-            (Manner::Faulty, 0..5) => Fate::NeverArrives,
-            (Manner::Faulty, 5..10) => Fate::ArrivesLate,
-            (Manner::Faulty, 10..15) => Fate::Cut,
-            (Manner::Faulty, 15..25) => Fate::AnswerLost,
-            (Manner::Faulty, 25..33) => Fate::AnswerLate,
-            (Manner::Faulty, 33..45) => Fate::Twice,
-            (Manner::Faulty, _) => Fate::Plain,
+        let fate = match state.manner {
+            Manner::Faithful => Fate::Plain,
+            Manner::LosesAnswers => Fate::AnswerLost,
+            Manner::Faulty => match state.random.below(100) {
+                0..5 => Fate::NeverArrives,
+                5..10 => Fate::ArrivesLate,
+                10..15 => Fate::Cut,
+                15..25 => Fate::AnswerLost,
+                25..33 => Fate::AnswerLate,
+                33..45 => Fate::Twice,
+                _ => Fate::Plain,
+            },
         };
         (state.server, fate, late)
     }
