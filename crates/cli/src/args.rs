@@ -127,7 +127,7 @@ pub(crate) enum Verb {
     #[command(subcommand, after_help = examples("  watchbell queue list\n  watchbell queue show mail"))]
     Queue(QueueVerb),
     /// See who carries out the runs of queues
-    #[command(subcommand, after_help = examples("  watchbell worker list"))]
+    #[command(subcommand, after_help = examples("  watchbell worker list\n  watchbell worker show web-1"))]
     Worker(WorkerVerb),
     /// Look after the scheduler as a whole
     #[command(subcommand, after_help = examples("  watchbell scheduler status"))]

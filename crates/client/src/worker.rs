@@ -173,6 +173,9 @@ pub struct ClaimAnswer {
     /// Queues that the request named and that cannot be made: the project has as many as it may. The others were served.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
+    /// Somebody wants the worker to drain: it is given nothing more, finishes what it has, and ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drain: bool,
     /// To be sent with the next claim.
     pub cookie: String,
     /// The highest number of the worker's requests that was heard: runs are good for `lease_ms` from when that was sent.
@@ -246,6 +249,48 @@ pub struct Worker {
     pub queues: Vec<String>,
     /// How many runs it has.
     pub running: u64,
+}
+
+/// A worker, with all that it has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WorkerDetails {
+    /// As in a list.
+    #[serde(flatten)]
+    pub worker: Worker,
+    /// So long it may be silent before its runs are given to others, in milliseconds; none, if it was not heard yet by those
+    /// who own its queues now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
+    /// Who wants it to drain, if somebody does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<WorkerDrain>,
+    /// The runs that it has, up to 1,000, those first that it was given first.
+    pub runs: Vec<WorkerRun>,
+}
+
+/// That somebody wants a worker to drain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WorkerDrain {
+    /// Since when.
+    pub since: Timestamp,
+    /// The name of the key by which it was asked for.
+    pub author: String,
+}
+
+/// A run that a worker has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WorkerRun {
+    /// The run's id.
+    pub id: String,
+    /// The name of its queue.
+    pub queue: String,
+    /// Since when the worker has it.
+    pub since: Timestamp,
+    /// Attempt number, from 1.
+    pub attempt: u32,
 }
 
 /// What a worker does.

@@ -667,6 +667,21 @@ pub const WORKERS_PER_SHARD_MAX: usize = 10_000;
 /// A worker without runs that was not heard of for so long is forgotten, in milliseconds.
 pub const WORKER_FORGOTTEN_MS: u64 = 600_000;
 
+/// How long the wish that a worker drains is kept, if nobody undoes it.
+pub const WORKER_DRAIN_KEPT: Duration = Duration::from_secs(30 * 86_400);
+
+/// Workers that are asked to drain, at a time: each node has all of them in memory.
+pub const WORKER_DRAINS_MAX: usize = 1_000;
+
+/// A claim of a worker that is asked to drain waits no longer than this, so that it is told soon.
+pub const DRAINED_CLAIM_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Claims of one project that wait at a server: others have room beside them.
+pub const CLAIMS_WAITING_MAX: usize = API_CONNECTIONS_MAX / 16 * 15;
+
+/// Runs of one worker that are told when it is shown.
+pub const WORKER_RUNS_SHOWN_MAX: usize = 1_000;
+
 /// Runs of a shard that one worker has at a time.
 pub const WORKER_RUNS_MAX: usize = 1_000;
 

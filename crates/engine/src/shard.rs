@@ -104,6 +104,7 @@ pub use doubt::{LoadError, Loading};
 pub use handover::HandedOverAttempt;
 pub use hear::{
     ClaimCall, DoneCall, GivenRun, QueueView, QueuedView, ShardAnswer, WorkerCall, WorkerReply,
+    WorkerRun,
 };
 pub use kind::TriggerKinds;
 pub use lag::{HostDemand, HostRoom, HostRoomOf};

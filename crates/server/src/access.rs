@@ -6,12 +6,14 @@
 //!
 //! - [`book`]: all projects and keys
 //! - [`record`]: what is stored
+//! - [`drain`]: workers that are to have nothing more
 //! - [`key`], [`secret`]: what lets somebody in, and what webhooks are signed with
 //! - [`audit`]: who changed what
 //! - `reconciler`: carries what the book says into the shards, and clears away what is old
 
 pub mod audit;
 pub mod book;
+pub mod drain;
 pub mod key;
 mod reconciler;
 pub mod record;
@@ -24,7 +26,7 @@ use std::time::Duration;
 use engine::id::ProjectId;
 use engine::instant::Instant;
 use engine::limits::{
-    ACCESS_CHANGE_TRIES_MAX, KEY_USED_EVERY, KEYS_MAX, PROJECTS_MAX, SECRETS_MAX,
+    ACCESS_CHANGE_TRIES_MAX, KEY_USED_EVERY, KEYS_MAX, PROJECTS_MAX, SECRETS_MAX, WORKER_DRAINS_MAX,
 };
 use parking_lot::Mutex;
 use store::machine::Machine;
@@ -60,6 +62,14 @@ pub enum Denial {
     AlreadyStarted,
     #[error("the scheduler is stopped already")]
     AlreadyStopped,
+    #[error("worker {0:?} is draining already")]
+    AlreadyDraining(String),
+    #[error("nobody has asked worker {0:?} to drain")]
+    NotDraining(String),
+    #[error(
+        "{WORKER_DRAINS_MAX} workers are asked to drain, and that is as many as may be: undo some of those that are gone"
+    )]
+    TooManyDrains,
     #[error("there is no key {0}: list them at /v1/keys")]
     NoKey(KeyId),
     #[error(

@@ -68,6 +68,7 @@ mod write_timeout;
 
 pub use authentication::Authentication;
 pub use body::{pointer, push_key};
+pub(crate) use claim::WaitingClaims;
 pub use openapi::describe;
 pub use serve::serve;
 pub use tls::{ServerTls, TlsError};

@@ -28,6 +28,7 @@ use store::session::NodeId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::access::Access;
+use crate::api::WaitingClaims;
 use crate::event::{EventLog, WatcherSeats};
 use crate::follower::OutputFollowers;
 use crate::idempotency::RequestsUnderWay;
@@ -98,6 +99,8 @@ pub enum ShardAsk {
     TakeOutput(Box<OutputCall>),
     /// How do unfinished runs of a trigger stand that queues have, those of its latest slots?
     RunsOf { trigger: TriggerId, most: usize },
+    /// Which runs does a worker have?
+    WorkerRuns { project: ProjectId, worker: Box<str>, most: usize },
     /// Which workers were heard of?
     Workers { project: ProjectId },
     /// Where is a dead run?
@@ -257,6 +260,7 @@ pub struct NodeHandle {
     seats: Arc<WatcherSeats>,
     guests: Arc<WatcherSeats>,
     follower_seats: Arc<WatcherSeats>,
+    waiting_claims: Arc<WaitingClaims>,
     start: u64,
     backups: Arc<Semaphore>,
     last_ask: Arc<AtomicU64>,
@@ -304,7 +308,7 @@ impl NodeHandle {
         let (under_way, backups) = (Arc::default(), Arc::new(Semaphore::new(1)));
         let (context, seats, guests) = (Arc::new(context), Arc::default(), Arc::default());
         let last_ask = Arc::new(AtomicU64::new(ASK_TICKETS));
-        let follower_seats = Arc::default();
+        let (follower_seats, waiting_claims) = (Arc::default(), Arc::default());
         Self {
             calls,
             status,
@@ -314,6 +318,7 @@ impl NodeHandle {
             seats,
             guests,
             follower_seats,
+            waiting_claims,
             start,
             backups,
             last_ask,
@@ -511,6 +516,11 @@ impl NodeHandle {
     /// The seats of those who follow what runs print.
     pub(crate) fn follower_seats(&self) -> &Arc<WatcherSeats> {
         &self.follower_seats
+    }
+
+    /// The claims that wait here.
+    pub(crate) fn waiting_claims(&self) -> &Arc<WaitingClaims> {
+        &self.waiting_claims
     }
 
     /// Who is told what runs print.

@@ -77,6 +77,8 @@ pub(crate) enum RememberedOutcome {
     Done,
     /// A server was told to have no shard.
     Drained(String),
+    /// A worker was asked to drain, or to go on.
+    Worker(String),
 }
 
 /// Tells a request from others: by the key that its caller gave it, and a hash of what it asks.

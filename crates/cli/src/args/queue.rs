@@ -155,6 +155,37 @@ pub(crate) enum WorkerVerb {
            watchbell worker list --output json"
     ))]
     List(ServerArgs),
+    /// Show a worker: when it was heard, what it has, and whether it is to drain
+    #[command(after_help = examples("  watchbell worker show web-1"))]
+    Show(WorkerNameArgs),
+    Drain(WorkerDrainArgs),
+}
+
+/// Which worker is meant.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WorkerNameArgs {
+    /// The name of the worker
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// Give a worker nothing more, and tell it to finish what it has
+///
+/// It ends when the worker is started again, which then has a new incarnation, or with --undo. What the worker has goes on.
+#[derive(Debug, clap::Args)]
+#[command(after_help = examples(
+    "  watchbell worker drain web-1\n  \
+       watchbell worker drain web-1 --undo"
+))]
+pub(crate) struct WorkerDrainArgs {
+    /// The name of the worker
+    pub(crate) name: String,
+    /// Give it runs again
+    #[arg(long)]
+    pub(crate) undo: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
 }
 
 /// So many runs in so long. What the server allows, it says itself.

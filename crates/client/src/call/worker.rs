@@ -8,13 +8,28 @@ use std::time::Duration;
 use super::Client;
 use super::exchange::Question;
 use super::path::Path;
-use crate::worker::{BeatRequest, ClaimAnswer, ClaimRequest, Worker};
+use crate::worker::{BeatRequest, ClaimAnswer, ClaimRequest, Worker, WorkerDetails};
 use crate::{ClientError, ListPage};
 
 impl Client {
     /// The workers that were heard of, by name.
     pub async fn workers(&self) -> Result<ListPage<Worker>, ClientError> {
         self.ask(Question::get(Path::new("/v1/workers"))).await
+    }
+
+    /// A worker, with all that it has.
+    pub async fn worker(&self, name: &str) -> Result<WorkerDetails, ClientError> {
+        self.ask(Question::get(Path::of("workers", name, ""))).await
+    }
+
+    /// Lets a worker, as it lives now, have nothing more, and tells it so.
+    pub async fn drain_worker(&self, name: &str) -> Result<WorkerDetails, ClientError> {
+        self.ask(Question::post(Path::of("workers", name, "/drain"))).await
+    }
+
+    /// Lets a worker have runs again.
+    pub async fn undrain_worker(&self, name: &str) -> Result<WorkerDetails, ClientError> {
+        self.ask(Question::delete(Path::of("workers", name, "/drain"))).await
     }
 
     /// Says what came of runs, and claims more. The request is sent once. It may take `wait_ms` longer than any other.

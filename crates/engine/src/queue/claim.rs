@@ -452,6 +452,7 @@ impl KnownWorker {
             is_draining: self.is_draining,
             queues: Vec::new(),
             running,
+            lease_ms: Some(self.lease_ms).filter(|_| self.heard.is_some()),
         }
     }
 }

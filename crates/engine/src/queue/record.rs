@@ -8,6 +8,7 @@
 //! shard/<n>/given/<sequence>                              [`GivenRecord`](super::given::GivenRecord), once it was given
 //! shard/<n>/unique/<serial>/<hash>                        [`UniqueRecord`]: which run a unique key stands for
 //! shard/<n>/dead/<serial>/<sequence>                      [`DeadRecord`](super::dead::DeadRecord), if it can be redriven
+//! shard/<n>/output/<born>/<run>                           [`OutputRecord`](super::output::OutputRecord), kept with the past
 //! name/<project>/queue/<name>                             [`QueueNameRecord`]: where a name leads
 //! ```
 //!

@@ -146,6 +146,8 @@ pub struct WorkerView {
     pub queues: Vec<SerialId>,
     /// How many runs it has, as far as is recorded.
     pub running: usize,
+    /// So long may it be silent; none, if it was never heard by this owner.
+    pub lease_ms: Option<u32>,
 }
 
 impl WorkerView {

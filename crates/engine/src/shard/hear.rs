@@ -107,6 +107,8 @@ pub enum ShardAnswer {
     Counted(FilterProgress),
     /// The workers that were heard of.
     Workers(Vec<(WorkerView, Vec<Box<str>>)>),
+    /// The runs that a worker has.
+    WorkerRuns(Vec<WorkerRun>),
 }
 
 /// What a worker is answered.
@@ -141,6 +143,17 @@ pub struct GivenRun {
     pub given: Arc<GivenRecord>,
     /// What it is about, if that is in memory.
     pub queued: Option<Arc<QueuedRecord>>,
+}
+
+/// A run that a worker has, as far as is recorded.
+#[derive(Debug)]
+pub struct WorkerRun {
+    /// Its id.
+    pub id: RunId,
+    /// The name of its queue.
+    pub queue: Box<str>,
+    /// What is recorded of it.
+    pub given: Arc<GivenRecord>,
 }
 
 /// How a queue stands.
@@ -486,6 +499,24 @@ impl Shard {
         });
         let views = views.collect();
         self.outbox.answer(ticket, ShardAnswer::Workers(views));
+    }
+
+    /// Tells which runs a worker has, of those that were recorded first.
+    pub fn show_worker_runs(
+        &mut self,
+        (project, worker): (ProjectId, &str),
+        most: usize,
+        ticket: Ticket,
+    ) {
+        let name = tell_apart(project, worker);
+        let held = self.queues.runs.of_worker(&name);
+        let runs = held.take(most).filter_map(|(sequence, given)| {
+            let run = self.queues.runs.get(sequence)?;
+            let queue = self.queues.get(run.queue)?.name.clone();
+            Some(WorkerRun { id: self.queued_id(&run), queue, given: Arc::clone(given) })
+        });
+        let runs = runs.collect();
+        self.outbox.answer(ticket, ShardAnswer::WorkerRuns(runs));
     }
 
     /// Answers that wait for nothing to be written.

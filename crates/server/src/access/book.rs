@@ -14,9 +14,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use store::{Entry, Key, Range, ScanError, Store, Version};
 
+use super::drain::DrainRecord;
 use super::key::KeyId;
 use super::record::{
-    ACCESS, FORMAT, KEYS, KeyRecord, NotifyRecord, PROJECTS, ProjectRecord, SCHEDULER,
+    ACCESS, DRAINS, FORMAT, KEYS, KeyRecord, NotifyRecord, PROJECTS, ProjectRecord, SCHEDULER,
     SchedulerRecord, VERSION,
 };
 use crate::webhook::signature::Signer;
@@ -54,6 +55,7 @@ pub struct Book {
     signers: HashMap<ProjectId, Arc<Signer>>,
     listeners: HashMap<ProjectId, Arc<Listener>>,
     pub(super) keys: BTreeMap<KeyId, Arc<KeyRecord>>,
+    pub(super) drains: BTreeMap<(ProjectId, String), DrainRecord>,
 }
 
 impl Book {
@@ -79,6 +81,7 @@ impl Book {
             signers: HashMap::new(),
             listeners: HashMap::new(),
             keys: BTreeMap::new(),
+            drains: BTreeMap::new(),
         };
         let mut pages = store.pages(Range::prefix(ACCESS), PAGE_LEN);
         while let Some(entries) = pages.next().await? {
@@ -104,6 +107,9 @@ impl Book {
         } else if key.starts_with(KEYS) {
             let found: KeyRecord = record(entry)?;
             self.keys.insert(found.id, Arc::new(found));
+        } else if key.starts_with(DRAINS) {
+            let found: DrainRecord = record(entry)?;
+            self.drains.insert((found.project, found.worker.clone()), found);
         } else if key == SCHEDULER {
             self.scheduler = record(entry)?;
         }

@@ -6,6 +6,7 @@
 //! access/scheduler        [`SchedulerRecord`]: whether anything fires at all
 //! access/project/<name>   [`ProjectRecord`]
 //! access/key/<id>         [`KeyRecord`]
+//! access/drain/<project>/<worker>   [`DrainRecord`](super::drain::DrainRecord)
 //! used/<key id>           [`UsedRecord`]: when a key was last used
 //! ```
 
@@ -27,6 +28,7 @@ pub(super) const VERSION: &str = "access/version";
 pub(super) const SCHEDULER: &str = "access/scheduler";
 pub(super) const PROJECTS: &str = "access/project/";
 pub(super) const KEYS: &str = "access/key/";
+pub(super) const DRAINS: &str = "access/drain/";
 
 /// Tells one change from another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,10 +8,13 @@
 //!
 //! What a run is about comes from the shard's memory, or is read from the store, in the order in which runs are claimed.
 //!
-//! - `request`: what a worker may say, checked and split; `payload`: what runs are about
+//! A worker that somebody wants to drain is given nothing, and told so; if its claim waits, it waits no more.
+//!
+//! - `request`: what a worker may say, checked and split; `payload`: what runs are about; `waiting`: how many claims wait
 
 pub(super) mod payload;
 mod request;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,6 +34,8 @@ use tokio::task::JoinSet;
 
 use self::payload::ClaimedOut;
 use self::request::{Ask, Cookies, Split, Wanted, has_any_of};
+pub(crate) use self::waiting::WaitingClaims;
+use self::waiting::WaitingSeat;
 use super::body::JsonBody;
 use super::caller::Caller;
 use super::crowding::Crowding;
@@ -74,7 +79,9 @@ async fn answer(
     ask: Ask,
     path: &str,
 ) -> ApiResult<Json<ClaimedOut>> {
-    let split = Arc::new(ask.split(handle.shards()));
+    // What changes from here on is noticed below.
+    let mut books = handle.access().books();
+    let split = Arc::new(ask.split(&handle));
     let mut places = places(&handle, &peers, &split);
     let asker =
         Asker { handle: handle.clone(), peers, split: Arc::clone(&split), path: path.into() };
@@ -108,9 +115,17 @@ async fn answer(
     if !split.names_only(&gathered.refused) {
         places.retain(|place| !split.is_closed(place.shards(), &gathered.refused));
     }
+    let mut wait_ms = split.wait_ms();
+    let take_seat = || WaitingSeat::take(handle.waiting_claims(), split.project());
+    let seat = (wait_ms > 0).then(take_seat).flatten();
+    // One that has no seat is heard, and told what there is to tell, but does not wait.
+    let has_no_seat = wait_ms > 0 && seat.is_none();
+    if has_no_seat {
+        wait_ms = 0;
+    }
     // All at once. Who waits at several places is given one by each.
     let free = if places.len() > 1 { split.free().min(1) } else { split.free() };
-    let wanted = Wanted { free, wait_ms: split.wait_ms() };
+    let wanted = Wanted { free, wait_ms };
     let (mut here, mut there, mut guards) = (JoinSet::new(), JoinSet::new(), Vec::new());
     for place in places {
         let own = place.guards(&handle);
@@ -122,6 +137,12 @@ async fn answer(
         let part = tokio::select! {
             Some(part) = here.join_next() => part,
             Some(part) = there.join_next() => part,
+            Ok(()) = books.changed(), if wait_ms > 0 && !(here.is_empty() && there.is_empty()) => {
+                if split.is_drained_now(&handle) {
+                    guards.iter().for_each(AskGuard::stop_waiting);
+                }
+                continue;
+            }
             else => break,
         };
         let Ok(part) = part else { continue };
@@ -132,6 +153,10 @@ async fn answer(
             guards.iter().for_each(AskGuard::stop_waiting);
             there.abort_all();
         }
+    }
+    drop(seat);
+    if has_no_seat && !gathered.has_something() && !gathered.heard.is_empty() {
+        return Err(waiting::too_many());
     }
     gathered.finish(&handle, &split).await
 }
@@ -260,6 +285,8 @@ struct Gathered {
     as_of: Option<u64>,
     /// Queues that cannot be made.
     refused: Vec<String>,
+    /// Whether another server says that the worker is to drain.
+    is_drained: bool,
     /// Shards that answered.
     heard: Vec<ShardId>,
     refusal: Option<ApiError>,
@@ -286,6 +313,7 @@ impl Gathered {
                 self.refuse(told.refused);
                 self.there.extend(told.runs);
                 self.cookies.add(&told.cookie);
+                self.is_drained |= told.drain;
                 self.heard_at(told.as_of);
                 let unheard = told.unheard;
                 let is_heard = |shard: &ShardId| !has_any_of(&unheard, *shard);
@@ -368,6 +396,7 @@ impl Gathered {
             cancel: self.cancel,
             unheard: split.unheard(&self.heard),
             refused: self.refused,
+            drain: self.is_drained || split.is_drained_now(handle),
             cookie: self.cookies.to_string(),
             as_of: self.as_of.unwrap_or_default(),
             beat_ms: u64::from(lease_ms) / BEATS_PER_LEASE,
@@ -418,6 +447,7 @@ fn refusal(answer: &ShardAnswer) -> ApiError {
         | ShardAnswer::Output(_)
         | ShardAnswer::Dead(_)
         | ShardAnswer::Counted(_)
+        | ShardAnswer::WorkerRuns(_)
         | ShardAnswer::Workers(_) => {
             unreachable!("workers are answered as workers")
         }

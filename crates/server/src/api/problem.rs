@@ -321,6 +321,9 @@ impl From<Denial> for ApiError {
             Denial::AlreadyEnabled(_) => conflict("already-enabled", "Enabled already"),
             Denial::AlreadyDisabled(_) => conflict("already-disabled", "Disabled already"),
             Denial::AlreadyStarted => conflict("already-started", "Running already"),
+            Denial::AlreadyDraining(_) => conflict("already-draining", "Draining already"),
+            Denial::NotDraining(_) => conflict("not-draining", "Not asked to drain"),
+            Denial::TooManyDrains => too_many("Too many are asked to drain"),
             Denial::AlreadyStopped => conflict("already-stopped", "Stopped already"),
             Denial::LastAdmin => conflict("last-admin", "The last way in"),
         }

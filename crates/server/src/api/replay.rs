@@ -14,7 +14,7 @@ use engine::id::RunId;
 use super::caller::Caller;
 use super::problem::{ApiError, ApiResult};
 use super::read::{self};
-use super::{cluster, election, key, project, queue, run, system, trigger};
+use super::{cluster, election, key, project, queue, run, system, trigger, workers};
 use crate::handle::NodeHandle;
 use crate::idempotency::RememberedOutcome;
 
@@ -61,6 +61,9 @@ pub(super) async fn replay(
         }
         RememberedOutcome::Done => Json(system::status(handle)).into_response(),
         RememberedOutcome::Drained(name) => cluster::drained(handle, &name)?,
+        RememberedOutcome::Worker(name) => {
+            Json(workers::here(handle, caller.project, &name).await?).into_response()
+        }
     };
     response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
     Ok(response)

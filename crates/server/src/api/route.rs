@@ -25,7 +25,7 @@ use client::scheduler::SchedulerStatus;
 use client::spec::TriggerSpec;
 use client::store::{StoreCommit, StoreCommitted, StoreFacts, StorePage, StoreScan};
 use client::trigger::{BackfillRequest, Backfilled, NextSlots, PauseRequest, Status, Trigger};
-use client::worker::{BeatRequest, ClaimAnswer, ClaimRequest, Worker};
+use client::worker::{BeatRequest, ClaimAnswer, ClaimRequest, Worker, WorkerDetails};
 use engine::limits::{LIST_ROWS_MAX, NEXT_SLOTS_MAX};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
@@ -407,6 +407,16 @@ fn queues() -> Vec<Route> {
         get("/v1/workers", workers::list)
             .says("List the workers that were heard of, by name")
             .gives::<ListPage<Worker>>(200),
+        get("/v1/workers/{name}", workers::show)
+            .says("Show a worker, and the runs that it has")
+            .gives::<WorkerDetails>(200),
+        post("/v1/workers/{name}/drain", workers::drain)
+            .says("Let a worker have nothing more, and tell it to finish what it has")
+            .may_take::<Nothing>()
+            .gives::<WorkerDetails>(200),
+        delete("/v1/workers/{name}/drain", workers::undrain)
+            .says("Let a worker have runs again")
+            .gives::<WorkerDetails>(200),
         worker(post("/v1/claim", claim::claim))
             .says("Say what came of runs, and claim more: see docs/queues.md")
             .takes::<ClaimRequest>()

@@ -110,6 +110,9 @@ impl NodeCore {
             ShardAsk::RunsOf { trigger, most } => {
                 owned.shard.show_runs_of(trigger, most, ticket, now);
             }
+            ShardAsk::WorkerRuns { project, worker, most } => {
+                owned.shard.show_worker_runs((project, &worker), most, ticket);
+            }
             ShardAsk::Workers { project } => owned.shard.show_workers(project, ticket, now),
             // What runs print is in memory alone, so these two wait for no commit, and cause none.
             ShardAsk::Output { project, run } => {

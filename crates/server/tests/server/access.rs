@@ -17,3 +17,4 @@ mod queue_sight;
 mod redrive;
 mod rubbish;
 mod tls;
+mod worker;

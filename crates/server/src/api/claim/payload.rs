@@ -34,6 +34,8 @@ pub(in crate::api) struct ClaimedOut {
     pub(super) unheard: Vec<HeldRun>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) refused: Vec<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) drain: bool,
     pub(super) cookie: String,
     pub(super) as_of: u64,
     pub(super) beat_ms: u64,
@@ -50,6 +52,8 @@ pub(super) struct ClaimedIn {
     pub(super) unheard: Vec<HeldRun>,
     #[serde(default)]
     pub(super) refused: Vec<String>,
+    #[serde(default)]
+    pub(super) drain: bool,
     pub(super) cookie: String,
     pub(super) as_of: u64,
 }

@@ -9,8 +9,8 @@ use client::worker::{Ack, BeatRequest, ClaimRequest, DoneRun, HeldRun, RunResult
 use engine::id::{ProjectId, RunId, ShardId};
 use engine::instant::Instant;
 use engine::limits::{
-    CLAIM_QUEUES_MAX, CLAIM_RUNS_MAX, CLAIM_WAIT_MAX, CROWDED_RETRY_AFTER, RETRY_AFTER_MAX,
-    RUN_ERROR_CHARS_MAX, WORKER_LEASE_DEFAULT, WORKER_LEASE_MAX, WORKER_LEASE_MIN,
+    CLAIM_QUEUES_MAX, CLAIM_RUNS_MAX, CLAIM_WAIT_MAX, CROWDED_RETRY_AFTER, DRAINED_CLAIM_WAIT_MAX,
+    RETRY_AFTER_MAX, RUN_ERROR_CHARS_MAX, WORKER_LEASE_DEFAULT, WORKER_LEASE_MAX, WORKER_LEASE_MIN,
 };
 use engine::past::Attempt;
 use engine::queue::claim::two_beats;
@@ -20,6 +20,7 @@ use engine::trigger::{BadField, check_name};
 
 use crate::api::caller::Caller;
 use crate::api::problem::{ApiError, ApiResult};
+use crate::handle::NodeHandle;
 
 /// What a worker says, checked.
 pub(super) struct Ask {
@@ -128,7 +129,8 @@ impl Ask {
     }
 
     /// By the shards of the queues and of the runs that it names.
-    pub(super) fn split(self, shards: u16) -> Split {
+    pub(super) fn split(self, handle: &NodeHandle) -> Split {
+        let shards = handle.shards();
         let mut queues: BTreeMap<ShardId, Vec<Box<str>>> = BTreeMap::new();
         for queue in &self.said.queues {
             let shard = ShardId::of_queue(self.project, queue, shards);
@@ -137,7 +139,9 @@ impl Ask {
         let cookies = Cookies::read(self.said.cookie.as_deref().unwrap_or_default());
         let mut ask = self;
         let unknown = ask.set_apart(|id| id.shard.0 >= shards);
-        Split { ask, queues, cookies, shards, unknown }
+        let mut split = Split { ask, queues, cookies, shards, unknown, is_drained: false };
+        split.is_drained = split.is_drained_now(handle);
+        split
     }
 }
 
@@ -179,6 +183,8 @@ pub(super) struct Split {
     cookies: Cookies,
     /// How many shards there are.
     shards: u16,
+    /// Whether somebody wanted the worker to drain when it came.
+    is_drained: bool,
 }
 
 /// How much of the claim somebody is asked for.
@@ -310,7 +316,7 @@ impl Split {
 
     /// So many runs the worker has room for: it never has more than it can name.
     pub(super) fn free(&self) -> usize {
-        if self.ask.said.draining {
+        if self.ask.said.draining || self.is_drained {
             return 0;
         }
         let free = usize::try_from(self.ask.said.free).unwrap_or(0);
@@ -319,7 +325,21 @@ impl Split {
 
     /// A worker that is not heard of for two beats is given nothing: a claim waits no longer than that.
     pub(super) fn wait_ms(&self) -> u64 {
-        if self.ask.is_claim { self.ask.said.wait_ms.min(two_beats(self.ask.lease_ms)) } else { 0 }
+        if !self.ask.is_claim {
+            return 0;
+        }
+        let most = if self.is_drained { millis(DRAINED_CLAIM_WAIT_MAX) } else { u64::MAX };
+        self.ask.said.wait_ms.min(two_beats(self.ask.lease_ms)).min(most)
+    }
+
+    /// Whether somebody wants the worker to drain.
+    pub(super) fn is_drained_now(&self, handle: &NodeHandle) -> bool {
+        let Ask { project, worker, said, .. } = &self.ask;
+        handle.access().book().drain(*project, worker, said.incarnation).is_some()
+    }
+
+    pub(super) fn project(&self) -> ProjectId {
+        self.ask.project
     }
 
     /// Puts runs in the order in which the worker named their queues.

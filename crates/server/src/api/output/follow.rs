@@ -289,7 +289,9 @@ impl RunFollower {
         if let Some(place) = id.and_then(OutputPlace::read) {
             self.place = place;
         }
-        let Some(kind) = kind.filter(|_| !data.is_empty()) else { return String::new() };
+        let Some(kind) = kind.filter(|_| !data.is_empty()) else {
+            return self.comment("heartbeat");
+        };
         if serde_json::from_str(data).is_ok_and(|it| matches!(it, OutputEvent::Ended { .. })) {
             self.source = Source::Over;
         }
