@@ -299,6 +299,7 @@ pub(crate) mod text_option {
 
     use serde::{Deserialize, Serialize};
 
+    #[expect(clippy::ref_option, reason = "serde asks for it")]
     pub(crate) fn serialize<T: Display, S: serde::Serializer>(
         id: &Option<T>,
         out: S,

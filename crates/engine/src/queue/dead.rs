@@ -151,7 +151,9 @@ impl DeadRuns {
     pub fn keep_queues(&mut self, is_known: impl Fn(SerialId) -> bool) {
         let gone: Vec<_> =
             self.by_queue.keys().copied().filter(|queue| !is_known(*queue)).collect();
-        gone.into_iter().for_each(|queue| self.forget_queue(queue));
+        for queue in gone {
+            self.forget_queue(queue);
+        }
     }
 
     fn weigh(&mut self, queue: SerialId) {

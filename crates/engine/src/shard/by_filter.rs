@@ -8,6 +8,7 @@ use crate::id::{ProjectId, SerialId};
 use crate::limits::{CANCEL_RUNS_MAX, FILTER_LOOKED_AT_MAX};
 use crate::queue::decided::Decided;
 use crate::queue::filter::UnfinishedFilter;
+use crate::queue::given::GivenRecord;
 
 use super::command::{Done, Rejection};
 use super::hear::ShardAnswer;
@@ -91,7 +92,7 @@ impl Shard {
                 && runs.get(sequence).is_some_and(|run| filter.takes(&run, given));
             if is_meant {
                 meant.push(sequence);
-                progress.running += usize::from(given.is_some_and(|given| given.is_running()));
+                progress.running += usize::from(given.is_some_and(GivenRecord::is_running));
             }
         }
         progress.matched = meant.len();

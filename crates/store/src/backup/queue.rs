@@ -116,6 +116,8 @@ impl QueuesMoment {
 mod tests {
     use super::*;
 
+    type Change = fn(&mut QueuesMoment);
+
     fn moment(take: impl FnOnce(&mut QueuesMoment)) -> Result<(), Flaw> {
         let queue = SerialId(5);
         let mut moment = QueuesMoment {
@@ -133,7 +135,6 @@ mod tests {
     #[test]
     fn records_of_queues_of_different_moments_show_it() {
         assert!(moment(|_| {}).is_ok());
-        type Change = fn(&mut QueuesMoment);
         let cases: [(Change, &str); 7] = [
             (|it| _ = it.queues.insert(SerialId(6)), "queue"),
             (|it| _ = it.submitted.insert((9, SerialId(5))), "younger than the head"),
