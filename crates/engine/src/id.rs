@@ -148,20 +148,36 @@ impl Birth {
 
 const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
+/// The most letters that a number has.
+const NUMBER_LETTERS_MAX: usize = 13;
+
 /// Writes a number with so many letters.
-fn write(out: &mut fmt::Formatter<'_>, number: u64, letters: u32) -> fmt::Result {
-    for place in (0..letters).rev() {
-        let digit = number.checked_shr(5 * place).unwrap_or(0) & 31;
-        write!(out, "{}", char::from(LETTERS[usize::try_from(digit).expect("below 32")]))?;
+fn write(out: &mut fmt::Formatter<'_>, number: u64, letters: usize) -> fmt::Result {
+    let mut text = [b'0'; NUMBER_LETTERS_MAX];
+    let mut rest = number;
+    for letter in text[..letters].iter_mut().rev() {
+        *letter = LETTERS[usize::try_from(rest & 31).expect("below 32")];
+        rest >>= 5;
     }
-    Ok(())
+    out.write_str(std::str::from_utf8(&text[..letters]).expect("letters and digits"))
 }
+
+/// The digit that each byte is; past 31 for one that is none.
+const DIGITS: [u8; 256] = {
+    let mut digits = [u8::MAX; 256];
+    let mut digit = 0;
+    while digit < 32 {
+        digits[LETTERS[digit as usize] as usize] = digit;
+        digit += 1;
+    }
+    digits
+};
 
 /// Reads a number from all of a text.
 fn read(text: &str) -> Option<u64> {
     text.bytes().try_fold(0_u64, |number, byte| {
-        let digit = LETTERS.iter().position(|letter| *letter == byte)?;
-        Some(number.checked_mul(32)? | digit as u64)
+        let digit = Some(DIGITS[usize::from(byte)]).filter(|digit| *digit < 32)?;
+        Some(number.checked_mul(32)? | u64::from(digit))
     })
 }
 

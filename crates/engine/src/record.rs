@@ -6,6 +6,7 @@
 //! reader may ignore.
 
 use std::fmt;
+use std::io::Write as _;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -39,14 +40,19 @@ pub enum RecordError {
 
 /// Writes `body` as a record. `body` must serialize to a JSON object.
 pub fn encode<T: Serialize>(format: Format, body: &T) -> Vec<u8> {
-    #[derive(Serialize)]
-    struct Envelope<'a, T> {
-        format: Format,
-        #[serde(flatten)]
-        body: &'a T,
+    let mut record = Vec::with_capacity(256);
+    write!(record, r#"{{"format":{format}"#).expect("a list of bytes takes everything");
+    let begin = record.len();
+    serde_json::to_writer(&mut record, body)
+        .expect("our record types are plain structs with text keys, which always serialize");
+    // The brace that opens the body is where the comma before its first field belongs.
+    if record[begin..] == *b"{}" {
+        record.truncate(begin);
+        record.push(b'}');
+    } else {
+        record[begin] = b',';
     }
-    serde_json::to_vec(&Envelope { format, body })
-        .expect("our record types are plain structs with text keys, which always serialize")
+    record
 }
 
 /// Reads a record of at most format `reads`.

@@ -1,6 +1,7 @@
 //! A commit: what must be so, and what shall then be.
 
-use std::collections::HashSet;
+use bytes::BytesMut;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Conflict, Key, Limits, Refusal, Value, Version};
 
@@ -60,6 +61,28 @@ impl Write {
     /// Never: a key is not empty.
     pub fn is_empty(&self) -> bool {
         false
+    }
+}
+
+impl Write {
+    /// Writes of these values at these keys, or removals where there is none. All of them lie in one piece of memory, so
+    /// that copies of them cost little.
+    pub fn packed(puts: &[(&str, Option<&[u8]>)]) -> Result<Vec<Self>, Refusal> {
+        let len = puts.iter().map(|(key, value)| key.len() + value.map_or(0, <[u8]>::len)).sum();
+        let mut memory = BytesMut::with_capacity(len);
+        for (key, value) in puts {
+            memory.extend_from_slice(key.as_bytes());
+            memory.extend_from_slice(value.unwrap_or_default());
+        }
+        let mut rest = memory.freeze();
+        let pack = |(key, value): &(&str, Option<&[u8]>)| {
+            let key = Key::from_bytes(rest.split_to(key.len()))?;
+            Ok(match value {
+                Some(value) => Self::Put(key, rest.split_to(value.len()).into()),
+                None => Self::Delete(key),
+            })
+        };
+        puts.iter().map(pack).collect()
     }
 }
 
@@ -126,7 +149,6 @@ impl Commit {
         if self.len() > limits.commit_bytes {
             return Err(Refusal::CommitBytes { len: self.len(), max: limits.commit_bytes });
         }
-        let mut seen = HashSet::with_capacity(self.then.len());
         for write in &self.then {
             if let Write::Put(key, value) = write
                 && value.len() > limits.value_bytes
@@ -134,11 +156,20 @@ impl Commit {
                 let (len, max) = (value.len(), limits.value_bytes);
                 return Err(Refusal::ValueBytes { key: key.clone(), len, max });
             }
-            if !seen.insert(write.key()) {
-                return Err(Refusal::WrittenTwice { key: write.key().clone() });
-            }
         }
-        Ok(())
+        match self.written_twice() {
+            Some(key) => Err(Refusal::WrittenTwice { key: key.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// A key that more than one write is about. Keys are told apart by a quick hash first: a commit has many.
+    fn written_twice(&self) -> Option<&Key> {
+        let hashed = self.then.iter().map(|write| (xxh3_64(write.key().as_bytes()), write.key()));
+        let mut hashed: Vec<(u64, &Key)> = hashed.collect();
+        hashed.sort_unstable();
+        let mut pairs = hashed.array_windows();
+        pairs.find_map(|[(_, one), (_, other)]| (one == other).then_some(*one))
     }
 
     /// Judges the conditions against what is there: the rule shared by every adapter that checks in

@@ -303,7 +303,7 @@ impl Adapter for FileStore {
         let quarter =
             usize::try_from(self.directory.identity.segment_bytes / 4).unwrap_or(usize::MAX);
         let commit_bytes = quarter.min(4 * 1024 * 1024);
-        Limits { writes: 1_024, commit_bytes, value_bytes: (commit_bytes / 2).min(1024 * 1024) }
+        Limits { writes: 4_096, commit_bytes, value_bytes: (commit_bytes / 2).min(1024 * 1024) }
     }
 
     fn class(&self) -> Class {

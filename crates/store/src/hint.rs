@@ -40,7 +40,7 @@ impl Watchers {
     pub fn notify<'a>(&self, changed: &(impl Iterator<Item = &'a Key> + Clone)) {
         let watchers = self.0.lock();
         for (prefix, bell) in watchers.iter() {
-            if changed.clone().any(|key| key.as_str().starts_with(prefix.as_str()))
+            if changed.clone().any(|key| key.as_bytes().starts_with(prefix.as_bytes()))
                 && let Some(bell) = bell.upgrade()
             {
                 bell.notify_one();

@@ -15,6 +15,7 @@
 //! The record of a run is written once and deleted at its end, or, if it is dead, when it is redriven or kept no longer. Its key never changes, also when the run waits for
 //! another attempt: so reading what is claimed next is one scan, and a run that is given writes one small record.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -246,10 +247,38 @@ pub fn body_key(shard: ShardId, place: &RunPlace) -> String {
     placed(shard, "body", place)
 }
 
+/// Bytes of the longest key that a run of a queue has.
+pub(crate) const RUN_KEY_BYTES_MAX: usize = 65;
+
 fn placed(shard: ShardId, kind: &str, place: &RunPlace) -> String {
     let RunPlace { queue, order: ClaimOrder { priority, due, sequence }, .. } = place;
-    let due = due.0.max(0);
-    format!("shard/{shard}/{kind}/{queue}/{priority}/{due:015}/{sequence:016}")
+    let mut key = String::with_capacity(RUN_KEY_BYTES_MAX);
+    key.push_str("shard/");
+    push_number(&mut key, shard.0.into(), 1);
+    key.push('/');
+    key.push_str(kind);
+    key.push('/');
+    write!(key, "{queue}").expect("a text takes everything");
+    key.push('/');
+    push_number(&mut key, (*priority).into(), 1);
+    key.push('/');
+    push_number(&mut key, due.0.max(0).unsigned_abs(), 15);
+    key.push('/');
+    push_number(&mut key, *sequence, 16);
+    key
+}
+
+/// Adds a number with at least so many digits. Every run has some in its keys, and formatting them took longer.
+fn push_number(key: &mut String, number: u64, digits: usize) {
+    let mut text = [b'0'; 20];
+    let (mut rest, mut from) = (number, text.len());
+    while rest > 0 {
+        from -= 1;
+        text[from] = b'0' + u8::try_from(rest % 10).expect("a digit");
+        rest /= 10;
+    }
+    let text = &text[from.min(20 - digits)..];
+    key.push_str(std::str::from_utf8(text).expect("digits"));
 }
 
 /// Which run of which queue the record under this key is, and its place in the order.
@@ -269,7 +298,12 @@ pub fn given(shard: ShardId) -> String {
 
 /// Where a run is that was given.
 pub fn given_key(shard: ShardId, sequence: u64) -> String {
-    format!("shard/{shard}/given/{sequence:016}")
+    let mut key = String::with_capacity(RUN_KEY_BYTES_MAX);
+    key.push_str("shard/");
+    push_number(&mut key, shard.0.into(), 1);
+    key.push_str("/given/");
+    push_number(&mut key, sequence, 16);
+    key
 }
 
 /// Where the unique keys of a shard are.

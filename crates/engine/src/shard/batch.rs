@@ -3,15 +3,16 @@
 //! The units of a batch, as records: a key that several of them write is written once, and the past of all of them
 //! is one record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::id::ShardId;
+use crate::id::{SerialId, ShardId};
 use crate::instant::Instant;
 use crate::limits::OPEN_RUNS_MAX;
 use crate::past::exception::exception_key;
 use crate::past::{Line, Segment};
+use crate::queue::backlog::ClaimOrder;
 use crate::queue::dead::{DeadRecord, DeadRun, dead_key};
 use crate::queue::record::{self as queue, BodyRecord, QueueNameRecord, RateRecord};
 use crate::queue::unfinished::{QueueDelta, RunPlace};
@@ -60,13 +61,16 @@ impl Room {
 /// Bytes that a head may have.
 const HEAD_BYTES: usize = OPEN_RUNS_MAX * 32 + 1_024;
 
-/// The writes of a batch as it grows, and of a unit. A key that is written twice has its last value.
+/// The writes of a batch as it grows. A key that is written twice has its last value.
 #[derive(Default)]
 pub(super) struct Pile {
-    puts: BTreeMap<String, Option<Vec<u8>>>,
+    puts: BTreeMap<PutPlace, Option<Vec<u8>>>,
     /// Hosts that lag, or not any more: most units of a host that lags move its mark, which is written once.
     lags: BTreeMap<u64, Option<LagRecord>>,
     bytes: usize,
+    /// The writes of the unit that is being added.
+    more: Vec<(PutPlace, Option<Vec<u8>>)>,
+    more_bytes: usize,
     /// The past, as a JSON list without its brackets.
     lines: Vec<u8>,
     /// The exceptions among it, likewise, and when the newest one was written.
@@ -74,32 +78,58 @@ pub(super) struct Pile {
     newest: Option<Instant>,
 }
 
+/// Where a write goes. Runs of queues are many, so their keys are spelled out once the batch is full: until then they
+/// are compared as numbers, in the same order. A key has one place: what is about a run never goes by its text.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PutPlace {
+    Key(String),
+    Body(SerialId, ClaimOrder),
+    Given(u64),
+    Queued(SerialId, ClaimOrder),
+}
+
+impl PutPlace {
+    fn into_key(self, shard: ShardId) -> String {
+        let place =
+            |queue, order| RunPlace { queue, order, has_body: false, was_given: false };
+        match self {
+            Self::Key(key) => key,
+            Self::Body(queue, order) => queue::body_key(shard, &place(queue, order)),
+            Self::Given(sequence) => queue::given_key(shard, sequence),
+            Self::Queued(queue, order) => queue::queued_key(shard, &place(queue, order)),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Key(key) => key.len(),
+            Self::Body(..) | Self::Given(_) | Self::Queued(..) => queue::RUN_KEY_BYTES_MAX,
+        }
+    }
+}
+
 impl Pile {
     /// Adds a unit, if there is room for it beside the head.
     pub(super) fn take(&mut self, shard: ShardId, unit: &Unit, room: Room) -> bool {
-        let is_plain = unit.changes.iter().all(Delta::is_plain);
-        if !is_plain {
-            let mut more = Self::default();
-            more.add_all(shard, unit);
-            let fits = self.takes(&more, room);
-            if fits {
-                self.merge(more);
-            }
-            return fits;
-        }
-        // Most units end a run, and are taken back by cutting off what they added.
         let before = (self.lines.len(), self.exceptions.len(), self.newest);
         let lags = unit.changes.iter().filter_map(|change| match change {
             Delta::Lag(origin, _) => Some((*origin, self.lags.get(origin).copied())),
             _ => None,
         });
         let lags: Vec<_> = lags.collect();
-        self.add_all(shard, unit);
-        let fits = self.takes(&Self::default(), room);
-        if !fits {
+        for change in &unit.changes {
+            self.add(shard, change);
+        }
+        let fits = self.is_within(room);
+        if fits {
+            self.puts.extend(self.more.drain(..));
+            self.bytes += self.more_bytes;
+        } else {
+            // It is taken back by cutting off what it added.
             self.lines.truncate(before.0);
             self.exceptions.truncate(before.1);
             self.newest = before.2;
+            self.more.clear();
             for (origin, before) in lags {
                 match before {
                     Some(lag) => self.lags.insert(origin, lag),
@@ -107,13 +137,8 @@ impl Pile {
                 };
             }
         }
+        self.more_bytes = 0;
         fits
-    }
-
-    fn add_all(&mut self, shard: ShardId, unit: &Unit) {
-        for change in &unit.changes {
-            self.add(shard, change);
-        }
     }
 
     fn add(&mut self, shard: ShardId, change: &Delta) {
@@ -150,15 +175,15 @@ impl Pile {
                 self.delete(queue::rate_key(shard, id.serial));
                 self.delete(queue::queue_name_key(id.project, name));
             }
-            Delta::Submitted(run) => self.add_queued(shard, run),
+            Delta::Submitted(run) => self.add_queued(run),
             Delta::Queued(change) | Delta::Decided(change) => self.add_change(shard, change),
             Delta::Died(dead) => self.add_dead(shard, &dead.0, &dead.1),
             Delta::DeadGone(dead) => {
                 let place = &dead.place;
                 self.delete(dead_key(shard, place.queue, place.order.sequence));
-                self.delete(queue::queued_key(shard, place));
+                self.write(PutPlace::Queued(place.queue, place.order), None);
                 if place.has_body {
-                    self.delete(queue::body_key(shard, place));
+                    self.write(PutPlace::Body(place.queue, place.order), None);
                 }
             }
             Delta::Unique(queue, unique) => {
@@ -175,13 +200,15 @@ impl Pile {
         }
     }
 
-    fn add_queued(&mut self, shard: ShardId, QueuedRun { place, record }: &QueuedRun) {
+    fn add_queued(&mut self, QueuedRun { place, record }: &QueuedRun) {
+        let queued = PutPlace::Queued(place.queue, place.order);
         match &record.action {
             Some(action) if place.has_body => {
-                self.put(queue::queued_key(shard, place), &record.without_action());
-                self.put(queue::body_key(shard, place), &BodyRecord { action: action.clone() });
+                self.write(queued, Some(encode(FORMAT, &record.without_action())));
+                let body = encode(FORMAT, &BodyRecord { action: action.clone() });
+                self.write(PutPlace::Body(place.queue, place.order), Some(body));
             }
-            _ => self.put(queue::queued_key(shard, place), &**record),
+            _ => self.write(queued, Some(encode(FORMAT, &**record))),
         }
     }
 
@@ -190,26 +217,26 @@ impl Pile {
         let RunPlace { queue, order, was_given, .. } = dead.place;
         self.put(dead_key(shard, queue, order.sequence), record);
         if was_given {
-            self.delete(queue::given_key(shard, order.sequence));
+            self.write(PutPlace::Given(order.sequence), None);
         }
     }
 
     fn add_change(&mut self, shard: ShardId, change: &QueueDelta) {
         match change {
             QueueDelta::Given(sequence, given) => {
-                self.put(queue::given_key(shard, *sequence), &**given);
+                self.write(PutPlace::Given(*sequence), Some(encode(FORMAT, &**given)));
             }
             QueueDelta::Rate(queue, window) => {
                 let given = window.clone();
                 self.put(queue::rate_key(shard, *queue), &RateRecord { given });
             }
             QueueDelta::Ended(place) => {
-                self.delete(queue::queued_key(shard, place));
+                self.write(PutPlace::Queued(place.queue, place.order), None);
                 if place.has_body {
-                    self.delete(queue::body_key(shard, place));
+                    self.write(PutPlace::Body(place.queue, place.order), None);
                 }
                 if place.was_given {
-                    self.delete(queue::given_key(shard, place.order.sequence));
+                    self.write(PutPlace::Given(place.order.sequence), None);
                 }
             }
             // These follow from records that are written as such.
@@ -230,41 +257,28 @@ impl Pile {
     }
 
     fn put_raw(&mut self, key: String, value: Vec<u8>) {
-        self.bytes += key.len() + value.len();
-        self.puts.insert(key, Some(value));
+        self.write(PutPlace::Key(key), Some(value));
     }
 
     fn delete(&mut self, key: String) {
-        self.bytes += key.len();
-        self.puts.insert(key, None);
+        self.write(PutPlace::Key(key), None);
     }
 
-    /// Whether another one fits as well, beside the head.
-    fn takes(&self, more: &Self, room: Room) -> bool {
-        let lines = self.lines.len() + more.lines.len() + SEGMENT_BYTES;
-        let exceptions = self.exceptions.len() + more.exceptions.len();
+    fn write(&mut self, place: PutPlace, value: Option<Vec<u8>>) {
+        self.more_bytes += place.len() + value.as_ref().map_or(0, Vec::len);
+        self.more.push((place, value));
+    }
+
+    /// Whether it fits with the unit that is being added, beside the head.
+    fn is_within(&self, room: Room) -> bool {
+        let lines = self.lines.len() + SEGMENT_BYTES;
         // The head, the segment, and its exceptions if it has any.
-        let beside = if exceptions == 0 { 2 } else { 3 };
-        let lags = self.lags.len() + more.lags.len();
-        let bytes = self.bytes + more.bytes + lags * LAG_BYTES;
-        self.puts.len() + more.puts.len() + lags + beside <= room.writes
+        let beside = if self.exceptions.is_empty() { 2 } else { 3 };
+        let puts = self.puts.len() + self.more.len() + self.lags.len();
+        let bytes = self.bytes + self.more_bytes + self.lags.len() * LAG_BYTES;
+        puts + beside <= room.writes
             && lines <= room.value_bytes
-            && bytes + lines + exceptions + SEGMENT_BYTES + HEAD_BYTES <= room.bytes
-    }
-
-    fn merge(&mut self, more: Self) {
-        self.puts.extend(more.puts);
-        self.lags.extend(more.lags);
-        self.bytes += more.bytes;
-        for (lines, more) in
-            [(&mut self.lines, more.lines), (&mut self.exceptions, more.exceptions)]
-        {
-            if !lines.is_empty() && !more.is_empty() {
-                lines.push(b',');
-            }
-            lines.extend(more);
-        }
-        self.newest = self.newest.max(more.newest);
+            && bytes + lines + self.exceptions.len() + SEGMENT_BYTES + HEAD_BYTES <= room.bytes
     }
 
     pub(super) fn into_puts(mut self, shard: ShardId, number: u64) -> Vec<Put> {
@@ -275,22 +289,32 @@ impl Pile {
                 None => self.delete(key),
             }
         }
+        self.puts.extend(self.more);
         let past = record::past_key(shard, number);
         let segment =
             (!self.lines.is_empty()).then(|| Put::Value(past, Segment::enclose(&self.lines)));
         let exceptions = self.newest.map(|newest| {
             Put::Value(exception_key(shard, newest, number), Segment::enclose(&self.exceptions))
         });
-        let puts = self.puts.into_iter().map(|(key, value)| match value {
-            Some(value) => Put::Value(key, value),
-            None => Put::Gone(key),
+        let puts = self.puts.into_iter().map(|(place, value)| match (place.into_key(shard), value) {
+            (key, Some(value)) => Put::Value(key, value),
+            (key, None) => Put::Gone(key),
         });
-        puts.chain(segment).chain(exceptions).collect()
+        let puts: Vec<Put> = puts.chain(segment).chain(exceptions).collect();
+        debug_assert!(is_each_key_once(&puts), "a key has one place");
+        puts
     }
 }
 
 /// Bytes that the record of a host that lags takes, and its key.
 const LAG_BYTES: usize = 256;
+
+fn is_each_key_once(puts: &[Put]) -> bool {
+    let key = |put: &Put| match put {
+        Put::Value(key, _) | Put::Gone(key) => key.clone(),
+    };
+    puts.iter().map(key).collect::<BTreeSet<String>>().len() == puts.len()
+}
 
 /// Bytes around the lines of a segment, and its key.
 const SEGMENT_BYTES: usize = 128;

@@ -116,18 +116,3 @@ pub(super) enum Delta {
     /// A write that memory does not mirror: the past kept elsewhere, a report that is done with, notes of commands.
     Raw(Put),
 }
-
-impl Delta {
-    /// Whether it has no record of its own, or one that most units write: it is in the head, among what is past, or a mark.
-    pub(super) fn is_plain(&self) -> bool {
-        matches!(
-            self,
-            Self::DecidedThrough(_)
-                | Self::Open(_)
-                | Self::Shut(_)
-                | Self::Past(_)
-                | Self::News(_)
-                | Self::Lag(..)
-        )
-    }
-}

@@ -40,6 +40,12 @@ impl Unit {
         self.by = Some(by);
         self
     }
+
+    /// Whether somebody waits for it: nobody does for what is done in the background.
+    fn is_asked(&self) -> bool {
+        let is_asked = self.reply.as_ref().is_some_and(|(_, done)| *done != Done::Rewritten);
+        is_asked || !self.answers.is_empty()
+    }
 }
 
 /// Units that wait to be written, and those that are on their way.
@@ -82,9 +88,7 @@ impl Outbox {
 
     pub(super) fn push(&mut self, unit: Unit) {
         self.due_by = self.due_by.into_iter().chain(unit.by).min();
-        // Nobody waits for what is done in the background.
-        let is_asked = unit.reply.as_ref().is_some_and(|(_, done)| *done != Done::Rewritten);
-        self.asked += usize::from(is_asked || !unit.answers.is_empty());
+        self.asked += usize::from(unit.is_asked());
         self.units.push_back(unit);
     }
 
@@ -180,10 +184,8 @@ impl Outbox {
             taken.push(unit);
         }
         self.sent = Some(taken);
-        (self.due_by, self.asked) = (None, 0);
-        for unit in std::mem::take(&mut self.units) {
-            self.push(unit);
-        }
+        self.due_by = self.units.iter().filter_map(|unit| unit.by).min();
+        self.asked = self.units.iter().filter(|unit| unit.is_asked()).count();
         Some(ShardBatch { head: self.head(), puts: pile.into_puts(shard, number) })
     }
 

@@ -113,6 +113,10 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> ApiResult<T> {
     {
         return Err(ApiError::field("", "it is a JSON object: {…}"));
     }
+    if let Ok(value) = serde_json::from_slice(bytes) {
+        return Ok(value);
+    }
+    // Read again for the place of what is wrong: knowing it on the way costs more than reading.
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let read = serde_path_to_error::deserialize(&mut json);
     let value = read.map_err(|error| {

@@ -158,7 +158,7 @@ impl Committer {
             WrittenBatches { done: Vec::new(), lost: Vec::new(), took: Duration::ZERO, bytes: 0 };
         let mut left: BTreeMap<ShardId, (Box<RawValue>, Vec<Write>)> = BTreeMap::new();
         for (shard, batch) in order {
-            let (body, writes) = encoded(batch);
+            let (body, writes) = encoded(&batch);
             outcome.bytes += body.get().len() + writes.iter().map(Write::len).sum::<usize>();
             if self.holdings.contains_key(&shard) {
                 left.insert(shard, (body, writes));
@@ -244,14 +244,14 @@ fn raw(head: &HeadRecord) -> Box<RawValue> {
     serde_json::value::to_raw_value(head).expect("plain structs with text keys always serialize")
 }
 
-fn encoded(batch: ShardBatch) -> (Box<RawValue>, Vec<Write>) {
+fn encoded(batch: &ShardBatch) -> (Box<RawValue>, Vec<Write>) {
     let body = raw(&batch.head);
-    let key = |key: String| Key::new(key).expect("our keys are short and printable");
-    let writes = batch.puts.into_iter().map(|put| match put {
-        Put::Value(at, value) => Write::Put(key(at), value.into()),
-        Put::Gone(at) => Write::Delete(key(at)),
+    let puts = batch.puts.iter().map(|put| match put {
+        Put::Value(at, value) => (at.as_str(), Some(value.as_slice())),
+        Put::Gone(at) => (at.as_str(), None),
     });
-    (body, writes.collect())
+    let puts: Vec<_> = puts.collect();
+    (body, Write::packed(&puts).expect("our keys are short and printable"))
 }
 
 #[cfg(test)]

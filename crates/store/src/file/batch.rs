@@ -18,11 +18,11 @@ pub(super) fn encode(writes: &[Write]) -> Vec<u8> {
     let mut out = Vec::with_capacity(4 + writes.iter().map(|write| 7 + write.len()).sum::<usize>());
     push_u32(&mut out, writes.len());
     for write in writes {
-        let key = write.key().as_str();
+        let key = write.key().as_bytes();
         out.push(if matches!(write, Write::Put(..)) { PUT } else { DELETE });
         let key_len = u16::try_from(key.len()).expect("a key has at most 512 bytes");
         out.extend_from_slice(&key_len.to_le_bytes());
-        out.extend_from_slice(key.as_bytes());
+        out.extend_from_slice(key);
         if let Write::Put(_, value) = write {
             push_u32(&mut out, value.len());
             out.extend_from_slice(value.as_bytes());
