@@ -1,5 +1,7 @@
 //! A moment, as the engine sees it: milliseconds since 1970, UTC, without leap seconds.
 
+mod rfc3339;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -46,6 +48,9 @@ fn millis(length: Duration) -> i64 {
 impl fmt::Display for Instant {
     /// RFC 3339, with milliseconds only where there are any.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(text) = rfc3339::InstantText::of(*self) {
+            return out.write_str(text.as_str());
+        }
         match jiff::Timestamp::from_millisecond(self.0) {
             Ok(timestamp) => timestamp.fmt(out),
             Err(_) => write!(out, "{} ms", self.0),
@@ -58,6 +63,9 @@ impl std::str::FromStr for Instant {
 
     /// RFC 3339 with an offset: `2027-03-28T01:00:00Z`, `2027-03-28T02:00:00+01:00`.
     fn from_str(text: &str) -> Result<Self, BadInstant> {
+        if let Some(instant) = rfc3339::read(text) {
+            return Ok(instant);
+        }
         let timestamp: jiff::Timestamp = text.parse().map_err(|_| BadInstant(text.to_owned()))?;
         Ok(Self(timestamp.as_millisecond()))
     }

@@ -704,6 +704,10 @@ pub const QUEUE_WAITING_MAX: usize = 2_000_000;
 /// Bytes of an engine's room for each run that may wait, where that is less than a disk.
 pub const QUEUE_WAITING_BYTES: u64 = 16 * 1024;
 
+/// Of so many runs that may wait in a queue, one may be long, which is to say longer than what is kept beside its place. So all of
+/// them together take less than half of the room that a store is taken to have for them.
+pub const WAITING_PER_LONG_RUN: usize = 20;
+
 /// Bytes of what runs are about that a shard keeps in memory for those who claim them.
 pub const ACTIONS_KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 

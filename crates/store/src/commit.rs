@@ -168,8 +168,8 @@ impl Commit {
         let hashed = self.then.iter().map(|write| (xxh3_64(write.key().as_bytes()), write.key()));
         let mut hashed: Vec<(u64, &Key)> = hashed.collect();
         hashed.sort_unstable();
-        let mut pairs = hashed.array_windows();
-        pairs.find_map(|[(_, one), (_, other)]| (one == other).then_some(*one))
+        let mut pairs = hashed.windows(2);
+        pairs.find_map(|pair| (pair[0].1 == pair[1].1).then_some(pair[0].1))
     }
 
     /// Judges the conditions against what is there: the rule shared by every adapter that checks in

@@ -22,7 +22,7 @@ const TAIL_COMMITS_MAX: usize = 1_024;
 const FORK_VERSIONS: u64 = 1 << 32;
 
 const LIMITS: Limits =
-    Limits { writes: 1_024, commit_bytes: 4 * 1024 * 1024, value_bytes: 1024 * 1024 };
+    Limits { writes: 3_072, commit_bytes: 4 * 1024 * 1024, value_bytes: 1024 * 1024 };
 
 /// A store that is gone with its process.
 #[derive(Debug)]

@@ -45,8 +45,9 @@ use crate::{
     Page, Pending, Range, ScanError, Store, Version,
 };
 
+/// A batch of 1,000 runs fits. Lua spreads no more than 8,000 values in one call, and a put has two.
 const LIMITS: Limits =
-    Limits { writes: 1_024, commit_bytes: 4 * 1024 * 1024, value_bytes: 1024 * 1024 };
+    Limits { writes: 3_072, commit_bytes: 4 * 1024 * 1024, value_bytes: 1024 * 1024 };
 
 /// Options of the URL, for whoever mistypes one.
 const OPTIONS: &str = "prefix, ca";

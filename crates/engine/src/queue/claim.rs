@@ -8,7 +8,7 @@
 
 mod hearing;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -23,7 +23,9 @@ use super::decided::Decided;
 use super::given::{Claimant, Fate, GivenRecord, RunEnd};
 use super::news::{WorkerNews, WorkerTurn};
 use super::unfinished::UnfinishedRuns;
-use super::worker::{Heard, Wants, WorkerActivity, WorkerAnswer, WorkerRequest, WorkerView};
+use super::worker::{
+    Heard, HeldRun, Wants, WorkerActivity, WorkerAnswer, WorkerRequest, WorkerView,
+};
 
 /// The workers that were heard of, and those that wait for runs.
 #[derive(Debug)]
@@ -138,8 +140,7 @@ impl Workers {
         // In this order: what any list names is safe from conclusions.
         mutant::also(Mutant::ConclusionsFirst, || {
             if let Wants::Beat { running } | Wants::Claim { running, .. } = &request.wants {
-                let named = running.iter().copied().collect();
-                withdraw_unnamed(request, &named, runs, decided, now);
+                withdraw_unnamed(request, &sorted(running.iter()), runs, decided, now);
             }
         });
         runs.advance(now.wall);
@@ -148,7 +149,7 @@ impl Workers {
         let (running, claim) = match &request.wants {
             Wants::Report => {
                 mutant::also(Mutant::ReportConcludes, || {
-                    withdraw_unnamed(request, &HashSet::default(), runs, decided, now);
+                    withdraw_unnamed(request, &[], runs, decided, now);
                 });
                 return Heard::Answer(answer);
             }
@@ -159,7 +160,7 @@ impl Workers {
         };
         look_at_running(running, request, runs, decided, &mut answer);
         let done = request.done.iter().map(|done| &done.held);
-        let named = running.iter().chain(done).chain(&request.released).copied().collect();
+        let named = sorted(running.iter().chain(done).chain(&request.released));
         withdraw_unnamed(request, &named, runs, decided, now);
         let Some((cookie, queues, free, until)) = claim else {
             return Heard::Answer(answer);
@@ -424,6 +425,12 @@ pub const BEATS_PER_LEASE: u64 = 5;
 /// So long a worker that has this lease may be silent before it is given nothing more, in milliseconds.
 pub fn two_beats(lease_ms: u32) -> u64 {
     u64::from(lease_ms) * 2 / BEATS_PER_LEASE
+}
+
+fn sorted<'a>(runs: impl Iterator<Item = &'a HeldRun>) -> Vec<HeldRun> {
+    let mut runs: Vec<HeldRun> = runs.copied().collect();
+    runs.sort_unstable();
+    runs
 }
 
 impl KnownWorker {

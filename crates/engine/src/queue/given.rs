@@ -97,6 +97,12 @@ pub struct GivenPolicy {
     pub retry: Retry,
 }
 
+impl GivenPolicy {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// What a worker says came of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptResult {

@@ -25,6 +25,7 @@ use crate::hash::hash;
 use crate::id::{ProjectId, QueueId, RunId, SerialId, ShardId};
 use crate::instant::Instant;
 use crate::limits::ACTION_INLINE_BYTES_MAX;
+use crate::policy::{Delivery, Retry};
 use crate::shard::record::Pause;
 
 use super::backlog::{ClaimOrder, ConcurrencyKey};
@@ -88,6 +89,7 @@ pub struct RateRecord {
 
 /// An unfinished run of a queue, as it was submitted.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(from = "QueuedFields")]
 pub struct QueuedRecord {
     /// When it was submitted, or the slot that it is a run of.
     pub born: Instant,
@@ -106,8 +108,8 @@ pub struct QueuedRecord {
     /// Its labels: `env=prod,team=billing`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Box<str>>,
-    /// By which rules it is given again.
-    #[serde(flatten)]
+    /// By which rules it is given again. The usual ones are not written.
+    #[serde(flatten, skip_serializing_if = "GivenPolicy::is_default")]
     pub policy: GivenPolicy,
     /// How long an attempt may take, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,6 +120,49 @@ pub struct QueuedRecord {
     /// What a worker is to do; none, if that has a record of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<Box<RawValue>>,
+}
+
+/// The same, field by field: a million are read at a start, and fields that belong to something else are read slowly.
+#[derive(Deserialize)]
+struct QueuedFields {
+    born: Instant,
+    #[serde(default)]
+    trigger: Option<TriggerSlot>,
+    #[serde(default)]
+    expires: Option<Instant>,
+    #[serde(default)]
+    key: Option<Box<str>>,
+    #[serde(default)]
+    unique: Option<UniqueKey>,
+    #[serde(default)]
+    labels: Option<Box<str>>,
+    #[serde(default)]
+    delivery: Delivery,
+    #[serde(default)]
+    retry: Retry,
+    #[serde(default)]
+    timeout_ms: Option<u64>,
+    #[serde(default, with = "crate::id::text_option")]
+    redriven_from: Option<RunId>,
+    #[serde(default)]
+    action: Option<Box<RawValue>>,
+}
+
+impl From<QueuedFields> for QueuedRecord {
+    fn from(read: QueuedFields) -> Self {
+        Self {
+            born: read.born,
+            trigger: read.trigger,
+            expires: read.expires,
+            key: read.key,
+            unique: read.unique,
+            labels: read.labels,
+            policy: GivenPolicy { delivery: read.delivery, retry: read.retry },
+            timeout_ms: read.timeout_ms,
+            redriven_from: read.redriven_from,
+            action: read.action,
+        }
+    }
 }
 
 /// What a run is about, if that is long.
@@ -189,8 +234,7 @@ impl QueuedRecord {
 
     /// Whether what it is about is so long that it has a record of its own.
     pub fn has_body(&self) -> bool {
-        let len = self.action.as_ref().map_or(usize::MAX, |action| action.get().len());
-        len > ACTION_INLINE_BYTES_MAX
+        self.action.as_deref().is_none_or(is_long)
     }
 
     /// The same without what it is about.
@@ -205,6 +249,11 @@ impl QueuedRecord {
             ..*self
         }
     }
+}
+
+/// Whether what a run is about is so long that it has a record of its own.
+pub(crate) fn is_long(action: &RawValue) -> bool {
+    action.get().len() > ACTION_INLINE_BYTES_MAX
 }
 
 /// Where the queues of a shard are.
@@ -324,6 +373,7 @@ pub fn queue_name_key(project: ProjectId, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{Format, decode, encode};
 
     #[test]
     fn keys_are_in_the_order_of_claims_and_say_where_a_run_is() {
@@ -341,6 +391,18 @@ mod tests {
             assert_eq!(placed_at(ShardId(3), key), Some((place.queue, place.order)));
         }
         assert_eq!(placed_at(ShardId(4), &keys[0]), None);
+    }
+
+    #[test]
+    fn the_usual_rules_are_not_written_and_others_are() {
+        let delivery = Delivery::AtMostOnce;
+        for policy in [GivenPolicy::default(), GivenPolicy { delivery, ..GivenPolicy::default() }] {
+            let text = r#"{"format":1,"born":"2027-03-28T01:00:00Z","key":"k","action":{}}"#;
+            let record: QueuedRecord = decode(text.as_bytes(), Format(1)).unwrap();
+            let bytes = encode(Format(1), &QueuedRecord { policy, ..record });
+            assert_eq!(bytes == text.as_bytes(), policy == GivenPolicy::default());
+            assert_eq!(decode::<QueuedRecord>(&bytes, Format(1)).unwrap().policy, policy);
+        }
     }
 
     #[test]

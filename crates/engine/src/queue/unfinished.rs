@@ -173,6 +173,8 @@ struct QueueState {
     backlog: Backlog,
     /// Runs that are given now.
     executing: u32,
+    /// Runs whose body has a record of its own, waiting or given.
+    long: usize,
 }
 
 /// A run, as small as may be.
@@ -181,11 +183,8 @@ struct KnownRun {
     class: Arc<RunClass>,
     due: Instant,
     born: Instant,
-    key: Option<ConcurrencyKey>,
-    details: Option<Arc<RunDetails>>,
+    extra: Option<Box<RunExtra>>,
     given: Option<Arc<GivenRecord>>,
-    priority: u8,
-    has_body: bool,
 }
 
 /// What runs share.
@@ -193,6 +192,15 @@ struct KnownRun {
 struct RunClass {
     queue: SerialId,
     policy: GivenPolicy,
+    priority: u8,
+    has_body: bool,
+}
+
+/// What few runs have.
+#[derive(Debug, Clone)]
+struct RunExtra {
+    key: Option<ConcurrencyKey>,
+    details: Option<Arc<RunDetails>>,
 }
 
 impl UnfinishedRuns {
@@ -217,6 +225,11 @@ impl UnfinishedRuns {
         })
     }
 
+    /// How many unfinished runs of a queue are so long that what they are about has a record of its own.
+    pub fn long(&self, queue: SerialId) -> usize {
+        self.queues.get(&queue).map_or(0, |queue| queue.long)
+    }
+
     /// How many runs there are.
     pub fn len(&self) -> usize {
         self.runs.len()
@@ -237,11 +250,11 @@ impl UnfinishedRuns {
         self.runs.get(&sequence).map(|run| SubmittedRun {
             queue: run.class.queue,
             order: run.order(sequence),
-            key: run.key,
+            key: run.key(),
             born: run.born,
-            has_body: run.has_body,
+            has_body: run.class.has_body,
             policy: run.class.policy,
-            details: run.details.clone(),
+            details: run.details().cloned(),
         })
     }
 
@@ -260,7 +273,7 @@ impl UnfinishedRuns {
         self.runs.get(&sequence).map(|run| RunPlace {
             queue: run.class.queue,
             order: run.order(sequence),
-            has_body: run.has_body,
+            has_body: run.class.has_body,
             was_given: run.given.is_some(),
         })
     }
@@ -317,7 +330,7 @@ impl UnfinishedRuns {
     pub fn fits(&self, sequence: u64) -> bool {
         self.runs.get(&sequence).is_some_and(|run| {
             self.queues.get(&run.class.queue).is_some_and(|queue| {
-                !queue.is_full() && !run.key.is_some_and(|key| queue.backlog.is_full(key))
+                !queue.is_full() && !run.key().is_some_and(|key| queue.backlog.is_full(key))
             })
         })
     }
@@ -368,13 +381,21 @@ impl UnfinishedRuns {
 impl KnownRun {
     /// Its place in the order, as it was submitted.
     fn order(&self, sequence: u64) -> ClaimOrder {
-        ClaimOrder { priority: self.priority, due: self.due, sequence }
+        ClaimOrder { priority: self.class.priority, due: self.due, sequence }
+    }
+
+    fn key(&self) -> Option<ConcurrencyKey> {
+        self.extra.as_ref()?.key
+    }
+
+    fn details(&self) -> Option<&Arc<RunDetails>> {
+        self.extra.as_ref()?.details.as_ref()
     }
 
     /// As it waits, if it does. Only what never began expires.
     fn waiting(&self, sequence: u64) -> Option<WaitingRun> {
-        let (order, key) = (self.order(sequence), self.key);
-        let expires = self.details.as_ref().and_then(|details| details.expires);
+        let (order, key) = (self.order(sequence), self.key());
+        let expires = self.details().and_then(|details| details.expires);
         match &self.given {
             None => Some(WaitingRun { order, key, expires }),
             Some(given) => {
@@ -403,17 +424,13 @@ impl UnfinishedRuns {
     fn submit(&mut self, run: &SubmittedRun) {
         let ClaimOrder { priority, due, sequence } = run.order;
         self.end(sequence);
-        let class = self.class(RunClass { queue: run.queue, policy: run.policy });
-        let known = KnownRun {
-            class,
-            due,
-            born: run.born,
-            key: run.key,
-            details: run.details.clone(),
-            given: None,
-            priority,
-            has_body: run.has_body,
-        };
+        let SubmittedRun { queue, policy, has_body, key, born, .. } = *run;
+        let class = self.class(RunClass { queue, policy, priority, has_body });
+        let details = run.details.clone();
+        let is_plain = key.is_none() && details.is_none();
+        let extra = (!is_plain).then(|| Box::new(RunExtra { key, details }));
+        let known = KnownRun { class, due, born, extra, given: None };
+        self.queue(queue).long += usize::from(has_body);
         self.runs.insert(sequence, known);
         self.enter(sequence);
     }
@@ -442,7 +459,9 @@ impl UnfinishedRuns {
 
     fn end(&mut self, sequence: u64) {
         self.leave(sequence);
-        self.runs.remove(&sequence);
+        if let Some(run) = self.runs.remove(&sequence) {
+            self.queue(run.class.queue).long -= usize::from(run.class.has_body);
+        }
     }
 
     /// Counts a run where it is: in the backlog, or with its worker.
@@ -455,7 +474,7 @@ impl UnfinishedRuns {
             (Some(waiting), _) => queue.backlog.insert(&waiting),
             (None, Some(given)) => {
                 queue.executing += 1;
-                run.key.into_iter().for_each(|key| queue.backlog.began(key));
+                run.key().into_iter().for_each(|key| queue.backlog.began(key));
                 self.by_worker.insert((Arc::clone(&given.claimant.worker), sequence));
             }
             (None, None) => unreachable!("a run that was never given waits"),
@@ -472,7 +491,7 @@ impl UnfinishedRuns {
             (Some(waiting), _) => queue.backlog.remove(&waiting),
             (None, Some(given)) => {
                 queue.executing -= 1;
-                run.key.into_iter().for_each(|key| queue.backlog.ended(key));
+                run.key().into_iter().for_each(|key| queue.backlog.ended(key));
                 self.by_worker.remove(&(Arc::clone(&given.claimant.worker), sequence));
             }
             (None, None) => unreachable!("a run that was never given waits"),
@@ -487,6 +506,7 @@ impl Default for QueueState {
             window: RateWindow::default(),
             backlog: Backlog::new(u32::MAX),
             executing: 0,
+            long: 0,
         }
     }
 }

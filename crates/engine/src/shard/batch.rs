@@ -90,8 +90,7 @@ enum PutPlace {
 
 impl PutPlace {
     fn into_key(self, shard: ShardId) -> String {
-        let place =
-            |queue, order| RunPlace { queue, order, has_body: false, was_given: false };
+        let place = |queue, order| RunPlace { queue, order, has_body: false, was_given: false };
         match self {
             Self::Key(key) => key,
             Self::Body(queue, order) => queue::body_key(shard, &place(queue, order)),
@@ -296,10 +295,11 @@ impl Pile {
         let exceptions = self.newest.map(|newest| {
             Put::Value(exception_key(shard, newest, number), Segment::enclose(&self.exceptions))
         });
-        let puts = self.puts.into_iter().map(|(place, value)| match (place.into_key(shard), value) {
-            (key, Some(value)) => Put::Value(key, value),
-            (key, None) => Put::Gone(key),
-        });
+        let puts =
+            self.puts.into_iter().map(|(place, value)| match (place.into_key(shard), value) {
+                (key, Some(value)) => Put::Value(key, value),
+                (key, None) => Put::Gone(key),
+            });
         let puts: Vec<Put> = puts.chain(segment).chain(exceptions).collect();
         debug_assert!(is_each_key_once(&puts), "a key has one place");
         puts

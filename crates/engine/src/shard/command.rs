@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::id::{ProjectId, RunId, SerialId, ShardId, TriggerId};
 use crate::instant::Instant;
+use crate::limits::ACTION_INLINE_BYTES_MAX;
 use crate::queue::filter::UnfinishedFilter;
 use crate::queue::record::QueueSettings;
 use crate::trigger::Definition;
@@ -291,6 +292,11 @@ pub enum Rejection {
         "the queue has {waiting} runs waiting, and at most {max} may: let workers claim some, or raise waiting_max"
     )]
     QueueIsFull { waiting: usize, max: usize },
+    #[error(
+        "the queue has {long} runs of more than {inline} bytes, and at most {max} may be so long: let workers claim some, or keep what they are about elsewhere",
+        inline = ACTION_INLINE_BYTES_MAX
+    )]
+    TooManyLongRuns { long: usize, max: usize },
     #[error(
         "the queue has runs that are not finished, {runs} of them: let them end, or cancel them, and try again"
     )]

@@ -3,7 +3,6 @@
 //! Everything here is answered from memory. Memory is ahead of the store, so an answer waits until all that was decided
 //! before it is written; if there is nothing to write, it costs no commit.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::id::{ProjectId, RunId, SerialId, TriggerId};
@@ -135,8 +134,8 @@ pub struct WorkerReply {
 pub struct GivenRun {
     /// Its id.
     pub id: RunId,
-    /// The name of its queue.
-    pub queue: Box<str>,
+    /// Its queue.
+    pub queue: Arc<QueueRecord>,
     /// Where its records are.
     pub place: RunPlace,
     /// What is recorded of it.
@@ -210,7 +209,7 @@ impl Shard {
     /// Answers a claim that has waited.
     fn answer_waiting(&mut self, ticket: Ticket, answer: WorkerAnswer) {
         let refused = self.queues.refused.remove(&ticket).unwrap_or_default();
-        let reply = WorkerReply { refused, ..self.reply(answer, &HashMap::new()) };
+        let reply = WorkerReply { refused, ..self.reply(answer, &NamedIds::default()) };
         self.outbox.answer(ticket, ShardAnswer::Worker(Box::new(reply)));
     }
 
@@ -270,8 +269,8 @@ impl Shard {
         }
     }
 
-    fn reply(&self, answer: WorkerAnswer, ids: &HashMap<u64, RunId>) -> WorkerReply {
-        let named = |held: HeldRun| ids.get(&held.0).map(|id| (*id, held.1));
+    fn reply(&self, answer: WorkerAnswer, ids: &NamedIds) -> WorkerReply {
+        let named = |held: HeldRun| ids.get(held.0).map(|id| (id, held.1));
         let acks = answer.acks.into_iter();
         let acks =
             acks.filter_map(|(held, counted)| named(held).map(|(id, token)| (id, token, counted)));
@@ -280,10 +279,10 @@ impl Shard {
             let run = self.queues.runs.get(sequence)?;
             Some(GivenRun {
                 id: self.queued_id(&run),
-                queue: self.queues.get(run.queue)?.name.clone(),
+                queue: Arc::clone(self.queues.get(run.queue)?),
                 place: self.queues.runs.place(sequence)?,
                 given,
-                queued: self.queues.action(sequence),
+                queued: self.queues.action(run.order),
             })
         });
         WorkerReply {
@@ -299,11 +298,11 @@ impl Shard {
 
     /// From ids to the numbers of runs. Those that are unknown, or another project's, are set apart.
     fn translate(&mut self, call: WorkerCall, now: Now) -> HeardCall {
-        let (mut ids, mut unknown) = (HashMap::new(), Unknown::default());
+        let (mut ids, mut unknown) = (NamedIds::default(), Unknown::default());
         let mut refused = Vec::new();
         let mut number = |id: RunId| {
             let sequence = self.queued_run(call.project, id)?;
-            ids.insert(sequence, id);
+            ids.0.push((sequence, id));
             Some(sequence)
         };
         let mut done = Vec::with_capacity(call.done.len());
@@ -328,6 +327,7 @@ impl Shard {
                 None => unknown.lost.push((run, token)),
             }
         }
+        ids.0.sort_unstable();
         let wants = match call.claim {
             None if names_all => Wants::Beat { running },
             None => Wants::Report,
@@ -387,9 +387,20 @@ fn own_name(project: ProjectId, worker: &str) -> Option<&str> {
 /// What a worker said, in the words of the engine.
 struct HeardCall {
     request: WorkerRequest,
-    ids: HashMap<u64, RunId>,
+    ids: NamedIds,
     unknown: Unknown,
     refused: Vec<Box<str>>,
+}
+
+/// The ids of runs that a worker named, in the order of their numbers.
+#[derive(Default)]
+struct NamedIds(Vec<(u64, RunId)>);
+
+impl NamedIds {
+    fn get(&self, sequence: u64) -> Option<RunId> {
+        let place = self.0.binary_search_by_key(&sequence, |(sequence, _)| *sequence).ok()?;
+        Some(self.0[place].1)
+    }
 }
 
 /// What a worker said about runs that nobody knows, and is told of that.

@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use crate::id::{ProjectId, SerialId};
 use crate::instant::Instant;
-use crate::limits::{ACTIONS_KEPT_BYTES_MAX, QUEUE_WAITING_MAX, QUEUES_PER_SHARD_MAX};
+use crate::limits::{
+    ACTIONS_KEPT_BYTES_MAX, QUEUE_WAITING_MAX, QUEUES_PER_SHARD_MAX, WAITING_PER_LONG_RUN,
+};
+use crate::queue::backlog::ClaimOrder;
 use crate::queue::claim::Workers;
 use crate::queue::dead::DeadRuns;
 use crate::queue::record::{QueueRecord, QueuedRecord, UniqueRecord};
@@ -96,7 +99,7 @@ impl Queues {
             self.of_trigger.insert((trigger, submitted.born, order.sequence));
         }
         self.alerts.comes(queue, order.due);
-        self.actions.keep(order.sequence, &run.record);
+        self.actions.keep(order, &run.record);
         self.runs.apply(&QueueDelta::Submitted(submitted));
     }
 
@@ -199,17 +202,22 @@ impl Queues {
         self.waiting_max(record).saturating_sub(waiting)
     }
 
+    /// How many runs of a queue may be long. Each may take a hundred times as much of the store as another.
+    pub(super) fn long_max(&self) -> usize {
+        self.waiting_max / WAITING_PER_LONG_RUN
+    }
+
     /// A run that is past leaves nothing behind.
     pub(super) fn ended(&mut self, run: &SubmittedRun) {
-        self.actions.forget(run.order.sequence);
+        self.actions.forget(run.order);
         if let Some(trigger) = trigger_of(run) {
             self.of_trigger.remove(&(trigger, run.born, run.order.sequence));
         }
     }
 
     /// What a run is about, if that is in memory.
-    pub(super) fn action(&self, sequence: u64) -> Option<Arc<QueuedRecord>> {
-        self.actions.kept.get(&sequence).cloned()
+    pub(super) fn action(&self, order: ClaimOrder) -> Option<Arc<QueuedRecord>> {
+        self.actions.kept.get(&order).cloned()
     }
 
     /// The unfinished runs of a trigger that queues have, by their slots.
@@ -280,24 +288,32 @@ impl UniqueKeys {
     }
 }
 
-/// What runs are about, for those who claim them, as far as there is room: the rest is read from the store.
+/// What runs are about, for those who claim them, as far as there is room: of those that are claimed first. The rest is read
+/// from the store.
 #[derive(Default)]
 struct KeptActions {
-    kept: BTreeMap<u64, Arc<QueuedRecord>>,
+    kept: BTreeMap<ClaimOrder, Arc<QueuedRecord>>,
     bytes: usize,
 }
 
 impl KeptActions {
-    fn keep(&mut self, sequence: u64, record: &Arc<QueuedRecord>) {
+    fn keep(&mut self, order: ClaimOrder, record: &Arc<QueuedRecord>) {
+        let is_last = self.kept.last_key_value().is_none_or(|(last, _)| order > *last);
         let bytes = bytes_of(record);
-        if record.action.is_some() && self.bytes + bytes <= ACTIONS_KEPT_BYTES_MAX {
-            self.bytes += bytes;
-            self.kept.insert(sequence, Arc::clone(record));
+        if record.action.is_none() || is_last && self.bytes + bytes > ACTIONS_KEPT_BYTES_MAX {
+            return;
+        }
+        self.bytes += bytes;
+        self.kept.insert(order, Arc::clone(record));
+        while self.bytes > ACTIONS_KEPT_BYTES_MAX
+            && let Some((_, last)) = self.kept.pop_last()
+        {
+            self.bytes -= bytes_of(&last);
         }
     }
 
-    fn forget(&mut self, sequence: u64) {
-        if let Some(record) = self.kept.remove(&sequence) {
+    fn forget(&mut self, order: ClaimOrder) {
+        if let Some(record) = self.kept.remove(&order) {
             self.bytes -= bytes_of(&record);
         }
     }
@@ -305,4 +321,42 @@ impl KeptActions {
 
 fn bytes_of(record: &QueuedRecord) -> usize {
     size_of::<QueuedRecord>() + record.action.as_ref().map_or(0, |action| action.get().len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::given::GivenPolicy;
+
+    #[test]
+    fn what_is_claimed_first_is_kept_however_late_it_comes() {
+        let record = Arc::new(QueuedRecord {
+            born: Instant(5),
+            trigger: None,
+            expires: None,
+            key: None,
+            unique: None,
+            labels: None,
+            policy: GivenPolicy::default(),
+            timeout_ms: None,
+            redriven_from: None,
+            action: serde_json::value::RawValue::from_string("{}".to_owned()).ok(),
+        });
+        let order = |priority, sequence| ClaimOrder { priority, due: Instant(5), sequence };
+        let mut actions = KeptActions::default();
+        let room = ACTIONS_KEPT_BYTES_MAX / bytes_of(&record);
+        for sequence in 0..=room as u64 {
+            actions.keep(order(9, sequence), &record);
+        }
+        assert_eq!(actions.kept.len(), room, "the last one found no room");
+        actions.keep(order(0, 99), &record);
+        assert_eq!(actions.kept.len(), room);
+        assert!(actions.kept.contains_key(&order(0, 99)));
+        let last = order(9, room as u64 - 1);
+        assert!(!actions.kept.contains_key(&last), "it made room for one that is claimed before");
+        for (order, _) in actions.kept.clone() {
+            actions.forget(order);
+        }
+        assert_eq!(actions.bytes, 0);
+    }
 }

@@ -13,7 +13,7 @@ use crate::past::{End, Finished, Line, PastOfQueue};
 use crate::queue::backlog::ClaimOrder;
 use crate::queue::decided::{Decided, EndedRun};
 use crate::queue::given::{GivenPolicy, RunEnd};
-use crate::queue::record::{QueueRecord, QueueSettings, QueuedRecord, UniqueRecord};
+use crate::queue::record::{QueueRecord, QueueSettings, QueuedRecord, UniqueRecord, is_long};
 use crate::queue::unfinished::{QueueDelta, RunPlace, SubmittedRun, TriggerSlot, UniqueKey};
 
 use super::change::ITSELF;
@@ -44,6 +44,13 @@ pub struct Submission {
     pub timeout_ms: Option<u64>,
     /// What a worker is to do.
     pub action: Box<RawValue>,
+}
+
+impl Submission {
+    /// How many records of the store it takes.
+    pub fn records(&self) -> usize {
+        1 + usize::from(is_long(&self.action)) + usize::from(self.unique.is_some())
+    }
 }
 
 /// A run that a queue has taken, or has already.
@@ -115,6 +122,11 @@ impl Shard {
         let max = self.queues.waiting_max(&queue);
         if waiting + runs.len() > max {
             return Err(Rejection::QueueIsFull { waiting, max });
+        }
+        let new = runs.iter().filter(|run| is_long(&run.action)).count();
+        let (long, max) = (self.queues.runs.long(queue.id.serial), self.queues.long_max());
+        if new > 0 && long + new > max {
+            return Err(Rejection::TooManyLongRuns { long, max });
         }
         // One unit, and so one commit, with the note of the request: what it says is there, or none of it.
         let mut unit = Unit::default().by(now.wall);
@@ -331,7 +343,9 @@ impl Shard {
         self.queues.ended(&ended.run);
         self.queues.sight.ended(ended.run.queue, now);
         let finished = self.finished_of(ended, now);
-        let mut unit = Unit::of(vec![self.leaves_queue(place, &finished)]).by(now.wall);
+        // Most have nothing but their end and their past.
+        let mut unit = Unit::of(Vec::with_capacity(2)).by(now.wall);
+        unit.changes.push(self.leaves_queue(place, &finished));
         unit.changes.extend(unique_after(&ended.run, now));
         let (failures, notice) = self.reckon(&finished, now, &mut unit);
         let (serial, end) = (finished.trigger, finished.end);

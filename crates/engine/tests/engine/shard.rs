@@ -12,6 +12,8 @@ mod former;
 mod handover;
 #[path = "shard/lag.rs"]
 mod lag;
+#[path = "shard/long_run.rs"]
+mod long_run;
 #[path = "shard/notice.rs"]
 mod notice;
 #[path = "shard/output.rs"]

@@ -54,7 +54,7 @@ pub(super) async fn claim(
     crowding: Crowding,
     JsonBody(request): JsonBody<ClaimRequest>,
 ) -> ApiResult<Json<ClaimedOut>> {
-    let mut ask = Ask::claim(&caller, &request)?;
+    let mut ask = Ask::claim(&caller, request)?;
     if crowding == Crowding::Crowded {
         ask = ask.in_a_crowd()?;
     }

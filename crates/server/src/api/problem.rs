@@ -271,7 +271,7 @@ impl From<Rejection> for ApiError {
             }
             Rejection::NoSuchRun => Self::not_found(sentence),
             Rejection::TooManyQueues => too_many("Too many queues"),
-            Rejection::QueueIsFull { .. } => {
+            Rejection::QueueIsFull { .. } | Rejection::TooManyLongRuns { .. } => {
                 too_many("The queue is full").retry_after(UNAVAILABLE_RETRY_AFTER)
             }
             Rejection::QueueHasRuns { .. } => conflict("queue-has-runs", "The queue has runs"),

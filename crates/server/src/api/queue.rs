@@ -40,9 +40,6 @@ use crate::idempotency::RememberedOutcome;
 /// Writes of a commit that are not runs: the head, the queue and its name, the note of the request.
 const BESIDE_RUNS: usize = 8;
 
-/// Writes of a run: its record, what it is about, its unique key.
-const WRITES_OF_RUN: usize = 3;
-
 pub(super) async fn submit(
     handle: NodeHandle,
     caller: Caller,
@@ -79,14 +76,13 @@ pub(super) async fn submit_batch(
     caller: Caller,
     JsonBody(batch): JsonBody<BatchDraft>,
 ) -> ApiResult {
-    let most = runs_at_once(&handle);
     let len = batch.runs.len();
-    if len == 0 || len > most {
+    if len == 0 || len > SUBMIT_RUNS_MAX {
         let why =
-            format!("1 to {most} runs are submitted at a time to this store, and these are {len}");
+            format!("1 to {SUBMIT_RUNS_MAX} runs are submitted at a time, and these are {len}");
         return Err(ApiError::field("/runs", why));
     }
-    let (mut runs, mut faults) = (Vec::with_capacity(len), Vec::new());
+    let (mut runs, mut faults, now) = (Vec::with_capacity(len), Vec::new(), handle.now());
     for (index, draft) in batch.runs.iter().enumerate() {
         let at = |fault: BadField| BadField {
             pointer: format!("/runs/{index}{}", fault.pointer),
@@ -96,7 +92,7 @@ pub(super) async fn submit_batch(
             let why = "the batch names the queue of all its runs".to_owned();
             faults.push(at(BadField { pointer: "/queue".to_owned(), why }));
         }
-        match draft.build(handle.now()) {
+        match draft.build(now) {
             Ok(run) => runs.push(run),
             Err(found) => faults.extend(found.into_iter().map(at)),
         }
@@ -104,16 +100,25 @@ pub(super) async fn submit_batch(
     if !faults.is_empty() {
         return Err(ApiError::fields(faults));
     }
+    check_fits_commit(&handle, &runs)?;
     let taken = submit_to(&handle, &caller, &batch.queue, Runs::Batch(runs)).await?;
     let runs =
         taken.iter().map(|taken| Submitted { id: taken.id.to_string(), created: taken.is_new });
     Ok((StatusCode::CREATED, Json(SubmittedBatch { runs: runs.collect() })).into_response())
 }
 
-/// How many runs fit into one commit of the store, whatever they are.
-fn runs_at_once(handle: &NodeHandle) -> usize {
-    let writes = handle.store().limits().writes.saturating_sub(BESIDE_RUNS);
-    (writes / WRITES_OF_RUN).clamp(1, SUBMIT_RUNS_MAX)
+/// Checks that runs fit into one commit of the store: they are taken together.
+fn check_fits_commit(handle: &NodeHandle, runs: &[Submission]) -> ApiResult<()> {
+    let most = handle.store().limits().writes.saturating_sub(BESIDE_RUNS);
+    let records: usize = runs.iter().map(Submission::records).sum();
+    if records <= most {
+        return Ok(());
+    }
+    let why = format!(
+        "these runs are {records} records, and this store takes {most} at a time (a run is one, one more if it is long, \
+         and one more with a unique key): submit fewer at a time"
+    );
+    Err(ApiError::field("/runs", why))
 }
 
 async fn submit_to(

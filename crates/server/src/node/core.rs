@@ -47,6 +47,9 @@ use crate::webhook::{self, Dispatcher, FinishedCall};
 /// Commits that nobody waits for are at least this far apart.
 const PACE: Duration = Duration::from_millis(40);
 
+/// Writes that are put together for an engine that others use as well.
+const ENGINE_WRITES: usize = 1_024;
+
 /// The core looks around at least this often, so that its session sees that it lives.
 const SLEEP_MAX: Duration = Duration::from_millis(400);
 
@@ -245,6 +248,8 @@ impl NodeCore {
         let steady = machine.reading().boot;
         let millis = u64::try_from(steady.as_millis()).unwrap_or(u64::MAX);
         let Limits { writes, commit_bytes, value_bytes } = shared.store.limits();
+        // Others wait behind a large commit of an engine; one that is decided as a whole goes alone, however large.
+        let usual = if shared.store.is_exclusive() { usize::MAX } else { ENGINE_WRITES };
         Self {
             wall: WallWatch::new(wall, steady),
             tickets: HashMap::new(),
@@ -270,7 +275,7 @@ impl NodeCore {
             outputs,
             status: watch::Sender::new(NodeStatus { firing: FiringState::Going, is_ready: true }),
             handed_over_count: watch::Sender::new(0),
-            room: Room { writes, bytes: commit_bytes, value_bytes },
+            room: Room { writes: writes.min(usual), bytes: commit_bytes, value_bytes },
             waiting_max: waiting_max(shared.store.room()),
             metrics: Arc::clone(&shared.metrics),
             events: Arc::clone(&shared.events),

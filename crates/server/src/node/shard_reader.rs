@@ -122,10 +122,16 @@ async fn each(
     mut take: impl FnMut(&str, &[u8]) -> Result<(), LoadError>,
 ) -> Result<(), ShardReadError> {
     let mut pages = store.pages(Range::prefix(prefix), engine::limits::PAGE_ENTRIES_MAX);
-    while let Some(entries) = pages.next().await? {
-        for entry in &entries {
-            take(entry.key.as_str(), entry.value.as_bytes())?;
-        }
+    let mut page = pages.next().await?;
+    while let Some(entries) = page {
+        let mut entries = entries.iter();
+        let taking = async {
+            entries.try_for_each(|entry| take(entry.key.as_str(), entry.value.as_bytes()))
+        };
+        // The next page comes while this one is taken in.
+        let (next, taken) = tokio::join!(pages.next(), taking);
+        taken?;
+        page = next?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@
 use crate::Commit;
 use crate::batching::BatchRule;
 
-/// Conditions and writes of a batch: as many as one commit alone may have, which take some milliseconds.
+/// Conditions and writes of a batch, which take some milliseconds. A commit that has more goes alone.
 const STEPS_MAX: usize = 1_024;
 
 /// Calls that may be under way at once. One is enough to keep a Redis busy on the way there, while the answers of another travel back.

@@ -1,6 +1,5 @@
 //! What follows from each part of what a worker says.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::id::SerialId;
@@ -89,17 +88,18 @@ pub(super) fn look_at_running(
     }
 }
 
-/// What is recorded as given to a worker and is not named by it never began, if its claim is settled.
+/// What is recorded as given to a worker and is not named by it never began, if its claim is settled. Those that are named
+/// are in order.
 pub(super) fn withdraw_unnamed(
     request: &WorkerRequest,
-    named: &HashSet<HeldRun>,
+    named: &[HeldRun],
     runs: &mut UnfinishedRuns,
     decided: &mut Decided,
     now: Now,
 ) {
     let unnamed: Vec<(u64, Arc<GivenRecord>)> = runs
         .of_worker(&request.worker)
-        .filter(|(sequence, record)| !named.contains(&(*sequence, record.token)))
+        .filter(|(sequence, record)| named.binary_search(&(*sequence, record.token)).is_err())
         .map(|(sequence, record)| (sequence, Arc::clone(record)))
         .collect();
     for (sequence, record) in unnamed {

@@ -14,7 +14,7 @@ use engine::queue::record::{BodyRecord, QueuedRecord, body_key, queued_key};
 use engine::queue::unfinished::RunPlace;
 use engine::shard::GivenRun;
 use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use store::{Entry, Key, Range};
 
 use crate::api::convert::timestamp;
@@ -22,7 +22,7 @@ use crate::api::read::{self, key};
 use crate::handle::NodeHandle;
 
 /// Records that are read at once: between those that were claimed there may be others.
-const READ_TOGETHER_MAX: usize = 64;
+const READ_TOGETHER_MAX: usize = 256;
 
 /// What a worker is answered: [`client::worker::ClaimAnswer`], with runs as they are written.
 #[derive(Serialize)]
@@ -58,7 +58,7 @@ pub(super) struct ClaimedIn {
     pub(super) as_of: u64,
 }
 
-/// A run, as a worker is told of it: [`client::worker::ClaimedRun`].
+/// A run, as a worker is told of it, without what it is to do: [`client::worker::ClaimedRun`].
 #[derive(Serialize)]
 struct ClaimedRunOut<'a> {
     id: String,
@@ -72,19 +72,18 @@ struct ClaimedRunOut<'a> {
     key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout_ms: Option<u64>,
-    #[serde(flatten)]
-    action: ActionOut,
 }
 
-/// What a worker is to do, as it was kept.
-#[derive(Serialize, Deserialize)]
-struct ActionOut {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    handler: Option<Box<RawValue>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    payload: Option<Box<RawValue>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    command: Option<Box<RawValue>>,
+/// A run with what it is to do, which is kept as a JSON object of its own: their fields become one object's.
+fn with_action(run: &ClaimedRunOut<'_>, action: &str) -> Option<Box<RawValue>> {
+    let mut text = serde_json::to_string(run).ok()?;
+    let fields = action.strip_prefix('{')?;
+    text.pop();
+    if fields != "}" {
+        text.push(',');
+    }
+    text.push_str(fields);
+    RawValue::from_string(text).ok()
 }
 
 /// Runs as their worker is told of them, as many as an answer takes, and the rest. One that cannot be read is left out: its
@@ -107,19 +106,17 @@ pub(super) async fn told(
             tracing::warn!(run = %run.id, "what a run is about cannot be read: it waits again");
             continue;
         };
-        let Ok(action) = serde_json::from_str(action.get()) else { continue };
         let out = ClaimedRunOut {
             id: run.id.to_string(),
             token: run.given.token.0,
             attempt: run.given.attempt,
-            queue: &run.queue,
+            queue: &run.queue.name,
             scheduled: timestamp(record.born),
             trigger: record.trigger.as_ref().map(|trigger| &*trigger.name),
             key: record.key.as_deref(),
             timeout_ms: record.timeout_ms,
-            action,
         };
-        let out: Option<Box<RawValue>> = to_raw_value(&out).ok();
+        let out = with_action(&out, action.get());
         bytes += out.as_ref().map_or(0, |out| out.get().len());
         told.extend(out);
     }

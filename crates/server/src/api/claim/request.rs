@@ -37,8 +37,8 @@ pub(super) struct Ask {
 }
 
 impl Ask {
-    pub(super) fn claim(caller: &Caller, said: &ClaimRequest) -> ApiResult<Self> {
-        Self::checked(caller, said.clone(), true, true)
+    pub(super) fn claim(caller: &Caller, said: ClaimRequest) -> ApiResult<Self> {
+        Self::checked(caller, said, true, true)
     }
 
     pub(super) fn beat(caller: &Caller, worker: &str, said: &BeatRequest) -> ApiResult<Self> {
@@ -344,11 +344,10 @@ impl Split {
 
     /// Puts runs in the order in which the worker named their queues.
     pub(super) fn sort(&self, runs: &mut [GivenRun]) {
-        let place = |run: &GivenRun| {
-            let mut queues = self.ask.said.queues.iter();
-            queues.position(|queue| **queue == *run.queue)
-        };
-        runs.sort_by_key(place);
+        let queues = &self.ask.said.queues;
+        if queues.len() > 1 {
+            runs.sort_by_key(|run| queues.iter().position(|queue| **queue == *run.queue.name));
+        }
     }
 
     pub(super) fn lease_ms(&self) -> u32 {

@@ -201,6 +201,21 @@ async fn a_batch_is_taken_whole_or_not_at_all() {
 }
 
 #[tokio::test]
+async fn a_batch_has_up_to_a_thousand_runs() {
+    let house = House::open().await;
+    let batch = |len: usize| {
+        let run = |number: usize| json!({"handler": "a", "unique_key": number.to_string()});
+        json!({"queue": "mail", "runs": (0..len).map(run).collect::<Vec<_>>()})
+    };
+    let refused = house.ask("POST", "/v1/runs/batch").body(&batch(1_001)).await.is(422);
+    assert!(refused.text.contains("1 to 1000 runs"), "{}", refused.text);
+    let made: SubmittedBatch =
+        house.ask("POST", "/v1/runs/batch").body(&batch(1_000)).await.is(201).read();
+    assert!(made.runs.iter().all(|run| run.created), "each is new");
+    assert_eq!(queue(&house).await.state.unwrap().waiting, 1_000);
+}
+
+#[tokio::test]
 async fn limits_are_kept_and_why_a_run_waits_is_told() {
     let house = House::open().await;
     let mut hand = Hand::new(&house, "default", "w1").await;
