@@ -1,7 +1,7 @@
 # Watchbell. `make run` and `make test` are all that a newcomer needs; `make help` lists the rest.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix release bench bench-triggers bench-large soak
+.PHONY: help run test check fix release bench bench-triggers bench-queue bench-large soak
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,11 @@ bench-triggers: ## Measure triggers: memory, lateness, fires per second, idle co
 	$(BENCH) lateness $(MEASURED) --burst 10000
 	$(BENCH) fires $(MEASURED)
 	$(BENCH) idle $(MEASURED)
+
+bench-queue: ## Measure queues beside BullMQ on Redis and graphile-worker on Postgres
+	@scripts/need test
+	@cargo build --release --package watchbell
+	bench/rivals/run $(or $(CARGO_TARGET_DIR),target)/release/watchbell
 
 bench-large: ## Measure memory with ten million triggers
 	@scripts/need bench

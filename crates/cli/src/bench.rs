@@ -136,8 +136,15 @@ async fn queues(typed: &QueueBenchArgs) -> Result<queue::Queued, Ending> {
         None => Subject::on_file(&this_binary()?, &data).await?,
     };
     let client = subject.client(dir.path())?;
-    let queued = queue::measure(typed, &subject, client, &Progress::on_stderr()).await?;
+    let mut queued = queue::measure(typed, &subject, client, &Progress::on_stderr()).await?;
     subject.stop().await?;
+    if typed.waiting > 0 && typed.store.is_none() {
+        let watch = Stopwatch::start();
+        let subject = Subject::on_file(&data).await?;
+        queue::claim_first(&subject.client(dir.path())?).await?;
+        queued = queued.restarted(watch.elapsed());
+        subject.stop().await?;
+    }
     if let Some(url) = &typed.store {
         swept(&StoreUrl::parse(url)?).await?;
     }

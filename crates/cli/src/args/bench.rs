@@ -62,7 +62,7 @@ pub(crate) struct FiresArgs {
 pub(crate) struct QueueBenchArgs {
     /// Runs in one submission, and in one claim
     #[arg(long, value_name = "N", default_value_t = 100,
-        value_parser = clap::value_parser!(u32).range(1..=300))]
+        value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) batch: u32,
     /// Clients that submit, and workers, at the same time
     #[arg(long, value_name = "N", default_value_t = 8,

@@ -16,6 +16,7 @@ use store::machine::{Machine as _, System};
 use store::speed::Latencies;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::subject::Subject;
 use crate::args::bench::QueueBenchArgs;
@@ -28,8 +29,9 @@ const QUEUE: &str = "bench";
 /// Batches of each client that may be submitted and not completed.
 const BATCHES_AHEAD: usize = 4;
 
-/// Runs that are submitted at once to let so many wait.
-const FILL_BATCH: usize = 300;
+/// Runs that are submitted at once to let so many wait, and clients that do.
+const FILL_BATCH: u64 = 100;
+const FILL_CLIENTS: u64 = 8;
 
 /// What a server did with a queue.
 #[derive(Serialize)]
@@ -42,10 +44,26 @@ pub(super) struct Queued {
     start_p50_ms: Option<f64>,
     start_p99_ms: Option<f64>,
     commits_per_s: f64,
+    /// What the server needs of a processor for a run, and of memory for one that waits.
+    cpu_us_per_run: f64,
+    bytes_per_waiting: Option<f64>,
+    /// From the start of a server on what waits to the first answer that gives a run.
+    restart_s: Option<f64>,
 }
 
 pub(super) fn shown(queued: &[Queued]) -> String {
-    let head = ["batch", "clients", "waiting", "runs/s", "start p50 ms", "p99 ms", "commits/s"];
+    let head = [
+        "batch",
+        "clients",
+        "waiting",
+        "runs/s",
+        "start p50 ms",
+        "p99 ms",
+        "commits/s",
+        "CPU µs/run",
+        "bytes/waiting",
+        "restart s",
+    ];
     let ms = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |time| format!("{time:.1}"));
     let rows = queued.iter().map(|row| {
         vec![
@@ -56,6 +74,9 @@ pub(super) fn shown(queued: &[Queued]) -> String {
             ms(row.start_p50_ms),
             ms(row.start_p99_ms),
             format!("{:.0}", row.commits_per_s),
+            format!("{:.1}", row.cpu_us_per_run),
+            ms(row.bytes_per_waiting),
+            ms(row.restart_s),
         ]
     });
     let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
@@ -84,7 +105,7 @@ pub(super) async fn measure(
 ) -> Result<Queued, Ending> {
     let batch = usize::try_from(typed.batch).expect("a small number");
     let clients = usize::try_from(typed.clients).expect("a small number");
-    fill(&client, typed.waiting, progress).await?;
+    let bytes_per_waiting = fill(&client, typed.waiting, subject, progress).await?;
     let ahead = Semaphore::new(batch * clients * BATCHES_AHEAD);
     let (completed, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let bench = Arc::new(Bench { client, batch, completed, is_over, ahead });
@@ -97,9 +118,10 @@ pub(super) async fn measure(
     // Connections are made, and the first batches are under way.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (before, watch) = (subject.metrics().await?, Stopwatch::start());
-    let begun = bench.completed.load(Ordering::SeqCst);
+    let (begun, used) = (bench.completed.load(Ordering::SeqCst), subject.used());
     tokio::time::sleep(Duration::from_secs(typed.seconds.into())).await;
     let done = bench.completed.load(Ordering::SeqCst) - begun;
+    let cpu = subject.used().cpu.saturating_sub(used.cpu);
     let (after, seconds) = (subject.metrics().await?, watch.elapsed().as_secs_f64());
     bench.is_over.store(true, Ordering::SeqCst);
     bench.ahead.close();
@@ -110,15 +132,47 @@ pub(super) async fn measure(
     let starts = if typed.waiting == 0 { starts(&bench).await? } else { Vec::new() };
     let starts = (!starts.is_empty()).then(|| Latencies::of(starts));
     let ms = |time: Duration| time.as_secs_f64() * 1_000.0;
+    let count = |number: u64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
     Ok(Queued {
         batch: typed.batch,
         clients: typed.clients,
         waiting: typed.waiting,
-        runs_per_s: f64::from(u32::try_from(done).unwrap_or(u32::MAX)) / seconds,
+        runs_per_s: count(done) / seconds,
         start_p50_ms: starts.as_ref().map(|starts| ms(starts.p50)),
         start_p99_ms: starts.as_ref().map(|starts| ms(starts.p99)),
         commits_per_s: (after.commits() - before.commits()) / seconds,
+        cpu_us_per_run: cpu.as_secs_f64() * 1e6 / count(done.max(1)),
+        bytes_per_waiting,
+        restart_s: None,
     })
+}
+
+impl Queued {
+    /// The same with how long it took from the start of a server until it gave the first run.
+    pub(super) fn restarted(self, took: Duration) -> Self {
+        Self { restart_s: Some(took.as_secs_f64()), ..self }
+    }
+}
+
+/// Claims until a run is given.
+pub(super) async fn claim_first(client: &Client) -> Result<(), ClientError> {
+    let mut said = ClaimRequest {
+        worker: "first".to_owned(),
+        incarnation: System.wall_us(),
+        queues: vec![QUEUE.to_owned()],
+        free: 1,
+        wait_ms: 1_000,
+        ..ClaimRequest::default()
+    };
+    loop {
+        said.number += 1;
+        said.settled = said.number - 1;
+        let answer = client.claim(&said).await?;
+        if !answer.runs.is_empty() {
+            return Ok(());
+        }
+        said.cookie = Some(answer.cookie);
+    }
 }
 
 fn runs(count: usize) -> BatchSpec {
@@ -126,18 +180,45 @@ fn runs(count: usize) -> BatchSpec {
     BatchSpec { queue: QUEUE.to_owned(), runs: vec![run; count] }
 }
 
-async fn fill(client: &Client, waiting: u64, progress: &Progress) -> Result<(), ClientError> {
-    let mut left = usize::try_from(waiting).unwrap_or(usize::MAX);
-    let mut spec = runs(FILL_BATCH);
-    // They are claimed after what is measured.
-    spec.runs.iter_mut().for_each(|run| run.priority = Some(9));
-    while left > 0 {
-        progress.show(format_args!("{} runs are to wait", grouped(left as u64)));
-        spec.runs.truncate(left);
-        client.submit_batch(&spec).await?;
-        left -= spec.runs.len();
+/// Lets so many runs wait. Tells how much memory the server has for each.
+async fn fill(
+    client: &Client,
+    waiting: u64,
+    subject: &Subject,
+    progress: &Progress,
+) -> Result<Option<f64>, Ending> {
+    if waiting == 0 {
+        return Ok(None);
     }
-    Ok(())
+    let before = subject.used().memory;
+    let left = Arc::new(AtomicU64::new(waiting));
+    let mut tasks = JoinSet::new();
+    for _ in 0..FILL_CLIENTS {
+        tasks.spawn(fill_from(Arc::clone(&left), client.clone()));
+    }
+    while !tasks.is_empty() {
+        progress.show(format_args!("{} runs are to wait", grouped(left.load(Ordering::SeqCst))));
+        if let Ok(Some(ended)) = timeout(Duration::from_secs(1), tasks.join_next()).await {
+            ended.map_err(|why| Ending::failed(why.to_string()))??;
+        }
+    }
+    let more = f64::from(subject.used().memory.saturating_sub(before)) * 1_024.0;
+    Ok(Some(more / f64::from(u32::try_from(waiting).unwrap_or(u32::MAX))))
+}
+
+async fn fill_from(left: Arc<AtomicU64>, client: Client) -> Result<(), ClientError> {
+    loop {
+        let take = |left: u64| Some(left.saturating_sub(FILL_BATCH));
+        let left = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
+        let count = left.unwrap_or_default().min(FILL_BATCH);
+        if count == 0 {
+            return Ok(());
+        }
+        let mut spec = runs(usize::try_from(count).expect("a small number"));
+        // They are claimed after what is measured.
+        spec.runs.iter_mut().for_each(|run| run.priority = Some(9));
+        client.submit_batch(&spec).await?;
+    }
 }
 
 async fn submit(bench: Arc<Bench>) -> Result<(), ClientError> {

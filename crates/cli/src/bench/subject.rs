@@ -110,6 +110,8 @@ pub(super) struct Used {
     pub(super) cpu: Duration,
     /// The most that ever was resident, in KiB.
     pub(super) memory_max: u32,
+    /// What is resident, in KiB.
+    pub(super) memory: u32,
 }
 
 impl Used {
@@ -122,9 +124,12 @@ impl Used {
         let ticks: u64 =
             fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
         let status = read("status").unwrap_or_default();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = peak.and_then(|peak| peak.split_whitespace().next()?.parse::<u32>().ok());
-        Self { cpu: Duration::from_millis(ticks * 10), memory_max: kib.unwrap_or(0) }
+        let kib = |field: &str| {
+            let found = status.lines().find_map(|line| line.strip_prefix(field));
+            found.and_then(|kib| kib.split_whitespace().next()?.parse::<u32>().ok()).unwrap_or(0)
+        };
+        let cpu = Duration::from_millis(ticks * 10);
+        Self { cpu, memory_max: kib("VmHWM:"), memory: kib("VmRSS:") }
     }
 }
 
