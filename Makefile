@@ -57,4 +57,5 @@ soak: ## Run the long tests (some hours)
 	cargo run --profile sim --package watchbell-sim -- --seeds 0..20000
 	cargo run --profile sim --package watchbell-sim -- --shard --seeds 0..200000
 	cargo run --profile sim --package watchbell-sim -- --fleet --seeds 0..5000
+	cargo run --profile sim --package watchbell-sim -- --fleet --queues --seeds 0..5000
 	former=$$(scripts/former) && WATCHBELL_FORMER=$$former cargo test --workspace -- --ignored --nocapture

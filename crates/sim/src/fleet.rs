@@ -5,13 +5,16 @@
 //! tried that they fit: a server is [`server::node::RunningNode`] with all its parts, in one thread ([`process`]); only who calls
 //! receivers is of the simulation ([`sender`]). Triggers are due every two seconds while servers are killed, stopped,
 //! started anew, cut off and slowed down ([`fault`]). In the end everything is mended, and when things have come to rest
-//! what is in the store is held against what was heard ([`audit`]). Everything follows from a seed.
+//! what is in the store is held against what was heard ([`audit`]). Everything follows from a seed. A seed may have queues
+//! too: runs are submitted through any server, and [workers](worker) carry them out ([`queue`]).
 
 pub mod audit;
 pub mod fault;
 pub mod process;
+pub mod queue;
 pub mod sender;
 pub mod setting;
+pub mod worker;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,6 +38,7 @@ use crate::shard::promise::{ShardPromise, ShardViolation};
 use crate::sim_store::{NodeIndex, SimStore};
 use crate::world::{ProcessId, Tracing, World};
 use process::{ServerProcess, ServerStart};
+use queue::Hall;
 use sender::Receivers;
 use setting::FleetSetting;
 
@@ -44,6 +48,10 @@ pub const TTL: Duration = Duration::from_secs(3);
 /// How long it may take until things have come to rest, and until all servers have stopped.
 const CALM: TrueTime = 30_000 * MS;
 const STOP: TrueTime = 60_000 * MS;
+
+/// How long workers may go on until nothing waits in queues, and how often that is looked at.
+const QUEUES_REST: TrueTime = 10_000 * MS;
+const QUEUES_REST_ROUNDS: usize = 6;
 
 /// What came of a run.
 #[derive(Debug, Clone)]
@@ -73,6 +81,7 @@ pub struct FleetCounts {
     pub calls: u64,
     pub again: u64,
     pub slots: u64,
+    pub begun: u64,
 }
 
 /// Servers, their store, and who they call. Clones are the same.
@@ -86,6 +95,8 @@ pub struct Fleet {
     pub receivers: Arc<Receivers>,
     /// What the seed stands for.
     pub setting: Arc<FleetSetting>,
+    /// Who carries out runs of queues, and what they were told.
+    pub hall: Arc<Hall>,
     checker: Arc<LeaseChecker>,
     hosts: Arc<Mutex<Vec<ServerHost>>>,
     dice: Arc<Mutex<Dice>>,
@@ -101,10 +112,27 @@ struct ServerHost {
     is_stopping: bool,
 }
 
+/// What servers have to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// Triggers are due.
+    Triggers,
+    /// Besides, runs are submitted to queues, and workers claim them.
+    TriggersAndQueues,
+}
+
 /// Runs a seed, with this bug switched on, or none.
 pub fn run(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> FleetReport {
+    run_under(Load::Triggers, seed, bug, tracing)
+}
+
+/// Runs a seed under a load, with this bug switched on, or none.
+pub fn run_under(load: Load, seed: u64, bug: Option<Mutant>, tracing: Tracing) -> FleetReport {
     mutant::switch(bug);
     let fleet = Fleet::start(seed, tracing);
+    if load == Load::TriggersAndQueues {
+        worker::start(&fleet, &mut Dice::new(seed ^ 0x9e0e));
+    }
     fleet.world.trace("seed", || format!("{seed}: {}", fleet.setting));
     let played = catch_unwind(AssertUnwindSafe(|| fleet.play()));
     if let Err(panic) = played {
@@ -146,6 +174,7 @@ impl Fleet {
             world: World::new(tracing),
             sim_store: Arc::new(SimStore::new(Class::S)),
             receivers: Arc::new(Receivers::new(&setting, dice.fork())),
+            hall: Arc::default(),
             hosts: Arc::new(Mutex::new(hosts)),
             setting: Arc::new(setting),
             checker: Arc::new(LeaseChecker::new(premises)),
@@ -168,12 +197,20 @@ impl Fleet {
             return;
         }
         audit::check_owners(self);
+        for _ in 0..QUEUES_REST_ROUNDS {
+            if !queue::unfinished(self).is_empty() && !self.go_on(QUEUES_REST) {
+                return;
+            }
+        }
+        self.hall.close();
         let due_until = self.wall_ms();
         (0..self.setting.servers).for_each(|server| self.stop(server));
         if !self.go_on(STOP) {
             return;
         }
         audit::check_slots(self, due_until);
+        queue::check(self);
+        self.count(|counts| counts.begun = self.hall.begun());
     }
 
     /// Lets the world go on. Whether no promise was broken.
@@ -300,6 +337,7 @@ impl Fleet {
         };
         ServerStart {
             fleet: self.clone(),
+            server,
             process,
             link: SimAdapter(link),
             machine: Arc::new(SimMachine::new(&self.world, &site, for_machine)),

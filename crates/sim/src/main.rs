@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use engine::mutant::{self, Mutant};
+use sim::fleet::Load;
 use sim::shard::setting::ShardSetting;
 use sim::world::{Tracing, seconds};
 
@@ -23,7 +24,8 @@ use sim::world::{Tracing, seconds};
         cargo run --profile sim -p watchbell-sim -- --seed 136 --trace\n  \
         cargo run --profile sim -p watchbell-sim -- --seeds 0..500 --mutant bury-by-name\n  \
         cargo run --profile sim -p watchbell-sim -- --shard --seeds 0..20000\n  \
-        cargo run --profile sim -p watchbell-sim -- --fleet --seeds 0..2000\n\n\
+        cargo run --profile sim -p watchbell-sim -- --fleet --seeds 0..2000\n  \
+        cargo run --profile sim -p watchbell-sim -- --fleet --queues --seeds 0..2000\n\n\
         Ends with 0 if every promise was kept, and with 1 if one was broken."
 )]
 struct SimArgs {
@@ -36,6 +38,9 @@ struct SimArgs {
     /// Simulate whole servers that share the shards
     #[arg(long, conflicts_with_all = ["shard", "feeding"])]
     fleet: bool,
+    /// Let workers carry out runs of queues besides
+    #[arg(long, requires = "fleet")]
+    queues: bool,
     /// Run these seeds, the last one not included
     #[arg(long, value_name = "A..B", value_parser = parse_seeds, required_unless_present = "seed")]
     seeds: Option<Range<u64>>,
@@ -104,7 +109,8 @@ impl SimArgs {
         } else if self.feeding {
             shard(ShardSetting::of(seed).feeding(), self.mutant, tracing)
         } else if self.fleet {
-            fleet(seed, self.mutant, tracing)
+            let load = if self.queues { Load::TriggersAndQueues } else { Load::Triggers };
+            fleet(load, seed, self.mutant, tracing)
         } else {
             lease(seed, self.mutant, tracing)
         }
@@ -142,8 +148,12 @@ impl SimArgs {
             return ExitCode::SUCCESS;
         };
         let bug = self.mutant.map(|bug| format!(" --mutant {}", bug.name())).unwrap_or_default();
-        let kinds =
-            [(self.shard, "--shard "), (self.feeding, "--feeding "), (self.fleet, "--fleet ")];
+        let kinds = [
+            (self.shard, "--shard "),
+            (self.feeding, "--feeding "),
+            (self.queues, "--fleet --queues "),
+            (self.fleet, "--fleet "),
+        ];
         let kind = kinds.into_iter().find(|(is_it, _)| *is_it).map_or("", |(_, kind)| kind);
         let len = broken.len();
         say(&format_args!(
@@ -196,8 +206,8 @@ fn shard(setting: ShardSetting, bug: Option<Mutant>, tracing: Tracing) -> SeedRe
     }
 }
 
-fn fleet(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> SeedResult {
-    let report = sim::fleet::run(seed, bug, tracing);
+fn fleet(load: Load, seed: u64, bug: Option<Mutant>, tracing: Tracing) -> SeedResult {
+    let report = sim::fleet::run_under(load, seed, bug, tracing);
     let counts = &report.counts;
     SeedResult {
         broken: report.violation.map(|violation| format!("({}): {violation}", report.setting)),
@@ -212,6 +222,7 @@ fn fleet(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> SeedResult {
             (counts.calls, "calls"),
             (counts.again, "again"),
             (counts.slots, "slots"),
+            (counts.begun, "begun"),
         ],
         trace: report.trace,
     }

@@ -81,7 +81,7 @@ pub fn check_slots(fleet: &Fleet, due_until: i64) {
 
 fn check_heard(fleet: &Fleet, records: &SlotRecords) {
     let mut heard: BTreeMap<RunId, Vec<HeardCall>> = fleet.receivers.heard();
-    for ended in &records.runs {
+    for ended in records.runs.iter().filter(|ended| ended.run.queue.is_none()) {
         let id: RunId = ended.id.parse().expect("made by us");
         let calls = heard.remove(&id).unwrap_or_default();
         let is_heard = calls.iter().any(|call| call.answer == ReceiverAnswer::Status(200));

@@ -21,14 +21,15 @@ use store::{
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
-use tokio::task::{JoinHandle, yield_now};
+use tokio::task::{JoinHandle, JoinSet, yield_now};
 
-use super::Fleet;
 use super::sender::sender;
+use super::{Fleet, queue};
 use crate::clock::TrueTime;
 use crate::dice::Dice;
 use crate::network::SimAdapter;
 use crate::shard::promise::ShardPromise;
+use crate::sim_store::NodeIndex;
 use crate::world::{ProcessId, World};
 
 /// How long a server that could not start waits before it tries again.
@@ -38,7 +39,9 @@ const START_PAUSE: Duration = Duration::from_millis(200);
 pub struct ServerStart {
     /// The fleet that the server belongs to.
     pub fleet: Fleet,
-    /// Which one it is.
+    /// Which server of the fleet it is.
+    pub server: NodeIndex,
+    /// Which process it is.
     pub process: ProcessId,
     /// Its way to the store.
     pub link: SimAdapter,
@@ -86,7 +89,7 @@ impl Future for ServerProcess {
 
 /// Runs a server until it is told to stop, one node after the other, as `watchbell server` does.
 async fn live(start: ServerStart) {
-    let ServerStart { fleet, process, link, machine, config, dice, stop } = start;
+    let ServerStart { fleet, server, process, link, machine, config, dice, stop } = start;
     let store = Store::new(ImpatientAdapter { link, world: fleet.world.clone() });
     let executor = Executor::Tasks(sender(&fleet, process, &machine, dice));
     let mut former: Option<FormerNode> = None;
@@ -107,6 +110,9 @@ async fn live(start: ServerStart) {
             started = starting => started,
         };
         fleet.world.trace(process, || "serves".into());
+        // Dropped with the node: whoever called is told that there is no answer.
+        let mut door = JoinSet::new();
+        door.spawn(queue::serve(fleet.clone(), server, handle.clone()));
         former = Some(node.legacy());
         let end = tokio::select! {
             biased;

@@ -1,9 +1,10 @@
 //! Whole servers, on every change: they keep their promises, and would be found out if they did not.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::mutant::Mutant;
-use sim::fleet::run;
+use sim::fleet::{Load, run, run_under};
 use sim::world::Tracing;
 
 use super::gate::{self, Known};
@@ -55,6 +56,42 @@ fn what_whole_servers_do_wrong_is_noticed() {
 #[ignore = "long: make soak"]
 fn what_whole_servers_do_wrong_is_noticed_by_a_search() {
     gate::search(&KNOWN.map(|(mutant, _)| mutant), TRIED_LONG, violation);
+}
+
+/// Seeds with queues that every change must pass.
+const QUEUE_SEEDS: u64 = 24;
+
+/// Bugs of queues that show in whole servers.
+const QUEUES_KNOWN: [Known; 5] = [
+    (Mutant::NoFreshPeriod, 2),
+    (Mutant::CountsTwice, 5),
+    (Mutant::AttemptOfDeadAgain, 2),
+    (Mutant::TokenForgotten, 9),
+    (Mutant::WithdrawnUnsettled, 2),
+];
+
+#[test]
+fn whole_servers_keep_every_promise_of_queues_on_fixed_seeds() {
+    let begun = AtomicU64::new(0);
+    let broken = on_two_threads(0..QUEUE_SEEDS, |seed| {
+        let report = run_under(Load::TriggersAndQueues, seed, None, Tracing::Off);
+        begun.fetch_add(report.counts.begun, Ordering::Relaxed);
+        Some(format!("--fleet --queues --seed {seed}: {}", report.violation?))
+    });
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    let begun = begun.into_inner();
+    println!("{begun} attempts of runs of queues began");
+    assert!(begun > QUEUE_SEEDS * 5, "workers have something to do: {begun}");
+}
+
+fn violation_of_queues(seed: u64, mutant: Mutant) -> Option<String> {
+    let report = run_under(Load::TriggersAndQueues, seed, Some(mutant), Tracing::Off);
+    report.violation.map(|violation| violation.to_string())
+}
+
+#[test]
+fn what_whole_servers_do_wrong_with_queues_is_noticed() {
+    gate::check(&QUEUES_KNOWN, TRIED, violation_of_queues);
 }
 
 /// Within a moment, those who wait for the same thing may go on in any order: see [`sim::dice::Luck`].
