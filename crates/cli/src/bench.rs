@@ -140,7 +140,7 @@ async fn queues(typed: &QueueBenchArgs) -> Result<queue::Queued, Ending> {
     subject.stop().await?;
     if typed.waiting > 0 && typed.store.is_none() {
         let watch = Stopwatch::start();
-        let subject = Subject::on_file(&data).await?;
+        let subject = Subject::on_file(&this_binary()?, &data).await?;
         queue::claim_first(&subject.client(dir.path())?).await?;
         queued = queued.restarted(watch.elapsed());
         subject.stop().await?;
