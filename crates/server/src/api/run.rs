@@ -137,11 +137,14 @@ pub(super) async fn find_anywhere(
     if let Ok(Some(run)) = unfinished {
         return Ok(Some(run));
     }
-    match find(handle, project, id).await? {
-        Some(run) => Ok(Some(run)),
-        // It may have gone from its record to its queue while we looked. If nobody could say that it is not among those
-        // that wait, it is not said to be missing.
-        None => find_queued(handle, peers, project, id).await,
+    if let Some(run) = find(handle, project, id).await? {
+        return Ok(Some(run));
+    }
+    match unfinished {
+        // It may have gone from its record to its queue while we looked.
+        Ok(_) => find_queued(handle, peers, project, id).await,
+        // If nobody could say that it is not among those that wait, it is not said to be missing.
+        Err(why) => Err(why),
     }
 }
 

@@ -73,10 +73,15 @@ fn a_trigger_comes_from_the_command_line_or_from_a_file() {
             "fold" => "both",
             "delivery" => "at_most_once",
             "retry_backoff" => "constant",
+            "env" => "A=1",
             _ => "1",
         };
-        let line = ["create", "--file=x.json", &format!("--{flag}={value}")];
-        let why = parse(&line).unwrap_err();
+        let typed = format!("--{flag}={value}");
+        let line: &[&str] = match field {
+            "command" => &["create", "--file=x.json", "--", "/bin/true"],
+            _ => &["create", "--file=x.json", &typed],
+        };
+        let why = parse(line).unwrap_err();
         assert_eq!(why.kind(), clap::error::ErrorKind::ArgumentConflict, "{why}");
     }
 }
