@@ -28,6 +28,7 @@ use sim::world::{Tracing, seconds};
         cargo run --profile sim -p watchbell-sim -- --fleet --queues --seeds 0..2000\n\n\
         Ends with 0 if every promise was kept, and with 1 if one was broken."
 )]
+#[expect(clippy::struct_excessive_bools, reason = "they are flags")]
 struct SimArgs {
     /// Simulate one shard and its triggers instead of a cluster and its leases
     #[arg(long)]

@@ -174,8 +174,9 @@ fn items<'a>(document: &'a Value, list: &str) -> Vec<(String, &'a Value)> {
             }
             Some(_) | None => Vec::new(),
         },
-        Value::Object(_) => vec![(String::new(), document)],
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => vec![(String::new(), document)],
+        Value::Object(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            vec![(String::new(), document)]
+        }
     }
 }
 

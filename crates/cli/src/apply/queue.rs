@@ -219,7 +219,7 @@ fn dry_text(steps: &[QueueStep], colour: Colour) -> String {
         let (sign, word) = sign(change);
         let head = colour.of_sign(sign, &format!("{sign} {word} {}", escape(name)));
         match change {
-            QueueChange::Unchanged => continue,
+            QueueChange::Unchanged => {}
             QueueChange::Create(_) | QueueChange::Delete => {
                 let _ = writeln!(text, "{head}");
             }

@@ -1,10 +1,5 @@
 //! What a trigger lets a queue have, as it is typed.
 
-#![expect(
-    clippy::doc_markdown,
-    reason = "the comments are help texts, which are shown as they are"
-)]
-
 use std::path::PathBuf;
 
 use serde_json::Value;

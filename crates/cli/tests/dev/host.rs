@@ -127,10 +127,13 @@ fn schedule(spec: &TriggerSpec) -> engine::schedule::Schedule {
 async fn slots_for_a_host_that_does_not_answer_wait_until_it_does() {
     let is_well = Arc::new(AtomicBool::new(false));
     let known = Arc::clone(&is_well);
-    let receiver = Receiver::start(1, move |_| match known.load(Ordering::Relaxed) {
-        true => Reply::FINE,
-        false => Reply::Reset,
-    });
+    let receiver =
+        Receiver::start(
+            1,
+            move |_| {
+                if known.load(Ordering::Relaxed) { Reply::FINE } else { Reply::Reset }
+            },
+        );
     let (_dir, data) = place();
     let dev = Dev::start(&data);
     for number in 0..20 {

@@ -9,6 +9,7 @@ use client::worker::{ClaimRequest, RunResult};
 use rig::{Ask, FaultProxy, Manner, PATIENCE, Random, machine, until};
 use rustix::process::Signal;
 use sim::slot_records::SlotRecords;
+use tokio::task::JoinSet;
 
 use super::process::{Dev, place};
 use super::queue_crowd::{Crowd, check};
@@ -27,7 +28,9 @@ async fn storm_through_proxies(runs: usize, kills: usize, seed: u64) {
         FaultProxy::to(server.address(), seed).await,
         FaultProxy::to(server.address(), seed + 1).await,
     ];
-    proxies.iter().for_each(|proxy| proxy.set(Manner::Faulty));
+    for proxy in &proxies {
+        proxy.set(Manner::Faulty);
+    }
     let crowd = Crowd::start(proxies.iter().map(through).collect(), runs).await;
     let mut random = Random::new(seed);
     for _ in 0..kills {
@@ -35,7 +38,9 @@ async fn storm_through_proxies(runs: usize, kills: usize, seed: u64) {
         tokio::time::sleep(Duration::from_millis(300 + random.below(1_500))).await;
         server.kill();
         server = Dev::start(&data);
-        proxies.iter().for_each(|proxy| proxy.lead_to(server.address()));
+        for proxy in &proxies {
+            proxy.lead_to(server.address());
+        }
     }
     let happened = crowd.finish().await;
     server.stop().await;
@@ -102,11 +107,12 @@ async fn a_completion_counts_once_whenever_the_server_dies() {
         let body = serde_json::to_value(ClaimRequest { done, ..worker.request(0, 0) }).unwrap();
         let told = Ask::new(server.address(), "POST", "/v1/claim").with(&body);
         let stream = tokio::net::TcpStream::connect(server.address()).await.unwrap();
-        let told = tokio::spawn(told.over(stream));
+        let mut asked = JoinSet::new();
+        asked.spawn(told.over(stream));
         // Not a wait for anything: how long the server lives.
         tokio::time::sleep(Duration::from_micros(random.below(8_000))).await;
         server.signal(Signal::KILL);
-        let told = told.await.unwrap();
+        let told = asked.join_next().await.expect("it was asked").unwrap();
         server.kill();
         server = Dev::start(&data);
         let counts_now = worker.report(&server.client, &run).await;

@@ -198,7 +198,7 @@ async fn hand_overs(polls: usize, rounds: usize) {
         fleet.bring_back("c").await;
         submitted.extend(pollers.submit().await);
         fleet.settled().await;
-        *pollers.doors.lock().unwrap() = all.clone();
+        pollers.doors.lock().unwrap().clone_from(&all);
         woken(&mut pollers, polls).await;
         println!("round {round} is over");
     }

@@ -84,15 +84,15 @@ async fn who_forges_keys_tokens_and_ids_gets_nothing_and_changes_nothing() {
     assert_eq!(other.beat(&theirs, std::slice::from_ref(&run)).await.unwrap().lost, [held(&run)]);
 
     // From the same project, with forged tokens and ids.
-    let mut forger = TestWorker::new("forger", "mail");
+    let mut thief = TestWorker::new("forger", "mail");
     for token in [0, 1, run.token - 1, run.token + 1, u64::MAX] {
         let forged = client::worker::ClaimedRun { token, ..run.clone() };
         let request = ClaimRequest {
             done: vec![done(&forged, RunResult::Failed)],
             released: vec![held(&forged)],
-            ..forger.request(0, 0)
+            ..thief.request(0, 0)
         };
-        let answer = forger.send(&ours, &request).await.unwrap();
+        let answer = thief.send(&ours, &request).await.unwrap();
         assert!(answer.acks.iter().all(|ack| !ack.counted), "{token}: {answer:?}");
     }
     let letters = run.id.trim_start_matches("run_");
@@ -107,8 +107,8 @@ async fn who_forges_keys_tokens_and_ids_gets_nothing_and_changes_nothing() {
         }
         let forged = client::worker::ClaimedRun { id, ..run.clone() };
         let done = vec![done(&forged, RunResult::Succeeded)];
-        let request = ClaimRequest { done, ..forger.request(0, 0) };
-        match forger.send(&ours, &request).await {
+        let request = ClaimRequest { done, ..thief.request(0, 0) };
+        match thief.send(&ours, &request).await {
             Ok(answer) => assert!(answer.acks.iter().all(|ack| !ack.counted), "{answer:?}"),
             Err(why) => assert!(matches!(why, ClientError::Invalid(_)), "{forged:?}: {why}"),
         }
@@ -194,7 +194,7 @@ async fn stays_well(polls: usize, beats: usize) {
     }
     let waiting = until("polls wait", PATIENCE, || async {
         let waiting = client.queue("mail").await.ok()?.state?.claims_waiting;
-        (waiting as usize >= polls / 2).then_some(waiting)
+        (waiting >= polls as u64 / 2).then_some(waiting)
     });
     let waiting = waiting.await;
     for path in ["/livez", "/readyz"] {

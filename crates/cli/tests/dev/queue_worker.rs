@@ -83,13 +83,11 @@ impl TestWorker {
 
     /// An empty answer stands for none, after a pause: a server that is away is not asked without one.
     async fn send_patiently(&mut self, client: &Client, request: &ClaimRequest) -> ClaimAnswer {
-        match self.send(client, request).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                ClaimAnswer::default()
-            }
+        if let Ok(answer) = self.send(client, request).await {
+            return answer;
         }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        ClaimAnswer::default()
     }
 
     /// Says that it is there, and has these.

@@ -90,7 +90,14 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
     }
     let mut responses: Map<String, Value> = Map::new();
     for (status, given) in &route.gives {
-        responses.insert(status.to_string(), response(*given, schemas));
+        let response = response(*given, schemas);
+        match responses.get_mut(&status.to_string()).map(|known| &mut known["content"]) {
+            // The same answer, in another form.
+            Some(Value::Object(forms)) => {
+                forms.extend(response["content"].as_object().cloned().into_iter().flatten());
+            }
+            _ => drop(responses.insert(status.to_string(), response)),
+        }
     }
     for status in &route.problems {
         let problem = json!({ "$ref": "#/components/responses/Problem" });

@@ -247,7 +247,9 @@ impl From<Rejection> for ApiError {
             |title| Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many", title, sentence.clone());
         match rejection {
             Rejection::NoSuchTrigger => Self::no_trigger(sentence),
-            Rejection::NameTaken(_) => conflict("name-taken", "The name is taken"),
+            Rejection::NameTaken(_) | Rejection::NameReserved { .. } => {
+                conflict("name-taken", "The name is taken")
+            }
             Rejection::RevisionMoved { .. } => Self::precondition(sentence),
             Rejection::AlreadyPaused => conflict("already-paused", "Paused already"),
             Rejection::NotPaused => conflict("not-paused", "Not paused"),
@@ -276,7 +278,6 @@ impl From<Rejection> for ApiError {
             }
             Rejection::QueueHasRuns { .. } => conflict("queue-has-runs", "The queue has runs"),
             Rejection::QueueIsFed(_) => conflict("queue-is-fed", "A trigger feeds the queue"),
-            Rejection::NameReserved { .. } => conflict("name-taken", "The name is taken"),
             Rejection::TooManyTriggers => too_many("Too many triggers"),
             Rejection::TooManyRuns => {
                 too_many("Too many runs").retry_after(UNAVAILABLE_RETRY_AFTER)

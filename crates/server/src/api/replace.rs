@@ -41,14 +41,11 @@ pub(super) async fn replace(
             Some(id) => read::trigger_by_id(handle.store(), id).await?,
             None => None,
         };
-        let attempted = match found {
-            Some(stored) => {
-                replace_stored(&handle, &caller, &stored, draft.clone(), conditions).await
-            }
-            None => {
-                let draft = draft.clone();
-                create_named(&handle, &caller, &peers, &name, draft, conditions).await
-            }
+        let draft = draft.clone();
+        let attempted = if let Some(stored) = found {
+            replace_stored(&handle, &caller, &stored, draft, conditions).await
+        } else {
+            create_named(&handle, &caller, &peers, &name, draft, conditions).await
         };
         match attempted {
             Ok(response) => return Ok(response),

@@ -455,6 +455,7 @@ fn runs() -> Vec<Route> {
                 kind: ParamKind::Word(|| vec!["true", "false"]),
             }])
             .gives::<RunOutput>(200)
+            .gives_text("text/event-stream")
             .or_fails(429),
         post("/v1/runs/{id}/retry", dead::retry)
             .says("Let a dead run of a queue wait again, as a new run")

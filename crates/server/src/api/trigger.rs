@@ -105,16 +105,16 @@ pub(super) async fn create_from(
     let (definition, draft) = (Box::new(definition), raw(draft));
     let (project, author) = (caller.project, caller.author.clone());
     let command = Command::Create { project, definition, draft, author };
-    let make = || {
+    let attempt = || {
         let outcome = RememberedOutcome::Created(name.to_string());
         let act = Act { action: "trigger.create", object: &name, outcome };
         caller.command(handle, shard, command.clone(), act)
     };
-    let mut made = make().await;
+    let mut made = attempt().await;
     if let Err(CallError::Rejected(Rejection::NameReserved { .. })) = made
         && name::release_unused(handle, project, &name).await?
     {
-        made = make().await;
+        made = attempt().await;
     }
     match made {
         Ok(id) => Ok(id),

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::id::{ProjectId, RunId, ShardId};
 use engine::past::End;
+use engine::queue::dead::{dead, dead_at};
 use engine::queue::given::{AttemptResult, RunToken};
 use engine::queue::record::queued;
 use engine::shard::command::{Command, Done};
@@ -167,7 +168,9 @@ impl Hall {
             }
         }
         drop(state);
-        wrong.into_iter().for_each(|(promise, what)| fleet.accuse(promise, what));
+        for (promise, what) in wrong {
+            fleet.accuse(promise, what);
+        }
     }
 
     fn doors(&self) -> MutexGuard<'_, BTreeMap<NodeIndex, mpsc::UnboundedSender<QueueCall>>> {
@@ -260,7 +263,8 @@ pub fn check(fleet: &Fleet) {
     }
 }
 
-/// Runs of queues that wait or are given, by their shards and numbers, as the store has them.
+/// Runs of queues that wait or are given, by their shards and numbers, as the store has them. What a dead run was about
+/// stays where it was.
 pub fn unfinished(fleet: &Fleet) -> BTreeSet<(ShardId, u64)> {
     let store = fleet.sim_store.store();
     let mut unfinished = BTreeSet::new();
@@ -271,6 +275,11 @@ pub fn unfinished(fleet: &Fleet) -> BTreeSet<(ShardId, u64)> {
             engine::queue::record::placed_at(shard, entry.key.as_str()).map(|(_, order)| order)
         });
         unfinished.extend(orders.map(|order| (shard, order.sequence)));
+        let page = at_once(store.scan(Range::prefix(&dead(shard)), 1_000)).expect("it is open");
+        let dead = page.entries.iter().filter_map(|entry| dead_at(shard, entry.key.as_str()));
+        for (_, sequence) in dead {
+            unfinished.remove(&(shard, sequence));
+        }
     }
     unfinished
 }

@@ -19,7 +19,7 @@ use engine::limits::OPEN_RUNS_MAX;
 use engine::notice::Occasion;
 use engine::past::{End, Finished, Line, Reason, Segment};
 use engine::policy::Overlap;
-use engine::queue::dead::dead;
+use engine::queue::dead::dead_at;
 use engine::queue::record::{self as queue, QueuedRecord};
 use engine::record::decode;
 use engine::schedule::Schedule;
@@ -248,8 +248,10 @@ impl SlotOracle {
         if key.starts_with("name/") {
             return Ok(());
         }
-        // Kept to be carried out again, beside what the past says of it.
-        if key.starts_with(&dead(SHARD)) {
+        // What a dead run was about stays where it was, to be carried out again. The past says how the run ended.
+        if let Some((_, sequence)) = dead_at(SHARD, key) {
+            moves.from.extend(self.queued.remove(&sequence));
+            moves.dead.insert(sequence);
             return Ok(());
         }
         if let Some((_, order)) = queue::placed_at(SHARD, key) {
@@ -374,7 +376,7 @@ impl SlotOracle {
 
     fn read_queued(&mut self, sequence: u64, value: Option<&[u8]>, moves: &mut Moves) {
         moves.from.extend(self.queued.remove(&sequence));
-        let Some(value) = value else { return };
+        let Some(value) = value.filter(|_| !moves.dead.contains(&sequence)) else { return };
         let record: QueuedRecord = body(value);
         let slot = record.trigger.expect("nobody submits anything here");
         let trigger = slot.serial;
@@ -521,6 +523,8 @@ struct Moves {
     over: Vec<(SerialId, u32, Instant, Option<Instant>)>,
     /// Notices that were not there before.
     news: Vec<(SerialId, Occasion)>,
+    /// Runs of queues that are dead, by their numbers.
+    dead: BTreeSet<u64>,
     /// Runs that were enqueued,
     enqueued: BTreeSet<ObservedRun>,
     /// and those of them that must not be beside others of their trigger.

@@ -298,9 +298,8 @@ impl Owner {
                 RoundAction::Step => {
                     let is_busy = sim.now < self.busy_until;
                     let is_it = |origin| self.busy_host.is_none_or(|host| host == origin);
-                    let room = |origin| match is_busy && is_it(origin) {
-                        true => self.room,
-                        false => HostRoom::ALL,
+                    let room = |origin| {
+                        if is_busy && is_it(origin) { self.room } else { HostRoom::ALL }
                     };
                     self.shard.step(now, &room);
                 }

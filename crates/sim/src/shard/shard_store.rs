@@ -9,6 +9,7 @@ use std::sync::Arc;
 use engine::id::{ProjectId, ShardId};
 use engine::mutant::{self, Mutant};
 use engine::notice::{Audience, Listener, Occasions};
+use engine::queue::dead::dead;
 use engine::queue::record as queue;
 use engine::record::{decode, encode};
 use engine::shard::record::{self, FORMAT, HeadRecord, ReportRecord};
@@ -104,6 +105,9 @@ impl ShardStore {
         }
         for (key, value) in self.below(&queue::queues(SHARD)) {
             loading.queue(key, value)?;
+        }
+        for (key, value) in self.below(&dead(SHARD)) {
+            loading.dead(key, value)?;
         }
         for (key, value) in self.below(&queue::queued(SHARD)) {
             loading.queued(key, value)?;

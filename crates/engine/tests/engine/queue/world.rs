@@ -152,6 +152,7 @@ impl Counts {
 }
 
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each says what this world has")]
 pub(super) struct World {
     pub(super) now: Time,
     pub(super) chance: Chance,

@@ -57,6 +57,8 @@ const TABLE: &[(&str, &str, Who)] = &[
     ("GET", "/v1/workers/{name}", Reader),
     ("POST", "/v1/workers/{name}/drain", Writer),
     ("DELETE", "/v1/workers/{name}/drain", Writer),
+    ("PUT", "/v1/triggers/{name}/reservation", Writer),
+    ("DELETE", "/v1/triggers/{name}/reservation", Writer),
     ("POST", "/v1/claim", Worker),
     ("POST", "/v1/workers/{name}/beat", Worker),
     ("GET", "/v1/projects", Admin),

@@ -1,6 +1,6 @@
 //! What runs print: taken under the current token alone, kept to its end, and told to whoever follows.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use client::key::Scope;
 use client::output::{
@@ -11,6 +11,7 @@ use client::worker::ClaimedRun;
 use engine::limits::{OUTPUT_CHUNKS_MAX, OUTPUT_KEPT_BYTES_MAX, OUTPUT_REQUEST_BYTES_MAX};
 use rig::PATIENCE;
 use serde_json::{Value, json};
+use store::clock::Stopwatch;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
@@ -200,7 +201,7 @@ async fn a_slow_follower_is_cut_and_told_and_holds_nobody_up() {
     let mut slow = Following::begin(follow(&house, &made.id)).await;
     // More than sockets, the follower's room and its reader have room for together.
     let full = "x".repeat(OUTPUT_REQUEST_BYTES_MAX);
-    let (mut next, begun) = (0, Instant::now());
+    let (mut next, begun) = (0, Stopwatch::start());
     while next < 24 * 1024 * 1024 {
         next = print(&hand, &run, json!([out(next, &full)])).await;
     }

@@ -218,7 +218,7 @@ async fn runs_of_queues_that_have_ended_are_found_by_queue_state_key_and_label()
     };
     assert_eq!(ids("queue=mail").await.len(), 3);
     assert_eq!(ids("queue=mail&state=dead").await.len(), 2);
-    assert_eq!(ids("queue=mail&state=dead&label=env=prod").await, [prod.clone()]);
+    assert_eq!(ids("queue=mail&state=dead&label=env=prod").await, std::slice::from_ref(&prod));
     assert_eq!(ids("key=a").await, [prod]);
     assert_eq!(ids("label=env=prod&state=succeeded").await, [run.id]);
     assert_eq!(ids("queue=other").await.len(), 0);

@@ -253,7 +253,7 @@ async fn slots_that_wait_for_a_host_that_lags_are_pending_and_not_missing() {
     bench.set_now(Instant(minute(4).0 + 1));
     let account = account(&bench, 0, 4).await;
     assert_eq!(rows(&account), [(1, 1, 1, Fate::Run), (2, 4, 3, Fate::Pending)]);
-    assert_eq!(account.host_lags_since.map(|since| since.as_millisecond()), Some(minute(2).0));
+    assert_eq!(account.host_lags_since.map(client::Timestamp::as_millisecond), Some(minute(2).0));
 }
 
 #[tokio::test]
