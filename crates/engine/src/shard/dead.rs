@@ -84,7 +84,7 @@ impl Shard {
         if waiting >= max && !runs.is_empty() {
             return Err(Rejection::QueueIsFull { waiting, max });
         }
-        let mut room = max - waiting;
+        let mut room = max.saturating_sub(waiting);
         let mut unit = Unit::default().by(now.wall);
         let mut results = Vec::with_capacity(runs.len());
         for run in runs {

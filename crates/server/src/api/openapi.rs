@@ -139,16 +139,18 @@ fn response(given: AnswerBody, schemas: &mut SchemaGenerator) -> Value {
             "headers": id,
             "content": { "application/json": { "schema": shape(schemas) } },
         }),
-        AnswerBody::Text("application/json") => json!({
-            "description": "What was asked for.",
-            "headers": id,
-            "content": { "application/json": { "schema": {} } },
-        }),
-        AnswerBody::Text(media_type) => json!({
-            "description": "What was asked for.",
-            "headers": id,
-            "content": { media_type: { "schema": { "type": "string" } } },
-        }),
+        AnswerBody::Text(media_type) => {
+            let schema = match media_type {
+                // Any JSON; events, each of a form that the documents tell.
+                "application/json" | "text/event-stream" => json!({}),
+                _ => json!({ "type": "string" }),
+            };
+            json!({
+                "description": "What was asked for.",
+                "headers": id,
+                "content": { media_type: { "schema": schema } },
+            })
+        }
         AnswerBody::Nothing => json!({ "description": "It is done.", "headers": id }),
     }
 }

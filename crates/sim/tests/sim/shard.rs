@@ -129,10 +129,10 @@ const FEEDING_SEEDS: u64 = 600;
 
 /// Each bug of triggers that feed queues, with a seed that is known to catch it.
 const KNOWN_OF_FEEDS: [Known; 4] = [
-    (Mutant::EnqueuedLater, 3),
+    (Mutant::EnqueuedLater, 0),
     (Mutant::RecordGoneLater, 2),
     (Mutant::QueuedNotActive, 0),
-    (Mutant::EnqueuedKept, 0),
+    (Mutant::EnqueuedKept, 8),
 ];
 
 #[test]
