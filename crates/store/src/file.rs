@@ -303,7 +303,9 @@ impl Adapter for FileStore {
         let quarter =
             usize::try_from(self.directory.identity.segment_bytes / 4).unwrap_or(usize::MAX);
         let commit_bytes = quarter.min(4 * 1024 * 1024);
-        Limits { writes: 4_096, commit_bytes, value_bytes: (commit_bytes / 2).min(1024 * 1024) }
+        // Short ones: with small segments, bytes run out first.
+        let writes = (commit_bytes / 64).min(4_096);
+        Limits { writes, commit_bytes, value_bytes: (commit_bytes / 2).min(1024 * 1024) }
     }
 
     fn class(&self) -> Class {
