@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -292,7 +291,7 @@ fn dev_at(port: u16, data: &Path) -> Child {
 async fn events_are_followed_on_when_the_server_is_started_again() {
     let _machine = machine::waits().await;
     let (_dir, data) = place();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = rig::free_port();
     let url = format!("http://127.0.0.1:{port}");
     let mut server = dev_at(port, &data);
     let mut follower = Command::new(WATCHBELL)

@@ -169,7 +169,7 @@ async fn no_secret_turns_up_where_it_does_not_belong() {
     let (dir, data) = place();
     let mut tasks = JoinSet::new();
     let (fine, failing) = (receiver(200, &mut tasks).await, receiver(500, &mut tasks).await);
-    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let closed = format!("127.0.0.1:{}", rig::free_port());
     let (mut said, mut secrets) = (Said::default(), Vec::<String>::new());
     let server = Server::start(&data, &["--log-level", "trace"]).await;
     secrets.push(server.admin.clone());
@@ -237,7 +237,7 @@ async fn no_secret_turns_up_where_it_does_not_belong() {
     let answer = server.ask("POST", "/v1/triggers").body(&Value::from(broken)).await;
     said.answer("a body that is no object", answer);
     look_around(&server, &failed, &mut said).await;
-    with_keys(&server, &writer, &closed.to_string(), &mut said);
+    with_keys(&server, &writer, &closed, &mut said);
     let log = server.told();
     assert!(log.contains("TRACE") || log.contains("DEBUG"), "{log}");
     said.note("the server", log);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -36,10 +36,7 @@ struct Stranger {
 
 impl Stranger {
     fn new(store: &str) -> Self {
-        let free = |_| TcpListener::bind("127.0.0.1:0").unwrap();
-        let listeners: Vec<TcpListener> = PORTS.iter().map(free).collect();
-        let ports = listeners.iter().map(|listener| listener.local_addr().unwrap().port());
-        let ports = PORTS.into_iter().zip(ports).collect();
+        let ports = PORTS.into_iter().map(|page| (page, rig::free_port())).collect();
         let settings = BTreeMap::from([("WATCHBELL_STORE".to_owned(), store.to_owned())]);
         Self { dir: tempfile::tempdir().unwrap(), settings, ports, servers: Vec::new() }
     }

@@ -4,7 +4,6 @@ use engine::id::ShardId;
 use engine::shard::record::HeadRecord;
 use store::Commit;
 use store::cluster::ClusterIdentity;
-use tokio::net::TcpListener;
 
 use super::bench::{CLUSTER, Quiesces, SHARDS};
 use super::pair::{HALVES, Pair, Who, name_in};
@@ -53,8 +52,8 @@ async fn a_shard_that_nobody_has_is_in_the_backup_all_the_same() {
 #[tokio::test]
 async fn a_backup_that_cannot_have_a_shard_quiesced_says_so_and_is_none() {
     let pair = filled().await;
-    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    pair.tell_of(Who::A, HALVES, &format!("http://{gone}"));
+    let gone = rig::free_port();
+    pair.tell_of(Who::A, HALVES, &format!("http://127.0.0.1:{gone}"));
     let text = pair.a.json("GET", "/v1/backup", "").await.0;
     assert!(text.contains("shard 2 could not be quiesced by the server b"), "{text}");
     assert!(has(&text, 1) && !has(&text, 3), "{text}");

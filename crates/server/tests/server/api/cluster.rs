@@ -8,7 +8,6 @@ use engine::instant::Instant;
 use rig::{PATIENCE, until};
 use server::handle::FiringState;
 use server::peers::View;
-use tokio::net::TcpListener;
 
 use super::super::receiver::{Receiver, answer};
 use super::bench::{Bench, NOW};
@@ -76,8 +75,8 @@ async fn every_server_is_shown_and_told_that_its_clock_is_right() {
     assert_eq!(pair.b.status.borrow().firing, FiringState::Going);
     // One that cannot be reached is named.
     hold_firing(&pair.b);
-    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    pair.tell_of(Who::A, HALVES, &format!("http://{gone}"));
+    let gone = rig::free_port();
+    pair.tell_of(Who::A, HALVES, &format!("http://127.0.0.1:{gone}"));
     let told = pair.a.json("POST", "/v1/scheduler/confirm-time", "").await;
     assert_eq!(told.status(), 202, "{}", told.0);
     let status: SchedulerStatus = told.body();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rig::PATIENCE;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 use super::bench::Bench;
 use super::pair::{HALVES, Pair, Who, name_in};
@@ -107,8 +107,8 @@ async fn who_comes_back_at_either_server_gets_what_it_missed_of_both() {
 #[tokio::test]
 async fn a_server_that_cannot_be_reached_is_told_once_as_a_gap() {
     let pair = Pair::new().await;
-    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    pair.tell_of(Who::A, HALVES, &format!("http://{gone}"));
+    let gone = rig::free_port();
+    pair.tell_of(Who::A, HALVES, &format!("http://127.0.0.1:{gone}"));
     let mut watching = Watching::begin(&pair.a, None).await;
     assert_eq!(watching.next().await, reset());
     pair.a.minutely(&name_in(0)).await;

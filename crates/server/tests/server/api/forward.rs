@@ -9,7 +9,6 @@ use serde_json::json;
 use server::api::{ApiSecurity, ServerTls};
 use server::handle::CallError;
 use store::clock::Stopwatch;
-use tokio::net::TcpListener;
 
 use super::bench::{Answer, Bench, minutely};
 use super::pair::{HALVES, Pair, Who, name_in};
@@ -191,9 +190,8 @@ async fn a_shard_that_changes_hands_is_looked_for_until_it_is_found() {
 #[tokio::test]
 async fn a_server_that_cannot_be_reached_is_tried_for_a_moment_and_nothing_was_done() {
     let pair = Pair::new().await;
-    // Nobody listens here any more.
-    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    pair.tell_of(Who::A, HALVES, &format!("http://{gone}"));
+    let gone = rig::free_port();
+    pair.tell_of(Who::A, HALVES, &format!("http://127.0.0.1:{gone}"));
     let begun = Stopwatch::start();
     let answer = pair.a.json("POST", "/v1/triggers", &draft(&name_in(2))).await;
     assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());

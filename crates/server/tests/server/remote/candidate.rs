@@ -158,8 +158,8 @@ async fn any_server_of_a_list_will_do() {
     let stand = Stand::on(Store::shared(memory)).await;
     stand.project("shop").await;
     let key = stand.key("shop", &[Scope::Node]).await;
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let url = format!("http://:{key}@{nobody},{}", stand.address);
+    let nobody = rig::free_port();
+    let url = format!("http://:{key}@127.0.0.1:{nobody},{}", stand.address);
     let store = store::open_existing(&store::StoreUrl::parse(&url).unwrap()).await.unwrap();
     let (session, _keeper) = open(&store, "web-1").await;
     assert!(session.is_valid());
