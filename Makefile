@@ -41,8 +41,8 @@ bench-triggers: ## Measure triggers: memory, lateness, fires per second, idle co
 	$(BENCH) fires $(MEASURED)
 	$(BENCH) idle $(MEASURED)
 
-bench-queue: ## Measure queues beside BullMQ on Redis and graphile-worker on Postgres
-	@scripts/need test
+bench-queue: ## Measure queues beside BullMQ on Redis, graphile-worker and River on Postgres
+	@scripts/need rivals
 	@cargo build --release --package watchbell
 	bench/rivals/run $(or $(CARGO_TARGET_DIR),target)/release/watchbell
 
@@ -58,4 +58,6 @@ soak: ## Run the long tests (some hours)
 	cargo run --profile sim --package watchbell-sim -- --shard --seeds 0..200000
 	cargo run --profile sim --package watchbell-sim -- --fleet --seeds 0..5000
 	cargo run --profile sim --package watchbell-sim -- --fleet --queues --seeds 0..5000
-	former=$$(scripts/former) && WATCHBELL_FORMER=$$former cargo test --workspace -- --ignored --nocapture
+	cargo build --profile quick --package watchbell
+	former=$$(scripts/former) && WATCHBELL_FORMER=$$former WATCHBELL_QUICK=$$(realpath $(or $(CARGO_TARGET_DIR),target)/quick/watchbell) \
+		cargo test --workspace -- --ignored --nocapture

@@ -163,7 +163,7 @@ pub(crate) enum Verb {
     Backup(BackupVerb),
     Restore(RestoreArgs),
     /// Measure how fast Watchbell is, on this machine and a store of yours
-    #[command(subcommand, after_help = examples("  watchbell bench fires\n  watchbell bench queue"))]
+    #[command(subcommand, after_help = examples("  watchbell bench fires\n  watchbell bench overload\n  watchbell bench queue"))]
     Bench(BenchVerb),
     /// Read cron patterns: when they come, and what they mean
     #[command(subcommand, after_help = examples("  watchbell cron explain '0 12 1 * +MON'"))]

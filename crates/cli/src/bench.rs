@@ -1,6 +1,6 @@
 //! `watchbell bench`: how fast is a server, on this machine and a store of yours?
 //!
-//! `queue` is in a file of its own. `fires`: how many webhooks per second does a server send and record, on this store?
+//! `queue` and `overload` are in files of their own. `fires`: how many webhooks per second does a server send and record, on this store?
 //!
 //! A store is filled with triggers that are due every second, `watchbell dev` or `watchbell server` is started
 //! on it as a child, and this process is the receiver of its webhooks. The figures are what the server's own
@@ -8,6 +8,7 @@
 //! client loop beside it) is measured by `bench/` in its source.
 
 mod fill;
+mod overload;
 mod queue;
 mod subject;
 
@@ -49,6 +50,9 @@ const WARM_UP: Duration = Duration::from_secs(3);
 /// How often the API is asked for something while a server is measured.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
+/// How often its memory is looked at.
+const MEMORY_LOOKS: u32 = 10;
+
 /// What a server did when so many webhooks were due every second.
 #[derive(Serialize)]
 struct Fired {
@@ -63,6 +67,8 @@ struct Fired {
     cpu_us_each: f64,
     /// The most memory that the server had, in MB.
     memory_max_mb: f64,
+    /// What was resident, in MB: at equal distances, from the first second to the last.
+    memory_mb: Vec<f64>,
     /// 99 of 100 requests for a page of triggers were answered within this.
     api_p99_ms: f64,
     stopped_after_s: f64,
@@ -73,6 +79,9 @@ pub(crate) async fn bench(verb: &BenchVerb) -> Result<(), Ending> {
     let measured = async {
         match verb {
             BenchVerb::Fires(typed) => Ok(text(typed.output, &fires(typed).await?, shown)),
+            BenchVerb::Overload(typed) => {
+                Ok(text(typed.output, &[overload::measure(typed).await?], overload::shown))
+            }
             BenchVerb::Queue(typed) => {
                 Ok(text(typed.output, &[queues(typed).await?], queue::shown))
             }
@@ -135,16 +144,19 @@ async fn queues(typed: &QueueBenchArgs) -> Result<queue::Queued, Ending> {
         }
         None => Subject::on_file(&this_binary()?, &data).await?,
     };
-    let client = subject.client(dir.path())?;
-    let mut queued = queue::measure(typed, &subject, client, &Progress::on_stderr()).await?;
+    let door = subject.door(dir.path());
+    let measured = queue::measure(typed, &subject, &door, &Progress::on_stderr()).await?;
     subject.stop().await?;
-    if typed.waiting > 0 && typed.store.is_none() {
+    let queued = if typed.waiting > 0 && typed.store.is_none() {
         let watch = Stopwatch::start();
         let subject = Subject::on_file(&this_binary()?, &data).await?;
-        queue::claim_first(&subject.client(dir.path())?).await?;
-        queued = queued.restarted(watch.elapsed());
+        queue::claim_first(&subject.door(dir.path())).await?;
+        let queued = measured.restarted(watch.elapsed(), subject.used().memory);
         subject.stop().await?;
-    }
+        queued
+    } else {
+        measured.queued()
+    };
     if let Some(url) = &typed.store {
         swept(&StoreUrl::parse(url)?).await?;
     }
@@ -152,6 +164,10 @@ async fn queues(typed: &QueueBenchArgs) -> Result<queue::Queued, Ending> {
 }
 
 fn shown(fired: &[Fired]) -> String {
+    shown_rows(fired)
+}
+
+fn shown_rows<'a>(fired: impl IntoIterator<Item = &'a Fired>) -> String {
     let head = [
         "asked/s",
         "recorded/s",
@@ -163,7 +179,7 @@ fn shown(fired: &[Fired]) -> String {
         "API p99 ms",
         "stop s",
     ];
-    let rows = fired.iter().map(|row| {
+    let rows = fired.into_iter().map(|row| {
         let late = row.late_p99_ms.map_or_else(|| "-".to_owned(), |late| format!("{late:.0}"));
         vec![
             grouped(row.asked_per_s),
@@ -185,20 +201,38 @@ fn shown(fired: &[Fired]) -> String {
 }
 
 async fn fires(typed: &FiresArgs) -> Result<Vec<Fired>, Ending> {
-    let dir = scratch(&typed.dir)?;
-    let progress = Progress::on_stderr();
-    let mut receivers = JoinSet::new();
-    let mut hosts = Vec::new();
-    for _ in 0..HOSTS {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        hosts.push(listener.local_addr()?);
-        receivers.spawn(receive(listener));
-    }
+    let binary = typed.server.clone().map_or_else(this_binary, Ok)?;
+    let site = FiresSite::open(binary, typed.store.clone(), &typed.dir).await?;
     let mut fired = Vec::new();
     for rate in &typed.rates {
-        fired.push(one(typed, &dir, &hosts, *rate, &progress).await?);
+        fired.push(site.measure(*rate, typed.seconds).await?);
     }
     Ok(fired)
+}
+
+/// Where servers are measured: their binary and store, and the receivers of their webhooks.
+struct FiresSite {
+    binary: PathBuf,
+    store: Option<String>,
+    dir: TempDir,
+    hosts: Vec<SocketAddr>,
+    progress: Progress,
+    /// They end with this.
+    _receivers: JoinSet<()>,
+}
+
+impl FiresSite {
+    async fn open(binary: PathBuf, store: Option<String>, place: &Path) -> Result<Self, Ending> {
+        let dir = scratch(place)?;
+        let (mut hosts, mut receivers) = (Vec::new(), JoinSet::new());
+        for _ in 0..HOSTS {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            hosts.push(listener.local_addr()?);
+            receivers.spawn(receive(listener));
+        }
+        let progress = Progress::on_stderr();
+        Ok(Self { binary, store, dir, hosts, progress, _receivers: receivers })
+    }
 }
 
 /// Says `ok` to whatever comes.
@@ -217,63 +251,78 @@ async fn receive(listener: TcpListener) {
     }
 }
 
-/// Measures a server with so many triggers that are due every second.
-async fn one(
-    typed: &FiresArgs,
-    dir: &TempDir,
-    hosts: &[SocketAddr],
-    rate: u32,
-    progress: &Progress,
-) -> Result<Fired, Ending> {
-    let data = dir.path().join(format!("store-{rate}"));
-    let url = match &typed.store {
-        Some(url) => StoreUrl::parse(url)?,
-        None => StoreUrl::File(data.clone()),
-    };
-    let store = empty_store(&url).await?;
-    progress.show(format_args!("making {} triggers", grouped(rate)));
-    let begin = fill::fill(store, rate, hosts).await?;
-    let binary = typed.server.clone().map_or_else(this_binary, Ok)?;
-    let subject = match &typed.store {
-        Some(url) => Subject::on_engine(&binary, url, dir.path()).await?,
-        None => Subject::on_file(&binary, &data).await?,
-    };
-    let warm = begin.max(now()).after(WARM_UP);
-    progress.show(format_args!("{} per second: warming up", grouped(rate)));
-    tokio::time::sleep(Duration::from_millis((warm.0 - now().0).max(0).unsigned_abs())).await;
-    progress.show(format_args!("{} per second: measuring", grouped(rate)));
-    let (before, used, watch) = (subject.metrics().await?, subject.used(), Stopwatch::start());
-    let answers = ask_for(&subject, Duration::from_secs(typed.seconds.into())).await?;
-    let (after, seconds) = (subject.metrics().await?, watch.elapsed().as_secs_f64());
-    let cpu = subject.used().cpu.saturating_sub(used.cpu);
-    let memory_max = subject.used().memory_max;
-    let stopped_after = subject.stop().await?;
-    swept(&url).await?;
-    let rose = |read: fn(&Metrics) -> f64| read(&after) - read(&before);
-    let recorded = rose(Metrics::succeeded);
-    Ok(Fired {
-        asked_per_s: rate,
-        recorded_per_s: recorded / seconds,
-        not_succeeded: whole(rose(Metrics::slots) - recorded),
-        late_p99_ms: after.late_p99_ms(&before),
-        commits_per_s: rose(Metrics::commits) / seconds,
-        cpu_us_each: cpu.as_secs_f64() * 1e6 / recorded.max(1.0),
-        memory_max_mb: f64::from(memory_max) * 1_024.0 / 1e6,
-        api_p99_ms: answers.as_secs_f64() * 1e3,
-        stopped_after_s: stopped_after.as_secs_f64(),
-    })
+impl FiresSite {
+    /// Measures a server with so many triggers that are due every second, for so many seconds.
+    async fn measure(&self, rate: u32, seconds: u16) -> Result<Fired, Ending> {
+        let Self { binary, dir, progress, .. } = self;
+        let data = dir.path().join(format!("store-{rate}"));
+        let url = match &self.store {
+            Some(url) => StoreUrl::parse(url)?,
+            None => StoreUrl::File(data.clone()),
+        };
+        let store = empty_store(&url).await?;
+        progress.show(format_args!("making {} triggers", grouped(rate)));
+        let begin = fill::fill(store, rate, &self.hosts).await?;
+        let subject = match &self.store {
+            Some(url) => Subject::on_engine(binary, url, dir.path()).await?,
+            None => Subject::on_file(binary, &data).await?,
+        };
+        let warm = begin.max(now()).after(WARM_UP);
+        progress.show(format_args!("{} per second: warming up", grouped(rate)));
+        tokio::time::sleep(Duration::from_millis((warm.0 - now().0).max(0).unsigned_abs())).await;
+        progress.show(format_args!("{} per second: measuring", grouped(rate)));
+        let (before, used, watch) = (subject.metrics().await?, subject.used(), Stopwatch::start());
+        let watched = watch_for(&subject, Duration::from_secs(seconds.into())).await?;
+        let (after, seconds) = (subject.metrics().await?, watch.elapsed().as_secs_f64());
+        let cpu = subject.used().cpu.saturating_sub(used.cpu);
+        let memory_max = subject.used().memory_max;
+        let stopped_after = subject.stop().await?;
+        swept(&url).await?;
+        let rose = |read: fn(&Metrics) -> f64| read(&after) - read(&before);
+        let recorded = rose(Metrics::succeeded);
+        Ok(Fired {
+            asked_per_s: rate,
+            recorded_per_s: recorded / seconds,
+            not_succeeded: whole(rose(Metrics::slots) - recorded),
+            late_p99_ms: after.late_p99_ms(&before),
+            commits_per_s: rose(Metrics::commits) / seconds,
+            cpu_us_each: cpu.as_secs_f64() * 1e6 / recorded.max(1.0),
+            memory_max_mb: megabytes(memory_max),
+            memory_mb: watched.memory_mb,
+            api_p99_ms: watched.api_p99.as_secs_f64() * 1e3,
+            stopped_after_s: stopped_after.as_secs_f64(),
+        })
+    }
 }
 
-/// Asks a server for a page of triggers twenty times a second for so long, and says within what 99 of 100 were answered.
-async fn ask_for(subject: &Subject, length: Duration) -> Result<Duration, Ending> {
+/// What was seen of a server while it was measured.
+struct Watched {
+    /// 99 of 100 requests for a page of triggers were answered within this.
+    api_p99: Duration,
+    memory_mb: Vec<f64>,
+}
+
+/// Asks a server for a page of triggers twenty times a second for so long, and looks at its memory.
+async fn watch_for(subject: &Subject, length: Duration) -> Result<Watched, Ending> {
     let watch = Stopwatch::start();
-    let mut took = Vec::new();
+    let (mut took, mut memory_mb) = (Vec::new(), Vec::new());
     while watch.elapsed() < length {
+        if watch.elapsed()
+            >= length * u32::try_from(memory_mb.len()).unwrap_or(u32::MAX) / MEMORY_LOOKS
+        {
+            memory_mb.push(megabytes(subject.used().memory));
+        }
         took.push(subject.asked().await?);
         tokio::time::sleep(ASK_EVERY).await;
     }
     took.sort_unstable();
-    Ok(took.get(took.len() * 99 / 100).copied().unwrap_or_default())
+    let api_p99 = took.get(took.len() * 99 / 100).copied().unwrap_or_default();
+    Ok(Watched { api_p99, memory_mb })
+}
+
+/// From KiB, which the kernel calls kB.
+fn megabytes(kib: u32) -> f64 {
+    f64::from(kib) * 1_024.0 / 1e6
 }
 
 /// The binary that this process runs.

@@ -26,10 +26,12 @@ mod dev {
     mod outage;
     mod process;
     mod queue;
+    mod queue_backlog;
     mod queue_crowd;
     mod queue_fault;
     mod queue_handover;
     mod queue_hostile;
+    mod queue_output;
     mod queue_silence;
     mod queue_storm;
     mod queue_worker;

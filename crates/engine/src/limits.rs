@@ -504,6 +504,9 @@ pub const FORWARD_ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How long a name stays reserved for a trigger of another shard, at least: longer than it takes to make that trigger.
 pub const NAME_RESERVED_MIN: Duration = Duration::from_secs(60);
 
+/// Names of one project that a shard keeps for triggers of others.
+pub const NAMES_RESERVED_PER_PROJECT_MAX: usize = 100_000;
+
 /// A trigger whose name was reserved longer ago than this is not made any more.
 pub const NAME_RESERVED_USABLE: Duration = Duration::from_secs(20);
 
@@ -670,14 +673,14 @@ pub const WORKER_FORGOTTEN_MS: u64 = 600_000;
 /// How long the wish that a worker drains is kept, if nobody undoes it.
 pub const WORKER_DRAIN_KEPT: Duration = Duration::from_secs(30 * 86_400);
 
-/// Workers that are asked to drain, at a time: each node has all of them in memory.
-pub const WORKER_DRAINS_MAX: usize = 1_000;
+/// Workers of a project that are asked to drain, at a time.
+pub const WORKER_DRAINS_PER_PROJECT_MAX: usize = 1_000;
+
+/// Workers of all projects that are asked to drain, at a time: each node has all of them in memory.
+pub const WORKER_DRAINS_MAX: usize = 10_000;
 
 /// A claim of a worker that is asked to drain waits no longer than this, so that it is told soon.
 pub const DRAINED_CLAIM_WAIT_MAX: Duration = Duration::from_secs(1);
-
-/// Claims of one project that wait at a server: others have room beside them.
-pub const CLAIMS_WAITING_MAX: usize = API_CONNECTIONS_MAX / 16 * 15;
 
 /// Runs of one worker that are told when it is shown.
 pub const WORKER_RUNS_SHOWN_MAX: usize = 1_000;
@@ -813,6 +816,18 @@ pub const DEAD_RUNS_PER_QUEUE_MAX: usize = 10_000;
 
 /// Dead runs of a queue among these whose payload is long: see [`ACTION_INLINE_BYTES_MAX`].
 pub const DEAD_BODIES_PER_QUEUE_MAX: usize = 1_000;
+
+/// Dead runs of all queues of a project in one shard that are kept.
+pub const DEAD_RUNS_PER_PROJECT_MAX: usize = 20_000;
+
+/// Dead runs of a project in one shard among these whose payload is long.
+pub const DEAD_BODIES_PER_PROJECT_MAX: usize = 2_000;
+
+/// Dead runs of all projects in one shard that are kept.
+pub const DEAD_RUNS_PER_SHARD_MAX: usize = 50_000;
+
+/// Dead runs of all projects in one shard among these whose payload is long.
+pub const DEAD_BODIES_PER_SHARD_MAX: usize = 5_000;
 
 /// How long a dead run is kept to be redriven.
 pub const DEAD_RUNS_KEPT: Duration = Duration::from_secs(30 * 86_400);

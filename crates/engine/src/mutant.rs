@@ -108,6 +108,7 @@ mutants! {
         LagEndsEarly: "A host lags no more as soon as it was looked at, whether or not slots wait for it.",
         LagUnread: "A successor does not read which hosts lag.",
         LagThroughDisable: "A project is disabled, and nothing says what became of its slots that waited for a host.",
+        UnseenWaits: "A slot that nobody saw when it was due waits for a host that lags like one that somebody saw.",
         LagLeftBehind: "A trigger goes to another host, and nothing becomes of its slots that waited for the former one.",
     }
     "Mutants of queues, on the owner's side." QUEUE {
@@ -131,9 +132,12 @@ mutants! {
         RetryBeforeCancel: "A run that is to end is given again after a failure.",
         TokenForgotten: "A run that waits forgets its last token.",
         AttemptOfDeadAgain: "The number of an attempt under which a worker died is used again.",
+        NumberOfUnbegunKept: "The number of an attempt that never began is not used again.",
         DeathsUncounted: "The deaths of workers under a run are not counted.",
         ExpiresThoughBegun: "A run that was given before expires.",
         WaitingIsAlive: "A claim that waits gets runs, whether or not that life of its worker was heard of late.",
+        ClaimedUnread: "A successor does not read which runs were given together.",
+        ClaimedGoneEarly: "What runs share that were given together is gone with the first of them.",
         RateUnrecorded: "How many runs were given within the last period is in memory only.",
         RedrivenStaysDead: "A run that is redriven is kept among the dead ones.",
     }

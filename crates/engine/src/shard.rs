@@ -240,6 +240,7 @@ impl Shard {
             self.step_queues(now);
         }
         self.start_due_runs(room, now);
+        self.start_where_room_is(now);
         self.serve_hosts(room, now);
         self.write_out(now);
     }
@@ -275,7 +276,7 @@ impl Shard {
         let slots = (!self.is_stopping())
             .then(|| self.agenda.next_wakes(now).chain(self.queues.next_wakes(now)));
         // What is due already waits for something else, which will tell.
-        let runs = self.waiting.next_wakes().chain(self.attempts.next_wakes(now));
+        let runs = self.waiting.next_wakes(now).chain(self.attempts.next_wakes(now));
         let hosts = self.waits_for_hosts().then(|| self.waiting.next_look(now));
         let runs = runs.chain(hosts);
         let wakes = slots.into_iter().flatten().chain(runs);
@@ -312,6 +313,11 @@ impl Shard {
     /// who names a new owner, writes this.
     pub fn head(&self) -> HeadRecord {
         self.outbox.head()
+    }
+
+    /// Up to here slots are decided or wait for their host, whether or not that is written.
+    pub fn decided_through(&self) -> Mark {
+        self.triggers.mark()
     }
 
     /// What was on its way is written.

@@ -26,7 +26,8 @@ use std::time::Duration;
 use engine::id::ProjectId;
 use engine::instant::Instant;
 use engine::limits::{
-    ACCESS_CHANGE_TRIES_MAX, KEY_USED_EVERY, KEYS_MAX, PROJECTS_MAX, SECRETS_MAX, WORKER_DRAINS_MAX,
+    ACCESS_CHANGE_TRIES_MAX, KEY_USED_EVERY, KEYS_MAX, PROJECTS_MAX, SECRETS_MAX,
+    WORKER_DRAINS_MAX, WORKER_DRAINS_PER_PROJECT_MAX,
 };
 use parking_lot::Mutex;
 use store::machine::Machine;
@@ -67,9 +68,13 @@ pub enum Denial {
     #[error("nobody has asked worker {0:?} to drain")]
     NotDraining(String),
     #[error(
-        "{WORKER_DRAINS_MAX} workers are asked to drain, and that is as many as may be: undo some of those that are gone"
+        "{WORKER_DRAINS_PER_PROJECT_MAX} workers of the project are asked to drain, and that is as many as may be: undo some of those that are gone"
     )]
     TooManyDrains,
+    #[error(
+        "{WORKER_DRAINS_MAX} workers of all projects are asked to drain, and that is as many as may be: let an admin undo some of those that are gone"
+    )]
+    TooManyDrainsOfAll,
     #[error("there is no key {0}: list them at /v1/keys")]
     NoKey(KeyId),
     #[error(

@@ -76,13 +76,15 @@ pub use tls::{ServerTls, TlsError};
 pub(crate) use event::cluster_event;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use client::{Carrier, ClientError};
 use engine::limits::FORWARD_CONNECT_MAX;
 
 use self::forward::Forwarder;
+use self::middleware::Reception;
 use crate::handle::NodeHandle;
 
 /// From where requests may come.
@@ -136,16 +138,12 @@ impl ApiSecurity {
 
 /// The whole API, in front of this handle.
 pub fn router(handle: NodeHandle, exposure: Exposure, security: &ApiSecurity) -> Router {
-    let forwarder = Forwarder::new(security.carrier.clone(), handle.clone());
+    let forwarder = Arc::new(Forwarder::new(security.carrier.clone(), handle.clone()));
     route::router(&handle, security.authentication)
         .fallback(problem::no_such_path)
         .method_not_allowed_fallback(problem::no_such_method)
         .with_state(handle.clone())
-        .layer(from_fn_with_state(forwarder, forward::pass_on))
-        .layer(from_fn_with_state(handle.clone(), middleware::check_role))
-        .layer(from_fn_with_state(exposure, middleware::check_host))
-        .layer(from_fn(middleware::limit_time))
-        .layer(from_fn_with_state(handle, middleware::name_request))
+        .layer(from_fn_with_state(Reception { handle, exposure, forwarder }, middleware::receive))
 }
 
 /// What there is to ask, and what each asks of its caller: the method, the path, and the scope that a key needs, if

@@ -252,10 +252,15 @@ pub struct NodeContext {
 /// How to ask a node for something. Clones are cheap and lead to the same node.
 #[derive(Clone)]
 pub struct NodeHandle {
+    shared: Arc<HandleShared>,
+}
+
+/// What all clones of a handle share: every request has several.
+struct HandleShared {
     calls: mpsc::Sender<NodeCall>,
     status: watch::Receiver<NodeStatus>,
     trouble: watch::Receiver<Option<WriteTrouble>>,
-    context: Arc<NodeContext>,
+    context: NodeContext,
     under_way: Arc<RequestsUnderWay>,
     seats: Arc<WatcherSeats>,
     guests: Arc<WatcherSeats>,
@@ -263,7 +268,7 @@ pub struct NodeHandle {
     waiting_claims: Arc<WaitingClaims>,
     start: u64,
     backups: Arc<Semaphore>,
-    last_ask: Arc<AtomicU64>,
+    last_ask: AtomicU64,
 }
 
 /// Tickets of those who ask a shard's memory: the core draws none of these.
@@ -274,6 +279,7 @@ pub struct AskGuard {
     handle: NodeHandle,
     shard: ShardId,
     ticket: Ticket,
+    is_answered: bool,
 }
 
 impl AskGuard {
@@ -286,13 +292,22 @@ impl AskGuard {
     pub fn stop_waiting(&self) {
         let (shard, ticket) = (self.shard, self.ticket);
         // If there is no room for it, the claim ends when its time is over.
-        let _ = self.handle.calls.try_send(NodeCall::StopWaiting { shard, ticket });
+        let _ = self.handle.shared.calls.try_send(NodeCall::StopWaiting { shard, ticket });
+    }
+}
+
+impl AskGuard {
+    /// The question was answered: nobody waits.
+    pub fn answered(mut self) {
+        self.is_answered = true;
     }
 }
 
 impl Drop for AskGuard {
     fn drop(&mut self) {
-        self.stop_waiting();
+        if !self.is_answered {
+            self.stop_waiting();
+        }
     }
 }
 
@@ -306,10 +321,10 @@ impl NodeHandle {
     ) -> Self {
         let start = context.machine.random();
         let (under_way, backups) = (Arc::default(), Arc::new(Semaphore::new(1)));
-        let (context, seats, guests) = (Arc::new(context), Arc::default(), Arc::default());
-        let last_ask = Arc::new(AtomicU64::new(ASK_TICKETS));
+        let (seats, guests) = (Arc::default(), Arc::default());
+        let last_ask = AtomicU64::new(ASK_TICKETS);
         let (follower_seats, waiting_claims) = (Arc::default(), Arc::default());
-        Self {
+        let shared = HandleShared {
             calls,
             status,
             trouble,
@@ -322,13 +337,14 @@ impl NodeHandle {
             start,
             backups,
             last_ask,
-        }
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     /// A ticket for a question to a shard.
     pub fn ask_guard(&self, shard: ShardId) -> AskGuard {
-        let ticket = Ticket(self.last_ask.fetch_add(1, Ordering::Relaxed));
-        AskGuard { handle: self.clone(), shard, ticket }
+        let ticket = Ticket(self.shared.last_ask.fetch_add(1, Ordering::Relaxed));
+        AskGuard { handle: self.clone(), shard, ticket, is_answered: false }
     }
 
     /// Asks a shard of this node something that it answers from memory.
@@ -347,7 +363,7 @@ impl NodeHandle {
         ticket: Ticket,
         ask: ShardAsk,
     ) -> Result<ShardAnswer, CallError> {
-        if let Some(trouble) = self.trouble.borrow().clone() {
+        if let Some(trouble) = self.shared.trouble.borrow().clone() {
             return Err(CallError::Refused(trouble));
         }
         self.find(shard).await?;
@@ -375,7 +391,7 @@ impl NodeHandle {
         command: Command,
         CommandOptions { note, quota, guard }: CommandOptions,
     ) -> Result<Done, CallError> {
-        if let Some(trouble) = self.trouble.borrow().clone() {
+        if let Some(trouble) = self.shared.trouble.borrow().clone() {
             return Err(CallError::Refused(trouble));
         }
         self.find(shard).await?;
@@ -406,18 +422,22 @@ impl NodeHandle {
     /// Ends a quiesce, if it is not over yet.
     pub fn release(&self, quiesce: QuiesceId) {
         // If there is no room for it, the quiesce ends when its time is over.
-        let _ = self.calls.try_send(NodeCall::Release { quiesce });
+        let _ = self.shared.calls.try_send(NodeCall::Release { quiesce });
     }
 
     /// Permission to take a backup, if nobody takes one: one at a time is enough.
     pub fn backup_permit(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.backups).try_acquire_owned().ok()
+        Arc::clone(&self.shared.backups).try_acquire_owned().ok()
     }
 
     /// Waits for a moment until a shard is run here, and says where it is if it is not.
     pub async fn find(&self, shard: ShardId) -> Result<(), CallError> {
-        let (mut served, mut view) = (self.context.peers.served(), self.context.peers.follow());
-        let mut waiting = self.context.machine.sleep(OWNER_WAIT_MAX);
+        let mut served = self.shared.context.peers.served();
+        if served.borrow().contains(&shard) {
+            return Ok(());
+        }
+        let mut view = self.shared.context.peers.follow();
+        let mut waiting = self.shared.context.machine.sleep(OWNER_WAIT_MAX);
         loop {
             if served.borrow_and_update().contains(&shard) {
                 return Ok(());
@@ -442,7 +462,7 @@ impl NodeHandle {
         tokio::select! {
             biased;
             _ = self.ask(|reply| NodeCall::Census { reply }) => {}
-            () = self.context.machine.sleep(CENSUS_TIME_MAX) => {}
+            () = self.shared.context.machine.sleep(CENSUS_TIME_MAX) => {}
         }
         self.metrics()
     }
@@ -463,120 +483,122 @@ impl NodeHandle {
 
     /// Where everything is kept.
     pub fn store(&self) -> &Store {
-        &self.context.store
+        &self.shared.context.store
     }
 
     /// Who may do what.
     pub fn access(&self) -> &Arc<Access> {
-        &self.context.access
+        &self.shared.context.access
     }
 
     /// The other servers, and who has which shard.
     pub fn peers(&self) -> &Arc<Peers> {
-        &self.context.peers
+        &self.shared.context.peers
     }
 
     /// Tells somebody outside what goes wrong among the servers.
     pub(crate) fn notifier(&self) -> &Notifier {
-        &self.context.notifier
+        &self.shared.context.notifier
     }
 
     /// The clocks and the dice.
     pub fn machine(&self) -> &dyn Machine {
-        &*self.context.machine
+        &*self.shared.context.machine
     }
 
     /// What happened lately.
     pub fn events(&self) -> &Arc<EventLog> {
-        &self.context.events
+        &self.shared.context.events
     }
 
     /// A number that tells this start of the server from others.
     pub fn start(&self) -> u64 {
-        self.start
+        self.shared.start
     }
 
     /// Waits until the node stops.
     pub async fn stopped(&self) {
-        let mut status = self.status.clone();
+        let mut status = self.shared.status.clone();
         // If nobody shows it any more, there is no node.
         let _ = status.wait_for(|status| !status.is_ready).await;
     }
 
     /// The seats of those who watch events.
     pub(crate) fn seats(&self) -> &Arc<WatcherSeats> {
-        &self.seats
+        &self.shared.seats
     }
 
     /// The seats of those who watch the store.
     pub(crate) fn guests(&self) -> &Arc<WatcherSeats> {
-        &self.guests
+        &self.shared.guests
     }
 
     /// The seats of those who follow what runs print.
     pub(crate) fn follower_seats(&self) -> &Arc<WatcherSeats> {
-        &self.follower_seats
+        &self.shared.follower_seats
     }
 
     /// The claims that wait here.
     pub(crate) fn waiting_claims(&self) -> &Arc<WaitingClaims> {
-        &self.waiting_claims
+        &self.shared.waiting_claims
     }
 
     /// Who is told what runs print.
     pub(crate) fn followers(&self) -> &Arc<OutputFollowers> {
-        &self.context.followers
+        &self.shared.context.followers
     }
 
     /// How long nothing may be claimed yet.
     pub(crate) fn quarantine(&self) -> Duration {
-        (self.context.quarantine)()
+        (self.shared.context.quarantine)()
     }
 
     /// Requests that are under way.
     pub(crate) fn under_way(&self) -> &RequestsUnderWay {
-        &self.under_way
+        &self.shared.under_way
     }
 
     /// How many shards there are.
     pub fn shards(&self) -> u16 {
-        self.context.shards
+        self.shared.context.shards
     }
 
     /// The cluster's id.
     pub fn cluster(&self) -> u64 {
-        self.context.cluster
+        self.shared.context.cluster
     }
 
     /// What the wall clock shows.
     pub fn now(&self) -> Instant {
-        let millis = self.context.machine.wall_us() / 1_000;
+        let millis = self.shared.context.machine.wall_us() / 1_000;
         Instant(i64::try_from(millis).unwrap_or(i64::MAX))
     }
 
     /// A random number.
     pub fn random(&self) -> u64 {
-        self.context.machine.random()
+        self.shared.context.machine.random()
     }
 
     /// Whether slots are fired.
     pub fn firing(&self) -> FiringState {
-        self.status.borrow().firing.clone()
+        self.shared.status.borrow().firing.clone()
     }
 
     /// Whether the node takes calls.
     pub fn is_ready(&self) -> bool {
-        self.status.borrow().is_ready && !self.calls.is_closed() && (self.context.may_act)()
+        self.shared.status.borrow().is_ready
+            && !self.shared.calls.is_closed()
+            && (self.shared.context.may_act)()
     }
 
     /// What there is to measure, as Prometheus reads it.
     pub fn metrics(&self) -> String {
-        (self.context.metrics)()
+        (self.shared.context.metrics)()
     }
 
     /// Waits until the store has taken nothing for a while.
     async fn lasting_trouble(&self) -> WriteTrouble {
-        let mut trouble = self.trouble.clone();
+        let mut trouble = self.shared.trouble.clone();
         loop {
             if trouble.wait_for(Option::is_some).await.is_err() {
                 // The committer has ended: the answer to the call tells.
@@ -586,7 +608,7 @@ impl NodeHandle {
             tokio::select! {
                 biased;
                 () = async { drop(over.wait_for(Option::is_none).await) } => {}
-                () = self.context.machine.sleep(STORE_TROUBLE_MAX) => {}
+                () = self.shared.context.machine.sleep(STORE_TROUBLE_MAX) => {}
             }
             if let Some(trouble) = trouble.borrow_and_update().clone() {
                 return trouble;
@@ -599,9 +621,9 @@ impl NodeHandle {
         call: impl FnOnce(oneshot::Sender<Result<T, CallError>>) -> NodeCall,
     ) -> Result<T, CallError> {
         let (reply, answer) = oneshot::channel();
-        self.calls.send(call(reply)).await.map_err(|_| CallError::Stopping)?;
+        self.shared.calls.send(call(reply)).await.map_err(|_| CallError::Stopping)?;
         // A node that goes on has dropped it with the shard.
-        let is_stopping = || self.calls.is_closed();
+        let is_stopping = || self.shared.calls.is_closed();
         answer.await.unwrap_or_else(|_| {
             Err(if is_stopping() { CallError::Stopping } else { CallError::HandedOver })
         })
@@ -610,6 +632,6 @@ impl NodeHandle {
 
 impl fmt::Debug for NodeHandle {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "NodeHandle({:?})", *self.status.borrow())
+        write!(out, "NodeHandle({:?})", *self.shared.status.borrow())
     }
 }

@@ -382,6 +382,12 @@ pub struct NodeLinks {
     pub back: LinkQuality,
 }
 
+impl NodeLinks {
+    /// Good ones.
+    pub const GOOD: Self =
+        Self { there: LinkQuality::GOOD, read: LinkQuality::GOOD, back: LinkQuality::GOOD };
+}
+
 /// What a node's link is like when no fault affects it.
 pub fn node_links(setting: &ClusterSetting, node: NodeIndex) -> NodeLinks {
     let ttl = u64::try_from(setting.ttls[node].as_nanos()).expect("seconds");

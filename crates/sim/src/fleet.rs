@@ -8,6 +8,7 @@
 //! what is in the store is held against what was heard ([`audit`]). Everything follows from a seed. A seed may have queues
 //! too: runs are submitted through any server, and [workers](worker) carry them out ([`queue`]).
 
+pub mod attempt;
 pub mod audit;
 pub mod fault;
 pub mod process;
@@ -82,11 +83,15 @@ pub struct FleetCounts {
     pub again: u64,
     pub slots: u64,
     pub begun: u64,
+    pub stormy: u64,
+    pub unbegun: u64,
 }
 
 /// Servers, their store, and who they call. Clones are the same.
 #[derive(Clone)]
 pub struct Fleet {
+    /// What the servers have to do.
+    pub load: Load,
     /// Its time and its processes.
     pub world: World,
     /// The store that the servers share.
@@ -129,7 +134,7 @@ pub fn run(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> FleetReport {
 /// Runs a seed under a load, with this bug switched on, or none.
 pub fn run_under(load: Load, seed: u64, bug: Option<Mutant>, tracing: Tracing) -> FleetReport {
     mutant::switch(bug);
-    let fleet = Fleet::start(seed, tracing);
+    let fleet = Fleet::start(load, seed, tracing);
     if load == Load::TriggersAndQueues {
         worker::start(&fleet, &mut Dice::new(seed ^ 0x9e0e));
     }
@@ -152,7 +157,7 @@ pub fn run_under(load: Load, seed: u64, bug: Option<Mutant>, tracing: Tracing) -
 }
 
 impl Fleet {
-    fn start(seed: u64, tracing: Tracing) -> Self {
+    fn start(load: Load, seed: u64, tracing: Tracing) -> Self {
         let mut dice = Dice::new(seed);
         let setting = FleetSetting::of(&mut dice);
         let hosts = (0..setting.servers).map(|server| ServerHost {
@@ -171,6 +176,7 @@ impl Fleet {
             calm: false,
         };
         let fleet = Self {
+            load,
             world: World::new(tracing),
             sim_store: Arc::new(SimStore::new(Class::S)),
             receivers: Arc::new(Receivers::new(&setting, dice.fork())),
@@ -181,6 +187,8 @@ impl Fleet {
             dice: Arc::new(Mutex::new(dice)),
             findings: Arc::default(),
         };
+        let hall = Arc::clone(&fleet.hall);
+        fleet.sim_store.observe(move |commit| hall.landed(commit));
         fleet.setting.fill(&fleet.sim_store);
         (0..fleet.setting.servers).for_each(|server| fleet.boot(server));
         fleet
@@ -189,9 +197,10 @@ impl Fleet {
     /// Lets things go wrong, mends them, lets them come to rest, and looks.
     fn play(&self) {
         fault::plan_next(self);
-        if !self.go_on(fault::STORM) {
+        if !self.go_on(fault::storm(self)) {
             return;
         }
+        self.count(|counts| counts.stormy = self.hall.begun().0);
         fault::mend(self);
         if !self.go_on(CALM) {
             return;
@@ -210,7 +219,8 @@ impl Fleet {
         }
         audit::check_slots(self, due_until);
         queue::check(self);
-        self.count(|counts| counts.begun = self.hall.begun());
+        self.hall.tell(self);
+        self.count(|counts| (counts.begun, counts.unbegun) = self.hall.begun());
     }
 
     /// Lets the world go on. Whether no promise was broken.
@@ -218,7 +228,10 @@ impl Fleet {
         let end = self.world.now() + length;
         // Something happens at the end, so that time gets there.
         self.world.after(length, |_| {});
-        self.world.run(end, |_| self.findings().0.is_some());
+        self.world.run(end, |_| {
+            self.hall.tell(self);
+            self.findings().0.is_some()
+        });
         self.findings().0.is_none()
     }
 

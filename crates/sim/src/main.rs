@@ -71,7 +71,8 @@ fn parse_mutant(text: &str) -> Result<Mutant, String> {
     if !mutant::BUILT_IN {
         return Err("a release build has no bugs to switch on: build with --profile sim".into());
     }
-    let known = || Mutant::LEASE.into_iter().chain(Mutant::SHARD).chain(Mutant::FEED);
+    let known =
+        || Mutant::LEASE.into_iter().chain(Mutant::SHARD).chain(Mutant::QUEUE).chain(Mutant::FEED);
     known().find(|mutant| mutant.name() == text).ok_or_else(|| {
         let names: Vec<String> = known().map(Mutant::name).collect();
         format!("one of {}", names.join(", "))
@@ -224,6 +225,8 @@ fn fleet(load: Load, seed: u64, bug: Option<Mutant>, tracing: Tracing) -> SeedRe
             (counts.again, "again"),
             (counts.slots, "slots"),
             (counts.begun, "begun"),
+            (counts.stormy, "of them in the storm"),
+            (counts.unbegun, "told and never begun"),
         ],
         trace: report.trace,
     }

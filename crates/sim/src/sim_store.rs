@@ -45,7 +45,11 @@ struct StoreState {
     /// When it drops which session, under a mutant that trusts it to.
     expiries_ms: BTreeMap<Key, u64>,
     links: Vec<Weak<StoreLink>>,
+    observer: Option<Observer>,
 }
+
+/// Sees every commit that lands.
+type Observer = Box<dyn Fn(&Commit) + Send>;
 
 struct Former {
     memory: Arc<MemoryStore>,
@@ -75,6 +79,7 @@ impl SimStore {
             wall_offset_ms: 0,
             expiries_ms: BTreeMap::new(),
             links: Vec::new(),
+            observer: None,
         }))
     }
 
@@ -101,6 +106,7 @@ impl SimStore {
         let said = at_once(memory.commit(commit.clone()));
         if said.is_ok() {
             state.expect_renewal(commit, now);
+            state.observer.iter().for_each(|observer| observer(commit));
         }
         if said.is_ok() && epoch == state.epoch {
             state.landed.push_back(now);
@@ -151,6 +157,11 @@ impl SimStore {
     /// What the primary holds, for those who only watch.
     pub fn store(&self) -> Store {
         Store::shared(Arc::clone(&self.lock().memory) as Arc<dyn Adapter>)
+    }
+
+    /// From now on somebody sees every commit that lands.
+    pub fn observe(&self, observer: impl Fn(&Commit) + Send + 'static) {
+        self.lock().observer = Some(Box::new(observer));
     }
 
     /// From now on the process behind this link hears of changes.

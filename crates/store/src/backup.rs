@@ -6,8 +6,8 @@
 //!
 //! **One moment for each shard.** A shard is consistent between two commits of its chain and at no other time,
 //! so it is read while its head stands still, and the head is read again afterwards ([`shard`]). Its owner
-//! sees to that, or the fact that nobody has the store open. Shards owe each other nothing, and may be of different
-//! moments.
+//! sees to that, or the fact that nobody has the store open. Shards owe each other nothing but the names of triggers that
+//! live elsewhere than their names (`name`), and may be of different moments.
 //!
 //! **The rest comes after the shards.** What a shard's record refers to, a project or a key, was written before
 //! it, and so is met by a scan that begins later. What was made in between is there without anybody who refers
@@ -29,6 +29,7 @@
 
 mod content;
 mod line;
+mod name;
 mod queue;
 mod read;
 mod restore;

@@ -26,11 +26,12 @@ use std::thread::{self, JoinHandle};
 use std::{fs, io};
 
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::spawn_blocking;
 
 use crate::log::{self, Log, LogError, RecordVisitor, Recovered};
 use crate::{
-    Adapter, Class, Commit, CommitError, Epoch, Hints, Limits, OpenError, Page, Pending, Range,
-    ScanError, Version, Watchers,
+    Adapter, Class, Commit, CommitError, Entry, Epoch, Hints, Limits, OpenError, Page, Pending,
+    Range, ScanError, Version, Watchers,
 };
 use directory::{Directory, Medium, Missing, StoreIdentity};
 use index::Index;
@@ -265,7 +266,15 @@ impl Adapter for FileStore {
     fn scan(&self, range: Range, limit: usize) -> Pending<'_, Result<Page, ScanError>> {
         let index = Arc::clone(&self.index);
         Box::pin(async move {
-            let page = tokio::task::spawn_blocking(move || index.scan(&range, limit)).await;
+            let whole = |entry: Option<Entry>| Page { entries: Vec::from_iter(entry), next: None };
+            let page = match range.single().filter(|_| limit > 0) {
+                // What waits for no disk needs no thread of its own.
+                Some(key) => match index.in_memory(&key) {
+                    Some(known) => return Ok(whole(known.entry())),
+                    None => spawn_blocking(move || index.get(&key).map(whole)).await,
+                },
+                None => spawn_blocking(move || index.scan(&range, limit)).await,
+            };
             match page {
                 Ok(Ok(page)) => Ok(page),
                 Ok(Err(IndexError::Io(why))) => Err(ScanError::Unavailable(why.to_string())),

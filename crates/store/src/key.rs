@@ -97,6 +97,16 @@ impl Range {
         Self { start: Bound::Included(text.clone()), end: Bound::Included(text) }
     }
 
+    /// The one key of this range, if it is the range of one.
+    pub(crate) fn single(&self) -> Option<Key> {
+        match (&self.start, &self.end) {
+            (Bound::Included(start), Bound::Included(end)) if start == end => {
+                Key::new(start.as_str()).ok()
+            }
+            _ => None,
+        }
+    }
+
     /// Every key that begins with `prefix`; every key when it is empty.
     pub fn prefix(prefix: &str) -> Self {
         if prefix.is_empty() {

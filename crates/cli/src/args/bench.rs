@@ -10,6 +10,7 @@ use super::{OutputFormat, examples};
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchVerb {
     Fires(FiresArgs),
+    Overload(OverloadArgs),
     Queue(QueueBenchArgs),
 }
 
@@ -48,10 +49,41 @@ pub(crate) struct FiresArgs {
     pub(crate) output: OutputFormat,
 }
 
+/// Measure what three times as much as a server can do does to it
+///
+/// First the rate of webhooks is looked for that a server just does, and measured for a minute. Then three times as
+/// many are due: how many of them are done, what becomes of memory, how soon the API answers meanwhile, and how long does
+/// a stop take? The server, its receiver and its store share this machine.
+#[derive(Debug, clap::Args)]
+#[command(after_help = examples(
+    "  watchbell bench overload\n  \
+       watchbell bench overload --full 20000 --seconds 600"
+))]
+pub(crate) struct OverloadArgs {
+    /// Webhooks per second that a server just does; looked for otherwise
+    #[arg(long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=BENCH_RATE_MAX / 3))]
+    pub(crate) full: Option<u32>,
+    /// For how long three times as much is due
+    #[arg(long, value_name = "N", default_value_t = 600,
+        value_parser = clap::value_parser!(u16).range(1..=MEASURE_SECONDS_MAX))]
+    pub(crate) seconds: u16,
+    /// The store to measure on, which must be empty and is emptied again; a file store of its own otherwise
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// Where file stores are made meanwhile: a directory on the disk that matters
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) dir: PathBuf,
+    /// How to show what was found
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    pub(crate) output: OutputFormat,
+}
+
 /// Measure how many runs per second a queue takes, gives and ends, and how soon a run is started
 ///
 /// A server is started on a store, and this process submits runs in batches, claims them and completes them, each step
-/// durable. Runs do nothing. All of them share this machine.
+/// durable. Runs do nothing. All of them share this machine. Then it is measured how soon a run is started that nothing keeps
+/// waiting, and at half of the load.
 #[derive(Debug, clap::Args)]
 #[command(after_help = examples(
     "  watchbell bench queue\n  \
@@ -82,6 +114,9 @@ pub(crate) struct QueueBenchArgs {
     /// Where a file store is made meanwhile: a directory on the disk that matters
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) dir: PathBuf,
+    /// The process of the store's engine, whose processor time, with its children's, is told as well
+    #[arg(long, value_name = "PID", hide = true)]
+    pub(crate) engine: Option<u32>,
     /// How to show what was found
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     pub(crate) output: OutputFormat,

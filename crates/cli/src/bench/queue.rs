@@ -1,24 +1,27 @@
-//! `watchbell bench queue`: how many runs per second are submitted, claimed and completed, each step durable?
+//! `watchbell bench queue`: how many runs per second are submitted, claimed and completed, each step durable, and how
+//! soon is a run started?
 //!
 //! A server is started as a child. In this process some clients submit runs in batches, and as many workers claim and
 //! complete them by the same protocol as any other worker. Runs do nothing, so what is measured is the queue.
+//!
+//! - `load`: as many as it can do; `latency`: how soon a run is started, alone and under half of that load
+//! - `wire`: what clients and workers say
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+mod latency;
+mod load;
+mod wire;
+
 use std::time::Duration;
 
-use client::queue::{BatchSpec, RunSpec};
-use client::worker::{ClaimRequest, DoneRun, RunResult};
-use client::{Client, ClientError};
 use serde::Serialize;
 use store::clock::Stopwatch;
-use store::machine::{Machine as _, System};
 use store::speed::Latencies;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
 
-use super::subject::Subject;
+use self::latency::Pace;
+use self::load::Load;
+pub(super) use self::wire::Door;
+use self::wire::Worker;
+use super::subject::{Subject, Used};
 use crate::args::bench::QueueBenchArgs;
 use crate::exit::Ending;
 use crate::progress::Progress;
@@ -26,29 +29,53 @@ use crate::table::{self, grouped};
 
 const QUEUE: &str = "bench";
 
-/// Batches of each client that may be submitted and not completed.
-const BATCHES_AHEAD: usize = 4;
-
-/// Runs that are submitted at once to let so many wait, and clients that do.
-const FILL_BATCH: u64 = 100;
-const FILL_CLIENTS: u64 = 8;
-
 /// What a server did with a queue.
 #[derive(Serialize)]
 pub(super) struct Queued {
     batch: u32,
     clients: u32,
     waiting: u64,
+    /// The lesser of what was submitted and what was completed: where runs wait from before, more may be completed.
     runs_per_s: f64,
-    /// From the answer to a submission to the answer that gives the run to a worker, if nothing else waits.
-    start_p50_ms: Option<f64>,
-    start_p99_ms: Option<f64>,
+    /// If nothing else waits, and nothing else goes on.
+    start_idle: Option<StartMs>,
+    /// If half of `runs_per_s` is submitted, whatever becomes of it.
+    start_half_load: Option<StartMs>,
+    half_load_runs_per_s: Option<f64>,
     commits_per_s: f64,
-    /// What the server needs of a processor for a run, and of memory for one that waits.
+    /// What a run needs of a processor: of the server, of the clients and workers, and of the store's engine.
     cpu_us_per_run: f64,
-    bytes_per_waiting: Option<f64>,
+    client_cpu_us_per_run: f64,
+    engine_cpu_us_per_run: Option<f64>,
+    memory: Option<WaitingMemory>,
     /// From the start of a server on what waits to the first answer that gives a run.
     restart_s: Option<f64>,
+}
+
+/// From when a run is to be submitted to the answer that gives it to a worker.
+#[derive(Serialize)]
+struct StartMs {
+    p50: f64,
+    p99: f64,
+    p999: f64,
+}
+
+/// What a run that waits takes of the server's memory.
+#[derive(Serialize)]
+struct WaitingMemory {
+    /// What became resident while they were submitted. The store's tables and caches, which have their own bounds, grow by the
+    /// same writes and are in it.
+    bytes_grown: f64,
+    /// What a server that was just started on them has more than one that was just started on nothing. What was needed to
+    /// read them, and is kept by the allocator, is in it.
+    bytes_after_restart: Option<f64>,
+}
+
+impl From<Latencies> for StartMs {
+    fn from(Latencies { p50, p99, p999, .. }: Latencies) -> Self {
+        let [p50, p99, p999] = [p50, p99, p999].map(|time| time.as_secs_f64() * 1_000.0);
+        Self { p50, p99, p999 }
+    }
 }
 
 pub(super) fn shown(queued: &[Queued]) -> String {
@@ -57,255 +84,165 @@ pub(super) fn shown(queued: &[Queued]) -> String {
         "clients",
         "waiting",
         "runs/s",
-        "start p50 ms",
-        "p99 ms",
+        "start ms",
+        "at half load",
         "commits/s",
         "CPU µs/run",
+        "clients'",
         "bytes/waiting",
         "restart s",
     ];
-    let ms = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |time| format!("{time:.1}"));
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let start = |ms: &Option<StartMs>| {
+        let ms = ms.as_ref();
+        or_none(ms.map(|ms| format!("{:.1} / {:.1} / {:.1}", ms.p50, ms.p99, ms.p999)))
+    };
     let rows = queued.iter().map(|row| {
+        let memory = row.memory.as_ref();
+        let restarted = memory.and_then(|memory| memory.bytes_after_restart);
         vec![
             grouped(row.batch),
             grouped(row.clients),
             grouped(row.waiting),
             format!("{:.0}", row.runs_per_s),
-            ms(row.start_p50_ms),
-            ms(row.start_p99_ms),
+            start(&row.start_idle),
+            start(&row.start_half_load),
             format!("{:.0}", row.commits_per_s),
             format!("{:.1}", row.cpu_us_per_run),
-            ms(row.bytes_per_waiting),
-            ms(row.restart_s),
+            format!("{:.1}", row.client_cpu_us_per_run),
+            or_none(restarted.map(|bytes| format!("{bytes:.0}"))),
+            or_none(row.restart_s.map(|time| format!("{time:.1}"))),
         ]
     });
     let rows = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
     format!(
-        "{}\nA run is submitted, claimed and completed, each durable in the store. Server and clients share this machine.\n",
+        "{}\nA run is submitted, claimed and completed, each durable in the store. Server and clients share this machine.\n\
+         Start: from when a run is to be submitted to the answer that gives it to a worker, p50 / p99 / p99.9.\n",
         table::rows(rows, 0)
     )
 }
 
-/// What clients and workers share.
-struct Bench {
-    client: Client,
-    batch: usize,
-    completed: AtomicU64,
-    is_over: AtomicBool,
-    /// Room for what may be submitted and not completed.
-    ahead: Semaphore,
+/// What was measured, and what a server that is started again is measured by.
+pub(super) struct Measured {
+    queued: Queued,
+    /// What was resident before anything was submitted, in KiB.
+    memory_empty: u32,
+    /// Runs that wait in the end.
+    waiting: u64,
 }
 
 /// Measures a queue of a server, with as many runs waiting from the beginning as are asked for.
 pub(super) async fn measure(
     typed: &QueueBenchArgs,
     subject: &Subject,
-    client: Client,
+    door: &Door,
     progress: &Progress,
-) -> Result<Queued, Ending> {
+) -> Result<Measured, Ending> {
     let batch = usize::try_from(typed.batch).expect("a small number");
-    let clients = usize::try_from(typed.clients).expect("a small number");
-    let bytes_per_waiting = fill(&client, typed.waiting, subject, progress).await?;
-    let ahead = Semaphore::new(batch * clients * BATCHES_AHEAD);
-    let (completed, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-    let bench = Arc::new(Bench { client, batch, completed, is_over, ahead });
-    let mut tasks = JoinSet::new();
-    for number in 0..typed.clients {
-        tasks.spawn(submit(Arc::clone(&bench)));
-        tasks.spawn(work(Arc::clone(&bench), format!("bench-{number}")));
+    let memory_empty = subject.used().memory;
+    if typed.waiting > 0 {
+        load::fill(door, typed.waiting, progress).await?;
     }
-    progress.show(format_args!("batches of {batch}, {clients} clients: measuring"));
+    let memory = (typed.waiting > 0).then(|| WaitingMemory {
+        bytes_grown: bytes_each(subject.used().memory, memory_empty, typed.waiting),
+        bytes_after_restart: None,
+    });
+    progress.show(format_args!("batches of {batch}, {} clients: measuring", typed.clients));
+    let load = Load::begin(door, batch, typed.clients);
     // Connections are made, and the first batches are under way.
     tokio::time::sleep(Duration::from_secs(1)).await;
+    let used = || {
+        [
+            subject.used(),
+            Used::by_this_process(),
+            typed.engine.map_or_else(Used::default, Used::by_family),
+        ]
+    };
     let (before, watch) = (subject.metrics().await?, Stopwatch::start());
-    let (begun, used) = (bench.completed.load(Ordering::SeqCst), subject.used());
+    let ((submitted, completed), cpu) = (load.counts(), used());
     tokio::time::sleep(Duration::from_secs(typed.seconds.into())).await;
-    let done = bench.completed.load(Ordering::SeqCst) - begun;
-    let cpu = subject.used().cpu.saturating_sub(used.cpu);
+    let (counts, used) = (load.counts(), used());
     let (after, seconds) = (subject.metrics().await?, watch.elapsed().as_secs_f64());
-    bench.is_over.store(true, Ordering::SeqCst);
-    bench.ahead.close();
-    while let Some(ended) = tasks.join_next().await {
-        ended.map_err(|why| Ending::failed(why.to_string()))??;
-    }
-    progress.show("measuring how soon a run is started that nothing keeps waiting");
-    let starts = if typed.waiting == 0 { starts(&bench).await? } else { Vec::new() };
-    let starts = (!starts.is_empty()).then(|| Latencies::of(starts));
-    let ms = |time: Duration| time.as_secs_f64() * 1_000.0;
-    let count = |number: u64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
-    Ok(Queued {
+    let runs = f64_of((counts.0 - submitted).min(counts.1 - completed).max(1));
+    let [server, clients, engine] = [0, 1, 2].map(|place| {
+        let cpu: Duration = used[place].cpu.saturating_sub(cpu[place].cpu);
+        cpu.as_secs_f64() * 1e6 / runs
+    });
+    let (submitted, completed) = load.end().await?;
+    let mut queued = Queued {
         batch: typed.batch,
         clients: typed.clients,
         waiting: typed.waiting,
-        runs_per_s: count(done) / seconds,
-        start_p50_ms: starts.as_ref().map(|starts| ms(starts.p50)),
-        start_p99_ms: starts.as_ref().map(|starts| ms(starts.p99)),
+        runs_per_s: runs / seconds,
+        start_idle: None,
+        start_half_load: None,
+        half_load_runs_per_s: None,
         commits_per_s: (after.commits() - before.commits()) / seconds,
-        cpu_us_per_run: cpu.as_secs_f64() * 1e6 / count(done.max(1)),
-        bytes_per_waiting,
+        cpu_us_per_run: server,
+        client_cpu_us_per_run: clients,
+        engine_cpu_us_per_run: typed.engine.map(|_| engine),
+        memory,
         restart_s: None,
-    })
+    };
+    // Where runs wait, one that is submitted is not the only one to be started.
+    if typed.waiting == 0 {
+        queued.add_starts(typed, door, progress).await?;
+    }
+    let waiting = (typed.waiting + submitted).saturating_sub(completed);
+    Ok(Measured { queued, memory_empty, waiting })
 }
 
 impl Queued {
-    /// The same with how long it took from the start of a server until it gave the first run.
-    pub(super) fn restarted(self, took: Duration) -> Self {
-        Self { restart_s: Some(took.as_secs_f64()), ..self }
+    async fn add_starts(
+        &mut self,
+        typed: &QueueBenchArgs,
+        door: &Door,
+        progress: &Progress,
+    ) -> Result<(), Ending> {
+        progress.show("measuring how soon a run is started that nothing keeps waiting");
+        self.start_idle = Some(latency::idle(door).await?.into());
+        progress.show("measuring how soon a run is started at half of the load");
+        let pace = Pace {
+            batch: usize::try_from(typed.batch).expect("a small number"),
+            clients: typed.clients,
+            runs_per_s: self.runs_per_s / 2.0,
+            length: Duration::from_secs(typed.seconds.into()),
+        };
+        let paced = latency::paced(door, pace).await?;
+        self.half_load_runs_per_s = Some(paced.runs_per_s);
+        self.start_half_load = Some(paced.latencies.into());
+        Ok(())
+    }
+}
+
+impl Measured {
+    /// What was measured, of one server.
+    pub(super) fn queued(self) -> Queued {
+        self.queued
+    }
+
+    /// The same with a server that was started again on what waits: how long until it gave a run, and what it has in memory.
+    pub(super) fn restarted(self, took: Duration, memory: u32) -> Queued {
+        let bytes = bytes_each(memory, self.memory_empty, self.waiting);
+        let memory = self.queued.memory;
+        let memory =
+            memory.map(|memory| WaitingMemory { bytes_after_restart: Some(bytes), ..memory });
+        Queued { restart_s: Some(took.as_secs_f64()), memory, ..self.queued }
     }
 }
 
 /// Claims until a run is given.
-pub(super) async fn claim_first(client: &Client) -> Result<(), ClientError> {
-    let mut said = ClaimRequest {
-        worker: "first".to_owned(),
-        incarnation: System.wall_us(),
-        queues: vec![QUEUE.to_owned()],
-        free: 1,
-        wait_ms: 1_000,
-        ..ClaimRequest::default()
-    };
-    loop {
-        said.number += 1;
-        said.settled = said.number - 1;
-        let answer = client.claim(&said).await?;
-        if !answer.runs.is_empty() {
-            return Ok(());
-        }
-        said.cookie = Some(answer.cookie);
-    }
-}
-
-fn runs(count: usize) -> BatchSpec {
-    let run = RunSpec { handler: Some("nothing".to_owned()), ..RunSpec::default() };
-    BatchSpec { queue: QUEUE.to_owned(), runs: vec![run; count] }
-}
-
-/// Lets so many runs wait. Tells how much memory the server has for each.
-async fn fill(
-    client: &Client,
-    waiting: u64,
-    subject: &Subject,
-    progress: &Progress,
-) -> Result<Option<f64>, Ending> {
-    if waiting == 0 {
-        return Ok(None);
-    }
-    let before = subject.used().memory;
-    let left = Arc::new(AtomicU64::new(waiting));
-    let mut tasks = JoinSet::new();
-    for _ in 0..FILL_CLIENTS {
-        tasks.spawn(fill_from(Arc::clone(&left), client.clone()));
-    }
-    while !tasks.is_empty() {
-        progress.show(format_args!("{} runs are to wait", grouped(left.load(Ordering::SeqCst))));
-        if let Ok(Some(ended)) = timeout(Duration::from_secs(1), tasks.join_next()).await {
-            ended.map_err(|why| Ending::failed(why.to_string()))??;
-        }
-    }
-    let more = f64::from(subject.used().memory.saturating_sub(before)) * 1_024.0;
-    Ok(Some(more / f64::from(u32::try_from(waiting).unwrap_or(u32::MAX))))
-}
-
-async fn fill_from(left: Arc<AtomicU64>, client: Client) -> Result<(), ClientError> {
-    loop {
-        let take = |left: u64| Some(left.saturating_sub(FILL_BATCH));
-        let left = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
-        let count = left.unwrap_or_default().min(FILL_BATCH);
-        if count == 0 {
-            return Ok(());
-        }
-        let mut spec = runs(usize::try_from(count).expect("a small number"));
-        // They are claimed after what is measured.
-        spec.runs.iter_mut().for_each(|run| run.priority = Some(9));
-        client.submit_batch(&spec).await?;
-    }
-}
-
-async fn submit(bench: Arc<Bench>) -> Result<(), ClientError> {
-    let (spec, permits) = (runs(bench.batch), u32::try_from(bench.batch).expect("a small number"));
-    // Closed when the measurement is over.
-    while let Ok(permit) = bench.ahead.acquire_many(permits).await {
-        permit.forget();
-        bench.client.submit_batch(&spec).await?;
-    }
+pub(super) async fn claim_first(door: &Door) -> Result<(), Ending> {
+    let mut worker = Worker::open(door, "first".to_owned()).await?;
+    while worker.claim(1, 1_000).await?.given.is_empty() {}
     Ok(())
 }
 
-/// Claims and completes, a batch at a time.
-async fn work(bench: Arc<Bench>, worker: String) -> Result<(), ClientError> {
-    let mut said = ClaimRequest {
-        worker,
-        incarnation: System.wall_us(),
-        queues: vec![QUEUE.to_owned()],
-        free: bench.batch as u64,
-        wait_ms: 100,
-        ..ClaimRequest::default()
-    };
-    while !bench.is_over.load(Ordering::SeqCst) || !said.done.is_empty() {
-        said.number += 1;
-        said.settled = said.number - 1;
-        if bench.is_over.load(Ordering::SeqCst) {
-            said.free = 0;
-        }
-        let answer = bench.client.claim(&said).await?;
-        let counted = answer.acks.iter().filter(|ack| ack.counted).count();
-        bench.completed.fetch_add(counted as u64, Ordering::SeqCst);
-        bench.ahead.add_permits(if bench.ahead.is_closed() { 0 } else { counted });
-        said.cookie = Some(answer.cookie);
-        said.done = answer.runs.into_iter().map(|run| succeeded(run.id, run.token)).collect();
-    }
-    Ok(())
+fn f64_of(count: u64) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
-fn succeeded(id: String, token: u64) -> DoneRun {
-    DoneRun {
-        id,
-        token,
-        result: RunResult::Succeeded,
-        final_failure: false,
-        retry_after_ms: None,
-        error: None,
-        exit_code: None,
-        started: None,
-        took_ms: None,
-    }
-}
-
-/// How long it takes from a submission to the answer that gives the run to a worker that waits, one after the other.
-async fn starts(bench: &Bench) -> Result<Vec<Duration>, ClientError> {
-    let mut said = ClaimRequest {
-        worker: "starts".to_owned(),
-        incarnation: System.wall_us(),
-        queues: vec![QUEUE.to_owned()],
-        free: 1,
-        wait_ms: 5_000,
-        ..ClaimRequest::default()
-    };
-    let mut starts = Vec::new();
-    let spec = runs(1);
-    for _ in 0..200 {
-        said.number += 1;
-        said.settled = said.number - 1;
-        // What came of the last one goes first, so that the claim waits.
-        if !said.done.is_empty() {
-            let report = ClaimRequest { free: 0, ..said.clone() };
-            bench.client.claim(&report).await?;
-            said.done.clear();
-            said.number += 1;
-            said.settled = said.number - 1;
-        }
-        let claims = bench.client.claim(&said);
-        let submits = async {
-            bench.client.submit_batch(&spec).await?;
-            Ok::<_, ClientError>(Stopwatch::start())
-        };
-        let (answer, submitted) = tokio::join!(claims, submits);
-        let (answer, submitted) = (answer?, submitted?);
-        if !answer.runs.is_empty() {
-            starts.push(submitted.elapsed());
-        }
-        said.cookie = Some(answer.cookie);
-        said.done = answer.runs.into_iter().map(|run| succeeded(run.id, run.token)).collect();
-    }
-    Ok(starts)
+/// How many more bytes each of so many takes, from sizes in KiB.
+fn bytes_each(now: u32, before: u32, count: u64) -> f64 {
+    f64::from(now.saturating_sub(before)) * 1_024.0 / f64_of(count.max(1))
 }

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use client::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use store::clock::Stopwatch;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -13,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use super::queue::Door;
 use crate::exit::Ending;
 
 /// How long a server may take to stop once it is told to.
@@ -61,12 +61,10 @@ impl Subject {
         Ok(Self { process, address })
     }
 
-    /// A client of it, with its first key if it made one in this directory.
-    pub(super) fn client(&self, dir: &Path) -> Result<Client, Ending> {
-        let client = Client::builder(&format!("http://{}", self.address)).retries(0);
+    /// Where it is, with its first key if it made one in this directory.
+    pub(super) fn door(&self, dir: &Path) -> Door {
         let key = std::fs::read_to_string(dir.join(ADMIN_KEY)).ok();
-        let client = key.iter().fold(client, |client, key| client.key(key.trim()));
-        Ok(client.build()?)
+        Door { address: self.address, key: key.map(|key| key.trim().to_owned()) }
     }
 
     pub(super) async fn metrics(&self) -> Result<Metrics, Ending> {
@@ -115,6 +113,20 @@ pub(super) struct Used {
 }
 
 impl Used {
+    /// By this process.
+    pub(super) fn by_this_process() -> Self {
+        Self::by(std::process::id())
+    }
+
+    /// By a process and its children, as they are now: time on a processor only.
+    pub(super) fn by_family(pid: u32) -> Self {
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let children = children.unwrap_or_default();
+        let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+        let cpu = std::iter::once(pid).chain(children).map(|pid| Self::by(pid).cpu).sum();
+        Self { cpu, ..Self::default() }
+    }
+
     /// By the process with this id; nothing where the kernel has no such files.
     fn by(pid: u32) -> Self {
         let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}"));

@@ -22,6 +22,13 @@ pub(super) fn place() -> (TempDir, PathBuf) {
     (dir, data)
 }
 
+/// How much memory a process has, in KiB.
+pub(super) fn resident_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
 /// A process that was started, and has perhaps not begun to serve.
 pub(super) struct Spawned {
     pub(super) child: Child,

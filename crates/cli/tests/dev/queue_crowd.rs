@@ -3,6 +3,8 @@
 //! Workers of the tests' own claim runs, carry them out and report, over HTTP and with nothing but the protocol of
 //! docs/queues.md. They die now and then: their next life reports what had begun. What they see is written down as it
 //! happens ([`Happened`]); at the end the store is read without any server, and held against that.
+//!
+//! Runs are submitted as they are [allowed](Crowd::allow), so that there is something to do in each life of a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +19,7 @@ use engine::past::End;
 use rig::{PATIENCE, Random, until};
 use sim::slot_records::EndedRun;
 use store::machine::{Machine, System};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 const QUEUES: [&str; 3] = ["mail", "reports", "thumbnails"];
@@ -211,6 +214,7 @@ impl Hand {
 async fn submit(
     doors: Arc<Mutex<Vec<Client>>>,
     happened: Arc<Mutex<Happened>>,
+    allowed: Arc<Semaphore>,
     count: usize,
     seed: u64,
 ) {
@@ -218,6 +222,8 @@ async fn submit(
     let mut left = count;
     while left > 0 {
         let len = usize::try_from(1 + random.below(30)).unwrap().min(left);
+        let permits = u32::try_from(len).unwrap();
+        allowed.acquire_many(permits).await.expect("it is never closed").forget();
         let queue = QUEUES[usize::try_from(random.below(3)).unwrap()];
         let runs = (0..len).map(|_| RunSpec {
             handler: Some("work".to_owned()),
@@ -254,11 +260,13 @@ pub(super) struct Crowd {
     happened: Arc<Mutex<Happened>>,
     pub(super) doors: Arc<Mutex<Vec<Client>>>,
     is_over: Arc<AtomicBool>,
+    allowed: Arc<Semaphore>,
     workers: JoinSet<()>,
     submitters: JoinSet<()>,
 }
 
 impl Crowd {
+    /// Workers, and those who submit so many runs once they may.
     pub(super) async fn start(clients: Vec<Client>, runs: usize) -> Self {
         let keyed = QueueSpec { per_key: Some(1), ..QueueSpec::default() };
         let narrow = QueueSpec { concurrency: Some(NARROW_MAX as u64), ..QueueSpec::default() };
@@ -270,6 +278,7 @@ impl Crowd {
         }
         let (happened, doors) = (Arc::default(), Arc::new(Mutex::new(clients)));
         let is_over: Arc<AtomicBool> = Arc::default();
+        let allowed = Arc::new(Semaphore::new(0));
         let (mut workers, mut submitters) = (JoinSet::new(), JoinSet::new());
         for index in 0..6 {
             let hand = Hand {
@@ -287,13 +296,25 @@ impl Crowd {
         }
         for seed in 0..2 {
             let (doors, happened) = (Arc::clone(&doors), Arc::clone(&happened));
-            submitters.spawn(submit(doors, happened, runs / 2, seed));
+            let allowed = Arc::clone(&allowed);
+            submitters.spawn(submit(doors, happened, allowed, runs / 2, seed));
         }
-        Self { happened, doors, is_over, workers, submitters }
+        Self { happened, doors, is_over, allowed, workers, submitters }
+    }
+
+    /// So many more runs may be submitted.
+    pub(super) fn allow(&self, runs: usize) {
+        self.allowed.add_permits(runs);
+    }
+
+    /// Whether a worker has a run now.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.happened.lock().unwrap().executing.is_empty()
     }
 
     /// Waits until everything is submitted and has ended.
     pub(super) async fn finish(mut self) -> Happened {
+        self.allow(Semaphore::MAX_PERMITS / 2);
         while let Some(ended) = self.submitters.join_next().await {
             ended.unwrap();
         }

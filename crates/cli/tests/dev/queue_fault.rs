@@ -34,6 +34,7 @@ async fn storm_through_proxies(runs: usize, kills: usize, seed: u64) {
     let crowd = Crowd::start(proxies.iter().map(through).collect(), runs).await;
     let mut random = Random::new(seed);
     for _ in 0..kills {
+        crowd.allow(runs / kills);
         // Not a wait for anything: how long the server lives.
         tokio::time::sleep(Duration::from_millis(300 + random.below(1_500))).await;
         server.kill();

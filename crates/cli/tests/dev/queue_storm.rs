@@ -19,17 +19,19 @@ async fn storm_on_file(runs: usize, kills: usize) {
     let (_dir, data) = place();
     let mut server = Dev::start(&data);
     let crowd = Crowd::start(vec![server.client.clone()], runs).await;
-    let mut random = Random::new(runs as u64);
+    let (mut random, mut busy) = (Random::new(runs as u64), 0);
     for _ in 0..kills {
+        crowd.allow(runs / kills);
         // Not a wait for anything: how long the server lives.
-        tokio::time::sleep(Duration::from_millis(200 + random.below(1_500))).await;
+        tokio::time::sleep(Duration::from_millis(10 + random.below(300))).await;
+        busy += usize::from(crowd.is_busy());
         server.kill();
         server = Dev::start(&data);
         *crowd.doors.lock().unwrap() = vec![server.client.clone()];
     }
     let happened = crowd.finish().await;
     server.stop().await;
-    check(&happened, &SlotRecords::read(&data).await.runs, &format!("{kills} servers killed"));
+    check(&happened, &SlotRecords::read(&data).await.runs, &trouble(kills, busy));
 }
 
 /// Three servers on one store, of which one after the other is killed and brought back.
@@ -42,12 +44,14 @@ async fn storm_on(url: &str, runs: usize, kills: usize) {
         names.iter().map(|name| fleet.patient_client(name)).collect::<Vec<_>>()
     };
     let crowd = Crowd::start(clients(&fleet), runs).await;
-    let mut random = Random::new(runs as u64);
+    let (mut random, mut busy) = (Random::new(runs as u64), 0);
     for _ in 0..kills {
         let names = fleet.names();
         let name = names[usize::try_from(random.below(3)).unwrap()].clone();
+        crowd.allow(runs / kills);
         // Not a wait for anything: how long the server lives.
-        tokio::time::sleep(Duration::from_millis(500 + random.below(2_000))).await;
+        tokio::time::sleep(Duration::from_millis(20 + random.below(2_000))).await;
+        busy += usize::from(crowd.is_busy());
         fleet.kill(&name);
         fleet.bring_back(&name).await;
     }
@@ -55,7 +59,11 @@ async fn storm_on(url: &str, runs: usize, kills: usize) {
     for name in fleet.names() {
         fleet.stop(&name).await;
     }
-    check(&happened, &SlotRecords::of(&direct).await.runs, &format!("{kills} servers killed"));
+    check(&happened, &SlotRecords::of(&direct).await.runs, &trouble(kills, busy));
+}
+
+fn trouble(kills: usize, busy: usize) -> String {
+    format!("{kills} servers killed, {busy} of them while runs executed")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,15 +79,38 @@ async fn every_run_ends_in_one_state_though_servers_of_a_cluster_are_killed() {
     storm_on(&postgres.url(), 1_500, 3).await;
 }
 
+/// What the long ones do, which take some minutes each.
+const RUNS_LONG: usize = 20_000;
+const KILLS_ON_FILE_LONG: usize = 250;
+const KILLS_LONG: usize = 30;
+
 #[ignore = "some minutes: make soak"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_run_of_twenty_thousand_ends_in_one_state_on_every_engine() {
+async fn every_run_of_twenty_thousand_ends_in_one_state_on_a_file() {
     let _machine = machine::works().await;
-    storm_on_file(20_000, 100).await;
+    storm_on_file(RUNS_LONG, KILLS_ON_FILE_LONG).await;
+}
+
+#[ignore = "some minutes: make soak"]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_run_of_twenty_thousand_ends_in_one_state_on_postgres() {
+    let _machine = machine::works().await;
     let postgres = tokio::task::block_in_place(|| Postgres::start(&[]));
-    storm_on(&postgres.url(), 20_000, 30).await;
+    storm_on(&postgres.url(), RUNS_LONG, KILLS_LONG).await;
+}
+
+#[ignore = "some minutes: make soak"]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_run_of_twenty_thousand_ends_in_one_state_on_redis() {
+    let _machine = machine::works().await;
     let redis = tokio::task::block_in_place(|| redis::Setup::durable().start());
-    storm_on(&redis.url(), 20_000, 30).await;
+    storm_on(&redis.url(), RUNS_LONG, KILLS_LONG).await;
+}
+
+#[ignore = "some minutes: make soak"]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_run_of_twenty_thousand_ends_in_one_state_on_etcd() {
+    let _machine = machine::works().await;
     let etcd = tokio::task::block_in_place(|| Etcd::start(3, &Setup::default()));
-    storm_on(&format!("etcd://{}/queues", etcd.hosts()), 20_000, 30).await;
+    storm_on(&format!("etcd://{}/queues", etcd.hosts()), RUNS_LONG, KILLS_LONG).await;
 }

@@ -56,11 +56,17 @@ impl TestWorker {
 
     /// Claims one run, as often as it takes.
     pub(super) async fn claim_one(&mut self, client: &Client) -> ClaimedRun {
+        self.claim_some(client, 1).await.remove(0)
+    }
+
+    /// Claims up to so many runs at once, as often as it takes until there are some.
+    pub(super) async fn claim_some(&mut self, client: &Client, most: u64) -> Vec<ClaimedRun> {
         let given = async {
             loop {
-                let request = self.request(1, 1_000);
-                if let Some(run) = self.send_patiently(client, &request).await.runs.pop() {
-                    return run;
+                let request = self.request(most, 1_000);
+                let runs = self.send_patiently(client, &request).await.runs;
+                if !runs.is_empty() {
+                    return runs;
                 }
             }
         };

@@ -21,7 +21,7 @@ impl Client {
     /// another are none.
     pub async fn backup(&self) -> Result<Pieces, ClientError> {
         let question = Question::get(Path::new("/v1/backup"));
-        let body = self.again(async || self.begin(&question).await).await?;
+        let body = self.again(|| self.begin(&question)).await?;
         Ok(Pieces { body, client: self.clone() })
     }
 }

@@ -174,9 +174,9 @@ impl Client {
     }
 
     /// Tries again what changes nothing, as with any request.
-    pub(super) async fn again<T>(
+    pub(super) async fn again<T, F: Future<Output = Result<T, ClientError>>>(
         &self,
-        mut attempt: impl AsyncFnMut() -> Result<T, ClientError>,
+        mut attempt: impl FnMut() -> F,
     ) -> Result<T, ClientError> {
         let begun = Instant::now();
         let mut tried = 0;

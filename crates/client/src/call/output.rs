@@ -58,6 +58,24 @@ impl Client {
         events.connect().await?;
         Ok(events)
     }
+
+    async fn open_output(
+        &self,
+        run: &str,
+        last: Option<&HeaderValue>,
+    ) -> Result<EventStream, ClientError> {
+        let path = Path::of("runs", run, "/output").with("follow", Some("true"));
+        let mut question =
+            Question::get(path).header(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        if let Some(last) = last {
+            question = question.header(LAST_EVENT_ID, last.clone());
+        }
+        let body = self.begin(&question).await?;
+        let mut stream = EventStream::new(body, &self.base);
+        // A comment comes first: until then nothing was promised.
+        stream.block().await?;
+        Ok(stream)
+    }
 }
 
 impl OutputEvents {
@@ -93,21 +111,23 @@ impl OutputEvents {
         if self.stream.is_some() {
             return Ok(());
         }
-        let (client, run, last) = (&self.client, &self.run, &self.last);
-        let stream = client.again(async || {
-            let path = Path::of("runs", run, "/output").with("follow", Some("true"));
-            let mut question =
-                Question::get(path).header(ACCEPT, HeaderValue::from_static("text/event-stream"));
-            if let Some(last) = last {
-                question = question.header(LAST_EVENT_ID, last.clone());
-            }
-            let body = client.begin(&question).await?;
-            let mut stream = EventStream::new(body, &client.base);
-            // A comment comes first: until then nothing was promised.
-            stream.block().await?;
-            Ok(stream)
-        });
-        self.stream = Some(stream.await?);
+        let (client, run, last) = (&self.client, &self.run, self.last.as_ref());
+        self.stream = Some(client.again(|| client.open_output(run, last)).await?);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Events;
+
+    #[test]
+    fn whoever_watches_or_follows_may_do_so_in_a_task_of_its_own() {
+        fn check<T: 'static, F: Send>(_: impl FnOnce(&'static mut T) -> F) {}
+        check(OutputEvents::next);
+        check(Events::next);
+        check(|client: &'static mut Client| client.follow_output("run_1"));
+        check(|client: &'static mut Client| client.events());
     }
 }

@@ -72,7 +72,7 @@ impl Client {
         &self,
         last: Option<&HeaderValue>,
     ) -> Result<(EventStream, HeaderValue), ClientError> {
-        self.again(async || self.open(last).await).await
+        self.again(|| self.open(last)).await
     }
 
     async fn open(

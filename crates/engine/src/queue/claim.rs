@@ -47,6 +47,8 @@ pub struct Workers {
     news: Vec<WorkerNews>,
     /// When (steady) is looked again for workers that are silent, or gone for long.
     listen_again: u64,
+    /// No worker is gone for long before this (steady). Later than [`Self::listen_again`], so that it is looked at then.
+    forget_by: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -102,6 +104,7 @@ impl Workers {
             voided: Vec::new(),
             news: Vec::new(),
             listen_again: 0,
+            forget_by: u64::MAX,
         }
     }
 
@@ -132,6 +135,7 @@ impl Workers {
             *known = KnownWorker { waits, ..KnownWorker::new(request.incarnation) };
         }
         known.heard = Some(now.steady);
+        self.forget_by = self.forget_by.min(now.steady + WORKER_FORGOTTEN_MS);
         known.is_draining = request.is_draining;
         known.lease_ms = request.lease_ms;
         known.last_request = known.last_request.max(request.number);
@@ -276,14 +280,20 @@ impl Workers {
     fn forget_gone(&mut self, runs: &UnfinishedRuns, now: Now) {
         let since = self.listening_since;
         let news = &mut self.news;
+        let mut forget_by = u64::MAX;
         self.known.retain(|name, known| {
-            let heard = known.heard.unwrap_or(since);
-            let is_kept = now.steady.saturating_sub(heard) < WORKER_FORGOTTEN_MS
+            let gone_at = known.heard.unwrap_or(since) + WORKER_FORGOTTEN_MS;
+            let is_kept = now.steady < gone_at
                 || known.waits.is_some()
                 || runs.of_worker(name).next().is_some();
-            news.extend((!is_kept).then(|| (Arc::clone(name), WorkerTurn::Gone)));
+            if is_kept {
+                forget_by = forget_by.min(gone_at.max(now.steady + LISTEN_AGAIN_MS));
+            } else {
+                news.push((Arc::clone(name), WorkerTurn::Gone));
+            }
             is_kept
         });
+        self.forget_by = forget_by;
     }
 
     /// This owner had no right to act: it may have missed signs of life.
@@ -295,7 +305,8 @@ impl Workers {
     pub fn next_wake(&self, runs: &UnfinishedRuns) -> Option<u64> {
         let waits = self.by_end.first().map(|(until, _)| *until);
         let silent = runs.all_given().next().map(|_| self.last_step + LISTEN_AGAIN_MS);
-        waits.into_iter().chain(silent).min()
+        let gone = (self.forget_by < u64::MAX).then_some(self.forget_by);
+        waits.into_iter().chain(silent).chain(gone).min()
     }
 
     fn silent_at(&self, claimant: &Claimant) -> u64 {

@@ -8,20 +8,24 @@
 //! shard/<n>/dead/<queue>/<sequence>       [`DeadRecord`]
 //! ```
 //!
-//! A shard remembers where dead runs are and how old they are, and nothing else of them. Of each queue the latest are kept,
-//! and none for longer than [`DEAD_RUNS_KEPT`].
+//! A shard remembers where dead runs are and how old they are, and nothing else of them. Of each queue, each project and the
+//! whole shard the latest are kept, and none for longer than [`DEAD_RUNS_KEPT`]. If a shard has too many, those of the project
+//! that has the most go.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Birth, RunId, SerialId, ShardId};
+use crate::id::{Birth, ProjectId, RunId, SerialId, ShardId};
 use crate::instant::Instant;
-use crate::limits::{DEAD_BODIES_PER_QUEUE_MAX, DEAD_RUNS_KEPT, DEAD_RUNS_PER_QUEUE_MAX};
+use crate::limits::{
+    DEAD_BODIES_PER_PROJECT_MAX, DEAD_BODIES_PER_QUEUE_MAX, DEAD_BODIES_PER_SHARD_MAX,
+    DEAD_RUNS_KEPT, DEAD_RUNS_PER_PROJECT_MAX, DEAD_RUNS_PER_QUEUE_MAX, DEAD_RUNS_PER_SHARD_MAX,
+};
 use crate::past::Finished;
 
 use super::backlog::ClaimOrder;
-use super::unfinished::RunPlace;
+use super::unfinished::{GivenPlace, RunPlace};
 
 /// How a run ended that can be redriven.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +45,7 @@ impl DeadRecord {
     /// Where its other records are.
     pub fn place(&self, queue: SerialId, sequence: u64) -> RunPlace {
         let order = ClaimOrder { priority: self.priority, due: self.due, sequence };
-        RunPlace { queue, order, has_body: self.has_body, was_given: false }
+        RunPlace { queue, order, has_body: self.has_body, given: GivenPlace::Nowhere }
     }
 }
 
@@ -71,6 +75,8 @@ pub fn dead_at(shard: ShardId, key: &str) -> Option<(SerialId, u64)> {
 pub struct DeadRun {
     /// Its id.
     pub id: RunId,
+    /// The project of its queue.
+    pub project: ProjectId,
     /// Where its records are.
     pub place: RunPlace,
     /// When it ended.
@@ -83,67 +89,96 @@ impl DeadRun {
         let birth = run.generation.map_or(Birth::Demand(place.order.sequence), Birth::Slot);
         let letters = birth.letters(cluster);
         let id = RunId { shard, trigger: run.trigger, slot: run.slot, letters };
-        Self { id, place, at: run.at }
+        Self { id, project: run.project, place, at: run.at }
     }
 }
+
+/// How many dead runs may be kept, and how many of these may be long.
+#[derive(Debug, Clone, Copy)]
+struct DeadBound {
+    runs: usize,
+    bodies: usize,
+}
+
+const OF_QUEUE: DeadBound =
+    DeadBound { runs: DEAD_RUNS_PER_QUEUE_MAX, bodies: DEAD_BODIES_PER_QUEUE_MAX };
+const OF_PROJECT: DeadBound =
+    DeadBound { runs: DEAD_RUNS_PER_PROJECT_MAX, bodies: DEAD_BODIES_PER_PROJECT_MAX };
+const OF_SHARD: DeadBound =
+    DeadBound { runs: DEAD_RUNS_PER_SHARD_MAX, bodies: DEAD_BODIES_PER_SHARD_MAX };
 
 /// The dead runs of a shard.
 #[derive(Debug, Default)]
 pub struct DeadRuns {
     by_number: BTreeMap<u64, DeadRun>,
-    by_queue: BTreeMap<SerialId, DeadOfQueue>,
-    by_age: BTreeSet<(Instant, u64)>,
+    by_queue: BTreeMap<SerialId, SomeDead>,
+    by_project: BTreeMap<ProjectId, SomeDead>,
+    all: SomeDead,
+    /// Queues that are gone, and have some still.
+    gone_queues: BTreeSet<SerialId>,
     /// Queues that have more than may be kept, or are gone.
-    surplus: BTreeSet<SerialId>,
+    surplus_queues: BTreeSet<SerialId>,
+    /// Projects that have more than may be kept.
+    surplus_projects: BTreeSet<ProjectId>,
 }
 
+/// Some of the dead runs, by their age.
 #[derive(Debug, Default)]
-struct DeadOfQueue {
+struct SomeDead {
     by_age: BTreeSet<(Instant, u64)>,
     bodies: usize,
-    is_gone: bool,
 }
 
-impl DeadOfQueue {
-    fn is_surplus(&self) -> bool {
-        let len = self.by_age.len();
-        len > 0
-            && (self.is_gone
-                || len > DEAD_RUNS_PER_QUEUE_MAX
-                || self.bodies > DEAD_BODIES_PER_QUEUE_MAX)
+impl SomeDead {
+    fn insert(&mut self, run: &DeadRun) {
+        self.by_age.insert((run.at, run.place.order.sequence));
+        self.bodies += usize::from(run.place.has_body);
+    }
+
+    fn remove(&mut self, run: &DeadRun) {
+        self.by_age.remove(&(run.at, run.place.order.sequence));
+        self.bodies -= usize::from(run.place.has_body);
+    }
+
+    fn exceeds(&self, bound: DeadBound) -> bool {
+        self.by_age.len() > bound.runs || self.bodies > bound.bodies
+    }
+
+    fn oldest(&self) -> Option<(Instant, u64)> {
+        self.by_age.first().copied()
     }
 }
 
 impl DeadRuns {
     /// A run is dead.
     pub fn insert(&mut self, run: DeadRun) {
-        let (queue, sequence) = (run.place.queue, run.place.order.sequence);
+        let sequence = run.place.order.sequence;
         self.remove(sequence);
         self.by_number.insert(sequence, run);
-        self.by_age.insert((run.at, sequence));
-        let of_queue = self.by_queue.entry(queue).or_default();
-        of_queue.by_age.insert((run.at, sequence));
-        of_queue.bodies += usize::from(run.place.has_body);
-        self.weigh(queue);
+        self.all.insert(&run);
+        self.by_queue.entry(run.place.queue).or_default().insert(&run);
+        self.by_project.entry(run.project).or_default().insert(&run);
+        self.weigh(&run);
     }
 
     /// Nothing is kept of a dead run any more.
     pub fn remove(&mut self, sequence: u64) {
         let Some(run) = self.by_number.remove(&sequence) else { return };
-        let queue = run.place.queue;
-        self.by_age.remove(&(run.at, sequence));
-        if let Some(of_queue) = self.by_queue.get_mut(&queue) {
-            of_queue.by_age.remove(&(run.at, sequence));
-            of_queue.bodies -= usize::from(run.place.has_body);
+        self.all.remove(&run);
+        if let Some(of_queue) = self.by_queue.get_mut(&run.place.queue) {
+            of_queue.remove(&run);
         }
-        self.weigh(queue);
+        if let Some(of_project) = self.by_project.get_mut(&run.project) {
+            of_project.remove(&run);
+        }
+        self.weigh(&run);
     }
 
     /// There is no such queue any more: its dead runs go.
     pub fn forget_queue(&mut self, queue: SerialId) {
-        if let Some(of_queue) = self.by_queue.get_mut(&queue) {
-            of_queue.is_gone = true;
-            self.weigh(queue);
+        if self.by_queue.contains_key(&queue) {
+            self.gone_queues.insert(queue);
+            self.surplus_queues.insert(queue);
         }
     }
 
@@ -156,16 +191,48 @@ impl DeadRuns {
         }
     }
 
-    fn weigh(&mut self, queue: SerialId) {
-        let Some(of_queue) = self.by_queue.get(&queue) else { return };
-        if of_queue.is_surplus() {
-            self.surplus.insert(queue);
-        } else {
-            self.surplus.remove(&queue);
+    /// Looks whether there are too many beside a run that came or went.
+    fn weigh(&mut self, run: &DeadRun) {
+        let queue = run.place.queue;
+        let of_queue = self.by_queue.get(&queue).filter(|dead| !dead.by_age.is_empty());
+        match of_queue {
+            Some(dead) if dead.exceeds(OF_QUEUE) || self.gone_queues.contains(&queue) => {
+                self.surplus_queues.insert(queue);
+            }
+            Some(_) => _ = self.surplus_queues.remove(&queue),
+            None => {
+                self.by_queue.remove(&queue);
+                self.gone_queues.remove(&queue);
+                self.surplus_queues.remove(&queue);
+            }
         }
-        if of_queue.by_age.is_empty() {
-            self.by_queue.remove(&queue);
+        let of_project = self.by_project.get(&run.project).filter(|dead| !dead.by_age.is_empty());
+        match of_project {
+            Some(dead) if dead.exceeds(OF_PROJECT) => {
+                self.surplus_projects.insert(run.project);
+            }
+            Some(_) => _ = self.surplus_projects.remove(&run.project),
+            None => {
+                self.by_project.remove(&run.project);
+                self.surplus_projects.remove(&run.project);
+            }
         }
+    }
+
+    /// Of whom the next one goes because there are too many: of a queue, of a project, or, if the shard has too many, of
+    /// the project that has the most.
+    fn surplus(&self) -> Option<&SomeDead> {
+        if let Some(queue) = self.surplus_queues.first() {
+            return self.by_queue.get(queue);
+        }
+        if let Some(project) = self.surplus_projects.first() {
+            return self.by_project.get(project);
+        }
+        if self.all.bodies > OF_SHARD.bodies {
+            return self.by_project.values().max_by_key(|dead| dead.bodies);
+        }
+        let most = || self.by_project.values().max_by_key(|dead| dead.by_age.len());
+        self.all.exceeds(OF_SHARD).then(most).flatten()
     }
 
     /// A dead run.
@@ -186,21 +253,20 @@ impl DeadRuns {
         self.by_queue.get(&queue).map_or(0, |of_queue| of_queue.by_age.len())
     }
 
-    /// A dead run that is not kept any longer: the oldest of a queue that has too many, or one that is too old.
+    /// A dead run that is not kept any longer: the oldest where there are too many, or one that is too old.
     pub fn next_to_go(&self, now: Instant) -> Option<DeadRun> {
-        let surplus = self.surplus.first().and_then(|queue| self.by_queue.get(queue));
-        let surplus = surplus.and_then(|of_queue| of_queue.by_age.first());
-        let old = self.by_age.first().filter(|(at, _)| at.after(DEAD_RUNS_KEPT) <= now);
+        let surplus = self.surplus().and_then(SomeDead::oldest);
+        let old = self.all.oldest().filter(|(at, _)| at.after(DEAD_RUNS_KEPT) <= now);
         let (_, sequence) = surplus.or(old)?;
-        self.by_number.get(sequence).copied()
+        self.by_number.get(&sequence).copied()
     }
 
     /// When to look again.
     pub fn next_wake(&self, now: Instant) -> Option<Instant> {
-        if !self.surplus.is_empty() {
+        if self.surplus().is_some() {
             return Some(Instant(now.0 + 1));
         }
-        self.by_age.first().map(|(at, _)| at.after(DEAD_RUNS_KEPT))
+        self.all.oldest().map(|(at, _)| at.after(DEAD_RUNS_KEPT))
     }
 }
 
@@ -212,9 +278,9 @@ mod tests {
 
     fn dead_run(queue: SerialId, sequence: u64, at: i64) -> DeadRun {
         let order = ClaimOrder { priority: 5, due: Instant(1), sequence };
-        let place = RunPlace { queue, order, has_body: false, was_given: false };
+        let place = RunPlace { queue, order, has_body: false, given: GivenPlace::Nowhere };
         let id = RunId::submitted(ShardId(3), sequence, Instant(1), 9);
-        DeadRun { id, place, at: Instant(at) }
+        DeadRun { id, project: ProjectId(1), place, at: Instant(at) }
     }
 
     fn goes(dead: &DeadRuns, now: i64) -> Option<u64> {
@@ -269,5 +335,56 @@ mod tests {
         dead.remove(2);
         assert_eq!((goes(&dead, 0), dead.count(QUEUE)), (None, 1));
         assert_eq!(dead.find(dead_run(QUEUE, 1, 5).id).map(|run| run.at), Some(Instant(5)));
+    }
+
+    /// So many of each of these queues, whose numbers are those of their projects.
+    fn filled(count: usize, projects: &[u32], has_body: bool) -> DeadRuns {
+        let mut dead = DeadRuns::default();
+        for (index, sequence) in (0..count * projects.len()).zip(1..) {
+            let project = projects[index % projects.len()];
+            // Several queues each, so that none of these has too many.
+            let queue = SerialId(u64::from(project) * 1_000 + (index / projects.len() % 8) as u64);
+            let mut run = dead_run(queue, sequence, sequence.cast_signed());
+            run.project = ProjectId(project);
+            run.place.has_body = has_body;
+            dead.insert(run);
+        }
+        dead
+    }
+
+    #[test]
+    fn of_a_project_with_many_queues_the_oldest_go() {
+        for (max, has_body) in
+            [(DEAD_RUNS_PER_PROJECT_MAX, false), (DEAD_BODIES_PER_PROJECT_MAX, true)]
+        {
+            let mut dead = filled(max, &[1], has_body);
+            assert_eq!(goes(&dead, 0), None, "at the bound");
+            let one_more = DeadRun {
+                project: ProjectId(1),
+                ..dead_run(SerialId(1_009), max as u64 + 1, i64::MAX)
+            };
+            let place = RunPlace { has_body, ..one_more.place };
+            dead.insert(DeadRun { place, ..one_more });
+            assert_eq!(goes(&dead, 0), Some(1));
+            assert_eq!(dead.next_wake(Instant(5)), Some(Instant(6)));
+            dead.remove(1);
+            assert_eq!(goes(&dead, 0), None);
+        }
+    }
+
+    #[test]
+    fn of_a_shard_with_many_projects_those_of_the_one_that_has_most_go() {
+        for (max, has_body) in [(DEAD_RUNS_PER_SHARD_MAX, false), (DEAD_BODIES_PER_SHARD_MAX, true)]
+        {
+            let projects: Vec<u32> = (1..=10).collect();
+            let mut dead = filled(max / 10, &projects, has_body);
+            assert_eq!(goes(&dead, 0), None, "at the bound");
+            let mut one_more = dead_run(SerialId(7_000), max as u64 + 1, i64::MAX);
+            (one_more.project, one_more.place.has_body) = (ProjectId(7), has_body);
+            dead.insert(one_more);
+            assert_eq!(goes(&dead, 0), Some(7), "the oldest of project 7");
+            dead.remove(7);
+            assert_eq!(goes(&dead, 0), None);
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::instant::Instant;
 use crate::mutant::{self, Mutant};
 use crate::past::{Attempt, End};
 
-use super::given::{Fate, GivenRecord, RunEnd};
+use super::given::{ClaimedRecord, Fate, GivenRecord, RunEnd};
 use super::unfinished::{QueueDelta, SubmittedRun, UnfinishedRuns};
 
 /// A run that is past.
@@ -65,6 +65,15 @@ impl Decided {
     pub fn change(&mut self, runs: &mut UnfinishedRuns, change: QueueDelta) {
         runs.apply(&change);
         self.changes.push(change);
+        while let Some(first) = runs.take_spent() {
+            self.changes.push(QueueDelta::ClaimedGone(first));
+        }
+    }
+
+    /// Runs are given for the first time, which memory knows already: they share a record.
+    pub(super) fn claimed(&mut self, claimed: Vec<u64>, given: Arc<GivenRecord>) {
+        let claimed = Arc::new(ClaimedRecord::of(claimed, given));
+        self.changes.push(QueueDelta::Claimed(claimed));
     }
 
     /// Somebody wants a run to end. One that waits does so at once; the worker that has it is told until it ends it. Says
@@ -74,12 +83,17 @@ impl Decided {
             return false;
         }
         match runs.given(sequence).filter(|record| record.is_running()) {
-            None => self.end(runs, sequence, RunEnd::Plain(End::Cancelled), None),
+            None => {
+                let untold = runs.given(sequence).and_then(|record| record.untold());
+                self.end(runs, sequence, RunEnd::Plain(End::Cancelled), untold);
+            }
             Some(record) if record.cancel => {}
             Some(record) => {
                 let record = GivenRecord { cancel: true, ..GivenRecord::clone(record) };
                 self.goes(runs, sequence, record);
-                mutant::also(Mutant::CancelUnrecorded, || drop(self.changes.pop()));
+                mutant::also(Mutant::CancelUnrecorded, || {
+                    self.changes.retain(|change| !matches!(change, QueueDelta::Given(..)));
+                });
             }
         }
         true
@@ -91,9 +105,29 @@ impl Decided {
         sequence: u64,
         record: GivenRecord,
     ) -> Arc<GivenRecord> {
-        let record = Arc::new(record);
+        let record = Arc::new(GivenRecord { shared: None, ..record });
         self.change(runs, QueueDelta::Given(sequence, Arc::clone(&record)));
         record
+    }
+
+    /// The last attempt of a run never began: it waits again. If somebody wants it to end it does, since nobody has it.
+    pub(super) fn withdraw(&mut self, runs: &mut UnfinishedRuns, sequence: u64) {
+        let (Some(record), Some(place)) = (runs.given(sequence), runs.place(sequence)) else {
+            return;
+        };
+        let record = record.withdrawn(place.order.due);
+        if record.cancel {
+            // In one step: a successor would give a run again that waits.
+            self.end_of(
+                runs,
+                sequence,
+                RunEnd::Plain(End::Cancelled),
+                Some(Arc::new(record)),
+                None,
+            );
+        } else {
+            self.goes(runs, sequence, record);
+        }
     }
 
     /// What becomes of a run, and what came of the attempt that led to it.
@@ -119,8 +153,20 @@ impl Decided {
         end: RunEnd,
         last: Option<Attempt>,
     ) {
-        let (Some(run), Some(place)) = (runs.get(sequence), runs.place(sequence)) else { return };
         let given = runs.given(sequence).cloned();
+        self.end_of(runs, sequence, end, given, last);
+    }
+
+    /// Ends a run of which this is to be told as what was recorded last.
+    fn end_of(
+        &mut self,
+        runs: &mut UnfinishedRuns,
+        sequence: u64,
+        end: RunEnd,
+        given: Option<Arc<GivenRecord>>,
+        last: Option<Attempt>,
+    ) {
+        let (Some(run), Some(place)) = (runs.get(sequence), runs.place(sequence)) else { return };
         self.ended.push(EndedRun { run, end, given, last });
         self.change(runs, QueueDelta::Ended(place));
     }

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::hash::{hash, mix};
 use crate::instant::Instant;
+use crate::limits::ACTION_INLINE_BYTES_MAX;
 use crate::trigger::build::Faults;
 use crate::trigger::draft::object;
 use crate::trigger::{BadField, check_name};
@@ -87,6 +88,11 @@ impl Feed {
     /// What a worker is to do, as runs keep it.
     pub fn raw_action(&self) -> Box<RawValue> {
         RawValue::from_string(self.action.to_string()).expect("it was JSON when it was built")
+    }
+
+    /// Whether what a worker is to do is so long that a run keeps it in a record of its own.
+    pub fn is_long(&self) -> bool {
+        self.action.len() > ACTION_INLINE_BYTES_MAX
     }
 }
 

@@ -74,6 +74,19 @@ pub struct GivenRecord {
     /// What came of the last attempts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
+    /// The first of the runs that share this record; none, if it is the record of one run.
+    #[serde(skip)]
+    pub shared: Option<u64>,
+}
+
+/// What is recorded of the runs that a claim was given for the first time. They share it, until something becomes of one:
+/// a worker that claims a hundred runs and completes them costs two small writes for all of them, instead of two for each.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimedRecord {
+    /// The numbers of the runs: from the first to the last of each range.
+    pub runs: Vec<(u64, u64)>,
+    /// What is recorded of each of them that is unfinished and has no record of its own.
+    pub given: Arc<GivenRecord>,
 }
 
 /// Where a run is that was given at least once.
@@ -173,24 +186,20 @@ impl GivenRecord {
             cancel: false,
             at: now,
             attempts: Vec::new(),
+            shared: None,
         }
     }
 
     /// The run is given to a worker again.
     #[must_use]
     pub fn again(&self, claimant: Claimant, now: Instant) -> Self {
-        // Until now its worker might have told what came of it.
-        let silent = match self.state {
-            GivenState::InDoubt(since) => Some(self.silent_attempt(since)),
-            GivenState::Running | GivenState::Waiting(_) => None,
-        };
         Self {
             state: GivenState::Running,
             attempt: self.attempt + 1,
             token: self.token.next(now),
             claimant,
             at: now,
-            ..self.clone().with_attempt(silent)
+            ..self.clone().with_attempt(self.untold())
         }
     }
 
@@ -276,17 +285,24 @@ impl GivenRecord {
 
     /// It is certain that the attempt never began, and never will: its number is used again, and it waits where it did,
     /// by the instant from which it was due.
-    pub fn withdrawn(&self, due: Instant) -> Fate {
-        if self.cancel {
-            return Fate::of(End::Cancelled);
-        }
-        Fate::Goes(Self { attempt: self.attempt - 1, ..self.waiting(due) })
+    #[must_use]
+    pub fn withdrawn(&self, due: Instant) -> Self {
+        let attempt = pick(Mutant::NumberOfUnbegunKept, self.attempt - 1, self.attempt);
+        Self { attempt, ..self.waiting(due) }
     }
 
     /// The worker that was given up still has it, and limits allow it to go on: the death was none.
     #[must_use]
     pub fn taken_back(&self) -> Self {
         Self { state: GivenState::Running, deaths: self.deaths.saturating_sub(1), ..self.clone() }
+    }
+
+    /// The attempt that is in doubt, if one is: once its worker can tell nothing of it any more, this is told.
+    pub fn untold(&self) -> Option<Attempt> {
+        match self.state {
+            GivenState::InDoubt(since) => Some(self.silent_attempt(since)),
+            GivenState::Running | GivenState::Waiting(_) => None,
+        }
     }
 
     /// An attempt that ended without a word of its worker.
@@ -320,16 +336,15 @@ impl GivenRecord {
     /// The same after one more attempt, of which this came. The last ones are kept.
     #[must_use]
     pub fn with_attempt(mut self, attempt: Option<Attempt>) -> Self {
-        self.attempts.extend(attempt);
-        let surplus = self.attempts.len().saturating_sub(RUN_ATTEMPTS_KEPT_MAX);
-        self.attempts.drain(..surplus);
+        keep_last(&mut self.attempts, attempt);
         self
     }
 
     /// The worker that was given up has to be told that it lost the run: from now on nothing that it says counts.
     #[must_use]
     pub fn lost(&self) -> Self {
-        self.waiting(self.due().expect("a run that is lost waits"))
+        let due = self.due().expect("a run that is lost waits");
+        self.waiting(due).with_attempt(self.untold())
     }
 
     fn waiting(&self, due: Instant) -> Self {
@@ -338,10 +353,37 @@ impl GivenRecord {
     }
 }
 
+impl ClaimedRecord {
+    /// What these runs, in any order, share from now on.
+    pub fn of(mut runs: Vec<u64>, given: Arc<GivenRecord>) -> Self {
+        runs.sort_unstable();
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for run in runs {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == run => *last = run,
+                _ => ranges.push((run, run)),
+            }
+        }
+        Self { runs: ranges, given }
+    }
+
+    /// The numbers of the runs.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.runs.iter().flat_map(|(first, last)| *first..=*last)
+    }
+}
+
 impl Fate {
     fn of(end: End) -> Self {
         Self::Ends(RunEnd::Plain(end))
     }
+}
+
+/// Adds what came of one more attempt to that of others, of which the last ones are kept.
+pub fn keep_last(attempts: &mut Vec<Attempt>, attempt: Option<Attempt>) {
+    attempts.extend(attempt);
+    let surplus = attempts.len().saturating_sub(RUN_ATTEMPTS_KEPT_MAX);
+    attempts.drain(..surplus);
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -468,11 +510,20 @@ mod tests {
 
     #[test]
     fn what_never_began_has_its_number_again_under_a_new_token() {
-        let waits = goes(given().withdrawn(NOW));
-        let again = waits.again(claimant("b"), NOW);
+        let again = given().withdrawn(NOW).again(claimant("b"), NOW);
         assert_eq!(again.attempt, 1);
         assert!(again.token > given().token);
-        let cancelled = GivenRecord { cancel: true, ..given() };
-        assert_eq!(cancelled.withdrawn(NOW), Fate::of(End::Cancelled));
+    }
+
+    #[test]
+    fn an_attempt_in_doubt_is_told_once_its_worker_can_tell_nothing_of_it_any_more() {
+        let doubt = goes(given().given_up(OFTEN, NOW));
+        assert_eq!(doubt.attempts, [], "it may still tell");
+        assert_eq!(doubt.taken_back().attempts, []);
+        let told = [given().silent_attempt(NOW)];
+        assert_eq!(doubt.again(claimant("b"), NOW).attempts, told);
+        let lost = doubt.lost();
+        assert_eq!(lost.attempts, told);
+        assert_eq!(lost.again(claimant("b"), NOW).attempts, told, "and once");
     }
 }

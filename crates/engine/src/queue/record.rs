@@ -5,7 +5,8 @@
 //! shard/<n>/rate/<serial>                                 [`RateRecord`]: what was given within the last period
 //! shard/<n>/queue/<serial>/<priority>/<due>/<sequence>    [`QueuedRecord`]: an unfinished run, in the order of claims
 //! shard/<n>/body/<serial>/<priority>/<due>/<sequence>     [`BodyRecord`]: what it is about, if that is long
-//! shard/<n>/given/<sequence>                              [`GivenRecord`](super::given::GivenRecord), once it was given
+//! shard/<n>/claimed/<sequence>                            [`ClaimedRecord`](super::given::ClaimedRecord): runs that were given together
+//! shard/<n>/given/<sequence>                              [`GivenRecord`](super::given::GivenRecord), once more became of it
 //! shard/<n>/unique/<serial>/<hash>                        [`UniqueRecord`]: which run a unique key stands for
 //! shard/<n>/dead/<serial>/<sequence>                      [`DeadRecord`](super::dead::DeadRecord), if it can be redriven
 //! shard/<n>/output/<born>/<run>                           [`OutputRecord`](super::output::OutputRecord), kept with the past
@@ -13,7 +14,7 @@
 //! ```
 //!
 //! The record of a run is written once and deleted at its end, or, if it is dead, when it is redriven or kept no longer. Its key never changes, also when the run waits for
-//! another attempt: so reading what is claimed next is one scan, and a run that is given writes one small record.
+//! another attempt: so reading what is claimed next is one scan, and runs that are given together write one small record.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -301,12 +302,7 @@ pub(crate) const RUN_KEY_BYTES_MAX: usize = 65;
 
 fn placed(shard: ShardId, kind: &str, place: &RunPlace) -> String {
     let RunPlace { queue, order: ClaimOrder { priority, due, sequence }, .. } = place;
-    let mut key = String::with_capacity(RUN_KEY_BYTES_MAX);
-    key.push_str("shard/");
-    push_number(&mut key, shard.0.into(), 1);
-    key.push('/');
-    key.push_str(kind);
-    key.push('/');
+    let mut key = begun(shard, kind);
     write!(key, "{queue}").expect("a text takes everything");
     key.push('/');
     push_number(&mut key, (*priority).into(), 1);
@@ -314,6 +310,17 @@ fn placed(shard: ShardId, kind: &str, place: &RunPlace) -> String {
     push_number(&mut key, due.0.max(0).unsigned_abs(), 15);
     key.push('/');
     push_number(&mut key, *sequence, 16);
+    key
+}
+
+/// How the keys of such records of a shard begin, with room for the rest.
+fn begun(shard: ShardId, kind: &str) -> String {
+    let mut key = String::with_capacity(RUN_KEY_BYTES_MAX);
+    key.push_str("shard/");
+    push_number(&mut key, shard.0.into(), 1);
+    key.push('/');
+    key.push_str(kind);
+    key.push('/');
     key
 }
 
@@ -347,10 +354,21 @@ pub fn given(shard: ShardId) -> String {
 
 /// Where a run is that was given.
 pub fn given_key(shard: ShardId, sequence: u64) -> String {
-    let mut key = String::with_capacity(RUN_KEY_BYTES_MAX);
-    key.push_str("shard/");
-    push_number(&mut key, shard.0.into(), 1);
-    key.push_str("/given/");
+    numbered(shard, "given", sequence)
+}
+
+/// Where runs of a shard are that were given together.
+pub fn claimed(shard: ShardId) -> String {
+    format!("shard/{shard}/claimed/")
+}
+
+/// Where runs are that were given together, by the first of them.
+pub fn claimed_key(shard: ShardId, first: u64) -> String {
+    numbered(shard, "claimed", first)
+}
+
+fn numbered(shard: ShardId, kind: &str, sequence: u64) -> String {
+    let mut key = begun(shard, kind);
     push_number(&mut key, sequence, 16);
     key
 }
@@ -373,6 +391,7 @@ pub fn queue_name_key(project: ProjectId, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::unfinished::GivenPlace;
     use crate::record::{Format, decode, encode};
 
     #[test]
@@ -381,7 +400,7 @@ mod tests {
             queue: SerialId(7),
             order: ClaimOrder { priority, due: Instant(due), sequence },
             has_body: false,
-            was_given: false,
+            given: GivenPlace::Nowhere,
         };
         let places =
             [place(0, 2_000, 9), place(1, 999, 3), place(1, 1_000, 1), place(1, 1_000, 12)];

@@ -15,7 +15,7 @@ use crate::instant::Instant;
 use crate::mutant::{Mutant, pick};
 
 use super::backlog::{Backlog, ClaimOrder, ConcurrencyKey, Obstacle, WaitingRun};
-use super::given::{GivenPolicy, GivenRecord};
+use super::given::{ClaimedRecord, GivenPolicy, GivenRecord};
 use super::rate::{RateLimit, RateWindow};
 
 /// How much of a queue may be given at a time. What is none is not limited.
@@ -104,8 +104,19 @@ pub struct RunPlace {
     pub order: ClaimOrder,
     /// Whether what it is about has a record of its own.
     pub has_body: bool,
-    /// Whether it was given, so that there is a record of that.
-    pub was_given: bool,
+    /// Where is recorded that it was given.
+    pub given: GivenPlace,
+}
+
+/// Where is recorded that a run was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GivenPlace {
+    /// It never was.
+    Nowhere,
+    /// In a record that it shares with others of the same claim.
+    Shared,
+    /// In a record of its own.
+    Own,
 }
 
 /// One step from one state of the queues to the next.
@@ -121,6 +132,10 @@ pub enum QueueDelta {
     Submitted(SubmittedRun),
     /// A run was given, or something became of one that was.
     Given(u64, Arc<GivenRecord>),
+    /// Runs were given for the first time, by one claim. Those that are past, or were given since, have nothing of it.
+    Claimed(Arc<ClaimedRecord>),
+    /// No run shares the record any more of which this one was the first.
+    ClaimedGone(u64),
     /// A run is past.
     Ended(RunPlace),
 }
@@ -164,6 +179,10 @@ pub struct UnfinishedRuns {
     classes: HashSet<Arc<RunClass>>,
     /// Runs that workers have, by the worker's name.
     by_worker: BTreeSet<(Arc<str>, u64)>,
+    /// How many runs share a record, by the first run of it.
+    shared: BTreeMap<u64, usize>,
+    /// Records that no run shares any more.
+    spent: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -212,6 +231,8 @@ impl UnfinishedRuns {
             QueueDelta::Rate(queue, window) => self.queue(*queue).window = window.clone(),
             QueueDelta::Submitted(run) => self.submit(run),
             QueueDelta::Given(sequence, record) => self.give(*sequence, record),
+            QueueDelta::Claimed(claimed) => self.claimed(claimed),
+            QueueDelta::ClaimedGone(first) => drop(self.shared.remove(first)),
             QueueDelta::Ended(place) => self.end(place.order.sequence),
         }
     }
@@ -263,6 +284,11 @@ impl UnfinishedRuns {
         self.runs.get(&sequence).map(|run| run.class.policy)
     }
 
+    /// From when on a run that is not past may be given, as it was submitted.
+    pub fn due(&self, sequence: u64) -> Option<Instant> {
+        self.runs.get(&sequence).map(|run| run.due)
+    }
+
     /// The queue of a run that is not past.
     pub fn queue_of(&self, sequence: u64) -> Option<SerialId> {
         self.runs.get(&sequence).map(|run| run.class.queue)
@@ -274,7 +300,7 @@ impl UnfinishedRuns {
             queue: run.class.queue,
             order: run.order(sequence),
             has_body: run.class.has_body,
-            was_given: run.given.is_some(),
+            given: run.given_place(),
         })
     }
 
@@ -348,6 +374,11 @@ impl UnfinishedRuns {
         self.queues.values().find_map(|queue| queue.backlog.first_expired(now))
     }
 
+    /// A record that runs shared, and none does any more, by the first of them.
+    pub fn take_spent(&mut self) -> Option<u64> {
+        self.spent.pop()
+    }
+
     /// When to look again.
     pub fn next_wake(&self, now: Instant) -> Option<Instant> {
         let queues = self.queues.values();
@@ -388,6 +419,14 @@ impl KnownRun {
         self.extra.as_ref()?.key
     }
 
+    fn given_place(&self) -> GivenPlace {
+        match self.given.as_ref().map(|given| given.shared) {
+            None => GivenPlace::Nowhere,
+            Some(Some(_)) => GivenPlace::Shared,
+            Some(None) => GivenPlace::Own,
+        }
+    }
+
     fn details(&self) -> Option<&Arc<RunDetails>> {
         self.extra.as_ref()?.details.as_ref()
     }
@@ -399,7 +438,8 @@ impl KnownRun {
         match &self.given {
             None => Some(WaitingRun { order, key, expires }),
             Some(given) => {
-                let due = given.due()?;
+                // A clock that was ahead may have begun it early: nobody does so again.
+                let due = given.due()?.max(order.due);
                 let due = pick(Mutant::RetryWhereItWas, due, order.due);
                 let unbegun = expires.filter(|_| given.attempt == 0);
                 let expires = pick(Mutant::ExpiresThoughBegun, unbegun, expires);
@@ -452,15 +492,43 @@ impl UnfinishedRuns {
     fn give(&mut self, sequence: u64, record: &Arc<GivenRecord>) {
         self.leave(sequence);
         if let Some(run) = self.runs.get_mut(&sequence) {
-            run.given = Some(Arc::clone(record));
+            let former = run.given.replace(Arc::clone(record));
+            if let Some(first) = record.shared {
+                *self.shared.entry(first).or_default() += 1;
+            }
+            self.unshare(former);
         }
         self.enter(sequence);
+    }
+
+    fn claimed(&mut self, claimed: &ClaimedRecord) {
+        let Some(first) = claimed.given.shared else { return };
+        for sequence in claimed.numbers() {
+            if self.runs.get(&sequence).is_some_and(|run| run.given.is_none()) {
+                self.give(sequence, &claimed.given);
+            }
+        }
+        if !self.shared.contains_key(&first) {
+            self.spent.push(first);
+        }
+    }
+
+    /// A run shares this record no more, if it did.
+    fn unshare(&mut self, former: Option<Arc<GivenRecord>>) {
+        let Some(first) = former.and_then(|former| former.shared) else { return };
+        let Some(left) = self.shared.get_mut(&first) else { return };
+        *left -= 1;
+        if pick(Mutant::ClaimedGoneEarly, *left == 0, true) {
+            self.shared.remove(&first);
+            self.spent.push(first);
+        }
     }
 
     fn end(&mut self, sequence: u64) {
         self.leave(sequence);
         if let Some(run) = self.runs.remove(&sequence) {
             self.queue(run.class.queue).long -= usize::from(run.class.has_body);
+            self.unshare(run.given);
         }
     }
 

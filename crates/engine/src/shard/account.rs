@@ -27,6 +27,9 @@ use super::{Now, Shard, Unit};
 
 /// How many slots that the mark has passed get runs at once, and how many bytes these may have together.
 const MADE_UP_MAX: usize = 16;
+/// What a change of a trigger writes besides: the head, the trigger, its name and its state, its queue, and what is
+/// skipped, twice.
+const BESIDE_MADE_UP: usize = 7;
 pub(super) const MADE_UP_BYTES: usize = 256 * 1024;
 
 impl Shard {
@@ -68,7 +71,8 @@ impl Shard {
             Overlap::Allow => (MADE_UP_BYTES / bytes, Reason::Cap),
             Overlap::Skip | Overlap::QueueOne | Overlap::Replace => (1, Reason::Overlap),
         };
-        let most = most.clamp(1, MADE_UP_MAX);
+        let room = self.outbox.writes_max().saturating_sub(BESIDE_MADE_UP);
+        let most = most.min(room).clamp(1, MADE_UP_MAX);
         let mut left = state.remaining.or(schedule.limit().map(NonZeroU64::get));
         let (mut changes, mut skipped) = (Vec::new(), None::<Skipped>);
         let blank = blank_run(id.project, id.serial, name, Arc::new(target.clone()), *policy);

@@ -15,7 +15,7 @@ use crate::past::{Line, Segment};
 use crate::queue::backlog::ClaimOrder;
 use crate::queue::dead::{DeadRecord, DeadRun, dead_key};
 use crate::queue::record::{self as queue, BodyRecord, QueueNameRecord, RateRecord};
-use crate::queue::unfinished::{QueueDelta, RunPlace};
+use crate::queue::unfinished::{GivenPlace, QueueDelta, RunPlace};
 use crate::record::encode;
 
 use super::memory::Delta;
@@ -84,16 +84,19 @@ pub(super) struct Pile {
 enum PutPlace {
     Key(String),
     Body(SerialId, ClaimOrder),
+    Claimed(u64),
     Given(u64),
     Queued(SerialId, ClaimOrder),
 }
 
 impl PutPlace {
     fn into_key(self, shard: ShardId) -> String {
-        let place = |queue, order| RunPlace { queue, order, has_body: false, was_given: false };
+        let given = GivenPlace::Nowhere;
+        let place = |queue, order| RunPlace { queue, order, has_body: false, given };
         match self {
             Self::Key(key) => key,
             Self::Body(queue, order) => queue::body_key(shard, &place(queue, order)),
+            Self::Claimed(first) => queue::claimed_key(shard, first),
             Self::Given(sequence) => queue::given_key(shard, sequence),
             Self::Queued(queue, order) => queue::queued_key(shard, &place(queue, order)),
         }
@@ -102,7 +105,9 @@ impl PutPlace {
     fn len(&self) -> usize {
         match self {
             Self::Key(key) => key.len(),
-            Self::Body(..) | Self::Given(_) | Self::Queued(..) => queue::RUN_KEY_BYTES_MAX,
+            Self::Body(..) | Self::Claimed(_) | Self::Given(_) | Self::Queued(..) => {
+                queue::RUN_KEY_BYTES_MAX
+            }
         }
     }
 }
@@ -213,9 +218,9 @@ impl Pile {
 
     /// What the run was about stays where it is.
     fn add_dead(&mut self, shard: ShardId, dead: &DeadRun, record: &DeadRecord) {
-        let RunPlace { queue, order, was_given, .. } = dead.place;
+        let RunPlace { queue, order, given, .. } = dead.place;
         self.put(dead_key(shard, queue, order.sequence), record);
-        if was_given {
+        if given == GivenPlace::Own {
             self.write(PutPlace::Given(order.sequence), None);
         }
     }
@@ -225,6 +230,12 @@ impl Pile {
             QueueDelta::Given(sequence, given) => {
                 self.write(PutPlace::Given(*sequence), Some(encode(FORMAT, &**given)));
             }
+            QueueDelta::Claimed(claimed) => {
+                if let Some(first) = claimed.given.shared {
+                    self.write(PutPlace::Claimed(first), Some(encode(FORMAT, &**claimed)));
+                }
+            }
+            QueueDelta::ClaimedGone(first) => self.write(PutPlace::Claimed(*first), None),
             QueueDelta::Rate(queue, window) => {
                 let given = window.clone();
                 self.put(queue::rate_key(shard, *queue), &RateRecord { given });
@@ -234,7 +245,7 @@ impl Pile {
                 if place.has_body {
                     self.write(PutPlace::Body(place.queue, place.order), None);
                 }
-                if place.was_given {
+                if place.given == GivenPlace::Own {
                     self.write(PutPlace::Given(place.order.sequence), None);
                 }
             }

@@ -59,7 +59,10 @@ impl Shard {
 
     fn carry_out(&mut self, command: Command, now: Now) -> Result<Done, Rejection> {
         Ok(match command {
-            Command::Create { project, definition, draft, author } => {
+            Command::Create { project, definition, draft, author, named_until } => {
+                if named_until.is_some_and(|until| until <= now.steady) {
+                    return Err(Rejection::ReservationIsOver);
+                }
                 self.check_settled(project)?;
                 self.create(project, *definition, draft, author, now)?
             }

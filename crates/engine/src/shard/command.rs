@@ -23,8 +23,15 @@ use super::usage::Limit;
 #[derive(Clone)]
 #[expect(missing_docs, reason = "the fields are those of the records that they end up in")]
 pub enum Command {
-    /// Make a trigger.
-    Create { project: ProjectId, definition: Box<Definition>, draft: Box<RawValue>, author: String },
+    /// Make a trigger. If its name is reserved for it by another shard, then no later than the steady instant until which
+    /// that is so for sure.
+    Create {
+        project: ProjectId,
+        definition: Box<Definition>,
+        draft: Box<RawValue>,
+        author: String,
+        named_until: Option<u64>,
+    },
     /// Give a trigger another text. Create-or-replace is decided by the caller; `revision` is If-Match.
     Replace {
         trigger: SerialId,
@@ -311,6 +318,12 @@ pub enum Rejection {
         "the name is kept for a trigger that feeds a queue, since {at}: choose another, or try again a minute after that"
     )]
     NameReserved { at: Instant },
+    #[error("it took too long to make it after its name was reserved: try again")]
+    ReservationIsOver,
+    #[error(
+        "the project has as many names reserved for triggers that feed queues in this shard as it may: delete triggers that are not needed"
+    )]
+    TooManyNames,
     #[error("the project was enabled just now and is not up to date yet: try again in a second")]
     ProjectIsEnabling,
 }

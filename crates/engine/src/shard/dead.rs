@@ -3,6 +3,9 @@
 //! A run that is redriven is a new run, with an id, attempts and deaths of its own; which one it is carried out again for is
 //! part of it. What was kept of the dead run goes in the same unit, so it is redriven once, whatever becomes of the answer.
 //! What the dead run was about is read by whoever asks for it: it never changes, and if it is gone by now, so is the run.
+//!
+//! A run of a trigger whose runs must not overlap gets a record first, as one on demand does, and waits there for others of
+//! its trigger. If the trigger is gone, so is its rule.
 
 use std::sync::Arc;
 
@@ -11,14 +14,19 @@ use crate::instant::Instant;
 use crate::limits::DEAD_RUNS_FORGOTTEN_AT_ONCE;
 use crate::mutant::{Mutant, pick};
 use crate::past::{End, Finished};
+use crate::policy::{Overlap, Policy};
 use crate::queue::backlog::ClaimOrder;
 use crate::queue::dead::{DeadRecord, DeadRun};
+use crate::queue::feed::{Feed, FeedForm};
+use crate::queue::given::GivenPolicy;
 use crate::queue::record::{QueueRecord, QueuedRecord, UniqueRecord};
 use crate::queue::unfinished::{QueueDelta, RunPlace, TriggerSlot};
+use crate::target::Target;
 
 use super::command::{Done, Rejection};
 use super::hear::ShardAnswer;
 use super::memory::Delta;
+use super::record::{RunRecord, RunState};
 use super::submit::queued;
 use super::{Now, Shard, Ticket, Unit};
 
@@ -34,7 +42,7 @@ pub struct DeadDefinition {
 /// What became of a wish to redrive a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RedriveResult {
-    /// It waits again, as this run.
+    /// It waits again, as this run: in its queue, or for another one of its trigger to end.
     Waits(RunId),
     /// It is not among the dead runs: somebody redrove it, or it is not kept any longer.
     Gone,
@@ -79,26 +87,29 @@ impl Shard {
         now: Now,
     ) -> Result<Done, Rejection> {
         let record = Arc::clone(self.queues.get(queue).ok_or(Rejection::NoSuchQueue)?);
-        let max = self.queues.waiting_max(&record);
-        let waiting = self.queues.runs.census(queue).waiting;
-        if waiting >= max && !runs.is_empty() {
-            return Err(Rejection::QueueIsFull { waiting, max });
-        }
-        let mut room = max.saturating_sub(waiting);
         let mut unit = Unit::default().by(now.wall);
         let mut results = Vec::with_capacity(runs.len());
         for run in runs {
-            let result = match room {
-                0 => RedriveResult::NoRoom,
-                _ => self.redrive_one(&record, run, &mut unit, now),
+            let result = match self.check_redrive(&record, &run) {
+                Ok(()) => self.redrive_one(&record, run, &mut unit, now),
+                // The asker is told why, if nothing else was done.
+                Err(why) if results.is_empty() => return Err(why),
+                Err(_) => RedriveResult::NoRoom,
             };
-            room -= usize::from(matches!(result, RedriveResult::Waits(_)));
             results.push(result);
         }
         if !unit.changes.is_empty() {
             self.outbox.push(unit);
         }
         Ok(Done::Redriven(results.into()))
+    }
+
+    /// Whether there is room for a dead run to wait again.
+    fn check_redrive(&self, queue: &QueueRecord, run: &DeadDefinition) -> Result<(), Rejection> {
+        if run.record.trigger.is_some() && !self.runs.has_room_for(1) {
+            return Err(Rejection::TooManyRuns);
+        }
+        self.queues.check_room(queue, 1, usize::from(run.record.has_body()))
     }
 
     fn redrive_one(
@@ -124,15 +135,49 @@ impl Shard {
             let unique = UniqueRecord { key, sequence, born: record.born, until: None };
             self.decide_in(unit, Delta::Unique(serial, Arc::new(unique)));
         }
-        let priority = dead.place.order.priority;
-        let order = ClaimOrder { priority, due: now.wall, sequence };
         let gone = Delta::DeadGone(dead);
         self.apply(&gone);
         unit.changes.extend(pick(Mutant::RedrivenStaysDead, Some(gone), None));
         debug_assert!(record.action.is_some(), "whoever redrives a run has read what it was about");
+        let priority = dead.place.order.priority;
+        if let Some(run) = self.demanded_again(queue, priority, &record, now) {
+            let run = Arc::new(run);
+            self.decide_in(unit, Delta::Run(sequence, Arc::clone(&run)));
+            self.waiting.add(sequence, &run);
+            return RedriveResult::Waits(run.id(self.id, sequence, self.cluster));
+        }
+        let order = ClaimOrder { priority, due: now.wall, sequence };
         self.decide_in(unit, queued(serial, order, record));
         let waits = self.queues.runs.get(sequence).expect("it waits since this moment");
         RedriveResult::Waits(self.queued_id(&waits))
+    }
+
+    /// A dead run that is submitted again as a run on demand of its trigger, if it may have to wait for others of it.
+    fn demanded_again(
+        &self,
+        queue: &QueueRecord,
+        priority: u8,
+        record: &QueuedRecord,
+        now: Now,
+    ) -> Option<RunRecord> {
+        let trigger = self.triggers.get(record.trigger.as_ref()?.serial)?;
+        if trigger.policy().overlap == Overlap::Allow {
+            return None;
+        }
+        let (queue, key, timeout_ms) = (queue.name.clone(), record.key.clone(), record.timeout_ms);
+        let form = Arc::new(FeedForm { queue, priority, key, timeout_ms });
+        let action = record.action.as_ref()?.get().into();
+        let time = record.expires.and_then(|at| u64::try_from(at.0 - now.wall.0).ok());
+        let GivenPolicy { delivery, retry } = record.policy;
+        let policy = Policy { delivery, retry, max_lateness_ms: time, ..*trigger.policy() };
+        let run = trigger.run_record(now.wall, now.wall, RunState::Waiting(now.wall));
+        Some(RunRecord {
+            generation: None,
+            target: Arc::new(Target::Queue(Feed { form, action })),
+            policy,
+            redriven_from: record.redriven_from,
+            ..run
+        })
     }
 
     /// Forgets dead runs of which there are too many, or that are too old.

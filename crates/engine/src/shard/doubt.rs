@@ -10,6 +10,7 @@
 //! Not in doubt is what a former owner that is there has under way and will report: see `handover`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::id::{ProjectId, ShardId};
 use crate::instant::Instant;
@@ -20,9 +21,9 @@ use crate::past::End;
 use crate::policy::{Delivery, Overlap};
 use crate::queue::backlog::ClaimOrder;
 use crate::queue::dead::{DeadRecord, DeadRun, dead_at};
-use crate::queue::given::GivenRecord;
+use crate::queue::given::{ClaimedRecord, GivenRecord};
 use crate::queue::record::{self as queue, QueueRecord, QueuedRecord, RateRecord, UniqueRecord};
-use crate::queue::unfinished::{QueueDelta, RunPlace};
+use crate::queue::unfinished::{GivenPlace, QueueDelta, RunPlace};
 use crate::record::{RecordError, decode};
 use crate::trigger::Draft;
 
@@ -203,8 +204,21 @@ impl Loading {
         }
         let record: QueuedRecord = read(key, bytes)?;
         if let Some((queue, order)) = place {
-            let place = RunPlace { queue, order, has_body: record.has_body(), was_given: false };
+            let (has_body, given) = (record.has_body(), GivenPlace::Nowhere);
+            let place = RunPlace { queue, order, has_body, given };
             self.apply(&Delta::Submitted(Box::new(QueuedRun { place, record: record.into() })));
+        }
+        Ok(())
+    }
+
+    /// What is recorded of runs that were given together. To be read after the runs, and before what is recorded of each.
+    pub fn claimed(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let ClaimedRecord { runs, given } = read(key, bytes)?;
+        let first = key.rsplit('/').next().and_then(|text| text.parse().ok());
+        if let Some(first) = pick(Mutant::ClaimedUnread, first, None) {
+            let given = GivenRecord { shared: Some(first), ..Arc::unwrap_or_clone(given) };
+            let claimed = ClaimedRecord { runs, given: Arc::new(given) };
+            self.apply(&Delta::Queued(QueueDelta::Claimed(Arc::new(claimed))));
         }
         Ok(())
     }

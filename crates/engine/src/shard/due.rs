@@ -309,5 +309,6 @@ pub(super) fn blank_run(
         policy,
         attempts: Vec::new(),
         remote: None,
+        redriven_from: None,
     }
 }

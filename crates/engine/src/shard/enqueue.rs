@@ -6,7 +6,7 @@
 //!
 //! A run that cannot be enqueued with its slot has a record first, as one of a webhook has: it waits for another one of its
 //! trigger (`queue_one`, `replace`), or is no slot that the mark passes (on demand, a backfill, slots that a change made
-//! due). When it may start, one unit takes it from its record to the queue, under the same number and so the same id.
+//! due, a dead run that is redriven). When it may start, one unit takes it from its record to the queue, under the same number and so the same id.
 //!
 //! **Overlap.** A run in a queue is unfinished from its slot until its end, whether it waits or a worker has it. `replace`
 //! cancels it: one that waits ends at once; a worker that has it is told, and its successor waits for its end.
@@ -39,9 +39,6 @@ use super::submit::queued;
 use super::triggers::Trigger;
 use super::{Now, Shard, Unit};
 
-/// How long a run with a record waits before it looks again whether its queue has room.
-const FULL_QUEUE_LOOK: Duration = Duration::from_secs(1);
-
 /// A queue that a run can go to.
 struct FedQueue {
     serial: SerialId,
@@ -71,10 +68,7 @@ impl Shard {
     /// Takes a run that may start from its record to its queue. If that is full, the run waits where it is.
     pub(super) fn enqueue_recorded(&mut self, sequence: u64, run: &RunRecord, now: Now) {
         let Some(queue) = self.queue_with_room(run, now) else {
-            let state = RunState::Waiting(now.wall.after(FULL_QUEUE_LOOK));
-            let run = RunRecord { state, ..run.clone() };
-            self.enact(Unit::of(vec![Delta::Run(sequence, Arc::new(run))]).by(now.wall));
-            return;
+            return self.waiting.wait_for_room(sequence, run, now);
         };
         let mut changes: Vec<Delta> = queue.made.into_iter().collect();
         changes.extend(self.queued_run_of(run, queue.serial, sequence, now));
@@ -82,11 +76,26 @@ impl Shard {
         self.enact_with(Unit::of(changes).by(now.wall), [gone], Mutant::RecordGoneLater);
     }
 
+    /// Takes runs that waited for room from their records to their queues, as far as there is room now.
+    pub(super) fn start_where_room_is(&mut self, now: Now) {
+        for queue in self.waiting.full_queues(now) {
+            while !self.outbox.is_full()
+                && let Some(first) = self.waiting.first_for_room(&queue)
+            {
+                self.start(first, now);
+                if self.waiting.first_for_room(&queue) == Some(first) {
+                    break;
+                }
+            }
+        }
+    }
+
     /// The queue of a run, if one more may wait there.
     fn queue_with_room(&self, run: &RunRecord, now: Now) -> Option<FedQueue> {
-        let name = &run.target.feed()?.form.queue;
+        let feed = run.target.feed()?;
+        let name = &feed.form.queue;
         if let Some(known) = self.queues.named(run.project, name) {
-            let has_room = self.queues.free_places(known) > 0;
+            let has_room = self.queues.check_room(known, 1, usize::from(feed.is_long())).is_ok();
             return has_room.then(|| FedQueue { serial: known.id.serial, made: None });
         }
         let made = self.new_queue(run.project, name, ITSELF, now).ok()?;
@@ -119,7 +128,7 @@ impl Shard {
             policy: GivenPolicy { delivery: run.policy.delivery, retry: run.policy.retry },
             timeout_ms: form.timeout_ms,
             action: run.target.feed().map(Feed::raw_action),
-            redriven_from: None,
+            redriven_from: run.redriven_from,
         };
         // While it called a webhook, something of its trigger may have left that is at work still.
         let kept_back = self.attempts.kept_back_until(run.trigger, now);
@@ -147,14 +156,12 @@ impl Shard {
 
     /// Whether the queue of a trigger, if it feeds one, takes so many more runs.
     pub(super) fn check_room(&self, trigger: &Trigger, runs: usize) -> Result<(), Rejection> {
-        let fed = trigger.feeds().and_then(|it| self.queues.named(trigger.project(), &it.queue));
-        match fed {
-            Some(queue) if self.queues.free_places(queue) < runs => {
-                let waiting = self.queues.runs.census(queue.id.serial).waiting;
-                Err(Rejection::QueueIsFull { waiting, max: self.queues.waiting_max(queue) })
-            }
-            Some(_) | None => Ok(()),
-        }
+        let target = trigger.target();
+        let Some(feed) = target.feed() else { return Ok(()) };
+        let Some(queue) = self.queues.named(trigger.project(), &feed.form.queue) else {
+            return Ok(());
+        };
+        self.queues.check_room(queue, runs, if feed.is_long() { runs } else { 0 })
     }
 
     /// A trigger that feeds a queue.
@@ -168,6 +175,15 @@ impl Shard {
 
 /// Runs of a trigger that queues have.
 impl Shard {
+    /// How many runs have a record and are to go to a queue.
+    pub(super) fn runs_before_queue(&self, queue: &QueueRecord) -> usize {
+        let leads_there = |run: &&Arc<RunRecord>| {
+            run.project == queue.id.project
+                && run.target.feed().is_some_and(|feed| feed.form.queue == queue.name)
+        };
+        self.runs.recorded().filter(leads_there).count()
+    }
+
     /// Whether a queue has an unfinished run of a trigger.
     pub(super) fn has_queued_run(&self, trigger: SerialId) -> bool {
         pick(Mutant::QueuedNotActive, self.queues.of_trigger(trigger).next().is_some(), false)
@@ -201,7 +217,10 @@ impl Shard {
             };
             let slot = run.details.as_ref().and_then(|details| details.trigger.as_ref());
             let Some(generation) = slot.and_then(|slot| slot.generation) else { continue };
-            if run.order.due > now.wall && !place.was_given {
+            // What was given by a clock that was ahead, and came back unbegun, is not due either.
+            let given = self.queues.runs.given(sequence);
+            let never_began = given.is_none_or(|given| given.attempt == 0);
+            if run.order.due > now.wall && never_began {
                 self.queues.ended(&run);
                 let gone = Delta::Queued(QueueDelta::Ended(place));
                 self.take_back_slot((trigger, run.born, generation), gone, reason, end, now);
@@ -211,10 +230,10 @@ impl Shard {
 }
 
 impl RunRecord {
-    /// What its past says of the queue that it was for.
-    pub(super) fn past_of_queue(&self) -> Option<Box<PastOfQueue>> {
+    /// What is told of the queue that it is for, and what its past says of that.
+    pub fn past_of_queue(&self) -> Option<Box<PastOfQueue>> {
         let form = &self.target.feed()?.form;
-        let (name, key) = (form.queue.clone(), form.key.clone());
-        Some(Box::new(PastOfQueue { name, key, labels: None, poison: false, redriven_from: None }))
+        let (name, key, redriven_from) = (form.queue.clone(), form.key.clone(), self.redriven_from);
+        Some(Box::new(PastOfQueue { name, key, labels: None, poison: false, redriven_from }))
     }
 }

@@ -147,7 +147,8 @@ impl Shard {
         }
         let too_long = trigger.policy().retry.span() + UNTRIED_MAX;
         let too_late = now.wall.before(too_long);
-        if mark <= self.agenda.seen_until() { too_late } else { too_late.max(missed) }
+        let is_seen = pick(Mutant::UnseenWaits, mark <= self.agenda.seen_until(), true);
+        if is_seen { too_late } else { too_late.max(missed) }
     }
 
     /// Lets go what waits for hosts that have room, if it is time to look. Hosts that lag no more are told by no record.

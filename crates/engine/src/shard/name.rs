@@ -7,12 +7,13 @@
 //!
 //! Reserving and making are two commits, and so are deleting and releasing. What dies in between leaves a reservation
 //! without a trigger. That hurts nobody who makes the same trigger again. Whoever else wants the name looks whether there is
-//! a trigger, and has the reservation released. A young one is not: somebody may be about to make the trigger.
+//! a trigger, and has the reservation released. A young one is not: somebody may be about to make the trigger, which is
+//! refused long before the reservation is old. Once an hour the home releases what nobody wants either.
 
 use std::collections::BTreeMap;
 
 use crate::id::{ProjectId, ShardId};
-use crate::limits::{NAME_RESERVED_MIN, TRIGGERS_PER_SHARD_MAX};
+use crate::limits::{NAME_RESERVED_MIN, NAMES_RESERVED_PER_PROJECT_MAX, TRIGGERS_PER_SHARD_MAX};
 
 use super::command::{Done, Rejection};
 use super::memory::Delta;
@@ -21,19 +22,41 @@ use super::{Now, Shard, Unit};
 
 /// Names that are reserved for triggers of other shards.
 #[derive(Default)]
-pub(super) struct ReservedNames(BTreeMap<(ProjectId, Box<str>), ReservedName>);
+pub(super) struct ReservedNames {
+    by_name: BTreeMap<(ProjectId, Box<str>), ReservedName>,
+    /// How many each project has.
+    counts: BTreeMap<ProjectId, usize>,
+}
 
 impl ReservedNames {
     pub(super) fn get(&self, project: ProjectId, name: &str) -> Option<ReservedName> {
-        self.0.get(&(project, name.into())).copied()
+        self.by_name.get(&(project, name.into())).copied()
     }
 
     /// What [`super::memory::apply`] does.
     pub(super) fn set(&mut self, project: ProjectId, name: &str, reserved: Option<ReservedName>) {
+        let key = (project, name.into());
+        let count = self.counts.entry(project).or_default();
         match reserved {
-            Some(reserved) => self.0.insert((project, name.into()), reserved),
-            None => self.0.remove(&(project, name.into())),
-        };
+            Some(reserved) => {
+                *count += usize::from(self.by_name.insert(key, reserved).is_none());
+            }
+            None => *count -= usize::from(self.by_name.remove(&key).is_some()),
+        }
+        if *count == 0 {
+            self.counts.remove(&project);
+        }
+    }
+
+    /// Whether a project may have one more.
+    fn check_room(&self, project: ProjectId) -> Result<(), Rejection> {
+        if self.counts.get(&project).is_some_and(|count| *count >= NAMES_RESERVED_PER_PROJECT_MAX) {
+            return Err(Rejection::TooManyNames);
+        }
+        if self.by_name.len() >= TRIGGERS_PER_SHARD_MAX {
+            return Err(Rejection::TooManyTriggers);
+        }
+        Ok(())
     }
 }
 
@@ -54,10 +77,8 @@ impl Shard {
                 return Err(Rejection::NameReserved { at });
             }
             // Whoever reserves it again has its own time to make the trigger.
-            Some(_) | None => {}
-        }
-        if self.triggers.reserved.0.len() >= TRIGGERS_PER_SHARD_MAX {
-            return Err(Rejection::TooManyTriggers);
+            Some(_) => {}
+            None => self.triggers.reserved.check_room(project)?,
         }
         let reserved = ReservedName { shard, at: now.wall };
         self.enact(Unit::of(vec![Delta::Reserved(project, name, Some(reserved))]).by(now.wall));

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::id::{SerialId, ShardId};
 use crate::instant::Instant;
-use crate::limits::UNITS_WAITING_MAX;
+use crate::limits::{COMMIT_WRITES_MIN, UNITS_WAITING_MAX};
 
 use super::Ticket;
 use super::batch::{Pile, Room, ShardBatch};
@@ -57,6 +57,8 @@ pub(super) struct Outbox {
     /// When something is to be written, and for how many units somebody waits.
     due_by: Option<Instant>,
     asked: usize,
+    /// Writes that a commit takes, as far as is known.
+    writes_max: usize,
     /// Answers that wait for nothing.
     ready: Vec<(Ticket, ShardAnswer)>,
 }
@@ -82,6 +84,7 @@ impl Outbox {
             sent: None,
             due_by: None,
             asked: 0,
+            writes_max: COMMIT_WRITES_MIN,
             ready: Vec::new(),
         }
     }
@@ -161,12 +164,18 @@ impl Outbox {
         self.units.is_empty() && !self.is_writing()
     }
 
+    /// So many writes fit a commit, as far as is known.
+    pub(super) fn writes_max(&self) -> usize {
+        self.writes_max
+    }
+
     pub(super) fn take_batch(
         &mut self,
         shard: ShardId,
         number: u64,
         room: Room,
     ) -> Option<ShardBatch> {
+        self.writes_max = room.writes;
         if self.sent.is_some() || self.units.is_empty() {
             return None;
         }

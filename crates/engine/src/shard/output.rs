@@ -198,6 +198,8 @@ impl Outputs {
             QueueDelta::Limits(..)
             | QueueDelta::NoQueue(_)
             | QueueDelta::Rate(..)
+            | QueueDelta::Claimed(_)
+            | QueueDelta::ClaimedGone(_)
             | QueueDelta::Submitted(_) => return None,
         };
         let output = self.runs.get_mut(&sequence)?;

@@ -18,6 +18,7 @@ use crate::queue::record::{QueueRecord, QueuedRecord, UniqueRecord};
 use crate::queue::unfinished::{QueueDelta, QueueLimits, RunPlace, SubmittedRun, UnfinishedRuns};
 
 use super::attempts::by_wall;
+use super::command::Rejection;
 use super::output::Outputs;
 use super::queue_alert::QueueAlerts;
 use super::queue_sight::QueueSight;
@@ -196,14 +197,27 @@ impl Queues {
         own.unwrap_or(usize::MAX).min(self.waiting_max)
     }
 
-    /// How many more runs may wait in a queue.
-    pub(super) fn free_places(&self, record: &QueueRecord) -> usize {
-        let waiting = self.runs.census(record.id.serial).waiting;
-        self.waiting_max(record).saturating_sub(waiting)
+    /// Whether so many more runs may wait in a queue, of which so many are long.
+    pub(super) fn check_room(
+        &self,
+        record: &QueueRecord,
+        runs: usize,
+        long_runs: usize,
+    ) -> Result<(), Rejection> {
+        let serial = record.id.serial;
+        let (waiting, max) = (self.runs.census(serial).waiting, self.waiting_max(record));
+        if waiting + runs > max {
+            return Err(Rejection::QueueIsFull { waiting, max });
+        }
+        let (long, max) = (self.runs.long(serial), self.long_max());
+        if long_runs > 0 && long + long_runs > max {
+            return Err(Rejection::TooManyLongRuns { long, max });
+        }
+        Ok(())
     }
 
     /// How many runs of a queue may be long. Each may take a hundred times as much of the store as another.
-    pub(super) fn long_max(&self) -> usize {
+    fn long_max(&self) -> usize {
         self.waiting_max / WAITING_PER_LONG_RUN
     }
 

@@ -31,8 +31,9 @@ use crate::policy::Policy;
 use crate::record::Format;
 use crate::target::Target;
 
-/// The format of all of these.
-pub const FORMAT: Format = Format(2);
+/// The format of all of these. A reader of format 2 takes dead runs, and runs that workers have, for waiting ones, and slots
+/// that a host lags behind with for decided.
+pub const FORMAT: Format = Format(3);
 
 /// The mark and the open runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -232,6 +233,9 @@ pub struct RunRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(alias = "abroad")]
     pub remote: Option<RemoteAttempt>,
+    /// The dead run of a queue that it is carried out again for.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::id::text_option")]
+    pub redriven_from: Option<RunId>,
 }
 
 /// An attempt that is under way at a former owner of the shard.

@@ -102,6 +102,11 @@ impl Runs {
         self.records.get(&sequence)
     }
 
+    /// All that have a record.
+    pub(super) fn recorded(&self) -> impl Iterator<Item = &Arc<RunRecord>> {
+        self.records.values()
+    }
+
     pub(super) fn next_sequence(&self) -> u64 {
         self.sequence + 1
     }

@@ -12,10 +12,13 @@ use crate::instant::Instant;
 use crate::past::{End, Finished, Line, PastOfQueue};
 use crate::queue::backlog::ClaimOrder;
 use crate::queue::decided::{Decided, EndedRun};
-use crate::queue::given::{GivenPolicy, RunEnd};
+use crate::queue::given::{GivenPolicy, RunEnd, keep_last};
 use crate::queue::record::{QueueRecord, QueueSettings, QueuedRecord, UniqueRecord, is_long};
-use crate::queue::unfinished::{QueueDelta, RunPlace, SubmittedRun, TriggerSlot, UniqueKey};
+use crate::queue::unfinished::{
+    GivenPlace, QueueDelta, RunPlace, SubmittedRun, TriggerSlot, UniqueKey,
+};
 
+use super::attempts::RunRef;
 use super::change::ITSELF;
 use super::command::{Done, Rejection};
 use super::memory::Delta;
@@ -118,16 +121,8 @@ impl Shard {
             Some(known) => known,
             None => self.new_queue(project, queue, author, now)?,
         };
-        let waiting = self.queues.runs.census(queue.id.serial).waiting;
-        let max = self.queues.waiting_max(&queue);
-        if waiting + runs.len() > max {
-            return Err(Rejection::QueueIsFull { waiting, max });
-        }
-        let new = runs.iter().filter(|run| is_long(&run.action)).count();
-        let (long, max) = (self.queues.runs.long(queue.id.serial), self.queues.long_max());
-        if new > 0 && long + new > max {
-            return Err(Rejection::TooManyLongRuns { long, max });
-        }
+        let long = runs.iter().filter(|run| is_long(&run.action)).count();
+        self.queues.check_room(&queue, runs.len(), long)?;
         // One unit, and so one commit, with the note of the request: what it says is there, or none of it.
         let mut unit = Unit::default().by(now.wall);
         if is_new {
@@ -249,7 +244,7 @@ impl Shard {
     pub(super) fn delete_queue(&mut self, queue: SerialId, now: Now) -> Result<Done, Rejection> {
         let record = self.queues.get(queue).ok_or(Rejection::NoSuchQueue)?;
         let census = self.queues.runs.census(queue);
-        let runs = census.waiting + census.running as usize;
+        let runs = census.waiting + census.running as usize + self.runs_before_queue(record);
         if runs > 0 {
             return Err(Rejection::QueueHasRuns { runs });
         }
@@ -268,7 +263,11 @@ impl Shard {
         id: RunId,
         now: Now,
     ) -> Result<Done, Rejection> {
-        let sequence = self.queued_run(project, id).ok_or(Rejection::NoSuchRun)?;
+        let Some(sequence) = self.queued_run(project, id) else {
+            let run = self.run_before_queue(project, id).ok_or(Rejection::NoSuchRun)?;
+            self.cancel_run(run, now);
+            return Ok(Done::Cancelled);
+        };
         let is_asked = |shard: &Self| shard.queues.runs.given(sequence).is_some_and(|it| it.cancel);
         let was_asked = is_asked(self);
         let mut decided = Decided::with_room(usize::MAX);
@@ -288,6 +287,18 @@ impl Shard {
         };
         let own = Some(id.trigger.0).filter(is_it);
         own.or_else(|| self.queues.of_slot(id.trigger, id.slot).find(is_it))
+    }
+
+    /// A run with this id that has a record, and is to go to a queue of this project.
+    fn run_before_queue(&self, project: ProjectId, id: RunId) -> Option<RunRef> {
+        let mut of_trigger = self.runs.recorded_of(id.trigger);
+        let sequence = of_trigger.find(|sequence| {
+            let run = &self.runs[*sequence];
+            run.target.feed().is_some()
+                && run.project == project
+                && run.id(self.id, *sequence, self.cluster) == id
+        });
+        sequence.map(RunRef::Record)
     }
 
     /// The id of a run of a queue.
@@ -311,7 +322,13 @@ impl Shard {
     pub(super) fn enact_decided(&mut self, decided: Decided, now: Now) {
         let mut ended = decided.ended.into_iter();
         let mut rate = None;
+        let mut last = None;
         for change in decided.changes {
+            // It goes with what became of the last run that shared the record.
+            if let (QueueDelta::ClaimedGone(_), Some(unit)) = (&change, last) {
+                self.outbox.write_with(unit, [Delta::Decided(change)]);
+                continue;
+            }
             let output = self.queues.outputs.stored_with(&change);
             let unit = self.outbox.len();
             match change {
@@ -322,6 +339,8 @@ impl Shard {
                     self.enact_end(place, &run, now);
                 }
                 QueueDelta::Given(..)
+                | QueueDelta::Claimed(_)
+                | QueueDelta::ClaimedGone(_)
                 | QueueDelta::Limits(..)
                 | QueueDelta::NoQueue(_)
                 | QueueDelta::Submitted(_) => {
@@ -332,6 +351,7 @@ impl Shard {
             if let Some(output) = output {
                 self.outbox.write_with(unit, [output]);
             }
+            last = (unit < self.outbox.len()).then_some(unit).or(last);
         }
         if let Some(rate) = rate {
             self.outbox.push(Unit::of(vec![rate]).by(now.wall));
@@ -369,7 +389,7 @@ impl Shard {
         let sequence = run.order.sequence;
         let generation = details.trigger.as_ref().and_then(|trigger| trigger.generation);
         let mut attempts = given.as_ref().map_or_else(Vec::new, |given| given.attempts.clone());
-        attempts.extend(last.clone());
+        keep_last(&mut attempts, last.clone());
         let poison = *end == RunEnd::Poison;
         Finished {
             project: self.project_of(run),
@@ -409,7 +429,7 @@ const SPENT_KEYS_AT_ONCE: usize = 64;
 
 /// A run that waits in a queue.
 pub(super) fn queued(queue: SerialId, order: ClaimOrder, record: QueuedRecord) -> Delta {
-    let place = RunPlace { queue, order, has_body: record.has_body(), was_given: false };
+    let place = RunPlace { queue, order, has_body: record.has_body(), given: GivenPlace::Nowhere };
     Delta::Submitted(Box::new(QueuedRun { place, record: Arc::new(record) }))
 }
 

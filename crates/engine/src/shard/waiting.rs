@@ -1,13 +1,13 @@
 //! The runs that wait: the part of a shard that knows what for.
 //!
-//! Each of them has a record. It waits for an instant, for another run of its trigger, for its project to be enabled, or
-//! for its host. What is handed over for sending waits in memory, and what may have left is in doubt after a crash. So a
+//! Each of them has a record. It waits for an instant, for another run of its trigger, for its project to be enabled, for
+//! room in its queue, or for its host. What is handed over for sending waits in memory, and what may have left is in doubt after a crash. So a
 //! host that is slower than its runs gets no more than it can chew: the rest waits in the store, where it can wait
 //! for long, and no other host notices. Slots that wait for their host are no runs yet: see `lag`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::id::SerialId;
+use crate::id::{ProjectId, SerialId};
 use crate::instant::Instant;
 
 use super::Now;
@@ -16,6 +16,25 @@ use super::record::{RunRecord, RunState};
 
 /// How long to wait before hosts are looked at again.
 const LOOK_AGAIN_MS: u64 = 40;
+
+/// How long to wait before queues that were full are looked at again.
+const FULL_QUEUE_LOOK_MS: u64 = 1_000;
+
+/// A queue that had no room for a run: those that are long need another kind of room.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FullQueue {
+    project: ProjectId,
+    name: Box<str>,
+    is_long: bool,
+}
+
+impl FullQueue {
+    fn of(run: &RunRecord) -> Option<Self> {
+        let feed = run.target.feed()?;
+        let (name, is_long) = (feed.form.queue.clone(), feed.is_long());
+        Some(Self { project: run.project, name, is_long })
+    }
+}
 
 /// Runs that wait, by the numbers of their records.
 #[derive(Default)]
@@ -28,6 +47,10 @@ pub(super) struct WaitingRuns {
     for_host: BTreeMap<u64, BTreeSet<(Instant, u64)>>,
     /// When (steady) hosts are looked at again.
     look_again: u64,
+    /// Runs that found their queue full, in the order in which they were to leave. No record says so.
+    for_room: BTreeMap<FullQueue, BTreeSet<(Instant, u64)>>,
+    /// When (steady) those queues are looked at again.
+    look_at_queues: u64,
 }
 
 impl WaitingRuns {
@@ -54,6 +77,15 @@ impl WaitingRuns {
                 if parked.is_empty() {
                     self.for_host.remove(&origin);
                 }
+            }
+        }
+        if !self.for_room.is_empty()
+            && let Some(queue) = FullQueue::of(run)
+            && let Some(waiting) = self.for_room.get_mut(&queue)
+        {
+            waiting.remove(&(run.leaves_at, sequence));
+            if waiting.is_empty() {
+                self.for_room.remove(&queue);
             }
         }
     }
@@ -84,6 +116,29 @@ impl WaitingRuns {
 
     pub(super) fn take_stopped(&mut self) -> BTreeSet<u64> {
         std::mem::take(&mut self.for_project)
+    }
+
+    /// A run found its queue full.
+    pub(super) fn wait_for_room(&mut self, sequence: u64, run: &RunRecord, now: Now) {
+        let Some(queue) = FullQueue::of(run) else { return };
+        if self.look_at_queues <= now.steady {
+            self.look_at_queues = now.steady + FULL_QUEUE_LOOK_MS;
+        }
+        self.for_room.entry(queue).or_default().insert((run.leaves_at, sequence));
+    }
+
+    /// The queues that had no room for a run, if it is time to look at them, which then is not so for a while.
+    pub(super) fn full_queues(&mut self, now: Now) -> Vec<FullQueue> {
+        if self.for_room.is_empty() || self.look_at_queues > now.steady {
+            return Vec::new();
+        }
+        self.look_at_queues = now.steady + FULL_QUEUE_LOOK_MS;
+        self.for_room.keys().cloned().collect()
+    }
+
+    /// The first of the runs that wait for room in a queue.
+    pub(super) fn first_for_room(&self, queue: &FullQueue) -> Option<u64> {
+        self.for_room.get(queue)?.first().map(|(_, sequence)| *sequence)
     }
 
     /// Takes the next run whose instant has come.
@@ -131,7 +186,8 @@ impl WaitingRuns {
         by_wall(self.look_again, now)
     }
 
-    pub(super) fn next_wakes(&self) -> impl Iterator<Item = Instant> {
-        self.for_instant.first().map(|(at, _)| *at).into_iter()
+    pub(super) fn next_wakes(&self, now: Now) -> impl Iterator<Item = Instant> {
+        let room = (!self.for_room.is_empty()).then(|| by_wall(self.look_at_queues, now));
+        self.for_instant.first().map(|(at, _)| *at).into_iter().chain(room)
     }
 }

@@ -23,7 +23,7 @@ fn shard() -> Shard {
     let definition = Box::new(draft.build(at(0).wall).unwrap());
     let draft = RawValue::from_string(text.to_owned()).unwrap();
     let (project, author) = (ProjectId::DEFAULT, "me".to_owned());
-    let command = Command::Create { project, definition, draft, author };
+    let command = Command::Create { project, definition, draft, author, named_until: None };
     shard.command(command, None, Ticket(1), at(0)).unwrap();
     let room = Room { writes: 100, bytes: 100_000, value_bytes: 100_000 };
     shard.take_batch(1, room).unwrap();

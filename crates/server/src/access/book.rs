@@ -9,7 +9,7 @@ use std::sync::Arc;
 use engine::id::ProjectId;
 use engine::instant::Instant;
 use engine::notice::{Listener, Occasions};
-use engine::record::{RecordError, decode, encode};
+use engine::record::{Format, RecordError, decode, encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use store::{Entry, Key, Range, ScanError, Store, Version};
@@ -189,7 +189,15 @@ pub(super) async fn book_version(store: &Store) -> Result<Option<Version>, ScanE
 }
 
 pub(super) fn record<T: DeserializeOwned>(entry: &Entry) -> Result<T, BookError> {
-    decode(entry.value.as_bytes(), FORMAT).map_err(|why: RecordError| BookError::Record {
+    record_of(entry, FORMAT)
+}
+
+/// A record that is not of the book, and has a format of its own.
+pub(super) fn record_of<T: DeserializeOwned>(
+    entry: &Entry,
+    format: Format,
+) -> Result<T, BookError> {
+    decode(entry.value.as_bytes(), format).map_err(|why: RecordError| BookError::Record {
         key: entry.key.as_str().to_owned(),
         why: why.to_string(),
     })

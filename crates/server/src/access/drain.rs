@@ -4,9 +4,11 @@
 //! told: whoever owns the worker's queues, now or later, gives it nothing. The wish is for the life of the worker that was
 //! known then. When the name comes with a greater incarnation, it says nothing any more.
 
+use std::collections::BTreeSet;
+
 use engine::id::ProjectId;
 use engine::instant::Instant;
-use engine::limits::{WORKER_DRAIN_KEPT, WORKER_DRAINS_MAX};
+use engine::limits::{WORKER_DRAIN_KEPT, WORKER_DRAINS_MAX, WORKER_DRAINS_PER_PROJECT_MAX};
 use serde::{Deserialize, Serialize};
 use store::Version;
 
@@ -63,9 +65,14 @@ impl Access {
             }
             // Who was to drain so long ago is gone, or lives again.
             let old = |wish: &&DrainRecord| wish.since.after(WORKER_DRAIN_KEPT) < now;
-            let old: Vec<String> = book.drains.values().filter(old).map(place).collect();
-            if book.drains.len() - old.len() >= WORKER_DRAINS_MAX {
+            let old: BTreeSet<String> = book.drains.values().filter(old).map(place).collect();
+            let others = book.drains.values().filter(|wish| !old.contains(&place(wish)));
+            let of_project = others.clone().filter(|wish| wish.project == project);
+            if of_project.count() >= WORKER_DRAINS_PER_PROJECT_MAX {
                 return Err(Denial::TooManyDrains);
+            }
+            if others.count() >= WORKER_DRAINS_MAX {
+                return Err(Denial::TooManyDrainsOfAll);
             }
             let wish = DrainRecord {
                 project,

@@ -13,12 +13,12 @@ use std::time::Duration;
 use engine::id::{ProjectId, ShardId};
 use engine::limits::{AUDIT_KEPT, IDEMPOTENCY_KEPT};
 use engine::shard::command::{Command, Rejection};
-use engine::shard::record::{StoppedRecord, stopped};
+use engine::shard::record::{FORMAT, StoppedRecord, stopped};
 use store::machine::Machine;
 use store::{Commit, CommitError, Range, Store, Version};
 
 use super::audit;
-use super::book::{Book, record};
+use super::book::{Book, record, record_of};
 use super::{Access, BookError};
 use crate::handle::{CallError, FiringState, NodeHandle};
 use crate::idempotency::{IDEMPOTENCY, IdempotencyRecord};
@@ -215,7 +215,7 @@ async fn silent(store: &Store, shard: ShardId) -> Result<BTreeSet<ProjectId>, Bo
     for entry in store.scan_all(Range::prefix(&stopped(shard))).await? {
         let project = entry.key.as_str().rsplit('/').next().and_then(|id| id.parse().ok());
         if let Some(project) = project
-            && record::<StoppedRecord>(&entry)?.enabled.is_none()
+            && record_of::<StoppedRecord>(&entry, FORMAT)?.enabled.is_none()
         {
             found.insert(ProjectId(project));
         }

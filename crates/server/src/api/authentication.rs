@@ -22,6 +22,7 @@ use super::convert::scope;
 use super::forward::Hop;
 use super::middleware::RequestId;
 use super::problem::{ApiError, ApiResult};
+use super::query::Query;
 use super::replay;
 use crate::access::book::DEFAULT_PROJECT;
 use crate::access::key::KeyText;
@@ -64,20 +65,22 @@ impl Need {
 pub(super) struct PeerAddress(pub(super) IpAddr);
 
 /// What decides about the requests of one route.
-#[derive(Clone)]
 pub(super) struct Authenticator {
     pub(super) handle: NodeHandle,
     pub(super) authentication: Authentication,
     pub(super) need: Need,
+    /// The parameters that the route has.
+    pub(super) known: Box<[&'static str]>,
 }
 
 /// Lets the request in, or says why not.
 pub(super) async fn authenticate(
-    State(authenticator): State<Authenticator>,
+    State(authenticator): State<Arc<Authenticator>>,
     mut request: Request,
     next: Next,
 ) -> ApiResult {
     if authenticator.need == Need::Nothing {
+        // Probes and scrapers add parameters of their own.
         return Ok(next.run(request).await);
     }
     let key = authenticator.key(request.headers()).await?;
@@ -124,6 +127,8 @@ pub(super) async fn authenticate(
         }
     }
     request.extensions_mut().insert(caller);
+    let query = Query::of(request.uri(), &authenticator.known)?;
+    request.extensions_mut().insert(query);
     Ok(next.run(request).await)
 }
 

@@ -30,9 +30,10 @@ use engine::queue::claim::BEATS_PER_LEASE;
 use engine::queue::given::RunToken;
 use engine::shard::command::Rejection;
 use engine::shard::{GivenRun, ShardAnswer, Ticket, WorkerReply};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::payload::ClaimedOut;
+use self::payload::{ClaimedOut, ToldRuns};
 use self::request::{Ask, Cookies, Split, Wanted, has_any_of};
 pub(crate) use self::waiting::WaitingClaims;
 use self::waiting::WaitingSeat;
@@ -41,8 +42,12 @@ use super::caller::Caller;
 use super::crowding::Crowding;
 use super::forward::PeerClient;
 use super::problem::{ApiError, ApiResult};
+use crate::access::book::Book;
 use crate::handle::{AskGuard, CallError, NodeHandle, ShardAsk};
 use crate::peers::{Server, ShardLocation};
+
+/// Tells when somebody wants a worker to drain, among other things.
+type BookWatch = watch::Receiver<Arc<Book>>;
 
 /// How much longer than a claim waits another server may take to answer it.
 const ANSWER_MARGIN: Duration = Duration::from_secs(5);
@@ -123,40 +128,17 @@ async fn answer(
     if has_no_seat {
         wait_ms = 0;
     }
-    // All at once. Who waits at several places is given one by each.
-    let free = if places.len() > 1 { split.free().min(1) } else { split.free() };
-    let wanted = Wanted { free, wait_ms };
-    let (mut here, mut there, mut guards) = (JoinSet::new(), JoinSet::new(), Vec::new());
-    for place in places {
-        let own = place.guards(&handle);
-        let parts = if own.is_empty() { &mut there } else { &mut here };
-        parts.spawn(asker.clone().ask(place, tickets(&own), wanted));
-        guards.extend(own);
-    }
-    loop {
-        let part = tokio::select! {
-            Some(part) = here.join_next() => part,
-            Some(part) = there.join_next() => part,
-            Ok(()) = books.changed(), if wait_ms > 0 && !(here.is_empty() && there.is_empty()) => {
-                if split.is_drained_now(&handle) {
-                    guards.iter().for_each(AskGuard::stop_waiting);
-                }
-                continue;
-            }
-            else => break,
-        };
-        let Ok(part) = part else { continue };
-        let is_told = part.answer.is_ok();
-        gathered.take(part)?;
-        if wanted.wait_ms > 0 && is_told {
-            // One answer is enough: those here say what they have, and those elsewhere see that nobody listens.
-            guards.iter().for_each(AskGuard::stop_waiting);
-            there.abort_all();
-        }
+    if let [AskPlace::Here(shard)] = places[..] {
+        let wanted = Wanted { free: split.free(), wait_ms };
+        gathered.take(asker.ask_only(shard, wanted, &mut books).await)?;
+    } else {
+        // Who waits at several places is given one by each.
+        let free = if places.len() > 1 { split.free().min(1) } else { split.free() };
+        asker.ask_all(places, Wanted { free, wait_ms }, &mut books, &mut gathered).await?;
     }
     drop(seat);
     if has_no_seat && !gathered.has_something() && !gathered.heard.is_empty() {
-        return Err(waiting::too_many());
+        return Err(waiting::too_many(handle.waiting_claims()));
     }
     gathered.finish(&handle, &split).await
 }
@@ -224,6 +206,68 @@ struct Asker {
 }
 
 impl Asker {
+    /// Asks one shard of this server, as most workers do.
+    async fn ask_only(self, shard: ShardId, wanted: Wanted, books: &mut BookWatch) -> Part {
+        let (handle, split) = (self.handle.clone(), Arc::clone(&self.split));
+        let guard = handle.ask_guard(shard);
+        let asking = self.ask(AskPlace::Here(shard), Some(guard.ticket()), wanted);
+        let mut asking = std::pin::pin!(asking);
+        let part = loop {
+            tokio::select! {
+                biased;
+                part = &mut asking => break part,
+                Ok(()) = books.changed(), if wanted.wait_ms > 0 => {
+                    if split.is_drained_now(&handle) {
+                        guard.stop_waiting();
+                    }
+                }
+            }
+        };
+        if part.answer.is_ok() {
+            guard.answered();
+        }
+        part
+    }
+
+    /// Asks all of them at once.
+    async fn ask_all(
+        self,
+        places: Vec<AskPlace>,
+        wanted: Wanted,
+        books: &mut BookWatch,
+        gathered: &mut Gathered,
+    ) -> ApiResult<()> {
+        let (mut here, mut there, mut guards) = (JoinSet::new(), JoinSet::new(), Vec::new());
+        for place in places {
+            let own = place.guards(&self.handle);
+            let parts = if own.is_empty() { &mut there } else { &mut here };
+            parts.spawn(self.clone().ask(place, tickets(&own), wanted));
+            guards.extend(own);
+        }
+        loop {
+            let part = tokio::select! {
+                Some(part) = here.join_next() => part,
+                Some(part) = there.join_next() => part,
+                Ok(()) = books.changed(), if wanted.wait_ms > 0 && !(here.is_empty() && there.is_empty()) => {
+                    if self.split.is_drained_now(&self.handle) {
+                        guards.iter().for_each(AskGuard::stop_waiting);
+                    }
+                    continue;
+                }
+                else => break,
+            };
+            let Ok(part) = part else { continue };
+            let is_told = part.is_told();
+            gathered.take(part)?;
+            if wanted.wait_ms > 0 && is_told {
+                // One answer is enough: those here say what they have, and those elsewhere see that nobody listens.
+                guards.iter().for_each(AskGuard::stop_waiting);
+                there.abort_all();
+            }
+        }
+        Ok(())
+    }
+
     async fn ask(self, place: AskPlace, ticket: Option<Ticket>, wanted: Wanted) -> Part {
         match (place, ticket) {
             (AskPlace::Here(shard), Some(ticket)) => {
@@ -239,6 +283,8 @@ impl Asker {
                 let told = self.peers.ask_for(to, Method::POST, &self.path, body, within).await;
                 let answer = match told {
                     Ok((status, bytes)) if status.is_success() => Ok(PartAnswer::There(bytes)),
+                    // It has too much to do, which others may not have.
+                    Ok((StatusCode::TOO_MANY_REQUESTS, bytes)) => Ok(PartAnswer::TooMany(bytes)),
                     // It says what is wrong with the request, as this server would.
                     Ok((status, bytes)) if status.is_client_error() => {
                         Ok(PartAnswer::Refused(status, bytes))
@@ -260,6 +306,16 @@ struct Part {
 }
 
 impl Part {
+    /// Whether it says something that the worker is to know now.
+    fn is_told(&self) -> bool {
+        match &self.answer {
+            Ok(PartAnswer::Here(ShardAnswer::TooManyWorkers) | PartAnswer::TooMany(_)) | Err(_) => {
+                false
+            }
+            Ok(PartAnswer::Here(_) | PartAnswer::There(_) | PartAnswer::Refused(..)) => true,
+        }
+    }
+
     /// Nobody has the shard.
     fn of_nobody(shard: ShardId) -> Self {
         let retry_after = UNAVAILABLE_RETRY_AFTER;
@@ -270,6 +326,7 @@ impl Part {
 enum PartAnswer {
     Here(ShardAnswer),
     There(bytes::Bytes),
+    TooMany(bytes::Bytes),
     Refused(StatusCode, bytes::Bytes),
 }
 
@@ -295,11 +352,15 @@ struct Gathered {
 impl Gathered {
     fn take(&mut self, part: Part) -> ApiResult<()> {
         match part.answer {
-            Ok(PartAnswer::Here(answer)) => {
-                let ShardAnswer::Worker(reply) = answer else { return Err(refusal(&answer)) };
+            Ok(PartAnswer::Here(ShardAnswer::Worker(reply))) => {
                 self.take_here(part.shards[0], *reply);
                 self.heard.extend(part.shards);
             }
+            // Other shards may have room for one more.
+            Ok(PartAnswer::Here(answer @ ShardAnswer::TooManyWorkers)) => {
+                self.refusal.get_or_insert_with(|| refusal(&answer));
+            }
+            Ok(PartAnswer::Here(answer)) => return Err(refusal(&answer)),
             Ok(PartAnswer::There(bytes)) => {
                 let told: payload::ClaimedIn = serde_json::from_slice(&bytes).map_err(|_| {
                     ApiError::unavailable(
@@ -318,6 +379,10 @@ impl Gathered {
                 let unheard = told.unheard;
                 let is_heard = |shard: &ShardId| !has_any_of(&unheard, *shard);
                 self.heard.extend(part.shards.into_iter().filter(is_heard));
+            }
+            Ok(PartAnswer::TooMany(bytes)) => {
+                let status = StatusCode::TOO_MANY_REQUESTS;
+                self.refusal.get_or_insert_with(|| ApiError::passed_on(status, &bytes));
             }
             Ok(PartAnswer::Refused(status, bytes)) => {
                 return Err(ApiError::passed_on(status, &bytes));
@@ -385,8 +450,15 @@ impl Gathered {
         let room = split.free().saturating_sub(self.there.len());
         let surplus = self.here.split_off(room.min(self.here.len()));
         give_back(handle, split, surplus).await;
-        let (mut runs, rest) = payload::told(handle, self.here).await;
+        let is_all = self.there.is_empty()
+            && self.acks.is_empty()
+            && self.lost.is_empty()
+            && self.cancel.is_empty();
+        let ToldRuns { told: mut runs, rest, unread } = payload::told(handle, self.here).await;
         give_back(handle, split, rest).await;
+        if let Some(why) = unread.filter(|_| runs.is_empty() && is_all) {
+            return Err(why.into());
+        }
         runs.extend(self.there);
         let lease_ms = split.lease_ms();
         Ok(Json(ClaimedOut {
@@ -451,5 +523,29 @@ fn refusal(answer: &ShardAnswer) -> ApiError {
         | ShardAnswer::Workers(_) => {
             unreachable!("workers are answered as workers")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse;
+
+    use super::*;
+
+    #[test]
+    fn a_server_or_shard_that_has_too_much_to_do_fails_no_claim_that_others_hear() {
+        let shards = || vec![ShardId(3)];
+        let too_many = || Part { shards: shards(), answer: Ok(PartAnswer::TooMany("{}".into())) };
+        let full = ShardAnswer::TooManyWorkers;
+        let full = Part { shards: shards(), answer: Ok(PartAnswer::Here(full)) };
+        for part in [too_many(), full] {
+            assert!(!part.is_told(), "others may have something");
+            let mut gathered = Gathered::default();
+            assert!(gathered.take(part).is_ok() && gathered.heard.is_empty());
+            let refusal = gathered.refusal.map(|why| why.into_response().status());
+            assert_eq!(refusal, Some(StatusCode::TOO_MANY_REQUESTS), "if nobody else hears it");
+        }
+        let answer = Ok(PartAnswer::Refused(StatusCode::CONFLICT, "{}".into()));
+        assert!(Gathered::default().take(Part { shards: shards(), answer }).is_err());
     }
 }

@@ -138,6 +138,7 @@ impl Source {
             not_before: not_before.map(timestamp),
             attempt: run.attempt,
             attempts: run.attempts.iter().map(attempt).collect(),
+            queued: run.past_of_queue().as_deref().map(past_of_queue),
             ..plain_run(id, Some(self.trigger(run.project, run.trigger)), run.slot, state)
         }
     }

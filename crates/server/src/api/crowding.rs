@@ -22,10 +22,20 @@ pub(super) enum Crowding {
 }
 
 impl Crowding {
-    /// While so many connections are left.
-    pub(super) fn of(left: usize) -> Self {
-        if left < API_CONNECTIONS_FOR_PEOPLE { Self::Crowded } else { Self::Room }
+    /// While so many of so many connections are left.
+    pub(super) fn of(left: usize, all: usize) -> Self {
+        if left < for_people(all) { Self::Crowded } else { Self::Room }
     }
+}
+
+/// How many of so many connections are for people.
+fn for_people(all: usize) -> usize {
+    API_CONNECTIONS_FOR_PEOPLE.min(all / 2)
+}
+
+/// How many claims of one project may wait where there are so many connections: others have room beside them.
+pub(in crate::api) fn claims_waiting_max(connections: usize) -> usize {
+    ((connections - for_people(connections)) * 15 / 16).max(1)
 }
 
 impl<S: Sync> FromRequestParts<S> for Crowding {
@@ -61,7 +71,21 @@ mod tests {
 
     #[test]
     fn the_last_connections_are_for_people() {
-        assert_eq!(Crowding::of(API_CONNECTIONS_FOR_PEOPLE), Crowding::Room);
-        assert_eq!(Crowding::of(API_CONNECTIONS_FOR_PEOPLE - 1), Crowding::Crowded);
+        let all = API_CONNECTIONS_MAX;
+        assert_eq!(Crowding::of(API_CONNECTIONS_FOR_PEOPLE, all), Crowding::Room);
+        assert_eq!(Crowding::of(API_CONNECTIONS_FOR_PEOPLE - 1, all), Crowding::Crowded);
+        assert_eq!(Crowding::of(50, 100), Crowding::Room, "half of a few");
+        assert_eq!(Crowding::of(49, 100), Crowding::Crowded);
+    }
+
+    #[test]
+    fn a_project_leaves_connections_to_others_however_few_there_are() {
+        assert_eq!(claims_waiting_max(API_CONNECTIONS_MAX), 11_280);
+        for connections in [2, 20, 512, 1_000, API_CONNECTIONS_MAX] {
+            let waiting = claims_waiting_max(connections);
+            let room = (1..=connections)
+                .filter(|left| Crowding::of(left - 1, connections) == Crowding::Room);
+            assert!(waiting <= room.count(), "{connections}: {waiting}");
+        }
     }
 }

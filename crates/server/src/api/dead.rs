@@ -17,7 +17,7 @@ use engine::limits::{
 };
 use engine::queue::dead::{DeadRecord, dead_at, dead_key, dead_of};
 use engine::queue::filter::{DeadFilter, DeadState, RunFilter};
-use engine::queue::record::QueueRecord;
+use engine::queue::record::{QueueRecord, QueuedRecord};
 use engine::queue::unfinished::RunPlace;
 use engine::shard::command::{Command, Rejection};
 use engine::shard::{DeadDefinition, NumberSpan, RedriveResult, ShardAnswer};
@@ -184,13 +184,13 @@ async fn definitions(
     for some in found.runs.chunks(READ_TOGETHER) {
         let places: Vec<RunPlace> =
             some.iter().map(|(sequence, dead)| dead.place(queue, *sequence)).collect();
-        let mut read = payload::read_places(handle, shard, &places).await;
+        let mut read = payload::read_places(handle, shard, &places).await?;
         for (sequence, _) in some {
             // It was redriven meanwhile, or is not kept any longer.
             let Some(record) = read.remove(sequence).filter(|it| it.action.is_some()) else {
                 continue;
             };
-            bytes += record.action.as_ref().map_or(0, |action| action.get().len());
+            bytes += record_bytes(&record);
             if bytes > room && !runs.is_empty() {
                 let last = runs.last().map(|run: &DeadDefinition| run.sequence);
                 return Ok((runs, last));
@@ -199,6 +199,12 @@ async fn definitions(
         }
     }
     Ok((runs, found.next))
+}
+
+/// Bytes that what a run is about may take in the store. That of a trigger's run may be written as a text within a record.
+fn record_bytes(record: &QueuedRecord) -> usize {
+    let bytes = record.action.as_ref().map_or(0, |action| action.get().len());
+    if record.trigger.is_some() { 2 * bytes } else { bytes }
 }
 
 /// One run, by its id.
@@ -223,7 +229,7 @@ pub(super) async fn retry(
         return Err(gone());
     };
     let (queue, sequence) = (dead.place.queue, dead.place.order.sequence);
-    let mut read = payload::read_places(&handle, id.shard, &[dead.place]).await;
+    let mut read = payload::read_places(&handle, id.shard, &[dead.place]).await?;
     let record = read.remove(&sequence).filter(|it| it.action.is_some()).ok_or_else(gone)?;
     let runs = vec![DeadDefinition { sequence, record: Box::new(record) }];
     let command = Command::Redrive { queue, runs };

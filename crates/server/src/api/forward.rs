@@ -17,9 +17,10 @@ mod buffered;
 mod forwarder;
 mod peer;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -63,12 +64,12 @@ pub(super) struct Carried;
 
 /// Passes the request on if its shard is elsewhere.
 pub(super) async fn pass_on(
-    State(forwarder): State<Forwarder>,
+    forwarder: &Arc<Forwarder>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let hop = Hop::of(request.headers());
-    request.extensions_mut().insert(forwarder.clone());
+    request.extensions_mut().insert(Arc::clone(forwarder));
     if let Some(hop) = hop {
         request.extensions_mut().insert(hop.clone());
         let response = next.run(request).await;
@@ -90,7 +91,7 @@ pub(super) async fn pass_on(
             None => return response,
             Some(Misdirected::NoOwner) => response,
             Some(Misdirected::OwnedBy(there)) => {
-                match carry(&forwarder, &original, &there, &mut is_told).await {
+                match carry(forwarder, &original, &there, &mut is_told).await {
                     Ok(response) => return response,
                     Err(NotCarried::InDoubt(refusal)) => return refusal.into_response(),
                     Err(NotCarried::NothingDone(refusal)) => refusal.into_response(),

@@ -1,4 +1,9 @@
-//! What is done with every request: it is named, bounded in time, and refused if it is meant for somebody else.
+//! What is done with every request: it is named, bounded in time, refused if it is meant for somebody else, and passed on
+//! if another server has its shard.
+//!
+//! All of it is one layer before the router: each layer is copied for every request, with all that lie below it.
+
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -12,7 +17,7 @@ use store::clock::Stopwatch;
 use tracing::Instrument;
 
 use super::Exposure;
-use super::forward::{Carried, Hop};
+use super::forward::{self, Carried, Forwarder, Hop};
 use super::problem::{ApiError, ApiResult, PendingProblem};
 use crate::handle::NodeHandle;
 use crate::peers::API;
@@ -23,14 +28,27 @@ pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 #[derive(Debug, Clone)]
 pub(super) struct RequestId(pub(super) String);
 
+/// What receives requests.
+#[derive(Clone)]
+pub(super) struct Reception {
+    pub(super) handle: NodeHandle,
+    pub(super) exposure: Exposure,
+    pub(super) forwarder: Arc<Forwarder>,
+}
+
 /// Names the request, writes its line into the log, and puts the name on the answer.
-pub(super) async fn name_request(handle: NodeHandle, mut request: Request, next: Next) -> Response {
-    let id = given_id(request.headers()).unwrap_or_else(|| format!("req_{:016x}", handle.random()));
+pub(super) async fn receive(
+    State(reception): State<Reception>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let random = || format!("req_{:016x}", reception.handle.random());
+    let id = given_id(request.headers()).unwrap_or_else(random);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     request.extensions_mut().insert(RequestId(id.clone()));
     let span = tracing::info_span!("request", id);
     let watch = Stopwatch::start();
-    let response = next.run(request).instrument(span).await;
+    let response = reception.answer(request, next).instrument(span).await;
     let mut response = told(response, &id);
     let status = response.status();
     let took_ms = watch.elapsed().as_millis();
@@ -78,14 +96,22 @@ fn told(mut response: Response, id: &str) -> Response {
     response
 }
 
-/// Ends what takes too long, such as a body that never comes.
-pub(super) async fn limit_time(request: Request, next: Next) -> Response {
-    let late = || {
-        let detail = format!("the request took longer than {REQUEST_TIME_MAX:?}");
-        ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", "Too slow", detail).into_response()
-    };
-    let answer = tokio::time::timeout(REQUEST_TIME_MAX, next.run(request)).await;
-    answer.unwrap_or_else(|_| late())
+impl Reception {
+    /// Answers, unless it takes too long: a body may never come.
+    async fn answer(&self, request: Request, next: Next) -> Response {
+        let meant_for_us =
+            check_host(self.exposure, &request).and_then(|()| check_role(&self.handle, &request));
+        if let Err(refusal) = meant_for_us {
+            return refusal.into_response();
+        }
+        let answer = forward::pass_on(&self.forwarder, request, next);
+        let answer = tokio::time::timeout(REQUEST_TIME_MAX, answer).await;
+        answer.unwrap_or_else(|_| {
+            let detail = format!("the request took longer than {REQUEST_TIME_MAX:?}");
+            let late = ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", "Too slow", detail);
+            late.into_response()
+        })
+    }
 }
 
 /// What anybody may ask: nothing of anybody's triggers is in the answers.
@@ -94,11 +120,7 @@ const PUBLIC_PATHS: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 /// Refuses what a web page could make a browser send: a request under a foreign name that leads here (DNS
 /// rebinding), or one from a page of somebody else. A browser would not show that page the answer to a mere
 /// question, but it need not come to that.
-pub(super) async fn check_host(
-    State(exposure): State<Exposure>,
-    request: Request,
-    next: Next,
-) -> ApiResult {
+fn check_host(exposure: Exposure, request: &Request) -> ApiResult<()> {
     let headers = request.headers();
     let host = request.uri().authority().cloned().or_else(|| authority(headers.get(HOST)?));
     let Some(host) = host else {
@@ -112,22 +134,22 @@ pub(super) async fn check_host(
     }
     if let Some(origin) = headers.get(ORIGIN)
         && !is_of(origin, &host)
-        && !is_public(&request)
+        && !is_public(request)
     {
         return Err(forbidden(
             "a page of another site may not ask or change anything here".to_owned(),
         ));
     }
-    Ok(next.run(request).await)
+    Ok(())
 }
 
 /// Refuses what is for a server of another role: one without `api` answers only what a machine asks about it, and what
 /// other servers pass on.
-pub(super) async fn check_role(handle: NodeHandle, request: Request, next: Next) -> ApiResult {
+fn check_role(handle: &NodeHandle, request: &Request) -> ApiResult<()> {
     let view = handle.peers().view();
     let has_role = view.mine().is_none_or(|server| server.has_role(API));
-    if has_role || is_public(&request) || Hop::of(request.headers()).is_some() {
-        return Ok(next.run(request).await);
+    if has_role || is_public(request) || Hop::of(request.headers()).is_some() {
+        return Ok(());
     }
     let me = view.me.node();
     let mut others = view.servers.iter().filter(|server| server.has_role(API));

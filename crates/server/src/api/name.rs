@@ -62,26 +62,29 @@ fn home(handle: &NodeHandle, project: ProjectId, name: &str) -> ShardId {
     ShardId::of(project, name, handle.shards())
 }
 
-/// Reserves a name for a trigger of a shard that this server owns, wherever the name is at home.
+/// Reserves a name for a trigger of a shard that this server owns, wherever the name is at home. Says until when, by this
+/// server's steady clock, the trigger may be made; none, if the shard is the name's home.
 pub(super) async fn reserve(
     handle: &NodeHandle,
     caller: &Caller,
     peers: &PeerClient,
     name: &str,
     shard: ShardId,
-) -> Result<(), CreateError> {
+) -> Result<Option<u64>, CreateError> {
     if home(handle, caller.project, name) == shard {
-        return Ok(());
+        return Ok(None);
     }
     // If the trigger is to live at another server, that one reserves its name.
     handle.find(shard).await.map_err(ApiError::from)?;
-    tokio::select! {
+    let until = handle.machine().reading().boot + NAME_RESERVED_USABLE;
+    let reserved = tokio::select! {
         biased;
         () = handle.machine().sleep(NAME_RESERVED_USABLE) => {
             Err(unreserved("it took too long").into())
         }
         reserved = reserve_anywhere(handle, caller, peers, name, shard) => reserved,
-    }
+    };
+    reserved.map(|()| Some(u64::try_from(until.as_millis()).unwrap_or(u64::MAX)))
 }
 
 async fn reserve_anywhere(

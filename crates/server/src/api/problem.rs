@@ -258,7 +258,9 @@ impl From<Rejection> for ApiError {
                 conflict("backfill-elsewhere", "The request is about another time")
             }
             Rejection::ProjectIsDisabled => conflict("project-disabled", "The project is disabled"),
-            Rejection::ProjectIsEnabling => Self::unavailable(sentence, UNAVAILABLE_RETRY_AFTER),
+            Rejection::ProjectIsEnabling | Rejection::ReservationIsOver => {
+                Self::unavailable(sentence, UNAVAILABLE_RETRY_AFTER)
+            }
             Rejection::OverLimit { limit, .. } => Self {
                 limit: Some(limit.as_str()),
                 ..Self::new(
@@ -279,6 +281,7 @@ impl From<Rejection> for ApiError {
             Rejection::QueueHasRuns { .. } => conflict("queue-has-runs", "The queue has runs"),
             Rejection::QueueIsFed(_) => conflict("queue-is-fed", "A trigger feeds the queue"),
             Rejection::TooManyTriggers => too_many("Too many triggers"),
+            Rejection::TooManyNames => too_many("Too many names"),
             Rejection::TooManyRuns => {
                 too_many("Too many runs").retry_after(UNAVAILABLE_RETRY_AFTER)
             }
@@ -324,7 +327,9 @@ impl From<Denial> for ApiError {
             Denial::AlreadyStarted => conflict("already-started", "Running already"),
             Denial::AlreadyDraining(_) => conflict("already-draining", "Draining already"),
             Denial::NotDraining(_) => conflict("not-draining", "Not asked to drain"),
-            Denial::TooManyDrains => too_many("Too many are asked to drain"),
+            Denial::TooManyDrains | Denial::TooManyDrainsOfAll => {
+                too_many("Too many are asked to drain")
+            }
             Denial::AlreadyStopped => conflict("already-stopped", "Stopped already"),
             Denial::LastAdmin => conflict("last-admin", "The last way in"),
         }

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt::Display;
 use std::str::FromStr;
-use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, Uri};
-use axum::middleware::Next;
 use engine::limits::{LABELS_MAX, LIST_ROWS_DEFAULT, LIST_ROWS_MAX};
 use engine::trigger::check_label;
 
@@ -22,17 +20,6 @@ pub(super) const LABEL: &str = "label";
 #[derive(Debug, Clone)]
 pub(super) struct Query(BTreeMap<String, String>);
 
-/// Reads the query of a request by the parameters that its route has, before the handler is asked.
-pub(super) async fn read_query(
-    State(known): State<Arc<[&'static str]>>,
-    mut request: Request,
-    next: Next,
-) -> ApiResult {
-    let query = Query::of(request.uri(), &known)?;
-    request.extensions_mut().insert(query);
-    Ok(next.run(request).await)
-}
-
 impl<S: Sync> FromRequestParts<S> for Query {
     type Rejection = ApiError;
 
@@ -44,7 +31,7 @@ impl<S: Sync> FromRequestParts<S> for Query {
 
 impl Query {
     /// Reads it; `known` are the parameters that there are.
-    fn of(uri: &Uri, known: &[&str]) -> ApiResult<Self> {
+    pub(super) fn of(uri: &Uri, known: &[&str]) -> ApiResult<Self> {
         let mut query = BTreeMap::new();
         for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

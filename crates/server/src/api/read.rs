@@ -16,6 +16,7 @@ use engine::trigger::{Definition, Draft, check_name};
 use serde::de::DeserializeOwned;
 use store::claim::Head;
 use store::{Entry, Key, Range, Store};
+use tokio::task::JoinSet;
 
 use super::problem::{ApiError, ApiResult};
 use crate::handle::NodeHandle;
@@ -85,7 +86,10 @@ pub(super) async fn id_of(
 
 /// The trigger with this id, if there is one.
 pub(super) async fn trigger_by_id(store: &Store, id: TriggerId) -> ApiResult<Option<Stored>> {
-    let Some(entry) = store.get(&key(trigger_key(id.shard, id.serial))).await? else {
+    let (trigger, state) =
+        (key(trigger_key(id.shard, id.serial)), key(state_key(id.shard, id.serial)));
+    let (entry, state) = tokio::try_join!(store.get(&trigger), store.get(&state))?;
+    let Some(entry) = entry else {
         return Ok(None);
     };
     let record: TriggerRecord = self::record(&entry)?;
@@ -93,7 +97,6 @@ pub(super) async fn trigger_by_id(store: &Store, id: TriggerId) -> ApiResult<Opt
     if record.id != id {
         return Ok(None);
     }
-    let state = store.get(&key(state_key(id.shard, id.serial))).await?;
     let state = state.map(|entry| self::record(&entry)).transpose()?.unwrap_or_default();
     let unreadable =
         |why: String| ApiError::of_record(entry.key.as_str(), &RecordError::Malformed(why));
@@ -104,6 +107,22 @@ pub(super) async fn trigger_by_id(store: &Store, id: TriggerId) -> ApiResult<Opt
         unreadable(why.collect::<Vec<_>>().join("; "))
     })?;
     Ok(Some(Stored { record, state, draft, definition }))
+}
+
+/// The triggers with these ids, in their order. They are read at the same time: what is not in memory waits for a thread or
+/// an engine, and one after the other they would wait as often as there are triggers. Callers bound how many they ask for.
+pub(super) async fn triggers_by_id(
+    store: &Store,
+    ids: &[TriggerId],
+) -> ApiResult<Vec<Option<Stored>>> {
+    let mut reads = JoinSet::new();
+    for (place, id) in ids.iter().copied().enumerate() {
+        let store = store.clone();
+        reads.spawn(async move { (place, trigger_by_id(&store, id).await) });
+    }
+    let mut found = reads.join_all().await;
+    found.sort_by_key(|(place, _)| *place);
+    found.into_iter().map(|(_, stored)| stored).collect()
 }
 
 /// The mark and the open runs of a shard.

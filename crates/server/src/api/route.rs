@@ -30,7 +30,7 @@ use engine::limits::{LIST_ROWS_MAX, NEXT_SLOTS_MAX};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::authentication::{Authentication, Authenticator, Need, authenticate};
-use super::query::{LABEL, read_query};
+use super::query::LABEL;
 use super::{
     audit, backfill, backup, cancel, claim, cluster, dead, election, event, explain, history, key,
     latest, name, openapi, output, project, queue, queued, replace, run, store, system, trigger,
@@ -662,16 +662,10 @@ fn whole() -> Vec<Route> {
 /// A router of all routes, each behind its authenticator.
 pub(super) fn router(handle: &NodeHandle, authentication: Authentication) -> Router<NodeHandle> {
     routes().into_iter().fold(Router::new(), |router, route| {
-        let authenticator =
-            Authenticator { handle: handle.clone(), authentication, need: route.need };
-        let known: Arc<[&str]> = route.params.iter().map(|param| param.name).collect();
-        let handler = match route.need {
-            // Probes and scrapers add parameters of their own.
-            Need::Nothing => route.handler,
-            Need::Key | Need::Scope(_) => {
-                route.handler.route_layer(from_fn_with_state(known, read_query))
-            }
-        };
-        router.route(route.path, handler.layer(from_fn_with_state(authenticator, authenticate)))
+        let (handle, need) = (handle.clone(), route.need);
+        let known = route.params.iter().map(|param| param.name).collect();
+        let authenticator = Authenticator { handle, authentication, need, known };
+        let layer = from_fn_with_state(Arc::new(authenticator), authenticate);
+        router.route(route.path, route.handler.layer(layer))
     })
 }

@@ -7,14 +7,14 @@
 
 use std::collections::HashSet;
 
-use engine::id::{SerialId, ShardId};
+use engine::id::{SerialId, ShardId, TriggerId};
 use engine::instant::Instant;
 use engine::limits::PAGES_READ_MAX;
 use engine::past::page::{BadPageName, Bucket, Identity, PageName, PastDay, pages_of};
 use engine::past::{Line, Segment};
 use engine::record::RecordError;
 use engine::shard::record::past;
-use store::{Key, Range, Store};
+use store::{Entry, Key, Range, Store};
 
 use super::problem::{ApiError, ApiResult};
 use super::read::key;
@@ -78,8 +78,8 @@ pub(super) struct PastWalk<'a> {
     rest: Option<Range>,
     /// What is read when there is no segment left.
     pages: Option<Range>,
-    /// Read and not given yet, the next one last.
-    waiting: Vec<(BatchName, Segment)>,
+    /// Fetched and not given yet, the next one last. Their text is read when it is their turn, which most never have.
+    waiting: Vec<(BatchName, Entry)>,
     /// How many segments may still be read, or pages, once these are.
     left: usize,
     /// The last one that was given.
@@ -149,16 +149,45 @@ impl<'a> PastWalk<'a> {
 
     /// The next batch; none at the end of the past, or of what may be read: see [`PastWalk::is_cut`].
     pub(super) async fn next(&mut self) -> ApiResult<Option<PastBatch>> {
+        match self.take().await? {
+            Some((name, entry)) => self.batch(name, &entry).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The next batch that may be about one of these triggers. Others are passed over by a look for the ids, which costs
+    /// a small part of reading them.
+    pub(super) async fn next_about(
+        &mut self,
+        triggers: &HashSet<TriggerId>,
+    ) -> ApiResult<Option<PastBatch>> {
+        let ids: Vec<String> = triggers.iter().map(|id| id.serial.to_string()).collect();
+        while let Some((name, entry)) = self.take().await? {
+            // What is no text is read, and refused.
+            let names_one = |text: &str| ids.iter().any(|id| text.contains(id.as_str()));
+            if std::str::from_utf8(entry.value.as_bytes()).map_or(true, names_one) {
+                return self.batch(name, &entry).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    async fn take(&mut self) -> ApiResult<Option<(BatchName, Entry)>> {
         if self.waiting.is_empty() {
             self.fill().await?;
         }
         if self.left == 0 && !self.is_within_day() {
             return Ok(None);
         }
-        let Some((name, segment)) = self.waiting.pop() else { return Ok(None) };
+        let Some((name, entry)) = self.waiting.pop() else { return Ok(None) };
         self.left = self.left.saturating_sub(1);
         self.last = Some(name.clone());
-        let mut lines = segment.lines;
+        Ok(Some((name, entry)))
+    }
+
+    fn batch(&mut self, name: BatchName, entry: &Entry) -> ApiResult<PastBatch> {
+        let segment = Segment::from_bytes(entry.value.as_bytes());
+        let mut lines = segment.map_err(|why| ApiError::of_record(entry.key.as_str(), &why))?.lines;
         match &name {
             BatchName::Segment(_) => {
                 lines.reverse();
@@ -170,7 +199,7 @@ impl<'a> PastWalk<'a> {
         lines.retain(|line| {
             span.is_none_or(|span| span.trigger == line.trigger()) && seen.insert(line.identity())
         });
-        Ok(Some(PastBatch { name, lines }))
+        Ok(PastBatch { name, lines })
     }
 
     /// Whether the next page is of the same day as the last one.
@@ -233,11 +262,9 @@ impl<'a> PastWalk<'a> {
             let page = self.store.scan(range, most.min(self.left.max(1))).await?;
             self.rest = page.next;
             for entry in page.entries.into_iter().rev() {
-                let bad = |why: &RecordError| ApiError::of_record(entry.key.as_str(), why);
-                let segment =
-                    Segment::from_bytes(entry.value.as_bytes()).map_err(|why| bad(&why))?;
-                let name = self.name(&entry.key).map_err(|why| bad(&why))?;
-                self.waiting.push((name, segment));
+                let name = self.name(&entry.key);
+                let name = name.map_err(|why| ApiError::of_record(entry.key.as_str(), &why))?;
+                self.waiting.push((name, entry));
             }
         }
         Ok(())

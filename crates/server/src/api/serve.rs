@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::authentication::PeerAddress;
-use super::crowding::{Crowding, connections_max};
+use super::crowding::{Crowding, claims_waiting_max, connections_max};
 use super::tls::ServerTls;
 use super::write_timeout::WriteTimeout;
 use super::{ApiSecurity, Exposure, router};
@@ -40,9 +40,11 @@ pub async fn serve(
 ) {
     let listener = listener.borrow();
     let exposure = exposure_of(listener.local_addr().ok());
+    let connections_max = connections_max();
+    handle.waiting_claims().allow(claims_waiting_max(connections_max));
     let service = TowerToHyperService::new(router(handle, exposure, &security));
     let acceptor = security.tls.as_ref().map(ServerTls::acceptor);
-    let places = Arc::new(Semaphore::new(connections_max()));
+    let places = Arc::new(Semaphore::new(connections_max));
     let (ending, ends) = watch::channel(false);
     let mut connections = JoinSet::new();
     let following = async {
@@ -67,7 +69,8 @@ pub async fn serve(
                 Ok((stream, from)) => {
                     let (service, ends) = (service.clone(), ends.clone());
                     let acceptor = acceptor.clone();
-                    let peer = (PeerAddress(from.ip()), Crowding::of(places.available_permits()));
+                    let crowding = Crowding::of(places.available_permits(), connections_max);
+                    let peer = (PeerAddress(from.ip()), crowding);
                     connections.spawn(async move {
                         welcome(stream, peer, acceptor, service, ends).await;
                         drop(place);

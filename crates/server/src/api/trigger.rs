@@ -19,7 +19,8 @@ use engine::shard::record::{NameRecord, name_key};
 use engine::target::Target;
 use engine::trigger::{Definition, Draft, check_name};
 use serde_json::value::{RawValue, to_raw_value};
-use store::Range;
+use store::{Range, Store};
+use tokio::task::JoinSet;
 
 use super::body::{JsonBody, NoBody, OptionalBody};
 use super::caller::{Act, Caller};
@@ -38,6 +39,9 @@ const LAST_RUN_SEGMENTS_MAX: usize = 100;
 
 /// and for those of a list, of each shard.
 const LIST_SEGMENTS_MAX: usize = 20;
+
+/// Triggers of a list, or shards of their past, that are read at the same time.
+const READS_AT_ONCE: usize = 16;
 
 pub(super) async fn create(
     handle: NodeHandle,
@@ -101,10 +105,10 @@ pub(super) async fn create_from(
     let definition = draft.build(handle.now()).map_err(ApiError::fields)?;
     let name = definition.name.clone();
     let shard = shard_of(handle, caller.project, &definition);
-    name::reserve(handle, caller, peers, &name, shard).await?;
+    let named_until = name::reserve(handle, caller, peers, &name, shard).await?;
     let (definition, draft) = (Box::new(definition), raw(draft));
     let (project, author) = (caller.project, caller.author.clone());
-    let command = Command::Create { project, definition, draft, author };
+    let command = Command::Create { project, definition, draft, author, named_until };
     let attempt = || {
         let outcome = RememberedOutcome::Created(name.to_string());
         let act = Act { action: "trigger.create", object: &name, outcome };
@@ -166,23 +170,31 @@ pub(super) async fn list(handle: NodeHandle, caller: Caller, query: Query) -> Ap
         range = range.after(&key(name_key(caller.project, cursor)));
     }
     let now = handle.now();
-    let page = handle.store().scan(range, NAMES_READ_MAX).await?;
+    // Without a filter nearly every name is that of an item.
+    let is_filtered = status.is_some() || !labels.is_empty();
+    let names_max = if is_filtered { NAMES_READ_MAX } else { rows };
+    let page = handle.store().scan(range, names_max).await?;
     let names = page.entries.len();
-    let (mut found, mut next) = (Vec::new(), None);
-    for (number, entry) in (1..).zip(page.entries) {
-        let name = entry.key.as_str().rsplit('/').next().unwrap_or_default();
-        let record: NameRecord = read::record(&entry)?;
-        // A name may be reserved for a trigger that was never made.
-        if let Some(stored) = read::trigger_by_id(handle.store(), record.id).await?
-            && carries_all(&stored)
-            && status.is_none_or(|status| convert::status(&stored, now) == status)
-        {
-            found.push(stored);
-        }
-        if found.len() == rows || number == names {
-            let more = number < names || page.next.is_some();
-            next = more.then(|| name.to_owned());
-            break;
+    let (mut found, mut next, mut number) = (Vec::new(), None, 0);
+    'names: for entries in page.entries.chunks(READS_AT_ONCE) {
+        let ids = entries.iter().map(|entry| read::record::<NameRecord>(entry).map(|name| name.id));
+        let ids = ids.collect::<ApiResult<Vec<_>>>()?;
+        let triggers = read::triggers_by_id(handle.store(), &ids).await?;
+        for (entry, stored) in entries.iter().zip(triggers) {
+            number += 1;
+            // A name may be reserved for a trigger that was never made.
+            if let Some(stored) = stored
+                && carries_all(&stored)
+                && status.is_none_or(|status| convert::status(&stored, now) == status)
+            {
+                found.push(stored);
+            }
+            if found.len() == rows || number == names {
+                let name = entry.key.as_str().rsplit('/').next().unwrap_or_default();
+                let more = number < names || page.next.is_some();
+                next = more.then(|| name.to_owned());
+                break 'names;
+            }
         }
     }
     let suspended = Silence::of(&handle, caller.project).map(|silence| silence.why);
@@ -240,19 +252,38 @@ async fn last_runs(
     for stored in page {
         wanted.entry(stored.id().shard).or_default().insert(stored.id());
     }
-    let mut found = HashMap::new();
-    for (shard, mut wanted) in wanted {
-        let source = Source { shard, cluster: handle.cluster() };
-        let mut walk = PastWalk::recent(handle.store(), shard, LIST_SEGMENTS_MAX);
-        while !wanted.is_empty()
-            && let Some(batch) = walk.next().await?
-        {
-            for line in batch.lines {
-                let Line::Run(run) = line else { continue };
-                let id = TriggerId { shard, project: run.project, serial: run.trigger };
-                if run.notice.is_none() && wanted.remove(&id) {
-                    found.insert(id, source.summary(&run));
-                }
+    let (mut found, mut wanted) = (HashMap::new(), wanted.into_iter());
+    loop {
+        let mut reads = JoinSet::new();
+        for (shard, triggers) in wanted.by_ref().take(READS_AT_ONCE) {
+            let source = Source { shard, cluster: handle.cluster() };
+            reads.spawn(last_runs_in(handle.store().clone(), source, triggers));
+        }
+        if reads.is_empty() {
+            return Ok(found);
+        }
+        for read in reads.join_all().await {
+            found.extend(read?);
+        }
+    }
+}
+
+/// The same for triggers of one shard.
+async fn last_runs_in(
+    store: Store,
+    source: Source,
+    mut wanted: HashSet<TriggerId>,
+) -> ApiResult<Vec<(TriggerId, RunSummary)>> {
+    let mut walk = PastWalk::recent(&store, source.shard, LIST_SEGMENTS_MAX);
+    let mut found = Vec::new();
+    while !wanted.is_empty()
+        && let Some(batch) = walk.next_about(&wanted).await?
+    {
+        for line in batch.lines {
+            let Line::Run(run) = line else { continue };
+            let id = TriggerId { shard: source.shard, project: run.project, serial: run.trigger };
+            if run.notice.is_none() && wanted.remove(&id) {
+                found.push((id, source.summary(&run)));
             }
         }
     }

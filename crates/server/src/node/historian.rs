@@ -13,6 +13,7 @@
 //! - `output`: what runs printed goes with the past
 
 mod exception_index;
+mod name;
 mod output;
 mod retention;
 
@@ -33,6 +34,7 @@ use store::machine::Machine;
 use store::{Entry, Key, Range, ScanError, Store};
 
 use self::exception_index::ExceptionIndexing;
+use self::name::NameSweep;
 use self::output::OutputSweep;
 use self::retention::RetentionProgress;
 use super::component::Component;
@@ -141,6 +143,8 @@ struct ShardNotes {
     indexing: ExceptionIndexing,
     /// How far the outputs of runs were looked at.
     outputs: OutputSweep,
+    /// How far reserved names were looked at.
+    names: NameSweep,
 }
 
 pub(super) struct Historian {
@@ -212,6 +216,7 @@ impl Historian {
                 retention: RetentionProgress::default(),
                 indexing: ExceptionIndexing::new(*shard),
                 outputs: OutputSweep::default(),
+                names: NameSweep::default(),
             });
         }
     }

@@ -51,9 +51,9 @@ pub(super) async fn read(
         reports,
         queues,
         rates,
+        claimed,
         given,
         unique,
-        dead,
     ) = tokio::join!(
         each(store, &triggers, |key, value| loading.trigger(key, value)),
         all(store, record::states(shard)),
@@ -64,9 +64,9 @@ pub(super) async fn read(
         all(store, record::reports(shard)),
         all(store, queue::queues(shard)),
         all(store, queue::rates(shard)),
+        all(store, queue::claimed(shard)),
         all(store, queue::given(shard)),
         all(store, queue::uniques(shard)),
-        all(store, engine::queue::dead::dead(shard)),
     );
     triggers?;
     for entry in states? {
@@ -91,11 +91,13 @@ pub(super) async fn read(
         loading.rate(entry.key.as_str(), entry.value.as_bytes())?;
     }
     // Among what waits lies what dead runs were about.
-    for entry in dead? {
-        loading.dead(entry.key.as_str(), entry.value.as_bytes())?;
-    }
+    let dead = engine::queue::dead::dead(shard);
+    each(store, &dead, |key, value| loading.dead(key, value)).await?;
     let waiting = queue::queued(shard);
     each(store, &waiting, |key, value| loading.queued(key, value)).await?;
+    for entry in claimed? {
+        loading.claimed(entry.key.as_str(), entry.value.as_bytes())?;
+    }
     for entry in given? {
         loading.given(entry.key.as_str(), entry.value.as_bytes())?;
     }

@@ -8,6 +8,7 @@ mod former;
 mod id;
 mod mirror;
 mod monitor;
+mod name;
 mod notify;
 mod secret;
 mod signature;

@@ -1,13 +1,13 @@
 //! What goes wrong with whole servers, and when.
 
 use crate::clock::{MS, TrueTime};
-use crate::cluster::rate;
+use crate::cluster::{NodeLinks, rate};
 use crate::network::LinkQuality;
 use crate::sim_store::NodeIndex;
 use crate::world::seconds;
 
 use super::setting::{Temper, wall_us};
-use super::{Fleet, TTL};
+use super::{Fleet, Load, TTL};
 
 /// What can go wrong. What is listed twice happens twice as often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,16 @@ const ANY: [Fault; 15] = [
 ];
 
 /// For how long things go wrong.
-pub const STORM: TrueTime = 60_000 * MS;
+pub fn storm(fleet: &Fleet) -> TrueTime {
+    match fleet.load {
+        Load::Triggers => 60_000 * MS,
+        Load::TriggersAndQueues => 150_000 * MS,
+    }
+}
+
+/// So often among a hundred, where there are queues, a lull comes before the next thing goes wrong: where servers never get
+/// to own anything, as on a network that loses much, workers have nothing to do, and nothing can go wrong for them.
+const LULLS: u64 = 40;
 
 /// Nothing is wrong any more: every server runs, and its link and its clocks are as they should be.
 pub fn mend(fleet: &Fleet) {
@@ -71,15 +80,35 @@ pub fn plan_next(fleet: &Fleet) {
         Temper::Gentle => (4_000, 12_000),
         Temper::Rough => (300, 7_000),
     };
+    let is_hard = fleet.load == Load::TriggersAndQueues && fleet.setting.temper == Temper::Rough;
+    let is_lull = is_hard && fleet.dice().chance(LULLS);
+    let (least, most) = if is_lull { (9_000, 20_000) } else { (least, most) };
+    if is_lull {
+        fleet.world.trace("fault", || "a lull".into());
+        set_links(fleet, |_| NodeLinks::GOOD);
+    }
     let delay = fleet.dice().between(least, most) * MS;
     fleet.world.after(delay, move |world| {
         // What goes wrong is over by then.
-        let left = STORM.saturating_sub(world.now());
+        let left = storm(&next).saturating_sub(world.now());
         if left > 0 {
+            set_links(&next, |server| next.setting.node_links(server));
             strike(&next, left);
             plan_next(&next);
         }
     });
+}
+
+/// Changes what links are like. Those that are cut stay cut.
+fn set_links(fleet: &Fleet, links: impl Fn(NodeIndex) -> NodeLinks) {
+    for server in 0..fleet.setting.servers {
+        let NodeLinks { there, read, back } = links(server);
+        fleet.at_site(server, |site| {
+            site.there = LinkQuality { cuts: site.there.cuts, ..there };
+            site.read = LinkQuality { cuts: site.read.cuts, ..read };
+            site.back = LinkQuality { cuts: site.back.cuts, ..back };
+        });
+    }
 }
 
 fn strike(fleet: &Fleet, left: TrueTime) {
@@ -162,7 +191,7 @@ fn boot_after(fleet: &Fleet, server: NodeIndex, delay: TrueTime) {
     let later = fleet.clone();
     fleet.world.after(delay, move |world| {
         // When all is mended every server is started.
-        if world.now() < STORM {
+        if world.now() < storm(&later) {
             boot_when_gone(&later, server);
         }
     });

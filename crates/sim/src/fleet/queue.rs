@@ -4,7 +4,7 @@
 //! a server answers is looked at as it leaves it, before the network can lose it: no run is given after its success was
 //! told as one that counted, tokens only grow, no result counts twice, and what a worker has that was heard within its
 //! lease is given to nobody else, nor is another run of its key. In the end the store says what became of every run
-//! that was acknowledged, and no attempt began that it does not count.
+//! that was acknowledged. That attempts are counted right is looked at whenever something lands ([`super::attempt`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,16 +12,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use engine::id::{ProjectId, RunId, ShardId};
 use engine::past::End;
 use engine::queue::dead::{dead, dead_at};
-use engine::queue::given::{AttemptResult, RunToken};
+use engine::queue::given::{AttemptResult, GivenRecord, RunToken};
 use engine::queue::record::queued;
 use engine::shard::command::{Command, Done};
 use engine::shard::{ShardAnswer, Submission, WorkerCall, WorkerReply};
 use server::handle::{CommandOptions, NodeHandle, ShardAsk};
-use store::Range;
+use store::{Commit, Range};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::Fleet;
+use super::attempt::Attempts;
 use crate::clock::TrueTime;
 use crate::shard::promise::ShardPromise;
 use crate::sim_store::{NodeIndex, at_once};
@@ -65,7 +66,7 @@ struct HallState {
     counted: BTreeSet<(RunId, RunToken)>,
     succeeded: BTreeSet<RunId>,
     held: BTreeMap<RunId, HeldBy>,
-    begun: BTreeMap<RunId, Vec<u32>>,
+    attempts: Attempts,
     is_over: bool,
 }
 
@@ -114,19 +115,26 @@ impl Hall {
     }
 
     /// A worker begins an attempt.
-    pub fn begins(&self, fleet: &Fleet, run: RunId, attempt: u32) {
-        let mut state = self.state();
-        let begun = state.begun.entry(run).or_default();
-        if begun.contains(&attempt) {
-            let what = format!("attempt {attempt} of {run} began twice");
-            fleet.accuse(ShardPromise::NumbersGrow, what);
-        }
-        begun.push(attempt);
+    pub fn begins(&self, run: RunId, given: &GivenRecord) {
+        self.state().attempts.begins(run, given);
     }
 
-    /// How many attempts began.
-    pub fn begun(&self) -> u64 {
-        self.state().begun.values().map(|attempts| attempts.len() as u64).sum()
+    /// How many attempts began, and how many are told of that never did.
+    pub fn begun(&self) -> (u64, u64) {
+        self.state().attempts.begun()
+    }
+
+    /// A commit has landed in the store.
+    pub fn landed(&self, commit: &Commit) {
+        self.state().attempts.landed(commit);
+    }
+
+    /// Accuses of what was wrong about attempts since this was last called.
+    pub fn tell(&self, fleet: &Fleet) {
+        let wrong = self.state().attempts.take_wrong();
+        for (promise, what) in wrong {
+            fleet.accuse(promise, what);
+        }
     }
 
     /// A server answers a worker.
@@ -228,13 +236,14 @@ async fn answer(fleet: Fleet, handle: NodeHandle, call: QueueCall) {
 pub fn check(fleet: &Fleet) {
     let store = fleet.sim_store.store();
     let records = at_once(SlotRecords::of(&store));
-    let state = fleet.hall.state();
-    let mut ends: BTreeMap<RunId, (End, u32)> = BTreeMap::new();
+    let mut state = fleet.hall.state();
+    let mut ends: BTreeMap<RunId, End> = BTreeMap::new();
     for ended in records.runs.iter().filter(|ended| ended.run.queue.is_some()) {
         let id: RunId = ended.id.parse().expect("made by us");
-        if ends.insert(id, (ended.run.end, ended.run.attempt)).is_some() {
+        if ends.insert(id, ended.run.end).is_some() {
             fleet.accuse(ShardPromise::OneState, format!("{id} has two ends"));
         }
+        state.attempts.ended(id, &ended.run);
     }
     let unfinished = unfinished(fleet);
     // What was submitted or failed while a clock was far ahead is due when right clocks get there.
@@ -248,17 +257,10 @@ pub fn check(fleet: &Fleet) {
         if !ends.contains_key(run) && !unfinished.contains(&(run.shard, run.trigger.0)) {
             fleet.accuse(ShardPromise::AcknowledgedHolds, format!("{run} is lost"));
         }
-        if state.succeeded.contains(run) && ends.get(run).is_some_and(|it| it.0 != End::Succeeded) {
+        if state.succeeded.contains(run) && ends.get(run).is_some_and(|end| *end != End::Succeeded)
+        {
             let what = format!("{run} has succeeded, and is on record as {:?}", ends[run]);
             fleet.accuse(ShardPromise::OneState, what);
-        }
-    }
-    // An attempt that was given to a worker that fell silent is counted, whether or not it began: there may be gaps.
-    for (run, attempts) in &state.begun {
-        let most = attempts.iter().max().copied().unwrap_or(0);
-        if ends.get(run).is_some_and(|(_, last)| *last < most) {
-            let what = format!("{run} began as {attempts:?}, and ended as {:?}", ends[run]);
-            fleet.accuse(ShardPromise::NumbersGrow, what);
         }
     }
 }

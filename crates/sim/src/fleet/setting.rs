@@ -124,7 +124,7 @@ impl FleetSetting {
     }
 
     /// What a server's link is like when no fault affects it.
-    fn node_links(&self, server: NodeIndex) -> NodeLinks {
+    pub fn node_links(&self, server: NodeIndex) -> NodeLinks {
         let ttls: Vec<Duration> = vec![TTL; self.servers];
         let (kind, weather, mode) = (StoreKind::Shared, self.weather, Mode::Automatic);
         let (stale_reads, hand_overs) = (false, false);

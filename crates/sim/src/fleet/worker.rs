@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use engine::id::{ProjectId, RunId};
+use engine::past::Attempt;
 use engine::policy::{Backoff, Delivery, Retry};
 use engine::queue::given::{AttemptResult, GivenPolicy, RunToken};
 use engine::queue::unfinished::UniqueKey;
@@ -17,7 +18,7 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::Fleet;
-use super::fault::STORM;
+use super::fault::storm;
 use super::queue::{QUEUES, QueueCall};
 use crate::clock::{MS, TrueTime};
 use crate::dice::Dice;
@@ -70,7 +71,7 @@ fn boot(fleet: &Fleet, worker: usize, disk: &Arc<Mutex<Disk>>, mut dice: Dice) {
     let (later, disk) = (fleet.clone(), Arc::clone(disk));
     let delay = dice.between(2_000, 20_000) * MS;
     fleet.world.after(delay, move |world| {
-        if world.now() > STORM {
+        if world.now() > storm(&later) {
             return;
         }
         let length = dice.between(100, 14_000) * MS;
@@ -162,7 +163,7 @@ impl Life {
             run: *run,
             token: *token,
             result: *result,
-            made: None,
+            made: Some(Attempt::default()),
         });
         let free = CAPACITY.saturating_sub(disk.begun.len());
         let queue = QUEUES[self.worker % QUEUES.len()];
@@ -219,7 +220,7 @@ impl Life {
             // What is begun may begin no later than it is confirmed for.
             if self.fleet.world.now() < until {
                 disk.begun.insert(given.id, given.given.token);
-                self.fleet.hall.begins(&self.fleet, given.id, given.given.attempt);
+                self.fleet.hall.begins(given.id, &given.given);
                 self.fleet.hall.confirmed(self.worker, given.id, given.given.token, until);
             }
         }
@@ -227,7 +228,7 @@ impl Life {
 
     /// Sends a call over a network that loses, doubles and delays, and waits for the answer.
     async fn ask(&mut self, call: WorkerCall) -> Option<WorkerReply> {
-        let is_stormy = self.fleet.world.now() < STORM;
+        let is_stormy = self.fleet.world.now() < storm(&self.fleet);
         let patience = call.claim.as_ref().map_or(0, |claim| claim.wait_ms) * MS + ANSWER;
         let delay = self.delay();
         if is_stormy && self.dice.chance(5) {
@@ -238,7 +239,7 @@ impl Life {
             return None;
         }
         if is_stormy && self.dice.chance(5) {
-            let late = self.delay() * 4;
+            let late = self.delay() * 20;
             self.send_later(call.clone(), Some(late));
         }
         let (reply, answer) = oneshot::channel();
@@ -261,10 +262,11 @@ impl Life {
         }
     }
 
-    /// A copy of a call arrives later, and nobody hears its answer.
-    fn send_later(&self, call: WorkerCall, late: Option<TrueTime>) {
-        let (fleet, server) = (self.fleet.clone(), self.server);
+    /// A copy of a call arrives later, at any server, and nobody hears its answer.
+    fn send_later(&mut self, call: WorkerCall, late: Option<TrueTime>) {
+        let fleet = self.fleet.clone();
         if let Some(late) = late {
+            let server = index(&mut self.dice, fleet.setting.servers);
             self.fleet.world.after(late, move |_| {
                 let (reply, _) = oneshot::channel();
                 fleet.hall.call(server, QueueCall::Worker(Box::new(call), reply));
@@ -284,7 +286,7 @@ impl Life {
 /// Submits runs to a queue until things are mended, each until it is acknowledged.
 async fn submit(fleet: Fleet, queue: usize, mut dice: Dice) {
     let mut number = 0_u64;
-    while fleet.world.now() < STORM {
+    while fleet.world.now() < storm(&fleet) {
         fleet.world.sleep(dice.between(100, 1_500) * MS).await;
         number += 1;
         let key = (queue == 1).then(|| dice.between(1, KEYS));

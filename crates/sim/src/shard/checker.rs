@@ -10,6 +10,7 @@ use engine::instant::Instant;
 use engine::limits::LOOK_AHEAD_MS;
 use engine::past::End;
 use engine::policy::{Delivery, Overlap, Policy};
+use engine::queue::given::GivenRecord;
 use engine::shard::Departure;
 use engine::shard::record::{OpenRun, RunRecord, RunState};
 
@@ -96,8 +97,6 @@ pub struct ShardChecker {
     enabled: u64,
     /// Nothing goes wrong.
     pub is_rolling: bool,
-    /// All owners have the same clock: what one has given to a worker is due for the others.
-    pub is_one_clock: bool,
     /// How many left.
     pub departures: u64,
 }
@@ -237,14 +236,14 @@ impl ShardChecker {
         }
     }
 
-    /// A worker is given a run of a queue.
+    /// A worker is given a run of a queue, by an owner that decided so at `given.at` of its own clock.
     pub fn given(
         &mut self,
         id: RunId,
-        attempt: u32,
+        given: &GivenRecord,
         oracle: &SlotOracle,
-        wall: Instant,
     ) -> Result<ObservedRun, Broken> {
+        let (attempt, at) = (given.attempt, given.at);
         let Some(run) = oracle.queued_run(id) else {
             return Err((ShardPromise::WrittenFirst, format!("{id} is in no queue")));
         };
@@ -263,12 +262,11 @@ impl ShardChecker {
         let ObservedRun::Slot(slot) = run else { return Ok(run) };
         let generation = oracle.generation(slot.trigger, slot.generation);
         let leaves_at = generation.map_or(slot.at, |generation| generation.leaves_at(slot.at));
-        // What was given by a clock that was ahead, and came back unbegun, is due for whoever gives it again.
-        if self.is_one_clock && wall < leaves_at {
-            return wrong(ShardPromise::NotBeforeItsInstant, format!("{leaves_at} at {wall}"));
+        if at < leaves_at {
+            return wrong(ShardPromise::NotBeforeItsInstant, format!("{leaves_at} at {at}"));
         }
-        if self.is_one_clock && is_first && self.is_quiet(run, leaves_at) {
-            return wrong(ShardPromise::QuietIsQuiet, format!("given at {wall}"));
+        if is_first && self.is_quiet(run, leaves_at) {
+            return wrong(ShardPromise::QuietIsQuiet, format!("given at {at}"));
         }
         Ok(run)
     }

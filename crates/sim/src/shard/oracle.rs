@@ -215,7 +215,7 @@ impl SlotOracle {
         checker: &ShardChecker,
     ) -> Result<(), Broken> {
         self.counts.commits += 1;
-        let mut moves = Moves { lagging: self.lags.keys().copied().collect(), ..Moves::default() };
+        let mut moves = Moves { lagged: self.lags.clone(), ..Moves::default() };
         let mut lines = Vec::new();
         let awaited = self.awaited(batch);
         for put in &batch.puts {
@@ -293,7 +293,7 @@ impl SlotOracle {
             }
             // What did not succeed is there once more, for those who look for nothing else. The world of queues looks at
             // what workers were given.
-            "odd" | "queues" | "given" => Ok(()),
+            "odd" | "queues" | "given" | "claimed" => Ok(()),
             "past" => {
                 let value = value.expect("the past is never taken back");
                 lines.extend(Segment::from_bytes(value).expect("a segment").lines);
@@ -354,7 +354,10 @@ impl SlotOracle {
         if let Some(former) = &former {
             moves.from.push(Self::recorded(sequence, former));
         }
-        let Some(value) = value else { return Ok(()) };
+        let Some(value) = value else {
+            moves.gone.extend(former.map(|former| (sequence, former.policy.overlap)));
+            return Ok(());
+        };
         let record: RunRecord = body(value);
         let run = Self::recorded(sequence, &record);
         if let Some(former) = &former {
@@ -387,7 +390,9 @@ impl SlotOracle {
         moves.to.push((run, RunPlace::Queued(sequence)));
         moves.fresh.push(run);
         moves.enqueued.insert(run);
+        // One that had a record keeps to what that said, whatever became of its trigger since.
         let recorded = self.runs.get(&sequence).map(|former| former.policy.overlap);
+        let recorded = recorded.or(moves.gone.get(&sequence).copied());
         let seen = self.triggers.get(&trigger).map(|seen| seen.definition.policy.overlap);
         if recorded.or(seen).is_some_and(|overlap| overlap != Overlap::Allow) {
             moves.alone.push(run);
@@ -515,7 +520,9 @@ struct Moves {
     to: Vec<(ObservedRun, RunPlace)>,
     /// Runs that were not there before, or were open.
     fresh: Vec<ObservedRun>,
-    /// Hosts that lag, or did before.
+    /// Hosts that lagged before,
+    lagged: BTreeMap<u64, LagRecord>,
+    /// and those of which the batch says that they do, or do no more.
     lagging: BTreeSet<u64>,
     /// Triggers whose text was written.
     changed: BTreeSet<SerialId>,
@@ -523,6 +530,8 @@ struct Moves {
     over: Vec<(SerialId, u32, Instant, Option<Instant>)>,
     /// Notices that were not there before.
     news: Vec<(SerialId, Occasion)>,
+    /// What records that are gone said about overlaps, by the numbers of their runs.
+    gone: BTreeMap<u64, Overlap>,
     /// Runs of queues that are dead, by their numbers.
     dead: BTreeSet<u64>,
     /// Runs that were enqueued,

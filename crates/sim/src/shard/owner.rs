@@ -19,7 +19,7 @@ use engine::shard::{HostRoom, Now, Put, Shard, ShardBatch};
 
 use super::draft;
 use super::node::{MachineClock, PendingReport};
-use super::oracle::catch_up::Missed;
+use super::oracle::catch_up::{Absence, Missed};
 use super::oracle::{Broken, ObservedRun};
 use super::promise::ShardPromise;
 use super::setting::Company;
@@ -61,7 +61,6 @@ pub struct Owner {
     is_asked_by_worker: bool,
     next_command: u64,
     missed: Missed,
-    low: Option<Instant>,
     busy_until: u64,
     /// How much room is left meanwhile, and for which host if it is not for all.
     room: HostRoom,
@@ -133,6 +132,7 @@ impl Owner {
         let now = sim.time(&clock);
         let shard = sim.store.load(&reports, senders, now);
         let mut shard = shard.map_err(|why| (ShardPromise::NoPanic, why.to_string()))?;
+        let seen_until = sim.store.head.decided_through;
         shard.number_from(sim.cluster.nodes[node].next_key);
         sim.note(|| {
             let (unfinished, senders) = (shard.unfinished(), shard.senders());
@@ -142,7 +142,11 @@ impl Owner {
             sim.note(|| "set back".to_owned());
             shard.set_back(now);
         }
-        let missed = Instant(now.wall.0 - MISSED_AFTER_MS);
+        let absence = Absence {
+            noticed: Instant::FIRST,
+            missed_until: Instant(now.wall.0 - MISSED_AFTER_MS),
+            seen_until,
+        };
         let reign_ms = sim.setting.reign_ms;
         Ok(Self {
             node,
@@ -157,8 +161,7 @@ impl Owner {
             requests: BTreeMap::new(),
             is_asked_by_worker: false,
             next_command: sim.now,
-            missed: Missed { known: vec![(Instant::FIRST, missed)], low: None },
-            low: Some(missed),
+            missed: Missed { known: vec![absence], since: Some(now.wall) },
             busy_until: 0,
             room: HostRoom::ALL,
             busy_host: None,
@@ -293,6 +296,9 @@ impl Owner {
                 return Ok(false);
             }
             let now = self.now(sim);
+            if self.shard.is_settled() {
+                self.missed.since = self.missed.since.map(|_| now.wall);
+            }
             self.hear_worker(now, sim)?;
             match deed {
                 RoundAction::Step => {
@@ -353,7 +359,7 @@ impl Owner {
         let commit_ms = sim.setting.commit_ms;
         let lands = sim.now + sim.dice.between(0, commit_ms);
         let answered = lands + sim.dice.between(0, commit_ms / 2);
-        let missed = Missed { low: self.low, ..self.missed.clone() };
+        let missed = self.missed.clone();
         self.sent = Some(Sent { batch, lands, answered, has_landed: false, missed });
         Ok(())
     }
@@ -373,7 +379,7 @@ impl Owner {
         for (ticket, done) in committed.replies {
             self.told(ticket.0, done, sim)?;
         }
-        self.answer_worker(committed.answers, now, sim)?;
+        self.answer_worker(committed.answers, sim)?;
         sim.checker.check_words(&sim.oracle)
     }
 
@@ -440,7 +446,7 @@ impl Owner {
             let machine = sim.cluster.nodes[self.node].machine;
             sim.cluster.clocks[machine].wall_offset = self.clock.wall_offset;
             // Instants of its wall clock no longer tell what was decided when.
-            (self.missed, self.low) = (Missed::default(), None);
+            self.missed = Missed::default();
         }
         if sim.dice.between(0, 999) < sim.setting.stalls {
             let stall = sim.dice.between(200, 20_000);
@@ -448,10 +454,13 @@ impl Owner {
             sim.now += stall;
             if stall > 1_000 {
                 let now = self.now(sim);
+                let seen_until = self.shard.decided_through();
                 self.shard.awake(now);
-                if let Some((_, known)) = self.missed.known.last().copied() {
-                    let until = known.max(Instant(now.wall.0 - MISSED_AFTER_MS));
-                    self.missed.known.push((now.wall, until));
+                if let Some(known) = self.missed.known.last() {
+                    let until = Instant(now.wall.0 - MISSED_AFTER_MS);
+                    let missed_until = known.missed_until.max(until);
+                    let noticed = now.wall;
+                    self.missed.known.push(Absence { noticed, missed_until, seen_until });
                 }
             }
         }

@@ -104,10 +104,10 @@ impl ShardSetting {
         }
     }
 
-    /// The same, where most triggers feed a queue and nobody sets a clock.
+    /// The same, where most triggers feed a queue and nobody sets a clock: to notice that is up to whoever runs a shard.
     #[must_use]
     pub fn feeding(self) -> Self {
-        Self { feeds: 80, clock_steps: 0, far_ahead: 0, ..self }
+        Self { feeds: 80, clock_steps: 0, ..self }
     }
 
     /// Very many triggers that are due at the same second, and little else.

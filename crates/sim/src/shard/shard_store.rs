@@ -112,6 +112,9 @@ impl ShardStore {
         for (key, value) in self.below(&queue::queued(SHARD)) {
             loading.queued(key, value)?;
         }
+        for (key, value) in self.below(&queue::claimed(SHARD)) {
+            loading.claimed(key, value)?;
+        }
         for (key, value) in self.below(&queue::given(SHARD)) {
             loading.given(key, value)?;
         }

@@ -111,7 +111,6 @@ impl Simulation {
         let mut dice = Dice::new(setting.seed);
         let mut checker = ShardChecker::default();
         checker.is_rolling = setting.company == Company::Rolling;
-        checker.is_one_clock = setting.apart_ms == 0;
         Self {
             cluster: OwnerNodes::new(&setting, &mut dice),
             dice,

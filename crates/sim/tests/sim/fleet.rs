@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::mutant::Mutant;
-use sim::fleet::{Load, run, run_under};
+use sim::fleet::{FleetReport, Load, run, run_under};
 use sim::world::Tracing;
 
 use super::gate::{self, Known};
@@ -20,14 +20,14 @@ const KNOWN: [Known; 12] = [
     (Mutant::EarlyAtSuccessor, 422),
     (Mutant::SetBackWithoutCursors, 6),
     (Mutant::HandedOverAndLeft, 0),
-    (Mutant::LeavesAfterHandoverBegins, 2),
+    (Mutant::LeavesAfterHandoverBegins, 8),
     (Mutant::RemoteNeverLeft, 8),
     (Mutant::StopWithoutWaiting, 8),
     (Mutant::GuardWithoutChain, 3),
-    (Mutant::AtMostOnceResent, 6),
+    (Mutant::AtMostOnceResent, 1),
     (Mutant::OpenWithoutRecord, 0),
-    (Mutant::UnfinishedForgetsLeft, 0),
-    (Mutant::RecomputeInsteadOfOpen, 0),
+    (Mutant::UnfinishedForgetsLeft, 1),
+    (Mutant::RecomputeInsteadOfOpen, 1),
 ];
 
 /// Seeds that are tried when the known one does not catch its bug any more, and by `make soak`.
@@ -61,27 +61,32 @@ fn what_whole_servers_do_wrong_is_noticed_by_a_search() {
 /// Seeds with queues that every change must pass.
 const QUEUE_SEEDS: u64 = 24;
 
-/// Bugs of queues that show in whole servers.
-const QUEUES_KNOWN: [Known; 5] = [
+/// Bugs of queues that show in whole servers. A cookie of before shows there seldom, and in the world of queues often.
+const QUEUES_KNOWN: [Known; 6] = [
+    (Mutant::NumberOfUnbegunKept, 0),
     (Mutant::NoFreshPeriod, 2),
     (Mutant::CountsTwice, 5),
     (Mutant::AttemptOfDeadAgain, 2),
-    (Mutant::TokenForgotten, 9),
-    (Mutant::WithdrawnUnsettled, 2),
+    (Mutant::TokenForgotten, 24),
+    (Mutant::WithdrawnUnsettled, 0),
 ];
 
 #[test]
 fn whole_servers_keep_every_promise_of_queues_on_fixed_seeds() {
-    let begun = AtomicU64::new(0);
-    let broken = on_two_threads(0..QUEUE_SEEDS, |seed| {
-        let report = run_under(Load::TriggersAndQueues, seed, None, Tracing::Off);
-        begun.fetch_add(report.counts.begun, Ordering::Relaxed);
-        Some(format!("--fleet --queues --seed {seed}: {}", report.violation?))
+    let (stormy, unbegun) = (AtomicU64::new(0), AtomicU64::new(0));
+    let wrong = on_two_threads(0..QUEUE_SEEDS, |seed| {
+        let FleetReport { violation, counts, .. } =
+            run_under(Load::TriggersAndQueues, seed, None, Tracing::Off);
+        stormy.fetch_add(counts.stormy, Ordering::Relaxed);
+        unbegun.fetch_add(counts.unbegun, Ordering::Relaxed);
+        let idle = (counts.stormy < 50).then(|| format!("workers have little to do: {counts:?}"));
+        let what = violation.map(|violation| violation.to_string()).or(idle)?;
+        Some(format!("--fleet --queues --seed {seed}: {what}"))
     });
-    assert!(broken.is_empty(), "{}", broken.join("\n"));
-    let begun = begun.into_inner();
-    println!("{begun} attempts of runs of queues began");
-    assert!(begun > QUEUE_SEEDS * 5, "workers have something to do: {begun}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let (stormy, unbegun) = (stormy.into_inner(), unbegun.into_inner());
+    println!("{stormy} attempts began while things went wrong, {unbegun} were given and never did");
+    assert!(stormy > QUEUE_SEEDS * 150 && unbegun > 0, "{stormy}, {unbegun}");
 }
 
 fn violation_of_queues(seed: u64, mutant: Mutant) -> Option<String> {

@@ -22,7 +22,7 @@ const TRIED: u64 = 600;
 const TRIED_LONG: u64 = 20_000;
 
 /// Each bug of the shard engine, with a seed that is known to catch it.
-const KNOWN: [Known; 48] = [
+const KNOWN: [Known; 49] = [
     (Mutant::MarkWithoutId, 4),
     (Mutant::NoCursor, 1),
     (Mutant::NowWithoutMark, 4),
@@ -70,6 +70,7 @@ const KNOWN: [Known; 48] = [
     (Mutant::LagEndsEarly, 5),
     (Mutant::LagUnread, 15),
     (Mutant::LagThroughDisable, 103),
+    (Mutant::UnseenWaits, 26),
     (Mutant::LagLeftBehind, 109),
 ];
 
@@ -129,9 +130,9 @@ const FEEDING_SEEDS: u64 = 600;
 
 /// Each bug of triggers that feed queues, with a seed that is known to catch it.
 const KNOWN_OF_FEEDS: [Known; 4] = [
-    (Mutant::EnqueuedLater, 0),
+    (Mutant::EnqueuedLater, 1),
     (Mutant::RecordGoneLater, 2),
-    (Mutant::QueuedNotActive, 0),
+    (Mutant::QueuedNotActive, 1),
     (Mutant::EnqueuedKept, 8),
 ];
 

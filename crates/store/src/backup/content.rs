@@ -11,11 +11,12 @@ use engine::lease::Ttl;
 use engine::past::Segment;
 use engine::record::{RecordError, decode};
 use engine::shard::record::{
-    FORMAT, HeadRecord, LagRecord, ReservedName, RunRecord, StoppedRecord, TriggerRecord,
-    TriggerState, name_key, past_number, trigger_key,
+    FORMAT, HeadRecord, LagRecord, RunRecord, StoppedRecord, TriggerRecord, TriggerState, name_key,
+    past_number, trigger_key,
 };
 use serde::de::DeserializeOwned;
 
+use super::name::{NamesMoment, UnreservedName};
 use super::queue::QueuesMoment;
 use super::{BackupHeader, BackupItem, BackupSection};
 use crate::claim::Head;
@@ -51,6 +52,8 @@ pub struct BackupCensus {
     pub(super) value_bytes: usize,
     /// The longest key with its value.
     pub(super) write_bytes: usize,
+    /// Names of triggers that are to be reserved by their homes, and are not.
+    pub(super) unreserved: Vec<UnreservedName>,
 }
 
 /// What was read so far.
@@ -59,6 +62,7 @@ pub(super) struct Content {
     census: BackupCensus,
     section: Option<BackupSection>,
     shard: ShardMoment,
+    names: NamesMoment,
     is_about: bool,
 }
 
@@ -81,6 +85,7 @@ impl Content {
             census: BackupCensus::default(),
             section: None,
             shard: ShardMoment::default(),
+            names: NamesMoment::default(),
             is_about: false,
         }
     }
@@ -100,13 +105,14 @@ impl Content {
         }
     }
 
-    pub(super) fn finish(self) -> Result<BackupCensus, Flaw> {
+    pub(super) fn finish(mut self) -> Result<BackupCensus, Flaw> {
         if self.section != Some(BackupSection::Rest) {
             return Err(Flaw::Wrong("parts are missing before it".to_owned()));
         }
         if !self.is_about {
             return Err(Flaw::Wrong(format!("{} is missing before it", ClusterIdentity::key())));
         }
+        self.census.unreserved = self.names.finish(&self.header)?;
         Ok(self.census)
     }
 
@@ -186,14 +192,15 @@ impl Content {
             }
             "stopped" => drop(read::<StoppedRecord>(key, value)?),
             "lag" => drop(read::<LagRecord>(key, value)?),
-            "reserved" => drop(read::<ReservedName>(key, value)?),
+            "reserved" => self.names.reserved(shard, key, read(key, value)?),
             "trigger" => {
                 let record: TriggerRecord = read(key, value)?;
                 if record.id.serial > head.youngest {
                     return Err(ahead());
                 }
                 self.census.triggers += 1;
-                self.shard.add(shard, key, &record)?;
+                let name = self.shard.add(shard, key, &record)?;
+                self.names.trigger(&self.header, &record, &name)?;
             }
             // What a later version keeps there is its own business.
             _ => {}
@@ -231,7 +238,8 @@ impl Content {
 }
 
 impl ShardMoment {
-    fn add(&mut self, shard: ShardId, key: &Key, record: &TriggerRecord) -> Result<(), Flaw> {
+    /// Takes a trigger, and says its name.
+    fn add(&mut self, shard: ShardId, key: &Key, record: &TriggerRecord) -> Result<String, Flaw> {
         let id = record.id;
         if id.shard != shard || trigger_key(shard, id.serial) != key.as_str() {
             return Err(Flaw::Wrong(format!("{key} holds another trigger, {id}")));
@@ -242,8 +250,8 @@ impl ShardMoment {
         Key::new(name_key(id.project, &name))
             .map_err(|why| Flaw::Wrong(format!("{key}: {why}")))?;
         self.triggers.insert(id.serial);
-        if self.names.insert((id.project.0, name)) {
-            Ok(())
+        if self.names.insert((id.project.0, name.clone())) {
+            Ok(name)
         } else {
             Err(Flaw::Wrong(format!("the trigger at {key} has the name of another")))
         }

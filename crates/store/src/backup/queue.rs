@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use engine::id::{SerialId, ShardId};
 use engine::queue::dead::{DeadRecord, dead_at};
-use engine::queue::given::GivenRecord;
+use engine::queue::given::{ClaimedRecord, GivenRecord};
 use engine::queue::record::{
     BodyRecord, QueueRecord, QueuedRecord, RateRecord, UniqueRecord, placed_at, queue_key,
     queue_name_key,
@@ -25,6 +25,8 @@ pub(super) struct QueuesMoment {
     /// Unfinished runs, and what dead ones were about, with their queues.
     submitted: BTreeSet<(u64, SerialId)>,
     given: BTreeSet<u64>,
+    /// The last run of each record that runs share.
+    claimed: BTreeSet<u64>,
     dead: BTreeSet<u64>,
     long: BTreeSet<u64>,
 }
@@ -55,6 +57,11 @@ impl QueuesMoment {
                 read::<QueuedRecord>(key, value)?;
                 let (queue, order) = placed_at(shard, text).ok_or_else(misplaced)?;
                 self.submitted.insert((order.sequence, queue));
+            }
+            "claimed" => {
+                let record: ClaimedRecord = read(key, value)?;
+                let first: u64 = number().ok_or_else(misplaced)?;
+                self.claimed.insert(record.runs.last().map_or(first, |(_, last)| *last));
             }
             "given" => {
                 read::<GivenRecord>(key, value)?;
@@ -105,6 +112,9 @@ impl QueuesMoment {
                 return wrong(format!("run {run} {what}, and was never submitted"));
             }
         }
+        if let Some(run) = self.claimed.last().filter(|run| **run > head.sequence) {
+            return wrong(format!("run {run}, which was claimed, is younger than the head"));
+        }
         if let Some(run) = self.given.intersection(&self.dead).next() {
             return wrong(format!("run {run} is dead, and a worker has it"));
         }
@@ -122,27 +132,29 @@ mod tests {
         let queue = SerialId(5);
         let mut moment = QueuesMoment {
             queues: [queue].into(),
-            submitted: [(7, queue), (8, queue)].into(),
+            submitted: [(7, queue), (8, queue), (10, queue)].into(),
             given: [7].into(),
+            claimed: [10].into(),
             dead: [8].into(),
             long: [8].into(),
         };
         take(&mut moment);
-        let head = HeadRecord { sequence: 8, youngest: queue, ..HeadRecord::default() };
+        let head = HeadRecord { sequence: 10, youngest: queue, ..HeadRecord::default() };
         moment.check(ShardId(3), &head)
     }
 
     #[test]
     fn records_of_queues_of_different_moments_show_it() {
         assert!(moment(|_| {}).is_ok());
-        let cases: [(Change, &str); 7] = [
+        let cases: [(Change, &str); 8] = [
             (|it| _ = it.queues.insert(SerialId(6)), "queue"),
-            (|it| _ = it.submitted.insert((9, SerialId(5))), "younger than the head"),
+            (|it| _ = it.submitted.insert((11, SerialId(5))), "younger than the head"),
             (|it| it.queues.clear(), "which is not there"),
             (|it| _ = it.given.insert(2), "was given, and was never submitted"),
             (|it| _ = it.dead.insert(2), "is dead, and was never submitted"),
             (|it| _ = it.long.insert(2), "has a payload, and was never submitted"),
             (|it| _ = it.given.insert(8), "a worker has it"),
+            (|it| _ = it.claimed.insert(11), "younger than the head"),
         ];
         for (change, told) in cases {
             match moment(change) {

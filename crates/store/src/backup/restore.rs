@@ -29,9 +29,12 @@ use engine::lease::{Nonce, Token, patience};
 use engine::limits::{FAILOVER_LAG, PAGE_ENTRIES_MAX, RESTORE_TRIES_MAX};
 use engine::queue::record::{QueueNameRecord, QueueRecord, queue_name_key};
 use engine::record::{Format, RecordError, decode, encode};
-use engine::shard::record::{FORMAT as SHARD_FORMAT, NameRecord, TriggerRecord, name_key};
+use engine::shard::record::{
+    FORMAT as SHARD_FORMAT, NameRecord, ReservedName, TriggerRecord, name_key,
+};
 use serde::{Deserialize, Serialize};
 
+use super::name::UnreservedName;
 use super::take::is_made_anew;
 use super::{BackupItem, BackupReadError, BackupReader, BackupSection, Summary, verify};
 use crate::claim::{ClaimState, Head};
@@ -184,6 +187,11 @@ pub async fn restore<R: BufRead + Seek>(
                 told(done, summary.entries);
             }
         }
+    }
+    for UnreservedName { key, shard } in &summary.census.unreserved {
+        let reserved = ReservedName { shard: *shard, at: summary.header.taken };
+        let value = encode(SHARD_FORMAT, &reserved).into();
+        writing.add(Write::Put(key.clone(), value)).await?;
     }
     writing.flush().await?;
     let wait = wait(&summary, store);

@@ -36,6 +36,22 @@ pub(super) struct Index {
     spent: Mutex<Vec<Arc<Layer>>>,
 }
 
+/// What is known of a key.
+pub(super) enum Known {
+    Holds(Entry),
+    Deleted,
+}
+
+impl Known {
+    /// What the key holds.
+    pub(super) fn entry(self) -> Option<Entry> {
+        match self {
+            Self::Holds(entry) => Some(entry),
+            Self::Deleted => None,
+        }
+    }
+}
+
 #[derive(Clone, Default)]
 struct LayerStack {
     open: Arc<Layer>,
@@ -75,6 +91,23 @@ impl Index {
             Some(Newest::Deleted) => Ok(None),
             None => self.tables.version(key.as_bytes()),
         }
+    }
+
+    /// What is known of a key without the disk, as of the last group that was shown.
+    pub(super) fn in_memory(&self, key: &Key) -> Option<Known> {
+        let layers = self.layers();
+        let view = Version(self.shown.load(Ordering::SeqCst));
+        let range = Range::only(key);
+        let found = layers.top_down().find_map(|layer| layer.range(&range, view).next());
+        found.map(|(_, version, value)| match value {
+            Some(value) => Known::Holds(Entry { key: key.clone(), value, version }),
+            None => Known::Deleted,
+        })
+    }
+
+    /// What a key holds, as of the last group that was shown. Tables that cannot have it are not read.
+    pub(super) fn get(&self, key: &Key) -> Result<Option<Entry>> {
+        self.in_memory(key).map_or_else(|| self.tables.entry(key), |known| Ok(known.entry()))
     }
 
     /// A page, as of the last group that was shown.

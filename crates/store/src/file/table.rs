@@ -164,6 +164,12 @@ impl Tables {
         *view
     }
 
+    /// What a key holds.
+    pub(super) fn entry(&self, key: &Key) -> Result<Option<Entry>> {
+        let stored = self.get(key.as_bytes())?;
+        stored.map(|stored| read_entry(key.to_bytes(), &stored.into())).transpose()
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<lsm_tree::Slice>> {
         guarded("reading the index", || self.tree.get(key, SeqNo::MAX).map_err(tree_error))
     }

@@ -39,16 +39,13 @@ pub(super) fn take_back_released(
     answer: &mut WorkerAnswer,
 ) {
     for &(sequence, token) in &request.released {
-        let is_current = |record: &&Arc<GivenRecord>| {
+        let is_current = |record: &Arc<GivenRecord>| {
             record.is_running() && pick(Mutant::ReleasedByAnybody, record.token == token, true)
         };
-        let fate = runs
-            .given(sequence)
-            .filter(is_current)
-            .and_then(|record| Some(record.withdrawn(runs.place(sequence)?.order.due)));
-        answer.acks.push(((sequence, token), fate.is_some()));
-        if let Some(fate) = fate {
-            decided.fate(runs, sequence, fate, None);
+        let counts = runs.given(sequence).is_some_and(is_current);
+        answer.acks.push(((sequence, token), counts));
+        if counts {
+            decided.withdraw(runs, sequence);
         }
     }
 }
@@ -111,11 +108,10 @@ pub(super) fn withdraw_unnamed(
                 let forgotten = record.forgotten_attempt(now.wall);
                 decided.fate(runs, sequence, record.died(policy, now.wall), Some(forgotten));
             }
-        } else if (is_of_former_life
-            || pick(Mutant::WithdrawnUnsettled, claim <= request.settled, true))
-            && let Some(place) = runs.place(sequence)
+        } else if is_of_former_life
+            || pick(Mutant::WithdrawnUnsettled, claim <= request.settled, true)
         {
-            decided.fate(runs, sequence, record.withdrawn(place.order.due), None);
+            decided.withdraw(runs, sequence);
         }
     }
 }
@@ -133,23 +129,36 @@ pub(super) fn give(
     let free = free.min(WORKER_RUNS_MAX.saturating_sub(held));
     let mut given = Vec::new();
     for queue in queues {
+        // Those that are given for the first time share a record.
+        let (mut claimed, mut shared) = (Vec::new(), None);
         while given.len() < free
             && decided.has_room()
             && let Some(sequence) = runs.next(*queue, now.wall)
         {
-            let (due, record) = if let Some(record) = runs.given(sequence) {
-                (record.due(), record.again(claimant.clone(), now.wall))
-            } else {
-                let due = runs.place(sequence).map(|place| place.order.due);
-                (due, GivenRecord::first(claimant.clone(), now.wall))
-            };
-            let due = due.unwrap_or(now.wall);
-            decided.given.push(RunGiven { sequence, queue: *queue, due });
             if let Some(window) = runs.rate_after(*queue, now.wall) {
                 decided.change(runs, QueueDelta::Rate(*queue, window));
                 mutant::also(Mutant::RateUnrecorded, || drop(decided.changes.pop()));
             }
-            given.push((sequence, decided.goes(runs, sequence, record)));
+            let former = runs.given(sequence);
+            let due = former.map_or_else(|| runs.due(sequence), |former| former.due());
+            let record = if let Some(former) = former {
+                let again = former.again(claimant.clone(), now.wall);
+                decided.goes(runs, sequence, again)
+            } else {
+                let record = shared.get_or_insert_with(|| {
+                    let first = GivenRecord::first(claimant.clone(), now.wall);
+                    Arc::new(GivenRecord { shared: Some(sequence), ..first })
+                });
+                runs.apply(&QueueDelta::Given(sequence, Arc::clone(record)));
+                claimed.push(sequence);
+                Arc::clone(record)
+            };
+            let due = due.unwrap_or(now.wall);
+            decided.given.push(RunGiven { sequence, queue: *queue, due });
+            given.push((sequence, record));
+        }
+        if let Some(shared) = shared {
+            decided.claimed(claimed, shared);
         }
     }
     given

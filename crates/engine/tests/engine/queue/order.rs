@@ -329,6 +329,7 @@ impl Hall {
         read(stored::rates(SHARD), |loading, key, value| loading.rate(key, value).unwrap());
         read(dead::dead(SHARD), |loading, key, value| loading.dead(key, value).unwrap());
         read(stored::queued(SHARD), |loading, key, value| loading.queued(key, value).unwrap());
+        read(stored::claimed(SHARD), |loading, key, value| loading.claimed(key, value).unwrap());
         read(stored::given(SHARD), |loading, key, value| loading.given(key, value).unwrap());
         self.shard = loading.finish(now);
         self.naive.claims.clear();

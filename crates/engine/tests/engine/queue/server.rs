@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use engine::id::{ProjectId, RunId};
 use engine::instant::Instant;
+use engine::past::Attempt;
 use engine::policy::{Backoff, Delivery, Retry};
 use engine::queue::dead;
 use engine::queue::given::GivenPolicy;
@@ -395,6 +396,7 @@ impl World {
         read(stored::rates(SHARD), |loading, key, value| loading.rate(key, value).unwrap());
         read(dead::dead(SHARD), |loading, key, value| loading.dead(key, value).unwrap());
         read(stored::queued(SHARD), |loading, key, value| loading.queued(key, value).unwrap());
+        read(stored::claimed(SHARD), |loading, key, value| loading.claimed(key, value).unwrap());
         read(stored::given(SHARD), |loading, key, value| loading.given(key, value).unwrap());
         read(stored::uniques(SHARD), |loading, key, value| loading.unique(key, value).unwrap());
         let mut shard = loading.finish(now);
@@ -612,7 +614,7 @@ fn call_of(request: &WorkerRequest, ids: &HashMap<u64, RunId>) -> WorkerCall {
         run: ids[&done.held.0],
         token: done.held.1,
         result: done.result,
-        made: None,
+        made: Some(Attempt::default()),
     });
     let (running, claim) = match &request.wants {
         Wants::Report => (None, None),

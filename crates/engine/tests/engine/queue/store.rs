@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use engine::id::{SerialId, ShardId};
 use engine::instant::Instant;
-use engine::past::{End, Finished, Line, Segment};
+use engine::limits::RUN_ATTEMPTS_KEPT_MAX;
+use engine::past::{Attempt, End, Finished, Line, Segment};
 use engine::queue::backlog::ConcurrencyKey;
 use engine::queue::dead::{self, DeadRecord};
-use engine::queue::given::{Claimant, GivenRecord, GivenState, RunToken};
+use engine::queue::given::{Claimant, ClaimedRecord, GivenRecord, GivenState, RunToken};
 use engine::queue::rate::RateLimit;
 use engine::queue::record::{self, QueueRecord, QueueSettings, QueuedRecord};
 use engine::queue::unfinished::SubmittedRun;
@@ -225,11 +226,31 @@ impl Store {
                 self.bad("ended and nobody says how", !is_past);
             }
         }
+        self.check_claimed();
         let running =
             self.runs.values().filter(|run| run.given.as_ref().is_some_and(|it| it.is_running()));
         let is_passed = self.is_too_many(running.map(|run| &run.submitted));
         self.bad("a limit is passed in the store", is_passed);
         true
+    }
+
+    /// What runs share that were given together is there as long as one of them shares it, and no longer.
+    fn check_claimed(&mut self) {
+        let has_own = |run: u64| self.content.records.contains_key(&record::given_key(SHARD, run));
+        let (mut shared, mut is_left_behind) = (BTreeSet::new(), false);
+        let prefix = record::claimed(SHARD);
+        let claimed = self.content.records.range(prefix.clone()..);
+        for (_, value) in claimed.take_while(|(key, _)| key.starts_with(&prefix)) {
+            let claimed: ClaimedRecord = read(value);
+            let share = |run: &u64| self.runs.contains_key(run) && !has_own(*run);
+            let before = shared.len();
+            shared.extend(claimed.numbers().filter(share));
+            is_left_behind |= before == shared.len();
+        }
+        let mut given = self.runs.iter().filter(|(_, run)| run.given.is_some());
+        let is_lost = given.any(|(run, _)| !has_own(*run) && !shared.contains(run));
+        self.bad("given, and no record says so", is_lost);
+        self.bad("a record that no run shares is left behind", is_left_behind);
     }
 
     /// The dead runs that are kept.
@@ -288,6 +309,14 @@ impl Store {
             let old = self.runs.insert(order.sequence, stored);
             let was_there = old.is_some() || self.past.contains_key(&order.sequence);
             self.bad("two runs with one number", was_there);
+        } else if key.starts_with(&record::claimed(SHARD)) {
+            let claimed: ClaimedRecord = read(value);
+            for sequence in claimed.numbers() {
+                // It may have ended in the commit that says that it was given.
+                if self.runs.contains_key(&sequence) {
+                    self.put_given(sequence, &claimed.given);
+                }
+            }
         } else if let Some(digits) = key.strip_prefix(&record::given(SHARD)) {
             let sequence = digits.parse().expect("the number of a run");
             self.put_given(sequence, &Arc::new(read(value)));
@@ -315,6 +344,8 @@ impl Store {
             "a record forgot its token",
             old.as_ref().is_some_and(|old| old.token > record.token),
         );
+        let open = u32::from(!matches!(record.state, GivenState::Waiting(_)));
+        self.check_told(record.attempt.checked_sub(open), &record.attempts);
         if !record.is_running() {
             // A run that is given and comes back within one commit is written once.
             let last = self.last_given.entry(sequence).or_default();
@@ -359,8 +390,18 @@ impl Store {
         }
     }
 
+    /// Each number of an attempt that is over stands for one attempt that is told of: there is no gap.
+    fn check_told(&mut self, over: Option<u32>, told: &[Attempt]) {
+        let kept = over.map(|over| (over as usize).min(RUN_ATTEMPTS_KEPT_MAX));
+        self.bad(
+            "an attempt is counted and not told, or told and not counted",
+            kept != Some(told.len()),
+        );
+    }
+
     fn end(&mut self, ended: &Finished) {
         let sequence = ended.trigger.0;
+        self.check_told(Some(ended.attempt), &ended.attempts);
         let given = self.runs.remove(&sequence).and_then(|run| run.given);
         let (token, failures) =
             given.map_or_else(Default::default, |record| (record.token, record.failures));
@@ -371,6 +412,11 @@ impl Store {
         let past = PastRun { end: ended.end, is_poison, token, failures };
         let old = self.past.insert(sequence, past);
         self.bad("two final states", old.is_some());
+        // What is redriven and cancelled in one commit is seen here alone.
+        if let Some(dead) = ended.queue.as_ref().and_then(|queue| queue.redriven_from) {
+            let former = self.redriven.insert(dead.trigger.0, sequence);
+            self.bad("redriven twice", former.is_some_and(|former| former != sequence));
+        }
     }
 }
 

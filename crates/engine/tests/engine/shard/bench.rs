@@ -9,6 +9,7 @@ use engine::notice::{Audience, Listener, nobody};
 use engine::outcome::Outcome;
 use engine::past::{Attempt, End, Line, Reason, Segment};
 use engine::queue::dead;
+use engine::queue::given::ClaimedRecord;
 use engine::queue::news::QueueNews;
 use engine::queue::record::{self as queue, QueuedRecord};
 use engine::record::{decode, encode};
@@ -17,8 +18,8 @@ use engine::shard::record::{
     self, FORMAT, HeadRecord, LagRecord, ReportRecord, RunRecord, TriggerRecord, TriggerState,
 };
 use engine::shard::{
-    AttemptReport, Departure, HandedOverAttempt, HostRoom, Loading, Now, Put, Room, Shard,
-    ShardAnswer, Ticket, WorkerCall, WorkerReply,
+    AttemptReport, DeadDefinition, Departure, HandedOverAttempt, HostRoom, Loading, Now, Put, Room,
+    Shard, ShardAnswer, Ticket, WorkerCall, WorkerReply,
 };
 use engine::trigger::Draft;
 
@@ -49,6 +50,8 @@ pub(super) struct Bench {
     /// How much room every host has.
     pub(super) host_room: HostRoom,
     number: u64,
+    /// Writes of the largest batch, with its head.
+    pub(super) writes_most: usize,
     replies: Vec<Done>,
     answers: Vec<ShardAnswer>,
 }
@@ -79,6 +82,7 @@ impl Bench {
             audience: nobody(),
             host_room: HostRoom::ALL,
             number: 0,
+            writes_most: 0,
             replies: Vec::new(),
             answers: Vec::new(),
         }
@@ -125,6 +129,8 @@ impl Bench {
     pub(super) fn commit_one(&mut self) -> bool {
         let Some(batch) = self.shard.take_batch(self.number + 1, self.room) else { return false };
         self.number += 1;
+        self.writes_most = self.writes_most.max(batch.puts.len() + 1);
+        let has_gone = batch.puts.iter().any(|put| matches!(put, Put::Gone(_)));
         for put in batch.puts {
             match put {
                 Put::Value(key, value) => {
@@ -138,6 +144,9 @@ impl Bench {
                 }
             }
         }
+        if has_gone {
+            self.check_claimed();
+        }
         self.head = batch.head;
         let committed = self.shard.committed(self.now());
         self.replies.extend(committed.replies.into_iter().map(|(_, done)| done));
@@ -145,6 +154,20 @@ impl Bench {
         self.news.extend(committed.news);
         self.left.retain(|left| !committed.aborts.contains(&left.key));
         true
+    }
+
+    /// What runs share that were given together is there no longer than one of them shares it.
+    fn check_claimed(&self) {
+        let places = below(&self.entries, queue::queued(SHARD));
+        let places = places.filter_map(|(key, _)| queue::placed_at(SHARD, key));
+        let unfinished: BTreeSet<u64> = places.map(|(_, order)| order.sequence).collect();
+        for (key, value) in below(&self.entries, queue::claimed(SHARD)) {
+            let claimed: ClaimedRecord = decode(value, FORMAT).unwrap();
+            let has_own = |run| self.entries.contains_key(&queue::given_key(SHARD, run));
+            let mut sharers =
+                claimed.numbers().filter(|run| unfinished.contains(run) && !has_own(*run));
+            assert!(sharers.next().is_some(), "{key} is left behind");
+        }
     }
 
     /// How many batches were written.
@@ -196,6 +219,9 @@ impl Bench {
         }
         for (key, value) in below(&self.entries, queue::queued(SHARD)) {
             loading.queued(key, value).unwrap();
+        }
+        for (key, value) in below(&self.entries, queue::claimed(SHARD)) {
+            loading.claimed(key, value).unwrap();
         }
         for (key, value) in below(&self.entries, queue::given(SHARD)) {
             loading.given(key, value).unwrap();
@@ -278,7 +304,8 @@ impl Bench {
         let definition = Box::new(draft.build(Instant(BEGIN + wall)).unwrap());
         let draft = serde_json::value::to_raw_value(&draft).unwrap();
         let (project, author) = (ProjectId::DEFAULT, String::new());
-        match self.ask(Command::Create { project, definition, draft, author }) {
+        let create = Command::Create { project, definition, draft, author, named_until: None };
+        match self.ask(create) {
             Some(Done::Created(id)) => id.serial,
             other => panic!("{other:?}"),
         }
@@ -345,6 +372,22 @@ impl Bench {
             (record.born.0 - BEGIN, order.due.0 - BEGIN)
         });
         runs.collect()
+    }
+
+    /// The dead runs that are kept, as whoever redrives them reads them.
+    pub(super) fn dead(&self) -> Vec<DeadDefinition> {
+        let dead = below(&self.entries, dead::dead(SHARD)).map(|(key, value)| {
+            let (queue, sequence) = dead::dead_at(SHARD, key).unwrap();
+            let place = decode::<dead::DeadRecord>(value, FORMAT).unwrap().place(queue, sequence);
+            let queued = &self.entries[&queue::queued_key(SHARD, &place)];
+            let mut record: QueuedRecord = decode(queued, FORMAT).unwrap();
+            if place.has_body {
+                let body = &self.entries[&queue::body_key(SHARD, &place)];
+                record.action = Some(decode::<queue::BodyRecord>(body, FORMAT).unwrap().action);
+            }
+            DeadDefinition { sequence, record: Box::new(record) }
+        });
+        dead.collect()
     }
 
     /// A worker says something, and is answered at once.

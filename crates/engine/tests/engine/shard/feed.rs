@@ -1,13 +1,18 @@
 //! Triggers that feed queues.
 
 use engine::id::{ProjectId, RunId, SerialId, ShardId};
-use engine::past::{Attempt, End, Reason};
+use engine::limits::{
+    ACTION_INLINE_BYTES_MAX, NAMES_RESERVED_PER_PROJECT_MAX, WAITING_PER_LONG_RUN,
+};
+use engine::past::{Attempt, End, Line, Reason};
+use engine::queue::feed::Payload;
 use engine::queue::given::{AttemptResult, RunToken};
 use engine::queue::record::QueueSettings;
 use engine::shard::command::{Command, Done, Rejection};
 use engine::shard::record::RunState;
 use engine::shard::{ClaimCall, DoneCall, WorkerCall};
 use engine::trigger::Draft;
+use serde_json::value::RawValue;
 
 use super::OK;
 use super::bench::{Bench, draft};
@@ -20,6 +25,14 @@ fn feeding(schedule: &str, policy: &str) -> Draft {
     draft.webhook = None;
     let queue = r#"{"name": "mail", "handler": "welcome", "payload": {"to": "ann"}}"#;
     draft.queue = Some(serde_json::from_str(queue).unwrap());
+    draft
+}
+
+/// A trigger that feeds the queue `mail` with what is so long that it has a record of its own.
+fn feeding_long(policy: &str) -> Draft {
+    let mut draft = feeding(EVERY_TEN, policy);
+    let long = format!("\"{}\"", "x".repeat(ACTION_INLINE_BYTES_MAX));
+    draft.queue.as_mut().unwrap().payload = Some(Payload(RawValue::from_string(long).unwrap()));
     draft
 }
 
@@ -75,6 +88,17 @@ fn run(trigger: SerialId) -> Command {
     Command::Run { trigger, author: String::new() }
 }
 
+/// Has a dead run of the queue `mail` carried out again. Says as which run.
+fn redrive(bench: &mut Bench) -> RunId {
+    let dead = bench.dead().swap_remove(0);
+    let queue = bench.queue("mail").id.serial;
+    let Some(Done::Redriven(results)) = bench.ask(Command::Redrive { queue, runs: vec![dead] })
+    else {
+        panic!("it is redriven");
+    };
+    results[0].run().unwrap_or_else(|| panic!("{results:?}"))
+}
+
 fn at_most(waiting_max: u32) -> Command {
     let settings = QueueSettings { waiting_max: Some(waiting_max), ..QueueSettings::default() };
     let (project, name) = (ProjectId::DEFAULT, "mail".into());
@@ -115,6 +139,40 @@ fn a_pause_takes_back_what_was_enqueued_ahead_and_leaves_what_is_due() {
 }
 
 #[test]
+fn a_pause_takes_back_what_a_clock_that_was_ahead_gave_and_nobody_began() {
+    let mut bench = Bench::new();
+    let trigger = bench.create(feeding(EVERY_TEN, "{}"));
+    bench.go(10_000);
+    let mut clerk = Clerk::default();
+    assert!(clerk.claims(&mut bench));
+    // The owner dies before it answers, and its successor's clock shows less.
+    clerk.has.clear();
+    bench.take_over(9_000);
+    assert!(!clerk.claims(&mut bench), "it is not due");
+    bench.pause(trigger);
+    assert_eq!(bench.skips(), [(10_000, 10_000, Reason::Paused)]);
+    bench.go(12_000);
+    assert!(!clerk.claims(&mut bench));
+}
+
+#[test]
+fn a_retry_waits_for_its_instant_also_if_a_clock_that_was_ahead_gave_it_before() {
+    let mut bench = Bench::new();
+    let retry = r#"{"retry": {"attempts": 3, "delay": "1s", "backoff": "constant"}}"#;
+    bench.create(feeding(EVERY_TEN, retry));
+    bench.go(10_000);
+    let mut clerk = Clerk::default();
+    assert!(clerk.claims(&mut bench));
+    // The successor's clock shows less.
+    bench.take_over(7_000);
+    clerk.say(&mut bench, Some(AttemptResult::Failed { retry_after: None }));
+    bench.go(9_000);
+    assert!(!clerk.claims(&mut bench), "its pause is over, and its instant has not come");
+    bench.go(10_000);
+    assert!(clerk.claims(&mut bench));
+}
+
+#[test]
 fn while_a_queue_has_a_run_the_next_slot_is_skipped_or_waits_or_takes_its_place() {
     let mut bench = Bench::new();
     bench.create(feeding(EVERY_TEN, r#"{"overlap": "skip"}"#));
@@ -140,6 +198,22 @@ fn while_a_queue_has_a_run_the_next_slot_is_skipped_or_waits_or_takes_its_place(
     bench.go(10_000);
     bench.go(20_000);
     assert_eq!((bench.queued(), bench.ends()), (vec![(20_000, 20_000)], vec![End::Cancelled]));
+}
+
+#[test]
+fn what_says_that_a_run_was_given_goes_with_it_though_the_next_one_follows_in_another_commit() {
+    let mut bench = Bench::new();
+    bench.create(feeding(EVERY_TEN, r#"{"overlap": "queue_one"}"#));
+    bench.go(10_000);
+    bench.go(20_000);
+    let mut clerk = Clerk::default();
+    assert!(clerk.claims(&mut bench));
+    bench.room.writes = 4;
+    let before = bench.commits();
+    // Each commit is looked at.
+    clerk.say(&mut bench, Some(AttemptResult::Succeeded));
+    assert!(bench.commits() - before > 1);
+    assert_eq!(bench.ends(), [End::Succeeded]);
 }
 
 #[test]
@@ -182,6 +256,84 @@ fn a_full_queue_skips_slots_for_a_reason_of_its_own_and_refuses_what_is_asked_fo
 }
 
 #[test]
+fn the_bound_for_long_runs_holds_for_those_of_triggers_and_for_redriven_ones() {
+    let mut bench = Bench::new();
+    let trigger = bench.create(feeding_long("{}"));
+    bench.shard.set_waiting_max(WAITING_PER_LONG_RUN);
+    bench.go(10_000);
+    bench.go(20_000);
+    assert_eq!(bench.queued(), [(10_000, 10_000)]);
+    assert_eq!(bench.skips(), [(20_000, 20_000, Reason::QueueFull)]);
+    let too_many = Some(Rejection::TooManyLongRuns { long: 1, max: 1 });
+    assert_eq!(bench.refused(run(trigger)), too_many);
+    let mut clerk = Clerk::default();
+    assert!(clerk.claims(&mut bench));
+    clerk.say(&mut bench, Some(AttemptResult::FailedForGood));
+    bench.go(30_000);
+    let (queue, runs) = (bench.queue("mail").id.serial, bench.dead());
+    assert_eq!(
+        (bench.queued().len(), runs.len()),
+        (2, 1),
+        "the dead one lies there, and takes no place"
+    );
+    assert_eq!(bench.refused(Command::Redrive { queue, runs }), too_many);
+    assert!(clerk.claims(&mut bench));
+    clerk.say(&mut bench, Some(AttemptResult::Succeeded));
+    redrive(&mut bench);
+    assert_eq!((bench.queued().len(), bench.dead().len()), (1, 0));
+}
+
+#[test]
+fn a_run_that_found_its_queue_full_waits_without_a_write_and_keeps_its_place() {
+    let mut bench = Bench::new();
+    bench.create(feeding(EVERY_TEN, r#"{"overlap": "queue_one"}"#));
+    bench.go(10_000);
+    let mut clerk = Clerk::default();
+    assert!(clerk.claims(&mut bench));
+    bench.go(20_000);
+    bench.ask(at_most(0));
+    clerk.say(&mut bench, Some(AttemptResult::Succeeded));
+    bench.go(20_100);
+    assert_eq!((bench.queued().len(), bench.runs().count()), (0, 1), "there is no room");
+    let written = bench.commits();
+    for second in 21..29 {
+        bench.go(second * 1_000);
+        assert!(
+            bench.shard.next_wake(bench.now()).is_some_and(|at| at.0 - bench.now().wall.0 <= 1_000)
+        );
+    }
+    assert_eq!(bench.commits(), written, "nobody has to be told that it waits");
+    bench.go(30_000);
+    assert_eq!(bench.skips(), [(30_000, 30_000, Reason::Overlap)], "one waits already");
+    assert_eq!(bench.runs().count(), 1);
+    bench.take_over(31_000);
+    bench.go(31_100);
+    bench.ask(at_most(1));
+    bench.go(32_200);
+    assert_eq!((bench.queued(), bench.runs().count()), (vec![(20_000, 20_000)], 0));
+}
+
+#[test]
+fn a_queue_that_a_run_is_on_its_way_to_is_not_deleted() {
+    let mut bench = Bench::new();
+    let trigger = bench.create(feeding(EVERY_TEN, r#"{"overlap": "queue_one"}"#));
+    bench.go(10_000);
+    let mut clerk = Clerk::default();
+    assert!(clerk.claims(&mut bench));
+    bench.go(20_000);
+    bench.ask(at_most(0));
+    clerk.say(&mut bench, Some(AttemptResult::Succeeded));
+    let mut elsewhere = feeding(EVERY_TEN, r#"{"overlap": "queue_one"}"#);
+    elsewhere.queue.as_mut().unwrap().name = Some("post".to_owned());
+    bench.replace(trigger, elsewhere);
+    let queue = bench.queue("mail").id.serial;
+    let refused = bench.refused(Command::DeleteQueue { queue });
+    assert_eq!(refused, Some(Rejection::QueueHasRuns { runs: 1 }));
+    bench.ask(Command::Cancel { trigger, author: String::new() });
+    assert_eq!(bench.ask(Command::DeleteQueue { queue }), Some(Done::Deleted));
+}
+
+#[test]
 fn a_run_on_demand_keeps_its_id_on_the_way_to_the_queue_and_waits_for_others() {
     let mut bench = Bench::new();
     let trigger = bench.create(feeding(EVERY_TEN, r#"{"overlap": "skip"}"#));
@@ -199,6 +351,80 @@ fn a_run_on_demand_keeps_its_id_on_the_way_to_the_queue_and_waits_for_others() {
     assert_eq!(clerk.has[0].0, id);
     clerk.say(&mut bench, Some(AttemptResult::Succeeded));
     assert_eq!(bench.ends(), [End::Failed, End::Succeeded]);
+}
+
+#[test]
+fn a_dead_run_that_is_redriven_waits_for_others_of_its_trigger_where_they_must_not_overlap() {
+    for overlap in ["skip", "queue_one", "replace"] {
+        let mut bench = Bench::new();
+        let trigger = bench.create(feeding(EVERY_TEN, &format!(r#"{{"overlap": "{overlap}"}}"#)));
+        bench.go(10_000);
+        let mut clerk = Clerk::default();
+        assert!(clerk.claims(&mut bench));
+        clerk.say(&mut bench, Some(AttemptResult::FailedForGood));
+        bench.go(20_000);
+        assert!(clerk.claims(&mut bench));
+        bench.pause(trigger);
+        let id = redrive(&mut bench);
+        bench.go(20_100);
+        assert_eq!(bench.dead().len(), 0, "{overlap}");
+        assert_eq!(bench.queued(), [(20_000, 20_000)], "{overlap}: beside another one");
+        assert_eq!(bench.runs().count(), 1);
+        bench.take_over(20_200);
+        bench.go(20_300);
+        assert_eq!(bench.queued(), [(20_000, 20_000)], "{overlap}: a successor waits too");
+        clerk.cookie = 0;
+        clerk.say(&mut bench, Some(AttemptResult::Succeeded));
+        bench.go(20_400);
+        assert_eq!((bench.queued(), bench.runs().count()), (vec![(20_000, 20_000)], 0));
+        clerk.has.clear();
+        assert!(clerk.claims(&mut bench));
+        assert_eq!(clerk.has[0].0, id, "{overlap}");
+        clerk.say(&mut bench, Some(AttemptResult::Succeeded));
+        let Some(Line::Run(run)) = bench.past.last() else { panic!("it is past") };
+        let first = bench.past.iter().find_map(|line| match line {
+            Line::Run(run) if run.end == End::Failed => Some(run.slot),
+            Line::Run(_) | Line::Skip(_) => None,
+        });
+        let former = run.queue.as_ref().and_then(|queue| queue.redriven_from);
+        assert_eq!(former.map(|former| former.slot), first, "{overlap}");
+    }
+}
+
+#[test]
+fn a_dead_run_whose_trigger_lets_runs_overlap_or_is_gone_goes_to_its_queue_at_once() {
+    for is_gone in [false, true] {
+        let mut bench = Bench::new();
+        let overlap = if is_gone { "skip" } else { "allow" };
+        let trigger = bench.create(feeding(EVERY_TEN, &format!(r#"{{"overlap": "{overlap}"}}"#)));
+        bench.go(10_000);
+        let mut clerk = Clerk::default();
+        assert!(clerk.claims(&mut bench));
+        clerk.say(&mut bench, Some(AttemptResult::FailedForGood));
+        bench.go(20_000);
+        if is_gone {
+            bench.ask(Command::Delete { trigger, author: String::new() });
+        }
+        redrive(&mut bench);
+        assert_eq!((bench.queued().len(), bench.runs().count()), (2, 0), "{is_gone}");
+    }
+}
+
+#[test]
+fn a_redriven_run_that_waits_for_another_can_be_cancelled() {
+    let mut bench = Bench::new();
+    let trigger = bench.create(feeding(EVERY_TEN, r#"{"overlap": "skip"}"#));
+    bench.go(10_000);
+    let mut clerk = Clerk::default();
+    assert!(clerk.claims(&mut bench));
+    clerk.say(&mut bench, Some(AttemptResult::FailedForGood));
+    bench.go(20_000);
+    bench.pause(trigger);
+    let run = redrive(&mut bench);
+    let cancel = |project| Command::CancelRun { project, run };
+    assert_eq!(bench.refused(cancel(ProjectId(7))), Some(Rejection::NoSuchRun));
+    assert_eq!(bench.ask(cancel(ProjectId::DEFAULT)), Some(Done::Cancelled));
+    assert_eq!((bench.runs().count(), bench.ends()), (0, vec![End::Failed, End::Cancelled]));
 }
 
 #[test]
@@ -295,6 +521,7 @@ fn a_name_is_kept_for_one_shard_until_nobody_can_be_about_to_use_it() {
         definition: definition.clone(),
         draft: text.clone(),
         author: String::new(),
+        named_until: None,
     };
     assert_eq!(bench.refused(create()), Some(kept));
     bench.go(59_000);
@@ -304,6 +531,30 @@ fn a_name_is_kept_for_one_shard_until_nobody_can_be_about_to_use_it() {
     assert_eq!(bench.ask(release()), Some(Done::Unchanged));
     bench.go(119_000);
     assert_eq!(bench.ask(release()), Some(Done::NameReleased));
+    let mut late = create();
+    if let Command::Create { named_until, .. } = &mut late {
+        *named_until = Some(bench.steady);
+    }
+    assert_eq!(bench.refused(late), Some(Rejection::ReservationIsOver));
     assert!(matches!(bench.ask(create()), Some(Done::Created(_))));
     assert!(matches!(bench.refused(reserve(7)), Some(Rejection::NameTaken(_))));
+}
+
+#[test]
+fn a_project_has_as_many_names_reserved_as_it_may_and_leaves_the_others_theirs() {
+    let mut bench = Bench::new();
+    let reserve = |project, name: usize| {
+        let name = format!("n{name}").into();
+        Command::ReserveName { project: ProjectId(project), name, shard: ShardId(7) }
+    };
+    for name in 0..NAMES_RESERVED_PER_PROJECT_MAX {
+        assert_eq!(bench.refused(reserve(1, name)), None);
+    }
+    let one_more = NAMES_RESERVED_PER_PROJECT_MAX;
+    assert_eq!(bench.refused(reserve(1, one_more)), Some(Rejection::TooManyNames));
+    assert_eq!(bench.refused(reserve(1, 0)), None, "what it has it may reserve again");
+    assert_eq!(bench.refused(reserve(2, one_more)), None);
+    bench.go(61_000);
+    bench.ask(Command::ReleaseName { project: ProjectId(1), name: "n0".into() });
+    assert_eq!(bench.refused(reserve(1, one_more)), None);
 }

@@ -1,6 +1,7 @@
-//! Records of format 1, whose fields had other names.
+//! Records of former formats: of 1, whose fields had other names, and of 2, which knew no redriven runs of triggers.
 
-use engine::record::decode;
+use engine::queue::record::QueuedRecord;
+use engine::record::{Format, RecordError, decode, encode};
 use engine::shard::record::{FORMAT, RunRecord, RunState, TriggerState};
 
 /// A run as format 1 has it, in this state and with these further fields.
@@ -27,4 +28,15 @@ fn a_former_run_is_read_by_its_former_names() {
 fn a_former_trigger_state_is_read_by_its_former_names() {
     let state: TriggerState = decode(br#"{"format":1,"held_ms":1500}"#, FORMAT).unwrap();
     assert_eq!(state.busy_elsewhere_ms, Some(1_500));
+}
+
+#[test]
+fn what_format_2_left_is_read_and_its_readers_are_told_to_upgrade() {
+    let queued = br#"{"format":2,"born":"2026-11-17T08:00:00Z","action":{"handler":"send"}}"#;
+    let queued: QueuedRecord = decode(queued, FORMAT).unwrap();
+    assert!(queued.action.is_some() && queued.redriven_from.is_none());
+    let run = former_run(r#""blocked""#, "");
+    assert_eq!(run.redriven_from, None);
+    let refused = decode::<RunRecord>(&encode(FORMAT, &run), Format(2));
+    assert!(matches!(refused, Err(RecordError::Newer { .. })), "{refused:?}");
 }

@@ -166,6 +166,24 @@ fn a_trigger_that_goes_to_another_host_takes_its_slots_along() {
 }
 
 #[test]
+fn a_trigger_that_goes_to_another_host_takes_along_as_many_slots_as_fit_a_commit() {
+    let mut bench = Bench::new();
+    bench.room.writes = 9;
+    let trigger = bench.create(draft(EVERY_SECOND, "{}"));
+    bench.host_room = HostRoom::NONE;
+    for second in 1..=20 {
+        bench.go(second * 1_000);
+    }
+    bench.replace(trigger, elsewhere(EVERY_SECOND, "{}"));
+    bench.host_room = HostRoom::ALL;
+    bench.go(20_100);
+    bench.go(20_200);
+    assert_eq!(left(&bench), [1_000, 2_000]);
+    assert_eq!(bench.skips(), [(3_000, 20_000, Reason::Cap)]);
+    assert!(bench.writes_most <= 9, "every commit fits: {}", bench.writes_most);
+}
+
+#[test]
 fn slots_that_wait_are_skipped_when_their_trigger_is_paused_or_its_project_disabled() {
     for (reason, command) in [
         (Reason::Paused, None),

@@ -2,9 +2,10 @@
 
 use engine::id::{ProjectId, RunId};
 use engine::instant::Instant;
-use engine::limits::QUEUES_PER_SHARD_MAX;
+use engine::limits::{QUEUES_PER_SHARD_MAX, WORKER_FORGOTTEN_MS};
 use engine::queue::draft::{QueueDraft, RunDraft};
 use engine::queue::given::RunToken;
+use engine::queue::news::{QueueHappening, WorkerTurn};
 use engine::shard::command::{Command, Done};
 use engine::shard::{ClaimCall, ShardAnswer, Submission, Ticket, WorkerCall};
 
@@ -144,4 +145,43 @@ fn a_claim_is_served_from_the_queues_that_there_are_and_told_which_cannot_be_mad
     // One that waits for runs is told when its time is over, and one for which nothing is left at once.
     assert_eq!(ask(3, cookie, &["q0", "more"]).2, ["more"]);
     assert_eq!(ask(4, cookie, &["more", "others"]).2, ["more", "others"]);
+}
+
+/// What became of workers until the shard has nothing to do by itself any more, or for a quarter of an hour, and when.
+fn told_of_workers(bench: &mut Bench) -> Vec<(i64, WorkerTurn)> {
+    let (begun, mut told) = (bench.wall, Vec::new());
+    while let Some(wake) = bench.shard.next_wake(bench.now())
+        && wake.0 - BEGIN - begun < 900_000
+    {
+        bench.go(wake.0 - BEGIN);
+        let news = bench.news.drain(..).chain(bench.shard.take_news());
+        told.extend(news.filter_map(|news| match news.what {
+            QueueHappening::Worker { turn, .. } => Some((news.at.0 - BEGIN - begun, turn)),
+            _ => None,
+        }));
+    }
+    told
+}
+
+#[test]
+fn a_worker_that_is_silent_and_one_that_is_gone_are_told_though_nobody_else_is_heard() {
+    let mut bench = Bench::new();
+    bench.shard.set_watched(true);
+    assert!(submit(&mut bench, ProjectId::DEFAULT, "jobs", 3).is_some());
+    let cookie = claim(&mut bench, 0, (1, 0), 0).0;
+    assert_eq!(claim(&mut bench, 0, (2, cookie), 2).1.len(), 2);
+    bench.shard.hear(call(1, 1, Some(Vec::new())), Ticket(3), bench.now());
+    bench.step();
+    assert_eq!(bench.shard.take_news().len(), 2, "two came");
+    bench.news.clear();
+    let forgotten = i64::try_from(WORKER_FORGOTTEN_MS).unwrap();
+    let told = told_of_workers(&mut bench);
+    let turns: Vec<WorkerTurn> = told.iter().map(|(_, turn)| *turn).collect();
+    assert_eq!(turns, [WorkerTurn::Silent { runs: 2 }, WorkerTurn::Gone, WorkerTurn::Gone]);
+    let patience = i64::from(LEASE_MS) * 5 / 4;
+    for ((at, turn), due) in told.iter().zip([patience, forgotten, forgotten]) {
+        assert!((due..due + 1_000).contains(at), "{turn:?} at {at}, and due at {due}");
+    }
+    // Nobody is left to be told of.
+    assert_eq!(told_of_workers(&mut bench), []);
 }

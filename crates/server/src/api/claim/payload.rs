@@ -15,7 +15,7 @@ use engine::queue::unfinished::RunPlace;
 use engine::shard::GivenRun;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use store::{Entry, Key, Range};
+use store::{Entry, Key, Range, ScanError};
 
 use crate::api::convert::timestamp;
 use crate::api::read::{self, key};
@@ -86,13 +86,27 @@ fn with_action(run: &ClaimedRunOut<'_>, action: &str) -> Option<Box<RawValue>> {
     RawValue::from_string(text).ok()
 }
 
-/// Runs as their worker is told of them, as many as an answer takes, and the rest. One that cannot be read is left out: its
-/// worker does not name it then, and it waits again.
-pub(super) async fn told(
-    handle: &NodeHandle,
-    mut runs: Vec<GivenRun>,
-) -> (Vec<Box<RawValue>>, Vec<GivenRun>) {
-    let mut read = read_missing(handle, &runs).await;
+/// Runs as their worker is told of them, and those that it is not told of and has to be rid of.
+pub(super) struct ToldRuns {
+    pub(super) told: Vec<Box<RawValue>>,
+    pub(super) rest: Vec<GivenRun>,
+    /// Why some could not be read.
+    pub(super) unread: Option<ScanError>,
+}
+
+/// Runs as their worker is told of them, as many as an answer takes and as can be read. One whose record is of no use is left
+/// out: its worker does not name it then, and it waits again.
+pub(super) async fn told(handle: &NodeHandle, mut runs: Vec<GivenRun>) -> ToldRuns {
+    let (mut read, mut unread) = (HashMap::new(), None);
+    let mut rest = Vec::new();
+    match read_missing(handle, &runs).await {
+        Ok(found) => read = found,
+        Err(why) => {
+            tracing::warn!(%why, "what runs are about cannot be read now: they wait again");
+            rest.extend(runs.extract_if(.., |run| run.queued.is_none()));
+            unread = Some(why);
+        }
+    }
     let (mut told, mut bytes, mut fitting) = (Vec::with_capacity(runs.len()), 0, 0);
     for run in &runs {
         if bytes >= CLAIM_ANSWER_BYTES_MAX {
@@ -120,50 +134,53 @@ pub(super) async fn told(
         bytes += out.as_ref().map_or(0, |out| out.get().len());
         told.extend(out);
     }
-    let rest = runs.split_off(fitting);
-    (told, rest)
+    rest.extend(runs.split_off(fitting));
+    ToldRuns { told, rest, unread }
 }
 
 /// Reads from the store what is not in memory, by the numbers of runs.
-async fn read_missing(handle: &NodeHandle, runs: &[GivenRun]) -> HashMap<u64, QueuedRecord> {
+async fn read_missing(
+    handle: &NodeHandle,
+    runs: &[GivenRun],
+) -> Result<HashMap<u64, QueuedRecord>, ScanError> {
     let missing = runs.iter().filter(|run| run.queued.is_none());
     read_records(handle, missing.map(|run| (run.id.shard, run.place)).collect()).await
 }
 
-/// Reads runs of a shard as they were submitted, with what they are about, by their numbers.
+/// Reads runs of a shard as they were submitted, with what they are about, by their numbers. Those that are missing are gone.
 pub(in crate::api) async fn read_places(
     handle: &NodeHandle,
     shard: ShardId,
     places: &[RunPlace],
-) -> HashMap<u64, QueuedRecord> {
+) -> Result<HashMap<u64, QueuedRecord>, ScanError> {
     read_records(handle, places.iter().map(|place| (shard, *place)).collect()).await
 }
 
 async fn read_records(
     handle: &NodeHandle,
     wanted: Vec<(ShardId, RunPlace)>,
-) -> HashMap<u64, QueuedRecord> {
+) -> Result<HashMap<u64, QueuedRecord>, ScanError> {
     let places = wanted.iter().map(|(shard, place)| (place.order.sequence, *shard, place));
     let records =
         places.clone().map(|(sequence, shard, place)| (sequence, key(queued_key(shard, place))));
-    let mut found: HashMap<u64, QueuedRecord> = read_all(handle, records.collect()).await;
+    let mut found: HashMap<u64, QueuedRecord> = read_all(handle, records.collect()).await?;
     let bodies = places
         .filter(|(_, _, place)| place.has_body)
         .map(|(sequence, shard, place)| (sequence, key(body_key(shard, place))));
-    let bodies: HashMap<u64, BodyRecord> = read_all(handle, bodies.collect()).await;
+    let bodies: HashMap<u64, BodyRecord> = read_all(handle, bodies.collect()).await?;
     for (sequence, body) in bodies {
         if let Some(record) = found.get_mut(&sequence) {
             record.action = Some(body.action);
         }
     }
-    found
+    Ok(found)
 }
 
 /// Reads records by their keys: those that lie together at once.
 async fn read_all<T: serde::de::DeserializeOwned>(
     handle: &NodeHandle,
     mut wanted: Vec<(u64, Key)>,
-) -> HashMap<u64, T> {
+) -> Result<HashMap<u64, T>, ScanError> {
     wanted.sort_by(|(_, one), (_, other)| one.cmp(other));
     let mut found = HashMap::with_capacity(wanted.len());
     let mut left = &wanted[..];
@@ -172,8 +189,7 @@ async fn read_all<T: serde::de::DeserializeOwned>(
     {
         let bound = |key: &Key| Bound::Included(key.as_str().to_owned());
         let range = Range::of(bound(first), bound(last));
-        let page = handle.store().scan(range, left.len().min(READ_TOGETHER_MAX)).await;
-        let Ok(page) = page else { break };
+        let page = handle.store().scan(range, left.len().min(READ_TOGETHER_MAX)).await?;
         let is_whole = page.next.is_none();
         let reached = page.entries.last().map(|entry| entry.key.clone());
         let is_read = |key: &Key| is_whole || reached.as_ref().is_some_and(|last| key <= last);
@@ -181,10 +197,13 @@ async fn read_all<T: serde::de::DeserializeOwned>(
         let entries: HashMap<&Key, &Entry> =
             page.entries.iter().map(|entry| (&entry.key, entry)).collect();
         for (sequence, key) in read {
-            let record = entries.get(key).and_then(|entry| read::record(entry).ok());
-            found.extend(record.map(|record| (*sequence, record)));
+            match entries.get(key).map(|entry| read::record(entry)) {
+                Some(Ok(record)) => found.extend([(*sequence, record)]),
+                Some(Err(_)) => tracing::warn!(%key, "the record of a run is of no use"),
+                None => {}
+            }
         }
         left = rest;
     }
-    found
+    Ok(found)
 }

@@ -34,7 +34,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// Sends requests to other servers, by their URLs.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(in crate::api) struct Forwarder {
     carrier: Carrier,
     handle: NodeHandle,

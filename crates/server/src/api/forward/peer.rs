@@ -3,6 +3,7 @@
 //! What is asked carries the caller's own key, so each server decides by itself what it lets them do; and it says that it
 //! was passed on, so that nobody who is asked asks others in turn.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
@@ -26,7 +27,7 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Asks other servers for whoever asked this one.
 #[derive(Clone)]
 pub(crate) struct PeerClient {
-    forwarder: Forwarder,
+    forwarder: Arc<Forwarder>,
     /// Who asks, and about what.
     headers: HeaderMap,
     /// Whether this server was asked by another one.
@@ -152,7 +153,7 @@ impl<S: Sync> FromRequestParts<S> for PeerClient {
     type Rejection = StatusCode;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, StatusCode> {
-        let forwarder = parts.extensions.get::<Forwarder>().cloned();
+        let forwarder = parts.extensions.get::<Arc<Forwarder>>().cloned();
         let forwarder = forwarder.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
         let mut headers = HeaderMap::new();
         for name in [AUTHORIZATION, PROJECT] {

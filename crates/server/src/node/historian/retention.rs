@@ -8,7 +8,7 @@
 //! - by bytes, when all pages together have too many: the floors of all shards are raised at once, to where
 //!   a tenth of the budget becomes free, and the sweep does the rest;
 //! - exceptions by age, and by count for each project, when some were added;
-//! - triggers that ended long ago, once an hour.
+//! - triggers that ended long ago, once an hour, and names that are reserved for none (`name`).
 //!
 //! While nobody knows what time it is, nothing gets too old.
 
@@ -159,6 +159,7 @@ impl Historian {
         self.sweep_exceptions(shard, notes).await?;
         if is_sure {
             self.prune(shard, notes).await?;
+            self.release_names(shard, notes).await?;
         }
         Ok(())
     }

@@ -136,6 +136,35 @@ async fn dead_runs_are_redriven_by_filter_in_pieces_and_a_dry_run_counts() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_read_is_not_taken_for_gone() {
+    let house = House::open().await;
+    let mut hand = Hand::new(&house, "default", "w1").await;
+    let long = json!({"payload": "x".repeat(5_000)});
+    let ids = [dies(&mut hand, once(&json!({}))).await, dies(&mut hand, once(&long)).await];
+    for part in ["queue", "body"] {
+        house.running.lose_sight_of(Some(part));
+        house.ask("POST", "/v1/queues/mail/redrive").body(&json!({})).await.is(503);
+        house.ask("POST", &format!("/v1/runs/{}/retry", ids[1])).send().await.is(503);
+    }
+    house.running.lose_sight_of(None);
+    assert_eq!(redrive(&house, json!({})).await.redriven, 2);
+}
+
+#[tokio::test]
+async fn a_claim_whose_runs_cannot_be_read_is_told_so_and_loses_none() {
+    let house = House::open().await;
+    submit(&house, json!({"payload": "x".repeat(5_000)})).await;
+    // Later than it was submitted, or it would not be due.
+    let house = house.restart("2027-01-15T12:01:00Z").await;
+    let mut hand = Hand::new(&house, "default", "w1").await;
+    house.running.lose_sight_of(Some("body"));
+    hand.say(json!({"free": 1})).await.is(503);
+    house.running.lose_sight_of(None);
+    let run = hand.one().await;
+    assert_eq!(run.attempt, 1);
+}
+
+#[tokio::test]
 async fn redriving_respects_the_queue_its_unique_keys_and_other_projects() {
     let house = House::open().await;
     let mut hand = Hand::new(&house, "default", "w1").await;

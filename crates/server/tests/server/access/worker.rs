@@ -3,10 +3,13 @@
 use client::ListPage;
 use client::key::Scope;
 use client::worker::{Worker, WorkerDetails, WorkerState};
+use engine::limits::WORKER_DRAINS_PER_PROJECT_MAX;
 use serde_json::json;
+use store::{Commit, Key};
 
-use super::house::House;
+use super::house::{House, NOON};
 use super::queue::{Hand, submit};
+use crate::server::node::world::World;
 
 async fn worker(house: &House, name: &str) -> WorkerDetails {
     house.ask("GET", &format!("/v1/workers/{name}")).send().await.is(200).read()
@@ -96,4 +99,28 @@ async fn a_drain_that_is_undone_leaves_a_worker_as_it_was() {
     house.ask("DELETE", "/v1/workers/w1/drain").send().await.is(200);
     let told = hand.claim(json!({ "free": 1 })).await;
     assert!(!told.drain && told.runs.len() == 1, "{told:?}");
+}
+
+#[tokio::test]
+async fn a_project_that_asked_as_many_workers_to_drain_as_it_may_leaves_others_theirs() {
+    let world = World::new();
+    for number in 0..WORKER_DRAINS_PER_PROJECT_MAX {
+        let key = Key::new(format!("access/drain/0/gone-{number}")).unwrap();
+        let wish = json!({
+            "format": 2, "project": 0, "worker": format!("gone-{number}"), "incarnation": 1, "since": NOON, "author": "me",
+        });
+        world.store().commit(Commit::new().put(key, wish.to_string())).await.unwrap();
+    }
+    let house = House::of(world).await;
+    house.project("team").await;
+    Hand::new(&house, "default", "w1").await;
+    Hand::new(&house, "team", "w1").await;
+    let drain = |project| {
+        let ask = house.ask("POST", "/v1/workers/w1/drain");
+        ask.header("watchbell-project", project).send()
+    };
+    assert_eq!(drain("default").await.is(429).problem().unwrap(), "too-many");
+    drain("team").await.is(200);
+    house.ask("DELETE", "/v1/workers/gone-7/drain").send().await;
+    drain("default").await.is(200);
 }

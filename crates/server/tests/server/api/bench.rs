@@ -580,6 +580,7 @@ impl StandIn {
             policy: definition.policy,
             attempts: Vec::new(),
             remote: None,
+            redriven_from: None,
         };
         put(&self.store, run_key(shard, self.sequence), &run).await;
         let letters = Birth::Demand(self.sequence).letters(CLUSTER);

@@ -42,6 +42,7 @@ fn unfinished(id: TriggerId, slot: Instant, state: RunState) -> RunRecord {
             ..Attempt::default()
         }],
         remote: None,
+        redriven_from: None,
     }
 }
 

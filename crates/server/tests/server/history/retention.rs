@@ -3,11 +3,14 @@
 use client::Timestamp;
 use client::account::{Account, Fate};
 use client::run::{Run, RunState};
+use engine::id::ProjectId;
 use engine::past::Skipped;
 use engine::past::exception::{exception_pages, exceptions};
 use engine::past::floor::floors;
 use engine::record::{Format, decode, encode};
-use engine::shard::record::{self, HeadRecord, Mark, TriggerRecord, trigger_key};
+use engine::shard::record::{
+    self, HeadRecord, Mark, ReservedName, TriggerRecord, reserved_key, trigger_key,
+};
 use serde_json::value::to_raw_value;
 
 use super::*;
@@ -333,6 +336,26 @@ async fn exceptions_of_a_store_without_an_index_are_found_page_by_page_while_it_
     assert!(expected.len() > 15, "{}", expected.len());
     assert_eq!(ids(&all(&served, None, &day).await), expected);
     assert_eq!(ids(&all(&served, Some("old"), &day).await), expected);
+    served.node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_is_reserved_for_no_trigger_is_released_and_others_are_not() {
+    let old = Old::new().await;
+    let reserve = async |name: &str, at: Instant| {
+        let key = key(reserved_key(SHARD, ProjectId::DEFAULT, name));
+        let record = encode(record::FORMAT, &ReservedName { shard: SHARD, at });
+        old.store.commit(Commit::new().put(key.clone(), record)).await.unwrap();
+        key
+    };
+    let ghost = reserve("ghost", Instant(old.now.0 - DAY_MS)).await;
+    let young = reserve("young", Instant(old.now.0 + DAY_MS)).await;
+    let used = reserve("old", Instant(old.now.0 - DAY_MS)).await;
+    let served = Served::start(old.store.clone(), keeping(ALL)).await;
+    until(&old.store, async |store| store.get(&ghost).await.unwrap().is_none()).await;
+    for kept in [young, used] {
+        assert!(old.store.get(&kept).await.unwrap().is_some(), "{kept}");
+    }
     served.node.stop().await;
 }
 

@@ -10,7 +10,9 @@ use std::time::Duration;
 use client::account::Account;
 use client::spec::{CatchUp, TriggerSpec};
 use client::{Client, Timestamp};
+use engine::id::ShardId;
 use engine::lease::Reading;
+use engine::limits::SHARDS_DEFAULT;
 use engine::notice::webhook_to;
 use rig::{PATIENCE, Receiver, Reply, until};
 use serde_json::Value;
@@ -108,6 +110,8 @@ struct Opened {
     is_cut: AtomicBool,
     /// Whoever writes to a shard panics.
     is_broken: AtomicBool,
+    /// What of shards cannot be read: `queue`, `body`, ...
+    unreadable: Mutex<Option<&'static str>>,
     /// Pages are short, and each takes its time.
     is_slow: bool,
     is_shared: bool,
@@ -126,6 +130,12 @@ impl Adapter for Opened {
     fn scan(&self, range: Range, limit: usize) -> Pending<'_, Result<Page, ScanError>> {
         if self.is_cut() {
             return Box::pin(pending());
+        }
+        let unreadable = *self.unreadable.lock().unwrap();
+        let is_of =
+            |part: &str, shard: u16| range.is_within(&format!("shard/{}/{part}/", ShardId(shard)));
+        if unreadable.is_some_and(|part| (0..SHARDS_DEFAULT).any(|shard| is_of(part, shard))) {
+            return Box::pin(async { Err(ScanError::Unavailable("unreadable on purpose".into())) });
         }
         if !self.is_slow {
             return self.memory.scan(range, limit);
@@ -260,6 +270,7 @@ impl World {
             memory: Arc::clone(&self.memory),
             is_cut: AtomicBool::new(false),
             is_broken: AtomicBool::new(false),
+            unreadable: Mutex::new(None),
             is_slow: self.is_slow,
             is_shared: self.is_shared,
         });
@@ -276,11 +287,13 @@ impl World {
             shards: None,
         };
         change(&mut config);
-        let machine = Arc::clone(&clocks) as Arc<dyn Machine>;
-        let (node, handle) = RunningNode::start(None, store, machine, &config).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let url = format!("http://{address}");
+        // Others reach it there.
+        config.url = self.is_shared.then(|| url.clone());
+        let machine = Arc::clone(&clocks) as Arc<dyn Machine>;
+        let (node, handle) = RunningNode::start(None, store, machine, &config).await?;
         let client = Client::builder(&url).retries(0).build().unwrap();
         let mut serving = JoinSet::new();
         let until = handle.clone();
@@ -358,6 +371,11 @@ impl Running {
     /// From here on, whoever writes to a shard panics.
     pub(crate) fn break_store(&self) {
         self.opened.is_broken.store(true, Ordering::SeqCst);
+    }
+
+    /// Nothing of this part of shards can be read from now on, or all can.
+    pub(crate) fn lose_sight_of(&self, part: Option<&'static str>) {
+        *self.opened.unreadable.lock().unwrap() = part;
     }
 
     /// Waits for its end.

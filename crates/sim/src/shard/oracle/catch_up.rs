@@ -1,29 +1,56 @@
 //! Whether catch-up skipped exactly what it should.
 //!
 //! Slots that left before a moment known to the owner were missed: nobody was there. Of those, a policy
-//! keeps the last few; all before them are skipped as misfires, and nothing else is. Slots that wait for a host that lags
-//! are missed when they have waited for too long.
+//! keeps the last few; all before them are skipped as misfires, and nothing else is.
+//!
+//! A slot whose host lags was seen when it was due, and waits: it is missed only when it has waited for too long. But slots
+//! beyond the mark that an owner found when it came were seen by nobody, whether or not their host lags: those are missed by
+//! either bound, so the later one counts. A slot was decided while its host lagged if its mark lies beyond the one
+//! at which the lag began; and before the lag ended if it was seen, since a lag ends at the shard's mark, which never lies
+//! before what was seen. Only where a lag ends in the batch, or begins and ends in it, and the slot was seen by nobody,
+//! the store does not tell whether it was decided before that end: then both bounds are right.
 
 use engine::instant::Instant;
 use engine::limits::UNTRIED_MAX;
-use engine::past::{Line, Reason, Skipped};
+use engine::past::{Line, Reason};
 use engine::policy::CatchUp;
+use engine::shard::record::Mark;
 
 use super::super::promise::ShardPromise;
-use super::{Broken, Moves, ObservedRun, SeenTrigger, Slot, SlotOracle};
+use super::{Broken, Generation, Moves, ObservedRun, Slot, SlotOracle};
 
 /// What an owner knows of having been away.
 #[derive(Debug, Clone, Default)]
 pub struct Missed {
-    /// From which moment of its wall clock on it knew what it had missed.
-    pub known: Vec<(Instant, Instant)>,
-    /// What it knew, at least, when it decided anything that is in the batch.
-    pub low: Option<Instant>,
+    /// What it knew, from one moment of its wall clock on after the other.
+    pub known: Vec<Absence>,
+    /// From when on, by its wall clock, it decided everything that is in the batch; none, if its clock was set since.
+    pub since: Option<Instant>,
 }
 
+/// An owner came, or noticed that it had been away.
+#[derive(Debug, Clone, Copy)]
+pub struct Absence {
+    /// When it did, by its wall clock.
+    pub noticed: Instant,
+    /// Slots that left up to here were missed.
+    pub missed_until: Instant,
+    /// Up to here somebody had seen slots when they were due.
+    pub seen_until: Mark,
+}
+
+/// Slots that left up to here were missed: one bound, or one of two of which nobody knows which counted.
+type Bounds = (Instant, Option<Instant>);
+
 impl Missed {
-    fn at(&self, wall: Instant) -> Option<Instant> {
-        self.known.iter().rev().find(|(from, _)| *from <= wall).map(|(_, until)| *until)
+    fn at(&self, wall: Instant) -> Option<Absence> {
+        self.known.iter().rev().find(|absence| absence.noticed <= wall).copied()
+    }
+
+    /// What counted, at least, for all that is in the batch: the more was seen, the less was missed.
+    fn least(&self) -> Option<(Absence, Instant)> {
+        let (first, last) = (self.known.first()?, self.known.last()?);
+        Some((Absence { seen_until: last.seen_until, ..*first }, self.since?))
     }
 }
 
@@ -35,28 +62,30 @@ pub(super) fn check(
 ) -> Result<(), Broken> {
     for line in lines {
         let Line::Skip(skip) = line else { continue };
-        let Some(until) = missed.at(skip.at).filter(|_| !moves.changed.contains(&skip.trigger))
+        let Some(absence) = missed.at(skip.at).filter(|_| !moves.changed.contains(&skip.trigger))
         else {
             continue;
         };
-        let slot = Slot { trigger: skip.trigger, generation: skip.generation, at: skip.to };
-        let wrong = |what: &str| Err((ShardPromise::CatchUp, format!("{what}: {skip:?}, {until}")));
-        let waited_until = oracle.waited_until(skip, moves);
-        if waited_until.is_some_and(|until| {
-            matches!(oracle.kept_after(slot, until), Some((after, true, keep)) if after == keep)
-        }) {
+        let slot = |at| Slot { trigger: skip.trigger, generation: skip.generation, at };
+        let Some(bounds) = oracle.bounds(slot(skip.from), absence, skip.at, moves) else {
             continue;
-        }
+        };
+        let last = slot(skip.to);
+        let wrong =
+            |what: &str| Err((ShardPromise::CatchUp, format!("{what}: {skip:?}, {bounds:?}")));
         match skip.reason {
-            Reason::Misfire | Reason::Cap => match oracle.kept_after(slot, until) {
-                Some((_, false, _)) => return wrong("it was not missed"),
-                Some((after, true, keep)) if after != keep => {
-                    return wrong(&format!("{after} are kept instead of {keep}"));
+            Reason::Misfire | Reason::Cap => {
+                let is_right = |until: Instant| {
+                    oracle
+                        .kept_after(last, until)
+                        .is_none_or(|(after, is_missed, keep)| is_missed && after == keep)
+                };
+                if !is_right(bounds.0) && !bounds.1.is_some_and(is_right) {
+                    return wrong("it was not missed, or others are kept than should be");
                 }
-                Some(_) | None => {}
-            },
+            }
             Reason::Overlap => {
-                if waited_until.is_none() && oracle.is_to_be_skipped(slot, until) {
+                if oracle.is_to_be_skipped(last, bounds) {
                     return wrong("too many are kept");
                 }
             }
@@ -68,14 +97,12 @@ pub(super) fn check(
             | Reason::QueueFull => {}
         }
     }
-    let Some(until) = missed.low else { return Ok(()) };
+    let Some((absence, since)) = missed.least() else { return Ok(()) };
     for run in moves.fresh.iter().filter(|run| !oracle.places.contains_key(run)) {
         let ObservedRun::Slot(slot) = *run else { continue };
-        let host = oracle.triggers.get(&slot.trigger).map(SeenTrigger::host);
-        if host.is_some_and(|host| moves.lagging.contains(&host)) {
-            continue;
-        }
-        if !moves.changed.contains(&slot.trigger) && oracle.is_to_be_skipped(slot, until) {
+        let bounds = oracle.bounds(slot, absence, since, moves);
+        let is_missed = bounds.is_some_and(|bounds| oracle.is_to_be_skipped(slot, bounds));
+        if !moves.changed.contains(&slot.trigger) && is_missed {
             return Err((ShardPromise::CatchUp, format!("{slot:?} runs although it was missed")));
         }
     }
@@ -83,16 +110,33 @@ pub(super) fn check(
 }
 
 impl SlotOracle {
-    /// Slots that left up to here had waited for their host for too long, if it lags.
-    fn waited_until(&self, skip: &Skipped, moves: &Moves) -> Option<Instant> {
-        let seen = self.triggers.get(&skip.trigger)?;
+    /// Up to where slots of a trigger were missed that were decided then, this one first.
+    fn bounds(&self, slot: Slot, absence: Absence, at: Instant, moves: &Moves) -> Option<Bounds> {
+        let seen = self.triggers.get(&slot.trigger)?;
+        let leaves_at = |generation: &Generation| generation.leaves_at(slot.at);
+        let mark =
+            Mark(self.generation(slot.trigger, slot.generation).map(leaves_at)?, slot.trigger);
         let too_long = seen.definition.policy.retry.span() + UNTRIED_MAX;
-        moves.lagging.contains(&seen.host()).then(|| skip.at.before(too_long))
+        let (missed, too_late) = (absence.missed_until, at.before(too_long));
+        let is_seen = mark <= absence.seen_until;
+        let lagging = if is_seen { too_late } else { too_late.max(missed) };
+        let host = seen.host();
+        Some(match (moves.lagged.get(&host), self.lags.get(&host)) {
+            (None, None) if !moves.lagging.contains(&host) => (missed, None),
+            (Some(former), Some(lag)) if former.since == lag.since => (lagging, None),
+            (None, Some(lag)) if mark <= lag.from => (missed, None),
+            (None, Some(_)) => (lagging, None),
+            (Some(_), _) if is_seen => (lagging, None),
+            (Some(_) | None, Some(_) | None) => (missed, Some(lagging)),
+        })
     }
 
-    fn is_to_be_skipped(&self, slot: Slot, until: Instant) -> bool {
-        let kept = self.kept_after(slot, until);
-        kept.is_some_and(|(after, is_missed, keep)| is_missed && after >= keep)
+    fn is_to_be_skipped(&self, slot: Slot, bounds: Bounds) -> bool {
+        let is_out = |until: Instant| {
+            let kept = self.kept_after(slot, until);
+            kept.is_some_and(|(after, is_missed, keep)| is_missed && after >= keep)
+        };
+        is_out(bounds.0) && bounds.1.is_none_or(is_out)
     }
 
     /// How many slots after this one were missed, whether it was missed itself, and how many should be kept.

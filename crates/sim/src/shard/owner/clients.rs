@@ -160,7 +160,7 @@ impl Owner {
         let is_fed = draft_feeds(&written);
         let project = if !is_fed && sim.dice.chance(30) { OTHER } else { ProjectId::DEFAULT };
         let author = PERSON.to_owned();
-        let command = Command::Create { project, definition, draft, author };
+        let command = Command::Create { project, definition, draft, author, named_until: None };
         self.put(command, ClientRequest::Create(written), now, sim);
     }
 

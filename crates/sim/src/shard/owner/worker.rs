@@ -93,7 +93,7 @@ impl Owner {
         sim.note(|| format!("the worker says {call:?}"));
         self.shard.hear(call, TICKET, now);
         let answers = self.shard.take_answers();
-        self.answer_worker(answers, now, sim)
+        self.answer_worker(answers, sim)
     }
 
     /// When the worker says something again, if it waits for no answer.
@@ -106,14 +106,13 @@ impl Owner {
     pub(super) fn answer_worker(
         &mut self,
         answers: Vec<(Ticket, ShardAnswer)>,
-        now: Now,
         sim: &mut Simulation,
     ) -> Result<(), Broken> {
         for (_, answer) in answers {
             self.is_asked_by_worker = false;
             sim.worker.next = sim.now + sim.dice.between(1, BEAT_MS);
             match answer {
-                ShardAnswer::Worker(reply) => listen(*reply, now, sim)?,
+                ShardAnswer::Worker(reply) => listen(*reply, sim)?,
                 other => {
                     return Err((ShardPromise::NoPanic, format!("the worker is told {other:?}")));
                 }
@@ -123,7 +122,7 @@ impl Owner {
     }
 }
 
-fn listen(reply: WorkerReply, now: Now, sim: &mut Simulation) -> Result<(), Broken> {
+fn listen(reply: WorkerReply, sim: &mut Simulation) -> Result<(), Broken> {
     sim.note(|| format!("the worker is told {reply:?}"));
     let Simulation { worker, checker, oracle, dice, .. } = sim;
     worker.cookie = reply.cookie;
@@ -142,7 +141,7 @@ fn listen(reply: WorkerReply, now: Now, sim: &mut Simulation) -> Result<(), Brok
             7..=8 => AttemptResult::Failed { retry_after: None },
             _ => AttemptResult::FailedForGood,
         };
-        let run = checker.given(given.id, given.given.attempt, oracle, now.wall)?;
+        let run = checker.given(given.id, &given.given, oracle)?;
         checker.worked(run, result == AttemptResult::Succeeded);
         let ends = sim.now + dice.between(0, 4_000);
         worker.given += 1;

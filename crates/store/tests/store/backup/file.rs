@@ -1,9 +1,11 @@
 //! A file that is not what was written, or was written wrong, is refused with a sentence.
 
-use engine::id::{SerialId, ShardId};
+use engine::id::{ProjectId, SerialId, ShardId};
 use engine::instant::Instant;
-use engine::record::encode;
-use engine::shard::record::{FORMAT, TriggerState, head_key, past_key, state_key, trigger_key};
+use engine::record::{decode, encode};
+use engine::shard::record::{
+    FORMAT, ReservedName, TriggerState, head_key, past_key, reserved, state_key, trigger_key,
+};
 use store::backup::{BackupHeader, BackupReadError, BackupSection, Encoder, verify};
 use store::cluster::ClusterIdentity;
 use store::memory::MemoryStore;
@@ -122,6 +124,46 @@ fn records_of_different_moments_are_noticed_though_every_byte_is_right() {
     check_wrong(&with(vec![at(12, &[]), bell("bell", 19), bell("bell", 20)]), "name of another");
     let misplaced = (trigger_key(shard, SerialId(19)), bell("bell", 20).1);
     check_wrong(&with(vec![at(12, &[]), misplaced]), "holds another trigger");
+}
+
+/// A trigger of a shard, whose name's home is the first one, and the head of that shard.
+fn of_first_name(shard: u16) -> Vec<(String, Value)> {
+    let mut names = (0..).map(|number| format!("bell-{number}"));
+    let is_first = |name: &String| ShardId::of(ProjectId::DEFAULT, name, SHARDS) == ShardId(0);
+    let name = names.find(is_first).unwrap();
+    let record = encode(FORMAT, &trigger(shard, 20, &name));
+    let head = (head_key(ShardId(shard)), head(12, 20, &[]).to_value());
+    vec![head, (trigger_key(ShardId(shard), SerialId(20)), record.into())]
+}
+
+/// Shards that hold this, and the rest.
+fn shards(content: [Vec<(String, Value)>; 3]) -> Vec<(BackupSection, Vec<(String, Value)>)> {
+    let mut parts = with(Vec::new());
+    for (part, content) in parts[1..].iter_mut().zip(content) {
+        part.1 = content;
+    }
+    parts
+}
+
+#[test]
+fn a_name_that_triggers_of_two_shards_have_is_noticed() {
+    let none = Vec::new;
+    let both = shards([of_first_name(0), of_first_name(1), none()]);
+    check_wrong(&both, "in shard 0 and in shard 1");
+    let both = shards([none(), of_first_name(1), of_first_name(2)]);
+    check_wrong(&both, "in shard 1 and in shard 2");
+    verify(&by_hand(&shards([of_first_name(0), none(), none()]))[..]).unwrap();
+}
+
+#[tokio::test]
+async fn a_name_that_its_home_did_not_know_yet_is_reserved_at_restore() {
+    let bytes = by_hand(&shards([Vec::new(), of_first_name(1), Vec::new()]));
+    let store = Store::new(MemoryStore::new());
+    put_back(&store, &bytes).await.unwrap();
+    let reserved = store.scan_all(store::Range::prefix(&reserved(ShardId(0)))).await.unwrap();
+    let reserved: Vec<ReservedName> =
+        reserved.iter().map(|entry| decode(entry.value.as_bytes(), FORMAT).unwrap()).collect();
+    assert_eq!(reserved, [ReservedName { shard: ShardId(1), at: Instant(5) }]);
 }
 
 #[test]

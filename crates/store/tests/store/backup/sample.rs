@@ -120,7 +120,7 @@ pub(crate) fn segment() -> Vec<u8> {
 pub(crate) async fn fill(store: &Store) {
     let mut commit = Commit::new()
         .put(ClusterIdentity::key(), ClusterIdentity { id: 7, shards: SHARDS }.to_value());
-    for record in [trigger(0, 20, "bell"), trigger(2, 30, "gong")] {
+    for record in [trigger(0, 20, "chime"), trigger(2, 30, "gong")] {
         let (id, name) = (record.id, record.name().unwrap());
         commit = commit
             .put(key(trigger_key(id.shard, id.serial)), encode(FORMAT, &record))

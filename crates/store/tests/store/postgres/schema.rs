@@ -140,15 +140,15 @@ async fn people_see_triggers_and_runs() {
     let see = |query: &str| server.sql(&format!("SET timezone = 'UTC'; {query}"));
     assert_eq!(
         see("SELECT project, name, url, paused, failures FROM watchbell.triggers ORDER BY name"),
-        "default|bell|https://example.com/|f|3\ndefault|gong|https://example.com/|f|0",
+        "default|chime|https://example.com/|f|3\ndefault|gong|https://example.com/|f|0",
     );
     assert_eq!(
         see(
             "SELECT trigger, state, slot, attempts, status, error FROM watchbell.runs ORDER BY slot, state"
         ),
-        "bell|launched|1970-01-01 00:00:00.008+00|1||\n\
+        "chime|launched|1970-01-01 00:00:00.008+00|1||\n\
          gong|backoff|2027-01-15 08:00:00+00|1||\n\
-         bell|dead|2027-01-15 08:00:00+00|2|503|busy",
+         chime|dead|2027-01-15 08:00:00+00|2|503|busy",
     );
     assert_eq!(see("SELECT name FROM watchbell.projects ORDER BY number"), "default\nops");
     assert_eq!(see("SELECT count(*) FROM watchbell.entries WHERE record IS NULL"), "4");
