@@ -1,6 +1,7 @@
 //! Queues: where runs wait for workers.
 //!
 //! - [`backlog`]: which run is claimed next: strict order, delays, and keys of which only so many run at a time
+//! - [`chunked`]: a sorted map for a million runs
 //! - [`claim`]: how an owner hears workers, and gives them runs
 //! - [`dead`]: runs that failed for good, and are kept to be redriven
 //! - [`decided`]: what was decided, on its way to the store
@@ -13,10 +14,12 @@
 //! - [`output`]: what a run prints, and how far it has come
 //! - [`rate`]: at most so many in any period
 //! - [`record`]: what is in the store
+//! - [`submitted`]: a run while it is unfinished, and where its records are
 //! - [`unfinished`]: all unfinished runs of the queues of a shard, and how many may be given
 //! - [`worker`]: the words of the protocol: what workers say, and what they are answered
 
 pub mod backlog;
+pub mod chunked;
 pub mod claim;
 pub mod dead;
 pub mod decided;
@@ -29,5 +32,6 @@ pub mod news;
 pub mod output;
 pub mod rate;
 pub mod record;
+pub mod submitted;
 pub mod unfinished;
 pub mod worker;

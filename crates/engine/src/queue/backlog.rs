@@ -15,13 +15,15 @@
 //! moves, however many wait. A million may: an entry knows a run's place in the order and a hash of its key. What the run is
 //! about stays in the store until somebody claims it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
 use std::ops::Bound;
 
 use crate::hash::hash;
 use crate::instant::Instant;
 use crate::mutant::{self, Mutant};
+
+use super::chunked::ChunkedMap;
 
 /// The place of a run in the order of claims: the least is first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,11 +78,11 @@ pub struct Backlog {
     /// What is due up to here is not among the delayed.
     advanced_to: Instant,
     /// Runs that are not due, by the instant from which they are, and their numbers.
-    delayed: BTreeMap<(Instant, u64), (u8, Option<ConcurrencyKey>)>,
+    delayed: ChunkedMap<(Instant, u64), (u8, Option<ConcurrencyKey>)>,
     /// Runs with a key that are due, ready or not.
-    keyed: BTreeSet<(ConcurrencyKey, ClaimOrder)>,
+    keyed: ChunkedMap<(ConcurrencyKey, ClaimOrder), ()>,
     /// Runs that may be claimed.
-    ready: BTreeSet<ClaimOrder>,
+    ready: ChunkedMap<ClaimOrder, ()>,
     expiring: BTreeSet<(Instant, u64)>,
     /// How many runs with a key execute, where any does.
     executing: HashMap<ConcurrencyKey, u32>,
@@ -93,9 +95,9 @@ impl Backlog {
             per_key_max,
             len: 0,
             advanced_to: Instant::FIRST,
-            delayed: BTreeMap::new(),
-            keyed: BTreeSet::new(),
-            ready: BTreeSet::new(),
+            delayed: ChunkedMap::default(),
+            keyed: ChunkedMap::default(),
+            ready: ChunkedMap::default(),
             expiring: BTreeSet::new(),
             executing: HashMap::new(),
         }
@@ -163,19 +165,24 @@ impl Backlog {
             return;
         }
         self.per_key_max = per_key_max;
-        let mut next = self.keyed.first().map(|(key, _)| *key);
+        let mut next = self.keyed.first().map(|((key, _), ())| key);
         while let Some(key) = next {
             self.ready_first_of(key);
-            let after = (Bound::Excluded((key, ClaimOrder::LAST)), Bound::Unbounded);
-            next = self.keyed.range(after).next().map(|(key, _)| *key);
+            let after = Bound::Excluded((key, ClaimOrder::LAST));
+            next = self.keyed.range_from(after).next().map(|((key, _), ())| key);
         }
     }
 
     /// The instant has come that this is.
     pub fn advance(&mut self, now: Instant) {
         self.advanced_to = self.advanced_to.max(now);
-        while let Some(next) = self.delayed.first_entry().filter(|next| next.key().0 <= now) {
-            let ((due, sequence), (priority, key)) = next.remove_entry();
+        while let Some((first @ (due, sequence), (priority, key))) = self
+            .delayed
+            .first()
+            .map(|(first, waits)| (first, *waits))
+            .filter(|(first, _)| first.0 <= now)
+        {
+            self.delayed.remove(&first);
             self.due(ClaimOrder { priority, due, sequence }, key);
         }
     }
@@ -187,7 +194,8 @@ impl Backlog {
         }
         self.advanced_to = now;
         let later = |order: &ClaimOrder| order.due > now;
-        let keyed: Vec<_> = self.keyed.iter().filter(|(_, order)| later(order)).copied().collect();
+        let keyed = self.keyed.range_from(Bound::Unbounded).map(|(keyed, ())| keyed);
+        let keyed: Vec<_> = keyed.filter(|(_, order)| later(order)).collect();
         for (key, order) in keyed {
             self.keyed.remove(&(key, order));
             self.ready.remove(&order);
@@ -195,7 +203,8 @@ impl Backlog {
             self.delayed.insert((order.due, order.sequence), (order.priority, Some(key)));
         }
         // Those with a key are gone from here.
-        let plain: Vec<_> = self.ready.iter().filter(|order| later(order)).copied().collect();
+        let plain = self.ready.range_from(Bound::Unbounded).map(|(order, ())| order);
+        let plain: Vec<_> = plain.filter(later).collect();
         for order in plain {
             self.ready.remove(&order);
             self.delayed.insert((order.due, order.sequence), (order.priority, None));
@@ -204,16 +213,16 @@ impl Backlog {
 
     /// The run that is claimed next, of those that were due when the backlog was last [advanced](Self::advance).
     pub fn first(&self) -> Option<ClaimOrder> {
-        self.ready.first().copied()
+        self.ready.first().map(|(order, ())| order)
     }
 
     /// Since when the oldest of the runs is due that may be claimed.
     pub fn oldest(&self) -> Option<Instant> {
-        let mut next = self.ready.first();
+        let mut next = self.first();
         let firsts = std::iter::from_fn(|| {
-            let first = *next?;
+            let first = next?;
             let after = ClaimOrder { priority: first.priority, ..ClaimOrder::LAST };
-            next = self.ready.range((Bound::Excluded(after), Bound::Unbounded)).next();
+            next = self.ready.range_from(Bound::Excluded(after)).next().map(|(order, ())| order);
             Some(first.due)
         });
         firsts.min()
@@ -226,17 +235,17 @@ impl Backlog {
 
     /// When to look again: a run becomes due, or expires.
     pub fn next_wake(&self) -> Option<Instant> {
-        let due = self.delayed.first_key_value().map(|((at, _), _)| *at);
+        let due = self.delayed.first().map(|((at, _), _)| at);
         due.into_iter().chain(self.expiring.first().map(|(at, _)| *at)).min()
     }
 
     /// Why a run is not among those that may be claimed.
     pub fn obstacle(&self, run: &WaitingRun) -> Option<Obstacle> {
-        if self.ready.contains(&run.order) {
+        if self.ready.contains_key(&run.order) {
             return None;
         }
         match run.key {
-            Some(key) if self.keyed.contains(&(key, run.order)) => {
+            Some(key) if self.keyed.contains_key(&(key, run.order)) => {
                 Some(if self.is_full(key) { Obstacle::KeyIsFull } else { Obstacle::BehindItsKey })
             }
             _ => Some(Obstacle::NotDue(run.order.due)),
@@ -250,29 +259,30 @@ impl Backlog {
 
     fn due(&mut self, order: ClaimOrder, key: Option<ConcurrencyKey>) {
         if let Some(key) = key {
-            self.keyed.insert((key, order));
+            self.keyed.insert((key, order), ());
             self.ready_first_of(key);
             mutant::also(Mutant::DueBeyondItsKey, || {
-                self.ready.insert(order);
+                self.ready.insert(order, ());
             });
         } else {
-            self.ready.insert(order);
+            self.ready.insert(order, ());
         }
     }
 
     /// Of the runs with this key, exactly the first that is due is ready, if the key has room.
     fn ready_first_of(&mut self, key: ConcurrencyKey) {
-        let mut of_key = self.keyed.range((key, ClaimOrder::FIRST)..=(key, ClaimOrder::LAST));
-        let Some(&(_, first)) = of_key.next() else {
+        let of_key = self.keyed.range_from(Bound::Included((key, ClaimOrder::FIRST)));
+        let mut of_key = of_key.map(|(keyed, ())| keyed).take_while(|(other, _)| *other == key);
+        let Some((_, first)) = of_key.next() else {
             return;
         };
-        if let Some(&(_, second)) = of_key.next() {
+        if let Some((_, second)) = of_key.next() {
             self.ready.remove(&second);
         }
         if self.is_full(key) {
             self.ready.remove(&first);
         } else {
-            self.ready.insert(first);
+            self.ready.insert(first, ());
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::limits::{
 use crate::past::Finished;
 
 use super::backlog::ClaimOrder;
-use super::unfinished::{GivenPlace, RunPlace};
+use super::submitted::{GivenPlace, RunPlace};
 
 /// How a run ended that can be redriven.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

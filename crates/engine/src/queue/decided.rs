@@ -11,7 +11,8 @@ use crate::mutant::{self, Mutant};
 use crate::past::{Attempt, End};
 
 use super::given::{ClaimedRecord, Fate, GivenRecord, RunEnd};
-use super::unfinished::{QueueDelta, SubmittedRun, UnfinishedRuns};
+use super::submitted::SubmittedRun;
+use super::unfinished::{QueueDelta, UnfinishedRuns};
 
 /// A run that is past.
 #[derive(Debug, Clone, PartialEq, Eq)]

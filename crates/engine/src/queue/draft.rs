@@ -24,7 +24,7 @@ use crate::trigger::{BadField, Labels, RetryDraft, check_name, read};
 use super::given::GivenPolicy;
 use super::rate::RateLimit;
 use super::record::QueueSettings;
-use super::unfinished::UniqueKey;
+use super::submitted::UniqueKey;
 
 /// A run that a person or a program wants a queue to have.
 #[derive(Clone, Default, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use crate::past::{End, PastOfQueue};
 
 use super::dead::DeadRecord;
 use super::given::GivenRecord;
-use super::unfinished::SubmittedRun;
+use super::submitted::SubmittedRun;
 
 /// What runs have in common, whatever their state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl UnfinishedFilter {
     pub fn takes(&self, run: &SubmittedRun, given: Option<&GivenRecord>) -> bool {
         let state = UnfinishedState::of(given);
         let details = run.details.as_deref();
-        let key = details.and_then(|details| details.key.as_deref());
+        let key = details.and_then(|details| details.key.as_ref()).map(|key| &*key.text);
         let labels = details.and_then(|details| details.labels.as_deref());
         (self.states.is_empty() || self.states.contains(&state))
             && self.run.takes(key, labels, run.born)

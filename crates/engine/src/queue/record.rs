@@ -29,10 +29,11 @@ use crate::limits::ACTION_INLINE_BYTES_MAX;
 use crate::policy::{Delivery, Retry};
 use crate::shard::record::Pause;
 
-use super::backlog::{ClaimOrder, ConcurrencyKey};
+use super::backlog::ClaimOrder;
 use super::given::GivenPolicy;
 use super::rate::{RateLimit, RateWindow};
-use super::unfinished::{QueueLimits, RunDetails, RunPlace, SubmittedRun, TriggerSlot, UniqueKey};
+use super::submitted::{NamedKey, RunDetails, RunPlace, SubmittedRun, TriggerSlot, UniqueKey};
+use super::unfinished::QueueLimits;
 
 /// A queue, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -216,7 +217,7 @@ impl QueuedRecord {
         let details = RunDetails {
             expires: self.expires,
             trigger: self.trigger.clone(),
-            key: self.key.clone(),
+            key: self.key.as_deref().map(NamedKey::of),
             unique: self.unique.clone(),
             labels: self.labels.clone(),
             redriven_from: self.redriven_from,
@@ -225,7 +226,6 @@ impl QueuedRecord {
         SubmittedRun {
             queue,
             order,
-            key: self.key.as_deref().map(ConcurrencyKey::of),
             born: self.born,
             has_body: self.has_body(),
             policy: self.policy,
@@ -391,7 +391,7 @@ pub fn queue_name_key(project: ProjectId, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::unfinished::GivenPlace;
+    use crate::queue::submitted::GivenPlace;
     use crate::record::{Format, decode, encode};
 
     #[test]
@@ -443,6 +443,6 @@ mod tests {
         assert!(long.has_body() && long.without_action().has_body());
         let order = ClaimOrder { priority: 1, due: Instant(5), sequence: 2 };
         let submitted = long.without_action().submitted(SerialId(7), order);
-        assert!(submitted.has_body && submitted.key.is_some());
+        assert!(submitted.has_body && submitted.details.is_some_and(|it| it.key.is_some()));
     }
 }

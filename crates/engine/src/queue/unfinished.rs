@@ -7,16 +7,19 @@
 //! others. What few runs have, such as an end of their time or labels, is beside them; what a run is about is in the store.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::hash::Hash;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::id::{RunId, SerialId};
+use crate::id::SerialId;
 use crate::instant::Instant;
 use crate::mutant::{Mutant, pick};
 
 use super::backlog::{Backlog, ClaimOrder, ConcurrencyKey, Obstacle, WaitingRun};
+use super::chunked::ChunkedMap;
 use super::given::{ClaimedRecord, GivenPolicy, GivenRecord};
 use super::rate::{RateLimit, RateWindow};
+use super::submitted::{GivenPlace, RunDetails, RunPlace, SubmittedRun};
 
 /// How much of a queue may be given at a time. What is none is not limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,94 +32,6 @@ pub struct QueueLimits {
     pub per_key: Option<u32>,
     /// So many runs in a period.
     pub rate: Option<RateLimit>,
-}
-
-/// What a shard has to know of a run while it is unfinished. What it is about is in the store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SubmittedRun {
-    /// The queue that it is in.
-    pub queue: SerialId,
-    /// Its place among the runs of its queue, as it was submitted.
-    pub order: ClaimOrder,
-    /// Its concurrency key.
-    pub key: Option<ConcurrencyKey>,
-    /// When it was submitted, or the slot that it is a run of.
-    pub born: Instant,
-    /// Whether what it is about has a record of its own.
-    pub has_body: bool,
-    /// By which rules it is given again.
-    pub policy: GivenPolicy,
-    /// What few runs have.
-    pub details: Option<Arc<RunDetails>>,
-}
-
-/// What few runs have.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RunDetails {
-    /// When it expires, if nobody was given it by then.
-    pub expires: Option<Instant>,
-    /// The trigger that it is a run of.
-    pub trigger: Option<TriggerSlot>,
-    /// The text of its concurrency key.
-    pub key: Option<Box<str>>,
-    /// No other run with the same text is taken for a while.
-    pub unique: Option<UniqueKey>,
-    /// By what it is found: `env=prod,team=billing`.
-    pub labels: Option<Box<str>>,
-    /// The dead run that it is carried out again for.
-    pub redriven_from: Option<RunId>,
-}
-
-/// Which slot of which trigger a run is of.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct TriggerSlot {
-    /// The trigger.
-    #[serde(with = "crate::id::text")]
-    pub serial: SerialId,
-    /// Its name, which may be gone.
-    pub name: Box<str>,
-    /// By which generation of its schedule; none for a run on demand.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub generation: Option<u32>,
-}
-
-/// What keeps other runs from being taken.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct UniqueKey {
-    /// Its text.
-    pub key: Box<str>,
-    /// So long after the end of its run it still counts, in milliseconds.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub window_ms: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-/// Where the records of a run are: they stay there while it is unfinished.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunPlace {
-    /// The queue that it is in.
-    pub queue: SerialId,
-    /// Its place in the order, as it was submitted: a retry is due later, and stays where it is.
-    pub order: ClaimOrder,
-    /// Whether what it is about has a record of its own.
-    pub has_body: bool,
-    /// Where is recorded that it was given.
-    pub given: GivenPlace,
-}
-
-/// Where is recorded that a run was given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GivenPlace {
-    /// It never was.
-    Nowhere,
-    /// In a record that it shares with others of the same claim.
-    Shared,
-    /// In a record of its own.
-    Own,
 }
 
 /// One step from one state of the queues to the next.
@@ -174,11 +89,12 @@ pub struct QueueCensus {
 pub struct UnfinishedRuns {
     queues: BTreeMap<SerialId, QueueState>,
     /// Every run that waits or is given, by its number.
-    runs: BTreeMap<u64, KnownRun>,
+    runs: ChunkedMap<u64, KnownRun>,
     /// What runs share.
     classes: HashSet<Arc<RunClass>>,
-    /// Runs that workers have, by the worker's name.
-    by_worker: BTreeSet<(Arc<str>, u64)>,
+    details: HashSet<Arc<RunDetails>>,
+    /// Runs that workers have, by the worker's name. Who has none is not among them.
+    by_worker: BTreeMap<Arc<str>, BTreeSet<u64>>,
     /// How many runs share a record, by the first run of it.
     shared: BTreeMap<u64, usize>,
     /// Records that no run shares any more.
@@ -202,7 +118,7 @@ struct KnownRun {
     class: Arc<RunClass>,
     due: Instant,
     born: Instant,
-    extra: Option<Box<RunExtra>>,
+    details: Option<Arc<RunDetails>>,
     given: Option<Arc<GivenRecord>>,
 }
 
@@ -213,13 +129,6 @@ struct RunClass {
     policy: GivenPolicy,
     priority: u8,
     has_body: bool,
-}
-
-/// What few runs have.
-#[derive(Debug, Clone)]
-struct RunExtra {
-    key: Option<ConcurrencyKey>,
-    details: Option<Arc<RunDetails>>,
 }
 
 impl UnfinishedRuns {
@@ -271,11 +180,10 @@ impl UnfinishedRuns {
         self.runs.get(&sequence).map(|run| SubmittedRun {
             queue: run.class.queue,
             order: run.order(sequence),
-            key: run.key(),
             born: run.born,
             has_body: run.class.has_body,
             policy: run.class.policy,
-            details: run.details().cloned(),
+            details: run.details.clone(),
         })
     }
 
@@ -306,27 +214,20 @@ impl UnfinishedRuns {
 
     /// The runs that a worker has, as far as is recorded.
     pub fn of_worker(&self, worker: &Arc<str>) -> impl Iterator<Item = (u64, &Arc<GivenRecord>)> {
-        let from = (Arc::clone(worker), 0);
-        let to = (Arc::clone(worker), u64::MAX);
-        self.by_worker
-            .range(from..=to)
-            .filter_map(|(_, sequence)| Some((*sequence, self.given(*sequence)?)))
+        let runs = self.by_worker.get(worker).into_iter().flatten();
+        runs.filter_map(|sequence| Some((*sequence, self.given(*sequence)?)))
     }
 
     /// All runs that workers have, as far as is recorded, worker by worker.
     pub fn all_given(&self) -> impl Iterator<Item = (u64, &Arc<GivenRecord>)> {
-        self.by_worker.iter().filter_map(|(_, sequence)| Some((*sequence, self.given(*sequence)?)))
+        let runs = self.by_worker.values().flatten();
+        runs.filter_map(|sequence| Some((*sequence, self.given(*sequence)?)))
     }
 
     /// One run of each worker that has any.
     pub fn one_of_each_worker(&self) -> impl Iterator<Item = (u64, &Arc<GivenRecord>)> {
-        let mut next = self.by_worker.first();
-        std::iter::from_fn(move || {
-            let (worker, sequence) = next?;
-            let after = (Bound::Excluded((Arc::clone(worker), u64::MAX)), Bound::Unbounded);
-            next = self.by_worker.range(after).next();
-            Some((*sequence, self.given(*sequence)?))
-        })
+        let firsts = self.by_worker.values().filter_map(BTreeSet::first);
+        firsts.filter_map(|sequence| Some((*sequence, self.given(*sequence)?)))
     }
 
     /// Lets what has become due be due.
@@ -405,7 +306,7 @@ impl UnfinishedRuns {
 
     /// Runs after this number, in the order of their numbers.
     pub fn after(&self, sequence: u64) -> impl Iterator<Item = u64> {
-        self.runs.range((Bound::Excluded(sequence), Bound::Unbounded)).map(|(number, _)| *number)
+        self.runs.range_from(Bound::Excluded(sequence)).map(|(number, _)| number)
     }
 }
 
@@ -416,7 +317,7 @@ impl KnownRun {
     }
 
     fn key(&self) -> Option<ConcurrencyKey> {
-        self.extra.as_ref()?.key
+        self.details.as_ref()?.key.as_ref().map(|named| named.key)
     }
 
     fn given_place(&self) -> GivenPlace {
@@ -427,14 +328,10 @@ impl KnownRun {
         }
     }
 
-    fn details(&self) -> Option<&Arc<RunDetails>> {
-        self.extra.as_ref()?.details.as_ref()
-    }
-
     /// As it waits, if it does. Only what never began expires.
     fn waiting(&self, sequence: u64) -> Option<WaitingRun> {
         let (order, key) = (self.order(sequence), self.key());
-        let expires = self.details().and_then(|details| details.expires);
+        let expires = self.details.as_ref().and_then(|details| details.expires);
         match &self.given {
             None => Some(WaitingRun { order, key, expires }),
             Some(given) => {
@@ -464,29 +361,19 @@ impl UnfinishedRuns {
     fn submit(&mut self, run: &SubmittedRun) {
         let ClaimOrder { priority, due, sequence } = run.order;
         self.end(sequence);
-        let SubmittedRun { queue, policy, has_body, key, born, .. } = *run;
-        let class = self.class(RunClass { queue, policy, priority, has_body });
-        let details = run.details.clone();
-        let is_plain = key.is_none() && details.is_none();
-        let extra = (!is_plain).then(|| Box::new(RunExtra { key, details }));
-        let known = KnownRun { class, due, born, extra, given: None };
+        let SubmittedRun { queue, policy, has_body, born, .. } = *run;
+        let class =
+            share(&mut self.classes, Arc::new(RunClass { queue, policy, priority, has_body }));
+        let details = run.details.as_ref().map(|details| {
+            // Nobody else has the same.
+            let is_own = details.unique.is_some() || details.redriven_from.is_some();
+            let details = Arc::clone(details);
+            if is_own { details } else { share(&mut self.details, details) }
+        });
+        let known = KnownRun { class, due, born, details, given: None };
         self.queue(queue).long += usize::from(has_body);
         self.runs.insert(sequence, known);
         self.enter(sequence);
-    }
-
-    /// What a run shares with others.
-    fn class(&mut self, class: RunClass) -> Arc<RunClass> {
-        if let Some(known) = self.classes.get(&class) {
-            return Arc::clone(known);
-        }
-        if self.classes.len() == self.classes.capacity() {
-            // Those that no run has any more.
-            self.classes.retain(|class| Arc::strong_count(class) > 1);
-        }
-        let class = Arc::new(class);
-        self.classes.insert(Arc::clone(&class));
-        class
     }
 
     fn give(&mut self, sequence: u64, record: &Arc<GivenRecord>) {
@@ -543,7 +430,12 @@ impl UnfinishedRuns {
             (None, Some(given)) => {
                 queue.executing += 1;
                 run.key().into_iter().for_each(|key| queue.backlog.began(key));
-                self.by_worker.insert((Arc::clone(&given.claimant.worker), sequence));
+                let worker = &given.claimant.worker;
+                if let Some(runs) = self.by_worker.get_mut(worker) {
+                    runs.insert(sequence);
+                } else {
+                    self.by_worker.insert(Arc::clone(worker), BTreeSet::from([sequence]));
+                }
             }
             (None, None) => unreachable!("a run that was never given waits"),
         }
@@ -560,11 +452,31 @@ impl UnfinishedRuns {
             (None, Some(given)) => {
                 queue.executing -= 1;
                 run.key().into_iter().for_each(|key| queue.backlog.ended(key));
-                self.by_worker.remove(&(Arc::clone(&given.claimant.worker), sequence));
+                let worker = &given.claimant.worker;
+                let runs = self.by_worker.get_mut(worker).expect("whoever has a run is known");
+                runs.remove(&sequence);
+                if runs.is_empty() {
+                    self.by_worker.remove(worker);
+                }
             }
             (None, None) => unreachable!("a run that was never given waits"),
         }
     }
+}
+
+/// What a run shares with others.
+fn share<T: Hash + Eq>(known: &mut HashSet<Arc<T>>, of_run: Arc<T>) -> Arc<T> {
+    if let Some(known) = known.get(&of_run) {
+        return Arc::clone(known);
+    }
+    if known.len() == known.capacity() {
+        // Those go that no run has any more. There is room for as many as are left then: this is done seldom.
+        known.retain(|shared| Arc::strong_count(shared) > 1);
+        known.shrink_to(known.len() * 2);
+        known.reserve(known.len());
+    }
+    known.insert(Arc::clone(&of_run));
+    of_run
 }
 
 impl Default for QueueState {
@@ -602,5 +514,24 @@ impl QueueState {
             _ => None,
         };
         self.backlog.next_wake().into_iter().chain(rate).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_share_is_there_once_and_goes_with_the_last_of_them() {
+        let mut known = HashSet::new();
+        let shared: Vec<_> =
+            (0..100).map(|number| share(&mut known, Arc::new(number % 7))).collect();
+        assert_eq!(known.len(), 7);
+        assert!(Arc::ptr_eq(&shared[0], &shared[7]));
+        for number in 0..10_000 {
+            share(&mut known, Arc::new(number));
+            assert!(known.len() <= 32, "{}", known.len());
+        }
+        assert!((0..7).all(|number| known.contains(&number)));
     }
 }

@@ -15,7 +15,8 @@ use crate::past::{Line, Segment};
 use crate::queue::backlog::ClaimOrder;
 use crate::queue::dead::{DeadRecord, DeadRun, dead_key};
 use crate::queue::record::{self as queue, BodyRecord, QueueNameRecord, RateRecord};
-use crate::queue::unfinished::{GivenPlace, QueueDelta, RunPlace};
+use crate::queue::submitted::{GivenPlace, RunPlace};
+use crate::queue::unfinished::QueueDelta;
 use crate::record::encode;
 
 use super::memory::Delta;

@@ -20,7 +20,8 @@ use crate::queue::dead::{DeadRecord, DeadRun};
 use crate::queue::feed::{Feed, FeedForm};
 use crate::queue::given::GivenPolicy;
 use crate::queue::record::{QueueRecord, QueuedRecord, UniqueRecord};
-use crate::queue::unfinished::{QueueDelta, RunPlace, TriggerSlot};
+use crate::queue::submitted::{RunPlace, TriggerSlot};
+use crate::queue::unfinished::QueueDelta;
 use crate::target::Target;
 
 use super::command::{Done, Rejection};

@@ -23,7 +23,8 @@ use crate::queue::backlog::ClaimOrder;
 use crate::queue::dead::{DeadRecord, DeadRun, dead_at};
 use crate::queue::given::{ClaimedRecord, GivenRecord};
 use crate::queue::record::{self as queue, QueueRecord, QueuedRecord, RateRecord, UniqueRecord};
-use crate::queue::unfinished::{GivenPlace, QueueDelta, RunPlace};
+use crate::queue::submitted::{GivenPlace, RunPlace};
+use crate::queue::unfinished::QueueDelta;
 use crate::record::{RecordError, decode};
 use crate::trigger::Draft;
 

@@ -28,7 +28,8 @@ use crate::queue::decided::Decided;
 use crate::queue::feed::Feed;
 use crate::queue::given::GivenPolicy;
 use crate::queue::record::{QueueRecord, QueuedRecord};
-use crate::queue::unfinished::{QueueDelta, TriggerSlot};
+use crate::queue::submitted::TriggerSlot;
+use crate::queue::unfinished::QueueDelta;
 use crate::target::Target;
 
 use super::change::ITSELF;

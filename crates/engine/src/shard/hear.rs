@@ -14,7 +14,8 @@ use crate::queue::given::{AttemptResult, GivenRecord, RunToken, Stale};
 use crate::queue::meter::Flow;
 use crate::queue::output::RunProgress;
 use crate::queue::record::{QueueRecord, QueuedRecord};
-use crate::queue::unfinished::{QueueCensus, RunPlace, SubmittedRun, WaitReason};
+use crate::queue::submitted::{RunPlace, SubmittedRun};
+use crate::queue::unfinished::{QueueCensus, WaitReason};
 use crate::queue::worker::{
     DoneRun, Heard, HeldRun, Wants, WorkerAnswer, WorkerRequest, WorkerView,
 };

@@ -15,7 +15,8 @@ use crate::queue::backlog::ClaimOrder;
 use crate::queue::claim::Workers;
 use crate::queue::dead::DeadRuns;
 use crate::queue::record::{QueueRecord, QueuedRecord, UniqueRecord};
-use crate::queue::unfinished::{QueueDelta, QueueLimits, RunPlace, SubmittedRun, UnfinishedRuns};
+use crate::queue::submitted::{RunPlace, SubmittedRun};
+use crate::queue::unfinished::{QueueDelta, QueueLimits, UnfinishedRuns};
 
 use super::attempts::by_wall;
 use super::command::Rejection;

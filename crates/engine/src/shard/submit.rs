@@ -14,9 +14,8 @@ use crate::queue::backlog::ClaimOrder;
 use crate::queue::decided::{Decided, EndedRun};
 use crate::queue::given::{GivenPolicy, RunEnd, keep_last};
 use crate::queue::record::{QueueRecord, QueueSettings, QueuedRecord, UniqueRecord, is_long};
-use crate::queue::unfinished::{
-    GivenPlace, QueueDelta, RunPlace, SubmittedRun, TriggerSlot, UniqueKey,
-};
+use crate::queue::submitted::{GivenPlace, RunPlace, SubmittedRun, TriggerSlot, UniqueKey};
+use crate::queue::unfinished::QueueDelta;
 
 use super::attempts::RunRef;
 use super::change::ITSELF;
@@ -400,7 +399,7 @@ impl Shard {
             notice: None,
             queue: Some(Box::new(PastOfQueue {
                 name,
-                key: details.key,
+                key: details.key.map(|key| key.text),
                 labels: details.labels,
                 poison,
                 redriven_from: details.redriven_from,

@@ -18,7 +18,7 @@ use engine::limits::{
 use engine::queue::dead::{DeadRecord, dead_at, dead_key, dead_of};
 use engine::queue::filter::{DeadFilter, DeadState, RunFilter};
 use engine::queue::record::{QueueRecord, QueuedRecord};
-use engine::queue::unfinished::RunPlace;
+use engine::queue::submitted::RunPlace;
 use engine::shard::command::{Command, Rejection};
 use engine::shard::{DeadDefinition, NumberSpan, RedriveResult, ShardAnswer};
 use engine::trigger::check_label;

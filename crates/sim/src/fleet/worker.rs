@@ -12,7 +12,7 @@ use engine::id::{ProjectId, RunId};
 use engine::past::Attempt;
 use engine::policy::{Backoff, Delivery, Retry};
 use engine::queue::given::{AttemptResult, GivenPolicy, RunToken};
-use engine::queue::unfinished::UniqueKey;
+use engine::queue::submitted::UniqueKey;
 use engine::shard::{ClaimCall, DoneCall, ShardAnswer, Submission, WorkerCall, WorkerReply};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;

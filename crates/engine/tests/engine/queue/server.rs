@@ -12,7 +12,7 @@ use engine::policy::{Backoff, Delivery, Retry};
 use engine::queue::dead;
 use engine::queue::given::GivenPolicy;
 use engine::queue::record as stored;
-use engine::queue::unfinished::UniqueKey;
+use engine::queue::submitted::UniqueKey;
 use engine::queue::worker::{HeldRun, Wants, WorkerAnswer, WorkerRequest};
 use engine::shard::command::{Command, Done};
 use engine::shard::{

@@ -14,7 +14,7 @@ use engine::queue::dead::{self, DeadRecord};
 use engine::queue::given::{Claimant, ClaimedRecord, GivenRecord, GivenState, RunToken};
 use engine::queue::rate::RateLimit;
 use engine::queue::record::{self, QueueRecord, QueueSettings, QueuedRecord};
-use engine::queue::unfinished::SubmittedRun;
+use engine::queue::submitted::SubmittedRun;
 use engine::queue::worker::HeldRun;
 use engine::record::decode;
 use engine::shard::record::{FORMAT, HeadRecord, past};
@@ -172,7 +172,8 @@ impl Store {
         let mut by_queue: HashMap<SerialId, u32> = HashMap::new();
         for run in runs {
             *by_queue.entry(run.queue).or_default() += 1;
-            if let Some(key) = run.key {
+            let key = run.details.as_ref().and_then(|details| details.key.as_ref());
+            if let Some(key) = key.map(|named| named.key) {
                 *by_key.entry((run.queue, key)).or_default() += 1;
             }
         }

@@ -7,7 +7,7 @@ use engine::id::RunId;
 use engine::past::End;
 use engine::queue::given::{GivenRecord, GivenState};
 use engine::queue::record::given;
-use engine::queue::unfinished::SubmittedRun;
+use engine::queue::submitted::SubmittedRun;
 use engine::queue::worker::{HeldRun, WorkerAnswer, WorkerRequest};
 use engine::record::decode;
 use engine::shard::Put;

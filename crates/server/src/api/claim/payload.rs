@@ -11,7 +11,7 @@ use client::worker::{Ack, HeldRun};
 use engine::id::ShardId;
 use engine::limits::CLAIM_ANSWER_BYTES_MAX;
 use engine::queue::record::{BodyRecord, QueuedRecord, body_key, queued_key};
-use engine::queue::unfinished::RunPlace;
+use engine::queue::submitted::RunPlace;
 use engine::shard::GivenRun;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
