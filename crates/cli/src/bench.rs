@@ -78,12 +78,12 @@ struct Fired {
 pub(crate) async fn bench(verb: &BenchVerb) -> Result<(), Ending> {
     let measured = async {
         match verb {
-            BenchVerb::Fires(typed) => Ok(text(typed.output, &fires(typed).await?, shown)),
+            BenchVerb::Fires(typed) => Ok(text(typed.site.output, &fires(typed).await?, shown)),
             BenchVerb::Overload(typed) => {
-                Ok(text(typed.output, &[overload::measure(typed).await?], overload::shown))
+                Ok(text(typed.site.output, &[overload::measure(typed).await?], overload::shown))
             }
             BenchVerb::Queue(typed) => {
-                Ok(text(typed.output, &[queues(typed).await?], queue::shown))
+                Ok(text(typed.site.output, &[queues(typed).await?], queue::shown))
             }
         }
     };
@@ -135,9 +135,9 @@ async fn swept(url: &StoreUrl) -> Result<(), Ending> {
 }
 
 async fn queues(typed: &QueueBenchArgs) -> Result<queue::Queued, Ending> {
-    let dir = scratch(&typed.dir)?;
+    let dir = scratch(&typed.site.dir)?;
     let data = dir.path().join("store");
-    let subject = match &typed.store {
+    let subject = match &typed.site.store {
         Some(url) => {
             drop(empty_store(&StoreUrl::parse(url)?).await?);
             Subject::on_engine(&this_binary()?, url, dir.path()).await?
@@ -147,7 +147,7 @@ async fn queues(typed: &QueueBenchArgs) -> Result<queue::Queued, Ending> {
     let door = subject.door(dir.path());
     let measured = queue::measure(typed, &subject, &door, &Progress::on_stderr()).await?;
     subject.stop().await?;
-    let queued = if typed.waiting > 0 && typed.store.is_none() {
+    let queued = if typed.waiting > 0 && typed.site.store.is_none() {
         let watch = Stopwatch::start();
         let subject = Subject::on_file(&this_binary()?, &data).await?;
         queue::claim_first(&subject.door(dir.path())).await?;
@@ -157,7 +157,7 @@ async fn queues(typed: &QueueBenchArgs) -> Result<queue::Queued, Ending> {
     } else {
         measured.queued()
     };
-    if let Some(url) = &typed.store {
+    if let Some(url) = &typed.site.store {
         swept(&StoreUrl::parse(url)?).await?;
     }
     Ok(queued)
@@ -202,7 +202,7 @@ fn shown_rows<'a>(fired: impl IntoIterator<Item = &'a Fired>) -> String {
 
 async fn fires(typed: &FiresArgs) -> Result<Vec<Fired>, Ending> {
     let binary = typed.server.clone().map_or_else(this_binary, Ok)?;
-    let site = FiresSite::open(binary, typed.store.clone(), &typed.dir).await?;
+    let site = FiresSite::open(binary, typed.site.store.clone(), &typed.site.dir).await?;
     let mut fired = Vec::new();
     for rate in &typed.rates {
         fired.push(site.measure(*rate, typed.seconds).await?);
@@ -277,7 +277,10 @@ impl FiresSite {
         let cpu = subject.used().cpu.saturating_sub(used.cpu);
         let memory_max = subject.used().memory_max;
         let stopped_after = subject.stop().await?;
-        swept(&url).await?;
+        match &self.store {
+            Some(_) => swept(&url).await?,
+            None => std::fs::remove_dir_all(&data)?,
+        }
         let rose = |read: fn(&Metrics) -> f64| read(&after) - read(&before);
         let recorded = rose(Metrics::succeeded);
         Ok(Fired {

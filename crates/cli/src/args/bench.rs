@@ -35,18 +35,11 @@ pub(crate) struct FiresArgs {
     #[arg(long, value_name = "N", default_value_t = 10,
         value_parser = clap::value_parser!(u16).range(1..=MEASURE_SECONDS_MAX))]
     pub(crate) seconds: u16,
-    /// The store to measure on, which must be empty and is emptied again; a file store of its own otherwise
-    #[arg(long, value_name = "URL")]
-    pub(crate) store: Option<String>,
-    /// Where file stores are made meanwhile: a directory on the disk that matters
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub(crate) dir: PathBuf,
     /// The binary whose server is measured, to compare two of them; this one otherwise
     #[arg(long, value_name = "PATH", hide = true)]
     pub(crate) server: Option<PathBuf>,
-    /// How to show what was found
-    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
-    pub(crate) output: OutputFormat,
+    #[command(flatten)]
+    pub(crate) site: BenchSite,
 }
 
 /// Measure what three times as much as a server can do does to it
@@ -68,15 +61,8 @@ pub(crate) struct OverloadArgs {
     #[arg(long, value_name = "N", default_value_t = 600,
         value_parser = clap::value_parser!(u16).range(1..=MEASURE_SECONDS_MAX))]
     pub(crate) seconds: u16,
-    /// The store to measure on, which must be empty and is emptied again; a file store of its own otherwise
-    #[arg(long, value_name = "URL")]
-    pub(crate) store: Option<String>,
-    /// Where file stores are made meanwhile: a directory on the disk that matters
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub(crate) dir: PathBuf,
-    /// How to show what was found
-    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
-    pub(crate) output: OutputFormat,
+    #[command(flatten)]
+    pub(crate) site: BenchSite,
 }
 
 /// Measure how many runs per second a queue takes, gives and ends, and how soon a run is started
@@ -108,15 +94,22 @@ pub(crate) struct QueueBenchArgs {
     #[arg(long, value_name = "N", default_value_t = 10,
         value_parser = clap::value_parser!(u16).range(1..=MEASURE_SECONDS_MAX))]
     pub(crate) seconds: u16,
-    /// The store to measure on, which must be empty and is emptied again; a file store of its own otherwise
-    #[arg(long, value_name = "URL")]
-    pub(crate) store: Option<String>,
-    /// Where a file store is made meanwhile: a directory on the disk that matters
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub(crate) dir: PathBuf,
     /// The process of the store's engine, whose processor time, with its children's, is told as well
     #[arg(long, value_name = "PID", hide = true)]
     pub(crate) engine: Option<u32>,
+    #[command(flatten)]
+    pub(crate) site: BenchSite,
+}
+
+/// Where something is measured, and how that is shown.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchSite {
+    /// The store to measure on, which must be empty and is emptied again; a file store of its own otherwise
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// Where file stores are made meanwhile: a directory on the disk that matters
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) dir: PathBuf,
     /// How to show what was found
     #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
     pub(crate) output: OutputFormat,

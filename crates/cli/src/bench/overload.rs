@@ -46,7 +46,7 @@ pub(super) fn shown(overloaded: &[Overloaded]) -> String {
 }
 
 pub(super) async fn measure(typed: &OverloadArgs) -> Result<Overloaded, Ending> {
-    let site = FiresSite::open(this_binary()?, typed.store.clone(), &typed.dir).await?;
+    let site = FiresSite::open(this_binary()?, typed.site.store.clone(), &typed.site.dir).await?;
     let mut rate = match typed.full {
         Some(rate) => rate,
         None => full_speed(&site).await?,
