@@ -16,6 +16,7 @@ use store::machine::{Machine, System};
 use store::session::SessionError;
 use store::{CommitError, OpenError, Refusal, ScanError, Store};
 use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -52,7 +53,8 @@ where
     raise_file_limit();
     // Whoever tells it to stop while it starts is heard.
     let mut stops = Stops::new()?;
-    let listener = bind(plan.listen).await?;
+    let listener = Arc::new(bind(plan.listen).await?);
+    let api = ApiThreads::new()?;
     if let Some(path) = plan.webhook_ca {
         // Before there is a store that nobody wanted.
         server::webhook::check_ca(path).map_err(|why| Ending::wrong_input(why.to_string()))?;
@@ -74,7 +76,12 @@ where
             return Err(ending);
         }
         former = Some(node.legacy());
-        match attend(&listener, node, handle, plan.security.clone(), &mut stops).await {
+        let (listener, security) = (Arc::clone(&listener), plan.security.clone());
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = server::api::serve(listener, handle, security, async {
+            let _ = stopped.await;
+        });
+        match attend(node, api.run(serving), stop, &mut stops).await {
             None => return Ok(()),
             Some(NodeEnd::Session) => {
                 tracing::error!(
@@ -132,18 +139,40 @@ fn is_passing(why: &NodeStartError) -> bool {
     )
 }
 
-/// Serves a node until it ends, or is told to. Tells what ended it.
+/// The threads that answer requests. They are not those of the node: however much somebody asks for, its session is renewed,
+/// and what its shards decide is written.
+struct ApiThreads(Option<Runtime>);
+
+impl ApiThreads {
+    fn new() -> io::Result<Self> {
+        Builder::new_multi_thread().thread_name("api").enable_all().build().map(Some).map(Self)
+    }
+
+    /// Runs this there, to its end.
+    async fn run(&self, serving: impl Future<Output = ()> + Send + 'static) {
+        let runtime = self.0.as_ref().expect("it is there until it is dropped");
+        if let Err(why) = runtime.spawn(serving).await
+            && let Ok(panic) = why.try_into_panic()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl Drop for ApiThreads {
+    fn drop(&mut self) {
+        // Whoever drops it is a task, which must not wait for threads.
+        self.0.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
+/// Attends to a node until it ends, or is told to, and to its API meanwhile, which `stop` ends. Tells what ended the node.
 async fn attend(
-    listener: &TcpListener,
     node: RunningNode,
-    handle: NodeHandle,
-    security: ApiSecurity,
+    serving: impl Future<Output = ()>,
+    stop: oneshot::Sender<()>,
     stops: &mut Stops,
 ) -> Option<NodeEnd> {
-    let (stop, stopped) = oneshot::channel::<()>();
-    let serving = server::api::serve(listener, handle, security, async {
-        let _ = stopped.await;
-    });
     let ending = async {
         let mut end = tokio::select! {
             () = stops.next() => None,

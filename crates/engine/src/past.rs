@@ -11,6 +11,8 @@ pub mod floor;
 pub mod page;
 pub mod retain;
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ProjectId, RunId, SerialId};
@@ -263,19 +265,132 @@ impl Segment {
     /// Adds a line to others, as a JSON list without its brackets.
     pub(crate) fn append(lines: &mut Vec<u8>, line: &Line) {
         if !lines.is_empty() {
-            lines.push(b',');
+            lines.extend_from_slice(b",\n");
         }
         serde_json::to_writer(lines, line).expect("plain structs with text keys always serialize");
     }
 
     /// Lines that were appended, as they are stored.
     pub(crate) fn enclose(lines: &[u8]) -> Vec<u8> {
-        let begin = format!(r#"{{"format":{FORMAT},"lines":["#);
-        [begin.as_bytes(), lines, b"]}"].concat()
+        [ROWS_BEGIN.as_bytes(), lines, ROWS_END.as_bytes()].concat()
     }
 
     /// Reads a segment as it was stored.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
         decode(bytes, FORMAT)
+    }
+
+    /// Reads the lines about these triggers, of a segment as it was stored. A segment of a busy shard has thousands of
+    /// lines about others: they are passed over by a search for ids in the text, which takes a small part of reading them.
+    pub fn about(bytes: &[u8], triggers: &[SerialId]) -> Result<Self, RecordError> {
+        let Some(text) = rows(bytes) else {
+            let Self { mut lines } = Self::from_bytes(bytes)?;
+            lines.retain(|line| triggers.contains(&line.trigger()));
+            return Ok(Self { lines });
+        };
+        let mut begins = BTreeSet::new();
+        for trigger in triggers {
+            let named = format!(r#""trigger":"{trigger}""#);
+            let found = text.match_indices(&named);
+            begins.extend(found.map(|(at, _)| text[..at].rfind('\n').map_or(0, |end| end + 1)));
+        }
+        let lines = begins.into_iter().map(|begin| row(&text[begin..]));
+        Ok(Self { lines: lines.collect::<Result<_, _>>()? })
+    }
+
+    /// Its first and its last line, of a segment as it was stored.
+    pub fn ends(bytes: &[u8]) -> Result<Option<(Line, Line)>, RecordError> {
+        let Some(text) = rows(bytes) else {
+            let Self { mut lines } = Self::from_bytes(bytes)?;
+            let last = lines.pop();
+            let first = lines.into_iter().next().or_else(|| last.clone());
+            return Ok(first.zip(last));
+        };
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let last = text.rfind('\n').map_or(0, |end| end + 1);
+        Ok(Some((row(text)?, row(&text[last..])?)))
+    }
+}
+
+/// What stands around the lines of a segment, each of which is a row of the text: no text in JSON has a line break as such.
+const ROWS_BEGIN: &str = "{\"format\":1,\"lines\":[\n";
+const ROWS_END: &str = "\n]}";
+
+/// The lines of a segment, as rows with commas between them; nothing, if it was written otherwise.
+fn rows(bytes: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    text.strip_prefix(ROWS_BEGIN)?.strip_suffix(ROWS_END)
+}
+
+/// The line with which a text begins.
+fn row(text: &str) -> Result<Line, RecordError> {
+    let row = text.split('\n').next().unwrap_or_default();
+    let row = row.strip_suffix(',').unwrap_or(row);
+    serde_json::from_str(row).map_err(|why| RecordError::Malformed(why.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn skip(trigger: u64, at: i64) -> Line {
+        Line::Skip(Skipped {
+            project: ProjectId::DEFAULT,
+            trigger: SerialId(trigger),
+            generation: 1,
+            from: Instant(at),
+            to: Instant(at),
+            count: 1,
+            reason: Reason::Misfire,
+            at: Instant(at),
+        })
+    }
+
+    fn run(trigger: u64, response: &str) -> Line {
+        let attempt = Attempt { response: Some(response.to_owned()), ..Attempt::default() };
+        Line::Run(Finished {
+            project: ProjectId(7),
+            trigger: SerialId(trigger),
+            slot: Instant(5),
+            generation: Some(1),
+            sequence: None,
+            notice: None,
+            queue: None,
+            end: End::Failed,
+            at: Instant(6),
+            attempt: 1,
+            attempts: vec![attempt],
+        })
+    }
+
+    #[test]
+    fn lines_about_a_trigger_are_found_among_others_also_where_all_stand_in_one_row() {
+        let misleading = format!("\",\n\"trigger\":\"{}\"\n]}}", SerialId(2));
+        let lines = vec![skip(1, 10), run(2, "no"), skip(3, 30), run(1, &misleading), skip(2, 50)];
+        let segment = Segment { lines: lines.clone() };
+        let stored = segment.to_bytes();
+        assert!(rows(&stored).is_some() && ROWS_BEGIN.contains(&format!("\"format\":{FORMAT},")));
+        let in_one_row = crate::record::encode(FORMAT, &segment);
+        assert!(rows(&in_one_row).is_none());
+        for bytes in [&stored, &in_one_row] {
+            assert_eq!(Segment::from_bytes(bytes).as_ref(), Ok(&segment));
+            let about = |triggers: &[u64]| {
+                let triggers: Vec<_> = triggers.iter().copied().map(SerialId).collect();
+                Segment::about(bytes, &triggers).unwrap().lines
+            };
+            assert_eq!(about(&[2]), [lines[1].clone(), lines[4].clone()]);
+            assert_eq!(about(&[3, 1]), [lines[0].clone(), lines[2].clone(), lines[3].clone()]);
+            assert_eq!(about(&[4]), []);
+            let ends = Segment::ends(bytes).unwrap();
+            assert_eq!(ends, Some((lines[0].clone(), lines[4].clone())));
+        }
+        for bytes in [Segment::default().to_bytes(), Segment { lines: vec![skip(1, 1)] }.to_bytes()]
+        {
+            let len = Segment::from_bytes(&bytes).unwrap().lines.len();
+            assert_eq!(Segment::about(&bytes, &[SerialId(1)]).unwrap().lines.len(), len);
+            assert_eq!(Segment::ends(&bytes).unwrap().is_some(), len == 1);
+        }
     }
 }

@@ -19,8 +19,10 @@ use store::{Entry, Key, Range, Store};
 use super::problem::{ApiError, ApiResult};
 use super::read::key;
 
-/// Segments that are asked for at once.
-const SEGMENTS_LEN: usize = 100;
+/// Segments that are asked for at once: few at first, since those of a busy shard are long and the newest ones often tell
+/// enough, then more.
+const SEGMENTS_LEN_MIN: usize = 5;
+const SEGMENTS_LEN_MAX: usize = 100;
 
 /// Pages that are asked for at once.
 const PAGES_LEN: usize = 10;
@@ -80,6 +82,8 @@ pub(super) struct PastWalk<'a> {
     pages: Option<Range>,
     /// Fetched and not given yet, the next one last. Their text is read when it is their turn, which most never have.
     waiting: Vec<(BatchName, Entry)>,
+    /// How many segments are asked for next.
+    segments_len: usize,
     /// How many segments may still be read, or pages, once these are.
     left: usize,
     /// The last one that was given.
@@ -116,6 +120,7 @@ impl<'a> PastWalk<'a> {
             rest: Some(Range::prefix(&past(shard))),
             pages: None,
             waiting: Vec::new(),
+            segments_len: SEGMENTS_LEN_MIN,
             left: most,
             last: None,
             oldest: None,
@@ -149,27 +154,23 @@ impl<'a> PastWalk<'a> {
 
     /// The next batch; none at the end of the past, or of what may be read: see [`PastWalk::is_cut`].
     pub(super) async fn next(&mut self) -> ApiResult<Option<PastBatch>> {
+        let of_span = self.span.map(|span| span.trigger);
         match self.take().await? {
-            Some((name, entry)) => self.batch(name, &entry).map(Some),
+            Some((name, entry)) => self.batch(name, &entry, of_span.as_slice()).map(Some),
             None => Ok(None),
         }
     }
 
-    /// The next batch that may be about one of these triggers. Others are passed over by a look for the ids, which costs
-    /// a small part of reading them.
+    /// The next batch, with its lines about these triggers and no others.
     pub(super) async fn next_about(
         &mut self,
         triggers: &HashSet<TriggerId>,
     ) -> ApiResult<Option<PastBatch>> {
-        let ids: Vec<String> = triggers.iter().map(|id| id.serial.to_string()).collect();
-        while let Some((name, entry)) = self.take().await? {
-            // What is no text is read, and refused.
-            let names_one = |text: &str| ids.iter().any(|id| text.contains(id.as_str()));
-            if std::str::from_utf8(entry.value.as_bytes()).map_or(true, names_one) {
-                return self.batch(name, &entry).map(Some);
-            }
+        let serials: Vec<SerialId> = triggers.iter().map(|id| id.serial).collect();
+        match self.take().await? {
+            Some((name, entry)) => self.batch(name, &entry, &serials).map(Some),
+            None => Ok(None),
         }
-        Ok(None)
     }
 
     async fn take(&mut self) -> ApiResult<Option<(BatchName, Entry)>> {
@@ -185,20 +186,28 @@ impl<'a> PastWalk<'a> {
         Ok(Some((name, entry)))
     }
 
-    fn batch(&mut self, name: BatchName, entry: &Entry) -> ApiResult<PastBatch> {
-        let segment = Segment::from_bytes(entry.value.as_bytes());
-        let mut lines = segment.map_err(|why| ApiError::of_record(entry.key.as_str(), &why))?.lines;
+    /// A batch with its lines about these triggers; about all, if none is named.
+    fn batch(
+        &mut self,
+        name: BatchName,
+        entry: &Entry,
+        triggers: &[SerialId],
+    ) -> ApiResult<PastBatch> {
+        let bytes = entry.value.as_bytes();
+        let malformed = |why| ApiError::of_record(entry.key.as_str(), &why);
+        let segment = match triggers {
+            [] => Segment::from_bytes(bytes),
+            _ => Segment::about(bytes, triggers),
+        };
+        let mut lines = segment.map_err(malformed)?.lines;
         match &name {
             BatchName::Segment(_) => {
                 lines.reverse();
-                self.look_at_time(&lines);
+                self.look_at_time(Segment::ends(bytes).map_err(malformed)?);
             }
             BatchName::Page(name) => self.oldest = Some(name.day.end()),
         }
-        let (span, seen) = (self.span, &mut self.seen);
-        lines.retain(|line| {
-            span.is_none_or(|span| span.trigger == line.trigger()) && seen.insert(line.identity())
-        });
+        lines.retain(|line| self.seen.insert(line.identity()));
         Ok(PastBatch { name, lines })
     }
 
@@ -220,13 +229,16 @@ impl<'a> PastWalk<'a> {
         }
     }
 
-    /// Leaves the segments when they are from before anything that is wanted.
-    fn look_at_time(&mut self, lines: &[Line]) {
-        let oldest = lines.iter().map(Line::written).min();
-        self.oldest = [self.oldest, oldest].into_iter().flatten().min();
-        let newest = lines.iter().map(Line::written).max();
-        if let (Some(span), Some(newest)) = (self.span, newest)
-            && newest.0 < span.from.0.saturating_sub(SLACK_MS)
+    /// Leaves the segments when they are from before anything that is wanted. The lines of a segment are decided within
+    /// moments: its first and its last one tell when.
+    fn look_at_time(&mut self, ends: Option<(Line, Line)>) {
+        let Some((first, last)) = ends.map(|(first, last)| (first.written(), last.written()))
+        else {
+            return;
+        };
+        self.oldest = self.oldest.into_iter().chain([first, last]).min();
+        if let Some(span) = self.span
+            && first.max(last).0 < span.from.0.saturating_sub(SLACK_MS)
         {
             self.waiting.clear();
             self.rest = None;
@@ -256,10 +268,11 @@ impl<'a> PastWalk<'a> {
             }
             let Some(range) = self.rest.take() else { return Ok(()) };
             let most = match self.stage {
-                Stage::Segments => SEGMENTS_LEN,
+                Stage::Segments => self.segments_len,
                 Stage::Pages => PAGES_LEN,
             };
             let page = self.store.scan(range, most.min(self.left.max(1))).await?;
+            self.segments_len = SEGMENTS_LEN_MAX.min(self.segments_len * 4);
             self.rest = page.next;
             for entry in page.entries.into_iter().rev() {
                 let name = self.name(&entry.key);
