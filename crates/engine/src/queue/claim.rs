@@ -55,6 +55,8 @@ pub struct Workers {
 struct KnownWorker {
     incarnation: u64,
     last_claim: u64,
+    /// The highest claim to whose answer it does not listen any more.
+    settled: u64,
     last_request: u64,
     /// When (steady) it was last heard; never by this owner, if it is only known from records.
     heard: Option<u64>,
@@ -139,6 +141,8 @@ impl Workers {
         known.is_draining = request.is_draining;
         known.lease_ms = request.lease_ms;
         known.last_request = known.last_request.max(request.number);
+        known.settled = known.settled.max(request.settled);
+        let is_settled = request.number <= known.settled;
         let (last_claim, as_of) = (known.last_claim, known.last_request);
         let mut answer = WorkerAnswer { cookie: self.cookie, as_of, ..WorkerAnswer::default() };
         // In this order: what any list names is safe from conclusions.
@@ -185,7 +189,7 @@ impl Workers {
             let given = runs.of_worker(&request.worker);
             let again = given.filter(|(_, record)| record.claimant == claimant);
             answer.runs = again.map(|(sequence, record)| (sequence, Arc::clone(record))).collect();
-        } else if request.number > last_claim && cookie == self.cookie {
+        } else if request.number > last_claim && !is_settled && cookie == self.cookie {
             answer.runs = give(&claimant, queues, free, runs, decided, now);
             let waits = answer.is_empty() && until > now.steady;
             let known = self.known.get_mut(&request.worker).expect("it was heard");
@@ -449,6 +453,7 @@ impl KnownWorker {
         Self {
             incarnation,
             last_claim: 0,
+            settled: 0,
             last_request: 0,
             heard: None,
             waits: None,
@@ -482,5 +487,60 @@ impl WorkerAnswer {
             && self.lost.is_empty()
             && self.cancel.is_empty()
             && self.runs.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::SerialId;
+    use crate::instant::Instant;
+    use crate::queue::backlog::ClaimOrder;
+    use crate::queue::given::GivenPolicy;
+    use crate::queue::submitted::SubmittedRun;
+    use crate::queue::unfinished::QueueDelta;
+
+    const NOW: Now = Now { wall: Instant(1_000), steady: 1_000, random: 7 };
+
+    fn claim(number: u64, settled: u64, free: usize) -> WorkerRequest {
+        let queues = vec![SerialId(1)];
+        let wants =
+            Wants::Claim { running: Vec::new(), cookie: NOW.random, queues, free, until: 0 };
+        WorkerRequest {
+            worker: "w".into(),
+            incarnation: 5,
+            number,
+            settled,
+            lease_ms: 1_000,
+            since: 0,
+            done: Vec::new(),
+            released: Vec::new(),
+            is_draining: free == 0,
+            wants,
+        }
+    }
+
+    #[test]
+    fn a_claim_that_comes_after_its_worker_gave_it_up_is_given_nothing() {
+        let mut runs = UnfinishedRuns::default();
+        runs.apply(&QueueDelta::Submitted(SubmittedRun {
+            queue: SerialId(1),
+            order: ClaimOrder { priority: 5, due: Instant(1), sequence: 1 },
+            born: Instant(1),
+            has_body: false,
+            policy: GivenPolicy::default(),
+            details: None,
+        }));
+        let mut workers = Workers::new(&runs, NOW);
+        let mut hear = |request: &WorkerRequest| {
+            let mut decided = Decided::with_room(usize::MAX);
+            match workers.hear(request, Ticket(request.number), &mut runs, &mut decided, NOW) {
+                Heard::Answer(answer) => answer.runs.len(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(hear(&claim(3, 2, 0)), 0, "it drains");
+        assert_eq!(hear(&claim(2, 1, 1)), 0, "it listens to this one no more");
+        assert_eq!(hear(&claim(4, 3, 1)), 1);
     }
 }

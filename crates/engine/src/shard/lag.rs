@@ -12,8 +12,10 @@
 //! when it is armed.
 //!
 //! **Late, and too late.** A slot that waits is late, not missed. Once it has waited for longer than a run may wait that
-//! cannot even be tried, it counts as missed, and catch-up decides what becomes of it and of those before it. So a host that
-//! was down for an hour gets a minute of slots and not an hour of them, unless a policy says so.
+//! cannot even be tried, it counts as missed, and so do those of its trigger that have waited for half as long: catch-up decides
+//! what becomes of them. So a host that was down for an hour gets a minute of slots and not an hour of them, unless a policy
+//! says so; and where too much is due for ever, a trigger is caught up with now and then, with a line of the past and a
+//! cursor for many slots, and not for each slot that leaves.
 //!
 //! **Room.** How much of it there is says whoever sends. What this shard has decided and not handed over for sending counts
 //! here, so that a look that is a little old lets no crowd through. Runs that have a record wait for room as well, and
@@ -147,6 +149,7 @@ impl Shard {
         }
         let too_long = trigger.policy().retry.span() + UNTRIED_MAX;
         let too_late = now.wall.before(too_long);
+        let too_late = if mark.0 <= too_late { now.wall.before(too_long / 2) } else { too_late };
         let is_seen = pick(Mutant::UnseenWaits, mark <= self.agenda.seen_until(), true);
         if is_seen { too_late } else { too_late.max(missed) }
     }

@@ -3,7 +3,8 @@
 //! Slots that left before a moment known to the owner were missed: nobody was there. Of those, a policy
 //! keeps the last few; all before them are skipped as misfires, and nothing else is.
 //!
-//! A slot whose host lags was seen when it was due, and waits: it is missed only when it has waited for too long. But slots
+//! A slot whose host lags was seen when it was due, and waits: it is missed only when it has waited for too long, and then
+//! those of its trigger are that have waited for half of that. But slots
 //! beyond the mark that an owner found when it came were seen by nobody, whether or not their host lags: those are missed by
 //! either bound, so the later one counts. A slot was decided while its host lagged if its mark lies beyond the one
 //! at which the lag began; and before the lag ended if it was seen, since a lag ends at the shard's mark, which never lies
@@ -118,6 +119,7 @@ impl SlotOracle {
             Mark(self.generation(slot.trigger, slot.generation).map(leaves_at)?, slot.trigger);
         let too_long = seen.definition.policy.retry.span() + UNTRIED_MAX;
         let (missed, too_late) = (absence.missed_until, at.before(too_long));
+        let too_late = if mark.0 <= too_late { at.before(too_long / 2) } else { too_late };
         let is_seen = mark <= absence.seen_until;
         let lagging = if is_seen { too_late } else { too_late.max(missed) };
         let host = seen.host();
