@@ -1,0 +1,122 @@
+//! Launch: makes room for a tree, starts its shim, and sees it out.
+//!
+//! A process cannot enter a new PID namespace, only its children are born in it. So the supervisor needs a process that
+//! makes one and has a single child: this. It stays, for two reasons: somebody must reap the shim, also where PID 1
+//! reaps nobody; and where there is no namespace it is the second guard. If the shim is killed there, its orphans come to
+//! launch, which kills them. If launch is killed, the shim goes on without it.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::{Child, Command, Stdio, exit};
+
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::SigSet;
+use rustix::process::{getegid, geteuid, getpid, set_child_subreaper, setsid};
+use rustix::thread::{
+    CapabilitySet, capabilities, configure_capability_in_ambient_set, set_capabilities,
+};
+
+use super::{OWN_BINARY, SHIM, block, refuse, take_control};
+use crate::Isolation;
+use crate::cgroup::Cgroups;
+use crate::error::Step;
+use crate::message::Order;
+use crate::tree::Ender;
+
+/// Does not return. Ends with 0 if it has seen that nothing is left.
+pub(super) fn run() -> ! {
+    // Signals for the supervisor's whole group or unit are the supervisor's to act on. The shim starts like this as well.
+    block(&SigSet::all());
+    let control = take_control();
+    close_strays(&control);
+    let _ = setsid();
+    let Ok(Some(order)) = Order::receive(&control) else { exit(0) };
+    let Order::Prepare { isolation, limits, name } = order.message else {
+        unreachable!("what launch hears first is what to prepare")
+    };
+
+    let cgroups = Cgroups::make(isolation, limits, name)
+        .unwrap_or_else(|(step, why)| refuse(control.as_fd(), step, &why));
+    let refuse = |(step, why): (Step, io::Error)| -> ! {
+        cgroups.remove();
+        refuse(control.as_fd(), step, &why)
+    };
+    separate(isolation).unwrap_or_else(|why| refuse(why));
+    let ender = Ender::new(isolation, &cgroups).unwrap_or_else(|why| refuse((Step::ReadProc, why)));
+    let shim = match spawn_shim(&control, isolation, &cgroups) {
+        Ok(shim) => shim,
+        Err(why) => refuse((Step::Shim, why)),
+    };
+    // The supervisor and the shim have the socket to themselves, so that each sees the other go.
+    drop(control);
+    see_out(shim, ender, &cgroups)
+}
+
+/// What the supervisor inherited, or was given by whoever started it, is not for its programs.
+fn close_strays(control: &OwnedFd) {
+    use std::os::fd::AsRawFd;
+    let Ok(listed) = std::fs::read_dir("/proc/self/fd") else { return };
+    let numbers: Vec<i32> = listed
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|number| *number > 2 && *number != control.as_raw_fd())
+        .collect();
+    for number in numbers {
+        // The one that the list was read from is among them, and closed already.
+        let _ = nix::unistd::close(number);
+    }
+}
+
+/// From here on a child is born apart from everything else.
+fn separate(isolation: Isolation) -> Result<(), (Step, io::Error)> {
+    let apart = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
+    let unshare = |flags| unshare(flags).map_err(|why| (Step::Unshare, why.into()));
+    match isolation {
+        Isolation::Namespace => unshare(apart),
+        Isolation::UserNamespace => {
+            let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+            unshare(apart | CloneFlags::CLONE_NEWUSER)?;
+            map_user(uid, gid).map_err(|why| (Step::MapUser, why))?;
+            keep_right_to_mount().map_err(|why| (Step::Capability, why))
+        }
+        Isolation::Cgroup | Isolation::Group => {
+            set_child_subreaper(Some(getpid())).map_err(|why| (Step::Shim, why.into()))
+        }
+    }
+}
+
+/// Everybody keeps the ids that they have.
+fn map_user(uid: u32, gid: u32) -> io::Result<()> {
+    std::fs::write("/proc/self/setgroups", "deny")?;
+    std::fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
+    std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
+}
+
+/// Who is not root loses all rights when a binary is started, except ambient ones. The shim drops this one when it has
+/// mounted `/proc`.
+fn keep_right_to_mount() -> io::Result<()> {
+    let mut sets = capabilities(None)?;
+    sets.inheritable |= CapabilitySet::SYS_ADMIN;
+    set_capabilities(None, sets)?;
+    Ok(configure_capability_in_ambient_set(CapabilitySet::SYS_ADMIN, true)?)
+}
+
+fn spawn_shim(control: &OwnedFd, isolation: Isolation, cgroups: &Cgroups) -> io::Result<Child> {
+    let cgroups =
+        cgroups.places().flat_map(|place| [place.directory.as_ref(), place.home.as_ref()]);
+    Command::new(OWN_BINARY)
+        .args([SHIM, isolation.word()])
+        .args(cgroups.map(|path: &Path| -> &OsStr { path.as_os_str() }).map(OsString::from))
+        .stdin(control.try_clone()?)
+        .stdout(Stdio::null())
+        .spawn()
+}
+
+/// Waits for the shim, and ends what it left behind: nothing, unless it was killed.
+fn see_out(mut shim: Child, mut ender: Ender, cgroups: &Cgroups) -> ! {
+    shim.wait().expect("launch alone reaps its child");
+    ender.end(|_, _| {});
+    cgroups.remove();
+    exit(0)
+}
