@@ -140,8 +140,9 @@ class Asking(unittest.TestCase):
             self.client.set_queue("limits", concurrency=3, revision=queue.revision + 5)
         self.assertEqual(self.client.set_queue("limits", waiting_max=1, revision=queue.revision).spec, {"waiting_max": 1})
         self.client.submit("limits", "echo")
-        with self.assertRaises(LimitReached):
-            self.client.submit("limits", "echo")
+        with self.assertRaises(LimitReached) as caught:
+            Client(server.url, retries=0).submit("limits", "echo")
+        self.assertEqual(caught.exception.status, 429)
         self.client.pause_queue("limits", note="the relay moves")
         self.assertEqual(self.client.queue("limits").paused["note"], "the relay moves")
         with self.assertRaises(Conflict):

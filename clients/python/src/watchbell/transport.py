@@ -146,7 +146,10 @@ class Transport:
             all_headers = {**self._headers, **headers} if headers else self._headers
             connection.request(method, server.base + path, body, all_headers)
             response = connection.getresponse()
-            data = response.read(_ANSWER_BYTES_MAX)
+            if (response.length or 0) > _ANSWER_BYTES_MAX:
+                raise ValueError(f"an answer of {response.length} bytes is too long")
+            # Not with a size: Python 3.9 would allocate as much for each answer.
+            data = response.read()
         except (OSError, http.client.HTTPException, ValueError, AttributeError) as why:
             # A socket that another thread has shut down may be gone in the midst of anything.
             connection.close()
