@@ -76,7 +76,9 @@ class Link:
         pause *= 0.5 + random.random() / 2
         if isinstance(why, Problem):
             pause += why.retry_after or 0.0
-            if self._told != why.kind:
+            # A first request that is refused for good ends the worker, which says more than the log.
+            is_final = 400 <= why.status < 500 and why.status not in (421, 429)
+            if self._told != why.kind and (self._contact.was_heard or not is_final):
                 self._told = why.kind
                 log.warning("a server refuses what the worker says, and is asked again: %s", why)
         else:
