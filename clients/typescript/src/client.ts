@@ -1,0 +1,267 @@
+/** The client: one method for each thing that can be asked. */
+
+import { randomUUID } from "node:crypto";
+
+import { backoff, pause, steady } from "./clock.js";
+import { LimitReached, Unavailable, Unreachable } from "./error.js";
+import { Servers } from "./exchange.js";
+import type { Ask, ServerOptions } from "./exchange.js";
+import type {
+  Page,
+  Queue,
+  QueueSpec,
+  Run,
+  RunOutput,
+  RunSpec,
+  RunState,
+  Submitted,
+  SubmittedBatch,
+  WorkerDetails,
+  WorkerInfo,
+} from "./wire.js";
+
+export interface ClientOptions extends ServerOptions {
+  /** How many times a request is sent again at most, where that is safe; 4 if it is left out. */
+  retries?: number;
+  /** How long a server may take to answer; 30,000 if it is left out. */
+  timeoutMs?: number;
+}
+
+export interface CallOptions {
+  /** Ends the call. What was asked for may have been done. */
+  signal?: AbortSignal;
+}
+
+export interface SubmitOptions extends CallOptions {
+  /**
+   * Under one key a request is carried out once within a day, also if this process dies in between. The client
+   * makes one up if it is left out, so what it sends again by itself is carried out once too.
+   */
+  idempotencyKey?: string;
+}
+
+export interface RunFilter {
+  state?: RunState | readonly RunState[];
+  kind?: "run" | "notification";
+  from?: Date | string;
+  to?: Date | string;
+  /** Only runs of queues that have ended: those that have not are told by `queueRuns`. */
+  queue?: string;
+  key?: string;
+  labels?: Readonly<Record<string, string>>;
+  /** How many to ask for at a time, up to 500. */
+  pageSize?: number;
+}
+
+export interface QueueRunFilter {
+  state?: RunState | readonly RunState[];
+  key?: string;
+  labels?: Readonly<Record<string, string>>;
+  pageSize?: number;
+}
+
+/** No pause between two attempts grows longer than this by itself. */
+const PAUSE_MS_MAX = 5_000;
+
+/** No attempt begins later than this after the first one. */
+const PATIENCE_MS = 30_000;
+
+/**
+ * A client of one cluster.
+ *
+ * A request is sent again when nobody answers, when the server is not available (502, 503, 504) and when a limit passes
+ * by itself (429 that says when). Nothing is done twice by that: each POST has an idempotency key.
+ */
+export class Client {
+  readonly #servers: Servers;
+  readonly #retries: number;
+  readonly #timeoutMs: number;
+
+  constructor(options: ClientOptions = {}) {
+    this.#servers = new Servers(options);
+    this.#retries = options.retries ?? 4;
+    this.#timeoutMs = options.timeoutMs ?? 30_000;
+  }
+
+  /** Lets a queue have a run. When this returns, the run is durable. */
+  submit(run: RunSpec & { queue: string }, options: SubmitOptions = {}): Promise<Submitted> {
+    return this.#post("/v1/runs", run, options);
+  }
+
+  /** Lets a queue have up to 1,000 runs, all or none; one answer for each, in their order. */
+  async submitMany(queue: string, runs: readonly RunSpec[], options: SubmitOptions = {}): Promise<Submitted[]> {
+    const batch = await this.#post<SubmittedBatch>("/v1/runs/batch", { queue, runs }, options);
+    return batch.runs;
+  }
+
+  /** A run, with its attempts, and why it waits. */
+  run(id: string, options: CallOptions = {}): Promise<Run> {
+    return this.#get(`/v1/runs/${part(id)}`, options);
+  }
+
+  /** The latest runs of all triggers and queues, newest first, page after page. */
+  runs(filter: RunFilter = {}, options: CallOptions = {}): AsyncIterableIterator<Run> {
+    const { pageSize, labels, ...rest } = filter;
+    return this.#pages("/v1/runs", { ...rest, label: labelTexts(labels), limit: pageSize }, options);
+  }
+
+  /** The unfinished runs of a queue, in the order in which they came. */
+  queueRuns(queue: string, filter: QueueRunFilter = {}, options: CallOptions = {}): AsyncIterableIterator<Run> {
+    const { pageSize, labels, ...rest } = filter;
+    const query = { ...rest, label: labelTexts(labels), limit: pageSize };
+    return this.#pages(`/v1/queues/${part(queue)}/runs`, query, options);
+  }
+
+  /** Ends a run: at once if it waits, by its worker if one has it. `NotFound` if it has ended. */
+  async cancel(id: string, options: CallOptions = {}): Promise<void> {
+    await this.#post(`/v1/runs/${part(id)}/cancel`, undefined, options);
+  }
+
+  /** What a run printed in its last attempt, as far as it is kept. */
+  output(id: string, options: CallOptions = {}): Promise<RunOutput> {
+    return this.#get(`/v1/runs/${part(id)}/output`, options);
+  }
+
+  /** Lets a dead run wait again, as a new run. */
+  retry(id: string, options: SubmitOptions = {}): Promise<Submitted> {
+    return this.#post(`/v1/runs/${part(id)}/retry`, undefined, options);
+  }
+
+  /** A queue, how it stands, and why its runs wait. */
+  queue(name: string, options: CallOptions = {}): Promise<Queue> {
+    return this.#get(`/v1/queues/${part(name)}`, options);
+  }
+
+  /** All queues, by name. */
+  queues(filter: { prefix?: string; pageSize?: number } = {}, options: CallOptions = {}): AsyncIterableIterator<Queue> {
+    return this.#pages("/v1/queues", { prefix: filter.prefix, limit: filter.pageSize }, options);
+  }
+
+  /**
+   * Gives a queue these limits, and makes it if it is not there. What is left out is not limited any more. With
+   * `revision`, only if nobody changed it since: `Conflict` otherwise.
+   */
+  setQueue(name: string, spec: QueueSpec, options: CallOptions & { revision?: number } = {}): Promise<Queue> {
+    const headers: Record<string, string> =
+      options.revision === undefined ? {} : { "if-match": `"${options.revision}"` };
+    return this.#call({ method: "PUT", path: `/v1/queues/${part(name)}`, body: spec, headers }, options);
+  }
+
+  /** Lets no worker have runs of a queue; what executes goes on. `Conflict` if it is so already. */
+  pauseQueue(
+    name: string,
+    options: CallOptions & { note?: string; until?: Date | string } = {},
+  ): Promise<Queue> {
+    const { note, until } = options;
+    const body = { note, until: until === undefined ? undefined : instant(until) };
+    return this.#post(`/v1/queues/${part(name)}/pause`, body, options);
+  }
+
+  /** Lets workers have its runs again. `Conflict` if it is so already. */
+  resumeQueue(name: string, options: CallOptions = {}): Promise<Queue> {
+    return this.#post(`/v1/queues/${part(name)}/resume`, undefined, options);
+  }
+
+  /** The workers that were heard of, by name. */
+  workers(options: CallOptions = {}): AsyncIterableIterator<WorkerInfo> {
+    return this.#pages("/v1/workers", {}, options);
+  }
+
+  /** A worker, and the runs that it has. */
+  worker(name: string, options: CallOptions = {}): Promise<WorkerDetails> {
+    return this.#get(`/v1/workers/${part(name)}`, options);
+  }
+
+  /** Gives a worker nothing more, and tells it to finish what it has and end. `Conflict` if it is so already. */
+  drain(worker: string, options: CallOptions = {}): Promise<WorkerDetails> {
+    return this.#post(`/v1/workers/${part(worker)}/drain`, undefined, options);
+  }
+
+  #get<T>(path: string, options: CallOptions): Promise<T> {
+    return this.#call({ method: "GET", path }, options);
+  }
+
+  #post<T>(path: string, body: unknown, options: SubmitOptions): Promise<T> {
+    const headers = { "idempotency-key": options.idempotencyKey ?? randomUUID() };
+    return this.#call({ method: "POST", path, body, headers }, options);
+  }
+
+  async *#pages<T>(path: string, query: Query, options: CallOptions): AsyncIterableIterator<T> {
+    let cursor: string | undefined;
+    do {
+      const page: Page<T> = await this.#get(path + queryText({ ...query, cursor }), options);
+      yield* page.items;
+      cursor = page.next ?? undefined;
+    } while (cursor !== undefined);
+  }
+
+  /** Sends a request, and again where that is safe and of use. */
+  async #call<T>(ask: Omit<Ask, "timeoutMs">, options: CallOptions): Promise<T> {
+    const first = steady();
+    // Whether an attempt counted cannot be told by its revision afterwards.
+    const isOnce = ask.headers?.["if-match"] !== undefined;
+    for (let tried = 1; ; tried += 1) {
+      const url = this.#servers.url;
+      try {
+        return await this.#servers.ask<T>({ ...ask, timeoutMs: this.#timeoutMs, signal: options.signal });
+      } catch (error) {
+        const wish = wishMs(error, this.#servers.count);
+        if (wish === undefined || tried > this.#retries) {
+          throw error;
+        }
+        if (isOnce && (error as Unreachable | Unavailable).mayBeDone) {
+          throw error;
+        }
+        this.#servers.leave(url);
+        // The others are asked at once: it may be this one alone that is gone.
+        const isRound = tried % this.#servers.count === 0;
+        const round = Math.ceil(tried / this.#servers.count);
+        const wait = isRound ? wish + backoff(round, PAUSE_MS_MAX) : 0;
+        if (steady() - first + wait > PATIENCE_MS) {
+          throw error;
+        }
+        await pause(wait, options.signal);
+      }
+    }
+  }
+}
+
+/** How long the server wishes that we wait; nothing, if sending it again is of no use. */
+function wishMs(error: unknown, servers: number): number | undefined {
+  if (error instanceof Unreachable) {
+    return 0;
+  }
+  if (error instanceof LimitReached) {
+    return error.retryAfter;
+  }
+  if (error instanceof Unavailable) {
+    const isPassing = error.status === 502 || error.status === 503 || error.status === 504;
+    return isPassing || (error.status === 421 && servers > 1) ? (error.retryAfter ?? 0) : undefined;
+  }
+  return undefined;
+}
+
+type Query = Record<string, string | number | Date | readonly string[] | undefined>;
+
+function queryText(query: Query): string {
+  const texts = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value === undefined) continue;
+    if (value instanceof Date) texts.append(name, instant(value));
+    else texts.append(name, typeof value === "object" ? value.join(",") : String(value));
+  }
+  const text = texts.toString();
+  return text === "" ? "" : `?${text}`;
+}
+
+function labelTexts(labels: Readonly<Record<string, string>> | undefined): string[] | undefined {
+  return labels === undefined ? undefined : Object.entries(labels).map(([name, value]) => `${name}=${value}`);
+}
+
+function instant(at: Date | string): string {
+  return typeof at === "string" ? at : at.toISOString();
+}
+
+function part(name: string): string {
+  return encodeURIComponent(name);
+}

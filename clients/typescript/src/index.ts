@@ -1,0 +1,45 @@
+/**
+ * Watchbell from Node: a client that submits runs and looks after queues, and a worker that carries runs out.
+ *
+ * - `client`: what can be asked; `exchange`: one request and its answer, and which server is asked
+ * - `worker`: calls handlers, and speaks with servers by itself; `ledger`: the rules of the protocol, without effects;
+ *   `print`: what runs print, and how far they have come
+ * - `error`: what went wrong, one class for each thing to do next; `wire`: the types of the API; `clock`: time
+ */
+
+export { Client } from "./client.js";
+export type { ClientOptions, QueueRunFilter, RunFilter, SubmitOptions } from "./client.js";
+export {
+  Cancelled,
+  Conflict,
+  DoNotRetry,
+  LimitReached,
+  Lost,
+  NotFound,
+  Refused,
+  RetryAfter,
+  Stopped,
+  Superseded,
+  TimedOut,
+  Unauthorized,
+  Unavailable,
+  Unreachable,
+  WatchbellError,
+} from "./error.js";
+export { Worker } from "./worker.js";
+export type { Context, DrainOptions, Handler, WorkerOptions } from "./worker.js";
+export type {
+  Attempt,
+  CommandSpec,
+  FieldProblem,
+  Problem,
+  Queue,
+  QueueSpec,
+  Run,
+  RunOutput,
+  RunSpec,
+  RunState,
+  Submitted,
+  WorkerDetails,
+  WorkerInfo,
+} from "./wire.js";

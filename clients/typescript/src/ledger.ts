@@ -1,0 +1,339 @@
+/**
+ * The rules of the worker protocol, without effects: what a worker has, what it says, and what follows from an answer.
+ *
+ * Time is an argument, and answers are data. docs/queues.md of the project tells the protocol; the rules kept here:
+ *
+ * - One claim is open at a time. Once it is answered, given up or refused it is settled, and an answer that comes later
+ *   is not listened to.
+ * - Each claim and beat names everything that the worker has: results until they are acknowledged, and all other runs,
+ *   begun or not.
+ * - A run begins only while it is confirmed: for the length of the lease from the sending of the request `as_of`.
+ * - A newer token of a run whose handler still executes begins when that one has ended.
+ */
+
+import type { BeatRequest, ClaimAnswer, ClaimRequest, ClaimedRun, DoneRun, HeldRun } from "./wire.js";
+
+/** Runs that a claim gives, and that a worker of one shard may have, at most. */
+export const CAPACITY_MAX = 1_000;
+
+/** How many runs one request names at most: the server takes 2,000. */
+const NAMED_MAX = 1_800;
+
+/** A request has at most 256 KiB; all the names take up to 150 KiB of that. */
+const DONE_BYTES_MAX = 80_000;
+
+const WAIT_MS_MAX = 30_000;
+
+export interface LedgerOptions {
+  worker: string;
+  queues: readonly string[];
+  capacity: number;
+  leaseMs: number;
+  incarnation: number;
+}
+
+/** A run that the worker has. */
+interface Held {
+  readonly run: ClaimedRun;
+  /** Given, and not begun; executing; it has a result; it is given back. */
+  state: "given" | "executing" | "done" | "released";
+  /** It may begin until then. */
+  confirmedUntil: number;
+  isCancelled: boolean;
+  result: DoneRun | undefined;
+  /** Whether a request that was not lost has told the result, or that it is given back. */
+  isTold: boolean;
+}
+
+/** A request, and what has to be known of it when its answer comes. */
+export interface Said<T> {
+  readonly body: T;
+  readonly number: number;
+  readonly named: readonly Held[];
+  readonly told: readonly Held[];
+}
+
+/** What follows from an answer. */
+export interface Orders {
+  /** Somebody has cancelled these: end them. */
+  cancel: HeldRun[];
+  /** These are somebody else's: end them, nothing of them counts. */
+  lost: HeldRun[];
+  /** Somebody wants the worker to drain. */
+  isDrain: boolean;
+  /** Whether the answer said anything new. */
+  isNews: boolean;
+}
+
+export class Ledger {
+  readonly #options: LedgerOptions;
+  readonly #held = new Map<string, Held>();
+  /** How many handlers execute, by run: also those whose run is lost, and those that ignore that their time is over. */
+  readonly #executing = new Map<string, number>();
+  #executingCount = 0;
+  /** When each request was sent, as long as it can confirm something. */
+  readonly #sent = new Map<number, number>();
+  #number = 0;
+  #settled = 0;
+  #open: number | undefined;
+  #cookie: string | undefined;
+  #cookieNumber = 0;
+  #lastSent = Number.NEGATIVE_INFINITY;
+  #beatMs: number;
+  #isDraining = false;
+
+  constructor(options: LedgerOptions) {
+    this.#options = options;
+    this.#beatMs = options.leaseMs / 5;
+  }
+
+  get beatMs(): number {
+    return this.#beatMs;
+  }
+
+  /** How long a claim waits for a run. */
+  get waitMs(): number {
+    return Math.floor(Math.min(WAIT_MS_MAX, 2 * this.#beatMs));
+  }
+
+  get isDraining(): boolean {
+    return this.#isDraining;
+  }
+
+  /** Nothing is left to execute or to report. */
+  get isEmpty(): boolean {
+    return this.#held.size === 0;
+  }
+
+  /** Results that no server has acknowledged. */
+  get unacknowledged(): number {
+    return [...this.#held.values()].filter((held) => held.state === "done").length;
+  }
+
+  /** Something is to be told at once: a result, a run given back, or one that waits to be confirmed. */
+  hasNews(now: number): boolean {
+    for (const held of this.#held.values()) {
+      const isResult = held.state === "done" || held.state === "released";
+      if (isResult && !held.isTold) return true;
+      if (held.state === "given" && held.confirmedUntil <= now) return true;
+    }
+    return false;
+  }
+
+  /** When something has to be said next, so that the worker is not taken for dead. */
+  get beatDue(): number {
+    return this.#held.size === 0 ? Number.POSITIVE_INFINITY : this.#lastSent + this.#beatMs;
+  }
+
+  /** How many more runs the worker has room for, once it has told what it has to tell. */
+  get free(): number {
+    if (this.#isDraining) return 0;
+    const { told } = this.#split();
+    const busy = this.#executingCount + this.#countOf("given") + this.#countOf("done") - told.length;
+    return Math.max(0, Math.min(this.#options.capacity - busy, NAMED_MAX - this.#held.size));
+  }
+
+  /** Takes no more runs, and gives back what has not begun. */
+  drain(): void {
+    this.#isDraining = true;
+    for (const held of this.#held.values()) {
+      if (held.state === "given") held.state = "released";
+    }
+  }
+
+  /** The next claim. There is none open. */
+  claim(now: number): Said<ClaimRequest> {
+    const free = this.free;
+    const said = this.#say(now, (common) => ({
+      ...common,
+      worker: this.#options.worker,
+      ...(this.#cookie === undefined ? {} : { cookie: this.#cookie }),
+      free,
+      wait_ms: this.waitMs,
+    }));
+    this.#open = said.number;
+    return said;
+  }
+
+  /** The next beat; a claim may be open beside it. */
+  beat(now: number): Said<BeatRequest> {
+    return this.#say(now, (common) => common);
+  }
+
+  /** The answer to this claim is not listened to, or was an error. */
+  settle(number: number): void {
+    if (this.#open === number) {
+      this.#open = undefined;
+      this.#settled = number;
+    }
+  }
+
+  /** A request got no answer, or an error: what it told is told again. */
+  fail(said: Said<unknown>): void {
+    this.settle(said.number);
+    for (const held of said.told) held.isTold = false;
+  }
+
+  /** An answer has come. `BadToken` if it has a token that JavaScript cannot hold. */
+  take(said: Said<unknown>, answer: ClaimAnswer, now: number): Orders {
+    const isClaim = this.#open === said.number;
+    this.settle(said.number);
+    this.#beatMs = answer.beat_ms;
+    const isOtherCookie = answer.cookie !== this.#cookie;
+    if (said.number > this.#cookieNumber) {
+      [this.#cookie, this.#cookieNumber] = [answer.cookie, said.number];
+    }
+    for (const ack of answer.acks) {
+      const held = this.#find(ack);
+      if (held?.state === "done" || held?.state === "released") this.#held.delete(ack.id);
+    }
+    const lost = answer.lost.filter((one) => this.#find(one) !== undefined);
+    const ended = lost.filter((one) => this.#find(one)?.state === "executing");
+    for (const one of lost) this.#held.delete(one.id);
+    const cancel = this.#cancel(answer.cancel);
+    this.#confirm(said, answer);
+    // Runs come only with claims; those of one that is settled already were never ours.
+    for (const run of isClaim ? answer.runs : []) {
+      ended.push(...this.#give(run, answer, now));
+    }
+    const isNews = answer.runs.length + answer.acks.length + lost.length + cancel.length > 0;
+    return { cancel, lost: ended, isDrain: answer.drain === true, isNews: isNews || isOtherCookie };
+  }
+
+  /** The runs that may begin now. They count as executing from here on. */
+  begin(now: number): ClaimedRun[] {
+    const begun: ClaimedRun[] = [];
+    for (const held of this.#held.values()) {
+      const isBlocked = this.#executing.has(held.run.id);
+      if (held.state !== "given" || held.confirmedUntil <= now || isBlocked) continue;
+      held.state = "executing";
+      this.#executing.set(held.run.id, 1);
+      this.#executingCount += 1;
+      begun.push(held.run);
+    }
+    return begun;
+  }
+
+  /** What came of a run, which its handler has ended or not. It does not count if the run is lost. */
+  report(result: DoneRun): void {
+    const held = this.#find(result);
+    if (held?.state !== "executing") return;
+    held.state = "done";
+    held.result = result;
+  }
+
+  /** A handler has ended. */
+  end(id: string): void {
+    const left = (this.#executing.get(id) ?? 0) - 1;
+    this.#executingCount -= 1;
+    if (left > 0) this.#executing.set(id, left);
+    else this.#executing.delete(id);
+  }
+
+  #say<T>(now: number, make: (common: BeatRequest & { running: HeldRun[] }) => T): Said<T> {
+    this.#number += 1;
+    for (const [number, at] of this.#sent) {
+      if (at + this.#options.leaseMs > now) break;
+      this.#sent.delete(number);
+    }
+    this.#sent.set(this.#number, now);
+    this.#lastSent = now;
+    const { told, named } = this.#split();
+    const done = told.filter((held) => held.state === "done").map((held) => held.result as DoneRun);
+    const released = told.filter((held) => held.state === "released").map(name);
+    for (const held of told) held.isTold = true;
+    const body = make({
+      incarnation: this.#options.incarnation,
+      // This library keeps no log of what it begins.
+      since: this.#options.incarnation,
+      number: this.#number,
+      settled: this.#settled,
+      queues: [...this.#options.queues],
+      lease_ms: this.#options.leaseMs,
+      done,
+      running: named.map(name),
+      released,
+      draining: this.#isDraining,
+    });
+    return { body, number: this.#number, named, told };
+  }
+
+  /** What goes into `done` and `released`, and what into `running`: results that are too much for one request too. */
+  #split(): { told: Held[]; named: Held[] } {
+    const told: Held[] = [];
+    const named: Held[] = [];
+    let bytes = 0;
+    for (const held of this.#held.values()) {
+      // A character takes up to six bytes as JSON.
+      bytes += held.state === "done" ? 200 + 6 * (held.result?.error?.length ?? 0) : 0;
+      const isTold = held.state === "released" || (held.state === "done" && bytes <= DONE_BYTES_MAX);
+      (isTold ? told : named).push(held);
+    }
+    return { told, named };
+  }
+
+  #countOf(state: Held["state"]): number {
+    let count = 0;
+    for (const held of this.#held.values()) count += held.state === state ? 1 : 0;
+    return count;
+  }
+
+  #find(one: HeldRun): Held | undefined {
+    const held = this.#held.get(one.id);
+    return held?.run.token === one.token ? held : undefined;
+  }
+
+  #cancel(wanted: readonly HeldRun[]): HeldRun[] {
+    const told: HeldRun[] = [];
+    for (const one of wanted) {
+      const held = this.#find(one);
+      if (held === undefined || held.isCancelled) continue;
+      held.isCancelled = true;
+      if (held.state === "executing") told.push(one);
+      if (held.state === "given") {
+        held.state = "done";
+        held.result = { ...name(held), result: "cancelled" };
+      }
+    }
+    return told;
+  }
+
+  #confirm(said: Said<unknown>, answer: ClaimAnswer): void {
+    const sent = this.#sent.get(answer.as_of);
+    if (sent === undefined) return;
+    const unheard = new Set(answer.unheard.map((one) => one.id));
+    for (const held of said.named) {
+      if (!unheard.has(held.run.id)) held.confirmedUntil = Math.max(held.confirmedUntil, sent + answer.lease_ms);
+    }
+  }
+
+  /** Takes a run, and tells which older attempt of it is to end. */
+  #give(run: ClaimedRun, answer: ClaimAnswer, now: number): HeldRun[] {
+    if (!Number.isSafeInteger(run.token)) throw new BadToken(run.id);
+    const former = this.#held.get(run.id);
+    if (former !== undefined && former.run.token >= run.token) return [];
+    const sent = this.#sent.get(answer.as_of);
+    this.#held.set(run.id, {
+      run,
+      state: this.#isDraining ? "released" : "given",
+      confirmedUntil: sent === undefined ? now : sent + answer.lease_ms,
+      isCancelled: false,
+      result: undefined,
+      isTold: false,
+    });
+    return former?.state === "executing" ? [name(former)] : [];
+  }
+}
+
+/** A token of 2^53 or more, which `JSON.parse` rounds. Tokens are microseconds since 1970, so the year is 2255. */
+export class BadToken extends Error {
+  override name = "BadToken";
+
+  constructor(id: string) {
+    super(`the token of ${id} is 2^53 or more, and JavaScript would round it: use another worker`);
+  }
+}
+
+function name(held: Held): HeldRun {
+  return { id: held.run.id, token: held.run.token };
+}

@@ -1,0 +1,491 @@
+/**
+ * The worker: calls handlers for runs, and speaks with servers by itself.
+ *
+ * A claim is open whenever there is room. Beats go beside it, or without it where there is no room, so that the worker is
+ * heard while handlers execute. The rules are those of `ledger`; here are the effects.
+ */
+
+import { hostname } from "node:os";
+
+import { after, backoff, steady, wallMicros } from "./clock.js";
+import type { Timer } from "./clock.js";
+import {
+  Cancelled,
+  Conflict,
+  DoNotRetry,
+  LimitReached,
+  Lost,
+  Refused,
+  RetryAfter,
+  Stopped,
+  Superseded,
+  TimedOut,
+  Unauthorized,
+  Unavailable,
+  Unreachable,
+} from "./error.js";
+import { Servers } from "./exchange.js";
+import type { ServerOptions } from "./exchange.js";
+import { BadToken, CAPACITY_MAX, Ledger } from "./ledger.js";
+import type { Said } from "./ledger.js";
+import { Printer, clean } from "./print.js";
+import type { Stream } from "./print.js";
+import type { BeatRequest, ClaimAnswer, ClaimRequest, ClaimedRun, DoneRun } from "./wire.js";
+
+export interface WorkerOptions extends ServerOptions {
+  /** From which queues, the first before the second: up to 32. */
+  queues: readonly string[];
+  /** No other process of the project has this name; the host and the process id if it is left out. */
+  name?: string;
+  /** How many handlers execute at a time, up to 1,000; 10 if it is left out. */
+  capacity?: number;
+  /** How long the worker may be silent before its runs are given to others, from 1,000; 15,000 if it is left out. */
+  leaseMs?: number;
+  /** How long a handler may take to end once its signal has aborted, before its run is reported anyway; 5,000. */
+  graceMs?: number;
+  /** Where sentences for people go: that no server answers, and that one does again. To stderr if it is left out. */
+  log?: (sentence: string) => void;
+}
+
+/** What a handler is told, and what it can say. */
+export interface Context {
+  /** The same in every attempt: a good idempotency key. */
+  readonly runId: string;
+  /** Attempt number, from 1. */
+  readonly attempt: number;
+  /** Greater in every attempt: what is acted upon can refuse a smaller one. */
+  readonly token: number;
+  readonly queue: string;
+  /** When the run was submitted, or the slot of its trigger. */
+  readonly scheduled: Date;
+  /** The name of its trigger, if it has one. */
+  readonly trigger: string | undefined;
+  /** When the attempt has to be over, if its run says so. */
+  readonly deadline: Date | undefined;
+  /**
+   * Aborts when the run is to end early; `reason` is `Cancelled`, `TimedOut`, `Stopped` or `Lost`. Pass it on, or call
+   * `throwIfAborted` now and then. A handler that throws then has stopped early; one that returns has done its work.
+   */
+  readonly signal: AbortSignal;
+  /** Says how far the run has come: 0 to 100, and up to 200 characters. */
+  progress(percent: number | undefined, text?: string): void;
+  /** Prints for the run: shown by `watchbell run output`, which adds no line ends. The last 64 KiB are kept. */
+  output(data: string | Uint8Array, stream?: Stream): void;
+}
+
+/** Carries a run out. Returning is success; throwing is failure, to be tried again as the run says. */
+export type Handler<T> = (context: Context, payload: T) => unknown;
+
+export interface DrainOptions {
+  /** Handlers that execute for longer are ended by their signal, and their runs given to others; never, if left out. */
+  stopAfterMs?: number;
+}
+
+/** How long a server may take beside what it is asked to wait. */
+const ANSWER_MS = 5_000;
+const PAUSE_MS_MAX = 5_000;
+const ERROR_CHARS_MAX = 1_000;
+const RETRY_AFTER_MS_MAX = 3_600_000;
+
+/** A handler that executes. */
+interface Execution {
+  readonly run: ClaimedRun;
+  readonly ender: AbortController;
+  readonly printer: Printer;
+  readonly started: Date;
+  readonly startedAt: number;
+  timer: Timer | undefined;
+  isReported: boolean;
+}
+
+export class Worker {
+  readonly name: string;
+  readonly #servers: Servers;
+  readonly #handlers = new Map<string, Handler<never>>();
+  readonly #executions = new Set<Execution>();
+  readonly #ledger: Ledger;
+  readonly #graceMs: number;
+  readonly #log: (sentence: string) => void;
+  #wake: Timer | undefined;
+  #isWakeSoon = false;
+  #claim: { ender: AbortController; said: Said<ClaimRequest>; doesWait: boolean } | undefined;
+  #isBeating = false;
+  #pausedUntil = 0;
+  #failures = 0;
+  #emptyAnswers = 0;
+  #hasBeenHeard = false;
+  #isAway = false;
+  #hasSaidDraining = false;
+  #stopTimer: Timer | undefined;
+  #isStopping = false;
+  #ending: { resolve: () => void; reject: (error: unknown) => void } | undefined;
+  #ended: Promise<void> | undefined;
+
+  constructor(options: WorkerOptions) {
+    const { capacity = 10, leaseMs = 15_000, queues } = options;
+    if (queues.length === 0) throw new TypeError("a worker needs a queue");
+    check("capacity", capacity, 1, CAPACITY_MAX);
+    check("leaseMs", leaseMs, 1_000, 86_400_000);
+    this.name = options.name ?? ownName();
+    this.#servers = new Servers(options);
+    this.#graceMs = options.graceMs ?? 5_000;
+    this.#log = options.log ?? ((sentence) => console.error(`watchbell: ${sentence}`));
+    this.#ledger = new Ledger({ worker: this.name, queues, capacity, leaseMs, incarnation: wallMicros() });
+  }
+
+  /** Calls this for runs of that handler. `T` is what its payload is taken for: it is not checked. */
+  handle<T = unknown>(name: string, handler: Handler<T>): this {
+    this.#handlers.set(name, handler as Handler<never>);
+    return this;
+  }
+
+  /**
+   * Carries out runs until the worker is drained: by `drain`, by one of these signals, or by `watchbell worker drain`.
+   * A second signal ends handlers early.
+   *
+   * Throws if servers refuse the worker from the start, and if a later process took its name.
+   */
+  async run(options: { signals?: readonly NodeJS.Signals[] } = {}): Promise<void> {
+    if (this.#ended !== undefined) throw new Error("a worker runs once: make another one");
+    const ended = new Promise<void>((resolve, reject) => {
+      this.#ending = { resolve, reject };
+    });
+    this.#ended = ended;
+    const signals = options.signals ?? ["SIGTERM", "SIGINT"];
+    const onSignal = (): void => {
+      void this.drain(this.#ledger.isDraining ? { stopAfterMs: 0 } : {}).catch(() => undefined);
+    };
+    for (const signal of signals) process.on(signal, onSignal);
+    this.#pump();
+    try {
+      await ended;
+    } finally {
+      for (const signal of signals) process.off(signal, onSignal);
+    }
+  }
+
+  /** Takes no more runs, waits for handlers, reports what came of them, and returns when that is acknowledged. */
+  async drain(options: DrainOptions = {}): Promise<void> {
+    this.#beginDrain();
+    if (options.stopAfterMs !== undefined) {
+      this.#stopTimer?.stop();
+      this.#stopTimer = after(options.stopAfterMs, () => this.#stop());
+    }
+    if (this.#ended === undefined) this.#stopTimer?.stop();
+    await this.#ended;
+  }
+
+  #beginDrain(): void {
+    if (this.#ledger.isDraining) return;
+    this.#ledger.drain();
+    if (this.#claim !== undefined) {
+      // Whatever it would have been given never began, and waits again.
+      this.#ledger.settle(this.#claim.said.number);
+      this.#claim.ender.abort();
+      this.#claim = undefined;
+    }
+    this.#pump();
+  }
+
+  /** Ends handlers early; gives up if nobody acknowledges what came of them. */
+  #stop(): void {
+    if (this.#isStopping || this.#ending === undefined) return;
+    this.#isStopping = true;
+    for (const execution of this.#executions) this.#abort(execution, new Stopped("the worker stops"));
+    this.#stopTimer = after(this.#graceMs + ANSWER_MS, () => {
+      const count = this.#ledger.unacknowledged;
+      this.#finish(new Unreachable(`no server acknowledged the results of ${count} runs: they are lost`, false));
+    });
+  }
+
+  /** Looks what there is to do: begins runs, and says what has to be said. */
+  #pump(): void {
+    if (this.#ending === undefined) return;
+    this.#wake?.stop();
+    this.#wake = undefined;
+    const now = steady();
+    for (const run of this.#ledger.begin(now)) this.#begin(run);
+    if (this.#isBeating) return;
+    if (now < this.#pausedUntil) return this.#wakeAt(this.#pausedUntil);
+    const due = this.#ledger.beatDue;
+    const isTime = now >= due || this.#ledger.hasNews(now);
+    if (this.#ledger.isDraining) {
+      if (this.#ledger.isEmpty && this.#hasSaidDraining) return this.#finish();
+      if (isTime || !this.#hasSaidDraining) void this.#sendBeat();
+      else this.#wakeAt(due);
+    } else if (this.#claim !== undefined) {
+      // A claim that reports is answered at once, and what has ended meanwhile goes with the next one.
+      if (this.#claim.doesWait ? isTime : now >= due) void this.#sendBeat();
+      else this.#wakeAt(due);
+    } else if (this.#ledger.free > 0) {
+      void this.#sendClaim();
+    } else if (isTime) {
+      void this.#sendBeat();
+    } else {
+      this.#wakeAt(due);
+    }
+  }
+
+  /** Looks again when all that is ready now has been done: what ends together is reported together. */
+  #pumpSoon(): void {
+    if (this.#isWakeSoon) return;
+    this.#isWakeSoon = true;
+    setImmediate(() => {
+      this.#isWakeSoon = false;
+      this.#pump();
+    });
+  }
+
+  #wakeAt(at: number): void {
+    if (at === Number.POSITIVE_INFINITY) return;
+    this.#wake = after(at - steady(), () => this.#pump());
+  }
+
+  async #sendClaim(): Promise<void> {
+    const said = this.#ledger.claim(steady());
+    const doesWait = said.told.length === 0;
+    const claim = { ender: new AbortController(), said, doesWait };
+    this.#claim = claim;
+    const waitMs = doesWait ? this.#ledger.waitMs : 0;
+    const url = this.#servers.url;
+    try {
+      const answer = await this.#servers.ask<ClaimAnswer>({
+        method: "POST",
+        path: "/v1/claim",
+        body: said.body,
+        timeoutMs: waitMs + ANSWER_MS,
+        signal: claim.ender.signal,
+      });
+      if (this.#claim !== claim) return;
+      this.#claim = undefined;
+      this.#take(said, answer);
+    } catch (error) {
+      if (this.#claim !== claim) return;
+      this.#claim = undefined;
+      this.#ledger.fail(said);
+      this.#failed(error, url);
+    }
+    this.#pumpSoon();
+  }
+
+  async #sendBeat(): Promise<void> {
+    this.#isBeating = true;
+    const said: Said<BeatRequest> = this.#ledger.beat(steady());
+    const url = this.#servers.url;
+    try {
+      const answer = await this.#servers.ask<ClaimAnswer>({
+        method: "POST",
+        path: `/v1/workers/${encodeURIComponent(this.name)}/beat`,
+        body: said.body,
+        timeoutMs: Math.max(1_000, Math.min(2 * this.#ledger.beatMs, 2 * ANSWER_MS)),
+      });
+      this.#isBeating = false;
+      this.#hasSaidDraining ||= said.body.draining === true;
+      this.#take(said, answer);
+    } catch (error) {
+      this.#isBeating = false;
+      this.#ledger.fail(said);
+      // Without runs there is nobody to tell that the worker leaves, if that cannot be told.
+      this.#hasSaidDraining ||= this.#ledger.isDraining && this.#ledger.isEmpty;
+      this.#failed(error, url);
+    }
+    this.#pumpSoon();
+  }
+
+  #take(said: Said<unknown>, answer: ClaimAnswer): void {
+    this.#heard();
+    try {
+      const orders = this.#ledger.take(said, answer, steady());
+      for (const execution of this.#executions) {
+        const is = (one: { id: string; token: number }): boolean =>
+          one.id === execution.run.id && one.token === execution.run.token;
+        if (orders.lost.some(is)) this.#abort(execution, new Lost("the run was given to another, or has ended"));
+        if (orders.cancel.some(is)) this.#abort(execution, new Cancelled("somebody has cancelled the run"));
+      }
+      if (orders.isDrain && !this.#ledger.isDraining) {
+        this.#log("somebody wants this worker to drain");
+        this.#beginDrain();
+      }
+      // A server that has nothing to say and does not wait, such as one that cannot reach a result's owner.
+      const isIdle = !orders.isNews && said.told.length > 0;
+      this.#emptyAnswers = isIdle ? this.#emptyAnswers + 1 : 0;
+      if (isIdle) this.#pausedUntil = steady() + backoff(this.#emptyAnswers, this.#ledger.beatMs);
+    } catch (error) {
+      if (!(error instanceof BadToken)) throw error;
+      this.#finish(error);
+    }
+  }
+
+  #heard(): void {
+    this.#hasBeenHeard = true;
+    this.#failures = 0;
+    if (this.#isAway) this.#log(`${this.#servers.url} answers again`);
+    this.#isAway = false;
+  }
+
+  /** A request came to nothing: the next one says how things stand by then. */
+  #failed(error: unknown, url: string): void {
+    if (error instanceof Conflict) {
+      if (error.kind === "old-incarnation") {
+        const why = "is another process using the name, or was the clock set back?";
+        return this.#finish(new Superseded(`a later life of the worker ${this.name} was heard; ${why}`, error.problem));
+      }
+      // A newer claim of our own came first; the next one is newer still.
+      this.#pausedUntil = steady() + backoff(1, PAUSE_MS_MAX);
+      return;
+    }
+    const isRefused = error instanceof Refused || error instanceof Unauthorized;
+    if (isRefused && !this.#hasBeenHeard) return this.#finish(error);
+    this.#failures += 1;
+    const wish = error instanceof Unavailable || error instanceof LimitReached ? (error.retryAfter ?? 0) : 0;
+    const round = Math.ceil(this.#failures / this.#servers.count);
+    const isRound = this.#failures % this.#servers.count === 0;
+    const most = Math.min(PAUSE_MS_MAX, this.#ledger.beatMs);
+    this.#pausedUntil = steady() + (isRound ? wish + backoff(round, most) : 0);
+    this.#servers.leave(url);
+    if (isRound && !this.#isAway) {
+      this.#isAway = true;
+      this.#log(`${(error as Error).message}; what executes goes on, and results are kept`);
+    }
+  }
+
+  #finish(error?: unknown): void {
+    const ending = this.#ending;
+    if (ending === undefined) return;
+    this.#ending = undefined;
+    this.#wake?.stop();
+    this.#stopTimer?.stop();
+    this.#claim?.ender.abort();
+    this.#claim = undefined;
+    for (const execution of this.#executions) this.#abort(execution, new Lost("the worker has ended"));
+    if (error === undefined) ending.resolve();
+    else ending.reject(error);
+  }
+
+  #begin(run: ClaimedRun): void {
+    const started = new Date();
+    const execution: Execution = {
+      run,
+      ender: new AbortController(),
+      printer: new Printer(run.token, (request) =>
+        this.#servers.ask({
+          method: "POST",
+          path: `/v1/runs/${encodeURIComponent(run.id)}/output`,
+          body: request,
+          timeoutMs: ANSWER_MS,
+        }),
+      ),
+      started,
+      startedAt: steady(),
+      timer: undefined,
+      isReported: false,
+    };
+    this.#executions.add(execution);
+    const timeoutMs = run.timeout_ms ?? undefined;
+    if (timeoutMs !== undefined) {
+      execution.timer = after(timeoutMs, () =>
+        this.#abort(execution, new TimedOut(`it took longer than its timeout of ${timeoutMs} ms`)),
+      );
+    }
+    void this.#execute(execution, timeoutMs).finally(() => {
+      execution.timer?.stop();
+      this.#executions.delete(execution);
+      this.#ledger.end(run.id);
+      this.#pumpSoon();
+    });
+  }
+
+  async #execute(execution: Execution, timeoutMs: number | undefined): Promise<void> {
+    const { run, printer, started } = execution;
+    const context: Context = {
+      runId: run.id,
+      attempt: run.attempt,
+      token: run.token,
+      queue: run.queue,
+      scheduled: new Date(run.scheduled),
+      trigger: run.trigger ?? undefined,
+      deadline: timeoutMs === undefined ? undefined : new Date(started.getTime() + timeoutMs),
+      signal: execution.ender.signal,
+      progress: (percent, text) => printer.progress(percent, text),
+      output: (data, stream = "stdout") => printer.print(data, stream),
+    };
+    try {
+      const handler = this.#handlers.get(run.handler ?? "");
+      if (handler === undefined) throw new DoNotRetry(this.#unknown(run));
+      await handler(context, run.payload as never);
+      await this.#report(execution, outcome(execution));
+    } catch (error) {
+      await this.#report(execution, outcome(execution, { error }));
+    }
+  }
+
+  #unknown(run: ClaimedRun): string {
+    if (run.handler == null) return `the worker ${this.name} calls handlers, and carries out no commands`;
+    return `the worker ${this.name} has no handler ${JSON.stringify(run.handler)}`;
+  }
+
+  /** Ends a handler early, by its signal; once. If it does not end soon, its run is reported without it. */
+  #abort(execution: Execution, reason: Error): void {
+    if (reason instanceof Lost) {
+      execution.isReported = true;
+      execution.printer.drop();
+    }
+    if (execution.ender.signal.aborted) return;
+    execution.timer?.stop();
+    execution.timer = undefined;
+    execution.ender.abort(reason);
+    if (reason instanceof TimedOut || reason instanceof Stopped) {
+      execution.timer = after(this.#graceMs, () => {
+        void this.#report(execution, outcome(execution, { error: reason }));
+      });
+    }
+  }
+
+  async #report(execution: Execution, result: Omit<DoneRun, "id" | "token">): Promise<void> {
+    if (execution.isReported) return;
+    execution.isReported = true;
+    await execution.printer.close();
+    const { run, started, startedAt } = execution;
+    const took_ms = Math.round(steady() - startedAt);
+    this.#ledger.report({ id: run.id, token: run.token, ...result, started: started.toISOString(), took_ms });
+    this.#pumpSoon();
+  }
+}
+
+/** What came of a handler that returned, or threw. */
+function outcome(execution: Execution, thrown?: { error: unknown }): Omit<DoneRun, "id" | "token"> {
+  const reason: unknown = execution.ender.signal.reason;
+  // However it ended: its time was over.
+  if (reason instanceof TimedOut) return { result: "failed", error: reason.message };
+  if (thrown === undefined) return { result: "succeeded" };
+  if (reason instanceof Cancelled) return { result: "cancelled" };
+  if (reason instanceof Stopped) return { result: "stopped" };
+  const { error } = thrown;
+  const failed = { result: "failed" as const, error: errorText(error) };
+  if (error instanceof DoNotRetry) return { ...failed, final_failure: true };
+  if (error instanceof RetryAfter && Number.isFinite(error.ms)) {
+    return { ...failed, retry_after_ms: Math.round(Math.min(RETRY_AFTER_MS_MAX, Math.max(0, error.ms))) };
+  }
+  return failed;
+}
+
+function errorText(error: unknown): string {
+  let text: string;
+  try {
+    text = error instanceof Error ? error.message || error.name : String(error);
+  } catch {
+    text = "something was thrown that cannot be shown";
+  }
+  return clean(text, ERROR_CHARS_MAX);
+}
+
+function check(what: string, value: number, least: number, most: number): void {
+  if (!Number.isInteger(value) || value < least || value > most) {
+    throw new RangeError(`${what} is ${value}; whole numbers from ${least} to ${most} are allowed`);
+  }
+}
+
+/** Names have letters, digits, `.`, `_` and `-`, 100 at most. */
+function ownName(): string {
+  return `${hostname().replace(/[^A-Za-z0-9._-]/g, "-").slice(0, 80)}-${process.pid}`;
+}

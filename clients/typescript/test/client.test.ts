@@ -1,0 +1,141 @@
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+
+import { Client, Conflict, LimitReached, NotFound, Refused, Unauthorized, Unreachable } from "../src/index.js";
+import { ofProblem } from "../src/error.js";
+import { Loss, TestServer, freePort } from "./rig.js";
+
+let server: TestServer;
+let client: Client;
+
+before(async () => {
+  server = await TestServer.start();
+  client = new Client({ servers: server.url });
+});
+
+after(() => server?.end());
+
+test("the_generated_types_are_what_the_server_tells", async () => {
+  const { readFile } = await import("node:fs/promises");
+  const root = new URL("../../", import.meta.url);
+  const { generated } = (await import(new URL("scripts/generate.mjs", root).href)) as {
+    generated(document: unknown): Promise<string>;
+  };
+  const document: unknown = await (await fetch(`${server.url}/openapi.json`)).json();
+  const committed = await readFile(new URL("src/openapi.ts", root), "utf8");
+  assert.ok((await generated(document)) === committed, "src/openapi.ts is old: npm run generate, with a server running");
+});
+
+test("a_run_says_all_that_it_may_and_is_shown", async () => {
+  const { id, created } = await client.submit({
+    queue: "said",
+    handler: "welcome",
+    payload: { to: "ann@example.com" },
+    priority: 2,
+    delay: "1h",
+    expires_after: "1d",
+    timeout: "5m",
+    retry: { attempts: 2, delay: "2s", backoff: "constant" },
+    delivery: "at_most_once",
+    key: "ann",
+    unique_key: "once",
+    unique_window: "1m",
+    labels: { campaign: "spring" },
+  });
+  assert.ok(created);
+  const run = await client.run(id);
+  assert.deepEqual([run.id, run.state, run.queued?.queue, run.queued?.priority], [id, "waiting", "said", 2]);
+  const again = await client.submit({ queue: "said", handler: "welcome", unique_key: "once" });
+  assert.deepEqual(again, { id, created: false });
+  await client.cancel(id);
+  assert.equal((await client.run(id)).state, "cancelled");
+  await assert.rejects(client.cancel(id), NotFound);
+});
+
+test("many_runs_are_listed_page_after_page", async () => {
+  const specs = Array.from({ length: 25 }, (_, at) => ({ handler: "h", payload: at, labels: { kind: "page" } }));
+  const submitted = await client.submitMany("pages", specs);
+  assert.equal(new Set(submitted.map((run) => run.id)).size, 25);
+  const listed: string[] = [];
+  const filter = { state: ["waiting", "running"] as const, labels: { kind: "page" }, pageSize: 10 };
+  for await (const run of client.queueRuns("pages", filter)) listed.push(run.id);
+  assert.deepEqual(listed, submitted.map((run) => run.id));
+  for (const run of submitted) await client.cancel(run.id);
+  const ended = new Set<string>();
+  for await (const run of client.runs({ state: "cancelled", queue: "pages", pageSize: 10 })) ended.add(run.id);
+  assert.deepEqual(ended, new Set(listed));
+});
+
+test("a_queue_is_set_paused_and_resumed", async () => {
+  const set = await client.setQueue("mail", { concurrency: 20, rate: { runs: 100, per: "1m" } });
+  assert.equal(set.spec.concurrency, 20);
+  const paused = await client.pauseQueue("mail", { note: "the relay moves", until: new Date(Date.now() + 3_600_000) });
+  assert.equal(paused.paused?.note, "the relay moves");
+  await assert.rejects(client.pauseQueue("mail"), Conflict);
+  assert.ok(!(await client.resumeQueue("mail")).paused);
+  const { revision } = await client.queue("mail");
+  await client.setQueue("mail", { concurrency: 3 }, { revision });
+  await assert.rejects(client.setQueue("mail", { concurrency: 4 }, { revision }), Conflict);
+  const names: string[] = [];
+  for await (const queue of client.queues({ prefix: "mai" })) names.push(queue.name);
+  assert.deepEqual(names, ["mail"]);
+});
+
+test("each_error_is_the_thing_to_do_next", async () => {
+  await assert.rejects(client.run("run_00y00000000000011m7psmd6tv0jek"), NotFound);
+  await assert.rejects(client.queue("nobody"), NotFound);
+  await assert.rejects(client.worker("nobody"), NotFound);
+  await assert.rejects(client.drain("nobody"), NotFound);
+  await assert.rejects(client.submit({ queue: "mail", handler: "h", priority: 17 }), (error: unknown) => {
+    assert.ok(error instanceof Refused);
+    assert.deepEqual(error.fields.map((field) => field.pointer), ["/priority"]);
+    return error.status === 422 && error.name === "Refused" && !error.mayBeDone;
+  });
+  await client.setQueue("full", { waiting_max: 1 });
+  await client.submit({ queue: "full", handler: "h" });
+  await assert.rejects(client.submit({ queue: "full", handler: "h" }), LimitReached);
+  const problem = { type: "urn:watchbell:problem:x", title: "x", detail: "x" };
+  assert.ok(ofProblem({ ...problem, status: 401 }) instanceof Unauthorized);
+  assert.equal(ofProblem({ ...problem, status: 503 }, 2000).kind, "x");
+});
+
+test("nobody_there_is_unreachable_and_nothing_was_done", async () => {
+  const away = new Client({ servers: `http://127.0.0.1:${await freePort()}`, retries: 1 });
+  await assert.rejects(away.queue("mail"), (error: unknown) => error instanceof Unreachable && !error.mayBeDone);
+  assert.throws(() => new Client({ servers: "127.0.0.1:7400" }), TypeError);
+  assert.throws(() => new Client({ servers: [] }), TypeError);
+});
+
+test("another_server_is_asked_if_one_is_gone", async () => {
+  const gone = `http://127.0.0.1:${await freePort()}`;
+  const several = new Client({ servers: [gone, server.url] });
+  for (let time = 0; time < 5; time += 1) {
+    const { id } = await several.submit({ queue: "several", handler: "h" });
+    assert.equal((await several.run(id)).id, id);
+  }
+});
+
+test("a_run_whose_answer_was_lost_is_submitted_once", async () => {
+  const loss = await Loss.before(server);
+  try {
+    let lost = 0;
+    loss.isLost = () => (lost += 1) <= 2;
+    const { created } = await new Client({ servers: loss.url }).submit({ queue: "once", handler: "h" });
+    assert.ok(created);
+    assert.equal(lost, 3);
+    assert.equal((await client.queue("once")).state?.waiting, 1);
+  } finally {
+    loss.end();
+  }
+});
+
+test("a_call_is_ended_by_its_signal", async () => {
+  const ended = AbortSignal.abort(new Error("enough"));
+  await assert.rejects(client.queue("mail", { signal: ended }), /enough/);
+});
+
+test("the_key_is_not_shown", async () => {
+  const { inspect } = await import("node:util");
+  const secret = new Client({ servers: server.url, key: "wbk_1234" });
+  assert.ok(!inspect(secret, { depth: 10, showHidden: true }).includes("wbk_1234"));
+});
