@@ -15,6 +15,7 @@ import {
   DoNotRetry,
   LimitReached,
   Lost,
+  NotFound,
   Refused,
   RetryAfter,
   Stopped,
@@ -41,7 +42,7 @@ export interface WorkerOptions extends ServerOptions {
   capacity?: number;
   /** How long the worker may be silent before its runs are given to others, from 1,000; 15,000 if it is left out. */
   leaseMs?: number;
-  /** How long a handler may take to end once its signal has aborted, before its run is reported anyway; 5,000. */
+  /** How long a handler may take to end that timed out, or is stopped, before its run is reported anyway; 5,000. */
   graceMs?: number;
   /** Where sentences for people go: that no server answers, and that one does again. To stderr if it is left out. */
   log?: (sentence: string) => void;
@@ -334,7 +335,7 @@ export class Worker {
       this.#pausedUntil = steady() + backoff(1, PAUSE_MS_MAX);
       return;
     }
-    const isRefused = error instanceof Refused || error instanceof Unauthorized;
+    const isRefused = error instanceof Refused || error instanceof Unauthorized || error instanceof NotFound;
     if (isRefused && !this.#hasBeenHeard) return this.#finish(error);
     this.#failures += 1;
     const wish = error instanceof Unavailable || error instanceof LimitReached ? (error.retryAfter ?? 0) : 0;
@@ -343,7 +344,8 @@ export class Worker {
     const most = Math.min(PAUSE_MS_MAX, this.#ledger.beatMs);
     this.#pausedUntil = steady() + (isRound ? wish + backoff(round, most) : 0);
     this.#servers.leave(url);
-    if (isRound && !this.#isAway) {
+    // An answer that is lost now and then is nothing to be told of.
+    if (isRound && round > 1 && !this.#isAway) {
       this.#isAway = true;
       this.#log(`${(error as Error).message}; what executes goes on, and results are kept`);
     }

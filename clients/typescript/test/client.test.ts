@@ -93,7 +93,8 @@ test("each_error_is_the_thing_to_do_next", async () => {
   });
   await client.setQueue("full", { waiting_max: 1 });
   await client.submit({ queue: "full", handler: "h" });
-  await assert.rejects(client.submit({ queue: "full", handler: "h" }), LimitReached);
+  const impatient = new Client({ servers: server.url, retries: 0 });
+  await assert.rejects(impatient.submit({ queue: "full", handler: "h" }), LimitReached);
   const problem = { type: "urn:watchbell:problem:x", title: "x", detail: "x" };
   assert.ok(ofProblem({ ...problem, status: 401 }) instanceof Unauthorized);
   assert.equal(ofProblem({ ...problem, status: 503 }, 2000).kind, "x");
