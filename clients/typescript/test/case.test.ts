@@ -52,7 +52,7 @@ async function state(id: string, wanted: string): Promise<void> {
 }
 
 test("the_case_worker_keeps_its_contract", async () => {
-  const worker = new Case("case");
+  const worker = new Case("case", { LEASE_MS: "2000" });
   const submit = async (handler: string, payload?: unknown, more: object = {}): Promise<string> =>
     (await client.submit({ queue: "case", handler, payload, ...more })).id;
   const echo = await submit("echo");
