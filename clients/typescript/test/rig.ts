@@ -27,6 +27,7 @@ export async function until<T>(what: string, look: () => Promise<T | undefined> 
 }
 
 export class TestServer {
+  static readonly #all = new Set<TestServer>();
   #child: ChildProcess | undefined;
   #log = "";
 
@@ -35,11 +36,17 @@ export class TestServer {
     readonly directory: string,
   ) {}
 
+  /** Ends also those whose test failed: a process waits for its children. */
+  static async endAll(): Promise<void> {
+    await Promise.all([...TestServer.#all].map((server) => server.end()));
+  }
+
   static async start(): Promise<TestServer> {
     const directory = await mkdtemp(join(tmpdir(), "watchbell-test-"));
     for (let tried = 0; ; tried += 1) {
       const server = new TestServer(`http://127.0.0.1:${await freePort()}`, directory);
       try {
+        TestServer.#all.add(server);
         await server.restart();
         return server;
       } catch (error) {
