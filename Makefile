@@ -1,7 +1,7 @@
 # Watchbell. `make run` and `make test` are all that a newcomer needs; `make help` lists the rest.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix release bench bench-triggers bench-queue bench-large soak
+.PHONY: help run test test-clients check fix release bench bench-triggers bench-queue bench-large soak
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,6 +13,13 @@ run: ## Run the main job: watchbell dev, with its data in ./watchbell-data
 
 test: ## Install what is missing, check, and run all tests; ends with a table of times
 	@scripts/test
+
+test-clients: ## Test the libraries for Python and Node against a quick build (about 2 minutes)
+	@scripts/need test
+	@cargo build --profile quick --package watchbell
+	WATCHBELL_BINARY=$$(realpath $(or $(CARGO_TARGET_DIR),target)/quick/watchbell) && export WATCHBELL_BINARY && \
+		python3 -m unittest discover -s clients/python/tests && \
+		cd clients/typescript && npm install --no-save --no-audit --no-fund --loglevel=error && npm test
 
 check: ## Check format, lints and documents; never writes to the tree
 	@scripts/check
