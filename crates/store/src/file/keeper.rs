@@ -4,6 +4,9 @@
 //! puts segments of the log that are no longer needed back into the pool and keeps the next one ready.
 //! When the disk is full they try again every second; when they find damage they say so, and the
 //! writer takes no more commits.
+//!
+//! They have the priority of everybody else: one that others are preferred to falls behind on a machine that has too much
+//! to do, and then commits wait for it after all, for seconds.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -15,9 +18,6 @@ use super::table::IndexError;
 use crate::log::is_full;
 
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// How much the operating system should prefer everybody else: commits must not wait for a processor.
-const NICENESS: i32 = 10;
 
 /// What keeps a keeper from its work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,8 +136,6 @@ fn run(
     called: &Receiver<()>,
     state: &KeeperState,
 ) {
-    // A wish: where it is not granted, commits are only a little later at times.
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICENESS);
     let mut outcome = Ok(AfterRound::Rest);
     loop {
         let call = match &outcome {
