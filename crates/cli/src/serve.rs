@@ -139,8 +139,9 @@ fn is_passing(why: &NodeStartError) -> bool {
     )
 }
 
-/// The threads that answer requests. They are not those of the node: however much somebody asks for, its session is renewed,
-/// and what its shards decide is written.
+/// The threads that answer requests. They are not those of the node, so that what somebody asks for keeps its session from
+/// being renewed no more than another process would. A connection to an engine that a request was the first to need is
+/// served here, also when the node uses it later.
 struct ApiThreads(Option<Runtime>);
 
 impl ApiThreads {
