@@ -4,7 +4,8 @@ use client::QueueFilter;
 use client::queue::{Queue, QueueSpec, RateSpec};
 
 use crate::args::queue::{
-    QueueDeleteArgs, QueueListArgs, QueueNameArgs, QueuePauseArgs, QueueSetArgs, QueueVerb,
+    LeaseWord, QueueDeleteArgs, QueueListArgs, QueueNameArgs, QueuePauseArgs, QueueSetArgs,
+    QueueVerb,
 };
 use crate::exit::Ending;
 use crate::redrive;
@@ -68,6 +69,7 @@ async fn set(typed: QueueSetArgs) -> Result<(), Ending> {
         rate: typed.rate,
         waiting_max: typed.waiting_max,
         alert_after: typed.alert_after,
+        lease: typed.lease.map(LeaseWord::kind),
     };
     let queue = typed.server.client()?.set_queue(&typed.name, &spec, None).await?;
     print(typed.server.output, &queue, || show_text(&queue))
@@ -157,7 +159,7 @@ fn show_text(queue: &Queue) -> String {
 
 /// The limits that somebody chose, in the words in which they are typed.
 fn limits(spec: &QueueSpec) -> Vec<(&'static str, String)> {
-    let QueueSpec { concurrency, per_key, rate, waiting_max, alert_after } = spec;
+    let QueueSpec { concurrency, per_key, rate, waiting_max, alert_after, lease } = spec;
     let rate = rate.as_ref().map(|RateSpec { runs, per }| format!("{runs}/{}", escape(per)));
     let all = [
         ("concurrency", concurrency.map(grouped)),
@@ -165,6 +167,7 @@ fn limits(spec: &QueueSpec) -> Vec<(&'static str, String)> {
         ("rate", rate),
         ("waiting max", waiting_max.map(grouped)),
         ("alert after", alert_after.as_deref().map(escape)),
+        ("lease", lease.map(|lease| lease.as_str().to_owned())),
     ];
     all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }

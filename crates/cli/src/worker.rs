@@ -20,11 +20,18 @@ pub(crate) async fn worker(verb: WorkerVerb) -> Result<(), Ending> {
 async fn list(typed: &ServerArgs) -> Result<(), Ending> {
     let page = typed.client()?.workers().await?;
     let none = "There are no workers: one is known when it has claimed from a queue.";
-    let header = ["name", "state", "runs", "heard", "queues"];
+    let header = ["name", "state", "runs", "heard", "queues", "labels"];
     print_list(typed.output, &page, Some(none), header, |worker| {
         let (state, runs) = (worker.state.as_str().to_owned(), worker.running.to_string());
-        [escape(&worker.name), state, runs, heard(worker), escape(&worker.queues.join(","))]
+        let queues = escape(&worker.queues.join(","));
+        [escape(&worker.name), state, runs, heard(worker), queues, labels(worker)]
     })
+}
+
+/// `version=7,zone=b`.
+fn labels(worker: &Worker) -> String {
+    let labels = worker.labels.iter().map(|(key, value)| format!("{key}={value}"));
+    escape(&labels.collect::<Vec<_>>().join(","))
 }
 
 fn heard(worker: &Worker) -> String {
@@ -70,6 +77,9 @@ fn show_text(WorkerDetails { worker, lease_ms, drain, runs }: &WorkerDetails) ->
         row("lease", format!("{lease_ms} ms"));
     }
     row("queues", escape(&worker.queues.join(", ")));
+    if !worker.labels.is_empty() {
+        row("labels", labels(worker));
+    }
     if let Some(drain) = drain {
         row("drain", format!("since {}, asked for by {}", drain.since, escape(&drain.author)));
     }
@@ -97,6 +107,9 @@ mod tests {
             heard: Some(at),
             queues: vec!["a".to_owned(), "b".to_owned()],
             running: 1,
+            labels: [("zone", "b"), ("version", "7")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
         };
         let run =
             WorkerRun { id: "run_x".to_owned(), queue: "a".to_owned(), since: at, attempt: 2 };
@@ -112,6 +125,7 @@ mod tests {
             "heard 2027-01-15T08:00:00Z",
             "lease 15000 ms",
             "queues a, b",
+            "labels version=7,zone=b",
             "drain since 2027-01-15T08:00:00Z, asked for by ops",
             "runs 1",
             "run_x of a, attempt 2, since 2027-01-15T08:00:00Z",

@@ -36,6 +36,9 @@ pub struct OutputChunk {
     pub offset: u64,
     /// Where it was printed.
     pub stream: OutputStream,
+    /// When its first byte was printed, as its worker says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
     /// What was printed, if that is text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -161,7 +164,13 @@ impl OutputChunk {
     pub fn new(offset: u64, stream: OutputStream, bytes: &[u8]) -> Self {
         let text = std::str::from_utf8(bytes).ok().map(str::to_owned);
         let base64 = text.is_none().then(|| STANDARD.encode(bytes));
-        Self { offset, stream, text, base64 }
+        Self { offset, stream, at: None, text, base64 }
+    }
+
+    /// The same, with the time at which its first byte was printed.
+    #[must_use]
+    pub fn printed_at(self, at: Option<Timestamp>) -> Self {
+        Self { at, ..self }
     }
 
     /// What was printed.

@@ -200,6 +200,30 @@ pub struct QueueSpec {
     /// Somebody is told when a run that a worker could have waits for longer: `5m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alert_after: Option<String>,
+    /// What becomes of runs whose worker hears from no server for its lease; `loose`, if it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<LeaseKind>,
+}
+
+/// What becomes of runs whose worker hears from no server for its lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum LeaseKind {
+    /// They go on: one that is given to another meanwhile executes twice for a while.
+    Loose,
+    /// Their worker ends them: the limits of the queue are exact for what really executes.
+    Strict,
+}
+
+impl LeaseKind {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Loose => "loose",
+            Self::Strict => "strict",
+        }
+    }
 }
 
 /// So many runs in any stretch of time.

@@ -1,5 +1,7 @@
 //! The worker protocol: what workers say, and what they are answered. docs/queues.md tells how to write one.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -58,6 +60,9 @@ pub struct ClaimRequest {
     /// It takes no more runs, and ends when it has none.
     #[serde(default)]
     pub draining: bool,
+    /// Words by which people tell workers apart, such as `zone` and `version`: up to 16, as those of a run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// The same without a claim: that the worker is there, and what it has.
@@ -209,6 +214,9 @@ pub struct ClaimedRun {
     /// How long the attempt may take, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// Its queue has a strict lease: the worker ends the run as soon as it is confirmed no more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
     /// The handler to call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handler: Option<String>,
@@ -249,6 +257,9 @@ pub struct Worker {
     pub queues: Vec<String>,
     /// How many runs it has.
     pub running: u64,
+    /// What it said about itself with its last claim.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// A worker, with all that it has.

@@ -773,7 +773,7 @@ pub const CLAIM_ANSWER_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// What is kept of what a run prints, in bytes: the last of it.
 pub const OUTPUT_KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// Pieces in which that is kept: a new one begins when the program prints to its other stream.
+/// Pieces in which that is kept: a new one begins when the program prints to its other stream, or a second later.
 pub const OUTPUT_PIECES_KEPT_MAX: usize = 1_024;
 
 /// Bytes of output that a shard keeps in memory of runs that execute. Of the run that printed nothing for the longest time

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use client::queue::RateSpec;
+use client::queue::{LeaseKind, RateSpec};
 use engine::length;
 
 use super::examples;
@@ -61,6 +61,7 @@ pub(crate) struct QueueNameArgs {
 #[command(after_help = examples(
     "  watchbell queue set mail --concurrency 20 --rate 100/1m\n  \
        watchbell queue set reports --per-key 2 --waiting-max 10000 --alert-after 5m\n  \
+       watchbell queue set ledger --concurrency 1 --lease strict\n  \
        watchbell queue set mail    # lifts all limits"
 ))]
 pub(crate) struct QueueSetArgs {
@@ -81,8 +82,29 @@ pub(crate) struct QueueSetArgs {
     /// Notify when a run that a worker could have waits for so long; never, if it is not given
     #[arg(long, value_name = "LENGTH")]
     pub(crate) alert_after: Option<String>,
+    /// What becomes of runs whose worker hears from no server for its lease; loose, if it is not given
+    #[arg(long, value_name = "KIND")]
+    pub(crate) lease: Option<LeaseWord>,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
+}
+
+/// What becomes of runs whose worker hears from no server for its lease.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum LeaseWord {
+    /// They go on, and may execute twice for a while
+    Loose,
+    /// Their worker ends them: limits are exact for what executes
+    Strict,
+}
+
+impl LeaseWord {
+    pub(crate) fn kind(self) -> LeaseKind {
+        match self {
+            Self::Loose => LeaseKind::Loose,
+            Self::Strict => LeaseKind::Strict,
+        }
+    }
 }
 
 /// Make queues be as files say: make, change, and with --prune delete them

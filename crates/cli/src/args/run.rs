@@ -32,11 +32,12 @@ pub(crate) enum RunVerb {
 /// Show what a run of a queue printed, or follow it
 ///
 /// The last 64 KiB of its last attempt, what it printed to stdout on stdout and the rest on stderr. What is missing is said
-/// on stderr. With --follow all that it prints from now on as well, until it has ended.
+/// on stderr. With --follow all that it prints from now on as well, until it has ended. With --timestamps all lines on
+/// stdout, each with the time at which it was printed, to about a second, and the name of its stream.
 #[derive(Debug, clap::Args)]
 #[command(after_help = examples(
     "  watchbell run output run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx\n  \
-       watchbell run output run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx --follow"
+       watchbell run output run_00f0d3k8w1v2m7qa1hq2k4w80ab3kx --follow --timestamps"
 ))]
 pub(crate) struct RunOutputArgs {
     /// The id of the run
@@ -44,6 +45,9 @@ pub(crate) struct RunOutputArgs {
     /// Go on until the run has ended, and show what it prints
     #[arg(long)]
     pub(crate) follow: bool,
+    /// Begin each line with the time at which it was printed, as its worker says, and its stream
+    #[arg(long, short)]
+    pub(crate) timestamps: bool,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }

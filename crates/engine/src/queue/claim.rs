@@ -65,6 +65,7 @@ struct KnownWorker {
     is_draining: bool,
     queues: Vec<SerialId>,
     lease_ms: u32,
+    labels: Arc<str>,
 }
 
 #[derive(Debug)]
@@ -162,7 +163,8 @@ impl Workers {
                 return Heard::Answer(answer);
             }
             Wants::Beat { running } => (running, None),
-            Wants::Claim { running, cookie, queues, free, until } => {
+            Wants::Claim { running, cookie, queues, free, until, labels } => {
+                known.labels = Arc::clone(labels);
                 (running, Some((*cookie, queues, *free, *until)))
             }
         };
@@ -460,6 +462,7 @@ impl KnownWorker {
             is_draining: false,
             queues: Vec::new(),
             lease_ms: 0,
+            labels: Arc::default(),
         }
     }
 
@@ -476,6 +479,7 @@ impl KnownWorker {
             queues: Vec::new(),
             running,
             lease_ms: Some(self.lease_ms).filter(|_| self.heard.is_some()),
+            labels: Arc::clone(&self.labels),
         }
     }
 }
@@ -504,8 +508,14 @@ mod tests {
 
     fn claim(number: u64, settled: u64, free: usize) -> WorkerRequest {
         let queues = vec![SerialId(1)];
-        let wants =
-            Wants::Claim { running: Vec::new(), cookie: NOW.random, queues, free, until: 0 };
+        let wants = Wants::Claim {
+            running: Vec::new(),
+            cookie: NOW.random,
+            queues,
+            free,
+            until: 0,
+            labels: Arc::default(),
+        };
         WorkerRequest {
             worker: "w".into(),
             incarnation: 5,

@@ -23,7 +23,7 @@ use crate::trigger::{BadField, Labels, RetryDraft, check_name, read};
 
 use super::given::GivenPolicy;
 use super::rate::RateLimit;
-use super::record::QueueSettings;
+use super::record::{LeaseKind, QueueSettings};
 use super::submitted::UniqueKey;
 
 /// A run that a person or a program wants a queue to have.
@@ -103,6 +103,8 @@ pub struct QueueDraft {
     pub waiting_max: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alert_after: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<String>,
 }
 
 /// So many runs in any stretch of time, as a person writes it.
@@ -268,6 +270,9 @@ impl CommandDraft {
     }
 }
 
+/// What becomes of runs whose worker hears from no server for its lease.
+const LEASES: [(&str, LeaseKind); 2] = [("loose", LeaseKind::Loose), ("strict", LeaseKind::Strict)];
+
 impl QueueDraft {
     /// What it means, or all that is wrong with it.
     pub fn build(&self) -> Result<QueueSettings, Vec<BadField>> {
@@ -291,10 +296,12 @@ impl QueueDraft {
             faults.or_usual("/alert_after", self.alert_after.as_deref(), None, |text| {
                 read::length(text, ALERT_AFTER_MIN, ALERT_AFTER_MAX).map(|it| Some(millis(it)))
             });
+        let lease = self.lease.as_deref();
+        let lease = faults.word("/lease", lease, LeaseKind::default(), &LEASES);
         if !faults.0.is_empty() {
             return Err(faults.0);
         }
-        Ok(QueueSettings { concurrency, per_key, rate, waiting_max, alert_after_ms })
+        Ok(QueueSettings { concurrency, per_key, rate, waiting_max, alert_after_ms, lease })
     }
 }
 

@@ -34,6 +34,8 @@ pub struct OutputPiece {
     pub offset: u64,
     /// The stream.
     pub stream: OutputStream,
+    /// When the first of these bytes was printed, as the worker says.
+    pub at: Option<Instant>,
     /// What it printed.
     pub bytes: Vec<u8>,
 }
@@ -42,6 +44,18 @@ impl OutputPiece {
     /// The offset of the byte after it.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.bytes.len() as u64)
+    }
+
+    /// Whether the next piece may be put to this one: it follows in the same stream, within a second or in the middle of a
+    /// character.
+    fn takes(&self, next: &Self) -> bool {
+        let is_soon = match (self.at, next.at) {
+            (None, None) => true,
+            (Some(at), Some(next)) => (0..TOGETHER_MS).contains(&(next.0 - at.0)),
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        let is_rest_of_character = next.bytes.first().is_some_and(|byte| byte & 0xc0 == 0x80);
+        self.stream == next.stream && self.end() == next.offset && (is_soon || is_rest_of_character)
     }
 
     /// The part at or after an offset; nothing, if all of it lies before.
@@ -59,7 +73,7 @@ impl OutputPiece {
 /// The last bytes that an attempt printed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OutputWindow {
-    /// In the order of their offsets. Neighbours of one stream are one piece, up to [`PIECE_BYTES`].
+    /// In the order of their offsets. Neighbours of one stream and one second are one piece, up to [`PIECE_BYTES`].
     pieces: VecDeque<OutputPiece>,
     kept: usize,
     next: u64,
@@ -69,7 +83,10 @@ pub struct OutputWindow {
 const PIECE_BYTES: usize = 4 * 1024;
 
 /// Bytes of memory that a piece takes beside what was printed.
-const PIECE_COST: usize = 64;
+const PIECE_COST: usize = 80;
+
+/// What is printed to one stream within this time, in milliseconds, is kept under the time of its first byte.
+const TOGETHER_MS: i64 = 1_000;
 
 impl OutputWindow {
     /// The offset that is expected next: so many bytes were printed, as far as is known.
@@ -109,25 +126,25 @@ impl OutputWindow {
         let from = new.bytes.len().saturating_sub(OUTPUT_KEPT_BYTES_MAX);
         let mut offset = new.offset + from as u64;
         for bytes in new.bytes[from..].chunks(PIECE_BYTES) {
-            self.append(offset, new.stream, bytes);
-            offset += bytes.len() as u64;
+            let len = bytes.len() as u64;
+            self.append(OutputPiece { offset, bytes: bytes.to_vec(), ..*new });
+            offset += len;
         }
         while self.kept > OUTPUT_KEPT_BYTES_MAX || self.pieces.len() > OUTPUT_PIECES_KEPT_MAX {
             self.drop_first();
         }
     }
 
-    fn append(&mut self, offset: u64, stream: OutputStream, bytes: &[u8]) {
-        self.kept += bytes.len();
+    fn append(&mut self, piece: OutputPiece) {
+        self.kept += piece.bytes.len();
         if let Some(last) = self.pieces.back_mut()
-            && last.stream == stream
-            && last.end() == offset
-            && last.bytes.len() + bytes.len() <= PIECE_BYTES
+            && last.takes(&piece)
+            && last.bytes.len() + piece.bytes.len() <= PIECE_BYTES
         {
-            last.bytes.extend_from_slice(bytes);
+            last.bytes.extend_from_slice(&piece.bytes);
             return;
         }
-        self.pieces.push_back(OutputPiece { offset, stream, bytes: bytes.to_vec() });
+        self.pieces.push_back(piece);
     }
 
     /// Drops what is too much of the oldest piece, or all of it.
@@ -186,6 +203,9 @@ pub struct StoredPiece {
     pub offset: u64,
     /// The stream.
     pub stream: OutputStream,
+    /// When the first of these bytes was printed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Instant>,
     /// What it printed, if that is text without control characters, or in hexadecimal digits.
     #[serde(flatten)]
     pub content: StoredContent,
@@ -233,16 +253,17 @@ impl StoredContent {
 impl StoredPiece {
     /// As it was printed.
     pub fn piece(&self) -> OutputPiece {
-        OutputPiece { offset: self.offset, stream: self.stream, bytes: self.content.bytes() }
+        let Self { offset, stream, at, ref content } = *self;
+        OutputPiece { offset, stream, at, bytes: content.bytes() }
     }
 }
 
-/// The same pieces, with neighbours of one stream put together: so text is cut nowhere.
+/// The same pieces, with neighbours of one stream and one second put together: so text is cut at no other place.
 pub fn joined<'a>(pieces: impl Iterator<Item = &'a OutputPiece>) -> Vec<OutputPiece> {
     let mut joined: Vec<OutputPiece> = Vec::new();
     for piece in pieces {
         match joined.last_mut() {
-            Some(last) if last.stream == piece.stream && last.end() == piece.offset => {
+            Some(last) if last.takes(piece) => {
                 last.bytes.extend_from_slice(&piece.bytes);
             }
             Some(_) | None => joined.push(piece.clone()),
@@ -257,6 +278,7 @@ pub fn stored(window: &OutputWindow) -> Vec<StoredPiece> {
     let stored = pieces.map(|piece| StoredPiece {
         offset: piece.offset,
         stream: piece.stream,
+        at: piece.at,
         content: StoredContent::of(&piece.bytes),
     });
     stored.collect()

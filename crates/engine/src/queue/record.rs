@@ -80,6 +80,21 @@ pub struct QueueSettings {
     /// Somebody is told when a run that could be given waits for longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alert_after_ms: Option<u64>,
+    /// What becomes of runs whose worker hears from no server for its lease.
+    #[serde(default, skip_serializing_if = "LeaseKind::is_loose")]
+    pub lease: LeaseKind,
+}
+
+/// What becomes of runs whose worker hears from no server for its lease. A server judges silence the same for both, and waits
+/// for a quarter longer than that: by then a worker that is told of a strict lease has ended them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeaseKind {
+    /// They go on.
+    #[default]
+    Loose,
+    /// Their worker ends them.
+    Strict,
 }
 
 /// What was given of a queue within the last period.
@@ -202,6 +217,14 @@ impl QueueRecord {
         let QueueSettings { concurrency, per_key, rate, .. } = self.settings;
         let per_key = Some(per_key.unwrap_or(1));
         QueueLimits { is_paused: self.paused.is_some(), concurrency, per_key, rate }
+    }
+}
+
+impl LeaseKind {
+    // A field is left out by what tells from a reference.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+    fn is_loose(&self) -> bool {
+        *self == Self::Loose
     }
 }
 

@@ -79,6 +79,8 @@ pub enum Wants {
         free: usize,
         /// Until when (steady) it waits if there is none.
         until: u64,
+        /// What it says about itself: `zone=b,version=7`.
+        labels: Arc<str>,
     },
 }
 
@@ -148,6 +150,8 @@ pub struct WorkerView {
     pub running: usize,
     /// So long may it be silent; none, if it was never heard by this owner.
     pub lease_ms: Option<u32>,
+    /// What it said about itself with its last claim: `zone=b,version=7`.
+    pub labels: Arc<str>,
 }
 
 impl WorkerView {

@@ -78,6 +78,8 @@ pub struct ClaimCall {
     pub free: usize,
     /// So long it waits if there is none, in milliseconds.
     pub wait_ms: u64,
+    /// What the worker says about itself: `zone=b,version=7`.
+    pub labels: Arc<str>,
 }
 
 /// What is answered from memory.
@@ -348,7 +350,8 @@ impl Shard {
                 // What is told of runs that nobody knows is told at once, and nobody steps while time is unknown.
                 let is_answered = !unknown.is_empty() || self.is_suspended || queues.is_empty();
                 let until = now.steady + if is_answered { 0 } else { claim.wait_ms };
-                Wants::Claim { running, cookie: claim.cookie, queues, free, until }
+                let ClaimCall { cookie, labels, .. } = claim;
+                Wants::Claim { running, cookie, queues, free, until, labels }
             }
         };
         let WorkerCall { worker, incarnation, number, settled, lease_ms, since, .. } = call;

@@ -9,13 +9,13 @@ use std::fmt::Write;
 use super::BadField;
 use crate::limits::{LABEL_CHARS_MAX, LABELS_MAX};
 
-/// The labels of a trigger, checked.
+/// The labels of a trigger, a run or a worker, checked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Labels(Box<str>);
 
 impl Labels {
     /// Checks what a person wrote.
-    pub(crate) fn of(written: &BTreeMap<String, String>) -> Result<Self, Vec<BadField>> {
+    pub fn of(written: &BTreeMap<String, String>) -> Result<Self, Vec<BadField>> {
         let mut faults = Vec::new();
         if written.len() > LABELS_MAX {
             let len = written.len();

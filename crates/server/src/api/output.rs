@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Json};
 use client::output::{OutputAnswer, OutputChunk, OutputRequest, OutputStream, RunOutput};
 use client::output::{ProgressSpec, RunProgress};
 use engine::id::{ProjectId, RunId};
+use engine::instant::Instant;
 use engine::limits::{
     OUTPUT_CHUNKS_MAX, OUTPUT_OFFSET_MAX, OUTPUT_REQUEST_BYTES_MAX, PROGRESS_CHARS_MAX,
 };
@@ -87,6 +88,7 @@ fn checked(request: &OutputRequest) -> ApiResult<(Vec<OutputPiece>, Option<Progr
                 pieces.push(OutputPiece {
                     offset: chunk.offset,
                     stream: stored_stream(chunk.stream),
+                    at: chunk.at.map(|at| Instant(at.as_millisecond())),
                     bytes,
                 });
             }
@@ -215,7 +217,7 @@ fn chunk(piece: &OutputPiece) -> OutputChunk {
         output::OutputStream::Stdout => OutputStream::Stdout,
         output::OutputStream::Stderr => OutputStream::Stderr,
     };
-    OutputChunk::new(piece.offset, stream, &piece.bytes)
+    OutputChunk::new(piece.offset, stream, &piece.bytes).printed_at(piece.at.map(timestamp))
 }
 
 fn stored_stream(stream: OutputStream) -> output::OutputStream {

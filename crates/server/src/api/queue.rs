@@ -8,14 +8,14 @@ use axum::http::header::{ETAG, LOCATION};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use client::ListPage;
-use client::queue::{Queue, QueueSpec, QueueState, RateSpec, Submitted, SubmittedBatch};
+use client::queue::{LeaseKind, Queue, QueueSpec, QueueState, RateSpec, Submitted, SubmittedBatch};
 use engine::id::{ProjectId, RunId, ShardId};
 use engine::length;
 use engine::limits::{NAMES_READ_MAX, SUBMIT_RUNS_MAX};
 use engine::queue::backlog::Obstacle;
 use engine::queue::draft::{QueueDraft, RunDraft};
 use engine::queue::record::{
-    QueueNameRecord, QueueRecord, QueueSettings, queue_key, queue_name_key,
+    self, QueueNameRecord, QueueRecord, QueueSettings, queue_key, queue_name_key,
 };
 use engine::queue::unfinished::WaitReason;
 use engine::shard::command::Command;
@@ -357,6 +357,10 @@ fn spec(settings: &QueueSettings) -> QueueSpec {
             .map(|rate| RateSpec { runs: rate.runs.into(), per: text(rate.period_ms.into()) }),
         waiting_max: settings.waiting_max.map(u64::from),
         alert_after: settings.alert_after_ms.map(text),
+        lease: match settings.lease {
+            record::LeaseKind::Loose => None,
+            record::LeaseKind::Strict => Some(LeaseKind::Strict),
+        },
     }
 }
 

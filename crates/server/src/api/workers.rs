@@ -23,6 +23,7 @@ use super::caller::Caller;
 use super::convert::timestamp;
 use super::forward::PeerClient;
 use super::problem::{ApiError, ApiResult};
+use super::queue::labels;
 use crate::event::{EventDetail, ServerEvent};
 use crate::handle::{NodeHandle, ShardAsk};
 
@@ -235,6 +236,7 @@ fn unheard(name: &str) -> WorkerDetails {
         heard: None,
         queues: Vec::new(),
         running: 0,
+        labels: BTreeMap::new(),
     };
     WorkerDetails { worker, lease_ms: None, drain: None, runs: Vec::new() }
 }
@@ -255,6 +257,7 @@ fn tell(view: &WorkerView, queues: &[Box<str>], now: Instant) -> Worker {
         heard: heard.map(timestamp),
         queues: queues.iter().map(ToString::to_string).collect(),
         running: view.running as u64,
+        labels: labels(Some(&view.labels)),
     }
 }
 
@@ -289,6 +292,11 @@ fn merge(mut known: Worker, more: Worker) -> Worker {
         (WorkerState::Waiting, _) | (_, WorkerState::Waiting) => WorkerState::Waiting,
         (WorkerState::Idle, WorkerState::Idle) => WorkerState::Idle,
     };
+    // Owners of runs alone are told no labels.
+    let is_later = more.incarnation > known.incarnation;
+    if is_later || (more.incarnation == known.incarnation && known.labels.is_empty()) {
+        known.labels = more.labels;
+    }
     known.heard = known.heard.max(more.heard);
     known.incarnation = known.incarnation.max(more.incarnation);
     known

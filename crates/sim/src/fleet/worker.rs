@@ -185,6 +185,7 @@ impl Life {
                 queues: vec![queue.into()],
                 free: if is_over { 0 } else { free },
                 wait_ms,
+                labels: Arc::default(),
             }),
         }
     }

@@ -8,7 +8,7 @@ use super::*;
 use crate::id::SerialId;
 
 fn piece(offset: u64, stream: OutputStream, bytes: &[u8]) -> OutputPiece {
-    OutputPiece { offset, stream, bytes: bytes.to_vec() }
+    OutputPiece { offset, stream, at: None, bytes: bytes.to_vec() }
 }
 
 fn out(offset: u64, text: &str) -> OutputPiece {

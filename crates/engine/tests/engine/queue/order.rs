@@ -378,6 +378,7 @@ impl Hall {
                 queues: claim.queues.iter().map(|queue| QUEUES[*queue].into()).collect(),
                 free: claim.free,
                 wait_ms: (claim.until - self.now).unsigned_abs(),
+                labels: "".into(),
             }),
         };
         let knows_cookie = hand.cookie != 0;

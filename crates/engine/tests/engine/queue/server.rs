@@ -621,7 +621,8 @@ fn call_of(request: &WorkerRequest, ids: &HashMap<u64, RunId>) -> WorkerCall {
         Wants::Beat { running } => (Some(running), None),
         Wants::Claim { running, cookie, free, until, .. } => {
             let queues = vec![NARROW.into(), WIDE.into()];
-            let claim = ClaimCall { cookie: *cookie, queues, free: *free, wait_ms: *until };
+            let (free, labels) = (*free, Arc::default());
+            let claim = ClaimCall { cookie: *cookie, queues, free, wait_ms: *until, labels };
             (Some(running), Some(claim))
         }
     };

@@ -146,6 +146,7 @@ impl Worker {
                 queues: Vec::new(),
                 free,
                 until: WAIT,
+                labels: Arc::default(),
             },
         };
         WorkerRequest {

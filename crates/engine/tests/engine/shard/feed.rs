@@ -54,8 +54,13 @@ impl Clerk {
             self.has.remove(0);
         }
         let free = 1 - self.has.len();
-        let claim =
-            ClaimCall { cookie: self.cookie, queues: vec!["mail".into()], free, wait_ms: 0 };
+        let claim = ClaimCall {
+            cookie: self.cookie,
+            queues: vec!["mail".into()],
+            free,
+            wait_ms: 0,
+            labels: "".into(),
+        };
         let call = WorkerCall {
             project: ProjectId::DEFAULT,
             worker: "clerk".into(),

@@ -77,8 +77,13 @@ impl Printing {
 
     fn hear(&mut self, done: Vec<DoneCall>, free: usize) {
         self.number += 1;
-        let claim =
-            ClaimCall { cookie: self.cookie, queues: vec!["mail".into()], free, wait_ms: 0 };
+        let claim = ClaimCall {
+            cookie: self.cookie,
+            queues: vec!["mail".into()],
+            free,
+            wait_ms: 0,
+            labels: "".into(),
+        };
         let call = WorkerCall {
             project: PROJECT,
             worker: "w".into(),
@@ -114,7 +119,8 @@ impl Printing {
         offset: u64,
         bytes: &[u8],
     ) -> Result<OutputTaken, Stale> {
-        let chunk = OutputPiece { offset, stream: OutputStream::Stdout, bytes: bytes.to_vec() };
+        let chunk =
+            OutputPiece { offset, stream: OutputStream::Stdout, at: None, bytes: bytes.to_vec() };
         let chunks = vec![chunk];
         let call =
             OutputCall { project: PROJECT, run, token, oldest: None, chunks, progress: None };

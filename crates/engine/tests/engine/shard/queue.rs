@@ -87,7 +87,7 @@ fn claim(
     free: usize,
 ) -> (u64, Vec<(RunId, RunToken)>) {
     let queues = vec!["jobs".into()];
-    let claim = Some(ClaimCall { cookie, queues, free, wait_ms: 0 });
+    let claim = Some(ClaimCall { cookie, queues, free, wait_ms: 0, labels: "".into() });
     let call = WorkerCall { claim, ..call(worker, number, Some(Vec::new())) };
     bench.shard.hear(call, Ticket(2), bench.now());
     match bench.answer() {
@@ -124,7 +124,8 @@ fn a_claim_is_served_from_the_queues_that_there_are_and_told_which_cannot_be_mad
     }
     let mut ask = |number, cookie, queues: &[&str]| {
         let queues = queues.iter().map(|queue| (*queue).into()).collect();
-        let claim = Some(ClaimCall { cookie, queues, free: 1, wait_ms: 10_000 });
+        let (free, labels) = (1, "".into());
+        let claim = Some(ClaimCall { cookie, queues, free, wait_ms: 10_000, labels });
         let call = WorkerCall { claim, ..call(0, number, Some(Vec::new())) };
         bench.shard.hear(call, Ticket(number), bench.now());
         bench.commit();

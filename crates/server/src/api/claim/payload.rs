@@ -10,7 +10,7 @@ use client::Timestamp;
 use client::worker::{Ack, HeldRun};
 use engine::id::ShardId;
 use engine::limits::CLAIM_ANSWER_BYTES_MAX;
-use engine::queue::record::{BodyRecord, QueuedRecord, body_key, queued_key};
+use engine::queue::record::{BodyRecord, LeaseKind, QueuedRecord, body_key, queued_key};
 use engine::queue::submitted::RunPlace;
 use engine::shard::GivenRun;
 use serde::{Deserialize, Serialize};
@@ -72,6 +72,8 @@ struct ClaimedRunOut<'a> {
     key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout_ms: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    strict: bool,
 }
 
 /// A run with what it is to do, which is kept as a JSON object of its own: their fields become one object's.
@@ -129,6 +131,7 @@ pub(super) async fn told(handle: &NodeHandle, mut runs: Vec<GivenRun>) -> ToldRu
             trigger: record.trigger.as_ref().map(|trigger| &*trigger.name),
             key: record.key.as_deref(),
             timeout_ms: record.timeout_ms,
+            strict: run.queue.settings.lease == LeaseKind::Strict,
         };
         let out = with_action(&out, action.get());
         bytes += out.as_ref().map_or(0, |out| out.get().len());

@@ -16,7 +16,7 @@ use engine::past::Attempt;
 use engine::queue::claim::two_beats;
 use engine::queue::given::{AttemptResult, RunToken};
 use engine::shard::{ClaimCall, DoneCall, GivenRun, WorkerCall};
-use engine::trigger::{BadField, check_name};
+use engine::trigger::{BadField, Labels, check_name};
 
 use crate::api::caller::Caller;
 use crate::api::problem::{ApiError, ApiResult};
@@ -34,6 +34,7 @@ pub(super) struct Ask {
     done: Vec<(RunId, DoneCall)>,
     running: Vec<(RunId, RunToken)>,
     released: Vec<(RunId, RunToken)>,
+    labels: Arc<str>,
 }
 
 impl Ask {
@@ -59,6 +60,7 @@ impl Ask {
             released: said.released.clone(),
             since: said.since,
             draining: said.draining,
+            labels: BTreeMap::new(),
         };
         Self::checked(caller, said, false, names_all)
     }
@@ -98,6 +100,7 @@ impl Ask {
         let running = faults.held("/running", &said.running);
         let released = faults.held("/released", &said.released);
         let done = faults.done(&said.done);
+        let labels = faults.labels(&said.labels);
         if !faults.0.is_empty() {
             return Err(ApiError::fields(faults.0));
         }
@@ -110,6 +113,7 @@ impl Ask {
             done,
             running,
             released,
+            labels,
             said,
         })
     }
@@ -223,6 +227,7 @@ impl Split {
                 queues: queues.clone(),
                 free: wants.free,
                 wait_ms: wants.wait_ms,
+                labels: Arc::clone(&ask.labels),
             }),
             ..self.report()
         }
@@ -428,6 +433,16 @@ impl Faults {
     fn id(&mut self, pointer: &str, index: usize, text: &str) -> Option<RunId> {
         let id = text.parse::<RunId>();
         id.map_err(|why| self.add(&format!("{pointer}/{index}/id"), why.to_string())).ok()
+    }
+
+    fn labels(&mut self, written: &BTreeMap<String, String>) -> Arc<str> {
+        match Labels::of(written) {
+            Ok(labels) => labels.as_str().into(),
+            Err(found) => {
+                self.0.extend(found);
+                Arc::default()
+            }
+        }
     }
 
     fn held(&mut self, pointer: &str, runs: &[HeldRun]) -> Vec<(RunId, RunToken)> {

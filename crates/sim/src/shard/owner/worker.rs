@@ -74,7 +74,13 @@ impl FedWorker {
             done: done.collect(),
             released: Vec::new(),
             running: Some(running),
-            claim: Some(ClaimCall { cookie: self.cookie, queues, free, wait_ms: 0 }),
+            claim: Some(ClaimCall {
+                cookie: self.cookie,
+                queues,
+                free,
+                wait_ms: 0,
+                labels: "".into(),
+            }),
         }
     }
 }
