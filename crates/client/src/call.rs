@@ -128,6 +128,12 @@ impl Client {
         Ok(client)
     }
 
+    /// The same client, which waits so long for an answer.
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> Self {
+        Self { timeout, ..self.clone() }
+    }
+
     /// The same client, for one POST that is carried out once under this key, however often it is sent: also
     /// after this process has died, for a day. Another request under the same key is refused.
     pub fn once(&self, key: &str) -> Result<Self, ClientError> {

@@ -12,9 +12,9 @@ pub(crate) fn since_boot() -> Duration {
 }
 
 /// The wall clock, for people.
-#[expect(clippy::disallowed_methods, reason = "this is the one file that may")]
 pub(crate) fn wall() -> Timestamp {
-    Timestamp::try_from(SystemTime::now()).unwrap_or(Timestamp::UNIX_EPOCH)
+    let micros = i64::try_from(wall_us()).unwrap_or_default();
+    Timestamp::from_millisecond(micros / 1_000).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
 /// The wall clock, in microseconds since 1970; 0 if it stands before that.

@@ -113,16 +113,8 @@ impl Context {
 
     /// Waits until the run is told to end. May be dropped and called again.
     pub async fn told_to_end(&self) -> EndReason {
-        loop {
-            let told = self.0.ending.told.notified();
-            let mut told = std::pin::pin!(told);
-            // From here on nothing is missed.
-            told.as_mut().enable();
-            if let Some(reason) = self.ending() {
-                return reason;
-            }
-            told.await;
-        }
+        self.is_told().await;
+        self.ending().expect("it is told only when there is a reason")
     }
 
     /// When the attempt must have ended, if it has a time-out.
@@ -173,7 +165,21 @@ impl Context {
         }
     }
 
-    /// The same without being seen to know it.
+    /// Waits until it is told to end, without being seen to know it.
+    pub(crate) async fn is_told(&self) {
+        loop {
+            let told = self.0.ending.told.notified();
+            let mut told = std::pin::pin!(told);
+            // From here on nothing is missed.
+            told.as_mut().enable();
+            if self.peek_ending().is_some() {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    /// Why it is to end, without being seen to know it.
     pub(crate) fn peek_ending(&self) -> Option<EndReason> {
         EndReason::of(self.0.ending.reason.load(Ordering::Acquire))
     }

@@ -91,12 +91,8 @@ fn unfit(why: &serde_path_to_error::Error<serde_json::Error>) -> Outcome {
 /// what the handler had done by then. What took longer than its time-out failed in either case.
 fn judged(context: &Context, returned: Result<(), HandlerError>) -> Outcome {
     if let Some(reason) = context.peek_ending().filter(|_| context.has_seen_ending()) {
-        let why = match &returned {
-            Ok(()) => None,
-            Err(why) => Some(why.to_string()),
-        };
-        let ended = Outcome::ended_early(reason, String::new());
-        return Outcome { error: why, ..ended };
+        let why = returned.err().map(|why| why.to_string());
+        return Outcome { error: why, ..Outcome::ended_early(reason, "") };
     }
     match returned {
         Ok(()) => Outcome::succeeded(),

@@ -5,13 +5,15 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use client::output::{OutputChunk, OutputRequest, OutputStream, ProgressSpec};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::Context;
 use crate::limits::{OUTPUT_KEPT_BYTES, PROGRESS_CHARS_MAX};
+use crate::{Context, clock};
 
 /// What one request has at most. As JSON a byte may take six, and a request has at most 256 KiB.
 const CHUNKS_MAX: usize = 256;
@@ -22,6 +24,9 @@ const PIECES_MAX: usize = 1_024;
 
 /// What is printed in small portions is put together up to this size.
 const PIECE_BYTES: usize = 8 * 1024;
+
+/// … and if it comes within this time.
+const PIECE_TIME: Duration = Duration::from_millis(100);
 
 /// The output of one run.
 #[derive(Default)]
@@ -51,7 +56,17 @@ struct Buffer {
 struct Piece {
     offset: u64,
     stream: OutputStream,
+    /// When its first byte was printed.
+    at: Timestamp,
     bytes: Vec<u8>,
+}
+
+impl Piece {
+    /// What was printed from the byte `from` of the piece on.
+    fn chunk(&self, from: usize) -> OutputChunk {
+        let chunk = OutputChunk::new(self.offset + from as u64, self.stream, &self.bytes[from..]);
+        chunk.printed_at(Some(self.at))
+    }
 }
 
 /// What is to be sent, and which progress is in it.
@@ -62,9 +77,10 @@ pub(crate) struct OutputPart {
 
 impl Printed {
     pub(crate) fn print(&self, stream: OutputStream, bytes: &[u8]) {
+        let at = clock::wall();
         let mut buffer = self.buffer.lock();
         for bytes in bytes.chunks(SENT_BYTES_MAX) {
-            buffer.append(stream, bytes);
+            buffer.append(stream, at, bytes);
         }
     }
 
@@ -107,24 +123,24 @@ impl Printed {
 
     pub(crate) fn kept(&self) -> Vec<OutputChunk> {
         let buffer = self.buffer.lock();
-        buffer.pieces.iter().map(|it| OutputChunk::new(it.offset, it.stream, &it.bytes)).collect()
+        buffer.pieces.iter().map(|piece| piece.chunk(0)).collect()
     }
 }
 
 impl Buffer {
-    fn append(&mut self, stream: OutputStream, bytes: &[u8]) {
+    fn append(&mut self, stream: OutputStream, at: Timestamp, bytes: &[u8]) {
         let expected = self.expected;
         // A piece of which a part may have been sent stays as it is.
         let last = self.pieces.back_mut().filter(|last| {
             let is_small = last.bytes.len() + bytes.len() < PIECE_BYTES;
-            last.stream == stream && last.offset >= expected && is_small
+            let is_recent = at.duration_since(last.at).unsigned_abs() < PIECE_TIME;
+            last.stream == stream && last.offset >= expected && is_small && is_recent
         });
-        match last {
-            Some(last) => last.bytes.extend_from_slice(bytes),
-            None => {
-                let piece = Piece { offset: self.end, stream, bytes: bytes.to_vec() };
-                self.pieces.push_back(piece);
-            }
+        if let Some(last) = last {
+            last.bytes.extend_from_slice(bytes);
+        } else {
+            let piece = Piece { offset: self.end, stream, at, bytes: bytes.to_vec() };
+            self.pieces.push_back(piece);
         }
         self.end += bytes.len() as u64;
         self.kept_bytes += bytes.len();
@@ -138,14 +154,14 @@ impl Buffer {
         let mut chunks = Vec::new();
         let mut room = SENT_BYTES_MAX;
         for piece in &self.pieces {
-            let skipped = self.expected.saturating_sub(piece.offset);
-            let rest = usize::try_from(skipped).ok().and_then(|from| piece.bytes.get(from..));
-            let Some(rest) = rest.filter(|rest| !rest.is_empty()) else { continue };
-            if rest.len() > room || chunks.len() == CHUNKS_MAX {
+            let sent = usize::try_from(self.expected.saturating_sub(piece.offset));
+            let Some(sent) = sent.ok().filter(|sent| *sent < piece.bytes.len()) else { continue };
+            let rest = piece.bytes.len() - sent;
+            if rest > room || chunks.len() == CHUNKS_MAX {
                 break;
             }
-            room -= rest.len();
-            chunks.push(OutputChunk::new(piece.offset + skipped, piece.stream, rest));
+            room -= rest;
+            chunks.push(piece.chunk(sent));
         }
         chunks
     }
@@ -174,5 +190,61 @@ impl Dirty {
             printed.is_dirty.store(false, Ordering::Release);
         }
         contexts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(part: &OutputPart) -> Vec<(u64, String)> {
+        let chunks = part.request.chunks.iter();
+        chunks.map(|it| (it.offset, it.text.clone().unwrap_or_default())).collect()
+    }
+
+    #[test]
+    fn what_is_printed_is_sent_from_where_a_server_expects_it() {
+        let printed = Printed::default();
+        printed.print(OutputStream::Stdout, b"one ");
+        printed.print(OutputStream::Stderr, b"two");
+        let part = printed.part(7);
+        assert_eq!(texts(&part), [(0, "one ".to_owned()), (4, "two".to_owned())]);
+        assert_eq!((part.request.token, part.request.oldest), (7, Some(0)));
+        assert!(part.request.chunks.iter().all(|chunk| chunk.at.is_some()));
+        printed.taken(&part, 5);
+        assert_eq!(texts(&printed.part(7)), [(5, "wo".to_owned())]);
+        printed.taken(&part, 7);
+        assert!(!printed.has_more());
+        // Another server has nothing yet.
+        printed.taken(&part, 0);
+        assert_eq!(texts(&printed.part(7)).len(), 2);
+    }
+
+    #[test]
+    fn the_last_64_kib_are_kept_and_a_request_stays_small_whatever_is_printed() {
+        let printed = Printed::default();
+        for _ in 0..100 {
+            printed.print(OutputStream::Stdout, &[1; 10_000]);
+        }
+        let kept: usize = printed.kept().iter().map(|it| it.bytes().unwrap().len()).sum();
+        assert!((50_000..=OUTPUT_KEPT_BYTES).contains(&kept), "{kept}");
+        let part = printed.part(1);
+        assert_eq!(part.request.oldest, Some(1_000_000 - kept as u64));
+        assert!(serde_json::to_vec(&part.request).unwrap().len() < 256 * 1024);
+    }
+
+    #[test]
+    fn of_several_words_about_progress_the_last_one_is_sent_once() {
+        let printed = Printed::default();
+        printed.progress(Some(10), Some("page 1"));
+        printed.progress(Some(200), Some(&"x".repeat(500)));
+        let part = printed.part(1);
+        let progress = part.request.progress.clone().unwrap();
+        assert_eq!((progress.percent, progress.text.unwrap().len()), (Some(100), 200));
+        printed.progress(Some(30), None);
+        printed.taken(&part, 0);
+        assert!(printed.has_more(), "what was said meanwhile is to be sent");
+        printed.taken(&printed.part(1), 0);
+        assert!(!printed.has_more());
     }
 }

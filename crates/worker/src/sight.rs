@@ -54,6 +54,27 @@ struct State {
 }
 
 impl Sight {
+    /// A server has answered. Gives for how long none had, if that was so.
+    pub(crate) fn heard(&self) -> Option<Duration> {
+        let now = clock::since_boot();
+        let mut state = self.state.lock();
+        state.heard = Some(now);
+        state.gone_since.take().map(|since| now.saturating_sub(since))
+    }
+
+    /// No server answers.
+    pub(crate) fn gone(&self) {
+        self.state.lock().gone_since.get_or_insert_with(clock::since_boot);
+    }
+
+    pub(crate) fn set_spool_trouble(&self, trouble: Option<String>) {
+        self.state.lock().spool_trouble = trouble;
+    }
+
+    pub(crate) fn drains(&self) {
+        self.state.lock().is_draining = true;
+    }
+
     /// How long ago a server answered last; nothing, if none ever did.
     pub fn unheard_for(&self) -> Option<Duration> {
         let heard = self.state.lock().heard?;
@@ -102,7 +123,7 @@ impl Gauge {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set(&self, now: usize) {
-        self.0.store(now as u64, Ordering::Relaxed);
+    pub(crate) fn set(&self, now: u64) {
+        self.0.store(now, Ordering::Relaxed);
     }
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use client::{Client, ClientError};
 use serde::de::DeserializeOwned;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::handler::{CarriedOut, Handlers, typed};
 use crate::limits::{LEASE_MAX, LEASE_MIN, QUEUES_MAX, RUNS_MAX, WEIGHT_MAX};
-use crate::{Context, HandlerError, Outcome, Sight, Spool};
+use crate::{Context, HandlerError, Outcome, Sight, Spool, life};
 
 /// What a worker is told by its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +39,12 @@ pub enum WorkerEnd {
         /// They are in the spool, and the next life reports them.
         is_kept: bool,
     },
-    /// The spool is of no use any more.
+    /// The spool has no thread: let the process have more of them.
     #[error("{0}")]
     Spool(String),
+    /// The process cannot be told by signals.
+    #[error("the worker cannot hear signals: {0}")]
+    Signals(String),
 }
 
 fn unreported(runs: &[String], is_kept: bool) -> String {
@@ -61,7 +65,8 @@ pub struct SettingError(String);
 
 /// A worker that is ready to begin.
 pub struct Worker {
-    pub(crate) plan: Plan,
+    plan: Plan,
+    spool: Option<Spool>,
     sight: Arc<Sight>,
 }
 
@@ -77,12 +82,11 @@ pub(crate) struct Plan {
     pub(crate) drain_timeout: Option<Duration>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) handlers: Handlers,
-    pub(crate) spool: Option<Spool>,
 }
 
 /// Makes a [`Worker`]: see [`Worker::new`].
 #[must_use]
-pub struct WorkerBuilder(Plan);
+pub struct WorkerBuilder(Plan, Option<Spool>);
 
 impl Worker {
     /// A worker of this name, which no other process has, that claims from these queues, the first before the second.
@@ -91,7 +95,7 @@ impl Worker {
         name: impl Into<String>,
         queues: impl IntoIterator<Item = Q>,
     ) -> WorkerBuilder {
-        WorkerBuilder(Plan {
+        let plan = Plan {
             name: name.into().into(),
             queues: queues.into_iter().map(|queue| (queue.into(), 0)).collect(),
             servers: Vec::new(),
@@ -102,8 +106,8 @@ impl Worker {
             drain_timeout: None,
             labels: BTreeMap::new(),
             handlers: Handlers::default(),
-            spool: None,
-        })
+        };
+        WorkerBuilder(plan, None)
     }
 
     /// What it did and how it stands: also while it runs.
@@ -113,14 +117,28 @@ impl Worker {
 
     /// Works until it is drained or stopped. If nobody can tell it anything any more, it works on.
     pub async fn run(self, control: mpsc::Receiver<Control>) -> Result<(), WorkerEnd> {
-        drop((self, control));
-        std::future::pending().await
+        life::live(self.plan, self.spool, self.sight, control).await
     }
 
     /// Works until SIGTERM or SIGINT drain it; a second one stops it.
     pub async fn run_until_signal(self) -> Result<(), WorkerEnd> {
-        let (_tell, control) = mpsc::channel(1);
-        self.run(control).await
+        let signals = signal(SignalKind::terminate())
+            .and_then(|terminate| Ok((terminate, signal(SignalKind::interrupt())?)));
+        let (mut terminate, mut interrupt) =
+            signals.map_err(|why| WorkerEnd::Signals(why.to_string()))?;
+        let (tell, control) = mpsc::channel(2);
+        let mut life = Box::pin(self.run(control));
+        let mut next = Control::Drain;
+        loop {
+            tokio::select! {
+                end = &mut life => return end,
+                Some(()) = terminate.recv() => {}
+                Some(()) = interrupt.recv() => {}
+            }
+            // Whoever is told twice needs no third word.
+            let _told = tell.try_send(next);
+            next = Control::Stop;
+        }
     }
 }
 
@@ -205,7 +223,7 @@ impl WorkerBuilder {
 
     /// Keeps results in this spool until a server has taken them. Without one they are in memory.
     pub fn spool(mut self, spool: Spool) -> Self {
-        self.0.spool = Some(spool);
+        self.1 = Some(spool);
         self
     }
 
@@ -240,8 +258,8 @@ impl WorkerBuilder {
             return bad("a worker needs a server: try http://127.0.0.1:7400".into());
         }
         let sight = Arc::new(Sight::default());
-        sight.capacity.set(plan.capacity);
-        Ok(Worker { plan, sight })
+        sight.capacity.set(plan.capacity as u64);
+        Ok(Worker { plan, spool: self.1, sight })
     }
 }
 
