@@ -8,6 +8,7 @@
 pub(crate) mod apply;
 pub(crate) mod backup;
 pub(crate) mod bench;
+pub(crate) mod demo;
 pub(crate) mod elect;
 pub(crate) mod election;
 pub(crate) mod feed;
@@ -33,6 +34,7 @@ use engine::schedule::cron::Dialect;
 
 use self::backup::{BackupVerb, RestoreArgs};
 use self::bench::BenchVerb;
+use self::demo::DemoVerb;
 use self::election::ElectionVerb;
 use self::import::{CompletionsArgs, ImportVerb};
 use self::key::KeyVerb;
@@ -165,6 +167,9 @@ pub(crate) enum Verb {
     /// Measure how fast Watchbell is, on this machine and a store of yours
     #[command(subcommand, after_help = examples("  watchbell bench fires\n  watchbell bench overload\n  watchbell bench queue"))]
     Bench(BenchVerb),
+    /// See what becomes of runs while servers and workers are killed
+    #[command(subcommand, after_help = examples("  watchbell demo tasks\n  watchbell demo tasks --speed 10"))]
+    Demo(DemoVerb),
     /// Read cron patterns: when they come, and what they mean
     #[command(subcommand, after_help = examples("  watchbell cron explain '0 12 1 * +MON'"))]
     Cron(CronVerb),

@@ -34,6 +34,11 @@ impl Colour {
         if shown(io::stdout().is_terminal()) { Self::Shown } else { Self::Plain }
     }
 
+    /// For what is written to stderr.
+    pub(crate) fn of_stderr() -> Self {
+        if on_stderr() { Self::Shown } else { Self::Plain }
+    }
+
     /// A text that begins with a sign: green for what comes, red for what goes, yellow for what changes.
     pub(crate) fn of_sign(self, sign: char, text: &str) -> String {
         let code = match (self, sign) {

@@ -7,6 +7,7 @@
 //! - [`bench`](mod@bench): `watchbell bench`
 //! - [`check`]: `watchbell store check`, shown by [`report`]
 //! - [`cron`]: `watchbell cron next` and `cron explain`
+//! - [`mod@demo`]: `watchbell demo`
 //! - [`dev`]: `watchbell dev`; [`mod@server`]: `watchbell server`; [`serve`]: what they share
 //! - [`elect`]: `watchbell elect`
 //! - [`trigger`], [`create`]: `watchbell trigger`, but for
@@ -34,6 +35,7 @@ mod confirm;
 mod connect;
 mod create;
 mod cron;
+mod demo;
 mod dev;
 mod dump;
 mod elect;
@@ -126,6 +128,7 @@ async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
         Verb::Restore(typed) => restore::restore(&typed).await,
         Verb::Config(ConfigArgs { verb: Some(ConfigVerb::Show) | None }) => layers.show(),
         Verb::Bench(verb) => bench::bench(&verb).await,
+        Verb::Demo(verb) => Box::pin(demo::demo(&verb)).await,
         Verb::Dev(typed) => dev::dev(&typed).await,
         Verb::Server(typed) => server::server(&typed).await,
         Verb::Trigger(verb) => run_trigger(verb).await,
