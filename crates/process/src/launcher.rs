@@ -30,6 +30,7 @@ use crate::{Isolation, Output, Program, Wanted};
 pub struct Launcher {
     binary: PathBuf,
     wanted: Wanted,
+    lock: Option<Arc<OwnedFd>>,
     /// The strongest that is permitted, once that is known.
     permitted: OnceLock<Isolation>,
     started: AtomicU64,
@@ -67,7 +68,30 @@ impl Launcher {
     /// Starts programs through another binary whose `main` does: for tests, whose own `main` does not.
     pub fn through(binary: &Path, wanted: Wanted) -> Self {
         let (permitted, started, weak) = (OnceLock::new(), AtomicU64::new(0), AtomicU64::new(0));
-        Self { binary: binary.to_owned(), wanted, permitted, started, weak }
+        Self { binary: binary.to_owned(), wanted, lock: None, permitted, started, weak }
+    }
+
+    /// The same with a lock that lives as long as its trees: an open file on which `flock` is held, and which is closed
+    /// when this process starts others. Launch and shim of each tree keep it open; the program never has it. So when
+    /// the supervisor is dead, of whatever cause, somebody else gets the lock once every tree is empty, and not before.
+    ///
+    /// That holds while one of a tree's two guards lives. If both are killed from outside, the lock may be free
+    /// although something is left: in a namespace for the moment that the kernel needs to end it; otherwise, and
+    /// above all with a weak kill, for as long as what is left goes on.
+    #[must_use]
+    pub fn holding(mut self, lock: Arc<OwnedFd>) -> Self {
+        self.lock = Some(lock);
+        self
+    }
+
+    /// Finds out what keeps a program together here that has this user and these limits, and starts nothing.
+    pub async fn probe(&self, program: &Program) -> Result<Isolation, StartError> {
+        program.check()?;
+        let room = timeout(START_MAX, self.make_room(program));
+        let (mut attempt, _) = room.await.map_err(|_| StartError::TooSlow)??;
+        drop(attempt.control);
+        leave(&mut attempt.launch).await;
+        Ok(attempt.isolation)
     }
 
     /// How many trees it has started.
@@ -79,19 +103,24 @@ impl Launcher {
     /// Starts a program. If this is dropped before it is done, what there is of the program ends.
     pub async fn start(&self, program: &Program) -> Result<Started, StartError> {
         program.check()?;
-        timeout(START_MAX, self.descend(program)).await.map_err(|_| StartError::TooSlow)?
+        timeout(START_MAX, self.start_in_room(program)).await.map_err(|_| StartError::TooSlow)?
     }
 
-    /// Goes down the ladder.
-    async fn descend(&self, program: &Program) -> Result<Started, StartError> {
+    async fn start_in_room(&self, program: &Program) -> Result<Started, StartError> {
+        let (attempt, refusals) = self.make_room(program).await?;
+        let isolation = attempt.isolation;
+        let started = attempt.start(program, self.lock.as_deref()).await?;
+        self.remember(isolation, &refusals);
+        Ok(started)
+    }
+
+    /// Goes down the ladder; with what was refused on the way.
+    async fn make_room(&self, program: &Program) -> Result<(Attempt, Vec<Refusal>), StartError> {
         let mut refusals = Vec::new();
         for isolation in self.candidates(program) {
-            match Attempt::begin(&self.binary, isolation, program).await? {
-                Ok(attempt) => {
-                    let started = attempt.start(program).await?;
-                    self.remember(isolation, &refusals);
-                    return Ok(started);
-                }
+            let lock = self.lock.as_deref();
+            match Attempt::begin(&self.binary, isolation, program, lock).await? {
+                Ok(attempt) => return Ok((attempt, refusals)),
                 Err(refusal) => match refusal.step {
                     Step::MemoryLimit => return Err(StartError::Limit { what: "memory", refusal }),
                     Step::ProcessLimit => {
@@ -152,11 +181,13 @@ impl Attempt {
         binary: &Path,
         isolation: Isolation,
         program: &Program,
+        lock: Option<&OwnedFd>,
     ) -> Result<Result<Self, Refusal>, StartError> {
         let (control, theirs) = control_pair().map_err(busy)?;
         let mut launch = spawn_launch(binary, theirs).map_err(busy)?;
         let order = Order::Prepare { isolation, limits: program.limits, name: next_name() };
-        order.send(&control.0, &[]).map_err(|_| StartError::Interrupted)?;
+        let with: Vec<_> = lock.into_iter().map(AsFd::as_fd).collect();
+        order.send(&control.0, &with).map_err(|_| StartError::Interrupted)?;
         let Some(mut report) = control.receive().await.map_err(busy)? else {
             return Err(StartError::Interrupted);
         };
@@ -177,7 +208,11 @@ impl Attempt {
     }
 
     /// Starts the program in it.
-    async fn start(mut self, program: &Program) -> Result<Started, StartError> {
+    async fn start(
+        mut self,
+        program: &Program,
+        lock: Option<&OwnedFd>,
+    ) -> Result<Started, StartError> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(busy);
         let (stdout, their_stdout) = pipe()?;
         let (stderr, their_stderr) = pipe()?;
@@ -185,8 +220,9 @@ impl Attempt {
         let stdin = stdin_of(program).map_err(busy)?;
         let about = sealed(&program.encode()).map_err(busy)?;
         let theirs = [&their_progress, &about, &stdin, &their_stdout, &their_stderr];
-        let theirs = theirs.map(AsFd::as_fd);
-        Order::Start.send(&self.control.0, &theirs).map_err(|_| StartError::Interrupted)?;
+        let theirs: Vec<_> = theirs.into_iter().chain(lock).map(AsFd::as_fd).collect();
+        let start = Order::Start { until: program.until };
+        start.send(&self.control.0, &theirs).map_err(|_| StartError::Interrupted)?;
         drop((their_progress, about, stdin, their_stdout, their_stderr));
 
         let report = self.control.receive().await.map_err(busy)?;

@@ -29,6 +29,9 @@
 //! show it, and it differs in two points: a program that forks faster than it is found may keep it busy, and if shim and
 //! launch are both killed from outside nobody knows what is left ([`Lost`]).
 //!
+//! A supervisor that is followed by another one may have to wait until nothing of its predecessor's executes: trees can
+//! hold a lock for that ([`Launcher::holding`]).
+//!
 //! A program that uses this crate calls [`run_role_if_asked`] first thing in `main`. As PID 1 of a container that call
 //! also makes it an init that reaps and passes signals on.
 

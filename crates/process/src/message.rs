@@ -7,8 +7,9 @@
 //! any number of `Stop` and `Kill`. Before the shim is ready there is no program, so until then the closing of the socket
 //! means that nothing is left, and afterwards the supervisor has the shim's descriptor to wait for.
 //!
-//! Orders from 16 on are kept for holds: instants of the clock since boot at which the shim ends the tree unless it is
-//! given later ones. They fit: an order has seven numbers.
+//! A tree may have an end: an instant of the clock since boot at which the shim ends it, whatever has become of the
+//! supervisor, unless it is given a later one before (`Confirm`). The first comes with the start, so that there is no
+//! moment without one.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -35,10 +36,12 @@ type Words = [u64; WORDS];
 /// What the supervisor wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// To launch: make room for a tree like this.
+    /// To launch, with the lock that it is to hold, if there is one: make room for a tree like this.
     Prepare { isolation: Isolation, limits: Limits, name: TreeName },
-    /// To the shim, with [`START_DESCRIPTORS`] descriptors: start the program.
-    Start,
+    /// To the shim, with [`START_DESCRIPTORS`] descriptors and the lock, if there is one: start the program.
+    Start { until: Option<Duration> },
+    /// Let it go on until then.
+    Confirm { until: Duration },
     /// End the program, and kill the tree after the grace.
     Stop { grace: Duration },
     /// Kill the tree.
@@ -48,6 +51,9 @@ pub(crate) enum Order {
 /// Descriptors that come with [`Order::Start`]: progress first, so that it gets the lowest number; then the program, and
 /// its standard input, output and error.
 pub(crate) const START_DESCRIPTORS: usize = 5;
+
+/// The most that come with any message: a lock may follow those of a start.
+pub(crate) const DESCRIPTORS_MAX: usize = START_DESCRIPTORS + 1;
 
 /// What no other tree of this machine is called: cgroups have its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +80,7 @@ pub(crate) enum Report {
 /// A message with what came beside it.
 pub(crate) struct Received<T> {
     pub(crate) message: T,
-    pub(crate) descriptors: [Option<OwnedFd>; START_DESCRIPTORS],
+    pub(crate) descriptors: [Option<OwnedFd>; DESCRIPTORS_MAX],
 }
 
 impl Order {
@@ -99,9 +105,10 @@ impl Order {
                 0,
                 0,
             ],
-            Self::Start => [2, 0, 0, 0, 0, 0, 0, 0],
+            Self::Start { until } => [2, until.map_or(0, nanos), 0, 0, 0, 0, 0, 0],
             Self::Stop { grace } => [3, nanos(grace.min(GRACE_MAX)), 0, 0, 0, 0, 0, 0],
             Self::Kill => [4, 0, 0, 0, 0, 0, 0, 0],
+            Self::Confirm { until } => [5, nanos(until), 0, 0, 0, 0, 0, 0],
         }
     }
 
@@ -113,9 +120,10 @@ impl Order {
                 limits: Limits { memory_bytes_max: some(memory), processes_max: some(processes) },
                 name: TreeName { supervisor: supervisor.try_into().ok()?, number },
             },
-            [2, ..] => Self::Start,
+            [2, until, ..] => Self::Start { until: some(until).map(Duration::from_nanos) },
             [3, grace, ..] => Self::Stop { grace: Duration::from_nanos(grace) },
             [4, ..] => Self::Kill,
+            [5, until, ..] => Self::Confirm { until: Duration::from_nanos(until) },
             _ => return None,
         })
     }
@@ -192,8 +200,14 @@ impl Report {
 
 const FAULTS: [Fault; 4] = [Fault::Program, Fault::Interpreter, Fault::Directory, Fault::User];
 
-const CAUSES: [Cause; 5] =
-    [Cause::Itself, Cause::Stopped, Cause::KilledAfterGrace, Cause::Killed, Cause::ShimKilled];
+const CAUSES: [Cause; 6] = [
+    Cause::Itself,
+    Cause::Stopped,
+    Cause::KilledAfterGrace,
+    Cause::Killed,
+    Cause::Unconfirmed,
+    Cause::ShimKilled,
+];
 
 fn index<T: PartialEq + Copy>(all: &[T], one: T) -> u64 {
     let at = all.iter().position(|other| *other == one).expect("the list has all of them");
@@ -218,7 +232,7 @@ fn send(socket: impl AsFd, words: Words, with: &[BorrowedFd<'_>]) -> Result<()> 
     for (bytes, word) in bytes.chunks_exact_mut(size_of::<u64>()).zip(words) {
         bytes.copy_from_slice(&word.to_le_bytes());
     }
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(START_DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
     if !with.is_empty() {
         let fits = beside.push(SendAncillaryMessage::ScmRights(with));
@@ -231,7 +245,7 @@ fn send(socket: impl AsFd, words: Words, with: &[BorrowedFd<'_>]) -> Result<()> 
 /// Takes one message; none at the end. What nobody of us sends is an error.
 fn receive<T>(socket: impl AsFd, read: impl Fn(Words) -> Option<T>) -> Result<Option<Received<T>>> {
     let mut bytes = [0; BYTES];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(START_DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let into = &mut [IoSliceMut::new(&mut bytes)];
     let got = loop {
@@ -243,7 +257,7 @@ fn receive<T>(socket: impl AsFd, read: impl Fn(Words) -> Option<T>) -> Result<Op
     if got.bytes == 0 {
         return Ok(None);
     }
-    let mut descriptors = [const { None }; START_DESCRIPTORS];
+    let mut descriptors = [const { None }; DESCRIPTORS_MAX];
     let came = beside.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
@@ -271,10 +285,13 @@ mod tests {
             let order = Order::Prepare { isolation, limits, name };
             assert_eq!(Order::read(order.words()), Some(order));
         }
-        for order in [Order::Start, Order::Stop { grace: Duration::from_millis(7) }, Order::Kill] {
+        let until = Duration::from_millis(7);
+        let starts = [None, Some(until)].map(|until| Order::Start { until });
+        let others = [Order::Stop { grace: until }, Order::Kill, Order::Confirm { until }];
+        for order in starts.into_iter().chain(others) {
             assert_eq!(Order::read(order.words()), Some(order));
         }
-        assert_eq!(Order::read([16; WORDS]), None, "kept for holds");
+        assert_eq!(Order::read([16; WORDS]), None);
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub enum Cause {
     KilledAfterGrace,
     /// It was killed on demand.
     Killed,
+    /// Nobody confirmed in time that it may go on, and it was killed.
+    Unconfirmed,
     /// The shim was killed by somebody else, or had to be because it did not answer; the tree went with it.
     ShimKilled,
 }

@@ -6,6 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::{getegid, geteuid};
 
@@ -19,12 +20,14 @@ pub const PROGRESS_VARIABLE: &str = "WATCHBELL_PROGRESS_FD";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     pub(crate) path: PathBuf,
+    pub(crate) name: Option<OsString>,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) variables: Vec<(OsString, OsString)>,
     pub(crate) directory: PathBuf,
     pub(crate) stdin: Option<Vec<u8>>,
     pub(crate) user: Option<User>,
     pub(crate) limits: Limits,
+    pub(crate) until: Option<Duration>,
 }
 
 /// Whom a program runs as. It has no supplementary groups then.
@@ -56,13 +59,22 @@ impl Program {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
+            name: None,
             arguments: Vec::new(),
             variables: Vec::new(),
             directory: PathBuf::from("/"),
             stdin: None,
             user: None,
             limits: Limits::default(),
+            until: None,
         }
+    }
+
+    /// The same under this name, as its argument 0 instead of its path: some programs do by it what they do.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<OsString>) -> Self {
+        self.name = Some(name.into());
+        self
     }
 
     /// The same with one more argument.
@@ -114,6 +126,15 @@ impl Program {
         self
     }
 
+    /// The same with an end: an instant of the clock since boot at which its tree is killed, unless
+    /// [`Tree::confirm`](crate::Tree::confirm) gives it a later one before. The shim sees to it, also when the supervisor
+    /// is stopped or stuck.
+    #[must_use]
+    pub fn until(mut self, until: Duration) -> Self {
+        self.until = Some(until);
+        self
+    }
+
     /// Whether it can be started at all, before anything is tried.
     pub(crate) fn check(&self) -> Result<(), ProgramError> {
         for path in [&self.path, &self.directory] {
@@ -148,7 +169,8 @@ impl Program {
         let names = self.variables.iter().flat_map(|(name, value)| [name, value]);
         let mut all = 0;
         let texts = self.arguments.iter().chain(names).map(OsString::as_os_str);
-        for text in paths.into_iter().chain(texts) {
+        let name = self.name.as_deref();
+        for text in paths.into_iter().chain(name).chain(texts) {
             if text.as_bytes().contains(&0) {
                 return Err(ProgramError::Zero(text.to_owned()));
             }
@@ -176,6 +198,7 @@ impl Program {
         let mut bytes = Vec::new();
         put(&mut bytes, self.path.as_os_str());
         put(&mut bytes, self.directory.as_os_str());
+        put(&mut bytes, self.name.as_deref().unwrap_or(self.path.as_os_str()));
         put_number(&mut bytes, self.arguments.len());
         for argument in &self.arguments {
             put(&mut bytes, argument);
@@ -196,6 +219,7 @@ impl Program {
         let rest = &mut bytes;
         let mut program = Self::new(Path::new(&take(rest)?));
         program.directory = take(rest)?.into();
+        program.name = Some(take(rest)?);
         for _ in 0..take_number(rest)? {
             program.arguments.push(take(rest)?);
         }
@@ -241,6 +265,7 @@ mod tests {
     #[test]
     fn the_shim_is_told_what_the_supervisor_said() {
         let told = program()
+            .name("-true")
             .arguments(["-a", "", "ü b"])
             .variable("A", "1=2")
             .variable("EMPTY", "")

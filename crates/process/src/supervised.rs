@@ -93,6 +93,13 @@ impl Tree {
         self.order(Order::Kill, Duration::ZERO);
     }
 
+    /// Lets it go on until this instant of the clock since boot. For a program that was started with an end
+    /// ([`Program::until`](crate::Program::until)): another one has none.
+    pub fn confirm(&mut self, until: Duration) {
+        // A shim with so many orders that it takes no more gets the next one.
+        let _ = Order::Confirm { until }.send(&self.control.0, &[]);
+    }
+
     /// A shim that does not take orders any more has either ended, or has so many that one of them ends it.
     fn order(&mut self, order: Order, due_in: Duration) {
         let _ = order.send(&self.control.0, &[]);

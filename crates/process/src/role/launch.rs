@@ -32,7 +32,9 @@ pub(super) fn run() -> ! {
     let control = take_control();
     close_strays(&control);
     let _ = setsid();
-    let Ok(Some(order)) = Order::receive(&control) else { exit(0) };
+    let Ok(Some(mut order)) = Order::receive(&control) else { exit(0) };
+    // Until the end of this process, which is the end of the tree; the shim gets it with its program.
+    let lock = order.descriptors[0].take();
     let Order::Prepare { isolation, limits, name } = order.message else {
         unreachable!("what launch hears first is what to prepare")
     };
@@ -51,7 +53,7 @@ pub(super) fn run() -> ! {
     };
     // The supervisor and the shim have the socket to themselves, so that each sees the other go.
     drop(control);
-    see_out(shim, ender, &cgroups)
+    see_out(shim, ender, &cgroups, lock)
 }
 
 /// What the supervisor inherited, or was given by whoever started it, is not for its programs.
@@ -114,9 +116,10 @@ fn spawn_shim(control: &OwnedFd, isolation: Isolation, cgroups: &Cgroups) -> io:
 }
 
 /// Waits for the shim, and ends what it left behind: nothing, unless it was killed.
-fn see_out(mut shim: Child, mut ender: Ender, cgroups: &Cgroups) -> ! {
+fn see_out(mut shim: Child, mut ender: Ender, cgroups: &Cgroups, lock: Option<OwnedFd>) -> ! {
     shim.wait().expect("launch alone reaps its child");
     ender.end(|_, _| {});
     cgroups.remove();
+    drop(lock);
     exit(0)
 }

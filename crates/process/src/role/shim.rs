@@ -38,7 +38,7 @@ use rustix::time::{
 use super::{block, refuse, take_control};
 use crate::cgroup::Cgroups;
 use crate::error::{Fault, Step};
-use crate::message::{Order, Received, Report, START_DESCRIPTORS};
+use crate::message::{DESCRIPTORS_MAX, Order, Received, Report, START_DESCRIPTORS};
 use crate::outcome::{Cause, End, Usage};
 use crate::program::{PROGRESS_VARIABLE, Program};
 use crate::tree::Ender;
@@ -56,12 +56,14 @@ pub(super) fn run(arguments: Vec<OsString>) -> ! {
     let _ = Report::Ready.send(&control, &[me.as_fd()]);
     drop(me);
 
-    let Ok(Some(Received { message: Order::Start, descriptors })) = Order::receive(&control) else {
+    let Ok(Some(Received { message: Order::Start { until }, descriptors })) =
+        Order::receive(&control)
+    else {
         // The supervisor is gone, or has changed its mind: there is no program yet.
         cgroups.remove();
         exit(0)
     };
-    match Watch::begin(control.as_fd(), descriptors, ender, &cgroups) {
+    match Watch::begin(control.as_fd(), descriptors, until, ender, &cgroups) {
         Ok(watch) => {
             let _ = Report::Started.send(&control, &[]);
             watch.keep(&cgroups)
@@ -132,8 +134,12 @@ struct Watch<'a> {
     cause: Cause,
     /// When the tree is killed, if it is to stop.
     kill_at: Option<Duration>,
+    /// When the tree is killed unless it is confirmed again, if it has to be.
+    until: Option<Duration>,
     /// How the program ended, and when.
     end: Option<(End, Duration)>,
+    /// Held as long as the shim is there, and never passed on.
+    _lock: Option<OwnedFd>,
 }
 
 /// Whether the tree goes on.
@@ -146,7 +152,8 @@ enum Next {
 impl<'a> Watch<'a> {
     fn begin(
         control: BorrowedFd<'a>,
-        descriptors: [Option<OwnedFd>; START_DESCRIPTORS],
+        descriptors: [Option<OwnedFd>; DESCRIPTORS_MAX],
+        until: Option<Duration>,
         mut ender: Ender,
         cgroups: &Cgroups,
     ) -> Result<Self, (Fault, std::io::Error)> {
@@ -158,14 +165,29 @@ impl<'a> Watch<'a> {
         let timer =
             timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC).map_err(failed)?;
         cgroups.enter().map_err(|why| (Fault::Program, why))?;
-        let child = start(descriptors);
+        let [of_start @ .., lock] = descriptors;
+        let child = start(of_start);
         cgroups.go_home();
         cgroups.tighten();
         let program = Pid::from_child(&child?);
         ender.group(program);
         let (started, cause) = (clock::since_boot(), Cause::Itself);
         let (kill_at, end) = (None, None);
-        Ok(Self { control, deaths, timer, ender, program, started, cause, kill_at, end })
+        let watch = Self {
+            control,
+            deaths,
+            timer,
+            ender,
+            program,
+            started,
+            cause,
+            kill_at,
+            until,
+            end,
+            _lock: lock,
+        };
+        watch.arm();
+        Ok(watch)
     }
 
     /// Until the end. Nothing is allocated from here on.
@@ -204,7 +226,9 @@ impl<'a> Watch<'a> {
             return Next::End;
         }
         if due {
-            self.cause = Cause::KilledAfterGrace;
+            let has_lapsed = self.until.is_some_and(|until| until <= clock::since_boot());
+            let is_stopping = self.kill_at.is_some() && !has_lapsed;
+            self.cause = if is_stopping { Cause::KilledAfterGrace } else { Cause::Unconfirmed };
             return Next::End;
         }
         Next::Watch
@@ -216,12 +240,19 @@ impl<'a> Watch<'a> {
                 self.stop(grace);
                 Next::Watch
             }
+            Ok(Some(Order::Confirm { until })) => {
+                if let Some(earlier) = self.until {
+                    self.until = Some(earlier.max(until));
+                    self.arm();
+                }
+                Next::Watch
+            }
             Ok(Some(Order::Kill)) => {
                 self.cause = Cause::Killed;
                 Next::End
             }
             // Nobody supervises any more, or nobody who speaks as we do: the tree has no right to go on.
-            Ok(Some(Order::Prepare { .. } | Order::Start) | None) | Err(_) => Next::End,
+            Ok(Some(Order::Prepare { .. } | Order::Start { .. }) | None) | Err(_) => Next::End,
         }
     }
 
@@ -233,11 +264,13 @@ impl<'a> Watch<'a> {
         // It is our child and not reaped, so the id is its own. A program that was stopped by a signal must go on to end.
         let _ = kill_process(self.program, Signal::TERM);
         let _ = kill_process(self.program, Signal::CONT);
-        self.arm(kill_at);
+        self.arm();
     }
 
-    /// Sets the timer to an instant, so that it is also right after the machine slept.
-    fn arm(&self, at: Duration) {
+    /// Sets the timer to the first instant at which the tree is killed, if there is one: to an instant, so that it is
+    /// also right after the machine slept.
+    fn arm(&self) {
+        let Some(at) = self.kill_at.into_iter().chain(self.until).min() else { return };
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let at = Timespec::try_from(at).expect("the clock since boot is far from its end");
         let value = Itimerspec { it_interval: never, it_value: at };
@@ -281,6 +314,9 @@ fn start(
     fcntl_setfd(&progress, FdFlags::empty()).map_err(|why| (Fault::Program, why.into()))?;
 
     let mut command = Command::new(&program.path);
+    if let Some(name) = &program.name {
+        command.arg0(name);
+    }
     command
         .args(&program.arguments)
         .env_clear()

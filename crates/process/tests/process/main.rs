@@ -4,10 +4,12 @@
 //! is the machine's own list of processes: all processes of a tree inherit a variable with a value that no other tree
 //! has, so they are found wherever they went.
 
+mod confirmation;
 mod ending;
 mod guard;
 mod init;
 mod limit;
+mod lock;
 mod permission;
 mod running;
 mod stage;

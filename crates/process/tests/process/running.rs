@@ -204,3 +204,12 @@ async fn what_was_printed_is_there_after_the_end() {
         assert_eq!(stdout.read_to_end().await.unwrap(), b"last words\n", "{isolation}");
     }
 }
+
+#[tokio::test]
+async fn a_program_may_have_another_name_than_its_path() {
+    for isolation in isolations() {
+        let program = Program::new("/bin/sh").arguments(["-c", "echo $0"]);
+        assert_eq!(printed(isolation, &program.clone()).await, "/bin/sh\n", "{isolation}");
+        assert_eq!(printed(isolation, &program.name("watch")).await, "watch\n", "{isolation}");
+    }
+}

@@ -11,11 +11,15 @@
 //!
 //! `process-supervisor bomb` starts itself again and again, each in a session of its own, and so does each of these.
 //!
-//! ISOLATION is `auto` or one of our words, and may have `+limit` behind it: five processes. It is also the binary through which all tests start their trees: like every
+//! ISOLATION is `auto` or one of our words, and may have `+limit` behind it: five processes. The variable `TEST_LOCK` names a
+//! file that is locked, and whose lock its tree holds; `TEST_UNTIL_MS`, after how long the tree ends unless it is confirmed,
+//! which nobody does. It is also the binary through which all tests start their trees: like every
 //! binary that starts programs, it asks for its role first.
 
 use std::io::Write;
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::Duration;
 
 use process::{Isolation, Launcher, Limits, Output, Program, Started, Wanted, run_role_if_asked};
 
@@ -55,7 +59,19 @@ async fn supervise() -> ExitCode {
         .limits(limits)
         .variable("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         .variable("TEST_TREE", mark);
-    let started = Launcher::new(wanted).start(&program).await;
+    let program =
+        match std::env::var_os("TEST_UNTIL_MS").and_then(|text| text.to_str()?.parse().ok()) {
+            Some(millis) => program.until(since_boot() + Duration::from_millis(millis)),
+            None => program,
+        };
+    let mut launcher = Launcher::new(wanted);
+    if let Some(path) = std::env::var_os("TEST_LOCK") {
+        let file = std::fs::File::open(path).expect("it is there");
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+            .expect("nobody else has it");
+        launcher = launcher.holding(Arc::new(file.into()));
+    }
+    let started = launcher.start(&program).await;
     let Started { mut tree, mut stdout, mut stderr, .. } = match started {
         Ok(started) => started,
         Err(why) => {
@@ -70,6 +86,11 @@ async fn supervise() -> ExitCode {
     let outcome = outcome.expect("nobody killed both guards");
     say(&format!("ended {:?} {:?}", outcome.end, outcome.cause));
     ExitCode::SUCCESS
+}
+
+fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(now).expect("it counts from the machine's start")
 }
 
 async fn pass_on(output: &mut Output) {
