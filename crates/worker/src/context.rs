@@ -117,6 +117,21 @@ impl Context {
         self.ending().expect("it is told only when there is a reason")
     }
 
+    /// Waits until the run is told to end for another reason than before: only losing it takes the place of another one. May be
+    /// dropped and called again.
+    pub async fn told_otherwise(&self, before: EndReason) -> EndReason {
+        loop {
+            let told = self.0.ending.told.notified();
+            let mut told = std::pin::pin!(told);
+            // From here on nothing is missed.
+            told.as_mut().enable();
+            if let Some(reason) = self.ending().filter(|reason| *reason != before) {
+                return reason;
+            }
+            told.await;
+        }
+    }
+
     /// When the attempt must have ended, if it has a time-out.
     pub fn deadline(&self) -> Option<Instant> {
         self.0.deadline.get().copied()

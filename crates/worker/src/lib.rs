@@ -10,6 +10,7 @@
 #![doc = include_str!("../README.md")]
 
 mod clock;
+pub mod command;
 mod context;
 mod entropy;
 mod handler;

@@ -58,7 +58,9 @@ pub enum AllowError {
     #[error("{} is neither a directory nor an executable file", .0.display())]
     NoProgram(PathBuf),
     /// There are too many.
-    #[error("{len} programs and directories are listed, and {ALLOWED_MAX} are the most: list a directory")]
+    #[error(
+        "{len} programs and directories are listed, and {ALLOWED_MAX} are the most: list a directory"
+    )]
     TooMany {
         /// How many there are.
         len: usize,
@@ -213,11 +215,18 @@ mod tests {
             for dir in ["bin/deep", "other"] {
                 fs::create_dir_all(place.at(dir)).unwrap();
             }
-            for (name, mode) in [("bin/a", 0o755), ("bin/deep/b", 0o755), ("other/c", 0o755), ("bin/plain", 0o644)] {
+            for (name, mode) in
+                [("bin/a", 0o755), ("bin/deep/b", 0o755), ("other/c", 0o755), ("bin/plain", 0o644)]
+            {
                 fs::write(place.at(name), "").unwrap();
                 fs::set_permissions(place.at(name), fs::Permissions::from_mode(mode)).unwrap();
             }
-            for (link, to) in [("bin/out", "other/c"), ("bin/within", "bin/a"), ("bin/away", "other"), ("linked", "bin")] {
+            for (link, to) in [
+                ("bin/out", "other/c"),
+                ("bin/within", "bin/a"),
+                ("bin/away", "other"),
+                ("linked", "bin"),
+            ] {
                 symlink(place.at(to), place.at(link)).unwrap();
             }
             place

@@ -18,7 +18,9 @@ pub enum CommandRefusal {
     #[error("{0} has `..` in it: name the program by its plain path")]
     Upward(Shown),
     /// Nobody may run it here.
-    #[error("{0} is not allowed on this worker: start the worker with --allow {0}, or submit to another queue")]
+    #[error(
+        "{0} is not allowed on this worker: start the worker with --allow {0}, or submit to another queue"
+    )]
     NotAllowed(Shown),
     /// A link that would lead past the list.
     #[error(
@@ -50,7 +52,9 @@ pub enum CommandRefusal {
     )]
     Loader(Shown),
     /// A variable of ours.
-    #[error("the variable {0} begins with WATCHBELL_, and those are set by the worker: give it another name")]
+    #[error(
+        "the variable {0} begins with WATCHBELL_, and those are set by the worker: give it another name"
+    )]
     Own(Shown),
     /// The working directory.
     #[error("the working directory {path} cannot be used on this worker: {why}")]
