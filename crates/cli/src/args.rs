@@ -2,7 +2,7 @@
 //!
 //! Nothing here decides anything: URLs stay text until a verb reads them, so that a password in one
 //! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`],
-//! [`run`], [`submit`], [`queue`], [`project`], [`key`] and [`system`]; backups are in [`mod@backup`], and what a candidate is told in
+//! [`run`], [`submit`], [`queue`], [`worker`], [`project`], [`key`] and [`system`]; backups are in [`mod@backup`], and what a candidate is told in
 //! [`elect`].
 
 pub(crate) mod apply;
@@ -23,6 +23,7 @@ pub(crate) mod serve;
 pub(crate) mod submit;
 pub(crate) mod system;
 pub(crate) mod trigger;
+pub(crate) mod worker;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -40,10 +41,11 @@ use self::import::{CompletionsArgs, ImportVerb};
 use self::key::KeyVerb;
 use self::pass::PassArgs;
 use self::project::ProjectVerb;
-use self::queue::{QueueVerb, WorkerVerb};
+use self::queue::QueueVerb;
 use self::run::{RunVerb, SchedulerVerb};
 use self::system::{AuditVerb, ClusterVerb, ConfigArgs, EventsArgs};
 use self::trigger::TriggerVerb;
+use self::worker::{AllowArgs, SurroundingsArgs, WorkerArgs};
 use crate::exit::Exit;
 
 /// Watchbell: rings on time, takes turns, and lets exactly one hold the watch
@@ -128,9 +130,7 @@ pub(crate) enum Verb {
     /// Look after queues, whose runs workers carry out
     #[command(subcommand, after_help = examples("  watchbell queue list\n  watchbell queue show mail"))]
     Queue(QueueVerb),
-    /// See who carries out the runs of queues
-    #[command(subcommand, after_help = examples("  watchbell worker list\n  watchbell worker show web-1"))]
-    Worker(WorkerVerb),
+    Worker(Box<WorkerArgs>),
     /// Look after the scheduler as a whole
     #[command(subcommand, after_help = examples("  watchbell scheduler status"))]
     Scheduler(SchedulerVerb),
@@ -176,12 +176,14 @@ pub(crate) enum Verb {
     Completions(CompletionsArgs),
 }
 
-/// Run a whole Watchbell on this machine: server, scheduler and file store in one process
+/// Run a whole Watchbell on this machine: server, scheduler, file store and a worker in one process
 ///
-/// It listens on loopback only and needs no key. Stop it with Ctrl-C: what is under way ends first.
+/// It listens on loopback only and needs no key. Its worker runs what --allow names, and nothing without. Stop it with
+/// Ctrl-C: what is under way ends first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = examples(
     "  watchbell dev\n  \
+       watchbell dev --allow /bin/echo\n  \
        watchbell dev --listen 127.0.0.1:8400 --data /tmp/bells\n  \
        watchbell dev --webhook-allow 10.0.0.0/8"
 ))]
@@ -204,6 +206,20 @@ pub(crate) struct DevArgs {
     /// Let webhooks trust the issuers in this PEM file as well
     #[arg(long, value_name = "FILE", env = "WATCHBELL_WEBHOOK_CA")]
     pub(crate) webhook_ca: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    pub(crate) allow: AllowArgs,
+    /// A queue whose commands it runs, if any are allowed; may be repeated
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "WATCHBELL_WORKER_QUEUE",
+        value_delimiter = ',',
+        default_value = "default",
+        help_heading = "Commands"
+    )]
+    pub(crate) worker_queue: Vec<String>,
+    #[command(flatten)]
+    pub(crate) surroundings: SurroundingsArgs,
 }
 
 #[derive(Debug, Subcommand)]

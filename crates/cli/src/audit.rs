@@ -9,7 +9,7 @@ use crate::value::escape;
 
 pub(crate) async fn list(typed: AuditListArgs) -> Result<(), Ending> {
     let filter = AuditFilter {
-        project: typed.server.project.clone(),
+        project: typed.server.credentials.project.clone(),
         author: typed.author,
         action: typed.action,
         from: typed.from,

@@ -6,14 +6,21 @@ use std::path::Path;
 use client::Client;
 use engine::limits::KEY_FILE_BYTES_MAX;
 
-use crate::args::trigger::ServerArgs;
+use crate::args::trigger::{CredentialArgs, ServerArgs};
 use crate::config;
 use crate::exit::Ending;
 
 impl ServerArgs {
     /// A client of the server that is meant, with the key that was given.
     pub(crate) fn client(&self) -> Result<Client, Ending> {
-        let mut builder = Client::builder(&self.server);
+        self.credentials.client(&self.server)
+    }
+}
+
+impl CredentialArgs {
+    /// A client of this server, with the key that was given.
+    pub(crate) fn client(&self, server: &str) -> Result<Client, Ending> {
+        let mut builder = Client::builder(server);
         match (&self.key, &self.key_file) {
             (Some(key), None) => builder = builder.key(key.reveal()),
             (None, Some(path)) => builder = builder.key(read_key(path)?),

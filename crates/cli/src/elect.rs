@@ -3,7 +3,7 @@
 //! - [`plan`]: what is meant; [`ancestor`]: by the variables of the Redis scheduler
 //! - [`candidate`]: campaign, lead, stop
 //! - [`hook`]: what is run when leadership is won and lost
-//! - [`board`], [`page`]: what is measured, and where it is read
+//! - [`board`]: what is measured
 //! - [`voice`]: what is said; [`mirror`]: the key that the Redis scheduler wrote
 //!
 //! The campaign waits for nobody else: hooks, metrics, stdout and the mirror each have a task or thread of their own.
@@ -13,7 +13,6 @@ mod board;
 mod candidate;
 mod hook;
 mod mirror;
-mod page;
 mod plan;
 mod voice;
 
@@ -33,6 +32,7 @@ use self::plan::CandidatePlan;
 use self::voice::{ElectMoment, LogDialect, Voice};
 use crate::args::elect::ElectArgs;
 use crate::exit::Ending;
+use crate::pages;
 use crate::serve::Stops;
 
 /// Takes part until it is told to stop by SIGTERM or SIGINT.
@@ -55,7 +55,7 @@ pub(crate) async fn elect(typed: &ElectArgs) -> Result<(), Ending> {
     }
     let board = Arc::new(Board::new(plan.ttl(), &plan.dialect));
     if let Some(listener) = listen(&plan.metrics, &voice).await? {
-        tasks.spawn(page::serve(listener, Arc::clone(&board)));
+        tasks.spawn(pages::serve(listener, Arc::clone(&board)));
     }
     let (hooks, runner) = hook::hooks(plan.hooks.clone());
     tasks.spawn(runner.run());
@@ -79,7 +79,7 @@ async fn listen(at: &[SocketAddr], voice: &Voice) -> Result<Option<TcpListener>,
     if at.is_empty() {
         return Ok(None);
     }
-    match page::bind(at).await {
+    match pages::bind(at).await {
         Ok(listener) => {
             let at = listener.local_addr()?;
             tracing::info!(%at, "metrics are served");

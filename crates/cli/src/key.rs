@@ -32,7 +32,7 @@ async fn create(typed: KeyCreateArgs) -> Result<(), Ending> {
 
 async fn list(typed: KeyListArgs) -> Result<(), Ending> {
     let filter = KeyFilter {
-        project: typed.server.project.clone(),
+        project: typed.server.credentials.project.clone(),
         limit: Some(typed.page.limit.into()),
         cursor: typed.page.cursor,
     };

@@ -19,6 +19,7 @@
 //! - [`dump`]: `watchbell store dump`, whose values [`value`] makes readable
 //! - [`secret`]: a text that is never shown
 //! - [`refusal`]: what a server finds wrong, in the words of the command line
+//! - [`pages`]: metrics and signs of life of what is no server
 //! - [`confirm`], [`progress`], [`table`], [`colour`]: what people are asked, what they see meanwhile, and afterwards
 
 mod apply;
@@ -47,6 +48,7 @@ mod import;
 mod key;
 mod mask;
 mod output;
+mod pages;
 mod progress;
 mod project;
 mod queue;
@@ -89,8 +91,16 @@ use tracing_subscriber::util::SubscriberInitExt;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
+    // Before there is a thread, and before anything else is done.
+    process::run_role_if_asked();
+    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(verb()),
+        Err(why) => Ending::failed(format!("no threads could be started: {why}")).tell().into(),
+    }
+}
+
+async fn verb() -> ExitCode {
     let (args, layers) = match config::read() {
         Ok(read) => read,
         Err(ending) => return ending.tell().into(),
@@ -144,7 +154,7 @@ async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
         Verb::Run(RunVerb::Output(typed)) => output::output(&typed).await,
         Verb::Run(RunVerb::Retry(typed)) => redrive::retry(&typed).await,
         Verb::Queue(verb) => queue::queue(verb).await,
-        Verb::Worker(verb) => worker::worker(verb).await,
+        Verb::Worker(typed) => worker::worker(*typed).await,
         Verb::Scheduler(SchedulerVerb::Status(typed)) => scheduler::status(&typed).await,
         Verb::Scheduler(SchedulerVerb::ConfirmTime(typed)) => scheduler::confirm_time(&typed).await,
         Verb::Scheduler(SchedulerVerb::Start(typed)) => scheduler::start(&typed).await,

@@ -1,6 +1,6 @@
-//! The two pages of a candidate, `/metrics` and `/livez`, on a socket of their own.
+//! The pages of a process that is no server, such as `/metrics` and `/livez`, on a socket of their own.
 //!
-//! They run beside the campaign and share nothing with it but the board: whoever asks slowly, or often, holds up only
+//! They run beside its work and share nothing with it but what they show: whoever asks slowly, or often, holds up only
 //! others who ask.
 
 use std::convert::Infallible;
@@ -22,13 +22,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::board::Board;
+/// What there is to be read.
+pub(crate) trait Pages: Send + Sync + 'static {
+    /// The paths, for whoever asks for another one.
+    const PATHS: &'static str;
+
+    /// What is at a path, if there is anything.
+    fn page(&self, path: &str) -> Option<(StatusCode, String)>;
+}
 
 /// How long to wait when no connection can be accepted, as when there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The first of these addresses that can be listened on; else what is wrong with the last.
-pub(super) async fn bind(at: &[SocketAddr]) -> Result<TcpListener, (SocketAddr, io::Error)> {
+pub(crate) async fn bind(at: &[SocketAddr]) -> Result<TcpListener, (SocketAddr, io::Error)> {
     let mut wrong = None;
     for address in at {
         match TcpListener::bind(address).await {
@@ -40,17 +47,17 @@ pub(super) async fn bind(at: &[SocketAddr]) -> Result<TcpListener, (SocketAddr, 
 }
 
 /// Answers for as long as it is not dropped.
-pub(super) async fn serve(listener: TcpListener, board: Arc<Board>) {
+pub(crate) async fn serve(listener: TcpListener, pages: Arc<impl Pages>) {
     let places = Arc::new(Semaphore::new(METRICS_CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
         let place = Arc::clone(&places).acquire_owned().await.expect("it is never closed");
         match listener.accept().await {
             Ok((stream, _)) => {
-                let board = Arc::clone(&board);
+                let pages = Arc::clone(&pages);
                 connections.spawn(async move {
                     let answering =
-                        tokio::time::timeout(METRICS_CONNECTION_TIME_MAX, answer(stream, board));
+                        tokio::time::timeout(METRICS_CONNECTION_TIME_MAX, answer(stream, pages));
                     if let Ok(Err(why)) = answering.await {
                         tracing::debug!(%why, "a connection to the metrics ended");
                     }
@@ -66,11 +73,11 @@ pub(super) async fn serve(listener: TcpListener, board: Arc<Board>) {
     }
 }
 
-async fn answer(stream: TcpStream, board: Arc<Board>) -> Result<(), hyper::Error> {
+async fn answer(stream: TcpStream, pages: Arc<impl Pages>) -> Result<(), hyper::Error> {
     // Small answers leave at once; if that cannot be had, they leave a little later.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
-        let page = page(&request, &board);
+        let page = page(&request, &*pages);
         async move { Ok::<_, Infallible>(page) }
     });
     let mut builder = http1::Builder::new();
@@ -78,15 +85,14 @@ async fn answer(stream: TcpStream, board: Arc<Board>) -> Result<(), hyper::Error
     builder.serve_connection(TokioIo::new(stream), service).await
 }
 
-fn page(request: &Request<Incoming>, board: &Board) -> Response<Full<Bytes>> {
+fn page<P: Pages>(request: &Request<Incoming>, pages: &P) -> Response<Full<Bytes>> {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    let (status, text) = match request.uri().path() {
-        "/metrics" | "/livez" if !is_read => {
+    let (status, text) = match pages.page(request.uri().path()) {
+        Some(_) if !is_read => {
             (StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n".to_owned())
         }
-        "/metrics" => (StatusCode::OK, board.text()),
-        "/livez" => (StatusCode::OK, "ok\n".to_owned()),
-        _ => (StatusCode::NOT_FOUND, "there are /metrics and /livez\n".to_owned()),
+        Some(page) => page,
+        None => (StatusCode::NOT_FOUND, format!("there are {}\n", P::PATHS)),
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;

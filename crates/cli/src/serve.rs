@@ -40,11 +40,12 @@ pub(crate) struct ServePlan<'a, S, C> {
 }
 
 /// Runs until it is told to stop by SIGTERM or SIGINT. `begin` is called when a node has started, before anybody is
-/// let in. A node that lost its session, as it does when a store forgets what it acknowledged, is followed
+/// let in; `farewell` is waited for when it is told to stop, while requests are still answered. A node that lost its session, as it does when a store forgets what it acknowledged, is followed
 /// by another one in the same process: nobody has to start it by hand.
 pub(crate) async fn serve<S, C>(
     plan: ServePlan<'_, S, C>,
     mut begin: impl AsyncFnMut(SocketAddr, &NodeHandle) -> Result<(), Ending>,
+    mut farewell: impl AsyncFnMut(),
 ) -> Result<(), Ending>
 where
     S: Future<Output = Result<Store, OpenError>>,
@@ -81,7 +82,7 @@ where
         let serving = server::api::serve(listener, handle, security, async {
             let _ = stopped.await;
         });
-        match attend(node, api.run(serving), stop, &mut stops).await {
+        match attend(node, api.run(serving), stop, &mut stops, &mut farewell).await {
             None => return Ok(()),
             Some(NodeEnd::Session) => {
                 tracing::error!(
@@ -173,6 +174,7 @@ async fn attend(
     serving: impl Future<Output = ()>,
     stop: oneshot::Sender<()>,
     stops: &mut Stops,
+    farewell: &mut impl AsyncFnMut(),
 ) -> Option<NodeEnd> {
     let ending = async {
         let mut end = tokio::select! {
@@ -184,7 +186,7 @@ async fn attend(
             tokio::select! {
                 () = stops.next() => tracing::warn!("told twice to stop: what is under way is not waited for"),
                 ended = node.ended() => end = Some(ended).filter(|end| matches!(end, NodeEnd::Broken(_))),
-                () = node.drain() => {}
+                () = async { farewell().await; node.drain().await } => {}
             }
         }
         let _ = stop.send(());
@@ -222,7 +224,7 @@ impl Stops {
 }
 
 /// Takes as many open files as this process may have: each webhook under way is one.
-fn raise_file_limit() {
+pub(crate) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     if let Err(why) = raised {

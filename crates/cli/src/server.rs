@@ -69,11 +69,15 @@ pub(crate) async fn server(typed: &ServeArgs) -> Result<(), Ending> {
         config: |at| config(typed, at, scheme, notify),
         security,
     };
-    serve(plan, async |at, handle| {
-        let is_new = first_key(handle, &typed.admin_key_file).await?;
-        tell(at, scheme, typed, is_new);
-        Ok(())
-    })
+    serve(
+        plan,
+        async |at, handle| {
+            let is_new = first_key(handle, &typed.admin_key_file).await?;
+            tell(at, scheme, typed, is_new);
+            Ok(())
+        },
+        async || {},
+    )
     .await
 }
 

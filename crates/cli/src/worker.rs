@@ -1,19 +1,24 @@
-//! `watchbell worker`.
+//! `watchbell worker`: to be one ([`work`]), or to look after those that there are.
+
+pub(crate) mod board;
+pub(crate) mod plan;
+pub(crate) mod work;
 
 use client::worker::{Worker, WorkerDetails};
 
-use crate::args::queue::{WorkerDrainArgs, WorkerNameArgs, WorkerVerb};
 use crate::args::trigger::ServerArgs;
+use crate::args::worker::{WorkerArgs, WorkerDrainArgs, WorkerNameArgs, WorkerVerb};
 use crate::exit::Ending;
 use crate::table;
 use crate::trigger::{print, print_list};
 use crate::value::escape;
 
-pub(crate) async fn worker(verb: WorkerVerb) -> Result<(), Ending> {
-    match verb {
-        WorkerVerb::List(typed) => list(&typed).await,
-        WorkerVerb::Show(typed) => show(&typed).await,
-        WorkerVerb::Drain(typed) => drain(&typed).await,
+pub(crate) async fn worker(typed: WorkerArgs) -> Result<(), Ending> {
+    match typed.verb {
+        None => work::work(&typed.work).await,
+        Some(WorkerVerb::List(typed)) => list(&typed).await,
+        Some(WorkerVerb::Show(typed)) => show(&typed).await,
+        Some(WorkerVerb::Drain(typed)) => drain(&typed).await,
     }
 }
 

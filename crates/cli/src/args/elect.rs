@@ -132,7 +132,7 @@ fn read(text: &str) -> Result<Duration, String> {
     length::read(text).map_err(|why| format!("{why}, or milliseconds like `200ms`"))
 }
 
-fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+pub(super) fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
     let length = read(text)?;
     if (least..=most).contains(&length) {
         return Ok(length);

@@ -1,4 +1,4 @@
-//! `watchbell queue` and `watchbell worker`, as they are typed.
+//! `watchbell queue`, as it is typed.
 
 use std::path::PathBuf;
 
@@ -165,47 +165,6 @@ pub(crate) struct QueueDeleteArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) consent: YesArgs,
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum WorkerVerb {
-    /// List the workers that were heard of, by name: what each does, and for which queues
-    #[command(after_help = examples(
-        "  watchbell worker list\n  \
-           watchbell worker list --output json"
-    ))]
-    List(ServerArgs),
-    /// Show a worker: when it was heard, what it has, and whether it is to drain
-    #[command(after_help = examples("  watchbell worker show web-1"))]
-    Show(WorkerNameArgs),
-    Drain(WorkerDrainArgs),
-}
-
-/// Which worker is meant.
-#[derive(Debug, clap::Args)]
-pub(crate) struct WorkerNameArgs {
-    /// The name of the worker
-    pub(crate) name: String,
-    #[command(flatten)]
-    pub(crate) server: ServerArgs,
-}
-
-/// Give a worker nothing more, and tell it to finish what it has
-///
-/// It ends when the worker is started again, which then has a new incarnation, or with --undo. What the worker has goes on.
-#[derive(Debug, clap::Args)]
-#[command(after_help = examples(
-    "  watchbell worker drain web-1\n  \
-       watchbell worker drain web-1 --undo"
-))]
-pub(crate) struct WorkerDrainArgs {
-    /// The name of the worker
-    pub(crate) name: String,
-    /// Give it runs again
-    #[arg(long)]
-    pub(crate) undo: bool,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }

@@ -20,12 +20,11 @@ use super::trigger::{RetryArgs, ServerArgs, instant, label, word};
 /// The queue comes to be if it is not there. Flags stand before the two dashes, behind which the command begins.
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("action").args(["handler", "command"]).required(true))]
-#[command(
-    override_usage = "watchbell run submit [OPTIONS] --queue <NAME> --handler <NAME>\n       \
-    watchbell run submit [OPTIONS] --queue <NAME> -- <COMMAND>..."
-)]
+#[command(override_usage = "watchbell run submit [OPTIONS] --handler <NAME>\n       \
+    watchbell run submit [OPTIONS] -- <COMMAND>...")]
 #[command(after_help = examples(
-    "  watchbell run submit --queue mail --handler welcome --payload '{\"to\": \"ann@example.com\"}'\n  \
+    "  watchbell run submit -- /bin/echo hello\n  \
+       watchbell run submit --queue mail --handler welcome --payload '{\"to\": \"ann@example.com\"}'\n  \
        watchbell run submit --queue mail --handler digest --payload-file digest.json --delay 1h\n  \
        watchbell run submit --queue reports --concurrency-key shop-17 --timeout 10m \\\n      \
        -- /usr/local/bin/report --shop 17"
@@ -35,7 +34,7 @@ pub(crate) struct SubmitArgs {
     #[arg(last = true)]
     pub(crate) command: Vec<String>,
     /// The name of the queue
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", default_value = "default")]
     pub(crate) queue: String,
     /// From 0, which workers get first, to 9 [default: 5]
     #[arg(long, value_name = "N")]

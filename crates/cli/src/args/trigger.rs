@@ -36,6 +36,16 @@ pub(crate) struct ServerArgs {
         help_heading = "Server"
     )]
     pub(crate) server: String,
+    #[command(flatten)]
+    pub(crate) credentials: CredentialArgs,
+    /// How to show the answer
+    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = OutputFormat::Table)]
+    pub(crate) output: OutputFormat,
+}
+
+/// Who asks, and whom to trust.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CredentialArgs {
     /// The key that lets you in
     ///
     /// Others on this machine can see what is typed: take --key-file or the variable.
@@ -56,9 +66,6 @@ pub(crate) struct ServerArgs {
     /// Trust the issuers in this PEM file as well
     #[arg(long, value_name = "FILE", env = "WATCHBELL_CA", help_heading = "Server")]
     pub(crate) ca: Option<PathBuf>,
-    /// How to show the answer
-    #[arg(long, value_enum, env = "WATCHBELL_OUTPUT", default_value_t = OutputFormat::Table)]
-    pub(crate) output: OutputFormat,
 }
 
 #[derive(Debug, Subcommand)]

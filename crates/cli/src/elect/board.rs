@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use engine::lease::Ttl;
+use hyper::StatusCode;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -15,6 +16,7 @@ use prometheus_client::registry::Registry;
 use store::election::{Permit, Right};
 
 use super::voice::LogDialect;
+use crate::pages::Pages;
 
 /// All metrics of a candidate.
 pub(super) struct Board {
@@ -113,7 +115,7 @@ impl Board {
     }
 
     /// As Prometheus reads it.
-    pub(super) fn text(&self) -> String {
+    fn text(&self) -> String {
         let right = self.right.lock();
         let permit = self.of(right.as_ref());
         let (token, valid_for) = permit
@@ -126,6 +128,18 @@ impl Board {
         // Writing to a string does not fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
         text
+    }
+}
+
+impl Pages for Board {
+    const PATHS: &'static str = "/metrics and /livez";
+
+    fn page(&self, path: &str) -> Option<(StatusCode, String)> {
+        match path {
+            "/metrics" => Some((StatusCode::OK, self.text())),
+            "/livez" => Some((StatusCode::OK, "ok\n".to_owned())),
+            _ => None,
+        }
     }
 }
 

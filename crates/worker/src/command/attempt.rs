@@ -166,6 +166,6 @@ async fn told_otherwise(context: &Context, before: Option<EndReason>) -> EndReas
 
 async fn hurried(hurry: &mut watch::Receiver<bool>) {
     if hurry.wait_for(|hurry| *hurry).await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

@@ -92,10 +92,8 @@ impl Shown {
 
 /// Control characters as escapes, everything else as it is.
 fn visible(char: char) -> impl Iterator<Item = char> {
-    let (escaped, plain) = match char.is_control() {
-        true => (Some(char.escape_default()), None),
-        false => (None, Some(char)),
-    };
+    let escaped = char.is_control().then(|| char.escape_default());
+    let plain = escaped.is_none().then_some(char);
     escaped.into_iter().flatten().chain(plain)
 }
 

@@ -41,15 +41,14 @@ pub(super) fn verdict(
         Err(lost) => return Outcome::failed(lost.to_string()),
     };
     let reason = match (told, ended.cause) {
-        // It had ended before anybody could end it.
-        (_, Cause::Itself) => None,
+        // It had ended before anybody could end it, or was ended by somebody else.
+        (_, Cause::Itself) | (None, Cause::ShimKilled) => None,
         (_, Cause::Unconfirmed) => Some(EndReason::Unconfirmed),
         (Some(reason), _) => Some(reason),
         // Nobody but a worker that stops kills without having told.
         (None, Cause::Killed | Cause::Stopped | Cause::KilledAfterGrace) => {
             Some(EndReason::Stopping)
         }
-        (None, Cause::ShimKilled) => None,
     };
     let outcome = match reason {
         Some(reason) => early(reason, ended, last_line, terms),
